@@ -1,0 +1,5 @@
+//! The `rt` command.
+
+fn main() -> std::process::ExitCode {
+    rt::cli::main()
+}
