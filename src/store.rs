@@ -83,10 +83,10 @@ pub struct State {
     /// a dead one counts as gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_place: bool,
-    /// The inode of the container's pid namespace, where it has one of its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pid_ns: Option<u64>,
-    /// The inode of the container's mount namespace.
+    /// The container has a pid namespace of its own: its processes are those in it.
+    #[serde(default)]
+    pub own_pid_namespace: bool,
+    /// The inode of the container's mount namespace, by which its processes are found otherwise.
     #[serde(default)]
     pub mount_ns: u64,
 }

@@ -87,7 +87,7 @@ fn version(version: &str) -> Result<()> {
 }
 
 /// Checks a process object, of the config or of `exec --process`.
-pub(super) fn check_process(process: &Process) -> Result<()> {
+pub fn check_process(process: &Process) -> Result<()> {
     if process.args().as_ref().is_none_or(Vec::is_empty) {
         bail!("config.json: process.args is empty");
     }

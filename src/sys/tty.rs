@@ -60,6 +60,14 @@ pub fn become_stdio(fd: impl AsFd) -> Result<()> {
     Ok(())
 }
 
+/// Gives this process `input` as standard input and `output` as standard output and error.
+pub fn become_hook_stdio(input: impl AsFd, output: impl AsFd) -> Result<()> {
+    rustix::stdio::dup2_stdin(input)?;
+    rustix::stdio::dup2_stdout(output.as_fd())?;
+    rustix::stdio::dup2_stderr(output)?;
+    Ok(())
+}
+
 /// Sets the size of `tty` in characters.
 pub fn resize(tty: impl AsFd, rows: u16, columns: u16) -> Result<()> {
     let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
@@ -128,4 +136,26 @@ pub fn send_fds(socket: impl AsFd, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Re
         return Err(err!("short write to socket"));
     }
     Ok(())
+}
+
+/// A connected pair of sockets over which a descriptor can be sent.
+pub fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
+    let flags = net::SocketFlags::CLOEXEC;
+    net::socketpair(net::AddressFamily::UNIX, net::SocketType::STREAM, flags, None).context(|| "make a socket pair")
+}
+
+/// Receives the one descriptor that a message carries.
+pub fn receive_fd(socket: impl AsFd) -> Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = net::RecvAncillaryBuffer::new(&mut space);
+    let mut payload = [0u8; 64];
+    let mut buffers = [std::io::IoSliceMut::new(&mut payload)];
+    net::recvmsg(socket, &mut buffers, &mut control, net::RecvFlags::CMSG_CLOEXEC)?;
+    control
+        .drain()
+        .find_map(|message| match message {
+            net::RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        })
+        .ok_or_else(|| err!("no descriptor came over the socket"))
 }
