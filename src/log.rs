@@ -32,8 +32,8 @@ struct Sink {
     format: Format,
     /// `--log`, absolute.
     path: Option<PathBuf>,
-    /// Open from the start where more than errors is wanted.
-    file: Option<File>,
+    /// Open from the start where more than errors is wanted, or this process will not see the path later.
+    file: OnceLock<File>,
 }
 
 static SINK: OnceLock<Sink> = OnceLock::new();
@@ -43,26 +43,33 @@ static SINK: OnceLock<Sink> = OnceLock::new();
 /// Fails only where `level` asks for more than errors and `path` cannot be opened.
 pub fn init(level: LevelFilter, format: Format, path: Option<&Path>) -> Result<()> {
     let path = path.map(std::path::absolute).transpose()?;
-    let file = match &path {
-        Some(path) if level > LevelFilter::Error => Some(open(path)?),
-        _ => None,
-    };
-    if SINK.set(Sink { format, path, file }).is_ok() {
+    if SINK.set(Sink { format, path, file: OnceLock::new() }).is_ok() {
         let _ = log::set_logger(&Lines);
         log::set_max_level(level);
+    }
+    if level > LevelFilter::Error { keep_open() } else { Ok(()) }
+}
+
+/// Opens the log now: a process that moves into a container must not open its path there.
+pub fn keep_open() -> Result<()> {
+    if let Some(sink) = SINK.get()
+        && let Some(path) = &sink.path
+        && sink.file.get().is_none()
+    {
+        let _ = sink.file.set(open(path)?);
     }
     Ok(())
 }
 
 /// Writes the error that the command ends with, and says whether there was a log to write it to.
 ///
-/// Only for a process that still sees the caller's file system.
+/// A process that has left the caller's file system must have called [`keep_open`].
 pub fn report(text: &str) -> Result<bool> {
     let Some(sink) = SINK.get() else { return Ok(false) };
     let Some(path) = &sink.path else { return Ok(false) };
     let line = line(sink.format, Level::Error, text, SystemTime::now());
     let opened;
-    let mut file = match &sink.file {
+    let mut file = match sink.file.get() {
         Some(file) => file,
         None => {
             opened = open(path)?;
@@ -96,8 +103,8 @@ impl Log for Lines {
         let Some(sink) = SINK.get() else { return };
         let line = line(sink.format, record.level(), &record.args().to_string(), SystemTime::now());
         // A log that cannot be written must not change what the command does.
-        let _ = match (&sink.file, &sink.path) {
-            (Some(file), _) => (&mut &*file).write_all(line.as_bytes()),
+        let _ = match (sink.file.get(), &sink.path) {
+            (Some(file), _) => (&*file).write_all(line.as_bytes()),
             (None, None) => std::io::stderr().write_all(line.as_bytes()),
             (None, Some(_)) => Ok(()),
         };

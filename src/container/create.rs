@@ -84,7 +84,9 @@ impl<'a> Launch<'a> {
     /// runc's rules on --console-socket.
     fn check_terminal(&self) -> Result<()> {
         match (self.plan.process.terminal, self.options.console_socket.is_some(), self.detach) {
-            (true, false, true) => bail!("cannot allocate tty if the container is detached without --console-socket"),
+            (true, false, true) => {
+                bail!("cannot allocate tty if the container is detached without --console-socket")
+            }
             (false, true, _) => bail!("cannot use console socket if the config asks for no terminal"),
             (true, true, false) => bail!("cannot use console socket if the container is not detached"),
             _ => Ok(()),
@@ -105,6 +107,11 @@ impl<'a> Launch<'a> {
     fn reserved<T>(&self, work: impl FnOnce(&Self, &Entry) -> Result<T>) -> Result<T> {
         let entry = self.store.reserve(&self.options.id)?;
         work(self, &entry).inspect_err(|_| {
+            // A process that has left the host cannot clean the image: the next one does, as it finds this
+            // one dead.
+            if self.fits_in_place() && entry.has_created() {
+                return;
+            }
             if let Some(path) = &self.options.pid_file {
                 let _ = std::fs::remove_file(path);
             }
@@ -137,7 +144,7 @@ impl<'a> Launch<'a> {
 
     /// Becomes the container; returns only the error.
     fn in_place(&self, entry: &Entry) -> Error {
-        let joins = match open_joins(&self.plan.join) {
+        let joins = match crate::log::keep_open().and_then(|()| open_joins(&self.plan.join)) {
             Ok(joins) => joins,
             Err(e) => return e,
         };
@@ -171,7 +178,7 @@ impl<'a> Launch<'a> {
         let flags = self.plan.new & !Kind::TIME.0;
         let child = process::spawn(flags, Memory::Shared, || {
             failure = Some(init.run());
-            process::exit_now(1)
+            1
         })
         .context(|| init::namespaces_refused(flags))?;
         if let Some(e) = failure {
@@ -187,7 +194,8 @@ impl<'a> Launch<'a> {
         let (link, init_link) = sync::pair()?;
         let runtime = own_pidfd()?;
         let fifo = if self.wait_for_start { Some(entry.make_fifo()?) } else { None };
-        let (console, receiver) = console(self.plan.process.terminal, self.options.console_socket.as_deref())?;
+        let (console, receiver) =
+            console(self.plan.process.terminal, self.options.console_socket.as_deref())?;
         let state_json = |status: &str, pid: i32| match self.state(pid) {
             Ok(state) => super::oci_state(&state, status),
             Err(_) => Vec::new(),
@@ -236,7 +244,7 @@ impl<'a> Launch<'a> {
                 Ok(child) => init.link.map(|l| l.tell(&FromInit::Pid(child.pid.as_raw_nonzero().get()))),
                 Err(e) => init.link.map(|l| l.tell(&FromInit::Failed(e))),
             };
-            process::exit_now(i32::from(!matches!(told, Some(Ok(())))))
+            i32::from(!matches!(told, Some(Ok(()))))
         })?;
         process::wait(helper.pid)?;
         match link.hear()? {
@@ -316,7 +324,13 @@ impl<'a> Launch<'a> {
         hook::run_all(Stage::CreateRuntime, hooks.create_runtime(), &state, &self.plan.bundle)
     }
 
-    fn published(&self, entry: &Entry, child: Child, state: Result<State>, terminal: Option<OwnedFd>) -> Result<Running> {
+    fn published(
+        &self,
+        entry: &Entry,
+        child: Child,
+        state: Result<State>,
+        terminal: Option<OwnedFd>,
+    ) -> Result<Running> {
         let published = state.and_then(|state| self.publish_state(entry, &child, state));
         match published {
             Ok(state) => Ok(Running { child, state, terminal }),
@@ -361,7 +375,14 @@ impl<'a> Launch<'a> {
             rootfs: self.plan.rootfs.clone(),
             created: crate::log::rfc3339(std::time::SystemTime::now()),
             owner: self.caller.uid,
-            annotations: self.config.spec.annotations().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect(),
+            annotations: self
+                .config
+                .spec
+                .annotations()
+                .iter()
+                .flatten()
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect(),
             paused: false,
             in_place: false,
             own_pid_namespace,
@@ -394,7 +415,6 @@ impl<'a> Launch<'a> {
             state_json,
         }
     }
-
 }
 
 /// The socket that a terminal is sent to, and this process's end of it where it shows the terminal itself.
@@ -404,7 +424,8 @@ pub(super) fn console(terminal: bool, socket: Option<&Path>) -> Result<(Option<O
     }
     match socket {
         Some(path) => {
-            let socket = tty::connect(path).context(|| format!("connect to console socket {}", path.display()))?;
+            let socket =
+                tty::connect(path).context(|| format!("connect to console socket {}", path.display()))?;
             Ok((Some(socket), None))
         }
         None => tty::socket_pair().map(|(ours, theirs)| (Some(theirs), Some(ours))),
@@ -413,7 +434,13 @@ pub(super) fn console(terminal: bool, socket: Option<&Path>) -> Result<(Option<O
 
 /// Hands the seccomp listener of the process behind `pidfd` to the agent that the config names
 /// (config-linux.md "The Container Process State").
-pub(super) fn pass_listener(plan: &SeccompPlan, pidfd: &OwnedFd, listener: i32, pid: i32, state: &[u8]) -> Result<()> {
+pub(super) fn pass_listener(
+    plan: &SeccompPlan,
+    pidfd: &OwnedFd,
+    listener: i32,
+    pid: i32,
+    state: &[u8],
+) -> Result<()> {
     let Some(path) = &plan.listener else { return Ok(()) };
     let context = || format!("send the seccomp listener to {}", path.display());
     let fd = rustix::process::pidfd_getfd(pidfd, listener, rustix::process::PidfdGetfdFlags::empty())
@@ -443,12 +470,12 @@ pub(super) fn oci_config(entry: &Entry) -> Result<oci_spec::runtime::Spec> {
 }
 
 /// Runs init in a child; what comes back is an error for the runtime.
-fn fail(init: &Init<'_>) -> std::convert::Infallible {
+fn fail(init: &Init<'_>) -> i32 {
     let error = init.run();
     if let Some(link) = init.link {
         let _ = link.tell(&FromInit::Failed(error));
     }
-    process::exit_now(1)
+    1
 }
 
 fn open_joins(join: &[(Kind, std::path::PathBuf)]) -> Result<Vec<(Kind, OwnedFd)>> {

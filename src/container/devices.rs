@@ -39,12 +39,15 @@ fn make_one(rootfs: &mut Rootfs, device: &DevicePlan, may_mknod: bool) -> Result
     }
     let source = host_node(device, kind)?;
     let target = rootfs.target(&device.path, Want::File, false)?;
-    let tree = mount::clone_tree(fs::CWD, &source, false, false).context(|| format!("bind {}", source.display()))?;
+    let tree =
+        mount::clone_tree(fs::CWD, &source, false, false).context(|| format!("bind {}", source.display()))?;
     mount::attach(tree, target)
 }
 
 fn make_node(rootfs: &mut Rootfs, device: &DevicePlan, kind: FileType) -> Result<()> {
-    let (Some(dir), Some(name)) = (device.path.parent(), device.path.file_name()) else { bail!("not a file name") };
+    let (Some(dir), Some(name)) = (device.path.parent(), device.path.file_name()) else {
+        bail!("not a file name")
+    };
     let dir = rootfs.target(dir, Want::Directory, false)?;
     let number = fs::makedev(device.number.0, device.number.1);
     let mode = Mode::from_raw_mode(device.mode & 0o7777);
@@ -75,7 +78,8 @@ fn host_node(device: &DevicePlan, kind: FileType) -> Result<PathBuf> {
         return Ok(device.path.clone());
     }
     let class = if kind == FileType::BlockDevice { "block" } else { "char" };
-    let event = fd::read_file(Path::new(&format!("/sys/dev/{class}/{major}:{minor}/uevent"))).unwrap_or_default();
+    let event =
+        fd::read_file(Path::new(&format!("/sys/dev/{class}/{major}:{minor}/uevent"))).unwrap_or_default();
     let named = String::from_utf8_lossy(&event)
         .lines()
         .find_map(|line| line.strip_prefix("DEVNAME="))
@@ -110,7 +114,8 @@ pub fn make_console(rootfs: &mut Rootfs, size: Option<(u16, u16)>) -> Result<Pty
 
 /// /dev/pts of the root, proven to be a devpts.
 pub fn open_devpts(rootfs: &Rootfs) -> Result<OwnedFd> {
-    let pts = rootfs.open(Path::new("/dev/pts"), OFlags::PATH | OFlags::DIRECTORY).context(|| "open /dev/pts")?;
+    let pts =
+        rootfs.open(Path::new("/dev/pts"), OFlags::PATH | OFlags::DIRECTORY).context(|| "open /dev/pts")?;
     require_devpts(pts)
 }
 

@@ -2,7 +2,7 @@
 
 use super::create::{self, oci_config, write_pid_file};
 use super::lifecycle::open_init;
-use super::process::{self as program, ProcessPlan, seccomp_plan};
+use super::process::{self as program, ProcessPlan};
 use super::{ExecOptions, devices, foreground, init, plan};
 use crate::error::{Context, Error, Result};
 use crate::spec::rootless::{self, Adapted};
@@ -32,9 +32,13 @@ pub fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
         Status::Running | Status::Created => {}
         Status::Paused if options.ignore_paused => {}
         Status::Paused => bail!("cannot exec in a paused container"),
-        Status::Creating | Status::Stopped => bail!("cannot exec in a container that has stopped: container not running"),
+        Status::Creating | Status::Stopped => {
+            bail!("cannot exec in a container that has stopped: container not running")
+        }
     }
-    let Some(init) = open_init(&state)? else { bail!("cannot exec in a container that has stopped: container not running") };
+    let Some(init) = open_init(&state)? else {
+        bail!("cannot exec in a container that has stopped: container not running")
+    };
     let config = oci_config(&entry)?;
     let caller = Caller::current()?;
     let adapted = rootless::adapt(&config, &caller, None)?;
@@ -43,12 +47,15 @@ pub fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     let plan = process_plan(&options, &config, adapted)?;
     let socket = options.console_socket.is_some();
     match (plan.terminal, socket, options.detach) {
-        (true, false, true) => bail!("cannot allocate tty if the process is detached without --console-socket"),
+        (true, false, true) => {
+            bail!("cannot allocate tty if the process is detached without --console-socket")
+        }
         (false, true, _) => bail!("cannot use console socket if the process asks for no terminal"),
         _ => {}
     }
     let exec = Exec { options: &options, plan: &plan, state, init, proc, flags };
-    let alone = flags & Kind::PID.0 == 0 && !plan.terminal && !options.detach && options.pidfd_socket.is_none();
+    let alone =
+        flags & Kind::PID.0 == 0 && !plan.terminal && !options.detach && options.pidfd_socket.is_none();
     if alone {
         return Err(exec.in_place());
     }
@@ -89,8 +96,13 @@ impl Exec<'_> {
         signal::block_all();
         let (link, child_link) = sync::pair()?;
         let (console, receiver) = self.console()?;
-        let runtime = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
-        let memory = if self.plan.terminal || self.options.detach || self.notifies() { Memory::Copied } else { Memory::Shared };
+        let runtime =
+            rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
+        let memory = if self.plan.terminal || self.options.detach || self.notifies() {
+            Memory::Copied
+        } else {
+            Memory::Shared
+        };
         self.hide()?;
         // Children are born into the pid namespace that this process joins; the rest they join themselves.
         ns::join(&self.init, self.flags & (Kind::PID.0 | Kind::USER.0)).context(|| "join the container")?;
@@ -101,7 +113,7 @@ impl Exec<'_> {
                 Err(e) => e,
             };
             let _ = child_link.tell(&FromInit::Failed(error));
-            process::exit_now(1)
+            1
         })?;
         drop(child_link);
         drop(console);
@@ -221,7 +233,9 @@ fn namespaces(config: &Spec, caller: &Caller, proc: BorrowedFd<'_>, pid: i32) ->
     let (new, joined) = plan::namespaces(&linux, caller)?;
     let mut flags = joined.iter().fold(new, |all, (kind, _)| all | kind.0);
     // Joining the user namespace that one is in is an error.
-    if flags & Kind::USER.0 != 0 && ns::id(proc, "self", Kind::USER)? == ns::id(proc, &pid.to_string(), Kind::USER)? {
+    if flags & Kind::USER.0 != 0
+        && ns::id(proc, "self", Kind::USER)? == ns::id(proc, &pid.to_string(), Kind::USER)?
+    {
         flags &= !Kind::USER.0;
     }
     Ok(flags)

@@ -24,7 +24,9 @@ pub fn wait(child: &Child) -> Result<u8> {
 }
 
 fn ended(child: &Child) -> Result<Option<u8>> {
-    match rustix::process::waitpid(Some(child.pid), WaitOptions::NOHANG).context(|| "wait for the container")? {
+    match rustix::process::waitpid(Some(child.pid), WaitOptions::NOHANG)
+        .context(|| "wait for the container")?
+    {
         Some((_, status)) => Ok(Some(process::exit_code(status))),
         None => Ok(None),
     }
@@ -81,7 +83,8 @@ pub fn relay(child: &Child, master: &OwnedFd) -> Result<u8> {
                         input.drain(master.as_fd());
                     }
                     // EIO says that nobody has the other side open any more.
-                    let gone = events.intersects(PollFlags::IN | PollFlags::HUP) && !output.fill(master.as_fd());
+                    let gone =
+                        events.intersects(PollFlags::IN | PollFlags::HUP) && !output.fill(master.as_fd());
                     if gone && output.is_empty() {
                         drop(raw);
                         return match code {

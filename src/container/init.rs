@@ -211,7 +211,12 @@ impl Init<'_> {
         let pid = link.wait()?.pid;
         let hooks = self.plan.hooks.create_container();
         if hooks.as_ref().is_some_and(|h| !h.is_empty()) {
-            hook::run_all(Stage::CreateContainer, hooks, &(self.state_json)("creating", pid), &self.plan.bundle)?;
+            hook::run_all(
+                Stage::CreateContainer,
+                hooks,
+                &(self.state_json)("creating", pid),
+                &self.plan.bundle,
+            )?;
         }
         Ok(pid)
     }
@@ -247,13 +252,20 @@ impl Init<'_> {
         rustix::process::fchdir(rootfs.as_fd())?;
         if self.plan.no_pivot {
             use rustix::mount::MoveMountFlags;
-            rustix::mount::move_mount(rootfs.as_fd(), "", fs::CWD, "/", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-                .context(|| "move the root")?;
+            rustix::mount::move_mount(
+                rootfs.as_fd(),
+                "",
+                fs::CWD,
+                "/",
+                MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+            )
+            .context(|| "move the root")?;
             rustix::process::chroot(".").context(|| "chroot")?;
         } else {
             // The old root ends up on top of the new one, at the same place.
             rustix::process::pivot_root(".", ".").context(|| "pivot_root")?;
-            rustix::mount::unmount(".", rustix::mount::UnmountFlags::DETACH).context(|| "detach the old root")?;
+            rustix::mount::unmount(".", rustix::mount::UnmountFlags::DETACH)
+                .context(|| "detach the old root")?;
         }
         rustix::process::chdir("/")?;
         if let Some((propagation, recursive)) = self.plan.propagation {
@@ -262,7 +274,6 @@ impl Init<'_> {
         }
         Ok(())
     }
-
 }
 
 /// Asks the kernel to end this process with the runtime, which may have died already.

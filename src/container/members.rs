@@ -1,11 +1,11 @@
 //! The processes of a container, found by namespace identity in /proc: there is no cgroup to ask.
 
+use crate::bail;
 use crate::error::{Context, Result};
 use crate::store::State;
 use crate::sys::ns::{self, Kind};
 use crate::sys::{fd, signal};
-use crate::bail;
-use rustix::fd::{BorrowedFd, AsFd};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags};
 
@@ -13,7 +13,8 @@ use rustix::process::{Pid, PidfdFlags};
 pub fn list(state: &State) -> Result<Vec<i32>> {
     let proc = fd::open_proc()?;
     let Some((kind, id)) = identity(proc.as_fd(), state)? else { return Ok(Vec::new()) };
-    let readable = fs::openat(&proc, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let readable =
+        fs::openat(&proc, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut pids = Vec::new();
     for entry in fs::Dir::new(readable).context(|| "list /proc")? {
         let entry = entry?;
@@ -36,7 +37,8 @@ fn identity(proc: BorrowedFd<'_>, state: &State) -> Result<Option<(Kind, u64)>> 
     if !state.is_alive() {
         return Ok(None);
     }
-    let id = ns::id(proc, &state.pid.to_string(), Kind::PID).context(|| "look at the container's pid namespace")?;
+    let id = ns::id(proc, &state.pid.to_string(), Kind::PID)
+        .context(|| "look at the container's pid namespace")?;
     let own = ns::id(proc, "self", Kind::PID)?;
     // Never take the caller's own world for the container.
     if id == own {

@@ -1,7 +1,7 @@
 //! Mounting, inside init: every mount of the plan through the root's descriptor.
 
 use super::plan::{MountPlan, What};
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use crate::rootfs::{Rootfs, Want};
 use crate::sys::mount::{self, Attr, Param};
 use crate::sys::ns::{IdMaps, Kind};
@@ -44,17 +44,18 @@ fn describe(mount: &MountPlan) -> String {
 }
 
 fn mount_one(rootfs: &mut Rootfs, mount: &MountPlan, source: Option<OwnedFd>) -> Result<()> {
-    let (tree, own) = match &mount.what {
+    let made = match &mount.what {
         What::Bind(path) => {
             let tree = match source {
                 Some(tree) => tree,
                 None => clone_source(mount, path)?,
             };
-            (tree, false)
+            Some((tree, false))
         }
-        What::Cgroup => (cgroup(mount)?, false),
+        What::Cgroup => Some((cgroup(mount)?, false)),
         What::New { fstype, source } => new_mount(mount, fstype, source)?,
     };
+    let Some((tree, own)) = made else { return Ok(()) };
     let want = match FileType::from_raw_mode(fs::fstat(&tree)?.st_mode) {
         FileType::Directory => Want::Directory,
         _ => Want::File,
@@ -127,8 +128,8 @@ fn set_idmap(tree: &OwnedFd, recursive: bool, maps: Option<&IdMaps>) -> Result<(
         Some(maps) => {
             // A namespace lives as long as a process in it: one that sleeps until we are done.
             let child = process::spawn(Kind::USER.0, Memory::Copied, || {
-                rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 });
-                process::exit_now(0)
+                let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 });
+                0
             })?;
             let pid = child.pid.as_raw_nonzero().to_string();
             let proc = crate::sys::fd::open_proc()?;
@@ -144,27 +145,37 @@ fn set_idmap(tree: &OwnedFd, recursive: bool, maps: Option<&IdMaps>) -> Result<(
 }
 
 /// A new file system; true where it is this container's own. Where the kernel refuses one that belongs to a
-/// namespace of the host, the host's instance is bound instead.
-fn new_mount(mount: &MountPlan, fstype: &str, source: &str) -> Result<(OwnedFd, bool)> {
+/// namespace of the host, the host's instance is bound instead, or nothing where the host has none.
+fn new_mount(mount: &MountPlan, fstype: &str, source: &str) -> Result<Option<(OwnedFd, bool)>> {
     let options = &mount.options;
-    let attr = (options.attr.set | options.recursive_attr.set) & !if options.copy_up { mount::ATTR_RDONLY } else { 0 };
-    match mount::new_fs(fstype, Some(source), &options.data, attr) {
-        Ok(tree) => Ok((tree, fstype == "tmpfs")),
-        Err(e) if e.is(libc::EPERM) || e.is(libc::EBUSY) => match fstype {
-            "proc" => host_tree("/proc", mount, e),
-            "sysfs" => host_tree("/sys", mount, e),
-            "mqueue" => host_tree("/dev/mqueue", mount, e),
-            _ => Err(e),
-        },
-        Err(e) => Err(e),
+    let attr = (options.attr.set | options.recursive_attr.set)
+        & !if options.copy_up { mount::ATTR_RDONLY } else { 0 };
+    let refused = match mount::new_fs(fstype, Some(source), &options.data, attr) {
+        Ok(tree) => return Ok(Some((tree, fstype == "tmpfs"))),
+        Err(e) => e,
+    };
+    let host = match fstype {
+        "proc" => "/proc",
+        "sysfs" => "/sys",
+        "mqueue" => "/dev/mqueue",
+        _ => return Err(refused),
+    };
+    if !refused.is(libc::EPERM) && !refused.is(libc::EBUSY) {
+        return Err(refused);
     }
-}
-
-fn host_tree(path: &str, mount: &MountPlan, refused: Error) -> Result<(OwnedFd, bool)> {
-    let Ok(tree) = mount::clone_tree(fs::CWD, Path::new(path), true, true) else { return Err(refused) };
-    log::debug!("{}: {refused}; the host's {path} is bound instead", describe(mount));
-    set_attrs(&tree, mount, true)?;
-    Ok((tree, false))
+    match mount::clone_tree(fs::CWD, Path::new(host), true, true) {
+        Ok(tree) => {
+            log::debug!("{}: {refused}; the host's {host} is bound instead", describe(mount));
+            set_attrs(&tree, mount, true)?;
+            Ok(Some((tree, false)))
+        }
+        // Message queues work without their file system.
+        Err(e) if fstype == "mqueue" && e.is(libc::ENOENT) => {
+            log::debug!("{}: {refused}; this host has no {host} to bind, so it is left out", describe(mount));
+            Ok(None)
+        }
+        Err(_) => Err(refused),
+    }
 }
 
 /// The cgroup tree as the host shows it, or of the container's own cgroup namespace where there is only
@@ -217,7 +228,8 @@ fn copy_dir(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
             }
             FileType::Symlink => fs::symlinkat(fs::readlinkat(from, name, Vec::new())?, to, name)?,
             FileType::RegularFile => {
-                let mut source = std::fs::File::from(fs::openat(from, name, OFlags::RDONLY | flags, Mode::empty())?);
+                let mut source =
+                    std::fs::File::from(fs::openat(from, name, OFlags::RDONLY | flags, Mode::empty())?);
                 let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | flags;
                 let mut file = std::fs::File::from(fs::openat(to, name, create, Mode::RUSR | Mode::WUSR)?);
                 std::io::copy(&mut source, &mut file)?;
@@ -252,7 +264,10 @@ pub fn mask(rootfs: &Rootfs, paths: &[std::path::PathBuf]) -> Result<()> {
                 // One empty file system serves all.
                 Some(first) => mount::clone_tree(first, Path::new(""), false, false).context(context)?,
                 None => {
-                    let params = [Param::Value("mode".into(), "755".into()), Param::Value("nr_blocks".into(), "1".into())];
+                    let params = [
+                        Param::Value("mode".into(), "755".into()),
+                        Param::Value("nr_blocks".into(), "1".into()),
+                    ];
                     mount::new_fs("tmpfs", Some("tmpfs"), &params, mount::ATTR_RDONLY).context(context)?
                 }
             }
@@ -273,9 +288,11 @@ pub fn mask(rootfs: &Rootfs, paths: &[std::path::PathBuf]) -> Result<()> {
 
 /// The host's null device, proven to be it.
 fn host_null() -> Result<OwnedFd> {
-    let null = fs::open("/dev/null", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| "open /dev/null")?;
+    let null =
+        fs::open("/dev/null", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| "open /dev/null")?;
     let stat = fs::fstat(&null)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice || stat.st_rdev != fs::makedev(1, 3) {
+    if FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice || stat.st_rdev != fs::makedev(1, 3)
+    {
         crate::bail!("/dev/null of this host is not the null device");
     }
     Ok(null)

@@ -123,10 +123,8 @@ const DEFAULT_DEVICES: [(&str, u32, u32); 6] = [
 impl Plan {
     /// Loads, checks and adapts the bundle's config. Returns the config too, for the state.
     pub fn make(options: &CreateOptions, caller: &Caller) -> Result<(Plan, Config)> {
-        let bundle = options
-            .bundle
-            .canonicalize()
-            .context(|| format!("bundle {}", options.bundle.display()))?;
+        let bundle =
+            options.bundle.canonicalize().context(|| format!("bundle {}", options.bundle.display()))?;
         let file = match &options.config {
             Some(path) => path.clone(),
             None => bundle.join("config.json"),
@@ -177,16 +175,20 @@ impl Plan {
             }
             mounts.push(plan);
         }
-        let own_dev = !mounts
-            .iter()
-            .any(|m| m.destination == Path::new("/dev") && matches!(m.what, What::Bind(_)));
+        let own_dev =
+            !mounts.iter().any(|m| m.destination == Path::new("/dev") && matches!(m.what, What::Bind(_)));
         let mut devices: Vec<DevicePlan> =
             linux.devices().iter().flatten().map(device_plan).collect::<Result<_>>()?;
         if own_dev {
             for (path, major, minor) in DEFAULT_DEVICES {
                 if !devices.iter().any(|d| d.path == Path::new(path)) {
                     let mode = libc::S_IFCHR | 0o666;
-                    devices.push(DevicePlan { path: path.into(), mode, number: (major, minor), owner: (0, 0) });
+                    devices.push(DevicePlan {
+                        path: path.into(),
+                        mode,
+                        number: (major, minor),
+                        owner: (0, 0),
+                    });
                 }
             }
         }
@@ -334,7 +336,9 @@ fn device_plan(device: &LinuxDevice) -> Result<DevicePlan> {
     if !device.path().is_absolute() {
         bail!("config.json: device path {shown} is not absolute");
     }
-    let number = |n: i64| u32::try_from(n).map_err(|_| err!("config.json: device {shown}: number {n} is out of range"));
+    let number = |n: i64| {
+        u32::try_from(n).map_err(|_| err!("config.json: device {shown}: number {n} is out of range"))
+    };
     Ok(DevicePlan {
         path: device.path().clone(),
         mode: kind | (device.file_mode().unwrap_or(0o666) & 0o7777),
@@ -480,10 +484,9 @@ mod tests {
 
     #[test]
     fn sysctl_keys_become_paths() {
-        let linux: oci_spec::runtime::Linux = serde_json::from_str(
-            r#"{"sysctl":{"net.ipv4.conf.eth0/1.forwarding":"1","kernel/shmmax":"7"}}"#,
-        )
-        .unwrap();
+        let linux: oci_spec::runtime::Linux =
+            serde_json::from_str(r#"{"sysctl":{"net.ipv4.conf.eth0/1.forwarding":"1","kernel/shmmax":"7"}}"#)
+                .unwrap();
         let expected = [("kernel/shmmax", "7"), ("net/ipv4/conf/eth0.1/forwarding", "1")];
         assert_eq!(sysctl(&linux), expected.map(|(k, v)| (k.to_owned(), v.to_owned())));
     }

@@ -1,8 +1,8 @@
 //! The program of a container: what `run`, `create` and `exec` do last, in the process that becomes it.
 
 use crate::error::{Context, Error, Result};
-use crate::spec::rootless::Adapted;
 use crate::spec;
+use crate::spec::rootless::Adapted;
 use crate::sys::process::{self, ExecArgs, SchedAttr};
 use crate::sys::{self, caps, fd};
 use crate::{bail, err, seccomp};
@@ -93,7 +93,12 @@ impl ProcessPlan {
         let text = |label: &Option<String>| label.clone().filter(|l| !l.is_empty());
         let seccomp = filter.map(seccomp_plan).transpose()?;
         if let Some(plan) = &seccomp {
-            notes.extend(plan.program.unknown.iter().map(|name| format!("seccomp: unknown system call {name} is ignored")));
+            notes.extend(
+                plan.program
+                    .unknown
+                    .iter()
+                    .map(|name| format!("seccomp: unknown system call {name} is ignored")),
+            );
         }
         Ok(ProcessPlan {
             args: process.args().clone().unwrap_or_default(),
@@ -105,7 +110,12 @@ impl ProcessPlan {
             umask: user.umask().unwrap_or(0o022),
             caps: spec::capability_sets(process.capabilities().as_ref()),
             no_new_privs: process.no_new_privileges().unwrap_or(false),
-            rlimits: process.rlimits().iter().flatten().map(|l| (resource(l.typ()), rlimit(l.soft(), l.hard()))).collect(),
+            rlimits: process
+                .rlimits()
+                .iter()
+                .flatten()
+                .map(|l| (resource(l.typ()), rlimit(l.soft(), l.hard())))
+                .collect(),
             oom_score_adj: process.oom_score_adj(),
             apparmor: text(process.apparmor_profile()),
             selinux: text(process.selinux_label()),
@@ -270,7 +280,9 @@ pub fn bit_list(list: &str) -> Result<Vec<u64>> {
     for part in list.split(',').map(str::trim).filter(|p| !p.is_empty()) {
         let number = |text: &str| text.trim().parse::<usize>().ok().filter(|n| *n < 8192);
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (Some(first), Some(last)) = (number(first), number(last)) else { bail!("{list:?} is not a list of numbers") };
+        let (Some(first), Some(last)) = (number(first), number(last)) else {
+            bail!("{list:?} is not a list of numbers")
+        };
         if first > last {
             bail!("{list:?}: {first}-{last} is not ascending");
         }
@@ -493,7 +505,10 @@ fn home_of(uid: u32) -> Option<String> {
     let uid = uid.to_string();
     passwd.lines().find_map(|line| {
         let mut fields = line.split(':');
-        (fields.nth(2)? == uid).then(|| fields.nth(2))?.filter(|home| home.starts_with('/')).map(str::to_owned)
+        (fields.nth(2)? == uid)
+            .then(|| fields.nth(2))?
+            .filter(|home| home.starts_with('/'))
+            .map(str::to_owned)
     })
 }
 
@@ -543,7 +558,11 @@ mod tests {
     #[test]
     fn the_last_value_of_a_variable_wins() {
         let list = |n: usize| -> Vec<String> {
-            ["A=1", "B", "A=2"].into_iter().map(String::from).chain((0..n).map(|n| format!("V{n}=x"))).collect()
+            ["A=1", "B", "A=2"]
+                .into_iter()
+                .map(String::from)
+                .chain((0..n).map(|n| format!("V{n}=x")))
+                .collect()
         };
         assert_eq!(unique(&list(0)), ["A=2", "B"]);
         assert_eq!(unique(&list(50))[..2], ["A=2".to_owned(), "B".to_owned()]);

@@ -57,7 +57,8 @@ pub fn run_all(stage: Stage, hooks: &Option<Vec<Hook>>, state: &[u8], cwd: &Path
 /// belongs to its caller.
 pub fn run_one(hook: &Hook, state: &[u8], cwd: &Path) -> Result<()> {
     let shown = hook.path().display();
-    let path = CString::new(hook.path().as_os_str().as_bytes()).map_err(|_| err!("hook path has a NUL byte"))?;
+    let path =
+        CString::new(hook.path().as_os_str().as_bytes()).map_err(|_| err!("hook path has a NUL byte"))?;
     let args = match hook.args().as_deref() {
         None | Some([]) => vec![shown.to_string()],
         Some(args) => args.to_vec(),
@@ -80,7 +81,7 @@ pub fn run_one(hook: &Hook, state: &[u8], cwd: &Path) -> Result<()> {
         if ready.is_ok() {
             let _ = args.exec(&path);
         }
-        process::exit_now(127)
+        127
     })
     .context(|| format!("start {shown}"))?;
     if let Some(seconds) = hook.timeout()
@@ -93,10 +94,12 @@ pub fn run_one(hook: &Hook, state: &[u8], cwd: &Path) -> Result<()> {
     let status = process::wait(child.pid)?;
     let failure = match (status.exit_status(), status.terminating_signal()) {
         (Some(0), _) => return Ok(()),
-        (Some(127), _) if fs::fstat(&output).is_ok_and(|s| s.st_size == 0) => match check_program(hook.path()) {
-            Ok(()) => "exit status 127".to_owned(),
-            Err(e) => e.to_string(),
-        },
+        (Some(127), _) if fs::fstat(&output).is_ok_and(|s| s.st_size == 0) => {
+            match check_program(hook.path()) {
+                Ok(()) => "exit status 127".to_owned(),
+                Err(e) => e.to_string(),
+            }
+        }
         (Some(code), _) => format!("exit status {code}"),
         (None, signal) => format!("signal {}", signal.unwrap_or_default()),
     };

@@ -126,7 +126,12 @@ fn note_maps(what: &str, maps: &Option<Vec<LinuxIdMapping>>, id: u32, notes: &mu
 }
 
 /// Leaves out `uid=` and `gid=` of ids that do not exist in the namespace with `maps`.
-pub fn drop_unmapped(options: &mut mounts::Options, maps: &IdMaps, destination: &str, notes: &mut Vec<String>) {
+pub fn drop_unmapped(
+    options: &mut mounts::Options,
+    maps: &IdMaps,
+    destination: &str,
+    notes: &mut Vec<String>,
+) {
     options.data.retain(|param| {
         let Param::Value(key, value) = param else { return true };
         let list = match key.as_str() {

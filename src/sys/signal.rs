@@ -82,7 +82,8 @@ pub fn receive_all() -> Result<OwnedFd> {
     // SAFETY: `set` is initialised; a null old set is allowed.
     unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
     // SAFETY: -1 asks for a new descriptor; `set` lives over the call.
-    let fd = check(unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) }.into())?;
+    let fd =
+        check(unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) }.into())?;
     // SAFETY: the kernel has just made it for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
