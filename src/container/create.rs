@@ -66,6 +66,7 @@ struct Running {
 
 impl<'a> Launch<'a> {
     fn new(store: &'a Store, mut options: CreateOptions) -> Result<Self> {
+        super::protect::protect_binary()?;
         for path in [&mut options.pid_file, &mut options.console_socket, &mut options.pidfd_socket] {
             if let Some(path) = path {
                 *path = std::path::absolute(&*path)?;

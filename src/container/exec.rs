@@ -21,6 +21,7 @@ use std::path::Path;
 
 /// Runs another program in a running container and returns its exit code (0 where detached).
 pub fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
+    super::protect::protect_binary()?;
     for path in [&mut options.pid_file, &mut options.console_socket, &mut options.pidfd_socket] {
         if let Some(path) = path {
             *path = std::path::absolute(&*path)?;

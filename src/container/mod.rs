@@ -10,6 +10,7 @@ mod members;
 mod mounts;
 mod plan;
 mod process;
+mod protect;
 
 pub use create::{create, run};
 pub use exec::exec;

@@ -4,7 +4,8 @@ use super::check;
 use crate::error::{Context, Error, Result};
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use rustix::process::{Pid, WaitStatus};
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
 
 /// A process that [`spawn`] made.
 #[derive(Debug)]
@@ -118,8 +119,11 @@ pub struct ExecArgs {
 
 impl ExecArgs {
     /// Fails on a string with a NUL byte in it.
-    pub fn new(args: &[String], env: &[String]) -> Result<Self> {
-        let c = |s: &String| CString::new(s.as_bytes()).map_err(|_| crate::err!("{s:?} contains a NUL byte"));
+    pub fn new<S: AsRef<OsStr>>(args: &[S], env: &[S]) -> Result<Self> {
+        let c = |s: &S| {
+            let s = s.as_ref();
+            CString::new(s.as_bytes()).map_err(|_| crate::err!("{s:?} contains a NUL byte"))
+        };
         let strings = args.iter().chain(env).map(c).collect::<Result<Vec<_>>>()?;
         Ok(ExecArgs { strings, split: args.len() })
     }
