@@ -149,7 +149,7 @@ pub static USER_MAP: Flag =
     value("user-map", "caller|root|config", "who the caller is inside; over the annotation rt.user");
 pub static DETACH: Flag = switch("detach", "return once the process runs").short('d');
 pub static KEEP: Flag = switch("keep", "keep the state after the container has ended, until delete");
-pub static REMOVE: Flag = switch("rm", "what run does anyway").ignored();
+pub static REMOVE: Flag = switch("rm", "remove the state afterwards, as a run in the foreground does anyway");
 pub static TTY: Flag = switch("tty", "give the process a terminal, or with --tty=false none").short('t');
 pub static INTERACTIVE: Flag = switch("interactive", "stdin is always passed").short('i').ignored();
 pub static ENV: Flag = value("env", "NAME[=VALUE]", "add a variable; a name alone takes the caller's value")

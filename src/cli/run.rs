@@ -3,6 +3,7 @@
 use super::args::*;
 use super::create;
 use super::parse::Call;
+use crate::bail;
 use crate::container::{self, Overrides};
 use crate::error::Result;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -15,6 +16,9 @@ pub fn run(call: &Call) -> Result<u8> {
     let mut options = create::options(call, id, bundle)?;
     options.detach = flags.has(&DETACH);
     options.keep = flags.has(&KEEP);
+    if flags.has(&REMOVE) && (options.detach || options.keep) {
+        bail!("run: --rm cannot be kept with --detach or --keep (rt delete removes the container)");
+    }
     options.overrides = Overrides {
         args: call.rest()?,
         env: flags.texts(&ENV)?,
