@@ -125,8 +125,8 @@ fn print(answer: impl AsRef<[u8]>) -> Result<u8> {
 }
 
 fn version() -> String {
-    let commit = COMMIT.map(|commit| format!("commit: {commit}\n")).unwrap_or_default();
-    format!("rt version {PROGRAM_VERSION}\n{commit}spec: {OCI_VERSION}\n")
+    let commit = COMMIT.unwrap_or("unknown");
+    format!("rt version {PROGRAM_VERSION}\ncommit: {commit}\nspec: {OCI_VERSION}\n")
 }
 
 /// The state directory that `--root` names, or the default one. Makes none.
