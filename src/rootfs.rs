@@ -1,1 +1,464 @@
-//! rootfs.
+//! The container's root file system: the only holder of its descriptor.
+//!
+//! A rootfs is hostile: any path in it may be a link to anywhere, and may change while it is looked at. So
+//! every path is resolved by openat2(2) with RESOLVE_IN_ROOT to a descriptor, and that descriptor is used.
+//!
+//! A rootfs is also not ours: it may be read-only, on a shared file system, in use by a hundred containers.
+//! Where it lacks a mount point, the directory above is *covered*: a tmpfs is mounted there which shows the
+//! same entries (each bound from the original) and can hold new ones. Directories with many entries are
+//! covered by an overlay instead. Only where the config makes the root writable and the caller can write
+//! there is the mount point really made, noted first in the container's state, and removed with it.
+
+use crate::bail;
+use crate::error::{Context, Error, Result};
+use crate::sys::mount::{self, Attr, Param};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Above this many entries a directory is covered by an overlay rather than by single binds.
+const MOST_BINDS: usize = 64;
+/// How many symlinks one path may hold, as in the kernel.
+const MOST_LINKS: usize = 40;
+
+/// What a mount point must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// A directory.
+    Directory,
+    /// Anything that is not a directory.
+    File,
+}
+
+/// The root of the container, mounted but not yet pivoted to.
+#[derive(Debug)]
+pub struct Rootfs {
+    root: OwnedFd,
+    /// Where the image is on the host.
+    image: PathBuf,
+    /// Device number of the image's own file system.
+    device: u64,
+    /// The config wants the root read-only in the end.
+    readonly: bool,
+    /// File systems made for this container: entries may be created there freely.
+    own: Vec<u64>,
+    /// tmpfs and overlay mounts over directories that lacked something.
+    covers: Vec<OwnedFd>,
+    /// Where mount points made in the image itself are noted; `None` where none may be made.
+    notes: Option<OwnedFd>,
+}
+
+impl Rootfs {
+    /// Takes the mounted tree `root` of the image at `image`. `state` is the container's state directory, for
+    /// the notes.
+    pub fn new(root: OwnedFd, image: &Path, readonly: bool, state: Option<BorrowedFd<'_>>) -> Result<Self> {
+        let device = fs::fstat(&root).context(|| "stat the rootfs")?.st_dev;
+        let notes = match state {
+            Some(dir) if !readonly => Some(dir.try_clone_to_owned()?),
+            _ => None,
+        };
+        let image = image.to_owned();
+        Ok(Rootfs { root, image, device, readonly, own: Vec::new(), covers: Vec::new(), notes })
+    }
+
+    /// The root directory itself.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// Resolves `path` inside the root to an O_PATH descriptor.
+    pub fn resolve(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        self.open(path, OFlags::PATH)
+    }
+
+    /// Opens `path` inside the root.
+    pub fn open(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        open_in(self.root.as_fd(), path, flags)
+    }
+
+    /// The place to mount at: `path` inside the root, made where it is missing.
+    pub fn target(&mut self, path: &Path, want: Want, nofollow: bool) -> Result<OwnedFd> {
+        let flags = if nofollow { OFlags::PATH | OFlags::NOFOLLOW } else { OFlags::PATH };
+        match self.open(path, flags) {
+            Ok(fd) => return Ok(fd),
+            Err(Errno::NOENT) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let Some(missing) = self.find_missing(path)? else { return Ok(self.resolve(path)?) };
+        let parent = self.writable_place(missing.parent, &missing.done, &missing.rest, want)?;
+        self.make(parent, &missing.rest, want)
+    }
+
+    /// Makes a symlink at `path` unless something is there already.
+    pub fn symlink(&mut self, target: &str, path: &Path) -> Result<()> {
+        let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+        let dir = self.target(dir, Want::Directory, false)?;
+        match fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => {}
+            Ok(_) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        }
+        let Some(missing) = self.find_missing(path)? else { return Ok(()) };
+        let parent = self.writable_place(missing.parent, &missing.done, &missing.rest, Want::File)?;
+        Ok(fs::symlinkat(target, parent, name)?)
+    }
+
+    /// Says that `mount` is a file system made for this container.
+    pub fn add_own(&mut self, mount: BorrowedFd<'_>) -> Result<()> {
+        self.own.push(fs::fstat(mount)?.st_dev);
+        Ok(())
+    }
+
+    /// Makes the root and what covers parts of it read-only, where the config wants that.
+    pub fn finish(&self) -> Result<()> {
+        if !self.readonly {
+            return Ok(());
+        }
+        let readonly = Attr { set: mount::ATTR_RDONLY, ..Attr::default() };
+        for fd in self.covers.iter().chain([&self.root]) {
+            mount::set_attr(fd, false, readonly).context(|| "make the root read-only")?;
+        }
+        Ok(())
+    }
+
+    /// Walks `path` by hand to where it ends. `None` where it has appeared in the meantime.
+    fn find_missing(&self, path: &Path) -> Result<Option<Missing>> {
+        let mut todo: VecDeque<OsString> = components(path);
+        let mut done = PathBuf::from("/");
+        let mut links = 0;
+        while let Some(name) = todo.pop_front() {
+            if name == ".." {
+                done.pop();
+                continue;
+            }
+            let next = done.join(&name);
+            match self.open(&next, OFlags::PATH | OFlags::NOFOLLOW) {
+                Ok(fd) => {
+                    let kind = FileType::from_raw_mode(fs::fstat(&fd)?.st_mode);
+                    if kind == FileType::Symlink {
+                        links += 1;
+                        if links > MOST_LINKS {
+                            return Err(Errno::LOOP.into());
+                        }
+                        let target = fs::readlinkat(&fd, "", Vec::new())?;
+                        let target = Path::new(OsStr::from_bytes(target.as_bytes())).to_owned();
+                        if target.is_absolute() {
+                            done = PathBuf::from("/");
+                        }
+                        let mut front = components(&target);
+                        front.append(&mut todo);
+                        todo = front;
+                    } else if kind != FileType::Directory && !todo.is_empty() {
+                        return Err(Errno::NOTDIR.into());
+                    } else {
+                        done = next;
+                    }
+                }
+                Err(Errno::NOENT) => {
+                    let mut rest = vec![name];
+                    for name in todo {
+                        if name == ".." {
+                            rest.pop();
+                        } else {
+                            rest.push(name);
+                        }
+                    }
+                    if rest.is_empty() {
+                        bail!("{} leads nowhere", path.display());
+                    }
+                    let parent = self.resolve(&done)?;
+                    return Ok(Some(Missing { parent, done, rest }));
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// A directory equal to `parent` in which entries can be made without changing the image, or the image's
+    /// own where that may be changed.
+    fn writable_place(&mut self, parent: OwnedFd, done: &Path, rest: &[OsString], want: Want) -> Result<OwnedFd> {
+        let device = fs::fstat(&parent)?.st_dev;
+        if self.own.contains(&device) {
+            return Ok(parent);
+        }
+        if device == self.device && self.note_in_image(&parent, done, rest, want)? {
+            return Ok(parent);
+        }
+        self.cover(parent)
+    }
+
+    /// True where the image's own directory may be changed; what will be made there is noted first, so that
+    /// nothing stays behind whatever happens next.
+    fn note_in_image(&self, parent: &OwnedFd, done: &Path, rest: &[OsString], want: Want) -> Result<bool> {
+        let Some(state) = &self.notes else { return Ok(false) };
+        if is_shared(fs::fstatfs(parent)?.f_type as u64)
+            || !crate::sys::process::may_access(parent, libc::W_OK | libc::X_OK)
+        {
+            return Ok(false);
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let Ok(notes) = fs::openat(state, CREATED, flags, Mode::RUSR | Mode::WUSR) else { return Ok(false) };
+        let mut path = done.to_owned();
+        let mut text = Vec::new();
+        text.push(b'r');
+        text.extend_from_slice(self.image.as_os_str().as_bytes());
+        text.push(0);
+        for (n, name) in rest.iter().enumerate() {
+            path.push(name);
+            let last = n + 1 == rest.len();
+            text.push(if last && want == Want::File { b'f' } else { b'd' });
+            text.extend_from_slice(path.as_os_str().as_bytes());
+            text.push(0);
+        }
+        rustix::io::write(&notes, &text).context(|| "note a new mount point")?;
+        Ok(true)
+    }
+
+    /// Makes the directories `rest`, the last one as `want` says, and returns the last.
+    fn make(&self, parent: OwnedFd, rest: &[OsString], want: Want) -> Result<OwnedFd> {
+        let mut dir = parent;
+        for (n, name) in rest.iter().enumerate() {
+            let made = if n + 1 == rest.len() && want == Want::File {
+                fs::mknodat(&dir, name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0)
+            } else {
+                fs::mkdirat(&dir, name, Mode::from_raw_mode(0o755))
+            };
+            match made {
+                // Another container may have made the same in a shared image.
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(e) => return Err(Error::from(e).context(format!("make {}", Path::new(name).display()))),
+            }
+            dir = fs::openat(&dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        }
+        Ok(dir)
+    }
+
+    /// Covers the directory `dir` with a file system that shows the same and can hold more.
+    fn cover(&mut self, dir: OwnedFd) -> Result<OwnedFd> {
+        let entries = list(&dir).context(|| "list a directory that lacks a mount point")?;
+        let mode = fs::fstat(&dir)?.st_mode & 0o7777;
+        let params = [Param::Value("mode".into(), format!("{mode:o}"))];
+        let tmpfs = mount::new_fs("tmpfs", Some("tmpfs"), &params, 0).context(|| "make a tmpfs for mount points")?;
+        let cover = if entries.len() > MOST_BINDS {
+            mount::attach(&tmpfs, &dir)?;
+            cover_by_overlay(&dir, tmpfs)?
+        } else {
+            let trees = self.clone_entries(&dir, &tmpfs, entries)?;
+            mount::attach(&tmpfs, &dir)?;
+            for (name, tree) in trees {
+                let place = fs::openat(&tmpfs, &name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+                mount::attach(tree, place)?;
+            }
+            tmpfs
+        };
+        self.add_own(cover.as_fd())?;
+        self.covers.push(cover.try_clone()?);
+        Ok(cover)
+    }
+
+    /// Repeats `entries` of `dir` in `tmpfs`: links as links, everything else as a place to bind the original.
+    fn clone_entries(
+        &self,
+        dir: &OwnedFd,
+        tmpfs: &OwnedFd,
+        entries: Vec<(OsString, FileType)>,
+    ) -> Result<Vec<(OsString, OwnedFd)>> {
+        let image = fs::fstat(dir)?.st_dev == self.device;
+        let mut trees = Vec::with_capacity(entries.len());
+        for (name, kind) in entries {
+            match kind {
+                FileType::Symlink => {
+                    let target = fs::readlinkat(dir, &name, Vec::new())?;
+                    fs::symlinkat(target, tmpfs, &name)?;
+                    continue;
+                }
+                FileType::Directory => fs::mkdirat(tmpfs, &name, Mode::from_raw_mode(0o755))?,
+                _ => fs::mknodat(tmpfs, &name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0)?,
+            }
+            let tree = mount::clone_tree(dir, Path::new(&name), true, true)
+                .context(|| format!("bind {}", Path::new(&name).display()))?;
+            if self.readonly && image {
+                mount::set_attr(&tree, false, Attr { set: mount::ATTR_RDONLY, ..Attr::default() })?;
+            }
+            trees.push((name, tree));
+        }
+        Ok(trees)
+    }
+}
+
+/// The name, in a container's state directory, of the list of mount points made in the image.
+pub const CREATED: &str = "created";
+
+/// The images that the list `created` of mount points is about.
+pub fn images_of(created: &[u8]) -> Vec<PathBuf> {
+    let mut images: Vec<PathBuf> =
+        created.split(|&b| b == 0).filter(|e| e.first() == Some(&b'r')).map(note_path).collect();
+    images.dedup();
+    images
+}
+
+fn note_path(note: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(&note[1..]))
+}
+
+/// Removes the mount points that the list `created` names from their image, where they are still empty.
+pub fn remove_created(created: &[u8]) -> Result<()> {
+    let Some(image) = images_of(created).pop() else { return Ok(()) };
+    let root = fs::open(image, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    for note in created.split(|&b| b == 0).rev().filter(|e| e.len() > 1) {
+        let path = note_path(note);
+        let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { continue };
+        let Ok(dir) = open_in(root.as_fd(), dir, OFlags::PATH | OFlags::DIRECTORY) else { continue };
+        match note[0] {
+            b'd' => {
+                let _ = fs::unlinkat(&dir, name, AtFlags::REMOVEDIR);
+            }
+            b'f' => {
+                let empty_file = fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)
+                    .is_ok_and(|s| s.st_size == 0 && FileType::from_raw_mode(s.st_mode) == FileType::RegularFile);
+                if empty_file {
+                    let _ = fs::unlinkat(&dir, name, AtFlags::empty());
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Where a path ends in the root.
+struct Missing {
+    /// The deepest directory that exists.
+    parent: OwnedFd,
+    /// Its path in the root, free of links.
+    done: PathBuf,
+    /// What is missing below it.
+    rest: Vec<OsString>,
+}
+
+fn components(path: &Path) -> VecDeque<OsString> {
+    path.components()
+        .filter_map(|c| match c {
+            Component::Normal(name) => Some(name.to_owned()),
+            Component::ParentDir => Some(OsString::from("..")),
+            _ => None,
+        })
+        .collect()
+}
+
+/// openat2(2) with everything that keeps a path inside `root`; repeated when a rename got in the way.
+pub fn open_in(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    // An empty path would ask for the descriptor itself.
+    let path = if path.as_os_str().is_empty() { Path::new("/") } else { path };
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    for _ in 0..128 {
+        match fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            Err(Errno::AGAIN) => {}
+            result => return result,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+fn list(dir: &OwnedFd) -> Result<Vec<(OsString, FileType)>> {
+    let readable = fs::openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut entries = Vec::new();
+    for entry in fs::Dir::new(readable)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name == "." || name == ".." {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            FileType::Unknown => {
+                FileType::from_raw_mode(fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode)
+            }
+            kind => kind,
+        };
+        entries.push((name.to_owned(), kind));
+    }
+    Ok(entries)
+}
+
+/// An overlay over `dir`, its upper layer in `tmpfs`, which is mounted on `dir` already.
+fn cover_by_overlay(dir: &OwnedFd, tmpfs: OwnedFd) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let mut part = |name: &str| -> Result<OwnedFd> {
+        let mode = Mode::from_raw_mode(fs::fstat(dir)?.st_mode & 0o7777);
+        fs::mkdirat(&tmpfs, name, mode)?;
+        Ok(fs::openat(&tmpfs, name, flags, Mode::empty())?)
+    };
+    let (upper, work) = (part("upper")?, part("work")?);
+    // The descriptors stand for the directories whatever is mounted on top of them.
+    let path = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let mut params = vec![
+        Param::Value("lowerdir".into(), path(dir)),
+        Param::Value("upperdir".into(), path(&upper)),
+        Param::Value("workdir".into(), path(&work)),
+    ];
+    params.push(Param::Flag("userxattr".into()));
+    let overlay = mount::new_fs("overlay", Some("overlay"), &params, 0).context(|| "make an overlay for mount points")?;
+    mount::attach(&overlay, &tmpfs)?;
+    Ok(overlay)
+}
+
+/// File systems on which other nodes may use the same image at the same time (statfs(2) magic numbers).
+fn is_shared(magic: u64) -> bool {
+    matches!(
+        magic,
+        0x6969              // NFS
+        | 0x0bd0_0bd0       // Lustre
+        | 0x4750_4653       // GPFS
+        | 0x1983_0326       // BeeGFS
+        | 0x00c3_6400       // Ceph
+        | 0x6573_5546       // FUSE
+        | 0xaad7_aaea       // PanFS
+        | 0x5346_414f       // AFS
+        | 0xfe53_4d42       // SMB2
+        | 0x0102_1997       // 9P
+        | 0x7461_636f // OCFS2
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(name: &str) -> (PathBuf, Rootfs) {
+        let dir = std::env::temp_dir().join(format!("rt-rootfs-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(dir.join("a/b")).unwrap();
+        let fd = fs::open(&dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let rootfs = Rootfs::new(fd, &dir, true, None).unwrap();
+        (dir, rootfs)
+    }
+
+    #[test]
+    fn links_never_lead_out() {
+        let (dir, rootfs) = image("links");
+        std::os::unix::fs::symlink("/etc", dir.join("a/out")).unwrap();
+        std::os::unix::fs::symlink("../../../../../../etc", dir.join("a/up")).unwrap();
+        for path in ["/a/out/passwd", "/a/up/passwd", "/../../etc/passwd"] {
+            assert_eq!(rootfs.resolve(Path::new(path)).unwrap_err(), Errno::NOENT, "{path}");
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn missing_parts_are_found_behind_links() {
+        let (dir, rootfs) = image("missing");
+        std::os::unix::fs::symlink("/a/b/../new", dir.join("link")).unwrap();
+        std::os::unix::fs::symlink("loop", dir.join("loop")).unwrap();
+        let missing = rootfs.find_missing(Path::new("/link/x/../y")).unwrap().unwrap();
+        assert_eq!(missing.done, Path::new("/a"));
+        assert_eq!(missing.rest, ["new", "y"]);
+        assert!(rootfs.find_missing(Path::new("/a/b")).unwrap().is_none());
+        assert!(rootfs.find_missing(Path::new("/loop")).is_err());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -1,21 +1,30 @@
 //! The state directory: one directory per container, named by its id.
 //!
 //! `<root>/<id>/` is made by mkdir, which is the lock against a second create of the same id.
-//! `state.json` in it is replaced by rename only. `start.fifo` is there from create to start.
-//! Everything goes through descriptors, and no link is ever followed out of the directory.
+//! `state.json` in it is written once in one write, and changed by rename; its first line is [`State`], the
+//! rest is the config as it was loaded. `start.fifo` is there from create to start. `created` names what was
+//! made in the image. Everything goes through descriptors, and no link is followed.
 
 use crate::error::{Context, Error, Result};
+use crate::rootfs;
+use crate::sys::{fd, process, signal};
 use crate::{bail, err};
-use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The OCI runtime-spec version that state and features name.
 pub const OCI_VERSION: &str = "1.3.0";
+
+const STATE: &str = "state.json";
+const FIFO: &str = "start.fifo";
+/// Holds a link per container that runs in place, named by its pid and pointing to its id.
+const IN_PLACE: &str = ".in-place";
 
 /// The status of a container (runtime.md "State"; `paused` is runc's addition).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +54,8 @@ impl Status {
     }
 }
 
-/// What `state.json` holds.
-#[derive(Debug, Serialize, Deserialize)]
+/// What is known of a container.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
     /// The container's id.
@@ -65,6 +74,7 @@ pub struct State {
     /// The uid that created the container.
     pub owner: u32,
     /// The config's annotations.
+    #[serde(default)]
     pub annotations: BTreeMap<String, String>,
     /// Set by pause, cleared by resume.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -73,18 +83,491 @@ pub struct State {
     /// a dead one counts as gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_place: bool,
-    /// Identity of the container's pid namespace (inode), where it has one of its own.
+    /// The inode of the container's pid namespace, where it has one of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid_ns: Option<u64>,
-    /// Identity of the container's mount namespace (inode).
+    /// The inode of the container's mount namespace.
     #[serde(default)]
     pub mount_ns: u64,
-    /// The config as it was loaded, with the command line's changes.
-    pub config: Box<RawValue>,
 }
 
 /// The state directory of one user.
 #[derive(Debug)]
 pub struct Store {
     root: PathBuf,
+    /// `None` where there is no directory yet, hence no container.
+    dir: Option<OwnedFd>,
+}
+
+/// The directory of one container.
+#[derive(Debug)]
+pub struct Entry {
+    /// The container's id.
+    pub id: String,
+    dir: OwnedFd,
+}
+
+impl Store {
+    /// Opens the store at `root`, or at the caller's default place. Makes nothing.
+    pub fn open(root: Option<&Path>) -> Result<Self> {
+        let candidates = match root {
+            Some(root) => vec![root.to_owned()],
+            None => default_roots(),
+        };
+        for path in &candidates {
+            if let Some(dir) = open_root(path, root.is_some())? {
+                return Ok(Store { root: path.clone(), dir: Some(dir) });
+            }
+        }
+        Ok(Store { root: candidates.into_iter().next().unwrap_or_default(), dir: None })
+    }
+
+    /// Opens the store, and makes its directory where it is missing.
+    pub fn create(root: Option<&Path>) -> Result<Self> {
+        if let Some(root) = root {
+            return Self::create_at(root);
+        }
+        let mut first = None;
+        for path in default_roots() {
+            match Self::create_at(&path) {
+                Ok(store) => return Ok(store),
+                Err(e) => first = first.or(Some(e)),
+            }
+        }
+        Err(first.unwrap_or_else(|| err!("no place for the state directory")).hint("give one with --root"))
+    }
+
+    fn create_at(path: &Path) -> Result<Self> {
+        if let Some(dir) = open_root(path, true)? {
+            return Ok(Store { root: path.to_owned(), dir: Some(dir) });
+        }
+        let mut builder = std::fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.recursive(true).create(path).context(|| format!("make the state directory {}", path.display()))?;
+        let dir = open_root(path, true)?;
+        Ok(Store { root: path.to_owned(), dir })
+    }
+
+    /// Where this store is.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Reserves `id` for a new container. Of two callers one gets it.
+    pub fn reserve(&self, id: &str) -> Result<Entry> {
+        check_id(id)?;
+        let dir = self.dir.as_ref().ok_or_else(|| err!("the state directory is missing"))?;
+        match fs::mkdirat(dir, id, Mode::RWXU) {
+            Ok(()) => {}
+            Err(Errno::EXIST) if self.forget_dead_in_place(id)? => {
+                fs::mkdirat(dir, id, Mode::RWXU).context(|| format!("reserve {id}"))?;
+            }
+            Err(Errno::EXIST) => bail!("container with given ID already exists"),
+            Err(e) => return Err(e).context(|| format!("make {}", self.root.join(id).display())),
+        }
+        Ok(Entry { id: id.to_owned(), dir: open_dir(dir, id)? })
+    }
+
+    /// The directory of an existing container.
+    pub fn entry(&self, id: &str) -> Result<Entry> {
+        check_id(id)?;
+        let opened = match &self.dir {
+            Some(dir) => open_dir(dir, id),
+            None => Err(Errno::NOENT),
+        };
+        match opened {
+            Ok(dir) => Ok(Entry { id: id.to_owned(), dir }),
+            Err(Errno::NOENT) => Err(does_not_exist()),
+            Err(e) => Err(e).context(|| format!("open {}", self.root.join(id).display())),
+        }
+    }
+
+    /// What is known of container `id`. A dead one that ran in place is gone.
+    pub fn load(&self, id: &str) -> Result<State> {
+        let entry = self.entry(id)?;
+        let state = entry.load()?;
+        if state.in_place && !state.is_alive() {
+            self.remove(&entry)?;
+            return Err(does_not_exist());
+        }
+        Ok(state)
+    }
+
+    /// The status of a container.
+    pub fn status(&self, state: &State) -> Status {
+        if state.pid == 0 {
+            return Status::Creating;
+        }
+        if !state.is_alive() {
+            return Status::Stopped;
+        }
+        if state.paused {
+            return Status::Paused;
+        }
+        let waits = self.entry(&state.id).is_ok_and(|e| fs::statat(&e.dir, FIFO, AtFlags::SYMLINK_NOFOLLOW).is_ok());
+        if waits { Status::Created } else { Status::Running }
+    }
+
+    /// Every container, ordered by id; what has no readable state is left out.
+    pub fn list(&self) -> Result<Vec<State>> {
+        self.sweep(usize::MAX);
+        let Some(dir) = &self.dir else { return Ok(Vec::new()) };
+        let mut states = Vec::new();
+        for id in names(dir)? {
+            if let Ok(state) = self.load(&id) {
+                states.push(state);
+            }
+        }
+        states.sort_by(|a: &State, b: &State| a.id.cmp(&b.id));
+        Ok(states)
+    }
+
+    /// Removes a container's directory, and the mount points that were made in its image unless another
+    /// container of this store still uses the image.
+    pub fn remove(&self, entry: &Entry) -> Result<()> {
+        let dir = self.dir.as_ref().ok_or_else(does_not_exist)?;
+        match self.try_remove(dir, entry, &[STATE]) {
+            Err(Errno::NOTEMPTY) => {}
+            result => return result.context(|| format!("remove the state of {}", entry.id)),
+        }
+        if let Ok(created) = fd::read_at(&entry.dir, rootfs::CREATED) {
+            self.clean_image(entry, &created)?;
+        }
+        let files = names_of_files(&entry.dir)?;
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        self.try_remove(dir, entry, &files).context(|| format!("remove the state of {}", entry.id))
+    }
+
+    fn try_remove(&self, dir: &OwnedFd, entry: &Entry, files: &[&str]) -> Result<(), Errno> {
+        // Where something else is in the directory it must be looked at before the state goes.
+        if files == [STATE] && fs::statat(&entry.dir, rootfs::CREATED, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            return Err(Errno::NOTEMPTY);
+        }
+        for file in files {
+            match fs::unlinkat(&entry.dir, *file, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        match fs::unlinkat(dir, entry.id.as_str(), AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn clean_image(&self, entry: &Entry, created: &[u8]) -> Result<()> {
+        let Some(dir) = &self.dir else { return Ok(()) };
+        let images = rootfs::images_of(created);
+        for id in names(dir)?.into_iter().filter(|id| *id != entry.id) {
+            let Ok(other) = self.entry(&id) else { continue };
+            if other.load().is_ok_and(|s| images.contains(&s.rootfs) && s.is_alive()) {
+                // The last one out cleans up.
+                return other.append(rootfs::CREATED, created);
+            }
+        }
+        let _ = rootfs::remove_created(created);
+        Ok(())
+    }
+
+    /// Notes that container `id` runs in place, as this process.
+    pub fn note_in_place(&self, id: &str, pid: i32) -> Result<()> {
+        let dir = self.dir.as_ref().ok_or_else(does_not_exist)?;
+        let name = format!("{IN_PLACE}/{pid}");
+        for _ in 0..2 {
+            match fs::symlinkat(id, dir, name.as_str()) {
+                Ok(()) => return Ok(()),
+                Err(Errno::NOENT) => match fs::mkdirat(dir, IN_PLACE, Mode::RWXU) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(e) => return Err(e.into()),
+                },
+                // An old process had this pid.
+                Err(Errno::EXIST) => self.forget_link(dir, &pid.to_string()),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        fs::symlinkat(id, dir, name.as_str()).context(|| "note the container")
+    }
+
+    /// Forgets containers that ran in place and are dead, at most `most` of them.
+    pub fn sweep(&self, most: usize) {
+        let Some(dir) = &self.dir else { return };
+        let Ok(index) = open_dir(dir, IN_PLACE) else { return };
+        let Ok(pids) = list_names(&index, FileType::Symlink) else { return };
+        let dead = |pid: &String| {
+            pid.parse().is_ok_and(|pid| signal::send(pid, 0).is_err_and(|e| e.is(libc::ESRCH)))
+        };
+        for pid in pids.iter().filter(|pid| dead(pid)).take(most) {
+            self.forget_link(dir, pid);
+        }
+    }
+
+    fn forget_link(&self, dir: &OwnedFd, pid: &str) {
+        let name = format!("{IN_PLACE}/{pid}");
+        if let Ok(id) = fs::readlinkat(dir, name.as_str(), Vec::new())
+            && let Ok(id) = id.to_str()
+        {
+            let _ = self.forget_dead_in_place(id);
+        }
+        let _ = fs::unlinkat(dir, name.as_str(), AtFlags::empty());
+    }
+
+    /// True where `id` was a dead container that had run in place; its state is gone then.
+    fn forget_dead_in_place(&self, id: &str) -> Result<bool> {
+        let Ok(entry) = self.entry(id) else { return Ok(false) };
+        match entry.load() {
+            Ok(state) if state.in_place && !state.is_alive() => {
+                self.remove(&entry)?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
+impl Entry {
+    /// The directory, for what else is kept there.
+    pub fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// Writes the first state, with the config behind it. The directory must hold none yet.
+    pub fn save_new(&self, state: &State, config: &[u8]) -> Result<()> {
+        self.write(STATE, OFlags::EXCL, state, config)
+    }
+
+    /// Replaces the state and keeps the config.
+    pub fn save(&self, state: &State) -> Result<()> {
+        let config = self.config()?;
+        let new = "state.json.new";
+        self.write(new, OFlags::TRUNC, state, &config)?;
+        fs::renameat(&self.dir, new, &self.dir, STATE).context(|| format!("replace the state of {}", self.id))
+    }
+
+    fn write(&self, name: &str, how: OFlags, state: &State, config: &[u8]) -> Result<()> {
+        let context = || format!("write the state of {}", self.id);
+        let mut text = serde_json::to_vec(state).map_err(|e| err!("{e}"))?;
+        text.push(b'\n');
+        text.extend_from_slice(config);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | how;
+        let file = fs::openat(&self.dir, name, flags, Mode::RUSR | Mode::WUSR).context(context)?;
+        let mut rest = text.as_slice();
+        while !rest.is_empty() {
+            let n = rustix::io::write(&file, rest).context(context)?;
+            rest = &rest[n..];
+        }
+        Ok(())
+    }
+
+    /// Appends to a file of the container.
+    fn append(&self, name: &str, text: &[u8]) -> Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = fs::openat(&self.dir, name, flags, Mode::RUSR | Mode::WUSR)?;
+        rustix::io::write(&file, text)?;
+        Ok(())
+    }
+
+    fn read(&self) -> Result<Vec<u8>> {
+        match fd::read_at(&self.dir, STATE) {
+            Ok(text) => Ok(text),
+            Err(e) if e.is(libc::ENOENT) => Ok(Vec::new()),
+            Err(e) => Err(e.context(format!("read the state of {}", self.id))),
+        }
+    }
+
+    /// The state; pid 0 where there is none yet.
+    pub fn load(&self) -> Result<State> {
+        let text = self.read()?;
+        let Some(end) = text.iter().position(|&b| b == b'\n') else {
+            return Ok(State { id: self.id.clone(), ..State::default() });
+        };
+        serde_json::from_slice(&text[..end]).map_err(|e| err!("the state of {} is damaged: {e}", self.id))
+    }
+
+    /// The config as it was loaded.
+    pub fn config(&self) -> Result<Vec<u8>> {
+        let text = self.read()?;
+        match text.iter().position(|&b| b == b'\n') {
+            Some(end) => Ok(text[end + 1..].to_vec()),
+            None => Err(does_not_exist()),
+        }
+    }
+
+    /// Makes the fifo that the container's init waits on, and opens it for init.
+    pub fn make_fifo(&self) -> Result<OwnedFd> {
+        fs::mknodat(&self.dir, FIFO, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).context(|| "make the start fifo")?;
+        // Open for both, reading blocks until somebody has written.
+        Ok(fs::openat(&self.dir, FIFO, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+    }
+
+    /// Opens the fifo to release init; `None` where init does not wait any more.
+    pub fn open_fifo(&self) -> Result<Option<OwnedFd>> {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        match fs::openat(&self.dir, FIFO, flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::NOENT | Errno::NXIO) => Ok(None),
+            Err(e) => Err(e).context(|| "open the start fifo"),
+        }
+    }
+
+    /// Removes the fifo: of two callers one succeeds.
+    pub fn remove_fifo(&self) -> Result<(), Errno> {
+        fs::unlinkat(&self.dir, FIFO, AtFlags::empty())
+    }
+}
+
+impl State {
+    /// True while the first process lives; a zombie does not.
+    pub fn is_alive(&self) -> bool {
+        self.pid > 0
+            && fd::open_proc()
+                .and_then(|proc| process::stat(proc, self.pid))
+                .is_ok_and(|(start, dead)| start == self.start_time && !dead)
+    }
+}
+
+/// Checks that `id` is a plain name, as runc does.
+pub fn check_id(id: &str) -> Result<()> {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '+' | '-' | '.');
+    if id.is_empty() || id.len() > 255 || id == "." || id == ".." || id == IN_PLACE || !id.chars().all(good) {
+        return Err(err!("invalid container ID: {id:?}").hint("letters, digits, '_', '+', '-' and '.'"));
+    }
+    Ok(())
+}
+
+fn does_not_exist() -> Error {
+    Error::new("container does not exist")
+}
+
+/// Where state may live, best first. A tmpfs is wanted: state means nothing after a reboot.
+fn default_roots() -> Vec<PathBuf> {
+    let uid = rustix::process::geteuid().as_raw();
+    let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty()).map(PathBuf::from);
+    if uid == 0 && is_real_root() {
+        return vec!["/run/rt".into()];
+    }
+    let mut roots = Vec::new();
+    roots.extend(runtime_dir.filter(|d| d.is_absolute()).map(|d| d.join("rt")));
+    roots.push(format!("/run/user/{uid}/rt").into());
+    roots.push(format!("/dev/shm/rt-{uid}").into());
+    roots.push(format!("/tmp/rt-{uid}").into());
+    roots
+}
+
+fn is_real_root() -> bool {
+    crate::sys::ns::own_maps().is_ok_and(|maps| crate::sys::ns::is_initial(&maps))
+}
+
+/// Opens a store's directory after checking that nobody else can have put something into it. `None` where it
+/// does not exist, or is not usable and was not asked for by name.
+fn open_root(path: &Path, required: bool) -> Result<Option<OwnedFd>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // A directory in /tmp could be somebody's link.
+    let flags = if required { flags } else { flags | OFlags::NOFOLLOW };
+    let dir = match fs::open(path, flags, Mode::empty()) {
+        Ok(dir) => dir,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(_) if !required => return Ok(None),
+        Err(e) => return Err(e).context(|| format!("open the state directory {}", path.display())),
+    };
+    let stat = fs::fstat(&dir)?;
+    let me = rustix::process::geteuid().as_raw();
+    if stat.st_uid != me || stat.st_mode & 0o022 != 0 {
+        if !required {
+            return Ok(None);
+        }
+        bail!("the state directory {} must belong to uid {me} and be writable by nobody else", path.display());
+    }
+    Ok(Some(dir))
+}
+
+fn open_dir(dir: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fs::openat2(dir, name, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+}
+
+fn names(dir: &OwnedFd) -> Result<Vec<String>> {
+    let mut names = list_names(dir, FileType::Directory)?;
+    names.retain(|name| check_id(name).is_ok());
+    Ok(names)
+}
+
+fn names_of_files(dir: &OwnedFd) -> Result<Vec<String>> {
+    let mut names = list_names(dir, FileType::RegularFile)?;
+    names.extend(list_names(dir, FileType::Fifo)?);
+    Ok(names)
+}
+
+fn list_names(dir: &OwnedFd, kind: FileType) -> Result<Vec<String>> {
+    let readable = fs::openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut names = Vec::new();
+    for entry in fs::Dir::new(readable)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if entry.file_type() == kind
+            && let Some(name) = name.to_str()
+        {
+            names.push(name.to_owned());
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(name: &str) -> Store {
+        let root = std::env::temp_dir().join(format!("rt-store-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&root);
+        Store::create(Some(&root)).unwrap()
+    }
+
+    #[test]
+    fn one_of_two_gets_an_id() {
+        let store = store("reserve");
+        let entry = store.reserve("a").unwrap();
+        assert_eq!(store.reserve("a").unwrap_err().to_string(), "container with given ID already exists");
+        assert_eq!(store.status(&entry.load().unwrap()), Status::Creating);
+        store.remove(&entry).unwrap();
+        assert_eq!(store.load("a").unwrap_err().to_string(), "container does not exist");
+        std::fs::remove_dir_all(store.root()).unwrap();
+    }
+
+    #[test]
+    fn ids_are_plain_names() {
+        for id in ["", ".", "..", "a/b", "/a", "a b", "ä", ".in-place", &"x".repeat(256)] {
+            assert!(check_id(id).is_err(), "{id:?}");
+        }
+        for id in ["a", "A-b_c.d+1", "...", "12"] {
+            assert!(check_id(id).is_ok(), "{id:?}");
+        }
+    }
+
+    #[test]
+    fn the_config_comes_back_as_it_was() {
+        let store = store("config");
+        let entry = store.reserve("c").unwrap();
+        let state = State { id: "c".into(), pid: 1, ..State::default() };
+        entry.save_new(&state, b"{\n \"x\": 1\n}").unwrap();
+        assert_eq!(entry.config().unwrap(), b"{\n \"x\": 1\n}");
+        entry.save(&State { paused: true, ..state }).unwrap();
+        assert!(entry.load().unwrap().paused);
+        assert_eq!(entry.config().unwrap(), b"{\n \"x\": 1\n}");
+        std::fs::remove_dir_all(store.root()).unwrap();
+    }
+
+    #[test]
+    fn dead_containers_in_place_are_forgotten() {
+        let store = store("sweep");
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id() as i32;
+        let entry = store.reserve("e").unwrap();
+        entry.save_new(&State { id: "e".into(), pid, in_place: true, ..State::default() }, b"{}").unwrap();
+        store.note_in_place("e", pid).unwrap();
+        child.wait().unwrap();
+        assert!(store.list().unwrap().is_empty());
+        assert!(std::fs::read_dir(store.root().join(IN_PLACE)).unwrap().next().is_none());
+        assert!(!store.root().join("e").exists());
+        std::fs::remove_dir_all(store.root()).unwrap();
+    }
 }

@@ -1,5 +1,7 @@
 //! The life of a container: create, start, run, exec, kill, pause, delete.
 
+pub use crate::spec::rootless::UserMap;
+
 use crate::error::Result;
 use crate::store::Store;
 use std::path::PathBuf;
@@ -52,17 +54,6 @@ pub struct Overrides {
     pub terminal: Option<bool>,
     /// `SRC:DST[:OPTIONS]` each, options as podman's `-v`.
     pub volumes: Vec<String>,
-}
-
-/// Which id the caller has inside the container (annotation `rt.user`, `--user-map`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UserMap {
-    /// The caller's own uid and gid, mapped to themselves.
-    Caller,
-    /// Root.
-    Root,
-    /// What `process.user` says.
-    Config,
 }
 
 /// What `exec` is asked to do.

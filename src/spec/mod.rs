@@ -1,1 +1,162 @@
-//! spec.
+//! The config: loaded, checked, and adapted to what the caller may do.
+//!
+//! Types are oci-spec's. The only I/O is the load itself.
+
+pub mod caller;
+mod check;
+pub mod mounts;
+pub mod rootless;
+
+pub use caller::Caller;
+pub use check::check;
+
+use crate::error::{Context, Error, Result};
+use crate::sys::caps;
+use oci_spec::runtime::{LinuxCapabilities, Spec};
+use std::collections::HashSet;
+use std::path::Path;
+
+/// The annotation that says which id the process has inside: `caller`, `root` or `config`.
+pub const ANNOTATION_USER: &str = "rt.user";
+
+/// A loaded config and the text it came from.
+#[derive(Debug)]
+pub struct Config {
+    /// The config.
+    pub spec: Spec,
+    /// Its JSON text, to be kept with the container's state.
+    pub text: Vec<u8>,
+    /// What was read and cannot be used (unknown capabilities and the like).
+    pub warnings: Vec<String>,
+}
+
+impl Config {
+    /// Loads the config at `path`.
+    pub fn load(path: &Path) -> Result<Self> {
+        let shown = || path.display().to_string();
+        let text = crate::sys::fd::read_file(path).map_err(|e| match e.errno() {
+            Some(libc::ENOENT) => e.context(format!("JSON specification file {} not found", shown())),
+            _ => e.context(format!("read {}", shown())),
+        })?;
+        Self::parse(text).context(shown)
+    }
+
+    /// Parses a config. Values that the spec says to warn about are dropped and the rest is used.
+    pub fn parse(text: Vec<u8>) -> Result<Self> {
+        match serde_json::from_slice::<Spec>(&text) {
+            Ok(spec) => Ok(Config { spec, text, warnings: Vec::new() }),
+            Err(first) => {
+                let mut value: serde_json::Value = serde_json::from_slice(&text).map_err(json_error)?;
+                let warnings = drop_unknown(&mut value);
+                if warnings.is_empty() {
+                    return Err(json_error(first));
+                }
+                let text = serde_json::to_vec(&value).map_err(json_error)?;
+                let spec = serde_json::from_value(value).map_err(json_error)?;
+                Ok(Config { spec, text, warnings })
+            }
+        }
+    }
+
+    /// Takes a changed `spec` as the config.
+    pub fn replace(&mut self, spec: Spec) -> Result<()> {
+        self.text = serde_json::to_vec(&spec).map_err(json_error)?;
+        self.spec = spec;
+        Ok(())
+    }
+}
+
+/// serde_json's text, which says line and column.
+pub fn json_error(e: serde_json::Error) -> Error {
+    Error::new(e.to_string())
+}
+
+/// Removes capabilities, seccomp architectures and flags that nobody knows (config.md: an unknown
+/// capability is a warning, not an error) and says which.
+fn drop_unknown(config: &mut serde_json::Value) -> Vec<String> {
+    let mut dropped = Vec::new();
+    if let Some(sets) = config.pointer_mut("/process/capabilities").and_then(|v| v.as_object_mut()) {
+        for (set, names) in sets {
+            retain_known(names, &mut dropped, |name| known_capability(name), |name| {
+                format!("unknown capability {name:?} in {set} is ignored")
+            });
+        }
+    }
+    for (pointer, what) in [("/linux/seccomp/architectures", "architecture"), ("/linux/seccomp/flags", "flag")] {
+        if let Some(names) = config.pointer_mut(pointer) {
+            let known = |name: &str| {
+                let value = serde_json::Value::from(name);
+                match what {
+                    "flag" => serde_json::from_value::<oci_spec::runtime::LinuxSeccompFilterFlag>(value).is_ok(),
+                    _ => serde_json::from_value::<oci_spec::runtime::Arch>(value).is_ok(),
+                }
+            };
+            retain_known(names, &mut dropped, known, |name| format!("unknown seccomp {what} {name:?} is ignored"));
+        }
+    }
+    dropped
+}
+
+fn known_capability(name: &str) -> bool {
+    let value = serde_json::Value::from(name);
+    serde_json::from_value::<oci_spec::runtime::Capability>(value).is_ok()
+}
+
+fn retain_known(
+    list: &mut serde_json::Value,
+    dropped: &mut Vec<String>,
+    known: impl Fn(&str) -> bool,
+    text: impl Fn(&str) -> String,
+) {
+    let Some(list) = list.as_array_mut() else { return };
+    let mut seen = HashSet::new();
+    list.retain(|entry| match entry.as_str() {
+        Some(name) if !known(name) => {
+            if seen.insert(name.to_owned()) {
+                dropped.push(text(name));
+            }
+            false
+        }
+        _ => true,
+    });
+}
+
+/// The capability sets of the config as masks. Without a `capabilities` object a process has none.
+pub fn capability_sets(capabilities: Option<&LinuxCapabilities>) -> caps::Sets {
+    let mask = |set: &Option<oci_spec::runtime::Capabilities>| -> caps::Mask {
+        set.iter().flatten().filter_map(|c| caps::by_name(&c.to_string())).fold(0, |all, one| all | one)
+    };
+    match capabilities {
+        None => caps::Sets::default(),
+        Some(c) => caps::Sets {
+            bounding: mask(c.bounding()),
+            effective: mask(c.effective()),
+            inheritable: mask(c.inheritable()),
+            permitted: mask(c.permitted()),
+            ambient: mask(c.ambient()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_values_are_dropped_and_named() {
+        let text = br#"{"ociVersion":"1.0.0","process":{"cwd":"/","args":["a"],"user":{"uid":0,"gid":0},
+            "capabilities":{"bounding":["CAP_CHOWN","CAP_FLY"],"effective":["CAP_FLY"]}},
+            "linux":{"seccomp":{"defaultAction":"SCMP_ACT_ALLOW","architectures":["SCMP_ARCH_X86_64","SCMP_ARCH_Z80"]}}}"#;
+        let config = Config::parse(text.to_vec()).unwrap();
+        assert_eq!(config.warnings.len(), 3, "{:?}", config.warnings);
+        let sets = capability_sets(config.spec.process().as_ref().unwrap().capabilities().as_ref());
+        assert_eq!(sets.bounding, 1);
+        assert_eq!(sets.effective, 0);
+    }
+
+    #[test]
+    fn broken_json_says_where() {
+        let error = Config::parse(b"{\n \"ociVersion\": 7 }".to_vec()).unwrap_err();
+        assert!(error.to_string().contains("line 2"), "{error}");
+    }
+}

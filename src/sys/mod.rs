@@ -1,1 +1,22 @@
-//! sys.
+//! System calls that no safe library covers, and small sequences around them.
+//!
+//! The only module with `unsafe`. Everything that rustix offers safely is used from rustix where it is
+//! needed; what stands here is what rustix lacks, or what needs an argument about memory.
+//! All of it assumes a single-threaded process, as the runtime is.
+
+pub mod caps;
+pub mod fd;
+pub mod mount;
+pub mod net;
+pub mod ns;
+pub mod process;
+pub mod seccomp;
+pub mod signal;
+pub mod tty;
+
+use crate::error::{Error, Result};
+
+/// Turns the C convention (-1 and errno) into a result.
+fn check(ret: libc::c_long) -> Result<libc::c_long> {
+    if ret == -1 { Err(Error::from(std::io::Error::last_os_error())) } else { Ok(ret) }
+}

@@ -1,0 +1,47 @@
+//! Who calls, as far as it decides what a config may ask for.
+
+use crate::error::Result;
+use crate::sys::ns::{self, IdMaps};
+
+/// The three kinds of callers (DESIGN: rootless).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Any uid but 0: one id can be mapped, nothing else is allowed.
+    Unprivileged,
+    /// uid 0 of a user namespace that somebody made: podman, rootlesskit.
+    NamespaceRoot,
+    /// uid 0 of the initial user namespace.
+    Root,
+}
+
+/// Who calls.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// What the caller may do.
+    pub kind: Kind,
+    /// Effective uid.
+    pub uid: u32,
+    /// Effective gid.
+    pub gid: u32,
+    /// The ids of the caller's user namespace; empty where unprivileged, when nobody needs them.
+    pub maps: IdMaps,
+}
+
+impl Caller {
+    /// Asks the kernel.
+    pub fn current() -> Result<Self> {
+        let uid = rustix::process::geteuid().as_raw();
+        let gid = rustix::process::getegid().as_raw();
+        if uid != 0 {
+            return Ok(Caller { kind: Kind::Unprivileged, uid, gid, maps: IdMaps::default() });
+        }
+        let maps = ns::own_maps()?;
+        let kind = if ns::is_initial(&maps) { Kind::Root } else { Kind::NamespaceRoot };
+        Ok(Caller { kind, uid, gid, maps })
+    }
+
+    /// True for any uid but 0.
+    pub fn is_unprivileged(&self) -> bool {
+        self.kind == Kind::Unprivileged
+    }
+}

@@ -1,0 +1,198 @@
+//! What "rootless" does to a config (DESIGN section 5): what one id can express is honoured, the rest is
+//! adapted, and every adaptation is noted.
+
+use super::caller::{Caller, Kind};
+use super::{ANNOTATION_USER, mounts};
+use crate::bail;
+use crate::error::Result;
+use crate::sys::mount::Param;
+use crate::sys::ns::{IdMap, IdMaps};
+use oci_spec::runtime::{LinuxIdMapping, LinuxNamespaceType, Spec};
+
+/// Which id the caller has inside the container (annotation `rt.user`, `--user-map`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UserMap {
+    /// The caller's own uid and gid, mapped to themselves.
+    Caller,
+    /// Root.
+    Root,
+    /// What `process.user` says.
+    Config,
+}
+
+/// The user namespace that the container gets, and what was adapted.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Adapted {
+    /// Maps of the new user namespace; `None` where the config makes no new one.
+    pub maps: Option<IdMaps>,
+    /// The uid and gid of the process inside.
+    pub uid: u32,
+    /// The same for the group.
+    pub gid: u32,
+    /// True where the process keeps the groups of the caller, because setgroups is denied.
+    pub keep_groups: bool,
+    /// What the config asked for and does not get, one line each.
+    pub notes: Vec<String>,
+}
+
+/// The word of `--user-map` and of the annotation `rt.user`.
+pub fn parse_user_map(word: &str) -> Result<UserMap> {
+    Ok(match word {
+        "caller" => UserMap::Caller,
+        "root" => UserMap::Root,
+        "config" => UserMap::Config,
+        _ => bail!("user map {word:?} is none of caller, root and config"),
+    })
+}
+
+/// Decides ids and user namespace of `spec` for `caller`.
+pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Adapted> {
+    let mut notes = Vec::new();
+    let linux = spec.linux().as_ref();
+    let user = spec.process().as_ref().map(|p| p.user());
+    let annotated = spec.annotations().as_ref().and_then(|a| a.get(ANNOTATION_USER));
+    let mode = match (asked, annotated) {
+        (Some(mode), _) => mode,
+        (None, Some(word)) => parse_user_map(word)?,
+        (None, None) => UserMap::Config,
+    };
+    let (uid, gid) = match mode {
+        UserMap::Caller => (caller.uid, caller.gid),
+        UserMap::Root => (0, 0),
+        UserMap::Config => user.map_or((0, 0), |u| (u.uid(), u.gid())),
+    };
+    if linux.is_some_and(|l| l.resources().is_some()) {
+        notes.push("linux.resources is not applied: limits are the scheduler's".to_owned());
+    }
+    if linux.is_some_and(|l| l.cgroups_path().is_some()) {
+        notes.push("linux.cgroupsPath is not applied: the container stays in the caller's cgroup".to_owned());
+    }
+    if linux.is_some_and(|l| l.intel_rdt().is_some()) {
+        notes.push("linux.intelRdt is not applied".to_owned());
+    }
+    let namespace = linux
+        .and_then(|l| l.namespaces().as_ref())
+        .and_then(|list| list.iter().find(|n| n.typ() == LinuxNamespaceType::User));
+    let joined = namespace.is_some_and(|n| n.path().as_ref().is_some_and(|p| !p.as_os_str().is_empty()));
+    if joined {
+        return Ok(Adapted { maps: None, uid, gid, keep_groups: false, notes });
+    }
+    let groups = user.is_some_and(|u| u.additional_gids().as_ref().is_some_and(|g| !g.is_empty()));
+    if caller.is_unprivileged() {
+        if namespace.is_none() {
+            notes.push("a user namespace is added".to_owned());
+        }
+        if let Some(linux) = linux {
+            note_maps("uid", linux.uid_mappings(), uid, &mut notes);
+            note_maps("gid", linux.gid_mappings(), gid, &mut notes);
+        }
+        if groups {
+            notes.push("additionalGids are left out: the caller's groups are kept".to_owned());
+        }
+        let one = |container, host| vec![IdMap { container, host, size: 1 }];
+        let maps = IdMaps { uid: one(uid, caller.uid), gid: one(gid, caller.gid) };
+        return Ok(Adapted { maps: Some(maps), uid, gid, keep_groups: true, notes });
+    }
+    if namespace.is_none() {
+        return Ok(Adapted { maps: None, uid, gid, keep_groups: false, notes });
+    }
+    let convert = |maps: &Option<Vec<LinuxIdMapping>>, container: u32, host: u32| -> Vec<IdMap> {
+        match maps.as_deref() {
+            None | Some([]) => vec![IdMap { container, host, size: 1 }],
+            Some(maps) => maps
+                .iter()
+                .map(|m| IdMap { container: m.container_id(), host: m.host_id(), size: m.size() })
+                .collect(),
+        }
+    };
+    let linux = linux.map(|l| (l.uid_mappings(), l.gid_mappings()));
+    let none = (&None, &None);
+    let (uids, gids) = linux.unwrap_or(none);
+    let maps = IdMaps { uid: convert(uids, uid, caller.uid), gid: convert(gids, gid, caller.gid) };
+    for (what, list, id) in [("uid", &maps.uid, uid), ("gid", &maps.gid, gid)] {
+        if !IdMaps::has(list, id) {
+            bail!("process {what} {id} is not mapped in the container's user namespace");
+        }
+    }
+    Ok(Adapted { maps: Some(maps), uid, gid, keep_groups: false, notes })
+}
+
+fn note_maps(what: &str, maps: &Option<Vec<LinuxIdMapping>>, id: u32, notes: &mut Vec<String>) {
+    let Some(maps) = maps.as_deref().filter(|m| !m.is_empty()) else { return };
+    let inside = maps.iter().any(|m| id >= m.container_id() && id - m.container_id() < m.size());
+    if maps.len() > 1 || maps[0].size() != 1 || !inside {
+        notes.push(format!("{what} mappings are reduced to {what} {id}, which is the caller"));
+    }
+}
+
+/// Leaves out `uid=` and `gid=` of ids that do not exist in the namespace with `maps`.
+pub fn drop_unmapped(options: &mut mounts::Options, maps: &IdMaps, destination: &str, notes: &mut Vec<String>) {
+    options.data.retain(|param| {
+        let Param::Value(key, value) = param else { return true };
+        let list = match key.as_str() {
+            "uid" => &maps.uid,
+            "gid" => &maps.gid,
+            _ => return true,
+        };
+        let keep = value.parse().is_ok_and(|id| IdMaps::has(list, id));
+        if !keep {
+            notes.push(format!("mount {destination}: {key}={value} is left out: no such id inside"));
+        }
+        keep
+    });
+}
+
+/// True where every id exists: no user namespace but the initial one is in play.
+pub fn all_ids(caller: &Caller, adapted: &Adapted) -> bool {
+    caller.kind == Kind::Root && adapted.maps.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(uid: u32) -> Caller {
+        let kind = if uid == 0 { Kind::Root } else { Kind::Unprivileged };
+        Caller { kind, uid, gid: uid, maps: IdMaps::default() }
+    }
+
+    fn spec(json: &str) -> Spec {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn a_root_config_becomes_one_mapping() {
+        let spec = spec(
+            r#"{"ociVersion":"1.0.0","process":{"cwd":"/","user":{"uid":0,"gid":0,"additionalGids":[10]}},
+                "linux":{"resources":{},"namespaces":[{"type":"mount"}]}}"#,
+        );
+        let adapted = adapt(&spec, &caller(1000), None).unwrap();
+        let one = |host| vec![IdMap { container: 0, host, size: 1 }];
+        assert_eq!(adapted.maps, Some(IdMaps { uid: one(1000), gid: one(1000) }));
+        assert!(adapted.keep_groups);
+        assert_eq!(adapted.notes.len(), 3, "{:?}", adapted.notes);
+    }
+
+    #[test]
+    fn the_process_user_is_the_caller() {
+        let json = r#"{"ociVersion":"1.0.0","process":{"cwd":"/","user":{"uid":33,"gid":34}},
+            "annotations":{"rt.user":"caller"},"linux":{"namespaces":[{"type":"mount"},{"type":"user"}],
+            "uidMappings":[{"containerID":0,"hostID":100000,"size":65536}]}}"#;
+        let adapted_config = adapt(&spec(json), &caller(1000), Some(UserMap::Config)).unwrap();
+        assert_eq!(adapted_config.maps.unwrap().uid, [IdMap { container: 33, host: 1000, size: 1 }]);
+        let adapted_caller = adapt(&spec(json), &caller(1000), None).unwrap();
+        assert_eq!((adapted_caller.uid, adapted_caller.gid), (1000, 1000));
+        let adapted_root = adapt(&spec(json), &caller(1000), Some(UserMap::Root)).unwrap();
+        assert_eq!(adapted_root.uid, 0);
+    }
+
+    #[test]
+    fn unmapped_ids_leave_the_mount_options() {
+        let maps = IdMaps { uid: vec![], gid: vec![IdMap { container: 0, host: 1, size: 1 }] };
+        let mut options = mounts::parse(["mode=0620", "gid=5", "newinstance"]);
+        let mut notes = Vec::new();
+        drop_unmapped(&mut options, &maps, "/dev/pts", &mut notes);
+        assert_eq!(options.data.len(), 2);
+        assert_eq!(notes.len(), 1);
+    }
+}

@@ -1,0 +1,143 @@
+//! Capabilities (capabilities(7)): sets as bit masks, and how a process gets them.
+
+use crate::error::{Context, Result};
+use rustix::thread::{self, CapabilitySet, CapabilitySets};
+
+/// Names by number (linux/capability.h), without `CAP_`.
+pub const NAMES: [&str; 41] = [
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "DAC_READ_SEARCH",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "SETGID",
+    "SETUID",
+    "SETPCAP",
+    "LINUX_IMMUTABLE",
+    "NET_BIND_SERVICE",
+    "NET_BROADCAST",
+    "NET_ADMIN",
+    "NET_RAW",
+    "IPC_LOCK",
+    "IPC_OWNER",
+    "SYS_MODULE",
+    "SYS_RAWIO",
+    "SYS_CHROOT",
+    "SYS_PTRACE",
+    "SYS_PACCT",
+    "SYS_ADMIN",
+    "SYS_BOOT",
+    "SYS_NICE",
+    "SYS_RESOURCE",
+    "SYS_TIME",
+    "SYS_TTY_CONFIG",
+    "MKNOD",
+    "LEASE",
+    "AUDIT_WRITE",
+    "AUDIT_CONTROL",
+    "SETFCAP",
+    "MAC_OVERRIDE",
+    "MAC_ADMIN",
+    "SYSLOG",
+    "WAKE_ALARM",
+    "BLOCK_SUSPEND",
+    "AUDIT_READ",
+    "PERFMON",
+    "BPF",
+    "CHECKPOINT_RESTORE",
+];
+
+/// A set of capabilities, bit n for capability number n.
+pub type Mask = u64;
+
+/// The five sets of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sets {
+    /// What exec can ever gain.
+    pub bounding: Mask,
+    /// In force.
+    pub effective: Mask,
+    /// Passed through an exec of a file with inheritable bits.
+    pub inheritable: Mask,
+    /// The limit of `effective`.
+    pub permitted: Mask,
+    /// Kept through an exec of an ordinary file.
+    pub ambient: Mask,
+}
+
+impl Sets {
+    /// Every capability that this kernel knows, in the sets that root has by default.
+    pub fn all() -> Sets {
+        let all = (1 << NAMES.len()) - 1;
+        Sets { bounding: all, effective: all, inheritable: 0, permitted: all, ambient: 0 }
+    }
+}
+
+/// The mask of one name, `CAP_` in front or not, in any case.
+pub fn by_name(name: &str) -> Option<Mask> {
+    let bare = match name.get(..4) {
+        Some(prefix) if prefix.eq_ignore_ascii_case("CAP_") => &name[4..],
+        _ => name,
+    };
+    NAMES.iter().position(|n| n.eq_ignore_ascii_case(bare)).map(|n| 1 << n)
+}
+
+/// Removes what is not in `keep` from the bounding set.
+pub fn limit_bounding(keep: Mask) -> Result<()> {
+    for number in 0..64u32 {
+        if keep & (1 << number) != 0 {
+            continue;
+        }
+        let cap = CapabilitySet::from_bits_retain(1 << number);
+        match thread::remove_capability_from_bounding_set(cap) {
+            Ok(()) => {}
+            // The first number that this kernel does not know.
+            Err(rustix::io::Errno::INVAL) => break,
+            Err(e) => return Err(e).context(|| format!("drop capability {number} from the bounding set")),
+        }
+    }
+    Ok(())
+}
+
+/// What this process has now.
+pub fn current() -> Result<CapabilitySets> {
+    Ok(thread::capabilities(None)?)
+}
+
+/// Sets effective, permitted, inheritable, then ambient, each limited to what the process may have.
+///
+/// Returns what was asked for and could not be given.
+pub fn set(sets: &Sets) -> Result<Mask> {
+    let now = current()?.permitted.bits();
+    let permitted = sets.permitted & now;
+    let effective = sets.effective & permitted;
+    let inheritable = sets.inheritable & (now | sets.inheritable & sets.bounding);
+    let new = CapabilitySets {
+        effective: CapabilitySet::from_bits_retain(effective),
+        permitted: CapabilitySet::from_bits_retain(permitted),
+        inheritable: CapabilitySet::from_bits_retain(inheritable),
+    };
+    thread::set_capabilities(None, new).context(|| "set capabilities")?;
+    let ambient = sets.ambient & permitted & inheritable;
+    for number in (0..64).filter(|n| ambient & (1 << n) != 0) {
+        let cap = CapabilitySet::from_bits_retain(1 << number);
+        thread::configure_capability_in_ambient_set(cap, true)
+            .context(|| format!("add capability {number} to the ambient set"))?;
+    }
+    Ok((sets.permitted & !permitted) | (sets.ambient & !ambient))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_every_spelling() {
+        assert_eq!(by_name("CAP_CHOWN"), Some(1));
+        assert_eq!(by_name("sys_admin"), Some(1 << 21));
+        assert_eq!(by_name("cap_checkpoint_restore"), Some(1 << 40));
+        assert_eq!(by_name("CAP_NONE_SUCH"), None);
+        assert_eq!(by_name("CAP"), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! Descriptors: what is passed on, what is closed, what is really procfs.
+
+use super::check;
+use crate::error::{Context, Result};
+use rustix::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use rustix::fs::{self, Mode, OFlags};
+use std::path::Path;
+
+/// Marks every descriptor from `first` up close-on-exec (close_range(2)).
+pub fn cloexec_from(first: u32) -> Result<()> {
+    // SAFETY: no pointer is passed; no descriptor is closed, so no owner is cheated.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) })?;
+    Ok(())
+}
+
+/// Takes ownership of a descriptor that this process inherited by number, if it is open.
+pub fn inherited(fd: RawFd) -> Option<OwnedFd> {
+    // SAFETY: F_GETFD takes no pointer and changes nothing.
+    if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+        return None;
+    }
+    // SAFETY: the descriptor is open, and nothing else in this program names it by number.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Opens the proc file system at /proc, refusing anything else that may be mounted there.
+pub fn open_proc() -> Result<OwnedFd> {
+    let proc = fs::open("/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .context(|| "open /proc")?;
+    require_proc(&proc).context(|| "/proc")?;
+    Ok(proc)
+}
+
+/// Fails unless `fd` lies on a proc file system.
+pub fn require_proc(fd: impl AsFd) -> Result<()> {
+    let magic = fs::fstatfs(fd)?.f_type;
+    if magic != fs::PROC_SUPER_MAGIC {
+        crate::bail!("not a proc file system (type {magic:#x})");
+    }
+    Ok(())
+}
+
+/// Writes `text` to the file `path` below `proc` in one write(2), through no link and no mount on top.
+pub fn write_proc(proc: impl AsFd, path: &str, text: &[u8]) -> Result<()> {
+    let file = fs::openat2(
+        proc,
+        Path::new(path),
+        OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
+        Mode::empty(),
+        fs::ResolveFlags::NO_XDEV | fs::ResolveFlags::BENEATH,
+    )
+    .context(|| format!("open /proc/{path}"))?;
+    rustix::io::write(&file, text).context(|| format!("write to /proc/{path}"))?;
+    Ok(())
+}
+
+/// Reads a whole small file, with as few calls as it takes.
+pub fn read_file(path: &Path) -> Result<Vec<u8>> {
+    read_at(fs::CWD, path)
+}
+
+/// The same for a path below `dir`.
+pub fn read_at(dir: impl AsFd, path: impl rustix::path::Arg) -> Result<Vec<u8>> {
+    let file = fs::openat(dir, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = Vec::with_capacity(16 * 1024);
+    loop {
+        match rustix::io::read(&file, rustix::buffer::spare_capacity(&mut text)) {
+            Ok(0) => return Ok(text),
+            Ok(_) => text.reserve(16 * 1024),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}

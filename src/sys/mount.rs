@@ -1,0 +1,145 @@
+//! The mount API of Linux 5.2 and later: mount_setattr(2), and fsopen(2) with its error log.
+
+use super::check;
+use crate::error::{Error, Result};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
+
+/// `MOUNT_ATTR_IDMAP` (linux/mount.h): the mount translates ids through a user namespace.
+pub const ATTR_IDMAP: u64 = 0x0010_0000;
+/// `MOUNT_ATTR_RDONLY`.
+pub const ATTR_RDONLY: u64 = 0x0000_0001;
+/// `MOUNT_ATTR_NOSUID`.
+pub const ATTR_NOSUID: u64 = 0x0000_0002;
+/// `MOUNT_ATTR_NODEV`.
+pub const ATTR_NODEV: u64 = 0x0000_0004;
+/// `MOUNT_ATTR_NOEXEC`.
+pub const ATTR_NOEXEC: u64 = 0x0000_0008;
+/// `MOUNT_ATTR__ATIME`: the bits of the access time policy.
+pub const ATTR_ATIME: u64 = 0x0000_0070;
+/// `MOUNT_ATTR_NOATIME`.
+pub const ATTR_NOATIME: u64 = 0x0000_0010;
+/// `MOUNT_ATTR_STRICTATIME`.
+pub const ATTR_STRICTATIME: u64 = 0x0000_0020;
+/// `MOUNT_ATTR_NODIRATIME`.
+pub const ATTR_NODIRATIME: u64 = 0x0000_0080;
+/// `MOUNT_ATTR_NOSYMFOLLOW`.
+pub const ATTR_NOSYMFOLLOW: u64 = 0x0020_0000;
+
+/// What mount_setattr(2) changes on a mount or, recursively, on a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attr {
+    /// `MOUNT_ATTR_*` bits to set.
+    pub set: u64,
+    /// `MOUNT_ATTR_*` bits to clear.
+    pub clear: u64,
+    /// One of `MS_SHARED`, `MS_SLAVE`, `MS_PRIVATE`, `MS_UNBINDABLE`, or 0.
+    pub propagation: u64,
+}
+
+impl Attr {
+    /// True where nothing would change.
+    pub fn is_empty(&self) -> bool {
+        *self == Attr::default()
+    }
+}
+
+fn setattr(fd: BorrowedFd<'_>, recursive: bool, attr: Attr, userns: u64) -> Result<()> {
+    let raw = libc::mount_attr {
+        attr_set: attr.set,
+        attr_clr: attr.clear,
+        propagation: attr.propagation,
+        userns_fd: userns,
+    };
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the path is a C string literal, `raw` lives over the call and its size is given.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const raw,
+            size_of::<libc::mount_attr>(),
+        )
+    })?;
+    Ok(())
+}
+
+/// Changes the attributes of the mount that `fd` is the root of.
+pub fn set_attr(fd: impl AsFd, recursive: bool, attr: Attr) -> Result<()> {
+    setattr(fd.as_fd(), recursive, attr, 0)
+}
+
+/// Makes a detached mount translate ids through the user namespace `userns`.
+pub fn set_idmap(fd: impl AsFd, recursive: bool, userns: impl AsFd) -> Result<()> {
+    let attr = Attr { set: ATTR_IDMAP, ..Attr::default() };
+    setattr(fd.as_fd(), recursive, attr, userns.as_fd().as_raw_fd() as u64)
+}
+
+/// A detached copy of the mount at `path` (below `dir`), with everything mounted below it where
+/// `recursive`.
+pub fn clone_tree(dir: impl AsFd, path: &std::path::Path, recursive: bool, nofollow: bool) -> Result<OwnedFd> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    if path.as_os_str().is_empty() {
+        flags |= OpenTreeFlags::AT_EMPTY_PATH;
+    }
+    if recursive {
+        flags |= OpenTreeFlags::AT_RECURSIVE;
+    }
+    if nofollow {
+        flags |= OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+    }
+    Ok(mount::open_tree(dir, path, flags)?)
+}
+
+/// Attaches the detached mount `tree` on top of what `target` refers to.
+pub fn attach(tree: impl AsFd, target: impl AsFd) -> Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(mount::move_mount(tree, "", target, "", flags)?)
+}
+
+/// A parameter of a new file system instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Param {
+    /// `key` alone.
+    Flag(String),
+    /// `key=value`.
+    Value(String, String),
+}
+
+/// A new, detached mount of a new instance of `fstype`.
+///
+/// The error text carries what the kernel wrote into the context's log.
+pub fn new_fs(fstype: &str, source: Option<&str>, params: &[Param], attr: u64) -> Result<OwnedFd> {
+    let fs = mount::fsopen(fstype, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let configured = (|| {
+        if let Some(source) = source {
+            mount::fsconfig_set_string(fs.as_fd(), "source", source)?;
+        }
+        for param in params {
+            match param {
+                Param::Flag(key) => mount::fsconfig_set_flag(fs.as_fd(), key.as_str())?,
+                Param::Value(key, value) => {
+                    mount::fsconfig_set_string(fs.as_fd(), key.as_str(), value.as_str())?
+                }
+            }
+        }
+        mount::fsconfig_create(fs.as_fd())?;
+        let attr = MountAttrFlags::from_bits_retain(attr as u32);
+        mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attr)
+    })();
+    configured.map_err(|e| {
+        let error = Error::from(e);
+        let mut log = [0u8; 256];
+        match rustix::io::read(&fs, &mut log) {
+            // Each line is "e text"; the first says it.
+            Ok(n) if n > 2 => {
+                let text = String::from_utf8_lossy(&log[2..n]);
+                let errno = error.errno();
+                Error::from_parts(format!("{error}: {}", text.trim_end()), errno)
+            }
+            _ => error,
+        }
+    })
+}

@@ -1,0 +1,294 @@
+//! Processes: making them, waiting for them, replacing them, and their odd settings.
+
+use super::check;
+use crate::error::{Context, Error, Result};
+use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use rustix::process::{Pid, WaitStatus};
+use std::convert::Infallible;
+use std::ffi::{CStr, CString};
+
+/// A process that [`spawn`] made.
+#[derive(Debug)]
+pub struct Child {
+    /// Its id in this pid namespace.
+    pub pid: Pid,
+    /// A descriptor that stands for it (pidfd_open(2)).
+    pub pidfd: OwnedFd,
+}
+
+/// How a child comes to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// The child gets a copy, as with fork(2).
+    Copied,
+    /// The child runs in this process's memory, and this process sleeps until the child execs or exits, as
+    /// with vfork(2). Saves copying the page tables.
+    Shared,
+}
+
+const STACK: usize = 256 * 1024;
+
+/// Makes a child in new namespaces (`flags`: `CLONE_NEW*`, `CLONE_PARENT`), which runs `child`.
+///
+/// The child must not return: `child` ends in exec or exit. With [`Memory::Shared`] everything it writes is
+/// seen here afterwards.
+pub fn spawn<F: FnOnce() -> Infallible>(flags: u64, memory: Memory, child: F) -> Result<Child> {
+    let mut pidfd: libc::c_int = -1;
+    let pid = match memory {
+        Memory::Copied => {
+            let mut args: libc::clone_args = zeroed_clone_args();
+            args.flags = flags | libc::CLONE_PIDFD as u64;
+            args.pidfd = &raw mut pidfd as u64;
+            args.exit_signal = if flags & libc::CLONE_PARENT as u64 == 0 { libc::SIGCHLD as u64 } else { 0 };
+            // SAFETY: without CLONE_VM the child has its own copy of memory and continues on its own copy of
+            // this stack; the process has one thread, so no lock is held by another.
+            let pid = check(unsafe {
+                libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>())
+            })?;
+            if pid == 0 {
+                match child() {}
+            }
+            pid as i32
+        }
+        Memory::Shared => {
+            extern "C" fn enter<F: FnOnce() -> Infallible>(arg: *mut libc::c_void) -> libc::c_int {
+                // SAFETY: `arg` is the Option<F> below, alive because the parent sleeps in clone.
+                let child = unsafe { &mut *arg.cast::<Option<F>>() };
+                match child.take() {
+                    Some(child) => match child() {},
+                    None => 127,
+                }
+            }
+            let mut child = Some(child);
+            let mut stack: Vec<u128> = Vec::with_capacity(STACK / 16);
+            let clone_flags =
+                flags as libc::c_int | libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+            // SAFETY: the child has a stack of its own; CLONE_VFORK keeps this thread asleep until the child has
+            // left the memory, so `child`, `stack` and `pidfd` outlive its use of them.
+            let pid = unsafe {
+                let top = stack.as_mut_ptr().add(STACK / 16);
+                libc::clone(
+                    enter::<F>,
+                    top.cast(),
+                    clone_flags,
+                    (&raw mut child).cast(),
+                    &raw mut pidfd,
+                )
+            };
+            check(pid.into())?;
+            pid
+        }
+    };
+    // SAFETY: the kernel has just made this descriptor (close-on-exec) for us.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    let pid = Pid::from_raw(pid).ok_or_else(|| Error::new("clone returned no pid"))?;
+    Ok(Child { pid, pidfd })
+}
+
+fn zeroed_clone_args() -> libc::clone_args {
+    // SAFETY: clone_args is plain integers; all zeroes is the documented "not used".
+    unsafe { std::mem::zeroed() }
+}
+
+/// Ends this process at once, running no destructor and no atexit function.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit has no precondition.
+    unsafe { libc::_exit(code) }
+}
+
+/// Waits for the process behind `pid` and returns how it ended.
+pub fn wait(pid: Pid) -> Result<WaitStatus> {
+    loop {
+        match rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty()) {
+            Ok(Some((_, status))) => return Ok(status),
+            Ok(None) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e).context(|| "wait for process"),
+        }
+    }
+}
+
+/// The exit code that a shell would report: the code, or 128 plus the signal.
+pub fn exit_code(status: WaitStatus) -> u8 {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => 128u8.wrapping_add(signal as u8),
+        _ => 255,
+    }
+}
+
+/// Argument and environment vectors in the form that execve(2) takes, built before they are needed.
+#[derive(Debug)]
+pub struct ExecArgs {
+    strings: Vec<CString>,
+    split: usize,
+}
+
+impl ExecArgs {
+    /// Fails on a string with a NUL byte in it.
+    pub fn new(args: &[String], env: &[String]) -> Result<Self> {
+        let c = |s: &String| CString::new(s.as_bytes()).map_err(|_| crate::err!("{s:?} contains a NUL byte"));
+        let strings = args.iter().chain(env).map(c).collect::<Result<Vec<_>>>()?;
+        Ok(ExecArgs { strings, split: args.len() })
+    }
+
+    fn pointers(&self) -> (Vec<*const libc::c_char>, Vec<*const libc::c_char>) {
+        let terminated = |part: &[CString]| {
+            part.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect::<Vec<*const libc::c_char>>()
+        };
+        (terminated(&self.strings[..self.split]), terminated(&self.strings[self.split..]))
+    }
+
+    /// Replaces this process by the program at `path`; returns only the error.
+    pub fn exec(&self, path: &CStr) -> Error {
+        let (args, env) = self.pointers();
+        // SAFETY: all pointers are to NUL-terminated strings of `self`, the vectors end in null.
+        unsafe { libc::execve(path.as_ptr(), args.as_ptr(), env.as_ptr()) };
+        std::io::Error::last_os_error().into()
+    }
+
+    /// The same for an open file (execveat(2) with AT_EMPTY_PATH).
+    pub fn exec_fd(&self, file: impl AsFd) -> Error {
+        let (args, env) = self.pointers();
+        // SAFETY: as in `exec`; the path is a literal.
+        unsafe {
+            libc::syscall(
+                libc::SYS_execveat,
+                file.as_fd().as_raw_fd(),
+                c"".as_ptr(),
+                args.as_ptr(),
+                env.as_ptr(),
+                libc::AT_EMPTY_PATH,
+            )
+        };
+        std::io::Error::last_os_error().into()
+    }
+}
+
+/// Sets the execution domain and its flags (personality(2)).
+pub fn set_personality(persona: u64) -> Result<()> {
+    // SAFETY: no pointer is passed.
+    check(unsafe { libc::syscall(libc::SYS_personality, persona) })?;
+    Ok(())
+}
+
+/// Sets this process's I/O class and priority (ioprio_set(2)).
+pub fn set_io_priority(class: u32, priority: u32) -> Result<()> {
+    const WHO_PROCESS: libc::c_int = 1;
+    // SAFETY: no pointer is passed.
+    check(unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, (class << 13) | priority) })?;
+    Ok(())
+}
+
+/// The kernel's `struct sched_attr` (sched_setattr(2)), times in nanoseconds.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SchedAttr {
+    /// Size of this structure in bytes; filled by [`set_scheduler`].
+    pub size: u32,
+    /// `SCHED_*`.
+    pub policy: u32,
+    /// `SCHED_FLAG_*`.
+    pub flags: u64,
+    /// For SCHED_OTHER and SCHED_BATCH.
+    pub nice: i32,
+    /// For SCHED_FIFO and SCHED_RR.
+    pub priority: u32,
+    /// For SCHED_DEADLINE.
+    pub runtime: u64,
+    /// For SCHED_DEADLINE.
+    pub deadline: u64,
+    /// For SCHED_DEADLINE.
+    pub period: u64,
+}
+
+/// Sets this process's scheduling policy.
+pub fn set_scheduler(attr: SchedAttr) -> Result<()> {
+    let attr = SchedAttr { size: size_of::<SchedAttr>() as u32, ..attr };
+    // SAFETY: `attr` lives over the call and says its size.
+    check(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) })?;
+    Ok(())
+}
+
+/// Sets this process's memory policy (set_mempolicy(2)); `nodes` is a bit mask in words of 64.
+pub fn set_memory_policy(mode: u32, nodes: &[u64]) -> Result<()> {
+    let (mask, bits) = match nodes {
+        [] => (std::ptr::null(), 0),
+        // The kernel reads one bit less than it is told.
+        _ => (nodes.as_ptr(), nodes.len() * 64 + 1),
+    };
+    // SAFETY: `mask` points to `nodes`, or is null with a length of 0.
+    check(unsafe { libc::syscall(libc::SYS_set_mempolicy, mode as libc::c_int, mask, bits) })?;
+    Ok(())
+}
+
+/// Gives this process a session keyring of its own (keyctl(2)), named `name`.
+pub fn new_session_keyring(name: &CStr) -> Result<()> {
+    const JOIN_SESSION_KEYRING: libc::c_int = 1;
+    // SAFETY: `name` is NUL-terminated and lives over the call.
+    check(unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, name.as_ptr()) })?;
+    Ok(())
+}
+
+/// True where the effective user may read, write or execute (`mode`) what `fd` stands for.
+pub fn may_access(fd: impl AsFd, mode: i32) -> bool {
+    // SAFETY: the path is a literal.
+    unsafe {
+        libc::syscall(
+            libc::SYS_faccessat2,
+            fd.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            mode,
+            libc::AT_EMPTY_PATH | libc::AT_EACCESS,
+        ) == 0
+    }
+}
+
+/// The start time of process `pid` in clock ticks since boot (proc_pid_stat(5) field 22), and whether it is
+/// dead (a zombie, or being removed).
+pub fn stat(proc: impl AsFd, pid: i32) -> Result<(u64, bool)> {
+    let path = format!("{pid}/stat");
+    let file = rustix::fs::openat(
+        proc,
+        path.as_str(),
+        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )?;
+    let mut buffer = [0u8; 1024];
+    let n = rustix::io::read(&file, &mut buffer)?;
+    parse_stat(&buffer[..n]).ok_or_else(|| crate::err!("/proc/{path} has an unknown form"))
+}
+
+/// The name may hold anything, so fields are counted from the last parenthesis.
+fn parse_stat(text: &[u8]) -> Option<(u64, bool)> {
+    let end = text.iter().rposition(|&b| b == b')')?;
+    let rest = std::str::from_utf8(&text[end + 1..]).ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?;
+    let start = fields.nth(18)?.parse().ok()?;
+    Some((start, matches!(state, "Z" | "X" | "x")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_survives_hostile_names() {
+        let line = b"7 (a) S 1 (b) R 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 12345 1 1 18446744073709551615";
+        assert_eq!(parse_stat(line), Some((12345, false)));
+        assert_eq!(parse_stat(b"7 (x) Z 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 9 1"), Some((9, true)));
+        assert_eq!(parse_stat(b"garbage"), None);
+    }
+
+    #[test]
+    fn children_in_shared_memory_leave_what_they_wrote() {
+        let mut seen = 0;
+        let child = spawn(0, Memory::Shared, || {
+            seen = 7;
+            exit_now(3)
+        })
+        .unwrap();
+        assert_eq!(exit_code(wait(child.pid).unwrap()), 3);
+        assert_eq!(seen, 7);
+    }
+}

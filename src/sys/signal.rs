@@ -1,0 +1,85 @@
+//! Signals: what a new program starts with, and receiving them in order.
+
+use super::check;
+use crate::error::Result;
+use rustix::fd::{AsFd, FromRawFd, OwnedFd};
+
+/// The highest signal number on Linux.
+pub const MAX: i32 = 64;
+
+fn full_set() -> libc::sigset_t {
+    // SAFETY: sigfillset initialises the set it is given.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigfillset(&raw mut set);
+        set
+    }
+}
+
+/// Gives every signal its default disposition and blocks none: what a new program expects.
+pub fn reset() {
+    // SAFETY: SIG_DFL is a valid handler for every signal; KILL, STOP and the C library's own are
+    // refused, which does no harm. The empty set is initialised before use.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = libc::SIG_DFL;
+        let mut old: libc::sigaction = std::mem::zeroed();
+        // Rust's start ignores SIGPIPE, a caller may ignore any; reading costs as much as writing.
+        for signal in 1..=MAX {
+            if libc::sigaction(signal, std::ptr::null(), &raw mut old) == 0
+                && old.sa_sigaction != libc::SIG_DFL
+            {
+                libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+            }
+        }
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+}
+
+/// Blocks every signal and returns a descriptor that delivers them instead (signalfd(2)).
+pub fn receive_all() -> Result<OwnedFd> {
+    let set = full_set();
+    // SAFETY: `set` is initialised; a null old set is allowed.
+    unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+    // SAFETY: -1 asks for a new descriptor; `set` lives over the call.
+    let fd = check(unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) }.into())?;
+    // SAFETY: the kernel has just made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// The next pending signal number behind a descriptor of [`receive_all`].
+pub fn next(fd: impl AsFd) -> Result<Option<i32>> {
+    // struct signalfd_siginfo is 128 bytes and begins with the number.
+    let mut info = [0u8; 128];
+    match rustix::io::read(fd, &mut info) {
+        Ok(128) => Ok(Some(i32::from_ne_bytes([info[0], info[1], info[2], info[3]]))),
+        Ok(_) => Ok(None),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Sends `signal` to process `pid`; 0 only asks whether it could be sent.
+pub fn send(pid: i32, signal: i32) -> Result<()> {
+    // SAFETY: no pointer is passed.
+    check(unsafe { libc::kill(pid, signal) }.into())?;
+    Ok(())
+}
+
+/// Sends `signal` to the process behind `pidfd` (pidfd_send_signal(2)).
+pub fn send_pidfd(pidfd: impl AsFd, signal: i32) -> Result<()> {
+    use rustix::fd::AsRawFd;
+    // SAFETY: a null siginfo asks for the one of kill(2).
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_fd().as_raw_fd(),
+            signal,
+            std::ptr::null::<libc::siginfo_t>(),
+            0,
+        )
+    })?;
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! Terminals: pseudo terminals, raw mode, sizes, and handing a descriptor over a socket.
+
+use super::check;
+use crate::error::{Context, Result};
+use crate::{bail, err};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{self, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::termios::{self, OptionalActions, Termios, Winsize};
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+/// Both sides of a pseudo terminal.
+#[derive(Debug)]
+pub struct Pty {
+    /// Whoever shows the terminal.
+    pub master: OwnedFd,
+    /// The program's side.
+    pub slave: OwnedFd,
+    /// The number N of /dev/pts/N.
+    pub number: u32,
+}
+
+/// Opens a new terminal of the devpts instance whose root is `pts`.
+pub fn open_pty(pts: impl AsFd) -> Result<Pty> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let master = rustix::fs::openat(pts, "ptmx", flags | OFlags::NOFOLLOW, Mode::empty()).context(|| "open ptmx")?;
+    let mut unlock: libc::c_int = 0;
+    // SAFETY: TIOCSPTLCK reads one int.
+    check(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSPTLCK, &raw mut unlock) }.into())
+        .context(|| "unlock the terminal")?;
+    // SAFETY: TIOCGPTPEER takes open flags and returns a new descriptor; no path is walked.
+    let slave = check(
+        unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER as _, flags.bits() as libc::c_int) }.into(),
+    )
+    .context(|| "open the terminal's other side")?;
+    // SAFETY: the kernel has just made it for us.
+    let slave = unsafe { OwnedFd::from_raw_fd(slave as i32) };
+    let mut number: libc::c_uint = 0;
+    // SAFETY: TIOCGPTN writes one unsigned int.
+    check(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTN as _, &raw mut number) }.into())
+        .context(|| "ask the terminal's number")?;
+    Ok(Pty { master, slave, number })
+}
+
+/// Makes `tty` the controlling terminal of this process, which must lead a session without one.
+pub fn set_controlling(tty: impl AsFd) -> Result<()> {
+    // SAFETY: TIOCSCTTY takes an integer.
+    check(unsafe { libc::ioctl(tty.as_fd().as_raw_fd(), libc::TIOCSCTTY, 0) }.into())
+        .context(|| "set the controlling terminal")?;
+    Ok(())
+}
+
+/// Makes `fd` this process's standard input, output and error.
+pub fn become_stdio(fd: impl AsFd) -> Result<()> {
+    rustix::stdio::dup2_stdin(fd.as_fd())?;
+    rustix::stdio::dup2_stdout(fd.as_fd())?;
+    rustix::stdio::dup2_stderr(fd.as_fd())?;
+    Ok(())
+}
+
+/// Sets the size of `tty` in characters.
+pub fn resize(tty: impl AsFd, rows: u16, columns: u16) -> Result<()> {
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    Ok(termios::tcsetwinsize(tty, size)?)
+}
+
+/// Copies the size of one terminal to another; of no effect where `from` is none.
+pub fn copy_size(from: impl AsFd, to: impl AsFd) {
+    if let Ok(size) = termios::tcgetwinsize(from) {
+        let _ = termios::tcsetwinsize(to, size);
+    }
+}
+
+/// A terminal in raw mode until this is dropped.
+#[derive(Debug)]
+pub struct RawMode<'a> {
+    tty: BorrowedFd<'a>,
+    before: Termios,
+}
+
+impl<'a> RawMode<'a> {
+    /// Puts `tty` into raw mode; `None` where it is no terminal.
+    pub fn enter(tty: BorrowedFd<'a>) -> Option<Self> {
+        let before = termios::tcgetattr(tty).ok()?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        termios::tcsetattr(tty, OptionalActions::Flush, &raw).ok()?;
+        Some(RawMode { tty, before })
+    }
+}
+
+impl Drop for RawMode<'_> {
+    fn drop(&mut self) {
+        let _ = termios::tcsetattr(self.tty, OptionalActions::Drain, &self.before);
+    }
+}
+
+/// Connects to the AF_UNIX stream socket at `path`, which may be longer than a socket address holds.
+pub fn connect(path: &Path) -> Result<OwnedFd> {
+    let socket = net::socket_with(
+        net::AddressFamily::UNIX,
+        net::SocketType::STREAM,
+        net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let address = match net::SocketAddrUnix::new(path) {
+        Ok(address) => address,
+        Err(_) => {
+            let dir = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            net::SocketAddrUnix::new(format!("/proc/self/fd/{}", dir.as_raw_fd()))?
+        }
+    };
+    net::connect(&socket, &address)?;
+    Ok(socket)
+}
+
+/// Sends `fds` and a payload in one message (SCM_RIGHTS, unix(7)).
+pub fn send_fds(socket: impl AsFd, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        bail!("too many descriptors for one message");
+    }
+    let sent = net::sendmsg(socket, &[IoSlice::new(payload)], &mut control, SendFlags::NOSIGNAL)?;
+    if sent != payload.len() {
+        return Err(err!("short write to socket"));
+    }
+    Ok(())
+}
