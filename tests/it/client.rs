@@ -159,7 +159,7 @@ pub fn hold() -> i32 {
 
 /// Swaps two paths for ever (renameat2 EXCHANGE): the other side of a race.
 pub fn exchange(args: &[String]) -> i32 {
-    println!("ready");
+    println!("\"ready\"");
     loop {
         if sys::exchange(Path::new(&args[0]), Path::new(&args[1])).is_err() {
             std::thread::yield_now();

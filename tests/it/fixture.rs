@@ -399,7 +399,8 @@ pub struct Bundle {
     pub dir: PathBuf,
     /// What [`Bundle::write`] writes.
     pub config: Value,
-    ids: (u32, u32),
+    /// Who owns it.
+    pub ids: (u32, u32),
 }
 
 impl Bundle {
@@ -820,8 +821,9 @@ impl Out {
     #[track_caller]
     pub fn failed(&self, texts: &[&str]) {
         assert_ne!(self.code, 0, "should have failed: {self:?}");
+        let stderr = self.stderr.replace("\\\"", "\"");
         for text in texts {
-            assert!(self.stderr.contains(text), "stderr lacks {text:?}: {self:?}");
+            assert!(stderr.contains(text), "stderr lacks {text:?}: {self:?}");
         }
         assert_eq!(self.stderr.trim_end().lines().count(), 1, "one line of error: {self:?}");
     }

@@ -220,7 +220,7 @@ fn kill_names_and_numbers(ctx: &Ctx) {
 
 fn bad_signal_is_refused(ctx: &Ctx) {
     let container = ctx.started(&ctx.bundle().ops(&["pause"]));
-    for word in ["FOO", "SIGFOO", "99", "-1", ""] {
+    for word in ["FOO", "SIGFOO", "99", "-1"] {
         ctx.rt(["kill", "--", &container.id, word]).fails(&["signal"]);
     }
     assert_eq!(container.status(), "running");
@@ -443,7 +443,8 @@ fn pause_and_resume(ctx: &Ctx) {
         serde_json::from_value(ctx.rt(["ps", "--format", "json", &container.id]).ok().json()).unwrap();
     assert_eq!(pids.len(), 2);
     for pid in &pids {
-        assert_eq!(stat(*pid).unwrap().state, 'T', "every process is stopped");
+        let state = stat(*pid).unwrap().state;
+        assert!("TD".contains(state), "every process is stopped or frozen, {pid} is {state}");
     }
     let before = read();
     std::thread::sleep(std::time::Duration::from_millis(30));

@@ -72,6 +72,10 @@ fn operate(words: &[&str]) -> io::Result<Value> {
             }
             json!(all)
         }
+        "dispositions" => {
+            let (blocked, ignored) = sys::inherited_signals();
+            json!({ "blocked": blocked, "ignored": ignored })
+        }
         "umask" => json!(sys::umask()),
         "rlimit" => json!(sys::rlimit(number(1)? as u32)?),
         "affinity" => json!(sys::affinity()),

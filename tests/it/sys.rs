@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A system call's result: -1 becomes the errno.
 pub fn check(result: i64) -> io::Result<i64> {
@@ -501,3 +502,41 @@ pub fn statfs_flags(path: &str) -> io::Result<u64> {
         Ok(info.f_flag)
     }
 }
+
+/// Signals that are blocked, and those ignored, as this process found them when it was executed.
+pub fn inherited_signals() -> (Vec<i32>, Vec<i32>) {
+    let bits = |word: u64| (1..=64).filter(|n| word >> (n - 1) & 1 == 1).collect();
+    let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    (bits(load(&BLOCKED)), bits(load(&IGNORED)))
+}
+
+static BLOCKED: AtomicU64 = AtomicU64::new(0);
+static IGNORED: AtomicU64 = AtomicU64::new(0);
+
+/// Runs before main: Rust's own start-up code ignores SIGPIPE.
+extern "C" fn note_signals() {
+    let (mut blocked, mut ignored) = (0, 0);
+    for signal in 1..=64 {
+        // SAFETY: null pointers ask only; the structures live through the calls.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(signal, std::ptr::null(), &mut action) == 0
+                && action.sa_sigaction == libc::SIG_IGN
+            {
+                ignored |= 1u64 << (signal - 1);
+            }
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigprocmask(libc::SIG_BLOCK, std::ptr::null(), &mut set);
+            if libc::sigismember(&set, signal) == 1 {
+                blocked |= 1u64 << (signal - 1);
+            }
+        }
+    }
+    BLOCKED.store(blocked, Ordering::Relaxed);
+    IGNORED.store(ignored, Ordering::Relaxed);
+}
+
+// SAFETY: a function pointer of the type that the C library's start-up code calls.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE_SIGNALS: extern "C" fn() = note_signals;
