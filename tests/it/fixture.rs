@@ -84,7 +84,7 @@ impl Ctx {
             crate::runner::end_skipped(why);
         }
         let base = PathBuf::from(std::env::var_os("RT_TEST_BASE").expect("started by the runner"));
-        let prefix: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let prefix = directory_name(name);
         let dir = base.join(&prefix);
         fs::create_dir(&dir).expect("the test's directory");
         let client = matches!(caller, Caller::Nested | Caller::Range)
@@ -125,6 +125,13 @@ impl Ctx {
     /// The program of the tests itself, for helpers on the host (`--exchange`).
     pub fn helper(&self) -> PathBuf {
         self.base.join("bin/it")
+    }
+
+    /// True where the caller is root with capability number `cap` (containers often lack some).
+    pub fn root_has(&self, cap: u32) -> bool {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let set = status.lines().find_map(|l| l.strip_prefix("CapEff:\t")).unwrap_or("0");
+        self.caller == Caller::Root && u64::from_str_radix(set, 16).unwrap_or(0) >> cap & 1 == 1
     }
 
     /// The pid of the process that holds the client's namespaces.
@@ -315,30 +322,13 @@ impl Ctx {
         for (before, after) in [(&self.mounts_before.0, &after.0), (&self.mounts_before.1, &after.1)] {
             left.extend(after.lines().filter(|l| !before.contains(l)).map(|l| format!("mount {l}")));
         }
-        drop(self.client);
-        if std::env::var_os("RT_TEST_KEEP").is_none()
-            && let Err(e) = remove(&self.dir)
-        {
-            left.push(format!("cannot remove {}: {e}", self.dir.display()));
-        }
         left
     }
 }
 
-/// Removes a tree, also one with directories that lost their write bit.
-fn remove(dir: &Path) -> std::io::Result<()> {
-    fs::remove_dir_all(dir).or_else(|_| {
-        fn open_up(dir: &Path) {
-            let _ = fs::set_permissions(dir, fs::Permissions::from_mode(0o700));
-            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-                if entry.file_type().is_ok_and(|t| t.is_dir()) {
-                    open_up(&entry.path());
-                }
-            }
-        }
-        open_up(dir);
-        fs::remove_dir_all(dir)
-    })
+/// The name of a test's directory below the common one.
+pub fn directory_name(test: &str) -> String {
+    test.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
 
 fn link_tree(from: &Path, to: &Path) {

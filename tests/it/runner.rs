@@ -61,6 +61,10 @@ pub fn one(wanted: &str, tests: Vec<Test>) -> i32 {
         return 2;
     };
     sys::become_subreaper();
+    if let Err(e) = own_mounts() {
+        eprintln!("a mount namespace for the test: {e}");
+        return 1;
+    }
     // Low descriptors are taken, so that a child can be given them by dup2 without hitting std's own.
     let _taken: Vec<fs::File> = (0..20).map(|_| fs::File::open("/dev/null").expect("/dev/null")).collect();
     let quiet = std::panic::take_hook();
@@ -83,6 +87,17 @@ pub fn one(wanted: &str, tests: Vec<Test>) -> i32 {
         Err(payload) if payload.is::<Skip>() => SKIPPED,
         Err(_) => 1,
     }
+}
+
+/// Gives a root test a mount namespace of its own, all of it shared as on a systemd host: what a runtime
+/// lets out shows there, and goes with the test's process.
+fn own_mounts() -> std::io::Result<()> {
+    if !Caller::tests_are_root() {
+        return Ok(());
+    }
+    sys::unshare(libc::CLONE_NEWNS)?;
+    sys::mount("none", "/", "", libc::MS_REC | libc::MS_PRIVATE, "")?;
+    sys::mount("none", "/", "", libc::MS_REC | libc::MS_SHARED, "")
 }
 
 /// Runs all tests that the arguments ask for; the exit code is 0 or 101.
@@ -299,8 +314,38 @@ impl Base {
         }
         let _ = fs::remove_file(&log);
         bury(known);
+        if std::env::var_os("RT_TEST_KEEP").is_none()
+            && let Err(e) = remove(&self.dir.join(crate::fixture::directory_name(name)))
+        {
+            output.push_str(&format!("the test's directory: {e}\n"));
+            return Outcome { code: 1, output, took: started.elapsed() };
+        }
         Outcome { code, output, took: started.elapsed() }
     }
+}
+
+/// Removes a tree, also one with directories that lost their write bit. The test's mounts are not in this
+/// process's namespace; a tree with any is left alone.
+fn remove(dir: &Path) -> std::io::Result<()> {
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    if table.contains(&format!(" {}/", dir.display())) {
+        return Err(std::io::Error::other("something is mounted in it"));
+    }
+    if !dir.exists() {
+        return Ok(());
+    }
+    fs::remove_dir_all(dir).or_else(|_| {
+        fn open_up(dir: &Path) {
+            let _ = fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o700));
+            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+                if entry.file_type().is_ok_and(|t| t.is_dir()) {
+                    open_up(&entry.path());
+                }
+            }
+        }
+        open_up(dir);
+        fs::remove_dir_all(dir)
+    })
 }
 
 impl Drop for Base {
