@@ -181,7 +181,13 @@ impl Rootfs {
 
     /// A directory equal to `parent` in which entries can be made without changing the image, or the image's
     /// own where that may be changed.
-    fn writable_place(&mut self, parent: OwnedFd, done: &Path, rest: &[OsString], want: Want) -> Result<OwnedFd> {
+    fn writable_place(
+        &mut self,
+        parent: OwnedFd,
+        done: &Path,
+        rest: &[OsString],
+        want: Want,
+    ) -> Result<OwnedFd> {
         let device = fs::fstat(&parent)?.st_dev;
         if self.own.contains(&device) {
             return Ok(parent);
@@ -243,7 +249,8 @@ impl Rootfs {
         let entries = list(&dir).context(|| "list a directory that lacks a mount point")?;
         let mode = fs::fstat(&dir)?.st_mode & 0o7777;
         let params = [Param::Value("mode".into(), format!("{mode:o}"))];
-        let tmpfs = mount::new_fs("tmpfs", Some("tmpfs"), &params, 0).context(|| "make a tmpfs for mount points")?;
+        let tmpfs =
+            mount::new_fs("tmpfs", Some("tmpfs"), &params, 0).context(|| "make a tmpfs for mount points")?;
         let cover = if entries.len() > MOST_BINDS {
             mount::attach(&tmpfs, &dir)?;
             cover_by_overlay(&dir, tmpfs)?
@@ -251,7 +258,12 @@ impl Rootfs {
             let trees = self.clone_entries(&dir, &tmpfs, entries)?;
             mount::attach(&tmpfs, &dir)?;
             for (name, tree) in trees {
-                let place = fs::openat(&tmpfs, &name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+                let place = fs::openat(
+                    &tmpfs,
+                    &name,
+                    OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+                    Mode::empty(),
+                )?;
                 mount::attach(tree, place)?;
             }
             tmpfs
@@ -319,8 +331,9 @@ pub fn remove_created(created: &[u8]) -> Result<()> {
                 let _ = fs::unlinkat(&dir, name, AtFlags::REMOVEDIR);
             }
             b'f' => {
-                let empty_file = fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)
-                    .is_ok_and(|s| s.st_size == 0 && FileType::from_raw_mode(s.st_mode) == FileType::RegularFile);
+                let empty_file = fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|s| {
+                    s.st_size == 0 && FileType::from_raw_mode(s.st_mode) == FileType::RegularFile
+                });
                 if empty_file {
                     let _ = fs::unlinkat(&dir, name, AtFlags::empty());
                 }
@@ -388,7 +401,7 @@ fn list(dir: &OwnedFd) -> Result<Vec<(OsString, FileType)>> {
 /// An overlay over `dir`, its upper layer in `tmpfs`, which is mounted on `dir` already.
 fn cover_by_overlay(dir: &OwnedFd, tmpfs: OwnedFd) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let mut part = |name: &str| -> Result<OwnedFd> {
+    let part = |name: &str| -> Result<OwnedFd> {
         let mode = Mode::from_raw_mode(fs::fstat(dir)?.st_mode & 0o7777);
         fs::mkdirat(&tmpfs, name, mode)?;
         Ok(fs::openat(&tmpfs, name, flags, Mode::empty())?)
@@ -402,7 +415,8 @@ fn cover_by_overlay(dir: &OwnedFd, tmpfs: OwnedFd) -> Result<OwnedFd> {
         Param::Value("workdir".into(), path(&work)),
     ];
     params.push(Param::Flag("userxattr".into()));
-    let overlay = mount::new_fs("overlay", Some("overlay"), &params, 0).context(|| "make an overlay for mount points")?;
+    let overlay = mount::new_fs("overlay", Some("overlay"), &params, 0)
+        .context(|| "make an overlay for mount points")?;
     mount::attach(&overlay, &tmpfs)?;
     Ok(overlay)
 }

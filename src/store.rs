@@ -83,10 +83,10 @@ pub struct State {
     /// a dead one counts as gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_place: bool,
-    /// The inode of the container's pid namespace, where it has one of its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pid_ns: Option<u64>,
-    /// The inode of the container's mount namespace.
+    /// The container has a pid namespace of its own: its processes are those in it.
+    #[serde(default)]
+    pub own_pid_namespace: bool,
+    /// The inode of the container's mount namespace, by which its processes are found otherwise.
     #[serde(default)]
     pub mount_ns: u64,
 }
@@ -143,7 +143,10 @@ impl Store {
         }
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.recursive(true).create(path).context(|| format!("make the state directory {}", path.display()))?;
+        builder
+            .recursive(true)
+            .create(path)
+            .context(|| format!("make the state directory {}", path.display()))?;
         let dir = open_root(path, true)?;
         Ok(Store { root: path.to_owned(), dir })
     }
@@ -204,7 +207,8 @@ impl Store {
         if state.paused {
             return Status::Paused;
         }
-        let waits = self.entry(&state.id).is_ok_and(|e| fs::statat(&e.dir, FIFO, AtFlags::SYMLINK_NOFOLLOW).is_ok());
+        let waits =
+            self.entry(&state.id).is_ok_and(|e| fs::statat(&e.dir, FIFO, AtFlags::SYMLINK_NOFOLLOW).is_ok());
         if waits { Status::Created } else { Status::Running }
     }
 
@@ -240,7 +244,7 @@ impl Store {
 
     fn try_remove(&self, dir: &OwnedFd, entry: &Entry, files: &[&str]) -> Result<(), Errno> {
         // Where something else is in the directory it must be looked at before the state goes.
-        if files == [STATE] && fs::statat(&entry.dir, rootfs::CREATED, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+        if files == [STATE] && entry.has_created() {
             return Err(Errno::NOTEMPTY);
         }
         for file in files {
@@ -330,6 +334,11 @@ impl Entry {
         self.dir.as_fd()
     }
 
+    /// True where mount points were made in the image.
+    pub fn has_created(&self) -> bool {
+        fs::statat(&self.dir, rootfs::CREATED, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
     /// Writes the first state, with the config behind it. The directory must hold none yet.
     pub fn save_new(&self, state: &State, config: &[u8]) -> Result<()> {
         self.write(STATE, OFlags::EXCL, state, config)
@@ -394,7 +403,8 @@ impl Entry {
 
     /// Makes the fifo that the container's init waits on, and opens it for init.
     pub fn make_fifo(&self) -> Result<OwnedFd> {
-        fs::mknodat(&self.dir, FIFO, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).context(|| "make the start fifo")?;
+        fs::mknodat(&self.dir, FIFO, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .context(|| "make the start fifo")?;
         // Open for both, reading blocks until somebody has written.
         Ok(fs::openat(&self.dir, FIFO, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
     }
@@ -475,7 +485,10 @@ fn open_root(path: &Path, required: bool) -> Result<Option<OwnedFd>> {
         if !required {
             return Ok(None);
         }
-        bail!("the state directory {} must belong to uid {me} and be writable by nobody else", path.display());
+        bail!(
+            "the state directory {} must belong to uid {me} and be writable by nobody else",
+            path.display()
+        );
     }
     Ok(Some(dir))
 }

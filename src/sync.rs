@@ -132,7 +132,8 @@ mod tests {
     fn messages_arrive_as_they_were() {
         let (runtime, init) = pair().unwrap();
         let failed = FromInit::Failed(Error::from_errno(libc::ENOENT).context("exec"));
-        for message in [FromInit::WantMaps, FromInit::Pid(7), FromInit::Listener(3), FromInit::Ready, failed] {
+        for message in [FromInit::WantMaps, FromInit::Pid(7), FromInit::Listener(3), FromInit::Ready, failed]
+        {
             init.tell(&message).unwrap();
             assert_eq!(runtime.hear().unwrap(), Some(message));
         }

@@ -1,6 +1,145 @@
-//! The command line.
+//! The command line: [`args`] describes it, [`parse`] reads it, and each command has a file of its own.
+//!
+//! A command prints its answer on stdout and nothing else: callers read stdout and stderr together. What went
+//! wrong is one line on stderr, and one in the log where `--log` names one.
+
+mod args;
+mod create;
+mod delete;
+mod events;
+mod exec;
+mod features;
+mod generate;
+mod kill;
+mod list;
+mod parse;
+mod pause;
+mod ps;
+mod pull;
+mod resume;
+mod run;
+mod spec;
+mod start;
+mod state;
+mod update;
+
+use crate::error::{Context, Error, Result};
+use crate::store::{OCI_VERSION, Store};
+use crate::{bail, log};
+use ::log::LevelFilter;
+use parse::{Call, Flags, Request};
+use std::ffi::OsString;
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The version that `--version`, `features` and the man pages name.
+const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The commit that this was built from, where the build says so (`RT_COMMIT`).
+const COMMIT: Option<&str> = option_env!("RT_COMMIT");
 
 /// Runs the command line of this process.
-pub fn main() -> std::process::ExitCode {
-    std::process::ExitCode::FAILURE
+pub fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let mut failure = 1;
+    match run(&words, &mut failure) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            report(&error);
+            ExitCode::from(failure)
+        }
+    }
+}
+
+/// Does what `words` ask for and returns the exit code; `failure` is that of an error.
+fn run(words: &[OsString], failure: &mut u8) -> Result<u8> {
+    let mut flags = Flags::default();
+    let request = parse::globals(words, &mut flags);
+    // Before the parser's error is looked at: callers want that one in their log too.
+    set_up_log(&flags)?;
+    let (command, words) = match request? {
+        Request::Command(command, words) => (command, words),
+        Request::Help(None) => return print(generate::help()),
+        Request::Help(Some(command)) => return print(generate::command_help(command)),
+        Request::Version => return print(version()),
+        Request::Nothing => bail!("a command is missing (rt --help lists them)"),
+    };
+    match parse::call(command, flags, words).context(|| command.name)? {
+        None => print(generate::command_help(command)),
+        Some(call) => {
+            *failure = command.failure;
+            (command.run)(&call)
+        }
+    }
+}
+
+fn set_up_log(flags: &Flags) -> Result<()> {
+    let format = match flags.text(&args::LOG_FORMAT)?.unwrap_or("text") {
+        "" | "text" => log::Format::Text,
+        "json" => log::Format::Json,
+        other => bail!("invalid log-format: {other}"),
+    };
+    let level = match flags.text(&args::LOG_LEVEL)? {
+        _ if flags.has(&args::DEBUG) => LevelFilter::Debug,
+        None | Some("" | "error") => LevelFilter::Error,
+        Some("warning" | "warn") => LevelFilter::Warn,
+        Some("info") => LevelFilter::Info,
+        Some("debug") => LevelFilter::Debug,
+        Some("trace") => LevelFilter::Trace,
+        Some(other) => bail!("invalid log-level: {other}"),
+    };
+    log::init(level, format, flags.path(&args::LOG).as_deref())
+}
+
+/// Says what went wrong. A person reads `rt: text`; a program that names a log puts its own name in front.
+fn report(error: &Error) {
+    let text = one_line(&error.to_string());
+    let line = match log::report(&text) {
+        Ok(true) => format!("{text}\n"),
+        Ok(false) => format!("rt: {text}\n"),
+        Err(e) => format!("rt: {text}\nrt: {}\n", one_line(&e.to_string())),
+    };
+    // Whoever closed stderr does not want to know.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// `text` with its control characters escaped: names come from configs and images, lines go to terminals.
+fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.trim_end().chars() {
+        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    line
+}
+
+/// Writes a command's answer to stdout. A reader that has gone away is no error.
+fn print(answer: impl AsRef<[u8]>) -> Result<u8> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(answer.as_ref()).and_then(|()| stdout.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(e).context(|| "write to stdout"),
+        _ => Ok(0),
+    }
+}
+
+fn version() -> String {
+    let commit = COMMIT.map(|commit| format!("commit: {commit}\n")).unwrap_or_default();
+    format!("rt version {PROGRAM_VERSION}\n{commit}spec: {OCI_VERSION}\n")
+}
+
+/// The state directory that `--root` names, or the default one. Makes none.
+fn store(call: &Call) -> Result<Store> {
+    Store::open(root(call)?.as_deref())
+}
+
+/// The same, made where it is missing.
+fn new_store(call: &Call) -> Result<Store> {
+    Store::create(root(call)?.as_deref())
+}
+
+fn root(call: &Call) -> Result<Option<PathBuf>> {
+    match call.globals.path(&args::ROOT) {
+        Some(root) if root.as_os_str() == "/" => bail!("--root: / cannot be the directory of the states"),
+        root => Ok(root),
+    }
 }

@@ -1,9 +1,25 @@
 //! The life of a container: create, start, run, exec, kill, pause, delete.
 
+mod create;
+mod devices;
+mod exec;
+mod foreground;
+mod init;
+mod lifecycle;
+mod members;
+mod mounts;
+mod plan;
+mod process;
+mod protect;
+
+pub use create::{create, run};
+pub use exec::exec;
+pub use lifecycle::{delete, kill, pause, resume, start};
+
 pub use crate::spec::rootless::UserMap;
 
 use crate::error::Result;
-use crate::store::Store;
+use crate::store::{State, Store};
 use std::path::PathBuf;
 
 /// What `create` and `run` are asked to do, beyond what config.json says.
@@ -97,59 +113,20 @@ pub struct ExecOptions {
     pub process_label: Option<String>,
 }
 
-/// Creates a container whose program waits for [`start`].
-pub fn create(store: &Store, options: CreateOptions) -> Result<()> {
-    let _ = (store, options);
-    crate::bail!("not built yet")
-}
-
-/// Creates and starts a container and returns its exit code (0 where detached).
-///
-/// Does not return where the container takes this process's place (DESIGN: exec in place).
-pub fn run(store: &Store, options: CreateOptions) -> Result<u8> {
-    let _ = (store, options);
-    crate::bail!("not built yet")
-}
-
-/// Releases a created container.
-pub fn start(store: &Store, id: &str) -> Result<()> {
-    let _ = (store, id);
-    crate::bail!("not built yet")
-}
-
-/// Sends `signal` to the container's first process, or to all its processes.
-pub fn kill(store: &Store, id: &str, signal: i32, all: bool) -> Result<()> {
-    let _ = (store, id, signal, all);
-    crate::bail!("not built yet")
-}
-
-/// Removes a stopped container, or with `force` any container; `force` of an unknown id is no error.
-pub fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
-    let _ = (store, id, force);
-    crate::bail!("not built yet")
-}
-
-/// Runs another program in a running container and returns its exit code (0 where detached).
-pub fn exec(store: &Store, options: ExecOptions) -> Result<u8> {
-    let _ = (store, options);
-    crate::bail!("not built yet")
-}
-
-/// Stops every process of the container until `resume`.
-pub fn pause(store: &Store, id: &str) -> Result<()> {
-    let _ = (store, id);
-    crate::bail!("not built yet")
-}
-
-/// Continues a paused container.
-pub fn resume(store: &Store, id: &str) -> Result<()> {
-    let _ = (store, id);
-    crate::bail!("not built yet")
-}
-
 /// The pids of all the container's processes as the caller sees them, ascending.
 pub fn processes(store: &Store, id: &str) -> Result<Vec<i32>> {
-    let _ = (store, id);
-    crate::bail!("not built yet")
+    members::list(&store.load(id)?)
 }
 
+/// The container's state as the spec shapes it (runtime.md "State"), for hooks.
+pub(crate) fn oci_state(state: &State, status: &str) -> Vec<u8> {
+    let value = serde_json::json!({
+        "ociVersion": crate::store::OCI_VERSION,
+        "id": state.id,
+        "status": status,
+        "pid": if status == "stopped" { 0 } else { state.pid },
+        "bundle": state.bundle,
+        "annotations": state.annotations,
+    });
+    value.to_string().into_bytes()
+}

@@ -26,7 +26,10 @@ pub fn check(spec: &Spec, caller: &Caller) -> Result<()> {
         let options = mounts::parse(words);
         let mapped = mount.uid_mappings().is_some() || mount.gid_mappings().is_some();
         if (mapped || options.idmap.is_some()) && caller.is_unprivileged() {
-            bail!("mount {}: id-mapped mounts need privilege over the source's file system", destination.display());
+            bail!(
+                "mount {}: id-mapped mounts need privilege over the source's file system",
+                destination.display()
+            );
         }
         if !options.bind && options.idmap.is_some() {
             bail!("mount {}: idmap is for bind mounts", destination.display());
@@ -87,7 +90,7 @@ fn version(version: &str) -> Result<()> {
 }
 
 /// Checks a process object, of the config or of `exec --process`.
-pub(super) fn check_process(process: &Process) -> Result<()> {
+pub fn check_process(process: &Process) -> Result<()> {
     if process.args().as_ref().is_none_or(Vec::is_empty) {
         bail!("config.json: process.args is empty");
     }
@@ -160,7 +163,9 @@ fn check_linux(spec: &Spec, linux: &Linux, caller: &Caller) -> Result<()> {
     }
     let has = |typ| namespaces.iter().any(|n| n.typ() == typ);
     let given = |path: LinuxNamespaceType| {
-        namespaces.iter().any(|n| n.typ() == path && n.path().as_ref().is_some_and(|p| !p.as_os_str().is_empty()))
+        namespaces
+            .iter()
+            .any(|n| n.typ() == path && n.path().as_ref().is_some_and(|p| !p.as_os_str().is_empty()))
     };
     if !has(LinuxNamespaceType::Mount) {
         bail!("config.json: without a mount namespace there is no container");

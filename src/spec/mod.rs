@@ -8,7 +8,7 @@ pub mod mounts;
 pub mod rootless;
 
 pub use caller::Caller;
-pub use check::check;
+pub use check::{check, check_process};
 
 use crate::error::{Context, Error, Result};
 use crate::sys::caps;
@@ -77,21 +77,30 @@ fn drop_unknown(config: &mut serde_json::Value) -> Vec<String> {
     let mut dropped = Vec::new();
     if let Some(sets) = config.pointer_mut("/process/capabilities").and_then(|v| v.as_object_mut()) {
         for (set, names) in sets {
-            retain_known(names, &mut dropped, |name| known_capability(name), |name| {
-                format!("unknown capability {name:?} in {set} is ignored")
-            });
+            retain_known(
+                names,
+                &mut dropped,
+                |name| known_capability(name),
+                |name| format!("unknown capability {name:?} in {set} is ignored"),
+            );
         }
     }
-    for (pointer, what) in [("/linux/seccomp/architectures", "architecture"), ("/linux/seccomp/flags", "flag")] {
+    for (pointer, what) in
+        [("/linux/seccomp/architectures", "architecture"), ("/linux/seccomp/flags", "flag")]
+    {
         if let Some(names) = config.pointer_mut(pointer) {
             let known = |name: &str| {
                 let value = serde_json::Value::from(name);
                 match what {
-                    "flag" => serde_json::from_value::<oci_spec::runtime::LinuxSeccompFilterFlag>(value).is_ok(),
+                    "flag" => {
+                        serde_json::from_value::<oci_spec::runtime::LinuxSeccompFilterFlag>(value).is_ok()
+                    }
                     _ => serde_json::from_value::<oci_spec::runtime::Arch>(value).is_ok(),
                 }
             };
-            retain_known(names, &mut dropped, known, |name| format!("unknown seccomp {what} {name:?} is ignored"));
+            retain_known(names, &mut dropped, known, |name| {
+                format!("unknown seccomp {what} {name:?} is ignored")
+            });
         }
     }
     dropped

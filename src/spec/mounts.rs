@@ -111,8 +111,8 @@ pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Options {
 
 fn other(options: &mut Options, word: &str) {
     match word {
-        "" | "defaults" | "async" | "nomand" | "noiversion" | "loud" | "remount" | "auto" | "noauto" | "nofail"
-        | "user" | "nouser" | "_netdev" => {}
+        "" | "defaults" | "async" | "nomand" | "noiversion" | "loud" | "remount" | "auto" | "noauto"
+        | "nofail" | "user" | "nouser" | "_netdev" => {}
         "bind" => options.bind = true,
         "rbind" => {
             options.bind = true;
@@ -135,13 +135,70 @@ fn other(options: &mut Options, word: &str) {
 
 /// Every option word that [`parse`] gives a meaning to, for `features`.
 pub const KNOWN: &[&str] = &[
-    "async", "atime", "bind", "copy-symlink", "defaults", "dest-nofollow", "dev", "diratime", "dirsync", "exec",
-    "idmap", "iversion", "lazytime", "loud", "mand", "noatime", "nodev", "nodiratime", "noexec", "noiversion",
-    "nomand", "norelatime", "nostrictatime", "nosuid", "nosymfollow", "private", "ratime", "rbind", "rdev",
-    "rdiratime", "relatime", "remount", "rexec", "ridmap", "rnoatime", "rnodev", "rnodiratime", "rnoexec",
-    "rnorelatime", "rnostrictatime", "rnosuid", "rnosymfollow", "ro", "rprivate", "rrelatime", "rro", "rrw",
-    "rshared", "rslave", "rstrictatime", "rsuid", "rsymfollow", "runbindable", "rw", "shared", "silent", "slave",
-    "src-nofollow", "strictatime", "suid", "symfollow", "sync", "tmpcopyup", "unbindable",
+    "async",
+    "atime",
+    "bind",
+    "copy-symlink",
+    "defaults",
+    "dest-nofollow",
+    "dev",
+    "diratime",
+    "dirsync",
+    "exec",
+    "idmap",
+    "iversion",
+    "lazytime",
+    "loud",
+    "mand",
+    "noatime",
+    "nodev",
+    "nodiratime",
+    "noexec",
+    "noiversion",
+    "nomand",
+    "norelatime",
+    "nostrictatime",
+    "nosuid",
+    "nosymfollow",
+    "private",
+    "ratime",
+    "rbind",
+    "rdev",
+    "rdiratime",
+    "relatime",
+    "remount",
+    "rexec",
+    "ridmap",
+    "rnoatime",
+    "rnodev",
+    "rnodiratime",
+    "rnoexec",
+    "rnorelatime",
+    "rnostrictatime",
+    "rnosuid",
+    "rnosymfollow",
+    "ro",
+    "rprivate",
+    "rrelatime",
+    "rro",
+    "rrw",
+    "rshared",
+    "rslave",
+    "rstrictatime",
+    "rsuid",
+    "rsymfollow",
+    "runbindable",
+    "rw",
+    "shared",
+    "silent",
+    "slave",
+    "src-nofollow",
+    "strictatime",
+    "suid",
+    "symfollow",
+    "sync",
+    "tmpcopyup",
+    "unbindable",
 ];
 
 #[cfg(test)]

@@ -73,9 +73,12 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
     let namespace = linux
         .and_then(|l| l.namespaces().as_ref())
         .and_then(|list| list.iter().find(|n| n.typ() == LinuxNamespaceType::User));
+    // podman's --group-add keep-groups.
+    let keep_groups =
+        spec.annotations().as_ref().is_some_and(|a| a.contains_key("run.oci.keep_original_groups"));
     let joined = namespace.is_some_and(|n| n.path().as_ref().is_some_and(|p| !p.as_os_str().is_empty()));
     if joined {
-        return Ok(Adapted { maps: None, uid, gid, keep_groups: false, notes });
+        return Ok(Adapted { maps: None, uid, gid, keep_groups, notes });
     }
     let groups = user.is_some_and(|u| u.additional_gids().as_ref().is_some_and(|g| !g.is_empty()));
     if caller.is_unprivileged() {
@@ -94,7 +97,7 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
         return Ok(Adapted { maps: Some(maps), uid, gid, keep_groups: true, notes });
     }
     if namespace.is_none() {
-        return Ok(Adapted { maps: None, uid, gid, keep_groups: false, notes });
+        return Ok(Adapted { maps: None, uid, gid, keep_groups, notes });
     }
     let convert = |maps: &Option<Vec<LinuxIdMapping>>, container: u32, host: u32| -> Vec<IdMap> {
         match maps.as_deref() {
@@ -114,7 +117,7 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
             bail!("process {what} {id} is not mapped in the container's user namespace");
         }
     }
-    Ok(Adapted { maps: Some(maps), uid, gid, keep_groups: false, notes })
+    Ok(Adapted { maps: Some(maps), uid, gid, keep_groups, notes })
 }
 
 fn note_maps(what: &str, maps: &Option<Vec<LinuxIdMapping>>, id: u32, notes: &mut Vec<String>) {
@@ -126,7 +129,12 @@ fn note_maps(what: &str, maps: &Option<Vec<LinuxIdMapping>>, id: u32, notes: &mu
 }
 
 /// Leaves out `uid=` and `gid=` of ids that do not exist in the namespace with `maps`.
-pub fn drop_unmapped(options: &mut mounts::Options, maps: &IdMaps, destination: &str, notes: &mut Vec<String>) {
+pub fn drop_unmapped(
+    options: &mut mounts::Options,
+    maps: &IdMaps,
+    destination: &str,
+    notes: &mut Vec<String>,
+) {
     options.data.retain(|param| {
         let Param::Value(key, value) = param else { return true };
         let list = match key.as_str() {

@@ -10,6 +10,7 @@ pub mod mount;
 pub mod net;
 pub mod ns;
 pub mod process;
+pub mod regex;
 pub mod seccomp;
 pub mod signal;
 pub mod tty;

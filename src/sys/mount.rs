@@ -79,7 +79,12 @@ pub fn set_idmap(fd: impl AsFd, recursive: bool, userns: impl AsFd) -> Result<()
 
 /// A detached copy of the mount at `path` (below `dir`), with everything mounted below it where
 /// `recursive`.
-pub fn clone_tree(dir: impl AsFd, path: &std::path::Path, recursive: bool, nofollow: bool) -> Result<OwnedFd> {
+pub fn clone_tree(
+    dir: impl AsFd,
+    path: &std::path::Path,
+    recursive: bool,
+    nofollow: bool,
+) -> Result<OwnedFd> {
     let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     if path.as_os_str().is_empty() {
         flags |= OpenTreeFlags::AT_EMPTY_PATH;

@@ -133,7 +133,8 @@ impl IdMaps {
     /// first.
     pub fn write(&self, proc: impl AsFd, pid: &str, deny_setgroups: bool) -> Result<()> {
         let proc = proc.as_fd();
-        let put = |file: &str, text: &str| super::fd::write_proc(proc, &format!("{pid}/{file}"), text.as_bytes());
+        let put =
+            |file: &str, text: &str| super::fd::write_proc(proc, &format!("{pid}/{file}"), text.as_bytes());
         if deny_setgroups {
             put("setgroups", "deny")?;
         }
@@ -161,7 +162,8 @@ mod tests {
 
     #[test]
     fn maps_read_back_what_they_write() {
-        let maps = vec![IdMap { container: 0, host: 1000, size: 1 }, IdMap { container: 1, host: 7, size: 9 }];
+        let maps =
+            vec![IdMap { container: 0, host: 1000, size: 1 }, IdMap { container: 1, host: 7, size: 9 }];
         assert_eq!(map_text(&maps), "0 1000 1\n1 7 9\n");
         assert_eq!(parse_map("         0       1000          1\n 1 7 9\n"), maps);
         assert_eq!(IdMaps::to_container(&maps, 8), Some(2));

@@ -4,8 +4,8 @@ use super::check;
 use crate::error::{Context, Error, Result};
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use rustix::process::{Pid, WaitStatus};
-use std::convert::Infallible;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
 
 /// A process that [`spawn`] made.
 #[derive(Debug)]
@@ -30,9 +30,9 @@ const STACK: usize = 256 * 1024;
 
 /// Makes a child in new namespaces (`flags`: `CLONE_NEW*`, `CLONE_PARENT`), which runs `child`.
 ///
-/// The child must not return: `child` ends in exec or exit. With [`Memory::Shared`] everything it writes is
-/// seen here afterwards.
-pub fn spawn<F: FnOnce() -> Infallible>(flags: u64, memory: Memory, child: F) -> Result<Child> {
+/// What `child` returns, if it does not exec, is the exit code. With [`Memory::Shared`] everything it writes
+/// is seen here afterwards.
+pub fn spawn<F: FnOnce() -> i32>(flags: u64, memory: Memory, child: F) -> Result<Child> {
     let mut pidfd: libc::c_int = -1;
     let pid = match memory {
         Memory::Copied => {
@@ -46,16 +46,16 @@ pub fn spawn<F: FnOnce() -> Infallible>(flags: u64, memory: Memory, child: F) ->
                 libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>())
             })?;
             if pid == 0 {
-                match child() {}
+                exit_now(child());
             }
             pid as i32
         }
         Memory::Shared => {
-            extern "C" fn enter<F: FnOnce() -> Infallible>(arg: *mut libc::c_void) -> libc::c_int {
+            extern "C" fn enter<F: FnOnce() -> i32>(arg: *mut libc::c_void) -> libc::c_int {
                 // SAFETY: `arg` is the Option<F> below, alive because the parent sleeps in clone.
                 let child = unsafe { &mut *arg.cast::<Option<F>>() };
                 match child.take() {
-                    Some(child) => match child() {},
+                    Some(child) => exit_now(child()),
                     None => 127,
                 }
             }
@@ -67,13 +67,7 @@ pub fn spawn<F: FnOnce() -> Infallible>(flags: u64, memory: Memory, child: F) ->
             // left the memory, so `child`, `stack` and `pidfd` outlive its use of them.
             let pid = unsafe {
                 let top = stack.as_mut_ptr().add(STACK / 16);
-                libc::clone(
-                    enter::<F>,
-                    top.cast(),
-                    clone_flags,
-                    (&raw mut child).cast(),
-                    &raw mut pidfd,
-                )
+                libc::clone(enter::<F>, top.cast(), clone_flags, (&raw mut child).cast(), &raw mut pidfd)
             };
             check(pid.into())?;
             pid
@@ -125,8 +119,11 @@ pub struct ExecArgs {
 
 impl ExecArgs {
     /// Fails on a string with a NUL byte in it.
-    pub fn new(args: &[String], env: &[String]) -> Result<Self> {
-        let c = |s: &String| CString::new(s.as_bytes()).map_err(|_| crate::err!("{s:?} contains a NUL byte"));
+    pub fn new<S: AsRef<OsStr>>(args: &[S], env: &[S]) -> Result<Self> {
+        let c = |s: &S| {
+            let s = s.as_ref();
+            CString::new(s.as_bytes()).map_err(|_| crate::err!("{s:?} contains a NUL byte"))
+        };
         let strings = args.iter().chain(env).map(c).collect::<Result<Vec<_>>>()?;
         Ok(ExecArgs { strings, split: args.len() })
     }
@@ -274,7 +271,8 @@ mod tests {
 
     #[test]
     fn stat_survives_hostile_names() {
-        let line = b"7 (a) S 1 (b) R 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 12345 1 1 18446744073709551615";
+        let line =
+            b"7 (a) S 1 (b) R 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 12345 1 1 18446744073709551615";
         assert_eq!(parse_stat(line), Some((12345, false)));
         assert_eq!(parse_stat(b"7 (x) Z 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 9 1"), Some((9, true)));
         assert_eq!(parse_stat(b"garbage"), None);
@@ -285,7 +283,7 @@ mod tests {
         let mut seen = 0;
         let child = spawn(0, Memory::Shared, || {
             seen = 7;
-            exit_now(3)
+            3
         })
         .unwrap();
         assert_eq!(exit_code(wait(child.pid).unwrap()), 3);

@@ -38,13 +38,52 @@ pub fn reset() {
     }
 }
 
+/// Blocks every signal, to be taken by [`take`], and makes sure that an ended child can be waited for.
+pub fn block_all() {
+    let set = full_set();
+    // SAFETY: both structures are initialised; null old values are allowed.
+    unsafe {
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        // A caller that ignores SIGCHLD would make the kernel reap our child.
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = libc::SIG_DFL;
+        libc::sigaction(libc::SIGCHLD, &raw const action, std::ptr::null_mut());
+    }
+}
+
+/// A signal that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Its number.
+    pub signal: i32,
+    /// It came from the kernel (a terminal's Ctrl-C, which the whole foreground group gets), not from kill(2).
+    pub from_kernel: bool,
+}
+
+/// Waits for the next signal (sigwaitinfo(2)).
+pub fn take() -> Taken {
+    let set = full_set();
+    loop {
+        // SAFETY: siginfo is plain data that the call fills; `set` lives over the call.
+        let (signal, code) = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let signal = libc::sigwaitinfo(&raw const set, &raw mut info);
+            (signal, info.si_code)
+        };
+        if signal > 0 {
+            return Taken { signal, from_kernel: code > 0 };
+        }
+    }
+}
+
 /// Blocks every signal and returns a descriptor that delivers them instead (signalfd(2)).
 pub fn receive_all() -> Result<OwnedFd> {
     let set = full_set();
     // SAFETY: `set` is initialised; a null old set is allowed.
     unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
     // SAFETY: -1 asks for a new descriptor; `set` lives over the call.
-    let fd = check(unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) }.into())?;
+    let fd =
+        check(unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) }.into())?;
     // SAFETY: the kernel has just made it for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }

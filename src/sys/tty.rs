@@ -25,14 +25,16 @@ pub struct Pty {
 /// Opens a new terminal of the devpts instance whose root is `pts`.
 pub fn open_pty(pts: impl AsFd) -> Result<Pty> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let master = rustix::fs::openat(pts, "ptmx", flags | OFlags::NOFOLLOW, Mode::empty()).context(|| "open ptmx")?;
+    let master =
+        rustix::fs::openat(pts, "ptmx", flags | OFlags::NOFOLLOW, Mode::empty()).context(|| "open ptmx")?;
     let mut unlock: libc::c_int = 0;
     // SAFETY: TIOCSPTLCK reads one int.
     check(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSPTLCK, &raw mut unlock) }.into())
         .context(|| "unlock the terminal")?;
     // SAFETY: TIOCGPTPEER takes open flags and returns a new descriptor; no path is walked.
     let slave = check(
-        unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER as _, flags.bits() as libc::c_int) }.into(),
+        unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER as _, flags.bits() as libc::c_int) }
+            .into(),
     )
     .context(|| "open the terminal's other side")?;
     // SAFETY: the kernel has just made it for us.
@@ -57,6 +59,14 @@ pub fn become_stdio(fd: impl AsFd) -> Result<()> {
     rustix::stdio::dup2_stdin(fd.as_fd())?;
     rustix::stdio::dup2_stdout(fd.as_fd())?;
     rustix::stdio::dup2_stderr(fd.as_fd())?;
+    Ok(())
+}
+
+/// Gives this process `input` as standard input and `output` as standard output and error.
+pub fn become_hook_stdio(input: impl AsFd, output: impl AsFd) -> Result<()> {
+    rustix::stdio::dup2_stdin(input)?;
+    rustix::stdio::dup2_stdout(output.as_fd())?;
+    rustix::stdio::dup2_stderr(output)?;
     Ok(())
 }
 
@@ -99,12 +109,8 @@ impl Drop for RawMode<'_> {
 
 /// Connects to the AF_UNIX stream socket at `path`, which may be longer than a socket address holds.
 pub fn connect(path: &Path) -> Result<OwnedFd> {
-    let socket = net::socket_with(
-        net::AddressFamily::UNIX,
-        net::SocketType::STREAM,
-        net::SocketFlags::CLOEXEC,
-        None,
-    )?;
+    let socket =
+        net::socket_with(net::AddressFamily::UNIX, net::SocketType::STREAM, net::SocketFlags::CLOEXEC, None)?;
     let address = match net::SocketAddrUnix::new(path) {
         Ok(address) => address,
         Err(_) => {
@@ -128,4 +134,27 @@ pub fn send_fds(socket: impl AsFd, payload: &[u8], fds: &[BorrowedFd<'_>]) -> Re
         return Err(err!("short write to socket"));
     }
     Ok(())
+}
+
+/// A connected pair of sockets over which a descriptor can be sent.
+pub fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
+    let flags = net::SocketFlags::CLOEXEC;
+    net::socketpair(net::AddressFamily::UNIX, net::SocketType::STREAM, flags, None)
+        .context(|| "make a socket pair")
+}
+
+/// Receives the one descriptor that a message carries.
+pub fn receive_fd(socket: impl AsFd) -> Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = net::RecvAncillaryBuffer::new(&mut space);
+    let mut payload = [0u8; 64];
+    let mut buffers = [std::io::IoSliceMut::new(&mut payload)];
+    net::recvmsg(socket, &mut buffers, &mut control, net::RecvFlags::CMSG_CLOEXEC)?;
+    control
+        .drain()
+        .find_map(|message| match message {
+            net::RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        })
+        .ok_or_else(|| err!("no descriptor came over the socket"))
 }

@@ -1,0 +1,41 @@
+//! `rt exec`
+
+use super::args::*;
+use super::parse::Call;
+use crate::container::{self, ExecOptions};
+use crate::error::Result;
+use crate::{bail, err};
+
+/// Runs a program in a container and returns its exit code.
+pub fn run(call: &Call) -> Result<u8> {
+    let flags = &call.flags;
+    let process = flags.path(&PROCESS);
+    if process.is_none() && call.rest.is_empty() {
+        bail!("exec: a command is missing: rt exec ID COMMAND [ARGS...]");
+    }
+    let gids = flags.texts(&ADDITIONAL_GIDS)?;
+    let gids = gids.iter().flat_map(|list| list.split(','));
+    let options = ExecOptions {
+        id: call.id()?.to_owned(),
+        process,
+        args: call.rest()?,
+        env: flags.texts(&ENV)?,
+        cwd: flags.path(&CWD),
+        user: flags.text(&USER)?.filter(|user| !user.is_empty()).map(str::to_owned),
+        additional_gids: gids
+            .map(|gid| gid.parse().map_err(|_| err!("--additional-gids: {gid:?} is not a group id")))
+            .collect::<Result<_>>()?,
+        caps: flags.texts(&CAP)?,
+        no_new_privs: flags.has(&NO_NEW_PRIVS),
+        tty: flags.switch(&TTY),
+        detach: flags.has(&DETACH),
+        pid_file: flags.path(&PID_FILE),
+        console_socket: flags.path(&CONSOLE_SOCKET),
+        pidfd_socket: flags.path(&PIDFD_SOCKET),
+        preserve_fds: flags.number(&PRESERVE_FDS)?,
+        ignore_paused: flags.has(&IGNORE_PAUSED),
+        apparmor: flags.text(&APPARMOR)?.map(str::to_owned),
+        process_label: flags.text(&PROCESS_LABEL)?.map(str::to_owned),
+    };
+    container::exec(&super::store(call)?, options)
+}

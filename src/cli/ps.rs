@@ -1,0 +1,63 @@
+//! `rt ps`
+
+use super::args::*;
+use super::parse::Call;
+use super::state::not_json;
+use crate::container;
+use crate::error::{Context, Result};
+use crate::{bail, err};
+use std::ffi::OsString;
+use std::process::Command;
+
+/// Lists the processes of a container.
+pub fn run(call: &Call) -> Result<u8> {
+    let format = call.flags.text(&FORMAT)?.unwrap_or("table");
+    if !matches!(format, "table" | "json") {
+        bail!("ps: invalid format option");
+    }
+    let pids = container::processes(&super::store(call)?, call.id()?)?;
+    if format == "json" {
+        return super::print(format!("{}\n", serde_json::to_string(&pids).map_err(not_json)?));
+    }
+    let default = [OsString::from("-ef")];
+    let args = if call.rest.is_empty() { &default } else { call.rest };
+    let output = Command::new("ps").args(args).output().context(|| "ps: run ps(1)")?;
+    if !output.status.success() {
+        bail!("ps(1): {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim_end());
+    }
+    super::print(of_processes(&String::from_utf8_lossy(&output.stdout), &pids)?)
+}
+
+/// The head of ps(1)'s `table` and the rows whose PID is one of `pids`.
+fn of_processes(table: &str, pids: &[i32]) -> Result<String> {
+    let mut lines = table.lines();
+    let head = lines.next().unwrap_or_default();
+    let column = head.split_whitespace().position(|title| title == "PID");
+    let column = column.ok_or_else(|| err!("ps: couldn't find PID field in ps output"))?;
+    let mut rows = format!("{head}\n");
+    for line in lines {
+        let pid = line.split_whitespace().nth(column).and_then(|field| field.parse().ok());
+        if pid.is_some_and(|pid| pids.contains(&pid)) {
+            rows.push_str(line);
+            rows.push('\n');
+        }
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_ps_less_the_others() {
+        let table =
+            "UID          PID    PPID CMD\nroot           1       0 init 7\nroot           7       1 sh\n";
+        assert_eq!(
+            of_processes(table, &[7, 9]).unwrap(),
+            "UID          PID    PPID CMD\nroot           7       1 sh\n"
+        );
+        let text = of_processes("CMD\ninit\n", &[1]).unwrap_err().to_string();
+        assert_eq!(text, "ps: couldn't find PID field in ps output");
+    }
+}

@@ -1,0 +1,505 @@
+//! create and run: the runtime's side of making a container.
+
+use super::init::{self, Init};
+use super::plan::Plan;
+use super::process::SeccompPlan;
+use super::{CreateOptions, foreground};
+use crate::error::{Context, Error, Result};
+use crate::hook::{self, Stage};
+use crate::spec::{Caller, Config};
+use crate::store::{Entry, State, Store};
+use crate::sync::{self, FromInit, Link};
+use crate::sys::ns::{self, Kind};
+use crate::sys::process::{self, Child, Memory};
+use crate::sys::{fd, signal, tty};
+use crate::{bail, err};
+use rustix::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// Creates a container whose program waits for `start`.
+pub fn create(store: &Store, options: CreateOptions) -> Result<()> {
+    let mut launch = Launch::new(store, options)?;
+    launch.detach = true;
+    launch.wait_for_start = true;
+    launch.check_terminal()?;
+    launch.reserved(|launch, entry| launch.with_init(entry).map(|_| ()))
+}
+
+/// Creates and starts a container and returns its exit code (0 where detached).
+///
+/// Does not return where the container takes this process's place.
+pub fn run(store: &Store, options: CreateOptions) -> Result<u8> {
+    let mut launch = Launch::new(store, options)?;
+    launch.detach = launch.options.detach;
+    launch.check_terminal()?;
+    if launch.fits_in_place() {
+        return launch.reserved(|launch, entry| Err(launch.in_place(entry)));
+    }
+    if launch.detach {
+        launch.reserved(|launch, entry| launch.with_init(entry).map(|_| ()))?;
+        return Ok(0);
+    }
+    launch.foreground()
+}
+
+/// Everything that making one container needs.
+struct Launch<'a> {
+    store: &'a Store,
+    options: CreateOptions,
+    caller: Caller,
+    plan: Plan,
+    config: Config,
+    proc: OwnedFd,
+    /// Init outlives this process.
+    detach: bool,
+    /// Init waits on the fifo.
+    wait_for_start: bool,
+}
+
+/// A running init and what is left to do with it.
+struct Running {
+    child: Child,
+    state: State,
+    /// The terminal's master side, of a foreground container.
+    terminal: Option<OwnedFd>,
+}
+
+impl<'a> Launch<'a> {
+    fn new(store: &'a Store, mut options: CreateOptions) -> Result<Self> {
+        super::protect::protect_binary()?;
+        for path in [&mut options.pid_file, &mut options.console_socket, &mut options.pidfd_socket] {
+            if let Some(path) = path {
+                *path = std::path::absolute(&*path)?;
+            }
+        }
+        let caller = Caller::current()?;
+        let (plan, config) = Plan::make(&options, &caller)?;
+        for note in &plan.notes {
+            log::debug!("{note}");
+        }
+        rustix::process::chdir(&plan.bundle).context(|| "enter the bundle")?;
+        let proc = fd::open_proc()?;
+        Ok(Launch { store, options, caller, plan, config, proc, detach: false, wait_for_start: false })
+    }
+
+    /// runc's rules on --console-socket.
+    fn check_terminal(&self) -> Result<()> {
+        match (self.plan.process.terminal, self.options.console_socket.is_some(), self.detach) {
+            (true, false, true) => {
+                bail!("cannot allocate tty if the container is detached without --console-socket")
+            }
+            (false, true, _) => bail!("cannot use console socket if the config asks for no terminal"),
+            (true, true, false) => bail!("cannot use console socket if the container is not detached"),
+            _ => Ok(()),
+        }
+    }
+
+    /// True where nothing needs this process beside the container's.
+    fn fits_in_place(&self) -> bool {
+        !self.detach
+            && !self.options.keep
+            && !self.plan.has_pid_namespace()
+            && !self.plan.process.terminal
+            && !self.plan.needs_runtime()
+            && self.options.pidfd_socket.is_none()
+    }
+
+    /// Reserves the id, does `work`, and takes everything back where it fails.
+    fn reserved<T>(&self, work: impl FnOnce(&Self, &Entry) -> Result<T>) -> Result<T> {
+        let entry = self.store.reserve(&self.options.id)?;
+        work(self, &entry).inspect_err(|_| {
+            // A process that has left the host cannot clean the image: the next one does, as it finds this
+            // one dead.
+            if self.fits_in_place() && entry.has_created() {
+                return;
+            }
+            if let Some(path) = &self.options.pid_file {
+                let _ = std::fs::remove_file(path);
+            }
+            if let Err(e) = self.store.remove(&entry) {
+                log::debug!("{e}");
+            }
+        })
+    }
+
+    fn foreground(&self) -> Result<u8> {
+        signal::block_all();
+        let shared = !self.plan.needs_runtime() && !self.plan.process.terminal && self.plan.join.is_empty();
+        self.reserved(|launch, entry| {
+            let running = if shared { launch.shared_memory(entry)? } else { launch.with_init(entry)? };
+            let code = match &running.terminal {
+                Some(master) => foreground::relay(&running.child, master)?,
+                None => foreground::wait(&running.child)?,
+            };
+            if !launch.options.keep {
+                launch.store.remove(entry)?;
+                launch.poststop(&running.state);
+            }
+            Ok(code)
+        })
+    }
+
+    fn poststop(&self, state: &State) {
+        super::lifecycle::poststop(&self.plan.hooks, state);
+    }
+
+    /// Becomes the container; returns only the error.
+    fn in_place(&self, entry: &Entry) -> Error {
+        let joins = match crate::log::keep_open().and_then(|()| open_joins(&self.plan.join)) {
+            Ok(joins) => joins,
+            Err(e) => return e,
+        };
+        let state_json = |_: &str, _: i32| Vec::new();
+        let init = Init {
+            joins: &joins,
+            unshare: self.plan.new & !Kind::TIME.0,
+            ..self.init(entry, None, &state_json)
+        };
+        let own_pid = rustix::process::getpid().as_raw_nonzero().get();
+        let result = init.enter_namespaces().and_then(|()| {
+            let state = State { in_place: true, ..self.state(own_pid)? };
+            self.store.sweep(16);
+            entry.save_new(&state, &self.config.text)?;
+            self.store.note_in_place(&entry.id, own_pid)?;
+            self.write_pid_file(own_pid)?;
+            init.set_up()
+        });
+        match result {
+            Ok(never) => match never {},
+            Err(e) => e,
+        }
+    }
+
+    /// Starts init in this process's memory. Everything is over with init's exec, or its error.
+    fn shared_memory(&self, entry: &Entry) -> Result<Running> {
+        let runtime = own_pidfd()?;
+        let state_json = |_: &str, _: i32| Vec::new();
+        let init = Init { runtime: Some(runtime.as_fd()), ..self.init(entry, None, &state_json) };
+        let mut failure = None;
+        let flags = self.plan.new & !Kind::TIME.0;
+        let child = process::spawn(flags, Memory::Shared, || {
+            failure = Some(init.run());
+            1
+        })
+        .context(|| init::namespaces_refused(flags))?;
+        if let Some(e) = failure {
+            process::wait(child.pid)?;
+            return Err(e);
+        }
+        let state = self.state(child.pid.as_raw_nonzero().get());
+        self.published(entry, child, state, None)
+    }
+
+    /// Starts init as a process of its own and does the runtime's part until init needs nothing more.
+    fn with_init(&self, entry: &Entry) -> Result<Running> {
+        let (link, init_link) = sync::pair()?;
+        let runtime = own_pidfd()?;
+        let fifo = if self.wait_for_start { Some(entry.make_fifo()?) } else { None };
+        let (console, receiver) =
+            console(self.plan.process.terminal, self.options.console_socket.as_deref())?;
+        let state_json = |status: &str, pid: i32| match self.state(pid) {
+            Ok(state) => super::oci_state(&state, status),
+            Err(_) => Vec::new(),
+        };
+        let init = Init {
+            runtime: Some(runtime.as_fd()),
+            console: console.as_ref().map(AsFd::as_fd),
+            fifo: fifo.as_ref().map(AsFd::as_fd),
+            ..self.init(entry, Some(&init_link), &state_json)
+        };
+        let child = self.spawn_init(init, &link)?;
+        drop(init_link);
+        drop(console);
+        match self.attend(entry, &link, &child) {
+            Ok(state) => {
+                let terminal = receiver.map(|socket| tty::receive_fd(&socket)).transpose()?;
+                Ok(Running { child, state, terminal })
+            }
+            Err(e) => {
+                let _ = signal::send_pidfd(&child.pidfd, libc::SIGKILL);
+                let _ = process::wait(child.pid);
+                Err(e)
+            }
+        }
+    }
+
+    /// Makes init. Namespaces that only a process of their own can enter are entered by a helper in between.
+    fn spawn_init(&self, init: Init<'_>, link: &Link) -> Result<Child> {
+        let new = self.plan.new & !Kind::TIME.0;
+        let joins = open_joins(&self.plan.join)?;
+        let joins_user_or_pid = joins.iter().any(|(kind, _)| *kind == Kind::USER || *kind == Kind::PID);
+        if !joins_user_or_pid && (joins.is_empty() || new & Kind::USER.0 == 0) {
+            let init = Init { joins: &joins, ..init };
+            return process::spawn(new, Memory::Copied, || fail(&init))
+                .context(|| init::namespaces_refused(new));
+        }
+        let helper = process::spawn(0, Memory::Copied, || {
+            let entered = joins.iter().try_for_each(|(kind, namespace)| {
+                ns::join(namespace, kind.0).context(|| format!("join the {} namespace", kind.file()))
+            });
+            let made = entered.and_then(|()| {
+                process::spawn(new | libc::CLONE_PARENT as u64, Memory::Copied, || fail(&init))
+                    .context(|| init::namespaces_refused(new))
+            });
+            let told = match made {
+                Ok(child) => init.link.map(|l| l.tell(&FromInit::Pid(child.pid.as_raw_nonzero().get()))),
+                Err(e) => init.link.map(|l| l.tell(&FromInit::Failed(e))),
+            };
+            i32::from(!matches!(told, Some(Ok(()))))
+        })?;
+        process::wait(helper.pid)?;
+        match link.hear()? {
+            Some(FromInit::Pid(pid)) => {
+                let pid = rustix::process::Pid::from_raw(pid).ok_or_else(|| err!("init has no pid"))?;
+                let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+                Ok(Child { pid, pidfd })
+            }
+            Some(FromInit::Failed(e)) => Err(e),
+            _ => bail!("the helper that joins namespaces has died"),
+        }
+    }
+
+    /// Does what init asks for until it needs nothing more, and makes the container known.
+    fn attend(&self, entry: &Entry, link: &Link, child: &Child) -> Result<State> {
+        let pid = child.pid.as_raw_nonzero().get();
+        let mut known = None;
+        loop {
+            match link.hear()? {
+                Some(FromInit::WantMaps) => {
+                    if let Some(maps) = &self.plan.maps {
+                        maps.write(&self.proc, &pid.to_string(), false)?;
+                    }
+                    link.go(pid)?;
+                }
+                Some(FromInit::Mounted) => {
+                    self.runtime_hooks(pid)?;
+                    link.go(pid)?;
+                }
+                Some(FromInit::Listener(fd)) => {
+                    if let Some(plan) = &self.plan.process.seccomp {
+                        let state = super::oci_state(&self.state(pid)?, "creating");
+                        pass_listener(plan, &child.pidfd, fd, pid, &state)?;
+                    }
+                    link.go(pid)?;
+                }
+                Some(FromInit::Ready) => {
+                    known = Some(self.publish(entry, child)?);
+                    link.go(pid)?;
+                }
+                Some(FromInit::Detached) if self.wait_for_start => break,
+                // The program's exec, or an error, is still to come.
+                Some(FromInit::Detached | FromInit::Pid(_)) => {}
+                Some(FromInit::Failed(e)) => return Err(e),
+                None => break,
+            }
+        }
+        if known.is_none() && self.detach {
+            bail!("the container's init died while it was set up");
+        }
+        let state = match known {
+            Some(state) => state,
+            None => self.publish(entry, child)?,
+        };
+        if !self.wait_for_start {
+            hook::run_all(
+                Stage::Poststart,
+                self.plan.hooks.poststart(),
+                &super::oci_state(&state, "running"),
+                &self.plan.bundle,
+            )?;
+        }
+        Ok(state)
+    }
+
+    fn runtime_hooks(&self, pid: i32) -> Result<()> {
+        let state = super::oci_state(&self.state(pid)?, "creating");
+        let hooks = &self.plan.hooks;
+        if !self.plan.net_devices.is_empty() {
+            let namespace = ns::open(Path::new(&format!("/proc/{pid}/ns/net")))?;
+            for (name, inside) in &self.plan.net_devices {
+                crate::sys::net::move_device(name, inside, &namespace)?;
+            }
+        }
+        #[allow(deprecated, reason = "configs still carry prestart hooks")]
+        hook::run_all(Stage::Prestart, hooks.prestart(), &state, &self.plan.bundle)?;
+        hook::run_all(Stage::CreateRuntime, hooks.create_runtime(), &state, &self.plan.bundle)
+    }
+
+    fn published(
+        &self,
+        entry: &Entry,
+        child: Child,
+        state: Result<State>,
+        terminal: Option<OwnedFd>,
+    ) -> Result<Running> {
+        let published = state.and_then(|state| self.publish_state(entry, &child, state));
+        match published {
+            Ok(state) => Ok(Running { child, state, terminal }),
+            Err(e) => {
+                let _ = signal::send_pidfd(&child.pidfd, libc::SIGKILL);
+                let _ = process::wait(child.pid);
+                Err(e)
+            }
+        }
+    }
+
+    fn publish(&self, entry: &Entry, child: &Child) -> Result<State> {
+        let state = self.state(child.pid.as_raw_nonzero().get())?;
+        self.publish_state(entry, child, state)
+    }
+
+    /// Makes the container known: its state, its pid file, its pidfd.
+    fn publish_state(&self, entry: &Entry, child: &Child, state: State) -> Result<State> {
+        entry.save_new(&state, &self.config.text)?;
+        self.write_pid_file(state.pid)?;
+        if let Some(path) = &self.options.pidfd_socket {
+            send_pidfd(path, &child.pidfd)?;
+        }
+        Ok(state)
+    }
+
+    fn write_pid_file(&self, pid: i32) -> Result<()> {
+        self.options.pid_file.as_ref().map_or(Ok(()), |path| write_pid_file(path, pid))
+    }
+
+    fn state(&self, pid: i32) -> Result<State> {
+        let own_pid_namespace = self.plan.makes(Kind::PID);
+        let start_time = match process::stat(&self.proc, pid) {
+            Ok((start_time, _)) => start_time,
+            Err(e) => return Err(e.context("look at the container's init")),
+        };
+        Ok(State {
+            id: self.options.id.clone(),
+            pid,
+            start_time,
+            bundle: self.plan.bundle.clone(),
+            rootfs: self.plan.rootfs.clone(),
+            created: crate::log::rfc3339(std::time::SystemTime::now()),
+            owner: self.caller.uid,
+            annotations: self
+                .config
+                .spec
+                .annotations()
+                .iter()
+                .flatten()
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect(),
+            paused: false,
+            in_place: false,
+            own_pid_namespace,
+            // A namespace with an init of its own dies with it; otherwise processes are found by their mounts.
+            mount_ns: if own_pid_namespace {
+                0
+            } else {
+                ns::id(&self.proc, &pid.to_string(), Kind::MOUNT).unwrap_or(0)
+            },
+        })
+    }
+
+    fn init<'b>(
+        &'b self,
+        entry: &'b Entry,
+        link: Option<&'b Link>,
+        state_json: &'b dyn Fn(&str, i32) -> Vec<u8>,
+    ) -> Init<'b> {
+        Init {
+            plan: &self.plan,
+            proc: self.proc.as_fd(),
+            state: entry.dir(),
+            joins: &[],
+            unshare: 0,
+            runtime: None,
+            link,
+            console: None,
+            fifo: None,
+            detach: self.detach,
+            state_json,
+        }
+    }
+}
+
+/// The socket that a terminal is sent to, and this process's end of it where it shows the terminal itself.
+pub(super) fn console(terminal: bool, socket: Option<&Path>) -> Result<(Option<OwnedFd>, Option<OwnedFd>)> {
+    if !terminal {
+        return Ok((None, None));
+    }
+    match socket {
+        Some(path) => {
+            let socket =
+                tty::connect(path).context(|| format!("connect to console socket {}", path.display()))?;
+            Ok((Some(socket), None))
+        }
+        None => tty::socket_pair().map(|(ours, theirs)| (Some(theirs), Some(ours))),
+    }
+}
+
+/// Hands the seccomp listener of the process behind `pidfd` to the agent that the config names
+/// (config-linux.md "The Container Process State").
+pub(super) fn pass_listener(
+    plan: &SeccompPlan,
+    pidfd: &OwnedFd,
+    listener: i32,
+    pid: i32,
+    state: &[u8],
+) -> Result<()> {
+    let Some(path) = &plan.listener else { return Ok(()) };
+    let context = || format!("send the seccomp listener to {}", path.display());
+    let fd = rustix::process::pidfd_getfd(pidfd, listener, rustix::process::PidfdGetfdFlags::empty())
+        .context(context)?;
+    let state: serde_json::Value = serde_json::from_slice(state).map_err(|e| err!("{e}"))?;
+    let message = serde_json::json!({
+        "ociVersion": crate::store::OCI_VERSION,
+        "fds": ["seccompFd"],
+        "pid": pid,
+        "metadata": plan.metadata,
+        "state": state,
+    });
+    let socket = tty::connect(path).context(context)?;
+    tty::send_fds(&socket, message.to_string().as_bytes(), &[fd.as_fd()]).context(context)
+}
+
+/// Sends a pidfd to the socket at `path`.
+pub(super) fn send_pidfd(path: &Path, pidfd: &OwnedFd) -> Result<()> {
+    let context = || format!("send the pidfd to {}", path.display());
+    let socket = tty::connect(path).context(context)?;
+    tty::send_fds(&socket, b"pidfd", &[pidfd.as_fd()]).context(context)
+}
+
+/// The config that the container was made from.
+pub(super) fn oci_config(entry: &Entry) -> Result<oci_spec::runtime::Spec> {
+    Ok(Config::parse(entry.config()?)?.spec)
+}
+
+/// Runs init in a child; what comes back is an error for the runtime.
+fn fail(init: &Init<'_>) -> i32 {
+    let error = init.run();
+    if let Some(link) = init.link {
+        let _ = link.tell(&FromInit::Failed(error));
+    }
+    1
+}
+
+fn open_joins(join: &[(Kind, std::path::PathBuf)]) -> Result<Vec<(Kind, OwnedFd)>> {
+    let open = |(kind, path): &(Kind, std::path::PathBuf)| {
+        let fd = ns::open(path).context(|| format!("{} namespace {}", kind.file(), path.display()))?;
+        Ok((*kind, fd))
+    };
+    join.iter().map(open).collect()
+}
+
+/// A descriptor of this process, for init to see it die.
+fn own_pidfd() -> Result<OwnedFd> {
+    let own = rustix::process::getpid();
+    rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).context(|| "open a pidfd")
+}
+
+/// Writes a pid for whoever reads it next: digits only, and never half of them.
+pub(super) fn write_pid_file(path: &Path, pid: i32) -> Result<()> {
+    let context = || format!("write pid file {}", path.display());
+    let name = path.file_name().ok_or_else(|| err!("pid file {} has no name", path.display()))?;
+    let mut new = std::ffi::OsString::from(".");
+    new.push(name);
+    let new = path.with_file_name(new);
+    std::fs::write(&new, pid.to_string()).context(context)?;
+    std::fs::rename(&new, path).context(context)
+}

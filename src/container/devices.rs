@@ -1,0 +1,129 @@
+//! /dev: device nodes, the usual links, and the terminal.
+
+use super::plan::{DevicePlan, Plan};
+use crate::error::{Context, Result};
+use crate::rootfs::{Rootfs, Want};
+use crate::sys::tty::{self, Pty};
+use crate::sys::{fd, mount};
+use crate::{bail, err};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, FileType, Mode, OFlags};
+use std::path::{Path, PathBuf};
+
+/// The links that every /dev has (config-linux.md "Default Devices", runtime-linux.md "Dev symbolic links").
+const LINKS: [(&str, &str); 5] = [
+    ("/proc/self/fd", "/dev/fd"),
+    ("/proc/self/fd/0", "/dev/stdin"),
+    ("/proc/self/fd/1", "/dev/stdout"),
+    ("/proc/self/fd/2", "/dev/stderr"),
+    ("pts/ptmx", "/dev/ptmx"),
+];
+
+/// Makes the devices of the plan, and the links where /dev is the container's own.
+pub fn make(rootfs: &mut Rootfs, plan: &Plan) -> Result<()> {
+    for device in &plan.devices {
+        make_one(rootfs, device, plan.may_mknod).context(|| format!("device {}", device.path.display()))?;
+    }
+    if plan.own_dev {
+        for (target, path) in LINKS {
+            rootfs.symlink(target, Path::new(path)).context(|| format!("link {path}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn make_one(rootfs: &mut Rootfs, device: &DevicePlan, may_mknod: bool) -> Result<()> {
+    let kind = FileType::from_raw_mode(device.mode);
+    if kind == FileType::Fifo || may_mknod {
+        return make_node(rootfs, device, kind);
+    }
+    let source = host_node(device, kind)?;
+    let target = rootfs.target(&device.path, Want::File, false)?;
+    let tree =
+        mount::clone_tree(fs::CWD, &source, false, false).context(|| format!("bind {}", source.display()))?;
+    mount::attach(tree, target)
+}
+
+fn make_node(rootfs: &mut Rootfs, device: &DevicePlan, kind: FileType) -> Result<()> {
+    let (Some(dir), Some(name)) = (device.path.parent(), device.path.file_name()) else {
+        bail!("not a file name")
+    };
+    let dir = rootfs.target(dir, Want::Directory, false)?;
+    let number = fs::makedev(device.number.0, device.number.1);
+    let mode = Mode::from_raw_mode(device.mode & 0o7777);
+    match fs::mknodat(&dir, name, kind, mode, number) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::EXIST) => {
+            let found = fs::statat(&dir, name, fs::AtFlags::SYMLINK_NOFOLLOW)?;
+            if FileType::from_raw_mode(found.st_mode) != kind || found.st_rdev != number {
+                bail!("something else is there");
+            }
+            return Ok(());
+        }
+        Err(e) => return Err(e.into()),
+    }
+    let (uid, gid) = (fs::Uid::from_raw(device.owner.0), fs::Gid::from_raw(device.owner.1));
+    fs::chownat(&dir, name, Some(uid), Some(gid), fs::AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(())
+}
+
+/// The host's node of the same kind and number: at the same path, or where the kernel's device model says.
+fn host_node(device: &DevicePlan, kind: FileType) -> Result<PathBuf> {
+    let (major, minor) = device.number;
+    let number = fs::makedev(major, minor);
+    let fits = |path: &Path| {
+        fs::stat(path).is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == kind && s.st_rdev == number)
+    };
+    if fits(&device.path) {
+        return Ok(device.path.clone());
+    }
+    let class = if kind == FileType::BlockDevice { "block" } else { "char" };
+    let event =
+        fd::read_file(Path::new(&format!("/sys/dev/{class}/{major}:{minor}/uevent"))).unwrap_or_default();
+    let named = String::from_utf8_lossy(&event)
+        .lines()
+        .find_map(|line| line.strip_prefix("DEVNAME="))
+        .map(|name| Path::new("/dev").join(name));
+    match named {
+        Some(path) if fits(&path) => Ok(path),
+        _ => Err(err!("this host has no {class} device {major}:{minor}, and without root none can be made")),
+    }
+}
+
+/// Opens a terminal of the container's own devpts and puts it at /dev/console.
+pub fn make_console(rootfs: &mut Rootfs, size: Option<(u16, u16)>) -> Result<Pty> {
+    let pts = open_devpts(rootfs)?;
+    let pty = tty::open_pty(&pts)?;
+    if let Some((rows, columns)) = size {
+        tty::resize(&pty.slave, rows, columns)?;
+    }
+    let node = fs::openat(
+        &pts,
+        pty.number.to_string().as_str(),
+        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    if fs::fstat(&node)?.st_rdev != fs::fstat(&pty.slave)?.st_rdev {
+        bail!("/dev/pts/{} is not the terminal that was opened", pty.number);
+    }
+    let target = rootfs.target(Path::new("/dev/console"), Want::File, false).context(|| "/dev/console")?;
+    let tree = mount::clone_tree(&node, Path::new(""), false, false)?;
+    mount::attach(tree, target).context(|| "bind the terminal to /dev/console")?;
+    Ok(pty)
+}
+
+/// /dev/pts of the root, proven to be a devpts.
+pub fn open_devpts(rootfs: &Rootfs) -> Result<OwnedFd> {
+    let pts =
+        rootfs.open(Path::new("/dev/pts"), OFlags::PATH | OFlags::DIRECTORY).context(|| "open /dev/pts")?;
+    require_devpts(pts)
+}
+
+/// Fails unless `pts` is on a devpts.
+pub fn require_devpts(pts: OwnedFd) -> Result<OwnedFd> {
+    const DEVPTS_MAGIC: u64 = 0x1cd1;
+    if fs::fstatfs(&pts)?.f_type as u64 != DEVPTS_MAGIC {
+        bail!("a terminal needs a devpts at /dev/pts");
+    }
+    Ok(pts)
+}

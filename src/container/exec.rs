@@ -1,0 +1,320 @@
+//! exec: another program in a running container.
+
+use super::create::{self, oci_config, write_pid_file};
+use super::lifecycle::open_init;
+use super::process::{self as program, ProcessPlan};
+use super::{ExecOptions, devices, foreground, init, plan};
+use crate::error::{Context, Error, Result};
+use crate::spec::rootless::{self, Adapted};
+use crate::spec::{self, Caller};
+use crate::store::{State, Status, Store};
+use crate::sync::{self, FromInit, Link};
+use crate::sys::ns::{self, Kind};
+use crate::sys::process::{self, Child, Memory};
+use crate::sys::{fd, signal, tty};
+use crate::{bail, err};
+use oci_spec::runtime::{Process, Spec};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, Mode, OFlags};
+use std::convert::Infallible;
+use std::path::Path;
+
+/// Runs another program in a running container and returns its exit code (0 where detached).
+pub fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
+    super::protect::protect_binary()?;
+    for path in [&mut options.pid_file, &mut options.console_socket, &mut options.pidfd_socket] {
+        if let Some(path) = path {
+            *path = std::path::absolute(&*path)?;
+        }
+    }
+    let entry = store.entry(&options.id)?;
+    let state = store.load(&options.id)?;
+    match store.status(&state) {
+        Status::Running | Status::Created => {}
+        Status::Paused if options.ignore_paused => {}
+        Status::Paused => bail!("cannot exec in a paused container"),
+        Status::Creating | Status::Stopped => {
+            bail!("cannot exec in a container that has stopped: container not running")
+        }
+    }
+    let Some(init) = open_init(&state)? else {
+        bail!("cannot exec in a container that has stopped: container not running")
+    };
+    let config = oci_config(&entry)?;
+    let caller = Caller::current()?;
+    let adapted = rootless::adapt(&config, &caller, None)?;
+    let proc = fd::open_proc()?;
+    let flags = namespaces(&config, &caller, proc.as_fd(), state.pid)?;
+    let plan = process_plan(&options, &config, adapted)?;
+    let socket = options.console_socket.is_some();
+    match (plan.terminal, socket, options.detach) {
+        (true, false, true) => {
+            bail!("cannot allocate tty if the process is detached without --console-socket")
+        }
+        (false, true, _) => bail!("cannot use console socket if the process asks for no terminal"),
+        _ => {}
+    }
+    let exec = Exec { options: &options, plan: &plan, state, init, proc, flags };
+    let alone =
+        flags & Kind::PID.0 == 0 && !plan.terminal && !options.detach && options.pidfd_socket.is_none();
+    if alone {
+        return Err(exec.in_place());
+    }
+    exec.in_child()
+}
+
+struct Exec<'a> {
+    options: &'a ExecOptions,
+    plan: &'a ProcessPlan,
+    state: State,
+    /// The container's first process.
+    init: OwnedFd,
+    proc: OwnedFd,
+    /// The namespaces to join.
+    flags: u64,
+}
+
+impl Exec<'_> {
+    /// Becomes the program; returns only the error.
+    fn in_place(&self) -> Error {
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        let written = self.hide().and_then(|()| {
+            ns::join(&self.init, self.flags & Kind::USER.0)?;
+            self.options.pid_file.as_ref().map_or(Ok(()), |path| write_pid_file(path, pid))
+        });
+        match written.and_then(|()| self.become_program(None, None, None)) {
+            Ok(never) => match never {},
+            Err(e) => {
+                if let Some(path) = &self.options.pid_file {
+                    let _ = fs::unlink(path);
+                }
+                e
+            }
+        }
+    }
+
+    fn in_child(&self) -> Result<u8> {
+        signal::block_all();
+        let (link, child_link) = sync::pair()?;
+        let (console, receiver) = self.console()?;
+        let runtime =
+            rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
+        let memory = if self.plan.terminal || self.options.detach || self.notifies() {
+            Memory::Copied
+        } else {
+            Memory::Shared
+        };
+        self.hide()?;
+        // Children are born into the pid namespace that this process joins; the rest they join themselves.
+        ns::join(&self.init, self.flags & (Kind::PID.0 | Kind::USER.0)).context(|| "join the container")?;
+        let child = process::spawn(0, memory, || {
+            let console = console.as_ref().map(AsFd::as_fd);
+            let error = match self.become_program(Some(&child_link), console, Some(runtime.as_fd())) {
+                Ok(never) => match never {},
+                Err(e) => e,
+            };
+            let _ = child_link.tell(&FromInit::Failed(error));
+            1
+        })?;
+        drop(child_link);
+        drop(console);
+        if let Err(e) = self.attend(&link, &child) {
+            let _ = signal::send_pidfd(&child.pidfd, libc::SIGKILL);
+            let _ = process::wait(child.pid);
+            return Err(e);
+        }
+        if self.options.detach {
+            return Ok(0);
+        }
+        match receiver {
+            Some(socket) => foreground::relay(&child, &tty::receive_fd(&socket)?),
+            None => foreground::wait(&child),
+        }
+    }
+
+    /// Keeps the container's processes from looking into this one through /proc or ptrace while it joins them.
+    fn hide(&self) -> Result<()> {
+        self.plan.set_by_proc(self.proc.as_fd())?;
+        if let Some(cpus) = &self.plan.affinity.0 {
+            program::set_affinity(cpus)?;
+        }
+        use rustix::process::DumpableBehavior;
+        rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).context(|| "become undumpable")
+    }
+
+    /// In the process that becomes the program.
+    fn become_program(
+        &self,
+        link: Option<&Link>,
+        console: Option<BorrowedFd<'_>>,
+        runtime: Option<BorrowedFd<'_>>,
+    ) -> Result<Infallible> {
+        init::end_with(runtime)?;
+        let rest = self.flags & !(Kind::PID.0 | Kind::USER.0);
+        if rest != 0 {
+            ns::join(&self.init, rest).context(|| "join the container's namespaces")?;
+        }
+        if self.options.detach || self.plan.terminal {
+            let _ = rustix::process::setsid();
+        }
+        fd::cloexec_from(3 + self.plan.preserve_fds)?;
+        if let Some(console) = console {
+            self.make_terminal(console)?;
+        }
+        let prepared = self.plan.prepare(|listener| match link {
+            Some(link) => {
+                link.tell(&FromInit::Listener(listener.as_raw_fd()))?;
+                link.wait().map(|_| ())
+            }
+            None => Ok(()),
+        })?;
+        if let Some(cpus) = &self.plan.affinity.1 {
+            program::set_affinity(cpus)?;
+        }
+        init::end_with(runtime)?;
+        if self.options.detach
+            && let Some(link) = link
+        {
+            link.tell(&FromInit::Ready)?;
+            link.wait()?;
+            rustix::process::set_parent_process_death_signal(None)?;
+        }
+        Err(self.plan.exec(&prepared))
+    }
+
+    fn make_terminal(&self, console: BorrowedFd<'_>) -> Result<()> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let pts = fs::open("/dev/pts", flags, Mode::empty()).context(|| "open /dev/pts")?;
+        let pty = tty::open_pty(devices::require_devpts(pts)?)?;
+        if let Some((rows, columns)) = self.plan.console_size {
+            tty::resize(&pty.slave, rows, columns)?;
+        }
+        init::hand_over(pty, console, self.plan.uid)
+    }
+
+    /// Does what the child asks for; returns when the program runs.
+    fn attend(&self, link: &Link, child: &Child) -> Result<()> {
+        let pid = child.pid.as_raw_nonzero().get();
+        loop {
+            match link.hear()? {
+                Some(FromInit::Ready) => link.go(pid)?,
+                Some(FromInit::Failed(e)) => return Err(e),
+                Some(FromInit::Listener(fd)) => {
+                    if let Some(plan) = &self.plan.seccomp {
+                        let state = super::oci_state(&self.state, "running");
+                        create::pass_listener(plan, &child.pidfd, fd, pid, &state)?;
+                    }
+                    link.go(pid)?;
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        if let Some(path) = &self.options.pid_file {
+            write_pid_file(path, pid)?;
+        }
+        match &self.options.pidfd_socket {
+            Some(path) => create::send_pidfd(path, &child.pidfd),
+            None => Ok(()),
+        }
+    }
+
+    fn notifies(&self) -> bool {
+        self.plan.seccomp.as_ref().is_some_and(|s| s.program.notifies)
+    }
+
+    fn console(&self) -> Result<(Option<OwnedFd>, Option<OwnedFd>)> {
+        create::console(self.plan.terminal, self.options.console_socket.as_deref())
+    }
+}
+
+/// The namespaces of the container that are not the caller's.
+fn namespaces(config: &Spec, caller: &Caller, proc: BorrowedFd<'_>, pid: i32) -> Result<u64> {
+    let linux = config.linux().clone().unwrap_or_default();
+    let (new, joined) = plan::namespaces(&linux, caller)?;
+    let mut flags = joined.iter().fold(new, |all, (kind, _)| all | kind.0);
+    // Joining the user namespace that one is in is an error.
+    if flags & Kind::USER.0 != 0
+        && ns::id(proc, "self", Kind::USER)? == ns::id(proc, &pid.to_string(), Kind::USER)?
+    {
+        flags &= !Kind::USER.0;
+    }
+    Ok(flags)
+}
+
+/// What to run: the process file, or the container's process with what the command line changes.
+fn process_plan(options: &ExecOptions, config: &Spec, adapted: Adapted) -> Result<ProcessPlan> {
+    let configured = config.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
+    let mut ids = (adapted.uid, adapted.gid);
+    let process = match &options.process {
+        Some(path) => {
+            let process = read_process(path)?;
+            ids = (process.user().uid(), process.user().gid());
+            process
+        }
+        None => {
+            let mut process = configured.clone();
+            if let Some(user) = &options.user {
+                ids = parse_user(user)?;
+            }
+            change_process(&mut process, options, ids)?;
+            process
+        }
+    };
+    spec::check_process(&process)?;
+    let adapted = Adapted { uid: ids.0, gid: ids.1, ..adapted };
+    let filter = config.linux().as_ref().and_then(|l| l.seccomp().as_ref());
+    let mut notes = Vec::new();
+    let mut plan = ProcessPlan::new(&process, &adapted, filter, options.preserve_fds, &mut notes)?;
+    if let Some(linux) = config.linux() {
+        plan.set_linux(linux)?;
+    }
+    plan.no_new_privs |= options.no_new_privs;
+    if let Some(tty) = options.tty {
+        plan.terminal = tty;
+    }
+    plan.apparmor = options.apparmor.clone().or(plan.apparmor);
+    plan.selinux = options.process_label.clone().or(plan.selinux);
+    for name in &options.caps {
+        let cap = crate::sys::caps::by_name(name).ok_or_else(|| err!("unknown capability {name:?}"))?;
+        plan.caps.bounding |= cap;
+        plan.caps.effective |= cap;
+        plan.caps.permitted |= cap;
+        plan.caps.ambient |= cap & plan.caps.inheritable;
+    }
+    Ok(plan)
+}
+
+fn read_process(path: &Path) -> Result<Process> {
+    let text = fd::read_file(path).context(|| format!("read {}", path.display()))?;
+    // The same tolerance as for a config: unknown capabilities are left out.
+    let wrapped = [b"{\"ociVersion\":\"1.0.0\",\"process\":".as_slice(), &text, b"}"].concat();
+    let config = spec::Config::parse(wrapped).context(|| path.display().to_string())?;
+    config.spec.process().clone().ok_or_else(|| err!("{}: no process", path.display()))
+}
+
+fn change_process(process: &mut Process, options: &ExecOptions, ids: (u32, u32)) -> Result<()> {
+    process.set_args(Some(options.args.clone()));
+    process.set_terminal(Some(false));
+    let mut env = process.env().clone().unwrap_or_default();
+    env.extend(options.env.iter().filter_map(|variable| plan::full_variable(variable)));
+    process.set_env(Some(env));
+    if let Some(cwd) = &options.cwd {
+        process.set_cwd(cwd.clone());
+    }
+    let user = process.user_mut();
+    user.set_uid(ids.0).set_gid(ids.1);
+    if !options.additional_gids.is_empty() {
+        user.set_additional_gids(Some(options.additional_gids.clone()));
+    }
+    Ok(())
+}
+
+/// `UID[:GID]`; without a gid the group is 0, as in runc.
+fn parse_user(user: &str) -> Result<(u32, u32)> {
+    let (uid, gid) = user.split_once(':').unwrap_or((user, "0"));
+    match (uid.parse(), gid.parse()) {
+        (Ok(uid), Ok(gid)) => Ok((uid, gid)),
+        _ => bail!("user {user:?} is not UID[:GID] in numbers"),
+    }
+}

@@ -1,0 +1,207 @@
+//! Waiting for a foreground process: signals go to it, its terminal is shown on ours.
+
+use crate::error::{Context, Result};
+use crate::sys::process::{self, Child};
+use crate::sys::{signal, tty};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::process::WaitOptions;
+use std::collections::VecDeque;
+
+/// Waits for `child`, passing signals on, and returns its exit code. Every signal must be blocked.
+pub fn wait(child: &Child) -> Result<u8> {
+    loop {
+        if let Some(code) = ended(child)? {
+            return Ok(code);
+        }
+        let taken = signal::take();
+        // Ctrl-C and the like have reached the child too: it is in the same process group.
+        if taken.signal != libc::SIGCHLD && !taken.from_kernel {
+            pass_on(child, taken.signal);
+        }
+    }
+}
+
+fn ended(child: &Child) -> Result<Option<u8>> {
+    match rustix::process::waitpid(Some(child.pid), WaitOptions::NOHANG)
+        .context(|| "wait for the container")?
+    {
+        Some((_, status)) => Ok(Some(process::exit_code(status))),
+        None => Ok(None),
+    }
+}
+
+fn pass_on(child: &Child, signal: i32) {
+    // It may just have ended: the next wait says so.
+    let _ = signal::send_pidfd(&child.pidfd, signal);
+}
+
+/// Shows the terminal `master` on standard input and output until `child` has ended and everything it wrote
+/// is out.
+pub fn relay(child: &Child, master: &OwnedFd) -> Result<u8> {
+    let signals = signal::receive_all()?;
+    let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
+    tty::copy_size(stdin, master);
+    let raw = tty::RawMode::enter(stdin);
+    let mut input = Pipe::new(4096);
+    let mut output = Pipe::new(64 * 1024);
+    let mut code = None;
+    let mut stdin_open = true;
+    loop {
+        let mut fds = Vec::with_capacity(4);
+        fds.push((Who::Signals, PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)));
+        if stdin_open && input.has_room() {
+            fds.push((Who::Stdin, PollFd::from_borrowed_fd(stdin, PollFlags::IN)));
+        }
+        let mut wanted = PollFlags::empty();
+        if output.has_room() {
+            wanted |= PollFlags::IN;
+        }
+        if !input.is_empty() {
+            wanted |= PollFlags::OUT;
+        }
+        fds.push((Who::Master, PollFd::from_borrowed_fd(master.as_fd(), wanted)));
+        if !output.is_empty() {
+            fds.push((Who::Stdout, PollFd::from_borrowed_fd(stdout, PollFlags::OUT)));
+        }
+        let ready = poll(&mut fds)?;
+        for (who, events) in ready {
+            match who {
+                Who::Signals => {
+                    while let Some(signal) = signal::next(&signals)? {
+                        match signal {
+                            libc::SIGCHLD => code = code.or(ended(child)?),
+                            libc::SIGWINCH => tty::copy_size(stdin, master),
+                            _ => pass_on(child, signal),
+                        }
+                    }
+                }
+                Who::Stdin => stdin_open = input.fill(stdin),
+                Who::Master => {
+                    if events.contains(PollFlags::OUT) {
+                        input.drain(master.as_fd());
+                    }
+                    // EIO says that nobody has the other side open any more.
+                    let gone =
+                        events.intersects(PollFlags::IN | PollFlags::HUP) && !output.fill(master.as_fd());
+                    if gone && output.is_empty() {
+                        drop(raw);
+                        return match code {
+                            Some(code) => Ok(code),
+                            None => Ok(process::exit_code(process::wait(child.pid)?)),
+                        };
+                    }
+                }
+                Who::Stdout => {
+                    if !output.drain(stdout) {
+                        output = Pipe::sink();
+                    }
+                }
+            }
+        }
+        if !stdin_open && input.is_empty() && !input.ended {
+            // The end of our input is the terminal's end-of-file character.
+            input.ended = true;
+            if raw.is_none() {
+                input.bytes.push_back(4);
+            }
+        }
+        if let Some(code) = code
+            && output.is_empty()
+            && !output.fill(master.as_fd())
+        {
+            drop(raw);
+            return Ok(code);
+        }
+        if code.is_some() && output.is_empty() && !readable(master)? {
+            drop(raw);
+            return Ok(code.unwrap_or(255));
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Signals,
+    Stdin,
+    Stdout,
+    Master,
+}
+
+fn poll(fds: &mut [(Who, PollFd<'_>)]) -> Result<Vec<(Who, PollFlags)>> {
+    let mut plain: Vec<PollFd<'_>> = fds.iter().map(|(_, fd)| fd.clone()).collect();
+    match rustix::event::poll(&mut plain, None) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(e) => return Err(e).context(|| "poll the terminal"),
+    }
+    let events = plain.iter().map(PollFd::revents);
+    Ok(fds.iter().map(|(who, _)| *who).zip(events).filter(|(_, events)| !events.is_empty()).collect())
+}
+
+fn readable(fd: &OwnedFd) -> Result<bool> {
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut fds, Some(&now)).context(|| "poll the terminal")?;
+    Ok(fds[0].revents().contains(PollFlags::IN))
+}
+
+/// Bytes on their way from one descriptor to another.
+struct Pipe {
+    bytes: VecDeque<u8>,
+    most: usize,
+    ended: bool,
+}
+
+impl Pipe {
+    fn new(most: usize) -> Self {
+        Pipe { bytes: VecDeque::with_capacity(most), most, ended: false }
+    }
+
+    /// Forgets everything: its reader is gone.
+    fn sink() -> Self {
+        Pipe { bytes: VecDeque::new(), most: 0, ended: true }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    fn has_room(&self) -> bool {
+        self.most == 0 || self.bytes.len() < self.most
+    }
+
+    /// Reads what is there; false at the end.
+    fn fill(&mut self, from: BorrowedFd<'_>) -> bool {
+        let mut chunk = [0u8; 16 * 1024];
+        let room = if self.most == 0 { chunk.len() } else { (self.most - self.bytes.len()).min(chunk.len()) };
+        if room == 0 {
+            return true;
+        }
+        match rustix::io::read(from, &mut chunk[..room]) {
+            Ok(0) => false,
+            Ok(n) => {
+                if self.most > 0 {
+                    self.bytes.extend(&chunk[..n]);
+                }
+                true
+            }
+            Err(Errno::INTR | Errno::AGAIN) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// Writes what it can; false where nobody reads.
+    fn drain(&mut self, to: BorrowedFd<'_>) -> bool {
+        let (front, _) = self.bytes.as_slices();
+        // A terminal's line buffer takes 4095 bytes; more could block.
+        match rustix::io::write(to, &front[..front.len().min(4095)]) {
+            Ok(n) => {
+                self.bytes.drain(..n);
+                true
+            }
+            Err(Errno::INTR | Errno::AGAIN) => true,
+            Err(_) => false,
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Init: what happens between clone and exec, in the process that becomes the container's program.
+
+use super::plan::Plan;
+use super::{devices, mounts};
+use crate::error::{Context, Error, Result};
+use crate::hook::{self, Stage};
+use crate::rootfs::Rootfs;
+use crate::sync::{FromInit, Link};
+use crate::sys::mount::{self as sys_mount, Attr};
+use crate::sys::ns::{self, IdMaps, Kind};
+use crate::sys::{fd, net, process, tty};
+use crate::{bail, err};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, Mode, OFlags};
+use rustix::process::{Gid, Signal, Uid};
+use std::convert::Infallible;
+use std::path::Path;
+
+/// What init has beside the plan.
+pub struct Init<'a> {
+    /// What to do.
+    pub plan: &'a Plan,
+    /// The host's procfs.
+    pub proc: BorrowedFd<'a>,
+    /// The container's state directory, for notes about what is made in the image.
+    pub state: BorrowedFd<'a>,
+    /// Namespaces that init joins itself.
+    pub joins: &'a [(Kind, OwnedFd)],
+    /// Namespaces that init makes itself, after joining.
+    pub unshare: u64,
+    /// The runtime's process: init ends with it.
+    pub runtime: Option<BorrowedFd<'a>>,
+    /// To the runtime, where it has something to do or to hear.
+    pub link: Option<&'a Link>,
+    /// The socket that gets the terminal's master side.
+    pub console: Option<BorrowedFd<'a>>,
+    /// Init waits on this before it goes on to the program.
+    pub fifo: Option<BorrowedFd<'a>>,
+    /// Init outlives the runtime.
+    pub detach: bool,
+    /// The container's state as hooks get it, for a status and a pid.
+    pub state_json: &'a dyn Fn(&str, i32) -> Vec<u8>,
+}
+
+impl Init<'_> {
+    /// Does everything and becomes the program; returns only the error.
+    pub fn run(&self) -> Error {
+        match self.enter_namespaces().and_then(|()| self.set_up()) {
+            Ok(never) => match never {},
+            Err(e) => e,
+        }
+    }
+
+    /// Joins and makes the namespaces that clone did not, and gets ids.
+    pub fn enter_namespaces(&self) -> Result<()> {
+        end_with(self.runtime)?;
+        for (kind, namespace) in self.joins {
+            ns::join(namespace, kind.0).context(|| format!("join the {} namespace", kind.file()))?;
+        }
+        if self.unshare != 0 {
+            ns::unshare(self.unshare).context(|| namespaces_refused(self.unshare))?;
+        }
+        if let Some(maps) = &self.plan.maps {
+            if self.plan.own_maps {
+                maps.write(self.proc, "self", true)?;
+            } else {
+                self.tell(&FromInit::WantMaps)?;
+                self.wait()?;
+            }
+        }
+        if self.plan.makes(Kind::TIME) {
+            self.enter_time_namespace()?;
+        }
+        Ok(())
+    }
+
+    /// A new time namespace takes offsets only until the first process is in it.
+    fn enter_time_namespace(&self) -> Result<()> {
+        ns::unshare(Kind::TIME.0).context(|| "make a time namespace")?;
+        if !self.plan.time_offsets.is_empty() {
+            fd::write_proc(self.proc, "self/timens_offsets", self.plan.time_offsets.as_bytes())
+                .context(|| "set timeOffsets")?;
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let namespace = fs::openat(self.proc, "self/ns/time_for_children", flags, Mode::empty())?;
+        ns::join(namespace, Kind::TIME.0).context(|| "enter the time namespace")
+    }
+
+    /// Makes the container's root and becomes the program.
+    pub fn set_up(&self) -> Result<Infallible> {
+        let plan = self.plan;
+        // A foreground program stays in the caller's session and process group, as any program does.
+        if self.detach || plan.process.terminal {
+            // Fails only where this process leads one already.
+            let _ = rustix::process::setsid();
+        }
+        rustix::process::umask(Mode::empty());
+        let mut rootfs = self.attach_root()?;
+        let sources = if plan.maps.is_some() && !plan.own_maps {
+            // The caller may read what the container's root may not.
+            let sources = mounts::open_sources(&plan.mounts)?;
+            self.become_container_root()?;
+            sources
+        } else {
+            Vec::new()
+        };
+        mounts::mount_all(&mut rootfs, &plan.mounts, sources)?;
+        devices::make(&mut rootfs, plan)?;
+        let pty = match plan.process.terminal {
+            true => Some(devices::make_console(&mut rootfs, plan.process.console_size)?),
+            false => None,
+        };
+        if plan.process.cwd != Path::new("/") {
+            rootfs
+                .target(&plan.process.cwd, crate::rootfs::Want::Directory, false)
+                .context(|| format!("cwd {:?}", plan.process.cwd.display().to_string()))?;
+        }
+        let pid = self.run_early_hooks()?;
+        self.set_kernel()?;
+        mounts::mask(&rootfs, &plan.masked)?;
+        mounts::make_readonly(&rootfs, &plan.readonly)?;
+        rootfs.finish()?;
+        self.pivot(&rootfs)?;
+        fd::cloexec_from(3 + plan.process.preserve_fds)?;
+        if let Some(pty) = pty {
+            let console = self.console.ok_or_else(|| err!("no socket for the terminal"))?;
+            hand_over(pty, console, plan.process.uid)?;
+        }
+        plan.process.set_by_proc(self.proc)?;
+        let prepared = plan.process.prepare(|listener| {
+            self.tell(&FromInit::Listener(listener.as_raw_fd()))?;
+            self.wait()
+        })?;
+        end_with(self.runtime)?;
+        if self.detach {
+            self.tell(&FromInit::Ready)?;
+            self.wait()?;
+            rustix::process::set_parent_process_death_signal(None)?;
+            self.tell(&FromInit::Detached)?;
+        }
+        if let Some(fifo) = self.fifo {
+            wait_for_start(fifo)?;
+        }
+        hook::run_all(
+            Stage::StartContainer,
+            plan.hooks.start_container(),
+            &(self.state_json)("created", pid),
+            Path::new("/"),
+        )?;
+        Err(plan.process.exec(&prepared))
+    }
+
+    fn tell(&self, message: &FromInit) -> Result<()> {
+        self.link.map_or(Ok(()), |link| link.tell(message))
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.link.map_or(Ok(()), |link| link.wait().map(|_| ()))
+    }
+
+    /// Mounts the image where it is, in this mount namespace only.
+    fn attach_root(&self) -> Result<Rootfs> {
+        let plan = self.plan;
+        let context = || format!("mount rootfs {}", plan.rootfs.display());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let private = Attr { propagation: libc::MS_PRIVATE, ..Attr::default() };
+        let wanted = plan.propagation.map(|(propagation, _)| propagation);
+        if plan.makes(Kind::USER) {
+            // The kernel has made every shared mount a slave, as the namespace has another owner.
+        } else {
+            let attr = Attr { propagation: wanted.unwrap_or(libc::MS_SLAVE), ..Attr::default() };
+            let root = fs::open("/", flags, Mode::empty())?;
+            sys_mount::set_attr(&root, true, attr).context(|| "change the propagation of /")?;
+            if wanted == Some(libc::MS_SHARED) {
+                make_parent_private(&plan.rootfs)?;
+            }
+        }
+        let target = fs::open(&plan.rootfs, flags, Mode::empty()).context(context)?;
+        let tree = sys_mount::clone_tree(fs::CWD, &plan.rootfs, true, false).context(context)?;
+        if !matches!(wanted, Some(libc::MS_SHARED | libc::MS_SLAVE)) {
+            sys_mount::set_attr(&tree, true, private).context(context)?;
+        }
+        sys_mount::attach(&tree, target).context(context)?;
+        Rootfs::new(tree, &plan.rootfs, plan.readonly_root, Some(self.state))
+    }
+
+    /// With several ids mapped, what init makes belongs to the container's root.
+    fn become_container_root(&self) -> Result<()> {
+        let Some(maps) = &self.plan.maps else { return Ok(()) };
+        let pick = |list, other| if IdMaps::has(list, 0) { 0 } else { other };
+        let gid = Gid::from_raw(pick(&maps.gid, self.plan.process.gid));
+        let uid = Uid::from_raw(pick(&maps.uid, self.plan.process.uid));
+        rustix::thread::set_keep_capabilities(true)?;
+        rustix::thread::set_thread_res_gid(gid, gid, gid).context(|| "become the container's root group")?;
+        rustix::thread::set_thread_res_uid(uid, uid, uid).context(|| "become the container's root")?;
+        let now = crate::sys::caps::current()?;
+        let all = rustix::thread::CapabilitySets { effective: now.permitted, ..now };
+        rustix::thread::set_capabilities(None, all)?;
+        Ok(())
+    }
+
+    /// Lets the runtime run its hooks, then runs createContainer's. Returns this process's pid as the runtime
+    /// sees it.
+    fn run_early_hooks(&self) -> Result<i32> {
+        let Some(link) = self.link else { return Ok(0) };
+        if !self.plan.needs_runtime() {
+            return Ok(0);
+        }
+        link.tell(&FromInit::Mounted)?;
+        let pid = link.wait()?.pid;
+        let hooks = self.plan.hooks.create_container();
+        if hooks.as_ref().is_some_and(|h| !h.is_empty()) {
+            hook::run_all(
+                Stage::CreateContainer,
+                hooks,
+                &(self.state_json)("creating", pid),
+                &self.plan.bundle,
+            )?;
+        }
+        Ok(pid)
+    }
+
+    /// What belongs to namespaces rather than to the process.
+    fn set_kernel(&self) -> Result<()> {
+        let plan = self.plan;
+        if !plan.no_new_keyring {
+            match process::new_session_keyring(c"_ses") {
+                // Kernels without keyrings, quotas, and seccomp around the caller.
+                Err(e) if [libc::ENOSYS, libc::EDQUOT, libc::EPERM].iter().any(|n| e.is(*n)) => {}
+                result => result.context(|| "make a session keyring")?,
+            }
+        }
+        if let Some(name) = &plan.hostname {
+            rustix::system::sethostname(name.as_bytes()).context(|| "set the host name")?;
+        }
+        if let Some(name) = &plan.domainname {
+            rustix::system::setdomainname(name.as_bytes()).context(|| "set the domain name")?;
+        }
+        if plan.makes(Kind::NETWORK) {
+            net::loopback_up()?;
+        }
+        for (key, value) in &plan.sysctl {
+            fd::write_proc(self.proc, &format!("sys/{key}"), value.as_bytes())
+                .context(|| format!("set sysctl {key} to {value:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the image the root and lets go of the host's.
+    fn pivot(&self, rootfs: &Rootfs) -> Result<()> {
+        rustix::process::fchdir(rootfs.as_fd())?;
+        if self.plan.no_pivot {
+            use rustix::mount::MoveMountFlags;
+            rustix::mount::move_mount(
+                rootfs.as_fd(),
+                "",
+                fs::CWD,
+                "/",
+                MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+            )
+            .context(|| "move the root")?;
+            rustix::process::chroot(".").context(|| "chroot")?;
+        } else {
+            // The old root ends up on top of the new one, at the same place.
+            rustix::process::pivot_root(".", ".").context(|| "pivot_root")?;
+            rustix::mount::unmount(".", rustix::mount::UnmountFlags::DETACH)
+                .context(|| "detach the old root")?;
+        }
+        rustix::process::chdir("/")?;
+        if let Some((propagation, recursive)) = self.plan.propagation {
+            let attr = Attr { propagation, ..Attr::default() };
+            sys_mount::set_attr(rootfs.as_fd(), recursive, attr).context(|| "set rootfsPropagation")?;
+        }
+        Ok(())
+    }
+}
+
+/// Asks the kernel to end this process with the runtime, which may have died already.
+pub fn end_with(runtime: Option<BorrowedFd<'_>>) -> Result<()> {
+    let Some(runtime) = runtime else { return Ok(()) };
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    let mut fds = [PollFd::from_borrowed_fd(runtime, PollFlags::IN)];
+    if rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0 {
+        bail!("the runtime has died");
+    }
+    Ok(())
+}
+
+/// Sends a terminal's master side to `console` and takes the slave as controlling terminal and standard
+/// streams.
+pub fn hand_over(pty: tty::Pty, console: BorrowedFd<'_>, uid: u32) -> Result<()> {
+    tty::send_fds(console, b"/dev/ptmx", &[pty.master.as_fd()]).context(|| "send the terminal")?;
+    // Of one id there is nothing to change, and nobody to forbid it.
+    let _ = fs::fchown(&pty.slave, Some(Uid::from_raw(uid)), None);
+    tty::set_controlling(&pty.slave)?;
+    tty::become_stdio(&pty.slave)
+}
+
+/// Blocks until `start` writes.
+fn wait_for_start(fifo: BorrowedFd<'_>) -> Result<()> {
+    let mut byte = [0u8; 1];
+    loop {
+        match rustix::io::read(fifo, &mut byte) {
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e).context(|| "wait for start"),
+        }
+    }
+}
+
+/// pivot_root(2) wants the new root's parent mount not to be shared.
+fn make_parent_private(rootfs: &Path) -> Result<()> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").context(|| "read the mount table")?;
+    let rootfs = rootfs.canonicalize()?;
+    let point = table
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .filter(|point| rootfs.starts_with(point))
+        .max_by_key(|point| point.len())
+        .unwrap_or("/");
+    let fd = fs::open(point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    sys_mount::set_attr(fd, false, Attr { propagation: libc::MS_PRIVATE, ..Attr::default() })
+        .context(|| format!("make the mount {point} private"))
+}
+
+/// What to say when the kernel makes no namespaces.
+pub fn namespaces_refused(flags: u64) -> String {
+    if flags & Kind::USER.0 == 0 {
+        return "make namespaces".to_owned();
+    }
+    let read = |path: &str| std::fs::read_to_string(path).map(|s| s.trim().to_owned()).unwrap_or_default();
+    let off = [
+        ("kernel.unprivileged_userns_clone", "0", "1"),
+        ("user.max_user_namespaces", "0", "15000"),
+        ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+    ];
+    for (key, bad, good) in off {
+        if read(&format!("/proc/sys/{}", key.replace('.', "/"))) == bad {
+            return format!("make a user namespace (this host forbids it: sysctl -w {key}={good} allows it)");
+        }
+    }
+    "make a user namespace and its namespaces".to_owned()
+}

@@ -1,0 +1,141 @@
+//! start, kill, delete, pause, resume: what is done to a container that exists.
+
+use super::create::oci_config;
+use super::{members, oci_state};
+use crate::bail;
+use crate::error::{Context, Result};
+use crate::hook::{self, Stage};
+use crate::store::{State, Status, Store};
+use crate::sys::signal;
+use oci_spec::runtime::Hooks;
+use rustix::fd::OwnedFd;
+use rustix::process::PidfdFlags;
+
+/// Releases a created container.
+pub fn start(store: &Store, id: &str) -> Result<()> {
+    let entry = store.entry(id)?;
+    let state = store.load(id)?;
+    match store.status(&state) {
+        Status::Created => {}
+        Status::Stopped => bail!("cannot start a container that has stopped"),
+        _ => bail!("cannot start an already running container"),
+    }
+    let Some(fifo) = entry.open_fifo()? else { bail!("cannot start a container that has stopped") };
+    // Whoever removes the fifo is the one that starts.
+    if entry.remove_fifo().is_err() {
+        bail!("cannot start an already running container");
+    }
+    rustix::io::write(&fifo, b"s").context(|| "release the container")?;
+    let config = oci_config(&entry)?;
+    let Some(hooks) = config.hooks() else { return Ok(()) };
+    hook::run_all(Stage::Poststart, hooks.poststart(), &oci_state(&state, "running"), &state.bundle)
+}
+
+/// Sends `number` to the container's first process, or to all its processes.
+pub fn kill(store: &Store, id: &str, number: i32, all: bool) -> Result<()> {
+    let state = store.load(id)?;
+    if all {
+        // Also after the first process has ended: others may live on in a shared pid namespace.
+        return members::signal_all(&state, number);
+    }
+    match store.status(&state) {
+        Status::Stopped | Status::Creating => bail!("container not running"),
+        _ => {}
+    }
+    let Some(pidfd) = open_init(&state)? else { bail!("container not running") };
+    signal::send_pidfd(pidfd, number).context(|| format!("signal {number}"))?;
+    if state.paused && number == libc::SIGKILL {
+        // A stopped process takes a SIGKILL at once; its container is not paused any more.
+        let _ = members::signal_all(&state, libc::SIGCONT);
+    }
+    Ok(())
+}
+
+/// A descriptor of the container's first process; `None` where that has ended.
+pub fn open_init(state: &State) -> Result<Option<OwnedFd>> {
+    let Some(pid) = rustix::process::Pid::from_raw(state.pid) else { return Ok(None) };
+    let pidfd = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => pidfd,
+        Err(rustix::io::Errno::SRCH) => return Ok(None),
+        Err(e) => return Err(e).context(|| "open the container's first process"),
+    };
+    // Only now it is certain that the pid was not reused in between.
+    Ok(state.is_alive().then_some(pidfd))
+}
+
+/// Removes a stopped container, or with `force` any container; `force` of an unknown id is no error.
+pub fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
+    let entry = match store.entry(id) {
+        Err(_) if force && crate::store::check_id(id).is_ok() => return Ok(()),
+        result => result?,
+    };
+    let state = match entry.load() {
+        // What cannot be read can still be removed.
+        Err(_) if force => return store.remove(&entry),
+        result => result?,
+    };
+    match store.status(&state) {
+        Status::Stopped => {}
+        Status::Creating if force => return store.remove(&entry),
+        Status::Creating => bail!("cannot delete container {id} that is being created"),
+        Status::Running | Status::Paused if !force => {
+            bail!("cannot delete container {id} that is not stopped: {}", store.status(&state).as_str())
+        }
+        Status::Created | Status::Running | Status::Paused => end(&state)?,
+    }
+    if !state.own_pid_namespace {
+        members::signal_all(&state, libc::SIGKILL)?;
+    }
+    let hooks = oci_config(&entry).ok().and_then(|config| config.hooks().clone());
+    store.remove(&entry)?;
+    if let Some(hooks) = hooks {
+        poststop(&hooks, &state);
+    }
+    Ok(())
+}
+
+/// Kills the first process and waits until it has ended, ten seconds at most.
+fn end(state: &State) -> Result<()> {
+    let Some(pidfd) = open_init(state)? else { return Ok(()) };
+    signal::send_pidfd(&pidfd, libc::SIGKILL).context(|| "kill the container")?;
+    let mut fds = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
+    let limit = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
+    if rustix::event::poll(&mut fds, Some(&limit))? == 0 {
+        bail!("the container's first process ({}) did not end within 10 s of SIGKILL", state.pid);
+    }
+    Ok(())
+}
+
+/// Runs the poststop hooks. A failing one is logged and does not count (runtime.md "Lifecycle" step 13).
+pub fn poststop(hooks: &Hooks, state: &State) {
+    for hook in hooks.poststop().iter().flatten() {
+        if let Err(e) = hook::run_one(hook, &oci_state(state, "stopped"), &state.bundle) {
+            log::warn!("poststop hook: {e}");
+        }
+    }
+}
+
+/// Stops every process of the container until `resume`.
+pub fn pause(store: &Store, id: &str) -> Result<()> {
+    let entry = store.entry(id)?;
+    let state = store.load(id)?;
+    match store.status(&state) {
+        Status::Running | Status::Created => {}
+        Status::Paused => bail!("container is already paused"),
+        _ => bail!("container not running"),
+    }
+    members::stop_all(&state)?;
+    entry.save(&State { paused: true, ..state })
+}
+
+/// Continues a paused container.
+pub fn resume(store: &Store, id: &str) -> Result<()> {
+    let entry = store.entry(id)?;
+    let state = store.load(id)?;
+    if store.status(&state) != Status::Paused {
+        bail!("container not paused");
+    }
+    let state = State { paused: false, ..state };
+    entry.save(&state)?;
+    members::signal_all(&state, libc::SIGCONT)
+}

@@ -1,0 +1,315 @@
+//! Mounting, inside init: every mount of the plan through the root's descriptor.
+
+use super::plan::{MountPlan, What};
+use crate::error::{Context, Result};
+use crate::rootfs::{Rootfs, Want};
+use crate::sys::mount::{self, Attr, Param};
+use crate::sys::ns::{IdMaps, Kind};
+use crate::sys::process::{self, Memory};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Bind sources that were opened before init changed its ids, by the mount's place in the plan.
+pub type Sources = Vec<Option<OwnedFd>>;
+
+/// Opens the source of every bind mount now.
+pub fn open_sources(mounts: &[MountPlan]) -> Result<Sources> {
+    let open = |mount: &MountPlan| match &mount.what {
+        What::Bind(source) => clone_source(mount, source).map(Some),
+        _ => Ok(None),
+    };
+    mounts.iter().map(open).collect()
+}
+
+/// Mounts everything in order.
+pub fn mount_all(rootfs: &mut Rootfs, mounts: &[MountPlan], mut sources: Sources) -> Result<()> {
+    for (n, mount) in mounts.iter().enumerate() {
+        let source = sources.get_mut(n).and_then(Option::take);
+        mount_one(rootfs, mount, source).context(|| describe(mount))?;
+    }
+    Ok(())
+}
+
+fn describe(mount: &MountPlan) -> String {
+    let what = match &mount.what {
+        What::Bind(source) => source.display().to_string(),
+        What::Cgroup => "cgroup".to_owned(),
+        What::New { fstype, .. } => fstype.clone(),
+    };
+    format!("mount {what:?} to {:?}", mount.destination.display().to_string())
+}
+
+fn mount_one(rootfs: &mut Rootfs, mount: &MountPlan, source: Option<OwnedFd>) -> Result<()> {
+    let made = match &mount.what {
+        What::Bind(path) => {
+            let tree = match source {
+                Some(tree) => tree,
+                None => clone_source(mount, path)?,
+            };
+            Some((tree, false))
+        }
+        What::Cgroup => Some((cgroup(mount)?, false)),
+        What::New { fstype, source } => new_mount(mount, fstype, source)?,
+    };
+    let Some((tree, own)) = made else { return Ok(()) };
+    let want = match FileType::from_raw_mode(fs::fstat(&tree)?.st_mode) {
+        FileType::Directory => Want::Directory,
+        _ => Want::File,
+    };
+    if mount.options.copy_up && own {
+        copy_up(rootfs, mount, &tree)?;
+    }
+    let target = rootfs.target(&mount.destination, want, mount.options.destination_nofollow)?;
+    mount::attach(&tree, &target)?;
+    if own {
+        rootfs.add_own(tree.as_fd())?;
+    }
+    for (propagation, recursive) in &mount.options.propagation {
+        // A bind has got its private propagation with its attributes.
+        if *propagation != libc::MS_PRIVATE || !mount.options.bind {
+            mount::set_attr(&tree, *recursive, Attr { propagation: *propagation, ..Attr::default() })?;
+        }
+    }
+    Ok(())
+}
+
+/// A detached copy of what is bound, with the attributes asked for.
+fn clone_source(mount: &MountPlan, source: &Path) -> Result<OwnedFd> {
+    let options = &mount.options;
+    let tree = mount::clone_tree(fs::CWD, source, options.recursive, options.source_nofollow)?;
+    if let Some(recursive) = options.idmap {
+        set_idmap(&tree, recursive, mount.maps.as_ref())?;
+    }
+    set_attrs(&tree, mount, source.starts_with("/sys"))?;
+    Ok(tree)
+}
+
+/// Applies the options' attributes to a tree that came from the host. `deep` makes read-only recursive.
+///
+/// What the parent namespace has locked stays: clearing a locked flag fails, and is left out then.
+fn set_attrs(tree: &OwnedFd, mount: &MountPlan, deep: bool) -> Result<()> {
+    let options = &mount.options;
+    let mut top = options.attr;
+    let mut all = options.recursive_attr;
+    // A read-only /sys must not show a writable cgroup tree below it.
+    if deep && top.set & mount::ATTR_RDONLY != 0 {
+        all.set |= mount::ATTR_RDONLY;
+        top.set &= !mount::ATTR_RDONLY;
+    }
+    // The copy must not pass on mounts that the container makes; slaves keep receiving.
+    let asked = options.propagation.iter().map(|(p, _)| *p);
+    if !asked.clone().any(|p| p != libc::MS_PRIVATE) {
+        all.propagation = libc::MS_PRIVATE;
+    }
+    for (attr, recursive) in [(all, true), (top, false)] {
+        if attr.is_empty() {
+            continue;
+        }
+        match mount::set_attr(tree, recursive, attr) {
+            Err(e) if e.is(libc::EPERM) && attr.clear != 0 => {
+                log::debug!("{}: flags of the source are locked and stay", describe(mount));
+                let keep = Attr { clear: 0, set: attr.set & !mount::ATTR_ATIME, ..attr };
+                mount::set_attr(tree, recursive, keep)?;
+            }
+            result => result?,
+        }
+    }
+    Ok(())
+}
+
+/// Makes `tree` translate ids, by the maps of the mount or else of the container's own user namespace.
+fn set_idmap(tree: &OwnedFd, recursive: bool, maps: Option<&IdMaps>) -> Result<()> {
+    let userns = match maps {
+        None => crate::sys::ns::open(Path::new("/proc/self/ns/user"))?,
+        Some(maps) => {
+            // A namespace lives as long as a process in it: one that sleeps until we are done.
+            let child = process::spawn(Kind::USER.0, Memory::Copied, || {
+                let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 });
+                0
+            })?;
+            let pid = child.pid.as_raw_nonzero().to_string();
+            let proc = crate::sys::fd::open_proc()?;
+            let opened = maps
+                .write(&proc, &pid, false)
+                .and_then(|()| crate::sys::ns::open(Path::new(&format!("/proc/{pid}/ns/user"))));
+            let _ = crate::sys::signal::send_pidfd(&child.pidfd, libc::SIGKILL);
+            process::wait(child.pid)?;
+            opened?
+        }
+    };
+    mount::set_idmap(tree, recursive, userns).context(|| "make an id-mapped mount")
+}
+
+/// A new file system; true where it is this container's own. Where the kernel refuses one that belongs to a
+/// namespace of the host, the host's instance is bound instead, or nothing where the host has none.
+fn new_mount(mount: &MountPlan, fstype: &str, source: &str) -> Result<Option<(OwnedFd, bool)>> {
+    let options = &mount.options;
+    let attr = (options.attr.set | options.recursive_attr.set)
+        & !if options.copy_up { mount::ATTR_RDONLY } else { 0 };
+    let refused = match mount::new_fs(fstype, Some(source), &options.data, attr) {
+        Ok(tree) => return Ok(Some((tree, fstype == "tmpfs"))),
+        Err(e) => e,
+    };
+    let host = match fstype {
+        "proc" => "/proc",
+        "sysfs" => "/sys",
+        "mqueue" => "/dev/mqueue",
+        _ => return Err(refused),
+    };
+    if !refused.is(libc::EPERM) && !refused.is(libc::EBUSY) {
+        return Err(refused);
+    }
+    match mount::clone_tree(fs::CWD, Path::new(host), true, true) {
+        Ok(tree) => {
+            log::debug!("{}: {refused}; the host's {host} is bound instead", describe(mount));
+            set_attrs(&tree, mount, true)?;
+            Ok(Some((tree, false)))
+        }
+        // Message queues work without their file system.
+        Err(e) if fstype == "mqueue" && e.is(libc::ENOENT) => {
+            log::debug!("{}: {refused}; this host has no {host} to bind, so it is left out", describe(mount));
+            Ok(None)
+        }
+        Err(_) => Err(refused),
+    }
+}
+
+/// The cgroup tree as the host shows it, or of the container's own cgroup namespace where there is only
+/// cgroup2.
+fn cgroup(mount: &MountPlan) -> Result<OwnedFd> {
+    const HOST: &str = "/sys/fs/cgroup";
+    const CGROUP2_MAGIC: u64 = 0x6367_7270;
+    let unified = fs::statfs(HOST).is_ok_and(|s| s.f_type as u64 == CGROUP2_MAGIC);
+    if unified && let Ok(tree) = mount::new_fs("cgroup2", Some("cgroup"), &[], mount.options.attr.set) {
+        return Ok(tree);
+    }
+    let tree = mount::clone_tree(fs::CWD, Path::new(HOST), true, true).context(|| format!("bind {HOST}"))?;
+    set_attrs(&tree, mount, true)?;
+    Ok(tree)
+}
+
+/// Fills a new tmpfs with what the image has at its destination.
+fn copy_up(rootfs: &Rootfs, mount: &MountPlan, tmpfs: &OwnedFd) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    match rootfs.open(&mount.destination, flags) {
+        Ok(dir) => copy_dir(&dir, tmpfs).context(|| "copy the image's directory"),
+        Err(Errno::NOENT) => Ok(()),
+        Err(e) => Err(e.into()),
+    }?;
+    if mount.options.attr.set & mount::ATTR_RDONLY != 0 {
+        mount::set_attr(tmpfs, false, Attr { set: mount::ATTR_RDONLY, ..Attr::default() })?;
+    }
+    Ok(())
+}
+
+/// Copies a tree: directories, files, links, and their modes; what else may be in it is left out.
+fn copy_dir(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
+    let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let directory = OFlags::RDONLY | OFlags::DIRECTORY | flags;
+    for entry in fs::Dir::read_from(from)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name == "." || name == ".." {
+            continue;
+        }
+        let stat = fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                fs::mkdirat(to, name, Mode::RWXU)?;
+                let inner = fs::openat(to, name, directory, Mode::empty())?;
+                copy_dir(&fs::openat(from, name, directory, Mode::empty())?, &inner)?;
+                keep_owner(&inner, &stat);
+                fs::fchmod(&inner, mode)?;
+            }
+            FileType::Symlink => fs::symlinkat(fs::readlinkat(from, name, Vec::new())?, to, name)?,
+            FileType::RegularFile => {
+                let mut source =
+                    std::fs::File::from(fs::openat(from, name, OFlags::RDONLY | flags, Mode::empty())?);
+                let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | flags;
+                let mut file = std::fs::File::from(fs::openat(to, name, create, Mode::RUSR | Mode::WUSR)?);
+                std::io::copy(&mut source, &mut file)?;
+                keep_owner(&file, &stat);
+                fs::fchmod(&file, mode)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// An owner that does not exist here becomes the caller.
+fn keep_owner(file: impl AsFd, stat: &fs::Stat) {
+    let (uid, gid) = (fs::Uid::from_raw(stat.st_uid), fs::Gid::from_raw(stat.st_gid));
+    let _ = fs::fchown(file, Some(uid), Some(gid));
+}
+
+/// Hides `paths`: files behind the null device, directories behind an empty read-only one.
+pub fn mask(rootfs: &Rootfs, paths: &[std::path::PathBuf]) -> Result<()> {
+    let mut empty: Option<OwnedFd> = None;
+    let mut null: Option<OwnedFd> = None;
+    for path in paths {
+        let context = || format!("mask path {:?}", path.display().to_string());
+        let target = match rootfs.resolve(path) {
+            Ok(target) => target,
+            Err(Errno::NOENT | Errno::NOTDIR) => continue,
+            Err(e) => return Err(e).context(context),
+        };
+        let tree = if FileType::from_raw_mode(fs::fstat(&target)?.st_mode) == FileType::Directory {
+            match &empty {
+                // One empty file system serves all.
+                Some(first) => mount::clone_tree(first, Path::new(""), false, false).context(context)?,
+                None => {
+                    let params = [
+                        Param::Value("mode".into(), "755".into()),
+                        Param::Value("nr_blocks".into(), "1".into()),
+                    ];
+                    mount::new_fs("tmpfs", Some("tmpfs"), &params, mount::ATTR_RDONLY).context(context)?
+                }
+            }
+        } else {
+            let null = match &null {
+                Some(null) => null,
+                None => null.insert(host_null()?),
+            };
+            mount::clone_tree(null, Path::new(""), false, false).context(context)?
+        };
+        mount::attach(&tree, &target).context(context)?;
+        if empty.is_none() && FileType::from_raw_mode(fs::fstat(&tree)?.st_mode) == FileType::Directory {
+            empty = Some(tree);
+        }
+    }
+    Ok(())
+}
+
+/// The host's null device, proven to be it.
+fn host_null() -> Result<OwnedFd> {
+    let null =
+        fs::open("/dev/null", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| "open /dev/null")?;
+    let stat = fs::fstat(&null)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice || stat.st_rdev != fs::makedev(1, 3)
+    {
+        crate::bail!("/dev/null of this host is not the null device");
+    }
+    Ok(null)
+}
+
+/// Makes `paths` and everything mounted below them read-only.
+pub fn make_readonly(rootfs: &Rootfs, paths: &[std::path::PathBuf]) -> Result<()> {
+    for path in paths {
+        let context = || format!("make {:?} read-only", path.display().to_string());
+        let target = match rootfs.resolve(path) {
+            Ok(target) => target,
+            Err(Errno::NOENT | Errno::NOTDIR) => continue,
+            Err(e) => return Err(e).context(context),
+        };
+        let tree = mount::clone_tree(&target, Path::new(""), true, false).context(context)?;
+        mount::set_attr(&tree, true, Attr { set: mount::ATTR_RDONLY, ..Attr::default() }).context(context)?;
+        mount::attach(&tree, &target).context(context)?;
+    }
+    Ok(())
+}
