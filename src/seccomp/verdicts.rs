@@ -14,10 +14,11 @@ pub(super) struct Verdicts<'a> {
     machines: &'a [&'static Machine],
     assembler: Assembler,
     default: u32,
-    slots: Vec<[Verdict; SLOTS]>,
+    slots: [[Verdict; SLOTS]; 3],
     /// The highest number that the section names, by architecture.
     highest: [u32; 3],
     rules: Vec<Rule>,
+    conditions: Vec<Condition>,
     chains: Vec<Chain>,
     links: Vec<Link>,
 }
@@ -49,23 +50,10 @@ const LONGEST_CHAIN: u32 = 4096;
 struct Rule {
     /// The leaf of the action.
     action: u16,
-    /// The conditions where arguments have 64 bits, and where they have 32.
-    wide: Conditions,
-    narrow: Conditions,
-}
-
-impl Rule {
-    fn conditions(&self, machine: &Machine) -> &[Condition] {
-        let conditions = if machine.wide { &self.wide } else { &self.narrow };
-        &conditions.list[..conditions.length as usize]
-    }
-}
-
-/// Conditions on different arguments, by argument.
-#[derive(Clone, Copy)]
-struct Conditions {
-    length: u8,
-    list: [Condition; 6],
+    /// The conditions where arguments have 64 bits, in `Verdicts::conditions`, by argument.
+    wide: Range<u32>,
+    /// Those where they have 32 bits.
+    narrow: Range<u32>,
 }
 
 /// What one argument must be.
@@ -107,9 +95,10 @@ impl<'a> Verdicts<'a> {
             machines,
             assembler,
             default,
-            slots: vec![[DEFAULT; SLOTS]; machines.len()],
+            slots: [[DEFAULT; SLOTS]; 3],
             highest: [0; 3],
-            rules: Vec::with_capacity(32),
+            rules: Vec::with_capacity(64),
+            conditions: Vec::with_capacity(80),
             chains: Vec::with_capacity(16),
             links: Vec::with_capacity(64),
         })
@@ -127,10 +116,10 @@ impl<'a> Verdicts<'a> {
         };
         if arguments.iter().enumerate().any(twice) {
             for argument in arguments {
-                self.rules.push(Rule::new(action, std::slice::from_ref(argument)));
+                self.rule(action, std::slice::from_ref(argument));
             }
         } else if !arguments.is_empty() {
-            self.rules.push(Rule::new(action, arguments));
+            self.rule(action, arguments);
         }
         Ok(Entry { action, rules: first..self.rules.len() as u32 })
     }
@@ -186,19 +175,52 @@ impl<'a> Verdicts<'a> {
         }
         let selected =
             Condition { argument: 0, operator: Operator::Equal, value: selector.into(), mask: u64::MAX };
-        let plain = [Conditions::NONE; 2];
-        let count = entry.rules.len().max(1);
-        for at in 0..count {
-            let [wide, narrow] = match entry.rules.clone().nth(at) {
-                Some(rule) => [self.rules[rule as usize].wide, self.rules[rule as usize].narrow],
-                None => plain,
-            };
-            let rule =
-                Rule { action: entry.action, wide: wide.with(selected), narrow: narrow.with(selected) };
-            self.rules.push(rule);
+        let wide = self.machines[machine].wide;
+        for at in 0..entry.rules.len().max(1) {
+            let rule = entry.rules.clone().nth(at).map(|rule| &self.rules[rule as usize]);
+            let others = rule.map_or(0..0, |rule| if wide { rule.wide.clone() } else { rule.narrow.clone() });
+            let conditions = self.selected(selected, others);
+            let (wide, narrow) = if wide { (conditions, 0..0) } else { (0..0, conditions) };
+            self.rules.push(Rule { action: entry.action, wide, narrow });
             self.insert(machine, slot, self.rules.len() as u32 - 1, name)?;
         }
         Ok(())
+    }
+
+    /// Conditions with one on the first argument instead of any that there was.
+    fn selected(&mut self, first: Condition, others: Range<u32>) -> Range<u32> {
+        let start = self.conditions.len() as u32;
+        self.conditions.push(first);
+        for at in others {
+            let condition = self.conditions[at as usize];
+            if condition.argument != first.argument {
+                self.conditions.push(condition);
+            }
+        }
+        start..self.conditions.len() as u32
+    }
+
+    /// Reads a rule. A condition that every value meets is none.
+    fn rule(&mut self, action: u16, arguments: &[LinuxSeccompArg]) {
+        let start = self.conditions.len();
+        self.conditions.extend(arguments.iter().map(Condition::new).filter(|condition| condition.mask != 0));
+        let middle = self.conditions.len();
+        self.conditions[start..].sort_unstable_by_key(|condition| condition.argument);
+        for at in start..middle {
+            let narrow = self.conditions[at].narrow();
+            if narrow.mask != 0 {
+                self.conditions.push(narrow);
+            }
+        }
+        let wide = start as u32..middle as u32;
+        let narrow = middle as u32..self.conditions.len() as u32;
+        self.rules.push(Rule { action, wide, narrow });
+    }
+
+    fn conditions(&self, rule: u32, machine: &Machine) -> &[Condition] {
+        let rule = &self.rules[rule as usize];
+        let conditions = if machine.wide { &rule.wide } else { &rule.narrow };
+        &self.conditions[conditions.start as usize..conditions.end as usize]
     }
 
     /// Adds a rule with arguments to a call, as an alternative to those before.
@@ -208,10 +230,10 @@ impl<'a> Verdicts<'a> {
             return Ok(());
         }
         let of = self.machines[machine];
-        let new = &self.rules[rule as usize];
-        let conditions = new.conditions(of);
+        let action = self.rules[rule as usize].action;
+        let conditions = self.conditions(rule, of);
         if conditions.is_empty() {
-            self.settle(machine, slot, new.action);
+            self.settle(machine, slot, action);
             return Ok(());
         }
         let link = Link { rule, next: END };
@@ -225,21 +247,20 @@ impl<'a> Verdicts<'a> {
             self.links.push(link);
             return Ok(());
         }
-        let chain = &mut self.chains[(verdict - CHAIN) as usize];
-        let mut at = chain.first;
+        let mut at = self.chains[(verdict - CHAIN) as usize].first;
         while at != END {
-            let old = &self.rules[self.links[at as usize].rule as usize];
-            let old_conditions = old.conditions(of);
-            if conditions.starts_with(old_conditions)
-                && (old.action == new.action || conditions != old_conditions)
-            {
+            let old = self.links[at as usize];
+            let same_action = self.rules[old.rule as usize].action == action;
+            let others = self.conditions(old.rule, of);
+            if conditions.starts_with(others) && (same_action || conditions != others) {
                 return Ok(()); // The old rule covers it.
             }
-            if old.action != new.action && old_conditions.starts_with(conditions) {
+            if !same_action && others.starts_with(conditions) {
                 bail!("{}: two actions for the same arguments", name.text());
             }
-            at = self.links[at as usize].next;
+            at = old.next;
         }
+        let chain = &mut self.chains[(verdict - CHAIN) as usize];
         if chain.length >= LONGEST_CHAIN {
             bail!("{}: more than {LONGEST_CHAIN} rules for one call", name.text());
         }
@@ -251,7 +272,7 @@ impl<'a> Verdicts<'a> {
     }
 
     /// Writes the program.
-    pub(super) fn assemble(mut self) -> Result<Vec<Instruction>> {
+    pub(super) fn assemble(&mut self) -> Result<Vec<Instruction>> {
         let stranger = self.assembler.answer(libc::SECCOMP_RET_KILL_THREAD)?;
         let newer = if passes(self.default) {
             DEFAULT
@@ -318,67 +339,88 @@ impl<'a> Verdicts<'a> {
 
     /// Writes every chain in use, equal ones once, and puts its leaf into the slots.
     fn write_chains(&mut self) -> Result<()> {
-        let mut written: Vec<(bool, Vec<u32>, u16)> = Vec::with_capacity(self.chains.len());
+        if self.chains.is_empty() {
+            return Ok(());
+        }
+        let mut written: Vec<(bool, u16, u16)> = Vec::with_capacity(self.chains.len());
+        let mut order = Vec::with_capacity(16);
         for at in 0..self.machines.len() {
-            if self.chains.is_empty() {
-                break;
-            }
             let machine = self.machines[at];
-            let layout = Layout { wide: machine.wide, little_endian: machine.little_endian() };
             for slot in 0..SLOTS {
                 let Some(chain) = self.slots[at][slot].checked_sub(CHAIN) else { continue };
-                let order = self.order(chain, machine);
-                let same = written.iter().find(|(wide, other, _)| *wide == machine.wide && *other == order);
-                self.slots[at][slot] = match same {
+                let same = |(wide, other, _): &&(bool, u16, u16)| {
+                    *wide == machine.wide && self.rules_of(*other).eq(self.rules_of(chain))
+                };
+                let leaf = match written.iter().find(same) {
                     Some((_, _, leaf)) => *leaf,
                     None => {
-                        let leaf = self.write_chain(&order, machine, layout)?;
-                        written.push((machine.wide, order, leaf));
+                        self.order(chain, machine, &mut order);
+                        let leaf = self.write_chain(&order, machine)?;
+                        written.push((machine.wide, chain, leaf));
                         leaf
                     }
                 };
+                self.slots[at][slot] = leaf;
             }
         }
         Ok(())
     }
 
-    fn write_chain(&mut self, order: &[u32], machine: &Machine, layout: Layout) -> Result<u16> {
-        let rule = |at: usize| &self.rules[order[at] as usize];
+    /// The rules of a chain, in the order in which they were added.
+    fn rules_of(&self, chain: u16) -> impl Iterator<Item = u32> {
+        let mut at = self.chains[chain as usize].first;
+        std::iter::from_fn(move || {
+            let link = self.links.get(at as usize)?;
+            at = link.next;
+            Some(link.rule)
+        })
+    }
+
+    /// Writes the rules `order` of a call: the first that matches counts.
+    fn write_chain(&mut self, order: &[u32], machine: &Machine) -> Result<u16> {
+        let layout = Layout { wide: machine.wide, little_endian: machine.little_endian() };
+        let action = |rule: &u32| self.rules[*rule as usize].action;
+        let conditions = |rule: &u32| {
+            let rule = &self.rules[*rule as usize];
+            let conditions = if machine.wide { &rule.wide } else { &rule.narrow };
+            &self.conditions[conditions.start as usize..conditions.end as usize]
+        };
+        let case = |rule: &u32| case(conditions(rule));
         let mut next = Target::Leaf(DEFAULT);
-        let mut end = order.len();
-        while end > 0 {
-            let mut start = end - 1;
-            if let Some((argument, upper, _)) = case(rule(start), machine) {
-                let alike = |at| case(rule(at), machine).is_some_and(|(a, u, _)| (a, u) == (argument, upper));
-                while start > 0 && alike(start - 1) {
-                    start -= 1;
+        // Rules that ask for values of one argument with the same upper half share that test.
+        for group in order.chunk_by(|one, two| case(one).is_some() && case(one) == case(two)).rev() {
+            next = match case(&group[0]) {
+                Some((argument, _)) => {
+                    let cases = group.iter().map(|rule| (conditions(rule)[0].value, action(rule)));
+                    self.assembler.cases(argument, layout, cases, next)
                 }
-                let cases = (start..end).filter_map(|at| Some((case(rule(at), machine)?.2, rule(at).action)));
-                next = self.assembler.cases(argument, layout, cases, next);
-            } else {
-                let action = Target::Leaf(rule(start).action);
-                next = self.assembler.conditions(rule(start).conditions(machine), layout, action, next);
-            }
+                None => {
+                    let yes = Target::Leaf(action(&group[0]));
+                    self.assembler.conditions(conditions(&group[0]), layout, yes, next)
+                }
+            };
             self.assembler.check_length()?;
-            end = start;
         }
         self.assembler.block(next)
     }
 
-    /// The rules of a chain in the order in which they are tried: libseccomp's, which decides
-    /// between different actions. Later arguments come first; then equality, less, greater; then
+    /// The rules of a chain in the order in which they are tried. It only matters between different
+    /// actions, and then it is libseccomp's: later arguments come first; then equality, less, greater; then
     /// the value, higher ones first (lower ones for less). Rules whose first conditions are the
     /// same stay together and are ordered by the next.
-    fn order(&self, chain: u16, machine: &Machine) -> Vec<u32> {
-        let conditions = |rule: u32| self.rules[rule as usize].conditions(machine);
-        let half_of = |rule: u32, depth: usize| Half::all(conditions(rule), machine.wide).nth(depth);
-        let chain = &self.chains[chain as usize];
-        let mut order: Vec<u32> = Vec::with_capacity(chain.length as usize);
-        let mut at = chain.first;
-        while at != END {
-            let link = self.links[at as usize];
-            at = link.next;
-            let new = conditions(link.rule);
+    fn order(&self, chain: u16, machine: &Machine, order: &mut Vec<u32>) {
+        let half_of = |rule: u32, depth| Half::all(self.conditions(rule, machine), machine.wide).nth(depth);
+        order.clear();
+        let action = |rule: u32| self.rules[rule as usize].action;
+        let mut actions = self.rules_of(chain).map(action);
+        let first = actions.next();
+        if actions.all(|action| Some(action) == first) {
+            order.extend(self.rules_of(chain));
+            order.sort_by_key(|rule| case(self.conditions(*rule, machine)));
+            return;
+        }
+        for rule in self.rules_of(chain) {
+            let new = self.conditions(rule, machine);
             let mut among = 0..order.len();
             for (depth, half) in Half::all(new, machine.wide).enumerate() {
                 let other = |at: usize| half_of(order[at], depth);
@@ -399,21 +441,20 @@ impl<'a> Verdicts<'a> {
                 }
                 among = place..place + (place..among.end).take_while(|at| alike(*at)).count();
             }
-            order.insert(among.end, link.rule);
+            order.insert(among.end, rule);
         }
-        order
     }
 }
 
 const SOCKETCALL: usize = 102;
 const IPC: usize = 117;
 
-/// A rule that only asks whether one argument has one value: its number, the upper half and
-/// the value.
-fn case(rule: &Rule, machine: &Machine) -> Option<(u8, u32, u64)> {
-    match rule.conditions(machine) {
+/// Where conditions only ask whether an argument has a value: its number, and the upper half
+/// of the value.
+fn case(conditions: &[Condition]) -> Option<(u8, u32)> {
+    match conditions {
         [Condition { argument, operator: Operator::Equal, value, .. }] => {
-            Some((*argument, (*value >> 32) as u32, *value))
+            Some((*argument, (*value >> 32) as u32))
         }
         _ => None,
     }
@@ -491,53 +532,12 @@ impl Half {
     }
 }
 
-impl Rule {
-    fn new(action: u16, arguments: &[LinuxSeccompArg]) -> Self {
-        let mut wide = Conditions::NONE;
-        for argument in arguments {
-            wide.push(Condition::new(argument));
-        }
-        wide.list[..wide.length as usize].sort_unstable_by_key(|condition| condition.argument);
-        let mut narrow = Conditions::NONE;
-        for condition in &wide.list[..wide.length as usize] {
-            narrow.push(Condition {
-                value: condition.value & 0xffff_ffff,
-                mask: condition.mask & 0xffff_ffff,
-                ..*condition
-            });
-        }
-        Rule { action, wide, narrow }
-    }
-}
-
-impl Conditions {
-    const NONE: Conditions = Conditions {
-        length: 0,
-        list: [Condition { argument: 0, operator: Operator::Equal, value: 0, mask: 0 }; 6],
-    };
-
-    /// Adds a condition, unless every value meets it.
-    fn push(&mut self, condition: Condition) {
-        if condition.mask != 0 {
-            self.list[self.length as usize] = condition;
-            self.length += 1;
-        }
-    }
-
-    /// These conditions, with one on the first argument instead of any that there was.
-    fn with(self, first: Condition) -> Self {
-        let mut with = Conditions::NONE;
-        with.push(first);
-        for condition in &self.list[..self.length as usize] {
-            if condition.argument != first.argument {
-                with.push(*condition);
-            }
-        }
-        with
-    }
-}
-
 impl Condition {
+    /// The condition where arguments have 32 bits.
+    fn narrow(self) -> Self {
+        Condition { value: self.value & 0xffff_ffff, mask: self.mask & 0xffff_ffff, ..self }
+    }
+
     fn new(argument: &LinuxSeccompArg) -> Self {
         use LinuxSeccompOperator::*;
         let operator = match argument.op() {
