@@ -43,14 +43,14 @@ fn random_sections_mean_what_libseccomp_makes_of_them() {
     let mut random = Random::new();
     let mut tally = Tally::default();
     let names = names(&library, &X86);
-    for round in 0..4500 {
+    for round in 0..3000 {
         let shape = [Shape::Alone, Shape::OneAction, Shape::Conflicting][round % 3];
         // No kernel runs the last beside the others, so that one's code is left out.
         let archs = ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32", "SCMP_ARCH_AARCH64"];
         let section = random_section(&mut random, &names, &archs, shape);
         tally.compare(&library, &X86, &section, &mut random, 40);
     }
-    tally.finish(150_000);
+    tally.finish(110_000);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn long_programs_reach_their_leaves() {
         println!("{} rules: {} instructions", entries.len(), program.instructions.len());
         bpf::check(&program.instructions).unwrap();
         let meaning = Meaning::of(&library, &X86, &section);
-        for _ in 0..2000 {
+        for _ in 0..400 {
             let call = random_call(&mut random, &library, &X86, &section);
             check(&meaning, X86[0], &section, &program, &call);
         }

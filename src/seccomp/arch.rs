@@ -73,7 +73,7 @@ impl Machine {
     /// The machine of an architecture; `NATIVE` stands for `native`.
     pub(super) fn of(arch: Arch, native: Arch) -> &'static Machine {
         let arch = if arch == Arch::ScmpArchNative { native } else { arch };
-        MACHINES.iter().find(|m| m.arch == arch).unwrap_or(&MACHINES[0])
+        MACHINES.iter().find(|m| m.arch == arch).expect("every architecture but NATIVE has its machine")
     }
 
     /// Whether one kernel can run programs of both.

@@ -4,7 +4,7 @@
 //! the distance that decides between a short and a long jump with it.
 
 use super::Instruction;
-use super::verdicts::{Condition, Operator};
+use super::rules::{Condition, Operator};
 use crate::bail;
 use crate::error::Result;
 

@@ -8,7 +8,7 @@
 //! - The first rule without arguments settles a call. Rules with arguments are alternatives, and
 //!   the arguments of one rule must all match; but where one rule names an argument twice, each
 //!   of its arguments is a rule of its own. Where rules with different actions match, the one on
-//!   the later argument wins ([`verdicts`] has the whole order), and two actions for the same
+//!   the later argument wins ([`rules`] has the whole order), and two actions for the same
 //!   arguments are an error.
 //! - A rule with the default action says nothing. A name that no kernel has is no error.
 //! - 32-bit architectures, x32 among them, compare the lower 32 bits of an argument.
@@ -25,6 +25,7 @@
 
 mod arch;
 mod code;
+mod rules;
 mod tables;
 mod verdicts;
 

@@ -64,7 +64,18 @@ impl<'a> Meaning<'a> {
         let calls: BTreeSet<&String> =
             section.syscalls().iter().flatten().flat_map(|entry| entry.names()).collect();
         let highest = |arch: Arch| {
-            let known = |number: &i32| library.name(arch, *number).is_some_and(|name| calls.contains(&name));
+            // A call that others go through is named with them.
+            let through = |name: &str| {
+                multiplexed(arch)
+                    && calls.iter().any(|call| match name {
+                        "socketcall" => SOCKETCALLS.contains(&call.as_str()),
+                        "ipc" => IPC.iter().any(|(_, other)| other == call),
+                        _ => false,
+                    })
+            };
+            let known = |number: &i32| {
+                library.name(arch, *number).is_some_and(|name| calls.contains(&name) || through(&name))
+            };
             let base = base(arch);
             (base..base + 600).rev().find(known).filter(|highest| *highest > 0).map(|highest| highest as u32)
         };
@@ -141,17 +152,10 @@ pub fn base(arch: Arch) -> i32 {
     }
 }
 
-/// The rules of an entry for a call: their conditions, and the selector that must come with them.
-fn rules<'a>(entry: &'a LinuxSyscall, arch: Arch, name: &str) -> Vec<(&'a [LinuxSeccompArg], Option<u64>)> {
-    let arguments = entry.args().as_deref().unwrap_or_default();
-    let twice = (0..6).any(|index| arguments.iter().filter(|a| a.index() == index).count() > 1);
-    let parts: Vec<_> = if arguments.is_empty() {
-        vec![arguments]
-    } else {
-        arguments.chunks(if twice { 1 } else { 6 }).collect()
-    };
+/// Whether old programs of an architecture use socketcall(2) and ipc(2).
+fn multiplexed(arch: Arch) -> bool {
     use Arch::*;
-    let multiplexed = matches!(
+    matches!(
         arch,
         ScmpArchX86
             | ScmpArchPpc
@@ -161,17 +165,28 @@ fn rules<'a>(entry: &'a LinuxSyscall, arch: Arch, name: &str) -> Vec<(&'a [Linux
             | ScmpArchS390x
             | ScmpArchMips
             | ScmpArchMipsel
-    );
+    )
+}
+
+/// The rules of an entry for a call: their conditions, and the selector that must come with them.
+fn rules<'a>(entry: &'a LinuxSyscall, arch: Arch, name: &str) -> Vec<(&'a [LinuxSeccompArg], Option<u64>)> {
+    let arguments = entry.args().as_deref().unwrap_or_default();
+    let twice = (0..6).any(|index| arguments.iter().filter(|a| a.index() == index).count() > 1);
+    let parts: Vec<_> = if arguments.is_empty() {
+        vec![arguments]
+    } else {
+        arguments.chunks(if twice { 1 } else { 6 }).collect()
+    };
     let mut selectors: Vec<Option<u64>> = Vec::new();
     for other in entry.names() {
         if other == name {
             selectors.push(None);
         }
-        if multiplexed && name == "socketcall" {
+        if multiplexed(arch) && name == "socketcall" {
             let at = SOCKETCALLS.iter().position(|call| call == other);
             selectors.extend(at.map(|at| Some(at as u64 + 1)));
         }
-        if multiplexed && name == "ipc" {
+        if multiplexed(arch) && name == "ipc" {
             selectors.extend(IPC.iter().find(|(_, call)| call == other).map(|(at, _)| Some(*at)));
         }
     }
