@@ -266,7 +266,7 @@ const fn multiplexed(machine: Machine) -> Machine {
 }
 
 /// Every architecture that a config can name.
-static MACHINES: [Machine; 23] = {
+pub(super) static MACHINES: [Machine; 23] = {
     use Arch::*;
     use Family::*;
     [

@@ -104,6 +104,11 @@ pub fn compile_for(native: Arch, section: &LinuxSeccomp) -> Result<Program> {
     Ok(Program { instructions, flags: flags(section, notifies), notifies, unknown })
 }
 
+/// Every architecture that a section can name, for `features`.
+pub fn architectures() -> impl Iterator<Item = Arch> {
+    arch::MACHINES.iter().map(|machine| machine.arch)
+}
+
 /// The architectures to filter: the native one, then others of its family in the order named.
 fn machines(native: Arch, named: &[Arch]) -> Vec<&'static Machine> {
     let mut machines = Vec::with_capacity(3);
@@ -301,6 +306,21 @@ mod tests {
         };
         assert!(compiled(section(500)).unwrap().instructions.len() > 3000);
         assert_eq!(error(section(1000)), "linux.seccomp: the filter has more than 4096 instructions");
+    }
+
+    #[test]
+    fn every_architecture_compiles_as_the_native_one() {
+        let section = json!({
+            "defaultAction": "SCMP_ACT_ERRNO",
+            "syscalls": [{"names": ["read", "socket", "semop"], "action": "SCMP_ACT_ALLOW"}],
+        });
+        let section = serde_json::from_value(section).unwrap();
+        for native in architectures() {
+            let program = compile_for(native, &section).unwrap();
+            assert!(program.instructions.len() > 6, "{native}");
+            assert!(program.unknown.is_empty());
+        }
+        assert_eq!(architectures().count(), 23);
     }
 
     #[test]
