@@ -1,0 +1,1 @@
+pub fn tests() -> Vec<crate::runner::Test> { Vec::new() }

@@ -1,0 +1,63 @@
+//! Black-box tests of the `rt` binary.
+//!
+//! One binary is the runner, each test's own process, and the program inside the containers (`probe`), so
+//! that the tests need nothing but Rust and a kernel with user namespaces. `RT_BIN` names another runtime
+//! to hold against the same contract. Every test runs as several callers (`Caller`) and ends with a
+//! check that it left no process, no mount and no state.
+
+mod cgroup;
+mod cleanup;
+mod cli;
+mod client;
+mod config;
+mod exec;
+mod fixture;
+mod hooks;
+mod lifecycle;
+mod mounts;
+mod namespaces;
+mod probe;
+mod process;
+mod rootless;
+mod run;
+mod runner;
+mod seccomp;
+mod security;
+mod sys;
+mod terminal;
+
+fn main() {
+    let mut args = std::env::args();
+    let name = args.next().unwrap_or_default();
+    let is_probe = name.rsplit('/').next() == Some("probe");
+    let args: Vec<String> = args.collect();
+    let code = match args.first().map(String::as_str) {
+        Some("--hold") => client::hold(),
+        Some("--exchange") => client::exchange(&args[1..]),
+        Some("--one") => runner::one(&args[1], tests()),
+        _ if is_probe => probe::main(args.into_iter()),
+        _ => runner::all(&args, tests()),
+    };
+    std::process::exit(code);
+}
+
+fn tests() -> Vec<runner::Test> {
+    [
+        cli::tests(),
+        lifecycle::tests(),
+        run::tests(),
+        exec::tests(),
+        terminal::tests(),
+        config::tests(),
+        mounts::tests(),
+        namespaces::tests(),
+        hooks::tests(),
+        process::tests(),
+        seccomp::tests(),
+        rootless::tests(),
+        security::tests(),
+        cgroup::tests(),
+        cleanup::tests(),
+    ]
+    .concat()
+}

@@ -1,0 +1,790 @@
+//! Mounts: every option of config.md, and mount points that the rootfs lacks.
+
+use crate::client::{Caller, UID};
+use crate::fixture::{Bundle, Ctx, errno, tree};
+use crate::runner::{skip, tests};
+use crate::sys;
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+tests! {
+    EVERY { bind_directory_and_file, missing_mount_points_appear, tmpfs_options }
+    ALL {
+        mount_options, bind_read_only, recursive_options, readonly_root, masked_and_readonly_paths,
+        default_devices, missing_points_in_a_readonly_root, missing_points_of_a_shared_root, nothing_shows_on_the_host,
+        proc_sys_and_mqueue, device_mounts, propagation_of_mounts,
+    }
+    BOTH {
+        type_none_and_type_bind, bind_by_option_alone, relative_source, sources_with_symlinks,
+        destinations_through_symlinks, relative_destination, order_is_kept, mount_over_a_file, tmpcopyup,
+        missing_source_fails, unknown_type_and_option, overlay_mount, rootfs_propagation, writable_root_is_written,
+        many_containers_on_one_root, deep_missing_destinations, missing_file_mount_points, dev_is_bind_mounted,
+        options_are_the_last_one, root_mount_flags, mounts_of_fifo_and_socket, bind_of_a_bind_source_mounts,
+        cgroup_mount_is_readonly, bind_inherits_locked_flags, dev_shm_and_pts, spaces_in_paths, tmpfs_noexec,
+        root_path_forms, many_mounts, devpts_without_gid, root_is_a_mount_point, proc_is_not_hidden,
+        mount_on_top_of_a_mount, symlink_mount, idmap_of_a_mount, mount_label_and_rdt_are_refused_or_noted,
+    }
+    USER { root_that_the_caller_cannot_write, unreadable_parts_of_a_root }
+    ROOT { strict_atime_and_friends }
+}
+
+/// The mount table inside, as (destination, options, optional fields, type, source, super options).
+fn mounts(ctx: &Ctx, bundle: Bundle) -> Vec<[String; 6]> {
+    let out = ctx.run(&bundle.ops(&["cat /proc/self/mountinfo"]));
+    parse(out.all()[0].as_str().unwrap())
+}
+
+fn parse(table: &str) -> Vec<[String; 6]> {
+    let entry = |line: &str| -> Option<[String; 6]> {
+        let (left, right) = line.split_once(" - ")?;
+        let left: Vec<_> = left.split(' ').collect();
+        let right: Vec<_> = right.split(' ').collect();
+        let optional = left[6..].join(" ");
+        Some([left[4], left[5], &optional, right[0], right[1], right.get(2).unwrap_or(&"")].map(String::from))
+    };
+    table.lines().filter_map(entry).collect()
+}
+
+#[track_caller]
+fn at<'a>(table: &'a [[String; 6]], destination: &str) -> &'a [String; 6] {
+    table.iter().rfind(|m| m[0] == destination).unwrap_or_else(|| panic!("no mount at {destination}: {table:#?}"))
+}
+
+#[track_caller]
+fn has(mount: &[String; 6], words: &[&str]) {
+    for word in words {
+        assert!(mount[1].split(',').any(|o| o == *word), "{word} is not in {mount:?}");
+    }
+}
+
+#[track_caller]
+fn lacks(mount: &[String; 6], words: &[&str]) {
+    for word in words {
+        assert!(!mount[1].split(',').any(|o| o == *word), "{word} is in {mount:?}");
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+fn bind_directory_and_file(ctx: &Ctx) {
+    let dir = ctx.mkdir("data");
+    let file = ctx.file("data/file", "content");
+    let bundle = ctx
+        .bundle()
+        .mount("/mnt", "bind", text(&dir), &["rbind", "rw"])
+        .mount("/etc/group", "bind", text(&file), &["bind", "ro"]);
+    let out = ctx.run(&bundle.ops(&[
+        "cat /mnt/file",
+        "cat /etc/group",
+        "write /mnt/new made-inside",
+        "write /etc/group x",
+        "stat /etc/group",
+    ]));
+    let all = out.all();
+    assert_eq!(all[..4], [json!("content"), json!("content"), Value::Null, errno(libc::EROFS)], "{out:?}");
+    assert_eq!(all[4]["kind"], "file");
+    assert_eq!(fs::read_to_string(ctx.path("data/new")).unwrap(), "made-inside");
+}
+
+fn type_none_and_type_bind(ctx: &Ctx) {
+    let dir = ctx.mkdir("data");
+    ctx.file("data/file", "content");
+    for kind in ["none", "bind", "", "ext4"] {
+        for option in ["bind", "rbind"] {
+            let bundle = ctx.bundle().mount("/mnt", kind, text(&dir), &[option]);
+            assert_eq!(ctx.run(&bundle.ops(&["cat /mnt/file"])).all()[0], "content", "type {kind:?}, {option}");
+        }
+    }
+}
+
+fn bind_by_option_alone(ctx: &Ctx) {
+    let dir = ctx.mkdir("data");
+    ctx.file("data/file", "content");
+    let mount = json!({ "destination": "/mnt", "source": dir, "options": ["rbind"] });
+    let bundle = ctx.bundle().push("/mounts", mount).ops(&["cat /mnt/file"]);
+    assert_eq!(ctx.run(&bundle).all()[0], "content");
+}
+
+fn relative_source(ctx: &Ctx) {
+    // Relative to the bundle.
+    let bundle = ctx.bundle().mount("/mnt", "bind", "data", &["bind"]);
+    fs::create_dir(bundle.dir.join("data")).unwrap();
+    fs::write(bundle.dir.join("data/file"), "in the bundle").unwrap();
+    assert_eq!(ctx.run(&bundle.ops(&["cat /mnt/file"])).all()[0], "in the bundle");
+}
+
+fn sources_with_symlinks(ctx: &Ctx) {
+    // On the host, links in a source are followed.
+    ctx.mkdir("real");
+    ctx.file("real/file", "content");
+    std::os::unix::fs::symlink("real", ctx.path("link")).unwrap();
+    let bundle = ctx.bundle().mount("/mnt", "bind", text(&ctx.path("link")), &["bind"]);
+    assert_eq!(ctx.run(&bundle.ops(&["cat /mnt/file"])).all()[0], "content");
+}
+
+fn bind_read_only(ctx: &Ctx) {
+    let dir = ctx.mkdir("data");
+    let bundle = ctx.bundle().mount("/mnt", "bind", text(&dir), &["bind", "ro", "nosuid", "nodev", "noexec"]);
+    let bundle = bundle.ops(&["write /mnt/x y", "cat /proc/self/mountinfo"]);
+    let all = ctx.run(&bundle).all();
+    assert_eq!(all[0], errno(libc::EROFS));
+    has(at(&parse(all[1].as_str().unwrap()), "/mnt"), &["ro", "nosuid", "nodev", "noexec"]);
+    fs::write(dir.join("host"), "still writable").unwrap();
+}
+
+fn mount_options(ctx: &Ctx) {
+    let cases: &[(&[&str], &[&str], &[&str])] = &[
+        (&["nosuid"], &["nosuid", "rw"], &["noexec"]),
+        (&["nodev", "noexec"], &["nodev", "noexec"], &[]),
+        (&["nosuid", "suid"], &[], &["nosuid"]),
+        (&["noexec", "exec"], &[], &["noexec"]),
+        (&["ro", "rw"], &["rw"], &["ro"]),
+        (&["noatime"], &["noatime"], &["relatime"]),
+        (&["nodiratime"], &["nodiratime"], &[]),
+        (&["relatime"], &["relatime"], &["noatime"]),
+        (&["noatime", "atime"], &[], &["noatime"]),
+        (&["strictatime"], &[], &["noatime", "relatime"]),
+        (&["nosymfollow"], &["nosymfollow"], &[]),
+        (&["nosymfollow", "symfollow"], &[], &["nosymfollow"]),
+        (&["defaults"], &["rw"], &["ro"]),
+        (&["ro"], &["ro"], &["rw"]),
+    ];
+    let mut bundle = ctx.bundle();
+    for (n, (options, ..)) in cases.iter().enumerate() {
+        bundle.mkdir(&format!("mnt/{n}"));
+        bundle = bundle.mount(&format!("/mnt/{n}"), "tmpfs", "tmpfs", options);
+    }
+    let table = mounts(ctx, bundle);
+    for (n, (options, set, unset)) in cases.iter().enumerate() {
+        let mount = at(&table, &format!("/mnt/{n}"));
+        println!("{options:?}");
+        has(mount, set);
+        lacks(mount, unset);
+    }
+}
+
+fn options_are_the_last_one(ctx: &Ctx) {
+    let dir = ctx.mkdir("data");
+    let bundle = ctx.bundle().mount("/mnt", "bind", text(&dir), &["bind", "ro", "nosuid", "rw", "suid"]);
+    let table = mounts(ctx, bundle);
+    has(at(&table, "/mnt"), &["rw"]);
+}
+
+fn strict_atime_and_friends(ctx: &Ctx) {
+    let bundle = ctx.bundle().mount("/mnt", "tmpfs", "tmpfs", &["sync", "dirsync", "mand", "lazytime", "iversion"]);
+    let out = ctx.run(&bundle.ops(&["cat /proc/self/mountinfo"]));
+    let all = out.all();
+    let table = parse(all[0].as_str().unwrap());
+    assert!(at(&table, "/mnt")[5].contains("sync"), "{table:?}");
+}
+
+fn recursive_options(ctx: &Ctx) {
+    // The machine's /sys has sub-mounts (cgroup, or others): each recursive option reaches all of them.
+    let mut options = vec!["rro", "rnoexec", "rnosuid", "rnodev", "rnosymfollow"];
+    if ctx.caller == Caller::Root {
+        // The kernel lets nobody else change the atime flags of the host's mounts.
+        options.extend(["rnoatime", "rnodiratime"]);
+    }
+    for option in options {
+        let table = mounts(ctx, ctx.bundle().mount("/sys", "none", "/sys", &["rbind", option]));
+        for mount in table.iter().filter(|m| m[0].starts_with("/sys")) {
+            has(mount, &[&option[1..]]);
+        }
+    }
+    let table = mounts(ctx, ctx.bundle().mount("/sys", "none", "/sys", &["rbind", "rro", "rnoexec", "nosuid"]));
+    assert!(table.iter().filter(|m| m[0].starts_with("/sys/")).count() > 0, "no sub-mounts to test with");
+    table.iter().filter(|m| m[0].starts_with("/sys")).for_each(|m| has(m, &["ro", "noexec"]));
+    // A sub-mount that the container makes later is not touched by an earlier mount's rro.
+    let data = ctx.mkdir("data");
+    ctx.mkdir("data/sub");
+    let bundle = ctx
+        .bundle()
+        .mount("/mnt", "bind", text(&data), &["rbind", "rro"])
+        .mount("/mnt/sub", "tmpfs", "tmpfs", &["mode=755"]);
+    let all = ctx.run(&bundle.ops(&["write /mnt/sub/x y", "write /mnt/x y"])).all();
+    assert_eq!(all, [Value::Null, errno(libc::EROFS)]);
+}
+
+fn tmpfs_options(ctx: &Ctx) {
+    let bundle = ctx
+        .bundle()
+        .mount("/mnt", "tmpfs", "tmpfs", &["size=64k", "mode=1700", "nr_inodes=20"])
+        .ops(&["stat /mnt", "cat /proc/self/mountinfo"]);
+    let all = ctx.run(&bundle).all();
+    assert_eq!(all[0]["mode"], 0o1700);
+    let table = parse(all[1].as_str().unwrap());
+    let data = &at(&table, "/mnt")[5];
+    assert!(data.contains("size=64k") && data.contains("nr_inodes=20"), "{data}");
+}
+
+fn tmpfs_noexec(ctx: &Ctx) {
+    let bundle = ctx.bundle().mount("/mnt", "tmpfs", "tmpfs", &["noexec"]);
+    let out = ctx.run(&bundle.ops(&["write /mnt/prog x", "exec /mnt/prog"]));
+    assert_eq!(out.all()[1], errno(libc::EACCES));
+}
+
+fn tmpcopyup(ctx: &Ctx) {
+    let bundle = ctx.bundle().mount("/etc", "tmpfs", "tmpfs", &["tmpcopyup", "mode=755"]);
+    bundle.mkdir("etc/sub");
+    bundle.file("etc/sub/deep", "deep content");
+    bundle.link("etc/link", "sub/deep");
+    fs::set_permissions(bundle.rootfs().join("etc/sub/deep"), fs::Permissions::from_mode(0o640)).unwrap();
+    let before = bundle.tree();
+    let bundle =
+        bundle.ops(&["cat /etc/sub/deep", "readlink /etc/link", "stat /etc/sub/deep", "write /etc/new x", "ls /etc"]);
+    let all = ctx.run(&bundle).all();
+    assert_eq!(all[..2], [json!("deep content"), json!("sub/deep")]);
+    assert_eq!((&all[2]["mode"], &all[2]["uid"]), (&json!(0o640), &json!(0)));
+    assert_eq!(all[3], Value::Null);
+    assert_eq!(all[4], json!(["group", "link", "new", "passwd", "sub"]));
+    assert_eq!(bundle.tree(), before, "the copy alone was written");
+}
+
+fn missing_source_fails(ctx: &Ctx) {
+    let bundle = ctx.bundle().mount("/mnt", "bind", "/not/there", &["bind"]);
+    ctx.run(&bundle).failed(&["/not/there", "no such file or directory"]);
+}
+
+fn unknown_type_and_option(ctx: &Ctx) {
+    let bundle = ctx.bundle().mount("/mnt", "nonsensefs", "x", &[]);
+    ctx.run(&bundle).failed(&["nonsensefs"]);
+    let bundle = ctx.bundle().mount("/mnt", "tmpfs", "tmpfs", &["nonsense=1"]);
+    ctx.run(&bundle).failed(&["/mnt"]);
+}
+
+fn overlay_mount(ctx: &Ctx) {
+    let (lower, upper, work) = (ctx.mkdir("lower"), ctx.mkdir("upper"), ctx.mkdir("work"));
+    ctx.file("lower/file", "lower");
+    let data = [
+        format!("lowerdir={}", lower.display()),
+        format!("upperdir={}", upper.display()),
+        format!("workdir={}", work.display()),
+    ];
+    let mut options: Vec<&str> = data.iter().map(String::as_str).collect();
+    if ctx.caller != Caller::Root {
+        options.push("userxattr");
+    }
+    let bundle = ctx.bundle().mount("/mnt", "overlay", "overlay", &options);
+    let out = ctx.run(&bundle.ops(&["cat /mnt/file", "write /mnt/file upper", "cat /mnt/file"]));
+    assert_eq!(out.all(), [json!("lower"), Value::Null, json!("upper")], "{out:?}");
+    assert_eq!(fs::read_to_string(lower.join("file")).unwrap(), "lower");
+    assert_eq!(fs::read_to_string(upper.join("file")).unwrap(), "upper");
+}
+
+fn readonly_root(ctx: &Ctx) {
+    let bundle = ctx.bundle().with("/root/readonly", json!(true));
+    let bundle = bundle.ops(&["write /etc/x y", "write /dev/shm/x y", "mkdir /new", "cat /etc/passwd"]);
+    let before = bundle.tree();
+    let all = ctx.run(&bundle).all();
+    assert_eq!(all[..3], [errno(libc::EROFS), Value::Null, errno(libc::EROFS)]);
+    assert!(all[3].as_str().unwrap().starts_with("root:"));
+    assert_eq!(bundle.tree(), before);
+}
+
+fn writable_root_is_written(ctx: &Ctx) {
+    // What the container itself does to a writable root stays.
+    let bundle = ctx.bundle().ops(&["write /etc/made y", "mkdir /home/dir", "rm /etc/group"]);
+    assert_eq!(ctx.run(&bundle).all(), [Value::Null, Value::Null, Value::Null]);
+    assert_eq!(fs::read_to_string(bundle.rootfs().join("etc/made")).unwrap(), "y");
+    assert!(bundle.rootfs().join("home/dir").is_dir());
+    assert!(!bundle.rootfs().join("etc/group").exists());
+}
+
+fn missing_mount_points_appear(ctx: &Ctx) {
+    let data = ctx.mkdir("data");
+    let file = ctx.file("data/file", "content");
+    let bundle = ctx
+        .bare_bundle()
+        .mount("/a/b/c", "bind", text(&data), &["bind"])
+        .mount("/d/e.conf", "bind", text(&file), &["bind", "ro"])
+        .mount("/t", "tmpfs", "tmpfs", &[]);
+    let before = bundle.tree();
+    let bundle = bundle.ops(&["cat /a/b/c/file", "cat /d/e.conf", "write /t/x y", "stat /d/e.conf", "ls /proc/self"]);
+    let out = ctx.run(&bundle);
+    let all = out.all();
+    assert_eq!(all[..3], [json!("content"), json!("content"), Value::Null], "{out:?}");
+    assert_eq!(all[3]["kind"], "file");
+    assert_eq!(bundle.tree(), before, "nothing is left behind in the rootfs");
+}
+
+fn missing_points_in_a_readonly_root(ctx: &Ctx) {
+    let data = ctx.mkdir("data");
+    ctx.file("data/file", "content");
+    let bundle = ctx
+        .bare_bundle()
+        .with("/root/readonly", json!(true))
+        .mount("/deep/ly/missing", "bind", text(&data), &["bind"]);
+    let before = bundle.tree();
+    let bundle = bundle.ops(&["cat /deep/ly/missing/file", "write /x y", "write /deep/ly/x y", "mkdir /deep/z"]);
+    let all = ctx.run(&bundle).all();
+    assert_eq!(all[0], "content");
+    assert_eq!(all[1..], [errno(libc::EROFS), errno(libc::EROFS), errno(libc::EROFS)]);
+    assert_eq!(bundle.tree(), before);
+}
+
+fn root_that_the_caller_cannot_write(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("a rootfs of another owner needs root to make it");
+    }
+    // Somebody else's image, as on a shared file system: readable, not writable, without mount points.
+    let data = ctx.mkdir("data");
+    ctx.file("data/file", "content");
+    let bundle = ctx.bare_bundle().mount("/new/data", "bind", text(&data), &["bind", "ro"]);
+    for path in tree(&bundle.rootfs()).keys() {
+        sys::chown(path, 0, 0).unwrap();
+    }
+    let before = bundle.tree();
+    let bundle = bundle.ops(&["cat /new/data/file", "ls /dev", "id", "write /mine x"]);
+    let out = ctx.run(&bundle);
+    let all = out.all();
+    assert_eq!(all[0], "content", "{out:?}");
+    assert!(all[1].as_array().unwrap().contains(&json!("null")));
+    assert_eq!(bundle.tree(), before);
+    // As caller, too.
+    let out = ctx.run_with(&bundle, &["--user-map", "caller"]);
+    assert_eq!((out.code, &out.line(0), &out.line(2)["uid"][0]), (0, &json!("content"), &json!(UID)));
+    assert_eq!(bundle.tree(), before);
+}
+
+fn unreadable_parts_of_a_root(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("a rootfs of another owner needs root to make it");
+    }
+    // Directories that only their owner may enter (/root 0700) do not stop a container.
+    let bundle = ctx.bundle();
+    fs::set_permissions(bundle.rootfs().join("root"), fs::Permissions::from_mode(0o700)).unwrap();
+    sys::chown(&bundle.rootfs().join("root"), 0, 0).unwrap();
+    fs::remove_dir(bundle.rootfs().join("proc")).unwrap();
+    let all = ctx.run(&bundle.ops(&["ls /root", "ls /proc/self"])).all();
+    assert_eq!(all[0], errno(libc::EACCES));
+    assert!(all[1].is_array());
+}
+
+fn missing_points_of_a_shared_root(ctx: &Ctx) {
+    // A writable root that lacks the mount points: the container's own writes still land in the rootfs.
+    let bundle = ctx.bare_bundle();
+    bundle.mkdir("work");
+    let bundle = bundle.ops(&["write /work/result 42", "write /dev/null x", "cat /work/result"]);
+    assert_eq!(ctx.run(&bundle).all(), [Value::Null, Value::Null, json!("42")]);
+    let kept = fs::read_to_string(bundle.rootfs().join("work/result"));
+    let left: Vec<_> = ["dev", "proc"].iter().filter(|d| bundle.rootfs().join(d).exists()).collect();
+    assert!(left.is_empty(), "left in the rootfs: {left:?}");
+    assert_eq!(kept.ok().as_deref(), Some("42"), "a writable root is changed by what the container does");
+}
+
+fn many_containers_on_one_root(ctx: &Ctx) {
+    let data = ctx.mkdir("data");
+    ctx.file("data/file", "content");
+    let bundle = ctx.bare_bundle().mount("/x/y", "bind", text(&data), &["bind"]);
+    let bundle = bundle.ops(&["cat /x/y/file"]);
+    let before = bundle.tree();
+    let jobs: Vec<_> =
+        (0..16).map(|_| ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).spawn()).collect();
+    for job in jobs {
+        assert_eq!(job.wait().all()[0], "content");
+    }
+    assert_eq!(bundle.tree(), before);
+}
+
+fn deep_missing_destinations(ctx: &Ctx) {
+    // A missing point below a mount: it is made in that mount, not in the rootfs.
+    let data = ctx.mkdir("data");
+    ctx.file("data/file", "content");
+    let bundle = ctx
+        .bundle()
+        .mount("/run", "tmpfs", "tmpfs", &["mode=755"])
+        .mount("/run/secrets/app", "bind", text(&data), &["bind"]);
+    let before = bundle.tree();
+    let bundle = bundle.ops(&["cat /run/secrets/app/file", "stat /run/secrets"]);
+    let all = ctx.run(&bundle).all();
+    assert_eq!((&all[0], &all[1]["kind"]), (&json!("content"), &json!("dir")));
+    assert_eq!(bundle.tree(), before);
+    let bundle = ctx.bundle().mount("/mnt", "bind", text(&data), &["bind", "rw"]);
+    let inner = ctx.file("inner", "inner");
+    let bundle = bundle.mount("/mnt/made/file", "bind", text(&inner), &["bind"]);
+    let all = ctx.run(&bundle.ops(&["cat /mnt/made/file"])).all();
+    assert_eq!(all[0], "inner");
+}
+
+fn missing_file_mount_points(ctx: &Ctx) {
+    let resolv = ctx.file("resolv.conf", "nameserver 192.0.2.1");
+    let bundle = ctx
+        .bundle()
+        .mount("/etc/resolv.conf", "bind", text(&resolv), &["bind", "ro"])
+        .mount("/etc/hosts", "bind", text(&resolv), &["bind", "ro"]);
+    let before = bundle.tree();
+    let bundle = bundle.ops(&["cat /etc/resolv.conf", "cat /etc/hosts", "cat /etc/group"]);
+    assert_eq!(ctx.run(&bundle).all()[1], "nameserver 192.0.2.1");
+    assert_eq!(bundle.tree(), before);
+}
+
+fn destinations_through_symlinks(ctx: &Ctx) {
+    // Links of the image are resolved inside it: /var/run -> /run, absolute and upward ones stay inside.
+    let data = ctx.mkdir("data");
+    ctx.file("data/file", "content");
+    for (target, seen) in
+        [("/run", "/run/x/file"), ("../run", "/run/x/file"), ("../../../../../run", "/run/x/file")]
+    {
+        let bundle = ctx.bundle().mount("/var/run/x", "bind", text(&data), &["bind"]);
+        bundle.link("var/run", target);
+        bundle.mkdir("run/x");
+        assert_eq!(ctx.run(&bundle.ops(&[&format!("cat {seen}")])).all()[0], "content", "{target}");
+    }
+    // A link as the last part, to a directory and to a file.
+    let bundle = ctx.bundle().mount("/data", "bind", text(&data), &["bind"]);
+    bundle.link("data", "/mnt");
+    assert_eq!(ctx.run(&bundle.ops(&["cat /mnt/file"])).all()[0], "content");
+    let file = ctx.file("a-file", "bound");
+    let bundle = ctx.bundle().mount("/etc/resolv.conf", "bind", text(&file), &["bind"]);
+    bundle.file("run/real", "original");
+    bundle.link("etc/resolv.conf", "../run/real");
+    assert_eq!(ctx.run(&bundle.ops(&["cat /run/real"])).all()[0], "bound");
+}
+
+fn relative_destination(ctx: &Ctx) {
+    // Older clients leave the first slash out; the spec lets a runtime take it as below /.
+    let data = ctx.mkdir("data");
+    ctx.file("data/file", "content");
+    let out = ctx.run(&ctx.bundle().mount("mnt", "bind", text(&data), &["bind"]).ops(&["cat /mnt/file"]));
+    if out.code == 0 {
+        assert_eq!(out.line(0), "content");
+    } else {
+        out.failed(&["mnt"]);
+    }
+}
+
+fn order_is_kept(ctx: &Ctx) {
+    let (a, b) = (ctx.mkdir("a"), ctx.mkdir("b"));
+    ctx.file("a/which", "first");
+    ctx.file("b/which", "second");
+    let bundle = ctx.bundle().mount("/mnt", "bind", text(&a), &["bind"]);
+    let bundle = bundle.mount("/mnt", "bind", text(&b), &["bind"]);
+    assert_eq!(ctx.run(&bundle.ops(&["cat /mnt/which"])).all()[0], "second");
+}
+
+fn mount_on_top_of_a_mount(ctx: &Ctx) {
+    let a = ctx.mkdir("a");
+    ctx.file("a/which", "bind");
+    let bundle = ctx
+        .bundle()
+        .mount("/mnt", "tmpfs", "tmpfs", &["mode=755"])
+        .mount("/mnt/x", "tmpfs", "tmpfs", &["mode=755"])
+        .mount("/mnt/x/y", "bind", text(&a), &["bind"]);
+    assert_eq!(ctx.run(&bundle.ops(&["cat /mnt/x/y/which"])).all()[0], "bind");
+}
+
+fn mount_over_a_file(ctx: &Ctx) {
+    // A directory cannot be mounted on a file: an error that names the place.
+    let data = ctx.mkdir("data");
+    let bundle = ctx.bundle().mount("/etc/passwd", "bind", text(&data), &["bind"]);
+    ctx.run(&bundle).failed(&["/etc/passwd", "not a directory"]);
+}
+
+fn mounts_of_fifo_and_socket(ctx: &Ctx) {
+    let fifo = ctx.path("fifo");
+    sys::mkfifo(&fifo).unwrap();
+    ctx.give(&fifo);
+    let socket = ctx.path("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let bundle = ctx
+        .bundle()
+        .mount("/run/fifo", "bind", text(&fifo), &["bind"])
+        .mount("/run/socket", "bind", text(&socket), &["bind"]);
+    let all = ctx.run(&bundle.ops(&["stat /run/fifo", "stat /run/socket"])).all();
+    assert_eq!((&all[0]["kind"], &all[1]["kind"]), (&json!("fifo"), &json!("socket")));
+}
+
+fn spaces_in_paths(ctx: &Ctx) {
+    let data = ctx.mkdir("with space,comma:colon=and\\backslash");
+    fs::write(data.join("file"), "content").unwrap();
+    let bundle = ctx.bundle().mount("/mnt/a b,c", "bind", text(&data), &["bind"]);
+    let out = ctx.run(&bundle.with("/process/args", json!(["/probe", "ls /mnt", "ready"])));
+    assert_eq!(out.all()[0], json!(["a b,c"]));
+}
+
+fn masked_and_readonly_paths(ctx: &Ctx) {
+    let bundle = ctx.bundle();
+    bundle.mkdir("secret");
+    bundle.file("secret/key", "hidden");
+    bundle.file("secret-file", "hidden");
+    bundle.mkdir("fixed");
+    let bundle = bundle
+        .with("/linux/maskedPaths", json!(["/secret", "/secret-file", "/proc/timer_list", "/absent", "/absent/too"]))
+        .with("/linux/readonlyPaths", json!(["/fixed", "/etc/passwd", "/proc/sys", "/absent"]))
+        .ops(&[
+            "ls /secret",
+            "cat /secret-file",
+            "cat /proc/timer_list",
+            "write /fixed/x y",
+            "append /etc/passwd x",
+            "write /proc/sys/kernel/domainname x",
+            "stat /secret-file",
+            "write /secret/x y",
+            "exists /absent",
+        ]);
+    let all = ctx.run(&bundle).all();
+    assert_eq!(all[..3], [json!([]), json!(""), json!("")]);
+    for denied in &all[3..6] {
+        assert!([errno(libc::EROFS), errno(libc::EACCES)].contains(denied), "{denied}");
+    }
+    assert_eq!((&all[6]["kind"], &all[6]["major"], &all[6]["minor"]), (&json!("char"), &json!(1), &json!(3)));
+    assert_ne!(all[7], Value::Null, "a masked directory cannot be written");
+    assert_eq!(all[8], false);
+}
+
+fn default_devices(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&[
+        "stat /dev/null", "stat /dev/zero", "stat /dev/full", "stat /dev/random", "stat /dev/urandom",
+        "stat /dev/tty", "readlink /dev/fd", "readlink /dev/stdin", "readlink /dev/stdout", "readlink /dev/stderr",
+        "readlink /dev/ptmx", "write /dev/null x", "head /dev/zero 2", "write /dev/full x", "ls /dev",
+    ]);
+    let all = ctx.run(&bundle).all();
+    let numbers = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0)];
+    for (device, (major, minor)) in all.iter().zip(numbers) {
+        assert_eq!((&device["kind"], &device["major"], &device["minor"]), (&json!("char"), &json!(major), &json!(minor)));
+        assert_eq!(device["mode"], 0o666, "{device}");
+    }
+    assert_eq!(all[6..10], [json!("/proc/self/fd"), json!("/proc/self/fd/0"), json!("/proc/self/fd/1"), json!("/proc/self/fd/2")]);
+    assert_eq!(all[10], "pts/ptmx");
+    assert_eq!(all[11..14], [Value::Null, json!("\0\0"), errno(libc::ENOSPC)]);
+    let names: Vec<&str> = all[14].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    for name in &names {
+        let known = ["console", "core", "fd", "full", "mqueue", "null", "ptmx", "pts", "random", "shm", "stderr",
+            "stdin", "stdout", "tty", "urandom", "zero"];
+        assert!(known.contains(name), "/dev/{name} was not asked for");
+    }
+}
+
+fn device_mounts(ctx: &Ctx) {
+    // Rootless podman gives devices as bind mounts.
+    let options = ["slave", "nosuid", "noexec", "rw", "rbind"];
+    let bundle = ctx.bundle().mount("/dev/my-zero", "bind", "/dev/zero", &options);
+    let all = ctx.run(&bundle.ops(&["stat /dev/my-zero", "head /dev/my-zero 1"])).all();
+    assert_eq!((&all[0]["minor"], &all[1]), (&json!(5), &json!("\0")));
+}
+
+fn dev_is_bind_mounted(ctx: &Ctx) {
+    // /dev from the host: its devices are there, and none is made in it.
+    let before = tree(Path::new("/dev")).into_keys().filter(|p| !p.starts_with("/dev/pts")).collect::<Vec<_>>();
+    let bundle = ctx.bundle().without_mount("/dev").without_mount("/dev/pts").without_mount("/dev/shm");
+    let bundle = bundle.mount("/dev", "bind", "/dev", &["rbind", "rw"]).ops(&["write /dev/null x", "stat /dev/null"]);
+    let all = ctx.run(&bundle).all();
+    assert_eq!((&all[0], &all[1]["minor"]), (&Value::Null, &json!(3)));
+    let after = tree(Path::new("/dev")).into_keys().filter(|p| !p.starts_with("/dev/pts")).collect::<Vec<_>>();
+    assert_eq!(before, after);
+}
+
+fn dev_shm_and_pts(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["write /dev/shm/x y", "stat /dev/shm", "open /dev/ptmx", "flags /dev/shm", "ls /dev/pts"]);
+    let all = ctx.run(&bundle).all();
+    assert_eq!((&all[0], &all[1]["mode"], &all[2]), (&Value::Null, &json!(0o1777), &Value::Null));
+    assert_eq!(all[4], json!(["ptmx"]), "a devpts of its own");
+}
+
+fn devpts_without_gid(ctx: &Ctx) {
+    // Every containerd spec has gid=5, which one id does not have.
+    let bundle = ctx.bundle().without_mount("/dev/pts").mount(
+        "/dev/pts",
+        "devpts",
+        "devpts",
+        &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"],
+    );
+    let all = ctx.run(&bundle.ops(&["open /dev/ptmx"])).all();
+    assert_eq!(all[0], Value::Null);
+}
+
+fn proc_sys_and_mqueue(ctx: &Ctx) {
+    let bundle = ctx
+        .bundle()
+        .namespace("network", None)
+        .mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", "ro"])
+        .mount("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"]);
+    let table = mounts(ctx, bundle);
+    assert_eq!(at(&table, "/proc")[3], "proc");
+    assert_eq!(at(&table, "/sys")[3], "sysfs");
+    has(at(&table, "/sys"), &["ro", "nosuid", "nodev", "noexec"]);
+    assert_eq!(at(&table, "/dev/mqueue")[3], "mqueue");
+}
+
+fn proc_is_not_hidden(ctx: &Ctx) {
+    // The host's /proc does not shine through: init is pid 1 and alone.
+    let all = ctx.run(&ctx.bundle().ops(&["ps", "pid"])).all();
+    assert_eq!((&all[0], &all[1]["pid"]), (&json!([1]), &json!(1)));
+}
+
+fn cgroup_mount_is_readonly(ctx: &Ctx) {
+    let bundle = ctx
+        .bundle()
+        .namespace("network", None)
+        .namespace("cgroup", None)
+        .mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", "ro"])
+        .mount("/sys/fs/cgroup", "cgroup", "cgroup", &["nosuid", "noexec", "nodev", "relatime", "ro"]);
+    let bundle = bundle.ops(&["ls /sys/fs/cgroup", "mkdir /sys/fs/cgroup/x", "cat /proc/self/mountinfo", "mkdir /sys/fs/cgroup/memory/x"]);
+    let all = ctx.run(&bundle).all();
+    assert!(!all[0].as_array().unwrap().is_empty(), "something to read: {}", all[0]);
+    for denied in [&all[1], &all[3]] {
+        let denials = [libc::EROFS, libc::EACCES, libc::EPERM, libc::ENOENT].map(errno);
+        assert!(denials.contains(denied), "{denied}");
+    }
+    for mount in parse(all[2].as_str().unwrap()).iter().filter(|m| m[0].starts_with("/sys/fs/cgroup")) {
+        has(mount, &["ro"]);
+    }
+}
+
+fn propagation_of_mounts(ctx: &Ctx) {
+    let data = ctx.mkdir("data");
+    for (option, field) in [("shared", "shared:"), ("private", ""), ("unbindable", "unbindable"), ("rprivate", "")] {
+        let bundle = ctx.bundle().mount("/mnt", "bind", text(&data), &["bind", option]);
+        let table = mounts(ctx, bundle);
+        let optional = &at(&table, "/mnt")[2];
+        if field.is_empty() {
+            assert_eq!(optional, "", "{option}");
+        } else {
+            assert!(optional.contains(field), "{option}: {optional}");
+        }
+    }
+    for option in ["slave", "rslave", "rshared", "runbindable"] {
+        mounts(ctx, ctx.bundle().mount("/mnt", "bind", text(&data), &["rbind", option]));
+    }
+}
+
+fn rootfs_propagation(ctx: &Ctx) {
+    for (value, field) in
+        [("private", ""), ("rprivate", ""), ("shared", "shared:"), ("rshared", "shared:"), ("slave", ""), ("rslave", ""), ("unbindable", "unbindable")]
+    {
+        let table = mounts(ctx, ctx.bundle().with("/linux/rootfsPropagation", json!(value)));
+        let optional = &at(&table, "/")[2];
+        match field {
+            "" => assert!(!optional.contains("shared:") && !optional.contains("unbindable"), "{value}: {optional}"),
+            field => assert!(optional.contains(field), "{value}: {optional}"),
+        }
+    }
+    ctx.run(&ctx.bundle().with("/linux/rootfsPropagation", json!("sideways"))).failed(&["sideways"]);
+}
+
+fn nothing_shows_on_the_host(ctx: &Ctx) {
+    // While it runs, also with shared propagation: not one mount on the host's side.
+    let data = ctx.mkdir("data");
+    let bundle = ctx
+        .bundle()
+        .with("/linux/rootfsPropagation", json!("rshared"))
+        .caps(&["CAP_SYS_ADMIN"])
+        .mount("/mnt", "bind", text(&data), &["rbind", "rshared"])
+        .mount("/mnt/sub", "tmpfs", "tmpfs", &[]);
+    let before = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let container = ctx.started(&bundle.ops(&["mount tmpfs /tmp tmpfs", "pause"]));
+    container.line(1);
+    assert_eq!(fs::read_to_string("/proc/self/mountinfo").unwrap(), before);
+    assert!(!data.join("sub/x").exists());
+    container.end();
+}
+
+fn root_mount_flags(ctx: &Ctx) {
+    let table = mounts(ctx, ctx.bundle());
+    let roots: Vec<_> = table.iter().filter(|m| m[0] == "/").collect();
+    assert_eq!(roots.len(), 1, "the old root is gone: {table:#?}");
+    lacks(roots[0], &["ro"]);
+    for mount in &table {
+        assert!(!mount[0].contains("rt-test"), "the host's paths do not show: {mount:?}");
+    }
+}
+
+fn root_is_a_mount_point(ctx: &Ctx) {
+    // The parent of the root is not reachable.
+    let out = ctx.run(&ctx.bundle().ops(&["stat /", "stat /..", "stat /../../.."]));
+    let all = out.all();
+    assert_eq!((&all[0]["ino"], &all[0]["ino"]), (&all[1]["ino"], &all[2]["ino"]));
+}
+
+fn root_path_forms(ctx: &Ctx) {
+    // Absolute, relative, through a link, with a slash at the end.
+    let bundle = ctx.bundle().ops(&["ready"]);
+    std::os::unix::fs::symlink("rootfs", bundle.dir.join("link")).unwrap();
+    let absolute = bundle.rootfs().display().to_string();
+    let mut bundle = bundle;
+    for path in ["rootfs", "./rootfs/", &absolute] {
+        bundle.set("/root/path", json!(path));
+        assert_eq!(ctx.run(&bundle).all()[0], "ready", "{path}");
+    }
+    // runc refuses a link here; it is the host's own, so following it is right, too.
+    bundle.set("/root/path", json!("link"));
+    let out = ctx.run(&bundle);
+    assert!(out.code == 0 || out.stderr.contains("link"), "{out:?}");
+    let bundle = bundle.unset("", "root");
+    ctx.run(&bundle).failed(&["root"]);
+}
+
+fn bind_of_a_bind_source_mounts(ctx: &Ctx) {
+    // rbind takes the mounts below, bind does not.
+    let table = mounts(ctx, ctx.bundle().mount("/sys", "none", "/sys", &["rbind"]));
+    let host = parse(&fs::read_to_string("/proc/self/mountinfo").unwrap());
+    let below = |t: &[[String; 6]]| t.iter().filter(|m| m[0].starts_with("/sys/")).count();
+    assert_eq!(below(&table), below(&host));
+    if ctx.caller == Caller::Root {
+        let table = mounts(ctx, ctx.bundle().mount("/sys", "none", "/sys", &["bind"]));
+        assert_eq!(below(&table), 0);
+    }
+}
+
+fn bind_inherits_locked_flags(ctx: &Ctx) {
+    // /proc and /sys are nosuid,nodev,noexec on the host: a read-only bind of them must keep that.
+    let bundle = ctx.bundle().mount("/mnt", "bind", "/sys/kernel", &["bind", "ro"]);
+    let out = ctx.run(&bundle.ops(&["ls /mnt", "write /mnt/x y", "cat /proc/self/mountinfo"]));
+    let all = out.all();
+    assert!(all[0].is_array(), "{out:?}");
+    has(at(&parse(all[2].as_str().unwrap()), "/mnt"), &["ro"]);
+}
+
+fn many_mounts(ctx: &Ctx) {
+    let data = ctx.mkdir("data");
+    ctx.file("data/file", "content");
+    let mut bundle = ctx.bundle();
+    for n in 0..150 {
+        bundle.config["mounts"].as_array_mut().unwrap().push(
+            json!({ "destination": format!("/mnt/{n}"), "type": "bind", "source": data, "options": ["bind", "ro"] }),
+        );
+    }
+    bundle.write();
+    let all = ctx.run(&bundle.ops(&["ls /mnt", "cat /mnt/149/file"])).all();
+    assert_eq!((all[0].as_array().unwrap().len(), &all[1]), (150, &json!("content")));
+}
+
+fn symlink_mount(ctx: &Ctx) {
+    // podman 5.8: `copy-symlink` makes the link itself at the destination.
+    std::os::unix::fs::symlink("/etc/passwd", ctx.path("a-link")).unwrap();
+    ctx.give(&ctx.path("a-link"));
+    let bundle = ctx.bundle().mount("/mnt/link", "bind", text(&ctx.path("a-link")), &["bind", "copy-symlink"]);
+    let out = ctx.run(&bundle.ops(&["readlink /mnt/link"]));
+    if out.code == 0 {
+        assert_eq!(out.line(0), "/etc/passwd", "{out:?}");
+    } else {
+        out.failed(&["copy-symlink"]);
+    }
+}
+
+fn idmap_of_a_mount(ctx: &Ctx) {
+    let data = ctx.mkdir("data");
+    ctx.file("data/file", "content");
+    // With privilege it works on the file systems that can; without it is an error before anything is made.
+    let mount = json!({ "destination": "/mnt", "type": "bind", "source": data, "options": ["bind", "idmap"],
+        "uidMappings": [{ "containerID": 0, "hostID": 1000, "size": 1 }],
+        "gidMappings": [{ "containerID": 0, "hostID": 1000, "size": 1 }] });
+    let out = ctx.run(&ctx.bundle().push("/mounts", mount).ops(&["stat /mnt/file"]));
+    if out.code == 0 {
+        assert_eq!(ctx.caller, Caller::Root, "{out:?}");
+        assert_eq!(out.line(0)["uid"], 1000);
+    } else {
+        out.failed(&["idmap"]);
+    }
+}
+
+fn mount_label_and_rdt_are_refused_or_noted(ctx: &Ctx) {
+    // No SELinux here: a label cannot be honoured.
+    let bundle = ctx.bundle().with("/linux/mountLabel", json!("system_u:object_r:container_file_t:s0"));
+    let out = ctx.run(&bundle.ops(&["ready"]));
+    assert!(out.code == 0 || out.stderr.contains("mountLabel") || out.stderr.contains("SELinux"), "{out:?}");
+}

@@ -1,0 +1,374 @@
+//! Namespaces: new, joined by path, absent; names, sysctls, time offsets, mappings, network devices.
+
+use crate::client::{Caller, RANGE, UID};
+use crate::fixture::{Ctx, namespace};
+use crate::runner::{skip, tests};
+use serde_json::{Value, json};
+use std::fs;
+
+tests! {
+    EVERY { new_ones_differ_from_the_hosts }
+    ALL { absent_ones_are_the_hosts, joined_by_path, hostname_and_domainname, sysctls }
+    BOTH {
+        time_offsets, offsets_without_a_namespace_fail, duplicate_or_unknown_ones_fail, missing_path_fails,
+        hostname_without_uts_fails, path_of_another_kind_fails, joined_with_new_ones, pid_namespace_by_path,
+        cgroup_namespace_hides_the_path, init_is_pid_one, sysctl_of_the_host_fails, empty_path_is_a_new_one,
+        loopback_of_a_new_network, host_pid_and_fresh_proc, mount_namespace_is_required, dead_path_fails,
+        net_devices,
+    }
+    USER { one_id_is_mapped, own_user_namespace_as_config_says, two_ids_in_the_config, mapping_to_own_id }
+    ROOT { root_with_a_user_namespace, joined_user_namespace, mapping_of_a_range_as_root }
+    NESTED { keep_id_leaves_root_unmapped }
+}
+
+const KINDS: [(&str, &str); 7] = [
+    ("pid", "pid"),
+    ("network", "net"),
+    ("ipc", "ipc"),
+    ("uts", "uts"),
+    ("mount", "mnt"),
+    ("cgroup", "cgroup"),
+    ("time", "time"),
+];
+
+fn own(name: &str) -> String {
+    namespace(std::process::id() as i32, name)
+}
+
+fn new_ones_differ_from_the_hosts(ctx: &Ctx) {
+    let bundle = KINDS.iter().fold(ctx.bundle(), |bundle, (kind, _)| bundle.namespace(kind, None));
+    let all = ctx.run(&bundle.ops(&["ns"])).all();
+    for (kind, name) in KINDS {
+        assert_ne!(all[0][name], own(name), "{kind}");
+    }
+    assert_eq!(all[0]["user"] != own("user"), ctx.caller != Caller::Root);
+}
+
+fn absent_ones_are_the_hosts(ctx: &Ctx) {
+    let bundle = crate::run::in_place(ctx.bundle());
+    let bundle = ["ipc", "uts"].iter().fold(bundle, |bundle, kind| bundle.without_namespace(kind));
+    let all = ctx.run(&bundle.unset("", "hostname").ops(&["ns"])).all();
+    for name in ["pid", "net", "ipc", "uts", "cgroup", "time"] {
+        assert_eq!(all[0][name], own(name), "{name}");
+    }
+}
+
+fn mount_namespace_is_required(ctx: &Ctx) {
+    // Without one there is no place to make a root: an error, or one is added; never mounts on the host.
+    let before = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let out = ctx.run(&ctx.bundle().without_namespace("mount").ops(&["ns"]));
+    if out.code == 0 {
+        assert_ne!(out.line(0)["mnt"], own("mnt"));
+    } else {
+        out.failed(&["mount"]);
+    }
+    assert_eq!(fs::read_to_string("/proc/self/mountinfo").unwrap(), before);
+}
+
+fn joined_by_path(ctx: &Ctx) {
+    // A pod: the second container joins the first one's network, IPC, UTS (and user) namespace.
+    let first = ctx.started(&ctx.bundle().namespace("network", None).ops(&["pause"]));
+    let path = |name: &str| format!("/proc/{}/ns/{name}", first.pid);
+    let mut bundle = ctx.bundle().unset("", "hostname");
+    for (kind, name) in [("network", "net"), ("ipc", "ipc"), ("uts", "uts")] {
+        bundle = bundle.namespace(kind, Some(&path(name)));
+    }
+    if ctx.caller == Caller::User {
+        bundle = bundle.namespace("user", Some(&path("user")));
+        bundle = bundle.unset("/linux", "uidMappings").unset("/linux", "gidMappings");
+    }
+    let all = ctx.run(&bundle.ops(&["ns", "names"])).all();
+    for name in ["net", "ipc", "uts"] {
+        assert_eq!(all[0][name], namespace(first.pid, name), "{name}");
+    }
+    assert_ne!(all[0]["mnt"], namespace(first.pid, "mnt"));
+    assert_ne!(all[0]["pid"], namespace(first.pid, "pid"));
+    assert_eq!(all[1][0], "probe", "the first one's host name");
+}
+
+fn joined_with_new_ones(ctx: &Ctx) {
+    // Host network given by path, everything else new: what `podman --network ns:/path` sends.
+    if ctx.caller == Caller::User {
+        // One's own network namespace belongs to the host's user namespace: the kernel refuses.
+        let bundle = ctx.bundle().namespace("network", Some("/proc/self/ns/net"));
+        let out = ctx.run(&bundle.ops(&["ns"]));
+        if out.code != 0 {
+            return out.failed(&["net"]);
+        }
+        return assert_eq!(out.line(0)["net"], own("net"));
+    }
+    let path = format!("/proc/{}/ns/net", std::process::id());
+    let all = ctx.run(&ctx.bundle().namespace("network", Some(&path)).ops(&["ns"])).all();
+    assert_eq!(all[0]["net"], own("net"));
+    assert_ne!(all[0]["ipc"], own("ipc"));
+}
+
+fn pid_namespace_by_path(ctx: &Ctx) {
+    let first = ctx.started(&ctx.bundle().ops(&["pause"]));
+    let mut bundle = ctx.bundle().namespace("pid", Some(&format!("/proc/{}/ns/pid", first.pid)));
+    if ctx.caller == Caller::User {
+        bundle = bundle.namespace("user", Some(&format!("/proc/{}/ns/user", first.pid)));
+        bundle = bundle.unset("/linux", "uidMappings").unset("/linux", "gidMappings");
+    }
+    let second = ctx.started(&bundle.ops(&["ns", "ps", "pause"]));
+    assert_eq!(second.line(0)["pid"], namespace(first.pid, "pid"));
+    let ps = second.line(1);
+    assert_eq!((ps[0].clone(), ps.as_array().unwrap().len()), (json!(1), 2), "both containers: {ps}");
+    // kill --all of the second leaves the first alone.
+    ctx.rt(["kill", "--all", &second.id, "KILL"]).silent();
+    second.reap();
+    assert_eq!(first.status(), "running");
+}
+
+fn init_is_pid_one(ctx: &Ctx) {
+    let all = ctx.run(&ctx.bundle().ops(&["pid"])).all();
+    assert_eq!(all[0], json!({ "pid": 1, "ppid": 0 }));
+}
+
+fn empty_path_is_a_new_one(ctx: &Ctx) {
+    let all = ctx.run(&ctx.bundle().namespace("ipc", Some("")).ops(&["ns"])).all();
+    assert_ne!(all[0]["ipc"], own("ipc"));
+}
+
+fn missing_path_fails(ctx: &Ctx) {
+    for kind in ["network", "pid", "ipc", "user"] {
+        let bundle = ctx.bundle().namespace(kind, Some("/not/there"));
+        ctx.run(&bundle).failed(&["/not/there"]);
+    }
+}
+
+fn dead_path_fails(ctx: &Ctx) {
+    let file = ctx.file("no-namespace", "x");
+    let bundle = ctx.bundle().namespace("ipc", Some(file.to_str().unwrap()));
+    ctx.run(&bundle).failed(&["no-namespace"]);
+}
+
+fn path_of_another_kind_fails(ctx: &Ctx) {
+    let path = "/proc/self/ns/uts";
+    let bundle = ctx.bundle().namespace("ipc", Some(path));
+    ctx.run(&bundle).failed(&["ipc"]);
+}
+
+fn duplicate_or_unknown_ones_fail(ctx: &Ctx) {
+    let bundle = ctx.bundle().push("/linux/namespaces", json!({ "type": "ipc" }));
+    ctx.run(&bundle).failed(&["ipc"]);
+    let bundle = ctx.bundle().push("/linux/namespaces", json!({ "type": "nonsense" }));
+    ctx.run(&bundle).failed(&["nonsense"]);
+}
+
+fn hostname_and_domainname(ctx: &Ctx) {
+    let bundle = ctx.bundle().with("/hostname", json!("node-1.cluster")).with("/domainname", json!("nis.example"));
+    let all = ctx.run(&bundle.ops(&["names"])).all();
+    assert_eq!(all[0], json!(["node-1.cluster", "nis.example"]));
+    assert_ne!(crate::sys::names().unwrap().0, "node-1.cluster");
+}
+
+fn hostname_without_uts_fails(ctx: &Ctx) {
+    // It would be the host's.
+    let before = crate::sys::names().unwrap();
+    let out = ctx.run(&ctx.bundle().without_namespace("uts").with("/hostname", json!("stolen")));
+    out.failed(&["hostname"]);
+    assert_eq!(crate::sys::names().unwrap(), before);
+}
+
+fn sysctls(ctx: &Ctx) {
+    let bundle = ctx
+        .bundle()
+        .namespace("network", None)
+        .with("/linux/sysctl", json!({ "net.ipv4.ip_unprivileged_port_start": "80", "kernel.msgmax": "4096",
+            "net/ipv4/ping_group_range": "0 0" }))
+        .ops(&["cat /proc/sys/net/ipv4/ip_unprivileged_port_start", "cat /proc/sys/kernel/msgmax", "cat /proc/sys/net/ipv4/ping_group_range"]);
+    let out = ctx.run(&bundle);
+    assert_eq!(out.all(), [json!("80\n"), json!("4096\n"), json!("0\t0\n")], "{out:?}");
+}
+
+fn sysctl_of_the_host_fails(ctx: &Ctx) {
+    // Without the namespace that would hold it, a sysctl would be the host's.
+    let read = || fs::read_to_string("/proc/sys/net/ipv4/ip_forward").unwrap();
+    let before = read();
+    let flipped = if before.trim() == "0" { "1" } else { "0" };
+    let bundle = ctx.bundle().with("/linux/sysctl", json!({ "net.ipv4.ip_forward": flipped }));
+    ctx.run(&bundle).failed(&["net.ipv4.ip_forward"]);
+    let bundle = ctx.bundle().with("/linux/sysctl", json!({ "kernel.panic": "7" }));
+    ctx.run(&bundle).failed(&["kernel.panic"]);
+    let bundle = ctx.bundle().with("/linux/sysctl", json!({ "../../../etc/passwd": "x" }));
+    ctx.run(&bundle).failed(&[]);
+    let bundle = ctx.bundle().namespace("network", None).with("/linux/sysctl", json!({ "net.not.there": "1" }));
+    ctx.run(&bundle).failed(&["net.not.there"]);
+    assert_eq!(read(), before);
+}
+
+fn time_offsets(ctx: &Ctx) {
+    let offsets = json!({ "monotonic": { "secs": 100_000, "nanosecs": 0 }, "boottime": { "secs": 200_000 } });
+    let bundle = ctx.bundle().namespace("time", None).with("/linux/timeOffsets", offsets);
+    let before = (crate::sys::clock(libc::CLOCK_MONOTONIC).unwrap(), crate::sys::clock(libc::CLOCK_BOOTTIME).unwrap());
+    let monotonic = format!("clock {}", libc::CLOCK_MONOTONIC);
+    let boottime = format!("clock {}", libc::CLOCK_BOOTTIME);
+    let container = ctx.started(&bundle.ops(&[&monotonic, &boottime, "pause"]));
+    let close = |value: Value, expected: i64| {
+        let value = value.as_i64().unwrap();
+        assert!((expected..expected + 60).contains(&value), "{value} is not about {expected}");
+    };
+    close(container.line(0), before.0 + 100_000);
+    close(container.line(1), before.1 + 200_000);
+    // exec sees the same clocks.
+    close(container.exec(&[&monotonic]).all().remove(0), before.0 + 100_000);
+}
+
+fn offsets_without_a_namespace_fail(ctx: &Ctx) {
+    let offsets = json!({ "monotonic": { "secs": 100 } });
+    ctx.run(&ctx.bundle().with("/linux/timeOffsets", offsets)).failed(&["time"]);
+}
+
+fn cgroup_namespace_hides_the_path(ctx: &Ctx) {
+    let all = ctx.run(&ctx.bundle().namespace("cgroup", None).ops(&["cat /proc/self/cgroup"])).all();
+    for line in all[0].as_str().unwrap().lines() {
+        assert!(line.ends_with(":/"), "{line}");
+    }
+}
+
+fn loopback_of_a_new_network(ctx: &Ctx) {
+    // runc and crun bring lo up; nothing else is there.
+    let bundle = ctx.bundle().namespace("network", None).mount("/sys", "sysfs", "sysfs", &["ro"]);
+    let all = ctx.run(&bundle.ops(&["ls /sys/class/net", "cat /sys/class/net/lo/flags"])).all();
+    assert!(all[0].as_array().unwrap().contains(&json!("lo")), "{all:?}");
+    let flags = u32::from_str_radix(all[1].as_str().unwrap().trim().trim_start_matches("0x"), 16).unwrap();
+    assert_eq!(flags & 1, 1, "lo is up");
+}
+
+fn host_pid_and_fresh_proc(ctx: &Ctx) {
+    // A fresh proc with the host's pid namespace: the kernel refuses it to users, who get the host's.
+    let bundle = ctx.bundle().without_namespace("pid").ops(&["stat /proc/self/exe", "pid", "ps"]);
+    let out = ctx.run(&bundle);
+    let all = out.all();
+    assert_eq!(all[0]["kind"], "file", "{out:?}");
+    assert!(all[2].as_array().unwrap().contains(&all[1]["pid"]));
+}
+
+fn one_id_is_mapped(ctx: &Ctx) {
+    let all = ctx.run(&ctx.bundle().ops(&["cat /proc/self/uid_map", "cat /proc/self/gid_map", "cat /proc/self/setgroups", "setgroups 0", "id"])).all();
+    let (uid, gid) = ctx.caller.host_ids();
+    let map = |value: &Value| -> Vec<u32> {
+        value.as_str().unwrap().split_whitespace().map(|w| w.parse().unwrap()).collect()
+    };
+    assert_eq!((map(&all[0]), map(&all[1])), (vec![0, uid, 1], vec![0, gid, 1]));
+    assert_eq!(all[2], "deny\n");
+    assert_eq!(all[3], crate::fixture::errno(libc::EPERM));
+    assert_eq!(all[4]["uid"], json!([0, 0, 0]));
+}
+
+fn own_user_namespace_as_config_says(ctx: &Ctx) {
+    // The config's one id, whatever it is, is the caller.
+    let (uid, gid) = ctx.caller.host_ids();
+    let bundle = ctx
+        .bundle()
+        .with("/linux/uidMappings", json!([{ "containerID": 1234, "hostID": uid, "size": 1 }]))
+        .with("/linux/gidMappings", json!([{ "containerID": 4321, "hostID": gid, "size": 1 }]))
+        .with("/process/user", json!({ "uid": 1234, "gid": 4321 }));
+    let data = ctx.mkdir("data");
+    let bundle = bundle.mount("/mnt", "bind", data.to_str().unwrap(), &["bind"]);
+    let all = ctx.run(&bundle.ops(&["id", "write /mnt/x y", "stat /mnt/x"])).all();
+    assert_eq!((&all[0]["uid"], &all[0]["gid"]), (&json!([1234, 1234, 1234]), &json!([4321, 4321, 4321])));
+    assert_eq!((&all[2]["uid"], &all[2]["gid"]), (&json!(1234), &json!(4321)));
+    use std::os::unix::fs::MetadataExt;
+    assert_eq!(fs::metadata(data.join("x")).unwrap().uid(), uid);
+}
+
+fn mapping_to_own_id(ctx: &Ctx) {
+    let bundle = ctx.bundle().with("/process/user", json!({ "uid": 0, "gid": 0 })).ops(&["id"]);
+    let out = ctx.run_with(&bundle, &["--user-map", "caller"]);
+    let (uid, gid) = ctx.caller.host_ids();
+    assert_eq!((&out.line(0)["uid"][0], &out.line(0)["gid"][0]), (&json!(uid), &json!(gid)), "{out:?}");
+}
+
+fn two_ids_in_the_config(ctx: &Ctx) {
+    // Subuids that the caller has not: the one that the process's user is in is kept.
+    let (uid, gid) = ctx.caller.host_ids();
+    let bundle = ctx
+        .bundle()
+        .with("/linux/uidMappings", json!([{ "containerID": 0, "hostID": uid, "size": 1 }, { "containerID": 1, "hostID": 100_000, "size": 65_536 }]))
+        .with("/linux/gidMappings", json!([{ "containerID": 0, "hostID": gid, "size": 1 }, { "containerID": 1, "hostID": 100_000, "size": 65_536 }]));
+    let all = ctx.run(&bundle.ops(&["id", "cat /proc/self/uid_map"])).all();
+    assert_eq!(all[0]["uid"][0], 0);
+    assert_eq!(all[1].as_str().unwrap().lines().count(), 1, "{}", all[1]);
+}
+
+fn root_with_a_user_namespace(ctx: &Ctx) {
+    let bundle = ctx
+        .bundle()
+        .namespace("user", None)
+        .with("/linux/uidMappings", json!([{ "containerID": 0, "hostID": UID, "size": 1 }]))
+        .with("/linux/gidMappings", json!([{ "containerID": 0, "hostID": UID, "size": 1 }]));
+    let container = ctx.started(&bundle.ops(&["id", "stat /proc/self/status", "pause"]));
+    assert_eq!(container.line(0)["uid"], json!([0, 0, 0]));
+    use std::os::unix::fs::MetadataExt;
+    let owner = fs::metadata(format!("/proc/{}/root/proc", container.pid));
+    assert!(owner.is_ok());
+    let status = fs::read_to_string(format!("/proc/{}/status", container.pid)).unwrap();
+    assert!(status.contains(&format!("Uid:\t{UID}\t{UID}")), "{status}");
+    let _ = owner.map(|m| m.uid());
+    container.end();
+}
+
+fn mapping_of_a_range_as_root(ctx: &Ctx) {
+    let bundle = ctx
+        .bundle()
+        .namespace("user", None)
+        .with("/linux/uidMappings", json!([{ "containerID": 0, "hostID": RANGE.1, "size": RANGE.2 }]))
+        .with("/linux/gidMappings", json!([{ "containerID": 0, "hostID": RANGE.1, "size": RANGE.2 }]))
+        .with("/process/user", json!({ "uid": 1000, "gid": 1000, "additionalGids": [5, 6] }))
+        .ops(&["id", "cat /proc/self/uid_map"]);
+    let all = ctx.run(&bundle).all();
+    assert_eq!(all[0], json!({ "uid": [1000, 1000, 1000], "gid": [1000, 1000, 1000], "groups": [5, 6] }));
+    let map: Vec<_> = all[1].as_str().unwrap().split_whitespace().map(String::from).collect();
+    assert_eq!(map, ["0", &RANGE.1.to_string(), &RANGE.2.to_string()]);
+}
+
+fn joined_user_namespace(ctx: &Ctx) {
+    let bundle = ctx
+        .bundle()
+        .namespace("user", None)
+        .with("/linux/uidMappings", json!([{ "containerID": 0, "hostID": RANGE.1, "size": RANGE.2 }]))
+        .with("/linux/gidMappings", json!([{ "containerID": 0, "hostID": RANGE.1, "size": RANGE.2 }]));
+    let first = ctx.started(&bundle.ops(&["pause"]));
+    let bundle = ctx.bundle().namespace("user", Some(&format!("/proc/{}/ns/user", first.pid)));
+    let all = ctx.run(&bundle.ops(&["ns", "id"])).all();
+    assert_eq!(all[0]["user"], namespace(first.pid, "user"));
+    assert_eq!(all[1]["uid"], json!([0, 0, 0]));
+    first.end();
+}
+
+fn keep_id_leaves_root_unmapped(ctx: &Ctx) {
+    // podman 5.8 --userns=keep-id with no subuids: exactly one line, and it is not root's.
+    let bundle = ctx
+        .bundle()
+        .namespace("user", None)
+        .with("/linux/uidMappings", json!([{ "containerID": 1101, "hostID": 0, "size": 1 }]))
+        .with("/linux/gidMappings", json!([{ "containerID": 1101, "hostID": 0, "size": 1 }]))
+        .with("/process/user", json!({ "uid": 1101, "gid": 1101 }));
+    let container = ctx.started(&bundle.ops(&["id", "pause"]));
+    assert_eq!(container.line(0)["uid"], json!([1101, 1101, 1101]));
+    assert_eq!(container.exec(&["id"]).all()[0]["uid"], json!([1101, 1101, 1101]));
+    container.end();
+}
+
+fn net_devices(ctx: &Ctx) {
+    // Moving a device needs one: absent it is a clear error, and nothing was made.
+    let bundle = ctx
+        .bundle()
+        .namespace("network", None)
+        .with("/linux/netDevices", json!({ "not-there0": { "name": "eth0" } }));
+    ctx.run(&bundle).failed(&["not-there0"]);
+    if ctx.caller != Caller::Root {
+        return;
+    }
+    let add = std::process::Command::new("ip").args(["link", "add", "rttest0", "type", "dummy"]).output();
+    if !add.is_ok_and(|o| o.status.success()) {
+        skip!("no ip(8) or no dummy network device to move");
+    }
+    let bundle = bundle.with("/linux/netDevices", json!({ "rttest0": { "name": "moved0" } }));
+    let bundle = bundle.mount("/sys", "sysfs", "sysfs", &["ro"]).ops(&["ls /sys/class/net"]);
+    let out = ctx.run(&bundle);
+    let _ = std::process::Command::new("ip").args(["link", "del", "rttest0"]).output();
+    assert!(out.all()[0].as_array().unwrap().contains(&json!("moved0")), "{out:?}");
+}

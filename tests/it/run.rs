@@ -1,0 +1,372 @@
+//! `rt run`: runc's form and the direct one, exit codes, signals, and exec in place.
+
+use crate::fixture::{Bundle, Ctx, eventually, namespace, stat};
+use crate::runner::tests;
+use crate::sys::{self, Step};
+use serde_json::json;
+use std::fs;
+
+tests! {
+    EVERY { exit_code_is_the_programs }
+    ALL {
+        death_by_signal_is_128_plus_n, signals_are_forwarded, state_is_gone_afterwards,
+        in_place_is_the_same_process, in_place_container_is_like_any_other, input_and_output_pass,
+    }
+    BOTH {
+        direct_form_takes_a_bundle, direct_form_args, direct_form_options, volumes, detach_returns, keep_keeps_the_state,
+        pid_file_of_run, in_place_death_counts_as_gone, not_in_place_with_poststop, orphans_are_reaped,
+        pid_namespace_ends_with_init, run_twice_one_after_another, killed_runner_leaves_nothing, args_are_kept,
+        exit_code_of_a_stopped_reader, environment_is_the_configs, parent_ignores_sigchld,
+        failing_run_leaves_no_state, run_in_a_closed_world, nothing_resident_in_place,
+    }
+}
+
+fn exit_code_is_the_programs(ctx: &Ctx) {
+    for code in [0, 1, 3, 42, 255] {
+        let out = ctx.run(&ctx.bundle().ops(&["ready", &format!("exit {code}")]));
+        assert_eq!((out.code, out.stderr.as_str()), (code, ""));
+        assert_eq!(out.line(0), "ready");
+    }
+}
+
+fn death_by_signal_is_128_plus_n(ctx: &Ctx) {
+    // Without a pid namespace: there, init cannot kill itself.
+    let bundle = in_place(ctx.bundle());
+    for signal in [libc::SIGKILL, libc::SIGTERM, libc::SIGSEGV] {
+        let out = ctx.run(&bundle_ops(&bundle, &format!("die {signal}")));
+        assert_eq!(out.code, 128 + signal, "{out:?}");
+    }
+    // And with one: a signal from outside.
+    let id = ctx.id();
+    let mut job = ctx.rt(["run", "--bundle"]).arg(&ctx.bundle().ops(&["deaf"]).dir).arg(&id).spawn();
+    job.line(0);
+    ctx.rt(["kill", &id, "KILL"]).silent();
+    assert_eq!(job.wait().code, 137);
+}
+
+fn bundle_ops(bundle: &Bundle, operation: &str) -> Bundle {
+    let copy = Bundle { dir: bundle.dir.clone(), config: bundle.config.clone(), ids: bundle.ids };
+    copy.ops(&[operation])
+}
+
+/// No new pid namespace, no terminal, no poststop hook; /proc is the host's.
+pub fn in_place(bundle: Bundle) -> Bundle {
+    bundle.without_namespace("pid").without_mount("/proc").mount("/proc", "none", "/proc", &["rbind"])
+}
+
+fn input_and_output_pass(ctx: &Ctx) {
+    for bundle in [ctx.bundle(), in_place(ctx.bundle())] {
+        let bundle = bundle.ops(&["readall", "stderr trouble", "exit 2"]);
+        let out = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).input("hello\nworld").run();
+        assert_eq!((out.code, out.stderr.as_str()), (2, "trouble\n"));
+        assert_eq!(out.line(0)["text"], "hello\nworld");
+    }
+}
+
+fn signals_are_forwarded(ctx: &Ctx) {
+    for bundle in [ctx.bundle(), in_place(ctx.bundle())] {
+        let bundle = bundle.ops(&["signals"]);
+        let mut job = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).spawn();
+        job.line(0);
+        let all = [libc::SIGUSR1, libc::SIGHUP, libc::SIGINT, libc::SIGUSR2, libc::SIGQUIT, libc::SIGTERM];
+        for (n, signal) in all.into_iter().enumerate() {
+            sys::kill(job.pid(), signal).unwrap();
+            assert_eq!(job.line(n + 1), json!({ "signal": signal }));
+        }
+        assert_eq!(job.wait().code, 7);
+    }
+}
+
+fn state_is_gone_afterwards(ctx: &Ctx) {
+    let id = ctx.id();
+    ctx.rt(["run", "--bundle"]).arg(&ctx.bundle().dir).arg(&id).ok();
+    ctx.rt(["state", &id]).fails(&["does not exist"]);
+    assert!(!ctx.state.join(&id).exists());
+}
+
+fn direct_form_takes_a_bundle(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["say direct", "exit 4"]);
+    let out = ctx.rt(["run"]).arg(&bundle.dir).run();
+    assert_eq!((out.code, out.line(0)), (4, json!("direct")));
+    // Relative, and with a made-up id that is gone afterwards.
+    let out = ctx.rt(["run"]).arg(bundle.dir.file_name().unwrap()).cwd(&ctx.dir).run();
+    assert_eq!((out.code, out.line(0)), (4, json!("direct")));
+    let out = ctx.rt(["run", "."]).cwd(&bundle.dir).run();
+    assert_eq!((out.code, out.line(0)), (4, json!("direct")));
+    assert_eq!(fs::read_dir(&ctx.state).unwrap().count(), 0);
+    // Two of one bundle at a time.
+    let bundle = bundle.ops(&["deaf"]);
+    let mut jobs: Vec<_> = (0..2).map(|_| ctx.rt(["run"]).arg(&bundle.dir).spawn()).collect();
+    jobs.iter_mut().for_each(|job| assert_eq!(job.line(0), "ready"));
+    let ids = ctx.rt(["list", "-q"]).ok().stdout;
+    assert_eq!(ids.lines().count(), 2, "{ids}");
+    for id in ids.lines() {
+        ctx.rt(["kill", id, "KILL"]).silent();
+    }
+    for job in jobs {
+        assert_eq!(job.wait().code, 137);
+    }
+    ctx.rt(["run", "/not/there"]).fails(&["/not/there"]);
+    ctx.rt(["run"]).fails(&[]);
+}
+
+fn direct_form_args(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["say config"]);
+    let out = ctx.rt(["run"]).arg(&bundle.dir).args(["--", "/probe", "args", "say -v"]).ok();
+    assert_eq!(out.line(0), json!(["/probe", "args", "say -v"]));
+    assert_eq!(out.line(1), "-v");
+    // Found in the container's PATH, with flags that are not rt's.
+    let out = ctx.rt(["run"]).arg(&bundle.dir).args(["--", "probe", "say -it", "say --help"]).ok();
+    assert_eq!(out.line(1), "--help");
+    ctx.rt(["run"]).arg(&bundle.dir).args(["--", "nope"]).fails(&["executable file not found in $PATH"]);
+}
+
+fn direct_form_options(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["env", "cwd"]);
+    bundle.mkdir("deep/er");
+    let out = ctx
+        .rt(["run", "-e", "NEW=1", "--env=TERM=dumb", "-e", "FROM_HERE", "-w", "/deep/er"])
+        .arg(&bundle.dir)
+        .env("FROM_HERE", "yes")
+        .env("NOT_ASKED", "no")
+        .ok();
+    let env = out.line(0);
+    assert_eq!((&env["NEW"], &env["TERM"], &env["FROM_HERE"]), (&json!("1"), &json!("dumb"), &json!("yes")));
+    assert_eq!(env["PATH"], "/usr/sbin:/usr/bin:/sbin:/bin", "the rest of the config's environment stays");
+    assert!(env.get("NOT_ASKED").is_none());
+    assert_eq!(out.line(1), "/deep/er");
+}
+
+fn volumes(ctx: &Ctx) {
+    let data = ctx.mkdir("data");
+    ctx.file("data/file", "content");
+    let bundle = ctx.bundle().ops(&["cat /data/file", "write /data/new x", "cat /ro/file", "write /ro/new x"]);
+    let (rw, ro) = (format!("{}:/data", data.display()), format!("{}:/ro:ro", data.display()));
+    let before = bundle.tree();
+    let out = ctx.rt(["run", "-v", &rw, &format!("--volume={ro}")]).arg(&bundle.dir).run();
+    assert_eq!(
+        out.all(),
+        [json!("content"), json!(null), json!("content"), crate::fixture::errno(libc::EROFS)]
+    );
+    assert_eq!(bundle.tree(), before, "the rootfs has no new mount points");
+    for bad in ["/only-a-source", "relative:/x:nonsense", ":/x", "/not/there:/x"] {
+        ctx.rt(["run", "-v", bad]).arg(&bundle.dir).fails(&[]);
+    }
+}
+
+fn detach_returns(ctx: &Ctx) {
+    for bundle in [ctx.bundle(), in_place(ctx.bundle())] {
+        let id = ctx.id();
+        let pid_file = ctx.path(&format!("{id}.pid"));
+        let out = ctx
+            .rt(["run", "--detach", "--pid-file"])
+            .arg(&pid_file)
+            .arg("--bundle")
+            .arg(&bundle.ops(&["pause"]).dir)
+            .arg(&id)
+            .ok();
+        let pid: i32 = fs::read_to_string(&pid_file).unwrap().parse().expect("digits only");
+        assert_eq!(stat(pid).expect("it runs").parent, std::process::id() as i32, "{out:?}");
+        assert_eq!(ctx.rt(["state", &id]).ok().json()["status"], "running");
+        ctx.rt(["kill", &id, "KILL"]).silent();
+        eventually("its end", || sys::reap(pid).unwrap());
+        assert_eq!(ctx.rt(["state", &id]).ok().json()["status"], "stopped");
+        ctx.rt(["delete", &id]).silent();
+    }
+}
+
+fn keep_keeps_the_state(ctx: &Ctx) {
+    let id = ctx.id();
+    ctx.rt(["run", "--keep", "--bundle"]).arg(&ctx.bundle().dir).arg(&id).ok();
+    assert_eq!(ctx.rt(["state", &id]).ok().json()["status"], "stopped");
+    ctx.rt(["delete", &id]).silent();
+}
+
+fn pid_file_of_run(ctx: &Ctx) {
+    for bundle in [ctx.bundle(), in_place(ctx.bundle())] {
+        let pid_file = ctx.path("run.pid");
+        let _ = fs::remove_file(&pid_file);
+        let id = ctx.id();
+        let mut job = ctx
+            .rt(["run", "--pid-file"])
+            .arg(&pid_file)
+            .arg("--bundle")
+            .arg(&bundle.ops(&["deaf"]).dir)
+            .arg(&id)
+            .spawn();
+        job.line(0);
+        let text = eventually("the pid file", || fs::read_to_string(&pid_file).ok().filter(|t| !t.is_empty()));
+        let pid: i32 = text.parse().expect("digits only");
+        assert_eq!(ctx.rt(["state", &id]).ok().json()["pid"], pid);
+        sys::kill(pid, libc::SIGKILL).unwrap();
+        assert_eq!(job.wait().code, 137);
+    }
+}
+
+fn in_place_is_the_same_process(ctx: &Ctx) {
+    let id = ctx.id();
+    let bundle = in_place(ctx.bundle()).ops(&["pid", "pause"]);
+    let mut job = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(&id).spawn();
+    assert_eq!(job.line(0)["pid"], job.pid(), "the program has the pid of the rt that was called");
+    assert_eq!(job.line(0)["ppid"], std::process::id());
+    job.line(1);
+    assert_ne!(namespace(job.pid(), "mnt"), namespace(std::process::id() as i32, "mnt"));
+    sys::kill(job.pid(), libc::SIGTERM).unwrap();
+    assert_eq!(job.wait().code, 0);
+}
+
+fn nothing_resident_in_place(ctx: &Ctx) {
+    let before = crate::fixture::children(std::process::id());
+    let bundle = in_place(ctx.bundle()).ops(&["pause"]);
+    let mut job = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).spawn();
+    job.line(0);
+    let mut now = crate::fixture::children(std::process::id());
+    now.retain(|pid| !before.contains(pid));
+    assert_eq!(now, [job.child.id()], "one process, the program");
+    assert!(crate::fixture::children(job.child.id()).is_empty());
+    let exe = fs::read_link(format!("/proc/{}/exe", job.pid())).unwrap();
+    assert!(exe.ends_with("probe"), "{exe:?}");
+    sys::kill(job.pid(), libc::SIGTERM).unwrap();
+    job.wait();
+}
+
+fn in_place_container_is_like_any_other(ctx: &Ctx) {
+    let id = ctx.id();
+    let bundle = in_place(ctx.bundle()).ops(&["signals"]);
+    let mut job = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(&id).spawn();
+    job.line(0);
+    let state = ctx.rt(["state", &id]).ok().json();
+    assert_eq!((&state["status"], &state["pid"]), (&json!("running"), &json!(job.pid())));
+    let out = ctx.rt(["exec", &id, "/probe", "names", "ns", "exit 9"]).run();
+    assert_eq!((out.code, &out.line(0)[0]), (9, &json!("probe")), "{out:?}");
+    assert_eq!(out.line(1)["mnt"], namespace(job.pid(), "mnt"));
+    ctx.rt(["delete", &id]).fails(&[]);
+    ctx.rt(["kill", &id, "USR1"]).silent();
+    assert_eq!(job.line(1), json!({ "signal": libc::SIGUSR1 }));
+    ctx.rt(["pause", &id]).silent();
+    assert_eq!(ctx.rt(["state", &id]).ok().json()["status"], "paused");
+    ctx.rt(["resume", &id]).silent();
+    ctx.rt(["delete", "--force", &id]).silent();
+    assert_eq!(job.wait().code, 137);
+    ctx.rt(["state", &id]).fails(&["does not exist"]);
+}
+
+fn in_place_death_counts_as_gone(ctx: &Ctx) {
+    // Nobody is there to remove the state: the next call that sees it does.
+    let bundle = in_place(ctx.bundle()).ops(&["ready"]);
+    let id = ctx.id();
+    for _ in 0..3 {
+        ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(&id).ok();
+    }
+    ctx.rt(["state", &id]).fails(&["does not exist"]);
+    assert_eq!(ctx.rt(["list", "-q"]).ok().stdout, "");
+}
+
+fn not_in_place_with_poststop(ctx: &Ctx) {
+    let done = ctx.path("poststop");
+    let bundle = in_place(ctx.bundle()).ops(&["pid", "exit 3"]);
+    let bundle = bundle.hook("poststop", &ctx.helper(), &[&format!("to {} say done", done.display())]);
+    let job = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).spawn();
+    let pid = job.pid();
+    let out = job.wait();
+    assert_ne!(out.line(0)["pid"], pid);
+    assert_eq!(out.code, 3);
+    assert!(done.exists(), "the poststop hook ran");
+}
+
+fn orphans_are_reaped(ctx: &Ctx) {
+    // Without a pid namespace, run becomes the reaper unless it is told not to (or is the program itself).
+    let out = ctx.run(&ctx.bundle().ops(&["orphan exit 0", "orphan exit 0", "sleep 5", "exit 0"]));
+    assert_eq!((out.code, out.stderr.as_str()), (0, ""));
+    let bundle = in_place(ctx.bundle());
+    let out = ctx.run(&bundle.ops(&["orphan exit 0", "sleep 5"]));
+    assert_eq!((out.code, out.stderr.as_str()), (0, ""));
+}
+
+fn pid_namespace_ends_with_init(ctx: &Ctx) {
+    let out = ctx.run(&ctx.bundle().ops(&["orphan deaf", "fork deaf", "exit 0"]));
+    assert_eq!(out.code, 0);
+    // The check at the end of every test finds survivors.
+}
+
+fn run_twice_one_after_another(ctx: &Ctx) {
+    let id = ctx.id();
+    let bundle = ctx.bundle().ops(&["ready"]);
+    for _ in 0..3 {
+        ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(&id).ok();
+    }
+}
+
+fn killed_runner_leaves_nothing(ctx: &Ctx) {
+    // Where the runtime stays resident (pid namespace), its death by SIGKILL ends the container or leaves
+    // one that delete --force removes; nothing is out of reach.
+    let id = ctx.id();
+    let mut job = ctx.rt(["run", "--bundle"]).arg(&ctx.bundle().ops(&["deaf"]).dir).arg(&id).spawn();
+    job.line(0);
+    let pid = ctx.rt(["state", &id]).ok().json()["pid"].as_i64().unwrap() as i32;
+    sys::kill(job.pid(), libc::SIGKILL).unwrap();
+    job.wait();
+    ctx.rt(["delete", "--force", &id]).silent();
+    eventually("the container's end", || stat(pid).is_none_or(|s| s.state == 'Z').then_some(()));
+}
+
+fn args_are_kept(ctx: &Ctx) {
+    let args = json!(["/probe", "args", "", " ", "  two  words ", "ünï\n\"quoted\" $HOME \\"]);
+    let out = ctx.run(&ctx.bundle().with("/process/args", args.clone()));
+    assert_eq!(out.line(0), args);
+}
+
+fn exit_code_of_a_stopped_reader(ctx: &Ctx) {
+    // Nobody reads: the program dies of SIGPIPE, as in a shell, or sees EPIPE; rt itself does not panic.
+    for bundle in [ctx.bundle(), in_place(ctx.bundle())] {
+        let bundle = bundle.ops(&["readline", "ready", "ready", "exit 6"]);
+        let mut job =
+            ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).input("go\n").piped().spawn();
+        drop(job.child.stdout.take());
+        let out = job.wait();
+        assert!([6, 141].contains(&out.code), "{out:?}");
+    }
+}
+
+fn environment_is_the_configs(ctx: &Ctx) {
+    for bundle in [ctx.bundle(), in_place(ctx.bundle())] {
+        let env = json!(["A=1", "EMPTY=", "EQ=a=b", "PATH=/bin"]);
+        let bundle = bundle.with("/process/env", env).ops(&["env"]);
+        let out = ctx
+            .rt(["run", "--bundle"])
+            .arg(&bundle.dir)
+            .arg(ctx.id())
+            .env("SECRET", "x")
+            .env("LD_PRELOAD", "/none")
+            .run();
+        let mut env = out.line(0);
+        // runc and crun add HOME from the rootfs's passwd where the config has none.
+        env.as_object_mut().unwrap().remove("HOME");
+        assert_eq!(env, json!({ "A": "1", "EMPTY": "", "EQ": "a=b", "PATH": "/bin" }));
+    }
+}
+
+fn parent_ignores_sigchld(ctx: &Ctx) {
+    // Some daemons start with SIGCHLD ignored: children must not vanish unseen.
+    let bundle = ctx.bundle().ops(&["exit 8"]);
+    let run = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id());
+    assert_eq!(run.after([Step::Ignore(libc::SIGCHLD)]).run().code, 8);
+}
+
+fn failing_run_leaves_no_state(ctx: &Ctx) {
+    let id = ctx.id();
+    let bundle = ctx.bundle().mount("/mnt", "bind", "/not/there", &["bind"]);
+    let out = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(&id).fails(&["/not/there"]);
+    assert_eq!(out.code, 1);
+    ctx.rt(["state", &id]).fails(&["does not exist"]);
+}
+
+fn run_in_a_closed_world(ctx: &Ctx) {
+    // Slurm and cron: no environment, no stdio at all.
+    for bundle in [ctx.bundle(), in_place(ctx.bundle())] {
+        let mut cmd = ctx.rt(["run", "--bundle"]).arg(&bundle.ops(&["fds", "exit 5"]).dir).arg(ctx.id());
+        cmd.command.env_clear();
+        let out = cmd.after([Step::Close(0), Step::Close(1), Step::Close(2)]).run();
+        assert_eq!(out.code, 5, "{out:?}");
+    }
+}
