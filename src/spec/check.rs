@@ -63,7 +63,7 @@ fn kind(mount: &oci_spec::runtime::Mount) -> &str {
 
 /// The files that lxcfs and the like put over procfs, as runc allows them, and paths that the kernel itself
 /// makes for the purpose.
-fn allowed_below_proc(destination: &Path) -> bool {
+pub fn allowed_below_proc(destination: &Path) -> bool {
     const FILES: [&str; 9] = [
         "/proc/cpuinfo",
         "/proc/diskstats",
