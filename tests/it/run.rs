@@ -17,7 +17,7 @@ tests! {
         pid_file_of_run, in_place_death_counts_as_gone, not_in_place_with_poststop, orphans_are_reaped,
         pid_namespace_ends_with_init, run_twice_one_after_another, killed_runner_leaves_nothing, args_are_kept,
         exit_code_of_a_stopped_reader, environment_is_the_configs, parent_ignores_sigchld,
-        failing_run_leaves_no_state, run_in_a_closed_world, nothing_resident_in_place,
+        failing_run_leaves_no_state, in_place_index_is_swept, run_in_a_closed_world, nothing_resident_in_place,
     }
 }
 
@@ -351,6 +351,17 @@ fn parent_ignores_sigchld(ctx: &Ctx) {
     let bundle = ctx.bundle().ops(&["exit 8"]);
     let run = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id());
     assert_eq!(run.after([Step::Ignore(libc::SIGCHLD)]).run().code, 8);
+}
+
+fn in_place_index_is_swept(ctx: &Ctx) {
+    for _ in 0..3 {
+        let id = ctx.id();
+        assert_eq!(ctx.rt(["run", "--bundle"]).arg(&in_place(ctx.bundle()).dir).arg(&id).run().code, 0);
+        ctx.rt(["delete", "--force", &id]).silent();
+    }
+    for entry in fs::read_dir(&ctx.state).unwrap().flatten() {
+        assert_eq!(fs::read_dir(entry.path()).unwrap().count(), 0, "{} is not empty", entry.path().display());
+    }
 }
 
 fn failing_run_leaves_no_state(ctx: &Ctx) {
