@@ -168,6 +168,12 @@ impl Ctx {
         }
     }
 
+    /// Gives one link, file or directory to the caller.
+    pub fn give_link(&self, path: &Path) {
+        let (uid, gid) = self.caller.host_ids();
+        sys::chown(path, uid, gid).expect("chown");
+    }
+
     /// A directory of the caller in the test's directory.
     pub fn mkdir(&self, name: &str) -> PathBuf {
         let path = self.path(name);
