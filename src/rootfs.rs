@@ -40,6 +40,8 @@ pub struct Rootfs {
     root: OwnedFd,
     /// Where the image is on the host.
     image: PathBuf,
+    /// The image's own mount (statx(2) stx_mnt_id): what is mounted in it later has another.
+    mount: u64,
     /// Device number of the image's own file system.
     device: u64,
     /// The config wants the root read-only in the end.
@@ -57,12 +59,13 @@ impl Rootfs {
     /// the notes.
     pub fn new(root: OwnedFd, image: &Path, readonly: bool, state: Option<BorrowedFd<'_>>) -> Result<Self> {
         let device = fs::fstat(&root).context(|| "stat the rootfs")?.st_dev;
+        let mount = mount_id(&root, OsStr::new(""))?;
         let notes = match state {
             Some(dir) if !readonly => Some(dir.try_clone_to_owned()?),
             _ => None,
         };
         let image = image.to_owned();
-        Ok(Rootfs { root, image, device, readonly, own: Vec::new(), covers: Vec::new(), notes })
+        Ok(Rootfs { root, image, mount, device, readonly, own: Vec::new(), covers: Vec::new(), notes })
     }
 
     /// The root directory itself.
@@ -245,7 +248,10 @@ impl Rootfs {
     }
 
     /// Covers the directory `dir` with a file system that shows the same and can hold more.
+    ///
+    /// What is mounted below `dir` already is bound along.
     fn cover(&mut self, dir: OwnedFd) -> Result<OwnedFd> {
+        let is_root = same_file(&dir, &self.root)?;
         let entries = list(&dir).context(|| "list a directory that lacks a mount point")?;
         let mode = fs::fstat(&dir)?.st_mode & 0o7777;
         let params = [Param::Value("mode".into(), format!("{mode:o}"))];
@@ -270,6 +276,9 @@ impl Rootfs {
         };
         self.add_own(cover.as_fd())?;
         self.covers.push(cover.try_clone()?);
+        if is_root {
+            self.root = cover.try_clone()?;
+        }
         Ok(cover)
     }
 
@@ -280,7 +289,6 @@ impl Rootfs {
         tmpfs: &OwnedFd,
         entries: Vec<(OsString, FileType)>,
     ) -> Result<Vec<(OsString, OwnedFd)>> {
-        let image = fs::fstat(dir)?.st_dev == self.device;
         let mut trees = Vec::with_capacity(entries.len());
         for (name, kind) in entries {
             match kind {
@@ -294,7 +302,7 @@ impl Rootfs {
             }
             let tree = mount::clone_tree(dir, Path::new(&name), true, true)
                 .context(|| format!("bind {}", Path::new(&name).display()))?;
-            if self.readonly && image {
+            if self.readonly && mount_id(dir, &name)? == self.mount {
                 mount::set_attr(&tree, false, Attr { set: mount::ATTR_RDONLY, ..Attr::default() })?;
             }
             trees.push((name, tree));
@@ -362,6 +370,16 @@ fn components(path: &Path) -> VecDeque<OsString> {
             _ => None,
         })
         .collect()
+}
+
+fn mount_id(dir: &OwnedFd, name: &OsStr) -> Result<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    Ok(fs::statx(dir, name, flags, fs::StatxFlags::MNT_ID)?.stx_mnt_id)
+}
+
+fn same_file(a: &OwnedFd, b: &OwnedFd) -> Result<bool> {
+    let (a, b) = (fs::fstat(a)?, fs::fstat(b)?);
+    Ok((a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
 }
 
 /// openat2(2) with everything that keeps a path inside `root`; repeated when a rename got in the way.

@@ -125,11 +125,11 @@ impl Store {
     /// Opens the store, and makes its directory where it is missing.
     pub fn create(root: Option<&Path>) -> Result<Self> {
         if let Some(root) = root {
-            return Self::create_at(root);
+            return Self::create_at(root, true);
         }
         let mut first = None;
         for path in default_roots() {
-            match Self::create_at(&path) {
+            match Self::create_at(&path, false) {
                 Ok(store) => return Ok(store),
                 Err(e) => first = first.or(Some(e)),
             }
@@ -137,8 +137,9 @@ impl Store {
         Err(first.unwrap_or_else(|| err!("no place for the state directory")).hint("give one with --root"))
     }
 
-    fn create_at(path: &Path) -> Result<Self> {
-        if let Some(dir) = open_root(path, true)? {
+    /// `named`: the caller has given the path, so it may lead through links.
+    fn create_at(path: &Path, named: bool) -> Result<Self> {
+        if let Some(dir) = open_root(path, named)? {
             return Ok(Store { root: path.to_owned(), dir: Some(dir) });
         }
         let mut builder = std::fs::DirBuilder::new();
@@ -147,8 +148,10 @@ impl Store {
             .recursive(true)
             .create(path)
             .context(|| format!("make the state directory {}", path.display()))?;
-        let dir = open_root(path, true)?;
-        Ok(Store { root: path.to_owned(), dir })
+        match open_root(path, named)? {
+            Some(dir) => Ok(Store { root: path.to_owned(), dir: Some(dir) }),
+            None => bail!("{} is not a directory of this user alone", path.display()),
+        }
     }
 
     /// Where this store is.

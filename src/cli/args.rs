@@ -5,7 +5,8 @@ use super::parse::Call;
 use super::*;
 use crate::error::Result;
 
-/// A flag, global or of a command. Commands name flags by these values, so a typing error does not compile.
+/// A flag, global or of a command. Commands name flags by these values, so a typing error does not
+/// compile.
 #[derive(Debug)]
 pub struct Flag {
     /// The name after `--`.
@@ -14,7 +15,8 @@ pub struct Flag {
     pub alias: Option<&'static str>,
     /// The name after `-`.
     pub short: Option<char>,
-    /// What help calls the value; none for a switch. Completions read it: `DIR`, `FILE`, `SOCKET`, or `a|b|c`.
+    /// What help calls the value; none for a switch. Completions read it: `DIR`, `FILE`, `SOCKET`,
+    /// or `a|b|c`.
     pub value: Option<&'static str>,
     /// Every occurrence counts, not just the last one.
     pub repeats: bool,
@@ -147,7 +149,7 @@ pub static USER_MAP: Flag =
     value("user-map", "caller|root|config", "who the caller is inside; over the annotation rt.user");
 pub static DETACH: Flag = switch("detach", "return once the process runs").short('d');
 pub static KEEP: Flag = switch("keep", "keep the state after the container has ended, until delete");
-pub static REMOVE: Flag = switch("rm", "what run does anyway").ignored();
+pub static REMOVE: Flag = switch("rm", "remove the state afterwards, as a run in the foreground does anyway");
 pub static TTY: Flag = switch("tty", "give the process a terminal, or with --tty=false none").short('t');
 pub static INTERACTIVE: Flag = switch("interactive", "stdin is always passed").short('i').ignored();
 pub static ENV: Flag = value("env", "NAME[=VALUE]", "add a variable; a name alone takes the caller's value")
@@ -213,13 +215,14 @@ pub static COMMANDS: &[Command] = &[
             &NO_SUBREAPER,
         ],
         about: "\
-The operand is a bundle where it contains a slash, or is a directory that holds a config.json, and no -b is
-given; the id is then made up. Else it is the id, and the bundle is that of -b or the current directory.
+The operand is a bundle where it contains a slash, or is a directory that holds a config.json, and
+no -b is given; the id is then made up. Else it is the id, and the bundle is that of -b or the
+current directory.
 
 ARGS replace the arguments of the config's process.
 
-The exit code is the program's, or 128 and the number of the signal that ended it; 1 where the container could
-not be run.",
+The exit code is the program's, or 128 and the number of the signal that ended it; 1 where the
+container could not be run.",
         examples: &[
             ("run what the bundle's config says", "rt run ./debian"),
             ("run a shell with a terminal", "rt run -t ./debian -- bash -l"),
@@ -257,8 +260,8 @@ not be run.",
         about: "\
 Flags stand before ID: everything behind it belongs to COMMAND.
 
-The exit code is the program's, or 128 and the number of the signal that ended it; 255 where the program could
-not be run.",
+The exit code is the program's, or 128 and the number of the signal that ended it; 255 where the
+program could not be run.",
         examples: &[("a shell in the container", "rt exec -t web sh")],
         // As with runc: it keeps exec's own failures apart from most programs' exit codes.
         failure: 255,
@@ -278,7 +281,8 @@ not be run.",
     Command {
         name: "state",
         summary: "print the state of a container as JSON",
-        about: "The status is creating, created, running, paused or stopped. The pid is 0 where it has stopped.",
+        about: "\
+The status is creating, created, running, paused or stopped. The pid is 0 where it has stopped.",
         run: state::run,
         ..ONE_ID
     },
@@ -289,8 +293,8 @@ not be run.",
         rest: Rest::Verbatim,
         flags: &[&FORMAT],
         about: "\
-The table is what ps(1) prints for PS-ARGS, -ef by default, less the processes of others. JSON is the list of
-the process ids, as the caller sees them.",
+The table is what ps(1) prints for PS-ARGS, -ef by default, less the processes of others. JSON is
+the list of the process ids, as the caller sees them.",
         run: ps::run,
         ..ONE_ID
     },
@@ -301,7 +305,8 @@ the process ids, as the caller sees them.",
         operands: (1, 2),
         flags: &[&ALL, &REGEX],
         about: "\
-SIGNAL is a number or a name with or without SIG, TERM by default. It goes to the container's first process.",
+SIGNAL is a number or a name with or without SIG, TERM by default. It goes to the container's first
+process.",
         run: kill::run,
         ..ONE_ID
     },
@@ -310,7 +315,8 @@ SIGNAL is a number or a name with or without SIG, TERM by default. It goes to th
         summary: "remove a container that has stopped",
         flags: &[&FORCE, &REGEX],
         about: "\
-A container that was created and never started is ended. With --regex and no --force, those that run are left.",
+A container that was created and never started is ended. With --regex and no --force, those that run
+are left.",
         run: delete::run,
         ..ONE_ID
     },
@@ -349,14 +355,17 @@ A container that was created and never started is ended. With --regex and no --f
         operands: (0, 0),
         flags: &[&BUNDLE, &HOST, &SPEC_USER_MAP, &SPEC_ROOTLESS],
         about: "\
-The config runs without root: a user namespace maps the caller to root, or with --user-map caller to its own id.
-Root gets no user namespace unless --rootless is given. The process has a terminal where this call's stdin and
-stdout are terminals. A config.json that exists is not overwritten.
+The config runs without root: a user namespace maps the caller to root, or with --user-map caller to
+its own id. Root gets no user namespace unless --rootless is given. The process has a terminal where
+this call's stdin and stdout are terminals. A config.json that exists is not overwritten.
 
-With --host the root needs no image: the host's /usr, /bin, /sbin, /lib*, /etc and /opt are mounted read-only in
-the directory rootfs, which is made in the bundle; /tmp, /var/tmp and /run are private. The caller keeps its own
-id unless --user-map root is given.",
-        examples: &[("a container with no image", "rt spec --host -b demo && rt run ./demo -- cat /etc/os-release")],
+With --host the root needs no image: the host's /usr, /bin, /sbin, /lib*, /etc and /opt are mounted
+read-only in the directory rootfs, which is made in the bundle; /tmp, /var/tmp and /run are private.
+The caller keeps its own id unless --user-map root is given.",
+        examples: &[(
+            "a container with no image",
+            "rt spec --host -b demo && rt run ./demo -- cat /etc/os-release",
+        )],
         run: spec::run,
         ..ONE_ID
     },
@@ -374,9 +383,9 @@ id unless --user-map root is given.",
         summary: "print what a container uses as JSON, one line per sample",
         flags: &[&STATS, &INTERVAL],
         about: "\
-The figures are those of the cgroup that the container's first process is in. rt makes no cgroup, so in a batch
-job they are the job's. They are read, never written. A line of type oom follows where the kernel has
-killed a process of that cgroup for memory since the sample before.",
+The figures are those of the cgroup that the container's first process is in. rt makes no cgroup, so
+in a batch job they are the job's. They are read, never written. A line of type oom follows where
+the kernel has killed a process of that cgroup for memory since the sample before.",
         run: events::run,
         ..ONE_ID
     },
@@ -405,7 +414,8 @@ killed a process of that cgroup for memory since the sample before.",
             &value("mem-bw-schema", "SCHEMA", "memory bandwidth"),
         ],
         about: "\
-rt never writes to a cgroup. An update that asks for nothing succeeds; any other is an error and changes nothing.",
+rt never writes to a cgroup. An update that asks for nothing succeeds; any other is an error and
+changes nothing.",
         run: update::run,
         ..ONE_ID
     },

@@ -2,9 +2,9 @@
 
 use super::args::*;
 use super::parse::Call;
-use crate::bail;
-use crate::container::{self, CreateOptions, UserMap};
+use crate::container::{self, CreateOptions};
 use crate::error::Result;
+use crate::spec::rootless::parse_user_map;
 use std::path::PathBuf;
 
 /// Creates a container.
@@ -29,17 +29,7 @@ pub fn options(call: &Call, id: String, bundle: PathBuf) -> Result<CreateOptions
         no_subreaper: flags.has(&NO_SUBREAPER),
         preserve_fds: flags.number(&PRESERVE_FDS)?,
         strict: flags.has(&STRICT),
-        user_map: flags.text(&USER_MAP)?.map(user_map).transpose()?,
+        user_map: flags.text(&USER_MAP)?.map(parse_user_map).transpose()?,
         ..CreateOptions::default()
-    })
-}
-
-/// Who the caller is inside, by the name that `--user-map` gives it.
-pub fn user_map(name: &str) -> Result<UserMap> {
-    Ok(match name {
-        "caller" => UserMap::Caller,
-        "root" => UserMap::Root,
-        "config" => UserMap::Config,
-        _ => bail!("--user-map: {name:?} is none of caller, root, config"),
     })
 }

@@ -98,8 +98,8 @@ impl Cgroups {
         Ok(Cgroups::find(&read(format!("/proc/{pid}/cgroup"))?, &read("/proc/self/mountinfo".into())?))
     }
 
-    /// Brings the lines of proc_pid_cgroup(5) and proc_pid_mountinfo(5) together. What is not mounted, or only in a
-    /// part that the process is not in, is left out.
+    /// Brings the lines of proc_pid_cgroup(5) and proc_pid_mountinfo(5) together. What is not
+    /// mounted, or only in a part that the process is not in, is left out.
     fn find(cgroup: &str, mountinfo: &str) -> Cgroups {
         let mut found = Cgroups::default();
         for line in cgroup.lines() {
@@ -311,7 +311,8 @@ impl Cgroups {
     }
 }
 
-/// The directory of `path` below a mount of `controller`'s hierarchy, the second version's where it is empty.
+/// The directory of `path` below a mount of `controller`'s hierarchy, the second version's where it
+/// is empty.
 fn directory(mount: &str, controller: &str, path: &str) -> Option<PathBuf> {
     let (mount, fs) = mount.split_once(" - ")?;
     let mut fs = fs.split(' ');

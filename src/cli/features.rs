@@ -1,8 +1,9 @@
-//! `rt features`: what this runtime can do, as features.md of the runtime-spec has it. It is fixed when rt is built;
-//! what the kernel lacks is another matter.
+//! `rt features`: what this runtime can do, as features.md of the runtime-spec has it. It is fixed
+//! when rt is built; what the kernel lacks is another matter.
 
 use super::parse::Call;
 use crate::error::Result;
+use crate::spec::{ANNOTATION_USER, mounts};
 use crate::store::OCI_VERSION;
 use serde_json::{Value, json};
 
@@ -20,11 +21,12 @@ fn features() -> Value {
         "ociVersionMin": "1.0.0",
         "ociVersionMax": OCI_VERSION,
         "hooks": words("prestart createRuntime createContainer startContainer poststart poststop"),
-        "mountOptions": words(MOUNT_OPTIONS),
+        "mountOptions": mounts::KNOWN,
         "linux": {
             "namespaces": words("cgroup ipc mount network pid time user uts"),
             "capabilities": words(CAPABILITIES),
-            // Accepted in a config and not applied: a job stays in the cgroup that the scheduler put it in.
+            // Accepted in a config and not applied: a job stays in the cgroup that the scheduler
+            // put it in.
             "cgroup": { "v1": false, "v2": false, "systemd": false, "systemdUser": false, "rdma": false },
             "seccomp": {
                 "enabled": true,
@@ -46,22 +48,13 @@ fn features() -> Value {
         },
         "annotations": annotations,
         // Says which user the process is.
-        "potentiallyUnsafeConfigAnnotations": ["rt.user"],
+        "potentiallyUnsafeConfigAnnotations": [ANNOTATION_USER],
     })
 }
 
 fn words(list: &str) -> Vec<&str> {
     list.split(' ').collect()
 }
-
-/// config.md's "Linux mount options", less acl and noacl, which the kernel knows for no file system's mount.
-const MOUNT_OPTIONS: &str = "\
-    async atime bind defaults dev diratime dirsync exec idmap iversion lazytime loud mand noatime nodev \
-    nodiratime noexec noiversion nolazytime nomand norelatime nostrictatime nosuid nosymfollow private \
-    ratime rbind rdev rdiratime relatime remount rexec ridmap rnoatime rnodev rnodiratime rnoexec \
-    rnorelatime rnostrictatime rnosuid rnosymfollow ro rprivate rrelatime rro rrw rshared rslave \
-    rstrictatime rsuid rsymfollow runbindable rw shared silent slave strictatime suid symfollow sync \
-    tmpcopyup unbindable";
 
 /// capabilities(7), by number.
 const CAPABILITIES: &str = "\
@@ -116,14 +109,7 @@ mod tests {
 
     #[test]
     fn lists_are_sorted_and_without_doubles() {
-        for list in [
-            MOUNT_OPTIONS,
-            SECCOMP_ACTIONS,
-            SECCOMP_OPERATORS,
-            SECCOMP_ARCHS,
-            SECCOMP_FLAGS,
-            MEMORY_POLICY_MODES,
-        ] {
+        for list in [SECCOMP_ACTIONS, SECCOMP_OPERATORS, SECCOMP_ARCHS, SECCOMP_FLAGS, MEMORY_POLICY_MODES] {
             assert!(words(list).is_sorted_by(|a, b| a < b), "{list:?}");
         }
         assert_eq!(words(CAPABILITIES).len(), 41);

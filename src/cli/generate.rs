@@ -7,7 +7,8 @@ use crate::error::{Context, Result};
 use std::fmt::Write;
 use std::path::Path;
 
-/// Writes the man pages or a shell's completions into a directory, under the names that man(1) and the shells look for.
+/// Writes the man pages or a shell's completions into a directory, under the names that man(1) and
+/// the shells look for.
 pub fn run(call: &Call) -> Result<u8> {
     let dir = Path::new(call.operands[1]);
     let write = |name: &str, text: String| {
@@ -103,8 +104,8 @@ pub fn command_help(command: &'static Command) -> String {
 }
 
 fn help_flags(text: &mut String, flags: impl Iterator<Item = &'static Flag>) {
-    text.push_str("\nFlags:\n");
-    for flag in flags {
+    for (i, flag) in flags.enumerate() {
+        text.push_str(if i == 0 { "\nFlags:\n" } else { "" });
         let names = format!("  {}", names(flag));
         let help = wrapped(&format!("{}{}", flag.help, remark(flag)), 30);
         // A long name has a line of its own.
@@ -219,41 +220,46 @@ fn man() -> String {
 }
 
 const DESCRIPTION: &str = "\
-rt runs containers from bundles, as the OCI runtime specification has them: a directory with a config.json and a root
-directory. It has runc's command line, so that podman, containerd, docker, CRI-O and Slurm can call it in runc's place.
+rt runs containers from bundles, as the OCI runtime specification has them: a directory with a
+config.json and a root directory. It has runc's command line, so that podman, containerd, docker,
+CRI-O and Slurm can call it in runc's place.
 
-The caller needs no privilege. Its one user id and one group id are mapped into the container; the supplementary groups
-stay. A container stays in the cgroup of its caller: rt never makes, joins or changes one.
+The caller needs no privilege. Its one user id and one group id are mapped into the container; the
+supplementary groups stay. A container stays in the cgroup of its caller: rt never makes, joins or
+changes one.
 
-What a config made for root asks for and one id cannot give is adapted: a user namespace is added, other users become
-the mapped one, device nodes become bind mounts, limits are left out. --log-level warning, or --debug, logs each of
-these; --strict refuses them.";
+What a config made for root asks for and one id cannot give is adapted: a user namespace is added,
+other users become the mapped one, device nodes become bind mounts, limits are left out. --debug logs
+each of these; --strict refuses them.";
 
 const FLAG_RULES: &str = "\
-Flags are written --flag VALUE, --flag=VALUE, -f VALUE, -fVALUE, and -flag VALUE as with Go's flag package. A switch can
-be --flag=true or --flag=false, and short ones can be joined, as in -it. The last occurrence wins. Global flags stand
-before the command; a command's stand anywhere behind it, but for exec and ps before the ID. -- ends the flags.";
+Flags are written --flag VALUE, --flag=VALUE, -f VALUE, -fVALUE, and -flag VALUE as with Go's flag
+package. A switch can be --flag=true or --flag=false, and short ones can be joined, as in -it. The
+last occurrence wins. Global flags stand before the command; a command's stand anywhere behind it,
+but for exec and ps before the ID. -- ends the flags.";
 
 const EXIT_STATUS: &str = "\
-run and exec exit as the program does, or with 128 and the number of the signal that ended it. Errors of rt itself are
-1, and 255 from exec. All other commands exit with 0 or 1.";
+run and exec exit as the program does, or with 128 and the number of the signal that ended it.
+Errors of rt itself are 1, and 255 from exec. All other commands exit with 0 or 1.";
 
 const LOG: &str = "\
-An error is one line on stderr: what was being done, to what, and why it failed. Nothing else is written to stderr
-unless --debug or --log-level asks for it.
+An error is one line on stderr: what was being done, to what, and why it failed. Nothing else is
+written to stderr unless --debug or --log-level asks for it.
 
-With --log, the error is appended to that file as well, as one line of text, or of JSON with the keys level, msg and
-time; on stderr it then stands without \"rt: \" in front. By default errors are all that is logged: podman reads the whole
-file as one JSON object, so that a warning in it would hide the error. --log-level and --debug add what is less
-severe, to the file where there is one, else to stderr. The file is opened when there is something to write.";
+With --log, the error is appended to that file as well, as one line of text, or of JSON with the
+keys level, msg and time; on stderr it then stands without \"rt: \" in front. By default errors are
+all that is logged: podman reads the whole file as one JSON object, so that a warning in it would
+hide the error. --log-level and --debug add what is less severe, to the file where there is one,
+else to stderr. The file is opened when there is something to write.";
 
 const ENVIRONMENT: &str = "\
-XDG_RUNTIME_DIR is where states are kept. PATH is where ps(1) and rt-pull are looked for. No other variable is read,
-and none reaches the container but by -e.";
+XDG_RUNTIME_DIR is where states are kept. PATH is where ps(1) and rt-pull are looked for. No other
+variable is read, and none reaches the container but by -e.";
 
 const FILES: &str = "\
-States are kept in the directory of --root, else in /run/rt for root. For everybody else, and for root in a user
-namespace, it is the first that can be used of $XDG_RUNTIME_DIR/rt, /run/user/UID/rt and /tmp/rt-UID.";
+States are kept in the directory of --root, else in /run/rt for root. For everybody else, and for
+root in a user namespace, it is the first that can be used of $XDG_RUNTIME_DIR/rt, /run/user/UID/rt
+and /tmp/rt-UID.";
 
 // --- completions ---
 

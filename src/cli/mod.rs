@@ -1,7 +1,7 @@
 //! The command line: [`args`] describes it, [`parse`] reads it, and each command has a file of its own.
 //!
-//! A command prints its answer on stdout and nothing else: callers read stdout and stderr together. What went
-//! wrong is one line on stderr, and one in the log where `--log` names one.
+//! A command prints its answer on stdout and nothing else: callers read stdout and stderr together.
+//! What went wrong is one line on stderr, and one in the log where `--log` names one.
 
 mod args;
 mod create;
@@ -92,7 +92,8 @@ fn set_up_log(flags: &Flags) -> Result<()> {
     log::init(level, format, flags.path(&args::LOG).as_deref())
 }
 
-/// Says what went wrong. A person reads `rt: text`; a program that names a log puts its own name in front.
+/// Says what went wrong. A person reads `rt: text`; a program that names a log puts its own name in
+/// front.
 fn report(error: &Error) {
     let text = one_line(&error.to_string());
     let line = match log::report(&text) {
@@ -104,7 +105,8 @@ fn report(error: &Error) {
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// `text` with its control characters escaped: names come from configs and images, lines go to terminals.
+/// `text` with its control characters escaped: names come from configs and images, lines go to
+/// terminals.
 fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.trim_end().chars() {
@@ -123,8 +125,8 @@ fn print(answer: impl AsRef<[u8]>) -> Result<u8> {
 }
 
 fn version() -> String {
-    let commit = COMMIT.map(|commit| format!("commit: {commit}\n")).unwrap_or_default();
-    format!("rt version {PROGRAM_VERSION}\n{commit}spec: {OCI_VERSION}\n")
+    let commit = COMMIT.unwrap_or("unknown");
+    format!("rt version {PROGRAM_VERSION}\ncommit: {commit}\nspec: {OCI_VERSION}\n")
 }
 
 /// The state directory that `--root` names, or the default one. Makes none.

@@ -1,8 +1,8 @@
 //! Reads a command line by the table in [`args`](super::args).
 //!
-//! Flags are `--long V`, `--long=V`, `-s V`, `-sV`, `-abc`, and, as Go's flag package has them, `-long V`
-//! and `-long=V`. A switch takes `=true` and `=false`. The last occurrence wins.
-//! Values are never copied and need not be UTF-8.
+//! Flags are `--long V`, `--long=V`, `-s V`, `-sV`, `-abc`, and, as Go's flag package has them,
+//! `-long V` and `-long=V`. A switch takes `=true` and `=false`. The last occurrence wins. Values
+//! are never copied and need not be UTF-8.
 
 use super::args::{Command, Flag, GLOBALS, HELP, Rest, VERSION, command};
 use crate::bail;
@@ -116,8 +116,9 @@ pub fn call<'a>(
 }
 
 impl<'a> Flags<'a> {
-    /// Takes one word with flags from the front of `words`, with the value that the last of them may have in the
-    /// next word, and returns how many words that was; `None` where there is no flag.
+    /// Takes one word with flags from the front of `words`, with the value that the last of them
+    /// may have in the next word, and returns how many words that was; `None` where there is no
+    /// flag.
     fn take(&mut self, known: &[&'static Flag], words: &'a [OsString]) -> Result<Option<usize>> {
         let Some(word) = words.first() else { return Ok(None) };
         let Some(name) = word.as_bytes().strip_prefix(b"-").filter(|name| !name.is_empty()) else {
@@ -280,8 +281,8 @@ mod tests {
     use super::*;
     use std::os::unix::ffi::OsStringExt;
 
-    /// Parses `line`, split at blanks, and prints it: the command, its flags, operands and rest. Global flags come
-    /// first.
+    /// Parses `line`, split at blanks, and prints it: the command, its flags, operands and rest.
+    /// Global flags come first.
     fn parse(line: &str) -> Result<String> {
         let words: Vec<OsString> = line.split(' ').filter(|w| !w.is_empty()).map(OsString::from).collect();
         let mut flags = Flags::default();

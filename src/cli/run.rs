@@ -3,6 +3,7 @@
 use super::args::*;
 use super::create;
 use super::parse::Call;
+use crate::bail;
 use crate::container::{self, Overrides};
 use crate::error::Result;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -15,6 +16,9 @@ pub fn run(call: &Call) -> Result<u8> {
     let mut options = create::options(call, id, bundle)?;
     options.detach = flags.has(&DETACH);
     options.keep = flags.has(&KEEP);
+    if flags.has(&REMOVE) && (options.detach || options.keep) {
+        bail!("run: --rm cannot be kept with --detach or --keep (rt delete removes the container)");
+    }
     options.overrides = Overrides {
         args: call.rest()?,
         env: flags.texts(&ENV)?,
@@ -25,8 +29,8 @@ pub fn run(call: &Call) -> Result<u8> {
     container::run(&super::new_store(call)?, options)
 }
 
-/// What the operand is: the bundle where no `--bundle` is given and it either can be no id, having a slash in it, or
-/// names a directory with a config; else the id.
+/// What the operand is: the bundle where no `--bundle` is given and it either can be no id, having
+/// a slash in it, or names a directory with a config; else the id.
 fn id_and_bundle(call: &Call) -> Result<(String, PathBuf)> {
     if let Some(bundle) = call.flags.path(&BUNDLE) {
         return Ok((call.id()?.to_owned(), bundle));
@@ -40,7 +44,8 @@ fn id_and_bundle(call: &Call) -> Result<(String, PathBuf)> {
     Ok((call.id()?.to_owned(), PathBuf::from(".")))
 }
 
-/// Twelve random hexadecimal digits, as podman's short ids. That no other container has it is for the store to see.
+/// Twelve random hexadecimal digits, as podman's short ids. That no other container has it is for
+/// the store to see.
 fn made_up_id() -> String {
     // std seeds each hasher from getrandom(2), so the hash of nothing is a random number.
     format!("{:012x}", RandomState::new().build_hasher().finish() >> 16)

@@ -3,8 +3,9 @@
 use super::args::*;
 use super::parse::Call;
 use crate::bail;
-use crate::container::UserMap;
 use crate::error::{Context, Result};
+use crate::spec::ANNOTATION_USER;
+use crate::spec::rootless::{UserMap, parse_user_map};
 use crate::store::OCI_VERSION;
 use rustix::process::{getegid, geteuid};
 use serde_json::json;
@@ -18,7 +19,8 @@ pub fn run(call: &Call) -> Result<u8> {
     let bundle = call.flags.path(&BUNDLE).unwrap_or_else(|| PathBuf::from("."));
     let host = call.flags.has(&HOST);
     let user_map = match call.flags.text(&SPEC_USER_MAP)? {
-        Some(name) => super::create::user_map(name)?,
+        Some("config") => bail!("spec: --user-map is caller or root"),
+        Some(name) => parse_user_map(name)?,
         None if host => UserMap::Caller,
         None => UserMap::Root,
     };
@@ -51,15 +53,16 @@ struct Caller {
     terminal: bool,
 }
 
-/// What `runc spec --rootless` writes, less what costs something and protects nobody: no cgroup mount, no limit of 1024
-/// open files. Root in its own user namespace has the capabilities that package managers need.
+/// What `runc spec --rootless` writes, less what costs something and protects nobody: no cgroup
+/// mount, no limit of 1024 open files. Root in its own user namespace has the capabilities that
+/// package managers need.
 ///
 /// `host` are the mounts of the host's userland, where the root is that.
 fn config(caller: &Caller, host: Option<&[String]>) -> String {
     let (uid, gid) = caller.inside;
     let capabilities: &[&str] = if uid == 0 { CAPABILITIES } else { &[] };
-    let (mut env, mut namespace, mut annotations) = ("", "", "");
-    let (mut mounts, mut mappings) = (String::new(), String::new());
+    let (mut env, mut namespace) = ("", "");
+    let (mut mounts, mut mappings, mut annotations) = (String::new(), String::new(), String::new());
     if let Some(binds) = host {
         // The one place that the process may write to.
         env = "\n      \"HOME=/tmp\",";
@@ -76,7 +79,7 @@ fn config(caller: &Caller, host: Option<&[String]>) -> String {
         }
         if caller.inside != (0, 0) {
             // So that rt serves other callers with this bundle too.
-            annotations = " \"rt.user\": \"caller\" ";
+            annotations = format!(" \"{ANNOTATION_USER}\": \"caller\" ");
         }
     }
     [
@@ -86,7 +89,7 @@ fn config(caller: &Caller, host: Option<&[String]>) -> String {
         ("@gid@", &gid.to_string()),
         ("@env@", env),
         ("@capabilities@", &format!("{capabilities:?}")),
-        ("@annotations@", annotations),
+        ("@annotations@", &annotations),
         ("@namespace@", namespace),
         ("@mappings@", &mappings),
         ("@mounts@", &mounts),
@@ -109,8 +112,8 @@ fn bind(path: &Path) -> Result<String> {
     Ok(mount(path, "none", path, &["rbind", "nosuid", "nodev", "rro"]))
 }
 
-/// Makes the root's directory, with a mount point for each part of the userland below `from`, and returns the mounts.
-/// A link, as /bin is one where /usr is merged, is made again.
+/// Makes the root's directory, with a mount point for each part of the userland below `from`, and
+/// returns the mounts. A link, as /bin is one where /usr is merged, is made again.
 fn make_host_root(from: &Path, rootfs: &Path) -> Result<Vec<String>> {
     make_dir(rootfs)?;
     if fs::read_dir(rootfs).context(|| format!("read {}", rootfs.display()))?.next().is_some() {

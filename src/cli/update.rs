@@ -30,8 +30,8 @@ pub fn run(call: &Call) -> Result<u8> {
     };
     if asked {
         bail!(
-            "update {id}: limits are those of the cgroup that the scheduler put the container in; rt changes none \
-             (use the scheduler's own means, such as scontrol)"
+            "update {id}: its limits are those of the cgroup that the scheduler put it in, and rt changes none \
+             (ask the scheduler, by scontrol for one)"
         );
     }
     Ok(0)

@@ -124,7 +124,11 @@ impl<'a> Launch<'a> {
 
     fn foreground(&self) -> Result<u8> {
         signal::block_all();
-        let shared = !self.plan.needs_runtime() && !self.plan.process.terminal && self.plan.join.is_empty();
+        // A time namespace is entered only by a process with memory of its own.
+        let shared = !self.plan.needs_runtime()
+            && !self.plan.process.terminal
+            && self.plan.join.is_empty()
+            && !self.plan.makes(Kind::TIME);
         self.reserved(|launch, entry| {
             let running = if shared { launch.shared_memory(entry)? } else { launch.with_init(entry)? };
             let code = match &running.terminal {

@@ -99,11 +99,10 @@ impl Exec<'_> {
         let (console, receiver) = self.console()?;
         let runtime =
             rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
-        let memory = if self.plan.terminal || self.options.detach || self.notifies() {
-            Memory::Copied
-        } else {
-            Memory::Shared
-        };
+        // A time namespace is entered only by a process with memory of its own.
+        let copied =
+            self.plan.terminal || self.options.detach || self.notifies() || self.flags & Kind::TIME.0 != 0;
+        let memory = if copied { Memory::Copied } else { Memory::Shared };
         self.hide()?;
         // Children are born into the pid namespace that this process joins; the rest they join themselves.
         ns::join(&self.init, self.flags & (Kind::PID.0 | Kind::USER.0)).context(|| "join the container")?;
@@ -151,9 +150,7 @@ impl Exec<'_> {
     ) -> Result<Infallible> {
         init::end_with(runtime)?;
         let rest = self.flags & !(Kind::PID.0 | Kind::USER.0);
-        if rest != 0 {
-            ns::join(&self.init, rest).context(|| "join the container's namespaces")?;
-        }
+        ns::join(&self.init, rest).context(|| "join the container's namespaces")?;
         if self.options.detach || self.plan.terminal {
             let _ = rustix::process::setsid();
         }
@@ -248,7 +245,10 @@ fn process_plan(options: &ExecOptions, config: &Spec, adapted: Adapted) -> Resul
     let mut ids = (adapted.uid, adapted.gid);
     let process = match &options.process {
         Some(path) => {
-            let process = read_process(path)?;
+            let mut process = read_process(path)?;
+            if process.capabilities().is_none() {
+                process.set_capabilities(configured.capabilities().clone());
+            }
             ids = (process.user().uid(), process.user().gid());
             process
         }

@@ -97,7 +97,8 @@ impl Init<'_> {
         }
         rustix::process::umask(Mode::empty());
         let mut rootfs = self.attach_root()?;
-        let sources = if plan.maps.is_some() && !plan.own_maps {
+        let joins_user = plan.join.iter().any(|(kind, _)| *kind == Kind::USER);
+        let sources = if joins_user || (plan.maps.is_some() && !plan.own_maps) {
             // The caller may read what the container's root may not.
             let sources = mounts::open_sources(&plan.mounts)?;
             self.become_container_root()?;
@@ -164,30 +165,37 @@ impl Init<'_> {
         let plan = self.plan;
         let context = || format!("mount rootfs {}", plan.rootfs.display());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let private = Attr { propagation: libc::MS_PRIVATE, ..Attr::default() };
         let wanted = plan.propagation.map(|(propagation, _)| propagation);
-        if plan.makes(Kind::USER) {
-            // The kernel has made every shared mount a slave, as the namespace has another owner.
-        } else {
-            let attr = Attr { propagation: wanted.unwrap_or(libc::MS_SLAVE), ..Attr::default() };
+        if self.stays_shared() {
+            make_parent_private(&plan.rootfs)?;
+        } else if !plan.makes(Kind::USER) {
+            // In a new user namespace the kernel has made every shared mount a slave already.
             let root = fs::open("/", flags, Mode::empty())?;
-            sys_mount::set_attr(&root, true, attr).context(|| "change the propagation of /")?;
-            if wanted == Some(libc::MS_SHARED) {
-                make_parent_private(&plan.rootfs)?;
-            }
+            sys_mount::set_attr(&root, true, SLAVE).context(|| "change the propagation of /")?;
         }
         let target = fs::open(&plan.rootfs, flags, Mode::empty()).context(context)?;
         let tree = sys_mount::clone_tree(fs::CWD, &plan.rootfs, true, false).context(context)?;
         if !matches!(wanted, Some(libc::MS_SHARED | libc::MS_SLAVE)) {
+            let private = Attr { propagation: libc::MS_PRIVATE, ..Attr::default() };
             sys_mount::set_attr(&tree, true, private).context(context)?;
         }
         sys_mount::attach(&tree, target).context(context)?;
         Rootfs::new(tree, &plan.rootfs, plan.readonly_root, Some(self.state))
     }
 
+    /// True where mounts made in the container are to reach the host: only root may ask for that.
+    fn stays_shared(&self) -> bool {
+        matches!(self.plan.propagation, Some((libc::MS_SHARED, _))) && !self.plan.makes(Kind::USER)
+    }
+
     /// With several ids mapped, what init makes belongs to the container's root.
     fn become_container_root(&self) -> Result<()> {
-        let Some(maps) = &self.plan.maps else { return Ok(()) };
+        let Some(maps) = &self.plan.maps else {
+            // Of a joined namespace the maps are not known: without a root in it there is nothing to become.
+            let _ = rustix::thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT);
+            let _ = rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT);
+            return Ok(());
+        };
         let pick = |list, other| if IdMaps::has(list, 0) { 0 } else { other };
         let gid = Gid::from_raw(pick(&maps.gid, self.plan.process.gid));
         let uid = Uid::from_raw(pick(&maps.uid, self.plan.process.uid));
@@ -240,8 +248,8 @@ impl Init<'_> {
         if plan.makes(Kind::NETWORK) {
             net::loopback_up()?;
         }
-        for (key, value) in &plan.sysctl {
-            fd::write_proc(self.proc, &format!("sys/{key}"), value.as_bytes())
+        for (key, path, value) in &plan.sysctl {
+            fd::write_proc(self.proc, &format!("sys/{path}"), value.as_bytes())
                 .context(|| format!("set sysctl {key} to {value:?}"))?;
         }
         Ok(())
@@ -262,8 +270,17 @@ impl Init<'_> {
             .context(|| "move the root")?;
             rustix::process::chroot(".").context(|| "chroot")?;
         } else {
+            let old = match self.stays_shared() {
+                true => Some(fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),
+                false => None,
+            };
             // The old root ends up on top of the new one, at the same place.
             rustix::process::pivot_root(".", ".").context(|| "pivot_root")?;
+            if let Some(old) = old {
+                // What is detached here must not be detached on the host.
+                sys_mount::set_attr(&old, true, SLAVE)
+                    .context(|| "change the propagation of the old root")?;
+            }
             rustix::mount::unmount(".", rustix::mount::UnmountFlags::DETACH)
                 .context(|| "detach the old root")?;
         }
@@ -275,6 +292,8 @@ impl Init<'_> {
         Ok(())
     }
 }
+
+const SLAVE: Attr = Attr { set: 0, clear: 0, propagation: libc::MS_SLAVE };
 
 /// Asks the kernel to end this process with the runtime, which may have died already.
 pub fn end_with(runtime: Option<BorrowedFd<'_>>) -> Result<()> {
@@ -291,6 +310,8 @@ pub fn end_with(runtime: Option<BorrowedFd<'_>>) -> Result<()> {
 /// streams.
 pub fn hand_over(pty: tty::Pty, console: BorrowedFd<'_>, uid: u32) -> Result<()> {
     tty::send_fds(console, b"/dev/ptmx", &[pty.master.as_fd()]).context(|| "send the terminal")?;
+    // The receiver may wait for the end of the connection, which this process keeps open until its exec.
+    let _ = rustix::net::shutdown(console, rustix::net::Shutdown::Both);
     // Of one id there is nothing to change, and nobody to forbid it.
     let _ = fs::fchown(&pty.slave, Some(Uid::from_raw(uid)), None);
     tty::set_controlling(&pty.slave)?;

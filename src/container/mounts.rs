@@ -1,7 +1,7 @@
 //! Mounting, inside init: every mount of the plan through the root's descriptor.
 
 use super::plan::{MountPlan, What};
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::rootfs::{Rootfs, Want};
 use crate::sys::mount::{self, Attr, Param};
 use crate::sys::ns::{IdMaps, Kind};
@@ -64,7 +64,18 @@ fn mount_one(rootfs: &mut Rootfs, mount: &MountPlan, source: Option<OwnedFd>) ->
         copy_up(rootfs, mount, &tree)?;
     }
     let target = rootfs.target(&mount.destination, want, mount.options.destination_nofollow)?;
-    mount::attach(&tree, &target)?;
+    mount::attach(&tree, &target).map_err(|e| {
+        match FileType::from_raw_mode(fs::fstat(&target).map_or(0, |s| s.st_mode)) {
+            // move_mount(2) says EINVAL where mount(2) says what is wrong.
+            FileType::Directory if e.is(libc::EINVAL) && want == Want::File => {
+                Error::from_errno(libc::ENOTDIR)
+            }
+            kind if e.is(libc::EINVAL) && want == Want::Directory && kind != FileType::Directory => {
+                Error::from_errno(libc::ENOTDIR)
+            }
+            _ => e,
+        }
+    })?;
     if own {
         rootfs.add_own(tree.as_fd())?;
     }
@@ -150,7 +161,16 @@ fn new_mount(mount: &MountPlan, fstype: &str, source: &str) -> Result<Option<(Ow
     let options = &mount.options;
     let attr = (options.attr.set | options.recursive_attr.set)
         & !if options.copy_up { mount::ATTR_RDONLY } else { 0 };
-    let refused = match mount::new_fs(fstype, Some(source), &options.data, attr) {
+    let made = match mount::new_fs(fstype, Some(source), &options.data, attr) {
+        Err(e) if e.is(libc::EINVAL) && options.data.iter().any(names_id) => {
+            // The ids of a namespace that was joined are not known beforehand.
+            log::debug!("{}: {e}; tried again without uid= and gid=", describe(mount));
+            let data: Vec<Param> = options.data.iter().filter(|p| !names_id(p)).cloned().collect();
+            mount::new_fs(fstype, Some(source), &data, attr)
+        }
+        made => made,
+    };
+    let refused = match made {
         Ok(tree) => return Ok(Some((tree, fstype == "tmpfs"))),
         Err(e) => e,
     };
@@ -176,6 +196,10 @@ fn new_mount(mount: &MountPlan, fstype: &str, source: &str) -> Result<Option<(Ow
         }
         Err(_) => Err(refused),
     }
+}
+
+fn names_id(param: &Param) -> bool {
+    matches!(param, Param::Value(key, _) if key == "uid" || key == "gid")
 }
 
 /// The cgroup tree as the host shows it, or of the container's own cgroup namespace where there is only

@@ -54,8 +54,8 @@ pub struct Plan {
     pub hostname: Option<String>,
     /// NIS domain name.
     pub domainname: Option<String>,
-    /// Kernel settings: path below /proc/sys and value.
-    pub sysctl: Vec<(String, String)>,
+    /// Kernel settings: key as given, path below /proc/sys, and value.
+    pub sysctl: Vec<(String, String, String)>,
     /// Device nodes can be made (real root outside a user namespace).
     pub may_mknod: bool,
     /// Keep the caller's session keyring.
@@ -366,22 +366,25 @@ fn net_devices(linux: &oci_spec::runtime::Linux) -> Vec<(String, String)> {
         .collect()
 }
 
-fn sysctl(linux: &oci_spec::runtime::Linux) -> Vec<(String, String)> {
-    let mut list: Vec<(String, String)> = linux
+fn sysctl(linux: &oci_spec::runtime::Linux) -> Vec<(String, String, String)> {
+    let mut list: Vec<(String, String, String)> = linux
         .sysctl()
         .iter()
         .flatten()
-        // As sysctl(8): a key with a slash before any dot has slashes as separators.
-        .map(|(key, value)| match key.find(['.', '/']) {
-            Some(n) if key.as_bytes()[n] == b'/' => (key.clone(), value.clone()),
-            _ => {
-                let path = key.chars().map(|c| match c {
-                    '.' => '/',
-                    '/' => '.',
-                    c => c,
-                });
-                (path.collect(), value.clone())
-            }
+        .map(|(key, value)| {
+            // As sysctl(8): a key with a slash before any dot has slashes as separators.
+            let path = match key.find(['.', '/']) {
+                Some(n) if key.as_bytes()[n] == b'/' => key.clone(),
+                _ => key
+                    .chars()
+                    .map(|c| match c {
+                        '.' => '/',
+                        '/' => '.',
+                        c => c,
+                    })
+                    .collect(),
+            };
+            (key.clone(), path, value.clone())
         })
         .collect();
     list.sort();
@@ -487,7 +490,7 @@ mod tests {
         let linux: oci_spec::runtime::Linux =
             serde_json::from_str(r#"{"sysctl":{"net.ipv4.conf.eth0/1.forwarding":"1","kernel/shmmax":"7"}}"#)
                 .unwrap();
-        let expected = [("kernel/shmmax", "7"), ("net/ipv4/conf/eth0.1/forwarding", "1")];
-        assert_eq!(sysctl(&linux), expected.map(|(k, v)| (k.to_owned(), v.to_owned())));
+        let paths: Vec<String> = sysctl(&linux).into_iter().map(|(_, path, _)| path).collect();
+        assert_eq!(paths, ["kernel/shmmax", "net/ipv4/conf/eth0.1/forwarding"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::{Context, Result};
 use crate::sys::process::{self, ExecArgs, Memory};
-use crate::sys::{signal, tty};
+use crate::sys::{fd, signal, tty};
 use crate::{bail, err};
 use oci_spec::runtime::Hook;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -75,9 +75,12 @@ pub fn run_one(hook: &Hook, state: &[u8], cwd: &Path) -> Result<()> {
     let output = memory_file(c"hook-output")?;
     // Outside and inside a container alike the bundle is the place, where there still is one.
     let child = process::spawn(0, Memory::Copied, || {
+        // A group of its own, so that a hook that takes too long ends with its children.
+        let _ = rustix::process::setpgid(None, None);
         let _ = rustix::process::chdir(cwd);
         let ready = tty::become_hook_stdio(&input, &output);
         signal::reset();
+        let ready = ready.and_then(|()| fd::cloexec_from(3));
         if ready.is_ok() {
             let _ = args.exec(&path);
         }
@@ -87,7 +90,7 @@ pub fn run_one(hook: &Hook, state: &[u8], cwd: &Path) -> Result<()> {
     if let Some(seconds) = hook.timeout()
         && !ends_within(&child.pidfd, seconds)?
     {
-        let _ = signal::send_pidfd(&child.pidfd, libc::SIGKILL);
+        let _ = rustix::process::kill_process_group(child.pid, rustix::process::Signal::KILL);
         process::wait(child.pid)?;
         bail!("{shown} did not end within {seconds} s");
     }

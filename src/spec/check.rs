@@ -171,6 +171,9 @@ fn check_linux(spec: &Spec, linux: &Linux, caller: &Caller) -> Result<()> {
         bail!("config.json: without a mount namespace there is no container");
     }
     for (key, name) in [("hostname", spec.hostname()), ("domainname", spec.domainname())] {
+        if name.as_ref().is_some_and(|n| n.contains('\0')) {
+            bail!("config.json: {key} contains a NUL byte");
+        }
         if name.as_ref().is_some_and(|n| !n.is_empty()) && !has(LinuxNamespaceType::Uts) {
             bail!("config.json: {key} needs a UTS namespace");
         }

@@ -111,8 +111,8 @@ pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Options {
 
 fn other(options: &mut Options, word: &str) {
     match word {
-        "" | "defaults" | "async" | "nomand" | "noiversion" | "loud" | "remount" | "auto" | "noauto"
-        | "nofail" | "user" | "nouser" | "_netdev" => {}
+        "" | "defaults" | "async" | "nomand" | "iversion" | "noiversion" | "nolazytime" | "silent"
+        | "loud" | "remount" | "auto" | "noauto" | "nofail" | "user" | "nouser" | "_netdev" => {}
         "bind" => options.bind = true,
         "rbind" => {
             options.bind = true;
@@ -155,6 +155,7 @@ pub const KNOWN: &[&str] = &[
     "nodiratime",
     "noexec",
     "noiversion",
+    "nolazytime",
     "nomand",
     "norelatime",
     "nostrictatime",
@@ -227,7 +228,7 @@ mod tests {
     fn every_known_word_has_a_meaning() {
         for word in KNOWN {
             let data = parse([*word]).data;
-            let to_the_kernel = ["dirsync", "iversion", "lazytime", "mand", "silent", "sync"];
+            let to_the_kernel = ["dirsync", "lazytime", "mand", "sync"];
             assert!(data.is_empty() || to_the_kernel.contains(word), "{word}");
         }
     }

@@ -53,7 +53,12 @@ pub fn unshare(flags: u64) -> Result<()> {
 }
 
 /// Joins the namespace(s) behind `fd`: one of /proc/PID/ns with its kind, or a pidfd with several.
+///
+/// No flags, no change.
 pub fn join(fd: impl AsFd, flags: u64) -> Result<()> {
+    if flags == 0 {
+        return Ok(());
+    }
     // SAFETY: no pointer is passed.
     check(unsafe { libc::syscall(libc::SYS_setns, fd.as_fd().as_raw_fd(), flags) })?;
     Ok(())
