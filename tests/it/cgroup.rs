@@ -19,20 +19,29 @@ fn nothing_below_a_cgroup_mount_is_written(ctx: &Ctx) {
     }
     let before = groups();
     let mut bundle = everything_about_cgroups(ctx);
-    let mut traced = 0;
-    let mut trace = |args: &[&str]| {
-        let file = ctx.path(&format!("trace{traced}"));
-        traced += 1;
+    let mut count = 0;
+    let mut traced = |args: &[&str]| {
+        let file = ctx.path(&format!("trace{count}"));
+        count += 1;
         let cmd = ctx.command("/usr/bin/strace").args(["-f", "-y", "-qq", "-s", "200", "-o"]).arg(&file);
-        let out = cmd.arg(ctx.rt_path()).arg("--root").arg(&ctx.state).args(args).run();
-        check_trace(&fs::read_to_string(&file).unwrap_or_default(), args);
-        out
+        (cmd.arg(ctx.rt_path()).arg("--root").arg(&ctx.state).args(args), file)
     };
     let id = ctx.id();
     let pid_file = ctx.path("pid");
     let dir = bundle.dir.display().to_string();
-    let create = trace(&["create", "--bundle", &dir, "--pid-file", pid_file.to_str().unwrap(), &id]);
-    assert_eq!(create.code, 0, "{create:?}");
+    // strace follows the container's process, too, and so ends with it.
+    let (create, create_trace) = traced(&["create", "--bundle", &dir, "--pid-file", pid_file.to_str().unwrap(), &id]);
+    let create = create.spawn();
+    crate::fixture::eventually("created", || {
+        let state = ctx.rt(["state", &id]).run();
+        (state.code == 0 && state.stdout.contains("\"created\"") && pid_file.exists()).then_some(())
+    });
+    let mut trace = |args: &[&str]| {
+        let (cmd, file) = traced(args);
+        let out = cmd.run();
+        check_trace(&fs::read_to_string(&file).unwrap_or_default(), args);
+        out
+    };
     for args in [
         &["start", &id][..],
         &["state", &id],
@@ -47,8 +56,10 @@ fn nothing_below_a_cgroup_mount_is_written(ctx: &Ctx) {
         let out = trace(args);
         assert_eq!(out.code, 0, "{out:?}");
     }
-    let pid = fs::read_to_string(&pid_file).unwrap().parse().unwrap();
-    crate::fixture::eventually("its end", || sys::reap(pid).unwrap());
+    create.wait();
+    check_trace(&fs::read_to_string(create_trace).unwrap(), &["create"]);
+    let pid: i32 = fs::read_to_string(&pid_file).unwrap().parse().unwrap();
+    crate::fixture::eventually("its end", || (!matches!(sys::reap(pid), Ok(None))).then_some(()));
     let out = trace(&["delete", &id]);
     assert_eq!(out.code, 0, "{out:?}");
     let resources = ctx.file("resources.json", r#"{"memory":{"limit":1000000}}"#);

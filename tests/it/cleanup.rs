@@ -34,6 +34,11 @@ fn elaborate(ctx: &Ctx) -> Bundle {
 fn nothing_left(ctx: &Ctx, id: &str, what: &str) {
     ctx.rt(["delete", "--force", id]).silent();
     assert!(!ctx.state.join(id).exists(), "{what}: state is left");
+    wait_for_the_end_of_all(ctx, what);
+}
+
+/// Reaps what was left to this process until there is nothing more.
+fn wait_for_the_end_of_all(ctx: &Ctx, what: &str) {
     let client = ctx.client_pid() as u32;
     eventually(&format!("{what}: the end of every process"), || {
         let mut left = children(std::process::id());
@@ -69,12 +74,7 @@ fn killed_at_any_moment_of_run(ctx: &Ctx) {
             job.wait();
             // The container of a killed run ends by itself; only its state waits for delete.
             let what = format!("run {way} killed after {} us", n * 900);
-            let client = ctx.client_pid() as u32;
-            eventually(&format!("{what}: the container's own end"), || {
-                let mut left = children(std::process::id());
-                left.retain(|pid| *pid != client && !matches!(sys::reap(*pid as i32), Ok(Some(_)) | Err(_)));
-                left.is_empty().then_some(())
-            });
+            wait_for_the_end_of_all(ctx, &what);
             nothing_left(ctx, &id, &what);
         }
         assert_eq!(bundle.tree(), before, "mount points are left in the rootfs");
@@ -100,11 +100,10 @@ fn killed_at_any_system_call(ctx: &Ctx) {
             break;
         }
         killed += 1;
-        // Every call where it matters less, at the start, is skipped over in larger steps.
-        n += if n < 40 { 8 } else { 5 };
+        n += if ctx.caller == Caller::User { 2 } else { 7 };
         assert!(n < 5000, "create makes no end of system calls: {out:?}");
     }
-    assert!(killed > 5, "killed {killed} times only");
+    assert!(killed > 3, "killed {killed} times only");
     assert_eq!(bundle.tree(), before, "mount points are left in the rootfs");
 }
 
@@ -128,7 +127,7 @@ fn every_failing_step(ctx: &Ctx) {
         ("a sysctl", base().with("/linux/sysctl", json!({ "net.not.there": "1" }))),
         ("seccomp", base().with("/linux/seccomp", seccomp)),
         ("a limit", base().with("/process/rlimits", json!([{ "type": "RLIMIT_NONSENSE", "soft": 1, "hard": 1 }]))),
-        ("a device", base().push("/linux/devices", json!({ "path": "/dev/x", "type": "c", "major": 77777, "minor": 1 << 25 }))),
+        ("a device", base().push("/linux/devices", json!({ "path": "/etc/passwd/x", "type": "c", "major": 1, "minor": 3 }))),
         ("the terminal", base().with("/process/terminal", json!(true))),
         ("propagation", base().with("/linux/rootfsPropagation", json!("sideways"))),
     ];
@@ -172,7 +171,7 @@ fn killed_during_hooks(ctx: &Ctx) {
         let journal = ctx.file("journal", "");
         let note = format!("to {} say here", journal.display());
         let bundle = ctx.bundle().mount(journal.to_str().unwrap(), "bind", journal.to_str().unwrap(), &["bind"]);
-        let bundle = bundle.hook(kind, &ctx.helper(), &[&note, "sleep 20000"]);
+        let bundle = bundle.hook(kind, &ctx.helper(), &[&note, "sleep 60000"]);
         let id = ctx.id();
         let mut job = ctx.rt(["create", "--bundle"]).arg(&bundle.dir).arg(&id).spawn();
         eventually("the hook", || fs::read_to_string(&journal).ok().filter(|t| !t.is_empty()));
@@ -210,8 +209,11 @@ fn killed_exec_leaves_nothing(ctx: &Ctx) {
         job.wait();
     }
     assert_eq!(container.status(), "running");
-    // What an exec that was killed left inside ends with the container at the latest.
-    container.end();
+    // What an exec that was killed left inside ends with the container, at the latest; a pid namespace ends
+    // only once all its processes have been reaped, and those of a killed exec are this process's now.
+    container.kill("KILL");
+    wait_for_the_end_of_all(ctx, "killed execs");
+    nothing_left(ctx, &container.id, "killed execs");
 }
 
 fn interrupted_by_a_signal(ctx: &Ctx) {
