@@ -13,7 +13,7 @@ use crate::bail;
 use crate::error::{Context, Error, Result};
 use crate::sys::mount::{self, Attr, Param};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -40,6 +40,8 @@ pub struct Rootfs {
     root: OwnedFd,
     /// Where the image is on the host.
     image: PathBuf,
+    /// The image's directory, locked.
+    held: Option<OwnedFd>,
     /// The image's own mount (statx(2) stx_mnt_id): what is mounted in it later has another.
     mount: u64,
     /// Device number of the image's own file system.
@@ -64,8 +66,15 @@ impl Rootfs {
             Some(dir) if !readonly => Some(dir.try_clone_to_owned()?),
             _ => None,
         };
+        // Nobody removes mount points from the image while one of them may be about to be used.
+        let held = match notes {
+            Some(_) => open_image(image)
+                .and_then(|dir| Ok(fs::flock(&dir, FlockOperation::LockShared).map(|()| dir)?))
+                .ok(),
+            None => None,
+        };
         let image = image.to_owned();
-        Ok(Rootfs { root, image, mount, device, readonly, own: Vec::new(), covers: Vec::new(), notes })
+        Ok(Rootfs { root, image, held, mount, device, readonly, own: Vec::new(), covers: Vec::new(), notes })
     }
 
     /// The root directory itself.
@@ -114,6 +123,11 @@ impl Rootfs {
     pub fn add_own(&mut self, mount: BorrowedFd<'_>) -> Result<()> {
         self.own.push(fs::fstat(mount)?.st_dev);
         Ok(())
+    }
+
+    /// Lets others remove what is not used in the image: everything is mounted.
+    pub fn release(&mut self) {
+        self.held = None;
     }
 
     /// Makes the root and what covers parts of it read-only, where the config wants that.
@@ -204,7 +218,7 @@ impl Rootfs {
     /// True where the image's own directory may be changed; what will be made there is noted first, so that
     /// nothing stays behind whatever happens next.
     fn note_in_image(&self, parent: &OwnedFd, done: &Path, rest: &[OsString], want: Want) -> Result<bool> {
-        let Some(state) = &self.notes else { return Ok(false) };
+        let (Some(state), Some(_)) = (&self.notes, &self.held) else { return Ok(false) };
         if is_shared(fs::fstatfs(parent)?.f_type as u64)
             || !crate::sys::process::may_access(parent, libc::W_OK | libc::X_OK)
         {
@@ -324,6 +338,29 @@ pub fn images_of(created: &[u8]) -> Vec<PathBuf> {
 
 fn note_path(note: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(&note[1..]))
+}
+
+/// The images, locked against containers that are being set up in them; `None` where that takes too long.
+pub fn hold_image(images: &[PathBuf]) -> Option<Vec<OwnedFd>> {
+    let mut held = Vec::new();
+    for image in images {
+        let Ok(dir) = open_image(image) else { continue };
+        let mut tries = 0;
+        while fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
+            tries += 1;
+            if tries > 500 {
+                return None;
+            }
+            let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+            let _ = rustix::thread::nanosleep(&pause);
+        }
+        held.push(dir);
+    }
+    Some(held)
+}
+
+fn open_image(image: &Path) -> Result<OwnedFd> {
+    Ok(fs::open(image, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Removes the mount points that the list `created` names from their image, where they are still empty.

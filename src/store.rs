@@ -194,6 +194,7 @@ impl Store {
         let state = entry.load()?;
         if state.in_place && !state.is_alive() {
             self.remove(&entry)?;
+            self.forget_in_place(&state);
             return Err(does_not_exist());
         }
         Ok(state)
@@ -265,9 +266,13 @@ impl Store {
     fn clean_image(&self, entry: &Entry, created: &[u8]) -> Result<()> {
         let Some(dir) = &self.dir else { return Ok(()) };
         let images = rootfs::images_of(created);
+        // Whoever sets a container up in the image holds it.
+        let Some(_held) = rootfs::hold_image(&images) else { return Ok(()) };
         for id in names(dir)?.into_iter().filter(|id| *id != entry.id) {
             let Ok(other) = self.entry(&id) else { continue };
-            if other.load().is_ok_and(|s| images.contains(&s.rootfs) && s.is_alive()) {
+            // One without a state is being made, perhaps of this image.
+            let uses = |s: State| s.pid == 0 || (images.contains(&s.rootfs) && s.is_alive());
+            if other.load().is_ok_and(uses) {
                 // The last one out cleans up.
                 return other.append(rootfs::CREATED, created);
             }
@@ -303,8 +308,21 @@ impl Store {
         let dead = |pid: &String| {
             pid.parse().is_ok_and(|pid| signal::send(pid, 0).is_err_and(|e| e.is(libc::ESRCH)))
         };
+        let mut left = pids.len();
         for pid in pids.iter().filter(|pid| dead(pid)).take(most) {
             self.forget_link(dir, pid);
+            left -= 1;
+        }
+        if left == 0 {
+            // Who needs it next makes it anew.
+            let _ = fs::unlinkat(dir, IN_PLACE, AtFlags::REMOVEDIR);
+        }
+    }
+
+    /// Removes the note that the container ran in place.
+    pub fn forget_in_place(&self, state: &State) {
+        if let (true, Some(dir)) = (state.in_place, &self.dir) {
+            let _ = fs::unlinkat(dir, format!("{IN_PLACE}/{}", state.pid).as_str(), AtFlags::empty());
         }
     }
 
@@ -389,9 +407,11 @@ impl Entry {
     /// The state; pid 0 where there is none yet.
     pub fn load(&self) -> Result<State> {
         let text = self.read()?;
-        let Some(end) = text.iter().position(|&b| b == b'\n') else {
+        // Not written yet: the container is being created.
+        if text.is_empty() {
             return Ok(State { id: self.id.clone(), ..State::default() });
-        };
+        }
+        let end = text.iter().position(|&b| b == b'\n').unwrap_or(text.len());
         serde_json::from_slice(&text[..end]).map_err(|e| err!("the state of {} is damaged: {e}", self.id))
     }
 

@@ -17,7 +17,7 @@ pub fn run(call: &Call) -> Result<u8> {
     match call.flags.text(&FORMAT)?.unwrap_or("table") {
         "table" => super::print(table(&views)),
         "json" => super::print(format!("{}\n", serde_json::to_string(&views).map_err(not_json)?)),
-        _ => bail!("list: invalid format option"),
+        other => bail!("list: invalid format option {other:?}"),
     }
 }
 

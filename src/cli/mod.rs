@@ -63,7 +63,7 @@ fn run(words: &[OsString], failure: &mut u8) -> Result<u8> {
         Request::Help(None) => return print(generate::help()),
         Request::Help(Some(command)) => return print(generate::command_help(command)),
         Request::Version => return print(version()),
-        Request::Nothing => bail!("a command is missing (rt --help lists them)"),
+        Request::Nothing => return print(generate::help()),
     };
     match parse::call(command, flags, words).context(|| command.name)? {
         None => print(generate::command_help(command)),

@@ -13,7 +13,7 @@ use std::process::Command;
 pub fn run(call: &Call) -> Result<u8> {
     let format = call.flags.text(&FORMAT)?.unwrap_or("table");
     if !matches!(format, "table" | "json") {
-        bail!("ps: invalid format option");
+        bail!("ps: invalid format option {format:?}");
     }
     let pids = container::processes(&super::store(call)?, call.id()?)?;
     if format == "json" {

@@ -30,7 +30,7 @@ pub fn run(call: &Call) -> Result<u8> {
     };
     if asked {
         bail!(
-            "update {id}: its limits are those of the cgroup that the scheduler put it in, and rt changes none \
+            "update {id}: resources are not applied: its limits are those of the cgroup that the scheduler put it in, and rt changes none \
              (ask the scheduler, by scontrol for one)"
         );
     }

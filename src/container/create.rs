@@ -3,7 +3,7 @@
 use super::init::{self, Init};
 use super::plan::Plan;
 use super::process::SeccompPlan;
-use super::{CreateOptions, foreground};
+use super::{CreateOptions, foreground, mounts};
 use crate::error::{Context, Error, Result};
 use crate::hook::{self, Stage};
 use crate::spec::{Caller, Config};
@@ -50,6 +50,7 @@ struct Launch<'a> {
     plan: Plan,
     config: Config,
     proc: OwnedFd,
+    idmaps: Vec<Option<OwnedFd>>,
     /// Init outlives this process.
     detach: bool,
     /// Init waits on the fifo.
@@ -79,7 +80,18 @@ impl<'a> Launch<'a> {
         }
         rustix::process::chdir(&plan.bundle).context(|| "enter the bundle")?;
         let proc = fd::open_proc()?;
-        Ok(Launch { store, options, caller, plan, config, proc, detach: false, wait_for_start: false })
+        let idmaps = mounts::open_idmaps(&plan.mounts, proc.as_fd())?;
+        Ok(Launch {
+            store,
+            options,
+            caller,
+            plan,
+            config,
+            proc,
+            idmaps,
+            detach: false,
+            wait_for_start: false,
+        })
     }
 
     /// runc's rules on --console-socket.
@@ -410,6 +422,7 @@ impl<'a> Launch<'a> {
             plan: &self.plan,
             proc: self.proc.as_fd(),
             state: entry.dir(),
+            idmaps: &self.idmaps,
             joins: &[],
             unshare: 0,
             runtime: None,

@@ -94,8 +94,10 @@ fn host_node(device: &DevicePlan, kind: FileType) -> Result<PathBuf> {
 pub fn make_console(rootfs: &mut Rootfs, size: Option<(u16, u16)>) -> Result<Pty> {
     let pts = open_devpts(rootfs)?;
     let pty = tty::open_pty(&pts)?;
-    if let Some((rows, columns)) = size {
-        tty::resize(&pty.slave, rows, columns)?;
+    match size {
+        Some((rows, columns)) => tty::resize(&pty.slave, rows, columns)?,
+        // The caller's own, so that the program never sees another.
+        None => tty::copy_size(rustix::stdio::stdin(), &pty.slave),
     }
     let node = fs::openat(
         &pts,

@@ -183,8 +183,9 @@ impl Exec<'_> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let pts = fs::open("/dev/pts", flags, Mode::empty()).context(|| "open /dev/pts")?;
         let pty = tty::open_pty(devices::require_devpts(pts)?)?;
-        if let Some((rows, columns)) = self.plan.console_size {
-            tty::resize(&pty.slave, rows, columns)?;
+        match self.plan.console_size {
+            Some((rows, columns)) => tty::resize(&pty.slave, rows, columns)?,
+            None => tty::copy_size(rustix::stdio::stdin(), &pty.slave),
         }
         init::hand_over(pty, console, self.plan.uid)
     }

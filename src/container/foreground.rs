@@ -15,10 +15,9 @@ pub fn wait(child: &Child) -> Result<u8> {
         if let Some(code) = ended(child)? {
             return Ok(code);
         }
-        let taken = signal::take();
-        // Ctrl-C and the like have reached the child too: it is in the same process group.
-        if taken.signal != libc::SIGCHLD && !taken.from_kernel {
-            pass_on(child, taken.signal);
+        match signal::take() {
+            libc::SIGCHLD => {}
+            signal => pass_on(child, signal),
         }
     }
 }

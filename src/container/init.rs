@@ -25,6 +25,8 @@ pub struct Init<'a> {
     pub proc: BorrowedFd<'a>,
     /// The container's state directory, for notes about what is made in the image.
     pub state: BorrowedFd<'a>,
+    /// User namespaces for id-mapped mounts, by the mount's place in the plan.
+    pub idmaps: &'a [Option<OwnedFd>],
     /// Namespaces that init joins itself.
     pub joins: &'a [(Kind, OwnedFd)],
     /// Namespaces that init makes itself, after joining.
@@ -90,9 +92,9 @@ impl Init<'_> {
     /// Makes the container's root and becomes the program.
     pub fn set_up(&self) -> Result<Infallible> {
         let plan = self.plan;
-        // A foreground program stays in the caller's session and process group, as any program does.
-        if self.detach || plan.process.terminal {
-            // Fails only where this process leads one already.
+        // A container with pids of its own must not share a process group with the host: kill(0) would reach
+        // there. In place the program stays where any program started here would be.
+        if self.runtime.is_some() {
             let _ = rustix::process::setsid();
         }
         rustix::process::umask(Mode::empty());
@@ -100,13 +102,13 @@ impl Init<'_> {
         let joins_user = plan.join.iter().any(|(kind, _)| *kind == Kind::USER);
         let sources = if joins_user || (plan.maps.is_some() && !plan.own_maps) {
             // The caller may read what the container's root may not.
-            let sources = mounts::open_sources(&plan.mounts)?;
+            let sources = mounts::open_sources(self)?;
             self.become_container_root()?;
             sources
         } else {
             Vec::new()
         };
-        mounts::mount_all(&mut rootfs, &plan.mounts, sources)?;
+        mounts::mount_all(&mut rootfs, self, sources)?;
         devices::make(&mut rootfs, plan)?;
         let pty = match plan.process.terminal {
             true => Some(devices::make_console(&mut rootfs, plan.process.console_size)?),
@@ -122,6 +124,7 @@ impl Init<'_> {
         mounts::mask(&rootfs, &plan.masked)?;
         mounts::make_readonly(&rootfs, &plan.readonly)?;
         rootfs.finish()?;
+        rootfs.release();
         self.pivot(&rootfs)?;
         fd::cloexec_from(3 + plan.process.preserve_fds)?;
         if let Some(pty) = pty {

@@ -88,6 +88,7 @@ pub fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
     }
     let hooks = oci_config(&entry).ok().and_then(|config| config.hooks().clone());
     store.remove(&entry)?;
+    store.forget_in_place(&state);
     if let Some(hooks) = hooks {
         poststop(&hooks, &state);
     }

@@ -1,12 +1,13 @@
 //! Mounting, inside init: every mount of the plan through the root's descriptor.
 
+use super::init::Init;
 use super::plan::{MountPlan, What};
 use crate::error::{Context, Error, Result};
 use crate::rootfs::{Rootfs, Want};
 use crate::sys::mount::{self, Attr, Param};
 use crate::sys::ns::{IdMaps, Kind};
 use crate::sys::process::{self, Memory};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -17,18 +18,21 @@ use std::path::Path;
 pub type Sources = Vec<Option<OwnedFd>>;
 
 /// Opens the source of every bind mount now.
-pub fn open_sources(mounts: &[MountPlan]) -> Result<Sources> {
-    let open = |mount: &MountPlan| match &mount.what {
-        What::Bind(source) => clone_source(mount, source).map(Some),
+pub fn open_sources(init: &Init<'_>) -> Result<Sources> {
+    let open = |(n, mount): (usize, &MountPlan)| match &mount.what {
+        What::Bind(source) => clone_source(init, n, mount, source).map(Some).context(|| describe(mount)),
         _ => Ok(None),
     };
-    mounts.iter().map(open).collect()
+    init.plan.mounts.iter().enumerate().map(open).collect()
 }
 
 /// Mounts everything in order.
-pub fn mount_all(rootfs: &mut Rootfs, mounts: &[MountPlan], mut sources: Sources) -> Result<()> {
-    for (n, mount) in mounts.iter().enumerate() {
-        let source = sources.get_mut(n).and_then(Option::take);
+pub fn mount_all(rootfs: &mut Rootfs, init: &Init<'_>, mut sources: Sources) -> Result<()> {
+    for (n, mount) in init.plan.mounts.iter().enumerate() {
+        let source = match (sources.get_mut(n).and_then(Option::take), &mount.what) {
+            (None, What::Bind(path)) => Some(clone_source(init, n, mount, path).context(|| describe(mount))?),
+            (source, _) => source,
+        };
         mount_one(rootfs, mount, source).context(|| describe(mount))?;
     }
     Ok(())
@@ -45,13 +49,7 @@ fn describe(mount: &MountPlan) -> String {
 
 fn mount_one(rootfs: &mut Rootfs, mount: &MountPlan, source: Option<OwnedFd>) -> Result<()> {
     let made = match &mount.what {
-        What::Bind(path) => {
-            let tree = match source {
-                Some(tree) => tree,
-                None => clone_source(mount, path)?,
-            };
-            Some((tree, false))
-        }
+        What::Bind(_) => source.map(|tree| (tree, false)),
         What::Cgroup => Some((cgroup(mount)?, false)),
         What::New { fstype, source } => new_mount(mount, fstype, source)?,
     };
@@ -89,11 +87,20 @@ fn mount_one(rootfs: &mut Rootfs, mount: &MountPlan, source: Option<OwnedFd>) ->
 }
 
 /// A detached copy of what is bound, with the attributes asked for.
-fn clone_source(mount: &MountPlan, source: &Path) -> Result<OwnedFd> {
+fn clone_source(init: &Init<'_>, n: usize, mount: &MountPlan, source: &Path) -> Result<OwnedFd> {
     let options = &mount.options;
     let tree = mount::clone_tree(fs::CWD, source, options.recursive, options.source_nofollow)?;
     if let Some(recursive) = options.idmap {
-        set_idmap(&tree, recursive, mount.maps.as_ref())?;
+        let own;
+        let userns = match init.idmaps.get(n) {
+            Some(Some(userns)) => userns,
+            _ => {
+                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+                own = fs::openat(init.proc, "self/ns/user", flags, Mode::empty())?;
+                &own
+            }
+        };
+        mount::set_idmap(&tree, recursive, userns).context(|| "make an idmap mount")?;
     }
     set_attrs(&tree, mount, source.starts_with("/sys"))?;
     Ok(tree)
@@ -132,27 +139,31 @@ fn set_attrs(tree: &OwnedFd, mount: &MountPlan, deep: bool) -> Result<()> {
     Ok(())
 }
 
-/// Makes `tree` translate ids, by the maps of the mount or else of the container's own user namespace.
-fn set_idmap(tree: &OwnedFd, recursive: bool, maps: Option<&IdMaps>) -> Result<()> {
-    let userns = match maps {
-        None => crate::sys::ns::open(Path::new("/proc/self/ns/user"))?,
-        Some(maps) => {
-            // A namespace lives as long as a process in it: one that sleeps until we are done.
-            let child = process::spawn(Kind::USER.0, Memory::Copied, || {
-                let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 });
-                0
-            })?;
-            let pid = child.pid.as_raw_nonzero().to_string();
-            let proc = crate::sys::fd::open_proc()?;
-            let opened = maps
-                .write(&proc, &pid, false)
-                .and_then(|()| crate::sys::ns::open(Path::new(&format!("/proc/{pid}/ns/user"))));
-            let _ = crate::sys::signal::send_pidfd(&child.pidfd, libc::SIGKILL);
-            process::wait(child.pid)?;
-            opened?
-        }
+/// A user namespace for each mount that has id maps of its own. Made by the runtime, whose /proc shows the
+/// process that holds it.
+pub fn open_idmaps(mounts: &[MountPlan], proc: BorrowedFd<'_>) -> Result<Vec<Option<OwnedFd>>> {
+    let open = |mount: &MountPlan| match &mount.maps {
+        Some(maps) => user_namespace(maps, proc).map(Some).context(|| describe(mount)),
+        None => Ok(None),
     };
-    mount::set_idmap(tree, recursive, userns).context(|| "make an id-mapped mount")
+    if mounts.iter().all(|m| m.maps.is_none()) { Ok(Vec::new()) } else { mounts.iter().map(open).collect() }
+}
+
+/// A namespace lives as long as a process in it, or a descriptor: one process sleeps until that is open.
+fn user_namespace(maps: &IdMaps, proc: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let child = process::spawn(Kind::USER.0, Memory::Copied, || {
+        let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 });
+        0
+    })
+    .context(|| "make a user namespace")?;
+    let pid = child.pid.as_raw_nonzero().to_string();
+    let opened = maps.write(proc, &pid, false).and_then(|()| {
+        let path = format!("{pid}/ns/user");
+        Ok(fs::openat(proc, path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+    });
+    let _ = crate::sys::signal::send_pidfd(&child.pidfd, libc::SIGKILL);
+    process::wait(child.pid)?;
+    opened
 }
 
 /// A new file system; true where it is this container's own. Where the kernel refuses one that belongs to a

@@ -175,6 +175,9 @@ impl Plan {
             }
             mounts.push(plan);
         }
+        if !all_ids {
+            note_substitutes(&mounts, new, &linux, &mut notes);
+        }
         let own_dev =
             !mounts.iter().any(|m| m.destination == Path::new("/dev") && matches!(m.what, What::Bind(_)));
         let mut devices: Vec<DevicePlan> =
@@ -281,6 +284,39 @@ pub fn namespaces(linux: &oci_spec::runtime::Linux, caller: &Caller) -> Result<(
     }
     join.sort_by_key(|(kind, _)| *kind != Kind::USER);
     Ok((new, join))
+}
+
+/// What the kernel will not give without privilege over the host's namespaces, and what there is instead.
+fn note_substitutes(
+    mounts: &[MountPlan],
+    new: u64,
+    linux: &oci_spec::runtime::Linux,
+    notes: &mut Vec<String>,
+) {
+    for mount in mounts {
+        let at = mount.destination.display();
+        match &mount.what {
+            What::New { fstype, .. } => {
+                let owner = match fstype.as_str() {
+                    "proc" => Kind::PID,
+                    "sysfs" => Kind::NETWORK,
+                    "mqueue" => Kind::IPC,
+                    _ => continue,
+                };
+                if new & owner.0 == 0 {
+                    let file = owner.file();
+                    notes.push(format!(
+                        "mount {at}: without a {file} namespace of its own, the host's {fstype} is bound"
+                    ));
+                }
+            }
+            What::Cgroup => notes.push(format!("mount {at}: the host's cgroup tree is bound")),
+            What::Bind(_) => {}
+        }
+    }
+    for device in linux.devices().iter().flatten().filter(|d| d.typ() != LinuxDeviceType::P) {
+        notes.push(format!("device {} is the host's, bound", device.path().display()));
+    }
 }
 
 fn mount_plan(mount: &Mount, bundle: &Path) -> Result<MountPlan> {

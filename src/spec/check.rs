@@ -26,10 +26,7 @@ pub fn check(spec: &Spec, caller: &Caller) -> Result<()> {
         let options = mounts::parse(words);
         let mapped = mount.uid_mappings().is_some() || mount.gid_mappings().is_some();
         if (mapped || options.idmap.is_some()) && caller.is_unprivileged() {
-            bail!(
-                "mount {}: id-mapped mounts need privilege over the source's file system",
-                destination.display()
-            );
+            bail!("mount {}: an idmap needs privilege over the source's file system", destination.display());
         }
         if !options.bind && options.idmap.is_some() {
             bail!("mount {}: idmap is for bind mounts", destination.display());

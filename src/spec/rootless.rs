@@ -31,6 +31,8 @@ pub struct Adapted {
     pub gid: u32,
     /// True where the process keeps the groups of the caller, because setgroups is denied.
     pub keep_groups: bool,
+    /// The user namespace is one that exists already.
+    pub joined: bool,
     /// What the config asked for and does not get, one line each.
     pub notes: Vec<String>,
 }
@@ -78,7 +80,7 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
         spec.annotations().as_ref().is_some_and(|a| a.contains_key("run.oci.keep_original_groups"));
     let joined = namespace.is_some_and(|n| n.path().as_ref().is_some_and(|p| !p.as_os_str().is_empty()));
     if joined {
-        return Ok(Adapted { maps: None, uid, gid, keep_groups, notes });
+        return Ok(Adapted { maps: None, uid, gid, keep_groups, joined, notes });
     }
     let groups = user.is_some_and(|u| u.additional_gids().as_ref().is_some_and(|g| !g.is_empty()));
     if caller.is_unprivileged() {
@@ -94,10 +96,10 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
         }
         let one = |container, host| vec![IdMap { container, host, size: 1 }];
         let maps = IdMaps { uid: one(uid, caller.uid), gid: one(gid, caller.gid) };
-        return Ok(Adapted { maps: Some(maps), uid, gid, keep_groups: true, notes });
+        return Ok(Adapted { maps: Some(maps), uid, gid, keep_groups: true, joined, notes });
     }
     if namespace.is_none() {
-        return Ok(Adapted { maps: None, uid, gid, keep_groups, notes });
+        return Ok(Adapted { maps: None, uid, gid, keep_groups, joined, notes });
     }
     let convert = |maps: &Option<Vec<LinuxIdMapping>>, container: u32, host: u32| -> Vec<IdMap> {
         match maps.as_deref() {
@@ -117,7 +119,7 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
             bail!("process {what} {id} is not mapped in the container's user namespace");
         }
     }
-    Ok(Adapted { maps: Some(maps), uid, gid, keep_groups, notes })
+    Ok(Adapted { maps: Some(maps), uid, gid, keep_groups, joined, notes })
 }
 
 fn note_maps(what: &str, maps: &Option<Vec<LinuxIdMapping>>, id: u32, notes: &mut Vec<String>) {
@@ -152,7 +154,7 @@ pub fn drop_unmapped(
 
 /// True where every id exists: no user namespace but the initial one is in play.
 pub fn all_ids(caller: &Caller, adapted: &Adapted) -> bool {
-    caller.kind == Kind::Root && adapted.maps.is_none()
+    caller.kind == Kind::Root && adapted.maps.is_none() && !adapted.joined
 }
 
 #[cfg(test)]

@@ -51,27 +51,14 @@ pub fn block_all() {
     }
 }
 
-/// A signal that has arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
-    /// Its number.
-    pub signal: i32,
-    /// It came from the kernel (a terminal's Ctrl-C, which the whole foreground group gets), not from kill(2).
-    pub from_kernel: bool,
-}
-
-/// Waits for the next signal (sigwaitinfo(2)).
-pub fn take() -> Taken {
+/// Waits for the next signal (sigwaitinfo(2)) and returns its number.
+pub fn take() -> i32 {
     let set = full_set();
     loop {
-        // SAFETY: siginfo is plain data that the call fills; `set` lives over the call.
-        let (signal, code) = unsafe {
-            let mut info: libc::siginfo_t = std::mem::zeroed();
-            let signal = libc::sigwaitinfo(&raw const set, &raw mut info);
-            (signal, info.si_code)
-        };
+        // SAFETY: `set` lives over the call; a null siginfo is allowed.
+        let signal = unsafe { libc::sigwaitinfo(&raw const set, std::ptr::null_mut()) };
         if signal > 0 {
-            return Taken { signal, from_kernel: code > 0 };
+            return signal;
         }
     }
 }

@@ -30,7 +30,8 @@ fn nothing_below_a_cgroup_mount_is_written(ctx: &Ctx) {
     let pid_file = ctx.path("pid");
     let dir = bundle.dir.display().to_string();
     // strace follows the container's process, too, and so ends with it.
-    let (create, create_trace) = traced(&["create", "--bundle", &dir, "--pid-file", pid_file.to_str().unwrap(), &id]);
+    let (create, create_trace) =
+        traced(&["create", "--bundle", &dir, "--pid-file", pid_file.to_str().unwrap(), &id]);
     let create = create.spawn();
     crate::fixture::eventually("created", || {
         let state = ctx.rt(["state", &id]).run();
@@ -153,7 +154,15 @@ fn basics(ctx: &Ctx, view: Option<Cgroups>) {
     let pid_file = ctx.path("pid");
     seen(ctx.rt(["create", "--pid-file"]).arg(&pid_file).arg("--bundle").arg(&bundle.dir).arg(&id)).silent();
     seen(ctx.rt(["start", &id])).silent();
-    let exec = seen(ctx.rt(["exec", &id, "/probe", "cat /proc/self/mountinfo", "mkdir /sys/fs/cgroup/x", "ls /sys/fs/cgroup"])).run();
+    let exec = seen(ctx.rt([
+        "exec",
+        &id,
+        "/probe",
+        "cat /proc/self/mountinfo",
+        "mkdir /sys/fs/cgroup/x",
+        "ls /sys/fs/cgroup",
+    ]))
+    .run();
     let all = exec.all();
     let table = all[0].as_str().unwrap();
     let cgroups: Vec<&str> = table.lines().filter(|l| l.contains(" - cgroup")).collect();

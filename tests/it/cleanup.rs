@@ -93,8 +93,16 @@ fn killed_at_any_system_call(ctx: &Ctx) {
     loop {
         let id = ctx.id();
         let inject = format!("inject=all:signal=KILL:when={n}");
-        let cmd = ctx.command("/usr/bin/strace").args(["-qq", "-o", "/dev/null", "-e", "trace=all", "-e", &inject]);
-        let out = cmd.arg(ctx.rt_path()).arg("--root").arg(&ctx.state).args(["create", "--bundle"]).arg(&bundle.dir).arg(&id).run();
+        let cmd =
+            ctx.command("/usr/bin/strace").args(["-qq", "-o", "/dev/null", "-e", "trace=all", "-e", &inject]);
+        let out = cmd
+            .arg(ctx.rt_path())
+            .arg("--root")
+            .arg(&ctx.state)
+            .args(["create", "--bundle"])
+            .arg(&bundle.dir)
+            .arg(&id)
+            .run();
         nothing_left(ctx, &id, &format!("create killed at system call {n}"));
         if out.code == 0 {
             break;
@@ -126,8 +134,17 @@ fn every_failing_step(ctx: &Ctx) {
         ("a namespace path", base().namespace("ipc", Some("/not/there"))),
         ("a sysctl", base().with("/linux/sysctl", json!({ "net.not.there": "1" }))),
         ("seccomp", base().with("/linux/seccomp", seccomp)),
-        ("a limit", base().with("/process/rlimits", json!([{ "type": "RLIMIT_NONSENSE", "soft": 1, "hard": 1 }]))),
-        ("a device", base().push("/linux/devices", json!({ "path": "/etc/passwd/x", "type": "c", "major": 1, "minor": 3 }))),
+        (
+            "a limit",
+            base().with("/process/rlimits", json!([{ "type": "RLIMIT_NONSENSE", "soft": 1, "hard": 1 }])),
+        ),
+        (
+            "a device",
+            base().push(
+                "/linux/devices",
+                json!({ "path": "/etc/passwd/x", "type": "c", "major": 1, "minor": 3 }),
+            ),
+        ),
         ("the terminal", base().with("/process/terminal", json!(true))),
         ("propagation", base().with("/linux/rootfsPropagation", json!("sideways"))),
     ];
@@ -170,7 +187,8 @@ fn killed_during_hooks(ctx: &Ctx) {
     for kind in ["prestart", "createRuntime", "createContainer"] {
         let journal = ctx.file("journal", "");
         let note = format!("to {} say here", journal.display());
-        let bundle = ctx.bundle().mount(journal.to_str().unwrap(), "bind", journal.to_str().unwrap(), &["bind"]);
+        let bundle =
+            ctx.bundle().mount(journal.to_str().unwrap(), "bind", journal.to_str().unwrap(), &["bind"]);
         let bundle = bundle.hook(kind, &ctx.helper(), &[&note, "sleep 60000"]);
         let id = ctx.id();
         let mut job = ctx.rt(["create", "--bundle"]).arg(&bundle.dir).arg(&id).spawn();
@@ -195,7 +213,12 @@ fn pid_file_that_cannot_be_written(ctx: &Ctx) {
 fn state_root_that_cannot_be_written(ctx: &Ctx) {
     let file = ctx.file("a-file", "");
     for root in [file.join("below"), "/proc/not-there".into(), file.clone()] {
-        let cmd = ctx.command(ctx.rt_path()).arg("--root").arg(&root).args(["create", "--bundle"]).arg(&ctx.bundle().dir);
+        let cmd = ctx
+            .command(ctx.rt_path())
+            .arg("--root")
+            .arg(&root)
+            .args(["create", "--bundle"])
+            .arg(&ctx.bundle().dir);
         cmd.arg("id").fails(&[root.to_str().unwrap()]);
     }
 }
@@ -272,7 +295,9 @@ fn thousand_one_after_another(ctx: &Ctx) {
     // The full number where it matters most; elsewhere enough to see a leak.
     let count = if ctx.caller == Caller::User { 1000 } else { 150 };
     let before = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    for (bundle, share) in [(ctx.bundle(), count / 2), (crate::run::in_place(ctx.bundle()), count - count / 2)] {
+    for (bundle, share) in
+        [(ctx.bundle(), count / 2), (crate::run::in_place(ctx.bundle()), count - count / 2)]
+    {
         // Made short: what is counted is what is left.
         let bundle = bundle.ops(&["exit 0"]);
         let cmd = || ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg("again");

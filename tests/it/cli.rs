@@ -24,13 +24,26 @@ fn global_flags_in_both_forms(ctx: &Ctx) {
     let rt = |flags: &[&str]| ctx.command(ctx.rt_path()).args(flags);
     // The last one wins, in either form: conmon-rs sends --root and --systemd-cgroup twice.
     let log = ctx.path("log");
-    rt(&["--root", other.to_str().unwrap(), &format!("--root={state}"), "--systemd-cgroup", "--systemd-cgroup"])
-        .args([&format!("--log={}", log.display()), "--log-format", "text", "--log-format=json", "--debug"])
-        .args(["--rootless", "auto", "--rootless=true", "--cgroup-manager=cgroupfs", "--cgroup-manager", "disabled"])
-        .args(["create", "--bundle=/nowhere", "-b"])
-        .arg(&bundle.dir)
-        .args(["--no-pivot", "--no-pivot=false", "--no-new-keyring", "--preserve-fds=0", &id])
-        .silent();
+    rt(&[
+        "--root",
+        other.to_str().unwrap(),
+        &format!("--root={state}"),
+        "--systemd-cgroup",
+        "--systemd-cgroup",
+    ])
+    .args([&format!("--log={}", log.display()), "--log-format", "text", "--log-format=json", "--debug"])
+    .args([
+        "--rootless",
+        "auto",
+        "--rootless=true",
+        "--cgroup-manager=cgroupfs",
+        "--cgroup-manager",
+        "disabled",
+    ])
+    .args(["create", "--bundle=/nowhere", "-b"])
+    .arg(&bundle.dir)
+    .args(["--no-pivot", "--no-pivot=false", "--no-new-keyring", "--preserve-fds=0", &id])
+    .silent();
     assert!(!other.exists() || fs::read_dir(&other).unwrap().next().is_none());
     assert_eq!(ctx.rt(["state", &id]).ok().json()["status"], "created");
 }
@@ -63,7 +76,10 @@ fn log_is_one_json_object(ctx: &Ctx) {
     assert!(text.ends_with('\n'));
     assert_eq!(entry["level"], "error");
     let message = entry["msg"].as_str().expect("msg");
-    assert!(message.contains("exec: \"/not/there\": stat /not/there: no such file or directory"), "{message}");
+    assert!(
+        message.contains("exec: \"/not/there\": stat /not/there: no such file or directory"),
+        "{message}"
+    );
     assert!(crate::lifecycle::is_rfc3339(entry["time"].as_str().expect("time")), "{entry}");
     // The same text is on stderr, for clients that know no log.
     out.failed(&["exec: \"/not/there\": stat /not/there: no such file or directory"]);
@@ -148,14 +164,16 @@ fn version_text(ctx: &Ctx) {
 }
 
 fn help_texts(ctx: &Ctx) {
-    for args in [&["--help"][..], &["-h"], &["help"], &["create", "--help"], &["run", "-h"], &["exec", "--help"]] {
+    for args in
+        [&["--help"][..], &["-h"], &["help"], &["create", "--help"], &["run", "-h"], &["exec", "--help"]]
+    {
         let out = ctx.command(ctx.rt_path()).args(args).ok();
         assert!(out.stdout.lines().count() > 3 && out.stderr.is_empty(), "{out:?}");
     }
     let out = ctx.command(ctx.rt_path()).arg("--help").ok();
     for command in [
-        "create", "start", "state", "kill", "delete", "run", "exec", "ps", "list", "events", "features", "spec",
-        "pause", "resume", "update",
+        "create", "start", "state", "kill", "delete", "run", "exec", "ps", "list", "events", "features",
+        "spec", "pause", "resume", "update",
     ] {
         assert!(out.stdout.contains(command), "--help does not name {command}");
         ctx.command(ctx.rt_path()).args([command, "--help"]).ok();
@@ -254,7 +272,12 @@ fn accepted_flags(ctx: &Ctx) {
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     ctx.give(&socket);
     let id = ctx.id();
-    ctx.rt(["create", "--pidfd-socket"]).arg(&socket).arg("--bundle").arg(&ctx.bundle().dir).arg(&id).silent();
+    ctx.rt(["create", "--pidfd-socket"])
+        .arg(&socket)
+        .arg("--bundle")
+        .arg(&ctx.bundle().dir)
+        .arg(&id)
+        .silent();
     let (stream, _) = listener.accept().unwrap();
     let (_, fds) = crate::sys::receive(std::os::fd::AsRawFd::as_raw_fd(&stream)).unwrap();
     assert_eq!(fds.len(), 1);
@@ -282,7 +305,8 @@ fn adaptation_is_not_on_stderr(ctx: &Ctx) {
     // A config made for root: what was adapted is noted in the log only.
     let resources = json!({ "memory": { "limit": 1_000_000_000 }, "cpu": { "shares": 1024 }, "pids": { "limit": 100 },
         "devices": [{ "allow": false, "access": "rwm" }] });
-    let bundle = ctx.bundle().with("/linux/resources", resources).with("/linux/cgroupsPath", json!("/test/rt"));
+    let bundle =
+        ctx.bundle().with("/linux/resources", resources).with("/linux/cgroupsPath", json!("/test/rt"));
     let log = ctx.path("log.json");
     let out = ctx
         .rt(["--log"])
@@ -406,12 +430,11 @@ fn as_buildah_calls(ctx: &Ctx) {
     let id = ctx.id();
     let bundle = ctx.bundle().ops(&["signals"]);
     let pid_file = ctx.path("pid");
-    let create = ctx
-        .rt(["create", "--bundle"])
-        .arg(&bundle.dir)
-        .arg("--pid-file")
-        .arg(&pid_file)
-        .args(["--no-pivot", "--no-new-keyring", &id]);
+    let create = ctx.rt(["create", "--bundle"]).arg(&bundle.dir).arg("--pid-file").arg(&pid_file).args([
+        "--no-pivot",
+        "--no-new-keyring",
+        &id,
+    ]);
     let out = create.out.clone();
     create.silent();
     ctx.rt(["start", &id]).silent();
@@ -460,13 +483,18 @@ fn spec_does_not_overwrite(ctx: &Ctx) {
 fn spec_host_runs(ctx: &Ctx) {
     let dir = ctx.mkdir("host");
     ctx.rt(["spec", "--host", "-b"]).arg(&dir).silent();
-    let out = ctx.rt(["run"]).arg(&dir).args(["--", "/bin/sh", "-c", "id -u; cat /etc/hostname; ls /tmp | wc -l"]).run();
+    let out = ctx
+        .rt(["run"])
+        .arg(&dir)
+        .args(["--", "/bin/sh", "-c", "id -u; cat /etc/hostname; ls /tmp | wc -l"])
+        .run();
     assert_eq!(out.code, 0, "{out:?}");
     let uid = ctx.caller.host_ids().0.to_string();
     let lines: Vec<_> = out.stdout.lines().collect();
     assert_eq!(lines.first(), Some(&uid.as_str()), "{out:?}");
     assert_eq!(lines.last().map(|l| l.trim()), Some("0"), "a private /tmp: {out:?}");
-    let out = ctx.rt(["run"]).arg(&dir).args(["--", "/bin/sh", "-c", "echo x > /usr/x || echo x > /etc/x"]).run();
+    let out =
+        ctx.rt(["run"]).arg(&dir).args(["--", "/bin/sh", "-c", "echo x > /usr/x || echo x > /etc/x"]).run();
     assert_ne!(out.code, 0, "the host's directories are read-only: {out:?}");
 }
 

@@ -124,7 +124,9 @@ impl Client {
         writeln!(alive, "mapped").expect("the client listens");
         expect("ready");
         let namespaces = ["user", "mnt"]
-            .map(|name| fs::File::open(format!("/proc/{pid}/ns/{name}")).expect("the client's namespace").into())
+            .map(|name| {
+                fs::File::open(format!("/proc/{pid}/ns/{name}")).expect("the client's namespace").into()
+            })
             .into();
         Client { child, namespaces, _alive: alive }
     }

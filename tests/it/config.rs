@@ -97,9 +97,7 @@ fn config_is_refused_before_anything_is_made(ctx: &Ctx) {
 }
 
 fn devices_are_made_or_bound(ctx: &Ctx) {
-    let device = |path: &str, major: u32, minor: u32, mode: u32| {
-        json!({ "path": path, "type": "c", "major": major, "minor": minor, "fileMode": mode, "uid": 0, "gid": 0 })
-    };
+    let device = |path: &str, major: u32, minor: u32, mode: u32| json!({ "path": path, "type": "c", "major": major, "minor": minor, "fileMode": mode, "uid": 0, "gid": 0 });
     let bundle = ctx
         .bundle()
         .push("/linux/devices", device("/dev/zero", 1, 5, 0o666))
@@ -116,7 +114,10 @@ fn devices_are_made_or_bound(ctx: &Ctx) {
             .push("/linux/devices", json!({ "path": "/dev/pipe", "type": "p", "fileMode": 0o600 }))
             .ops(&["stat /dev/sub/mine", "stat /dev/pipe"]);
         let all = ctx.run(&bundle).all();
-        assert_eq!((&all[0]["mode"], &all[0]["minor"], &all[1]["kind"]), (&json!(0o640), &json!(5), &json!("fifo")));
+        assert_eq!(
+            (&all[0]["mode"], &all[0]["minor"], &all[1]["kind"]),
+            (&json!(0o640), &json!(5), &json!("fifo"))
+        );
     }
 }
 
@@ -128,18 +129,27 @@ fn dev_stays_usable_with_many_devices(ctx: &Ctx) {
         let device = json!({ "path": format!("/dev/{name}"), "type": "c", "major": libc::major(rdev), "minor": libc::minor(rdev) });
         bundle = bundle.push("/linux/devices", device);
     }
-    assert_eq!(ctx.run(&bundle.ops(&["write /dev/null x", "head /dev/zero 1"])).all(), [Value::Null, json!("\0")]);
+    assert_eq!(
+        ctx.run(&bundle.ops(&["write /dev/null x", "head /dev/zero 1"])).all(),
+        [Value::Null, json!("\0")]
+    );
 }
 
 fn device_errors(ctx: &Ctx) {
-    let bundle = ctx.bundle().push("/linux/devices", json!({ "path": "/dev/x", "type": "q", "major": 1, "minor": 3 }));
+    let bundle =
+        ctx.bundle().push("/linux/devices", json!({ "path": "/dev/x", "type": "q", "major": 1, "minor": 3 }));
     ctx.run(&bundle).failed(&[]);
-    let bundle = ctx.bundle().push("/linux/devices", json!({ "path": "dev/relative", "type": "c", "major": 1, "minor": 3 }));
+    let bundle = ctx
+        .bundle()
+        .push("/linux/devices", json!({ "path": "dev/relative", "type": "c", "major": 1, "minor": 3 }));
     let out = ctx.run(&bundle.ops(&["ready"]));
     assert!(out.code == 0 || out.stderr.contains("dev/relative"), "{out:?}");
     if ctx.caller == Caller::User {
         // A device that the host has not cannot be bound.
-        let bundle = ctx.bundle().push("/linux/devices", json!({ "path": "/dev/not-there", "type": "c", "major": 250, "minor": 77 }));
+        let bundle = ctx.bundle().push(
+            "/linux/devices",
+            json!({ "path": "/dev/not-there", "type": "c", "major": 250, "minor": 77 }),
+        );
         ctx.run(&bundle).failed(&["/dev/not-there"]);
     }
 }
@@ -161,7 +171,11 @@ fn resources_and_cgroups_path_are_not_applied(ctx: &Ctx) {
     let before = fs::read_to_string("/proc/self/cgroup").unwrap();
     let bundle = ctx.bundle().with("/linux/resources", resources).with("/linux/cgroupsPath", json!("/a/b/c"));
     let container = ctx.started(&bundle.ops(&["fork pause", "open /dev/null", "pause"]));
-    assert_eq!(fs::read_to_string(format!("/proc/{}/cgroup", container.pid)).unwrap(), before, "the caller's cgroup");
+    assert_eq!(
+        fs::read_to_string(format!("/proc/{}/cgroup", container.pid)).unwrap(),
+        before,
+        "the caller's cgroup"
+    );
     assert_eq!(container.state()["status"], "running");
     container.end();
 }
@@ -170,7 +184,8 @@ fn intel_rdt(ctx: &Ctx) {
     // Not applied and said so, or refused; never silently taken as done, never a mkdir in /sys/fs/resctrl.
     let log = ctx.path("log");
     let bundle = ctx.bundle().with("/linux/intelRdt", json!({ "closID": "x", "l3CacheSchema": "L3:0=f" }));
-    let out = ctx.rt(["--debug", "--log"]).arg(&log).args(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).run();
+    let out =
+        ctx.rt(["--debug", "--log"]).arg(&log).args(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).run();
     if out.code == 0 {
         let text = fs::read_to_string(&log).unwrap_or_default();
         assert!(text.contains("intelRdt"), "{text}");
@@ -201,7 +216,8 @@ fn empty_sections(ctx: &Ctx) {
 
 fn missing_linux_section(ctx: &Ctx) {
     // No namespaces at all: an error or a container in a mount namespace; never the host's root.
-    let bundle = ctx.bundle().unset("", "linux").unset("", "hostname").ops(&["exists /probe", "exists /usr/bin/env"]);
+    let bundle =
+        ctx.bundle().unset("", "linux").unset("", "hostname").ops(&["exists /probe", "exists /usr/bin/env"]);
     let out = ctx.run(&bundle);
     if out.code == 0 {
         assert_eq!((out.line(0), out.line(1)), (json!(true), json!(false)));
@@ -229,7 +245,10 @@ fn annotations_of_clients(ctx: &Ctx) {
 
 fn huge_config(ctx: &Ctx) {
     let env: Vec<String> = (0..5000).map(|n| format!("VARIABLE_{n}={}", "x".repeat(20))).collect();
-    let bundle = ctx.bundle().with("/process/env", json!(env)).with("/annotations", json!({ "big": "y".repeat(1_000_000) }));
+    let bundle = ctx
+        .bundle()
+        .with("/process/env", json!(env))
+        .with("/annotations", json!({ "big": "y".repeat(1_000_000) }));
     let out = ctx.run(&bundle.ops(&["env"]));
     assert_eq!(out.all()[0]["VARIABLE_4999"], "x".repeat(20));
 }
@@ -257,7 +276,8 @@ fn config_that_is_no_file(ctx: &Ctx) {
 fn unicode_everywhere(ctx: &Ctx) {
     let bundle = ctx.bundle();
     bundle.mkdir("dönêr 日本");
-    let bundle = bundle.with("/process/cwd", json!("/dönêr 日本")).with("/process/env", json!(["ÄÖ=ü€", "PATH=/bin"]));
+    let bundle =
+        bundle.with("/process/cwd", json!("/dönêr 日本")).with("/process/env", json!(["ÄÖ=ü€", "PATH=/bin"]));
     let all = ctx.run(&bundle.ops(&["cwd", "env"])).all();
     assert_eq!((&all[0], &all[1]["ÄÖ"]), (&json!("/dönêr 日本"), &json!("ü€")));
 }

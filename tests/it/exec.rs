@@ -76,7 +76,10 @@ fn cwd_of_exec(ctx: &Ctx) {
 fn user_by_number(ctx: &Ctx) {
     let container = container(ctx);
     let out = container.exec_with(&["--user", "1000:1001"], &["id", "status"]).ok();
-    assert_eq!((&out.line(0)["uid"], &out.line(0)["gid"]), (&json!([1000, 1000, 1000]), &json!([1001, 1001, 1001])));
+    assert_eq!(
+        (&out.line(0)["uid"], &out.line(0)["gid"]),
+        (&json!([1000, 1000, 1000]), &json!([1001, 1001, 1001]))
+    );
     assert_eq!(hex(&out.line(1)["CapEff"]), 0, "another user than root keeps no effective capability");
     let out = container.exec_with(&["-u", "1000", "-g", "5", "-g", "6"], &["id"]).ok();
     assert_eq!(out.line(0)["uid"][0], 1000);
@@ -92,7 +95,6 @@ fn user_that_is_not_mapped(ctx: &Ctx) {
     } else {
         out.failed(&["1000"]);
     }
-
 }
 
 fn process_file(ctx: &Ctx) {
@@ -265,8 +267,9 @@ fn no_other_descriptors(ctx: &Ctx) {
 
 fn many_at_once(ctx: &Ctx) {
     let container = container(ctx);
-    let jobs: Vec<_> =
-        (0..16).map(|n| container.exec_with(&[], &[&format!("say {n}"), &format!("exit {n}")]).spawn()).collect();
+    let jobs: Vec<_> = (0..16)
+        .map(|n| container.exec_with(&[], &[&format!("say {n}"), &format!("exit {n}")]).spawn())
+        .collect();
     for (n, job) in jobs.into_iter().enumerate() {
         let out = job.wait();
         assert_eq!((out.code as usize, out.line(0)), (n, json!(n.to_string())), "{out:?}");

@@ -58,7 +58,8 @@ pub fn stat(pid: i32) -> Option<ProcStat> {
 
 /// The identity of a namespace of a process, as `name:[inode]`.
 pub fn namespace(pid: i32, name: &str) -> String {
-    fs::read_link(format!("/proc/{pid}/ns/{name}")).map_or_else(|e| e.to_string(), |p| p.display().to_string())
+    fs::read_link(format!("/proc/{pid}/ns/{name}"))
+        .map_or_else(|e| e.to_string(), |p| p.display().to_string())
 }
 
 /// A test's surroundings.
@@ -364,7 +365,8 @@ fn default_config(caller: Caller) -> Value {
         linux["gidMappings"] = json!([{ "containerID": 0, "hostID": gid, "size": 1 }]);
     }
     linux["namespaces"] = namespaces.iter().map(|kind| json!({ "type": kind })).collect();
-    linux["maskedPaths"] = json!(["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/scsi", "/not/there"]);
+    linux["maskedPaths"] =
+        json!(["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/scsi", "/not/there"]);
     linux["readonlyPaths"] = json!(["/proc/bus", "/proc/sys", "/proc/sysrq-trigger", "/not/there"]);
     let caps = json!(["CAP_AUDIT_WRITE", "CAP_KILL", "CAP_NET_BIND_SERVICE"]);
     json!({

@@ -17,7 +17,8 @@ tests! {
     }
 }
 
-const KINDS: [&str; 6] = ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
+const KINDS: [&str; 6] =
+    ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
 
 /// The hooks append to this file.
 fn journal(ctx: &Ctx) -> PathBuf {
@@ -51,7 +52,10 @@ fn all_six_in_order(ctx: &Ctx) {
     let seen = lines(&journal);
     // poststart runs beside the program: its place is after startContainer and before poststop.
     let order: Vec<_> = seen.iter().filter(|l| **l != "poststart").cloned().collect();
-    assert_eq!(order, ["prestart", "createRuntime", "createContainer", "startContainer", "program", "poststop"]);
+    assert_eq!(
+        order,
+        ["prestart", "createRuntime", "createContainer", "startContainer", "program", "poststop"]
+    );
     assert_eq!(seen.iter().filter(|l| **l == "poststart").count(), 1);
     assert_eq!(seen.last().unwrap(), "poststop");
 }
@@ -80,7 +84,11 @@ fn several_of_a_kind_in_order(ctx: &Ctx) {
     let journal = journal(ctx);
     let mut bundle = ctx.bundle();
     for n in 0..4 {
-        bundle = bundle.hook("createRuntime", &ctx.helper(), &["sleep 2", &format!("to {} say {n}", journal.display())]);
+        bundle = bundle.hook(
+            "createRuntime",
+            &ctx.helper(),
+            &["sleep 2", &format!("to {} say {n}", journal.display())],
+        );
     }
     assert_eq!(ctx.run(&bundle).code, 0);
     assert_eq!(lines(&journal), ["0", "1", "2", "3"]);
@@ -89,7 +97,8 @@ fn several_of_a_kind_in_order(ctx: &Ctx) {
 fn state_on_stdin(ctx: &Ctx) {
     let journal = journal(ctx);
     let read = format!("to {} readall", journal.display());
-    let mut bundle = with_journal(ctx, &journal).with("/annotations", json!({ "a.key": "value" })).ops(&["pause"]);
+    let mut bundle =
+        with_journal(ctx, &journal).with("/annotations", json!({ "a.key": "value" })).ops(&["pause"]);
     for kind in KINDS {
         bundle = bundle.hook(kind, &program(ctx, kind), &[&read]);
     }
@@ -132,7 +141,10 @@ fn state_on_stdin(ctx: &Ctx) {
 
 fn prestart_sees_the_final_namespaces(ctx: &Ctx) {
     // docker's libnetwork-setkey opens /proc/PID/ns/net of the pid in the state.
-    let script = ctx.file("setkey", "#!/bin/sh\npid=$(sed 's/.*\"pid\": *\\([0-9]*\\).*/\\1/')\nreadlink /proc/$pid/ns/net > \"$1\"\n");
+    let script = ctx.file(
+        "setkey",
+        "#!/bin/sh\npid=$(sed 's/.*\"pid\": *\\([0-9]*\\).*/\\1/')\nreadlink /proc/$pid/ns/net > \"$1\"\n",
+    );
     fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let out = ctx.file("netns", "");
     let bundle = ctx.bundle().namespace("network", None).ops(&["pause"]);
@@ -145,7 +157,8 @@ fn prestart_sees_the_final_namespaces(ctx: &Ctx) {
 fn surroundings(ctx: &Ctx) {
     let journal = journal(ctx);
     let note = |what: &str| format!("to {} {what}", journal.display());
-    let bundle = ctx.bundle().hook("createRuntime", &ctx.helper(), &[&note("cwd"), &note("env"), &note("args")]);
+    let bundle =
+        ctx.bundle().hook("createRuntime", &ctx.helper(), &[&note("cwd"), &note("env"), &note("args")]);
     let out = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).env("CALLER_SECRET", "x").run();
     assert_eq!(out.code, 0, "{out:?}");
     let seen = lines(&journal);
@@ -231,7 +244,10 @@ fn timeout_kills_children(ctx: &Ctx) {
 fn missing_hook_program(ctx: &Ctx) {
     let bundle = ctx.bundle().hook("createRuntime", Path::new("/not/there"), &[]);
     let id = ctx.id();
-    ctx.rt(["create", "--bundle"]).arg(&bundle.dir).arg(&id).fails(&["/not/there", "no such file or directory"]);
+    ctx.rt(["create", "--bundle"])
+        .arg(&bundle.dir)
+        .arg(&id)
+        .fails(&["/not/there", "no such file or directory"]);
     ctx.rt(["state", &id]).fails(&["does not exist"]);
 }
 
@@ -255,7 +271,11 @@ fn hooks_in_their_namespaces(ctx: &Ctx) {
     container.delete();
     let seen = lines(&journal);
     let mnt: Vec<&str> = seen.iter().map(|l| l["mnt"].as_str().unwrap()).collect();
-    assert_eq!((mnt[0] == inside, mnt[1] == inside), (false, false), "prestart and createRuntime are the runtime's");
+    assert_eq!(
+        (mnt[0] == inside, mnt[1] == inside),
+        (false, false),
+        "prestart and createRuntime are the runtime's"
+    );
     assert_eq!(mnt[2], inside, "createContainer is the container's");
     assert!(mnt[3..5].contains(&inside.as_str()), "startContainer is the container's");
     assert_ne!(mnt[5], inside);
@@ -269,7 +289,10 @@ fn create_container_hook_mounts(ctx: &Ctx) {
     let bundle = bundle.hook(
         "createContainer",
         &ctx.helper(),
-        &[&format!("mount tmpfs {} tmpfs mode=755", target.display()), &format!("write {}/from-hook yes", target.display())],
+        &[
+            &format!("mount tmpfs {} tmpfs mode=755", target.display()),
+            &format!("write {}/from-hook yes", target.display()),
+        ],
     );
     let all = ctx.run(&bundle.ops(&["cat /mnt/from-hook"])).all();
     assert_eq!(all[0], "yes");
@@ -278,7 +301,8 @@ fn create_container_hook_mounts(ctx: &Ctx) {
 
 fn hook_output_does_not_mix(ctx: &Ctx) {
     // What a hook prints is not the container's output.
-    let bundle = ctx.bundle().hook("createRuntime", &ctx.helper(), &["say from-the-hook"]).ops(&["say program"]);
+    let bundle =
+        ctx.bundle().hook("createRuntime", &ctx.helper(), &["say from-the-hook"]).ops(&["say program"]);
     let out = ctx.run(&bundle);
     assert_eq!((out.code, out.stdout.as_str()), (0, "\"program\"\n"));
 }
@@ -287,7 +311,11 @@ fn hook_descriptors_are_clean(ctx: &Ctx) {
     let journal = journal(ctx);
     let bundle = with_journal(ctx, &journal);
     let note = format!("to {} fds", journal.display());
-    let bundle = bundle.hook("createRuntime", &ctx.helper(), &[&note]).hook("createContainer", &ctx.helper(), &[&note]);
+    let bundle = bundle.hook("createRuntime", &ctx.helper(), &[&note]).hook(
+        "createContainer",
+        &ctx.helper(),
+        &[&note],
+    );
     let out = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id());
     let out = out.after([crate::sys::Step::Dup(0, 9), crate::sys::Step::Dup(0, 50)]).run();
     assert_eq!(out.code, 0, "{out:?}");
@@ -296,7 +324,8 @@ fn hook_descriptors_are_clean(ctx: &Ctx) {
 
 fn hooks_of_a_detached_run(ctx: &Ctx) {
     let journal = journal(ctx);
-    let bundle = ctx.bundle().hook("poststop", &ctx.helper(), &[&format!("to {} say poststop", journal.display())]);
+    let bundle =
+        ctx.bundle().hook("poststop", &ctx.helper(), &[&format!("to {} say poststop", journal.display())]);
     let id = ctx.id();
     let bundle = bundle.ops(&["pause"]);
     ctx.rt(["run", "--detach", "--bundle"]).arg(&bundle.dir).arg(&id).ok();
@@ -306,7 +335,8 @@ fn hooks_of_a_detached_run(ctx: &Ctx) {
 
 fn poststop_runs_on_forced_delete(ctx: &Ctx) {
     let journal = journal(ctx);
-    let bundle = ctx.bundle().hook("poststop", &ctx.helper(), &[&format!("to {} say poststop", journal.display())]);
+    let bundle =
+        ctx.bundle().hook("poststop", &ctx.helper(), &[&format!("to {} say poststop", journal.display())]);
     let container = ctx.create(&bundle.ops(&["deaf"]));
     ctx.rt(["delete", "--force", &container.id]).silent();
     container.reap();

@@ -81,7 +81,12 @@ pub fn is_rfc3339(text: &str) -> bool {
     };
     let at = |i: usize| text.as_bytes().get(i).copied();
     let zone = text.get(19..).unwrap_or("").trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
-    digits(0..4) && digits(5..7) && digits(8..10) && digits(11..13) && digits(14..16) && digits(17..19)
+    digits(0..4)
+        && digits(5..7)
+        && digits(8..10)
+        && digits(11..13)
+        && digits(14..16)
+        && digits(17..19)
         && [at(4), at(7), at(10), at(13), at(16)] == [b'-', b'-', b'T', b':', b':'].map(Some)
         && (zone == "Z" || zone.len() == 6 && matches!(at(text.len() - 6), Some(b'+' | b'-')))
 }
@@ -545,7 +550,8 @@ fn create_defaults_to_the_working_directory(ctx: &Ctx) {
 }
 
 fn annotations_show_in_state(ctx: &Ctx) {
-    let annotations = json!({ "io.container.manager": "libpod", "run.oci.keep_original_groups": "1", "x": "" });
+    let annotations =
+        json!({ "io.container.manager": "libpod", "run.oci.keep_original_groups": "1", "x": "" });
     let container = ctx.create(&ctx.bundle().with("/annotations", annotations.clone()));
     let state = container.state();
     for (key, value) in annotations.as_object().unwrap() {

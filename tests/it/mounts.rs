@@ -49,7 +49,10 @@ fn parse(table: &str) -> Vec<[String; 6]> {
 
 #[track_caller]
 fn at<'a>(table: &'a [[String; 6]], destination: &str) -> &'a [String; 6] {
-    table.iter().rfind(|m| m[0] == destination).unwrap_or_else(|| panic!("no mount at {destination}: {table:#?}"))
+    table
+        .iter()
+        .rfind(|m| m[0] == destination)
+        .unwrap_or_else(|| panic!("no mount at {destination}: {table:#?}"))
 }
 
 #[track_caller]
@@ -73,10 +76,12 @@ fn text(path: &Path) -> &str {
 fn bind_directory_and_file(ctx: &Ctx) {
     let dir = ctx.mkdir("data");
     let file = ctx.file("data/file", "content");
-    let bundle = ctx
-        .bundle()
-        .mount("/mnt", "bind", text(&dir), &["rbind", "rw"])
-        .mount("/etc/group", "bind", text(&file), &["bind", "ro"]);
+    let bundle = ctx.bundle().mount("/mnt", "bind", text(&dir), &["rbind", "rw"]).mount(
+        "/etc/group",
+        "bind",
+        text(&file),
+        &["bind", "ro"],
+    );
     let out = ctx.run(&bundle.ops(&[
         "cat /mnt/file",
         "cat /etc/group",
@@ -96,7 +101,11 @@ fn type_none_and_type_bind(ctx: &Ctx) {
     for kind in ["none", "bind", "", "ext4"] {
         for option in ["bind", "rbind"] {
             let bundle = ctx.bundle().mount("/mnt", kind, text(&dir), &[option]);
-            assert_eq!(ctx.run(&bundle.ops(&["cat /mnt/file"])).all()[0], "content", "type {kind:?}, {option}");
+            assert_eq!(
+                ctx.run(&bundle.ops(&["cat /mnt/file"])).all()[0],
+                "content",
+                "type {kind:?}, {option}"
+            );
         }
     }
 }
@@ -175,7 +184,8 @@ fn options_are_the_last_one(ctx: &Ctx) {
 }
 
 fn strict_atime_and_friends(ctx: &Ctx) {
-    let bundle = ctx.bundle().mount("/mnt", "tmpfs", "tmpfs", &["sync", "dirsync", "mand", "lazytime", "iversion"]);
+    let bundle =
+        ctx.bundle().mount("/mnt", "tmpfs", "tmpfs", &["sync", "dirsync", "mand", "lazytime", "iversion"]);
     let out = ctx.run(&bundle.ops(&["cat /proc/self/mountinfo"]));
     let all = out.all();
     let table = parse(all[0].as_str().unwrap());
@@ -195,16 +205,19 @@ fn recursive_options(ctx: &Ctx) {
             has(mount, &[&option[1..]]);
         }
     }
-    let table = mounts(ctx, ctx.bundle().mount("/sys", "none", "/sys", &["rbind", "rro", "rnoexec", "nosuid"]));
+    let table =
+        mounts(ctx, ctx.bundle().mount("/sys", "none", "/sys", &["rbind", "rro", "rnoexec", "nosuid"]));
     assert!(table.iter().filter(|m| m[0].starts_with("/sys/")).count() > 0, "no sub-mounts to test with");
     table.iter().filter(|m| m[0].starts_with("/sys")).for_each(|m| has(m, &["ro", "noexec"]));
     // A sub-mount that the container makes later is not touched by an earlier mount's rro.
     let data = ctx.mkdir("data");
     ctx.mkdir("data/sub");
-    let bundle = ctx
-        .bundle()
-        .mount("/mnt", "bind", text(&data), &["rbind", "rro"])
-        .mount("/mnt/sub", "tmpfs", "tmpfs", &["mode=755"]);
+    let bundle = ctx.bundle().mount("/mnt", "bind", text(&data), &["rbind", "rro"]).mount(
+        "/mnt/sub",
+        "tmpfs",
+        "tmpfs",
+        &["mode=755"],
+    );
     let all = ctx.run(&bundle.ops(&["write /mnt/sub/x y", "write /mnt/x y"])).all();
     assert_eq!(all, [Value::Null, errno(libc::EROFS)]);
 }
@@ -234,8 +247,13 @@ fn tmpcopyup(ctx: &Ctx) {
     bundle.link("etc/link", "sub/deep");
     fs::set_permissions(bundle.rootfs().join("etc/sub/deep"), fs::Permissions::from_mode(0o640)).unwrap();
     let before = bundle.tree();
-    let bundle =
-        bundle.ops(&["cat /etc/sub/deep", "readlink /etc/link", "stat /etc/sub/deep", "write /etc/new x", "ls /etc"]);
+    let bundle = bundle.ops(&[
+        "cat /etc/sub/deep",
+        "readlink /etc/link",
+        "stat /etc/sub/deep",
+        "write /etc/new x",
+        "ls /etc",
+    ]);
     let all = ctx.run(&bundle).all();
     assert_eq!(all[..2], [json!("deep content"), json!("sub/deep")]);
     assert_eq!((&all[2]["mode"], &all[2]["uid"]), (&json!(0o640), &json!(0)));
@@ -303,7 +321,8 @@ fn missing_mount_points_appear(ctx: &Ctx) {
         .mount("/d/e.conf", "bind", text(&file), &["bind", "ro"])
         .mount("/t", "tmpfs", "tmpfs", &[]);
     let before = bundle.tree();
-    let bundle = bundle.ops(&["cat /a/b/c/file", "cat /d/e.conf", "write /t/x y", "stat /d/e.conf", "ls /proc/self"]);
+    let bundle =
+        bundle.ops(&["cat /a/b/c/file", "cat /d/e.conf", "write /t/x y", "stat /d/e.conf", "ls /proc/self"]);
     let out = ctx.run(&bundle);
     let all = out.all();
     assert_eq!(all[..3], [json!("content"), json!("content"), Value::Null], "{out:?}");
@@ -314,12 +333,15 @@ fn missing_mount_points_appear(ctx: &Ctx) {
 fn missing_points_in_a_readonly_root(ctx: &Ctx) {
     let data = ctx.mkdir("data");
     ctx.file("data/file", "content");
-    let bundle = ctx
-        .bare_bundle()
-        .with("/root/readonly", json!(true))
-        .mount("/deep/ly/missing", "bind", text(&data), &["bind"]);
+    let bundle = ctx.bare_bundle().with("/root/readonly", json!(true)).mount(
+        "/deep/ly/missing",
+        "bind",
+        text(&data),
+        &["bind"],
+    );
     let before = bundle.strict_tree();
-    let bundle = bundle.ops(&["cat /deep/ly/missing/file", "write /x y", "write /deep/ly/x y", "mkdir /deep/z"]);
+    let bundle =
+        bundle.ops(&["cat /deep/ly/missing/file", "write /x y", "write /deep/ly/x y", "mkdir /deep/z"]);
     let all = ctx.run(&bundle).all();
     assert_eq!(all[0], "content");
     assert_eq!(all[1..], [errno(libc::EROFS), errno(libc::EROFS), errno(libc::EROFS)]);
@@ -394,10 +416,12 @@ fn deep_missing_destinations(ctx: &Ctx) {
     // A missing point below a mount: it is made in that mount, not in the rootfs.
     let data = ctx.mkdir("data");
     ctx.file("data/file", "content");
-    let bundle = ctx
-        .bundle()
-        .mount("/run", "tmpfs", "tmpfs", &["mode=755"])
-        .mount("/run/secrets/app", "bind", text(&data), &["bind"]);
+    let bundle = ctx.bundle().mount("/run", "tmpfs", "tmpfs", &["mode=755"]).mount(
+        "/run/secrets/app",
+        "bind",
+        text(&data),
+        &["bind"],
+    );
     let before = bundle.tree();
     let bundle = bundle.ops(&["cat /run/secrets/app/file", "stat /run/secrets"]);
     let all = ctx.run(&bundle).all();
@@ -412,10 +436,12 @@ fn deep_missing_destinations(ctx: &Ctx) {
 
 fn missing_file_mount_points(ctx: &Ctx) {
     let resolv = ctx.file("resolv.conf", "nameserver 192.0.2.1");
-    let bundle = ctx
-        .bundle()
-        .mount("/etc/resolv.conf", "bind", text(&resolv), &["bind", "ro"])
-        .mount("/etc/hosts", "bind", text(&resolv), &["bind", "ro"]);
+    let bundle = ctx.bundle().mount("/etc/resolv.conf", "bind", text(&resolv), &["bind", "ro"]).mount(
+        "/etc/hosts",
+        "bind",
+        text(&resolv),
+        &["bind", "ro"],
+    );
     let before = bundle.tree();
     let bundle = bundle.ops(&["cat /etc/resolv.conf", "cat /etc/hosts", "cat /etc/group"]);
     assert_eq!(ctx.run(&bundle).all()[1], "nameserver 192.0.2.1");
@@ -490,10 +516,12 @@ fn mounts_of_fifo_and_socket(ctx: &Ctx) {
     ctx.give(&fifo);
     let socket = ctx.path("socket");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    let bundle = ctx
-        .bundle()
-        .mount("/run/fifo", "bind", text(&fifo), &["bind"])
-        .mount("/run/socket", "bind", text(&socket), &["bind"]);
+    let bundle = ctx.bundle().mount("/run/fifo", "bind", text(&fifo), &["bind"]).mount(
+        "/run/socket",
+        "bind",
+        text(&socket),
+        &["bind"],
+    );
     let all = ctx.run(&bundle.ops(&["stat /run/fifo", "stat /run/socket"])).all();
     assert_eq!((&all[0]["kind"], &all[1]["kind"]), (&json!("fifo"), &json!("socket")));
 }
@@ -513,7 +541,10 @@ fn masked_and_readonly_paths(ctx: &Ctx) {
     bundle.file("secret-file", "hidden");
     bundle.mkdir("fixed");
     let bundle = bundle
-        .with("/linux/maskedPaths", json!(["/secret", "/secret-file", "/proc/timer_list", "/absent", "/absent/too"]))
+        .with(
+            "/linux/maskedPaths",
+            json!(["/secret", "/secret-file", "/proc/timer_list", "/absent", "/absent/too"]),
+        )
         .with("/linux/readonlyPaths", json!(["/fixed", "/etc/passwd", "/proc/sys", "/absent"]))
         .ops(&[
             "ls /secret",
@@ -538,23 +569,48 @@ fn masked_and_readonly_paths(ctx: &Ctx) {
 
 fn default_devices(ctx: &Ctx) {
     let bundle = ctx.bundle().ops(&[
-        "stat /dev/null", "stat /dev/zero", "stat /dev/full", "stat /dev/random", "stat /dev/urandom",
-        "stat /dev/tty", "readlink /dev/fd", "readlink /dev/stdin", "readlink /dev/stdout", "readlink /dev/stderr",
-        "readlink /dev/ptmx", "write /dev/null x", "head /dev/zero 2", "write /dev/full x", "ls /dev",
+        "stat /dev/null",
+        "stat /dev/zero",
+        "stat /dev/full",
+        "stat /dev/random",
+        "stat /dev/urandom",
+        "stat /dev/tty",
+        "readlink /dev/fd",
+        "readlink /dev/stdin",
+        "readlink /dev/stdout",
+        "readlink /dev/stderr",
+        "readlink /dev/ptmx",
+        "write /dev/null x",
+        "head /dev/zero 2",
+        "write /dev/full x",
+        "ls /dev",
     ]);
     let all = ctx.run(&bundle).all();
     let numbers = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0)];
     for (device, (major, minor)) in all.iter().zip(numbers) {
-        assert_eq!((&device["kind"], &device["major"], &device["minor"]), (&json!("char"), &json!(major), &json!(minor)));
+        assert_eq!(
+            (&device["kind"], &device["major"], &device["minor"]),
+            (&json!("char"), &json!(major), &json!(minor))
+        );
         assert_eq!(device["mode"], 0o666, "{device}");
     }
-    assert_eq!(all[6..10], [json!("/proc/self/fd"), json!("/proc/self/fd/0"), json!("/proc/self/fd/1"), json!("/proc/self/fd/2")]);
+    assert_eq!(
+        all[6..10],
+        [
+            json!("/proc/self/fd"),
+            json!("/proc/self/fd/0"),
+            json!("/proc/self/fd/1"),
+            json!("/proc/self/fd/2")
+        ]
+    );
     assert_eq!(all[10], "pts/ptmx");
     assert_eq!(all[11..14], [Value::Null, json!("\0\0"), errno(libc::ENOSPC)]);
     let names: Vec<&str> = all[14].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     for name in &names {
-        let known = ["console", "core", "fd", "full", "mqueue", "null", "ptmx", "pts", "random", "shm", "stderr",
-            "stdin", "stdout", "tty", "urandom", "zero"];
+        let known = [
+            "console", "core", "fd", "full", "mqueue", "null", "ptmx", "pts", "random", "shm", "stderr",
+            "stdin", "stdout", "tty", "urandom", "zero",
+        ];
         assert!(known.contains(name), "/dev/{name} was not asked for");
     }
 }
@@ -569,17 +625,26 @@ fn device_mounts(ctx: &Ctx) {
 
 fn dev_is_bind_mounted(ctx: &Ctx) {
     // /dev from the host: its devices are there, and none is made in it.
-    let before = tree(Path::new("/dev"), false).into_keys().filter(|p| !p.starts_with("/dev/pts")).collect::<Vec<_>>();
+    let before =
+        tree(Path::new("/dev"), false).into_keys().filter(|p| !p.starts_with("/dev/pts")).collect::<Vec<_>>();
     let bundle = ctx.bundle().without_mount("/dev").without_mount("/dev/pts").without_mount("/dev/shm");
-    let bundle = bundle.mount("/dev", "bind", "/dev", &["rbind", "rw"]).ops(&["write /dev/null x", "stat /dev/null"]);
+    let bundle =
+        bundle.mount("/dev", "bind", "/dev", &["rbind", "rw"]).ops(&["write /dev/null x", "stat /dev/null"]);
     let all = ctx.run(&bundle).all();
     assert_eq!((&all[0], &all[1]["minor"]), (&Value::Null, &json!(3)));
-    let after = tree(Path::new("/dev"), false).into_keys().filter(|p| !p.starts_with("/dev/pts")).collect::<Vec<_>>();
+    let after =
+        tree(Path::new("/dev"), false).into_keys().filter(|p| !p.starts_with("/dev/pts")).collect::<Vec<_>>();
     assert_eq!(before, after);
 }
 
 fn dev_shm_and_pts(ctx: &Ctx) {
-    let bundle = ctx.bundle().ops(&["write /dev/shm/x y", "stat /dev/shm", "open /dev/ptmx", "flags /dev/shm", "ls /dev/pts"]);
+    let bundle = ctx.bundle().ops(&[
+        "write /dev/shm/x y",
+        "stat /dev/shm",
+        "open /dev/ptmx",
+        "flags /dev/shm",
+        "ls /dev/pts",
+    ]);
     let all = ctx.run(&bundle).all();
     assert_eq!((&all[0], &all[1]["mode"], &all[2]), (&Value::Null, &json!(0o1777), &Value::Null));
     assert_eq!(all[4], json!(["ptmx"]), "a devpts of its own");
@@ -623,7 +688,12 @@ fn cgroup_mount_is_readonly(ctx: &Ctx) {
         .namespace("cgroup", None)
         .mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", "ro"])
         .mount("/sys/fs/cgroup", "cgroup", "cgroup", &["nosuid", "noexec", "nodev", "relatime", "ro"]);
-    let bundle = bundle.ops(&["ls /sys/fs/cgroup", "mkdir /sys/fs/cgroup/x", "cat /proc/self/mountinfo", "mkdir /sys/fs/cgroup/memory/x"]);
+    let bundle = bundle.ops(&[
+        "ls /sys/fs/cgroup",
+        "mkdir /sys/fs/cgroup/x",
+        "cat /proc/self/mountinfo",
+        "mkdir /sys/fs/cgroup/memory/x",
+    ]);
     let all = ctx.run(&bundle).all();
     assert!(!all[0].as_array().unwrap().is_empty(), "something to read: {}", all[0]);
     for denied in [&all[1], &all[3]] {
@@ -637,7 +707,9 @@ fn cgroup_mount_is_readonly(ctx: &Ctx) {
 
 fn propagation_of_mounts(ctx: &Ctx) {
     let data = ctx.mkdir("data");
-    for (option, field) in [("shared", "shared:"), ("private", ""), ("unbindable", "unbindable"), ("rprivate", "")] {
+    for (option, field) in
+        [("shared", "shared:"), ("private", ""), ("unbindable", "unbindable"), ("rprivate", "")]
+    {
         let bundle = ctx.bundle().mount("/mnt", "bind", text(&data), &["bind", option]);
         let table = mounts(ctx, bundle);
         let optional = &at(&table, "/mnt")[2];
@@ -653,13 +725,22 @@ fn propagation_of_mounts(ctx: &Ctx) {
 }
 
 fn rootfs_propagation(ctx: &Ctx) {
-    for (value, field) in
-        [("private", ""), ("rprivate", ""), ("shared", "shared:"), ("rshared", "shared:"), ("slave", ""), ("rslave", ""), ("unbindable", "unbindable")]
-    {
+    for (value, field) in [
+        ("private", ""),
+        ("rprivate", ""),
+        ("shared", "shared:"),
+        ("rshared", "shared:"),
+        ("slave", ""),
+        ("rslave", ""),
+        ("unbindable", "unbindable"),
+    ] {
         let table = mounts(ctx, ctx.bundle().with("/linux/rootfsPropagation", json!(value)));
         let optional = &at(&table, "/")[2];
         match field {
-            "" => assert!(!optional.contains("shared:") && !optional.contains("unbindable"), "{value}: {optional}"),
+            "" => assert!(
+                !optional.contains("shared:") && !optional.contains("unbindable"),
+                "{value}: {optional}"
+            ),
             field => assert!(optional.contains(field), "{value}: {optional}"),
         }
     }
@@ -757,7 +838,8 @@ fn symlink_mount(ctx: &Ctx) {
     // podman 5.8: `copy-symlink` makes the link itself at the destination.
     std::os::unix::fs::symlink("/etc/passwd", ctx.path("a-link")).unwrap();
     ctx.give(&ctx.path("a-link"));
-    let bundle = ctx.bundle().mount("/mnt/link", "bind", text(&ctx.path("a-link")), &["bind", "copy-symlink"]);
+    let bundle =
+        ctx.bundle().mount("/mnt/link", "bind", text(&ctx.path("a-link")), &["bind", "copy-symlink"]);
     let out = ctx.run(&bundle.ops(&["readlink /mnt/link"]));
     if out.code == 0 {
         assert_eq!(out.line(0), "/etc/passwd", "{out:?}");

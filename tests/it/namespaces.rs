@@ -157,7 +157,8 @@ fn duplicate_or_unknown_ones_fail(ctx: &Ctx) {
 }
 
 fn hostname_and_domainname(ctx: &Ctx) {
-    let bundle = ctx.bundle().with("/hostname", json!("node-1.cluster")).with("/domainname", json!("nis.example"));
+    let bundle =
+        ctx.bundle().with("/hostname", json!("node-1.cluster")).with("/domainname", json!("nis.example"));
     let all = ctx.run(&bundle.ops(&["names"])).all();
     assert_eq!(all[0], json!(["node-1.cluster", "nis.example"]));
     assert_ne!(crate::sys::names().unwrap().0, "node-1.cluster");
@@ -175,9 +176,16 @@ fn sysctls(ctx: &Ctx) {
     let bundle = ctx
         .bundle()
         .namespace("network", None)
-        .with("/linux/sysctl", json!({ "net.ipv4.ip_unprivileged_port_start": "80", "kernel.msgmax": "4096",
-            "net/ipv4/ping_group_range": "0 0" }))
-        .ops(&["cat /proc/sys/net/ipv4/ip_unprivileged_port_start", "cat /proc/sys/kernel/msgmax", "cat /proc/sys/net/ipv4/ping_group_range"]);
+        .with(
+            "/linux/sysctl",
+            json!({ "net.ipv4.ip_unprivileged_port_start": "80", "kernel.msgmax": "4096",
+            "net/ipv4/ping_group_range": "0 0" }),
+        )
+        .ops(&[
+            "cat /proc/sys/net/ipv4/ip_unprivileged_port_start",
+            "cat /proc/sys/kernel/msgmax",
+            "cat /proc/sys/net/ipv4/ping_group_range",
+        ]);
     let out = ctx.run(&bundle);
     assert_eq!(out.all(), [json!("80\n"), json!("4096\n"), json!("0\t0\n")], "{out:?}");
 }
@@ -193,7 +201,8 @@ fn sysctl_of_the_host_fails(ctx: &Ctx) {
     ctx.run(&bundle).failed(&["kernel.panic"]);
     let bundle = ctx.bundle().with("/linux/sysctl", json!({ "../../../etc/passwd": "x" }));
     ctx.run(&bundle).failed(&[]);
-    let bundle = ctx.bundle().namespace("network", None).with("/linux/sysctl", json!({ "net.not.there": "1" }));
+    let bundle =
+        ctx.bundle().namespace("network", None).with("/linux/sysctl", json!({ "net.not.there": "1" }));
     ctx.run(&bundle).failed(&["not", "there"]);
     assert_eq!(read(), before);
 }
@@ -201,7 +210,8 @@ fn sysctl_of_the_host_fails(ctx: &Ctx) {
 fn time_offsets(ctx: &Ctx) {
     let offsets = json!({ "monotonic": { "secs": 100_000, "nanosecs": 0 }, "boottime": { "secs": 200_000 } });
     let bundle = ctx.bundle().namespace("time", None).with("/linux/timeOffsets", offsets);
-    let before = (crate::sys::clock(libc::CLOCK_MONOTONIC).unwrap(), crate::sys::clock(libc::CLOCK_BOOTTIME).unwrap());
+    let before =
+        (crate::sys::clock(libc::CLOCK_MONOTONIC).unwrap(), crate::sys::clock(libc::CLOCK_BOOTTIME).unwrap());
     let monotonic = format!("clock {}", libc::CLOCK_MONOTONIC);
     let boottime = format!("clock {}", libc::CLOCK_BOOTTIME);
     let container = ctx.started(&bundle.ops(&[&monotonic, &boottime, "pause"]));
@@ -246,7 +256,15 @@ fn host_pid_and_fresh_proc(ctx: &Ctx) {
 }
 
 fn one_id_is_mapped(ctx: &Ctx) {
-    let all = ctx.run(&ctx.bundle().ops(&["cat /proc/self/uid_map", "cat /proc/self/gid_map", "cat /proc/self/setgroups", "setgroups 0", "id"])).all();
+    let all = ctx
+        .run(&ctx.bundle().ops(&[
+            "cat /proc/self/uid_map",
+            "cat /proc/self/gid_map",
+            "cat /proc/self/setgroups",
+            "setgroups 0",
+            "id",
+        ]))
+        .all();
     let (uid, gid) = ctx.caller.host_ids();
     let map = |value: &Value| -> Vec<u32> {
         value.as_str().unwrap().split_whitespace().map(|w| w.parse().unwrap()).collect()

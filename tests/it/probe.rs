@@ -121,7 +121,12 @@ fn operate(words: &[&str]) -> io::Result<Value> {
         "readlink" => json!(fs::read_link(path)?),
         "flags" => json!(sys::statfs_flags(path)?),
         "write" => {
-            fs::OpenOptions::new().write(true).create(true).truncate(true).open(path)?.write_all(word(2).as_bytes())?;
+            fs::OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(path)?
+                .write_all(word(2).as_bytes())?;
             Value::Null
         }
         "open" => {

@@ -107,7 +107,8 @@ fn rlimits_above_the_hard_limit(ctx: &Ctx) {
 
 fn bad_rlimits_fail(ctx: &Ctx) {
     let limit = |kind: &str| json!({ "type": kind, "soft": 10, "hard": 20 });
-    ctx.run(&ctx.bundle().with("/process/rlimits", json!([limit("RLIMIT_NONSENSE")]))).failed(&["RLIMIT_NONSENSE"]);
+    ctx.run(&ctx.bundle().with("/process/rlimits", json!([limit("RLIMIT_NONSENSE")])))
+        .failed(&["RLIMIT_NONSENSE"]);
     let twice = json!([limit("RLIMIT_NOFILE"), limit("RLIMIT_NOFILE")]);
     ctx.run(&ctx.bundle().with("/process/rlimits", twice)).failed(&["RLIMIT_NOFILE"]);
     let upside_down = json!([{ "type": "RLIMIT_NOFILE", "soft": 20, "hard": 10 }]);
@@ -150,7 +151,11 @@ fn umask_default(ctx: &Ctx) {
     let bundle = ctx.bundle().ops(&["umask", "stat /dev", "stat /dev/shm"]);
     let out = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).after([Step::Umask(0o77)]).run();
     assert_eq!(out.line(0), 0o22, "{out:?}");
-    assert_eq!((&out.line(1)["mode"], &out.line(2)["mode"]), (&json!(0o755), &json!(0o1777)), "the caller's umask");
+    assert_eq!(
+        (&out.line(1)["mode"], &out.line(2)["mode"]),
+        (&json!(0o755), &json!(0o1777)),
+        "the caller's umask"
+    );
 }
 
 fn missing_cwd_is_made(ctx: &Ctx) {
@@ -194,7 +199,10 @@ fn scheduler_is_set(ctx: &Ctx) {
 }
 
 fn scheduler_errors(ctx: &Ctx) {
-    for bad in [json!({ "policy": "SCHED_NONSENSE" }), json!({ "policy": "SCHED_BATCH", "flags": ["SCHED_FLAG_NONSENSE"] })] {
+    for bad in [
+        json!({ "policy": "SCHED_NONSENSE" }),
+        json!({ "policy": "SCHED_BATCH", "flags": ["SCHED_FLAG_NONSENSE"] }),
+    ] {
         ctx.run(&ctx.bundle().with("/process/scheduler", bad)).failed(&["NONSENSE"]);
     }
 }
@@ -202,9 +210,11 @@ fn scheduler_errors(ctx: &Ctx) {
 fn io_priority(ctx: &Ctx) {
     // ioprio_get is 252: who = process. Class best effort is 2, idle 3.
     let op = "syscall 252 1 0";
-    let bundle = ctx.bundle().with("/process/ioPriority", json!({ "class": "IOPRIO_CLASS_BE", "priority": 6 }));
+    let bundle =
+        ctx.bundle().with("/process/ioPriority", json!({ "class": "IOPRIO_CLASS_BE", "priority": 6 }));
     assert_eq!(ctx.run(&bundle.ops(&[op])).all()[0], 2 << 13 | 6);
-    let bundle = ctx.bundle().with("/process/ioPriority", json!({ "class": "IOPRIO_CLASS_IDLE", "priority": 0 }));
+    let bundle =
+        ctx.bundle().with("/process/ioPriority", json!({ "class": "IOPRIO_CLASS_IDLE", "priority": 0 }));
     let class = ctx.run(&bundle.ops(&[op])).all()[0].as_i64().unwrap() >> 13;
     assert_eq!(class, 3);
     let bad = json!({ "class": "IOPRIO_CLASS_NONSENSE", "priority": 0 });
@@ -256,7 +266,8 @@ fn path_is_searched(ctx: &Ctx) {
     let bundle = ctx.bundle().with("/process/env", json!(["PATH=/nowhere:/etc"]));
     ctx.run(&bundle.with("/process/args", json!(["probe"]))).failed(&["executable file not found in $PATH"]);
     // A command with a slash is relative to the working directory.
-    let bundle = ctx.bundle().with("/process/cwd", json!("/bin")).with("/process/args", json!(["./probe", "ready"]));
+    let bundle =
+        ctx.bundle().with("/process/cwd", json!("/bin")).with("/process/args", json!(["./probe", "ready"]));
     assert_eq!(ctx.run(&bundle).all()[0], "ready");
     // A file without the execute bit is passed over.
     let bundle = ctx.bundle().with("/process/env", json!(["PATH=/etc:/bin"]));
@@ -289,7 +300,8 @@ fn apparmor_and_selinux_without_the_lsm(ctx: &Ctx) {
         assert!(out.stderr.to_lowercase().contains("selinux"), "{out:?}");
     }
     // Empty means none.
-    let bundle = ctx.bundle().with("/process/apparmorProfile", json!("")).with("/process/selinuxLabel", json!(""));
+    let bundle =
+        ctx.bundle().with("/process/apparmorProfile", json!("")).with("/process/selinuxLabel", json!(""));
     assert_eq!(ctx.run(&bundle).code, 0);
 }
 
@@ -378,7 +390,8 @@ fn missing_preserved_descriptor_fails(ctx: &Ctx) {
 
 fn dumpable_and_ptrace(ctx: &Ctx) {
     // The program's own /proc files are its own: a non-dumpable leftover would make them root's.
-    let all = ctx.run(&ctx.bundle().ops(&["dumpable", "stat /proc/self/fd", "write /proc/self/comm x"])).all();
+    let all =
+        ctx.run(&ctx.bundle().ops(&["dumpable", "stat /proc/self/fd", "write /proc/self/comm x"])).all();
     assert_eq!((&all[0], &all[1]["uid"], &all[2]), (&json!(1), &json!(0), &Value::Null));
 }
 
@@ -416,7 +429,8 @@ fn groups_are_kept(ctx: &Ctx) {
 }
 
 fn ids_and_groups(ctx: &Ctx) {
-    let bundle = ctx.bundle().with("/process/user", json!({ "uid": 1000, "gid": 1001, "additionalGids": [7, 8] }));
+    let bundle =
+        ctx.bundle().with("/process/user", json!({ "uid": 1000, "gid": 1001, "additionalGids": [7, 8] }));
     let all = ctx.run(&bundle.ops(&["id"])).all();
     assert_eq!(all[0], json!({ "uid": [1000, 1000, 1000], "gid": [1001, 1001, 1001], "groups": [7, 8] }));
     let all = ctx.run(&ctx.bundle().ops(&["id"])).all();

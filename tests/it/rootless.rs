@@ -26,11 +26,19 @@ fn for_root(ctx: &Ctx) -> Bundle {
         .unset("/linux", "gidMappings")
         .namespace("network", None)
         .without_mount("/dev/pts")
-        .mount("/dev/pts", "devpts", "devpts", &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"])
+        .mount(
+            "/dev/pts",
+            "devpts",
+            "devpts",
+            &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"],
+        )
         .mount("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"])
         .mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", "ro"])
         .mount("/sys/fs/cgroup", "cgroup", "cgroup", &["nosuid", "noexec", "nodev", "relatime", "ro"])
-        .with("/linux/resources", json!({ "devices": [{ "allow": false, "access": "rwm" }], "cpu": { "shares": 1024 } }))
+        .with(
+            "/linux/resources",
+            json!({ "devices": [{ "allow": false, "access": "rwm" }], "cpu": { "shares": 1024 } }),
+        )
         .with("/linux/cgroupsPath", json!("/default/c1"))
         .with("/process/user", json!({ "uid": 0, "gid": 0, "additionalGids": [0, 1, 2, 3, 4, 6, 10] }))
         .with("/process/oomScoreAdj", json!(-998))
@@ -40,7 +48,14 @@ fn for_root(ctx: &Ctx) -> Bundle {
 }
 
 fn runs_a_config_made_for_root(ctx: &Ctx) {
-    let out = ctx.run(&for_root(ctx).ops(&["id", "open /dev/ptmx", "write /dev/null x", "ls /sys/class/net", "names", "ls /dev/mqueue"]));
+    let out = ctx.run(&for_root(ctx).ops(&[
+        "id",
+        "open /dev/ptmx",
+        "write /dev/null x",
+        "ls /sys/class/net",
+        "names",
+        "ls /dev/mqueue",
+    ]));
     assert_eq!((out.code, out.stderr.as_str()), (0, ""));
     let all = out.all();
     assert_eq!(all[0]["uid"], json!([0, 0, 0]));
@@ -49,7 +64,8 @@ fn runs_a_config_made_for_root(ctx: &Ctx) {
 }
 
 fn user_namespace_is_added(ctx: &Ctx) {
-    let bundle = ctx.bundle().without_namespace("user").unset("/linux", "uidMappings").unset("/linux", "gidMappings");
+    let bundle =
+        ctx.bundle().without_namespace("user").unset("/linux", "uidMappings").unset("/linux", "gidMappings");
     let all = ctx.run(&bundle.ops(&["cat /proc/self/uid_map", "ns"])).all();
     let (uid, _) = ctx.caller.host_ids();
     assert_eq!(numbers(&all[0]), [0, uid, 1]);
@@ -105,15 +121,19 @@ fn additional_groups_are_left_out(ctx: &Ctx) {
 
 fn devices_are_bound(ctx: &Ctx) {
     let device = json!({ "path": "/dev/zero", "type": "c", "major": 1, "minor": 5, "fileMode": 0o600, "uid": 7, "gid": 8 });
-    let all = ctx.run(&ctx.bundle().push("/linux/devices", device).ops(&["stat /dev/zero", "head /dev/zero 1"])).all();
+    let all = ctx
+        .run(&ctx.bundle().push("/linux/devices", device).ops(&["stat /dev/zero", "head /dev/zero 1"]))
+        .all();
     assert_eq!((&all[0]["kind"], &all[0]["minor"], &all[1]), (&json!("char"), &json!(5), &json!("\0")));
 }
 
 fn mount_options_of_foreign_ids_are_left_out(ctx: &Ctx) {
-    let bundle = ctx
-        .bundle()
-        .mount("/mnt", "tmpfs", "tmpfs", &["uid=1000", "gid=1000", "mode=750"])
-        .mount("/home", "tmpfs", "tmpfs", &["uid=0", "gid=0"]);
+    let bundle = ctx.bundle().mount("/mnt", "tmpfs", "tmpfs", &["uid=1000", "gid=1000", "mode=750"]).mount(
+        "/home",
+        "tmpfs",
+        "tmpfs",
+        &["uid=0", "gid=0"],
+    );
     let all = ctx.run(&bundle.ops(&["stat /mnt", "stat /home"])).all();
     assert_eq!((&all[0]["uid"], &all[0]["mode"], &all[1]["uid"]), (&json!(0), &json!(0o750), &json!(0)));
 }
@@ -126,11 +146,20 @@ fn refused_mounts_become_binds(ctx: &Ctx) {
         .without_namespace("ipc")
         .mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", "ro"])
         .mount("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"]);
-    let out = ctx.run(&bundle.ops(&["ls /sys/class/net", "stat /proc/self", "write /sys/kernel/mm/x y", "mkdir /sys/fs/cgroup/x", "ls /dev/mqueue"]));
+    let out = ctx.run(&bundle.ops(&[
+        "ls /sys/class/net",
+        "stat /proc/self",
+        "write /sys/kernel/mm/x y",
+        "mkdir /sys/fs/cgroup/x",
+        "ls /dev/mqueue",
+    ]));
     let all = out.all();
     assert!(all[0].is_array() && all[1]["kind"] == "dir", "{out:?}");
     for denied in &all[2..4] {
-        assert!([libc::EROFS, libc::EACCES, libc::EPERM, libc::ENOENT].map(errno).contains(denied), "{denied}");
+        assert!(
+            [libc::EROFS, libc::EACCES, libc::EPERM, libc::ENOENT].map(errno).contains(denied),
+            "{denied}"
+        );
     }
 }
 
@@ -178,12 +207,30 @@ fn flag_beats_the_annotation(ctx: &Ctx) {
 fn strict_refuses_each_adaptation(ctx: &Ctx) {
     let user = json!([{ "containerID": 0, "hostID": ctx.caller.host_ids().0, "size": 1 }, { "containerID": 1, "hostID": 100_000, "size": 10 }]);
     let cases: Vec<(&str, Bundle)> = vec![
-        ("no user namespace", ctx.bundle().without_namespace("user").unset("/linux", "uidMappings").unset("/linux", "gidMappings")),
+        (
+            "no user namespace",
+            ctx.bundle()
+                .without_namespace("user")
+                .unset("/linux", "uidMappings")
+                .unset("/linux", "gidMappings"),
+        ),
         ("several ranges", ctx.bundle().with("/linux/uidMappings", user)),
         ("another user", ctx.bundle().with("/process/user", json!({ "uid": 33, "gid": 34 }))),
         ("groups", ctx.bundle().with("/process/user/additionalGids", json!([10]))),
-        ("device", ctx.bundle().push("/linux/devices", json!({ "path": "/dev/zero", "type": "c", "major": 1, "minor": 5 }))),
-        ("gid of devpts", ctx.bundle().without_mount("/dev/pts").mount("/dev/pts", "devpts", "devpts", &["newinstance", "gid=5"])),
+        (
+            "device",
+            ctx.bundle()
+                .push("/linux/devices", json!({ "path": "/dev/zero", "type": "c", "major": 1, "minor": 5 })),
+        ),
+        (
+            "gid of devpts",
+            ctx.bundle().without_mount("/dev/pts").mount(
+                "/dev/pts",
+                "devpts",
+                "devpts",
+                &["newinstance", "gid=5"],
+            ),
+        ),
         ("sysfs of the host", ctx.bundle().mount("/sys", "sysfs", "sysfs", &["ro"])),
         ("resources", ctx.bundle().with("/linux/resources", json!({ "memory": { "limit": 1_000_000 } }))),
         ("cgroupsPath", ctx.bundle().with("/linux/cgroupsPath", json!("/a/b"))),
@@ -211,11 +258,18 @@ fn strict_takes_what_fits(ctx: &Ctx) {
 
 fn every_adaptation_is_in_the_log(ctx: &Ctx) {
     let log = ctx.path("log");
-    let run = ctx.rt(["--debug", "--log"]).arg(&log).args(["run", "--bundle"]).arg(&for_root(ctx).dir).arg(ctx.id());
+    let run = ctx
+        .rt(["--debug", "--log"])
+        .arg(&log)
+        .args(["run", "--bundle"])
+        .arg(&for_root(ctx).dir)
+        .arg(ctx.id());
     let out = run.before([crate::sys::Step::Rlimit(libc::RLIMIT_NOFILE, 1024, 4096)]).run();
     assert_eq!((out.code, out.stderr.as_str()), (0, ""));
     let text = fs::read_to_string(&log).unwrap();
-    for word in ["user namespace", "additionalGids", "gid=5", "resources", "cgroupsPath", "RLIMIT_NOFILE", "oom"] {
+    for word in
+        ["user namespace", "additionalGids", "gid=5", "resources", "cgroupsPath", "RLIMIT_NOFILE", "oom"]
+    {
         assert!(text.contains(word), "{word} is not in the log:\n{text}");
     }
     assert!(!text.contains("level=error"), "{text}");
@@ -225,7 +279,14 @@ fn files_have_the_callers_ids(ctx: &Ctx) {
     use std::os::unix::fs::MetadataExt;
     let data = ctx.mkdir("data");
     let bundle = ctx.bundle().mount("/mnt", "bind", data.to_str().unwrap(), &["bind"]);
-    let all = ctx.run(&bundle.ops(&["write /mnt/file x", "mkdir /mnt/dir", "chown /mnt/file 0 0", "chown /mnt/file 1 1"])).all();
+    let all = ctx
+        .run(&bundle.ops(&[
+            "write /mnt/file x",
+            "mkdir /mnt/dir",
+            "chown /mnt/file 0 0",
+            "chown /mnt/file 1 1",
+        ]))
+        .all();
     assert_eq!(all[..3], [Value::Null, Value::Null, Value::Null]);
     assert_eq!(all[3], errno(libc::EINVAL), "no such id inside");
     let meta = fs::metadata(data.join("file")).unwrap();
@@ -237,7 +298,8 @@ fn subuids_are_not_looked_for(ctx: &Ctx) {
     let trap = ctx.mkdir("bin");
     let journal = ctx.file("journal", "");
     for name in ["newuidmap", "newgidmap", "getsubids", "getent"] {
-        let script = ctx.file(&format!("bin/{name}"), &format!("#!/bin/sh\necho {name} >> {}\n", journal.display()));
+        let script =
+            ctx.file(&format!("bin/{name}"), &format!("#!/bin/sh\necho {name} >> {}\n", journal.display()));
         fs::set_permissions(script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     }
     let bundle = for_root(ctx).ops(&["id"]);
@@ -254,11 +316,12 @@ fn inside_a_users_namespace_the_config_rules(ctx: &Ctx) {
 
 fn nested_devices_and_gid5(ctx: &Ctx) {
     let device = json!({ "path": "/dev/zero", "type": "c", "major": 1, "minor": 5, "fileMode": 438, "uid": 0, "gid": 0 });
-    let bundle = ctx
-        .bundle()
-        .push("/linux/devices", device)
-        .without_mount("/dev/pts")
-        .mount("/dev/pts", "devpts", "devpts", &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"]);
+    let bundle = ctx.bundle().push("/linux/devices", device).without_mount("/dev/pts").mount(
+        "/dev/pts",
+        "devpts",
+        "devpts",
+        &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"],
+    );
     let all = ctx.run(&bundle.ops(&["head /dev/zero 1", "open /dev/ptmx"])).all();
     assert_eq!(all, [json!("\0"), Value::Null]);
 }

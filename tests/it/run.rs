@@ -140,7 +140,8 @@ fn direct_form_options(ctx: &Ctx) {
 fn volumes(ctx: &Ctx) {
     let data = ctx.mkdir("data");
     ctx.file("data/file", "content");
-    let bundle = ctx.bundle().ops(&["cat /data/file", "write /data/new x", "cat /ro/file", "write /ro/new x"]);
+    let bundle =
+        ctx.bundle().ops(&["cat /data/file", "write /data/new x", "cat /ro/file", "write /ro/new x"]);
     let (rw, ro) = (format!("{}:/data", data.display()), format!("{}:/ro:ro", data.display()));
     let before = bundle.tree();
     let out = ctx.rt(["run", "-v", &rw, &format!("--volume={ro}")]).arg(&bundle.dir).run();
@@ -195,7 +196,8 @@ fn pid_file_of_run(ctx: &Ctx) {
             .arg(&id)
             .spawn();
         job.line(0);
-        let text = eventually("the pid file", || fs::read_to_string(&pid_file).ok().filter(|t| !t.is_empty()));
+        let text =
+            eventually("the pid file", || fs::read_to_string(&pid_file).ok().filter(|t| !t.is_empty()));
         let pid: i32 = text.parse().expect("digits only");
         assert_eq!(ctx.rt(["state", &id]).ok().json()["pid"], pid);
         sys::kill(pid, libc::SIGKILL).unwrap();

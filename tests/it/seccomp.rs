@@ -37,7 +37,12 @@ fn errno_and_allow(ctx: &Ctx) {
         { "names": ["personality"], "action": "SCMP_ACT_ERRNO", "errnoRet": 88 },
     ]);
     let bundle = with(ctx, section("SCMP_ACT_ALLOW", rules));
-    let ops = [call(GETPRIORITY, "0 0"), call(PERSONALITY, "0xffffffff"), call(SCHED_GETSCHEDULER, "0"), "status".into()];
+    let ops = [
+        call(GETPRIORITY, "0 0"),
+        call(PERSONALITY, "0xffffffff"),
+        call(SCHED_GETSCHEDULER, "0"),
+        "status".into(),
+    ];
     let all = ctx.run(&bundle.ops(&ops.each_ref().map(String::as_str))).all();
     assert_eq!(all[..3], [errno(libc::EPERM), errno(88), json!(0)]);
     assert_eq!((&all[3]["Seccomp"], &all[3]["Seccomp_filters"]), (&json!("2"), &json!("1")));
@@ -105,7 +110,11 @@ fn runs_with_dockers_kind_of_profile(ctx: &Ctx) {
 fn kill_process_and_thread(ctx: &Ctx) {
     for action in ["SCMP_ACT_KILL", "SCMP_ACT_KILL_PROCESS", "SCMP_ACT_KILL_THREAD"] {
         let rules = json!([{ "names": ["getpriority"], "action": action }]);
-        let out = ctx.run(&with(ctx, section("SCMP_ACT_ALLOW", rules)).ops(&["ready", &call(GETPRIORITY, "0 0"), "ready"]));
+        let out = ctx.run(&with(ctx, section("SCMP_ACT_ALLOW", rules)).ops(&[
+            "ready",
+            &call(GETPRIORITY, "0 0"),
+            "ready",
+        ]));
         assert_eq!((out.code, out.stdout.lines().count()), (128 + libc::SIGSYS, 1), "{action}: {out:?}");
     }
 }
@@ -145,7 +154,8 @@ fn argument_operators(ctx: &Ctx) {
     for (op, value, two, hit, miss) in cases {
         // getpriority's second argument is an id that does not exist: ESRCH where the rule does not match.
         let args = json!([{ "index": 1, "value": value, "valueTwo": two, "op": op }]);
-        let rules = json!([{ "names": ["getpriority"], "action": "SCMP_ACT_ERRNO", "errnoRet": 77, "args": args }]);
+        let rules =
+            json!([{ "names": ["getpriority"], "action": "SCMP_ACT_ERRNO", "errnoRet": 77, "args": args }]);
         let ops: Vec<String> =
             hit.iter().chain(miss).map(|v| call(GETPRIORITY, &format!("9 {v:#x}"))).collect();
         let ops: Vec<&str> = ops.iter().map(String::as_str).collect();
@@ -167,31 +177,46 @@ fn several_rules_of_one_call(ctx: &Ctx) {
         { "names": ["getpriority"], "action": "SCMP_ACT_ERRNO", "errnoRet": 71, "args": one },
     ]);
     let ops = ["9 1", "8 1", "9 5", "9 2"].map(|a| call(GETPRIORITY, a));
-    let all = ctx.run(&with(ctx, section("SCMP_ACT_ALLOW", rules)).ops(&ops.each_ref().map(String::as_str))).all();
+    let all =
+        ctx.run(&with(ctx, section("SCMP_ACT_ALLOW", rules)).ops(&ops.each_ref().map(String::as_str))).all();
     assert_eq!(all, [errno(70), errno(libc::EINVAL), errno(71), errno(libc::EINVAL)]);
 }
 
 fn unknown_names_are_ignored(ctx: &Ctx) {
-    let rules = json!([{ "names": ["from_the_future", "getpriority"], "action": "SCMP_ACT_ERRNO", "errnoRet": 77 }]);
+    let rules =
+        json!([{ "names": ["from_the_future", "getpriority"], "action": "SCMP_ACT_ERRNO", "errnoRet": 77 }]);
     let out = ctx.run(&with(ctx, section("SCMP_ACT_ALLOW", rules)).ops(&[&call(GETPRIORITY, "0 0")]));
     assert_eq!((out.all(), out.stderr.as_str()), (vec![errno(77)], ""));
 }
 
 fn architectures(ctx: &Ctx) {
     // Without the list: the machine's own. With foreign ones in it: they do no harm.
-    for list in [json!(null), json!([]), json!(["SCMP_ARCH_X86_64"]), json!(["SCMP_ARCH_AARCH64", "SCMP_ARCH_X86_64", "SCMP_ARCH_S390X"])] {
+    for list in [
+        json!(null),
+        json!([]),
+        json!(["SCMP_ARCH_X86_64"]),
+        json!(["SCMP_ARCH_AARCH64", "SCMP_ARCH_X86_64", "SCMP_ARCH_S390X"]),
+    ] {
         let rules = json!([{ "names": ["getpriority"], "action": "SCMP_ACT_ERRNO", "errnoRet": 77 }]);
-        let bundle = with(ctx, section("SCMP_ACT_ALLOW", rules)).with("/linux/seccomp/architectures", list.clone());
+        let bundle =
+            with(ctx, section("SCMP_ACT_ALLOW", rules)).with("/linux/seccomp/architectures", list.clone());
         assert_eq!(ctx.run(&bundle.ops(&[&call(GETPRIORITY, "0 0")])).all()[0], errno(77), "{list}");
     }
     // x32's numbers are x86-64's with bit 30: they must not slip past a filter that covers x32.
     let rules = json!([{ "names": ["getpriority"], "action": "SCMP_ACT_ERRNO", "errnoRet": 77 }]);
-    let all = ctx.run(&with(ctx, section("SCMP_ACT_ALLOW", rules)).ops(&[&call(GETPRIORITY | 0x4000_0000, "0 0")])).all();
+    let all = ctx
+        .run(&with(ctx, section("SCMP_ACT_ALLOW", rules)).ops(&[&call(GETPRIORITY | 0x4000_0000, "0 0")]))
+        .all();
     assert!([errno(77), errno(libc::ENOSYS)].contains(&all[0]), "{}", all[0]);
 }
 
 fn flags(ctx: &Ctx) {
-    for flags in [json!([]), json!(["SECCOMP_FILTER_FLAG_LOG"]), json!(["SECCOMP_FILTER_FLAG_SPEC_ALLOW"]), json!(["SECCOMP_FILTER_FLAG_TSYNC"])] {
+    for flags in [
+        json!([]),
+        json!(["SECCOMP_FILTER_FLAG_LOG"]),
+        json!(["SECCOMP_FILTER_FLAG_SPEC_ALLOW"]),
+        json!(["SECCOMP_FILTER_FLAG_TSYNC"]),
+    ] {
         let rules = json!([{ "names": ["getpriority"], "action": "SCMP_ACT_ERRNO", "errnoRet": 77 }]);
         let bundle = with(ctx, section("SCMP_ACT_ALLOW", rules)).with("/linux/seccomp/flags", flags.clone());
         assert_eq!(ctx.run(&bundle.ops(&[&call(GETPRIORITY, "0 0")])).all()[0], errno(77), "{flags}");
@@ -202,8 +227,20 @@ fn bad_sections_fail(ctx: &Ctx) {
     for (section, word) in [
         (json!({ "defaultAction": "SCMP_ACT_NONSENSE" }), "SCMP_ACT_NONSENSE"),
         (section("SCMP_ACT_ALLOW", json!([{ "names": ["read"], "action": "NONSENSE" }])), "NONSENSE"),
-        (section("SCMP_ACT_ALLOW", json!([{ "names": ["read"], "action": "SCMP_ACT_ERRNO", "args": [{ "index": 6, "value": 0, "op": "SCMP_CMP_EQ" }] }])), ""),
-        (section("SCMP_ACT_ALLOW", json!([{ "names": ["read"], "action": "SCMP_ACT_ERRNO", "args": [{ "index": 0, "value": 0, "op": "NONSENSE" }] }])), "NONSENSE"),
+        (
+            section(
+                "SCMP_ACT_ALLOW",
+                json!([{ "names": ["read"], "action": "SCMP_ACT_ERRNO", "args": [{ "index": 6, "value": 0, "op": "SCMP_CMP_EQ" }] }]),
+            ),
+            "",
+        ),
+        (
+            section(
+                "SCMP_ACT_ALLOW",
+                json!([{ "names": ["read"], "action": "SCMP_ACT_ERRNO", "args": [{ "index": 0, "value": 0, "op": "NONSENSE" }] }]),
+            ),
+            "NONSENSE",
+        ),
         (json!({}), ""),
     ] {
         let id = ctx.id();
@@ -229,8 +266,27 @@ fn filter_covers_children(ctx: &Ctx) {
 
 fn filter_is_loaded_last(ctx: &Ctx) {
     // A profile that denies what only the runtime needs must not stop it.
-    let denied = ["mount", "umount2", "pivot_root", "setns", "unshare", "chroot", "sethostname", "mknod", "mknodat", "setrlimit",
-        "open_tree", "move_mount", "fsopen", "fsconfig", "fsmount", "mount_setattr", "keyctl", "personality", "umask"];
+    let denied = [
+        "mount",
+        "umount2",
+        "pivot_root",
+        "setns",
+        "unshare",
+        "chroot",
+        "sethostname",
+        "mknod",
+        "mknodat",
+        "setrlimit",
+        "open_tree",
+        "move_mount",
+        "fsopen",
+        "fsconfig",
+        "fsmount",
+        "mount_setattr",
+        "keyctl",
+        "personality",
+        "umask",
+    ];
     let rules = json!([{ "names": denied, "action": "SCMP_ACT_KILL_PROCESS" }]);
     let out = ctx.run(&with(ctx, section("SCMP_ACT_ALLOW", rules)).ops(&["ready"]));
     assert_eq!(out.all()[0], "ready");

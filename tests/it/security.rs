@@ -82,7 +82,8 @@ fn own_binary_is_not_writable(ctx: &Ctx) {
     // CVE-2019-5736: somebody inside waits for a process whose executable is the runtime.
     let rt = own_rt(ctx);
     let before = fs::read(&rt).unwrap();
-    let bundle = ctx.bundle().caps(&["CAP_SYS_PTRACE", "CAP_DAC_OVERRIDE"]).ops(&["wait-for-writable-exe 1500"]);
+    let bundle =
+        ctx.bundle().caps(&["CAP_SYS_PTRACE", "CAP_DAC_OVERRIDE"]).ops(&["wait-for-writable-exe 1500"]);
     let id = ctx.id();
     let mut job = rt_at(ctx, &rt, &["run", "--bundle"]).arg(&bundle.dir).arg(&id).spawn();
     job.line(0);
@@ -160,7 +161,8 @@ fn host_directories(ctx: &Ctx) -> (fs::File, Vec<Step>) {
     (dir, steps)
 }
 
-const LOOK_AROUND: [&str; 4] = ["cwd", "exists host-marker", "exists ../host-marker", "exists ../../../../../etc/hostname"];
+const LOOK_AROUND: [&str; 4] =
+    ["cwd", "exists host-marker", "exists ../host-marker", "exists ../../../../../etc/hostname"];
 
 fn cwd_through_descriptors(ctx: &Ctx) {
     // CVE-2024-21626.
@@ -172,7 +174,12 @@ fn cwd_through_descriptors(ctx: &Ctx) {
     }
     let mut bundle = bundle;
     for n in 3..14 {
-        for cwd in [format!("/proc/self/fd/{n}"), format!("/proc/self/fd/{n}/../.."), format!("/link{n}"), format!("/via/{n}")] {
+        for cwd in [
+            format!("/proc/self/fd/{n}"),
+            format!("/proc/self/fd/{n}/../.."),
+            format!("/link{n}"),
+            format!("/via/{n}"),
+        ] {
             // Links are tried with a third of the numbers: they resolve to the same.
             if n % 3 != 0 && !cwd.starts_with("/proc/self/fd/") {
                 continue;
@@ -180,7 +187,11 @@ fn cwd_through_descriptors(ctx: &Ctx) {
             bundle.set("/process/cwd", json!(cwd));
             let out = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).before(steps.clone()).run();
             if out.code == 0 {
-                assert_eq!((out.line(1), out.line(2), out.line(3)), (json!(false), json!(false), json!(false)), "{cwd}: {out:?}");
+                assert_eq!(
+                    (out.line(1), out.line(2), out.line(3)),
+                    (json!(false), json!(false), json!(false)),
+                    "{cwd}: {out:?}"
+                );
             }
         }
     }
@@ -197,7 +208,11 @@ fn exec_cwd_through_descriptors(ctx: &Ctx) {
         for cwd in [format!("/proc/self/fd/{n}"), format!("/link{n}")] {
             let out = container.exec_with(&["--cwd", &cwd], &LOOK_AROUND).before(steps.clone()).run();
             if out.code == 0 {
-                assert_eq!((out.line(1), out.line(2), out.line(3)), (json!(false), json!(false), json!(false)), "{cwd}: {out:?}");
+                assert_eq!(
+                    (out.line(1), out.line(2), out.line(3)),
+                    (json!(false), json!(false), json!(false)),
+                    "{cwd}: {out:?}"
+                );
             }
         }
     }
@@ -228,7 +243,11 @@ fn proc_of_the_image_is_a_link(ctx: &Ctx) {
         let ops = ["cat /proc/timer_list", "cat /proc/self/mountinfo", "write /proc/sys/kernel/domainname x"];
         if let Some(all) = runs_or_refuses(ctx, &bundle.ops(&ops)) {
             // Whatever /proc is now, the mask holds and the read-only part is read-only.
-            assert!(all[0] == "" || all[0] == errno(libc::ENOENT), "{target}: timer_list is readable: {}", all[0]);
+            assert!(
+                all[0] == "" || all[0] == errno(libc::ENOENT),
+                "{target}: timer_list is readable: {}",
+                all[0]
+            );
             assert_ne!(all[2], Value::Null, "{target}: /proc/sys is writable");
         }
         outside.untouched();
@@ -251,9 +270,16 @@ fn destinations_stay_inside(ctx: &Ctx) {
     let [absolute, upward] = outside.targets();
     let dots = format!("/mnt/../../../../../../..{absolute}/dir");
     for target in [&absolute, &upward] {
-        for destination in ["/way", "/way/dir", "/way/new/deep", "/way/file", "/a/b/way/dir", &dots, "/way/../dir"] {
+        for destination in
+            ["/way", "/way/dir", "/way/new/deep", "/way/file", "/a/b/way/dir", &dots, "/way/../dir"]
+        {
             for kind in ["bind", "tmpfs"] {
-                let bundle = ctx.bundle().mount(destination, kind, data.to_str().unwrap(), &[if kind == "bind" { "bind" } else { "ro" }]);
+                let bundle = ctx.bundle().mount(
+                    destination,
+                    kind,
+                    data.to_str().unwrap(),
+                    &[if kind == "bind" { "bind" } else { "ro" }],
+                );
                 bundle.link("way", target);
                 bundle.mkdir("a/b");
                 bundle.link("a/b/way", target);
@@ -337,7 +363,12 @@ fn cover_follows_no_link(ctx: &Ctx) {
     // Where missing mount points appear without writing the root, the entries beside them are the image's.
     let outside = Outside::new(ctx);
     let data = ctx.mkdir("data");
-    let bundle = ctx.bundle().with("/root/readonly", json!(true)).mount("/etc/new/point", "bind", data.to_str().unwrap(), &["bind"]);
+    let bundle = ctx.bundle().with("/root/readonly", json!(true)).mount(
+        "/etc/new/point",
+        "bind",
+        data.to_str().unwrap(),
+        &["bind"],
+    );
     bundle.link("etc/abs", &outside.targets()[0]);
     bundle.link("etc/up", &outside.targets()[1]);
     let ops = ["exists /etc/abs/host-marker", "exists /etc/up/host-marker", "readlink /etc/abs", "ls /etc"];
@@ -365,7 +396,11 @@ fn dev_of_the_image_is_a_link(ctx: &Ctx) {
 
 /// Everything that a runtime makes in /dev, as links to the outside.
 fn plant(ctx: &Ctx, dir: &Path, outside: &Outside) {
-    for (n, name) in ["null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "fd", "stdin", "core"].iter().enumerate() {
+    for (n, name) in
+        ["null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "fd", "stdin", "core"]
+            .iter()
+            .enumerate()
+    {
         let _ = fs::remove_file(dir.join(name));
         let file = if *name == "zero" { "new-file" } else { "file" };
         std::os::unix::fs::symlink(format!("{}/{file}", outside.targets()[n % 2]), dir.join(name)).unwrap();
@@ -424,10 +459,20 @@ fn masked_paths_with_a_fake_dev_null(ctx: &Ctx) {
         bundle.mkdir("secret-dir");
         bundle.file("secret-dir/key", "hidden");
         bundle.link("dev/null", target);
-        let ops = ["stat /secret", "cat /secret", "exists /secret-dir/key", "cat /proc/timer_list", "open /proc/timer_list"];
+        let ops = [
+            "stat /secret",
+            "cat /secret",
+            "exists /secret-dir/key",
+            "cat /proc/timer_list",
+            "open /proc/timer_list",
+        ];
         if let Some(all) = runs_or_refuses(ctx, &bundle.ops(&ops)) {
             let numbers = (&all[0]["kind"], &all[0]["major"], &all[0]["minor"]);
-            assert_eq!(numbers, (&json!("char"), &json!(1), &json!(3)), "{target}: the mask is not the null device");
+            assert_eq!(
+                numbers,
+                (&json!("char"), &json!(1), &json!(3)),
+                "{target}: the mask is not the null device"
+            );
             assert_eq!((&all[1], &all[2], &all[3]), (&json!(""), &json!(false), &json!("")), "{target}");
         }
         outside.untouched();
@@ -451,7 +496,13 @@ fn console_of_the_image_is_a_link(ctx: &Ctx) {
         bundle.mkdir("dev/pts");
         bundle.link("dev/console", &format!("{target}/file"));
         let id = ctx.id();
-        let out = ctx.rt(["create", "--console-socket"]).arg(&socket).arg("--bundle").arg(&bundle.dir).arg(&id).run();
+        let out = ctx
+            .rt(["create", "--console-socket"])
+            .arg(&socket)
+            .arg("--bundle")
+            .arg(&bundle.dir)
+            .arg(&id)
+            .run();
         if out.code == 0 {
             let (stream, _) = listener.accept().unwrap();
             let fds = sys::receive(stream.as_raw_fd()).unwrap().1;
@@ -483,7 +534,8 @@ fn proc_is_not_mounted_over(ctx: &Ctx) {
         ("/alias", "bind", data),
         ("/proc/1/oom_score_adj", "bind", file),
     ] {
-        let bundle = ctx.bundle().mount(destination, kind, source, &[if kind == "bind" { "bind" } else { "ro" }]);
+        let bundle =
+            ctx.bundle().mount(destination, kind, source, &[if kind == "bind" { "bind" } else { "ro" }]);
         bundle.link("alias", "/proc");
         println!("{destination} {kind}");
         let out = ctx.run(&bundle.ops(&["ready"]));
@@ -495,7 +547,8 @@ fn allowed_files_below_proc(ctx: &Ctx) {
     // LXCFS: the few files that runc lets one replace.
     let file = ctx.file("fake", "fake\n");
     for name in ["cpuinfo", "meminfo", "stat", "uptime", "loadavg", "swaps", "diskstats"] {
-        let bundle = ctx.bundle().mount(&format!("/proc/{name}"), "bind", file.to_str().unwrap(), &["bind", "ro"]);
+        let bundle =
+            ctx.bundle().mount(&format!("/proc/{name}"), "bind", file.to_str().unwrap(), &["bind", "ro"]);
         assert_eq!(ctx.run(&bundle.ops(&[&format!("cat /proc/{name}")])).all()[0], "fake\n", "{name}");
     }
 }
@@ -513,7 +566,14 @@ fn procfs_writes_are_not_redirected(ctx: &Ctx) {
     for dir in ["proc/self", "proc/thread-self/attr", "proc/self/attr", "proc/1", "proc/sys/kernel"] {
         bundle.mkdir(dir);
     }
-    for file in ["proc/self/oom_score_adj", "proc/sys/kernel/msgmax", "proc/self/attr/exec", "proc/1/oom_score_adj", "proc/self/uid_map", "proc/self/setgroups"] {
+    for file in [
+        "proc/self/oom_score_adj",
+        "proc/sys/kernel/msgmax",
+        "proc/self/attr/exec",
+        "proc/1/oom_score_adj",
+        "proc/self/uid_map",
+        "proc/self/setgroups",
+    ] {
         planted.push(bundle.file(file, "planted"));
     }
     let id = ctx.id();
@@ -525,7 +585,11 @@ fn procfs_writes_are_not_redirected(ctx: &Ctx) {
     }
     if out.code == 0 {
         let pid = fs::read_to_string(&pid_file).unwrap();
-        assert_eq!(fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap(), "777\n", "not applied, and not said");
+        assert_eq!(
+            fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap(),
+            "777\n",
+            "not applied, and not said"
+        );
     } else {
         out.failed(&[]);
     }
@@ -549,7 +613,11 @@ fn masked_and_readonly_links(ctx: &Ctx) {
     let ops = ["cat /mask-link", "exists /mask-dir-link/key", "write /ro-link/x y", "write /fixed/x y"];
     if let Some(all) = runs_or_refuses(ctx, &bundle.ops(&ops)) {
         assert_eq!((&all[0], &all[1]), (&json!(""), &json!(false)), "masked through the link");
-        assert_eq!((&all[2], &all[3]), (&errno(libc::EROFS), &errno(libc::EROFS)), "read-only through the link");
+        assert_eq!(
+            (&all[2], &all[3]),
+            (&errno(libc::EROFS), &errno(libc::EROFS)),
+            "read-only through the link"
+        );
     }
     outside.untouched();
 }
@@ -563,11 +631,20 @@ fn readonly_sys_has_no_writable_cgroup(ctx: &Ctx) {
     ];
     for (kind, source, options) in forms {
         let bundle = ctx.bundle().mount("/sys", kind, source, options);
-        let all = ctx.run(&bundle.ops(&["cat /proc/self/mountinfo", "mkdir /sys/fs/cgroup/x", "mkdir /sys/fs/cgroup/memory/x"])).all();
+        let all = ctx
+            .run(&bundle.ops(&[
+                "cat /proc/self/mountinfo",
+                "mkdir /sys/fs/cgroup/x",
+                "mkdir /sys/fs/cgroup/memory/x",
+            ]))
+            .all();
         for line in all[0].as_str().unwrap().lines() {
             let fields: Vec<_> = line.split(' ').collect();
             if fields[4].starts_with("/sys") {
-                assert!(fields[5].split(',').any(|o| o == "ro"), "{kind}: writable below a read-only /sys: {line}");
+                assert!(
+                    fields[5].split(',').any(|o| o == "ro"),
+                    "{kind}: writable below a read-only /sys: {line}"
+                );
             }
         }
         for denied in &all[1..] {
@@ -601,7 +678,12 @@ fn state_root_links_are_not_followed(ctx: &Ctx) {
     fs::create_dir_all(&ctx.state).unwrap();
     ctx.give(&ctx.state);
     std::os::unix::fs::symlink(&outside.dir, ctx.state.join("planted")).unwrap();
-    for command in [&["delete", "--force", "planted"][..], &["state", "planted"], &["kill", "planted", "9"], &["delete", "planted"]] {
+    for command in [
+        &["delete", "--force", "planted"][..],
+        &["state", "planted"],
+        &["kill", "planted", "9"],
+        &["delete", "planted"],
+    ] {
         ctx.rt(command).run();
         outside.untouched();
     }
@@ -617,7 +699,14 @@ fn exec_into_a_hostile_root(ctx: &Ctx) {
     bundle.mkdir("cwd");
     let bundle = bundle.with("/process/cwd", json!("/cwd")).caps(&["CAP_SYS_ADMIN", "CAP_SYS_CHROOT"]);
     let target = outside.targets()[1].clone();
-    let container = ctx.started(&bundle.ops(&["rm /etc/passwd", &format!("symlink {target}/file /etc/passwd"), "rm /etc/group", "symlink /proc/1/mem /etc/group", "umount /proc", "pause"]));
+    let container = ctx.started(&bundle.ops(&[
+        "rm /etc/passwd",
+        &format!("symlink {target}/file /etc/passwd"),
+        "rm /etc/group",
+        "symlink /proc/1/mem /etc/group",
+        "umount /proc",
+        "pause",
+    ]));
     container.line(5);
     fs::remove_dir(ctx.path("bundle1").join("rootfs/cwd")).ok();
     let out = container.exec(&["exists /host-marker", "args"]);
@@ -632,7 +721,13 @@ fn exec_into_a_hostile_root(ctx: &Ctx) {
 fn devices_are_not_usable(ctx: &Ctx) {
     // Nobody inside can make one: no CAP_MKNOD, or a user namespace.
     let caps: &[&str] = if ctx.caller == Caller::Root { &[] } else { &["CAP_MKNOD"] };
-    let all = ctx.run(&ctx.bundle().caps(caps).ops(&["mknod /tmp/mem 1 1", "mknod /dev/sda 8 0", "mknod /dev/shm/kmsg 1 11"])).all();
+    let all = ctx
+        .run(&ctx.bundle().caps(caps).ops(&[
+            "mknod /tmp/mem 1 1",
+            "mknod /dev/sda 8 0",
+            "mknod /dev/shm/kmsg 1 11",
+        ]))
+        .all();
     assert_eq!(all, [errno(libc::EPERM), errno(libc::EPERM), errno(libc::EPERM)]);
 }
 
@@ -705,7 +800,10 @@ fn old_root_is_not_reachable(ctx: &Ctx) {
         format!("exists {}", path.display()),
     ];
     let all = ctx.run(&bundle.ops(&ops.each_ref().map(String::as_str))).all();
-    assert_eq!((&all[0], &all[1], &all[2], &all[5]), (&json!(false), &json!(false), &json!(false), &json!(false)));
+    assert_eq!(
+        (&all[0], &all[1], &all[2], &all[5]),
+        (&json!(false), &json!(false), &json!(false), &json!(false))
+    );
     for line in all[3].as_str().unwrap().lines() {
         let place = line.split(' ').nth(4).unwrap();
         assert!(place == "/" || ["/proc", "/dev"].iter().any(|p| place.starts_with(p)), "{line}");
@@ -723,9 +821,18 @@ fn init_is_not_ptraced(ctx: &Ctx) {
     fs::write(ctx.dir.join("host-marker"), "").unwrap();
     let second = ctx.create(&bundle.ops(&["ready"]));
     let out = first.exec(&["ps", "fork watch-descriptors 200", "sleep 400"]);
-    let found = out.stdout.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok()).find(|v| v["outside"].is_array());
+    let found = out
+        .stdout
+        .lines()
+        .filter_map(|l| serde_json::from_str::<Value>(l).ok())
+        .find(|v| v["outside"].is_array());
     let found = found.unwrap_or_else(|| panic!("{out:?}"));
-    let host: Vec<_> = found["outside"].as_array().unwrap().iter().filter(|p| !p.as_str().unwrap().ends_with("/root")).collect();
+    let host: Vec<_> = found["outside"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|p| !p.as_str().unwrap().ends_with("/root"))
+        .collect();
     assert!(host.is_empty(), "the waiting init shows the host: {host:?}");
     second.kill("KILL");
     second.reap();

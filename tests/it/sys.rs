@@ -223,9 +223,8 @@ pub fn names() -> io::Result<(String, String)> {
     unsafe {
         let mut name: libc::utsname = std::mem::zeroed();
         check(libc::uname(&mut name).into())?;
-        let text = |field: &[libc::c_char]| {
-            std::ffi::CStr::from_ptr(field.as_ptr()).to_string_lossy().into_owned()
-        };
+        let text =
+            |field: &[libc::c_char]| std::ffi::CStr::from_ptr(field.as_ptr()).to_string_lossy().into_owned();
         Ok((text(&name.nodename), text(&name.domainname)))
     }
 }

@@ -162,7 +162,8 @@ fn peer_accepts_after_create(ctx: &Ctx) {
 
 fn program_has_the_terminal(ctx: &Ctx) {
     let socket = Socket::new(ctx, "console.sock");
-    let bundle = with_terminal(ctx).ops(&["tty 0", "tty 1", "tty 2", "stat /dev/tty", "open /dev/tty", "pid", "fds"]);
+    let bundle =
+        with_terminal(ctx).ops(&["tty 0", "tty 1", "tty 2", "stat /dev/tty", "open /dev/tty", "pid", "fds"]);
     let container = ctx.create_with(&bundle, &["--console-socket", socket.path.to_str().unwrap()]);
     let mut screen = Screen::new(socket.receive());
     container.start();
@@ -279,7 +280,11 @@ impl Session {
         });
         screen.read();
         let flags = sys::local_flags(self.slave.as_raw_fd()).unwrap();
-        assert_eq!(flags & (libc::ICANON | libc::ECHO), libc::ICANON | libc::ECHO, "the terminal is left raw");
+        assert_eq!(
+            flags & (libc::ICANON | libc::ECHO),
+            libc::ICANON | libc::ECHO,
+            "the terminal is left raw"
+        );
         (sys::exit_code(std::os::unix::process::ExitStatusExt::into_raw(status)), screen.text)
     }
 }
@@ -300,7 +305,8 @@ fn relay_of_run(ctx: &Ctx) {
 
 fn relay_of_exec(ctx: &Ctx) {
     let container = ctx.started(&ctx.bundle().ops(&["pause"]));
-    let mut session = Session::new(ctx, &["exec", "-t", &container.id, "/probe", "tty 0", "readline", "exit 4"]);
+    let mut session =
+        Session::new(ctx, &["exec", "-t", &container.id, "/probe", "tty 0", "readline", "exit 4"]);
     let tty = session.screen.json("window");
     assert_eq!((&tty["tty"], &tty["window"]), (&json!(true), &json!([24, 80])));
     session.screen.type_("x\r");
@@ -317,9 +323,8 @@ fn relay_resizes(ctx: &Ctx) {
     let (job, slave) = (session.job.pid(), session.slave.as_raw_fd());
     assert_eq!(sys::window(slave).unwrap(), (50, 132));
     let _ = sys::kill(job, libc::SIGWINCH);
-    let inner = eventually("the container's process", || {
-        crate::fixture::children(job as u32).first().copied()
-    });
+    let inner =
+        eventually("the container's process", || crate::fixture::children(job as u32).first().copied());
     eventually("the new size inside", || {
         let tty = std::fs::OpenOptions::new()
             .read(true)
