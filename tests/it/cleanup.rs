@@ -293,7 +293,7 @@ fn sixty_four_at_once(ctx: &Ctx) {
 
 fn thousand_one_after_another(ctx: &Ctx) {
     // The full number where it matters most; elsewhere enough to see a leak.
-    let count = if ctx.caller == Caller::User { 1000 } else { 150 };
+    let count = if ctx.caller == Caller::User { 1000 } else { 100 };
     let before = fs::read_to_string("/proc/self/mountinfo").unwrap();
     for (bundle, share) in
         [(ctx.bundle(), count / 2), (crate::run::in_place(ctx.bundle()), count - count / 2)]

@@ -860,7 +860,7 @@ fn idmap_of_a_mount(ctx: &Ctx) {
         assert_eq!(ctx.caller, Caller::Root, "{out:?}");
         assert_eq!(out.line(0)["uid"], 1000);
     } else {
-        out.failed(&["mapped"]);
+        out.failed(&["map"]);
     }
 }
 

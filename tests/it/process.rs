@@ -14,7 +14,7 @@ tests! {
         ambient_and_inheritable, no_capabilities, unknown_capability_is_a_warning, rlimits_above_the_hard_limit,
         bad_rlimits_fail, oom_score, missing_cwd_is_made, bad_cwd_fails, personality, scheduler_is_set, io_priority,
         cpu_affinity, home_is_set, path_is_searched, args_zero_is_kept, apparmor_and_selinux_without_the_lsm,
-        session_keyring, preserved_descriptors, missing_preserved_descriptor_fails, memory_policy,
+        session_keyring, preserved_descriptors, memory_policy,
         umask_default, exec_cpu_affinity, oci_versions, scheduler_errors, dumpable_and_ptrace,
         env_without_equals, bounding_is_what_setuid_can_reach, no_process_section,
     }
@@ -381,11 +381,6 @@ fn preserved_descriptors(ctx: &Ctx) {
     let run = ctx.rt(["run", "--preserve-fds=1", "--bundle"]).arg(&bundle.dir).arg(ctx.id());
     let out = run.before([Step::Dup(fd, 3)]).run();
     assert!(out.all()[0]["3"].as_str().unwrap().ends_with("passed"), "{out:?}");
-}
-
-fn missing_preserved_descriptor_fails(ctx: &Ctx) {
-    let run = ctx.rt(["run", "--preserve-fds", "3", "--bundle"]).arg(&ctx.bundle().dir).arg(ctx.id());
-    run.fails(&["3"]);
 }
 
 fn dumpable_and_ptrace(ctx: &Ctx) {

@@ -83,7 +83,7 @@ fn own_binary_is_not_writable(ctx: &Ctx) {
     let rt = own_rt(ctx);
     let before = fs::read(&rt).unwrap();
     let bundle =
-        ctx.bundle().caps(&["CAP_SYS_PTRACE", "CAP_DAC_OVERRIDE"]).ops(&["wait-for-writable-exe 1500"]);
+        ctx.bundle().caps(&["CAP_SYS_PTRACE", "CAP_DAC_OVERRIDE"]).ops(&["wait-for-writable-exe 800"]);
     let id = ctx.id();
     let mut job = rt_at(ctx, &rt, &["run", "--bundle"]).arg(&bundle.dir).arg(&id).spawn();
     job.line(0);
@@ -139,7 +139,7 @@ fn joining_process_shows_nothing_of_the_host(ctx: &Ctx) {
         fs::write(dir.join("host-marker"), "").unwrap();
     }
     let id = ctx.id();
-    let bundle = bundle.ops(&["watch-descriptors 1500"]);
+    let bundle = bundle.ops(&["watch-descriptors 800"]);
     let mut job = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(&id).spawn();
     job.line(0);
     fs::write(ctx.state.join("host-marker"), "").unwrap();
@@ -325,7 +325,7 @@ fn destination_swapped_during_the_mount(ctx: &Ctx) {
     swappers.iter_mut().for_each(|s| drop(s.line(0)));
     let bundle = bundle.ops(&["ready"]);
     let mut ran = 0;
-    for _ in 0..40 {
+    for _ in 0..12 {
         ran += i32::from(ctx.run(&bundle).code == 0);
         outside.untouched();
     }
@@ -333,7 +333,7 @@ fn destination_swapped_during_the_mount(ctx: &Ctx) {
         swapper.child.kill().unwrap();
         swapper.child.wait().unwrap();
     }
-    println!("{ran} of 40 starts won the race");
+    println!("{ran} of 12 starts won the race");
 }
 
 fn file_destination_swapped(ctx: &Ctx) {
@@ -351,7 +351,7 @@ fn file_destination_swapped(ctx: &Ctx) {
         .spawn();
     swapper.line(0);
     let bundle = bundle.ops(&["write /etc/conf pwned"]);
-    for _ in 0..20 {
+    for _ in 0..10 {
         ctx.run(&bundle);
         outside.untouched();
     }
