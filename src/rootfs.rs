@@ -34,6 +34,47 @@ pub enum Want {
     File,
 }
 
+/// A place to mount at.
+#[derive(Debug)]
+pub enum Place<'a> {
+    /// What the descriptor refers to.
+    At(OwnedFd),
+    /// An entry that has just been made in a file system of this container's own.
+    In(BorrowedFd<'a>, &'a OsStr),
+}
+
+impl Place<'_> {
+    /// Mounts the detached `tree` here.
+    pub fn attach(self, tree: impl AsFd) -> Result<()> {
+        match self {
+            Place::At(fd) => {
+                let attached = mount::attach(tree, &fd);
+                crate::sys::fd::leave_open(fd);
+                attached
+            }
+            Place::In(dir, name) => mount::attach_at(tree, dir, name),
+        }
+    }
+
+    /// The kind of file that is here.
+    pub fn kind(&self) -> FileType {
+        let stat = match self {
+            Place::At(fd) => fs::fstat(fd),
+            Place::In(dir, name) => fs::statat(dir, *name, AtFlags::SYMLINK_NOFOLLOW),
+        };
+        stat.map_or(FileType::Unknown, |s| FileType::from_raw_mode(s.st_mode))
+    }
+}
+
+/// A file system made for this container, in which entries may be made freely.
+#[derive(Debug)]
+struct Own {
+    /// Where it is mounted.
+    path: PathBuf,
+    root: OwnedFd,
+    device: u64,
+}
+
 /// The root of the container, mounted but not yet pivoted to.
 #[derive(Debug)]
 pub struct Rootfs {
@@ -42,14 +83,12 @@ pub struct Rootfs {
     image: PathBuf,
     /// The image's directory, locked.
     held: Option<OwnedFd>,
-    /// The image's own mount (statx(2) stx_mnt_id): what is mounted in it later has another.
-    mount: u64,
-    /// Device number of the image's own file system.
-    device: u64,
+    /// The image's own mount and device number (statx(2)), once they are needed: what is mounted in it later
+    /// has another.
+    base: Option<(u64, u64)>,
     /// The config wants the root read-only in the end.
     readonly: bool,
-    /// File systems made for this container: entries may be created there freely.
-    own: Vec<u64>,
+    own: Vec<Own>,
     /// tmpfs and overlay mounts over directories that lacked something.
     covers: Vec<OwnedFd>,
     /// Where mount points made in the image itself are noted; `None` where none may be made.
@@ -60,8 +99,6 @@ impl Rootfs {
     /// Takes the mounted tree `root` of the image at `image`. `state` is the container's state directory, for
     /// the notes.
     pub fn new(root: OwnedFd, image: &Path, readonly: bool, state: Option<BorrowedFd<'_>>) -> Result<Self> {
-        let device = fs::fstat(&root).context(|| "stat the rootfs")?.st_dev;
-        let mount = mount_id(&root, OsStr::new(""))?;
         let notes = match state {
             Some(dir) if !readonly => Some(dir.try_clone_to_owned()?),
             _ => None,
@@ -74,7 +111,7 @@ impl Rootfs {
             None => None,
         };
         let image = image.to_owned();
-        Ok(Rootfs { root, image, held, mount, device, readonly, own: Vec::new(), covers: Vec::new(), notes })
+        Ok(Rootfs { root, image, held, base: None, readonly, own: Vec::new(), covers: Vec::new(), notes })
     }
 
     /// The root directory itself.
@@ -93,6 +130,18 @@ impl Rootfs {
     }
 
     /// The place to mount at: `path` inside the root, made where it is missing.
+    pub fn place<'a>(&'a mut self, path: &'a Path, want: Want, nofollow: bool) -> Result<Place<'a>> {
+        // In a directory that is the container's own most things are missing, and nothing is a link.
+        if let (Some(dir), Some(name)) = (path.parent(), path.file_name())
+            && let Some(own) = self.own.iter().position(|own| own.path == dir)
+            && create(&self.own[own].root, name, want).is_ok()
+        {
+            return Ok(Place::In(self.own[own].root.as_fd(), name));
+        }
+        self.target(path, want, nofollow).map(Place::At)
+    }
+
+    /// The same as a descriptor.
     pub fn target(&mut self, path: &Path, want: Want, nofollow: bool) -> Result<OwnedFd> {
         let flags = if nofollow { OFlags::PATH | OFlags::NOFOLLOW } else { OFlags::PATH };
         match self.open(path, flags) {
@@ -108,6 +157,11 @@ impl Rootfs {
     /// Makes a symlink at `path` unless something is there already.
     pub fn symlink(&mut self, target: &str, path: &Path) -> Result<()> {
         let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+        if let Some(own) = self.own.iter().find(|own| own.path == dir)
+            && fs::symlinkat(target, &own.root, name).is_ok()
+        {
+            return Ok(());
+        }
         let dir = self.target(dir, Want::Directory, false)?;
         match fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => {}
@@ -119,10 +173,29 @@ impl Rootfs {
         Ok(fs::symlinkat(target, parent, name)?)
     }
 
-    /// Says that `mount` is a file system made for this container.
-    pub fn add_own(&mut self, mount: BorrowedFd<'_>) -> Result<()> {
-        self.own.push(fs::fstat(mount)?.st_dev);
+    /// Says that `root` is a file system made for this container, mounted at `path`.
+    pub fn add_own(&mut self, root: OwnedFd, path: &Path) -> Result<()> {
+        let device = fs::fstat(&root)?.st_dev;
+        self.own.push(Own { path: path.to_owned(), root, device });
         Ok(())
+    }
+
+    /// Says that something has been mounted at `path`: what was the container's own there is hidden.
+    pub fn covered(&mut self, path: &Path) {
+        self.own
+            .iter_mut()
+            .filter(|own| own.path.starts_with(path))
+            .for_each(|own| own.path = PathBuf::new());
+    }
+
+    /// Mount id and device number of the image itself.
+    fn base(&mut self) -> Result<(u64, u64)> {
+        if let Some(base) = self.base {
+            return Ok(base);
+        }
+        let base = (mount_id(&self.root, OsStr::new(""))?, fs::fstat(&self.root)?.st_dev);
+        self.base = Some(base);
+        Ok(base)
     }
 
     /// Lets others remove what is not used in the image: everything is mounted.
@@ -206,10 +279,10 @@ impl Rootfs {
         want: Want,
     ) -> Result<OwnedFd> {
         let device = fs::fstat(&parent)?.st_dev;
-        if self.own.contains(&device) {
+        if self.own.iter().any(|own| own.device == device) {
             return Ok(parent);
         }
-        if device == self.device && self.note_in_image(&parent, done, rest, want)? {
+        if device == self.base()?.1 && self.note_in_image(&parent, done, rest, want)? {
             return Ok(parent);
         }
         self.cover(parent)
@@ -246,12 +319,8 @@ impl Rootfs {
     fn make(&self, parent: OwnedFd, rest: &[OsString], want: Want) -> Result<OwnedFd> {
         let mut dir = parent;
         for (n, name) in rest.iter().enumerate() {
-            let made = if n + 1 == rest.len() && want == Want::File {
-                fs::mknodat(&dir, name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0)
-            } else {
-                fs::mkdirat(&dir, name, Mode::from_raw_mode(0o755))
-            };
-            match made {
+            let last = n + 1 == rest.len();
+            match create(&dir, name, if last { want } else { Want::Directory }) {
                 // Another container may have made the same in a shared image.
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(e) => return Err(Error::from(e).context(format!("make {}", Path::new(name).display()))),
@@ -266,6 +335,7 @@ impl Rootfs {
     /// What is mounted below `dir` already is bound along.
     fn cover(&mut self, dir: OwnedFd) -> Result<OwnedFd> {
         let is_root = same_file(&dir, &self.root)?;
+        let image = self.base()?.0;
         let entries = list(&dir).context(|| "list a directory that lacks a mount point")?;
         let mode = fs::fstat(&dir)?.st_mode & 0o7777;
         let params = [Param::Value("mode".into(), format!("{mode:o}"))];
@@ -275,7 +345,7 @@ impl Rootfs {
             mount::attach(&tmpfs, &dir)?;
             cover_by_overlay(&dir, tmpfs)?
         } else {
-            let trees = self.clone_entries(&dir, &tmpfs, entries)?;
+            let trees = self.clone_entries(&dir, &tmpfs, entries, image)?;
             mount::attach(&tmpfs, &dir)?;
             for (name, tree) in trees {
                 let place = fs::openat(
@@ -288,7 +358,8 @@ impl Rootfs {
             }
             tmpfs
         };
-        self.add_own(cover.as_fd())?;
+        // Its path is not looked for: what is in it was the image's, links among it.
+        self.add_own(cover.try_clone()?, Path::new(""))?;
         self.covers.push(cover.try_clone()?);
         if is_root {
             self.root = cover.try_clone()?;
@@ -302,6 +373,7 @@ impl Rootfs {
         dir: &OwnedFd,
         tmpfs: &OwnedFd,
         entries: Vec<(OsString, FileType)>,
+        image: u64,
     ) -> Result<Vec<(OsString, OwnedFd)>> {
         let mut trees = Vec::with_capacity(entries.len());
         for (name, kind) in entries {
@@ -316,12 +388,19 @@ impl Rootfs {
             }
             let tree = mount::clone_tree(dir, Path::new(&name), true, true)
                 .context(|| format!("bind {}", Path::new(&name).display()))?;
-            if self.readonly && mount_id(dir, &name)? == self.mount {
+            if self.readonly && mount_id(dir, &name)? == image {
                 mount::set_attr(&tree, false, Attr { set: mount::ATTR_RDONLY, ..Attr::default() })?;
             }
             trees.push((name, tree));
         }
         Ok(trees)
+    }
+}
+
+fn create(dir: &OwnedFd, name: &OsStr, want: Want) -> Result<(), Errno> {
+    match want {
+        Want::File => fs::mknodat(dir, name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0),
+        Want::Directory => fs::mkdirat(dir, name, Mode::from_raw_mode(0o755)),
     }
 }
 

@@ -144,8 +144,9 @@ impl Store {
         }
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        // Of a default place the parent is the system's.
         builder
-            .recursive(true)
+            .recursive(named)
             .create(path)
             .context(|| format!("make the state directory {}", path.display()))?;
         match open_root(path, named)? {

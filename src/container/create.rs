@@ -68,17 +68,12 @@ struct Running {
 impl<'a> Launch<'a> {
     fn new(store: &'a Store, mut options: CreateOptions) -> Result<Self> {
         super::protect::protect_binary()?;
-        for path in [&mut options.pid_file, &mut options.console_socket, &mut options.pidfd_socket] {
-            if let Some(path) = path {
-                *path = std::path::absolute(&*path)?;
-            }
-        }
+        options.make_absolute()?;
         let caller = Caller::current()?;
         let (plan, config) = Plan::make(&options, &caller)?;
         for note in &plan.notes {
             log::debug!("{note}");
         }
-        rustix::process::chdir(&plan.bundle).context(|| "enter the bundle")?;
         let proc = fd::open_proc()?;
         let idmaps = mounts::open_idmaps(&plan.mounts, proc.as_fd())?;
         Ok(Launch {

@@ -37,11 +37,12 @@ fn make_one(rootfs: &mut Rootfs, device: &DevicePlan, may_mknod: bool) -> Result
     if kind == FileType::Fifo || may_mknod {
         return make_node(rootfs, device, kind);
     }
-    let source = host_node(device, kind)?;
-    let target = rootfs.target(&device.path, Want::File, false)?;
+    let source = if device.default { device.path.clone() } else { host_node(device, kind)? };
     let tree =
         mount::clone_tree(fs::CWD, &source, false, false).context(|| format!("bind {}", source.display()))?;
-    mount::attach(tree, target)
+    rootfs.place(&device.path, Want::File, false)?.attach(&tree)?;
+    fd::leave_open(tree);
+    Ok(())
 }
 
 fn make_node(rootfs: &mut Rootfs, device: &DevicePlan, kind: FileType) -> Result<()> {

@@ -22,10 +22,10 @@ use std::path::Path;
 /// Runs another program in a running container and returns its exit code (0 where detached).
 pub fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     super::protect::protect_binary()?;
-    for path in [&mut options.pid_file, &mut options.console_socket, &mut options.pidfd_socket] {
-        if let Some(path) = path {
-            *path = std::path::absolute(&*path)?;
-        }
+    for path in
+        [&mut options.pid_file, &mut options.console_socket, &mut options.pidfd_socket].into_iter().flatten()
+    {
+        *path = std::path::absolute(&*path)?;
     }
     let entry = store.entry(&options.id)?;
     let state = store.load(&options.id)?;
@@ -54,7 +54,8 @@ pub fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
         (false, true, _) => bail!("cannot use console socket if the process asks for no terminal"),
         _ => {}
     }
-    let exec = Exec { options: &options, plan: &plan, state, init, proc, flags };
+    let ignored = signal::ignored(&proc);
+    let exec = Exec { options: &options, plan: &plan, state, init, proc, flags, ignored };
     let alone =
         flags & Kind::PID.0 == 0 && !plan.terminal && !options.detach && options.pidfd_socket.is_none();
     if alone {
@@ -72,6 +73,8 @@ struct Exec<'a> {
     proc: OwnedFd,
     /// The namespaces to join.
     flags: u64,
+    /// The signals that the caller ignores.
+    ignored: u64,
 }
 
 impl Exec<'_> {
@@ -176,7 +179,7 @@ impl Exec<'_> {
             link.wait()?;
             rustix::process::set_parent_process_death_signal(None)?;
         }
-        Err(self.plan.exec(&prepared))
+        Err(self.plan.exec(&prepared, self.ignored))
     }
 
     fn make_terminal(&self, console: BorrowedFd<'_>) -> Result<()> {

@@ -8,7 +8,7 @@ use crate::rootfs::Rootfs;
 use crate::sync::{FromInit, Link};
 use crate::sys::mount::{self as sys_mount, Attr};
 use crate::sys::ns::{self, IdMaps, Kind};
-use crate::sys::{fd, net, process, tty};
+use crate::sys::{fd, net, process, signal, tty};
 use crate::{bail, err};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -132,6 +132,7 @@ impl Init<'_> {
             hand_over(pty, console, plan.process.uid)?;
         }
         plan.process.set_by_proc(self.proc)?;
+        let ignored = signal::ignored(self.proc);
         let prepared = plan.process.prepare(|listener| {
             self.tell(&FromInit::Listener(listener.as_raw_fd()))?;
             self.wait()
@@ -144,6 +145,8 @@ impl Init<'_> {
             self.tell(&FromInit::Detached)?;
         }
         if let Some(fifo) = self.fifo {
+            // Whoever enters the container now must find nothing of the host in /proc/PID/fd.
+            fd::close_all_but(3 + plan.process.preserve_fds, &[fifo.as_raw_fd()])?;
             wait_for_start(fifo)?;
         }
         hook::run_all(
@@ -152,7 +155,7 @@ impl Init<'_> {
             &(self.state_json)("created", pid),
             Path::new("/"),
         )?;
-        Err(plan.process.exec(&prepared))
+        Err(plan.process.exec(&prepared, ignored))
     }
 
     fn tell(&self, message: &FromInit) -> Result<()> {
@@ -168,7 +171,6 @@ impl Init<'_> {
         let plan = self.plan;
         let context = || format!("mount rootfs {}", plan.rootfs.display());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let wanted = plan.propagation.map(|(propagation, _)| propagation);
         if self.stays_shared() {
             make_parent_private(&plan.rootfs)?;
         } else if !plan.makes(Kind::USER) {
@@ -177,12 +179,10 @@ impl Init<'_> {
             sys_mount::set_attr(&root, true, SLAVE).context(|| "change the propagation of /")?;
         }
         let target = fs::open(&plan.rootfs, flags, Mode::empty()).context(context)?;
+        // The copy is a slave, as in runc: what the host mounts below the image later is seen.
         let tree = sys_mount::clone_tree(fs::CWD, &plan.rootfs, true, false).context(context)?;
-        if !matches!(wanted, Some(libc::MS_SHARED | libc::MS_SLAVE)) {
-            let private = Attr { propagation: libc::MS_PRIVATE, ..Attr::default() };
-            sys_mount::set_attr(&tree, true, private).context(context)?;
-        }
-        sys_mount::attach(&tree, target).context(context)?;
+        sys_mount::attach(&tree, &target).context(context)?;
+        fd::leave_open(target);
         Rootfs::new(tree, &plan.rootfs, plan.readonly_root, Some(self.state))
     }
 

@@ -72,6 +72,25 @@ pub struct Overrides {
     pub volumes: Vec<String>,
 }
 
+impl CreateOptions {
+    /// Makes every path independent of the working directory, which will be the bundle.
+    fn make_absolute(&mut self) -> Result<()> {
+        let files = [&mut self.pid_file, &mut self.console_socket, &mut self.pidfd_socket, &mut self.config];
+        for path in files.into_iter().flatten() {
+            *path = std::path::absolute(&*path)?;
+        }
+        for volume in &mut self.overrides.volumes {
+            if !volume.starts_with('/')
+                && let Some((source, rest)) = volume.split_once(':')
+                && !source.is_empty()
+            {
+                *volume = format!("{}:{rest}", std::path::absolute(source)?.display());
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What `exec` is asked to do.
 #[derive(Debug, Default)]
 pub struct ExecOptions {

@@ -3,7 +3,8 @@
 use super::init::Init;
 use super::plan::{MountPlan, What};
 use crate::error::{Context, Error, Result};
-use crate::rootfs::{Rootfs, Want};
+use crate::rootfs::{Place, Rootfs, Want};
+use crate::sys::fd;
 use crate::sys::mount::{self, Attr, Param};
 use crate::sys::ns::{IdMaps, Kind};
 use crate::sys::process::{self, Memory};
@@ -54,35 +55,42 @@ fn mount_one(rootfs: &mut Rootfs, mount: &MountPlan, source: Option<OwnedFd>) ->
         What::New { fstype, source } => new_mount(mount, fstype, source)?,
     };
     let Some((tree, own)) = made else { return Ok(()) };
-    let want = match FileType::from_raw_mode(fs::fstat(&tree)?.st_mode) {
-        FileType::Directory => Want::Directory,
-        _ => Want::File,
+    let want = match &mount.what {
+        What::Bind(_) if FileType::from_raw_mode(fs::fstat(&tree)?.st_mode) != FileType::Directory => {
+            Want::File
+        }
+        _ => Want::Directory,
     };
     if mount.options.copy_up && own {
         copy_up(rootfs, mount, &tree)?;
     }
-    let target = rootfs.target(&mount.destination, want, mount.options.destination_nofollow)?;
-    mount::attach(&tree, &target).map_err(|e| {
-        match FileType::from_raw_mode(fs::fstat(&target).map_or(0, |s| s.st_mode)) {
-            // move_mount(2) says EINVAL where mount(2) says what is wrong.
-            FileType::Directory if e.is(libc::EINVAL) && want == Want::File => {
-                Error::from_errno(libc::ENOTDIR)
-            }
-            kind if e.is(libc::EINVAL) && want == Want::Directory && kind != FileType::Directory => {
-                Error::from_errno(libc::ENOTDIR)
-            }
-            _ => e,
-        }
-    })?;
-    if own {
-        rootfs.add_own(tree.as_fd())?;
+    let place = rootfs.place(&mount.destination, want, mount.options.destination_nofollow)?;
+    // Of what was just made the kind is known.
+    let kind = match &place {
+        Place::At(_) if mount.options.bind => match place.kind() {
+            FileType::Directory => Want::Directory,
+            _ => Want::File,
+        },
+        _ => want,
+    };
+    // move_mount(2) says EINVAL where mount(2) says what is wrong.
+    match place.attach(&tree) {
+        Err(e) if e.is(libc::EINVAL) && kind != want => return Err(Error::from_errno(libc::ENOTDIR)),
+        result => result?,
     }
+    rootfs.covered(&mount.destination);
     for (propagation, recursive) in &mount.options.propagation {
         // A bind has got its private propagation with its attributes.
-        if *propagation != libc::MS_PRIVATE || !mount.options.bind {
+        let done =
+            mount.options.bind && mount.options.propagation.iter().all(|(p, _)| *p == libc::MS_PRIVATE);
+        if !done {
             mount::set_attr(&tree, *recursive, Attr { propagation: *propagation, ..Attr::default() })?;
         }
     }
+    if own {
+        return rootfs.add_own(tree, &mount.destination);
+    }
+    fd::leave_open(tree);
     Ok(())
 }
 
@@ -115,12 +123,13 @@ fn set_attrs(tree: &OwnedFd, mount: &MountPlan, deep: bool) -> Result<()> {
     let mut all = options.recursive_attr;
     // A read-only /sys must not show a writable cgroup tree below it.
     if deep && top.set & mount::ATTR_RDONLY != 0 {
-        all.set |= mount::ATTR_RDONLY;
-        top.set &= !mount::ATTR_RDONLY;
+        all.set |= top.set;
+        all.clear |= top.clear;
+        top = Attr::default();
     }
-    // The copy must not pass on mounts that the container makes; slaves keep receiving.
-    let asked = options.propagation.iter().map(|(p, _)| *p);
-    if !asked.clone().any(|p| p != libc::MS_PRIVATE) {
+    // Private is set along with the rest; anything else once the mount is in place.
+    let asked = &options.propagation;
+    if !asked.is_empty() && asked.iter().all(|(p, _)| *p == libc::MS_PRIVATE) {
         all.propagation = libc::MS_PRIVATE;
     }
     for (attr, recursive) in [(all, true), (top, false)] {
@@ -294,7 +303,8 @@ pub fn mask(rootfs: &Rootfs, paths: &[std::path::PathBuf]) -> Result<()> {
             Err(Errno::NOENT | Errno::NOTDIR) => continue,
             Err(e) => return Err(e).context(context),
         };
-        let tree = if FileType::from_raw_mode(fs::fstat(&target)?.st_mode) == FileType::Directory {
+        let directory = FileType::from_raw_mode(fs::fstat(&target)?.st_mode) == FileType::Directory;
+        let tree = if directory {
             match &empty {
                 // One empty file system serves all.
                 Some(first) => mount::clone_tree(first, Path::new(""), false, false).context(context)?,
@@ -314,8 +324,11 @@ pub fn mask(rootfs: &Rootfs, paths: &[std::path::PathBuf]) -> Result<()> {
             mount::clone_tree(null, Path::new(""), false, false).context(context)?
         };
         mount::attach(&tree, &target).context(context)?;
-        if empty.is_none() && FileType::from_raw_mode(fs::fstat(&tree)?.st_mode) == FileType::Directory {
+        fd::leave_open(target);
+        if empty.is_none() && directory {
             empty = Some(tree);
+        } else {
+            fd::leave_open(tree);
         }
     }
     Ok(())
@@ -345,6 +358,8 @@ pub fn make_readonly(rootfs: &Rootfs, paths: &[std::path::PathBuf]) -> Result<()
         let tree = mount::clone_tree(&target, Path::new(""), true, false).context(context)?;
         mount::set_attr(&tree, true, Attr { set: mount::ATTR_RDONLY, ..Attr::default() }).context(context)?;
         mount::attach(&tree, &target).context(context)?;
+        fd::leave_open(tree);
+        fd::leave_open(target);
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use crate::{bail, err};
 use oci_spec::runtime::{
     Hooks, LinuxDevice, LinuxDeviceType, LinuxNamespaceType, Mount, MountBuilder, Process, Spec,
 };
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// What init will do, in this order.
@@ -108,6 +109,8 @@ pub struct DevicePlan {
     pub number: (u32, u32),
     /// Owner.
     pub owner: (u32, u32),
+    /// One of those that every container has: the host has it at the same path.
+    pub default: bool,
 }
 
 /// The devices that every container has (config-linux.md "Default Devices").
@@ -121,15 +124,17 @@ const DEFAULT_DEVICES: [(&str, u32, u32); 6] = [
 ];
 
 impl Plan {
-    /// Loads, checks and adapts the bundle's config. Returns the config too, for the state.
+    /// Enters the bundle, and loads, checks and adapts its config. Returns the config too, for the state.
     pub fn make(options: &CreateOptions, caller: &Caller) -> Result<(Plan, Config)> {
-        let bundle =
-            options.bundle.canonicalize().context(|| format!("bundle {}", options.bundle.display()))?;
-        let file = match &options.config {
-            Some(path) => path.clone(),
-            None => bundle.join("config.json"),
+        // The bundle is where everything relative is relative to, hooks included.
+        let shown = || format!("bundle {}", options.bundle.display());
+        rustix::process::chdir(&options.bundle).context(shown)?;
+        let bundle = rustix::process::getcwd(Vec::new()).context(shown)?;
+        let bundle = PathBuf::from(std::ffi::OsStr::from_bytes(bundle.as_bytes()));
+        let mut config = match &options.config {
+            Some(path) => Config::load(path)?,
+            None => Config::load(Path::new("config.json")).map_err(|e| e.context(bundle.display()))?,
         };
-        let mut config = Config::load(&file)?;
         if options.overrides.any() {
             let spec = overridden(config.spec.clone(), &options.overrides)?;
             config.replace(spec)?;
@@ -191,6 +196,7 @@ impl Plan {
                         mode,
                         number: (major, minor),
                         owner: (0, 0),
+                        default: true,
                     });
                 }
             }
@@ -380,6 +386,7 @@ fn device_plan(device: &LinuxDevice) -> Result<DevicePlan> {
         mode: kind | (device.file_mode().unwrap_or(0o666) & 0o7777),
         number: (number(device.major())?, number(device.minor())?),
         owner: (device.uid().unwrap_or(0), device.gid().unwrap_or(0)),
+        default: false,
     })
 }
 
@@ -491,7 +498,6 @@ fn volume_mount(volume: &str) -> Result<Mount> {
     if !destination.starts_with('/') {
         bail!("volume {volume:?}: destination {destination:?} is not an absolute path");
     }
-    let source = std::path::absolute(source).context(|| format!("volume {volume:?}"))?;
     let mut options = vec!["rbind".to_owned()];
     // Labels, ownership and the like are podman's business.
     let words = parts.next().unwrap_or("").split(',').filter(|w| !matches!(*w, "" | "z" | "Z" | "U" | "O"));

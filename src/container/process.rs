@@ -357,9 +357,9 @@ impl ProcessPlan {
         Ok(Prepared { path, args, filter: filter.is_some() })
     }
 
-    /// Becomes the program; returns only the error.
-    pub fn exec(&self, prepared: &Prepared) -> Error {
-        sys::signal::reset();
+    /// Becomes the program; returns only the error. `ignored` are the signals that this process ignores.
+    pub fn exec(&self, prepared: &Prepared, ignored: u64) -> Error {
+        sys::signal::reset(ignored);
         if let (true, Some(plan)) = (prepared.filter, &self.seccomp)
             && let Err(e) = sys::seccomp::load(&plan.program)
         {

@@ -79,7 +79,7 @@ pub fn run_one(hook: &Hook, state: &[u8], cwd: &Path) -> Result<()> {
         let _ = rustix::process::setpgid(None, None);
         let _ = rustix::process::chdir(cwd);
         let ready = tty::become_hook_stdio(&input, &output);
-        signal::reset();
+        signal::reset(u64::MAX);
         let ready = ready.and_then(|()| fd::cloexec_from(3));
         if ready.is_ok() {
             let _ = args.exec(&path);

@@ -2,7 +2,7 @@
 
 use super::check;
 use crate::error::{Context, Result};
-use rustix::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
 use std::path::Path;
 
@@ -10,6 +10,33 @@ use std::path::Path;
 pub fn cloexec_from(first: u32) -> Result<()> {
     // SAFETY: no pointer is passed; no descriptor is closed, so no owner is cheated.
     check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) })?;
+    Ok(())
+}
+
+/// Leaves a close-on-exec descriptor to be closed by exec or exit, which costs less than closing each.
+///
+/// For a process that is about to do one of the two. Where many are open it is closed here after all.
+pub fn leave_open(fd: OwnedFd) {
+    if fd.as_raw_fd() < 200 {
+        std::mem::forget(fd);
+    }
+}
+
+/// Closes every descriptor from `first` up but those in `keep`, for a process that is about to wait or exec
+/// and uses no others.
+pub fn close_all_but(first: u32, keep: &[RawFd]) -> Result<()> {
+    let mut keep: Vec<u32> = keep.iter().map(|fd| *fd as u32).filter(|fd| *fd >= first).collect();
+    keep.sort_unstable();
+    let mut from = first;
+    for fd in keep.into_iter().chain([u32::MAX]) {
+        // `first` is above 2, so that nothing here wraps.
+        let last = if fd == u32::MAX { fd } else { fd - 1 };
+        if from <= last {
+            // SAFETY: no pointer is passed. Owners of these descriptors never run again in this process.
+            check(unsafe { libc::syscall(libc::SYS_close_range, from, last, 0) })?;
+        }
+        from = fd.wrapping_add(1);
+    }
     Ok(())
 }
 
@@ -51,6 +78,7 @@ pub fn write_proc(proc: impl AsFd, path: &str, text: &[u8]) -> Result<()> {
     )
     .context(|| format!("open /proc/{path}"))?;
     rustix::io::write(&file, text).context(|| format!("write to /proc/{path}"))?;
+    leave_open(file);
     Ok(())
 }
 

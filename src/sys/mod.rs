@@ -4,6 +4,7 @@
 //! needed; what stands here is what rustix lacks, or what needs an argument about memory.
 //! All of it assumes a single-threaded process, as the runtime is.
 
+pub mod alloc;
 pub mod caps;
 pub mod fd;
 pub mod mount;

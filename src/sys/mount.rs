@@ -104,6 +104,11 @@ pub fn attach(tree: impl AsFd, target: impl AsFd) -> Result<()> {
     Ok(mount::move_mount(tree, "", target, "", flags)?)
 }
 
+/// Attaches `tree` on top of the entry `name` of `dir`, a directory in which nobody else makes links.
+pub fn attach_at(tree: impl AsFd, dir: impl AsFd, name: &std::ffi::OsStr) -> Result<()> {
+    Ok(mount::move_mount(tree, "", dir, name, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+}
+
 /// A parameter of a new file system instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Param {
@@ -134,6 +139,10 @@ pub fn new_fs(fstype: &str, source: Option<&str>, params: &[Param], attr: u64) -
         let attr = MountAttrFlags::from_bits_retain(attr as u32);
         mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attr)
     })();
+    if configured.is_ok() {
+        super::fd::leave_open(fs);
+        return Ok(configured?);
+    }
     configured.map_err(|e| {
         let error = Error::from(e);
         let mut log = [0u8; 256];

@@ -16,21 +16,28 @@ fn full_set() -> libc::sigset_t {
     }
 }
 
-/// Gives every signal its default disposition and blocks none: what a new program expects.
-pub fn reset() {
+/// The signals that this process ignores, bit n-1 for signal n, by the `SigIgn` of its proc_pid_status(5);
+/// every signal where that cannot be read.
+pub fn ignored(proc: impl AsFd) -> u64 {
+    let status = super::fd::read_at(proc, "self/status").unwrap_or_default();
+    let line = b"\nSigIgn:\t";
+    let found = status.windows(line.len()).position(|w| w == line).map(|n| n + line.len());
+    found
+        .and_then(|n| std::str::from_utf8(status.get(n..n + 16)?).ok())
+        .and_then(|hex| u64::from_str_radix(hex, 16).ok())
+        .unwrap_or(u64::MAX)
+}
+
+/// Gives the `ignored` signals their default disposition and blocks none: what a new program expects. Those
+/// with a handler get theirs by exec.
+pub fn reset(ignored: u64) {
     // SAFETY: SIG_DFL is a valid handler for every signal; KILL, STOP and the C library's own are
     // refused, which does no harm. The empty set is initialised before use.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = libc::SIG_DFL;
-        let mut old: libc::sigaction = std::mem::zeroed();
-        // Rust's start ignores SIGPIPE, a caller may ignore any; reading costs as much as writing.
-        for signal in 1..=MAX {
-            if libc::sigaction(signal, std::ptr::null(), &raw mut old) == 0
-                && old.sa_sigaction != libc::SIG_DFL
-            {
-                libc::sigaction(signal, &raw const action, std::ptr::null_mut());
-            }
+        for signal in (1..=MAX).filter(|n| ignored & (1 << (n - 1)) != 0) {
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
         }
         let mut none = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);

@@ -1,0 +1,128 @@
+//! An allocator for processes that live for a millisecond: take from the front, give nothing back.
+//!
+//! musl's own asks the kernel for a page at a time. This one serves the first [`ARENA`] bytes from memory that
+//! the executable has anyway, and leaves everything after that, and everything large, to the system.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::{Cell, UnsafeCell};
+use std::mem::MaybeUninit;
+
+const ARENA: usize = 512 * 1024;
+/// A larger block is the system's.
+const LARGEST: usize = ARENA / 8;
+
+/// The allocator; one per program.
+pub struct Bump {
+    arena: UnsafeCell<MaybeUninit<[u8; ARENA]>>,
+    used: Cell<usize>,
+    /// Where the newest block begins.
+    last: Cell<usize>,
+}
+
+// SAFETY: the programs that use it (rt and its hooks) have one thread, and never start another.
+unsafe impl Sync for Bump {}
+
+impl Bump {
+    /// An empty arena.
+    #[expect(clippy::new_without_default, reason = "it is only for statics")]
+    pub const fn new() -> Self {
+        Bump {
+            arena: UnsafeCell::new(MaybeUninit::uninit()),
+            used: Cell::new(0),
+            last: Cell::new(usize::MAX),
+        }
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.arena.get().cast()
+    }
+
+    fn offset(&self, block: *mut u8) -> Option<usize> {
+        let offset = (block as usize).wrapping_sub(self.base() as usize);
+        (offset < ARENA).then_some(offset)
+    }
+}
+
+// SAFETY: blocks are disjoint parts of the arena, aligned as asked, or the system's. A block is given back to
+// whom it came from, which its address tells.
+unsafe impl GlobalAlloc for Bump {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let base = self.base() as usize;
+        let start = (base + self.used.get()).next_multiple_of(layout.align()) - base;
+        if layout.size() > LARGEST || start + layout.size() > ARENA {
+            // SAFETY: the caller's promise is passed on.
+            return unsafe { System.alloc(layout) };
+        }
+        self.used.set(start + layout.size());
+        self.last.set(start);
+        // SAFETY: start + size is inside the arena.
+        unsafe { self.base().add(start) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        match self.offset(block) {
+            // SAFETY: the block came from the system.
+            None => unsafe { System.dealloc(block, layout) },
+            // Only the newest block can be taken back.
+            Some(start) if start == self.last.get() => {
+                self.used.set(start);
+                self.last.set(usize::MAX);
+            }
+            Some(_) => {}
+        }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        match self.offset(block) {
+            // SAFETY: the block came from the system.
+            None => unsafe { System.realloc(block, layout, size) },
+            // A vector that grows at the end of the arena grows in place.
+            Some(start) if start == self.last.get() && size <= LARGEST && start + size <= ARENA => {
+                self.used.set(start + size);
+                block
+            }
+            Some(_) => {
+                // SAFETY: the caller promises that `size`, rounded up to the alignment, does not overflow.
+                let new_layout = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+                // SAFETY: the new block is disjoint from the old, and both hold at least the smaller size.
+                unsafe {
+                    let new = self.alloc(new_layout);
+                    if !new.is_null() {
+                        std::ptr::copy_nonoverlapping(block, new, layout.size().min(size));
+                        self.dealloc(block, layout);
+                    }
+                    new
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_disjoint_and_keep_what_they_hold() {
+        let bump = Box::new(Bump::new());
+        let layout = Layout::from_size_align(100, 64).unwrap();
+        // SAFETY: the layouts are not empty, and each block is used within its size.
+        unsafe {
+            let a = bump.alloc(layout);
+            let b = bump.alloc(layout);
+            assert!(a as usize % 64 == 0 && b as usize >= a as usize + 100);
+            a.write_bytes(1, 100);
+            b.write_bytes(2, 100);
+            let grown = bump.realloc(a, layout, 5000);
+            assert_eq!(grown.add(99).read(), 1);
+            assert_eq!(b.read(), 2);
+            let large = bump.alloc(Layout::from_size_align(ARENA, 8).unwrap());
+            assert!(bump.offset(large).is_none());
+            bump.dealloc(large, Layout::from_size_align(ARENA, 8).unwrap());
+            let used = bump.used.get();
+            let last = bump.alloc(layout);
+            bump.dealloc(last, layout);
+            assert!(bump.used.get() <= used + 64);
+        }
+    }
+}
