@@ -13,7 +13,7 @@ tests! {
         features_needs_nothing, closed_stdout_is_no_panic, closed_stderr_is_no_panic, flags_after_the_id, accepted_flags,
         state_is_silent_on_stderr, adaptation_is_not_on_stderr, unwritable_log, errors_are_one_line,
         no_arguments, config_flag, log_times_parse, as_podman_calls, as_containerd_calls, as_buildah_calls,
-        spec_writes_a_config, spec_host_runs, spec_does_not_overwrite, single_dash_flags, notify_socket_does_not_hang,
+        spec_writes_a_config, spec_host_runs, spec_does_not_overwrite, single_dash_flags, notify_socket_does_not_hang, regular_expressions_for_ids,
     }
 }
 
@@ -221,7 +221,7 @@ fn features_in_the_specs_form(ctx: &Ctx) {
         assert_ne!(value, true, "{key}: cgroups are never touched");
     }
     assert!(features["linux"]["mountExtensions"]["idmap"]["enabled"].is_boolean());
-    assert_eq!(features["linux"]["intelRdt"]["enabled"].as_bool().unwrap_or(false), false);
+    assert_ne!(features["linux"]["intelRdt"]["enabled"], true);
 }
 
 fn features_needs_nothing(ctx: &Ctx) {
@@ -506,4 +506,21 @@ fn notify_socket_does_not_hang(ctx: &Ctx) {
     ctx.give(&socket);
     let run = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id());
     run.env("NOTIFY_SOCKET", &socket).env("LISTEN_FDS", "0").ok();
+}
+
+fn regular_expressions_for_ids(ctx: &Ctx) {
+    // crun's --regex: act on each container whose id matches.
+    let bundle = ctx.bundle().ops(&["deaf"]);
+    let (a, b, c) = (ctx.started(&bundle), ctx.started(&bundle), ctx.started(&bundle));
+    let number = |id: &str| id.rsplit('-').next().unwrap().to_string();
+    let expression = format!(".*-({}|{})$", number(&a.id), number(&b.id));
+    ctx.rt(["kill", "--regex", &expression, "KILL"]).silent();
+    assert_eq!((a.reap(), b.reap()), (137, 137));
+    assert_eq!(c.status(), "running");
+    ctx.rt(["delete", "--regex", &expression]).silent();
+    ctx.rt(["state", &a.id]).fails(&["does not exist"]);
+    assert_eq!(c.status(), "running");
+    ctx.rt(["delete", "--force", "--regex", "^.*$"]).silent();
+    assert_eq!(c.reap(), 137);
+    ctx.rt(["kill", "--regex", "([", "KILL"]).fails(&["(["]);
 }

@@ -919,11 +919,6 @@ impl Container<'_> {
     }
 }
 
-/// The words of a /proc status field as numbers.
-pub fn numbers(value: &Value) -> Vec<u64> {
-    value.as_str().unwrap_or_default().split_whitespace().filter_map(|w| w.parse().ok()).collect()
-}
-
 /// A hexadecimal field of /proc status.
 pub fn hex(value: &Value) -> u64 {
     u64::from_str_radix(value.as_str().unwrap_or("x"), 16).unwrap_or_else(|e| panic!("{value}: {e}"))

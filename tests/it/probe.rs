@@ -264,6 +264,11 @@ fn operate(words: &[&str]) -> io::Result<Value> {
             }
             sys::exit_now(0)
         }
+        "wait" => {
+            // For every child, orphans of a pid namespace too.
+            while sys::reap_any() {}
+            Value::Null
+        }
         "exec" => return Err(std::process::Command::new(path).args(&words[2..]).exec()),
         "spawn" => {
             let out = std::process::Command::new(path).args(&words[2..]).output()?;

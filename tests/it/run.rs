@@ -278,10 +278,10 @@ fn not_in_place_with_poststop(ctx: &Ctx) {
 
 fn orphans_are_reaped(ctx: &Ctx) {
     // Without a pid namespace, run becomes the reaper unless it is told not to (or is the program itself).
-    let out = ctx.run(&ctx.bundle().ops(&["orphan exit 0", "orphan exit 0", "sleep 5", "exit 0"]));
+    let out = ctx.run(&ctx.bundle().ops(&["orphan exit 0", "orphan exit 0", "wait", "exit 0"]));
     assert_eq!((out.code, out.stderr.as_str()), (0, ""));
     let bundle = in_place(ctx.bundle());
-    let out = ctx.run(&bundle.ops(&["orphan exit 0", "sleep 5"]));
+    let out = ctx.run(&bundle.ops(&["orphan exit 0", "wait"]));
     assert_eq!((out.code, out.stderr.as_str()), (0, ""));
 }
 

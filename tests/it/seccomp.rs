@@ -259,8 +259,7 @@ fn empty_section(ctx: &Ctx) {
 fn filter_covers_children(ctx: &Ctx) {
     let rules = json!([{ "names": ["getpriority"], "action": "SCMP_ACT_ERRNO", "errnoRet": 77 }]);
     let bundle = with(ctx, section("SCMP_ACT_ALLOW", rules));
-    // spawn takes its words apart: one word per operation of the child.
-    let all = ctx.run(&bundle.ops(&["fork syscall 140 0 0", "sleep 1", "syscall 140 0 0"])).all();
+    let all = ctx.run(&bundle.ops(&["fork syscall 140 0 0", "wait", "syscall 140 0 0"])).all();
     assert_eq!(all.iter().filter(|v| **v == errno(77)).count(), 2, "{all:?}");
 }
 

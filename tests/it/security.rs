@@ -820,7 +820,7 @@ fn init_is_not_ptraced(ctx: &Ctx) {
     }
     fs::write(ctx.dir.join("host-marker"), "").unwrap();
     let second = ctx.create(&bundle.ops(&["ready"]));
-    let out = first.exec(&["ps", "fork watch-descriptors 200", "sleep 400"]);
+    let out = first.exec(&["ps", "fork watch-descriptors 200", "wait"]);
     let found = out
         .stdout
         .lines()
