@@ -2,6 +2,7 @@
 
 use super::init::Init;
 use super::plan::{MountPlan, What};
+use crate::err;
 use crate::error::{Context, Error, Result};
 use crate::rootfs::{Place, Rootfs, Want};
 use crate::sys::fd;
@@ -74,6 +75,9 @@ fn mount_one(rootfs: &mut Rootfs, mount: &MountPlan, source: Option<OwnedFd>) ->
         _ => want,
     };
     // move_mount(2) says EINVAL where mount(2) says what is wrong.
+    if let Place::At(fd) = &place {
+        guard_proc(mount, fd, &tree)?;
+    }
     match place.attach(&tree) {
         Err(e) if e.is(libc::EINVAL) && kind != want => return Err(Error::from_errno(libc::ENOTDIR)),
         result => result?,
@@ -92,6 +96,16 @@ fn mount_one(rootfs: &mut Rootfs, mount: &MountPlan, source: Option<OwnedFd>) ->
     }
     fd::leave_open(tree);
     Ok(())
+}
+
+/// Refuses what would put something else in procfs' place: the container's programs trust it
+/// (CVE-2019-16884). The files that lxcfs and the like replace are allowed.
+fn guard_proc(mount: &MountPlan, place: &OwnedFd, tree: &OwnedFd) -> Result<()> {
+    let named = mount.destination == Path::new("/proc");
+    if !(named || fd::require_proc(place).is_ok()) || crate::spec::allowed_below_proc(&mount.destination) {
+        return Ok(());
+    }
+    fd::require_proc(tree).map_err(|_| err!("only a proc file system may be mounted on /proc"))
 }
 
 /// A detached copy of what is bound, with the attributes asked for.

@@ -1,0 +1,78 @@
+# make          static binaries in build/
+# make install  binaries, man pages, completions (PREFIX, DESTDIR)
+# make demo     a container of the host's own userland, as a plain user
+# make test     everything that CI checks; as root it installs what the tests use
+# make bench    benches/RESULTS.md: rt beside crun, runc, bubblewrap and the floor
+# make fuzz     every fuzz target for SECONDS
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+SECONDS ?= 60
+CARGO ?= cargo
+
+MACHINE := $(shell uname -m)
+MUSL := $(MACHINE)-unknown-linux-musl
+# Is the musl target there, or can it be had? Else glibc, linked statically.
+TARGET = $(shell ls -d "$$(rustc --print sysroot)/lib/rustlib/$(MUSL)" >/dev/null 2>&1 || \
+	rustup target add $(MUSL) >/dev/null 2>&1; \
+	ls -d "$$(rustc --print sysroot)/lib/rustlib/$(MUSL)" >/dev/null 2>&1 && echo $(MUSL) || \
+	echo $(MACHINE)-unknown-linux-gnu)
+# A fixed address: a static-pie spends longer on relocating itself than on half of the container's mounts.
+FLAGS := -C target-feature=+crt-static -C relocation-model=static
+
+.PHONY: all install uninstall demo test bench bench-syscalls fuzz clean build/rt
+
+all: build/rt
+
+build/rt:
+	@target=$(TARGET); set -e; mkdir -p build; \
+	RUSTFLAGS="$(FLAGS) $$RUSTFLAGS" $(CARGO) build --release --locked --target $$target --bins; \
+	for bin in target/$$target/release/*; do \
+		case $$bin in *.*) continue ;; esac; \
+		if [ -f $$bin ] && [ -x $$bin ]; then cp -f $$bin build/; fi; \
+	done; \
+	ls -l build
+
+# The man pages and completions come from the binary itself, which has the one description of its flags.
+install: build/rt
+	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/man/man1" \
+		"$(DESTDIR)$(PREFIX)/share/bash-completion/completions" \
+		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions" "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
+	install -m 755 build/* "$(DESTDIR)$(PREFIX)/bin"
+	build/rt generate man "$(DESTDIR)$(PREFIX)/share/man/man1"
+	build/rt generate bash "$(DESTDIR)$(PREFIX)/share/bash-completion/completions"
+	build/rt generate zsh "$(DESTDIR)$(PREFIX)/share/zsh/site-functions"
+	build/rt generate fish "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
+
+uninstall:
+	rm -f $(foreach bin,rt rt-pull rt-hook-gpu rt-hook-rdma rt-hook-mpi,"$(DESTDIR)$(PREFIX)/bin/$(bin)") \
+		"$(DESTDIR)$(PREFIX)"/share/man/man1/rt.1 "$(DESTDIR)$(PREFIX)"/share/man/man1/rt-*.1 \
+		"$(DESTDIR)$(PREFIX)/share/bash-completion/completions/rt" \
+		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rt" \
+		"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/rt.fish"
+
+demo: build/rt
+	@demo/run build/rt
+
+test:
+	@integration/all
+
+bench: build/rt
+	@if [ "$$(id -u)" = 0 ]; then integration/packages; fi
+	benches/run --rt build/rt --write
+
+bench-syscalls: build/rt
+	@benches/syscalls build/rt
+
+# cargo-fuzz asks for a nightly compiler; RUSTC_BOOTSTRAP makes the stable one do.
+fuzz:
+	@command -v cargo-fuzz >/dev/null || $(CARGO) install cargo-fuzz --locked
+	@set -e; for target in fuzz/fuzz_targets/*.rs; do \
+		name=$$(basename $$target .rs); \
+		echo "fuzz: $$name, $(SECONDS) s"; \
+		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$name -- -max_total_time=$(SECONDS); \
+	done
+
+clean:
+	$(CARGO) clean
+	rm -rf build integration/work
