@@ -1,9 +1,12 @@
 //! What each call of each architecture comes to: entries are added one by one, then become code.
 
-use super::Instruction;
 use super::arch::{Machine, Name, SLOTS, X32_BIT};
 use super::code::{Assembler, Layout, Run, Target};
 use super::rules::Rules;
+use super::{
+    Instruction, SECCOMP_RET_ACTION_FULL, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, SECCOMP_RET_KILL_THREAD,
+    SECCOMP_RET_LOG, SECCOMP_RET_TRACE,
+};
 use crate::bail;
 use crate::error::Result;
 use oci_spec::runtime::{Arch, LinuxSeccompArg};
@@ -208,11 +211,11 @@ impl<'a> Verdicts<'a> {
 
     /// Writes the program.
     pub(super) fn assemble(&mut self) -> Result<Vec<Instruction>> {
-        let stranger = self.assembler.answer(libc::SECCOMP_RET_KILL_THREAD)?;
+        let stranger = self.assembler.answer(SECCOMP_RET_KILL_THREAD)?;
         let newer = if passes(self.default) {
             DEFAULT
         } else {
-            self.assembler.answer(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32)?
+            self.assembler.answer(SECCOMP_RET_ERRNO | self.machines[0].enosys())?
         };
         self.write_chains()?;
         let mut ways = Vec::with_capacity(3);
@@ -329,10 +332,7 @@ impl<'a> Verdicts<'a> {
 
 /// Whether calls that have this answer by default may proceed.
 fn passes(answer: u32) -> bool {
-    matches!(
-        answer & libc::SECCOMP_RET_ACTION_FULL,
-        libc::SECCOMP_RET_ALLOW | libc::SECCOMP_RET_LOG | libc::SECCOMP_RET_TRACE
-    )
+    matches!(answer & SECCOMP_RET_ACTION_FULL, SECCOMP_RET_ALLOW | SECCOMP_RET_LOG | SECCOMP_RET_TRACE)
 }
 
 /// Appends a run, unless it only goes on with the last; replaces one that starts at the same number.
