@@ -161,3 +161,4 @@ pub fn processes(store: &Store, id: &str) -> Result<Vec<i32>> {
     let _ = (store, id);
     crate::bail!("not built yet")
 }
+

@@ -17,6 +17,7 @@ pub(super) struct Verdicts<'a> {
     machines: &'a [&'static Machine],
     assembler: Assembler,
     default: u32,
+    /// No kernel runs more than three architectures.
     slots: [[Verdict; SLOTS]; 3],
     /// The highest number that the section names, by architecture; 0 if none.
     highest: [u32; 3],
