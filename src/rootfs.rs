@@ -358,6 +358,8 @@ impl Rootfs {
             }
             tmpfs
         };
+        // What was mounted before has been copied along: the copies are what counts now.
+        self.own.iter_mut().for_each(|own| own.path = PathBuf::new());
         // Its path is not looked for: what is in it was the image's, links among it.
         self.add_own(cover.try_clone()?, Path::new(""))?;
         self.covers.push(cover.try_clone()?);

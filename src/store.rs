@@ -172,7 +172,10 @@ impl Store {
             Err(Errno::EXIST) => bail!("container with given ID already exists"),
             Err(e) => return Err(e).context(|| format!("make {}", self.root.join(id).display())),
         }
-        Ok(Entry { id: id.to_owned(), dir: open_dir(dir, id)? })
+        let entry = Entry { id: id.to_owned(), dir: open_dir(dir, id)? };
+        // Held until this process and the init that it makes have ended or exec'd.
+        fs::flock(&entry.dir, fs::FlockOperation::LockExclusive)?;
+        Ok(entry)
     }
 
     /// The directory of an existing container.
@@ -351,6 +354,21 @@ impl Store {
 }
 
 impl Entry {
+    /// Waits until nobody is making the container any more, ten seconds at most.
+    pub fn wait_made(&self) -> Result<()> {
+        for _ in 0..1000 {
+            match fs::flock(&self.dir, fs::FlockOperation::NonBlockingLockShared) {
+                Ok(()) => return Ok(fs::flock(&self.dir, fs::FlockOperation::Unlock)?),
+                Err(Errno::WOULDBLOCK) => {
+                    let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+                    let _ = rustix::thread::nanosleep(&pause);
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        bail!("container {} is being created", self.id)
+    }
+
     /// The directory, for what else is kept there.
     pub fn dir(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()

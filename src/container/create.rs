@@ -244,9 +244,14 @@ impl<'a> Launch<'a> {
             return process::spawn(new, Memory::Copied, || fail(&init))
                 .context(|| init::namespaces_refused(new));
         }
+        // Its own maps a process must be able to write.
+        let init = Init { hidden: !self.plan.own_maps, ..init };
         let helper = process::spawn(0, Memory::Copied, || {
-            let entered = joins.iter().try_for_each(|(kind, namespace)| {
-                ns::join(namespace, kind.0).context(|| format!("join the {} namespace", kind.file()))
+            let hidden = if init.hidden { init::hide(&self.plan.process, init.proc) } else { Ok(()) };
+            let entered = hidden.and_then(|()| {
+                joins.iter().try_for_each(|(kind, namespace)| {
+                    ns::join(namespace, kind.0).context(|| format!("join the {} namespace", kind.file()))
+                })
             });
             let made = entered.and_then(|()| {
                 process::spawn(new | libc::CLONE_PARENT as u64, Memory::Copied, || fail(&init))
@@ -425,6 +430,7 @@ impl<'a> Launch<'a> {
             console: None,
             fifo: None,
             detach: self.detach,
+            hidden: false,
             state_json,
         }
     }

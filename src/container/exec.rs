@@ -134,14 +134,12 @@ impl Exec<'_> {
         }
     }
 
-    /// Keeps the container's processes from looking into this one through /proc or ptrace while it joins them.
+    /// Gets ready to join a container that may be hostile.
     fn hide(&self) -> Result<()> {
-        self.plan.set_by_proc(self.proc.as_fd())?;
         if let Some(cpus) = &self.plan.affinity.0 {
             program::set_affinity(cpus)?;
         }
-        use rustix::process::DumpableBehavior;
-        rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).context(|| "become undumpable")
+        init::hide(self.plan, self.proc.as_fd())
     }
 
     /// In the process that becomes the program.

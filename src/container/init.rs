@@ -1,6 +1,7 @@
 //! Init: what happens between clone and exec, in the process that becomes the container's program.
 
 use super::plan::Plan;
+use super::process::ProcessPlan;
 use super::{devices, mounts};
 use crate::error::{Context, Error, Result};
 use crate::hook::{self, Stage};
@@ -41,6 +42,8 @@ pub struct Init<'a> {
     pub fifo: Option<BorrowedFd<'a>>,
     /// Init outlives the runtime.
     pub detach: bool,
+    /// The process has called [`hide`].
+    pub hidden: bool,
     /// The container's state as hooks get it, for a status and a pid.
     pub state_json: &'a dyn Fn(&str, i32) -> Vec<u8>,
 }
@@ -131,7 +134,9 @@ impl Init<'_> {
             let console = self.console.ok_or_else(|| err!("no socket for the terminal"))?;
             hand_over(pty, console, plan.process.uid)?;
         }
-        plan.process.set_by_proc(self.proc)?;
+        if !self.hidden {
+            plan.process.set_by_proc(self.proc)?;
+        }
         let ignored = signal::ignored(self.proc);
         let prepared = plan.process.prepare(|listener| {
             self.tell(&FromInit::Listener(listener.as_raw_fd()))?;
@@ -181,6 +186,11 @@ impl Init<'_> {
         let target = fs::open(&plan.rootfs, flags, Mode::empty()).context(context)?;
         // The copy is a slave, as in runc: what the host mounts below the image later is seen.
         let tree = sys_mount::clone_tree(fs::CWD, &plan.rootfs, true, false).context(context)?;
+        if !plan.may_mknod {
+            // Without root no device of the image is the container's: those it has are bound over it.
+            let nodev = Attr { set: sys_mount::ATTR_NODEV, ..Attr::default() };
+            sys_mount::set_attr(&tree, false, nodev).context(context)?;
+        }
         sys_mount::attach(&tree, &target).context(context)?;
         fd::leave_open(target);
         Rootfs::new(tree, &plan.rootfs, plan.readonly_root, Some(self.state))
@@ -297,6 +307,14 @@ impl Init<'_> {
 }
 
 const SLAVE: Attr = Attr { set: 0, clear: 0, propagation: libc::MS_SLAVE };
+
+/// Keeps the processes of namespaces that this one is about to join from looking into it through /proc or
+/// ptrace. What needs its own /proc files is done before.
+pub fn hide(process: &ProcessPlan, proc: BorrowedFd<'_>) -> Result<()> {
+    process.set_by_proc(proc)?;
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+        .context(|| "become undumpable")
+}
 
 /// Asks the kernel to end this process with the runtime, which may have died already.
 pub fn end_with(runtime: Option<BorrowedFd<'_>>) -> Result<()> {

@@ -69,6 +69,9 @@ pub fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
         Err(_) if force && crate::store::check_id(id).is_ok() => return Ok(()),
         result => result?,
     };
+    if force && entry.load().is_ok_and(|state| state.pid == 0) {
+        entry.wait_made()?;
+    }
     let state = match entry.load() {
         // What cannot be read can still be removed.
         Err(_) if force => return store.remove(&entry),
@@ -102,7 +105,8 @@ fn end(state: &State) -> Result<()> {
     let mut fds = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
     let limit = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
     if rustix::event::poll(&mut fds, Some(&limit))? == 0 {
-        bail!("the container's first process ({}) did not end within 10 s of SIGKILL", state.pid);
+        // It cannot escape any more: it waits for a member that its new parent has not reaped.
+        log::warn!("the container's first process ({}) has not ended within 10 s of SIGKILL", state.pid);
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::init::Init;
 use super::plan::{MountPlan, What};
+use crate::err;
 use crate::error::{Context, Error, Result};
 use crate::rootfs::{Place, Rootfs, Want};
 use crate::sys::fd;
@@ -34,7 +35,7 @@ pub fn mount_all(rootfs: &mut Rootfs, init: &Init<'_>, mut sources: Sources) -> 
             (None, What::Bind(path)) => Some(clone_source(init, n, mount, path).context(|| describe(mount))?),
             (source, _) => source,
         };
-        mount_one(rootfs, mount, source).context(|| describe(mount))?;
+        mount_one(rootfs, init, mount, source).context(|| describe(mount))?;
     }
     Ok(())
 }
@@ -48,10 +49,10 @@ fn describe(mount: &MountPlan) -> String {
     format!("mount {what:?} to {:?}", mount.destination.display().to_string())
 }
 
-fn mount_one(rootfs: &mut Rootfs, mount: &MountPlan, source: Option<OwnedFd>) -> Result<()> {
+fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Option<OwnedFd>) -> Result<()> {
     let made = match &mount.what {
         What::Bind(_) => source.map(|tree| (tree, false)),
-        What::Cgroup => Some((cgroup(mount)?, false)),
+        What::Cgroup => Some((cgroup(init, mount)?, false)),
         What::New { fstype, source } => new_mount(mount, fstype, source)?,
     };
     let Some((tree, own)) = made else { return Ok(()) };
@@ -74,6 +75,9 @@ fn mount_one(rootfs: &mut Rootfs, mount: &MountPlan, source: Option<OwnedFd>) ->
         _ => want,
     };
     // move_mount(2) says EINVAL where mount(2) says what is wrong.
+    if let Place::At(fd) = &place {
+        guard_proc(mount, fd, &tree)?;
+    }
     match place.attach(&tree) {
         Err(e) if e.is(libc::EINVAL) && kind != want => return Err(Error::from_errno(libc::ENOTDIR)),
         result => result?,
@@ -92,6 +96,16 @@ fn mount_one(rootfs: &mut Rootfs, mount: &MountPlan, source: Option<OwnedFd>) ->
     }
     fd::leave_open(tree);
     Ok(())
+}
+
+/// Refuses what would put something else in procfs' place: the container's programs trust it
+/// (CVE-2019-16884). The files that lxcfs and the like replace are allowed.
+fn guard_proc(mount: &MountPlan, place: &OwnedFd, tree: &OwnedFd) -> Result<()> {
+    let named = mount.destination == Path::new("/proc");
+    if !(named || fd::require_proc(place).is_ok()) || crate::spec::allowed_below_proc(&mount.destination) {
+        return Ok(());
+    }
+    fd::require_proc(tree).map_err(|_| err!("only a proc file system may be mounted on /proc"))
 }
 
 /// A detached copy of what is bound, with the attributes asked for.
@@ -224,11 +238,14 @@ fn names_id(param: &Param) -> bool {
 
 /// The cgroup tree as the host shows it, or of the container's own cgroup namespace where there is only
 /// cgroup2.
-fn cgroup(mount: &MountPlan) -> Result<OwnedFd> {
+fn cgroup(init: &Init<'_>, mount: &MountPlan) -> Result<OwnedFd> {
     const HOST: &str = "/sys/fs/cgroup";
     const CGROUP2_MAGIC: u64 = 0x6367_7270;
-    let unified = fs::statfs(HOST).is_ok_and(|s| s.f_type as u64 == CGROUP2_MAGIC);
-    if unified && let Ok(tree) = mount::new_fs("cgroup2", Some("cgroup"), &[], mount.options.attr.set) {
+    let allowed = init.plan.may_mknod || init.plan.makes(Kind::CGROUP);
+    if allowed
+        && fs::statfs(HOST).is_ok_and(|s| s.f_type as u64 == CGROUP2_MAGIC)
+        && let Ok(tree) = mount::new_fs("cgroup2", Some("cgroup"), &[], mount.options.attr.set)
+    {
         return Ok(tree);
     }
     let tree = mount::clone_tree(fs::CWD, Path::new(HOST), true, true).context(|| format!("bind {HOST}"))?;

@@ -401,12 +401,14 @@ fn time_offsets(linux: &oci_spec::runtime::Linux) -> String {
 
 fn net_devices(linux: &oci_spec::runtime::Linux) -> Vec<(String, String)> {
     let devices = linux.net_devices().iter().flatten();
-    devices
+    let mut list: Vec<(String, String)> = devices
         .map(|(name, device)| {
             let inside = device.name().clone().filter(|n| !n.is_empty());
             (name.clone(), inside.unwrap_or_else(|| name.clone()))
         })
-        .collect()
+        .collect();
+    list.sort();
+    list
 }
 
 fn sysctl(linux: &oci_spec::runtime::Linux) -> Vec<(String, String, String)> {

@@ -5,16 +5,19 @@
 //! memory instead; everybody else pays one system call.
 
 use crate::error::{Context, Error, Result};
-use crate::sys::process::{ExecArgs, may_access};
+use crate::sys::process::ExecArgs;
 use rustix::fd::OwnedFd;
-use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{self, Access, AtFlags, MemfdFlags, Mode, OFlags, SealFlags};
 
 /// Replaces this process by a sealed copy of itself where its binary could be written; else returns.
 pub fn protect_binary() -> Result<()> {
-    // Opened by name for access(2) only: nothing is read through it unless it is copied.
-    let exe = fs::open("/proc/self/exe", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .context(|| "open /proc/self/exe")?;
-    if !may_access(&exe, libc::W_OK) || is_sealed(&exe) {
+    const EXE: &str = "/proc/self/exe";
+    if fs::accessat(fs::CWD, EXE, Access::WRITE_OK, AtFlags::EACCESS).is_err() {
+        return Ok(());
+    }
+    let exe =
+        fs::open(EXE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context(|| "open /proc/self/exe")?;
+    if is_sealed(&exe) {
         return Ok(());
     }
     let copy = sealed_copy(&exe).context(|| "copy the runtime's binary")?;

@@ -75,6 +75,7 @@ pub fn run_one(hook: &Hook, state: &[u8], cwd: &Path) -> Result<()> {
     let output = memory_file(c"hook-output")?;
     // Outside and inside a container alike the bundle is the place, where there still is one.
     let child = process::spawn(0, Memory::Copied, || {
+        let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         // A group of its own, so that a hook that takes too long ends with its children.
         let _ = rustix::process::setpgid(None, None);
         let _ = rustix::process::chdir(cwd);

@@ -73,7 +73,7 @@ impl Machine {
     /// The machine of an architecture; `NATIVE` stands for `native`.
     pub(super) fn of(arch: Arch, native: Arch) -> &'static Machine {
         let arch = if arch == Arch::ScmpArchNative { native } else { arch };
-        MACHINES.iter().find(|m| m.arch == arch).unwrap_or(&MACHINES[0])
+        MACHINES.iter().find(|m| m.arch == arch).expect("every architecture but NATIVE has its machine")
     }
 
     /// Whether one kernel can run programs of both.
@@ -150,8 +150,9 @@ impl Name {
     pub(super) fn find(name: &str) -> Option<Name> {
         let mut at = hash(name.as_bytes()) as usize % INDEX_SIZE;
         while INDEX[at] != NONE {
-            if Name(INDEX[at]).text() == name {
-                return Some(Name(INDEX[at]));
+            let found = Name(INDEX[at]);
+            if same(found.text().as_bytes(), name.as_bytes()) {
+                return Some(found);
             }
             at = (at + 1) % INDEX_SIZE;
         }
@@ -211,19 +212,48 @@ static INDEX: [u16; INDEX_SIZE] = {
     index
 };
 
-const fn hash(mut text: &[u8]) -> u64 {
+const fn hash(text: &[u8]) -> u64 {
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut hash = text.len() as u64;
-    while let Some((word, rest)) = text.split_first_chunk::<8>() {
+    let mut rest = text;
+    while let Some((word, more)) = rest.split_first_chunk::<8>() {
         hash = (hash ^ u64::from_le_bytes(*word)).wrapping_mul(SPREAD).rotate_left(29);
-        text = rest;
+        rest = more;
     }
-    let mut last = 0;
-    while let Some((byte, rest)) = text.split_first() {
-        last = last << 8 | *byte as u64;
-        text = rest;
-    }
+    // What is left of a long name overlaps what went before.
+    let last = match text.last_chunk::<8>() {
+        Some(word) => u64::from_le_bytes(*word),
+        None => {
+            let mut last = 0;
+            while let Some((byte, more)) = rest.split_first() {
+                last = last << 8 | *byte as u64;
+                rest = more;
+            }
+            last
+        }
+    };
     (hash ^ last).wrapping_mul(SPREAD) >> 48
+}
+
+/// Whether two names are the same; names are short, and musl's memcmp goes by bytes.
+fn same(mut one: &[u8], mut two: &[u8]) -> bool {
+    if one.len() != two.len() {
+        return false;
+    }
+    if let (Some(one), Some(two)) = (one.last_chunk::<8>(), two.last_chunk::<8>())
+        && one != two
+    {
+        return false;
+    }
+    while let (Some((a, rest_one)), Some((b, rest_two))) =
+        (one.split_first_chunk::<8>(), two.split_first_chunk::<8>())
+    {
+        if a != b {
+            return false;
+        }
+        (one, two) = (rest_one, rest_two);
+    }
+    one.iter().zip(two).all(|(a, b)| a == b)
 }
 
 const fn machine(arch: Arch, family: Family, table: &'static [u16; COUNT]) -> Machine {
@@ -236,7 +266,7 @@ const fn multiplexed(machine: Machine) -> Machine {
 }
 
 /// Every architecture that a config can name.
-static MACHINES: [Machine; 23] = {
+pub(super) static MACHINES: [Machine; 23] = {
     use Arch::*;
     use Family::*;
     [
@@ -265,3 +295,37 @@ static MACHINES: [Machine; 23] = {
         multiplexed(machine(ScmpArchSheb, ShBe, &tables::SH)),
     ]
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_found_and_others_are_not() {
+        let names: Vec<_> = Name::all().map(Name::text).collect();
+        assert!(names.is_sorted());
+        for name in names {
+            assert_eq!(Name::find(name).map(Name::text), Some(name));
+            for wrong in [&name[1..], &name[..name.len() - 1], &format!("{name} "), &format!("x{name}")] {
+                assert_eq!(Name::find(wrong).map(Name::text).filter(|found| *found != wrong), None);
+            }
+        }
+        assert_eq!(Name::find(""), None);
+        assert_eq!(Name::find("no_such_call_with_a_long_name"), None);
+    }
+
+    #[test]
+    fn numbers_keep_the_order_of_slots() {
+        for machine in &MACHINES {
+            for name in Name::all() {
+                if let Some(slot) = machine.slot(name) {
+                    assert!(machine.number(slot) >= machine.base);
+                    assert!(slot == 0 || machine.number(slot - 1) < machine.number(slot));
+                }
+            }
+        }
+        let arm = Machine::of(Arch::ScmpArchArm, NATIVE);
+        let set_tls = Name::find("set_tls").and_then(|name| arm.slot(name));
+        assert_eq!(set_tls.map(|slot| arm.number(slot)), Some(0xf0005));
+    }
+}

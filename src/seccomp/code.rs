@@ -4,7 +4,7 @@
 //! the distance that decides between a short and a long jump with it.
 
 use super::Instruction;
-use super::verdicts::{Condition, Operator};
+use super::rules::{Condition, Operator};
 use crate::bail;
 use crate::error::Result;
 
@@ -55,13 +55,14 @@ pub(super) struct Run {
 struct Block {
     start: u32,
     rest: u16,
-    apart: [Run; APART],
-    count: usize,
+    /// The numbers apart: every second run from here.
+    first: u16,
+    count: u16,
 }
 
 /// So many comparisons for equality end a search: each costs one instruction, where cutting
 /// a number out of a run by search costs two.
-const APART: usize = 3;
+const APART: u16 = 3;
 
 /// A program in the making.
 pub(super) struct Assembler {
@@ -100,21 +101,21 @@ impl Assembler {
 
     /// Writes a search for the call's number. `runs` are in order, start at 0 and are not empty.
     pub(super) fn search(&mut self, runs: &[Run]) -> Target {
-        let root = self.tree(&blocks(runs));
+        let root = self.tree(runs, &blocks(runs));
         self.before(root, NUMBER)
     }
 
-    fn tree(&mut self, blocks: &[Block]) -> Target {
+    fn tree(&mut self, runs: &[Run], blocks: &[Block]) -> Target {
         if let [block] = blocks {
             let rest = Target::Leaf(block.rest);
-            return block.apart[..block.count]
-                .iter()
+            let apart = runs[block.first as usize..].iter().step_by(2).take(block.count as usize);
+            return apart
                 .rev()
                 .fold(rest, |no, run| self.branch(EQUAL, run.start, Target::Leaf(run.leaf), no));
         }
         let (low, high) = blocks.split_at(blocks.len() / 2);
-        let high_root = self.tree(high);
-        let low_root = self.tree(low);
+        let high_root = self.tree(runs, high);
+        let low_root = self.tree(runs, low);
         self.branch(AT_LEAST, high[0].start, high_root, low_root)
     }
 
@@ -128,10 +129,10 @@ impl Assembler {
     }
 
     /// The program, first instruction first.
-    pub(super) fn finish(mut self) -> Result<Vec<Instruction>> {
+    pub(super) fn finish(&mut self) -> Result<Vec<Instruction>> {
         self.check_length()?;
         self.code.reverse();
-        Ok(self.code)
+        Ok(std::mem::take(&mut self.code))
     }
 
     /// Fails once the program is too long for the kernel.
@@ -321,22 +322,19 @@ impl Layout {
 
 /// Gathers runs to blocks, from the lowest number on.
 fn blocks(runs: &[Run]) -> Vec<Block> {
+    let single = |at: usize| runs.get(at + 1).is_some_and(|next| next.start == runs[at].start + 1);
+    let resumes = |at: usize, leaf: u16| runs.get(at + 1).is_some_and(|next| next.leaf == leaf);
     let mut blocks = Vec::with_capacity(runs.len() / 2 + 1);
     let mut at = 0;
     while at < runs.len() {
-        let single = |at: usize| runs.get(at + 1).is_some_and(|next| next.start == runs[at].start + 1);
-        let mut block =
-            Block { start: runs[at].start, rest: runs[at].leaf, apart: [runs[at]; APART], count: 0 };
+        let mut block = Block { start: runs[at].start, rest: runs[at].leaf, first: at as u16 + 1, count: 0 };
         // A number apart may come first.
-        let resumes = || single(at + 1) && runs.get(at + 2).is_some_and(|run| run.leaf == runs[at].leaf);
-        if single(at) && !resumes() {
-            block.rest = runs[at + 1].leaf;
-            block.count = 1;
+        if single(at) && !(single(at + 1) && resumes(at + 1, runs[at].leaf)) {
+            block = Block { rest: runs[at + 1].leaf, first: at as u16, count: 1, ..block };
             at += 1;
         }
         at += 1;
-        while block.count < APART && at + 1 < runs.len() && single(at) && runs[at + 1].leaf == block.rest {
-            block.apart[block.count] = runs[at];
+        while block.count < APART && at < runs.len() && single(at) && resumes(at, block.rest) {
             block.count += 1;
             at += 2;
         }

@@ -8,7 +8,7 @@
 //! - The first rule without arguments settles a call. Rules with arguments are alternatives, and
 //!   the arguments of one rule must all match; but where one rule names an argument twice, each
 //!   of its arguments is a rule of its own. Where rules with different actions match, the one on
-//!   the later argument wins ([`verdicts`] has the whole order), and two actions for the same
+//!   the later argument wins ([`rules`] has the whole order), and two actions for the same
 //!   arguments are an error.
 //! - A rule with the default action says nothing. A name that no kernel has is no error.
 //! - 32-bit architectures, x32 among them, compare the lower 32 bits of an argument.
@@ -25,6 +25,7 @@
 
 mod arch;
 mod code;
+mod rules;
 mod tables;
 mod verdicts;
 
@@ -103,6 +104,11 @@ pub fn compile_for(native: Arch, section: &LinuxSeccomp) -> Result<Program> {
     Ok(Program { instructions, flags: flags(section, notifies), notifies, unknown })
 }
 
+/// Every architecture that a section can name, for `features`.
+pub fn architectures() -> impl Iterator<Item = Arch> {
+    arch::MACHINES.iter().map(|machine| machine.arch)
+}
+
 /// The architectures to filter: the native one, then others of its family in the order named.
 fn machines(native: Arch, named: &[Arch]) -> Vec<&'static Machine> {
     let mut machines = Vec::with_capacity(3);
@@ -150,4 +156,186 @@ fn flags(section: &LinuxSeccomp, notifies: bool) -> u32 {
             SeccompFilterFlagWaitKillableRecv | SeccompFilterFlagTsync => 0,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn compiled(section: Value) -> Result<Program> {
+        compile_for(Arch::ScmpArchX86_64, &serde_json::from_value(section).expect("a seccomp section"))
+    }
+
+    fn error(section: Value) -> String {
+        compiled(section).expect_err("the section is wrong").to_string()
+    }
+
+    #[test]
+    fn the_smallest_filter_still_knows_its_architecture() {
+        let program = compiled(json!({"defaultAction": "SCMP_ACT_ALLOW"})).unwrap();
+        let codes: Vec<_> = program.instructions.iter().map(|i| (i.code, i.jt, i.jf, i.k)).collect();
+        let expected = [
+            (0x20, 0, 0, 4),
+            (0x15, 0, 3, 0xc000_003e),
+            (0x20, 0, 0, 0),
+            (0x35, 0, 2, 0x4000_0000),
+            (0x35, 1, 0, 0xffff_ffff),
+            (0x06, 0, 0, 0),
+            (0x06, 0, 0, 0x7fff_0000),
+        ];
+        assert_eq!(codes, expected);
+        assert_eq!(program.flags, libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW as u32);
+        assert!(!program.notifies);
+    }
+
+    #[test]
+    fn unknown_calls_are_listed_and_the_rest_counts() {
+        let names = ["read", "no_such_call", "write", "another"];
+        let section = |names: &[&str]| {
+            json!({
+                "defaultAction": "SCMP_ACT_ERRNO",
+                "syscalls": [{"names": names, "action": "SCMP_ACT_ALLOW"}],
+            })
+        };
+        let program = compiled(section(&names)).unwrap();
+        assert_eq!(program.unknown, ["no_such_call", "another"]);
+        assert_eq!(program.instructions, compiled(section(&["read", "write"])).unwrap().instructions);
+    }
+
+    #[test]
+    fn flags_are_runcs() {
+        let flags = |flags: Value, action: &str| {
+            let syscalls = json!([{"names": ["mknod"], "action": action}]);
+            let section = json!({"defaultAction": "SCMP_ACT_ALLOW", "flags": flags, "syscalls": syscalls});
+            compiled(section).unwrap().flags
+        };
+        const WAIT: &str = "SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV";
+        assert_eq!(flags(Value::Null, "SCMP_ACT_KILL"), 4);
+        assert_eq!(flags(json!([]), "SCMP_ACT_KILL"), 0);
+        assert_eq!(
+            flags(json!(["SECCOMP_FILTER_FLAG_LOG", "SECCOMP_FILTER_FLAG_TSYNC"]), "SCMP_ACT_KILL"),
+            2
+        );
+        assert_eq!(flags(json!(["SECCOMP_FILTER_FLAG_SPEC_ALLOW"]), "SCMP_ACT_KILL"), 4);
+        assert_eq!(flags(json!([WAIT]), "SCMP_ACT_NOTIFY"), 32);
+        assert_eq!(flags(json!([WAIT]), "SCMP_ACT_KILL"), 0);
+    }
+
+    #[test]
+    fn notify_has_its_limits() {
+        let section = |default: &str, name: &str| {
+            json!({
+                "defaultAction": default,
+                "syscalls": [{"names": [name], "action": "SCMP_ACT_NOTIFY"}],
+            })
+        };
+        assert!(compiled(section("SCMP_ACT_ALLOW", "mknod")).unwrap().notifies);
+        assert_eq!(
+            error(section("SCMP_ACT_ALLOW", "write")),
+            "linux.seccomp.syscalls[0]: SCMP_ACT_NOTIFY cannot be used for the write syscall"
+        );
+        assert_eq!(
+            error(section("SCMP_ACT_NOTIFY", "mknod")),
+            "linux.seccomp: SCMP_ACT_NOTIFY cannot be used as default action"
+        );
+    }
+
+    #[test]
+    fn errno_goes_with_actions_that_carry_one() {
+        let section = |action: &str, errno: u32| {
+            json!({
+                "defaultAction": "SCMP_ACT_ALLOW",
+                "syscalls": [{"names": ["mknod"], "action": action, "errnoRet": errno}],
+            })
+        };
+        assert!(compiled(section("SCMP_ACT_ERRNO", 4095)).is_ok());
+        assert!(compiled(section("SCMP_ACT_TRACE", 65535)).is_ok());
+        let place = "linux.seccomp.syscalls[0]:";
+        assert_eq!(
+            error(section("SCMP_ACT_ERRNO", 4096)),
+            format!("{place} errno 4096: the highest is 4095")
+        );
+        assert_eq!(
+            error(section("SCMP_ACT_KILL", 1)),
+            format!("{place} errno value specified for action `SCMP_ACT_KILL`")
+        );
+        assert_eq!(
+            error(json!({"defaultAction": "SCMP_ACT_LOG", "defaultErrnoRet": 1})),
+            "linux.seccomp: defaultAction: errno value specified for action `SCMP_ACT_LOG`"
+        );
+    }
+
+    #[test]
+    fn wrong_rules_are_refused() {
+        let section = |rules: &[(&str, &str, Value)]| {
+            let entry = |(name, action, args): &(&str, &str, Value)| json!({"names": [name], "action": action, "args": args});
+            let entries: Vec<_> = rules.iter().map(entry).collect();
+            json!({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": entries})
+        };
+        let equal = |index: u32, value: u64| json!({"index": index, "value": value, "op": "SCMP_CMP_EQ"});
+        assert_eq!(
+            error(section(&[("read", "SCMP_ACT_ERRNO", json!([equal(6, 0)]))])),
+            "linux.seccomp.syscalls[0]: argument index 6: a system call has six arguments, 0 to 5"
+        );
+        assert_eq!(
+            error(section(&[("", "SCMP_ACT_ERRNO", json!([]))])),
+            "linux.seccomp.syscalls[0]: a syscall's name is empty"
+        );
+        let one = ("read", "SCMP_ACT_ERRNO", json!([equal(0, 1)]));
+        let two = ("read", "SCMP_ACT_KILL", json!([equal(0, 1)]));
+        let other = ("read", "SCMP_ACT_KILL", json!([equal(0, 2)]));
+        assert!(compiled(section(&[one.clone(), other])).is_ok());
+        assert_eq!(
+            error(section(&[one, two])),
+            "linux.seccomp.syscalls[1]: read: two actions for the same arguments"
+        );
+    }
+
+    #[test]
+    fn what_no_kernel_takes_is_refused() {
+        let section = |rules: u64| {
+            let rule = |value: u64| {
+                json!({"names": ["ioctl"], "action": "SCMP_ACT_ERRNO", "args": [
+                    {"index": 1, "value": value << 32, "op": "SCMP_CMP_NE"},
+                    {"index": 2, "value": value, "op": "SCMP_CMP_GE"},
+                ]})
+            };
+            let rules: Vec<_> = (1..rules).map(rule).collect();
+            json!({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules})
+        };
+        assert!(compiled(section(500)).unwrap().instructions.len() > 3000);
+        assert_eq!(error(section(1000)), "linux.seccomp: the filter has more than 4096 instructions");
+    }
+
+    #[test]
+    fn every_architecture_compiles_as_the_native_one() {
+        let section = json!({
+            "defaultAction": "SCMP_ACT_ERRNO",
+            "syscalls": [{"names": ["read", "socket", "semop"], "action": "SCMP_ACT_ALLOW"}],
+        });
+        let section = serde_json::from_value(section).unwrap();
+        for native in architectures() {
+            let program = compile_for(native, &section).unwrap();
+            assert!(program.instructions.len() > 6, "{native}");
+            assert!(program.unknown.is_empty());
+        }
+        assert_eq!(architectures().count(), 23);
+    }
+
+    #[test]
+    fn architectures_that_the_kernel_does_not_run_cost_nothing() {
+        let program = |archs: &[&str]| {
+            compiled(json!({
+                "defaultAction": "SCMP_ACT_ERRNO",
+                "architectures": archs,
+                "syscalls": [{"names": ["read", "mmap"], "action": "SCMP_ACT_ALLOW"}],
+            }))
+            .unwrap()
+        };
+        let native = program(&[]);
+        assert_eq!(native, program(&["SCMP_ARCH_X86_64", "SCMP_ARCH_NATIVE"]));
+        assert_eq!(native, program(&["SCMP_ARCH_ARM", "SCMP_ARCH_S390X", "SCMP_ARCH_MIPS64N32"]));
+        assert_ne!(native, program(&["SCMP_ARCH_X86"]));
+    }
 }

@@ -63,7 +63,7 @@ fn kind(mount: &oci_spec::runtime::Mount) -> &str {
 
 /// The files that lxcfs and the like put over procfs, as runc allows them, and paths that the kernel itself
 /// makes for the purpose.
-fn allowed_below_proc(destination: &Path) -> bool {
+pub fn allowed_below_proc(destination: &Path) -> bool {
     const FILES: [&str; 9] = [
         "/proc/cpuinfo",
         "/proc/diskstats",
@@ -200,12 +200,12 @@ fn check_linux(spec: &Spec, linux: &Linux, caller: &Caller) -> Result<()> {
     for key in linux.sysctl().iter().flatten().map(|(key, _)| key) {
         check_sysctl(key, spec, &has)?;
     }
-    if linux.net_devices().as_ref().is_some_and(|d| !d.is_empty()) {
+    if let Some(device) = linux.net_devices().iter().flatten().map(|(name, _)| name).min() {
         if !has(LinuxNamespaceType::Network) {
             bail!("config.json: netDevices needs a network namespace");
         }
         if caller.is_unprivileged() {
-            bail!("config.json: netDevices: moving a network device needs root");
+            bail!("config.json: netDevices: moving network device {device:?} needs root");
         }
     }
     for path in linux.masked_paths().iter().chain(linux.readonly_paths()).flatten() {

@@ -8,7 +8,7 @@ pub mod mounts;
 pub mod rootless;
 
 pub use caller::Caller;
-pub use check::{check, check_process};
+pub use check::{allowed_below_proc, check, check_process};
 
 use crate::error::{Context, Error, Result};
 use crate::sys::caps;

@@ -100,6 +100,16 @@ pub fn limit_bounding(keep: Mask) -> Result<()> {
     Ok(())
 }
 
+fn set_exactly(sets: &Sets) -> rustix::io::Result<()> {
+    let bits = CapabilitySet::from_bits_retain;
+    let new = CapabilitySets {
+        effective: bits(sets.effective & sets.permitted),
+        permitted: bits(sets.permitted),
+        inheritable: bits(sets.inheritable),
+    };
+    thread::set_capabilities(None, new)
+}
+
 /// What this process has now.
 pub fn current() -> Result<CapabilitySets> {
     Ok(thread::capabilities(None)?)
@@ -109,10 +119,14 @@ pub fn current() -> Result<CapabilitySets> {
 ///
 /// Returns what was asked for and could not be given.
 pub fn set(sets: &Sets) -> Result<Mask> {
+    // In a namespace of its own a process has everything that can be asked for.
+    if sets.ambient & sets.inheritable == 0 && set_exactly(sets).is_ok() {
+        return Ok(0);
+    }
     let now = current()?.permitted.bits();
     let permitted = sets.permitted & now;
     let effective = sets.effective & permitted;
-    let inheritable = sets.inheritable & (now | sets.inheritable & sets.bounding);
+    let inheritable = sets.inheritable & now;
     let new = CapabilitySets {
         effective: CapabilitySet::from_bits_retain(effective),
         permitted: CapabilitySet::from_bits_retain(permitted),

@@ -87,6 +87,21 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
     read_at(fs::CWD, path)
 }
 
+/// Reads a file that a container may have put there: regular ones of `most` bytes at the most, else `None`.
+pub fn read_hostile(path: &Path, most: usize) -> Option<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = fs::open(path, flags, Mode::empty()).ok()?;
+    let stat = fs::fstat(&file).ok()?;
+    if fs::FileType::from_raw_mode(stat.st_mode) != fs::FileType::RegularFile || stat.st_size as usize > most
+    {
+        return None;
+    }
+    let mut text = vec![0; stat.st_size as usize];
+    let n = rustix::io::read(&file, &mut text).ok()?;
+    text.truncate(n);
+    Some(text)
+}
+
 /// The same for a path below `dir`.
 pub fn read_at(dir: impl AsFd, path: impl rustix::path::Arg) -> Result<Vec<u8>> {
     let file = fs::openat(dir, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;

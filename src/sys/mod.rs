@@ -9,6 +9,7 @@ pub mod caps;
 pub mod fd;
 pub mod mount;
 pub mod net;
+pub mod netlink;
 pub mod ns;
 pub mod process;
 pub mod regex;

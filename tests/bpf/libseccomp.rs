@@ -40,6 +40,7 @@ struct Version {
 }
 
 impl Library {
+    #[expect(clippy::missing_transmute_annotations, reason = "the fields have the types")]
     /// Loads `$RT_LIBSECCOMP`, or the system's library; `None` if there is none.
     pub fn load() -> Option<Library> {
         let path = std::env::var("RT_LIBSECCOMP").unwrap_or_else(|_| "libseccomp.so.2".into());
@@ -62,14 +63,14 @@ impl Library {
             let version = &*version();
             Some(Library {
                 version: (version.major, version.minor, version.micro),
-                init: std::mem::transmute::<*mut c_void, _>(symbol(c"seccomp_init")),
-                release: std::mem::transmute::<*mut c_void, _>(symbol(c"seccomp_release")),
-                arch_add: std::mem::transmute::<*mut c_void, _>(symbol(c"seccomp_arch_add")),
-                rule_add: std::mem::transmute::<*mut c_void, _>(symbol(c"seccomp_rule_add_array")),
-                export_bpf: std::mem::transmute::<*mut c_void, _>(symbol(c"seccomp_export_bpf")),
-                export_pfc: std::mem::transmute::<*mut c_void, _>(symbol(c"seccomp_export_pfc")),
-                resolve: std::mem::transmute::<*mut c_void, _>(symbol(c"seccomp_syscall_resolve_name_arch")),
-                name: std::mem::transmute::<*mut c_void, _>(symbol(c"seccomp_syscall_resolve_num_arch")),
+                init: std::mem::transmute(symbol(c"seccomp_init")),
+                release: std::mem::transmute(symbol(c"seccomp_release")),
+                arch_add: std::mem::transmute(symbol(c"seccomp_arch_add")),
+                rule_add: std::mem::transmute(symbol(c"seccomp_rule_add_array")),
+                export_bpf: std::mem::transmute(symbol(c"seccomp_export_bpf")),
+                export_pfc: std::mem::transmute(symbol(c"seccomp_export_pfc")),
+                resolve: std::mem::transmute(symbol(c"seccomp_syscall_resolve_name_arch")),
+                name: std::mem::transmute(symbol(c"seccomp_syscall_resolve_num_arch")),
             })
         }
     }

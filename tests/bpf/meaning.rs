@@ -48,38 +48,97 @@ const IPC: [(u64, &str); 12] = [
     (24, "shmctl"),
 ];
 
-/// The architecture of a call, if the filter knows it.
-pub fn architecture(machines: &[Arch], section: &LinuxSeccomp, call: &Call) -> Option<Arch> {
-    let named = |arch: &Arch| {
-        *arch == machines[0] || section.architectures().iter().flatten().any(|other| other == arch)
-    };
-    machines.iter().copied().filter(named).find(|arch| match arch {
-        Arch::ScmpArchX32 => call.arch == Arch::ScmpArchX86_64 as u32 && call.number >= X32_BIT,
-        Arch::ScmpArchX86_64 => call.arch == *arch as u32 && call.number < X32_BIT,
-        _ => call.arch == *arch as u32,
-    })
+/// A section and the machines that it is for: those of one kernel, the native one first.
+pub struct Meaning<'a> {
+    library: &'a Library,
+    section: &'a LinuxSeccomp,
+    /// The architectures to filter, and the highest number that the section names on each.
+    machines: Vec<(Arch, Option<u32>)>,
 }
 
-/// The answer if the call is newer than the section, as runc has it.
-pub fn newer(library: &Library, arch: Arch, section: &LinuxSeccomp, call: &Call) -> Option<u32> {
-    use LinuxSeccompAction::*;
-    if matches!(section.default_action(), ScmpActAllow | ScmpActLog | ScmpActTrace) {
-        return None;
+impl<'a> Meaning<'a> {
+    pub fn of(library: &'a Library, machines: &[Arch], section: &'a LinuxSeccomp) -> Self {
+        let named = |arch: &Arch| {
+            *arch == machines[0] || section.architectures().iter().flatten().any(|other| other == arch)
+        };
+        let calls: BTreeSet<&String> =
+            section.syscalls().iter().flatten().flat_map(|entry| entry.names()).collect();
+        let highest = |arch: Arch| {
+            // A call that others go through is named with them.
+            let through = |name: &str| {
+                multiplexed(arch)
+                    && calls.iter().any(|call| match name {
+                        "socketcall" => SOCKETCALLS.contains(&call.as_str()),
+                        "ipc" => IPC.iter().any(|(_, other)| other == call),
+                        _ => false,
+                    })
+            };
+            let known = |number: &i32| {
+                library.name(arch, *number).is_some_and(|name| calls.contains(&name) || through(&name))
+            };
+            let base = base(arch);
+            (base..base + 600).rev().find(known).filter(|highest| *highest > 0).map(|highest| highest as u32)
+        };
+        let machines = machines.iter().copied().filter(named).map(|arch| (arch, highest(arch))).collect();
+        Meaning { library, section, machines }
     }
-    if matches!(arch, Arch::ScmpArchS390 | Arch::ScmpArchS390x) && call.number == 0 {
-        return highest(library, arch, section).map(|_| ENOSYS);
-    }
-    highest(library, arch, section).filter(|highest| call.number > *highest).map(|_| ENOSYS)
-}
 
-fn highest(library: &Library, arch: Arch, section: &LinuxSeccomp) -> Option<u32> {
-    let named = |number: &i32| {
-        library.name(arch, *number).is_some_and(|name| {
-            section.syscalls().iter().flatten().any(|entry| entry.names().contains(&name))
+    /// The architecture of a call, if the filter knows it.
+    fn machine(&self, call: &Call) -> Option<(Arch, Option<u32>)> {
+        self.machines.iter().copied().find(|(arch, _)| match arch {
+            Arch::ScmpArchX32 => call.arch == Arch::ScmpArchX86_64 as u32 && call.number >= X32_BIT,
+            Arch::ScmpArchX86_64 => call.arch == *arch as u32 && call.number < X32_BIT,
+            _ => call.arch == *arch as u32,
         })
-    };
-    let base = base(arch);
-    (base..base + 600).rev().find(named).filter(|highest| *highest > 0).map(|highest| highest as u32)
+    }
+
+    /// The answer if the call is newer than the section, as runc has it.
+    pub fn newer(&self, call: &Call) -> Option<u32> {
+        use LinuxSeccompAction::*;
+        if matches!(self.section.default_action(), ScmpActAllow | ScmpActLog | ScmpActTrace) {
+            return None;
+        }
+        let (arch, highest) = self.machine(call)?;
+        let unknown_on_s390 = matches!(arch, Arch::ScmpArchS390 | Arch::ScmpArchS390x) && call.number == 0;
+        (call.number > highest? || unknown_on_s390).then_some(ENOSYS)
+    }
+
+    /// The answers of all rules that a call matches: the default's if there are none.
+    pub fn answers(&self, call: &Call) -> BTreeSet<u32> {
+        let default = self.section.default_action().as_u32(self.section.default_errno_ret());
+        let Some((arch, _)) = self.machine(call) else {
+            let skipped = call.arch == Arch::ScmpArchX86_64 as u32 && call.number == u32::MAX;
+            return [if skipped { default } else { 0 }].into();
+        };
+        if let Some(answer) = self.newer(call) {
+            return [answer].into();
+        }
+        let known = call.number >= base(arch) as u32;
+        let name = self.library.name(arch, call.number as i32).filter(|_| known);
+        let Some(name) = name else { return [default].into() };
+        let mut answers = BTreeSet::new();
+        for entry in self.section.syscalls().iter().flatten() {
+            let answer = entry.action().as_u32(entry.errno_ret());
+            if answer == default {
+                continue;
+            }
+            for (conditions, selector) in rules(entry, arch, &name) {
+                let counts = |argument: &&LinuxSeccompArg| {
+                    let vacuous = masked(argument) && bits(arch, argument.value()) == 0;
+                    !vacuous && (selector.is_none() || argument.index() != 0)
+                };
+                let conditions: Vec<_> = conditions.iter().filter(counts).collect();
+                if conditions.is_empty() && selector.is_none() {
+                    return [answer].into(); // It settles the call, whatever came before.
+                }
+                let selected = selector.is_none_or(|selector| bits(arch, call.arguments[0]) == selector);
+                if selected && conditions.iter().all(|condition| holds(condition, arch, call)) {
+                    answers.insert(answer);
+                }
+            }
+        }
+        if answers.is_empty() { [default].into() } else { answers }
+    }
 }
 
 /// Where an architecture's numbers start.
@@ -93,41 +152,20 @@ pub fn base(arch: Arch) -> i32 {
     }
 }
 
-/// The answers of all rules that a call matches: the default's if there are none. `machines` are
-/// those of one kernel, the native one first.
-pub fn answers(library: &Library, machines: &[Arch], section: &LinuxSeccomp, call: &Call) -> BTreeSet<u32> {
-    let default = section.default_action().as_u32(section.default_errno_ret());
-    let Some(arch) = architecture(machines, section, call) else {
-        let skipped = call.arch == Arch::ScmpArchX86_64 as u32 && call.number == u32::MAX;
-        return [if skipped { default } else { 0 }].into();
-    };
-    if let Some(answer) = newer(library, arch, section, call) {
-        return [answer].into();
-    }
-    let mut answers = BTreeSet::new();
-    let known = call.number >= base(arch) as u32;
-    let name = library.name(arch, call.number as i32).filter(|_| known);
-    let Some(name) = name else { return [default].into() };
-    for entry in section.syscalls().iter().flatten() {
-        let answer = entry.action().as_u32(entry.errno_ret());
-        if answer == default {
-            continue;
-        }
-        for (conditions, selector) in rules(entry, arch, &name) {
-            let vacuous = |argument: &LinuxSeccompArg| bits(arch, argument.value()) == 0 && masked(argument);
-            let first = |argument: &&LinuxSeccompArg| selector.is_none() || argument.index() != 0;
-            let conditions: Vec<_> = conditions.iter().filter(first).filter(|a| !vacuous(a)).collect();
-            if conditions.is_empty() && selector.is_none() {
-                return [answer].into();
-            }
-            let selected = selector.is_none_or(|selector| bits(arch, call.arguments[0]) == selector);
-            if selected && conditions.iter().all(|condition| holds(condition, arch, call)) {
-                answers.insert(answer);
-            }
-        }
-    }
-    // A rule without conditions settles the call wherever it stands.
-    if answers.is_empty() { [default].into() } else { answers }
+/// Whether old programs of an architecture use socketcall(2) and ipc(2).
+fn multiplexed(arch: Arch) -> bool {
+    use Arch::*;
+    matches!(
+        arch,
+        ScmpArchX86
+            | ScmpArchPpc
+            | ScmpArchPpc64
+            | ScmpArchPpc64le
+            | ScmpArchS390
+            | ScmpArchS390x
+            | ScmpArchMips
+            | ScmpArchMipsel
+    )
 }
 
 /// The rules of an entry for a call: their conditions, and the selector that must come with them.
@@ -139,21 +177,16 @@ fn rules<'a>(entry: &'a LinuxSyscall, arch: Arch, name: &str) -> Vec<(&'a [Linux
     } else {
         arguments.chunks(if twice { 1 } else { 6 }).collect()
     };
-    let multiplexed = match arch {
-        Arch::ScmpArchX86 | Arch::ScmpArchPpc | Arch::ScmpArchPpc64 | Arch::ScmpArchPpc64le => true,
-        Arch::ScmpArchS390 | Arch::ScmpArchS390x | Arch::ScmpArchMips | Arch::ScmpArchMipsel => true,
-        _ => false,
-    };
     let mut selectors: Vec<Option<u64>> = Vec::new();
     for other in entry.names() {
         if other == name {
             selectors.push(None);
         }
-        if multiplexed && name == "socketcall" {
+        if multiplexed(arch) && name == "socketcall" {
             let at = SOCKETCALLS.iter().position(|call| call == other);
             selectors.extend(at.map(|at| Some(at as u64 + 1)));
         }
-        if multiplexed && name == "ipc" {
+        if multiplexed(arch) && name == "ipc" {
             selectors.extend(IPC.iter().find(|(_, call)| call == other).map(|(at, _)| Some(*at)));
         }
     }

@@ -15,7 +15,7 @@ impl Call {
     /// The word at an offset, as a machine of the given byte order lays it out.
     fn word(&self, offset: u32, little_endian: bool) -> u32 {
         let half = |value: u64| {
-            let upper = (offset % 8 != 0) == little_endian;
+            let upper = offset.is_multiple_of(8) != little_endian;
             if upper { (value >> 32) as u32 } else { value as u32 }
         };
         match offset {
@@ -35,7 +35,7 @@ pub fn check(program: &[Instruction]) -> Result<(), String> {
     for (at, instruction) in program.iter().enumerate() {
         let inside = |distance: u32| at as u64 + 1 + u64::from(distance) < program.len() as u64;
         let valid = match instruction.code {
-            0x20 => instruction.k < 64 && instruction.k % 4 == 0,
+            0x20 => instruction.k < 64 && instruction.k.is_multiple_of(4),
             0x05 => inside(instruction.k),
             0x15 | 0x25 | 0x35 | 0x45 => inside(instruction.jt.into()) && inside(instruction.jf.into()),
             0x06 | 0x54 => true,

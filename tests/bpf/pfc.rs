@@ -8,13 +8,13 @@ use super::bpf::Call;
 
 /// What the described filter returns for a call.
 pub fn run(text: &str, call: &Call) -> u32 {
-    let mut lines = text.lines().map(|line| (line.len() - line.trim_start().len(), line.trim()));
+    let lines = text.lines().map(|line| (line.len() - line.trim_start().len(), line.trim()));
     // The depth of the innermost test that holds, and of the last that failed.
     let mut outer: Vec<(usize, bool)> = Vec::new();
     // x86_64 and x32 are written as two filters for one architecture, each with its default.
     let both = text.contains("# filter for arch x32 ");
     let mut skipping = false;
-    while let Some((depth, line)) = lines.next() {
+    for (depth, line) in lines {
         if let Some(arch) = line.strip_prefix("# filter for arch ") {
             let x32 = call.number >= 0x4000_0000;
             skipping = both && (arch.starts_with("x86_64 ") && x32 || arch.starts_with("x32 ") && !x32);

@@ -112,7 +112,9 @@ fn state_on_stdin(ctx: &Ctx) {
         .iter()
         .map(|l| {
             let text = l["text"].as_str().unwrap();
-            serde_json::from_str(text).unwrap_or_else(|e| panic!("no state on stdin: {e}: {text:?}"))
+            serde_json::from_str(text).unwrap_or_else(|e| {
+                panic!("no state on stdin: {e}: {text:?}: {:?}", fs::read_to_string(&journal))
+            })
         })
         .collect();
     assert_eq!(states.len(), 6);

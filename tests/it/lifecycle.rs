@@ -362,12 +362,13 @@ fn ids_that_are_refused(ctx: &Ctx) {
     let bundle = ctx.bundle();
     for id in ["", ".", "..", "a/b", "/abs", "../up", "a b", "a\nb", "ü", "-x/..", "x/"] {
         for command in ["create", "run"] {
-            ctx.rt([command, "--bundle"]).arg(&bundle.dir).arg("--").arg(id).fails(&["id"]);
+            ctx.rt([command, "--bundle"]).arg(&bundle.dir).arg(id).fails(&[]);
         }
+        ctx.rt(["create", "--bundle"]).arg(&bundle.dir).arg("--").arg(id).fails(&["id"]);
         for command in ["state", "delete", "kill", "start"] {
             ctx.rt([command, "--", id]).fails(&[]);
         }
-        let _ = ctx.rt(["delete", "--force", "--", id]).run();
+        ctx.rt(["delete", "--force", "--", id]).run();
     }
     let long = "x".repeat(2000);
     ctx.rt(["create", "--bundle"]).arg(&bundle.dir).arg(long).fails(&[]);
@@ -386,7 +387,7 @@ fn state_directory_is_private(ctx: &Ctx) {
     let container = ctx.create(&ctx.bundle());
     let mode = |path: &std::path::Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&ctx.state) & 0o077, 0, "the state root");
-    for (path, _) in crate::fixture::tree(&ctx.state.join(&container.id)) {
+    for (path, _) in crate::fixture::tree(&ctx.state.join(&container.id), false) {
         assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
     }
 }
@@ -500,14 +501,9 @@ fn old_pid_is_never_signalled(ctx: &Ctx) {
     other.line(0);
     let path = ctx.state.join(&container.id).join("state.json");
     let text = fs::read_to_string(&path).unwrap();
-    let mut state: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let (pid_key, pid) = [("pid", container.pid), ("init_process_pid", container.pid)]
-        .into_iter()
-        .find(|(key, _)| !state[*key].is_null())
-        .expect("a pid in state.json");
-    assert_eq!(state[pid_key], json!(pid));
-    state[pid_key] = json!(other.pid());
-    fs::write(&path, state.to_string()).unwrap();
+    let changed = text.replace(&format!("\"pid\":{}", container.pid), &format!("\"pid\":{}", other.pid()));
+    assert_ne!(changed, text, "state.json has no pid");
+    fs::write(&path, changed).unwrap();
     assert_eq!(container.status(), "stopped");
     ctx.rt(["kill", &container.id, "KILL"]).fails(&["container not running"]);
     ctx.rt(["kill", "--all", &container.id, "KILL"]).run();
@@ -525,7 +521,8 @@ fn broken_state_can_be_deleted(ctx: &Ctx) {
         container.kill("KILL");
         container.reap();
         fs::write(ctx.state.join(&container.id).join("state.json"), text).unwrap();
-        ctx.rt(["state", &container.id]).fails(&[]);
+        // An empty one looks like a create that is under way; the others are damaged. None stops list or delete.
+        ctx.rt(["state", &container.id]).run();
         ctx.rt(["list"]).ok();
         ctx.rt(["delete", "--force", &container.id]).silent();
         assert!(!ctx.state.join(&container.id).exists());
@@ -585,7 +582,7 @@ fn update_answers(ctx: &Ctx) {
         let out = cmd.run();
         // Accepted in silence or refused with the reason: either way nothing is changed.
         if out.code != 0 {
-            out.failed(&["resources"]);
+            out.failed(&["scheduler"]);
         }
     }
     assert_eq!(container.status(), "running");

@@ -1,10 +1,12 @@
 //! Namespaces: new, joined by path, absent; names, sysctls, time offsets, mappings, network devices.
 
 use crate::client::{Caller, RANGE, UID};
-use crate::fixture::{Ctx, namespace};
+use crate::fixture::{Bundle, Ctx, namespace};
 use crate::runner::{skip, tests};
+use crate::sys;
 use serde_json::{Value, json};
 use std::fs;
+use std::process::Command;
 
 tests! {
     EVERY { new_ones_differ_from_the_hosts }
@@ -17,7 +19,10 @@ tests! {
         net_devices,
     }
     USER { one_id_is_mapped, own_user_namespace_as_config_says, two_ids_in_the_config, mapping_to_own_id }
-    ROOT { root_with_a_user_namespace, joined_user_namespace, mapping_of_a_range_as_root }
+    ROOT {
+        root_with_a_user_namespace, joined_user_namespace, mapping_of_a_range_as_root,
+        net_devices_keep_what_they_had, net_devices_that_were_down_come_up, net_devices_refused,
+    }
     NESTED { keep_id_leaves_root_unmapped }
 }
 
@@ -203,7 +208,7 @@ fn sysctl_of_the_host_fails(ctx: &Ctx) {
     ctx.run(&bundle).failed(&[]);
     let bundle =
         ctx.bundle().namespace("network", None).with("/linux/sysctl", json!({ "net.not.there": "1" }));
-    ctx.run(&bundle).failed(&["net.not.there"]);
+    ctx.run(&bundle).failed(&["not", "there"]);
     assert_eq!(read(), before);
 }
 
@@ -372,21 +377,105 @@ fn keep_id_leaves_root_unmapped(ctx: &Ctx) {
 
 fn net_devices(ctx: &Ctx) {
     // Moving a device needs one: absent it is a clear error, and nothing was made.
-    let bundle = ctx
-        .bundle()
-        .namespace("network", None)
-        .with("/linux/netDevices", json!({ "not-there0": { "name": "eth0" } }));
-    ctx.run(&bundle).failed(&["not-there0"]);
-    if ctx.caller != Caller::Root {
-        return;
+    let bundle = devices(ctx.bundle(), json!({ "not-there0": { "name": "eth0" } }));
+    let wanted = if ctx.caller == Caller::Root { "\"not-there0\": no such device" } else { "\"not-there0\"" };
+    ctx.run(&bundle).failed(&["network device", wanted]);
+}
+
+fn net_devices_keep_what_they_had(ctx: &Ctx) {
+    for (name, mapped) in [("rttest0", false), ("rttest1", true)] {
+        make_device(name);
+        ip(&["link", "set", name, "address", "02:00:00:00:00:07", "mtu", "1400"]);
+        ip(&["addr", "add", "10.9.8.7/24", "dev", name, "label", &format!("{name}:a")]);
+        ip(&["addr", "add", "10.9.9.1", "peer", "10.9.9.2/31", "dev", name]);
+        ip(&["addr", "add", "fd00::7/64", "dev", name]);
+        ip(&["link", "set", name, "up"]);
+        // Neither permanent nor global: these stay behind.
+        ip(&["addr", "add", "10.9.7.7/24", "dev", name, "valid_lft", "900", "preferred_lft", "900"]);
+        ip(&["addr", "add", "169.254.1.1/16", "scope", "link", "dev", name]);
+        let mut bundle = devices(ctx.bundle(), json!({ name: { "name": "moved0" } }));
+        if mapped {
+            let range = json!([{ "containerID": 0, "hostID": RANGE.1, "size": RANGE.2 }]);
+            bundle = bundle.namespace("user", None);
+            bundle = bundle.with("/linux/uidMappings", range.clone()).with("/linux/gidMappings", range);
+        }
+        let container = ctx.started(&bundle.ops(&["ns", "pause"]));
+        assert_eq!(container.line(0)["net"], namespace(container.pid, "net"));
+        assert!(!has_device(name), "{name} is still outside");
+        let moved = &inside(container.pid, "moved0")[0];
+        assert_eq!(moved["address"], "02:00:00:00:00:07");
+        assert_eq!(moved["mtu"], 1400);
+        assert!(moved["flags"].as_array().unwrap().contains(&json!("UP")), "{moved}");
+        let addresses: Vec<_> = moved["addr_info"].as_array().unwrap().iter().collect();
+        let find = |local: &str| addresses.iter().find(|a| a["local"] == local);
+        let v4 = find("10.9.8.7").unwrap_or_else(|| panic!("{moved}"));
+        assert_eq!((&v4["prefixlen"], &v4["label"]), (&json!(24), &json!("moved0:a")), "{v4}");
+        let peer = find("10.9.9.1").unwrap_or_else(|| panic!("{moved}"));
+        assert_eq!((&peer["prefixlen"], &peer["address"]), (&json!(31), &json!("10.9.9.2")), "{peer}");
+        assert_eq!(peer["label"], "moved0");
+        let v6 = find("fd00::7").unwrap_or_else(|| panic!("{moved}"));
+        assert_eq!((&v6["prefixlen"], &v6["scope"]), (&json!(64), &json!("global")), "{v6}");
+        assert_eq!((find("10.9.7.7"), find("169.254.1.1")), (None, None), "{moved}");
+        container.end();
     }
-    let add = std::process::Command::new("ip").args(["link", "add", "rttest0", "type", "dummy"]).output();
-    if !add.is_ok_and(|o| o.status.success()) {
-        skip!("no ip(8) or no dummy network device to move");
+}
+
+fn net_devices_that_were_down_come_up(ctx: &Ctx) {
+    make_device("rttest0");
+    let bundle = devices(ctx.bundle(), json!({ "rttest0": { "name": "eth%d" } }));
+    let container = ctx.started(&bundle.ops(&["ns", "pause"]));
+    let moved = &inside(container.pid, "eth0")[0];
+    assert!(moved["flags"].as_array().unwrap().contains(&json!("UP")), "{moved}");
+    container.end();
+}
+
+fn net_devices_refused(ctx: &Ctx) {
+    make_device("rttest0");
+    let long = "a".repeat(16);
+    for (name, wanted, texts) in [
+        ("rttest0", "lo", ["\"lo\"", "already"]),
+        ("rttest0", long.as_str(), [long.as_str(), "longer than 15"]),
+        ("rttest0", "a/b", ["\"a/b\"", "cannot be"]),
+        ("lo", "lo1", ["move it into the container as \"lo1\"", "invalid argument"]),
+    ] {
+        let out = ctx.run(&devices(ctx.bundle(), json!({ name: { "name": wanted } })));
+        out.failed(&[&format!("network device \"{name}\": ")]);
+        out.failed(&texts);
+        assert!(has_device(name), "{name} was moved all the same");
     }
-    let bundle = bundle.with("/linux/netDevices", json!({ "rttest0": { "name": "moved0" } }));
-    let bundle = bundle.mount("/sys", "sysfs", "sysfs", &["ro"]).ops(&["ls /sys/class/net"]);
-    let out = ctx.run(&bundle);
-    let _ = std::process::Command::new("ip").args(["link", "del", "rttest0"]).output();
-    assert!(out.all()[0].as_array().unwrap().contains(&json!("moved0")), "{out:?}");
+}
+
+fn devices(bundle: Bundle, devices: Value) -> Bundle {
+    bundle.namespace("network", None).with("/linux/netDevices", devices)
+}
+
+/// A device to move, in a network namespace of this test's own.
+fn make_device(name: &str) {
+    sys::unshare(libc::CLONE_NEWNET).expect("a network namespace");
+    // Not every kernel has both kinds.
+    let add = |rest: &[&str]| {
+        let out = Command::new("ip").args(["link", "add", name, "type"]).args(rest).output();
+        out.is_ok_and(|out| out.status.success())
+    };
+    if !add(&["veth", "peer", "name", "rtpeer"]) && !add(&["dummy"]) {
+        skip!("no ip(8) (iproute2), or a kernel with neither veth nor dummy devices");
+    }
+}
+
+fn ip(args: &[&str]) {
+    let out = Command::new("ip").args(args).output().unwrap();
+    assert!(out.status.success(), "ip {args:?}: {out:?}");
+}
+
+fn has_device(name: &str) -> bool {
+    Command::new("ip").args(["link", "show", "dev", name]).output().unwrap().status.success()
+}
+
+/// What ip(8) says about a device in the network namespace of `pid`.
+fn inside(pid: i32, name: &str) -> Value {
+    let net = format!("--net=/proc/{pid}/ns/net");
+    let out =
+        Command::new("nsenter").args([&net, "ip", "-json", "addr", "show", "dev", name]).output().unwrap();
+    assert!(out.status.success(), "{out:?}");
+    serde_json::from_slice(&out.stdout).unwrap()
 }

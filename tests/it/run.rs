@@ -17,7 +17,7 @@ tests! {
         pid_file_of_run, in_place_death_counts_as_gone, not_in_place_with_poststop, orphans_are_reaped,
         pid_namespace_ends_with_init, run_twice_one_after_another, killed_runner_leaves_nothing, args_are_kept,
         exit_code_of_a_stopped_reader, environment_is_the_configs, parent_ignores_sigchld,
-        failing_run_leaves_no_state, run_in_a_closed_world, nothing_resident_in_place,
+        failing_run_leaves_no_state, in_place_index_is_swept, run_in_a_closed_world, nothing_resident_in_place,
     }
 }
 
@@ -278,10 +278,10 @@ fn not_in_place_with_poststop(ctx: &Ctx) {
 
 fn orphans_are_reaped(ctx: &Ctx) {
     // Without a pid namespace, run becomes the reaper unless it is told not to (or is the program itself).
-    let out = ctx.run(&ctx.bundle().ops(&["orphan exit 0", "orphan exit 0", "sleep 5", "exit 0"]));
+    let out = ctx.run(&ctx.bundle().ops(&["orphan exit 0", "orphan exit 0", "wait", "exit 0"]));
     assert_eq!((out.code, out.stderr.as_str()), (0, ""));
     let bundle = in_place(ctx.bundle());
-    let out = ctx.run(&bundle.ops(&["orphan exit 0", "sleep 5"]));
+    let out = ctx.run(&bundle.ops(&["orphan exit 0", "wait"]));
     assert_eq!((out.code, out.stderr.as_str()), (0, ""));
 }
 
@@ -353,6 +353,17 @@ fn parent_ignores_sigchld(ctx: &Ctx) {
     let bundle = ctx.bundle().ops(&["exit 8"]);
     let run = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id());
     assert_eq!(run.after([Step::Ignore(libc::SIGCHLD)]).run().code, 8);
+}
+
+fn in_place_index_is_swept(ctx: &Ctx) {
+    for _ in 0..3 {
+        let id = ctx.id();
+        assert_eq!(ctx.rt(["run", "--bundle"]).arg(&in_place(ctx.bundle()).dir).arg(&id).run().code, 0);
+        ctx.rt(["delete", "--force", &id]).silent();
+    }
+    for entry in fs::read_dir(&ctx.state).unwrap().flatten() {
+        assert_eq!(fs::read_dir(entry.path()).unwrap().count(), 0, "{} is not empty", entry.path().display());
+    }
 }
 
 fn failing_run_leaves_no_state(ctx: &Ctx) {

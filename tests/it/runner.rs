@@ -5,7 +5,7 @@ use crate::fixture::Ctx;
 use crate::sys;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -306,9 +306,12 @@ impl Base {
             known.push(child.id());
             child
         };
-        let code = wait(&mut child, started);
+        let (code, signal) = wait(&mut child, started);
         known.lock().unwrap().retain(|pid| *pid != child.id());
         let mut output = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
+        if let Some(signal) = signal {
+            output.push_str(&format!("the test's process died of signal {signal}\n"));
+        }
         if code == -1 {
             output.push_str(&format!("did not end within {} s\n", LIMIT.as_secs()));
         }
@@ -356,16 +359,17 @@ impl Drop for Base {
     }
 }
 
-fn wait(child: &mut Child, started: Instant) -> i32 {
+/// The exit code, -1 where it took too long; and the signal that it died of.
+fn wait(child: &mut Child, started: Instant) -> (i32, Option<i32>) {
     loop {
         if let Ok(Some(status)) = child.try_wait() {
-            return status.code().unwrap_or(1);
+            return (status.code().unwrap_or(1), status.signal());
         }
         if started.elapsed() > LIMIT {
             let _ = sys::kill(-(child.id() as i32), libc::SIGKILL);
             let _ = child.kill();
             let _ = child.wait();
-            return -1;
+            return (-1, None);
         }
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -1,3 +1,852 @@
-pub fn tests() -> Vec<crate::runner::Test> {
-    Vec::new()
+//! What OCI runtimes have been broken by: each row of the security page, with a hostile bundle. Refusing to
+//! start with a clear error is right; an attack that had an effect is not.
+
+use crate::client::Caller;
+use crate::fixture::{Bundle, Cmd, Ctx, errno, tree};
+use crate::runner::{skip, tests};
+use crate::sys::{self, Step};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+tests! {
+    ALL {
+        own_binary_is_not_writable, joining_process_shows_nothing_of_the_host, cwd_through_descriptors,
+        proc_of_the_image_is_a_link, destinations_stay_inside, masked_paths_with_a_fake_dev_null, proc_is_not_mounted_over,
+        procfs_writes_are_not_redirected, readonly_sys_has_no_writable_cgroup,
+    }
+    BOTH {
+        entry_point_is_proc_self_exe, exec_target_is_proc_self_exe, cwd_makes_nothing_outside, exec_cwd_through_descriptors,
+        sys_of_the_image_is_a_link, destination_swapped_during_the_mount, dev_of_the_image_is_a_link, dev_links_in_the_image,
+        dev_links_in_a_shared_volume, console_of_the_image_is_a_link, allowed_files_below_proc,
+        masked_and_readonly_links, delete_follows_no_link, state_root_links_are_not_followed, exec_into_a_hostile_root,
+        devices_are_not_usable, bundle_with_links, pid_file_is_not_followed_inside, passwd_of_the_image_is_hostile,
+        destination_of_nothing_but_dots, cover_follows_no_link, file_destination_swapped, default_links_of_dev,
+        old_root_is_not_reachable, init_is_not_ptraced, path_of_the_image_with_links,
+    }
+    USER { device_nodes_of_the_image_are_dead }
+}
+
+/// A directory of the host beside the bundle that nothing may touch, and what it looked like.
+struct Outside {
+    dir: PathBuf,
+    before: BTreeMap<PathBuf, String>,
+}
+
+impl Outside {
+    fn new(ctx: &Ctx) -> Outside {
+        let dir = ctx.mkdir("outside");
+        ctx.mkdir("outside/dir");
+        ctx.file("outside/file", "untouched");
+        ctx.file("outside/host-marker", "");
+        Outside { before: tree(&dir, true), dir }
+    }
+
+    #[track_caller]
+    fn untouched(&self) {
+        assert_eq!(tree(&self.dir, true), self.before, "the host was touched");
+    }
+
+    /// A link's target that leads here from the root of a bundle, if it is followed on the host.
+    fn targets(&self) -> [String; 2] {
+        [self.dir.display().to_string(), format!("../../../../../../../..{}", self.dir.display())]
+    }
+}
+
+fn runs_or_refuses(ctx: &Ctx, bundle: &Bundle) -> Option<Vec<Value>> {
+    let out = ctx.run(bundle);
+    assert!(out.code != 101 && out.code != 134 && !out.stderr.contains("panicked"), "{out:?}");
+    if out.code == 0 {
+        return Some(out.all());
+    }
+    assert_eq!(out.stderr.trim_end().lines().count(), 1, "{out:?}");
+    None
+}
+
+/// `rt` as a copy that the caller owns and could write.
+fn own_rt(ctx: &Ctx) -> PathBuf {
+    let path = ctx.path("own-rt");
+    fs::copy(ctx.rt_path(), &path).unwrap();
+    ctx.give(&path);
+    path
+}
+
+fn rt_at(ctx: &Ctx, path: &Path, args: &[&str]) -> Cmd {
+    let cmd = ctx.command(path);
+    cmd.arg("--root").arg(&ctx.state).args(args)
+}
+
+fn own_binary_is_not_writable(ctx: &Ctx) {
+    // CVE-2019-5736: somebody inside waits for a process whose executable is the runtime.
+    let rt = own_rt(ctx);
+    let before = fs::read(&rt).unwrap();
+    let bundle =
+        ctx.bundle().caps(&["CAP_SYS_PTRACE", "CAP_DAC_OVERRIDE"]).ops(&["wait-for-writable-exe 800"]);
+    let id = ctx.id();
+    let mut job = rt_at(ctx, &rt, &["run", "--bundle"]).arg(&bundle.dir).arg(&id).spawn();
+    job.line(0);
+    while job.lines().len() < 2 {
+        rt_at(ctx, &rt, &["exec", &id, "/probe", "ready"]).run();
+        rt_at(ctx, &rt, &["exec", &id, "/proc/self/exe", "--version"]).run();
+    }
+    let got = job.line(1);
+    assert_eq!(got["writable"], json!([]), "{got}");
+    job.wait();
+    assert!(fs::read(&rt).unwrap() == before, "the runtime's binary was changed");
+}
+
+fn entry_point_is_proc_self_exe(ctx: &Ctx) {
+    let rt = own_rt(ctx);
+    let before = fs::read(&rt).unwrap();
+    let bundle = ctx.bundle();
+    bundle.link("entry", "/proc/self/exe");
+    let mut bundle = bundle;
+    for entry in ["/proc/self/exe", "/entry", "/proc/1/exe", "/proc/self/fd/3", "/proc/thread-self/exe"] {
+        bundle.set("/process/args", json!([entry, "--version"]));
+        let out = rt_at(ctx, &rt, &["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).run();
+        // Where it runs, it must not be the host's file: a sealed copy, at most.
+        assert!(out.code != 101 && out.code != 134, "{entry}: {out:?}");
+        assert!(fs::read(&rt).unwrap() == before, "{entry}: the runtime's binary was changed");
+    }
+}
+
+fn exec_target_is_proc_self_exe(ctx: &Ctx) {
+    // The image's own program is a link to it, so that exec of "sh" runs the runtime inside.
+    let rt = own_rt(ctx);
+    let before = fs::read(&rt).unwrap();
+    let bundle = ctx.bundle();
+    bundle.link("bin/sh", "/proc/self/exe");
+    let container = ctx.started(&bundle.ops(&["pause"]));
+    for _ in 0..5 {
+        rt_at(ctx, &rt, &["exec", &container.id, "/bin/sh", "-c", "true"]).run();
+    }
+    assert!(fs::read(&rt).unwrap() == before);
+}
+
+/// The most that a container may have and still must not see the host: one with a user namespace of its own
+/// gets CAP_SYS_PTRACE there; with the caller's, that capability would be the caller's own.
+fn peeping(ctx: &Ctx, bundle: Bundle) -> Bundle {
+    let all: &[&str] = &["CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_SYS_PTRACE"];
+    bundle.caps(if ctx.caller == Caller::User { all } else { &all[..2] })
+}
+
+fn joining_process_shows_nothing_of_the_host(ctx: &Ctx) {
+    // CVE-2016-9962: a process of the container looks at the one that exec sends in.
+    let bundle = peeping(ctx, ctx.bundle());
+    for dir in [&ctx.dir, &bundle.dir] {
+        fs::write(dir.join("host-marker"), "").unwrap();
+    }
+    let id = ctx.id();
+    let bundle = bundle.ops(&["watch-descriptors 800"]);
+    let mut job = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(&id).spawn();
+    job.line(0);
+    fs::write(ctx.state.join("host-marker"), "").unwrap();
+    let dir = fs::File::open(&ctx.dir).unwrap();
+    while job.lines().len() < 2 {
+        let leaks = [Step::Dup(dir.as_raw_fd(), 3), Step::Dup(dir.as_raw_fd(), 9)];
+        ctx.rt(["exec", &id, "/probe", "ready"]).cwd(&ctx.dir).before(leaks).run();
+    }
+    let got = job.line(1);
+    job.wait();
+    fs::remove_file(ctx.state.join("host-marker")).unwrap();
+    assert_eq!(got["outside"], json!([]), "{got}");
+}
+
+fn host_directories(ctx: &Ctx) -> (fs::File, Vec<Step>) {
+    fs::write(ctx.dir.join("host-marker"), "").unwrap();
+    let dir = fs::File::open(&ctx.dir).unwrap();
+    let steps = (3..12).map(|fd| Step::Dup(dir.as_raw_fd(), fd)).collect();
+    (dir, steps)
+}
+
+const LOOK_AROUND: [&str; 4] =
+    ["cwd", "exists host-marker", "exists ../host-marker", "exists ../../../../../etc/hostname"];
+
+fn cwd_through_descriptors(ctx: &Ctx) {
+    // CVE-2024-21626.
+    let (_dir, steps) = host_directories(ctx);
+    let bundle = ctx.bundle().ops(&LOOK_AROUND);
+    bundle.link("via", "/proc/self/fd");
+    for n in 3..14 {
+        bundle.link(&format!("link{n}"), &format!("/proc/self/fd/{n}"));
+    }
+    let mut bundle = bundle;
+    for n in 3..14 {
+        for cwd in [
+            format!("/proc/self/fd/{n}"),
+            format!("/proc/self/fd/{n}/../.."),
+            format!("/link{n}"),
+            format!("/via/{n}"),
+        ] {
+            // Links are tried with a third of the numbers: they resolve to the same.
+            if n % 3 != 0 && !cwd.starts_with("/proc/self/fd/") {
+                continue;
+            }
+            bundle.set("/process/cwd", json!(cwd));
+            let out = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).before(steps.clone()).run();
+            if out.code == 0 {
+                assert_eq!(
+                    (out.line(1), out.line(2), out.line(3)),
+                    (json!(false), json!(false), json!(false)),
+                    "{cwd}: {out:?}"
+                );
+            }
+        }
+    }
+}
+
+fn exec_cwd_through_descriptors(ctx: &Ctx) {
+    let (_dir, steps) = host_directories(ctx);
+    let bundle = ctx.bundle();
+    for n in 3..14 {
+        bundle.link(&format!("link{n}"), &format!("/proc/self/fd/{n}"));
+    }
+    let container = ctx.started(&bundle.ops(&["pause"]));
+    for n in 3..14 {
+        for cwd in [format!("/proc/self/fd/{n}"), format!("/link{n}")] {
+            let out = container.exec_with(&["--cwd", &cwd], &LOOK_AROUND).before(steps.clone()).run();
+            if out.code == 0 {
+                assert_eq!(
+                    (out.line(1), out.line(2), out.line(3)),
+                    (json!(false), json!(false), json!(false)),
+                    "{cwd}: {out:?}"
+                );
+            }
+        }
+    }
+}
+
+fn cwd_makes_nothing_outside(ctx: &Ctx) {
+    let outside = Outside::new(ctx);
+    for target in outside.targets() {
+        let bundle = ctx.bundle();
+        bundle.link("way", &target);
+        let bundle = bundle.with("/process/cwd", json!("/way/made/by/cwd"));
+        runs_or_refuses(ctx, &bundle);
+        let bundle = ctx.bundle();
+        bundle.link("way", &target);
+        let container = ctx.started(&bundle.ops(&["pause"]));
+        container.exec_with(&["--cwd", "/way/made/by/exec"], &["cwd"]).run();
+        outside.untouched();
+    }
+}
+
+fn proc_of_the_image_is_a_link(ctx: &Ctx) {
+    // CVE-2019-19921, CVE-2023-27561, CVE-2025-54867.
+    let outside = Outside::new(ctx);
+    let [absolute, upward] = outside.targets();
+    for target in [&absolute, &upward, "/tmp", "/tmp/../etc", "proc", "/dev"] {
+        let bundle = ctx.bundle().with("/linux/maskedPaths", json!(["/proc/timer_list", "/proc/keys"]));
+        bundle.link("proc", target);
+        let ops = ["cat /proc/timer_list", "cat /proc/self/mountinfo", "write /proc/sys/kernel/domainname x"];
+        if let Some(all) = runs_or_refuses(ctx, &bundle.ops(&ops)) {
+            // Whatever /proc is now, the mask holds and the read-only part is read-only.
+            assert!(
+                all[0] == "" || all[0] == errno(libc::ENOENT),
+                "{target}: timer_list is readable: {}",
+                all[0]
+            );
+            assert_ne!(all[2], Value::Null, "{target}: /proc/sys is writable");
+        }
+        outside.untouched();
+    }
+}
+
+fn sys_of_the_image_is_a_link(ctx: &Ctx) {
+    let outside = Outside::new(ctx);
+    for target in outside.targets() {
+        let bundle = ctx.bundle().namespace("network", None).mount("/sys", "sysfs", "sysfs", &["ro"]);
+        bundle.link("sys", &target);
+        runs_or_refuses(ctx, &bundle);
+        outside.untouched();
+    }
+}
+
+fn destinations_stay_inside(ctx: &Ctx) {
+    let outside = Outside::new(ctx);
+    let data = ctx.mkdir("data");
+    let [absolute, upward] = outside.targets();
+    let dots = format!("/mnt/../../../../../../..{absolute}/dir");
+    for target in [&absolute, &upward] {
+        for destination in
+            ["/way", "/way/dir", "/way/new/deep", "/way/file", "/a/b/way/dir", &dots, "/way/../dir"]
+        {
+            for kind in ["bind", "tmpfs"] {
+                let bundle = ctx.bundle().mount(
+                    destination,
+                    kind,
+                    data.to_str().unwrap(),
+                    &[if kind == "bind" { "bind" } else { "ro" }],
+                );
+                bundle.link("way", target);
+                bundle.mkdir("a/b");
+                bundle.link("a/b/way", target);
+                runs_or_refuses(ctx, &bundle);
+                outside.untouched();
+            }
+        }
+    }
+}
+
+fn destination_of_nothing_but_dots(ctx: &Ctx) {
+    let data = ctx.mkdir("data");
+    ctx.file("data/file", "content");
+    for destination in ["/", "/.", "/..", "/../..", "", ".", "..", "//"] {
+        let bundle = ctx.bundle().mount(destination, "bind", data.to_str().unwrap(), &["bind"]);
+        let out = ctx.run(&bundle.ops(&["ready"]));
+        // Over the root itself the program cannot be found; in any case nothing shows outside.
+        assert!(out.code != 101 && out.code != 134, "{destination:?}: {out:?}");
+    }
+}
+
+fn destination_swapped_during_the_mount(ctx: &Ctx) {
+    // CVE-2021-30465: another process exchanges a directory of the root with a link, all the time.
+    let outside = Outside::new(ctx);
+    let data = ctx.mkdir("data");
+    ctx.file("data/made-by-mount", "");
+    let bundle = ctx
+        .bundle()
+        .mount("/race", "bind", data.to_str().unwrap(), &["bind"])
+        .mount("/race/sub/deeper", "tmpfs", "tmpfs", &[])
+        .mount("/race2/new", "tmpfs", "tmpfs", &[]);
+    bundle.mkdir("race/sub");
+    bundle.mkdir("race2");
+    bundle.link("evil", &outside.targets()[1]);
+    bundle.link("evil2", &outside.targets()[0]);
+    let mut swappers: Vec<_> = [("race", "evil"), ("race2", "evil2")]
+        .iter()
+        .map(|(a, b)| {
+            let (a, b) = (bundle.rootfs().join(a), bundle.rootfs().join(b));
+            ctx.command(ctx.helper()).arg("--exchange").arg(a).arg(b).spawn()
+        })
+        .collect();
+    swappers.iter_mut().for_each(|s| drop(s.line(0)));
+    let bundle = bundle.ops(&["ready"]);
+    let mut ran = 0;
+    for _ in 0..12 {
+        ran += i32::from(ctx.run(&bundle).code == 0);
+        outside.untouched();
+    }
+    for mut swapper in swappers {
+        swapper.child.kill().unwrap();
+        swapper.child.wait().unwrap();
+    }
+    println!("{ran} of 12 starts won the race");
+}
+
+fn file_destination_swapped(ctx: &Ctx) {
+    let outside = Outside::new(ctx);
+    let data = ctx.file("data", "bound");
+    let bundle = ctx.bundle().mount("/etc/conf", "bind", data.to_str().unwrap(), &["bind"]);
+    let bundle = bundle.mount("/etc/fresh", "bind", data.to_str().unwrap(), &["bind"]);
+    bundle.file("etc/conf", "image's");
+    bundle.link("etc/evil", &format!("{}/file", outside.targets()[1]));
+    let mut swapper = ctx
+        .command(ctx.helper())
+        .arg("--exchange")
+        .arg(bundle.rootfs().join("etc/conf"))
+        .arg(bundle.rootfs().join("etc/evil"))
+        .spawn();
+    swapper.line(0);
+    let bundle = bundle.ops(&["write /etc/conf pwned"]);
+    for _ in 0..10 {
+        ctx.run(&bundle);
+        outside.untouched();
+    }
+    swapper.child.kill().unwrap();
+    swapper.child.wait().unwrap();
+}
+
+fn cover_follows_no_link(ctx: &Ctx) {
+    // Where missing mount points appear without writing the root, the entries beside them are the image's.
+    let outside = Outside::new(ctx);
+    let data = ctx.mkdir("data");
+    let bundle = ctx.bundle().with("/root/readonly", json!(true)).mount(
+        "/etc/new/point",
+        "bind",
+        data.to_str().unwrap(),
+        &["bind"],
+    );
+    bundle.link("etc/abs", &outside.targets()[0]);
+    bundle.link("etc/up", &outside.targets()[1]);
+    let ops = ["exists /etc/abs/host-marker", "exists /etc/up/host-marker", "readlink /etc/abs", "ls /etc"];
+    if let Some(all) = runs_or_refuses(ctx, &bundle.ops(&ops)) {
+        assert_eq!((&all[0], &all[1], &all[2]), (&json!(false), &json!(false), &json!(outside.targets()[0])));
+        assert_eq!(all[3], json!(["abs", "group", "new", "passwd", "up"]));
+    }
+    outside.untouched();
+}
+
+fn dev_of_the_image_is_a_link(ctx: &Ctx) {
+    let outside = Outside::new(ctx);
+    for target in outside.targets() {
+        for with_mounts in [true, false] {
+            let mut bundle = ctx.bundle();
+            if !with_mounts {
+                bundle = bundle.without_mount("/dev").without_mount("/dev/pts").without_mount("/dev/shm");
+            }
+            bundle.link("dev", &target);
+            runs_or_refuses(ctx, &bundle);
+            outside.untouched();
+        }
+    }
+}
+
+/// Everything that a runtime makes in /dev, as links to the outside.
+fn plant(ctx: &Ctx, dir: &Path, outside: &Outside) {
+    for (n, name) in
+        ["null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "fd", "stdin", "core"]
+            .iter()
+            .enumerate()
+    {
+        let _ = fs::remove_file(dir.join(name));
+        let file = if *name == "zero" { "new-file" } else { "file" };
+        std::os::unix::fs::symlink(format!("{}/{file}", outside.targets()[n % 2]), dir.join(name)).unwrap();
+        ctx.give_link(&dir.join(name));
+    }
+}
+
+fn dev_links_in_the_image(ctx: &Ctx) {
+    // No tmpfs on /dev: the devices go where the image has its links.
+    let outside = Outside::new(ctx);
+    let bundle = ctx.bundle().without_mount("/dev").without_mount("/dev/pts").without_mount("/dev/shm");
+    plant(ctx, &bundle.rootfs().join("dev"), &outside);
+    if let Some(all) = runs_or_refuses(ctx, &bundle.ops(&["stat /dev/null", "write /dev/null pwned"])) {
+        // All links lead to one place inside, so which device is there in the end is the image's own affair.
+        assert_eq!(all[0]["kind"], "char", "{}", all[0]);
+    }
+    outside.untouched();
+}
+
+fn dev_links_in_a_shared_volume(ctx: &Ctx) {
+    let outside = Outside::new(ctx);
+    let volume = ctx.mkdir("volume");
+    plant(ctx, &volume, &outside);
+    let bundle = ctx.bundle().without_mount("/dev").without_mount("/dev/pts").without_mount("/dev/shm");
+    let bundle = bundle.mount("/dev", "bind", volume.to_str().unwrap(), &["bind", "rw"]);
+    runs_or_refuses(ctx, &bundle.ops(&["write /dev/null pwned"]));
+    outside.untouched();
+}
+
+fn default_links_of_dev(ctx: &Ctx) {
+    // The links that a runtime makes must not go through links that are there.
+    let outside = Outside::new(ctx);
+    let volume = ctx.mkdir("volume");
+    std::os::unix::fs::symlink(&outside.dir, volume.join("pts")).unwrap();
+    std::os::unix::fs::symlink(&outside.dir, volume.join("shm")).unwrap();
+    let bundle = ctx.bundle().without_mount("/dev");
+    let mount = json!({ "destination": "/dev", "type": "bind", "source": volume, "options": ["bind", "rw"] });
+    let mut bundle = bundle;
+    bundle.config["mounts"].as_array_mut().unwrap().insert(1, mount);
+    bundle.write();
+    runs_or_refuses(ctx, &bundle);
+    outside.untouched();
+}
+
+fn masked_paths_with_a_fake_dev_null(ctx: &Ctx) {
+    // CVE-2025-31133: the mask is a bind of the image's /dev/null, which is a link to something to be exposed.
+    let outside = Outside::new(ctx);
+    for target in ["/secret", "/proc/sys/kernel/core_pattern", &outside.targets()[0], &outside.targets()[1]] {
+        let bundle = ctx
+            .bundle()
+            .without_mount("/dev")
+            .without_mount("/dev/pts")
+            .without_mount("/dev/shm")
+            .with("/linux/maskedPaths", json!(["/secret", "/secret-dir", "/proc/timer_list"]));
+        bundle.file("secret", "hidden");
+        bundle.mkdir("secret-dir");
+        bundle.file("secret-dir/key", "hidden");
+        bundle.link("dev/null", target);
+        let ops = [
+            "stat /secret",
+            "cat /secret",
+            "exists /secret-dir/key",
+            "cat /proc/timer_list",
+            "open /proc/timer_list",
+        ];
+        if let Some(all) = runs_or_refuses(ctx, &bundle.ops(&ops)) {
+            let numbers = (&all[0]["kind"], &all[0]["major"], &all[0]["minor"]);
+            assert_eq!(
+                numbers,
+                (&json!("char"), &json!(1), &json!(3)),
+                "{target}: the mask is not the null device"
+            );
+            assert_eq!((&all[1], &all[2], &all[3]), (&json!(""), &json!(false), &json!("")), "{target}");
+        }
+        outside.untouched();
+    }
+}
+
+fn console_of_the_image_is_a_link(ctx: &Ctx) {
+    // CVE-2025-52565: /dev/console and /dev/pts/N lead elsewhere.
+    let outside = Outside::new(ctx);
+    for target in outside.targets() {
+        let socket = ctx.path("console.sock");
+        let _ = fs::remove_file(&socket);
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        ctx.give(&socket);
+        let bundle = ctx
+            .bundle()
+            .without_mount("/dev")
+            .without_mount("/dev/shm")
+            .with("/process/terminal", json!(true))
+            .ops(&["write /dev/console pwned", "exit 0"]);
+        bundle.mkdir("dev/pts");
+        bundle.link("dev/console", &format!("{target}/file"));
+        let id = ctx.id();
+        let out = ctx
+            .rt(["create", "--console-socket"])
+            .arg(&socket)
+            .arg("--bundle")
+            .arg(&bundle.dir)
+            .arg(&id)
+            .run();
+        if out.code == 0 {
+            let (stream, _) = listener.accept().unwrap();
+            let fds = sys::receive(stream.as_raw_fd()).unwrap().1;
+            let pid = ctx.rt(["state", &id]).ok().json()["pid"].as_i64().unwrap() as i32;
+            ctx.rt(["start", &id]).run();
+            crate::fixture::eventually("the program's end", || sys::reap(pid).unwrap());
+            drop(fds);
+        }
+        ctx.rt(["delete", "--force", &id]).silent();
+        outside.untouched();
+    }
+}
+
+fn proc_is_not_mounted_over(ctx: &Ctx) {
+    // CVE-2019-16884.
+    let data = ctx.mkdir("data");
+    let file = ctx.file("data/file", "fake");
+    let (data, file) = (data.to_str().unwrap(), file.to_str().unwrap());
+    for (destination, kind, source) in [
+        ("/proc", "bind", data),
+        ("/proc", "tmpfs", "tmpfs"),
+        ("/proc/self/attr", "bind", data),
+        ("/proc/self/attr/exec", "bind", file),
+        ("/proc/sys", "bind", data),
+        ("/proc/sys/kernel", "tmpfs", "tmpfs"),
+        ("/proc/./self", "bind", data),
+        ("/tmp/../proc/sys", "bind", data),
+        ("/alias/self/attr", "bind", data),
+        ("/alias", "bind", data),
+        ("/proc/1/oom_score_adj", "bind", file),
+    ] {
+        let bundle =
+            ctx.bundle().mount(destination, kind, source, &[if kind == "bind" { "bind" } else { "ro" }]);
+        bundle.link("alias", "/proc");
+        println!("{destination} {kind}");
+        let out = ctx.run(&bundle.ops(&["ready"]));
+        out.failed(&["/proc"]);
+    }
+}
+
+fn allowed_files_below_proc(ctx: &Ctx) {
+    // LXCFS: the few files that runc lets one replace.
+    let file = ctx.file("fake", "fake\n");
+    for name in ["cpuinfo", "meminfo", "stat", "uptime", "loadavg", "swaps", "diskstats"] {
+        let bundle =
+            ctx.bundle().mount(&format!("/proc/{name}"), "bind", file.to_str().unwrap(), &["bind", "ro"]);
+        assert_eq!(ctx.run(&bundle.ops(&[&format!("cat /proc/{name}")])).all()[0], "fake\n", "{name}");
+    }
+}
+
+fn procfs_writes_are_not_redirected(ctx: &Ctx) {
+    // CVE-2025-52881: no proc is mounted, and the image has files where the runtime's writes would go.
+    let bundle = ctx
+        .bundle()
+        .without_mount("/proc")
+        .with("/linux/maskedPaths", json!([]))
+        .with("/linux/readonlyPaths", json!([]))
+        .with("/linux/sysctl", json!({ "kernel.msgmax": "4321" }))
+        .with("/process/oomScoreAdj", json!(777));
+    let mut planted = Vec::new();
+    for dir in ["proc/self", "proc/thread-self/attr", "proc/self/attr", "proc/1", "proc/sys/kernel"] {
+        bundle.mkdir(dir);
+    }
+    for file in [
+        "proc/self/oom_score_adj",
+        "proc/sys/kernel/msgmax",
+        "proc/self/attr/exec",
+        "proc/1/oom_score_adj",
+        "proc/self/uid_map",
+        "proc/self/setgroups",
+    ] {
+        planted.push(bundle.file(file, "planted"));
+    }
+    let id = ctx.id();
+    let bundle = bundle.ops(&["pause"]);
+    let pid_file = ctx.path("pid");
+    let out = ctx.rt(["create", "--pid-file"]).arg(&pid_file).arg("--bundle").arg(&bundle.dir).arg(&id).run();
+    for path in planted {
+        assert_eq!(fs::read_to_string(&path).unwrap(), "planted", "{} was written", path.display());
+    }
+    if out.code == 0 {
+        let pid = fs::read_to_string(&pid_file).unwrap();
+        assert_eq!(
+            fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap(),
+            "777\n",
+            "not applied, and not said"
+        );
+    } else {
+        out.failed(&[]);
+    }
+}
+
+fn masked_and_readonly_links(ctx: &Ctx) {
+    let outside = Outside::new(ctx);
+    let bundle = ctx
+        .bundle()
+        .with("/linux/maskedPaths", json!(["/mask-link", "/mask-dir-link", "/mask-out"]))
+        .with("/linux/readonlyPaths", json!(["/ro-link", "/ro-out"]));
+    bundle.file("secret", "hidden");
+    bundle.mkdir("secret-dir");
+    bundle.file("secret-dir/key", "hidden");
+    bundle.mkdir("fixed");
+    bundle.link("mask-link", "/secret");
+    bundle.link("mask-dir-link", "secret-dir");
+    bundle.link("ro-link", "fixed");
+    bundle.link("mask-out", &outside.targets()[1]);
+    bundle.link("ro-out", &outside.targets()[0]);
+    let ops = ["cat /mask-link", "exists /mask-dir-link/key", "write /ro-link/x y", "write /fixed/x y"];
+    if let Some(all) = runs_or_refuses(ctx, &bundle.ops(&ops)) {
+        assert_eq!((&all[0], &all[1]), (&json!(""), &json!(false)), "masked through the link");
+        assert_eq!(
+            (&all[2], &all[3]),
+            (&errno(libc::EROFS), &errno(libc::EROFS)),
+            "read-only through the link"
+        );
+    }
+    outside.untouched();
+}
+
+fn readonly_sys_has_no_writable_cgroup(ctx: &Ctx) {
+    // CVE-2023-25809: `runc spec --rootless` binds /sys recursively with ro, and the cgroups below stay writable.
+    let forms: [(&str, &str, &[&str]); 3] = [
+        ("none", "/sys", &["rbind", "nosuid", "noexec", "nodev", "ro"]),
+        ("bind", "/sys", &["rbind", "ro"]),
+        ("sysfs", "sysfs", &["nosuid", "noexec", "nodev", "ro"]),
+    ];
+    for (kind, source, options) in forms {
+        let bundle = ctx.bundle().mount("/sys", kind, source, options);
+        let all = ctx
+            .run(&bundle.ops(&[
+                "cat /proc/self/mountinfo",
+                "mkdir /sys/fs/cgroup/x",
+                "mkdir /sys/fs/cgroup/memory/x",
+            ]))
+            .all();
+        for line in all[0].as_str().unwrap().lines() {
+            let fields: Vec<_> = line.split(' ').collect();
+            if fields[4].starts_with("/sys") {
+                assert!(
+                    fields[5].split(',').any(|o| o == "ro"),
+                    "{kind}: writable below a read-only /sys: {line}"
+                );
+            }
+        }
+        for denied in &all[1..] {
+            assert_ne!(*denied, Value::Null, "{kind}");
+        }
+    }
+}
+
+fn delete_follows_no_link(ctx: &Ctx) {
+    let outside = Outside::new(ctx);
+    let container = ctx.create(&ctx.bundle());
+    container.kill("KILL");
+    container.reap();
+    // A file and a directory of the state are links to the outside.
+    let state = ctx.state.join(&container.id);
+    std::os::unix::fs::symlink(&outside.dir, state.join("link-dir")).unwrap();
+    std::os::unix::fs::symlink(outside.dir.join("file"), state.join("link-file")).unwrap();
+    let out = ctx.rt(["delete", "--force", &container.id]).run();
+    outside.untouched();
+    if out.code != 0 {
+        // What it did not make itself, it may leave.
+        out.failed(&["not empty"]);
+        fs::remove_file(state.join("link-dir")).unwrap();
+        fs::remove_file(state.join("link-file")).unwrap();
+    }
+}
+
+fn state_root_links_are_not_followed(ctx: &Ctx) {
+    // An id's directory that is itself a link.
+    let outside = Outside::new(ctx);
+    fs::create_dir_all(&ctx.state).unwrap();
+    ctx.give(&ctx.state);
+    std::os::unix::fs::symlink(&outside.dir, ctx.state.join("planted")).unwrap();
+    for command in [
+        &["delete", "--force", "planted"][..],
+        &["state", "planted"],
+        &["kill", "planted", "9"],
+        &["delete", "planted"],
+    ] {
+        ctx.rt(command).run();
+        outside.untouched();
+    }
+    ctx.rt(["create", "--bundle"]).arg(&ctx.bundle().dir).arg("planted").run();
+    outside.untouched();
+    let _ = fs::remove_file(ctx.state.join("planted"));
+}
+
+fn exec_into_a_hostile_root(ctx: &Ctx) {
+    // The container has replaced what an exec may look at: passwd, PATH's programs, /proc, /dev, cwd.
+    let outside = Outside::new(ctx);
+    let bundle = ctx.bundle();
+    bundle.mkdir("cwd");
+    let bundle = bundle.with("/process/cwd", json!("/cwd")).caps(&["CAP_SYS_ADMIN", "CAP_SYS_CHROOT"]);
+    let target = outside.targets()[1].clone();
+    let container = ctx.started(&bundle.ops(&[
+        "rm /etc/passwd",
+        &format!("symlink {target}/file /etc/passwd"),
+        "rm /etc/group",
+        "symlink /proc/1/mem /etc/group",
+        "umount /proc",
+        "pause",
+    ]));
+    container.line(5);
+    fs::remove_dir(ctx.path("bundle1").join("rootfs/cwd")).ok();
+    let out = container.exec(&["exists /host-marker", "args"]);
+    assert!(out.code != 101 && out.code != 134 && !out.stderr.contains("panicked"), "{out:?}");
+    if out.code == 0 {
+        assert_eq!(out.line(0), false);
+    }
+    outside.untouched();
+    container.end();
+}
+
+fn devices_are_not_usable(ctx: &Ctx) {
+    // Nobody inside can make one: no CAP_MKNOD, or a user namespace.
+    let caps: &[&str] = if ctx.caller == Caller::Root { &[] } else { &["CAP_MKNOD"] };
+    let all = ctx
+        .run(&ctx.bundle().caps(caps).ops(&[
+            "mknod /tmp/mem 1 1",
+            "mknod /dev/sda 8 0",
+            "mknod /dev/shm/kmsg 1 11",
+        ]))
+        .all();
+    assert_eq!(all, [errno(libc::EPERM), errno(libc::EPERM), errno(libc::EPERM)]);
+}
+
+fn device_nodes_of_the_image_are_dead(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("device nodes in an image need root to make them");
+    }
+    let bundle = ctx.bundle();
+    let node = bundle.rootfs().join("node");
+    sys::mknod(node.to_str().unwrap(), libc::S_IFCHR | 0o666, 1, 5).unwrap();
+    fs::set_permissions(&node, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    let all = ctx.run(&bundle.ops(&["head /node 1"])).all();
+    assert_eq!(all[0], errno(libc::EACCES), "a device node of the image is usable");
+}
+
+fn bundle_with_links(ctx: &Ctx) {
+    // The bundle belongs to the caller: its own links are followed on the host, but not out of the rootfs.
+    let outside = Outside::new(ctx);
+    let bundle = ctx.bundle();
+    bundle.link("etc/resolv.conf", &format!("{}/file", outside.targets()[1]));
+    let data = ctx.file("resolv", "inside only");
+    let bundle = bundle.mount("/etc/resolv.conf", "bind", data.to_str().unwrap(), &["bind", "rw"]);
+    runs_or_refuses(ctx, &bundle.ops(&["append /etc/resolv.conf more"]));
+    outside.untouched();
+}
+
+fn pid_file_is_not_followed_inside(ctx: &Ctx) {
+    // The pid file is replaced by rename: a link in its place is not written through.
+    let outside = Outside::new(ctx);
+    let link = ctx.path("pid-link");
+    std::os::unix::fs::symlink(outside.dir.join("file"), &link).unwrap();
+    let id = ctx.id();
+    ctx.rt(["create", "--pid-file"]).arg(&link).arg("--bundle").arg(&ctx.bundle().dir).arg(&id).run();
+    outside.untouched();
+}
+
+fn passwd_of_the_image_is_hostile(ctx: &Ctx) {
+    // HOME is looked up in the image's passwd: it may be a link, a FIFO, a directory, or endless.
+    let outside = Outside::new(ctx);
+    for (n, plant) in ["link", "fifo", "dir", "huge", "binary", "device"].iter().enumerate() {
+        let bundle = ctx.bundle();
+        let path = bundle.rootfs().join("etc/passwd");
+        fs::remove_file(&path).unwrap();
+        match *plant {
+            "link" => drop(bundle.link("etc/passwd", &format!("{}/file", outside.targets()[n % 2]))),
+            "fifo" => sys::mkfifo(&path).unwrap(),
+            "dir" => fs::create_dir(&path).unwrap(),
+            "huge" => fs::write(&path, "x".repeat(8 << 20)).unwrap(),
+            "binary" => fs::write(&path, [0u8, 255, 10, 58, 58, 58, 0]).unwrap(),
+            _ => drop(bundle.link("etc/passwd", "/dev/zero")),
+        }
+        println!("{plant}");
+        let out = ctx.run(&bundle.ops(&["env"]));
+        assert_eq!(out.code, 0, "{plant}: {out:?}");
+        assert!(!out.stdout.contains("untouched"), "{plant}");
+    }
+    outside.untouched();
+}
+
+fn old_root_is_not_reachable(ctx: &Ctx) {
+    fs::write(ctx.dir.join("host-marker"), "").unwrap();
+    let path = ctx.dir.join("host-marker");
+    let bundle = ctx.bundle().caps(&["CAP_SYS_ADMIN", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE"]);
+    let ops = [
+        format!("exists {}", path.display()),
+        format!("exists /proc/1/root{}", path.display()),
+        format!("exists /proc/self/root/../../..{}", path.display()),
+        "cat /proc/self/mountinfo".into(),
+        "umount /".into(),
+        format!("exists {}", path.display()),
+    ];
+    let all = ctx.run(&bundle.ops(&ops.each_ref().map(String::as_str))).all();
+    assert_eq!(
+        (&all[0], &all[1], &all[2], &all[5]),
+        (&json!(false), &json!(false), &json!(false), &json!(false))
+    );
+    for line in all[3].as_str().unwrap().lines() {
+        let place = line.split(' ').nth(4).unwrap();
+        assert!(place == "/" || ["/proc", "/dev"].iter().any(|p| place.starts_with(p)), "{line}");
+    }
+}
+
+fn init_is_not_ptraced(ctx: &Ctx) {
+    // While it waits for start, another process of the same pid namespace must not get at its memory or files.
+    let first = ctx.started(&peeping(ctx, ctx.bundle()).ops(&["pause"]));
+    let mut bundle = ctx.bundle().namespace("pid", Some(&format!("/proc/{}/ns/pid", first.pid)));
+    if ctx.caller == Caller::User {
+        bundle = bundle.namespace("user", Some(&format!("/proc/{}/ns/user", first.pid)));
+        bundle = bundle.unset("/linux", "uidMappings").unset("/linux", "gidMappings");
+    }
+    fs::write(ctx.dir.join("host-marker"), "").unwrap();
+    let second = ctx.create(&bundle.ops(&["ready"]));
+    let out = first.exec(&["ps", "fork watch-descriptors 200", "wait"]);
+    let found = out
+        .stdout
+        .lines()
+        .filter_map(|l| serde_json::from_str::<Value>(l).ok())
+        .find(|v| v["outside"].is_array());
+    let found = found.unwrap_or_else(|| panic!("{out:?}"));
+    let host: Vec<_> = found["outside"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|p| !p.as_str().unwrap().ends_with("/root"))
+        .collect();
+    assert!(host.is_empty(), "the waiting init shows the host: {host:?}");
+    second.kill("KILL");
+    second.reap();
+}
+
+fn path_of_the_image_with_links(ctx: &Ctx) {
+    // The command is looked up inside: a PATH entry that is a link out of the root leads nowhere.
+    let outside = Outside::new(ctx);
+    fs::copy("/proc/self/exe", outside.dir.join("dir/tool")).unwrap();
+    let bundle = ctx.bundle();
+    bundle.link("sbin", &format!("{}/dir", outside.targets()[1]));
+    let bundle = bundle.with("/process/env", json!(["PATH=/sbin"])).with("/process/args", json!(["tool"]));
+    ctx.run(&bundle).failed(&["executable file not found in $PATH"]);
+    let bundle = bundle.with("/process/args", json!(["/sbin/tool"]));
+    ctx.run(&bundle).failed(&["no such file or directory"]);
+    fs::remove_file(outside.dir.join("dir/tool")).unwrap();
 }

@@ -39,8 +39,6 @@ pub enum Step {
     Umask(u32),
     /// setrlimit(2): resource, soft, hard.
     Rlimit(u32, u64, u64),
-    /// PR_SET_CHILD_SUBREAPER.
-    Subreaper,
     /// setsid(2), then TIOCSCTTY on the descriptor.
     Terminal(RawFd),
     /// sched_setaffinity(2) to one CPU.
@@ -92,7 +90,6 @@ fn take(step: &Step) -> io::Result<()> {
                 let limit = libc::rlimit { rlim_cur: *soft, rlim_max: *hard };
                 libc::setrlimit(*resource as _, &limit) as i64
             }
-            Step::Subreaper => libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) as i64,
             Step::Terminal(fd) => {
                 libc::setsid();
                 libc::ioctl(*fd, libc::TIOCSCTTY, 0) as i64
@@ -142,11 +139,6 @@ pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
     check(unsafe { libc::kill(pid, signal) }.into()).map(drop)
 }
 
-/// True while `pid` names a process, a zombie included.
-pub fn exists(pid: i32) -> bool {
-    kill(pid, 0).map_or_else(|e| e.raw_os_error() == Some(libc::EPERM), |()| true)
-}
-
 /// Makes this process the reaper of its orphaned descendants.
 pub fn become_subreaper() {
     // SAFETY: plain integers.
@@ -164,6 +156,13 @@ pub fn reap(pid: i32) -> io::Result<Option<i32>> {
     // SAFETY: `status` lives through the call.
     let got = check(unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) }.into())?;
     Ok((got != 0).then(|| exit_code(status)))
+}
+
+/// waitpid(2) for any child; false once there is none.
+pub fn reap_any() -> bool {
+    let mut status = 0;
+    // SAFETY: `status` lives through the call.
+    unsafe { libc::waitpid(-1, &mut status, 0) > 0 }
 }
 
 /// fork(2): `None` in the child.
