@@ -1,7 +1,13 @@
 //! Any `linux.seccomp` section either is refused or becomes a program that the kernel takes and
 //! that answers every call.
 //!
-//! The input is a line of numbers for calls, then the section's JSON.
+//! The input is a line of numbers for calls, then the section's JSON. With a stable compiler:
+//!
+//! ```sh
+//! mkdir -p fuzz/corpus/seccomp
+//! RUSTC_BOOTSTRAP=1 cargo fuzz run -s none seccomp fuzz/corpus/seccomp fuzz/seeds/seccomp -- \
+//!     -dict=fuzz/seeds/seccomp.dict -max_len=6000 -max_total_time=300
+//! ```
 
 #![no_main]
 

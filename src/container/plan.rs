@@ -139,6 +139,14 @@ impl Plan {
             let spec = overridden(config.spec.clone(), &options.overrides)?;
             config.replace(spec)?;
         }
+        if let Some(map) = options.user_map {
+            // Kept with the config, so that exec finds the same ids.
+            let mut spec = config.spec.clone();
+            let mut annotations = spec.annotations().clone().unwrap_or_default();
+            annotations.insert(spec::ANNOTATION_USER.to_owned(), map.as_str().to_owned());
+            spec.set_annotations(Some(annotations));
+            config.replace(spec)?;
+        }
         spec::check(&config.spec, caller)?;
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
         let plan = Self::from_config(&config, bundle, caller, adapted, options)?;
@@ -171,9 +179,16 @@ impl Plan {
         let (new, join) = namespaces(&linux, caller)?;
         let all_ids = rootless::all_ids(caller, &adapted);
         let inside = adapted.maps.as_ref().unwrap_or(&caller.maps);
+        // selinux(8): the label of every file in a new file system.
+        let label = linux.mount_label().clone().filter(|l| !l.is_empty());
         let mut mounts = Vec::new();
         for mount in spec.mounts().iter().flatten() {
             let mut plan = mount_plan(mount, &bundle)?;
+            if let (Some(label), What::New { fstype, .. }) = (&label, &plan.what)
+                && !matches!(fstype.as_str(), "proc" | "sysfs")
+            {
+                plan.options.data.push(Param::Value("context".to_owned(), label.clone()));
+            }
             if !all_ids {
                 let destination = plan.destination.display().to_string();
                 rootless::drop_unmapped(&mut plan.options, inside, &destination, &mut notes);

@@ -86,6 +86,15 @@ impl Machine {
         self.arch as u32 & 0x4000_0000 != 0
     }
 
+    /// ENOSYS of errno(3).
+    pub(super) fn enosys(&self) -> u32 {
+        match self.family {
+            Family::Mips | Family::MipsLe => 89,
+            Family::Parisc => 251,
+            _ => 38,
+        }
+    }
+
     /// The slot of a call in a table of [`SLOTS`]; slots keep the order of the numbers.
     pub(super) fn slot(&self, name: Name) -> Option<usize> {
         match self.table[name.0 as usize] {

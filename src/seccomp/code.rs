@@ -275,8 +275,8 @@ impl Assembler {
         u8::try_from(self.code.len() - at - 1).ok()
     }
 
-    /// Brings `target` near: a return once more, or a long jump. What was written last must not
-    /// be needed as the next instruction: it follows a test, which falls through to nothing.
+    /// Brings `target` near: a return once more, or a long jump. Only for the test to be written
+    /// next: unlike a load, it falls through to nothing, so that this may stand behind it.
     fn fetch(&mut self, target: Target) -> Target {
         let next = self.code.len();
         let (answer, at) = match target {

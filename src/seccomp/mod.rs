@@ -8,7 +8,7 @@
 //! - The first rule without arguments settles a call. Rules with arguments are alternatives, and
 //!   the arguments of one rule must all match; but where one rule names an argument twice, each
 //!   of its arguments is a rule of its own. Where rules with different actions match, the one on
-//!   the later argument wins ([`rules`] has the whole order), and two actions for the same
+//!   the later argument wins (`rules` has the whole order), and two actions for the same
 //!   arguments are an error.
 //! - A rule with the default action says nothing. A name that no kernel has is no error.
 //! - 32-bit architectures, x32 among them, compare the lower 32 bits of an argument.
@@ -19,9 +19,9 @@
 //! containerd's profiles answer EPERM by default, and a C library that tries a new call first falls
 //! back to an old one on ENOSYS only.
 //!
-//! How it works: names become numbers by a hash table made at build time ([`arch`]); each
-//! architecture has an array from number to outcome ([`verdicts`]); runs of one outcome become
-//! a balanced search tree, whose leaves are actions or argument checks ([`code`]).
+//! How it works: names become numbers by a hash table made at build time (`arch`); each
+//! architecture has an array from number to outcome (`verdicts`); runs of one outcome become
+//! a balanced search tree, whose leaves are actions or argument checks (`code`).
 
 mod arch;
 mod code;
@@ -61,6 +61,22 @@ pub struct Program {
     /// What the section names and no known kernel has (syscalls, in the order given). Not an error.
     pub unknown: Vec<String>,
 }
+
+// linux/seccomp.h
+const SECCOMP_RET_KILL_PROCESS: u32 = 0x8000_0000;
+const SECCOMP_RET_KILL_THREAD: u32 = 0;
+const SECCOMP_RET_TRAP: u32 = 0x0003_0000;
+const SECCOMP_RET_ERRNO: u32 = 0x0005_0000;
+const SECCOMP_RET_USER_NOTIF: u32 = 0x7fc0_0000;
+const SECCOMP_RET_TRACE: u32 = 0x7ff0_0000;
+const SECCOMP_RET_LOG: u32 = 0x7ffc_0000;
+const SECCOMP_RET_ALLOW: u32 = 0x7fff_0000;
+const SECCOMP_RET_ACTION_FULL: u32 = 0xffff_0000;
+const SECCOMP_FILTER_FLAG_LOG: u32 = 1 << 1;
+const SECCOMP_FILTER_FLAG_SPEC_ALLOW: u32 = 1 << 2;
+const SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV: u32 = 1 << 5;
+/// errno(3), the same everywhere.
+const EPERM: u32 = 1;
 
 /// Compiles `section` for the machine that runs this program.
 pub fn compile(section: &LinuxSeccomp) -> Result<Program> {
@@ -125,19 +141,19 @@ fn machines(native: Arch, named: &[Arch]) -> Vec<&'static Machine> {
 /// What the filter returns for an action: a `SECCOMP_RET_*` value with its data.
 fn action(action: LinuxSeccompAction, errno: Option<u32>) -> Result<u32> {
     use LinuxSeccompAction::*;
-    let errno_or_eperm = errno.unwrap_or(libc::EPERM as u32);
+    let errno_or_eperm = errno.unwrap_or(EPERM);
     match action {
         ScmpActErrno if errno_or_eperm > 4095 => bail!("errno {errno_or_eperm}: the highest is 4095"),
         ScmpActTrace if errno_or_eperm > 0xffff => bail!("errno {errno_or_eperm}: the highest is 65535"),
-        ScmpActErrno => Ok(libc::SECCOMP_RET_ERRNO | errno_or_eperm),
-        ScmpActTrace => Ok(libc::SECCOMP_RET_TRACE | errno_or_eperm),
+        ScmpActErrno => Ok(SECCOMP_RET_ERRNO | errno_or_eperm),
+        ScmpActTrace => Ok(SECCOMP_RET_TRACE | errno_or_eperm),
         _ if errno.is_some() => bail!("errno value specified for action `{action}`"),
-        ScmpActKill | ScmpActKillThread => Ok(libc::SECCOMP_RET_KILL_THREAD),
-        ScmpActKillProcess => Ok(libc::SECCOMP_RET_KILL_PROCESS),
-        ScmpActTrap => Ok(libc::SECCOMP_RET_TRAP),
-        ScmpActNotify => Ok(libc::SECCOMP_RET_USER_NOTIF),
-        ScmpActLog => Ok(libc::SECCOMP_RET_LOG),
-        ScmpActAllow => Ok(libc::SECCOMP_RET_ALLOW),
+        ScmpActKill | ScmpActKillThread => Ok(SECCOMP_RET_KILL_THREAD),
+        ScmpActKillProcess => Ok(SECCOMP_RET_KILL_PROCESS),
+        ScmpActTrap => Ok(SECCOMP_RET_TRAP),
+        ScmpActNotify => Ok(SECCOMP_RET_USER_NOTIF),
+        ScmpActLog => Ok(SECCOMP_RET_LOG),
+        ScmpActAllow => Ok(SECCOMP_RET_ALLOW),
     }
 }
 
@@ -145,14 +161,12 @@ fn action(action: LinuxSeccompAction, errno: Option<u32>) -> Result<u32> {
 /// all, and TSYNC is left out, since the loader has one thread. WAIT_KILLABLE_RECV needs a listener.
 fn flags(section: &LinuxSeccomp, notifies: bool) -> u32 {
     use LinuxSeccompFilterFlag::*;
-    let Some(flags) = section.flags() else { return libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW as u32 };
+    let Some(flags) = section.flags() else { return SECCOMP_FILTER_FLAG_SPEC_ALLOW };
     flags.iter().fold(0, |bits, flag| {
         bits | match flag {
-            SeccompFilterFlagLog => libc::SECCOMP_FILTER_FLAG_LOG as u32,
-            SeccompFilterFlagSpecAllow => libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW as u32,
-            SeccompFilterFlagWaitKillableRecv if notifies => {
-                libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV as u32
-            }
+            SeccompFilterFlagLog => SECCOMP_FILTER_FLAG_LOG,
+            SeccompFilterFlagSpecAllow => SECCOMP_FILTER_FLAG_SPEC_ALLOW,
+            SeccompFilterFlagWaitKillableRecv if notifies => SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,
             SeccompFilterFlagWaitKillableRecv | SeccompFilterFlagTsync => 0,
         }
     })
@@ -185,7 +199,7 @@ mod tests {
             (0x06, 0, 0, 0x7fff_0000),
         ];
         assert_eq!(codes, expected);
-        assert_eq!(program.flags, libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW as u32);
+        assert_eq!(program.flags, SECCOMP_FILTER_FLAG_SPEC_ALLOW);
         assert!(!program.notifies);
     }
 

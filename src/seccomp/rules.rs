@@ -63,6 +63,13 @@ impl Rules {
         &self.conditions[range.start as usize..range.end as usize]
     }
 
+    /// Whether a rule has the action of another, and matches wherever that one does.
+    pub(super) fn covers(&self, rule: u32, other: u32, wide: bool) -> bool {
+        let others = self.conditions(other, wide);
+        self.action(rule) == self.action(other)
+            && self.conditions(rule, wide).iter().all(|condition| others.contains(condition))
+    }
+
     /// Adds a rule. A condition that every value meets is none.
     pub(super) fn add(&mut self, action: u16, arguments: &[LinuxSeccompArg]) {
         let start = self.conditions.len();

@@ -1,9 +1,12 @@
 //! What each call of each architecture comes to: entries are added one by one, then become code.
 
-use super::Instruction;
 use super::arch::{Machine, Name, SLOTS, X32_BIT};
 use super::code::{Assembler, Layout, Run, Target};
 use super::rules::Rules;
+use super::{
+    Instruction, SECCOMP_RET_ACTION_FULL, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, SECCOMP_RET_KILL_THREAD,
+    SECCOMP_RET_LOG, SECCOMP_RET_TRACE,
+};
 use crate::bail;
 use crate::error::Result;
 use oci_spec::runtime::{Arch, LinuxSeccompArg};
@@ -14,11 +17,13 @@ pub(super) struct Verdicts<'a> {
     machines: &'a [&'static Machine],
     assembler: Assembler,
     default: u32,
+    /// No kernel runs more than three architectures.
     slots: [[Verdict; SLOTS]; 3],
     /// The highest number that the section names, by architecture; 0 if none.
     highest: [u32; 3],
     rules: Rules,
-    chains: Vec<Chain>,
+    /// For each call that has rules with arguments, the place in `links` of the first.
+    chains: Vec<u32>,
     links: Vec<Link>,
 }
 
@@ -27,13 +32,7 @@ type Verdict = u16;
 const DEFAULT: Verdict = 0;
 const CHAIN: Verdict = 0x8000;
 
-/// The rules with arguments of one call, as a list in `links`.
-struct Chain {
-    first: u32,
-    last: u32,
-    length: u32,
-}
-
+/// A rule with arguments of a call, and the place in `links` of its next.
 #[derive(Clone, Copy)]
 struct Link {
     rule: u32,
@@ -154,55 +153,70 @@ impl<'a> Verdicts<'a> {
         }
         let wide = self.machines[machine].wide;
         let action = self.rules.action(rule);
-        let conditions = self.rules.conditions(rule, wide);
-        if conditions.is_empty() {
+        if self.rules.conditions(rule, wide).is_empty() {
             self.settle(machine, slot, action);
             return Ok(());
         }
         let link = self.links.len() as u32;
-        match self.slots[machine][slot].checked_sub(CHAIN) {
-            None => {
-                self.slots[machine][slot] = CHAIN + self.chains.len() as u16;
-                self.chains.push(Chain { first: link, last: link, length: 1 });
+        let Some(chain) = self.slots[machine][slot].checked_sub(CHAIN) else {
+            self.slots[machine][slot] = CHAIN + self.chains.len() as u16;
+            self.chains.push(link);
+            self.links.push(Link { rule, next: END });
+            return Ok(());
+        };
+        // Of two rules with one action, the one that asks more says nothing.
+        if self.rules_of(chain).any(|old| self.rules.covers(old, rule, wide)) {
+            return Ok(());
+        }
+        let (mut last, mut at, mut length) = (END, self.chains[chain as usize], 0);
+        while at != END {
+            let Link { rule: old, next } = self.links[at as usize];
+            if self.rules.covers(rule, old, wide) {
+                self.link(chain, last, next);
+            } else {
+                (last, length) = (at, length + 1);
             }
-            Some(chain) => {
-                for old in self.rules_of(chain) {
-                    let same_action = self.rules.action(old) == action;
-                    let others = self.rules.conditions(old, wide);
-                    if conditions.starts_with(others) && (same_action || conditions != others) {
-                        return Ok(()); // The old rule covers it.
-                    }
-                    if !same_action && others.starts_with(conditions) {
-                        bail!("{}: two actions for the same arguments", name.text());
-                    }
-                }
-                let chain = &mut self.chains[chain as usize];
-                if chain.length == LONGEST_CHAIN {
-                    bail!("{}: more than {LONGEST_CHAIN} rules for one call", name.text());
-                }
-                self.links[chain.last as usize].next = link;
-                chain.last = link;
-                chain.length += 1;
+            at = next;
+        }
+        for old in self.rules_of(chain).filter(|old| self.rules.action(*old) != action) {
+            let (old, new) = (self.rules.conditions(old, wide), self.rules.conditions(rule, wide));
+            if old.starts_with(new) {
+                bail!("{}: two actions for the same arguments", name.text());
+            }
+            if new.starts_with(old) {
+                return Ok(());
             }
         }
+        if length == LONGEST_CHAIN {
+            bail!("{}: more than {LONGEST_CHAIN} rules for one call", name.text());
+        }
         self.links.push(Link { rule, next: END });
+        self.link(chain, last, link);
         Ok(())
+    }
+
+    /// Puts the link `next` into a chain behind `last`, or at its start if that is `END`.
+    fn link(&mut self, chain: u16, last: u32, next: u32) {
+        match last {
+            END => self.chains[chain as usize] = next,
+            last => self.links[last as usize].next = next,
+        }
     }
 
     /// The rules of a chain, in the order in which they were added.
     fn rules_of(&self, chain: u16) -> impl Iterator<Item = u32> + Clone {
-        let first = self.links.get(self.chains[chain as usize].first as usize);
+        let first = self.links.get(self.chains[chain as usize] as usize);
         let next = |link: &&Link| self.links.get(link.next as usize);
         std::iter::successors(first, next).map(|link| link.rule)
     }
 
     /// Writes the program.
     pub(super) fn assemble(&mut self) -> Result<Vec<Instruction>> {
-        let stranger = self.assembler.answer(libc::SECCOMP_RET_KILL_THREAD)?;
+        let stranger = self.assembler.answer(SECCOMP_RET_KILL_THREAD)?;
         let newer = if passes(self.default) {
             DEFAULT
         } else {
-            self.assembler.answer(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32)?
+            self.assembler.answer(SECCOMP_RET_ERRNO | self.machines[0].enosys())?
         };
         self.write_chains()?;
         let mut ways = Vec::with_capacity(3);
@@ -319,10 +333,7 @@ impl<'a> Verdicts<'a> {
 
 /// Whether calls that have this answer by default may proceed.
 fn passes(answer: u32) -> bool {
-    matches!(
-        answer & libc::SECCOMP_RET_ACTION_FULL,
-        libc::SECCOMP_RET_ALLOW | libc::SECCOMP_RET_LOG | libc::SECCOMP_RET_TRACE
-    )
+    matches!(answer & SECCOMP_RET_ACTION_FULL, SECCOMP_RET_ALLOW | SECCOMP_RET_LOG | SECCOMP_RET_TRACE)
 }
 
 /// Appends a run, unless it only goes on with the last; replaces one that starts at the same number.

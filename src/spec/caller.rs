@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::sys::ns::{self, IdMaps};
 
-/// The three kinds of callers (DESIGN: rootless).
+/// The three kinds of callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Any uid but 0: one id can be mapped, nothing else is allowed.

@@ -1,4 +1,4 @@
-//! What "rootless" does to a config (DESIGN section 5): what one id can express is honoured, the rest is
+//! What "rootless" does to a config (README, "What rootless does to a config"): what one id can express is honoured, the rest is
 //! adapted, and every adaptation is noted.
 
 use super::caller::{Caller, Kind};
@@ -18,6 +18,17 @@ pub enum UserMap {
     Root,
     /// What `process.user` says.
     Config,
+}
+
+impl UserMap {
+    /// The word that [`parse_user_map`] takes.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            UserMap::Caller => "caller",
+            UserMap::Root => "root",
+            UserMap::Config => "config",
+        }
+    }
 }
 
 /// The user namespace that the container gets, and what was adapted.

@@ -27,11 +27,7 @@ impl Bump {
     /// An empty arena.
     #[expect(clippy::new_without_default, reason = "it is only for statics")]
     pub const fn new() -> Self {
-        Bump {
-            arena: UnsafeCell::new(MaybeUninit::uninit()),
-            used: Cell::new(0),
-            last: Cell::new(0),
-        }
+        Bump { arena: UnsafeCell::new(MaybeUninit::uninit()), used: Cell::new(0), last: Cell::new(0) }
     }
 
     /// Asks the kernel for the memory that a start needs, and for the program's code, in one go each: one call

@@ -7,7 +7,6 @@ use oci_spec::runtime::{
 };
 use std::collections::BTreeSet;
 
-const ENOSYS: u32 = 0x0005_0026;
 const X32_BIT: u32 = 0x4000_0000;
 
 /// The calls that socketcall(2) and ipc(2) select by their first argument.
@@ -99,8 +98,9 @@ impl<'a> Meaning<'a> {
             return None;
         }
         let (arch, highest) = self.machine(call)?;
+        let enosys = if (4000..7000).contains(&base(arch)) { 89 } else { 38 }; // mips has its own
         let unknown_on_s390 = matches!(arch, Arch::ScmpArchS390 | Arch::ScmpArchS390x) && call.number == 0;
-        (call.number > highest? || unknown_on_s390).then_some(ENOSYS)
+        (call.number > highest? || unknown_on_s390).then_some(0x0005_0000 | enosys)
     }
 
     /// The answers of all rules that a call matches: the default's if there are none.
