@@ -28,9 +28,9 @@ build/rt:
 	@target=$(TARGET); set -e; mkdir -p build; \
 	case $$target in *-gnu) export RUSTFLAGS="$(GLIBC_FLAGS)" ;; esac; \
 	$(CARGO) build --release --locked --target $$target --bins; \
-	for bin in target/$$target/release/*; do \
-		case $$bin in *.*) continue ;; esac; \
-		if [ -f $$bin ] && [ -x $$bin ]; then cp -f $$bin build/; fi; \
+	for bin in "$${CARGO_TARGET_DIR:-target}"/$$target/release/*; do \
+		case $${bin##*/} in *.*) continue ;; esac; \
+		if [ -f "$$bin" ] && [ -x "$$bin" ]; then cp -f "$$bin" build/; fi; \
 	done; \
 	ls -l build
 
