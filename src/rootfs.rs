@@ -429,7 +429,7 @@ pub fn hold_image(images: &[PathBuf]) -> Option<Vec<OwnedFd>> {
         let mut tries = 0;
         while fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
             tries += 1;
-            if tries > 500 {
+            if tries > 5000 {
                 return None;
             }
             let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };

@@ -86,9 +86,10 @@ pub struct State {
     /// The container has a pid namespace of its own: its processes are those in it.
     #[serde(default)]
     pub own_pid_namespace: bool,
-    /// The inode of the container's mount namespace, by which its processes are found otherwise.
+    /// The container has a mount namespace of its own, by which its processes are found otherwise: its id that
+    /// is never used again, 0 where the kernel gives none.
     #[serde(default)]
-    pub mount_ns: u64,
+    pub mount_ns: Option<u64>,
 }
 
 /// The state directory of one user.
@@ -472,8 +473,8 @@ impl State {
     pub fn is_alive(&self) -> bool {
         self.pid > 0
             && fd::open_proc()
-                .and_then(|proc| process::stat(proc, self.pid))
-                .is_ok_and(|(start, dead)| start == self.start_time && !dead)
+                .and_then(|proc| process::stat(proc, &self.pid.to_string()))
+                .is_ok_and(|stat| stat.start_time == self.start_time && !stat.dead)
     }
 }
 

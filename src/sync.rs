@@ -16,8 +16,9 @@ pub enum FromInit {
     Mounted,
     /// The seccomp listener is this descriptor of init.
     Listener(RawFd),
-    /// The program has been found and everything is set.
-    Ready,
+    /// The program has been found and everything is set. With the id of the container's mount namespace, where
+    /// it is known by that.
+    Ready(Option<u64>),
     /// Init lives on without the runtime from here.
     Detached,
     /// Init has failed and is about to exit.
@@ -58,7 +59,11 @@ impl Link {
                 packet.push(b'l');
                 packet.extend(fd.to_ne_bytes());
             }
-            FromInit::Ready => packet.push(b'r'),
+            FromInit::Ready(None) => packet.push(b'r'),
+            FromInit::Ready(Some(id)) => {
+                packet.push(b'R');
+                packet.extend(id.to_ne_bytes());
+            }
             FromInit::Detached => packet.push(b'd'),
             FromInit::Failed(error) => {
                 packet.push(b'f');
@@ -79,7 +84,8 @@ impl Link {
             (b'p', Some(pid)) => FromInit::Pid(pid),
             (b'h', _) => FromInit::Mounted,
             (b'l', Some(fd)) => FromInit::Listener(fd),
-            (b'r', _) => FromInit::Ready,
+            (b'r', _) => FromInit::Ready(None),
+            (b'R', _) => FromInit::Ready(rest.first_chunk().map(|id| u64::from_ne_bytes(*id))),
             (b'd', _) => FromInit::Detached,
             (b'f', Some(errno)) => {
                 let text = String::from_utf8_lossy(&rest[4..]).into_owned();
@@ -132,8 +138,14 @@ mod tests {
     fn messages_arrive_as_they_were() {
         let (runtime, init) = pair().unwrap();
         let failed = FromInit::Failed(Error::from_errno(libc::ENOENT).context("exec"));
-        for message in [FromInit::WantMaps, FromInit::Pid(7), FromInit::Listener(3), FromInit::Ready, failed]
-        {
+        for message in [
+            FromInit::WantMaps,
+            FromInit::Pid(7),
+            FromInit::Listener(3),
+            FromInit::Ready(None),
+            FromInit::Ready(Some(u64::MAX)),
+            failed,
+        ] {
             init.tell(&message).unwrap();
             assert_eq!(runtime.hear().unwrap(), Some(message));
         }

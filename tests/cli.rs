@@ -91,7 +91,6 @@ fn the_version_is_in_dockers_form() {
 fn an_error_is_one_line_and_a_code() {
     for (words, code, line) in [
         (&["frobnicate"][..], 1, "rt: unknown command \"frobnicate\" (rt --help lists them)\n"),
-        (&[], 1, "rt: a command is missing (rt --help lists them)\n"),
         (&["state"], 1, "rt: state: an operand is missing: rt state ID\n"),
         (&["state", "--frob", "c1"], 1, "rt: state: unknown flag \"--frob\"\n"),
         (&["exec", "--frob", "c1"], 1, "rt: exec: unknown flag \"--frob\"\n"),

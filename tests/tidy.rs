@@ -33,7 +33,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
 
 /// What the binaries beside `rt` may use of the library: a path prefix and the modules after `rt::`.
 const BINARIES: &[(&str, &[&str])] = &[
-    ("src/main.rs", &["cli"]),
+    ("src/main.rs", &["cli", "sys"]),
     ("src/bin/rt-pull.rs", &["pull", "cli", "error", "log"]),
     ("hooks/", &["hook", "spec", "rootfs", "sys", "error", "log"]),
 ];

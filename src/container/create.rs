@@ -166,13 +166,13 @@ impl<'a> Launch<'a> {
             unshare: self.plan.new & !Kind::TIME.0,
             ..self.init(entry, None, &state_json)
         };
-        let own_pid = rustix::process::getpid().as_raw_nonzero().get();
         let result = init.enter_namespaces().and_then(|()| {
-            let state = State { in_place: true, ..self.state(own_pid)? };
+            let own = process::stat(&self.proc, "self")?;
+            let state = State { in_place: true, ..self.state(own.pid, own.start_time, init.mount_id()) };
             self.store.sweep(16);
             entry.save_new(&state, &self.config.text)?;
-            self.store.note_in_place(&entry.id, own_pid)?;
-            self.write_pid_file(own_pid)?;
+            self.store.note_in_place(&entry.id, own.pid)?;
+            self.write_pid_file(own.pid)?;
             init.set_up()
         });
         match result {
@@ -185,7 +185,11 @@ impl<'a> Launch<'a> {
     fn shared_memory(&self, entry: &Entry) -> Result<Running> {
         let runtime = own_pidfd()?;
         let state_json = |_: &str, _: i32| Vec::new();
-        let init = Init { runtime: Some(runtime.as_fd()), ..self.init(entry, None, &state_json) };
+        let publish = |own: &process::Stat, mount_ns: Option<u64>| {
+            entry.save_new(&self.state(own.pid, own.start_time, mount_ns), &self.config.text)
+        };
+        let runtime = Some(runtime.as_fd());
+        let init = Init { runtime, publish: &publish, ..self.init(entry, None, &state_json) };
         let mut failure = None;
         let flags = self.plan.new & !Kind::TIME.0;
         let child = process::spawn(flags, Memory::Shared, || {
@@ -197,8 +201,15 @@ impl<'a> Launch<'a> {
             process::wait(child.pid)?;
             return Err(e);
         }
-        let state = self.state(child.pid.as_raw_nonzero().get());
-        self.published(entry, child, state, None)
+        let state = self.state(child.pid.as_raw_nonzero().get(), 0, None);
+        match self.tell_caller(&child, state.pid) {
+            Ok(()) => Ok(Running { child, state, terminal: None }),
+            Err(e) => {
+                let _ = signal::send_pidfd(&child.pidfd, libc::SIGKILL);
+                let _ = process::wait(child.pid);
+                Err(e)
+            }
+        }
     }
 
     /// Starts init as a process of its own and does the runtime's part until init needs nothing more.
@@ -208,20 +219,17 @@ impl<'a> Launch<'a> {
         let fifo = if self.wait_for_start { Some(entry.make_fifo()?) } else { None };
         let (console, receiver) =
             console(self.plan.process.terminal, self.options.console_socket.as_deref())?;
-        let state_json = |status: &str, pid: i32| match self.state(pid) {
-            Ok(state) => super::oci_state(&state, status),
-            Err(_) => Vec::new(),
-        };
+        let state_json = |status: &str, pid: i32| super::oci_state(&self.state(pid, 0, None), status);
         let init = Init {
             runtime: Some(runtime.as_fd()),
             console: console.as_ref().map(AsFd::as_fd),
             fifo: fifo.as_ref().map(AsFd::as_fd),
             ..self.init(entry, Some(&init_link), &state_json)
         };
-        let child = self.spawn_init(init, &link)?;
+        let (child, early) = self.spawn_init(init, &link)?;
         drop(init_link);
         drop(console);
-        match self.attend(entry, &link, &child) {
+        match self.attend(entry, &link, &child, early) {
             Ok(state) => {
                 let terminal = receiver.map(|socket| tty::receive_fd(&socket)).transpose()?;
                 Ok(Running { child, state, terminal })
@@ -235,14 +243,15 @@ impl<'a> Launch<'a> {
     }
 
     /// Makes init. Namespaces that only a process of their own can enter are entered by a helper in between.
-    fn spawn_init(&self, init: Init<'_>, link: &Link) -> Result<Child> {
+    /// Returns what init has said before the helper has said who it is.
+    fn spawn_init(&self, init: Init<'_>, link: &Link) -> Result<(Child, Vec<FromInit>)> {
         let new = self.plan.new & !Kind::TIME.0;
         let joins = open_joins(&self.plan.join)?;
         let joins_user_or_pid = joins.iter().any(|(kind, _)| *kind == Kind::USER || *kind == Kind::PID);
         if !joins_user_or_pid && (joins.is_empty() || new & Kind::USER.0 == 0) {
             let init = Init { joins: &joins, ..init };
-            return process::spawn(new, Memory::Copied, || fail(&init))
-                .context(|| init::namespaces_refused(new));
+            let child = process::spawn(new, Memory::Copied, || fail(&init));
+            return Ok((child.context(|| init::namespaces_refused(new))?, Vec::new()));
         }
         // Its own maps a process must be able to write.
         let init = Init { hidden: !self.plan.own_maps, ..init };
@@ -264,23 +273,32 @@ impl<'a> Launch<'a> {
             i32::from(!matches!(told, Some(Ok(()))))
         })?;
         process::wait(helper.pid)?;
-        match link.hear()? {
-            Some(FromInit::Pid(pid)) => {
-                let pid = rustix::process::Pid::from_raw(pid).ok_or_else(|| err!("init has no pid"))?;
-                let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
-                Ok(Child { pid, pidfd })
+        let mut early = Vec::new();
+        loop {
+            match link.hear()? {
+                Some(FromInit::Pid(pid)) => {
+                    let pid = rustix::process::Pid::from_raw(pid).ok_or_else(|| err!("init has no pid"))?;
+                    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+                    return Ok((Child { pid, pidfd }, early));
+                }
+                Some(FromInit::Failed(e)) => return Err(e),
+                Some(message) => early.push(message),
+                None => bail!("the helper that joins namespaces has died"),
             }
-            Some(FromInit::Failed(e)) => Err(e),
-            _ => bail!("the helper that joins namespaces has died"),
         }
     }
 
     /// Does what init asks for until it needs nothing more, and makes the container known.
-    fn attend(&self, entry: &Entry, link: &Link, child: &Child) -> Result<State> {
+    fn attend(&self, entry: &Entry, link: &Link, child: &Child, early: Vec<FromInit>) -> Result<State> {
         let pid = child.pid.as_raw_nonzero().get();
         let mut known = None;
+        let mut early = early.into_iter();
         loop {
-            match link.hear()? {
+            let message = match early.next() {
+                Some(message) => Some(message),
+                None => link.hear()?,
+            };
+            match message {
                 Some(FromInit::WantMaps) => {
                     if let Some(maps) = &self.plan.maps {
                         maps.write(&self.proc, &pid.to_string(), false)?;
@@ -293,13 +311,17 @@ impl<'a> Launch<'a> {
                 }
                 Some(FromInit::Listener(fd)) => {
                     if let Some(plan) = &self.plan.process.seccomp {
-                        let state = super::oci_state(&self.state(pid)?, "creating");
+                        let state = super::oci_state(&self.state(pid, 0, None), "creating");
                         pass_listener(plan, &child.pidfd, fd, pid, &state)?;
                     }
                     link.go(pid)?;
                 }
-                Some(FromInit::Ready) => {
-                    known = Some(self.publish(entry, child)?);
+                Some(FromInit::Ready(mount_ns)) => {
+                    let stat = process::stat(&self.proc, &pid.to_string()).context(|| "look at init")?;
+                    let state = self.state(pid, stat.start_time, mount_ns);
+                    entry.save_new(&state, &self.config.text)?;
+                    self.tell_caller(child, pid)?;
+                    known = Some(state);
                     link.go(pid)?;
                 }
                 Some(FromInit::Detached) if self.wait_for_start => break,
@@ -309,13 +331,7 @@ impl<'a> Launch<'a> {
                 None => break,
             }
         }
-        if known.is_none() && self.detach {
-            bail!("the container's init died while it was set up");
-        }
-        let state = match known {
-            Some(state) => state,
-            None => self.publish(entry, child)?,
-        };
+        let Some(state) = known else { bail!("the container's init died while it was set up") };
         if !self.wait_for_start {
             hook::run_all(
                 Stage::Poststart,
@@ -328,7 +344,7 @@ impl<'a> Launch<'a> {
     }
 
     fn runtime_hooks(&self, pid: i32) -> Result<()> {
-        let state = super::oci_state(&self.state(pid)?, "creating");
+        let state = super::oci_state(&self.state(pid, 0, None), "creating");
         let hooks = &self.plan.hooks;
         if !self.plan.net_devices.is_empty() {
             let namespace = ns::open(Path::new(&format!("/proc/{pid}/ns/net")))?;
@@ -341,50 +357,22 @@ impl<'a> Launch<'a> {
         hook::run_all(Stage::CreateRuntime, hooks.create_runtime(), &state, &self.plan.bundle)
     }
 
-    fn published(
-        &self,
-        entry: &Entry,
-        child: Child,
-        state: Result<State>,
-        terminal: Option<OwnedFd>,
-    ) -> Result<Running> {
-        let published = state.and_then(|state| self.publish_state(entry, &child, state));
-        match published {
-            Ok(state) => Ok(Running { child, state, terminal }),
-            Err(e) => {
-                let _ = signal::send_pidfd(&child.pidfd, libc::SIGKILL);
-                let _ = process::wait(child.pid);
-                Err(e)
-            }
+    /// Tells whoever wants to know that the container is there.
+    fn tell_caller(&self, child: &Child, pid: i32) -> Result<()> {
+        self.write_pid_file(pid)?;
+        match &self.options.pidfd_socket {
+            Some(path) => send_pidfd(path, &child.pidfd),
+            None => Ok(()),
         }
-    }
-
-    fn publish(&self, entry: &Entry, child: &Child) -> Result<State> {
-        let state = self.state(child.pid.as_raw_nonzero().get())?;
-        self.publish_state(entry, child, state)
-    }
-
-    /// Makes the container known: its state, its pid file, its pidfd.
-    fn publish_state(&self, entry: &Entry, child: &Child, state: State) -> Result<State> {
-        entry.save_new(&state, &self.config.text)?;
-        self.write_pid_file(state.pid)?;
-        if let Some(path) = &self.options.pidfd_socket {
-            send_pidfd(path, &child.pidfd)?;
-        }
-        Ok(state)
     }
 
     fn write_pid_file(&self, pid: i32) -> Result<()> {
         self.options.pid_file.as_ref().map_or(Ok(()), |path| write_pid_file(path, pid))
     }
 
-    fn state(&self, pid: i32) -> Result<State> {
-        let own_pid_namespace = self.plan.makes(Kind::PID);
-        let start_time = match process::stat(&self.proc, pid) {
-            Ok((start_time, _)) => start_time,
-            Err(e) => return Err(e.context("look at the container's init")),
-        };
-        Ok(State {
+    fn state(&self, pid: i32, start_time: u64, mount_ns: Option<u64>) -> State {
+        let annotations = self.config.spec.annotations().iter().flatten();
+        State {
             id: self.options.id.clone(),
             pid,
             start_time,
@@ -392,24 +380,12 @@ impl<'a> Launch<'a> {
             rootfs: self.plan.rootfs.clone(),
             created: crate::log::rfc3339(std::time::SystemTime::now()),
             owner: self.caller.uid,
-            annotations: self
-                .config
-                .spec
-                .annotations()
-                .iter()
-                .flatten()
-                .map(|(k, v)| (k.clone(), v.clone()))
-                .collect(),
+            annotations: annotations.map(|(k, v)| (k.clone(), v.clone())).collect(),
             paused: false,
             in_place: false,
-            own_pid_namespace,
-            // A namespace with an init of its own dies with it; otherwise processes are found by their mounts.
-            mount_ns: if own_pid_namespace {
-                0
-            } else {
-                ns::id(&self.proc, &pid.to_string(), Kind::MOUNT).unwrap_or(0)
-            },
-        })
+            own_pid_namespace: self.plan.makes(Kind::PID),
+            mount_ns,
+        }
     }
 
     fn init<'b>(
@@ -431,6 +407,7 @@ impl<'a> Launch<'a> {
             fifo: None,
             detach: self.detach,
             hidden: false,
+            publish: &|_, _| Ok(()),
             state_json,
         }
     }

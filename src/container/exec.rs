@@ -54,7 +54,7 @@ pub fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
         (false, true, _) => bail!("cannot use console socket if the process asks for no terminal"),
         _ => {}
     }
-    let ignored = signal::ignored(&proc);
+    let ignored = process::stat(&proc, "self")?.ignored;
     let exec = Exec { options: &options, plan: &plan, state, init, proc, flags, ignored };
     let alone =
         flags & Kind::PID.0 == 0 && !plan.terminal && !options.detach && options.pidfd_socket.is_none();
@@ -173,7 +173,7 @@ impl Exec<'_> {
         if self.options.detach
             && let Some(link) = link
         {
-            link.tell(&FromInit::Ready)?;
+            link.tell(&FromInit::Ready(None))?;
             link.wait()?;
             rustix::process::set_parent_process_death_signal(None)?;
         }
@@ -196,7 +196,7 @@ impl Exec<'_> {
         let pid = child.pid.as_raw_nonzero().get();
         loop {
             match link.hear()? {
-                Some(FromInit::Ready) => link.go(pid)?,
+                Some(FromInit::Ready(_)) => link.go(pid)?,
                 Some(FromInit::Failed(e)) => return Err(e),
                 Some(FromInit::Listener(fd)) => {
                     if let Some(plan) = &self.plan.seccomp {

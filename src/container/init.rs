@@ -9,7 +9,7 @@ use crate::rootfs::Rootfs;
 use crate::sync::{FromInit, Link};
 use crate::sys::mount::{self as sys_mount, Attr};
 use crate::sys::ns::{self, IdMaps, Kind};
-use crate::sys::{fd, net, process, signal, tty};
+use crate::sys::{fd, net, process, tty};
 use crate::{bail, err};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -44,6 +44,8 @@ pub struct Init<'a> {
     pub detach: bool,
     /// The process has called [`hide`].
     pub hidden: bool,
+    /// Makes the container known, where there is no runtime to do it.
+    pub publish: &'a dyn Fn(&process::Stat, Option<u64>) -> Result<()>,
     /// The container's state as hooks get it, for a status and a pid.
     pub state_json: &'a dyn Fn(&str, i32) -> Vec<u8>,
 }
@@ -137,30 +139,42 @@ impl Init<'_> {
         if !self.hidden {
             plan.process.set_by_proc(self.proc)?;
         }
-        let ignored = signal::ignored(self.proc);
+        let own = process::stat(self.proc, "self").context(|| "look at the container's init")?;
         let prepared = plan.process.prepare(|listener| {
             self.tell(&FromInit::Listener(listener.as_raw_fd()))?;
             self.wait()
         })?;
         end_with(self.runtime)?;
-        if self.detach {
-            self.tell(&FromInit::Ready)?;
+        // The container is known before its program runs.
+        if self.link.is_some() {
+            self.tell(&FromInit::Ready(self.mount_id()))?;
             self.wait()?;
+        } else {
+            (self.publish)(&own, self.mount_id())?;
+        }
+        if self.detach {
             rustix::process::set_parent_process_death_signal(None)?;
             self.tell(&FromInit::Detached)?;
         }
+        let hooks = plan.hooks.start_container();
+        let state = match hooks {
+            Some(hooks) if !hooks.is_empty() => (self.state_json)("created", pid),
+            _ => Vec::new(),
+        };
         if let Some(fifo) = self.fifo {
             // Whoever enters the container now must find nothing of the host in /proc/PID/fd.
             fd::close_all_but(3 + plan.process.preserve_fds, &[fifo.as_raw_fd()])?;
             wait_for_start(fifo)?;
         }
-        hook::run_all(
-            Stage::StartContainer,
-            plan.hooks.start_container(),
-            &(self.state_json)("created", pid),
-            Path::new("/"),
-        )?;
-        Err(plan.process.exec(&prepared, ignored))
+        hook::run_all(Stage::StartContainer, hooks, &state, Path::new("/"))?;
+        Err(plan.process.exec(&prepared, own.ignored))
+    }
+
+    /// The id of the container's mount namespace, where its processes are to be found by it.
+    pub fn mount_id(&self) -> Option<u64> {
+        let plan = self.plan;
+        let wanted = plan.makes(Kind::MOUNT) && !plan.makes(Kind::PID);
+        wanted.then(|| ns::unique_mount_id(self.proc, "self").unwrap_or(0))
     }
 
     fn tell(&self, message: &FromInit) -> Result<()> {

@@ -27,7 +27,10 @@ pub fn start(store: &Store, id: &str) -> Result<()> {
     }
     rustix::io::write(&fifo, b"s").context(|| "release the container")?;
     let config = oci_config(&entry)?;
-    let Some(hooks) = config.hooks() else { return Ok(()) };
+    let Some(hooks) = config.hooks().as_ref().filter(|h| h.poststart().is_some()) else { return Ok(()) };
+    // Init has the fifo open until its exec, or its end.
+    let mut fds = [rustix::event::PollFd::new(&fifo, rustix::event::PollFlags::empty())];
+    rustix::event::poll(&mut fds, None).context(|| "wait for the program")?;
     hook::run_all(Stage::Poststart, hooks.poststart(), &oci_state(&state, "running"), &state.bundle)
 }
 

@@ -149,4 +149,3 @@ pub(crate) fn oci_state(state: &State, status: &str) -> Vec<u8> {
     });
     value.to_string().into_bytes()
 }
-

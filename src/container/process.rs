@@ -491,7 +491,8 @@ fn set_rlimit(resource: Resource, limit: &Rlimit) -> Result<()> {
             };
             let maximum = least(limit.maximum, have.maximum);
             let current = least(limit.current, maximum);
-            log::debug!("{resource:?} is limited to {maximum:?}, the caller's hard limit");
+            let name = format!("{resource:?}").to_uppercase();
+            log::debug!("RLIMIT_{name} is limited to {maximum:?}, the caller's hard limit");
             rustix::process::setrlimit(resource, Rlimit { current, maximum })
                 .context(|| format!("set limit {resource:?}"))
         }

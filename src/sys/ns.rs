@@ -80,6 +80,18 @@ pub fn id(proc: impl AsFd, pid: &str, kind: Kind) -> Result<u64> {
     Ok(fs::statat(proc, path.as_str(), fs::AtFlags::empty())?.st_ino)
 }
 
+/// The id of a mount namespace that is never given to another (ioctl_nsfs(2) NS_GET_MNTNS_ID, Linux 6.11);
+/// `None` on older kernels, where only the inode is known, which is used again.
+pub fn unique_mount_id(proc: impl AsFd, pid: &str) -> Option<u64> {
+    const NS_GET_MNTNS_ID: libc::c_ulong = 0x8008_b705;
+    let path = format!("{pid}/ns/mnt");
+    let fd = fs::openat(proc, path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut id = 0u64;
+    // SAFETY: the request writes one u64.
+    let ret = unsafe { libc::ioctl(fd.as_raw_fd(), NS_GET_MNTNS_ID as _, &raw mut id) };
+    (ret == 0).then_some(id)
+}
+
 /// One line of a uid_map or gid_map (user_namespaces(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdMap {

@@ -240,9 +240,21 @@ pub fn may_access(fd: impl AsFd, mode: i32) -> bool {
     }
 }
 
-/// The start time of process `pid` in clock ticks since boot (proc_pid_stat(5) field 22), and whether it is
-/// dead (a zombie, or being removed).
-pub fn stat(proc: impl AsFd, pid: i32) -> Result<(u64, bool)> {
+/// What is read of a process in proc_pid_stat(5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Its pid, as the procfs shows it.
+    pub pid: i32,
+    /// It is a zombie, or being removed.
+    pub dead: bool,
+    /// When it was started, in clock ticks since boot.
+    pub start_time: u64,
+    /// The standard signals that it ignores, bit n-1 for signal n. Real-time signals are not shown.
+    pub ignored: u64,
+}
+
+/// Reads the stat of process `pid` ("self" for this one).
+pub fn stat(proc: impl AsFd, pid: &str) -> Result<Stat> {
     let path = format!("{pid}/stat");
     let file = rustix::fs::openat(
         proc,
@@ -256,13 +268,16 @@ pub fn stat(proc: impl AsFd, pid: i32) -> Result<(u64, bool)> {
 }
 
 /// The name may hold anything, so fields are counted from the last parenthesis.
-fn parse_stat(text: &[u8]) -> Option<(u64, bool)> {
+fn parse_stat(text: &[u8]) -> Option<Stat> {
     let end = text.iter().rposition(|&b| b == b')')?;
+    let pid =
+        text.split(|&b| b == b' ').next().and_then(|pid| std::str::from_utf8(pid).ok())?.parse().ok()?;
     let rest = std::str::from_utf8(&text[end + 1..]).ok()?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?;
-    let start = fields.nth(18)?.parse().ok()?;
-    Some((start, matches!(state, "Z" | "X" | "x")))
+    let start_time = fields.nth(18)?.parse().ok()?;
+    let ignored = fields.nth(10)?.parse().ok()?;
+    Some(Stat { pid, dead: matches!(state, "Z" | "X" | "x"), start_time, ignored })
 }
 
 #[cfg(test)]
@@ -272,9 +287,12 @@ mod tests {
     #[test]
     fn stat_survives_hostile_names() {
         let line =
-            b"7 (a) S 1 (b) R 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 12345 1 1 18446744073709551615";
-        assert_eq!(parse_stat(line), Some((12345, false)));
-        assert_eq!(parse_stat(b"7 (x) Z 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 9 1"), Some((9, true)));
+            b"7 (a) S 1 (b) R 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 12345 1 1 18446744073709551615 \
+            1 1 0 0 0 0 0 4096 0 0 0 0 17 0 0 0";
+        let stat = Stat { pid: 7, dead: false, start_time: 12345, ignored: 4096 };
+        assert_eq!(parse_stat(line), Some(stat));
+        let zombie = String::from_utf8_lossy(line).replace("(b) R", "(b) Z");
+        assert_eq!(parse_stat(zombie.as_bytes()), Some(Stat { dead: true, ..stat }));
         assert_eq!(parse_stat(b"garbage"), None);
     }
 

@@ -16,17 +16,6 @@ fn full_set() -> libc::sigset_t {
     }
 }
 
-/// The signals that this process ignores, bit n-1 for signal n, by field 33 of its proc_pid_stat(5), which is
-/// the cheapest to read and leaves out real-time signals; every signal where it cannot be read.
-pub fn ignored(proc: impl AsFd) -> u64 {
-    let stat = super::fd::read_at(proc, "self/stat").unwrap_or_default();
-    let name_end = stat.iter().rposition(|&b| b == b')').map_or(stat.len(), |end| end + 1);
-    // The first field after the name is the third.
-    let field =
-        std::str::from_utf8(&stat[name_end..]).ok().and_then(|rest| rest.split_ascii_whitespace().nth(30));
-    field.and_then(|mask| mask.parse().ok()).unwrap_or(u64::MAX)
-}
-
 /// Gives the `ignored` signals their default disposition and blocks none: what a new program expects. Those
 /// with a handler get theirs by exec.
 pub fn reset(ignored: u64) {

@@ -21,7 +21,7 @@ tests! {
         kill_of_created_ends_it, second_create_of_an_id_fails, two_creates_one_wins,
         config_is_consumed_by_create, command_that_cannot_run, ids_that_are_refused, ids_that_are_accepted,
         state_directory_is_private, list_shows_containers, ps_lists_processes, pause_and_resume,
-        pause_states, start_of_dead_init_fails, delete_while_paused, old_pid_is_never_signalled,
+        pause_states, start_of_dead_init_fails, delete_while_paused, old_pid_is_never_signalled, old_mount_namespace_is_never_signalled,
         missing_bundle, events_stats_reads, update_answers, create_defaults_to_the_working_directory,
         annotations_show_in_state, kill_all_without_a_pid_namespace, ps_without_a_pid_namespace,
         broken_state_can_be_deleted,
@@ -513,6 +513,25 @@ fn old_pid_is_never_signalled(ctx: &Ctx) {
     container.reap();
     other.child.kill().unwrap();
     other.child.wait().unwrap();
+}
+
+fn old_mount_namespace_is_never_signalled(ctx: &Ctx) {
+    // The kernel gives a dead namespace's number to the next one: kill --all and delete --force of a
+    // stopped container must not take others for its own.
+    let bundle = crate::run::in_place(ctx.bundle()).ops(&["deaf"]);
+    let dead: Vec<_> = (0..6).map(|_| ctx.started(&bundle)).collect();
+    for container in &dead {
+        container.kill("KILL");
+        container.reap();
+    }
+    let others: Vec<_> = (0..6).map(|_| ctx.started(&bundle)).collect();
+    for container in &dead {
+        ctx.rt(["kill", "--all", &container.id, "KILL"]).silent();
+        ctx.rt(["delete", "--force", &container.id]).silent();
+    }
+    for other in &others {
+        assert_eq!(other.status(), "running", "a stranger was killed");
+    }
 }
 
 fn broken_state_can_be_deleted(ctx: &Ctx) {

@@ -14,7 +14,7 @@ tests! {
     BOTH {
         peer_accepts_after_create, program_has_the_terminal, console_size, terminal_without_socket_fails,
         socket_without_terminal, relay_of_exec, relay_resizes, relay_ends_input, relay_restores_the_terminal,
-        relay_passes_exit_codes, relay_interrupts, process_file_decides_without_tty, relay_without_a_terminal,
+        relay_passes_exit_codes, flags_ask_for_a_terminal, relay_interrupts, process_file_decides_without_tty, relay_without_a_terminal,
         large_output_is_complete, dev_console_is_the_terminal, bare_rootfs_gets_a_console, unreachable_socket_fails,
     }
 }
@@ -378,6 +378,19 @@ fn relay_passes_exit_codes(ctx: &Ctx) {
         let session = Session::new(ctx, &["run", "--bundle", bundle.dir.to_str().unwrap(), &ctx.id()]);
         assert_eq!(session.end().0, code);
     }
+}
+
+fn flags_ask_for_a_terminal(ctx: &Ctx) {
+    // The config says no, the command line says yes; and the other way round.
+    let bundle = ctx.bundle().ops(&["tty 0", "exit 8"]);
+    for flags in ["-t", "-it", "--tty"] {
+        let mut session = Session::new(ctx, &["run", flags, bundle.dir.to_str().unwrap()]);
+        assert_eq!(session.screen.json("window")["tty"], true, "{flags}");
+        assert_eq!(session.end().0, 8);
+    }
+    let bundle = with_terminal(ctx).ops(&["tty 0", "exit 8"]);
+    let out = ctx.rt(["run", "--tty=false"]).arg(&bundle.dir).run();
+    assert_eq!((out.code, &out.line(0)["tty"]), (8, &json!(false)));
 }
 
 fn relay_interrupts(ctx: &Ctx) {
