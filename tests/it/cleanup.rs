@@ -108,7 +108,7 @@ fn killed_at_any_system_call(ctx: &Ctx) {
             break;
         }
         killed += 1;
-        n += if ctx.caller == Caller::User { 2 } else { 7 };
+        n += if ctx.caller == Caller::User { 2 } else { 4 };
         assert!(n < 5000, "create makes no end of system calls: {out:?}");
     }
     assert!(killed > 3, "killed {killed} times only");

@@ -99,7 +99,7 @@ fn rlimits_above_the_hard_limit(ctx: &Ctx) {
     let limits = json!([{ "type": "RLIMIT_NOFILE", "soft": 4096, "hard": 1_000_000 }]);
     let bundle = ctx.bundle().with("/process/rlimits", limits).ops(&["rlimit 7"]);
     let run = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id());
-    let out = run.before([Step::Rlimit(libc::RLIMIT_NOFILE, 512, 512)]).run();
+    let out = run.before([Step::FileLimit(512, 512)]).run();
     assert_eq!((out.code, out.stderr.as_str()), (0, ""), "{out:?}");
     let expected = if ctx.root_has(CAP_SYS_RESOURCE) { json!([4096, 1_000_000]) } else { json!([512, 512]) };
     assert_eq!(out.line(0), expected);

@@ -264,7 +264,7 @@ fn every_adaptation_is_in_the_log(ctx: &Ctx) {
         .args(["run", "--bundle"])
         .arg(&for_root(ctx).dir)
         .arg(ctx.id());
-    let out = run.before([crate::sys::Step::Rlimit(libc::RLIMIT_NOFILE, 1024, 4096)]).run();
+    let out = run.before([crate::sys::Step::FileLimit(1024, 4096)]).run();
     assert_eq!((out.code, out.stderr.as_str()), (0, ""));
     let text = fs::read_to_string(&log).unwrap();
     for word in

@@ -37,8 +37,8 @@ pub enum Step {
     Ignore(i32),
     /// umask(2).
     Umask(u32),
-    /// setrlimit(2): resource, soft, hard.
-    Rlimit(u32, u64, u64),
+    /// setrlimit(2) of RLIMIT_NOFILE: soft, hard.
+    FileLimit(u64, u64),
     /// setsid(2), then TIOCSCTTY on the descriptor.
     Terminal(RawFd),
     /// sched_setaffinity(2) to one CPU.
@@ -86,9 +86,9 @@ fn take(step: &Step) -> io::Result<()> {
                 libc::umask(*mask);
                 0
             }
-            Step::Rlimit(resource, soft, hard) => {
+            Step::FileLimit(soft, hard) => {
                 let limit = libc::rlimit { rlim_cur: *soft, rlim_max: *hard };
-                libc::setrlimit(*resource as _, &limit) as i64
+                libc::setrlimit(libc::RLIMIT_NOFILE, &limit) as i64
             }
             Step::Terminal(fd) => {
                 libc::setsid();
@@ -344,7 +344,7 @@ pub fn openpty() -> io::Result<(OwnedFd, OwnedFd)> {
         check(libc::grantpt(master.as_raw_fd()).into())?;
         check(libc::unlockpt(master.as_raw_fd()).into())?;
         let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
-        let slave = check(libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags).into())?;
+        let slave = check(libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER as _, flags).into())?;
         Ok((master, OwnedFd::from_raw_fd(slave as RawFd)))
     }
 }
