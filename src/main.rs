@@ -4,6 +4,5 @@
 static ALLOCATOR: rt::sys::alloc::Bump = rt::sys::alloc::Bump::new();
 
 fn main() -> std::process::ExitCode {
-    ALLOCATOR.populate();
     rt::cli::main()
 }

@@ -131,8 +131,11 @@ impl<'a> Launch<'a> {
 
     fn foreground(&self) -> Result<u8> {
         signal::block_all();
-        // A time namespace is entered only by a process with memory of its own.
-        let shared = !self.plan.needs_runtime()
+        // Init writes the state itself, as the user it becomes. A time namespace is entered only by a process
+        // with memory of its own.
+        let same_user = self.plan.own_maps || self.plan.process.uid == self.caller.uid;
+        let shared = same_user
+            && !self.plan.needs_runtime()
             && !self.plan.process.terminal
             && self.plan.join.is_empty()
             && !self.plan.makes(Kind::TIME);

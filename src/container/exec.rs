@@ -13,7 +13,7 @@ use crate::sys::ns::{self, Kind};
 use crate::sys::process::{self, Child, Memory};
 use crate::sys::{fd, signal, tty};
 use crate::{bail, err};
-use oci_spec::runtime::{Process, Spec};
+use oci_spec::runtime::{Linux, Process, Spec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
 use std::convert::Infallible;
@@ -229,8 +229,8 @@ impl Exec<'_> {
 
 /// The namespaces of the container that are not the caller's.
 fn namespaces(config: &Spec, caller: &Caller, proc: BorrowedFd<'_>, pid: i32) -> Result<u64> {
-    let linux = config.linux().clone().unwrap_or_default();
-    let (new, joined) = plan::namespaces(&linux, caller)?;
+    let none = Linux::default();
+    let (new, joined) = plan::namespaces(config.linux().as_ref().unwrap_or(&none), caller)?;
     let mut flags = joined.iter().fold(new, |all, (kind, _)| all | kind.0);
     // Joining the user namespace that one is in is an error.
     if flags & Kind::USER.0 != 0

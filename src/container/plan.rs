@@ -175,8 +175,15 @@ impl Plan {
             bail!("rootfs {}: not a directory", rootfs.display());
         }
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
-        let linux = spec.linux().clone().unwrap_or_default();
-        let (new, join) = namespaces(&linux, caller)?;
+        let none;
+        let linux = match spec.linux() {
+            Some(linux) => linux,
+            None => {
+                none = oci_spec::runtime::Linux::default();
+                &none
+            }
+        };
+        let (new, join) = namespaces(linux, caller)?;
         let all_ids = rootless::all_ids(caller, &adapted);
         let inside = adapted.maps.as_ref().unwrap_or(&caller.maps);
         // selinux(8): the label of every file in a new file system.
@@ -196,7 +203,7 @@ impl Plan {
             mounts.push(plan);
         }
         if !all_ids {
-            note_substitutes(&mounts, new, &linux, &mut notes);
+            note_substitutes(&mounts, new, linux, &mut notes);
         }
         let own_dev =
             !mounts.iter().any(|m| m.destination == Path::new("/dev") && matches!(m.what, What::Bind(_)));
@@ -220,14 +227,14 @@ impl Plan {
         let paths = |list: &Option<Vec<String>>| list.iter().flatten().map(PathBuf::from).collect();
         let mut process =
             ProcessPlan::new(process, &adapted, linux.seccomp().as_ref(), options.preserve_fds, &mut notes)?;
-        process.set_linux(&linux)?;
+        process.set_linux(linux)?;
         Ok(Plan {
             rootfs,
             new,
             join,
             own_maps,
-            time_offsets: time_offsets(&linux),
-            net_devices: net_devices(&linux),
+            time_offsets: time_offsets(linux),
+            net_devices: net_devices(linux),
             propagation: linux.rootfs_propagation().as_deref().and_then(mounts::root_propagation),
             readonly_root: root.readonly().unwrap_or(false),
             no_pivot: options.no_pivot,
@@ -238,7 +245,7 @@ impl Plan {
             readonly: paths(linux.readonly_paths()),
             hostname: spec.hostname().clone().filter(|n| !n.is_empty()),
             domainname: spec.domainname().clone().filter(|n| !n.is_empty()),
-            sysctl: sysctl(&linux),
+            sysctl: sysctl(linux),
             may_mknod: all_ids,
             no_new_keyring: options.no_new_keyring,
             hooks: spec.hooks().clone().unwrap_or_default(),

@@ -481,7 +481,7 @@ fn unmapped(e: Errno, what: &str, id: u32) -> Error {
 }
 
 fn set_rlimit(resource: Resource, limit: &Rlimit) -> Result<()> {
-    match rustix::process::setrlimit(resource, limit.clone()) {
+    match rustix::process::setrlimit(resource, *limit) {
         Err(Errno::PERM) => {
             // Only root may raise a hard limit: what may be had is better than no container.
             let have = rustix::process::getrlimit(resource);

@@ -77,12 +77,9 @@ fn drop_unknown(config: &mut serde_json::Value) -> Vec<String> {
     let mut dropped = Vec::new();
     if let Some(sets) = config.pointer_mut("/process/capabilities").and_then(|v| v.as_object_mut()) {
         for (set, names) in sets {
-            retain_known(
-                names,
-                &mut dropped,
-                |name| known_capability(name),
-                |name| format!("unknown capability {name:?} in {set} is ignored"),
-            );
+            retain_known(names, &mut dropped, known_capability, |name| {
+                format!("unknown capability {name:?} in {set} is ignored")
+            });
         }
     }
     for (pointer, what) in

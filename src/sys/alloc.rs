@@ -30,26 +30,6 @@ impl Bump {
         Bump { arena: UnsafeCell::new(MaybeUninit::uninit()), used: Cell::new(0), last: Cell::new(0) }
     }
 
-    /// Asks the kernel for the memory that a start needs, and for the program's code, in one go each: one call
-    /// costs less than the page faults that it saves.
-    pub fn populate(&self) {
-        const START: usize = 96 * 1024;
-        unsafe extern "C" {
-            static __executable_start: u8;
-            static etext: u8;
-        }
-        let page = |address: usize| address & !4095;
-        let code = page(&raw const __executable_start as usize);
-        let end = page(&raw const etext as usize);
-        let arena = page(self.base() as usize + 4095);
-        // SAFETY: the ranges are this program's own, and populating changes nothing but when pages come; an old
-        // kernel refuses, which does no harm.
-        unsafe {
-            libc::madvise(code as *mut _, end - code, libc::MADV_POPULATE_READ);
-            libc::madvise(arena as *mut _, START, libc::MADV_POPULATE_WRITE);
-        }
-    }
-
     fn base(&self) -> *mut u8 {
         self.arena.get().cast()
     }

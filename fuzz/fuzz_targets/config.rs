@@ -1,0 +1,42 @@
+//! Any config.json either is refused with a line of text or is loaded, checked and adapted without a panic,
+//! and loads again from the text that is kept with the container's state.
+//!
+//! ```sh
+//! mkdir -p fuzz/corpus/config
+//! RUSTC_BOOTSTRAP=1 cargo fuzz run -s none config fuzz/corpus/config fuzz/seeds/config -- -max_total_time=300
+//! ```
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rt::spec::caller::{Caller, Kind};
+use rt::spec::{Config, check, mounts, rootless};
+use rt::sys::ns::{IdMap, IdMaps};
+
+fuzz_target!(|input: &[u8]| {
+    let Ok(config) = Config::parse(input.to_vec()) else { return };
+    let again = Config::parse(config.text.clone()).expect("what was loaded loads again");
+    assert!(again.warnings.is_empty(), "{:?} came back", again.warnings);
+    let whole = || vec![IdMap { container: 0, host: 0, size: u32::MAX }];
+    let one = || vec![IdMap { container: 0, host: 1000, size: 1 }];
+    for (kind, uid, map) in
+        [(Kind::Unprivileged, 1000, vec![]), (Kind::NamespaceRoot, 0, one()), (Kind::Root, 0, whole())]
+    {
+        let caller = Caller { kind, uid, gid: uid, maps: IdMaps { uid: map.clone(), gid: map } };
+        if check(&config.spec, &caller).is_err() {
+            continue;
+        }
+        let Ok(adapted) = rootless::adapt(&config.spec, &caller, None) else { continue };
+        if kind == Kind::Unprivileged && !adapted.joined {
+            let maps = adapted.maps.as_ref().expect("an unprivileged caller gets a user namespace");
+            assert_eq!((maps.uid.len(), maps.uid[0].host, maps.uid[0].size), (1, uid, 1));
+            assert!(IdMaps::has(&maps.uid, adapted.uid) && IdMaps::has(&maps.gid, adapted.gid));
+        }
+        let inside = adapted.maps.as_ref().unwrap_or(&caller.maps);
+        for mount in config.spec.mounts().iter().flatten() {
+            let mut options = mounts::parse(mount.options().iter().flatten().map(String::as_str));
+            assert_eq!(options.attr.set & options.attr.clear & !rt::sys::mount::ATTR_ATIME, 0);
+            rootless::drop_unmapped(&mut options, inside, "/", &mut Vec::new());
+        }
+    }
+});
