@@ -143,7 +143,7 @@ pub static PIDFD_SOCKET: Flag =
 pub static PRESERVE_FDS: Flag = value("preserve-fds", "N", "pass N file descriptors more than 0, 1 and 2");
 pub static NO_PIVOT: Flag = switch("no-pivot", "use chroot instead of pivot_root, for a root on a ramfs");
 pub static NO_NEW_KEYRING: Flag = switch("no-new-keyring", "keep the caller's session keyring");
-pub static NO_SUBREAPER: Flag = switch("no-subreaper", "do not reap the container's orphans");
+pub static NO_SUBREAPER: Flag = switch("no-subreaper", "rt never is a subreaper").ignored();
 pub static STRICT: Flag = switch("strict", "refuse a config that would have to be adapted to one id");
 pub static USER_MAP: Flag =
     value("user-map", "caller|root|config", "who the caller is inside; over the annotation rt.user");
