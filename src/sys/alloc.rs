@@ -107,7 +107,7 @@ mod tests {
         unsafe {
             let a = bump.alloc(layout);
             let b = bump.alloc(layout);
-            assert!(a as usize % 64 == 0 && b as usize >= a as usize + 100);
+            assert!((a as usize).is_multiple_of(64) && b as usize >= a as usize + 100);
             a.write_bytes(1, 100);
             b.write_bytes(2, 100);
             let grown = bump.realloc(a, layout, 5000);
