@@ -291,14 +291,21 @@ impl Rootfs {
     /// True where the image's own directory may be changed; what will be made there is noted first, so that
     /// nothing stays behind whatever happens next.
     fn note_in_image(&self, parent: &OwnedFd, done: &Path, rest: &[OsString], want: Want) -> Result<bool> {
-        let (Some(state), Some(_)) = (&self.notes, &self.held) else { return Ok(false) };
+        let (Some(state), Some(held)) = (&self.notes, &self.held) else { return Ok(false) };
         if is_shared(fs::fstatfs(parent)?.f_type as u64)
             || !crate::sys::process::may_access(parent, libc::W_OK | libc::X_OK)
         {
             return Ok(false);
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let Ok(notes) = fs::openat(state, CREATED, flags, Mode::RUSR | Mode::WUSR) else { return Ok(false) };
+        let stat = fs::fstat(held)?;
+        let list = format!("../{IMAGES}/{:x}-{:x}", stat.st_dev, stat.st_ino);
+        let open = || fs::openat(state, list.as_str(), flags, Mode::RUSR | Mode::WUSR);
+        let notes = open().or_else(|_| {
+            let _ = fs::mkdirat(state, format!("../{IMAGES}").as_str(), Mode::RWXU);
+            open()
+        });
+        let Ok(notes) = notes else { return Ok(false) };
         let mut path = done.to_owned();
         let mut text = Vec::new();
         text.push(b'r');
@@ -406,8 +413,8 @@ fn create(dir: &OwnedFd, name: &OsStr, want: Want) -> Result<(), Errno> {
     }
 }
 
-/// The name, in a container's state directory, of the list of mount points made in the image.
-pub const CREATED: &str = "created";
+/// The directory, in the state directory, with a list per image of the mount points made in it.
+pub const IMAGES: &str = ".images";
 
 /// The images that the list `created` of mount points is about.
 pub fn images_of(created: &[u8]) -> Vec<PathBuf> {

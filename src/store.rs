@@ -2,8 +2,8 @@
 //!
 //! `<root>/<id>/` is made by mkdir, which is the lock against a second create of the same id.
 //! `state.json` in it is written once in one write, and changed by rename; its first line is [`State`], the
-//! rest is the config as it was loaded. `start.fifo` is there from create to start. `created` names what was
-//! made in the image. Everything goes through descriptors, and no link is followed.
+//! rest is the config as it was loaded. `start.fifo` is there from create to start.
+//! `.images/` names what was made in images. Everything goes through descriptors, and no link is followed.
 
 use crate::error::{Context, Error, Result};
 use crate::rootfs;
@@ -224,6 +224,7 @@ impl Store {
     /// Every container, ordered by id; what has no readable state is left out.
     pub fn list(&self) -> Result<Vec<State>> {
         self.sweep(usize::MAX);
+        self.clean_images()?;
         let Some(dir) = &self.dir else { return Ok(Vec::new()) };
         let mut states = Vec::new();
         for id in names(dir)? {
@@ -235,27 +236,27 @@ impl Store {
         Ok(states)
     }
 
-    /// Removes a container's directory, and the mount points that were made in its image unless another
-    /// container of this store still uses the image.
+    /// Removes a container's directory, and mount points made in images that no container uses any more.
     pub fn remove(&self, entry: &Entry) -> Result<()> {
+        self.forget(entry)?;
+        // After the entry: of several that end at once, the last one sees no other.
+        self.clean_images()
+    }
+
+    /// Removes a container's directory alone.
+    pub fn forget(&self, entry: &Entry) -> Result<()> {
         let dir = self.dir.as_ref().ok_or_else(does_not_exist)?;
+        let context = || format!("remove the state of {}", entry.id);
         match self.try_remove(dir, entry, &[STATE]) {
             Err(Errno::NOTEMPTY) => {}
-            result => return result.context(|| format!("remove the state of {}", entry.id)),
-        }
-        if let Ok(created) = fd::read_at(&entry.dir, rootfs::CREATED) {
-            self.clean_image(entry, &created)?;
+            result => return result.context(context),
         }
         let files = names_of_files(&entry.dir)?;
         let files: Vec<&str> = files.iter().map(String::as_str).collect();
-        self.try_remove(dir, entry, &files).context(|| format!("remove the state of {}", entry.id))
+        self.try_remove(dir, entry, &files).context(context)
     }
 
     fn try_remove(&self, dir: &OwnedFd, entry: &Entry, files: &[&str]) -> Result<(), Errno> {
-        // Where something else is in the directory it must be looked at before the state goes.
-        if files == [STATE] && entry.has_created() {
-            return Err(Errno::NOTEMPTY);
-        }
         for file in files {
             match fs::unlinkat(&entry.dir, *file, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
@@ -268,22 +269,32 @@ impl Store {
         }
     }
 
-    fn clean_image(&self, entry: &Entry, created: &[u8]) -> Result<()> {
+    /// Removes the mount points that were made in images which no container uses any more.
+    fn clean_images(&self) -> Result<()> {
         let Some(dir) = &self.dir else { return Ok(()) };
-        let images = rootfs::images_of(created);
-        // Whoever sets a container up in the image holds it.
-        let Some(_held) = rootfs::hold_image(&images) else { return Ok(()) };
-        for id in names(dir)?.into_iter().filter(|id| *id != entry.id) {
-            let Ok(other) = self.entry(&id) else { continue };
-            // One without a state is being made, perhaps of this image.
-            let uses = |s: State| s.pid == 0 || (images.contains(&s.rootfs) && s.is_alive());
-            if other.load().is_ok_and(uses) {
-                // The last one out cleans up.
-                return other.append(rootfs::CREATED, created);
+        let Ok(lists) = open_dir(dir, rootfs::IMAGES) else { return Ok(()) };
+        for name in list_names(&lists, FileType::RegularFile)? {
+            let Ok(created) = fd::read_at(&lists, name.as_str()) else { continue };
+            let images = rootfs::images_of(&created);
+            // Whoever sets a container up in the image holds it, and may add to the list.
+            let Some(_held) = rootfs::hold_image(&images) else { continue };
+            let Ok(created) = fd::read_at(&lists, name.as_str()) else { continue };
+            if self.uses(dir, &images)? {
+                continue;
             }
+            let _ = rootfs::remove_created(&created);
+            let _ = fs::unlinkat(&lists, name.as_str(), AtFlags::empty());
         }
-        let _ = rootfs::remove_created(created);
+        // Who needs it next makes it anew.
+        let _ = fs::unlinkat(dir, rootfs::IMAGES, AtFlags::REMOVEDIR);
         Ok(())
+    }
+
+    /// True where a container lives on one of `images`, or is being made, perhaps on one of them.
+    fn uses(&self, dir: &OwnedFd, images: &[PathBuf]) -> Result<bool> {
+        let uses = |s: State| s.pid == 0 || (images.contains(&s.rootfs) && s.is_alive());
+        let states = names(dir)?.into_iter().filter_map(|id| self.entry(&id).ok()?.load().ok());
+        Ok(states.into_iter().any(uses))
     }
 
     /// Notes that container `id` runs in place, as this process.
@@ -375,11 +386,6 @@ impl Entry {
         self.dir.as_fd()
     }
 
-    /// True where mount points were made in the image.
-    pub fn has_created(&self) -> bool {
-        fs::statat(&self.dir, rootfs::CREATED, AtFlags::SYMLINK_NOFOLLOW).is_ok()
-    }
-
     /// Writes the first state, with the config behind it. The directory must hold none yet.
     pub fn save_new(&self, state: &State, config: &[u8]) -> Result<()> {
         self.write(STATE, OFlags::EXCL, state, config)
@@ -405,14 +411,6 @@ impl Entry {
             let n = rustix::io::write(&file, rest).context(context)?;
             rest = &rest[n..];
         }
-        Ok(())
-    }
-
-    /// Appends to a file of the container.
-    fn append(&self, name: &str, text: &[u8]) -> Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = fs::openat(&self.dir, name, flags, Mode::RUSR | Mode::WUSR)?;
-        rustix::io::write(&file, text)?;
         Ok(())
     }
 
@@ -481,7 +479,14 @@ impl State {
 /// Checks that `id` is a plain name, as runc does.
 pub fn check_id(id: &str) -> Result<()> {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '+' | '-' | '.');
-    if id.is_empty() || id.len() > 255 || id == "." || id == ".." || id == IN_PLACE || !id.chars().all(good) {
+    if id.is_empty()
+        || id.len() > 255
+        || id == "."
+        || id == ".."
+        || id == IN_PLACE
+        || id == rootfs::IMAGES
+        || !id.chars().all(good)
+    {
         return Err(err!("invalid container ID: {id:?}").hint("letters, digits, '_', '+', '-' and '.'"));
     }
     Ok(())

@@ -115,15 +115,13 @@ impl<'a> Launch<'a> {
     fn reserved<T>(&self, work: impl FnOnce(&Self, &Entry) -> Result<T>) -> Result<T> {
         let entry = self.store.reserve(&self.options.id)?;
         work(self, &entry).inspect_err(|_| {
-            // A process that has left the host cannot clean the image: the next one does, as it finds this
-            // one dead.
-            if self.fits_in_place() && entry.has_created() {
-                return;
-            }
             if let Some(path) = &self.options.pid_file {
                 let _ = std::fs::remove_file(path);
             }
-            if let Err(e) = self.store.remove(&entry) {
+            // A process that may have left the host cannot clean the image: the next one does.
+            let removed =
+                if self.fits_in_place() { self.store.forget(&entry) } else { self.store.remove(&entry) };
+            if let Err(e) = removed {
                 log::debug!("{e}");
             }
         })
