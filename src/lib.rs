@@ -10,6 +10,7 @@
 //! | 1 | [`rootfs`] | the only holder of the root's descriptor: hostile paths end here |
 //! | 2 | [`store`], [`sync`], [`hook`] | the state directory; runtime-to-init messages; hooks |
 //! | 3 | [`container`] | the life of a container |
+//! | 3 | [`pull`] | images to bundles; only in `rt-pull` |
 //! | 4 | [`cli`] | the command line, one file per command |
 
 pub mod cli;
@@ -17,6 +18,8 @@ pub mod container;
 pub mod error;
 pub mod hook;
 pub mod log;
+#[cfg(feature = "pull")]
+pub mod pull;
 pub mod rootfs;
 pub mod seccomp;
 pub mod spec;

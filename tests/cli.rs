@@ -222,7 +222,7 @@ fn pull_is_a_program_of_its_own() {
         Command::new(&copy).args(["pull", "--help", "-x", "alpine"]).env("PATH", path).output().unwrap()
     };
     let output = call(&dir.0);
-    assert_eq!((output.status.code(), out(&output).as_str()), (Some(3), "--help,-x,alpine,"));
+    assert_eq!((output.status.code(), out(&output).as_str()), (Some(3), "pull,--help,-x,alpine,"));
     let output = call(&alone.0);
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).contains("rt-pull is installed neither"), "{}", err(&output));

@@ -11,7 +11,7 @@ use std::process::Command;
 pub fn run(call: &Call) -> Result<u8> {
     let beside = std::env::current_exe().context(|| "pull: find rt itself")?.with_file_name("rt-pull");
     for program in [beside.as_path(), "rt-pull".as_ref()] {
-        let e = Command::new(program).args(call.rest).exec();
+        let e = Command::new(program).arg("pull").args(call.rest).exec();
         if e.kind() != ErrorKind::NotFound {
             return Err(e).context(|| format!("pull: execute {}", program.display()));
         }

@@ -1,0 +1,161 @@
+//! A bundle that is there whole or not at all: written beside its place, then renamed into it.
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+use super::disk;
+use super::lease::{self, Lease};
+use super::profile::ANNOTATION_RESOLVED;
+use crate::error::{Context, Result};
+use crate::{bail, err};
+
+/// Without a lease a directory is taken for abandoned after this time.
+const ABANDONED: Duration = Duration::from_secs(10);
+
+/// A bundle in the making; dropped before it is published, it goes away.
+pub struct Partial {
+    path: PathBuf,
+    target: PathBuf,
+    lease: Option<Lease>,
+}
+
+impl Partial {
+    /// Makes `<target>.partial-XXXX` with empty `rootfs` and `trash`, and clears away what dead
+    /// processes left beside `target`.
+    pub fn create(target: &Path) -> Result<Partial> {
+        let parent = match target.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let name = target.file_name().and_then(|n| n.to_str());
+        let name = name.ok_or_else(|| err!("{}: not a name for a bundle", target.display()))?;
+        sweep(&parent, name);
+        let path = parent.join(format!("{name}.partial-{}", lease::unique()));
+        let make = |path: &Path| {
+            fs::DirBuilder::new().mode(0o700).create(path).context(|| format!("make {}", path.display()))
+        };
+        make(&path)?;
+        let mut partial = Partial { path, target: target.to_owned(), lease: None };
+        partial.lease = lease::acquire(&partial.path, "bundle")?;
+        make(&partial.rootfs())?;
+        make(&partial.trash())?;
+        Ok(partial)
+    }
+
+    /// The root file system.
+    pub fn rootfs(&self) -> PathBuf {
+        self.path.join("rootfs")
+    }
+
+    /// What had to go while layers were merged.
+    pub fn trash(&self) -> PathBuf {
+        self.path.join("trash")
+    }
+
+    /// A directory of this bundle's own, for what is needed only meanwhile.
+    pub fn scratch(&self) -> PathBuf {
+        self.path.join("scratch")
+    }
+
+    /// Writes `config.json` and renames the bundle into its place.
+    ///
+    /// # Errors
+    /// EEXIST where something is there and `force` is not given.
+    pub fn publish(mut self, config: &Value, shared: bool, force: bool, sync: bool) -> Result<()> {
+        let text = serde_json::to_vec_pretty(config).map_err(|e| err!("config.json: {e}"))?;
+        let file = self.path.join("config.json");
+        fs::write(&file, text).context(|| format!("write {}", file.display()))?;
+        let set = |path: &Path, mode: u32| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))
+                .context(|| format!("chmod {}", path.display()))
+        };
+        set(&file, if shared { 0o644 } else { 0o600 })?;
+        for gone in [self.trash(), self.scratch()] {
+            if gone.exists() {
+                fs::remove_dir_all(&gone).context(|| format!("remove {}", gone.display()))?;
+            }
+        }
+        self.lease = None;
+        set(&self.path, if shared { 0o755 } else { 0o700 })?;
+        if sync {
+            disk::sync(fs::File::open(&file).context(|| "open config.json")?)?;
+        }
+        if force && self.target.symlink_metadata().is_ok() {
+            return self.replace();
+        }
+        disk::rename_new(&self.path, &self.target)
+    }
+
+    /// Puts the new bundle where the old one is; dropping removes the old one.
+    fn replace(&mut self) -> Result<()> {
+        check_replaceable(&self.target)?;
+        if disk::exchange(&self.path, &self.target).is_ok() {
+            return Ok(());
+        }
+        // Without RENAME_EXCHANGE (NFS) there is a moment without a bundle.
+        let old = self.path.with_extension(format!("old-{}", lease::unique()));
+        fs::rename(&self.target, &old).context(|| format!("rename {}", self.target.display()))?;
+        disk::rename_new(&self.path, &self.target)?;
+        self.path = old;
+        Ok(())
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        self.lease = None;
+        if self.path.symlink_metadata().is_ok() {
+            let _ = remove_tree(&self.path);
+        }
+    }
+}
+
+/// Removes a bundle; modes that an old one may have cannot lock the owner out.
+fn remove_tree(path: &Path) -> std::io::Result<()> {
+    fs::remove_dir_all(path)
+}
+
+fn sweep(parent: &Path, name: &str) {
+    let prefix = format!("{name}.partial-");
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let file = entry.file_name();
+        let ours = file.to_str().and_then(|f| f.strip_prefix(&prefix)).is_some_and(|rest| rest.len() == 16);
+        let path = entry.path();
+        if !ours || !path.is_dir() || lease::held(&path, "bundle") {
+            continue;
+        }
+        let leased = fs::read_dir(&path)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .any(|e| e.file_name().to_str().is_some_and(|name| name.starts_with("bundle.lease.")));
+        let age = entry.metadata().and_then(|m| m.modified()).ok();
+        let age = age.and_then(|at| SystemTime::now().duration_since(at).ok()).unwrap_or_default();
+        // A lease whose holder is dead, or never one.
+        if leased || age > ABANDONED {
+            let _ = remove_tree(&path);
+        }
+    }
+}
+
+/// Refuses to replace what is no bundle.
+pub fn check_replaceable(target: &Path) -> Result<()> {
+    let metadata = target.symlink_metadata().context(|| format!("stat {}", target.display()))?;
+    let bundle = metadata.is_dir() && target.join("config.json").is_file() && target.join("rootfs").is_dir();
+    let empty = metadata.is_dir() && fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_none());
+    if !bundle && !empty {
+        bail!("{}: not a bundle, and --force replaces only bundles", target.display());
+    }
+    Ok(())
+}
+
+/// The digest that the bundle's image name stood for when it was pulled; none for other bundles.
+pub fn resolved_digest(bundle: &Path) -> Option<String> {
+    let text = fs::read(bundle.join("config.json")).ok()?;
+    let config: Value = serde_json::from_slice(&text).ok()?;
+    Some(config["annotations"][ANNOTATION_RESOLVED].as_str()?.to_owned())
+}

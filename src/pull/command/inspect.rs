@@ -1,0 +1,79 @@
+//! `rt inspect`: an image's manifest, config and sizes, without its layers.
+
+use serde_json::json;
+
+use super::super::cli::Call;
+use super::super::interrupt::Interrupt;
+use super::super::platform::Platform;
+use super::super::progress::size;
+use super::super::reference::Source;
+use super::super::source::Opened;
+use super::{access, cache};
+use crate::bail;
+use crate::error::Result;
+
+/// Runs the command.
+pub fn run(call: &Call) -> Result<()> {
+    let [name] = &call.arguments[..] else { bail!("inspect: give an image") };
+    let source: Source = name.parse()?;
+    let platform = call.value("platform").map_or_else(|| Ok(Platform::host()), str::parse)?;
+    let interrupt = Interrupt::install();
+    let (cache, _scratch) = cache(call, None)?;
+    let opened = Opened::open(&source, access(call)?, &cache, &interrupt)?;
+    let head = opened.head()?;
+    let image = opened.resolve(head, &platform, &cache, &interrupt)?;
+    let execution = image.config.config.clone().unwrap_or_default();
+    if call.has("json") {
+        let layers: Vec<_> = image
+            .manifest
+            .layers
+            .iter()
+            .map(|layer| json!({ "digest": layer.digest, "size": layer.size, "mediaType": layer.media_type }))
+            .collect();
+        let text = json!({
+            "name": name, "digest": image.digest, "resolved": image.resolved,
+            "architecture": image.config.architecture, "os": image.config.os, "created": image.config.created,
+            "author": image.config.author, "layers": layers, "layerBytes": image.layer_bytes(),
+            "annotations": image.manifest.annotations,
+            "config": {
+                "User": execution.user, "Env": execution.env, "Entrypoint": execution.entrypoint,
+                "Cmd": execution.cmd, "WorkingDir": execution.working_dir, "Volumes": execution.volumes,
+                "Labels": execution.labels, "StopSignal": execution.stop_signal,
+                "ExposedPorts": execution.exposed_ports,
+            },
+        });
+        say!("{}\n", serde_json::to_string_pretty(&text).unwrap_or_default());
+        return Ok(());
+    }
+    let line = |key: &str, value: &str| {
+        if !value.is_empty() {
+            // Nothing that an image says may steer the terminal.
+            let clean: String = value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            say!("{key:<12} {clean}\n");
+        }
+    };
+    let join = |list: &Option<Vec<String>>| list.as_deref().unwrap_or_default().join(" ");
+    line("name", name);
+    line("digest", image.digest.as_str());
+    if image.resolved != image.digest {
+        line("index", image.resolved.as_str());
+    }
+    line("platform", &format!("{}/{}", image.config.os, image.config.architecture));
+    line("created", image.config.created.as_deref().unwrap_or(""));
+    line("author", image.config.author.as_deref().unwrap_or(""));
+    line("user", execution.user.as_deref().unwrap_or(""));
+    line("entrypoint", &join(&execution.entrypoint));
+    line("cmd", &join(&execution.cmd));
+    line("workdir", execution.working_dir.as_deref().unwrap_or(""));
+    for variable in execution.env.iter().flatten() {
+        line("env", variable);
+    }
+    for (key, value) in execution.labels.iter().flatten() {
+        line("label", &format!("{key}={value}"));
+    }
+    for layer in &image.manifest.layers {
+        line("layer", &format!("{:>9}  {}", size(layer.size), layer.digest));
+    }
+    line("compressed", &size(image.layer_bytes()));
+    Ok(())
+}

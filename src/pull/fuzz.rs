@@ -1,0 +1,94 @@
+//! What the fuzz targets call; each panics where a promise is broken.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use super::interrupt::Interrupt;
+use super::layer::{self, Counts, Rules, Target};
+use super::merge::Merge;
+use super::reference::{Reference, Source};
+use super::tar::Reader;
+use super::{auth, disk, lease, manifest};
+
+/// A name that parses is clean, and parses again to the same.
+pub fn reference(text: &str) {
+    if let Ok(Source::Registry(reference)) = text.parse::<Source>() {
+        assert!(!reference.repository.split('/').any(|part| matches!(part, "" | "." | "..")));
+        let user = reference.user.clone();
+        let again: Reference = reference.to_string().parse().expect("a printed name parses");
+        assert_eq!(Reference { user, ..again }, reference);
+    }
+}
+
+/// No header makes the parser panic.
+pub fn challenge(text: &str) {
+    let _ = auth::parse(text);
+    let _ = auth::unbase64(text);
+}
+
+/// No document makes the parsers panic.
+pub fn manifest(bytes: &[u8]) {
+    if let Ok(manifest::Document::Manifest(manifest)) = manifest::parse(bytes) {
+        let _ = manifest.check();
+    }
+    let _ = manifest::parse_config(bytes);
+    let _ = auth::Token::parse(bytes);
+}
+
+/// Every stream ends, in an error or at its end.
+pub fn tar(bytes: &[u8]) {
+    let mut reader = Reader::new(bytes);
+    while let Ok(Some(entry)) = reader.next() {
+        assert!(!entry.path.contains(&0));
+        while let Ok(piece) = reader.piece() {
+            if piece.is_empty() {
+                break;
+            }
+            let n = piece.len();
+            reader.consume(n);
+        }
+    }
+}
+
+/// The bytes are cut in two layers and applied; a canary beside the tree stays as it is.
+pub fn layers(bytes: &[u8]) {
+    static PLACE: OnceLock<PathBuf> = OnceLock::new();
+    let place = PLACE.get_or_init(|| std::env::temp_dir().join(format!("rt-fuzz-{}", lease::unique())));
+    for dir in ["tree", "trash", "canary"] {
+        std::fs::create_dir_all(place.join(dir)).expect("make a directory");
+    }
+    let root = disk::open_root(&place.join("tree")).expect("open the tree");
+    let trash = disk::open_root(&place.join("trash")).expect("open the trash");
+    let merge = Merge::new(disk::open_dir_again(std::os::fd::AsFd::as_fd(&root)).expect("open again"), trash);
+    let counts = Counts::default();
+    let interrupt = Interrupt::default();
+    let rules = Rules { caller: disk::caller(), shared: true, max_bytes: 1 << 20 };
+    let target = Target { merge: &merge, root: &root, rules, counts: &counts, interrupt: &interrupt };
+    let parts = [&bytes[..bytes.len() / 2], &bytes[bytes.len() / 2..]];
+    let mut deferred = Vec::new();
+    for number in [2u16, 1] {
+        let part = parts[usize::from(number) - 1];
+        deferred.extend(layer::apply(&target, number, part.len() as u64, part).unwrap_or_default());
+    }
+    let _ = layer::finish_links(&target, deferred, |number| Ok(parts[usize::from(number) - 1]));
+    let _ = layer::finish_directories(&target);
+    let canary = std::fs::read_dir(place.join("canary")).expect("the canary is there").count();
+    let beside = std::fs::read_dir(place).expect("the place is there").count();
+    assert!(canary == 0 && beside == 3, "something left the tree");
+    for dir in ["tree", "trash"] {
+        std::fs::remove_dir_all(place.join(dir)).expect("remove the tree");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// The targets themselves work; their search is cargo-fuzz's.
+    #[test]
+    fn targets_run() {
+        super::reference("docker://debian:12");
+        super::challenge("Bearer realm=\"x\"");
+        super::manifest(b"{}");
+        super::tar(&[0; 1024]);
+        super::layers(&[1; 1024]);
+    }
+}

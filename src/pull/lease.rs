@@ -1,0 +1,228 @@
+//! One worker at a time, across processes and nodes, without lock files on which the dead sit.
+//!
+//! A lease is a file that its holder renews by touching it; one that was not renewed for
+//! [`STALE`], or whose holder is a dead process of this very machine, is passed by making the lease
+//! with the next number. Nothing is ever stolen by renaming or removing, so a takeover needs no
+//! right over another user's files, and two that take over at once meet at link(2), which only one
+//! of them wins, also over NFS. Times are compared by the file server's clock alone: "now" is the
+//! time of a file that was just made.
+//!
+//! A holder that was stopped and wakes up again does no harm: each writes into a file of its own.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use super::disk;
+use crate::error::{Context, Result};
+
+/// A lease that was not renewed for so long is given up.
+const STALE: Duration = Duration::from_secs(30);
+/// How often leases are renewed.
+const RENEW: Duration = Duration::from_secs(4);
+
+/// A held lease; dropping it gives it back.
+#[derive(Debug)]
+pub struct Lease {
+    path: PathBuf,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        renewed().retain(|path| *path != self.path);
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Takes the lease on `name` in `dir`, or says (by none) that somebody else has it.
+pub fn acquire(dir: &Path, name: &str) -> Result<Option<Lease>> {
+    let known = list(dir, name)?;
+    let me = Holder::this_process();
+    // Without a write, where the holder is a living process of this machine.
+    if known.iter().any(|(_, path)| Holder::read(path).is_some_and(|h| h.lives_beside(&me) == Some(true))) {
+        return Ok(None);
+    }
+    let draft = dir.join(format!("{name}.draft-{}", unique()));
+    let made = (|| -> Result<Option<Lease>> {
+        let mut file = fs::File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .open(&draft)
+            .context(|| "make a lease")?;
+        file.write_all(me.text().as_bytes()).context(|| "write a lease")?;
+        let now = modified(&draft).unwrap_or_default();
+        if known.iter().any(|(_, path)| fresh(path, now, &me)) {
+            return Ok(None);
+        }
+        let number = known.iter().map(|(number, _)| *number).max().unwrap_or(0) + 1;
+        let path = dir.join(format!("{name}.lease.{number}"));
+        if fs::hard_link(&draft, &path).is_err() {
+            return Ok(None);
+        }
+        let lease = Lease { path };
+        // Another may have counted from a lease that was given back meanwhile.
+        let others = list(dir, name)?;
+        let mut others = others.iter().filter(|(_, path)| *path != lease.path);
+        if others.any(|(_, path)| fresh(path, now, &me)) {
+            return Ok(None);
+        }
+        for (_, path) in known {
+            let _ = fs::remove_file(path);
+        }
+        renewed().push(lease.path.clone());
+        Ok(Some(lease))
+    })();
+    let _ = fs::remove_file(&draft);
+    made
+}
+
+/// True while somebody holds a lease on `name`.
+pub fn held(dir: &Path, name: &str) -> bool {
+    let me = Holder::this_process();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    list(dir, name).unwrap_or_default().iter().any(|(_, path)| fresh(path, now, &me))
+}
+
+/// A name that no other process uses.
+pub fn unique() -> String {
+    use std::hash::{BuildHasher, Hasher};
+    format!("{:016x}", std::collections::hash_map::RandomState::new().build_hasher().finish())
+}
+
+fn list(dir: &Path, name: &str) -> Result<Vec<(u64, PathBuf)>> {
+    let mut leases = Vec::new();
+    for entry in fs::read_dir(dir).context(|| format!("read {}", dir.display()))?.flatten() {
+        let file = entry.file_name();
+        let number = file.to_str().and_then(|f| f.strip_prefix(name)).and_then(|f| f.strip_prefix(".lease."));
+        if let Some(number) = number.and_then(|n| n.parse().ok()) {
+            leases.push((number, entry.path()));
+        }
+    }
+    Ok(leases)
+}
+
+fn fresh(path: &Path, now: Duration, me: &Holder) -> bool {
+    match Holder::read(path).and_then(|holder| holder.lives_beside(me)) {
+        Some(lives) => lives,
+        None => modified(path).is_some_and(|at| now.saturating_sub(at) < STALE),
+    }
+}
+
+/// Opened before it is asked, which makes NFS look at the server.
+fn modified(path: &Path) -> Option<Duration> {
+    let metadata = fs::File::open(path).and_then(|file| file.metadata()).ok()?;
+    Some(Duration::new(u64::try_from(metadata.mtime()).ok()?, u32::try_from(metadata.mtime_nsec()).ok()?))
+}
+
+/// The leases of this process, and the thread that renews them.
+fn renewed() -> std::sync::MutexGuard<'static, Vec<PathBuf>> {
+    static HELD: OnceLock<Mutex<Vec<PathBuf>>> = OnceLock::new();
+    let held = HELD.get_or_init(|| {
+        std::thread::spawn(|| {
+            loop {
+                std::thread::sleep(RENEW);
+                for path in renewed().iter() {
+                    let _ = disk::touch(path);
+                }
+            }
+        });
+        Mutex::default()
+    });
+    held.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Who holds a lease: enough to see that a process of this machine is dead.
+#[derive(Debug, PartialEq, Eq)]
+struct Holder {
+    /// Host name, boot and PID namespace: where the number means something.
+    place: String,
+    pid: i32,
+    started: String,
+}
+
+impl Holder {
+    fn this_process() -> Holder {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let place = format!("{} {} {}", disk::host_name(), boot.trim(), namespace.display());
+        let pid = std::process::id() as i32;
+        Holder { place, pid, started: start_time(pid) }
+    }
+
+    fn text(&self) -> String {
+        format!("{}\n{}\n{}\n", self.place, self.pid, self.started)
+    }
+
+    fn read(path: &Path) -> Option<Holder> {
+        let text = fs::read_to_string(path).ok()?;
+        let mut lines = text.lines();
+        let (place, pid, started) = (lines.next()?, lines.next()?, lines.next()?);
+        Some(Holder { place: place.to_owned(), pid: pid.parse().ok()?, started: started.to_owned() })
+    }
+
+    /// None where the holder is not of this machine.
+    fn lives_beside(&self, me: &Holder) -> Option<bool> {
+        (self.place == me.place)
+            .then(|| disk::process_lives(self.pid) && start_time(self.pid) == self.started)
+    }
+}
+
+/// Field 22 of proc_pid_stat(5), in ticks since the boot.
+fn start_time(pid: i32) -> String {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    after_name.split_whitespace().nth(19).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_holder_and_takeover() {
+        let dir = std::env::temp_dir().join(format!("rt-lease-{}", unique()));
+        fs::create_dir_all(&dir).unwrap();
+        let first = acquire(&dir, "x").unwrap().expect("free");
+        assert!(acquire(&dir, "x").unwrap().is_none());
+        assert!(held(&dir, "x"));
+        assert!(acquire(&dir, "y").unwrap().is_some());
+        drop(first);
+        assert!(!held(&dir, "x"));
+
+        // A dead process of this machine is seen at once.
+        let dead = Holder { pid: i32::MAX - 7, ..Holder::this_process() };
+        fs::write(dir.join("x.lease.4"), dead.text()).unwrap();
+        let second = acquire(&dir, "x").unwrap().expect("its holder is dead");
+        assert!(second.path.ends_with("x.lease.5"));
+        assert!(!dir.join("x.lease.4").exists());
+        drop(second);
+
+        // One of another machine by its age alone.
+        let far = Holder { place: "other".into(), pid: 1, started: "1".into() };
+        let path = dir.join("x.lease.1");
+        fs::write(&path, far.text()).unwrap();
+        assert!(acquire(&dir, "x").unwrap().is_none());
+        let old = std::time::SystemTime::now() - STALE * 2;
+        fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+        assert!(acquire(&dir, "x").unwrap().is_some());
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "nothing is left");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn of_many_one() {
+        let dir = std::env::temp_dir().join(format!("rt-lease-{}", unique()));
+        fs::create_dir_all(&dir).unwrap();
+        let holders: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..16).map(|_| scope.spawn(|| acquire(&dir, "x").unwrap())).collect();
+            let leases: Vec<_> = threads.into_iter().filter_map(|t| t.join().unwrap()).collect();
+            leases.len()
+        });
+        assert!(holders <= 1, "{holders} holders");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,183 @@
+//! Layers that want out of the tree, and images that are too much.
+
+use rt::pull::tar::Kind;
+
+use super::Place;
+use super::image::{Image, Layer, digest, gzip};
+use serde_json::json;
+
+/// Pulls and returns what was said, if it failed; nothing outside may have changed.
+fn pull(name: &str, layers: Vec<Layer>) -> Result<Place, String> {
+    let place = Place::new(name);
+    std::fs::create_dir(place.join("outside")).unwrap();
+    std::fs::write(place.join("outside/victim"), "safe").unwrap();
+    let target = place.join("outside").to_str().unwrap().to_owned();
+    // Names in the layers are for this place.
+    let layers = layers
+        .into_iter()
+        .map(|layer| Layer(String::from_utf8(layer.0).map_or_else(|e| e.into_bytes(), |t| t.into_bytes())))
+        .collect();
+    Image::new(layers).layout(&place.join("image"));
+    let output = place.run(&["pull", "oci:image:t", "b"]);
+    assert_eq!(place.names("outside"), ["victim"], "{target}");
+    assert_eq!(std::fs::read_to_string(place.join("outside/victim")).unwrap(), "safe");
+    place.is_clean();
+    match output.status.success() {
+        true => Ok(place),
+        false => {
+            assert!(!place.join("b").exists());
+            Err(String::from_utf8(output.stderr).unwrap())
+        }
+    }
+}
+
+fn outside(name: &str) -> String {
+    std::env::temp_dir()
+        .join(format!("rt-pull-test-{}-{name}/outside", std::process::id()))
+        .display()
+        .to_string()
+}
+
+#[test]
+fn dots_lead_nowhere() {
+    for (at, path) in ["../evil", "a/../../evil", "/../evil", "./../evil"].iter().enumerate() {
+        let said = pull(&format!("dots{at}"), vec![Layer::default().file(path, "x")]).err().unwrap();
+        assert!(said.contains("leaves the image"), "{said}");
+    }
+    let said = pull("dots-link", vec![Layer::default().link("a", "../../outside/victim")]).err().unwrap();
+    assert!(said.contains("leaves the image"), "{said}");
+    let said = pull("dots-white", vec![Layer::default().file("../outside/.wh.victim", "")]).err().unwrap();
+    assert!(said.contains("leaves the image"), "{said}");
+    for (at, name) in [".wh...", ".wh..", ".wh."].iter().enumerate() {
+        assert!(pull(&format!("white{at}"), vec![Layer::default().file(name, "")]).is_err());
+    }
+}
+
+#[test]
+fn absolute_names_are_inside() {
+    let place = pull("absolute", vec![Layer::default().file("/etc/x", "x")]).unwrap();
+    assert_eq!(std::fs::read_to_string(place.join("b/rootfs/etc/x")).unwrap(), "x");
+}
+
+#[test]
+fn links_are_not_followed_out() {
+    // In one layer: as if the link were inside. Across layers: the link is replaced.
+    let out = outside("link-same");
+    let place =
+        pull("link-same", vec![Layer::default().symlink("a", &out).file("a/victim", "evil")]).unwrap();
+    assert_eq!(std::fs::read_to_string(place.join(format!("b/rootfs{out}/victim"))).unwrap(), "evil");
+    let out = outside("link-next");
+    let layers = vec![Layer::default().symlink("a", &out), Layer::default().file("a/victim", "evil")];
+    let place = pull("link-next", layers).unwrap();
+    assert_eq!(std::fs::read_to_string(place.join("b/rootfs/a/victim")).unwrap(), "evil");
+    let out = outside("link-dots");
+    let layer = Layer::default().symlink("a", "../../../../../../..").file(&format!("a{out}/victim"), "evil");
+    pull("link-dots", vec![layer]).unwrap();
+    // A file over a link, a whiteout and an opaque mark through one.
+    let out = outside("link-over");
+    let layers = vec![
+        Layer::default().symlink("victim", &format!("{out}/victim")).symlink("dir", &out),
+        Layer::default().file("victim", "evil").file("dir/.wh.victim", "").file("dir/.wh..wh..opq", ""),
+    ];
+    let place = pull("link-over", layers).unwrap();
+    assert_eq!(std::fs::read_to_string(place.join("b/rootfs/victim")).unwrap(), "evil");
+    // A hard link to a link, and a write through that.
+    let out = outside("link-hard");
+    let layer = Layer::default().symlink("a", &format!("{out}/victim")).link("b", "a").file("b", "evil");
+    pull("link-hard", vec![layer]).unwrap();
+    let loops = Layer::default().symlink("a", "b").symlink("b", "a").file("a/x", "x");
+    assert!(pull("link-loop", vec![loops]).unwrap_err_text().contains("too many levels"));
+}
+
+trait ErrText {
+    fn unwrap_err_text(self) -> String;
+}
+
+impl ErrText for Result<Place, String> {
+    fn unwrap_err_text(self) -> String {
+        match self {
+            Ok(_) => panic!("it succeeded"),
+            Err(text) => text,
+        }
+    }
+}
+
+#[test]
+fn accounts_of_the_host_are_not_read() {
+    let place = Place::new("passwd");
+    let layer = Layer::default().dir("etc").symlink("etc/passwd", "/etc/passwd");
+    Image::with_config(vec![layer], json!({ "User": "daemon" })).layout(&place.join("image"));
+    let said = place.bad(&["pull", "--profile", "isolated", "oci:image:t", "b"]);
+    assert!(said.contains("not in the image's /etc/passwd"), "{said}");
+}
+
+#[test]
+fn devices_and_modes() {
+    let layer = Layer::default()
+        .entry(Kind::Character, "null", "", 0o666, b"")
+        .entry(Kind::File, "suid", "", 0o4755, b"x")
+        .entry(Kind::File, "open", "", 0o666, b"x")
+        .entry(Kind::File, "closed", "", 0o000, b"x")
+        .entry(Kind::Directory, "locked/", "", 0o000, b"")
+        .file("locked/in", "x");
+    let place = pull("modes", vec![layer]).unwrap();
+    let mode = |path: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::symlink_metadata(place.join(path)).map(|m| m.permissions().mode() & 0o7777)
+    };
+    assert!(mode("b/rootfs/null").is_err());
+    assert_eq!(mode("b/rootfs/suid").unwrap(), 0o4744, "the bit is kept, others cannot run it");
+    assert_eq!(mode("b/rootfs/open").unwrap(), 0o644);
+    assert_eq!(mode("b/rootfs/closed").unwrap(), 0o400);
+    assert_eq!(mode("b/rootfs/locked").unwrap(), 0o700);
+    place.good(&["pull", "--private", "oci:image:t", "p"]);
+    assert_eq!((mode("p/rootfs/suid").unwrap(), mode("p").unwrap()), (0o4755, 0o700));
+}
+
+#[test]
+fn truncated_layers_leave_nothing() {
+    let tar = Layer::default().file("a", vec![7; 200_000]).done();
+    let whole = gzip(&tar);
+    for (at, bytes) in [
+        whole[..whole.len() / 2].to_vec(),
+        tar[..100_000].to_vec(),
+        b"no archive at all, but long enough".repeat(40),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let place = Place::new(&format!("cut{at}"));
+        let image =
+            Image::raw(vec![("application/vnd.oci.image.layer.v1.tar", bytes)], vec![digest(b"")], json!({}));
+        image.layout(&place.join("image"));
+        place.bad(&["pull", "oci:image:t", "b"]);
+        assert!(!place.join("b").exists());
+        place.is_clean();
+    }
+}
+
+#[test]
+fn bombs_are_bounded() {
+    let place = Place::new("bomb");
+    Image::new(vec![Layer::default().file("zeros", vec![0; 30_000_000])]).layout(&place.join("image"));
+    let said = place.bad(&["pull", "--max-size", "20M", "oci:image:t", "b"]);
+    assert!(said.contains("--max-size"), "{said}");
+    place.is_clean();
+    // A size that no disk has, in a header alone.
+    let mut layer = Layer::default();
+    let entry = rt::pull::tar::Entry {
+        path: b"huge".to_vec(),
+        link: Vec::new(),
+        kind: Kind::File,
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+        size: 1 << 60,
+        mtime: (0, 0),
+        xattrs: Vec::new(),
+        sparse: None,
+    };
+    rt::pull::tar::write_header(&mut layer.0, &entry).unwrap();
+    let said = pull("huge", vec![layer]).unwrap_err_text();
+    assert!(said.contains("inflates") || said.contains("no space"), "{said}");
+}

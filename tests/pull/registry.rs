@@ -1,0 +1,214 @@
+//! Registries that behave, and registries that do not.
+
+use std::time::{Duration, Instant};
+
+use super::Place;
+use super::faults::{Fault, Server};
+use super::image::{Image, Layer, noise};
+
+fn sample() -> Image {
+    Image::new(vec![
+        Layer::default().dir("bin").file("bin/true", noise(900_000, 1)).file("gone", "x"),
+        Layer::default().file("etc/b", noise(700_000, 2)).file(".wh.gone", ""),
+        Layer::default().file("etc/c", "c"),
+    ])
+}
+
+fn is_right(place: &Place) {
+    assert_eq!(std::fs::read(place.join("b/rootfs/bin/true")).unwrap(), noise(900_000, 1));
+    assert_eq!(std::fs::read(place.join("b/rootfs/etc/b")).unwrap(), noise(700_000, 2));
+    assert!(!place.join("b/rootfs/gone").exists());
+    place.is_clean();
+}
+
+/// The pull succeeds in spite of the fault.
+fn survives(name: &str, fault: Fault) -> Server {
+    let place = Place::new(name);
+    let server = Server::start(sample(), fault);
+    place.good(&["pull", "--plain-http", &server.name(), "b"]);
+    is_right(&place);
+    server
+}
+
+/// It fails, says `why`, and leaves nothing.
+fn fails(name: &str, fault: Fault, why: &str) {
+    let place = Place::new(name);
+    let server = Server::start(sample(), fault);
+    let said = place.bad(&["pull", "--plain-http", "--retries", "2", &server.name(), "b"]);
+    assert!(said.contains(why), "{said}");
+    assert!(!place.join("b").exists());
+    place.is_clean();
+}
+
+#[test]
+fn a_pull_and_again() {
+    let place = Place::new("again");
+    let server = Server::start(sample(), Fault::None);
+    let summary = place.good(&["pull", "--plain-http", "--json", &server.name(), "b"]);
+    let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+    assert_eq!(summary["files"], 3, "the file that is whited out counts as not written: {summary}");
+    is_right(&place);
+    // The same tag again: one HEAD.
+    let before = server.log.lock().unwrap().requests.len();
+    place.good(&["pull", "--plain-http", &server.name(), "b"]);
+    assert_eq!(server.log.lock().unwrap().requests[before..], ["HEAD /v2/team/x/manifests/t"]);
+    // Elsewhere: nothing is fetched twice.
+    place.good(&["pull", "--plain-http", &server.name(), "c"]);
+    assert_eq!(server.count("GET /v2/team/x/blobs/"), 4);
+    assert_eq!(server.count("GET /v2/team/x/manifests/"), 1);
+    let said = place.bad(&["pull", "--plain-http", &server.name(), "cache"]);
+    assert!(said.contains("exists"), "{said}");
+    let said = place.bad(&["pull", "--plain-http", "--force", &server.name(), "cache"]);
+    assert!(said.contains("not a bundle"), "{said}");
+    place.good(&["pull", "--plain-http", "--force", &server.name(), "b"]);
+    is_right(&place);
+    place.good(&["cache", "verify"]);
+    let listed = place.good(&["cache", "list"]);
+    assert!(listed.contains("5 blobs"), "{listed}");
+    place.good(&["cache", "prune"]);
+    assert!(place.names("cache/blobs/sha256").is_empty());
+    place.good(&["pull", "--plain-http", "--no-cache", &server.name(), "d"]);
+    assert!(place.names("cache/blobs/sha256").is_empty());
+    assert_eq!(place.names("d"), ["config.json", "rootfs"]);
+}
+
+#[test]
+fn http_only_where_it_is_asked_for() {
+    let place = Place::new("https");
+    let server = Server::start(sample(), Fault::None);
+    let said = place.bad(&["pull", "--retries", "0", &server.name(), "b"]);
+    assert!(server.log.lock().unwrap().requests.iter().all(|r| !r.contains("/v2/")), "{said}");
+    place.good(&["pull", "--insecure", "--retries", "0", &server.name(), "b"]);
+}
+
+#[test]
+fn broken_connections_go_on() {
+    let server = survives("cut", Fault::Cut(100_000));
+    // Nothing came twice, as far as whole pieces go.
+    let bytes = server.log.lock().unwrap().blob_bytes;
+    assert!(bytes < 2_000_000, "{bytes} bytes for 1.6 MB of layers");
+    assert!(server.count("GET /v2/team/x/blobs/") > 10);
+}
+
+#[test]
+fn servers_without_ranges() {
+    survives("no-range", Fault::CutOnceWithoutRange);
+}
+
+#[test]
+fn chunked_bodies() {
+    survives("chunked", Fault::Chunked);
+}
+
+#[test]
+fn busy_servers() {
+    survives("429", Fault::Busy(429, 2));
+    survives("503", Fault::Busy(503, 1));
+}
+
+#[test]
+fn tokens_that_end() {
+    let server = survives("tokens", Fault::Tokens(1));
+    assert!(server.count("/token") >= 3, "a new token each time");
+    assert!(server.count("scope=repository%3Ateam%2Fx%3Apull") > 0);
+}
+
+#[test]
+fn passwords() {
+    let place = Place::new("basic");
+    let server = Server::start(sample(), Fault::Basic);
+    let said = place.bad(&["pull", "--plain-http", &server.name(), "b"]);
+    assert!(said.contains("rt login"), "{said}");
+    let host = format!("127.0.0.1:{}", server.port);
+    let wrong = place.bad(&["login", "--plain-http", "-u", "me", "-p", "wrong", &host]);
+    assert!(wrong.contains("log in"), "{wrong}");
+    place.good(&["login", "--plain-http", "-u", "me", "-p", "secret", &host]);
+    place.good(&["pull", "--plain-http", &server.name(), "b"]);
+    is_right(&place);
+    place.good(&["logout", &host]);
+    place.bad(&["inspect", "--plain-http", "--no-cache", &server.name()]);
+    // enroot's file.
+    std::fs::create_dir_all(place.join("home/.config/enroot")).unwrap();
+    let netrc = format!("machine {host} login me password $(echo secret)\n");
+    std::fs::write(place.join("home/.config/enroot/.credentials"), netrc).unwrap();
+    place.good(&["inspect", "--plain-http", "--no-cache", &server.name()]);
+}
+
+#[test]
+fn redirects_lose_the_authorization() {
+    let store = Server::start(sample(), Fault::None);
+    let place = Place::new("redirect");
+    let server = Server::start(sample(), Fault::Redirect(store.port));
+    // Basic would be sent if asked for; the redirecting registry takes tokens.
+    place.good(&["pull", "--plain-http", "--creds", "me:secret", &server.name(), "b"]);
+    is_right(&place);
+    assert_eq!(store.log.lock().unwrap().authorized, 0);
+    assert_eq!(store.count("GET /v2/team/x/blobs/"), 4);
+}
+
+#[test]
+fn lies_are_found_out() {
+    fails("wrong", Fault::WrongBytes, "hash to");
+    fails("short", Fault::Short, "of");
+    fails("long", Fault::Long, "longer than");
+    fails("denied", Fault::Denied, "requested access is denied");
+    fails("busy", Fault::Busy(503, 1000), "503");
+}
+
+#[test]
+fn a_mirror_that_is_down_is_passed_over() {
+    let place = Place::new("mirror");
+    let server = Server::start(sample(), Fault::None);
+    let conf = format!(
+        "[[registry]]\nlocation = \"registry.example\"\n\
+         [[registry.mirror]]\nlocation = \"127.0.0.1:1/none\"\ninsecure = true\n\
+         [[registry.mirror]]\nlocation = \"127.0.0.1:{}\"\ninsecure = true\n\
+         [[registry]]\nlocation = \"bad.example\"\nblocked = true\n",
+        server.port
+    );
+    std::fs::write(place.join("registries.conf"), conf).unwrap();
+    let pull = |name: &str| {
+        let mut command = place.command();
+        command.env("CONTAINERS_REGISTRIES_CONF", place.join("registries.conf"));
+        command.args(["pull", "--retries", "0", name, "b"]).output().unwrap()
+    };
+    let blocked = pull("bad.example/x");
+    assert!(String::from_utf8_lossy(&blocked.stderr).contains("blocked"));
+    let output = pull("registry.example/team/x:t");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    is_right(&place);
+}
+
+#[test]
+fn an_interrupted_pull_goes_on() {
+    let place = Place::new("interrupt");
+    let server = Server::start(sample(), Fault::Slow(Duration::from_millis(80)));
+    let start = Instant::now();
+    let child = place.command().args(["pull", "--plain-http", &server.name(), "b"]).spawn().unwrap();
+    while server.log.lock().unwrap().blob_bytes < 400_000 && start.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let output = child.wait_with_output().unwrap();
+    assert!(!output.status.success());
+    assert!(!place.join("b").exists());
+    place.is_clean();
+    assert!(!place.names("cache/partial").is_empty(), "what came is kept");
+    place.good(&["pull", "--plain-http", &server.name(), "b"]);
+    is_right(&place);
+    assert!(place.names("cache/partial").is_empty());
+    let bytes = server.log.lock().unwrap().blob_bytes;
+    assert!(bytes < 2_100_000, "{bytes} bytes for 1.6 MB of layers: nothing was resumed");
+}
+
+#[test]
+fn other_platforms_and_artifacts() {
+    let place = Place::new("artifact");
+    let mut image = sample();
+    let text = String::from_utf8(image.manifest.clone()).unwrap();
+    image.manifest = text.replace("image.config.v1", "chart.config.v1").into_bytes();
+    let server = Server::start(image, Fault::None);
+    let said = place.bad(&["pull", "--plain-http", &server.name(), "b"]);
+    assert!(said.contains("not a container image"), "{said}");
+}

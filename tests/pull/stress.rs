@@ -1,0 +1,94 @@
+//! Many at once, and killed at any moment.
+
+use std::time::Duration;
+
+use super::Place;
+use super::faults::{Fault, Server};
+use super::image::{Image, Layer, noise};
+
+fn sample() -> Image {
+    let mut layers = Vec::new();
+    for number in 0..4u64 {
+        let mut layer = Layer::default();
+        for file in 0..20 {
+            layer = layer.file(&format!("l{number}/f{file}"), noise(20_000, number * 100 + file));
+        }
+        layers.push(layer);
+    }
+    Image::new(layers)
+}
+
+fn is_right(place: &Place, bundle: &str) {
+    for number in 0..4u64 {
+        for file in 0..20 {
+            let path = place.join(format!("{bundle}/rootfs/l{number}/f{file}"));
+            assert_eq!(std::fs::read(path).unwrap(), noise(20_000, number * 100 + file));
+        }
+    }
+}
+
+#[test]
+fn thirty_two_at_once_fetch_once() {
+    let place = Place::new("crowd");
+    let server = Server::start(sample(), Fault::Slow(Duration::from_millis(5)));
+    let children: Vec<_> = (0..32)
+        .map(|n| {
+            let mut command = place.command();
+            command.args(["pull", "-q", "--plain-http", &server.name(), &format!("b{n}")]);
+            command.spawn().unwrap()
+        })
+        .collect();
+    for child in children {
+        assert!(child.wait_with_output().unwrap().status.success());
+    }
+    for n in 0..32 {
+        is_right(&place, &format!("b{n}"));
+    }
+    assert_eq!(server.count("GET /v2/team/x/blobs/"), 5, "four layers and a config, once each");
+    assert_eq!(server.count("GET /v2/team/x/manifests/"), 1);
+    place.is_clean();
+    assert!(place.names("cache/partial").is_empty());
+}
+
+#[test]
+fn many_for_one_target() {
+    let place = Place::new("target");
+    let server = Server::start(sample(), Fault::None);
+    let children: Vec<_> = (0..8)
+        .map(|_| place.command().args(["pull", "-q", "--plain-http", &server.name(), "b"]).spawn().unwrap())
+        .collect();
+    let good =
+        children.into_iter().filter_map(|c| c.wait_with_output().ok()).filter(|o| o.status.success()).count();
+    assert_eq!(good, 8, "who comes late finds what it wanted");
+    is_right(&place, "b");
+    place.is_clean();
+}
+
+#[test]
+fn killed_at_any_moment() {
+    let place = Place::new("kill");
+    let server = Server::start(sample(), Fault::Slow(Duration::from_millis(8)));
+    for round in 0..12u64 {
+        let mut child =
+            place.command().args(["pull", "-q", "--plain-http", &server.name(), "b"]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(3 + round * 23));
+        let _ = child.kill();
+        let _ = child.wait();
+        if place.join("b").exists() {
+            // Whole, or not at all.
+            is_right(&place, "b");
+            place.good(&["pull", "-q", "--plain-http", "--force", &server.name(), "b"]);
+        }
+    }
+    place.good(&["pull", "-q", "--plain-http", "--force", &server.name(), "b"]);
+    is_right(&place, "b");
+    // A bundle whose process died before it had a lease is swept ten seconds later.
+    let left: Vec<_> = place.names(".").into_iter().filter(|n| n.contains("partial")).collect();
+    assert!(left.iter().all(|name| place.names(name).is_empty()), "left: {left:?}");
+    assert!(
+        place.names("cache/leases").iter().all(|n| n.contains("draft")),
+        "{:?}",
+        place.names("cache/leases")
+    );
+    assert!(place.names("cache/partial").is_empty(), "{:?}", place.names("cache/partial"));
+}
