@@ -392,8 +392,8 @@ impl Rootfs {
                     fs::symlinkat(target, tmpfs, &name)?;
                     continue;
                 }
-                FileType::Directory => fs::mkdirat(tmpfs, &name, Mode::from_raw_mode(0o755))?,
-                _ => fs::mknodat(tmpfs, &name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0)?,
+                FileType::Directory => create(tmpfs, &name, Want::Directory)?,
+                _ => create(tmpfs, &name, Want::File)?,
             }
             let tree = mount::clone_tree(dir, Path::new(&name), true, true)
                 .context(|| format!("bind {}", Path::new(&name).display()))?;

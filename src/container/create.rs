@@ -206,8 +206,7 @@ impl<'a> Launch<'a> {
         match self.tell_caller(&child, state.pid) {
             Ok(()) => Ok(Running { child, state, terminal: None }),
             Err(e) => {
-                let _ = signal::send_pidfd(&child.pidfd, libc::SIGKILL);
-                let _ = process::wait(child.pid);
+                child.end();
                 Err(e)
             }
         }
@@ -236,8 +235,7 @@ impl<'a> Launch<'a> {
                 Ok(Running { child, state, terminal })
             }
             Err(e) => {
-                let _ = signal::send_pidfd(&child.pidfd, libc::SIGKILL);
-                let _ = process::wait(child.pid);
+                child.end();
                 Err(e)
             }
         }

@@ -121,8 +121,7 @@ impl Exec<'_> {
         drop(child_link);
         drop(console);
         if let Err(e) = self.attend(&link, &child) {
-            let _ = signal::send_pidfd(&child.pidfd, libc::SIGKILL);
-            let _ = process::wait(child.pid);
+            child.end();
             return Err(e);
         }
         if self.options.detach {

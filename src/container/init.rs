@@ -9,7 +9,7 @@ use crate::rootfs::Rootfs;
 use crate::sync::{FromInit, Link};
 use crate::sys::mount::{self as sys_mount, Attr};
 use crate::sys::ns::{self, IdMaps, Kind};
-use crate::sys::{fd, net, process, tty};
+use crate::sys::{caps, fd, net, process, tty};
 use crate::{bail, err};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -229,10 +229,7 @@ impl Init<'_> {
         rustix::thread::set_keep_capabilities(true)?;
         rustix::thread::set_thread_res_gid(gid, gid, gid).context(|| "become the container's root group")?;
         rustix::thread::set_thread_res_uid(uid, uid, uid).context(|| "become the container's root")?;
-        let now = crate::sys::caps::current()?;
-        let all = rustix::thread::CapabilitySets { effective: now.permitted, ..now };
-        rustix::thread::set_capabilities(None, all)?;
-        Ok(())
+        caps::raise()
     }
 
     /// Lets the runtime run its hooks, then runs createContainer's. Returns this process's pid as the runtime

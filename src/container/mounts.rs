@@ -74,10 +74,10 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
         },
         _ => want,
     };
-    // move_mount(2) says EINVAL where mount(2) says what is wrong.
     if let Place::At(fd) = &place {
         guard_proc(mount, fd, &tree)?;
     }
+    // move_mount(2) says EINVAL where mount(2) says what is wrong.
     match place.attach(&tree) {
         Err(e) if e.is(libc::EINVAL) && kind != want => return Err(Error::from_errno(libc::ENOTDIR)),
         result => result?,
@@ -184,8 +184,7 @@ fn user_namespace(maps: &IdMaps, proc: BorrowedFd<'_>) -> Result<OwnedFd> {
         let path = format!("{pid}/ns/user");
         Ok(fs::openat(proc, path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     });
-    let _ = crate::sys::signal::send_pidfd(&child.pidfd, libc::SIGKILL);
-    process::wait(child.pid)?;
+    child.end();
     opened
 }
 

@@ -440,9 +440,7 @@ impl ProcessPlan {
             let uid = Uid::from_raw(self.uid);
             rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(|e| unmapped(e, "uid", self.uid))?;
             // Changing from root has emptied the effective set; the filter and the cwd may need it.
-            let now = caps::current()?;
-            let all = rustix::thread::CapabilitySets { effective: now.permitted, ..now };
-            rustix::thread::set_capabilities(None, all)?;
+            caps::raise()?;
         }
         Ok(())
     }

@@ -115,6 +115,13 @@ pub fn current() -> Result<CapabilitySets> {
     Ok(thread::capabilities(None)?)
 }
 
+/// Puts everything permitted in force: a change of ids from or to root has changed what is.
+pub fn raise() -> Result<()> {
+    let now = current()?;
+    let all = CapabilitySets { effective: now.permitted, ..now };
+    thread::set_capabilities(None, all).context(|| "raise capabilities")
+}
+
 /// Sets effective, permitted, inheritable, then ambient, each limited to what the process may have.
 ///
 /// Returns what was asked for and could not be given.

@@ -16,6 +16,14 @@ pub struct Child {
     pub pidfd: OwnedFd,
 }
 
+impl Child {
+    /// Kills the process and waits for its end.
+    pub fn end(&self) {
+        let _ = super::signal::send_pidfd(&self.pidfd, libc::SIGKILL);
+        let _ = wait(self.pid);
+    }
+}
+
 /// How a child comes to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
