@@ -56,13 +56,32 @@ impl Place<'_> {
         }
     }
 
-    /// The kind of file that is here.
-    pub fn kind(&self) -> FileType {
-        let stat = match self {
-            Place::At(fd) => fs::fstat(fd),
-            Place::In(dir, name) => fs::statat(dir, *name, AtFlags::SYMLINK_NOFOLLOW),
+    /// Shows the host's `source`, not a directory, here.
+    pub fn bind(self, source: &Path) -> Result<()> {
+        match self {
+            Place::At(_) => {
+                let tree = mount::clone_tree(fs::CWD, source, false, false)?;
+                self.attach(&tree)?;
+                crate::sys::fd::leave_open(tree);
+                Ok(())
+            }
+            Place::In(dir, name) => {
+                rustix::process::fchdir(dir)?;
+                Ok(mount::bind(source, name, false)?)
+            }
+        }
+    }
+
+    /// Mounts a new file system on this directory by mount(2). `None` where that cannot say it.
+    pub fn mount(&self, fstype: &str, source: &str, params: &[Param], attr: u64) -> Option<Result<()>> {
+        let (dir, at) = match self {
+            Place::At(fd) => (fd.as_fd(), OsStr::new(".")),
+            Place::In(dir, name) => (*dir, *name),
         };
-        stat.map_or(FileType::Unknown, |s| FileType::from_raw_mode(s.st_mode))
+        match rustix::process::fchdir(dir) {
+            Ok(()) => mount::mount_new(fstype, source, params, attr, at),
+            Err(e) => Some(Err(e.into())),
+        }
     }
 }
 
@@ -72,7 +91,6 @@ struct Own {
     /// Where it is mounted.
     path: PathBuf,
     root: OwnedFd,
-    device: u64,
 }
 
 /// The root of the container, mounted but not yet pivoted to.
@@ -89,6 +107,7 @@ pub struct Rootfs {
     /// The config wants the root read-only in the end.
     readonly: bool,
     own: Vec<Own>,
+    own_proc: bool,
     /// tmpfs and overlay mounts over directories that lacked something.
     covers: Vec<OwnedFd>,
     /// Where mount points made in the image itself are noted; `None` where none may be made.
@@ -111,7 +130,17 @@ impl Rootfs {
             None => None,
         };
         let image = image.to_owned();
-        Ok(Rootfs { root, image, held, base: None, readonly, own: Vec::new(), covers: Vec::new(), notes })
+        Ok(Rootfs {
+            root,
+            image,
+            held,
+            base: None,
+            readonly,
+            own: Vec::new(),
+            own_proc: false,
+            covers: Vec::new(),
+            notes,
+        })
     }
 
     /// The root directory itself.
@@ -122,6 +151,13 @@ impl Rootfs {
     /// Resolves `path` inside the root to an O_PATH descriptor.
     pub fn resolve(&self, path: &Path) -> Result<OwnedFd, Errno> {
         self.open(path, OFlags::PATH)
+    }
+
+    /// True where what `path` leads to is as `want` says.
+    pub fn is(&self, path: &Path, want: Want) -> bool {
+        let is_directory =
+            |fd| fs::fstat(fd).is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory);
+        self.resolve(path).is_ok_and(|fd| is_directory(fd) == (want == Want::Directory))
     }
 
     /// Opens `path` inside the root.
@@ -139,6 +175,11 @@ impl Rootfs {
             return Ok(Place::In(self.own[own].root.as_fd(), name));
         }
         self.target(path, want, nofollow).map(Place::At)
+    }
+
+    /// True where the directory of `path` is the container's own.
+    pub fn holds(&self, path: &Path) -> bool {
+        self.own.iter().any(|own| path.parent() == Some(&own.path))
     }
 
     /// The same as a descriptor.
@@ -174,10 +215,19 @@ impl Rootfs {
     }
 
     /// Says that `root` is a file system made for this container, mounted at `path`.
-    pub fn add_own(&mut self, root: OwnedFd, path: &Path) -> Result<()> {
-        let device = fs::fstat(&root)?.st_dev;
-        self.own.push(Own { path: path.to_owned(), root, device });
-        Ok(())
+    pub fn add_own(&mut self, root: OwnedFd, path: &Path) {
+        self.own.push(Own { path: path.to_owned(), root });
+    }
+
+    /// Says that a proc file system of the container's own is at /proc.
+    pub fn add_proc(&mut self) {
+        self.own_proc = true;
+    }
+
+    /// The container's own proc file system, where it is at /proc.
+    pub fn own_proc(&self) -> Option<OwnedFd> {
+        let proc = self.own_proc.then(|| self.resolve(Path::new("/proc")).ok()).flatten()?;
+        crate::sys::fd::require_proc(&proc).ok().map(|()| proc)
     }
 
     /// Says that something has been mounted at `path`: what was the container's own there is hidden.
@@ -186,6 +236,7 @@ impl Rootfs {
             .iter_mut()
             .filter(|own| own.path.starts_with(path))
             .for_each(|own| own.path = PathBuf::new());
+        self.own_proc &= !Path::new("/proc").starts_with(path);
     }
 
     /// Mount id and device number of the image itself.
@@ -279,8 +330,10 @@ impl Rootfs {
         want: Want,
     ) -> Result<OwnedFd> {
         let device = fs::fstat(&parent)?.st_dev;
-        if self.own.iter().any(|own| own.device == device) {
-            return Ok(parent);
+        for own in &self.own {
+            if fs::fstat(&own.root)?.st_dev == device {
+                return Ok(parent);
+            }
         }
         if device == self.base()?.1 && self.note_in_image(&parent, done, rest, want)? {
             return Ok(parent);
@@ -368,7 +421,7 @@ impl Rootfs {
         // What was mounted before has been copied along: the copies are what counts now.
         self.own.iter_mut().for_each(|own| own.path = PathBuf::new());
         // Its path is not looked for: what is in it was the image's, links among it.
-        self.add_own(cover.try_clone()?, Path::new(""))?;
+        self.add_own(cover.try_clone()?, Path::new(""));
         self.covers.push(cover.try_clone()?);
         if is_root {
             self.root = cover.try_clone()?;

@@ -38,11 +38,10 @@ fn make_one(rootfs: &mut Rootfs, device: &DevicePlan, may_mknod: bool) -> Result
         return make_node(rootfs, device, kind);
     }
     let source = if device.default { device.path.clone() } else { host_node(device, kind)? };
-    let tree =
-        mount::clone_tree(fs::CWD, &source, false, false).context(|| format!("bind {}", source.display()))?;
-    rootfs.place(&device.path, Want::File, false)?.attach(&tree)?;
-    fd::leave_open(tree);
-    Ok(())
+    rootfs
+        .place(&device.path, Want::File, false)?
+        .bind(&source)
+        .context(|| format!("bind {}", source.display()))
 }
 
 fn make_node(rootfs: &mut Rootfs, device: &DevicePlan, kind: FileType) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use super::init::Init;
 use super::plan::{MountPlan, What};
-use crate::err;
+use crate::bail;
 use crate::error::{Context, Error, Result};
 use crate::rootfs::{Place, Rootfs, Want};
 use crate::sys::fd;
@@ -14,7 +14,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bind sources that were opened before init changed its ids, by the mount's place in the plan.
 pub type Sources = Vec<Option<OwnedFd>>;
@@ -50,6 +50,11 @@ fn describe(mount: &MountPlan) -> String {
 }
 
 fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Option<OwnedFd>) -> Result<()> {
+    if let What::New { fstype, source } = &mount.what
+        && mount_plainly(rootfs, mount, fstype, source)?
+    {
+        return Ok(());
+    }
     let made = match &mount.what {
         What::Bind(_) => source.map(|tree| (tree, false)),
         What::Cgroup => Some((cgroup(init, mount)?, false)),
@@ -66,23 +71,17 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
         copy_up(rootfs, mount, &tree)?;
     }
     let place = rootfs.place(&mount.destination, want, mount.options.destination_nofollow)?;
-    // Of what was just made the kind is known.
-    let kind = match &place {
-        Place::At(_) if mount.options.bind => match place.kind() {
-            FileType::Directory => Want::Directory,
-            _ => Want::File,
-        },
-        _ => want,
-    };
     if let Place::At(fd) = &place {
-        guard_proc(mount, fd, &tree)?;
+        guard_proc(mount, fd, || fd::require_proc(&tree).is_ok())?;
     }
     // move_mount(2) says EINVAL where mount(2) says what is wrong.
     match place.attach(&tree) {
-        Err(e) if e.is(libc::EINVAL) && kind != want => return Err(Error::from_errno(libc::ENOTDIR)),
+        Err(e) if e.is(libc::EINVAL) && !rootfs.is(&mount.destination, want) => {
+            return Err(Error::from_errno(libc::ENOTDIR));
+        }
         result => result?,
     }
-    rootfs.covered(&mount.destination);
+    mounted(rootfs, mount);
     for (propagation, recursive) in &mount.options.propagation {
         // A bind has got its private propagation with its attributes.
         let done =
@@ -92,20 +91,69 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
         }
     }
     if own {
-        return rootfs.add_own(tree, &mount.destination);
+        rootfs.add_own(tree, &mount.destination);
+    } else {
+        fd::leave_open(tree);
     }
-    fd::leave_open(tree);
     Ok(())
+}
+
+/// Tells the root what is at the destination now.
+fn mounted(rootfs: &mut Rootfs, mount: &MountPlan) {
+    rootfs.covered(&mount.destination);
+    let own_proc = matches!(&mount.what, What::New { fstype, .. } if fstype == "proc");
+    if own_proc && mount.destination == Path::new("/proc") {
+        rootfs.add_proc();
+    }
+}
+
+/// Mounts a new file system in the fewest calls. False where that says too little or failed: the long way
+/// says more, and knows what to do instead.
+fn mount_plainly(rootfs: &mut Rootfs, mount: &MountPlan, fstype: &str, source: &str) -> Result<bool> {
+    let options = &mount.options;
+    let attr = options.attr.set | options.recursive_attr.set;
+    if options.copy_up || !options.propagation.is_empty() || attr & mount::ATTR_RDONLY != 0 {
+        return Ok(false);
+    }
+    // What is to be mounted in a tmpfs needs a descriptor of it, proven to be its root.
+    if fstype == "tmpfs" && !rootfs.holds(&mount.destination) {
+        return Ok(false);
+    }
+    let place = rootfs.place(&mount.destination, Want::Directory, options.destination_nofollow)?;
+    let root = match &place {
+        Place::At(_) if fstype == "tmpfs" => return Ok(false),
+        Place::At(fd) => {
+            guard_proc(mount, fd, || fstype == "proc")?;
+            None
+        }
+        Place::In(dir, name) if fstype == "tmpfs" => Some((*dir, *name)),
+        Place::In(..) => None,
+    };
+    if place.mount(fstype, source, &options.data, attr).is_none_or(|done| done.is_err()) {
+        return Ok(false);
+    }
+    let root = match root {
+        Some((dir, name)) => {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            Some(fs::openat(dir, name, flags, Mode::empty())?)
+        }
+        None => None,
+    };
+    mounted(rootfs, mount);
+    if let Some(root) = root {
+        rootfs.add_own(root, &mount.destination);
+    }
+    Ok(true)
 }
 
 /// Refuses what would put something else in procfs' place: the container's programs trust it
 /// (CVE-2019-16884). The files that lxcfs and the like replace are allowed.
-fn guard_proc(mount: &MountPlan, place: &OwnedFd, tree: &OwnedFd) -> Result<()> {
-    let named = mount.destination == Path::new("/proc");
-    if !(named || fd::require_proc(place).is_ok()) || crate::spec::allowed_below_proc(&mount.destination) {
-        return Ok(());
+fn guard_proc(mount: &MountPlan, place: &OwnedFd, is_proc: impl FnOnce() -> bool) -> Result<()> {
+    let at_proc = mount.destination == Path::new("/proc") || fd::require_proc(place).is_ok();
+    if at_proc && !crate::spec::allowed_below_proc(&mount.destination) && !is_proc() {
+        bail!("only a proc file system may be mounted on /proc");
     }
-    fd::require_proc(tree).map_err(|_| err!("only a proc file system may be mounted on /proc"))
+    Ok(())
 }
 
 /// A detached copy of what is bound, with the attributes asked for.
@@ -309,70 +357,120 @@ fn keep_owner(file: impl AsFd, stat: &fs::Stat) {
 }
 
 /// Hides `paths`: files behind the null device, directories behind an empty read-only one.
-pub fn mask(rootfs: &Rootfs, paths: &[std::path::PathBuf]) -> Result<()> {
-    let mut empty: Option<OwnedFd> = None;
-    let mut null: Option<OwnedFd> = None;
+pub fn mask(rootfs: &Rootfs, paths: &[PathBuf]) -> Result<()> {
+    let mut masks = Masks { proc: rootfs.own_proc(), null: None, empty: None };
     for path in paths {
         let context = || format!("mask path {:?}", path.display().to_string());
-        let target = match rootfs.resolve(path) {
-            Ok(target) => target,
-            Err(Errno::NOENT | Errno::NOTDIR) => continue,
+        if masks.null.is_none() {
+            masks.null = Some(host_null()?);
+        }
+        if masks.in_proc(path).context(context)? {
+            continue;
+        }
+        match rootfs.resolve(path) {
+            Ok(target) => masks.at(target).context(context)?,
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
             Err(e) => return Err(e).context(context),
-        };
-        let directory = FileType::from_raw_mode(fs::fstat(&target)?.st_mode) == FileType::Directory;
-        let tree = if directory {
-            match &empty {
-                // One empty file system serves all.
-                Some(first) => mount::clone_tree(first, Path::new(""), false, false).context(context)?,
-                None => {
-                    let params = [
-                        Param::Value("mode".into(), "755".into()),
-                        Param::Value("nr_blocks".into(), "1".into()),
-                    ];
-                    mount::new_fs("tmpfs", Some("tmpfs"), &params, mount::ATTR_RDONLY).context(context)?
-                }
-            }
-        } else {
-            let null = match &null {
-                Some(null) => null,
-                None => null.insert(host_null()?),
-            };
-            mount::clone_tree(null, Path::new(""), false, false).context(context)?
-        };
-        mount::attach(&tree, &target).context(context)?;
-        fd::leave_open(target);
-        if empty.is_none() && directory {
-            empty = Some(tree);
-        } else {
-            fd::leave_open(tree);
         }
     }
     Ok(())
 }
 
+/// What paths are hidden behind.
+struct Masks {
+    /// The container's own procfs.
+    proc: Option<OwnedFd>,
+    null: Option<OwnedFd>,
+    /// The empty directory that serves all, once there is one: a name below a descriptor.
+    empty: Option<(OwnedFd, PathBuf)>,
+}
+
+impl Masks {
+    /// Hides an entry of the container's own procfs, where no link leads astray, by one call. False where it
+    /// is none, or that call failed.
+    fn in_proc(&mut self, path: &Path) -> Result<bool> {
+        let (Some(proc), Some(name)) = (&self.proc, entry_of_proc(path)) else { return Ok(false) };
+        rustix::process::fchdir(proc)?;
+        Ok(match mount::bind(Path::new(NULL), name, false) {
+            Ok(()) | Err(Errno::NOENT) => true,
+            Err(Errno::NOTDIR) if self.empty.is_none() => {
+                let made = mount::mount_new("tmpfs", "tmpfs", &empty_params(), mount::ATTR_RDONLY, name);
+                let made = made.is_some_and(|made| made.is_ok());
+                if made {
+                    self.empty = Some((proc.try_clone()?, name.into()));
+                }
+                made
+            }
+            Err(_) => false,
+        })
+    }
+
+    fn at(&mut self, target: OwnedFd) -> Result<()> {
+        let directory = FileType::from_raw_mode(fs::fstat(&target)?.st_mode) == FileType::Directory;
+        let tree = match (&self.empty, &self.null) {
+            (Some((dir, name)), _) if directory => mount::clone_tree(dir, name, false, false)?,
+            (None, _) if directory => {
+                mount::new_fs("tmpfs", Some("tmpfs"), &empty_params(), mount::ATTR_RDONLY)?
+            }
+            (_, Some(null)) => mount::clone_tree(null, Path::new(""), false, false)?,
+            (_, None) => bail!("no null device"),
+        };
+        mount::attach(&tree, &target)?;
+        fd::leave_open(target);
+        if directory && self.empty.is_none() {
+            self.empty = Some((tree, PathBuf::new()));
+        } else {
+            fd::leave_open(tree);
+        }
+        Ok(())
+    }
+}
+
+/// The parameters of an empty file system that stays so.
+fn empty_params() -> [Param; 2] {
+    [Param::Value("mode".into(), "755".into()), Param::Value("nr_blocks".into(), "1".into())]
+}
+
+/// NAME where `path` is /proc/NAME.
+fn entry_of_proc(path: &Path) -> Option<&OsStr> {
+    (path.parent() == Some(Path::new("/proc"))).then(|| path.file_name()).flatten()
+}
+
+const NULL: &str = "/dev/null";
+
 /// The host's null device, proven to be it.
 fn host_null() -> Result<OwnedFd> {
-    let null =
-        fs::open("/dev/null", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| "open /dev/null")?;
+    let null = fs::open(NULL, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| "open /dev/null")?;
     let stat = fs::fstat(&null)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice || stat.st_rdev != fs::makedev(1, 3)
     {
-        crate::bail!("/dev/null of this host is not the null device");
+        bail!("/dev/null of this host is not the null device");
     }
     Ok(null)
 }
 
 /// Makes `paths` and everything mounted below them read-only.
-pub fn make_readonly(rootfs: &Rootfs, paths: &[std::path::PathBuf]) -> Result<()> {
+pub fn make_readonly(rootfs: &Rootfs, paths: &[PathBuf]) -> Result<()> {
+    let proc = rootfs.own_proc();
+    let readonly = Attr { set: mount::ATTR_RDONLY, ..Attr::default() };
     for path in paths {
         let context = || format!("make {:?} read-only", path.display().to_string());
+        if let (Some(proc), Some(name)) = (&proc, entry_of_proc(path)) {
+            rustix::process::fchdir(proc)?;
+            match mount::bind(Path::new(name), name, true) {
+                Ok(()) => mount::set_attr_at(proc, name, true, readonly).context(context)?,
+                Err(Errno::NOENT) => {}
+                Err(e) => return Err(e).context(context),
+            }
+            continue;
+        }
         let target = match rootfs.resolve(path) {
             Ok(target) => target,
             Err(Errno::NOENT | Errno::NOTDIR) => continue,
             Err(e) => return Err(e).context(context),
         };
         let tree = mount::clone_tree(&target, Path::new(""), true, false).context(context)?;
-        mount::set_attr(&tree, true, Attr { set: mount::ATTR_RDONLY, ..Attr::default() }).context(context)?;
+        mount::set_attr(&tree, true, readonly).context(context)?;
         mount::attach(&tree, &target).context(context)?;
         fd::leave_open(tree);
         fd::leave_open(target);

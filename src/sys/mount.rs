@@ -3,7 +3,12 @@
 use super::check;
 use crate::error::{Error, Result};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
+use rustix::mount::{
+    self, FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags,
+};
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// `MOUNT_ATTR_IDMAP` (linux/mount.h): the mount translates ids through a user namespace.
 pub const ATTR_IDMAP: u64 = 0x0010_0000;
@@ -44,7 +49,8 @@ impl Attr {
     }
 }
 
-fn setattr(fd: BorrowedFd<'_>, recursive: bool, attr: Attr, userns: u64) -> Result<()> {
+fn setattr(dir: BorrowedFd<'_>, path: &OsStr, recursive: bool, attr: Attr, userns: u64) -> Result<()> {
+    let path = CString::new(path.as_bytes()).map_err(|_| Error::from_errno(libc::EINVAL))?;
     let raw = libc::mount_attr {
         attr_set: attr.set,
         attr_clr: attr.clear,
@@ -52,12 +58,12 @@ fn setattr(fd: BorrowedFd<'_>, recursive: bool, attr: Attr, userns: u64) -> Resu
         userns_fd: userns,
     };
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
-    // SAFETY: the path is a C string literal, `raw` lives over the call and its size is given.
+    // SAFETY: the path is a C string, `raw` lives over the call and its size is given.
     check(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
-            fd.as_raw_fd(),
-            c"".as_ptr(),
+            dir.as_raw_fd(),
+            path.as_ptr(),
             flags,
             &raw const raw,
             size_of::<libc::mount_attr>(),
@@ -68,23 +74,23 @@ fn setattr(fd: BorrowedFd<'_>, recursive: bool, attr: Attr, userns: u64) -> Resu
 
 /// Changes the attributes of the mount that `fd` is the root of.
 pub fn set_attr(fd: impl AsFd, recursive: bool, attr: Attr) -> Result<()> {
-    setattr(fd.as_fd(), recursive, attr, 0)
+    setattr(fd.as_fd(), OsStr::new(""), recursive, attr, 0)
+}
+
+/// The same for the mount at the entry `name` of `dir`.
+pub fn set_attr_at(dir: impl AsFd, name: &OsStr, recursive: bool, attr: Attr) -> Result<()> {
+    setattr(dir.as_fd(), name, recursive, attr, 0)
 }
 
 /// Makes a detached mount translate ids through the user namespace `userns`.
 pub fn set_idmap(fd: impl AsFd, recursive: bool, userns: impl AsFd) -> Result<()> {
     let attr = Attr { set: ATTR_IDMAP, ..Attr::default() };
-    setattr(fd.as_fd(), recursive, attr, userns.as_fd().as_raw_fd() as u64)
+    setattr(fd.as_fd(), OsStr::new(""), recursive, attr, userns.as_fd().as_raw_fd() as u64)
 }
 
 /// A detached copy of the mount at `path` (below `dir`), with everything mounted below it where
 /// `recursive`.
-pub fn clone_tree(
-    dir: impl AsFd,
-    path: &std::path::Path,
-    recursive: bool,
-    nofollow: bool,
-) -> Result<OwnedFd> {
+pub fn clone_tree(dir: impl AsFd, path: &Path, recursive: bool, nofollow: bool) -> Result<OwnedFd> {
     let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     if path.as_os_str().is_empty() {
         flags |= OpenTreeFlags::AT_EMPTY_PATH;
@@ -105,7 +111,7 @@ pub fn attach(tree: impl AsFd, target: impl AsFd) -> Result<()> {
 }
 
 /// Attaches `tree` on top of the entry `name` of `dir`, a directory in which nobody else makes links.
-pub fn attach_at(tree: impl AsFd, dir: impl AsFd, name: &std::ffi::OsStr) -> Result<()> {
+pub fn attach_at(tree: impl AsFd, dir: impl AsFd, name: &OsStr) -> Result<()> {
     Ok(mount::move_mount(tree, "", dir, name, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
@@ -156,4 +162,85 @@ pub fn new_fs(fstype: &str, source: Option<&str>, params: &[Param], attr: u64) -
             _ => error,
         }
     })
+}
+
+/// Mounts a new instance of `fstype` at `at` (mount(2)): one call instead of the six of [`new_fs`] and
+/// [`attach`], but with a bare errno and no descriptor. `ATTR_RDONLY` makes the file system itself read-only.
+///
+/// `None` where mount(2) cannot say what `params` say.
+pub fn mount_new(fstype: &str, source: &str, params: &[Param], attr: u64, at: &OsStr) -> Option<Result<()>> {
+    let data = mount_data(params)?;
+    Some(mount::mount(source, at, fstype, mount_flags(attr), data.as_deref()).map_err(Error::from))
+}
+
+/// Shows `source`, with what is mounted below it where `recursive`, at `at` too (mount(2)).
+pub fn bind(source: &Path, at: &OsStr, recursive: bool) -> Result<(), rustix::io::Errno> {
+    if recursive { mount::mount_bind_recursive(source, at) } else { mount::mount_bind(source, at) }
+}
+
+/// Parameters in one line, as mount(2) takes them; `None` where that has no place for them.
+fn mount_data(params: &[Param]) -> Option<Option<CString>> {
+    /// A page, less the end.
+    const MOST: usize = 4095;
+    if params.is_empty() {
+        return Some(None);
+    }
+    let mut line = String::new();
+    for param in params {
+        if !line.is_empty() {
+            line.push(',');
+        }
+        let start = line.len();
+        match param {
+            Param::Flag(key) => line.push_str(key),
+            Param::Value(key, value) => {
+                line.push_str(key);
+                line.push('=');
+                line.push_str(value);
+            }
+        }
+        if line[start..].contains(',') {
+            return None;
+        }
+    }
+    (line.len() <= MOST).then(|| CString::new(line).ok()).flatten().map(Some)
+}
+
+fn mount_flags(attr: u64) -> MountFlags {
+    let pairs = [
+        (ATTR_RDONLY, MountFlags::RDONLY),
+        (ATTR_NOSUID, MountFlags::NOSUID),
+        (ATTR_NODEV, MountFlags::NODEV),
+        (ATTR_NOEXEC, MountFlags::NOEXEC),
+        (ATTR_NOATIME, MountFlags::NOATIME),
+        (ATTR_STRICTATIME, MountFlags::STRICTATIME),
+        (ATTR_NODIRATIME, MountFlags::NODIRATIME),
+        (ATTR_NOSYMFOLLOW, MountFlags::from_bits_retain(libc::MS_NOSYMFOLLOW as u32)),
+    ];
+    pairs
+        .into_iter()
+        .filter(|(bit, _)| attr & bit != 0)
+        .fold(MountFlags::empty(), |all, (_, flag)| all | flag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_become_one_line() {
+        let value = |v: &str| Param::Value("mode".into(), v.into());
+        let line = mount_data(&[Param::Flag("newinstance".into()), value("620")]).unwrap().unwrap();
+        assert_eq!(line.to_str(), Ok("newinstance,mode=620"));
+        assert_eq!(mount_data(&[]), Some(None));
+        for cannot in [value("a,b"), value("\0"), value(&"x".repeat(4096))] {
+            assert_eq!(mount_data(&[cannot]), None);
+        }
+    }
+
+    #[test]
+    fn attributes_become_flags() {
+        let flags = mount_flags(ATTR_NOSUID | ATTR_STRICTATIME | ATTR_NOSYMFOLLOW);
+        assert_eq!(u64::from(flags.bits()), libc::MS_NOSUID | libc::MS_STRICTATIME | libc::MS_NOSYMFOLLOW);
+    }
 }
