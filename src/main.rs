@@ -1,8 +1,7 @@
 //! The `rt` command.
+#![no_main]
 
 #[global_allocator]
 static ALLOCATOR: rt::sys::alloc::Bump = rt::sys::alloc::Bump::new();
 
-fn main() -> std::process::ExitCode {
-    rt::cli::main()
-}
+rt::sys::start::entry!(rt::cli::main);

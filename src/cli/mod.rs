@@ -31,7 +31,6 @@ use parse::{Call, Flags, Request};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// The version that `--version`, `features` and the man pages name.
 const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -39,15 +38,15 @@ const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit that this was built from, where the build says so (`RT_COMMIT`).
 const COMMIT: Option<&str> = option_env!("RT_COMMIT");
 
-/// Runs the command line of this process.
-pub fn main() -> ExitCode {
-    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+/// Runs the command line of this process and returns the exit code.
+pub fn main() -> u8 {
+    let words = crate::sys::start::args();
     let mut failure = 1;
-    match run(&words, &mut failure) {
-        Ok(code) => ExitCode::from(code),
+    match run(words.get(1..).unwrap_or_default(), &mut failure) {
+        Ok(code) => code,
         Err(error) => {
             report(&error);
-            ExitCode::from(failure)
+            failure
         }
     }
 }

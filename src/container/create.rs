@@ -202,9 +202,9 @@ impl<'a> Launch<'a> {
             process::wait(child.pid)?;
             return Err(e);
         }
-        let state = self.state(child.pid.as_raw_nonzero().get(), 0, None);
-        match self.tell_caller(&child, state.pid) {
-            Ok(()) => Ok(Running { child, state, terminal: None }),
+        match self.tell_caller(&child, child.pid.as_raw_nonzero().get()) {
+            // The state is for hooks, of which there are none here.
+            Ok(()) => Ok(Running { child, state: State::default(), terminal: None }),
             Err(e) => {
                 child.end();
                 Err(e)
@@ -377,7 +377,7 @@ impl<'a> Launch<'a> {
             start_time,
             bundle: self.plan.bundle.clone(),
             rootfs: self.plan.rootfs.clone(),
-            created: crate::log::rfc3339(std::time::SystemTime::now()),
+            created: crate::log::rfc3339(crate::sys::now()),
             owner: self.caller.uid,
             annotations: annotations.map(|(k, v)| (k.clone(), v.clone())).collect(),
             paused: false,
@@ -461,7 +461,7 @@ pub(super) fn send_pidfd(path: &Path, pidfd: &OwnedFd) -> Result<()> {
 
 /// The config that the container was made from.
 pub(super) fn oci_config(entry: &Entry) -> Result<oci_spec::runtime::Spec> {
-    Ok(Config::parse(entry.config()?)?.spec)
+    Ok(*Config::parse(entry.config()?)?.spec)
 }
 
 /// Runs init in a child; what comes back is an error for the runtime.

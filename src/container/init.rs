@@ -126,8 +126,9 @@ impl Init<'_> {
         }
         let pid = self.run_early_hooks()?;
         self.set_kernel()?;
-        mounts::mask(&rootfs, &plan.masked)?;
-        mounts::make_readonly(&rootfs, &plan.readonly)?;
+        let proc = rootfs.own_proc();
+        mounts::mask(&rootfs, proc.as_ref(), &plan.masked)?;
+        mounts::make_readonly(&rootfs, proc.as_ref(), &plan.readonly)?;
         rootfs.finish()?;
         rootfs.release();
         self.pivot(&rootfs)?;

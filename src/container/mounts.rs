@@ -102,7 +102,7 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
 fn mounted(rootfs: &mut Rootfs, mount: &MountPlan) {
     rootfs.covered(&mount.destination);
     let own_proc = matches!(&mount.what, What::New { fstype, .. } if fstype == "proc");
-    if own_proc && mount.destination == Path::new("/proc") {
+    if own_proc && mount.destination.as_os_str() == "/proc" {
         rootfs.add_proc();
     }
 }
@@ -149,7 +149,7 @@ fn mount_plainly(rootfs: &mut Rootfs, mount: &MountPlan, fstype: &str, source: &
 /// Refuses what would put something else in procfs' place: the container's programs trust it
 /// (CVE-2019-16884). The files that lxcfs and the like replace are allowed.
 fn guard_proc(mount: &MountPlan, place: &OwnedFd, is_proc: impl FnOnce() -> bool) -> Result<()> {
-    let at_proc = mount.destination == Path::new("/proc") || fd::require_proc(place).is_ok();
+    let at_proc = mount.destination.as_os_str() == "/proc" || fd::require_proc(place).is_ok();
     if at_proc && !crate::spec::allowed_below_proc(&mount.destination) && !is_proc() {
         bail!("only a proc file system may be mounted on /proc");
     }
@@ -357,14 +357,17 @@ fn keep_owner(file: impl AsFd, stat: &fs::Stat) {
 }
 
 /// Hides `paths`: files behind the null device, directories behind an empty read-only one.
-pub fn mask(rootfs: &Rootfs, paths: &[PathBuf]) -> Result<()> {
-    let mut masks = Masks { proc: rootfs.own_proc(), null: None, empty: None };
+/// `proc` is the container's own procfs.
+pub fn mask(rootfs: &Rootfs, proc: Option<&OwnedFd>, paths: &[PathBuf]) -> Result<()> {
+    if paths.is_empty() {
+        return Ok(());
+    }
+    let mut masks = Masks { null: host_null()?, empty: None };
     for path in paths {
         let context = || format!("mask path {:?}", path.display().to_string());
-        if masks.null.is_none() {
-            masks.null = Some(host_null()?);
-        }
-        if masks.in_proc(path).context(context)? {
+        if let (Some(proc), Some(name)) = (proc, entry_of_proc(path))
+            && masks.in_proc(proc, name).context(context)?
+        {
             continue;
         }
         match rootfs.resolve(path) {
@@ -378,42 +381,41 @@ pub fn mask(rootfs: &Rootfs, paths: &[PathBuf]) -> Result<()> {
 
 /// What paths are hidden behind.
 struct Masks {
-    /// The container's own procfs.
-    proc: Option<OwnedFd>,
-    null: Option<OwnedFd>,
+    null: OwnedFd,
     /// The empty directory that serves all, once there is one: a name below a descriptor.
     empty: Option<(OwnedFd, PathBuf)>,
 }
 
 impl Masks {
-    /// Hides an entry of the container's own procfs, where no link leads astray, by one call. False where it
-    /// is none, or that call failed.
-    fn in_proc(&mut self, path: &Path) -> Result<bool> {
-        let (Some(proc), Some(name)) = (&self.proc, entry_of_proc(path)) else { return Ok(false) };
+    /// Hides an entry of the container's own procfs, where no link leads astray, by one mount(2). False where
+    /// that cannot be: one that fails costs the kernel thirty times as much.
+    fn in_proc(&mut self, proc: &OwnedFd, name: &OsStr) -> Result<bool> {
+        let kind = match fs::statat(proc, name, AtFlags::empty()) {
+            Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+            Err(Errno::NOENT) => return Ok(true),
+            Err(_) => return Ok(false),
+        };
         rustix::process::fchdir(proc)?;
-        Ok(match mount::bind(Path::new(NULL), name, false) {
-            Ok(()) | Err(Errno::NOENT) => true,
-            Err(Errno::NOTDIR) if self.empty.is_none() => {
-                let made = mount::mount_new("tmpfs", "tmpfs", &empty_params(), mount::ATTR_RDONLY, name);
-                let made = made.is_some_and(|made| made.is_ok());
-                if made {
-                    self.empty = Some((proc.try_clone()?, name.into()));
-                }
-                made
-            }
-            Err(_) => false,
-        })
+        if kind != FileType::Directory {
+            return Ok(mount::bind(Path::new(NULL), name, false).is_ok());
+        }
+        if self.empty.is_some() {
+            return Ok(false);
+        }
+        let made = mount::mount_new("tmpfs", "tmpfs", &empty_params(), mount::ATTR_RDONLY, name);
+        if made.is_none_or(|made| made.is_err()) {
+            return Ok(false);
+        }
+        self.empty = Some((proc.try_clone()?, name.into()));
+        Ok(true)
     }
 
     fn at(&mut self, target: OwnedFd) -> Result<()> {
         let directory = FileType::from_raw_mode(fs::fstat(&target)?.st_mode) == FileType::Directory;
-        let tree = match (&self.empty, &self.null) {
-            (Some((dir, name)), _) if directory => mount::clone_tree(dir, name, false, false)?,
-            (None, _) if directory => {
-                mount::new_fs("tmpfs", Some("tmpfs"), &empty_params(), mount::ATTR_RDONLY)?
-            }
-            (_, Some(null)) => mount::clone_tree(null, Path::new(""), false, false)?,
-            (_, None) => bail!("no null device"),
+        let tree = match &self.empty {
+            _ if !directory => mount::clone_tree(&self.null, Path::new(""), false, false)?,
+            Some((dir, name)) => mount::clone_tree(dir, name, false, false)?,
+            None => mount::new_fs("tmpfs", Some("tmpfs"), &empty_params(), mount::ATTR_RDONLY)?,
         };
         mount::attach(&tree, &target)?;
         fd::leave_open(target);
@@ -433,7 +435,9 @@ fn empty_params() -> [Param; 2] {
 
 /// NAME where `path` is /proc/NAME.
 fn entry_of_proc(path: &Path) -> Option<&OsStr> {
-    (path.parent() == Some(Path::new("/proc"))).then(|| path.file_name()).flatten()
+    let name = path.as_os_str().as_bytes().strip_prefix(b"/proc/")?;
+    let plain = !name.is_empty() && !name.contains(&b'/') && !name.starts_with(b".");
+    plain.then(|| OsStr::from_bytes(name))
 }
 
 const NULL: &str = "/dev/null";
@@ -450,12 +454,11 @@ fn host_null() -> Result<OwnedFd> {
 }
 
 /// Makes `paths` and everything mounted below them read-only.
-pub fn make_readonly(rootfs: &Rootfs, paths: &[PathBuf]) -> Result<()> {
-    let proc = rootfs.own_proc();
+pub fn make_readonly(rootfs: &Rootfs, proc: Option<&OwnedFd>, paths: &[PathBuf]) -> Result<()> {
     let readonly = Attr { set: mount::ATTR_RDONLY, ..Attr::default() };
     for path in paths {
         let context = || format!("make {:?} read-only", path.display().to_string());
-        if let (Some(proc), Some(name)) = (&proc, entry_of_proc(path)) {
+        if let (Some(proc), Some(name)) = (proc, entry_of_proc(path)) {
             rustix::process::fchdir(proc)?;
             match mount::bind(Path::new(name), name, true) {
                 Ok(()) => mount::set_attr_at(proc, name, true, readonly).context(context)?,

@@ -11,7 +11,7 @@ use crate::sys::mount::Param;
 use crate::sys::ns::{IdMaps, Kind};
 use crate::{bail, err};
 use oci_spec::runtime::{
-    Hooks, LinuxDevice, LinuxDeviceType, LinuxNamespaceType, Mount, MountBuilder, Process, Spec,
+    Hooks, LinuxDevice, LinuxDeviceType, LinuxNamespaceType, Mount, MountBuilder, Process,
 };
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -135,17 +135,8 @@ impl Plan {
             Some(path) => Config::load(path)?,
             None => Config::load(Path::new("config.json")).map_err(|e| e.context(bundle.display()))?,
         };
-        if options.overrides.any() {
-            let spec = overridden(config.spec.clone(), &options.overrides)?;
-            config.replace(spec)?;
-        }
-        if let Some(map) = options.user_map {
-            // Kept with the config, so that exec finds the same ids.
-            let mut spec = config.spec.clone();
-            let mut annotations = spec.annotations().clone().unwrap_or_default();
-            annotations.insert(spec::ANNOTATION_USER.to_owned(), map.as_str().to_owned());
-            spec.set_annotations(Some(annotations));
-            config.replace(spec)?;
+        if options.overrides.any() || options.user_map.is_some() {
+            override_config(&mut config, options)?;
         }
         spec::check(&config.spec, caller)?;
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
@@ -158,6 +149,8 @@ impl Plan {
         Ok((plan, config))
     }
 
+    // Like the other steps of `make`, out of line: one after another they use the same stack pages.
+    #[inline(never)]
     fn from_config(
         config: &Config,
         bundle: PathBuf,
@@ -179,7 +172,7 @@ impl Plan {
         let linux = match spec.linux() {
             Some(linux) => linux,
             None => {
-                none = oci_spec::runtime::Linux::default();
+                none = Box::<oci_spec::runtime::Linux>::default();
                 &none
             }
         };
@@ -206,7 +199,7 @@ impl Plan {
             note_substitutes(&mounts, new, linux, &mut notes);
         }
         let own_dev =
-            !mounts.iter().any(|m| m.destination == Path::new("/dev") && matches!(m.what, What::Bind(_)));
+            !mounts.iter().any(|m| m.destination.as_os_str() == "/dev" && matches!(m.what, What::Bind(_)));
         let mut devices: Vec<DevicePlan> =
             linux.devices().iter().flatten().map(device_plan).collect::<Result<_>>()?;
         if own_dev {
@@ -352,7 +345,7 @@ fn mount_plan(mount: &Mount, bundle: &Path) -> Result<MountPlan> {
     let mut options = mounts::parse(words);
     let fstype = mount.typ().clone().unwrap_or_default();
     // A relative destination was allowed before 1.0; runc still takes it from the root.
-    let destination = Path::new("/").join(mount.destination());
+    let destination = mounts::clean(&Path::new("/").join(mount.destination())).into_owned();
     if fstype == "bind" {
         options.bind = true;
     }
@@ -468,8 +461,13 @@ impl Overrides {
     }
 }
 
-/// `spec` with what the command line of `rt run` changes.
-fn overridden(mut spec: Spec, changes: &Overrides) -> Result<Spec> {
+/// Changes what the command line changes. Out of line: most have nothing to change, and it needs a large stack
+/// frame.
+#[cold]
+#[inline(never)]
+fn override_config(config: &mut Config, options: &CreateOptions) -> Result<()> {
+    let spec = &mut *config.spec;
+    let changes = &options.overrides;
     if let Some(process) = spec.process_mut() {
         override_process(process, changes)?;
     }
@@ -480,7 +478,13 @@ fn overridden(mut spec: Spec, changes: &Overrides) -> Result<Spec> {
         }
         spec.set_mounts(Some(mounts));
     }
-    Ok(spec)
+    if let Some(map) = options.user_map {
+        // Kept with the config, so that exec finds the same ids.
+        let mut annotations = spec.annotations().clone().unwrap_or_default();
+        annotations.insert(spec::ANNOTATION_USER.to_owned(), map.as_str().to_owned());
+        spec.set_annotations(Some(annotations));
+    }
+    config.changed()
 }
 
 fn override_process(process: &mut Process, changes: &Overrides) -> Result<()> {

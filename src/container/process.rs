@@ -81,6 +81,7 @@ pub struct SeccompPlan {
 
 impl ProcessPlan {
     /// The plan of `process` with the ids that `adapted` decided.
+    #[inline(never)]
     pub fn new(
         process: &Process,
         adapted: &Adapted,

@@ -6,13 +6,15 @@
 
 use crate::error::{Context, Error, Result};
 use crate::sys::process::ExecArgs;
+use crate::sys::start;
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Access, AtFlags, MemfdFlags, Mode, OFlags, SealFlags};
+use std::os::unix::ffi::OsStrExt;
 
 /// Replaces this process by a sealed copy of itself where its binary could be written; else returns.
 pub fn protect_binary() -> Result<()> {
     const EXE: &str = "/proc/self/exe";
-    if fs::accessat(fs::CWD, EXE, Access::WRITE_OK, AtFlags::EACCESS).is_err() {
+    if is_anothers() || !may_change(EXE) {
         return Ok(());
     }
     let exe =
@@ -22,6 +24,24 @@ pub fn protect_binary() -> Result<()> {
     }
     let copy = sealed_copy(&exe).context(|| "copy the runtime's binary")?;
     Err(run_again(&copy).context("run the copy of the runtime's binary"))
+}
+
+/// True where the binary is plainly somebody else's, as an installed one is for a user: by the path it was
+/// executed by, which costs a fraction of a look into /proc.
+fn is_anothers() -> bool {
+    let Some(path) = start::exec_path() else { return false };
+    let kernels = [&b"/proc/"[..], b"/dev/fd/"].iter().any(|dir| path.as_bytes().starts_with(dir));
+    let uid = rustix::process::geteuid();
+    // The bits of the group are the mask of an access list, where there is one.
+    !kernels
+        && !uid.is_root()
+        && fs::stat(path).is_ok_and(|s| s.st_uid != uid.as_raw() && s.st_mode & 0o022 == 0)
+}
+
+/// True where the caller may write the file, or as its owner allow himself to.
+fn may_change(path: &str) -> bool {
+    fs::accessat(fs::CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+        || fs::stat(path).is_ok_and(|s| s.st_uid == rustix::process::geteuid().as_raw())
 }
 
 fn is_sealed(file: &OwnedFd) -> bool {
@@ -45,7 +65,7 @@ fn sealed_copy(exe: &OwnedFd) -> Result<OwnedFd> {
 }
 
 fn run_again(copy: &OwnedFd) -> Error {
-    let args: Vec<_> = std::env::args_os().collect();
+    let args: Vec<_> = crate::sys::start::args();
     let env: Vec<_> = std::env::vars_os()
         .map(|(mut name, value)| {
             name.push("=");

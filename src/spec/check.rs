@@ -5,9 +5,11 @@ use super::mounts;
 use crate::error::Result;
 use crate::{bail, err};
 use oci_spec::runtime::{Hook, Linux, LinuxNamespaceType, Process, Spec};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Checks `spec` as `caller` would run it. Pure but for looking whether an LSM is there.
+#[inline(never)]
 pub fn check(spec: &Spec, caller: &Caller) -> Result<()> {
     version(spec.version())?;
     let Some(root) = spec.root() else { bail!("config.json: root is missing") };
@@ -31,11 +33,11 @@ pub fn check(spec: &Spec, caller: &Caller) -> Result<()> {
         if !options.bind && options.idmap.is_some() {
             bail!("mount {}: idmap is for bind mounts", destination.display());
         }
-        let below_proc = destination.strip_prefix("/proc").is_ok_and(|rest| !rest.as_os_str().is_empty());
-        if below_proc && !allowed_below_proc(destination) {
+        let cleaned = mounts::clean(destination);
+        if cleaned.as_os_str().as_bytes().starts_with(b"/proc/") && !allowed_below_proc(destination) {
             bail!("mount {}: nothing may be mounted inside /proc", destination.display());
         }
-        if destination == Path::new("/proc") && !options.bind && !matches!(kind(mount), "proc") {
+        if cleaned.as_os_str() == "/proc" && !options.bind && !matches!(kind(mount), "proc") {
             bail!("mount /proc: only a proc file system may be mounted there, not {:?}", kind(mount));
         }
     }

@@ -22,8 +22,8 @@ pub const ANNOTATION_USER: &str = "rt.user";
 /// A loaded config and the text it came from.
 #[derive(Debug)]
 pub struct Config {
-    /// The config.
-    pub spec: Spec,
+    /// The config. It is large, and on the heap it is not moved.
+    pub spec: Box<Spec>,
     /// Its JSON text, to be kept with the container's state.
     pub text: Vec<u8>,
     /// What was read and cannot be used (unknown capabilities and the like).
@@ -41,27 +41,35 @@ impl Config {
         Self::parse(text).context(shown)
     }
 
-    /// Parses a config. Values that the spec says to warn about are dropped and the rest is used.
+    /// Parses a config, out of line for its large stack frame. Values that the spec says to warn about are dropped and the rest is used.
+    #[inline(never)]
     pub fn parse(text: Vec<u8>) -> Result<Self> {
-        match serde_json::from_slice::<Spec>(&text) {
-            Ok(spec) => Ok(Config { spec, text, warnings: Vec::new() }),
-            Err(first) => {
-                let mut value: serde_json::Value = serde_json::from_slice(&text).map_err(json_error)?;
-                let warnings = drop_unknown(&mut value);
-                if warnings.is_empty() {
-                    return Err(json_error(first));
-                }
-                let text = serde_json::to_vec(&value).map_err(json_error)?;
-                let spec = serde_json::from_value(value).map_err(json_error)?;
-                Ok(Config { spec, text, warnings })
-            }
+        // Checked once and not string by string.
+        let json = std::str::from_utf8(&text).map_err(|e| Error::new(e.to_string()))?;
+        match serde_json::from_str::<Spec>(json) {
+            Ok(spec) => Ok(Config { spec: Box::new(spec), text, warnings: Vec::new() }),
+            Err(first) => Self::parse_known(&text, first),
         }
     }
 
-    /// Takes a changed `spec` as the config.
-    pub fn replace(&mut self, spec: Spec) -> Result<()> {
-        self.text = serde_json::to_vec(&spec).map_err(json_error)?;
-        self.spec = spec;
+    /// Parses what is left without the values that nobody knows, where those are what is wrong. Out of line,
+    /// as it needs a large stack frame.
+    #[cold]
+    #[inline(never)]
+    fn parse_known(text: &[u8], first: serde_json::Error) -> Result<Self> {
+        let mut value: serde_json::Value = serde_json::from_slice(text).map_err(json_error)?;
+        let warnings = drop_unknown(&mut value);
+        if warnings.is_empty() {
+            return Err(json_error(first));
+        }
+        let text = serde_json::to_vec(&value).map_err(json_error)?;
+        let spec = serde_json::from_value(value).map_err(json_error)?;
+        Ok(Config { spec: Box::new(spec), text, warnings })
+    }
+
+    /// Takes the spec as it has been changed for the config.
+    pub fn changed(&mut self) -> Result<()> {
+        self.text = serde_json::to_vec(&self.spec).map_err(json_error)?;
         Ok(())
     }
 }

@@ -1,6 +1,9 @@
 //! Mount options (config.md "Mounts", mount(8)): words become bits, data and intentions. Pure.
 
 use crate::sys::mount::{self, Attr, Param};
+use std::borrow::Cow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// What the options of one mount ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,6 +93,18 @@ fn propagation(word: &str) -> Option<(u64, bool)> {
 /// `rootfsPropagation`'s value as bits and whether it is recursive.
 pub fn root_propagation(word: &str) -> Option<(u64, bool)> {
     propagation(word)
+}
+
+/// `path` without `//`, `.` and a slash at the end. Almost every path has none of them, which a look at the
+/// bytes tells.
+pub fn clean(path: &Path) -> Cow<'_, Path> {
+    let bytes = path.as_os_str().as_bytes();
+    let odd = |pair: &[u8]| matches!(pair, b"//" | b"/.");
+    if bytes.windows(2).any(odd) || (bytes.len() > 1 && bytes.ends_with(b"/")) {
+        Cow::Owned(path.components().collect())
+    } else {
+        Cow::Borrowed(path)
+    }
 }
 
 /// Reads the option words of one mount.
@@ -215,6 +230,15 @@ mod tests {
         assert_eq!(o.recursive_attr.set, mount::ATTR_RDONLY);
         assert_eq!(o.propagation, [(libc::MS_SLAVE, true)]);
         assert_eq!(o.data, [Param::Value("size".into(), "64k".into()), Param::Flag("noswap".into())]);
+    }
+
+    #[test]
+    fn paths_are_cleaned() {
+        for (path, clean_path) in
+            [("/a/b", "/a/b"), ("/", "/"), ("//a///b/", "/a/b"), ("/./a/.", "/a"), ("/.a", "/.a")]
+        {
+            assert_eq!(clean(Path::new(path)).as_os_str(), clean_path, "{path}");
+        }
     }
 
     #[test]

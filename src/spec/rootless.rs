@@ -59,6 +59,7 @@ pub fn parse_user_map(word: &str) -> Result<UserMap> {
 }
 
 /// Decides ids and user namespace of `spec` for `caller`.
+#[inline(never)]
 pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Adapted> {
     let mut notes = Vec::new();
     let linux = spec.linux().as_ref();

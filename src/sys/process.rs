@@ -4,8 +4,11 @@ use super::check;
 use crate::error::{Context, Error, Result};
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use rustix::process::{Pid, WaitStatus};
+use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, OsStr};
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A process that [`spawn`] made.
 #[derive(Debug)]
@@ -35,6 +38,16 @@ pub enum Memory {
 }
 
 const STACK: usize = 256 * 1024;
+
+/// The stack of a child in this process's memory: pages of the executable that cost nothing until they are
+/// touched.
+struct Stack(UnsafeCell<MaybeUninit<[u128; STACK / 16]>>);
+
+// SAFETY: [`STACK_TAKEN`] keeps it for one child at a time.
+unsafe impl Sync for Stack {}
+
+static CHILD_STACK: Stack = Stack(UnsafeCell::new(MaybeUninit::uninit()));
+static STACK_TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Makes a child in new namespaces (`flags`: `CLONE_NEW*`, `CLONE_PARENT`), which runs `child`.
 ///
@@ -68,15 +81,19 @@ pub fn spawn<F: FnOnce() -> i32>(flags: u64, memory: Memory, child: F) -> Result
                 }
             }
             let mut child = Some(child);
-            let mut stack: Vec<u128> = Vec::with_capacity(STACK / 16);
+            // A child's child gets another.
+            let taken = STACK_TAKEN.swap(true, Ordering::Relaxed);
+            let mut second: Vec<u128> = Vec::with_capacity(if taken { STACK / 16 } else { 0 });
+            let base = if taken { second.as_mut_ptr() } else { CHILD_STACK.0.get().cast::<u128>() };
             let clone_flags =
                 flags as libc::c_int | libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
             // SAFETY: the child has a stack of its own; CLONE_VFORK keeps this thread asleep until the child has
-            // left the memory, so `child`, `stack` and `pidfd` outlive its use of them.
+            // left the memory, so `child`, the stack and `pidfd` outlive its use of them.
             let pid = unsafe {
-                let top = stack.as_mut_ptr().add(STACK / 16);
+                let top = base.add(STACK / 16);
                 libc::clone(enter::<F>, top.cast(), clone_flags, (&raw mut child).cast(), &raw mut pidfd)
             };
+            STACK_TAKEN.store(taken, Ordering::Relaxed);
             check(pid.into())?;
             pid
         }

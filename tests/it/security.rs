@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 tests! {
@@ -18,7 +19,7 @@ tests! {
         procfs_writes_are_not_redirected, readonly_sys_has_no_writable_cgroup,
     }
     BOTH {
-        entry_point_is_proc_self_exe, exec_target_is_proc_self_exe, cwd_makes_nothing_outside, exec_cwd_through_descriptors,
+        own_read_only_binary_is_copied, closed_streams_stay_empty, entry_point_is_proc_self_exe, exec_target_is_proc_self_exe, cwd_makes_nothing_outside, exec_cwd_through_descriptors,
         sys_of_the_image_is_a_link, destination_swapped_during_the_mount, dev_of_the_image_is_a_link, dev_links_in_the_image,
         dev_links_in_a_shared_volume, console_of_the_image_is_a_link, allowed_files_below_proc,
         masked_and_readonly_links, delete_follows_no_link, state_root_links_are_not_followed, exec_into_a_hostile_root,
@@ -95,6 +96,30 @@ fn own_binary_is_not_writable(ctx: &Ctx) {
     assert_eq!(got["writable"], json!([]), "{got}");
     job.wait();
     assert!(fs::read(&rt).unwrap() == before, "the runtime's binary was changed");
+}
+
+fn own_read_only_binary_is_copied(ctx: &Ctx) {
+    // Its owner, which a process inside is, could make it writable again.
+    let rt = own_rt(ctx);
+    fs::set_permissions(&rt, fs::Permissions::from_mode(0o555)).unwrap();
+    let bundle = ctx.bundle().ops(&["ready", "pause"]);
+    let id = ctx.id();
+    let mut job = rt_at(ctx, &rt, &["run", "--bundle"]).arg(&bundle.dir).arg(&id).spawn();
+    job.line(0);
+    let exe = fs::read_link(format!("/proc/{}/exe", job.pid())).unwrap();
+    assert!(exe.to_string_lossy().starts_with("/memfd:rt"), "{exe:?}");
+    ctx.rt(["kill", &id, "KILL"]).ok();
+    job.wait();
+}
+
+fn closed_streams_stay_empty(ctx: &Ctx) {
+    // Without care the first file that the runtime opens would be the container's standard input.
+    let bundle = ctx.bundle().ops(&["links /proc/self/fd"]);
+    let sh = ctx.command("/bin/sh").args(["-c", "exec \"$@\" <&- 2>&-", "sh"]);
+    let run = sh.arg(ctx.rt_path()).arg("--root").arg(&ctx.state).args(["run", "--bundle"]);
+    let out = run.arg(&bundle.dir).arg(ctx.id()).ok();
+    let links: serde_json::Value = serde_json::from_str(&out.stdout).unwrap();
+    assert_eq!((&links["0"], &links["2"]), (&json!("/dev/null"), &json!("/dev/null")), "{links}");
 }
 
 fn entry_point_is_proc_self_exe(ctx: &Ctx) {
