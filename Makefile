@@ -26,8 +26,11 @@ FLAGS += -C symbol-mangling-version=v0 -C link-arg=-Wl,-T,$(CURDIR)/src/start-pa
 
 all: build/rt
 
+# What rt-pull has in C is compiled for musl by musl-gcc, or else by the host's compiler, whose headers will do.
 build/rt:
 	@target=$(TARGET); set -e; mkdir -p build; \
+	case $$target in *-musl) command -v musl-gcc >/dev/null || { \
+		export CC_$$(echo $$target | tr - _)=cc CFLAGS_$$(echo $$target | tr - _)=-U_FORTIFY_SOURCE; } ;; esac; \
 	RUSTFLAGS="$(FLAGS)" $(CARGO) build --release --locked --target $$target --bins; \
 	for bin in "$${CARGO_TARGET_DIR:-target}"/$$target/release/*; do \
 		case $${bin##*/} in *.*) continue ;; esac; \

@@ -4,8 +4,6 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 rt=$(realpath "${1:-build/rt}")
-keep=$PWD/integration/work # Debian's root stays for the next run
-mkdir -p "$keep"
 work=$(mktemp -d)
 passed=0 failed=0
 uid=23456
@@ -91,15 +89,7 @@ else
 fi
 
 # Debian.
-debian=$keep/debian
-if [ ! -e "$debian/usr/bin/dpkg" ]; then
-	rm -rf "$debian"
-	if [ "$(id -u)" = 0 ] && command -v mmdebstrap >/dev/null; then
-		mmdebstrap --quiet --variant=minbase --mode=root bookworm "$debian" >"$work/mmdebstrap.log" 2>&1 ||
-			{ tail -3 "$work/mmdebstrap.log"; rm -rf "$debian"; }
-	fi
-fi
-if [ -e "$debian/usr/bin/dpkg" ]; then
+if debian=$(integration/debian); then
 	# the plain user must get at it wherever the repository lies
 	mkdir "$work/debian-root"
 	if [ "$(id -u)" != 0 ] || ! mount --bind "$debian" "$work/debian-root"; then

@@ -18,7 +18,6 @@ pub mod container;
 pub mod error;
 pub mod hook;
 pub mod log;
-#[cfg(feature = "pull")]
 pub mod pull;
 pub mod rootfs;
 pub mod seccomp;

@@ -26,6 +26,8 @@ pub enum Format {
     Text,
     /// `{"level":"error","msg":"...","time":"..."}`
     Json,
+    /// `rt: ...`, for people.
+    Plain,
 }
 
 struct Sink {
@@ -96,7 +98,8 @@ struct Lines;
 
 impl Log for Lines {
     fn enabled(&self, metadata: &Metadata) -> bool {
-        metadata.level() <= log::max_level()
+        // What libraries log is theirs.
+        metadata.level() <= log::max_level() && metadata.target().starts_with("rt::")
     }
 
     fn log(&self, record: &Record) {
@@ -119,6 +122,7 @@ fn line(format: Format, level: Level, text: &str, time: SystemTime) -> String {
     match format {
         // logrus sorts the keys.
         Format::Json => format!("{}\n", serde_json::json!({ "level": level, "msg": text, "time": time })),
+        Format::Plain => format!("rt: {text}\n"),
         Format::Text => format!("time=\"{time}\" level={level} msg={}\n", quoted(text)),
     }
 }

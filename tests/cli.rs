@@ -38,9 +38,9 @@ impl Drop for Dir {
     }
 }
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 21] = [
     "run", "exec", "list", "state", "ps", "kill", "delete", "create", "start", "pause", "resume", "spec",
-    "features", "events", "update",
+    "features", "events", "update", "pull", "inspect", "save", "login", "logout", "cache",
 ];
 
 #[test]
@@ -219,13 +219,15 @@ fn pull_is_a_program_of_its_own() {
     let copy = alone.0.join("rt");
     fs::copy(env!("CARGO_BIN_EXE_rt"), &copy).unwrap();
     let call = |path: &Path| {
-        Command::new(&copy).args(["pull", "--help", "-x", "alpine"]).env("PATH", path).output().unwrap()
+        Command::new(&copy).args(["--debug", "pull", "-q", "alpine"]).env("PATH", path).output().unwrap()
     };
     let output = call(&dir.0);
-    assert_eq!((output.status.code(), out(&output).as_str()), (Some(3), "pull,--help,-x,alpine,"));
+    assert_eq!((output.status.code(), out(&output).as_str()), (Some(3), "--debug,pull,-q,alpine,"));
     let output = call(&alone.0);
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).contains("rt-pull is installed neither"), "{}", err(&output));
+    // What is wrong with the command line is said without it.
+    assert!(err(&rt(&["pull", "--nonsense"])).contains("unknown flag"));
     fs::copy(&program, alone.0.join("rt-pull")).unwrap();
     assert_eq!(call(&alone.0).status.code(), Some(3));
 }

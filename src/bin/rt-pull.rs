@@ -1,5 +1,5 @@
-//! The `rt-pull` command, which `rt pull`, `login`, `logout`, `cache`, `inspect` and `save` execute.
+//! The `rt-pull` command, which `rt pull`, `inspect`, `save`, `login`, `logout` and `cache` execute.
 
 fn main() -> std::process::ExitCode {
-    rt::pull::cli::main()
+    rt::cli::image::main().into()
 }

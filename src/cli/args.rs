@@ -27,17 +27,17 @@ pub struct Flag {
 }
 
 /// A switch: true where given, or as `--long=false` says.
-const fn switch(long: &'static str, help: &'static str) -> Flag {
+pub const fn switch(long: &'static str, help: &'static str) -> Flag {
     Flag { long, alias: None, short: None, value: None, repeats: false, ignored: false, help }
 }
 
 /// A flag that takes a value.
-const fn value(long: &'static str, metavar: &'static str, help: &'static str) -> Flag {
+pub const fn value(long: &'static str, metavar: &'static str, help: &'static str) -> Flag {
     Flag { value: Some(metavar), ..switch(long, help) }
 }
 
 impl Flag {
-    const fn short(self, short: char) -> Flag {
+    pub const fn short(self, short: char) -> Flag {
         Flag { short: Some(short), ..self }
     }
     const fn alias(self, alias: &'static str) -> Flag {
@@ -90,7 +90,7 @@ pub enum Rest {
 }
 
 /// What most commands are: one id, flags anywhere.
-const ONE_ID: Command = Command {
+pub const ONE_ID: Command = Command {
     name: "",
     summary: "",
     usage: &["ID"],
@@ -419,16 +419,12 @@ changes nothing.",
         run: update::run,
         ..ONE_ID
     },
-    Command {
-        name: "pull",
-        summary: "turn a registry's image into a bundle",
-        usage: &["IMAGE [...]"],
-        operands: (0, 0),
-        rest: Rest::Verbatim,
-        about: "Executes rt-pull, which is looked for beside rt, then in PATH. See rt-pull(1).",
-        run: pull::run,
-        ..ONE_ID
-    },
+    image::flags::PULL,
+    image::flags::INSPECT,
+    image::flags::SAVE,
+    image::flags::LOGIN,
+    image::flags::LOGOUT,
+    image::flags::CACHE,
     Command {
         name: "generate",
         summary: "write the man pages or a shell's completions into a directory",

@@ -1,6 +1,6 @@
 //! Help, man pages and the shells' completions, from the table in [`args`](super::args).
 
-use super::args::{COMMANDS, Command, Flag, GLOBALS, HELP, Rest};
+use super::args::{COMMANDS, Command, Flag, GLOBALS, HELP};
 use super::parse::Call;
 use crate::bail;
 use crate::error::{Context, Result};
@@ -18,7 +18,7 @@ pub fn run(call: &Call) -> Result<u8> {
     match call.operands[0].to_str() {
         Some("man") => {
             write("rt.1", man())?;
-            for command in shown().filter(|command| !external(command)) {
+            for command in shown() {
                 write(&format!("rt-{}.1", command.name), command_man(command))?;
             }
         }
@@ -36,16 +36,10 @@ fn shown() -> impl Iterator<Item = &'static Command> {
     COMMANDS.iter().filter(|command| !command.hidden)
 }
 
-/// A program of its own, which has its own help, page and completions.
-fn external(command: &Command) -> bool {
-    command.rest == Rest::Verbatim && command.operands == (0, 0)
-}
-
 /// The flags of a command or, with none, the global ones, and then `--help`, which all have.
 fn flags(of: Option<&Command>) -> impl Iterator<Item = &'static Flag> {
     let own = of.map_or(GLOBALS, |command| command.flags);
-    let help = of.filter(|command| !external(command)).map(|_| &HELP);
-    own.iter().copied().chain(help)
+    own.iter().copied().chain(of.map(|_| &HELP))
 }
 
 /// `-b, --bundle DIR`
@@ -282,7 +276,7 @@ fn values(metavar: &'static str) -> Values {
 
 /// True where the command's first operand is the id of a container that exists.
 fn takes_id(command: &Command) -> bool {
-    command.operands.0 == 1 && !matches!(command.name, "create" | "run")
+    command.usage[0].starts_with("ID") && command.name != "create"
 }
 
 fn longs(flags: impl Iterator<Item = &'static Flag>) -> String {
@@ -345,7 +339,7 @@ _rt() {
         "        :*) mapfile -t COMPREPLY < <(compgen -W '{}' -- \"$cur\") ;;",
         all.join(" ")
     );
-    for command in shown().filter(|command| !external(command)) {
+    for command in shown() {
         let (name, flags) = (command.name, longs(flags(Some(command))));
         let _ = writeln!(
             script,
@@ -434,7 +428,7 @@ _rt() {
     case $line[1] in
 ",
     );
-    for command in shown().filter(|command| !external(command)) {
+    for command in shown() {
         let _ = writeln!(script, "        {})\n            _arguments \\", command.name);
         zsh_flags(&mut script, flags(Some(command)));
         let operands = match command.name {
@@ -473,7 +467,7 @@ fn fish() -> String {
         let summary = command.summary.replace('\'', "\\'");
         let _ = writeln!(script, "complete -c rt -n '{none}' -a {} -d '{summary}'", command.name);
     }
-    for command in shown().filter(|command| !external(command)) {
+    for command in shown() {
         let condition = format!("__fish_seen_subcommand_from {}", command.name);
         fish_flags(&mut script, &condition, flags(Some(command)));
         if takes_id(command) {

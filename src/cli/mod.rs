@@ -10,12 +10,12 @@ mod events;
 mod exec;
 mod features;
 mod generate;
+pub mod image;
 mod kill;
 mod list;
 mod parse;
 mod pause;
 mod ps;
-mod pull;
 mod resume;
 mod run;
 mod spec;
@@ -27,6 +27,7 @@ use crate::error::{Context, Error, Result};
 use crate::store::{OCI_VERSION, Store};
 use crate::{bail, log};
 use ::log::LevelFilter;
+use args::Command;
 use parse::{Call, Flags, Request};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
@@ -38,11 +39,29 @@ const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit that this was built from, where the build says so (`RT_COMMIT`).
 const COMMIT: Option<&str> = option_env!("RT_COMMIT");
 
-/// Runs the command line of this process and returns the exit code.
+/// What differs between the programs that have this command line.
+struct Program {
+    /// Does what a command asks for.
+    act: fn(&'static Command, &Call) -> Result<u8>,
+    /// The form of log lines, where no flag says.
+    log_format: log::Format,
+    /// What is logged, where no flag says.
+    log_level: LevelFilter,
+}
+
+/// `rt`'s main: runs the command line of this process and returns the exit code.
 pub fn main() -> u8 {
+    run_program(&Program {
+        act: |command, call| (command.run)(call),
+        log_format: log::Format::Text,
+        log_level: LevelFilter::Error,
+    })
+}
+
+fn run_program(program: &Program) -> u8 {
     let words = crate::sys::start::args();
     let mut failure = 1;
-    match run(words.get(1..).unwrap_or_default(), &mut failure) {
+    match run(program, words.get(1..).unwrap_or_default(), &mut failure) {
         Ok(code) => code,
         Err(error) => {
             report(&error);
@@ -52,11 +71,11 @@ pub fn main() -> u8 {
 }
 
 /// Does what `words` ask for and returns the exit code; `failure` is that of an error.
-fn run(words: &[OsString], failure: &mut u8) -> Result<u8> {
+fn run(program: &Program, words: &[OsString], failure: &mut u8) -> Result<u8> {
     let mut flags = Flags::default();
     let request = parse::globals(words, &mut flags);
     // Before the parser's error is looked at: callers want that one in their log too.
-    set_up_log(&flags)?;
+    set_up_log(program, &flags)?;
     let (command, words) = match request? {
         Request::Command(command, words) => (command, words),
         Request::Help(None) => return print(generate::help()),
@@ -68,27 +87,30 @@ fn run(words: &[OsString], failure: &mut u8) -> Result<u8> {
         None => print(generate::command_help(command)),
         Some(call) => {
             *failure = command.failure;
-            (command.run)(&call)
+            (program.act)(command, &call)
         }
     }
 }
 
-fn set_up_log(flags: &Flags) -> Result<()> {
-    let format = match flags.text(&args::LOG_FORMAT)?.unwrap_or("text") {
-        "" | "text" => log::Format::Text,
-        "json" => log::Format::Json,
-        other => bail!("invalid log-format: {other}"),
+fn set_up_log(program: &Program, flags: &Flags) -> Result<()> {
+    let file = flags.path(&args::LOG);
+    let format = match flags.text(&args::LOG_FORMAT)? {
+        None if file.is_none() => program.log_format,
+        None | Some("" | "text") => log::Format::Text,
+        Some("json") => log::Format::Json,
+        Some(other) => bail!("invalid log-format: {other}"),
     };
     let level = match flags.text(&args::LOG_LEVEL)? {
         _ if flags.has(&args::DEBUG) => LevelFilter::Debug,
-        None | Some("" | "error") => LevelFilter::Error,
+        None => program.log_level,
+        Some("" | "error") => LevelFilter::Error,
         Some("warning" | "warn") => LevelFilter::Warn,
         Some("info") => LevelFilter::Info,
         Some("debug") => LevelFilter::Debug,
         Some("trace") => LevelFilter::Trace,
         Some(other) => bail!("invalid log-level: {other}"),
     };
-    log::init(level, format, flags.path(&args::LOG).as_deref())
+    log::init(level, format, file.as_deref())
 }
 
 /// Says what went wrong. A person reads `rt: text`; a program that names a log puts its own name in

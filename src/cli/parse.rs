@@ -221,6 +221,11 @@ impl<'a> Flags<'a> {
         }
     }
 
+    /// The same as [`Flags::number`]; `None` where there is none.
+    pub fn given_number(&self, flag: &Flag) -> Result<Option<u32>> {
+        self.value(flag).map(|_| self.number(flag)).transpose()
+    }
+
     /// Every flag that was given, with its value.
     pub fn iter(&self) -> impl Iterator<Item = &(&'static Flag, &'a OsStr)> {
         self.0.iter()
@@ -415,7 +420,8 @@ mod tests {
             ("ps c1 -aux", r#"ps: ["c1"] ["-aux"]"#),
             ("ps -f json c1", r#"ps: format=json ["c1"] []"#),
             ("list -qf json", "list: quiet=true format=json [] []"),
-            ("pull --help x", r#"pull: [] ["--help", "x"]"#),
+            ("pull --help x", "help pull"),
+            ("pull -q x y", r#"pull: quiet=true ["x", "y"] []"#),
             ("state -", r#"state: ["-"] []"#),
             ("kill --help", "help kill"),
             ("run c1 -h", "help run"),

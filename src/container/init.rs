@@ -2,7 +2,7 @@
 
 use super::plan::Plan;
 use super::process::ProcessPlan;
-use super::{devices, mounts};
+use super::{account, devices, mounts};
 use crate::error::{Context, Error, Result};
 use crate::hook::{self, Stage};
 use crate::rootfs::Rootfs;
@@ -114,6 +114,9 @@ impl Init<'_> {
             Vec::new()
         };
         mounts::mount_all(&mut rootfs, self, sources)?;
+        if let Some(account) = &plan.account {
+            account::show(&mut rootfs, self, account)?;
+        }
         devices::make(&mut rootfs, plan)?;
         let pty = match plan.process.terminal {
             true => Some(devices::make_console(&mut rootfs, plan.process.console_size)?),

@@ -2,6 +2,7 @@
 //!
 //! Everything that can fail without the kernel fails here, before the first process is made.
 
+use super::account::{self, Account};
 use super::process::ProcessPlan;
 use super::{CreateOptions, Overrides};
 use crate::error::{Context, Result};
@@ -13,6 +14,7 @@ use crate::{bail, err};
 use oci_spec::runtime::{
     Hooks, LinuxDevice, LinuxDeviceType, LinuxNamespaceType, Mount, MountBuilder, Process,
 };
+use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -43,6 +45,8 @@ pub struct Plan {
     pub no_pivot: bool,
     /// Mounts, in order.
     pub mounts: Vec<MountPlan>,
+    /// The caller's lines in passwd and group.
+    pub account: Option<Account>,
     /// Device nodes and links in /dev; empty where /dev is bound from the host.
     pub devices: Vec<DevicePlan>,
     /// False where /dev is bound from the host.
@@ -182,8 +186,14 @@ impl Plan {
         // selinux(8): the label of every file in a new file system.
         let label = linux.mount_label().clone().filter(|l| !l.is_empty());
         let mut mounts = Vec::new();
-        for mount in spec.mounts().iter().flatten() {
+        let optional = account::annotation(spec, spec::ANNOTATION_OPTIONAL);
+        let home = account::home_mount(spec)?;
+        for mount in in_order(spec.mounts().as_deref().unwrap_or_default(), home.as_ref()) {
             let mut plan = mount_plan(mount, &bundle)?;
+            if optional.is_some_and(|list| is_left_out(&plan, list)) {
+                log::debug!("mount {}: left out, the host has no source for it", plan.destination.display());
+                continue;
+            }
             if let (Some(label), What::New { fstype, .. }) = (&label, &plan.what)
                 && !matches!(fstype.as_str(), "proc" | "sysfs")
             {
@@ -221,6 +231,7 @@ impl Plan {
         let mut process =
             ProcessPlan::new(process, &adapted, linux.seccomp().as_ref(), options.preserve_fds, &mut notes)?;
         process.set_linux(linux)?;
+        let account = Account::asked_for(spec, (adapted.uid, adapted.gid), &mounts)?;
         Ok(Plan {
             rootfs,
             new,
@@ -232,6 +243,7 @@ impl Plan {
             readonly_root: root.readonly().unwrap_or(false),
             no_pivot: options.no_pivot,
             mounts,
+            account,
             devices,
             own_dev,
             masked: paths(linux.masked_paths()),
@@ -338,6 +350,20 @@ fn note_substitutes(
     for device in linux.devices().iter().flatten().filter(|d| d.typ() != LinuxDeviceType::P) {
         notes.push(format!("device {} is the host's, bound", device.path().display()));
     }
+}
+
+/// `mounts`, and `home` before the first one that is to be seen below it.
+fn in_order<'a>(mounts: &'a [Mount], home: Option<&'a Mount>) -> impl Iterator<Item = &'a Mount> {
+    let below = |home: &Mount| mounts.iter().position(|m| m.destination().starts_with(home.destination()));
+    let at = home.and_then(below).unwrap_or(mounts.len());
+    mounts[..at].iter().chain(home).chain(&mounts[at..])
+}
+
+/// True for a bind that `list` names and whose source is missing.
+fn is_left_out(mount: &MountPlan, list: &str) -> bool {
+    let What::Bind(source) = &mount.what else { return false };
+    list.split(',').any(|path| Path::new(path.trim()) == mount.destination)
+        && matches!(rustix::fs::stat(source), Err(Errno::NOENT | Errno::NOTDIR))
 }
 
 fn mount_plan(mount: &Mount, bundle: &Path) -> Result<MountPlan> {

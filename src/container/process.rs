@@ -92,7 +92,16 @@ impl ProcessPlan {
         let user = process.user();
         let groups = (!adapted.keep_groups).then(|| user.additional_gids().clone().unwrap_or_default());
         let text = |label: &Option<String>| label.clone().filter(|l| !l.is_empty());
-        let seccomp = filter.map(seccomp_plan).transpose()?;
+        let seccomp = match filter {
+            Some(section) => {
+                if adapted.emulate_root {
+                    log::debug!("the config's seccomp section stays: root is not emulated");
+                }
+                Some(seccomp_plan(section)?)
+            }
+            None if adapted.emulate_root => Some(seccomp_plan(&spec::rootless::root_emulation()?)?),
+            None => None,
+        };
         if let Some(plan) = &seccomp {
             notes.extend(
                 plan.program

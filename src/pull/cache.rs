@@ -35,6 +35,46 @@ pub struct Cache {
 /// What fetches bytes of a blob from an offset on, in order.
 pub type Fetch<'a> = dyn Fn(&Blob, u64, &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> + Sync + 'a;
 
+/// Which cache is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A directory that stays.
+    Lasting(PathBuf),
+    /// One that goes with the command.
+    Scratch,
+}
+
+impl Default for Place {
+    fn default() -> Place {
+        Place::Lasting(Cache::default_root())
+    }
+}
+
+/// A scratch cache's directory, removed at the end.
+pub struct Scratch(Option<PathBuf>);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
+
+impl Place {
+    /// Opens the cache; `scratch` is where one for this call alone would be, by default a temporary directory.
+    pub fn open(&self, scratch: Option<PathBuf>) -> Result<(Cache, Scratch)> {
+        match self {
+            Place::Lasting(root) => Ok((Cache::open(root.clone())?, Scratch(None))),
+            Place::Scratch => {
+                let temporary = || std::env::temp_dir().join(format!("rt-pull-{}", lease::unique()));
+                let path = scratch.unwrap_or_else(temporary);
+                Ok((Cache::open(path.clone())?, Scratch(Some(path))))
+            }
+        }
+    }
+}
+
 impl Cache {
     /// Opens `root`, made if need be, for the caller alone.
     pub fn open(root: PathBuf) -> Result<Cache> {

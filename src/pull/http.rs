@@ -345,6 +345,7 @@ fn failure(e: ureq::Error, url: &str) -> Failure {
     // rustls' errors come wrapped in an I/O error, and a bad certificate does not get better.
     let text = e.to_string();
     let certificate = text.contains("certificate") || text.contains("UnknownIssuer");
+    let wants_ours = text.contains("BadCertificate") || text.contains("CertificateRequired");
     let plain = text.contains("corrupt message") || text.contains("InvalidContentType");
     let mut error = match e {
         E::Io(io) => Error::from(io),
@@ -355,13 +356,17 @@ fn failure(e: ureq::Error, url: &str) -> Failure {
     if certificate {
         error = error
             .hint("put the registry's CA into ~/.config/containers/certs.d/HOST/ca.crt, or use --insecure");
+    } else if wants_ours {
+        let remedy =
+            "put a client certificate into ~/.config/containers/certs.d/HOST/client.cert and client.key";
+        error = error.hint(remedy);
     } else if plain {
         error = error.hint("does it speak HTTP only? then use --plain-http");
     }
     Failure {
         error,
-        transient: !fatal && !certificate && !plain,
-        connect: connect || tls || certificate || plain,
+        transient: !fatal && !certificate && !wants_ours && !plain,
+        connect: connect || tls || certificate || wants_ours || plain,
     }
 }
 

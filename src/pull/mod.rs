@@ -4,7 +4,7 @@
 //!
 //! | file | what it knows |
 //! |---|---|
-//! | `cli`, `command/` | the command line; one file per command |
+//! | `run`, `save` | the story of a pull; the way back |
 //! | `reference`, `digest`, `platform`, `manifest` | names and documents; pure |
 //! | `registries_conf`, `credentials`, `auth`, `http`, `registry` | how to talk to a registry |
 //! | `source`, `layout`, `archive` | where manifests and blobs come from |
@@ -13,46 +13,32 @@
 //! | `image_config`, `profile`, `bundle` | the config and the final rename |
 //! | `progress`, `limits`, `interrupt` | people, the job's limits, Ctrl-C |
 
-/// Writes to standard output; a reader that has gone away is no error.
-macro_rules! say {
-    ($($arg:tt)*) => {
-        drop(std::io::Write::write_fmt(&mut std::io::stdout(), format_args!($($arg)*)))
-    };
-}
-
-/// The same to standard error.
-macro_rules! tell {
-    ($($arg:tt)*) => {
-        drop(std::io::Write::write_fmt(&mut std::io::stderr(), format_args!($($arg)*)))
-    };
-}
-
 mod archive;
 mod auth;
 mod blob;
 mod bundle;
-mod cache;
-pub mod cli;
-mod command;
-mod credentials;
+pub(crate) mod cache;
+pub(crate) mod credentials;
 pub mod decode;
 mod digest;
-mod disk;
+pub(crate) mod disk;
 pub mod fuzz;
 mod http;
 mod image_config;
-mod interrupt;
+pub(crate) mod interrupt;
 mod layer;
 mod layout;
 mod lease;
 mod limits;
 mod manifest;
 mod merge;
-mod platform;
-mod profile;
-mod progress;
-mod reference;
-mod registries_conf;
-mod registry;
-mod source;
+pub(crate) mod platform;
+pub(crate) mod profile;
+pub(crate) mod progress;
+pub(crate) mod reference;
+pub(crate) mod registries_conf;
+pub(crate) mod registry;
+pub(crate) mod run;
+pub(crate) mod save;
+pub(crate) mod source;
 pub mod tar;

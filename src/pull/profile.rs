@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -13,15 +12,9 @@ use super::image_config::{self, User};
 use super::manifest::{Execution, ImageConfig, Manifest};
 use crate::bail;
 use crate::error::{Context, Result};
+use crate::spec::rootless::UserMap;
+use crate::spec::{ANNOTATION_HOME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_USER};
 
-/// Which user the process has: `caller`, `root` or `config`. Settled by `rt` at the start.
-pub const ANNOTATION_USER: &str = "rt.user";
-/// `caller`: passwd and group get a line for the caller, without a write to the rootfs.
-pub const ANNOTATION_PASSWD: &str = "rt.passwd";
-/// `bind`: the caller's home directory is mounted at its own path.
-pub const ANNOTATION_HOME: &str = "rt.home";
-/// Destinations, separated by commas, of mounts that are left out where their source is missing.
-pub const ANNOTATION_OPTIONAL: &str = "rt.mounts.optional";
 /// The image's name as it was pulled.
 pub const ANNOTATION_NAME: &str = "rt.image.name";
 /// The digest of the image's manifest.
@@ -44,7 +37,7 @@ pub struct Choices {
     /// The profile.
     pub profile: Profile,
     /// `rt.user`, where it is not the profile's.
-    pub user: Option<String>,
+    pub user: Option<UserMap>,
     /// The rootfs may be written.
     pub writable: bool,
     /// Mount the caller's home.
@@ -104,8 +97,7 @@ pub fn config(
     if !hpc {
         config["hostname"] = json!("rt");
     }
-    if choices.user.as_deref() == Some("root") {
-        config["linux"]["seccomp"] = root_emulation();
+    if choices.user == Some(UserMap::Root) {
         config["process"]["noNewPrivileges"] = json!(true);
     }
     Ok(config)
@@ -141,7 +133,7 @@ fn annotations(
         }
     }
     let hpc = choices.profile == Profile::Hpc;
-    set(ANNOTATION_USER, choices.user.as_deref().or(hpc.then_some("caller")));
+    set(ANNOTATION_USER, choices.user.map(UserMap::as_str).or(hpc.then_some("caller")));
     if hpc {
         set(ANNOTATION_PASSWD, Some("caller"));
         set(ANNOTATION_OPTIONAL, Some(&HOST_FILES.join(",")));
@@ -174,8 +166,8 @@ fn hpc_mounts() -> Vec<Value> {
         tmpfs("/tmp", "mode=1777"),
         tmpfs("/run", "mode=1777"),
     ];
-    let there = HOST_FILES.iter().filter(|path| Path::new(path).is_file());
-    mounts.extend(there.map(|path| bind(path, &["bind", "ro", "nosuid", "nodev", "noexec"])));
+    // One that a node lacks is left out there, when it starts.
+    mounts.extend(HOST_FILES.iter().map(|path| bind(path, &["bind", "ro", "nosuid", "nodev", "noexec"])));
     mounts
 }
 
@@ -230,34 +222,6 @@ fn isolated_linux() -> Value {
         ],
         "readonlyPaths": [
             "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
-        ],
-    })
-}
-
-/// A seccomp section that answers what only real root can do with success, so that package
-/// managers run where one id is mapped: owners, ids, capabilities, device nodes.
-pub fn root_emulation() -> Value {
-    let success = |names: &[&str]| json!({ "names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": 0 });
-    // Only nodes of devices: FIFOs, sockets and plain files are really made.
-    let device = |name: &str, index: u32, kind: u32| {
-        json!({ "names": [name], "action": "SCMP_ACT_ERRNO", "errnoRet": 0, "args": [
-            { "index": index, "value": 0o170000, "valueTwo": kind, "op": "SCMP_CMP_MASKED_EQ" }
-        ]})
-    };
-    json!({
-        "defaultAction": "SCMP_ACT_ALLOW",
-        "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32", "SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"],
-        "syscalls": [
-            success(&["chown", "fchown", "lchown", "fchownat", "chown32", "fchown32", "lchown32"]),
-            success(&[
-                "setuid", "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setfsuid", "setfsgid",
-                "setgroups", "setuid32", "setgid32", "setreuid32", "setregid32", "setresuid32", "setresgid32",
-                "setfsuid32", "setfsgid32", "setgroups32", "capset",
-            ]),
-            device("mknod", 1, 0o020000),
-            device("mknod", 1, 0o060000),
-            device("mknodat", 2, 0o020000),
-            device("mknodat", 2, 0o060000),
         ],
     })
 }
@@ -348,9 +312,9 @@ mod tests {
                 "Labels": { "l": "v", "rt.user": "root" }, "StopSignal": "SIGINT" } }))
         .unwrap();
         for (profile, user) in
-            [(Profile::Hpc, None), (Profile::Isolated, None), (Profile::Isolated, Some("root"))]
+            [(Profile::Hpc, None), (Profile::Isolated, None), (Profile::Isolated, Some(UserMap::Root))]
         {
-            let choices = Choices { profile, user: user.map(str::to_owned), writable: false, home: false };
+            let choices = Choices { profile, user, writable: false, home: false };
             let config = config("n", &digest, &digest, &manifest, &image, &root, &choices).unwrap();
             let spec: oci_spec::runtime::Spec = serde_json::from_value(config.clone()).unwrap();
             assert_eq!(spec.process().as_ref().unwrap().args().as_ref().unwrap(), &["x"]);
@@ -358,16 +322,14 @@ mod tests {
             assert_eq!(config["annotations"]["org.opencontainers.image.stopSignal"], "SIGINT");
             let wanted = match (profile, user) {
                 (Profile::Hpc, _) => json!("caller"),
-                (_, Some(user)) => json!(user),
+                (_, Some(user)) => json!(user.as_str()),
                 _ => Value::Null,
             };
             assert_eq!(config["annotations"]["rt.user"], wanted, "a label must not choose the user");
             prepare_mount_points(&root, &config).unwrap();
         }
         assert!(dir.join("w/d").is_dir() && dir.join("data").is_dir() && dir.join("proc").is_dir());
-        if Path::new("/etc/localtime").is_file() {
-            assert!(dir.join("etc/localtime").symlink_metadata().unwrap().is_file());
-        }
+        assert!(dir.join("etc/localtime").symlink_metadata().unwrap().is_file());
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

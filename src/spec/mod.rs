@@ -18,6 +18,13 @@ use std::path::Path;
 
 /// The annotation that says which id the process has inside: `caller`, `root` or `config`.
 pub const ANNOTATION_USER: &str = "rt.user";
+/// The annotation that asks, by `caller`, for lines of the caller in the container's passwd and group files.
+pub const ANNOTATION_PASSWD: &str = "rt.passwd";
+/// The annotation that asks, by `bind`, for the caller's home directory at its own path.
+pub const ANNOTATION_HOME: &str = "rt.home";
+/// The annotation that lists, separated by commas, destinations of binds that are left out where their source is
+/// missing.
+pub const ANNOTATION_OPTIONAL: &str = "rt.mounts.optional";
 
 /// A loaded config and the text it came from.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use crate::bail;
 use crate::error::Result;
 use crate::sys::mount::Param;
 use crate::sys::ns::{IdMap, IdMaps};
-use oci_spec::runtime::{LinuxIdMapping, LinuxNamespaceType, Spec};
+use oci_spec::runtime::{LinuxIdMapping, LinuxNamespaceType, LinuxSeccomp, Spec};
 
 /// Which id the caller has inside the container (annotation `rt.user`, `--user-map`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub struct Adapted {
     pub keep_groups: bool,
     /// The user namespace is one that exists already.
     pub joined: bool,
+    /// Root was asked for where only one id is mapped: what it cannot do is answered with success.
+    pub emulate_root: bool,
     /// What the config asked for and does not get, one line each.
     pub notes: Vec<String>,
 }
@@ -92,7 +94,7 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
         spec.annotations().as_ref().is_some_and(|a| a.contains_key("run.oci.keep_original_groups"));
     let joined = namespace.is_some_and(|n| n.path().as_ref().is_some_and(|p| !p.as_os_str().is_empty()));
     if joined {
-        return Ok(Adapted { maps: None, uid, gid, keep_groups, joined, notes });
+        return Ok(Adapted { uid, gid, keep_groups, joined, notes, ..Adapted::default() });
     }
     let groups = user.is_some_and(|u| u.additional_gids().as_ref().is_some_and(|g| !g.is_empty()));
     if caller.is_unprivileged() {
@@ -108,10 +110,11 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
         }
         let one = |container, host| vec![IdMap { container, host, size: 1 }];
         let maps = IdMaps { uid: one(uid, caller.uid), gid: one(gid, caller.gid) };
-        return Ok(Adapted { maps: Some(maps), uid, gid, keep_groups: true, joined, notes });
+        let emulate_root = mode == UserMap::Root;
+        return Ok(Adapted { maps: Some(maps), uid, gid, keep_groups: true, joined, emulate_root, notes });
     }
     if namespace.is_none() {
-        return Ok(Adapted { maps: None, uid, gid, keep_groups, joined, notes });
+        return Ok(Adapted { uid, gid, keep_groups, notes, ..Adapted::default() });
     }
     let convert = |maps: &Option<Vec<LinuxIdMapping>>, container: u32, host: u32| -> Vec<IdMap> {
         match maps.as_deref() {
@@ -131,7 +134,13 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
             bail!("process {what} {id} is not mapped in the container's user namespace");
         }
     }
-    Ok(Adapted { maps: Some(maps), uid, gid, keep_groups, joined, notes })
+    Ok(Adapted { maps: Some(maps), uid, gid, keep_groups, notes, ..Adapted::default() })
+}
+
+/// The seccomp section that answers with success what only root with all ids can do (owners, ids, capabilities,
+/// device nodes), so that package managers run where one id is mapped.
+pub fn root_emulation() -> Result<LinuxSeccomp> {
+    serde_json::from_str(include_str!("root_emulation.json")).map_err(super::json_error)
 }
 
 fn note_maps(what: &str, maps: &Option<Vec<LinuxIdMapping>>, id: u32, notes: &mut Vec<String>) {

@@ -90,7 +90,11 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
 /// Reads a file that a container may have put there: regular ones of `most` bytes at the most, else `None`.
 pub fn read_hostile(path: &Path, most: usize) -> Option<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = fs::open(path, flags, Mode::empty()).ok()?;
+    read_regular(fs::open(path, flags, Mode::empty()).ok()?, most)
+}
+
+/// The same for a file that is open.
+pub fn read_regular(file: impl AsFd, most: usize) -> Option<Vec<u8>> {
     let stat = fs::fstat(&file).ok()?;
     if fs::FileType::from_raw_mode(stat.st_mode) != fs::FileType::RegularFile || stat.st_size as usize > most
     {

@@ -5,6 +5,7 @@
 //! to hold against the same contract. Every test runs as several callers (`Caller`) and ends with a
 //! check that it left no process, no mount and no state.
 
+mod caller;
 mod cgroup;
 mod cleanup;
 mod cli;
@@ -55,6 +56,7 @@ fn tests() -> Vec<runner::Test> {
         process::tests(),
         seccomp::tests(),
         rootless::tests(),
+        caller::tests(),
         security::tests(),
         cgroup::tests(),
         cleanup::tests(),

@@ -10,8 +10,9 @@ mod stress;
 mod transports;
 mod trees;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// A directory of one test, removed at its end.
 pub struct Place(PathBuf);
@@ -38,6 +39,13 @@ impl Place {
             .env("HOME", self.join("home"))
             .env("RT_CACHE", self.join("cache"))
             .env("CONTAINERS_REGISTRIES_CONF", "/dev/null");
+        command
+    }
+
+    /// The same for what runs beside the test, whose output nobody reads.
+    pub fn quiet(&self) -> Command {
+        let mut command = self.command();
+        command.stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
 
@@ -88,7 +96,8 @@ pub fn have(program: &str) -> bool {
     let found =
         Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap().status.success();
     if !found {
-        eprintln!("SKIPPED: {program} is not installed");
+        // Past the capture of the test's output, so that it is counted.
+        let _ = writeln!(std::io::stderr(), "SKIP {program} is not installed");
     }
     found
 }

@@ -184,7 +184,7 @@ fn an_interrupted_pull_goes_on() {
     let place = Place::new("interrupt");
     let server = Server::start(sample(), Fault::Slow(Duration::from_millis(80)));
     let start = Instant::now();
-    let child = place.command().args(["pull", "--plain-http", &server.name(), "b"]).spawn().unwrap();
+    let child = place.quiet().args(["pull", "--plain-http", &server.name(), "b"]).spawn().unwrap();
     while server.log.lock().unwrap().blob_bytes < 400_000 && start.elapsed() < Duration::from_secs(20) {
         std::thread::sleep(Duration::from_millis(10));
     }

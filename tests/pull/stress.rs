@@ -33,7 +33,7 @@ fn thirty_two_at_once_fetch_once() {
     let server = Server::start(sample(), Fault::Slow(Duration::from_millis(5)));
     let children: Vec<_> = (0..32)
         .map(|n| {
-            let mut command = place.command();
+            let mut command = place.quiet();
             command.args(["pull", "-q", "--plain-http", &server.name(), &format!("b{n}")]);
             command.spawn().unwrap()
         })
@@ -55,7 +55,7 @@ fn many_for_one_target() {
     let place = Place::new("target");
     let server = Server::start(sample(), Fault::None);
     let children: Vec<_> = (0..8)
-        .map(|_| place.command().args(["pull", "-q", "--plain-http", &server.name(), "b"]).spawn().unwrap())
+        .map(|_| place.quiet().args(["pull", "-q", "--plain-http", &server.name(), "b"]).spawn().unwrap())
         .collect();
     let good =
         children.into_iter().filter_map(|c| c.wait_with_output().ok()).filter(|o| o.status.success()).count();
@@ -70,7 +70,7 @@ fn killed_at_any_moment() {
     let server = Server::start(sample(), Fault::Slow(Duration::from_millis(8)));
     for round in 0..12u64 {
         let mut child =
-            place.command().args(["pull", "-q", "--plain-http", &server.name(), "b"]).spawn().unwrap();
+            place.quiet().args(["pull", "-q", "--plain-http", &server.name(), "b"]).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(3 + round * 23));
         let _ = child.kill();
         let _ = child.wait();

@@ -1,4 +1,4 @@
-//! `rt save`: a bundle's tree becomes an image of one layer, for podman, skopeo and registries.
+//! A bundle's tree becomes an image of one layer, for podman, skopeo and registries.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -10,16 +10,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::super::cli::Call;
-use super::super::digest::{Digest, Hasher};
-use super::super::disk;
-use super::super::interrupt::Interrupt;
-use super::super::layout::REF_NAME;
-use super::super::lease::unique;
-use super::super::platform::Platform;
-use super::super::progress::size;
-use super::super::reference::Source;
-use super::super::tar::{self, Entry, Kind};
+use super::digest::{Digest, Hasher};
+use super::disk;
+use super::interrupt::Interrupt;
+use super::layout::REF_NAME;
+use super::lease::unique;
+use super::platform::Platform;
+use super::tar::{self, Entry, Kind};
 use crate::error::{Context, Result};
 use crate::{bail, err};
 
@@ -33,23 +30,27 @@ impl Drop for Draft {
     }
 }
 
-/// Runs the command.
-pub fn run(call: &Call) -> Result<()> {
-    let [bundle, image] = &call.arguments[..] else {
-        bail!("save: give a bundle and oci:DIR or oci-archive:FILE")
-    };
-    let (path, tag, archive) = match image.parse::<Source>()? {
-        Source::OciLayout { path, select } => (path, select, false),
-        Source::OciArchive { path, select } => (path, select, true),
-        _ => bail!("save: {image}: only oci:DIR[:TAG] and oci-archive:FILE[:TAG] are written"),
-    };
+/// An image that was written.
+pub struct Saved {
+    /// Digest of its manifest.
+    pub digest: Digest,
+    /// Bytes of its layer as a tar archive.
+    pub plain: u64,
+    /// The same compressed.
+    pub compressed: u64,
+}
+
+/// Writes the root of `bundle` as an image of one layer to `path`: a layout, or an archive of one. Nothing may be
+/// there yet.
+pub fn save(bundle: &Path, path: &Path, tag: Option<&str>, archive: bool) -> Result<Saved> {
     if path.symlink_metadata().is_ok() {
         bail!("{}: exists", path.display());
     }
     let text =
-        fs::read(Path::new(bundle).join("config.json")).context(|| format!("{bundle}: not a bundle"))?;
-    let config: Value = serde_json::from_slice(&text).map_err(|e| err!("{bundle}/config.json: {e}"))?;
-    let root = Path::new(bundle).join(config["root"]["path"].as_str().unwrap_or("rootfs"));
+        fs::read(bundle.join("config.json")).context(|| format!("{}: not a bundle", bundle.display()))?;
+    let config: Value =
+        serde_json::from_slice(&text).map_err(|e| err!("{}/config.json: {e}", bundle.display()))?;
+    let root = bundle.join(config["root"]["path"].as_str().unwrap_or("rootfs"));
 
     let draft = Draft(path.with_file_name(format!(
         "{}.partial-{}",
@@ -73,21 +74,17 @@ pub fn run(call: &Call) -> Result<()> {
     let digest = write_blob(dir, &manifest)?;
     let mut entry = json!({ "mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": digest,
                             "size": manifest.len() });
-    entry["annotations"] = json!({ REF_NAME: tag.as_deref().unwrap_or("latest") });
+    entry["annotations"] = json!({ REF_NAME: tag.unwrap_or("latest") });
     let index = json!({ "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json",
                         "manifests": [entry] });
     write_file(&dir.join("index.json"), index.to_string().as_bytes())?;
     write_file(&dir.join("oci-layout"), br#"{"imageLayoutVersion":"1.0.0"}"#)?;
     if archive {
-        publish_archive(dir, &path)?
+        publish_archive(dir, path)?
     } else {
-        disk::rename_new(dir, &path)?
+        disk::rename_new(dir, path)?
     }
-    if !call.has("quiet") {
-        tell!("{} in one layer of {}\n", size(layer.plain), size(layer.size));
-    }
-    say!("{digest}\n");
-    Ok(())
+    Ok(Saved { digest, plain: layer.plain, compressed: layer.size })
 }
 
 struct Written {

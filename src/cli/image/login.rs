@@ -1,31 +1,34 @@
 //! `rt login` and `rt logout`.
 
-use std::io::{BufRead, Write};
-
-use super::super::cli::Call;
-use super::super::credentials::{self, Credentials, Places};
-use super::super::disk;
-use super::super::interrupt::Interrupt;
-use super::super::reference::Reference;
-use super::super::registries_conf::Registries;
-use super::super::registry::Registry;
+use super::flags::*;
+use super::{access, operand, tell};
+use crate::cli::parse::Call;
+use crate::cli::print;
 use crate::error::{Context, Result};
+use crate::pull::credentials::{self, Credentials, Places};
+use crate::pull::disk;
+use crate::pull::interrupt::Interrupt;
+use crate::pull::reference::Reference;
+use crate::pull::registries_conf::Registries;
+use crate::pull::registry::Registry;
 use crate::{bail, err};
+use std::io::BufRead;
+use std::path::PathBuf;
 
 /// `rt login [REGISTRY]`: asks, tries, and keeps what worked.
-pub fn login(call: &Call) -> Result<()> {
+pub fn login(call: &Call) -> Result<u8> {
     let registry = registry_name(call)?;
-    let user = match call.value("username") {
+    let user = match call.flags.text(&USERNAME)? {
         Some(user) => user.to_owned(),
         None => prompt("user name: ", true)?,
     };
-    let password = match (call.value("password"), call.has("password-stdin")) {
+    let password = match (call.flags.text(&PASSWORD)?, call.flags.has(&PASSWORD_STDIN)) {
         (Some(password), _) => password.to_owned(),
         (None, true) => read_line()?,
         (None, false) => prompt("password: ", false)?,
     };
     let credentials = Credentials::Password { user, password };
-    let mut access = super::access(call)?;
+    let mut access = access(&call.flags)?;
     access.credentials = Some(credentials.clone());
     // A name is needed to parse; only the registry's root is asked.
     let reference: Reference = format!("{registry}/x").parse()?;
@@ -35,40 +38,36 @@ pub fn login(call: &Call) -> Result<()> {
         .map_err(|e| e.context(format!("log in to {registry}")))?;
     let path = file(call)?;
     credentials::store(&path, &registry, Some(&credentials))?;
-    say!("logged in to {registry} (kept in {})\n", path.display());
-    Ok(())
+    print(format!("logged in to {registry} (kept in {})\n", path.display()))
 }
 
 /// `rt logout [REGISTRY]`.
-pub fn logout(call: &Call) -> Result<()> {
+pub fn logout(call: &Call) -> Result<u8> {
     let registry = registry_name(call)?;
     let path = file(call)?;
     if !credentials::store(&path, &registry, None)? {
         bail!("not logged in to {registry} by {}", path.display());
     }
-    say!("logged out of {registry}\n");
-    Ok(())
+    print(format!("logged out of {registry}\n"))
 }
 
 fn registry_name(call: &Call) -> Result<String> {
-    match &call.arguments[..] {
-        [] => Ok("docker.io".to_owned()),
-        [name] => {
-            let host = name.trim_start_matches("https://").trim_end_matches('/');
-            let reference: Reference = format!("{host}/x").parse()?;
-            match reference.registry.as_str() == "docker.io" && !host.contains("docker") {
-                // `rt login quay` would else go to Docker Hub.
-                true => bail!("{name}: not a registry's host name"),
-                false => Ok(reference.registry),
-            }
-        }
-        _ => bail!("give one registry"),
+    if call.operands.is_empty() {
+        return Ok("docker.io".to_owned());
     }
+    let name = operand(call, 0)?;
+    let host = name.trim_start_matches("https://").trim_end_matches('/');
+    let reference: Reference = format!("{host}/x").parse()?;
+    // `rt login quay` would else go to Docker Hub.
+    if reference.registry.as_str() == "docker.io" && !host.contains("docker") {
+        bail!("{name}: not a registry's host name");
+    }
+    Ok(reference.registry)
 }
 
-fn file(call: &Call) -> Result<std::path::PathBuf> {
-    match call.value("authfile") {
-        Some(path) => Ok(path.into()),
+fn file(call: &Call) -> Result<PathBuf> {
+    match call.flags.path(&AUTHFILE) {
+        Some(path) => Ok(path),
         None => Places::from_environment()
             .login_file()
             .map(Into::into)
@@ -77,15 +76,14 @@ fn file(call: &Call) -> Result<std::path::PathBuf> {
 }
 
 fn prompt(text: &str, echo: bool) -> Result<String> {
-    tell!("{text}");
-    let _ = std::io::stderr().flush();
+    tell(text);
     if !echo {
         disk::set_echo(false).map_err(|e| e.hint("without a terminal use --password-stdin"))?;
     }
     let line = read_line();
     if !echo {
         disk::set_echo(true)?;
-        tell!("\n");
+        tell("\n");
     }
     line
 }

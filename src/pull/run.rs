@@ -1,4 +1,4 @@
-//! `rt pull`: the story of a pull, from name to bundle.
+//! The story of a pull, from name to bundle.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -6,125 +6,108 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-
-use super::super::blob::{Blob, BlobReader};
-use super::super::bundle::{self, Partial};
-use super::super::cache::Cache;
-use super::super::cli::Call;
-use super::super::digest::Digest;
-use super::super::disk;
-use super::super::interrupt::{Interrupt, interrupted, is_interrupted};
-use super::super::layer::{self, Counts, Rules, Target};
-use super::super::limits::Limits;
-use super::super::merge::{Layer, Merge};
-use super::super::platform::Platform;
-use super::super::profile::{self, Choices, Profile};
-use super::super::progress::{self, Style, size};
-use super::super::reference::Source;
-use super::super::source::{Image, Opened};
-use super::{access, cache};
+use super::blob::{Blob, BlobReader};
+use super::bundle::{self, Partial};
+use super::cache::{Cache, Place};
+use super::digest::Digest;
+use super::disk;
+use super::interrupt::{Interrupt, interrupted, is_interrupted};
+use super::layer::{self, Counts, Rules, Target};
+use super::limits::Limits;
+use super::merge::{Layer, Merge};
+use super::platform::Platform;
+use super::profile::{self, Choices};
+use super::progress::{self, Style, size};
+use super::reference::Source;
+use super::registry::Access;
+use super::source::{Image, Opened};
 use crate::error::{Error, Result};
+use crate::spec::rootless::UserMap;
 use crate::{bail, err};
 
 /// What the user asked for.
-struct Order<'a> {
-    call: &'a Call,
-    image: &'a str,
-    target: PathBuf,
-    platform: Platform,
-    choices: Choices,
-    shared: bool,
-    max_bytes: u64,
-    style: Style,
+pub struct Order {
+    /// The image's name as it was given.
+    pub image: String,
+    /// What it means.
+    pub source: Source,
+    /// Where the bundle is to be.
+    pub target: PathBuf,
+    /// Which image of an index.
+    pub platform: Platform,
+    /// What the bundle is to be like.
+    pub choices: Choices,
+    /// Others may look into the bundle.
+    pub shared: bool,
+    /// Replace a bundle that is there.
+    pub force: bool,
+    /// Flush the bundle to the disk.
+    pub sync: bool,
+    /// The most that an image may write.
+    pub max_bytes: u64,
+    /// Blobs fetched at once.
+    pub connections: Option<usize>,
+    /// How to connect.
+    pub access: Access,
+    /// Where blobs are kept.
+    pub cache: Place,
+    /// What is shown meanwhile.
+    pub style: Style,
 }
 
-/// Runs the command.
-pub fn run(call: &Call) -> Result<()> {
-    let order = order(call)?;
+/// Pulls.
+///
+/// # Errors
+/// Whatever keeps the bundle from being complete. Nothing of it is there then; blobs stay in the cache.
+pub fn run(order: &Order) -> Result<Summary> {
     let interrupt = Interrupt::install();
     disk::raise_open_files();
-    let first = pull(&order, &interrupt);
-    let result = match first {
+    let result = match pull(order, &interrupt) {
         // What an earlier run left did not fit; it is gone now, and the network has the truth.
         Err(e) if e.to_string().contains("after resuming") && !interrupt.signalled() => {
-            pull(&order, &interrupt.again())
+            pull(order, &interrupt.again())
         }
         other => other,
     };
-    let summary = result.map_err(|e| match is_interrupted(&e) {
+    result.map_err(|e| match is_interrupted(&e) {
         true => err!("interrupted; what was fetched is kept, the same command goes on"),
         false => e,
-    })?;
-    tell(&order, &summary);
-    Ok(())
-}
-
-fn order(call: &Call) -> Result<Order<'_>> {
-    let (image, target) = match &call.arguments[..] {
-        [image] => (image, None),
-        [image, target] => (image, Some(PathBuf::from(target))),
-        _ => bail!("pull: give an image and, if you like, a directory"),
-    };
-    let source: Source = image.parse()?;
-    let target = match (target, &source) {
-        (Some(target), _) => target,
-        (None, Source::Registry(reference)) => reference.bundle_name().into(),
-        (None, _) => bail!("pull: {image} needs the name of a directory for the bundle"),
-    };
-    let profile = match call.value("profile") {
-        None | Some("hpc") => Profile::Hpc,
-        Some("isolated") => Profile::Isolated,
-        Some(other) => bail!("--profile {other}: hpc and isolated are known"),
-    };
-    let user = match call.value("user-map") {
-        None => None,
-        Some(user @ ("caller" | "root" | "config")) => Some(user.to_owned()),
-        Some(other) => bail!("--user-map {other}: caller, root and config are known"),
-    };
-    let platform = call.value("platform").map_or_else(|| Ok(Platform::host()), str::parse)?;
-    let home = call.has("home");
-    // Root inside is for installing things.
-    let writable = call.has("writable") || user.as_deref() == Some("root");
-    Ok(Order {
-        call,
-        image,
-        target,
-        platform,
-        choices: Choices { profile, user, writable, home },
-        shared: profile == Profile::Hpc && !call.has("private"),
-        max_bytes: call.bytes("max-size")?.unwrap_or(u64::MAX),
-        style: Style::of_terminal(call.has("quiet") || call.has("json")),
     })
 }
 
 /// What happened, for people and scripts.
-struct Summary {
-    digest: String,
-    unchanged: bool,
-    fetched: u64,
-    layer_bytes: u64,
-    directories: u64,
-    counts: Counts,
-    phases: Vec<(&'static str, Duration)>,
+pub struct Summary {
+    /// Digest of the image's manifest.
+    pub digest: String,
+    /// The bundle was there.
+    pub unchanged: bool,
+    /// Bytes from the network.
+    pub fetched: u64,
+    /// Bytes of all layers, compressed.
+    pub layer_bytes: u64,
+    /// Directories of the tree.
+    pub directories: u64,
+    /// The rest of the tree.
+    pub counts: Counts,
+    /// Times of the steps.
+    pub phases: Vec<(&'static str, Duration)>,
 }
 
 fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
     let mut phases = Phases::start();
-    let source: Source = order.image.parse()?;
-    let force = order.call.has("force");
+    let force = order.force;
     let exists = order.target.symlink_metadata().is_ok();
     if exists && force {
         bundle::check_replaceable(&order.target)?;
     }
     // The bundle's own directory comes first where it is to hold the scratch cache.
     let mut partial = None;
-    let scratch = match order.call.has("no-cache") && (force || !exists) {
+    let scratch = match order.cache == Place::Scratch && (force || !exists) {
         true => Some(partial.insert(Partial::create(&order.target)?).scratch()),
         false => None,
     };
-    let (cache, _scratch) = cache(order.call, scratch)?;
-    let opened = Opened::open(&source, access(order.call)?, &cache, interrupt)?;
+    let (cache, _scratch) = order.cache.open(scratch)?;
+    let opened = Opened::open(&order.source, order.access.clone(), &cache, interrupt)?;
     let head = opened.head()?;
     if exists && !force {
         return unchanged(order, opened, head, &cache, interrupt, phases);
@@ -147,7 +130,7 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
     phases.end("layers");
 
     let config = profile::config(
-        order.image,
+        &order.image,
         &image.digest,
         &image.resolved,
         &image.manifest,
@@ -156,12 +139,12 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
         &order.choices,
     )?;
     profile::prepare_mount_points(&root, &config)?;
-    if order.choices.user.as_deref() == Some("root") {
+    if order.choices.user == Some(UserMap::Root) {
         profile::prepare_package_managers(&root)?;
     }
     let directories = layer::finish_directories(&target)?;
     let shared = order.shared && mask & 0o005 == 0;
-    let published = partial.publish(&config, shared, force, order.call.has("sync"));
+    let published = partial.publish(&config, shared, force, order.sync);
     // Somebody else was faster: with the same image, all is well.
     let same = || bundle::resolved_digest(&order.target).as_deref() == Some(image.resolved.as_str());
     let unchanged = published.is_err() && same();
@@ -248,7 +231,7 @@ fn layers(order: &Order, image: &Image, target: &Target, cache: &Cache) -> Resul
     let mut unique: Vec<usize> = order_of_work.clone();
     unique.retain(|&at| blobs.iter().position(|blob| Arc::ptr_eq(blob, &blobs[at])) == Some(at));
 
-    let limits = Limits::of_this_job(order.call.number("connections")?.map(|n| n as usize));
+    let limits = Limits::of_this_job(order.connections);
     let failures: Mutex<Vec<Error>> = Mutex::default();
     let fail = |e: Error| {
         interrupt.stop();
@@ -333,59 +316,5 @@ impl Phases {
     fn end(&mut self, name: &'static str) {
         self.ended.push((name, self.since.elapsed()));
         self.since = Instant::now();
-    }
-}
-
-fn tell(order: &Order, summary: &Summary) {
-    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    let counts = &summary.counts;
-    let path = std::path::absolute(&order.target).unwrap_or_else(|_| order.target.clone());
-    if order.call.has("json") {
-        let phases: serde_json::Map<String, Value> = summary
-            .phases
-            .iter()
-            .map(|(name, time)| ((*name).to_owned(), json!(time.as_secs_f64())))
-            .collect();
-        let text = json!({
-            "bundle": path, "digest": summary.digest, "unchanged": summary.unchanged,
-            "fetchedBytes": summary.fetched, "layerBytes": summary.layer_bytes,
-            "files": count(&counts.files), "directories": summary.directories, "bytes": count(&counts.bytes),
-            "notWritten": { "entries": count(&counts.hidden), "bytes": count(&counts.hidden_bytes) },
-            "changed": {
-                "owners": count(&counts.owners), "devices": count(&counts.devices), "xattrs": count(&counts.xattrs),
-                "repairedModes": count(&counts.repaired), "guardedModes": count(&counts.guarded),
-                "unknown": count(&counts.unknown),
-            },
-            "seconds": phases,
-        });
-        say!("{text}\n");
-        return;
-    }
-    say!("{}\n", path.display());
-    if order.style == Style::Quiet {
-        return;
-    }
-    if summary.unchanged {
-        tell!("unchanged: {}\n", summary.digest);
-        return;
-    }
-    let seconds: f64 = summary.phases.iter().map(|(_, time)| time.as_secs_f64()).sum();
-    tell!(
-        "{} files, {} written, {} fetched in {seconds:.1} s; {}\n",
-        count(&counts.files),
-        size(count(&counts.bytes)),
-        size(summary.fetched),
-        summary.digest
-    );
-    let notes = [
-        (count(&counts.owners), "entries of other owners are yours now"),
-        (count(&counts.devices), "device nodes left out"),
-        (count(&counts.xattrs), "extended attributes left out"),
-        (count(&counts.repaired), "modes repaired that would have locked you out"),
-        (count(&counts.guarded), "modes narrowed, for others may see the bundle (--private keeps them)"),
-        (count(&counts.unknown), "entries of unknown types left out"),
-    ];
-    for (number, note) in notes.iter().filter(|(number, _)| *number > 0) {
-        tell!("{number} {note}\n");
     }
 }

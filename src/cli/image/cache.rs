@@ -4,41 +4,43 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
-use super::super::cache::Cache;
-use super::super::cli::Call;
-use super::super::interrupt::Interrupt;
-use super::super::progress::size;
+use super::flags::*;
+use super::{bytes, cache_place, operand, tell};
 use crate::bail;
+use crate::cli::parse::Call;
+use crate::cli::print;
 use crate::error::Result;
+use crate::pull::cache::Cache;
+use crate::pull::interrupt::Interrupt;
+use crate::pull::progress::size;
 
 /// Runs the command.
-pub fn run(call: &Call) -> Result<()> {
-    let (cache, _scratch) = super::cache(call, None)?;
-    match call.arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["list"] => list(call, &cache),
-        ["prune"] => prune(call, &cache),
-        ["verify"] => verify(&cache),
-        _ => bail!("cache: list, prune and verify are known"),
+pub fn run(call: &Call) -> Result<u8> {
+    let (cache, _scratch) = cache_place(&call.flags).open(None)?;
+    match operand(call, 0)? {
+        "list" => list(call, &cache),
+        "prune" => prune(call, &cache),
+        "verify" => verify(&cache),
+        other => bail!("{other}: list, prune and verify are known"),
     }
 }
 
-fn list(call: &Call, cache: &Cache) -> Result<()> {
+fn list(call: &Call, cache: &Cache) -> Result<u8> {
     let mut blobs = cache.list()?;
     blobs.sort_by_key(|(_, size, _)| std::cmp::Reverse(*size));
     let total: u64 = blobs.iter().map(|(_, size, _)| size).sum();
-    if call.has("json") {
+    if call.flags.has(&JSON) {
         let blobs: Vec<_> = blobs
             .iter()
             .map(|(digest, size, used)| json!({ "digest": digest, "size": size, "idleSeconds": idle(*used).as_secs() }))
             .collect();
-        say!("{}\n", json!({ "path": cache.root(), "bytes": total, "blobs": blobs }));
-        return Ok(());
+        return print(format!("{}\n", json!({ "path": cache.root(), "bytes": total, "blobs": blobs })));
     }
-    for (digest, bytes, used) in &blobs {
-        say!("{:>9}  {:>4} d  {digest}\n", size(*bytes), idle(*used).as_secs() / 86400);
-    }
-    say!("{:>9}  {} blobs in {}\n", size(total), blobs.len(), cache.root().display());
-    Ok(())
+    let row = |(digest, bytes, used): &(_, u64, SystemTime)| {
+        format!("{:>9}  {:>4} d  {digest}\n", size(*bytes), idle(*used).as_secs() / 86400)
+    };
+    let rows: String = blobs.iter().map(row).collect();
+    print(format!("{rows}{:>9}  {} blobs in {}\n", size(total), blobs.len(), cache.root().display()))
 }
 
 fn idle(used: SystemTime) -> Duration {
@@ -46,15 +48,15 @@ fn idle(used: SystemTime) -> Duration {
 }
 
 /// Oldest first, until what the options allow is left.
-fn prune(call: &Call, cache: &Cache) -> Result<()> {
+fn prune(call: &Call, cache: &Cache) -> Result<u8> {
     let mut blobs = cache.list()?;
     blobs.sort_by_key(|(_, _, used)| *used);
     let mut kept: u64 = blobs.iter().map(|(_, size, _)| size).sum();
-    let (days, most) = (call.number("older-than")?, call.bytes("max-size")?);
+    let (days, most) = (call.flags.given_number(&OLDER_THAN)?, bytes(&call.flags, &KEEP_SIZE)?);
     let all = days.is_none() && most.is_none();
     let mut freed = cache.sweep(all)?;
     for (digest, size, used) in blobs {
-        let old = days.is_some_and(|days| idle(used) > Duration::from_secs(days * 86400));
+        let old = days.is_some_and(|days| idle(used) > Duration::from_secs(u64::from(days) * 86400));
         let much = most.is_some_and(|most| kept > most);
         if all || old || much {
             // Other users' blobs in a sticky directory are theirs.
@@ -64,24 +66,22 @@ fn prune(call: &Call, cache: &Cache) -> Result<()> {
             }
         }
     }
-    say!("{} freed\n", size(freed));
-    Ok(())
+    print(format!("{} freed\n", size(freed)))
 }
 
-fn verify(cache: &Cache) -> Result<()> {
+fn verify(cache: &Cache) -> Result<u8> {
     let interrupt = Interrupt::install();
     let mut bad = 0;
     for (digest, size, _) in cache.list()? {
         if let Err(e) = cache.verify(&digest, size, &interrupt) {
             interrupt.check()?;
             cache.remove(&digest)?;
-            tell!("{e}: removed\n");
+            tell(&format!("{e}: removed\n"));
             bad += 1;
         }
     }
     if bad > 0 {
-        bail!("cache: {bad} damaged blobs were removed");
+        bail!("{bad} damaged blobs were removed");
     }
-    say!("all blobs are right\n");
-    Ok(())
+    print("all blobs are right\n")
 }

@@ -1,0 +1,225 @@
+#!/bin/bash
+# `rt pull` of a real Debian image, from Debian's docker-registry on loopback, as a plain user without passwd entry;
+# `rt run` of what came of it; trees and archives against umoci, skopeo and podman.
+# usage: integration/registry.sh RT   (rt-pull beside it; root: makes the image and starts the registries)
+set -uo pipefail
+cd "$(dirname "$0")/.."
+rt=$(realpath "${1:-build/rt}")
+for program in docker-registry skopeo umoci podman htpasswd openssl jq; do
+	command -v "$program" >/dev/null || missing="${missing:-} $program"
+done
+[ "$(id -u)" = 0 ] || missing="${missing:-} root"
+debian=$(integration/debian) || missing="${missing:-} a-Debian-mirror"
+if [ -n "${missing:-}" ]; then
+	echo "SKIP registry: not there:$missing"
+	exit 0
+fi
+uid=23456
+passed=0 failed=0 pids=
+work=$(mktemp -d)
+cleanup() {
+	[ -z "$pids" ] || kill $pids 2>/dev/null
+	rm -rf "$work"
+}
+trap cleanup EXIT
+chmod 755 "$work"
+mkdir "$work/bin" "$work/home" "$work/user" "$work/registry"
+cp "$rt" "$(dirname "$rt")/rt-pull" "$work/bin/"
+chown $uid:$uid "$work/home" "$work/user"
+
+user() { # as the plain user, with nothing of root's environment
+	(cd "$work/user" && exec setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$work/bin:$PATH" \
+		HOME="$work/home" USER=jane RT_CACHE="$work/user/cache" CONTAINERS_REGISTRIES_CONF=/dev/null "$@")
+}
+pull() { user rt pull -q "$@"; }
+run() { user rt run "$@"; }
+
+# check NAME EXPECTED-REGEX EXPECTED-STATUS COMMAND...
+check() {
+	local name=$1 expected=$2 status=$3 out got
+	shift 3
+	out=$("$@" 2>&1 </dev/null)
+	got=$?
+	if [ $got = "$status" ] && grep -qE -- "$expected" <<<"$out"; then
+		passed=$((passed + 1))
+		echo "PASS $name"
+	else
+		failed=$((failed + 1))
+		echo "FAIL $name: status $got instead of $status, or no line like '$expected' in:"
+		tail -20 <<<"$out" | sed 's/^/     /'
+	fi
+}
+
+# --- the registries: plain, with TLS, and with TLS and a password (me, secret)
+
+cd "$work/registry"
+openssl req -x509 -newkey rsa:2048 -nodes -days 30 -keyout ca.key -out ca.crt -subj /CN=test-ca \
+	-addext basicConstraints=critical,CA:TRUE 2>/dev/null
+certificate() { # NAME: one signed by the CA
+	openssl req -newkey rsa:2048 -nodes -keyout "$1.key" -out "$1.csr" -subj /CN=localhost 2>/dev/null
+	printf 'subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n' >"$1.ext"
+	openssl x509 -req -in "$1.csr" -CA ca.crt -CAkey ca.key -CAcreateserial -days 30 -extfile "$1.ext" \
+		-out "$1.crt" 2>/dev/null
+}
+certificate server
+certificate client
+htpasswd -Bbn me secret >htpasswd
+free_ports() { python3 -c 'import socket
+sockets = [socket.socket() for _ in range(4)]
+[s.bind(("127.0.0.1", 0)) for s in sockets]
+print(*[s.getsockname()[1] for s in sockets])'; }
+read -r plain tls auth mutual < <(free_ports)
+registry() { # NAME PORT [TLS-OPTIONS]
+	{
+		printf 'version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s/data}}\n' "$PWD"
+		printf 'http:\n  addr: 127.0.0.1:%s\n' "$2"
+		[ $# = 2 ] || printf '  tls: {certificate: %s/server.crt, key: %s/server.key%s}\n' "$PWD" "$PWD" "$3"
+		[ "$1" != auth ] || printf 'auth: {htpasswd: {realm: test, path: %s/htpasswd}}\n' "$PWD"
+	} >"$1.yml"
+	docker-registry serve "$1.yml" >"$1.log" 2>&1 &
+	pids="$pids $!"
+}
+registry plain "$plain"
+registry tls "$tls" ""
+registry auth "$auth" ""
+registry mutual "$mutual" ", clientcas: [$PWD/ca.crt]"
+cd "$work"
+
+# --- the image: Debian, and a layer that takes something away
+
+umoci init --layout layout
+umoci new --image layout:12
+umoci insert --image layout:12 "$debian" / >/dev/null
+umoci insert --image layout:12 --whiteout /usr/share/doc
+umoci config --image layout:12 --config.cmd /bin/bash --config.env LANG=C.UTF-8
+chmod -R a+rX layout
+for port in $plain $tls $auth $mutual; do
+	timeout 20 bash -c "until echo >/dev/tcp/127.0.0.1/$port; do sleep 0.1; done" 2>/dev/null
+done
+copy() { skopeo copy -q --insecure-policy --dest-tls-verify=false "$@"; }
+check image/push "" 0 copy oci:layout:12 "docker://127.0.0.1:$plain/debian:12"
+
+# --- README's second example
+
+check debian/pull "^$work/user/debian\$" 0 pull --plain-http "127.0.0.1:$plain/debian:12" debian
+check debian/os-release "^ID=debian\$" 0 run ./debian -- cat /etc/os-release
+check debian/whoami "^jane\$" 0 run ./debian -- whoami
+check debian/id "uid=$uid\(jane\) gid=$uid\(jane\)" 0 run ./debian -- id
+check debian/config "^LANG=C.UTF-8\$" 0 run ./debian -- env
+check debian/default-command "^/bin/bash\$" 0 bash -c 'echo "echo \$0" | "$@"' - setpriv --reuid $uid --regid $uid \
+	--clear-groups env -i HOME=/ "$work/bin/rt" run "$work/user/debian"
+check debian/processes-of-the-host "^yes\$" 0 run ./debian -- sh -c "[ -d /proc/$$ ] && echo yes"
+check debian/read-only "Read-only" 1 run ./debian -- touch /usr/x
+check debian/own-tmp "^0\$" 0 run ./debian -- sh -c 'ls -A /tmp | wc -l'
+check debian/hosts "localhost" 0 run ./debian -- cat /etc/hosts
+check debian/whiteout "No such file" 2 run ./debian -- ls /usr/share/doc
+check debian/not-written "^\$" 0 find "$work/user/debian" -newer "$work/user/debian/config.json" -type f
+check debian/unchanged "unchanged" 0 user rt pull --plain-http "127.0.0.1:$plain/debian:12" debian
+check debian/another-user "^uid=23457" 0 setpriv --reuid 23457 --regid 23457 --clear-groups env -i USER=joe \
+	"$work/bin/rt" run "$work/user/debian" -- id
+check debian/no-home "^/tmp\$" 0 run ./debian -- sh -c 'echo $HOME'
+check home/pull "" 0 pull --plain-http --home "127.0.0.1:$plain/debian:12" home
+check home/mounted "^$work/home\$" 0 run ./home -- sh -c 'cd && touch x && pwd'
+check isolated/pull "" 0 pull --plain-http --profile isolated "127.0.0.1:$plain/debian:12" isolated
+check isolated/id "^uid=0\(root\)" 0 run ./isolated -- id
+check isolated/pids "^1\$" 0 run ./isolated -- sh -c 'echo $$'
+
+# --- root of one id: package managers
+
+root_bundle() {
+	pull --plain-http --user-map root "127.0.0.1:$plain/debian:12" root &&
+		run ./root -- sh -c 'apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get install -yq \
+			--no-install-recommends cron openssh-client rpm >/tmp/log 2>&1 || { tail /tmp/log; exit 1; }
+			crontab -l 2>&1; ssh -V; chown 5:5 /etc/hostname; id -u'
+}
+check root/apt "^OpenSSH" 0 root_bundle
+check root/apt-again "no crontab for root" 1 run ./root -- crontab -l
+mkdir -p "$work/rpm/SPECS"
+cat >"$work/rpm/SPECS/x.spec" <<'SPEC'
+Name: x
+Version: 1
+Release: 1
+Summary: files of several owners
+License: none
+BuildArch: noarch
+%description
+%{summary}
+%install
+mkdir -p %{buildroot}/opt/x
+echo data >%{buildroot}/opt/x/data
+%files
+%attr(4755, daemon, mail) /opt/x/data
+SPEC
+check root/rpmbuild "" 0 rpmbuild -bb --quiet -D "_topdir $work/rpm" "$work/rpm/SPECS/x.spec"
+chmod -R a+rX "$work/rpm"
+check root/rpm "^data\$" 0 run -v "$work/rpm:/mnt:ro" ./root -- sh -c \
+	'rpm --initdb && rpm -i --nodeps /mnt/RPMS/noarch/x-1-1.noarch.rpm && cat /opt/x/data'
+
+# --- how to connect
+
+certs() { # HOST:PORT
+	local dir="$work/home/.config/containers/certs.d/$1"
+	mkdir -p "$dir" && cp "$work/registry/ca.crt" "$dir/" && chown -R $uid "$work/home"
+}
+check tls/unknown-ca "certs.d" 1 pull --retries 0 "localhost:$tls/debian:12" tls
+certs "localhost:$tls"
+certs "localhost:$auth"
+certs "localhost:$mutual"
+check tls/ca-in-certs.d "" 0 pull "localhost:$tls/debian:12" tls
+check tls/unchecked-on-demand "debian" 0 user rt inspect --insecure "127.0.0.1:$tls/debian:12"
+check tls/SSL_CERT_FILE "amd64|arm64" 0 user env SSL_CERT_FILE="$work/registry/ca.crt" rt inspect "localhost:$tls/debian:12"
+check tls/client-certificate-missing "client.cert" 1 user rt inspect --retries 0 "localhost:$mutual/debian:12"
+install -o $uid -m 600 registry/client.crt "$work/home/.config/containers/certs.d/localhost:$mutual/client.cert"
+install -o $uid -m 600 registry/client.key "$work/home/.config/containers/certs.d/localhost:$mutual/client.key"
+check tls/client-certificate "compressed" 0 user rt inspect "localhost:$mutual/debian:12"
+check auth/no-password "rt login" 1 pull "localhost:$auth/debian:12" auth
+check auth/wrong-password "log in" 1 user rt login -u me -p wrong "localhost:$auth"
+check auth/login "logged in" 0 user bash -c "echo secret | rt login -u me --password-stdin localhost:$auth"
+check auth/podman-reads-it "^me\$" 0 user podman login --get-login --authfile "$work/home/.config/containers/auth.json" "localhost:$auth"
+check auth/pull "" 0 pull "localhost:$auth/debian:12" auth
+check auth/logout "logged out" 0 user rt logout "localhost:$auth"
+digest=$(user rt inspect --json "localhost:$tls/debian:12" | jq -r .digest)
+check names/digest "" 0 pull "localhost:$tls/debian@$digest" digest
+check names/no-such-tag "unknown" 1 pull "localhost:$tls/debian:none" none
+
+# --- forms of images
+
+check form/schema2 "" 0 copy --format v2s2 oci:layout:12 "docker://127.0.0.1:$plain/debian:v2s2"
+check form/schema2-pull "" 0 pull --plain-http "127.0.0.1:$plain/debian:v2s2" v2s2
+check form/zstd "" 0 copy --dest-compress-format zstd oci:layout:12 "docker://127.0.0.1:$plain/debian:zstd"
+check form/zstd-pull "" 0 pull --plain-http "127.0.0.1:$plain/debian:zstd" zstd
+check form/layout "" 0 pull "oci:$work/layout:12" layout
+check form/docker-archive "" 0 bash -c "skopeo copy -q --insecure-policy oci:layout:12 docker-archive:docker.tar:x:1 && chmod a+r docker.tar"
+check form/docker-archive-pull "" 0 pull "docker-archive:$work/docker.tar" docker
+check save "sha256" 0 user rt save -q debian oci-archive:saved.tar:v1
+check save/skopeo "" 0 copy "oci-archive:$work/user/saved.tar:v1" "docker://127.0.0.1:$plain/saved:1"
+podman_() { podman --root "$work/store" --runroot "$work/run" --storage-driver vfs "$@"; }
+check save/podman "" 0 podman_ load -q -i "$work/user/saved.tar"
+
+# --- the same tree as umoci's and podman's, but for what the profile needs
+
+listing() { # DIR: type, mode, size, time and link of everything; directories have no size
+	(cd "$1" && find . -mindepth 1 \( -type d -printf '%y %m %p\n' -o -type l -printf '%y %l %p\n' -o \
+		-type f -printf '%y %m %s %Ts %p\n' -o -printf '%y %m %p\n' \)) |
+		grep -vE ' \./(etc/(hosts|resolv.conf|hostname|localtime|machine-id)|dev/.*|proc|sys|tmp|run|dev)$' | sort
+}
+contents() { (cd "$1" && find usr/bin usr/lib etc -type f ! -path 'etc/*hostname' ! -path etc/hosts ! -path etc/localtime \
+	! -path etc/machine-id ! -path etc/resolv.conf -print0 2>/dev/null | sort -z | xargs -0 sha256sum); }
+same() { # ONE OTHER
+	diff <(listing "$1") <(listing "$2") && diff <(contents "$1") <(contents "$2")
+}
+check tree/private "" 0 pull --private --plain-http "127.0.0.1:$plain/debian:12" private
+check tree/umoci "" 0 user umoci unpack --rootless --image "$work/layout:12" umoci
+check tree/umoci-same "^\$" 0 same "$work/user/umoci/rootfs" "$work/user/private/rootfs"
+check tree/podman "" 0 podman_ pull -q --tls-verify=false "127.0.0.1:$plain/debian:12"
+mounted=$(podman_ image mount "127.0.0.1:$plain/debian:12" 2>/dev/null)
+check tree/podman-same "^\$" 0 same "$mounted" "$work/user/private/rootfs"
+podman_ image unmount --all >/dev/null 2>&1
+
+check podman-source "" 0 env XDG_RUNTIME_DIR= HOME="$work" CONTAINERS_STORAGE_CONF="$work/storage.conf" bash -c "
+	printf '[storage]\ndriver = \"vfs\"\ngraphroot = \"%s\"\nrunroot = \"%s\"\n' $work/store $work/run >$work/storage.conf
+	$work/bin/rt pull -q podman:127.0.0.1:$plain/debian:12 $work/from-podman && test -x $work/from-podman/rootfs/bin/bash"
+check cache/verify "all blobs are right" 0 user rt cache verify
+check nothing-left "^\$" 0 find "$work/user" -maxdepth 3 \( -name '*.partial-*' -o -path '*/leases/*' -o -path '*/cache/partial/*' \)
+echo "result: integration/registry: $passed passed; $failed failed"
+[ $failed = 0 ]

@@ -1,0 +1,221 @@
+//! What a bundle leaves to be settled for whoever runs it: account files, home, optional mounts, and what root
+//! of one id cannot do.
+
+use crate::fixture::{Bundle, Ctx, errno};
+use crate::runner::tests;
+use serde_json::{Value, json};
+
+tests! {
+    USER {
+        the_caller_has_an_account, account_of_a_read_only_root, account_files_of_the_image_are_hostile,
+        account_leaves_mounts_of_the_config, home_is_mounted, home_that_is_missing_is_left_out,
+        root_is_emulated, root_of_a_config_is_not_emulated, own_filter_beats_the_emulation, exec_emulates_root_too,
+    }
+    BOTH { optional_mounts_are_left_out, annotations_of_the_caller_are_checked }
+    ROOT { root_keeps_the_images_account, real_root_is_not_emulated }
+}
+
+/// A bundle as `rt pull` makes one.
+fn pulled(ctx: &Ctx, annotations: &[(&str, &str)]) -> Bundle {
+    let mut all = serde_json::Map::new();
+    all.insert("rt.user".into(), json!("caller"));
+    all.extend(annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
+    ctx.bundle().with("/annotations", Value::Object(all))
+}
+
+fn run(ctx: &Ctx, bundle: &Bundle, env: &[(&str, &str)]) -> Vec<Value> {
+    let mut cmd = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id());
+    for (name, value) in env {
+        cmd = cmd.env(name, value);
+    }
+    let out = cmd.run();
+    assert_eq!((out.code, out.stderr.as_str()), (0, ""), "{out:?}");
+    out.all()
+}
+
+const IMAGE_PASSWD: &str = "root:x:0:0:root:/root:/bin/probe\nalice:x:1000:1000::/home:/bin/probe\n";
+
+fn the_caller_has_an_account(ctx: &Ctx) {
+    let (uid, gid) = ctx.caller.host_ids();
+    let bundle = pulled(ctx, &[("rt.passwd", "caller")]).ops(&[
+        "cat /etc/passwd",
+        "cat /etc/group",
+        "env",
+        "write /etc/passwd x",
+        "write /etc/new x",
+    ]);
+    let before = bundle.tree();
+    let all = run(ctx, &bundle, &[("USER", "jane.doe"), ("HOME", "/home/jane")]);
+    // The home is not mounted, so that it cannot be it.
+    assert_eq!(all[0], format!("jane.doe:x:{uid}:{gid}::/tmp:/bin/sh\n{IMAGE_PASSWD}"));
+    assert_eq!(all[1], format!("root:x:0:\nalice:x:1000:\njane.doe:x:{gid}:\n"));
+    assert_eq!(all[2]["HOME"], "/tmp");
+    assert_eq!(all[3], errno(libc::EROFS));
+    assert_eq!(all[4], Value::Null, "the rest of the directory is as it was");
+    std::fs::remove_file(bundle.rootfs().join("etc/new")).unwrap();
+    assert_eq!(bundle.tree(), before, "the image was written to");
+    // A name of somebody else in the image, and one that is none.
+    for (name, shown) in [("alice", format!("u{uid}")), ("a:b", "user".to_owned())] {
+        let all = run(ctx, &bundle, &[("USER", name)]);
+        let line = all[0].as_str().unwrap().lines().next().unwrap().to_owned();
+        assert_eq!(line, format!("{shown}:x:{uid}:{gid}::/tmp:/bin/sh"));
+    }
+}
+
+fn account_of_a_read_only_root(ctx: &Ctx) {
+    let bundle = pulled(ctx, &[("rt.passwd", "caller")]).with("/root/readonly", json!(true));
+    std::fs::remove_file(bundle.rootfs().join("etc/group")).unwrap();
+    let bundle =
+        bundle.ops(&["cat /etc/passwd", "cat /etc/group", "write /etc/x x", "ls /", "ls /proc/self/fd"]);
+    let before = bundle.strict_tree();
+    let all = run(ctx, &bundle, &[("USER", "jane")]);
+    assert!(all[0].as_str().unwrap().starts_with("jane:x:"));
+    assert_eq!(all[1], format!("jane:x:{}:\n", ctx.caller.host_ids().1));
+    assert_eq!(all[2], errno(libc::EROFS));
+    assert!(all[3].as_array().unwrap().contains(&json!("etc")), "the root is the image's again: {}", all[3]);
+    assert_eq!(all[4], json!(["0", "1", "2", "3"]), "nothing stays open");
+    assert_eq!(bundle.strict_tree(), before, "the image was touched");
+}
+
+fn account_files_of_the_image_are_hostile(ctx: &Ctx) {
+    let secret = ctx.file("secret", "secret");
+    for target in [
+        secret.display().to_string(),
+        format!("../../../../../../..{}", secret.display()),
+        "/proc/self/environ".to_owned(),
+        "/proc/self/exe".to_owned(),
+        "/etc".to_owned(),
+        "loop".to_owned(),
+    ] {
+        let bundle = pulled(ctx, &[("rt.passwd", "caller")]).ops(&["cat /etc/passwd"]);
+        bundle.link("etc/passwd", &target);
+        bundle.link("etc/loop", "loop");
+        let out = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).env("SECRET", "1").run();
+        assert!(!out.stdout.contains("secret") && !out.stdout.contains("SECRET"), "{target}: {out:?}");
+        if out.code != 0 {
+            assert_eq!(out.stderr.trim_end().lines().count(), 1, "{target}: {out:?}");
+        }
+        assert_eq!(std::fs::read_to_string(&secret).unwrap(), "secret");
+    }
+    // A FIFO must not block, and a huge file not be read.
+    let bundle = pulled(ctx, &[("rt.passwd", "caller")]).ops(&["cat /etc/passwd", "cat /etc/group"]);
+    std::fs::remove_file(bundle.rootfs().join("etc/passwd")).unwrap();
+    crate::sys::mknod(&bundle.rootfs().join("etc/passwd").display().to_string(), libc::S_IFIFO | 0o644, 0, 0)
+        .unwrap();
+    let huge = std::fs::File::create(bundle.rootfs().join("etc/group")).unwrap();
+    huge.set_len(1 << 40).unwrap();
+    let all = run(ctx, &bundle, &[("USER", "jane")]);
+    assert!(
+        all[0].as_str().unwrap().starts_with("jane:x:") && all[1].as_str().unwrap().starts_with("jane:x:")
+    );
+}
+
+fn account_leaves_mounts_of_the_config(ctx: &Ctx) {
+    let own = ctx.file("passwd", "own:x:1:1::/:/\n");
+    let bundle = pulled(ctx, &[("rt.passwd", "caller")])
+        .mount("/etc/passwd", "bind", own.to_str().unwrap(), &["bind", "ro"])
+        .ops(&["cat /etc/passwd", "cat /etc/group"]);
+    let all = run(ctx, &bundle, &[("USER", "jane")]);
+    assert_eq!(all[0], "own:x:1:1::/:/\n");
+    assert!(all[1].as_str().unwrap().contains("jane:x:"));
+}
+
+fn home_is_mounted(ctx: &Ctx) {
+    let home = ctx.mkdir("home/jane");
+    ctx.mkdir("data");
+    let home = home.to_str().unwrap();
+    let file = format!("{home}/made");
+    let bundle = pulled(ctx, &[("rt.passwd", "caller"), ("rt.home", "bind")])
+        .mount(&format!("{home}/data"), "bind", ctx.path("data").to_str().unwrap(), &["bind"])
+        .ops(&["env", &format!("write {file} x"), &format!("write {home}/data/below x"), "cat /etc/passwd"]);
+    ctx.mkdir("home/jane/data");
+    let all = run(ctx, &bundle, &[("USER", "jane"), ("HOME", home)]);
+    assert_eq!((&all[0]["HOME"], &all[1], &all[2]), (&json!(home), &Value::Null, &Value::Null));
+    assert!(all[3].as_str().unwrap().contains(&format!("::{home}:/bin/sh\n")));
+    assert!(std::path::Path::new(&file).is_file());
+    assert!(ctx.path("data/below").is_file(), "a mount below home is not hidden by it");
+}
+
+fn home_that_is_missing_is_left_out(ctx: &Ctx) {
+    let bundle = pulled(ctx, &[("rt.home", "bind")]).ops(&["ready"]);
+    for home in ["/not/there", "relative", "/", ""] {
+        assert_eq!(run(ctx, &bundle, &[("HOME", home)])[0], "ready", "{home}");
+    }
+}
+
+fn optional_mounts_are_left_out(ctx: &Ctx) {
+    let there = ctx.file("there", "there");
+    let bundle = |list: &str| {
+        ctx.bundle()
+            .with("/annotations", json!({ "rt.mounts.optional": list }))
+            .mount("/mnt/a", "bind", "/not/there", &["bind"])
+            .mount("/mnt/b", "bind", there.to_str().unwrap(), &["bind"])
+            .ops(&["exists /mnt/a", "cat /mnt/b"])
+    };
+    let out = ctx.run_with(&bundle("/mnt/b, /mnt/a"), &[]);
+    assert_eq!((out.code, out.all()), (0, vec![json!(false), json!("there")]));
+    ctx.run(&bundle("/mnt/b")).failed(&["/not/there", "no such file or directory"]);
+}
+
+fn annotations_of_the_caller_are_checked(ctx: &Ctx) {
+    for name in ["rt.passwd", "rt.home", "rt.user"] {
+        let bundle = ctx.bundle().with("/annotations", json!({ name: "nonsense" }));
+        ctx.run(&bundle).failed(&["nonsense"]);
+    }
+}
+
+fn root_keeps_the_images_account(ctx: &Ctx) {
+    let bundle = pulled(ctx, &[("rt.passwd", "caller")]).ops(&["cat /etc/passwd"]);
+    assert_eq!(run(ctx, &bundle, &[("USER", "jane")])[0], IMAGE_PASSWD);
+}
+
+/// chown to ids that do not exist, the calls of who becomes somebody else, and a device node.
+const PRIVILEGED: [&str; 5] =
+    ["chown /tmp 7 7", "setuid 33", "setgroups 33", "mknod /tmp/null 1 3", "exists /tmp/null"];
+
+fn root_is_emulated(ctx: &Ctx) {
+    let ops = [&PRIVILEGED[..], &["id", "stat /tmp", "mkfifo /tmp/fifo", "exists /tmp/fifo"]].concat();
+    let by_annotation = pulled(ctx, &[("rt.user", "root")]).ops(&ops);
+    let by_flag = ctx.bundle().ops(&ops);
+    for (bundle, flags) in [(&by_annotation, &[][..]), (&by_flag, &["--user-map=root"])] {
+        let out = ctx.run_with(bundle, flags);
+        let all = out.all();
+        assert_eq!(all[..4], [Value::Null, Value::Null, Value::Null, Value::Null], "{out:?}");
+        assert_eq!(all[4], false, "nothing was made");
+        assert_eq!((&all[5]["uid"], &all[6]["uid"]), (&json!([0, 0, 0]), &json!(0)), "nothing was changed");
+        assert_eq!(all[6..][1..3], [Value::Null, json!(true)], "what can be made is made");
+        std::fs::remove_file(bundle.rootfs().join("tmp/fifo")).unwrap();
+    }
+    assert_eq!(ctx.run_with(&by_flag, &["--user-map", "caller"]).line(0), errno(libc::EINVAL));
+}
+
+fn root_of_a_config_is_not_emulated(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&PRIVILEGED);
+    assert_eq!(ctx.run(&bundle).line(0), errno(libc::EINVAL));
+    assert_eq!(ctx.run_with(&bundle, &["--user-map=config"]).line(0), errno(libc::EINVAL));
+}
+
+fn own_filter_beats_the_emulation(ctx: &Ctx) {
+    let section = json!({
+        "defaultAction": "SCMP_ACT_ALLOW",
+        "syscalls": [{ "names": ["chown", "fchownat"], "action": "SCMP_ACT_ERRNO", "errnoRet": libc::EDOM }],
+    });
+    let bundle = ctx.bundle().with("/linux/seccomp", section).ops(&["chown /tmp 7 7"]);
+    assert_eq!(ctx.run_with(&bundle, &["--user-map=root"]).line(0), errno(libc::EDOM));
+}
+
+fn exec_emulates_root_too(ctx: &Ctx) {
+    let bundle = pulled(ctx, &[("rt.user", "root")]).ops(&["pause"]);
+    let container = ctx.started(&bundle);
+    assert_eq!(container.exec(&["chown /tmp 7 7"]).all()[0], Value::Null);
+}
+
+fn real_root_is_not_emulated(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["chown /tmp 7 7", "stat /tmp"]);
+    let out = ctx.run_with(&bundle, &["--user-map=root"]);
+    if out.line(0) == Value::Null {
+        assert_eq!(out.line(1)["uid"], 7, "it was done, not only answered");
+    } else {
+        assert_eq!(out.line(0), errno(libc::EPERM), "without the capability it is refused");
+    }
+}
