@@ -18,6 +18,7 @@ mod ps;
 mod pull;
 mod resume;
 mod run;
+mod slurm;
 mod spec;
 mod start;
 mod state;

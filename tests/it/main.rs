@@ -23,6 +23,7 @@ mod run;
 mod runner;
 mod seccomp;
 mod security;
+mod slurm;
 mod sys;
 mod terminal;
 
@@ -55,6 +56,7 @@ fn tests() -> Vec<runner::Test> {
         process::tests(),
         seccomp::tests(),
         rootless::tests(),
+        slurm::tests(),
         security::tests(),
         cgroup::tests(),
         cleanup::tests(),
