@@ -5,8 +5,13 @@
 //! rest is the config as it was loaded. `start.fifo` is there from create to start.
 //! `.images/` names what was made in images. Everything goes through descriptors, and no link is followed.
 
+mod step;
+
+pub use step::{Found, Member};
+
 use crate::error::{Context, Error, Result};
 use crate::rootfs;
+use crate::spec::slurm::Step;
 use crate::sys::{fd, process, signal};
 use crate::{bail, err};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,6 +30,9 @@ const STATE: &str = "state.json";
 const FIFO: &str = "start.fifo";
 /// Holds a link per container that runs in place, named by its pid and pointing to its id.
 const IN_PLACE: &str = ".in-place";
+
+/// Where sites let Slurm keep state (integration/slurm): a directory per user.
+const JOBS: &str = "/run/rt-slurm";
 
 /// The status of a container (runtime.md "State"; `paused` is runc's addition).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +98,12 @@ pub struct State {
     /// is never used again, 0 where the kernel gives none.
     #[serde(default)]
     pub mount_ns: Option<u64>,
+    /// The step of a Slurm job that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<Step>,
+    /// The tasks of the step share it: `pid` is the first of them, and when loaded one that lives.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
 }
 
 /// The state directory of one user.
@@ -121,6 +135,41 @@ impl Store {
             }
         }
         Ok(Store { root: candidates.into_iter().next().unwrap_or_default(), dir: None })
+    }
+
+    /// The caller's stores below the directory that sites give to Slurm: oci.conf names them by user, and only the
+    /// kernel is asked who the caller is.
+    pub fn of_jobs() -> Vec<Self> {
+        let me = rustix::process::geteuid();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(dir) = fs::open(JOBS, flags, Mode::empty()) else { return Vec::new() };
+        let own = |name: &String| {
+            let stat = fs::statat(&dir, name.as_str(), AtFlags::SYMLINK_NOFOLLOW);
+            stat.is_ok_and(|stat| stat.st_uid == me.as_raw())
+        };
+        let mut names = list_names(&dir, FileType::Directory).unwrap_or_default();
+        names.sort();
+        let open = |name: String| Self::open(Some(&Path::new(JOBS).join(name))).ok();
+        names.into_iter().filter(own).filter_map(open).collect()
+    }
+
+    /// Opens the store at `root` as its owner, who this process becomes where it is root: nothing in a user's
+    /// directory is trusted with root's privileges.
+    pub fn open_as_owner(root: &Path) -> Result<Self> {
+        if rustix::process::geteuid().is_root() {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            match fs::open(root, flags, Mode::empty()) {
+                Ok(dir) => {
+                    let stat = fs::fstat(&dir)?;
+                    if stat.st_uid != 0 {
+                        process::become_user(stat.st_uid, stat.st_gid)?;
+                    }
+                }
+                Err(Errno::NOENT) => return Ok(Store { root: root.to_owned(), dir: None }),
+                Err(e) => return Err(e).context(|| format!("open the state directory {}", root.display())),
+            }
+        }
+        Self::open(Some(root))
     }
 
     /// Opens the store, and makes its directory where it is missing.
@@ -198,8 +247,12 @@ impl Store {
         let entry = self.entry(id)?;
         let state = entry.load()?;
         if state.in_place && !state.is_alive() {
-            self.remove(&entry)?;
-            self.forget_in_place(&state);
+            if state.shared {
+                self.forget_dead_shared(id)?;
+            } else {
+                self.remove(&entry)?;
+                self.forget_in_place(&state);
+            }
             return Err(does_not_exist());
         }
         Ok(state)
@@ -234,6 +287,13 @@ impl Store {
         }
         states.sort_by(|a: &State, b: &State| a.id.cmp(&b.id));
         Ok(states)
+    }
+
+    /// The containers of single tasks of the step whose shared container would be `container`.
+    pub fn tasks_of(&self, container: &str) -> Result<Vec<String>> {
+        let Some(dir) = &self.dir else { return Ok(Vec::new()) };
+        let number = |id: &str| Some(id.strip_prefix(container)?.strip_prefix('.')?.parse::<u32>().is_ok());
+        Ok(names(dir)?.into_iter().filter(|id| number(id) == Some(true)).collect())
     }
 
     /// Removes a container's directory, and mount points made in images that no container uses any more.
@@ -321,8 +381,10 @@ impl Store {
         let Some(dir) = &self.dir else { return };
         let Ok(index) = open_dir(dir, IN_PLACE) else { return };
         let Ok(pids) = list_names(&index, FileType::Symlink) else { return };
-        let dead = |pid: &String| {
-            pid.parse().is_ok_and(|pid| signal::send(pid, 0).is_err_and(|e| e.is(libc::ESRCH)))
+        let dead = |name: &String| match name.parse() {
+            Ok(pid) => signal::send(pid, 0).is_err_and(|e| e.is(libc::ESRCH)),
+            // Of a shared container any member may live.
+            Err(_) => self.forget_dead_shared(name).unwrap_or(false),
         };
         let mut left = pids.len();
         for pid in pids.iter().filter(|pid| dead(pid)).take(most) {
@@ -337,7 +399,9 @@ impl Store {
 
     /// Removes the note that the container ran in place.
     pub fn forget_in_place(&self, state: &State) {
-        if let (true, Some(dir)) = (state.in_place, &self.dir) {
+        if state.shared {
+            self.forget_shared(&state.id);
+        } else if let (true, Some(dir)) = (state.in_place, &self.dir) {
             let _ = fs::unlinkat(dir, format!("{IN_PLACE}/{}", state.pid).as_str(), AtFlags::empty());
         }
     }
@@ -356,6 +420,7 @@ impl Store {
     fn forget_dead_in_place(&self, id: &str) -> Result<bool> {
         let Ok(entry) = self.entry(id) else { return Ok(false) };
         match entry.load() {
+            Ok(state) if state.shared => self.forget_dead_shared(id),
             Ok(state) if state.in_place && !state.is_alive() => {
                 self.remove(&entry)?;
                 Ok(true)
@@ -384,6 +449,15 @@ impl Entry {
     /// The directory, for what else is kept there.
     pub fn dir(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
+    }
+
+    /// Removes what is left of a container that was here before.
+    fn clear(&self) -> Result<()> {
+        for file in names_of_files(&self.dir)? {
+            fs::unlinkat(&self.dir, file.as_str(), AtFlags::empty())
+                .context(|| format!("replace the state of {}", self.id))?;
+        }
+        Ok(())
     }
 
     /// Writes the first state, with the config behind it. The directory must hold none yet.
@@ -415,10 +489,12 @@ impl Entry {
     }
 
     fn read(&self) -> Result<Vec<u8>> {
-        match fd::read_at(&self.dir, STATE) {
-            Ok(text) => Ok(text),
-            Err(e) if e.is(libc::ENOENT) => Ok(Vec::new()),
-            Err(e) => Err(e.context(format!("read the state of {}", self.id))),
+        // Where somebody has put a fifo, reading it ends at once.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        match fs::openat(&self.dir, STATE, flags, Mode::empty()) {
+            Ok(file) => fd::read_all(file).context(|| format!("read the state of {}", self.id)),
+            Err(Errno::NOENT) => Ok(Vec::new()),
+            Err(e) => Err(e).context(|| format!("read the state of {}", self.id)),
         }
     }
 
@@ -430,7 +506,15 @@ impl Entry {
             return Ok(State { id: self.id.clone(), ..State::default() });
         }
         let end = text.iter().position(|&b| b == b'\n').unwrap_or(text.len());
-        serde_json::from_slice(&text[..end]).map_err(|e| err!("the state of {} is damaged: {e}", self.id))
+        let mut state: State = serde_json::from_slice(&text[..end])
+            .map_err(|e| err!("the state of {} is damaged: {e}", self.id))?;
+        if state.shared
+            && !state.is_alive()
+            && let Some(member) = self.living_members().first()
+        {
+            (state.pid, state.start_time) = (member.pid, member.start_time);
+        }
+        Ok(state)
     }
 
     /// The config as it was loaded.
@@ -555,6 +639,7 @@ fn names(dir: &OwnedFd) -> Result<Vec<String>> {
 fn names_of_files(dir: &OwnedFd) -> Result<Vec<String>> {
     let mut names = list_names(dir, FileType::RegularFile)?;
     names.extend(list_names(dir, FileType::Fifo)?);
+    names.extend(list_names(dir, FileType::Symlink)?);
     Ok(names)
 }
 

@@ -45,6 +45,7 @@ const RUSTIX: &[&str] = &[
     "src/log.rs",
     "src/rootfs.rs",
     "src/store.rs",
+    "src/store/",
     "src/sync.rs",
     "src/hook/",
     "src/container/",

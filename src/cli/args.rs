@@ -160,6 +160,10 @@ pub static VOLUME: Flag =
     value("volume", "SRC:DST[:OPTIONS]", "bind mount SRC at DST; options as in a config's mounts")
         .short('v')
         .repeats();
+pub static SHARE: Flag =
+    switch("share", "the tasks of a step share one container on a node; on unless --share=false");
+pub static CHDIR: Flag =
+    value("chdir", "DIR", "start in DIR where the container has it; %Z in oci.conf since Slurm 26.05");
 pub static PROCESS: Flag = value("process", "FILE", "the OCI process to run; over every flag").short('p');
 pub static USER: Flag = value("user", "UID[:GID]", "run as this user").short('u');
 pub static ADDITIONAL_GIDS: Flag =
@@ -235,7 +239,7 @@ container could not be run.",
     Command {
         name: "exec",
         summary: "run another program in a running container",
-        usage: &["ID COMMAND [ARGS...]", "-p FILE ID"],
+        usage: &["ID COMMAND [ARGS...]", "-p FILE ID", "JOBID[.STEP[.TASK]] COMMAND [ARGS...]"],
         rest: Rest::Verbatim,
         flags: &[
             &TTY,
@@ -259,6 +263,9 @@ container could not be run.",
         ],
         about: "\
 Flags stand before ID: everything behind it belongs to COMMAND.
+
+JOBID names the container of a Slurm job on this node, and of a step where the job has several here;
+with TASK the program gets the environment of that task.
 
 The exit code is the program's, or 128 and the number of the signal that ended it; 255 where the
 program could not be run.",
@@ -417,6 +424,31 @@ the kernel has killed a process of that cgroup for memory since the sample befor
 rt never writes to a cgroup. An update that asks for nothing succeeds; any other is an error and
 changes nothing.",
         run: update::run,
+        ..ONE_ID
+    },
+    Command {
+        name: "slurm",
+        summary: "what Slurm's oci.conf calls",
+        usage: &["run --bundle DIR ID", "state ID", "kill ID [SIGNAL]", "delete ID|JOBID"],
+        operands: (2, 3),
+        rest: Rest::AfterDashes,
+        flags: &[&BUNDLE, &SHARE, &CHDIR, &USER_MAP, &ENV, &VOLUME, &PRESERVE_FDS, &NO_NEW_KEYRING],
+        about: "\
+ID ends in %j.%s.%t, job, step and task. The tasks of a step on a node run in one container: the first
+makes it, the others join it, each with its own program, environment and descriptors; it ends with the
+last of them. They keep the host's PID, network and UTS namespaces and its /dev/shm.
+
+A config that says nothing about ids runs as the caller. Under PMIx every config does, and the
+directories that PMIx needs are bound; the descriptor of PMI_FD stays open.
+
+state prints one JSON object and succeeds whatever happens. An id that ends in -1 stands for every
+task of the step; delete takes a JOBID too, for an epilog. Called by root, state, kill and delete first become the owner of the directory that
+--root names. A dead container of the same id is replaced.",
+        examples: &[
+            ("RunTimeRun", "exec rt --root=/run/rt-slurm/%u slurm run --bundle %b %n.%u.%j.%s.%t"),
+            ("RunTimeQuery", "exec rt --root=/run/rt-slurm/%u slurm state %n.%u.%j.%s.%t"),
+        ],
+        run: slurm::run,
         ..ONE_ID
     },
     image::flags::PULL,

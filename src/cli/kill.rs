@@ -45,7 +45,7 @@ const ALIASES: [(&str, i32); 4] = [("IOT", 6), ("CLD", 17), ("POLL", 29), ("UNUS
 const RT: (i32, i32) = (34, 64);
 
 /// The number that `text` means: a number, or a name with or without SIG, in either case.
-fn signal(text: &str) -> Result<i32> {
+pub fn signal(text: &str) -> Result<i32> {
     if let Ok(number @ 0..=64) = text.parse() {
         return Ok(number);
     }

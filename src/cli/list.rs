@@ -5,12 +5,17 @@ use super::parse::Call;
 use super::state::{View, not_json};
 use crate::bail;
 use crate::error::Result;
+use crate::store::Store;
 
 /// Lists the containers.
 pub fn run(call: &Call) -> Result<u8> {
-    let store = super::store(call)?;
-    let states = store.list()?;
-    let views: Vec<_> = states.iter().map(|state| View::new(&store, state)).collect();
+    let mut stores = vec![super::store(call)?];
+    if super::root(call)?.is_none() {
+        stores.extend(Store::of_jobs());
+    }
+    let lists = stores.iter().map(|store| Ok((store, store.list()?))).collect::<Result<Vec<_>>>()?;
+    let views: Vec<_> =
+        lists.iter().flat_map(|(store, states)| states.iter().map(|state| View::new(store, state))).collect();
     if call.flags.has(&QUIET) {
         return super::print(views.iter().map(|view| format!("{}\n", view.id)).collect::<String>());
     }
@@ -21,9 +26,12 @@ pub fn run(call: &Call) -> Result<u8> {
     }
 }
 
-/// runc's columns: three blanks between them, none narrower than twelve.
+/// runc's columns: three blanks between them, none narrower than twelve. Where there are containers of jobs, a last
+/// one says of which.
 fn table(views: &[View]) -> String {
-    let head = ["ID", "PID", "STATUS", "BUNDLE", "CREATED", "OWNER"].map(String::from);
+    let jobs = views.iter().any(|view| view.step.is_some());
+    let head = ["ID", "PID", "STATUS", "BUNDLE", "CREATED", "OWNER", "JOB"].map(String::from);
+    let columns = if jobs { 7 } else { 6 };
     let row = |view: &View| {
         let bundle = view.bundle.display().to_string();
         [
@@ -33,16 +41,17 @@ fn table(views: &[View]) -> String {
             bundle,
             view.created.into(),
             view.owner.clone(),
+            view.step.map(ToString::to_string).unwrap_or_default(),
         ]
     };
     let rows: Vec<_> = std::iter::once(head).chain(views.iter().map(row)).collect();
     let mut text = String::new();
     for row in &rows {
-        for (column, cell) in row[..5].iter().enumerate() {
+        for (column, cell) in row[..columns - 1].iter().enumerate() {
             let widest = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
             text += &format!("{cell:<width$}", width = (widest + 3).max(12));
         }
-        text += &format!("{}\n", row[5]);
+        text += &format!("{}\n", row[columns - 1]);
     }
     text
 }

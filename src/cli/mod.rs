@@ -18,6 +18,7 @@ mod pause;
 mod ps;
 mod resume;
 mod run;
+mod slurm;
 mod spec;
 mod start;
 mod state;

@@ -235,7 +235,12 @@ impl<'a> Flags<'a> {
 impl<'a> Call<'a> {
     /// The first operand, which the commands of one container call ID.
     pub fn id(&self) -> Result<&'a str> {
-        text("the id", self.operands[0])
+        self.operand(0, "the id")
+    }
+
+    /// Operand `n`, which the table says must be there; an error calls it `what`.
+    pub fn operand(&self, n: usize, what: &str) -> Result<&'a str> {
+        text(what, self.operands[n])
     }
 
     /// The words behind the operands as text.

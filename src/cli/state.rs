@@ -2,6 +2,7 @@
 
 use super::parse::Call;
 use crate::error::{Error, Result};
+use crate::spec::slurm::Step;
 use crate::store::{OCI_VERSION, State, Status, Store};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -37,6 +38,9 @@ pub struct View<'a> {
     annotations: &'a BTreeMap<String, String>,
     /// `#` and the uid, as runc writes it where the uid has no name. rt asks no name service.
     pub owner: String,
+    /// The Slurm job and step that it belongs to.
+    #[serde(flatten)]
+    pub step: Option<&'a Step>,
 }
 
 impl<'a> View<'a> {
@@ -53,6 +57,7 @@ impl<'a> View<'a> {
             created: &state.created,
             annotations: &state.annotations,
             owner: format!("#{}", state.owner),
+            step: state.step.as_ref(),
         }
     }
 }
@@ -73,6 +78,7 @@ mod tests {
             created: "2026-01-02T03:04:05.000000006Z",
             annotations: &BTreeMap::from([("a.b".into(), "c".into())]),
             owner: "#1000".into(),
+            step: None,
         };
         // Text, not values: runc's order of the keys is part of what people read.
         assert_eq!(

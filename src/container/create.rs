@@ -7,7 +7,7 @@ use super::{CreateOptions, foreground, mounts};
 use crate::error::{Context, Error, Result};
 use crate::hook::{self, Stage};
 use crate::spec::{Caller, Config};
-use crate::store::{Entry, State, Store};
+use crate::store::{Entry, Member, State, Store};
 use crate::sync::{self, FromInit, Link};
 use crate::sys::ns::{self, Kind};
 use crate::sys::process::{self, Child, Memory};
@@ -39,7 +39,19 @@ pub fn run(store: &Store, options: CreateOptions) -> Result<u8> {
         launch.reserved(|launch, entry| launch.with_init(entry).map(|_| ()))?;
         return Ok(0);
     }
-    launch.foreground()
+    launch.reserved(Launch::foreground)
+}
+
+/// The same in `entry`, for the first task of those that share a container. Where it fails, `entry` is removed.
+pub(super) fn run_shared(store: &Store, options: CreateOptions, entry: &Entry) -> Result<u8> {
+    let launch = Launch::new(store, options).and_then(|launch| launch.check_terminal().map(|()| launch));
+    let launch = launch.inspect_err(|_| {
+        let _ = store.remove(entry);
+    })?;
+    if launch.fits_in_place() {
+        return launch.holding(entry, |launch, entry| Err(launch.in_place(entry)));
+    }
+    launch.holding(entry, Launch::foreground)
 }
 
 /// Everything that making one container needs.
@@ -113,21 +125,28 @@ impl<'a> Launch<'a> {
 
     /// Reserves the id, does `work`, and takes everything back where it fails.
     fn reserved<T>(&self, work: impl FnOnce(&Self, &Entry) -> Result<T>) -> Result<T> {
-        let entry = self.store.reserve(&self.options.id)?;
-        work(self, &entry).inspect_err(|_| {
+        self.holding(&self.store.reserve(&self.options.id)?, work)
+    }
+
+    /// Does `work` in a directory that is this process's, and takes everything back where it fails.
+    fn holding<T>(&self, entry: &Entry, work: impl FnOnce(&Self, &Entry) -> Result<T>) -> Result<T> {
+        work(self, entry).inspect_err(|_| {
             if let Some(path) = &self.options.pid_file {
                 let _ = std::fs::remove_file(path);
             }
+            if self.member().is_some() {
+                self.store.forget_shared(&entry.id);
+            }
             // A process that may have left the host cannot clean the image: the next one does.
             let removed =
-                if self.fits_in_place() { self.store.forget(&entry) } else { self.store.remove(&entry) };
+                if self.fits_in_place() { self.store.forget(entry) } else { self.store.remove(entry) };
             if let Err(e) = removed {
                 log::debug!("{e}");
             }
         })
     }
 
-    fn foreground(&self) -> Result<u8> {
+    fn foreground(&self, entry: &Entry) -> Result<u8> {
         signal::block_all();
         // Init writes the state itself, as the user it becomes. A time namespace is entered only by a process
         // with memory of its own.
@@ -137,18 +156,40 @@ impl<'a> Launch<'a> {
             && !self.plan.process.terminal
             && self.plan.join.is_empty()
             && !self.plan.makes(Kind::TIME);
-        self.reserved(|launch, entry| {
-            let running = if shared { launch.shared_memory(entry)? } else { launch.with_init(entry)? };
-            let code = match &running.terminal {
-                Some(master) => foreground::relay(&running.child, master)?,
-                None => foreground::wait(&running.child)?,
-            };
-            if !launch.options.keep {
-                launch.store.remove(entry)?;
-                launch.poststop(&running.state);
-            }
-            Ok(code)
-        })
+        let running = if shared { self.shared_memory(entry)? } else { self.with_init(entry)? };
+        if self.member().is_some() {
+            // The program runs: others may join.
+            entry.unlock()?;
+        }
+        let code = match &running.terminal {
+            Some(master) => foreground::relay(&running.child, master)?,
+            None => foreground::wait(&running.child)?,
+        };
+        if self.options.keep {
+            return Ok(code);
+        }
+        let last = match self.member() {
+            Some(task) => self.store.leave(entry, task)?,
+            None => self.store.remove(entry).map(|()| true)?,
+        };
+        if last {
+            self.poststop(&running.state);
+        }
+        Ok(code)
+    }
+
+    /// The number that this task has among those that share the container.
+    fn member(&self) -> Option<u32> {
+        let task = self.options.task.as_ref().filter(|task| task.share)?;
+        task.id.as_ref()?.task
+    }
+
+    /// Saves the state for the first time.
+    fn publish(&self, entry: &Entry, state: &State) -> Result<()> {
+        entry.save_new(state, &self.config.text)?;
+        let Some(task) = self.member() else { return Ok(()) };
+        self.store.note_shared(&entry.id)?;
+        entry.add_member(Member { task, pid: state.pid, start_time: state.start_time })
     }
 
     fn poststop(&self, state: &State) {
@@ -171,8 +212,10 @@ impl<'a> Launch<'a> {
             let own = process::stat(&self.proc, "self")?;
             let state = State { in_place: true, ..self.state(own.pid, own.start_time, init.mount_id()) };
             self.store.sweep(16);
-            entry.save_new(&state, &self.config.text)?;
-            self.store.note_in_place(&entry.id, own.pid)?;
+            self.publish(entry, &state)?;
+            if !state.shared {
+                self.store.note_in_place(&entry.id, own.pid)?;
+            }
             self.write_pid_file(own.pid)?;
             init.set_up()
         });
@@ -187,7 +230,7 @@ impl<'a> Launch<'a> {
         let runtime = own_pidfd()?;
         let state_json = |_: &str, _: i32| Vec::new();
         let publish = |own: &process::Stat, mount_ns: Option<u64>| {
-            entry.save_new(&self.state(own.pid, own.start_time, mount_ns), &self.config.text)
+            self.publish(entry, &self.state(own.pid, own.start_time, mount_ns))
         };
         let runtime = Some(runtime.as_fd());
         let init = Init { runtime, publish: &publish, ..self.init(entry, None, &state_json) };
@@ -318,7 +361,7 @@ impl<'a> Launch<'a> {
                 Some(FromInit::Ready(mount_ns)) => {
                     let stat = process::stat(&self.proc, &pid.to_string()).context(|| "look at init")?;
                     let state = self.state(pid, stat.start_time, mount_ns);
-                    entry.save_new(&state, &self.config.text)?;
+                    self.publish(entry, &state)?;
                     self.tell_caller(child, pid)?;
                     known = Some(state);
                     link.go(pid)?;
@@ -381,9 +424,12 @@ impl<'a> Launch<'a> {
             owner: self.caller.uid,
             annotations: annotations.map(|(k, v)| (k.clone(), v.clone())).collect(),
             paused: false,
-            in_place: false,
+            // Any of those that share it may be the last, and most of them run in place.
+            in_place: self.member().is_some(),
             own_pid_namespace: self.plan.makes(Kind::PID),
             mount_ns,
+            step: self.options.task.as_ref().and_then(|task| Some(task.id.as_ref()?.step.clone())),
+            shared: self.member().is_some(),
         }
     }
 

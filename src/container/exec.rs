@@ -55,7 +55,16 @@ pub fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
         _ => {}
     }
     let ignored = process::stat(&proc, "self")?.ignored;
-    let exec = Exec { options: &options, plan: &plan, state, init, proc, flags, ignored };
+    let exec = Exec {
+        options: &options,
+        plan: &plan,
+        state,
+        init,
+        proc: proc.as_fd(),
+        flags,
+        ignored,
+        joined: &|| Ok(()),
+    };
     let alone =
         flags & Kind::PID.0 == 0 && !plan.terminal && !options.detach && options.pidfd_socket.is_none();
     if alone {
@@ -64,17 +73,20 @@ pub fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     exec.in_child()
 }
 
-struct Exec<'a> {
-    options: &'a ExecOptions,
-    plan: &'a ProcessPlan,
-    state: State,
+/// One program that is about to enter a container.
+pub(super) struct Exec<'a> {
+    pub options: &'a ExecOptions,
+    pub plan: &'a ProcessPlan,
+    pub state: State,
     /// The container's first process.
-    init: OwnedFd,
-    proc: OwnedFd,
+    pub init: OwnedFd,
+    pub proc: BorrowedFd<'a>,
     /// The namespaces to join.
-    flags: u64,
+    pub flags: u64,
     /// The signals that the caller ignores.
-    ignored: u64,
+    pub ignored: u64,
+    /// Called in the process that becomes the program, once it is in all namespaces.
+    pub joined: &'a dyn Fn() -> Result<()>,
 }
 
 impl Exec<'_> {
@@ -96,7 +108,14 @@ impl Exec<'_> {
         }
     }
 
+    /// Has a child become the program, and waits for it unless it is detached.
     fn in_child(&self) -> Result<u8> {
+        let (child, receiver) = self.start_child()?;
+        if self.options.detach { Ok(0) } else { watch(&child, receiver) }
+    }
+
+    /// Has a child become the program. Returns when that runs, with the socket that its terminal comes by.
+    pub fn start_child(&self) -> Result<(Child, Option<OwnedFd>)> {
         signal::block_all();
         let (link, child_link) = sync::pair()?;
         let (console, receiver) = self.console()?;
@@ -124,21 +143,15 @@ impl Exec<'_> {
             child.end();
             return Err(e);
         }
-        if self.options.detach {
-            return Ok(0);
-        }
-        match receiver {
-            Some(socket) => foreground::relay(&child, &tty::receive_fd(&socket)?),
-            None => foreground::wait(&child),
-        }
+        Ok((child, receiver))
     }
 
     /// Gets ready to join a container that may be hostile.
-    fn hide(&self) -> Result<()> {
+    pub fn hide(&self) -> Result<()> {
         if let Some(cpus) = &self.plan.affinity.0 {
             program::set_affinity(cpus)?;
         }
-        init::hide(self.plan, self.proc.as_fd())
+        init::hide(self.plan, self.proc)
     }
 
     /// In the process that becomes the program.
@@ -151,10 +164,21 @@ impl Exec<'_> {
         init::end_with(runtime)?;
         let rest = self.flags & !(Kind::PID.0 | Kind::USER.0);
         ns::join(&self.init, rest).context(|| "join the container's namespaces")?;
+        self.finish(link, console, runtime)
+    }
+
+    /// The same in a process that is in all namespaces.
+    pub fn finish(
+        &self,
+        link: Option<&Link>,
+        console: Option<BorrowedFd<'_>>,
+        runtime: Option<BorrowedFd<'_>>,
+    ) -> Result<Infallible> {
+        (self.joined)()?;
         if self.options.detach || self.plan.terminal {
             let _ = rustix::process::setsid();
         }
-        fd::cloexec_from(3 + self.plan.preserve_fds)?;
+        self.plan.close_others()?;
         if let Some(console) = console {
             self.make_terminal(console)?;
         }
@@ -226,8 +250,16 @@ impl Exec<'_> {
     }
 }
 
+/// Waits for `child` with its terminal, if it has one, shown on ours, and returns its exit code.
+pub(super) fn watch(child: &Child, terminal: Option<OwnedFd>) -> Result<u8> {
+    match terminal {
+        Some(socket) => foreground::relay(child, &tty::receive_fd(&socket)?),
+        None => foreground::wait(child),
+    }
+}
+
 /// The namespaces of the container that are not the caller's.
-fn namespaces(config: &Spec, caller: &Caller, proc: BorrowedFd<'_>, pid: i32) -> Result<u64> {
+pub(super) fn namespaces(config: &Spec, caller: &Caller, proc: BorrowedFd<'_>, pid: i32) -> Result<u64> {
     let none = Linux::default();
     let (new, joined) = plan::namespaces(config.linux().as_ref().unwrap_or(&none), caller)?;
     let mut flags = joined.iter().fold(new, |all, (kind, _)| all | kind.0);
@@ -297,7 +329,8 @@ fn read_process(path: &Path) -> Result<Process> {
 fn change_process(process: &mut Process, options: &ExecOptions, ids: (u32, u32)) -> Result<()> {
     process.set_args(Some(options.args.clone()));
     process.set_terminal(Some(false));
-    let mut env = process.env().clone().unwrap_or_default();
+    let base = options.base_env.as_ref().or(process.env().as_ref());
+    let mut env = base.cloned().unwrap_or_default();
     env.extend(options.env.iter().filter_map(|variable| plan::full_variable(variable)));
     process.set_env(Some(env));
     if let Some(cwd) = &options.cwd {

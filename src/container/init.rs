@@ -135,7 +135,7 @@ impl Init<'_> {
         rootfs.finish()?;
         rootfs.release();
         self.pivot(&rootfs)?;
-        fd::cloexec_from(3 + plan.process.preserve_fds)?;
+        plan.process.close_others()?;
         if let Some(pty) = pty {
             let console = self.console.ok_or_else(|| err!("no socket for the terminal"))?;
             hand_over(pty, console, plan.process.uid)?;
@@ -329,6 +329,12 @@ pub fn hide(process: &ProcessPlan, proc: BorrowedFd<'_>) -> Result<()> {
     process.set_by_proc(proc)?;
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
         .context(|| "become undumpable")
+}
+
+/// Undoes [`hide`], for a process that has joined nobody.
+pub fn show() -> Result<()> {
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)
+        .context(|| "become dumpable")
 }
 
 /// Asks the kernel to end this process with the runtime, which may have died already.

@@ -45,13 +45,21 @@ pub fn kill(store: &Store, id: &str, number: i32, all: bool) -> Result<()> {
         Status::Stopped | Status::Creating => bail!("container not running"),
         _ => {}
     }
-    let Some(pidfd) = open_init(&state)? else { bail!("container not running") };
-    signal::send_pidfd(pidfd, number).context(|| format!("signal {number}"))?;
+    if !signal_first(&state, number)? {
+        bail!("container not running");
+    }
     if state.paused && number == libc::SIGKILL {
         // A stopped process takes a SIGKILL at once; its container is not paused any more.
         let _ = members::signal_all(&state, libc::SIGCONT);
     }
     Ok(())
+}
+
+/// Sends `number` to the first process; false where that has ended.
+pub fn signal_first(state: &State, number: i32) -> Result<bool> {
+    let Some(pidfd) = open_init(state)? else { return Ok(false) };
+    signal::send_pidfd(pidfd, number).context(|| format!("signal {number}"))?;
+    Ok(true)
 }
 
 /// A descriptor of the container's first process; `None` where that has ended.
@@ -87,7 +95,13 @@ pub fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
         Status::Running | Status::Paused if !force => {
             bail!("cannot delete container {id} that is not stopped: {}", store.status(&state).as_str())
         }
-        Status::Created | Status::Running | Status::Paused => end(&state)?,
+        Status::Created | Status::Running | Status::Paused => {
+            if state.shared {
+                // The others are found by the one that lives.
+                members::signal_all(&state, libc::SIGKILL)?;
+            }
+            end(&state)?;
+        }
     }
     if !state.own_pid_namespace {
         members::signal_all(&state, libc::SIGKILL)?;
@@ -102,16 +116,21 @@ pub fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
 }
 
 /// Kills the first process and waits until it has ended, ten seconds at most.
-fn end(state: &State) -> Result<()> {
+pub fn end(state: &State) -> Result<()> {
     let Some(pidfd) = open_init(state)? else { return Ok(()) };
     signal::send_pidfd(&pidfd, libc::SIGKILL).context(|| "kill the container")?;
-    let mut fds = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
-    let limit = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
-    if rustix::event::poll(&mut fds, Some(&limit))? == 0 {
+    if !wait_for_end(&pidfd, 10)? {
         // It cannot escape any more: it waits for a member that its new parent has not reaped.
         log::warn!("the container's first process ({}) has not ended within 10 s of SIGKILL", state.pid);
     }
     Ok(())
+}
+
+/// Waits until the process behind `pidfd` has ended, `seconds` at most. True where it has.
+pub fn wait_for_end(pidfd: &OwnedFd, seconds: i64) -> Result<bool> {
+    let mut fds = [rustix::event::PollFd::new(pidfd, rustix::event::PollFlags::IN)];
+    let limit = rustix::event::Timespec { tv_sec: seconds, tv_nsec: 0 };
+    Ok(rustix::event::poll(&mut fds, Some(&limit))? > 0)
 }
 
 /// Runs the poststop hooks. A failing one is logged and does not count (runtime.md "Lifecycle" step 13).

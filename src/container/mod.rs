@@ -12,14 +12,17 @@ mod mounts;
 mod plan;
 mod process;
 mod protect;
+mod share;
 
 pub use create::{create, run};
 pub use exec::exec;
 pub use lifecycle::{delete, kill, pause, resume, start};
+pub use share::{find_step, run_task, tasks_delete, tasks_kill, tasks_status};
 
 pub use crate::spec::rootless::UserMap;
 
 use crate::error::Result;
+use crate::spec::slurm::Task;
 use crate::store::{State, Store};
 use std::path::PathBuf;
 
@@ -56,6 +59,8 @@ pub struct CreateOptions {
     pub no_subreaper: bool,
     /// What the command line changes in the config.
     pub overrides: Overrides,
+    /// The task of a Slurm step that the container is for.
+    pub task: Option<Task>,
 }
 
 /// What `rt run`'s command line changes in the config.
@@ -101,6 +106,8 @@ pub struct ExecOptions {
     pub process: Option<PathBuf>,
     /// The command, where no process file is given.
     pub args: Vec<String>,
+    /// Replaces the container's environment.
+    pub base_env: Option<Vec<String>>,
     /// `NAME=VALUE` each, added to the container's environment.
     pub env: Vec<String>,
     /// Replaces the container's working directory.

@@ -130,18 +130,7 @@ const DEFAULT_DEVICES: [(&str, u32, u32); 6] = [
 impl Plan {
     /// Enters the bundle, and loads, checks and adapts its config. Returns the config too, for the state.
     pub fn make(options: &CreateOptions, caller: &Caller) -> Result<(Plan, Config)> {
-        // The bundle is where everything relative is relative to, hooks included.
-        let shown = || format!("bundle {}", options.bundle.display());
-        rustix::process::chdir(&options.bundle).context(shown)?;
-        let bundle = rustix::process::getcwd(Vec::new()).context(shown)?;
-        let bundle = PathBuf::from(std::ffi::OsStr::from_bytes(bundle.as_bytes()));
-        let mut config = match &options.config {
-            Some(path) => Config::load(path)?,
-            None => Config::load(Path::new("config.json")).map_err(|e| e.context(bundle.display()))?,
-        };
-        if options.overrides.any() || options.user_map.is_some() {
-            override_config(&mut config, options)?;
-        }
+        let (bundle, config) = load(options)?;
         spec::check(&config.spec, caller)?;
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
         let plan = Self::from_config(&config, bundle, caller, adapted, options)?;
@@ -232,6 +221,9 @@ impl Plan {
             ProcessPlan::new(process, &adapted, linux.seccomp().as_ref(), options.preserve_fds, &mut notes)?;
         process.set_linux(linux)?;
         let account = Account::asked_for(spec, (adapted.uid, adapted.gid), &mounts)?;
+        if let Some(task) = &options.task {
+            process.set_task(spec, task);
+        }
         Ok(Plan {
             rootfs,
             new,
@@ -286,6 +278,23 @@ impl Plan {
             || !self.net_devices.is_empty()
             || self.process.seccomp.as_ref().is_some_and(|s| s.program.notifies)
     }
+}
+
+/// Enters the bundle and loads its config, as the command line and a task of a step change it.
+pub fn load(options: &CreateOptions) -> Result<(PathBuf, Config)> {
+    // The bundle is where everything relative is relative to, hooks included.
+    let shown = || format!("bundle {}", options.bundle.display());
+    rustix::process::chdir(&options.bundle).context(shown)?;
+    let bundle = rustix::process::getcwd(Vec::new()).context(shown)?;
+    let bundle = PathBuf::from(std::ffi::OsStr::from_bytes(bundle.as_bytes()));
+    let mut config = match &options.config {
+        Some(path) => Config::load(path)?,
+        None => Config::load(Path::new("config.json")).map_err(|e| e.context(bundle.display()))?,
+    };
+    if options.overrides.any() || options.user_map.is_some() || options.task.is_some() {
+        override_config(&mut config, options)?;
+    }
+    Ok((bundle, config))
 }
 
 fn kind_of(typ: LinuxNamespaceType) -> Kind {
@@ -509,6 +518,9 @@ fn override_config(config: &mut Config, options: &CreateOptions) -> Result<()> {
         let mut annotations = spec.annotations().clone().unwrap_or_default();
         annotations.insert(spec::ANNOTATION_USER.to_owned(), map.as_str().to_owned());
         spec.set_annotations(Some(annotations));
+    }
+    if let Some(task) = &options.task {
+        config.warnings.extend(spec::slurm::adapt(spec, task, options.user_map));
     }
     config.changed()
 }

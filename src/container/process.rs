@@ -3,12 +3,13 @@
 use crate::error::{Context, Error, Result};
 use crate::spec;
 use crate::spec::rootless::Adapted;
+use crate::spec::slurm::{JobDirectory, Task};
 use crate::sys::process::{self, ExecArgs, SchedAttr};
 use crate::sys::{self, caps, fd};
 use crate::{bail, err, seccomp};
 use oci_spec::runtime::{
     IOPriorityClass, Linux, LinuxPersonalityDomain, LinuxSchedulerPolicy, LinuxSeccomp, MemoryPolicyFlagType,
-    MemoryPolicyModeType, PosixRlimitType, Process, Scheduler,
+    MemoryPolicyModeType, PosixRlimitType, Process, Scheduler, Spec,
 };
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode};
@@ -66,6 +67,10 @@ pub struct ProcessPlan {
     pub affinity: (Option<String>, Option<String>),
     /// How many descriptors above 2 stay open.
     pub preserve_fds: u32,
+    /// One more that stays open at its number: a connection to the scheduler.
+    pub keep_fd: Option<i32>,
+    /// The job's working directory, which is entered in place of `cwd` where the container has it.
+    pub job_cwd: Option<JobDirectory>,
 }
 
 /// The filter and where its notifications go.
@@ -148,7 +153,21 @@ impl ProcessPlan {
                 .as_ref()
                 .map_or((None, None), |a| (a.initial().clone(), a.cpu_affinity_final().clone())),
             preserve_fds,
+            keep_fd: None,
+            job_cwd: None,
         })
+    }
+
+    /// Takes what a task of a Slurm step gets from its caller.
+    pub fn set_task(&mut self, spec: &Spec, task: &Task) {
+        self.keep_fd = spec::slurm::pmi_fd(spec).filter(|fd| fd::is_inherited(*fd));
+        self.job_cwd = task.cwd.clone().filter(|dir| dir.asked || self.cwd == Path::new("/"));
+    }
+
+    /// Has every descriptor but those of the program closed by its exec.
+    pub fn close_others(&self) -> Result<()> {
+        fd::cloexec_from(3 + self.preserve_fds)?;
+        self.keep_fd.map_or(Ok(()), fd::keep_over_exec)
     }
 
     /// Takes what the config's `linux` section says about the program.
@@ -456,6 +475,9 @@ impl ProcessPlan {
     }
 
     fn enter_cwd(&self) -> Result<()> {
+        if self.job_cwd.as_ref().is_some_and(enter_job_directory) {
+            return Ok(());
+        }
         let shown = || format!("chdir to cwd {:?} set in config.json failed", self.cwd.display().to_string());
         rustix::process::chdir(&self.cwd).context(shown)?;
         if self.cwd != Path::new("/") {
@@ -476,6 +498,17 @@ impl ProcessPlan {
         }
         env
     }
+}
+
+/// False where the container has no such directory, or another one at this path.
+fn enter_job_directory(dir: &JobDirectory) -> bool {
+    let same = || match dir.identity {
+        Some(identity) => fs::stat(".").is_ok_and(|found| (found.st_dev, found.st_ino) == identity),
+        None => true,
+    };
+    let inside =
+        || rustix::process::getcwd(Vec::new()).is_ok_and(|cwd| cwd.as_bytes().first() == Some(&b'/'));
+    rustix::process::chdir(&dir.path).is_ok() && same() && inside()
 }
 
 fn unmapped(e: Errno, what: &str, id: u32) -> Error {

@@ -6,6 +6,7 @@ pub mod caller;
 mod check;
 pub mod mounts;
 pub mod rootless;
+pub mod slurm;
 
 pub use caller::Caller;
 pub use check::{allowed_below_proc, check, check_process};

@@ -13,6 +13,19 @@ pub fn cloexec_from(first: u32) -> Result<()> {
     Ok(())
 }
 
+/// True where `fd` is open and was so when this program began: what it opens itself is close-on-exec.
+pub fn is_inherited(fd: RawFd) -> bool {
+    // SAFETY: F_GETFD takes no pointer and changes nothing.
+    unsafe { libc::fcntl(fd, libc::F_GETFD) == 0 }
+}
+
+/// Takes close-on-exec from `fd`, for the program that this process becomes.
+pub fn keep_over_exec(fd: RawFd) -> Result<()> {
+    // SAFETY: F_SETFD takes no pointer; the descriptor stays open, so no owner is cheated.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }.into())?;
+    Ok(())
+}
+
 /// Leaves a close-on-exec descriptor to be closed by exec or exit, which costs less than closing each.
 ///
 /// For a process that is about to do one of the two. Where many are open it is closed here after all.
@@ -108,7 +121,11 @@ pub fn read_regular(file: impl AsFd, most: usize) -> Option<Vec<u8>> {
 
 /// The same for a path below `dir`.
 pub fn read_at(dir: impl AsFd, path: impl rustix::path::Arg) -> Result<Vec<u8>> {
-    let file = fs::openat(dir, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    read_all(fs::openat(dir, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Reads an open file to its end.
+pub fn read_all(file: OwnedFd) -> Result<Vec<u8>> {
     let mut text = Vec::with_capacity(16 * 1024);
     loop {
         match rustix::io::read(&file, rustix::buffer::spare_capacity(&mut text)) {

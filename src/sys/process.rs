@@ -186,6 +186,22 @@ impl ExecArgs {
     }
 }
 
+/// Becomes `uid` and `gid` for good, with no other group and no capability.
+pub fn become_user(uid: u32, gid: u32) -> Result<()> {
+    use rustix::process::{Gid, Uid};
+    let (user, group) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    let context = || format!("become uid {uid}");
+    rustix::thread::set_thread_groups(&[]).context(context)?;
+    rustix::thread::set_thread_res_gid(group, group, group).context(context)?;
+    rustix::thread::set_thread_res_uid(user, user, user).context(context)
+}
+
+/// Has the kernel end this process after `seconds` (alarm(2)).
+pub fn end_after(seconds: u32) {
+    // SAFETY: no pointer is passed, and the signal has no handler here.
+    unsafe { libc::alarm(seconds) };
+}
+
 /// Sets the execution domain and its flags (personality(2)).
 pub fn set_personality(persona: u64) -> Result<()> {
     // SAFETY: no pointer is passed.

@@ -648,6 +648,12 @@ impl Cmd {
         self
     }
 
+    /// Runs it with the tests' own privileges, not the caller's.
+    pub fn by_tests(mut self) -> Self {
+        self.caller.clear();
+        self
+    }
+
     /// Standard input.
     pub fn input(mut self, text: impl Into<Vec<u8>>) -> Self {
         self.input = Some(text.into());

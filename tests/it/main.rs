@@ -24,6 +24,7 @@ mod run;
 mod runner;
 mod seccomp;
 mod security;
+mod slurm;
 mod sys;
 mod terminal;
 
@@ -57,6 +58,7 @@ fn tests() -> Vec<runner::Test> {
         seccomp::tests(),
         rootless::tests(),
         caller::tests(),
+        slurm::tests(),
         security::tests(),
         cgroup::tests(),
         cleanup::tests(),

@@ -203,6 +203,13 @@ fn operate(words: &[&str]) -> io::Result<Value> {
             std::thread::sleep(Duration::from_millis(number(1)?));
             Value::Null
         }
+        "until" => {
+            // Waits for a path.
+            while !fs::exists(path)? {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Value::Null
+        }
         "pause" => {
             // Ends with 0 on SIGTERM, also as the first process of a pid namespace.
             sys::block_signals(&[libc::SIGTERM]);
@@ -274,6 +281,16 @@ fn operate(words: &[&str]) -> io::Result<Value> {
         "spawn" => {
             let out = std::process::Command::new(path).args(&words[2..]).output()?;
             json!({ "code": out.status.code(), "out": String::from_utf8_lossy(&out.stdout) })
+        }
+
+        // Another process's memory.
+        "secret" => {
+            let text = format!("secret of {}", std::process::id()).into_bytes().leak();
+            json!({ "pid": std::process::id(), "address": text.as_ptr() as u64, "len": text.len() })
+        }
+        "peek" => {
+            let bytes = sys::read_memory(number(1)? as i32, number(2)?, number(3)? as usize)?;
+            json!(String::from_utf8_lossy(&bytes))
         }
 
         // Attacks.

@@ -476,6 +476,18 @@ pub fn affinity() -> Vec<usize> {
     }
 }
 
+/// process_vm_readv(2) of one range.
+pub fn read_memory(pid: i32, address: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0u8; len];
+    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len };
+    let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: len };
+    // SAFETY: the kernel writes at most `len` bytes, to `bytes`; the remote address is not touched here.
+    let got =
+        check(unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) } as i64)?;
+    bytes.truncate(got as usize);
+    Ok(bytes)
+}
+
 /// setsid(2).
 pub fn setsid() {
     // SAFETY: takes nothing.

@@ -1,0 +1,100 @@
+//! `rt slurm`: the forms of run, state, kill and delete that Slurm's oci.conf(5) calls.
+//!
+//! Slurm calls `run` as the user, in the task's place, and the others as root when the step has ended. What it
+//! reads of `state` are stdout and stderr together, and what it cannot read it reports into the job's output.
+
+use super::args::*;
+use super::parse::Call;
+use super::{create, kill};
+use crate::bail;
+use crate::container::{self, Overrides};
+use crate::error::Result;
+use crate::spec::slurm::{JobDirectory, Task, TaskId};
+use crate::store::{OCI_VERSION, Status, Store};
+use crate::sys::process;
+use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Runs one of the forms.
+pub fn run(call: &Call) -> Result<u8> {
+    let form = call.operands[0].to_str().unwrap_or_default();
+    let most = if form == "kill" { 3 } else { 2 };
+    if let Some(extra) = call.operands.get(most) {
+        bail!("slurm {form}: one operand too many, {extra:?}");
+    }
+    match form {
+        "run" => run_task(call),
+        "state" => state(call),
+        "kill" => {
+            let signal = call.operands.get(2).map_or(Ok(15), |name| kill::signal(&name.to_string_lossy()))?;
+            container::tasks_kill(&owners_store(call)?, id(call)?, signal)?;
+            Ok(0)
+        }
+        "delete" => {
+            container::tasks_delete(&owners_store(call)?, id(call)?)?;
+            Ok(0)
+        }
+        other => bail!("slurm: {other:?} is none of run, state, kill and delete"),
+    }
+}
+
+fn id<'a>(call: &Call<'a>) -> Result<&'a str> {
+    call.operand(1, "the id")
+}
+
+fn run_task(call: &Call) -> Result<u8> {
+    let id = id(call)?;
+    let flags = &call.flags;
+    let mut options =
+        create::options(call, id.to_owned(), flags.path(&BUNDLE).unwrap_or_else(|| ".".into()))?;
+    options.overrides = Overrides {
+        args: call.rest()?,
+        env: flags.texts(&ENV)?,
+        volumes: flags.texts(&VOLUME)?,
+        ..Overrides::default()
+    };
+    let id = TaskId::parse(id);
+    options.task = Some(Task {
+        share: flags.switch(&SHARE) != Some(false) && id.as_ref().is_some_and(|id| id.task.is_some()),
+        id,
+        has_terminal: std::io::stdin().is_terminal(),
+        pmix_dir: std::env::var_os("PMIX_SERVER_TMPDIR").map(PathBuf::from),
+        cwd: job_directory(flags.path(&CHDIR), &options.bundle),
+    });
+    let store = super::new_store(call).map_err(|e| match e.errno() {
+        Some(libc::EACCES) => e.hint("a prolog makes a directory for each user, or tmpfiles.d one for all"),
+        _ => e,
+    })?;
+    container::run_task(&store, options)
+}
+
+/// Where the task is to start: the directory that was asked for, or the one that Slurm has entered.
+fn job_directory(asked: Option<PathBuf>, bundle: &Path) -> Option<JobDirectory> {
+    if let Some(path) = asked.filter(|path| path.is_absolute()) {
+        return Some(JobDirectory { path, identity: None, asked: true });
+    }
+    // Slurm 22.05 enters the bundle.
+    let path = std::env::current_dir().ok().filter(|path| path != Path::new("/") && path != bundle)?;
+    let found = std::fs::metadata(&path).ok()?;
+    Some(JobDirectory { path, identity: Some((found.dev(), found.ino())), asked: false })
+}
+
+/// The state directory, as its owner. A user's file system may never answer; Slurm waits for ever.
+fn owners_store(call: &Call) -> Result<Store> {
+    process::end_after(20);
+    match super::root(call)? {
+        Some(root) => Store::open_as_owner(&root),
+        None => Store::open(None),
+    }
+}
+
+/// Prints the state of a task, or of all tasks of a step. Whatever is wrong, the answer is that none runs: it is
+/// then deleted, and nothing is reported into the job's output.
+fn state(call: &Call) -> Result<u8> {
+    let id = id(call)?;
+    let status = owners_store(call).and_then(|store| container::tasks_status(&store, id));
+    let status = status.unwrap_or(Status::Stopped).as_str();
+    let json = serde_json::json!({ "ociVersion": OCI_VERSION, "id": id, "status": status });
+    super::print(format!("{json}\n"))
+}

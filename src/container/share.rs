@@ -1,0 +1,301 @@
+//! One container for the tasks of a step on a node: the first makes it, the others join it.
+//!
+//! A task reads its own config, so its program, environment, limits and filter are its own; namespaces,
+//! mounts and hooks are those of the task that came first. Which of the two a task is, `store::step` tells.
+
+use super::create;
+use super::exec::{self, Exec};
+use super::process::ProcessPlan;
+use super::{CreateOptions, ExecOptions, init, lifecycle, members, plan};
+use crate::error::{Context, Result};
+use crate::spec::slurm::{TaskId, TaskName};
+use crate::spec::{self, Caller, rootless};
+use crate::store::{Entry, Found, Member, State, Status, Store};
+use crate::sys::ns;
+use crate::sys::{fd, process};
+use crate::{bail, err};
+use rustix::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+/// Runs a task of a Slurm step and returns its exit code; does not return where the task takes this process's
+/// place.
+pub fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> {
+    super::protect::protect_binary()?;
+    options.bundle = std::path::absolute(&options.bundle).context(|| "bundle")?;
+    let shared = options.task.as_ref().filter(|task| task.share).and_then(|task| task.id.clone());
+    let Some((container, number)) = shared.and_then(|id| Some((id.container, id.task?))) else {
+        return run_alone(store, options);
+    };
+    let mut alone = false;
+    loop {
+        match store.enter_shared(&container, alone)? {
+            Found::Nobody(entry) => {
+                options.id = container;
+                return create::run_shared(store, options, &entry);
+            }
+            Found::Member(entry, state) => {
+                let task = Joining::new(&options, number)?;
+                if task.rootfs == state.rootfs
+                    && let Some(code) = task.join(store, &entry, &state)?
+                {
+                    return Ok(code);
+                }
+                if task.rootfs != state.rootfs || alone {
+                    // Another image, or members that nobody may look into.
+                    return run_alone(store, options);
+                }
+                // The one that lived has gone, or is not ready itself.
+                alone = true;
+            }
+        }
+    }
+}
+
+/// Runs a task in a container of its own; one of the same id that has ended is replaced.
+fn run_alone(store: &Store, options: CreateOptions) -> Result<u8> {
+    if let Ok(state) = store.entry(&options.id).and_then(|entry| entry.load())
+        && state.pid != 0
+    {
+        // Slurm uses an id again when its task has ended; the container's processes may still be about to.
+        if let Some(init) = lifecycle::open_init(&state)? {
+            lifecycle::wait_for_end(&init, 2)?;
+        }
+        if !state.is_alive() {
+            lifecycle::delete(store, &options.id, true)?;
+        }
+    }
+    create::run(store, options)
+}
+
+/// A task that finds its container made.
+struct Joining {
+    number: u32,
+    config: spec::Config,
+    caller: Caller,
+    plan: ProcessPlan,
+    rootfs: PathBuf,
+    proc: OwnedFd,
+}
+
+impl Joining {
+    fn new(options: &CreateOptions, number: u32) -> Result<Self> {
+        let caller = Caller::current()?;
+        let (bundle, config) = plan::load(options)?;
+        let spec = &config.spec;
+        spec::check(spec, &caller)?;
+        let adapted = rootless::adapt(spec, &caller, options.user_map)?;
+        let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
+        let filter = spec.linux().as_ref().and_then(|l| l.seccomp().as_ref());
+        let mut plan = ProcessPlan::new(process, &adapted, filter, options.preserve_fds, &mut Vec::new())?;
+        if let Some(linux) = spec.linux() {
+            plan.set_linux(linux)?;
+        }
+        if let Some(task) = &options.task {
+            plan.set_task(spec, task);
+        }
+        let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
+        let rootfs = bundle.join(root.path());
+        Ok(Joining { number, caller, plan, rootfs, proc: fd::open_proc()?, config })
+    }
+
+    /// Becomes the task's program beside a member that lives. `None` where none can be joined (any more).
+    fn join(&self, store: &Store, entry: &Entry, state: &State) -> Result<Option<u8>> {
+        if let Some(code) = self.join_member(store, entry, state)? {
+            return Ok(Some(code));
+        }
+        for member in entry.living_members().into_iter().filter(|member| member.pid != state.pid) {
+            if let Some(code) = self.join_member(store, entry, &member_state(state, member))? {
+                return Ok(Some(code));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same beside the member that `state` names as first process.
+    fn join_member(&self, store: &Store, entry: &Entry, state: &State) -> Result<Option<u8>> {
+        let Some(init) = lifecycle::open_init(state)? else { return Ok(None) };
+        let proc = self.proc.as_fd();
+        // It may be between joining and its exec, when its namespaces are not to be seen.
+        let Ok(flags) = exec::namespaces(&self.config.spec, &self.caller, proc, state.pid) else {
+            return Ok(None);
+        };
+        let joined = || {
+            let own = process::stat(&self.proc, "self")?;
+            entry.add_member(Member { task: self.number, pid: own.pid, start_time: own.start_time })
+        };
+        let ignored = process::stat(&self.proc, "self")?.ignored;
+        let exec = Exec {
+            options: &ExecOptions::default(),
+            plan: &self.plan,
+            state: state.clone(),
+            init,
+            proc,
+            flags,
+            ignored,
+            joined: &joined,
+        };
+        if self.plan.terminal {
+            return self.in_child(store, entry, &exec).map(Some);
+        }
+        exec.hide()?;
+        if let Err(e) = ns::join(&exec.init, flags) {
+            init::show()?;
+            // Gone, or not to be looked into.
+            return match e.is(libc::ESRCH) || e.is(libc::EPERM) {
+                true => Ok(None),
+                false => Err(e.context("join the step's container")),
+            };
+        }
+        match exec.finish(None, None, None) {
+            Ok(never) => match never {},
+            Err(e) => {
+                entry.remove_member(self.number);
+                Err(e)
+            }
+        }
+    }
+
+    /// With a terminal, which this process shows.
+    fn in_child(&self, store: &Store, entry: &Entry, exec: &Exec<'_>) -> Result<u8> {
+        let (child, terminal) = exec.start_child()?;
+        entry.unlock()?;
+        let code = exec::watch(&child, terminal)?;
+        let hooks = create::oci_config(entry).ok().and_then(|config| config.hooks().clone());
+        if store.leave(entry, self.number)?
+            && let Some(hooks) = hooks
+        {
+            lifecycle::poststop(&hooks, &exec.state);
+        }
+        Ok(code)
+    }
+}
+
+/// What an id of a task, or of all tasks of a step, stands for.
+struct Tasks {
+    /// The container that tasks share.
+    shared: Option<(Entry, TaskId)>,
+    /// Containers that are a task's alone.
+    own: Vec<String>,
+}
+
+impl Tasks {
+    fn find(store: &Store, id: &str) -> Result<Tasks> {
+        crate::store::check_id(id)?;
+        let parsed = TaskId::parse(id);
+        let own = match &parsed {
+            Some(TaskId { task: None, container, .. }) => store.tasks_of(container)?,
+            _ => vec![id.to_owned()],
+        };
+        let own = own.into_iter().filter(|id| store.entry(id).is_ok()).collect();
+        let shared = parsed.and_then(|id| Some((store.entry(&id.container).ok()?, id)));
+        Ok(Tasks { shared, own })
+    }
+
+    /// The members of the shared container that are meant and live.
+    fn living(&self) -> Vec<Member> {
+        let Some((entry, id)) = &self.shared else { return Vec::new() };
+        let meant = |member: &Member| id.task.is_none_or(|task| task == member.task);
+        entry.living_members().into_iter().filter(meant).collect()
+    }
+}
+
+/// Whether a task runs, or any task of the step. Of tasks that nobody knows the answer is `Stopped`.
+pub fn tasks_status(store: &Store, id: &str) -> Result<Status> {
+    let tasks = Tasks::find(store, id)?;
+    let mut all = tasks.own.iter().filter_map(|id| Some(store.status(&store.load(id).ok()?)));
+    let runs = !tasks.living().is_empty() || all.any(|status| status != Status::Stopped);
+    Ok(if runs { Status::Running } else { Status::Stopped })
+}
+
+/// Sends `number` to a task, or to every process of the step's container. What is not there needs no signal.
+pub fn tasks_kill(store: &Store, id: &str, number: i32) -> Result<()> {
+    let tasks = Tasks::find(store, id)?;
+    for id in &tasks.own {
+        if let Ok(state) = store.load(id) {
+            members::signal_all(&state, number)?;
+        }
+    }
+    let Some((entry, id)) = &tasks.shared else { return Ok(()) };
+    let state = entry.load()?;
+    if id.task.is_none() || entry.living_members().is_empty() {
+        return members::signal_all(&state, number);
+    }
+    for member in tasks.living() {
+        lifecycle::signal_first(&member_state(&state, member), number)?;
+    }
+    Ok(())
+}
+
+/// The container of the step that a user names, and a task's environment where he names a task.
+///
+/// `None` where `name` is no such name, or no container of that job is here.
+pub fn find_step(store: &Store, name: &str) -> Result<Option<(String, Option<Vec<String>>)>> {
+    let Some(wanted) = TaskName::parse(name) else { return Ok(None) };
+    let meant = |state: &State| state.step.as_ref().is_some_and(|step| wanted.means(step));
+    let states: Vec<State> = store.list()?.into_iter().filter(meant).collect();
+    let Some(task) = wanted.task else {
+        return match states.as_slice() {
+            [] => Ok(None),
+            [state] => Ok(Some((state.id.clone(), None))),
+            several => {
+                let names: Vec<String> =
+                    several.iter().filter_map(|s| Some(s.step.as_ref()?.to_string())).collect();
+                bail!("job {name} has several containers here: {}", names.join(", "))
+            }
+        };
+    };
+    for state in states {
+        let entry = store.entry(&state.id)?;
+        let own = TaskId::parse(&state.id).filter(|_| !state.shared);
+        let own = own.filter(|id| id.task == Some(task)).map(|_| state.pid);
+        let member = entry.living_members().into_iter().find(|member| member.task == task);
+        if let Some(pid) = own.or(member.map(|member| member.pid)) {
+            return Ok(Some((state.id, Some(environment(pid)?))));
+        }
+    }
+    Ok(None)
+}
+
+/// The environment that a process was started with.
+fn environment(pid: i32) -> Result<Vec<String>> {
+    let text = fd::read_at(fd::open_proc()?, format!("{pid}/environ").as_str())
+        .context(|| format!("read the environment of process {pid}"))?;
+    let variables = text.split(|&b| b == 0).filter(|v| !v.is_empty());
+    Ok(variables.map(|v| String::from_utf8_lossy(v).into_owned()).collect())
+}
+
+/// Ends a task, every task of the step, or (`id` is a number) of the job, and forgets it. What is not there is
+/// forgotten already.
+pub fn tasks_delete(store: &Store, id: &str) -> Result<()> {
+    if id.parse::<u32>().is_ok() {
+        let of_job = |state: &State| state.step.as_ref().is_some_and(|step| step.job == id);
+        for state in store.list()?.into_iter().filter(of_job) {
+            lifecycle::delete(store, &state.id, true)?;
+        }
+        return Ok(());
+    }
+    let tasks = Tasks::find(store, id)?;
+    for id in &tasks.own {
+        lifecycle::delete(store, id, true)?;
+    }
+    let Some((entry, id)) = &tasks.shared else { return Ok(()) };
+    if let Some(task) = id.task {
+        let state = entry.load()?;
+        for member in tasks.living() {
+            lifecycle::end(&member_state(&state, member))?;
+        }
+        entry.remove_member(task);
+        if !entry.living_members().is_empty() {
+            return Ok(());
+        }
+    }
+    lifecycle::delete(store, &id.container, true)?;
+    // Also where the state could not be read.
+    store.forget_shared(&id.container);
+    Ok(())
+}
+
+/// `state` with `member` as first process.
+fn member_state(state: &State, member: Member) -> State {
+    State { pid: member.pid, start_time: member.start_time, ..state.clone() }
+}

@@ -1,0 +1,303 @@
+//! A task of a Slurm step: its id as oci.conf names it, and what a config must give up so that the tasks of
+//! a step on a node can share one container (oci.conf(5); README, "Use from Slurm").
+
+use super::ANNOTATION_USER;
+use super::rootless::UserMap;
+use oci_spec::runtime::{LinuxNamespaceType, Mount, MountBuilder, Spec};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// A job's step, as `%j.%s` of oci.conf names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// The job's number.
+    pub job: String,
+    /// The step's number, or `batch`, `interactive`, `extern`.
+    pub step: String,
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.job, self.step)
+    }
+}
+
+/// What a user calls a task: `JOB[.STEP[.TASK]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskName {
+    /// The job's number.
+    pub job: String,
+    /// The step's number or name.
+    pub step: Option<String>,
+    /// The task's number on this node.
+    pub task: Option<u32>,
+}
+
+impl TaskName {
+    /// `None` where `name` has another form.
+    pub fn parse(name: &str) -> Option<TaskName> {
+        let mut parts = name.split('.');
+        let job = parts.next().filter(|job| job.parse::<u32>().is_ok())?;
+        let step = parts.next().filter(|step| !step.is_empty());
+        let task = parts.next().map(|task| task.parse().ok());
+        if parts.next().is_some() || task == Some(None) {
+            return None;
+        }
+        Some(TaskName { job: job.to_owned(), step: step.map(str::to_owned), task: task.flatten() })
+    }
+
+    /// True for a container of that step, or of any step of the job.
+    pub fn means(&self, step: &Step) -> bool {
+        self.job == step.job && self.step.as_ref().is_none_or(|wanted| *wanted == step.step)
+    }
+}
+
+/// What an id of the form `NAME.JOB.STEP.TASK` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskId {
+    /// The id without its task: the name of the container that the step's tasks on this node share.
+    pub container: String,
+    /// The job and the step.
+    pub step: Step,
+    /// The task's number on this node; `None` is every task (`-1`).
+    pub task: Option<u32>,
+}
+
+/// The numbers of the steps that have names (slurm.h, SLURM_BATCH_SCRIPT and the like).
+const NAMED: [(u32, &str); 3] =
+    [(0xffff_fffb, "batch"), (0xffff_fffa, "interactive"), (0xffff_fffc, "extern")];
+
+impl TaskId {
+    /// Reads an id from its end, since node and user may contain dots. `None` where it names no task.
+    pub fn parse(id: &str) -> Option<TaskId> {
+        let (container, task) = id.rsplit_once('.')?;
+        let (rest, step) = container.rsplit_once('.')?;
+        let job = rest.rsplit('.').next()?;
+        let task = match task {
+            "-1" => None,
+            // %t is unsigned: this is -1 too.
+            "4294967295" => None,
+            number => Some(number.parse().ok()?),
+        };
+        let number: u32 = step.parse().ok()?;
+        let _: u32 = job.parse().ok()?;
+        let name = NAMED.iter().find(|(known, _)| *known == number).map(|(_, name)| *name);
+        Some(TaskId {
+            container: container.to_owned(),
+            step: Step { job: job.to_owned(), step: name.unwrap_or(step).to_owned() },
+            task,
+        })
+    }
+}
+
+/// What the runtime knows of a task beside its config.
+#[derive(Debug, Clone, Default)]
+pub struct Task {
+    /// Its id; `None` where the id has another form.
+    pub id: Option<TaskId>,
+    /// The container is shared by the tasks of the step.
+    pub share: bool,
+    /// Its standard input is a terminal.
+    pub has_terminal: bool,
+    /// The caller's PMIX_SERVER_TMPDIR: Slurm 22.05 puts it there and not into the config.
+    pub pmix_dir: Option<PathBuf>,
+    /// The job's working directory (`--chdir`), entered where the container has it.
+    pub cwd: Option<JobDirectory>,
+}
+
+/// A directory of the host that a task is to start in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobDirectory {
+    /// Its path, absolute.
+    pub path: PathBuf,
+    /// Device and inode, where the container's must be the same directory.
+    pub identity: Option<(u64, u64)>,
+    /// It was asked for, so it comes before the config's.
+    pub asked: bool,
+}
+
+/// `spec` as a task of a step needs it. Each change is a note.
+pub fn adapt(spec: &mut Spec, task: &Task, asked: Option<UserMap>) -> Vec<String> {
+    let mut notes = Vec::new();
+    let pmix = pmix_dir(spec, task);
+    choose_user(spec, asked, pmix.is_some(), &mut notes);
+    if task.share {
+        use_hosts_namespaces(spec, &mut notes);
+        use_hosts_shm(spec, &mut notes);
+    }
+    if let Some(process) = spec.process_mut()
+        && process.terminal() == Some(true)
+        && !task.has_terminal
+    {
+        // srun --pty gives its terminal to the first task only.
+        process.set_terminal(Some(false));
+    }
+    if let Some(dir) = pmix {
+        show(spec, &dir, &mut notes);
+    }
+    notes
+}
+
+/// The value of a variable in the config's environment; the last one counts.
+fn variable<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
+    let env = spec.process().as_ref()?.env().as_ref()?;
+    env.iter().rev().find_map(|v| v.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// The descriptor of the PMI2 connection, which the task must inherit at its number.
+pub fn pmi_fd(spec: &Spec) -> Option<i32> {
+    variable(spec, "PMI_FD")?.parse().ok().filter(|fd| *fd > 2)
+}
+
+/// The directory above PMIX_SERVER_TMPDIR: PMIx clients map files of several directories in it.
+fn pmix_dir(spec: &Spec, task: &Task) -> Option<PathBuf> {
+    let dir = variable(spec, "PMIX_SERVER_TMPDIR").map(Path::new).or(task.pmix_dir.as_deref())?;
+    let parent = dir.parent().filter(|p| p.is_absolute() && *p != Path::new("/"))?;
+    Some(parent.to_owned())
+}
+
+/// A config that says nothing about ids runs as the caller; so does any under PMIx, whose server compares ids
+/// and hangs where they differ. `--user-map` and the annotation are asked before.
+fn choose_user(spec: &mut Spec, asked: Option<UserMap>, pmix: bool, notes: &mut Vec<String>) {
+    let annotated = spec.annotations().as_ref().is_some_and(|a| a.contains_key(ANNOTATION_USER));
+    if asked.is_some() || annotated {
+        return;
+    }
+    let mapped = |spec: &Spec| {
+        let linux = spec.linux().as_ref()?;
+        linux.uid_mappings().as_ref().or(linux.gid_mappings().as_ref()).filter(|m| !m.is_empty())?;
+        Some(())
+    };
+    let user = spec.process().as_ref().map(|p| p.user());
+    let silent = mapped(spec).is_none() && user.is_none_or(|u| u.uid() == 0 && u.gid() == 0);
+    if !silent && !pmix {
+        return;
+    }
+    if !silent {
+        notes.push("PMIx needs the uid inside to be the caller's: the id mappings are not used".to_owned());
+    }
+    let mut annotations = spec.annotations().clone().unwrap_or_default();
+    annotations.insert(ANNOTATION_USER.to_owned(), UserMap::Caller.as_str().to_owned());
+    spec.set_annotations(Some(annotations));
+}
+
+/// A shared container has no first process that all others end with, and its tasks are known to other nodes by
+/// the host's name, pids and addresses.
+fn use_hosts_namespaces(spec: &mut Spec, notes: &mut Vec<String>) {
+    const HOSTS: [LinuxNamespaceType; 3] =
+        [LinuxNamespaceType::Pid, LinuxNamespaceType::Network, LinuxNamespaceType::Uts];
+    spec.set_hostname(None);
+    spec.set_domainname(None);
+    let Some(linux) = spec.linux_mut() else { return };
+    let mut namespaces = linux.namespaces().clone().unwrap_or_default();
+    namespaces.retain(|namespace| {
+        let hosts = HOSTS.contains(&namespace.typ()) && namespace.path().is_none();
+        if hosts {
+            notes.push(format!("no {} namespace: the tasks of a step share the host's", namespace.typ()));
+        }
+        !hosts
+    });
+    linux.set_namespaces(Some(namespaces));
+}
+
+/// Shared memory of the size that the host has, where MPI looks for it.
+fn use_hosts_shm(spec: &mut Spec, notes: &mut Vec<String>) {
+    let at = Path::new("/dev/shm");
+    let Some(mounts) = spec.mounts_mut() else { return };
+    for mount in mounts.iter_mut().filter(|m| m.destination() == at && m.typ().as_deref() == Some("tmpfs")) {
+        *mount = bind(at, &["rbind", "nosuid", "nodev"]);
+        notes.push("mount /dev/shm: the host's is bound".to_owned());
+    }
+}
+
+/// Makes a directory of the host visible at its own path, unless the config does.
+fn show(spec: &mut Spec, dir: &Path, notes: &mut Vec<String>) {
+    let mut mounts = spec.mounts().clone().unwrap_or_default();
+    if mounts.iter().any(|m| m.destination() == dir) {
+        return;
+    }
+    notes.push(format!("mount {}: bound for PMIx", dir.display()));
+    mounts.push(bind(dir, &["rbind", "nosuid", "nodev"]));
+    spec.set_mounts(Some(mounts));
+}
+
+fn bind(path: &Path, options: &[&str]) -> Mount {
+    let options = options.iter().map(|o| (*o).to_owned()).collect::<Vec<_>>();
+    let mount = MountBuilder::default().destination(path).source(path).typ("bind").options(options);
+    // Every field that it asks for is set.
+    mount.build().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_from_the_end() {
+        let id = TaskId::parse("n1.example.org.jo.doe.42.0.3").unwrap();
+        assert_eq!(id.container, "n1.example.org.jo.doe.42.0");
+        assert_eq!(id.step, Step { job: "42".into(), step: "0".into() });
+        assert_eq!(id.task, Some(3));
+        assert_eq!(TaskId::parse("n.u.42.4294967291.0").unwrap().step.step, "batch");
+        for every in ["n.u.42.0.-1", "n.u.42.0.4294967295"] {
+            assert_eq!(TaskId::parse(every).unwrap().task, None, "{every}");
+        }
+        for other in ["c1", "a.b", "n.u.42.x.0", "n.u.job.0.0", "n.u.42.0.", "n.u.42.0.-2"] {
+            assert_eq!(TaskId::parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn users_name_job_step_and_task() {
+        let name = |text| TaskName::parse(text).map(|n| (n.job, n.step, n.task));
+        assert_eq!(name("42"), Some(("42".into(), None, None)));
+        assert_eq!(name("42.batch"), Some(("42".into(), Some("batch".into()), None)));
+        assert_eq!(name("42.0.3"), Some(("42".into(), Some("0".into()), Some(3))));
+        for other in ["", "x", "c1.0", "42.0.x", "42.0.1.2"] {
+            assert_eq!(name(other), None, "{other}");
+        }
+    }
+
+    fn spec(json: &str) -> Spec {
+        serde_json::from_str(json).unwrap()
+    }
+
+    const CONFIG: &str = r#"{"ociVersion":"1.0.0","hostname":"runc",
+        "process":{"cwd":"/","user":{"uid":0,"gid":0},"terminal":true,
+        "env":["PMI_FD=4","PMI_FD=17","PMIX_SERVER_TMPDIR=/spool/pmix.1.0"]},
+        "mounts":[{"destination":"/dev/shm","type":"tmpfs","source":"shm"}],
+        "linux":{"namespaces":[{"type":"pid"},{"type":"network"},{"type":"mount"},{"type":"pid","path":"/p"}]}}"#;
+
+    #[test]
+    fn tasks_share_what_mpi_needs() {
+        let mut config = spec(CONFIG);
+        let task = Task { share: true, ..Task::default() };
+        let notes = adapt(&mut config, &task, None);
+        assert_eq!(notes.len(), 4, "{notes:?}");
+        let namespaces = config.linux().as_ref().unwrap().namespaces().as_ref().unwrap();
+        let kinds: Vec<String> = namespaces.iter().map(|n| n.typ().to_string()).collect();
+        assert_eq!(kinds, ["mnt", "pid"], "one by path stays");
+        let mounts: Vec<_> = config.mounts().iter().flatten().map(|m| m.source().clone().unwrap()).collect();
+        assert_eq!(mounts, [Path::new("/dev/shm"), Path::new("/spool")]);
+        assert_eq!(config.process().as_ref().unwrap().terminal(), Some(false));
+        assert_eq!(config.annotations().as_ref().unwrap()[ANNOTATION_USER], "caller");
+        assert_eq!(pmi_fd(&config), Some(17));
+        assert_eq!(config.hostname(), &None);
+    }
+
+    #[test]
+    fn what_is_said_about_ids_is_followed() {
+        let mapped = r#"{"ociVersion":"1.0.0","process":{"cwd":"/","user":{"uid":0,"gid":0}},
+            "linux":{"uidMappings":[{"containerID":0,"hostID":7,"size":1}]}}"#;
+        let chosen = |json: &str, task: &Task, asked| {
+            let mut config = spec(json);
+            adapt(&mut config, task, asked);
+            config.annotations().as_ref().and_then(|a| a.get(ANNOTATION_USER).cloned())
+        };
+        let plain = Task::default();
+        let pmix = Task { pmix_dir: Some("/spool/pmix.1.0".into()), ..Task::default() };
+        assert_eq!(chosen(mapped, &plain, None), None);
+        assert_eq!(chosen(mapped, &pmix, None).as_deref(), Some("caller"));
+        assert_eq!(chosen(CONFIG, &plain, Some(UserMap::Root)), None);
+    }
+}

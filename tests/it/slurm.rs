@@ -1,0 +1,703 @@
+//! `rt slurm` as slurmstepd calls it, with several processes in place of Slurm: one container for the tasks of
+//! a step, and the calls by root at its end.
+
+use crate::client::Caller;
+use crate::fixture::{Bundle, Ctx, Job, Out, children, eventually, namespace};
+use crate::runner::{skip, tests};
+use crate::sys::{self, Step};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+tests! {
+    BOTH {
+        tasks_share_one_container, memory_of_another_task, first_task_killed, all_gone_then_made_anew,
+        any_order_of_ends, killed_while_setting_up, killed_at_any_time, sixty_four_at_once, a_task_is_replaced,
+        own_program_and_environment, descriptors_of_a_task, signals_and_codes, state_answers_always,
+        kill_means_term, delete_ends_every_task, a_single_task_ends_alone, another_image_is_another_container,
+        not_shared, other_ids, hooks_run_once, host_names_stay, job_directory, swept_without_delete,
+        failing_task_leaves_nothing, hidden_member_is_no_hindrance, processes_left_behind, enter_by_job,
+    }
+    USER {
+        ids_of_a_silent_config, pmix_needs_the_callers_uid, called_by_root, root_trusts_nothing, root_of_nobody,
+        missing_state_directory,
+    }
+}
+
+/// A step's directory on a node, with a generated bundle for each task.
+struct Step42<'a> {
+    ctx: &'a Ctx,
+    bundle: Bundle,
+    container: String,
+}
+
+impl<'a> Step42<'a> {
+    fn new(ctx: &'a Ctx) -> Self {
+        Self::of(ctx, ctx.bundle())
+    }
+
+    fn of(ctx: &'a Ctx, bundle: Bundle) -> Self {
+        let container = format!("{}.42.0", ctx.id());
+        ctx.remember(&container);
+        Step42 { ctx, bundle, container }
+    }
+
+    fn id(&self, task: i32) -> String {
+        format!("{}.{task}", self.container)
+    }
+
+    /// What Slurm makes of the bundle for a task: the config with its own arguments and environment.
+    fn generated(&self, task: i32, operations: &[&str]) -> PathBuf {
+        let dir = self.ctx.mkdir(&format!("{}-task{task}", self.container));
+        let mut config = self.bundle.config.clone();
+        let root = self.bundle.dir.join(config["root"]["path"].as_str().unwrap());
+        config["root"]["path"] = json!(root);
+        let mut args = vec!["/probe"];
+        args.extend(operations);
+        config["process"]["args"] = json!(args);
+        let env = config["process"]["env"].as_array_mut().unwrap();
+        env.extend([json!(format!("SLURM_PROCID={task}")), json!(format!("ONLY{task}=1"))]);
+        let copy = Bundle { dir: dir.clone(), config, ids: self.bundle.ids };
+        copy.write();
+        dir
+    }
+
+    fn command(&self, task: i32, operations: &[&str]) -> crate::fixture::Cmd {
+        let dir = self.generated(task, operations);
+        self.ctx.rt(["slurm", "run", "--bundle"]).arg(dir).arg(self.id(task))
+    }
+
+    /// A task that has printed its first line.
+    fn task(&self, task: i32, operations: &[&str]) -> Job {
+        let mut job = self.command(task, operations).spawn();
+        job.line(0);
+        job
+    }
+
+    fn call(&self, form: &str, task: i32) -> Out {
+        self.ctx.rt(["slurm", form, &self.id(task)]).run()
+    }
+
+    fn status(&self, task: i32) -> String {
+        let out = self.call("state", task);
+        assert_eq!((out.code, out.stderr.as_str()), (0, ""), "{out:?}");
+        assert_eq!(out.json()["id"], self.id(task));
+        out.json()["status"].as_str().unwrap().into()
+    }
+
+    /// As Slurm ends a step: nothing may be left then.
+    fn delete(&self) {
+        let out = self.call("delete", -1);
+        assert_eq!((out.code, out.stdout.as_str(), out.stderr.as_str()), (0, "", ""), "{out:?}");
+        let left: Vec<_> = fs::read_dir(&self.ctx.state).unwrap().flatten().map(|e| e.path()).collect();
+        assert!(left.is_empty(), "{left:?}");
+        for entry in fs::read_dir(&self.ctx.dir).unwrap().flatten() {
+            if entry.file_name().to_string_lossy().contains("-task") {
+                let names: Vec<_> =
+                    fs::read_dir(entry.path()).unwrap().flatten().map(|e| e.file_name()).collect();
+                assert_eq!(names, ["config.json"], "in the generated bundle");
+            }
+        }
+    }
+}
+
+fn end(jobs: Vec<Job>) {
+    for job in jobs {
+        sys::kill(job.pid(), libc::SIGTERM).unwrap();
+        assert_eq!(job.wait().code, 0);
+    }
+}
+
+fn tasks_share_one_container(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    let before = step.bundle.strict_tree();
+    let jobs: Vec<Job> = (0..4).map(|n| step.task(n, &["ns", "pause"])).collect();
+    let first = jobs[0].pid();
+    for job in &jobs {
+        for name in ["user", "mnt", "ipc", "pid", "net", "uts", "cgroup"] {
+            assert_eq!(namespace(job.pid(), name), namespace(first, name), "{name}");
+        }
+        assert!(children(job.pid() as u32).is_empty(), "no process beside the task's");
+    }
+    let own = std::process::id() as i32;
+    for name in ["pid", "net", "uts"] {
+        assert_eq!(namespace(first, name), namespace(own, name), "the host's {name}");
+    }
+    assert_ne!(namespace(first, "mnt"), namespace(own, "mnt"));
+    let list = ctx.rt(["list", "-q"]).ok().stdout;
+    assert_eq!(list.lines().collect::<Vec<_>>(), [step.container.as_str()], "one container");
+    end(jobs);
+    step.delete();
+    assert_eq!(before, step.bundle.strict_tree(), "the image is as it was");
+}
+
+fn memory_of_another_task(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    let mut first = step.task(0, &["secret", "pause"]);
+    let secret = first.line(0);
+    let peek = format!("peek {} {} {}", secret["pid"], secret["address"], secret["len"]);
+    let out = step.command(1, &[&peek]).ok();
+    assert_eq!(out.line(0), format!("secret of {}", secret["pid"]));
+    end(vec![first]);
+    step.delete();
+}
+
+fn first_task_killed(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    let first = step.task(0, &["pause"]);
+    let second = step.task(1, &["pause"]);
+    let user = namespace(second.pid(), "mnt");
+    sys::kill(first.pid(), libc::SIGKILL).unwrap();
+    assert_eq!(first.wait().code, 137);
+    assert_eq!((step.status(0).as_str(), step.status(-1).as_str()), ("stopped", "running"));
+    let third = step.task(2, &["pause"]);
+    assert_eq!(namespace(third.pid(), "mnt"), user, "the second keeps the container");
+    let inside = ctx.rt(["exec", &step.container, "/probe", "ns"]).ok();
+    assert_eq!(inside.line(0)["mnt"], user, "exec finds a member that lives");
+    end(vec![second, third]);
+    step.delete();
+}
+
+fn all_gone_then_made_anew(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    for n in [0, 1, 0] {
+        step.command(n, &["say x", "ns"]).ok();
+        assert_eq!(step.status(-1), "stopped");
+    }
+    step.delete();
+}
+
+fn any_order_of_ends(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [1, 2, 0]] {
+        let mut jobs: Vec<Option<Job>> = (0..3).map(|n| Some(step.task(n, &["pause"]))).collect();
+        for (ended, n) in order.into_iter().enumerate() {
+            assert_eq!(step.status(-1), "running");
+            assert_eq!(step.status(n as i32), "running");
+            end(vec![jobs[n].take().unwrap()]);
+            assert_eq!(step.status(n as i32), "stopped");
+            if ended < 2 {
+                // One more comes and goes meanwhile.
+                step.command(9, &["ns"]).ok();
+            }
+        }
+        assert_eq!(step.status(-1), "stopped");
+    }
+    step.delete();
+}
+
+fn killed_while_setting_up(ctx: &Ctx) {
+    let hung = ctx.path("hung");
+    let bundle = ctx.bundle().hook("createRuntime", &ctx.helper(), &["to HUNG say x", "sleep 60000"]);
+    let mut step = Step42::of(ctx, bundle);
+    let text = step.bundle.config["hooks"].to_string().replace("HUNG", hung.to_str().unwrap());
+    step.bundle.config["hooks"] = serde_json::from_str(&text).unwrap();
+    let first = step.command(0, &["ready"]).spawn();
+    eventually("the hook", || hung.exists().then_some(()));
+    step.bundle.config.as_object_mut().unwrap().remove("hooks");
+    let second = step.command(1, &["ready", "pause"]).spawn();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert!(second.lines().is_empty(), "the second waits for the first");
+    sys::kill(first.pid(), libc::SIGKILL).unwrap();
+    first.wait();
+    let mut second = second;
+    assert_eq!(second.line(0), "ready");
+    end(vec![second]);
+    step.delete();
+}
+
+fn killed_at_any_time(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    for n in 0..40u64 {
+        let first = step.command(0, &["ready", "pause"]).spawn();
+        let other = step.command(1, &["ready"]).spawn();
+        std::thread::sleep(std::time::Duration::from_micros(n * 150));
+        sys::kill(first.pid(), libc::SIGKILL).unwrap();
+        let out = other.wait();
+        assert_eq!((out.code, out.stderr.as_str()), (0, ""), "{out:?}");
+        first.wait();
+        step.command(2, &["ready"]).ok();
+    }
+    step.delete();
+}
+
+fn sixty_four_at_once(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    let go = ctx.path("go");
+    let wait = format!("until {}", go.display());
+    let here = ctx.dir.to_str().unwrap();
+    let step = Step42 { bundle: step.bundle.mount(here, "bind", here, &["bind"]), ..step };
+    let mut jobs: Vec<Job> =
+        (0..64).map(|n| step.command(n, &["ns", "env", &wait, &format!("exit {n}")]).spawn()).collect();
+    let all: Vec<(Value, Value)> = jobs.iter_mut().map(|job| (job.line(0), job.line(1))).collect();
+    for (n, (namespaces, env)) in all.iter().enumerate() {
+        assert_eq!(namespaces, &all[0].0, "task {n}");
+        assert_eq!(env["SLURM_PROCID"], n.to_string());
+        let of_tasks = env.as_object().unwrap().keys().filter(|name| name.starts_with("ONLY")).count();
+        assert_eq!(of_tasks, 1, "{env}");
+    }
+    ctx.file("go", "");
+    for (n, job) in jobs.into_iter().enumerate() {
+        assert_eq!(job.wait().code as usize, n);
+    }
+    step.delete();
+}
+
+fn a_task_is_replaced(ctx: &Ctx) {
+    // A step that is run again with the same ids: killed, and never deleted.
+    let step = Step42::new(ctx);
+    for _ in 0..3 {
+        let first = step.task(0, &["ready", "pause"]);
+        let second = step.task(1, &["ready", "pause"]);
+        for job in [first, second] {
+            sys::kill(job.pid(), libc::SIGKILL).unwrap();
+            job.wait();
+        }
+    }
+    step.delete();
+    let alone = |task| step.command(task, &["ready", "pause"]).arg("--share=false");
+    for _ in 0..2 {
+        let mut job = alone(0).spawn();
+        job.line(0);
+        sys::kill(job.pid(), libc::SIGKILL).unwrap();
+        job.wait();
+    }
+    step.delete();
+}
+
+fn own_program_and_environment(ctx: &Ctx) {
+    let mut step = Step42::new(ctx);
+    let first = step.task(0, &["ready", "pause"]);
+    step.bundle.config["process"]["cwd"] = json!("/home");
+    step.bundle.config["process"]["rlimits"] = json!([{ "type": "RLIMIT_NOFILE", "soft": 100, "hard": 200 }]);
+    step.bundle.config["process"]["user"]["umask"] = json!(0o077);
+    let out = step
+        .command(1, &["env", "cwd", "rlimit 7", "umask", "affinity", "status"])
+        .before([Step::Cpu(0)])
+        .env("LEAK", "x")
+        .ok();
+    let env = out.line(0);
+    assert_eq!((&env["SLURM_PROCID"], &env["ONLY1"]), (&json!("1"), &json!("1")));
+    assert!(env.get("ONLY0").is_none() && env.get("LEAK").is_none(), "{env}");
+    assert_eq!((out.line(1), out.line(2), out.line(3)), (json!("/home"), json!([100, 200]), json!(0o077)));
+    assert_eq!(out.line(4), json!([0]), "the affinity that Slurm has set");
+    assert_eq!(out.line(5)["NoNewPrivs"], "1");
+    end(vec![first]);
+    step.delete();
+}
+
+fn descriptors_of_a_task(ctx: &Ctx) {
+    let mut step = Step42::new(ctx);
+    let passed = fs::File::open("/dev/zero").unwrap();
+    let env = step.bundle.config["process"]["env"].as_array_mut().unwrap();
+    env.push(json!("PMI_FD=17"));
+    for task in [0, 1] {
+        let steps = [5, 17, 18].map(|to| Step::Dup(passed.as_raw_fd(), to));
+        let out = step.command(task, &["fds", "readlink /proc/self/fd/17"]).before(steps).ok();
+        assert_eq!(out.line(0), json!([0, 1, 2, 17]), "task {task}");
+        assert_eq!(out.line(1), "/dev/zero");
+        // One that was not passed is not there, and none of rt's is left open in its place.
+        let steps = [3, 5, 17].map(Step::Close);
+        let out = step.command(task + 2, &["fds"]).before(steps).ok();
+        assert_eq!(out.line(0), json!([0, 1, 2]), "task {task}");
+    }
+    step.delete();
+}
+
+fn signals_and_codes(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    let keeper = step.task(0, &["ready", "pause"]);
+    for task in [1, 2] {
+        let mut job = step.task(task, &["signals"]);
+        sys::kill(job.pid(), libc::SIGUSR1).unwrap();
+        assert_eq!(job.line(1), json!({ "signal": libc::SIGUSR1 }));
+        sys::kill(job.pid(), libc::SIGTERM).unwrap();
+        assert_eq!(job.wait().code, 7);
+        assert_eq!(step.command(task, &["exit 42"]).run().code, 42);
+        assert_eq!(step.command(task, &["die 9"]).run().code, 137);
+    }
+    end(vec![keeper]);
+    step.delete();
+}
+
+fn state_answers_always(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    for task in [0, -1] {
+        assert_eq!(step.status(task), "stopped", "unknown, and no state directory");
+    }
+    let job = step.task(0, &["ready", "pause"]);
+    assert_eq!((step.status(0).as_str(), step.status(-1).as_str()), ("running", "running"));
+    assert_eq!(step.status(1), "stopped");
+    end(vec![job]);
+    assert_eq!((step.status(0).as_str(), step.status(-1).as_str()), ("stopped", "stopped"));
+    // What is there is no state.
+    let entry = ctx.state.join(&step.container);
+    fs::remove_file(entry.join("state.json")).unwrap();
+    for text in ["", "{}", "nonsense", "{\"id\":7}"] {
+        fs::write(entry.join("state.json"), text).unwrap();
+        assert_eq!((step.status(0).as_str(), step.status(-1).as_str()), ("stopped", "stopped"), "{text}");
+    }
+    fs::remove_file(entry.join("state.json")).unwrap();
+    sys::mkfifo(&entry.join("state.json")).unwrap();
+    assert_eq!(step.status(-1), "stopped", "and no waiting for a writer");
+    ctx.give(&entry);
+    for id in ["", "../../etc", "a/b"] {
+        let out = ctx.rt(["slurm", "state", id]).run();
+        assert_eq!((out.code, out.stderr.as_str()), (0, ""), "{out:?}");
+        assert_eq!(out.json()["status"], "stopped");
+    }
+    step.delete();
+}
+
+fn kill_means_term(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    let jobs = vec![step.task(0, &["signals"]), step.task(1, &["signals"])];
+    assert_eq!(step.call("kill", -1).code, 0);
+    for job in jobs {
+        assert_eq!(job.wait().code, 7, "every task got TERM");
+    }
+    let mut jobs = vec![step.task(0, &["signals"]), step.task(1, &["signals"])];
+    ctx.rt(["slurm", "kill", &step.id(1), "USR1"]).silent();
+    assert_eq!(jobs[1].line(1), json!({ "signal": libc::SIGUSR1 }));
+    step.call("kill", 1);
+    assert_eq!(jobs.pop().unwrap().wait().code, 7);
+    assert_eq!(step.status(0), "running", "the other task is left alone");
+    assert_eq!(jobs[0].lines().len(), 1);
+    ctx.rt(["slurm", "kill", &step.id(5)]).silent();
+    step.call("kill", 0);
+    assert_eq!(jobs.pop().unwrap().wait().code, 7);
+    step.delete();
+}
+
+fn delete_ends_every_task(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    let mut jobs: Vec<Job> = (0..3).map(|n| step.task(n, &["deaf"])).collect();
+    // One that is nobody's child.
+    jobs.push(step.task(3, &["orphan deaf", "deaf"]));
+    step.delete();
+    for job in jobs {
+        assert_eq!(job.wait().code, 137);
+    }
+    ctx.rt(["slurm", "delete", &step.id(-1)]).silent();
+    ctx.rt(["slurm", "delete", &step.id(3)]).silent();
+}
+
+fn a_single_task_ends_alone(ctx: &Ctx) {
+    // Slurm 22.05 asks for each task by its number.
+    let step = Step42::new(ctx);
+    let (first, second) = (step.task(0, &["deaf"]), step.task(1, &["deaf"]));
+    ctx.rt(["slurm", "delete", &step.id(0)]).silent();
+    assert_eq!(first.wait().code, 137);
+    assert_eq!((step.status(0).as_str(), step.status(1).as_str()), ("stopped", "running"));
+    ctx.rt(["slurm", "delete", &step.id(1)]).silent();
+    assert_eq!(second.wait().code, 137);
+    assert!(fs::read_dir(&ctx.state).unwrap().next().is_none(), "the last one takes the container along");
+}
+
+fn another_image_is_another_container(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    let job = step.task(0, &["ready", "pause"]);
+    let other = Step42 { bundle: ctx.bundle(), ctx, container: step.container.clone() };
+    let second = other.task(1, &["ready", "pause"]);
+    assert_ne!(namespace(job.pid(), "mnt"), namespace(second.pid(), "mnt"));
+    assert_eq!((step.status(1).as_str(), step.status(-1).as_str()), ("running", "running"));
+    end(vec![job]);
+    assert_eq!(step.status(-1), "running");
+    end(vec![second]);
+    step.delete();
+}
+
+fn not_shared(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    let alone = |n| {
+        let mut job = step.command(n, &["ready", "pause"]).arg("--share=false").spawn();
+        job.line(0);
+        job
+    };
+    let jobs = vec![alone(0), alone(1)];
+    assert_eq!(step.status(-1), "running");
+    let ids: Vec<String> = ctx.rt(["list", "-q"]).ok().stdout.lines().map(String::from).collect();
+    assert_eq!(ids, [step.id(0), step.id(1)], "a container for each");
+    for job in jobs {
+        // Here the program is the first process of a pid namespace, below rt.
+        sys::kill(job.pid(), libc::SIGTERM).unwrap();
+        assert_eq!(job.wait().code, 0);
+    }
+    step.delete();
+}
+
+fn other_ids(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    let dir = step.generated(0, &["say x", "exit 5"]);
+    let id = ctx.id();
+    let out = ctx.rt(["slurm", "run", "--bundle"]).arg(&dir).arg(&id).run();
+    assert_eq!((out.code, out.line(0)), (5, json!("x")), "{out:?}");
+    ctx.rt(["slurm", "delete", &id]).silent();
+    ctx.rt(["slurm", "fly", "x"]).fails(&["none of run, state, kill and delete"]);
+}
+
+fn hooks_run_once(ctx: &Ctx) {
+    let marks = ctx.path("marks");
+    let mark = |name: &str| format!("to {} say {name}", marks.display());
+    let helper = ctx.helper();
+    let bundle = ctx
+        .bundle()
+        .hook("createRuntime", &helper, &[&mark("createRuntime")])
+        .hook("poststart", &helper, &[&mark("poststart")])
+        .hook("poststop", &helper, &[&mark("poststop")]);
+    let step = Step42::of(ctx, bundle);
+    let lines = || {
+        let text = fs::read_to_string(&marks).unwrap_or_default();
+        text.lines().map(String::from).collect::<Vec<_>>()
+    };
+    let first = step.task(0, &["ready", "pause"]);
+    let second = step.task(1, &["ready", "pause"]);
+    eventually("poststart", || (lines().len() == 2).then_some(()));
+    end(vec![first]);
+    assert_eq!(lines(), ["\"createRuntime\"", "\"poststart\""], "the container goes on");
+    end(vec![second]);
+    step.delete();
+    assert_eq!(lines().last().unwrap(), "\"poststop\"");
+    assert_eq!(lines().len(), 3);
+}
+
+fn host_names_stay(ctx: &Ctx) {
+    // Other nodes know the tasks by the name of theirs.
+    let step = Step42::new(ctx);
+    assert_eq!(step.command(0, &["names"]).ok().line(0)[0], sys::names().unwrap().0);
+    step.delete();
+}
+
+fn job_directory(ctx: &Ctx) {
+    let here = ctx.mkdir("here");
+    let source = here.to_str().unwrap();
+    let step = Step42::new(ctx);
+    assert_eq!(step.command(0, &["cwd"]).cwd(&here).ok().line(0), "/", "the container has no such directory");
+    let step = Step42 { bundle: step.bundle.mount(source, "bind", source, &["rbind"]), ..step };
+    assert_eq!(step.command(0, &["cwd"]).cwd(&here).ok().line(0), source);
+    let out = step.command(1, &["cwd"]).cwd(Path::new("/tmp")).ok();
+    assert_eq!(out.line(0), "/", "its own /tmp is another directory");
+    let out = step.command(1, &["cwd"]).arg("--chdir=/tmp").ok();
+    assert_eq!(out.line(0), "/tmp", "asked for, it is what the container has there");
+    assert_eq!(step.command(1, &["cwd"]).arg("--chdir=/not/there").ok().line(0), "/");
+    step.delete();
+}
+
+fn swept_without_delete(ctx: &Ctx) {
+    // Slurm 23.02 never deletes. The next step does.
+    for n in 0..5 {
+        let step = Step42::new(ctx);
+        step.command(0, &["say x"]).ok();
+        let left =
+            fs::read_dir(&ctx.state).unwrap().flatten().filter(|e| e.file_name() != ".in-place").count();
+        assert_eq!(left, 1, "step {n}");
+    }
+    assert_eq!(ctx.rt(["list", "-q"]).ok().stdout, "");
+    assert!(fs::read_dir(&ctx.state).unwrap().next().is_none());
+}
+
+fn failing_task_leaves_nothing(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    let run = |dir: &Path| ctx.rt(["slurm", "run", "--bundle"]).arg(dir).arg(step.id(0));
+    run(&ctx.path("no-bundle")).fails(&["no-bundle", "no such file"]);
+    let dir = step.generated(0, &["ready"]);
+    fs::write(dir.join("config.json"), "{ broken").unwrap();
+    run(&dir).fails(&["config.json", "line 1"]);
+    let missing = Step42 { bundle: ctx.bundle().with("/root/path", json!("nowhere")), ..Step42::new(ctx) };
+    let dir = missing.generated(0, &["ready"]);
+    run(&dir).fails(&["nowhere", "no such file"]);
+    let dir = step.generated(0, &["ready"]);
+    let text = fs::read_to_string(dir.join("config.json")).unwrap().replace("/probe", "/not/there");
+    fs::write(dir.join("config.json"), text).unwrap();
+    run(&dir).fails(&["/not/there", "no such file"]);
+    assert!(fs::read_dir(&ctx.state).unwrap().next().is_none(), "no state is left");
+    // A task that cannot be run beside others leaves those alone.
+    let job = step.task(1, &["ready", "pause"]);
+    run(&dir).fails(&["/not/there", "no such file"]);
+    assert_eq!((step.status(0).as_str(), step.status(1).as_str()), ("stopped", "running"));
+    end(vec![job]);
+    step.delete();
+}
+
+fn hidden_member_is_no_hindrance(ctx: &Ctx) {
+    // A program that makes itself undumpable cannot be looked into by a plain user.
+    let step = Step42::new(ctx);
+    let hide = format!("syscall {} {} 0 0 0 0", libc::SYS_prctl, libc::PR_SET_DUMPABLE);
+    let first = step.task(0, &[&hide, "ready", "pause"]);
+    let second = step.task(1, &["ready", "pause"]);
+    let third = step.task(2, &["ready", "exit 3"]);
+    assert_eq!(third.wait().code, 3);
+    assert_eq!(step.status(-1), "running");
+    end(vec![first, second]);
+    step.delete();
+}
+
+fn enter_by_job(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    let first = step.task(0, &["ready", "pause"]);
+    let second = step.task(1, &["ready", "pause"]);
+    let exec = |name: &str| ctx.rt(["exec", name, "/probe", "ns", "env"]).run();
+    for name in ["42", "42.0", "42.0.0", "42.0.1"] {
+        let out = exec(name);
+        assert_eq!(out.all()[0]["mnt"], namespace(first.pid(), "mnt"), "{name}");
+    }
+    let env = exec("42.0.1").line(1);
+    assert_eq!((&env["SLURM_PROCID"], env.get("ONLY0")), (&json!("1"), None), "{env}");
+    for name in ["43", "42.1", "42.0.7", "42.batch"] {
+        exec(name).failed(&["container does not exist"]);
+    }
+    let list = ctx.rt(["list"]).ok().stdout;
+    let lines: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!((lines[0].last(), lines[1].last()), (Some(&"JOB"), Some(&"42.0")), "{list}");
+    let json = ctx.rt(["list", "--format=json"]).ok().json();
+    assert_eq!((&json[0]["job"], &json[0]["step"]), (&json!("42"), &json!("0")));
+    let dir = step.generated(0, &["ready", "pause"]);
+    let batch = step.container.replace(".42.0", ".42.4294967291");
+    ctx.remember(&batch);
+    let mut job = ctx.rt(["slurm", "run", "--bundle"]).arg(dir).arg(format!("{batch}.0")).spawn();
+    job.line(0);
+    exec("42").failed(&["several containers", "42.0", "42.batch"]);
+    assert_eq!(exec("42.batch").line(0)["mnt"], namespace(job.pid(), "mnt"));
+    // What an epilog calls.
+    ctx.rt(["slurm", "delete", "41"]).silent();
+    assert_eq!(step.status(-1), "running");
+    ctx.rt(["slurm", "delete", "42"]).silent();
+    for job in [first, second, job] {
+        assert_eq!(job.wait().code, 137);
+    }
+    assert!(fs::read_dir(&ctx.state).unwrap().next().is_none());
+}
+
+fn processes_left_behind(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    let mut job = step.command(0, &["orphan count COUNTER"]).spawn();
+    job.line(0);
+    assert_eq!(job.wait().code, 0);
+    assert_eq!(step.status(-1), "stopped");
+    step.delete();
+}
+
+fn ids_of_a_silent_config(ctx: &Ctx) {
+    let silent = || {
+        let bundle = ctx.bundle().unset("/linux", "uidMappings").unset("/linux", "gidMappings");
+        bundle.without_namespace("user")
+    };
+    let (uid, gid) = ctx.caller.host_ids();
+    let step = Step42::of(ctx, silent());
+    let out = step.command(0, &["id", "cat /proc/self/uid_map"]).ok();
+    assert_eq!((&out.line(0)["uid"][0], &out.line(0)["gid"][0]), (&json!(uid), &json!(gid)));
+    let map: Vec<u32> =
+        out.line(1).as_str().unwrap().split_whitespace().map(|n| n.parse().unwrap()).collect();
+    assert_eq!(map, [uid, uid, 1]);
+    step.delete();
+    let out = step.command(0, &["id"]).arg("--user-map=root").ok();
+    assert_eq!(out.line(0)["uid"][0], 0);
+    step.delete();
+    let step = Step42::of(ctx, silent().with("/annotations", json!({ "rt.user": "root" })));
+    assert_eq!(step.command(0, &["id"]).ok().line(0)["uid"][0], 0);
+    step.delete();
+    // What a config says is done, and plain run is as ever.
+    assert_eq!(Step42::new(ctx).command(0, &["id"]).ok().line(0)["uid"][0], 0);
+    assert_eq!(ctx.run(&silent().ops(&["id"])).line(0)["uid"][0], 0);
+    ctx.rt(["list"]).ok();
+}
+
+fn pmix_needs_the_callers_uid(ctx: &Ctx) {
+    let spool = ctx.mkdir("spool");
+    let server = ctx.mkdir("spool/pmix.42.0");
+    let uid = ctx.caller.host_ids().0;
+    let step = Step42::new(ctx);
+    let touch = format!("write {}/made x", spool.display());
+    let ops = ["id", touch.as_str()];
+    // By the task's environment, and as Slurm 22.05 has it by the runtime's.
+    for n in [0, 1] {
+        let mut step = Step42 { bundle: ctx.bundle(), ctx, container: step.container.clone() };
+        let cmd = if n == 0 {
+            let env = step.bundle.config["process"]["env"].as_array_mut().unwrap();
+            env.push(json!(format!("PMIX_SERVER_TMPDIR={}", server.display())));
+            step.command(n, &ops)
+        } else {
+            step.command(n, &ops).env("PMIX_SERVER_TMPDIR", &server)
+        };
+        let out = cmd.ok();
+        assert_eq!((&out.line(0)["uid"][0], &out.line(1)), (&json!(uid), &Value::Null), "{out:?}");
+        fs::remove_file(spool.join("made")).expect("made by the task, seen by the host");
+        step.delete();
+    }
+}
+
+fn called_by_root(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    let step = Step42::new(ctx);
+    let job = step.task(0, &["deaf"]);
+    let call = |form: &str| ctx.rt(["slurm", form, &step.id(-1)]).by_tests().run();
+    assert_eq!(call("state").json()["status"], "running");
+    assert_eq!(call("kill").code, 0);
+    let out = call("delete");
+    assert_eq!((out.code, out.stdout.as_str(), out.stderr.as_str()), (0, "", ""), "{out:?}");
+    assert_eq!(job.wait().code, 137);
+    assert_eq!(call("state").json()["status"], "stopped");
+    assert_eq!(fs::metadata(&ctx.state).unwrap().uid(), ctx.caller.host_ids().0);
+    assert!(fs::read_dir(&ctx.state).unwrap().next().is_none());
+}
+
+fn root_trusts_nothing(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    // A process of root's, named by a user's state as a member, as first process, and as an alone container.
+    let mut victim = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", victim.id())).unwrap();
+    let started = stat[stat.rfind(')').unwrap()..].split(' ').nth(20).unwrap().to_owned();
+    let step = Step42::new(ctx);
+    let state = ctx.mkdir("state");
+    for id in [step.container.clone(), step.id(3)] {
+        let dir = ctx.mkdir(&format!("state/{id}"));
+        let text = json!({ "id": id, "pid": victim.id(), "startTime": started.parse::<u64>().unwrap(),
+            "bundle": "/", "rootfs": "/", "created": "", "owner": 0, "shared": true, "inPlace": true });
+        fs::write(dir.join("state.json"), format!("{text}\n{{}}")).unwrap();
+        std::os::unix::fs::symlink(format!("{} {started}", victim.id()), dir.join("task.0")).unwrap();
+    }
+    fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    ctx.give(&ctx.path("state"));
+    for form in ["state", "kill", "delete"] {
+        ctx.rt(["slurm", form, &step.id(-1)]).by_tests().run();
+        ctx.rt(["slurm", form, &step.id(0)]).by_tests().run();
+    }
+    assert!(victim.try_wait().unwrap().is_none(), "root's process lives");
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    fs::remove_dir_all(&state).unwrap();
+    // A link in the directory's place is not followed.
+    let target = ctx.path("root-only");
+    fs::create_dir(&target).unwrap();
+    std::os::unix::fs::symlink(&target, &state).unwrap();
+    let out = ctx.rt(["slurm", "state", &step.id(0)]).by_tests().run();
+    assert_eq!((out.code, out.json()["status"].as_str()), (0, Some("stopped")));
+    fs::remove_file(&state).unwrap();
+}
+
+fn root_of_nobody(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    let step = Step42::new(ctx);
+    let out = ctx.rt(["slurm", "state", &step.id(-1)]).by_tests().run();
+    assert_eq!((out.code, out.json()["status"].as_str()), (0, Some("stopped")));
+    ctx.rt(["slurm", "delete", &step.id(-1)]).by_tests().silent();
+    assert!(!ctx.state.exists(), "root makes no directory");
+}
+
+fn missing_state_directory(ctx: &Ctx) {
+    let closed = ctx.path("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o555)).unwrap();
+    let dir = Step42::new(ctx).generated(0, &["ready"]);
+    let mut cmd = ctx.command(ctx.rt_path()).arg("--root").arg(closed.join("user"));
+    cmd = cmd.args(["slurm", "run", "--bundle"]).arg(dir).arg("n.u.1.0.0");
+    cmd.fails(&["closed/user", "permission denied", "tmpfiles.d"]);
+}
