@@ -164,7 +164,12 @@ impl Init<'_> {
         if let Some(fifo) = self.fifo {
             // Whoever enters the container now must find nothing of the host in /proc/PID/fd.
             fd::close_all_but(3 + plan.process.preserve_fds, &[fifo.as_raw_fd()])?;
-            wait_for_start(fifo)?;
+            // Nor may a descriptor that is closed have its owner run: there is no way back from here.
+            let hooks = || hook::run_all(Stage::StartContainer, hooks, &state, Path::new("/"));
+            end_started(&match wait_for_start(fifo).and_then(|()| hooks()) {
+                Ok(()) => plan.process.exec(&prepared, own.ignored),
+                Err(e) => e,
+            });
         }
         hook::run_all(Stage::StartContainer, hooks, &state, Path::new("/"))?;
         Err(plan.process.exec(&prepared, own.ignored))
@@ -360,6 +365,13 @@ fn wait_for_start(fifo: BorrowedFd<'_>) -> Result<()> {
             Err(e) => return Err(e).context(|| "wait for start"),
         }
     }
+}
+
+/// Ends a container that was started and cannot run. Nobody waits for an answer any more, so it goes where the
+/// program's own errors would have gone.
+fn end_started(error: &Error) -> ! {
+    let _ = rustix::io::write(rustix::stdio::stderr(), format!("rt: {error}\n").as_bytes());
+    process::exit_now(1)
 }
 
 /// pivot_root(2) wants the new root's parent mount not to be shared.
