@@ -8,7 +8,7 @@ use crate::error::{Context, Result};
 use crate::spec::rootless::{self, Adapted};
 use crate::spec::{self, Caller, Config, mounts};
 use crate::sys::mount::Param;
-use crate::sys::ns::{IdMaps, Kind};
+use crate::sys::ns::{self, IdMaps, Kind};
 use crate::{bail, err};
 use oci_spec::runtime::{
     Hooks, LinuxDevice, LinuxDeviceType, LinuxNamespaceType, Mount, MountBuilder, Process, Spec,
@@ -148,6 +148,9 @@ impl Plan {
             config.replace(spec)?;
         }
         spec::check(&config.spec, caller)?;
+        if let Some(spec) = without_own_user_namespace(&config.spec, caller) {
+            config.replace(spec)?;
+        }
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
         let plan = Self::from_config(&config, bundle, caller, adapted, options)?;
         if options.strict
@@ -281,6 +284,20 @@ impl Plan {
             || !self.net_devices.is_empty()
             || self.process.seccomp.as_ref().is_some_and(|s| s.program.notifies)
     }
+}
+
+/// `spec` less a user namespace by path that is the caller's own, which setns(2) refuses: podman names it where a
+/// container is to share that of another. A plain user's own cannot be meant, since it gives no right to anything.
+fn without_own_user_namespace(spec: &Spec, caller: &Caller) -> Option<Spec> {
+    let list = spec.linux().as_ref()?.namespaces().as_ref()?;
+    let path = list.iter().find(|n| n.typ() == LinuxNamespaceType::User)?.path().as_ref()?;
+    if caller.is_unprivileged() || !ns::same_namespace(path, Path::new("/proc/self/ns/user")) {
+        return None;
+    }
+    let rest = list.iter().filter(|n| n.typ() != LinuxNamespaceType::User).cloned().collect();
+    let mut spec = spec.clone();
+    spec.linux_mut().as_mut()?.set_namespaces(Some(rest));
+    Some(spec)
 }
 
 fn kind_of(typ: LinuxNamespaceType) -> Kind {

@@ -22,8 +22,9 @@ tests! {
     ROOT {
         root_with_a_user_namespace, joined_user_namespace, mapping_of_a_range_as_root,
         net_devices_keep_what_they_had, net_devices_that_were_down_come_up, net_devices_refused,
+        own_user_namespace_by_path,
     }
-    NESTED { keep_id_leaves_root_unmapped }
+    NESTED { keep_id_leaves_root_unmapped, own_user_namespace_by_path }
 }
 
 const KINDS: [(&str, &str); 7] = [
@@ -359,6 +360,17 @@ fn joined_user_namespace(ctx: &Ctx) {
     assert_eq!(all[0]["user"], namespace(first.pid, "user"));
     assert_eq!(all[1]["uid"], json!([0, 0, 0]));
     first.end();
+}
+
+fn own_user_namespace_by_path(ctx: &Ctx) {
+    // podman's `--userns container:x`, where x has the user namespace that podman is in: setns(2) refuses that.
+    let client = if ctx.caller == Caller::Root { std::process::id() as i32 } else { ctx.client_pid() };
+    let bundle = ctx.bundle().namespace("user", Some(&format!("/proc/{client}/ns/user")));
+    let container = ctx.started(&bundle.ops(&["ns", "id", "pause"]));
+    assert_eq!(container.line(0)["user"], namespace(client, "user"));
+    assert_eq!(container.line(1)["uid"], json!([0, 0, 0]));
+    assert_eq!(container.exec(&["ns"]).line(0)["user"], namespace(client, "user"));
+    container.end();
 }
 
 fn keep_id_leaves_root_unmapped(ctx: &Ctx) {
