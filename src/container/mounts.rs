@@ -242,7 +242,9 @@ fn new_mount(mount: &MountPlan, fstype: &str, source: &str) -> Result<Option<(Ow
     let options = &mount.options;
     let attr = (options.attr.set | options.recursive_attr.set)
         & !if options.copy_up { mount::ATTR_RDONLY } else { 0 };
-    let made = match mount::new_fs(fstype, Some(source), &options.data, attr) {
+    let layers = if fstype == "overlay" { layers_by_descriptor(&options.data)? } else { None };
+    let data = layers.as_ref().map_or(&options.data, |(data, _)| data);
+    let made = match mount::new_fs(fstype, Some(source), data, attr) {
         Err(e) if e.is(libc::EINVAL) && options.data.iter().any(names_id) => {
             // The ids of a namespace that was joined are not known beforehand.
             log::debug!("{}: {e}; tried again without uid= and gid=", describe(mount));
@@ -297,6 +299,61 @@ fn cgroup(init: &Init<'_>, mount: &MountPlan) -> Result<OwnedFd> {
     }
     let tree = mount::clone_tree(fs::CWD, Path::new(HOST), true, true).context(|| format!("bind {HOST}"))?;
     set_attrs(&tree, mount, true)?;
+/// The layers of an overlay as files of /proc/self/fd, with what keeps them open: fsconfig(2) takes values of 255
+/// bytes, and the paths of clients' images are longer. `None` where they are not.
+fn layers_by_descriptor(data: &[Param]) -> Result<Option<(Vec<Param>, Vec<OwnedFd>)>> {
+    const MOST: usize = 255;
+    let long = |param: &Param| matches!(param, Param::Value(_, value) if value.len() > MOST);
+    if !data.iter().any(long) {
+        return Ok(None);
+    }
+    let mut open = Vec::new();
+    let mut by_descriptor = |path: &Path| -> Result<String> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = fs::open(path, flags, Mode::empty()).context(|| path.display())?;
+        let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        open.push(fd);
+        Ok(name)
+    };
+    let mut short = Vec::new();
+    for param in data {
+        match param {
+            Param::Value(key, value) if key == "lowerdir" => {
+                let layers = split_layers(value);
+                let names = layers.iter().map(|l| by_descriptor(Path::new(l))).collect::<Result<Vec<_>>>()?;
+                let all = names.join(":");
+                if all.len() <= MOST {
+                    short.push(Param::Value(key.clone(), all));
+                } else {
+                    // One by one, since Linux 6.7.
+                    short.extend(names.into_iter().map(|name| Param::Value("lowerdir+".to_owned(), name)));
+                }
+            }
+            Param::Value(key, value) if key == "upperdir" || key == "workdir" => {
+                let [path] = &split_layers(value)[..] else { bail!("{key} {value:?} is not one directory") };
+                short.push(Param::Value(key.clone(), by_descriptor(Path::new(path))?));
+            }
+            other => short.push(other.clone()),
+        }
+    }
+    Ok(Some((short, open)))
+}
+
+/// The directories in an overlay's parameter: a colon stands between them, and a backslash before any other.
+fn split_layers(value: &str) -> Vec<String> {
+    let mut layers = vec![String::new()];
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match (c, layers.last_mut()) {
+            ('\\', Some(layer)) => layer.extend(chars.next()),
+            (':', _) => layers.push(String::new()),
+            (c, Some(layer)) => layer.push(c),
+            _ => {}
+        }
+    }
+    layers
+}
+
     Ok(tree)
 }
 
