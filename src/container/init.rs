@@ -26,8 +26,8 @@ pub struct Init<'a> {
     pub proc: BorrowedFd<'a>,
     /// The container's state directory, for notes about what is made in the image.
     pub state: BorrowedFd<'a>,
-    /// User namespaces for id-mapped mounts, by the mount's place in the plan.
-    pub idmaps: &'a [Option<OwnedFd>],
+    /// Copies of what is bound with translated ids, by the mount's place in the plan.
+    pub idmapped: &'a [Option<OwnedFd>],
     /// Namespaces that init joins itself.
     pub joins: &'a [(Kind, OwnedFd)],
     /// Namespaces that init makes itself, after joining.

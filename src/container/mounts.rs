@@ -1,15 +1,15 @@
 //! Mounting, inside init: every mount of the plan through the root's descriptor.
 
 use super::init::Init;
-use super::plan::{MountPlan, What};
+use super::plan::{MountPlan, Plan, What};
 use crate::bail;
 use crate::error::{Context, Error, Result};
 use crate::rootfs::{Place, Rootfs, Want};
 use crate::sys::fd;
 use crate::sys::mount::{self, Attr, Param};
-use crate::sys::ns::{IdMaps, Kind};
+use crate::sys::ns::{self, IdMaps, Kind};
 use crate::sys::process::{self, Memory};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -159,19 +159,10 @@ fn guard_proc(mount: &MountPlan, place: &OwnedFd, is_proc: impl FnOnce() -> bool
 /// A detached copy of what is bound, with the attributes asked for.
 fn clone_source(init: &Init<'_>, n: usize, mount: &MountPlan, source: &Path) -> Result<OwnedFd> {
     let options = &mount.options;
-    let tree = mount::clone_tree(fs::CWD, source, options.recursive, options.source_nofollow)?;
-    if let Some(recursive) = options.idmap {
-        let own;
-        let userns = match init.idmaps.get(n) {
-            Some(Some(userns)) => userns,
-            _ => {
-                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-                own = fs::openat(init.proc, "self/ns/user", flags, Mode::empty())?;
-                &own
-            }
-        };
-        mount::set_idmap(&tree, recursive, userns).context(|| "make an idmap mount")?;
-    }
+    let tree = match init.idmapped.get(n) {
+        Some(Some(tree)) => tree.try_clone().context(|| "duplicate a descriptor")?,
+        _ => mount::clone_tree(fs::CWD, source, options.recursive, options.source_nofollow)?,
+    };
     set_attrs(&tree, mount, source.starts_with("/sys"))?;
     Ok(tree)
 }
@@ -210,25 +201,52 @@ fn set_attrs(tree: &OwnedFd, mount: &MountPlan, deep: bool) -> Result<()> {
     Ok(())
 }
 
-/// A user namespace for each mount that has id maps of its own. Made by the runtime, whose /proc shows the
-/// process that holds it.
-pub fn open_idmaps(mounts: &[MountPlan], proc: BorrowedFd<'_>) -> Result<Vec<Option<OwnedFd>>> {
-    let open = |mount: &MountPlan| match &mount.maps {
-        Some(maps) => user_namespace(maps, proc).map(Some).context(|| describe(mount)),
-        None => Ok(None),
+/// A detached copy of what is bound with translated ids, for each mount that asks for them. Made by the runtime:
+/// it takes privilege over the file system, which a container's user namespace has not.
+pub fn open_idmapped(plan: &Plan, proc: BorrowedFd<'_>) -> Result<Vec<Option<OwnedFd>>> {
+    let open = |mount: &MountPlan| match (&mount.what, mount.options.idmap) {
+        (What::Bind(source), Some(recursive)) => {
+            idmapped(plan, proc, mount, source, recursive).map(Some).context(|| describe(mount))
+        }
+        _ => Ok(None),
     };
-    if mounts.iter().all(|m| m.maps.is_none()) { Ok(Vec::new()) } else { mounts.iter().map(open).collect() }
+    if plan.mounts.iter().all(|m| m.options.idmap.is_none()) {
+        return Ok(Vec::new());
+    }
+    plan.mounts.iter().map(open).collect()
+}
+
+fn idmapped(
+    plan: &Plan,
+    proc: BorrowedFd<'_>,
+    mount: &MountPlan,
+    source: &Path,
+    recursive: bool,
+) -> Result<OwnedFd> {
+    let options = &mount.options;
+    let joined = plan.join.iter().find(|(kind, _)| *kind == Kind::USER);
+    // Without maps of its own it is the container's.
+    let userns = match (mount.maps.as_ref().or(plan.maps.as_ref()), joined) {
+        (Some(maps), _) => user_namespace(maps, proc, plan.own_maps)?,
+        (None, Some((_, path))) => ns::open(path)?,
+        (None, None) => bail!("an idmap mount needs id maps, or a user namespace of the container"),
+    };
+    let tree = mount::clone_tree(fs::CWD, source, options.recursive, options.source_nofollow)?;
+    mount::set_idmap(&tree, recursive, userns).context(|| "make an idmap mount")?;
+    // As every bind of init's, which copies mounts that are slaves already.
+    mount::set_attr(&tree, true, Attr { propagation: libc::MS_SLAVE, ..Attr::default() })?;
+    Ok(tree)
 }
 
 /// A namespace lives as long as a process in it, or a descriptor: one process sleeps until that is open.
-fn user_namespace(maps: &IdMaps, proc: BorrowedFd<'_>) -> Result<OwnedFd> {
+fn user_namespace(maps: &IdMaps, proc: BorrowedFd<'_>, unprivileged: bool) -> Result<OwnedFd> {
     let child = process::spawn(Kind::USER.0, Memory::Copied, || {
         let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 });
         0
     })
     .context(|| "make a user namespace")?;
     let pid = child.pid.as_raw_nonzero().to_string();
-    let opened = maps.write(proc, &pid, false).and_then(|()| {
+    let opened = maps.write(proc, &pid, unprivileged).and_then(|()| {
         let path = format!("{pid}/ns/user");
         Ok(fs::openat(proc, path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     });
@@ -281,24 +299,6 @@ fn new_mount(mount: &MountPlan, fstype: &str, source: &str) -> Result<Option<(Ow
     }
 }
 
-fn names_id(param: &Param) -> bool {
-    matches!(param, Param::Value(key, _) if key == "uid" || key == "gid")
-}
-
-/// The cgroup tree as the host shows it, or of the container's own cgroup namespace where there is only
-/// cgroup2.
-fn cgroup(init: &Init<'_>, mount: &MountPlan) -> Result<OwnedFd> {
-    const HOST: &str = "/sys/fs/cgroup";
-    const CGROUP2_MAGIC: u64 = 0x6367_7270;
-    let allowed = init.plan.may_mknod || init.plan.makes(Kind::CGROUP);
-    if allowed
-        && fs::statfs(HOST).is_ok_and(|s| s.f_type as u64 == CGROUP2_MAGIC)
-        && let Ok(tree) = mount::new_fs("cgroup2", Some("cgroup"), &[], mount.options.attr.set)
-    {
-        return Ok(tree);
-    }
-    let tree = mount::clone_tree(fs::CWD, Path::new(HOST), true, true).context(|| format!("bind {HOST}"))?;
-    set_attrs(&tree, mount, true)?;
 /// The layers of an overlay as files of /proc/self/fd, with what keeps them open: fsconfig(2) takes values of 255
 /// bytes, and the paths of clients' images are longer. `None` where they are not.
 fn layers_by_descriptor(data: &[Param]) -> Result<Option<(Vec<Param>, Vec<OwnedFd>)>> {
@@ -354,6 +354,24 @@ fn split_layers(value: &str) -> Vec<String> {
     layers
 }
 
+fn names_id(param: &Param) -> bool {
+    matches!(param, Param::Value(key, _) if key == "uid" || key == "gid")
+}
+
+/// The cgroup tree as the host shows it, or of the container's own cgroup namespace where there is only
+/// cgroup2.
+fn cgroup(init: &Init<'_>, mount: &MountPlan) -> Result<OwnedFd> {
+    const HOST: &str = "/sys/fs/cgroup";
+    const CGROUP2_MAGIC: u64 = 0x6367_7270;
+    let allowed = init.plan.may_mknod || init.plan.makes(Kind::CGROUP);
+    if allowed
+        && fs::statfs(HOST).is_ok_and(|s| s.f_type as u64 == CGROUP2_MAGIC)
+        && let Ok(tree) = mount::new_fs("cgroup2", Some("cgroup"), &[], mount.options.attr.set)
+    {
+        return Ok(tree);
+    }
+    let tree = mount::clone_tree(fs::CWD, Path::new(HOST), true, true).context(|| format!("bind {HOST}"))?;
+    set_attrs(&tree, mount, true)?;
     Ok(tree)
 }
 

@@ -1,12 +1,12 @@
 //! Mounts: every option of config.md, and mount points that the rootfs lacks.
 
-use crate::client::{Caller, UID};
+use crate::client::{Caller, RANGE, UID};
 use crate::fixture::{Bundle, Ctx, errno, tree};
 use crate::runner::{skip, tests};
 use crate::sys;
 use serde_json::{Value, json};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
 tests! {
@@ -27,7 +27,7 @@ tests! {
         mount_on_top_of_a_mount, symlink_mount, idmap_of_a_mount, mount_label_and_rdt_are_refused_or_noted,
     }
     USER { root_that_the_caller_cannot_write, unreadable_parts_of_a_root }
-    ROOT { strict_atime_and_friends }
+    ROOT { strict_atime_and_friends, idmap_by_the_containers_namespace }
 }
 
 /// The mount table inside, as (destination, options, optional fields, type, source, super options).
@@ -886,6 +886,23 @@ fn idmap_of_a_mount(ctx: &Ctx) {
     } else {
         out.failed(&["map"]);
     }
+}
+
+fn idmap_by_the_containers_namespace(ctx: &Ctx) {
+    // podman's `-v x:y:idmap`: no map of its own, so the container's.
+    let data = ctx.mkdir("data");
+    ctx.file("data/file", "content");
+    chown(data.join("file"), Some(7), Some(7)).unwrap();
+    let maps = json!([{ "containerID": 0, "hostID": RANGE.1, "size": RANGE.2 }]);
+    let bundle = ctx
+        .bundle()
+        .namespace("user", None)
+        .with("/linux/uidMappings", maps.clone())
+        .with("/linux/gidMappings", maps)
+        .mount("/mnt", "bind", data.to_str().unwrap(), &["rbind", "idmap", "ro"]);
+    let out = ctx.run(&bundle.ops(&["stat /mnt/file", "write /mnt/file x"]));
+    assert_eq!(out.line(0)["uid"], 7, "{out:?}");
+    assert_eq!(out.line(1), errno(libc::EROFS));
 }
 
 fn mount_label_and_rdt_are_refused_or_noted(ctx: &Ctx) {
