@@ -381,7 +381,12 @@ fn keep_id_leaves_root_unmapped(ctx: &Ctx) {
         .with("/linux/uidMappings", json!([{ "containerID": 1101, "hostID": 0, "size": 1 }]))
         .with("/linux/gidMappings", json!([{ "containerID": 1101, "hostID": 0, "size": 1 }]))
         .with("/process/user", json!({ "uid": 1101, "gid": 1101 }));
-    let container = ctx.started(&bundle.ops(&["id", "pause"]));
+    // Its default sysctls name group 0, which does not exist then.
+    let bundle = bundle
+        .namespace("network", None)
+        .with("/linux/sysctl", json!({ "net.ipv4.ping_group_range": "0 0" }))
+        .ops(&["id", "pause"]);
+    let container = ctx.started(&bundle);
     assert_eq!(container.line(0)["uid"], json!([1101, 1101, 1101]));
     assert_eq!(container.exec(&["id"]).all()[0]["uid"], json!([1101, 1101, 1101]));
     container.end();
