@@ -164,7 +164,7 @@ fn require_mapped(what: &str, maps: &[IdMap], id: u32) -> Result<()> {
 /// What to do about an id that a user namespace has not.
 pub fn unmapped(what: &str) -> String {
     format!(
-        "run as an id that exists there, such as 0, or ask the administrator for a range in /etc/sub{what}"
+        "run as 0, map it in a user namespace of the container's own, or ask the administrator for a range in /etc/sub{what}"
     )
 }
 
