@@ -62,7 +62,7 @@ struct Launch<'a> {
     plan: Plan,
     config: Config,
     proc: OwnedFd,
-    idmaps: Vec<Option<OwnedFd>>,
+    idmapped: Vec<Option<OwnedFd>>,
     /// Init outlives this process.
     detach: bool,
     /// Init waits on the fifo.
@@ -87,7 +87,7 @@ impl<'a> Launch<'a> {
             log::debug!("{note}");
         }
         let proc = fd::open_proc()?;
-        let idmaps = mounts::open_idmaps(&plan.mounts, proc.as_fd())?;
+        let idmapped = mounts::open_idmapped(&plan, proc.as_fd())?;
         Ok(Launch {
             store,
             options,
@@ -95,7 +95,7 @@ impl<'a> Launch<'a> {
             plan,
             config,
             proc,
-            idmaps,
+            idmapped,
             detach: false,
             wait_for_start: false,
         })
@@ -443,7 +443,7 @@ impl<'a> Launch<'a> {
             plan: &self.plan,
             proc: self.proc.as_fd(),
             state: entry.dir(),
-            idmaps: &self.idmaps,
+            idmapped: &self.idmapped,
             joins: &[],
             unshare: 0,
             runtime: None,

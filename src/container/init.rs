@@ -26,8 +26,8 @@ pub struct Init<'a> {
     pub proc: BorrowedFd<'a>,
     /// The container's state directory, for notes about what is made in the image.
     pub state: BorrowedFd<'a>,
-    /// User namespaces for id-mapped mounts, by the mount's place in the plan.
-    pub idmaps: &'a [Option<OwnedFd>],
+    /// Copies of what is bound with translated ids, by the mount's place in the plan.
+    pub idmapped: &'a [Option<OwnedFd>],
     /// Namespaces that init joins itself.
     pub joins: &'a [(Kind, OwnedFd)],
     /// Namespaces that init makes itself, after joining.
@@ -168,7 +168,12 @@ impl Init<'_> {
         if let Some(fifo) = self.fifo {
             // Whoever enters the container now must find nothing of the host in /proc/PID/fd.
             fd::close_all_but(3 + plan.process.preserve_fds, &[fifo.as_raw_fd()])?;
-            wait_for_start(fifo)?;
+            // Nor may a descriptor that is closed have its owner run: there is no way back from here.
+            let hooks = || hook::run_all(Stage::StartContainer, hooks, &state, Path::new("/"));
+            end_started(&match wait_for_start(fifo).and_then(|()| hooks()) {
+                Ok(()) => plan.process.exec(&prepared, own.ignored),
+                Err(e) => e,
+            });
         }
         hook::run_all(Stage::StartContainer, hooks, &state, Path::new("/"))?;
         Err(plan.process.exec(&prepared, own.ignored))
@@ -277,8 +282,13 @@ impl Init<'_> {
             net::loopback_up()?;
         }
         for (key, path, value) in &plan.sysctl {
-            fd::write_proc(self.proc, &format!("sys/{path}"), value.as_bytes())
-                .context(|| format!("set sysctl {key} to {value:?}"))?;
+            match fd::write_proc(self.proc, &format!("sys/{path}"), value.as_bytes()) {
+                // podman asks for "0 0" always, also where one id is mapped that is not root's.
+                Err(e) if e.is(libc::EINVAL) && key == "net.ipv4.ping_group_range" && !plan.may_mknod => {
+                    log::debug!("sysctl {key}={value:?} is left out: no such groups inside");
+                }
+                result => result.context(|| format!("set sysctl {key} to {value:?}"))?,
+            }
         }
         Ok(())
     }
@@ -370,6 +380,13 @@ fn wait_for_start(fifo: BorrowedFd<'_>) -> Result<()> {
             Err(e) => return Err(e).context(|| "wait for start"),
         }
     }
+}
+
+/// Ends a container that was started and cannot run. Nobody waits for an answer any more, so it goes where the
+/// program's own errors would have gone.
+fn end_started(error: &Error) -> ! {
+    let _ = rustix::io::write(rustix::stdio::stderr(), format!("rt: {error}\n").as_bytes());
+    process::exit_now(1)
 }
 
 /// pivot_root(2) wants the new root's parent mount not to be shared.

@@ -1,15 +1,15 @@
 //! Mounting, inside init: every mount of the plan through the root's descriptor.
 
 use super::init::Init;
-use super::plan::{MountPlan, What};
+use super::plan::{MountPlan, Plan, What};
 use crate::bail;
 use crate::error::{Context, Error, Result};
 use crate::rootfs::{Place, Rootfs, Want};
 use crate::sys::fd;
 use crate::sys::mount::{self, Attr, Param};
-use crate::sys::ns::{IdMaps, Kind};
+use crate::sys::ns::{self, IdMaps, Kind};
 use crate::sys::process::{self, Memory};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -159,19 +159,10 @@ fn guard_proc(mount: &MountPlan, place: &OwnedFd, is_proc: impl FnOnce() -> bool
 /// A detached copy of what is bound, with the attributes asked for.
 fn clone_source(init: &Init<'_>, n: usize, mount: &MountPlan, source: &Path) -> Result<OwnedFd> {
     let options = &mount.options;
-    let tree = mount::clone_tree(fs::CWD, source, options.recursive, options.source_nofollow)?;
-    if let Some(recursive) = options.idmap {
-        let own;
-        let userns = match init.idmaps.get(n) {
-            Some(Some(userns)) => userns,
-            _ => {
-                let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-                own = fs::openat(init.proc, "self/ns/user", flags, Mode::empty())?;
-                &own
-            }
-        };
-        mount::set_idmap(&tree, recursive, userns).context(|| "make an idmap mount")?;
-    }
+    let tree = match init.idmapped.get(n) {
+        Some(Some(tree)) => tree.try_clone().context(|| "duplicate a descriptor")?,
+        _ => mount::clone_tree(fs::CWD, source, options.recursive, options.source_nofollow)?,
+    };
     set_attrs(&tree, mount, source.starts_with("/sys"))?;
     Ok(tree)
 }
@@ -210,25 +201,52 @@ fn set_attrs(tree: &OwnedFd, mount: &MountPlan, deep: bool) -> Result<()> {
     Ok(())
 }
 
-/// A user namespace for each mount that has id maps of its own. Made by the runtime, whose /proc shows the
-/// process that holds it.
-pub fn open_idmaps(mounts: &[MountPlan], proc: BorrowedFd<'_>) -> Result<Vec<Option<OwnedFd>>> {
-    let open = |mount: &MountPlan| match &mount.maps {
-        Some(maps) => user_namespace(maps, proc).map(Some).context(|| describe(mount)),
-        None => Ok(None),
+/// A detached copy of what is bound with translated ids, for each mount that asks for them. Made by the runtime:
+/// it takes privilege over the file system, which a container's user namespace has not.
+pub fn open_idmapped(plan: &Plan, proc: BorrowedFd<'_>) -> Result<Vec<Option<OwnedFd>>> {
+    let open = |mount: &MountPlan| match (&mount.what, mount.options.idmap) {
+        (What::Bind(source), Some(recursive)) => {
+            idmapped(plan, proc, mount, source, recursive).map(Some).context(|| describe(mount))
+        }
+        _ => Ok(None),
     };
-    if mounts.iter().all(|m| m.maps.is_none()) { Ok(Vec::new()) } else { mounts.iter().map(open).collect() }
+    if plan.mounts.iter().all(|m| m.options.idmap.is_none()) {
+        return Ok(Vec::new());
+    }
+    plan.mounts.iter().map(open).collect()
+}
+
+fn idmapped(
+    plan: &Plan,
+    proc: BorrowedFd<'_>,
+    mount: &MountPlan,
+    source: &Path,
+    recursive: bool,
+) -> Result<OwnedFd> {
+    let options = &mount.options;
+    let joined = plan.join.iter().find(|(kind, _)| *kind == Kind::USER);
+    // Without maps of its own it is the container's.
+    let userns = match (mount.maps.as_ref().or(plan.maps.as_ref()), joined) {
+        (Some(maps), _) => user_namespace(maps, proc, plan.own_maps)?,
+        (None, Some((_, path))) => ns::open(path)?,
+        (None, None) => bail!("an idmap mount needs id maps, or a user namespace of the container"),
+    };
+    let tree = mount::clone_tree(fs::CWD, source, options.recursive, options.source_nofollow)?;
+    mount::set_idmap(&tree, recursive, userns).context(|| "make an idmap mount")?;
+    // As every bind of init's, which copies mounts that are slaves already.
+    mount::set_attr(&tree, true, Attr { propagation: libc::MS_SLAVE, ..Attr::default() })?;
+    Ok(tree)
 }
 
 /// A namespace lives as long as a process in it, or a descriptor: one process sleeps until that is open.
-fn user_namespace(maps: &IdMaps, proc: BorrowedFd<'_>) -> Result<OwnedFd> {
+fn user_namespace(maps: &IdMaps, proc: BorrowedFd<'_>, unprivileged: bool) -> Result<OwnedFd> {
     let child = process::spawn(Kind::USER.0, Memory::Copied, || {
         let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 });
         0
     })
     .context(|| "make a user namespace")?;
     let pid = child.pid.as_raw_nonzero().to_string();
-    let opened = maps.write(proc, &pid, false).and_then(|()| {
+    let opened = maps.write(proc, &pid, unprivileged).and_then(|()| {
         let path = format!("{pid}/ns/user");
         Ok(fs::openat(proc, path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     });
@@ -242,7 +260,9 @@ fn new_mount(mount: &MountPlan, fstype: &str, source: &str) -> Result<Option<(Ow
     let options = &mount.options;
     let attr = (options.attr.set | options.recursive_attr.set)
         & !if options.copy_up { mount::ATTR_RDONLY } else { 0 };
-    let made = match mount::new_fs(fstype, Some(source), &options.data, attr) {
+    let layers = if fstype == "overlay" { layers_by_descriptor(&options.data)? } else { None };
+    let data = layers.as_ref().map_or(&options.data, |(data, _)| data);
+    let made = match mount::new_fs(fstype, Some(source), data, attr) {
         Err(e) if e.is(libc::EINVAL) && options.data.iter().any(names_id) => {
             // The ids of a namespace that was joined are not known beforehand.
             log::debug!("{}: {e}; tried again without uid= and gid=", describe(mount));
@@ -277,6 +297,61 @@ fn new_mount(mount: &MountPlan, fstype: &str, source: &str) -> Result<Option<(Ow
         }
         Err(_) => Err(refused),
     }
+}
+
+/// The layers of an overlay as files of /proc/self/fd, with what keeps them open: fsconfig(2) takes values of 255
+/// bytes, and the paths of clients' images are longer. `None` where they are not.
+fn layers_by_descriptor(data: &[Param]) -> Result<Option<(Vec<Param>, Vec<OwnedFd>)>> {
+    const MOST: usize = 255;
+    let long = |param: &Param| matches!(param, Param::Value(_, value) if value.len() > MOST);
+    if !data.iter().any(long) {
+        return Ok(None);
+    }
+    let mut open = Vec::new();
+    let mut by_descriptor = |path: &Path| -> Result<String> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = fs::open(path, flags, Mode::empty()).context(|| path.display())?;
+        let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        open.push(fd);
+        Ok(name)
+    };
+    let mut short = Vec::new();
+    for param in data {
+        match param {
+            Param::Value(key, value) if key == "lowerdir" => {
+                let layers = split_layers(value);
+                let names = layers.iter().map(|l| by_descriptor(Path::new(l))).collect::<Result<Vec<_>>>()?;
+                let all = names.join(":");
+                if all.len() <= MOST {
+                    short.push(Param::Value(key.clone(), all));
+                } else {
+                    // One by one, since Linux 6.7.
+                    short.extend(names.into_iter().map(|name| Param::Value("lowerdir+".to_owned(), name)));
+                }
+            }
+            Param::Value(key, value) if key == "upperdir" || key == "workdir" => {
+                let [path] = &split_layers(value)[..] else { bail!("{key} {value:?} is not one directory") };
+                short.push(Param::Value(key.clone(), by_descriptor(Path::new(path))?));
+            }
+            other => short.push(other.clone()),
+        }
+    }
+    Ok(Some((short, open)))
+}
+
+/// The directories in an overlay's parameter: a colon stands between them, and a backslash before any other.
+fn split_layers(value: &str) -> Vec<String> {
+    let mut layers = vec![String::new()];
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match (c, layers.last_mut()) {
+            ('\\', Some(layer)) => layer.extend(chars.next()),
+            (':', _) => layers.push(String::new()),
+            (c, Some(layer)) => layer.push(c),
+            _ => {}
+        }
+    }
+    layers
 }
 
 fn names_id(param: &Param) -> bool {

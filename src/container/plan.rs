@@ -9,10 +9,10 @@ use crate::error::{Context, Result};
 use crate::spec::rootless::{self, Adapted};
 use crate::spec::{self, Caller, Config, mounts};
 use crate::sys::mount::Param;
-use crate::sys::ns::{IdMaps, Kind};
+use crate::sys::ns::{self, IdMaps, Kind};
 use crate::{bail, err};
 use oci_spec::runtime::{
-    Hooks, LinuxDevice, LinuxDeviceType, LinuxNamespaceType, Mount, MountBuilder, Process,
+    Hooks, LinuxDevice, LinuxDeviceType, LinuxNamespaceType, Mount, MountBuilder, Process, Spec,
 };
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
@@ -130,8 +130,11 @@ const DEFAULT_DEVICES: [(&str, u32, u32); 6] = [
 impl Plan {
     /// Enters the bundle, and loads, checks and adapts its config. Returns the config too, for the state.
     pub fn make(options: &CreateOptions, caller: &Caller) -> Result<(Plan, Config)> {
-        let (bundle, config) = load(options)?;
+        let (bundle, mut config) = load(options)?;
         spec::check(&config.spec, caller)?;
+        if names_own_user_namespace(&config.spec, caller) {
+            leave_out_user_namespace(&mut config)?;
+        }
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
         let plan = Self::from_config(&config, bundle, caller, adapted, options)?;
         if options.strict
@@ -295,6 +298,26 @@ pub fn load(options: &CreateOptions) -> Result<(PathBuf, Config)> {
         override_config(&mut config, options)?;
     }
     Ok((bundle, config))
+}
+
+/// True where the user namespace by path is the caller's own, which setns(2) refuses: podman names it where a
+/// container is to share that of another. A plain user's own cannot be meant, since it gives no right to anything.
+fn names_own_user_namespace(spec: &Spec, caller: &Caller) -> bool {
+    let list = spec.linux().as_ref().and_then(|linux| linux.namespaces().as_deref()).unwrap_or_default();
+    let path = list.iter().find(|n| n.typ() == LinuxNamespaceType::User).and_then(|n| n.path().as_ref());
+    !caller.is_unprivileged()
+        && path.is_some_and(|path| ns::same_namespace(path, Path::new("/proc/self/ns/user")))
+}
+
+#[cold]
+#[inline(never)]
+fn leave_out_user_namespace(config: &mut Config) -> Result<()> {
+    if let Some(linux) = config.spec.linux_mut() {
+        let mut namespaces = linux.namespaces().clone().unwrap_or_default();
+        namespaces.retain(|n| n.typ() != LinuxNamespaceType::User);
+        linux.set_namespaces(Some(namespaces));
+    }
+    config.changed()
 }
 
 fn kind_of(typ: LinuxNamespaceType) -> Kind {

@@ -515,7 +515,8 @@ fn unmapped(e: Errno, what: &str, id: u32) -> Error {
     let error = Error::from(e).context(format!("set {what} {id}"));
     if e == Errno::INVAL {
         return error.hint(format!(
-            "this user namespace has no {what} {id}: only a new user namespace can map it to the caller"
+            "it does not exist in this user namespace: {}",
+            crate::spec::rootless::unmapped(what)
         ));
     }
     error

@@ -3,10 +3,10 @@
 
 use super::caller::{Caller, Kind};
 use super::{ANNOTATION_USER, mounts};
-use crate::bail;
 use crate::error::Result;
 use crate::sys::mount::Param;
 use crate::sys::ns::{IdMap, IdMaps};
+use crate::{bail, err};
 use oci_spec::runtime::{LinuxIdMapping, LinuxNamespaceType, LinuxSeccomp, Spec};
 
 /// Which id the caller has inside the container (annotation `rt.user`, `--user-map`).
@@ -114,6 +114,10 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
         return Ok(Adapted { maps: Some(maps), uid, gid, keep_groups: true, joined, emulate_root, notes });
     }
     if namespace.is_none() {
+        if caller.kind == Kind::NamespaceRoot {
+            require_mapped("uid", &caller.maps.uid, uid)?;
+            require_mapped("gid", &caller.maps.gid, gid)?;
+        }
         return Ok(Adapted { uid, gid, keep_groups, notes, ..Adapted::default() });
     }
     let convert = |maps: &Option<Vec<LinuxIdMapping>>, container: u32, host: u32| -> Vec<IdMap> {
@@ -128,11 +132,20 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
     let linux = linux.map(|l| (l.uid_mappings(), l.gid_mappings()));
     let none = (&None, &None);
     let (uids, gids) = linux.unwrap_or(none);
-    let maps = IdMaps { uid: convert(uids, uid, caller.uid), gid: convert(gids, gid, caller.gid) };
-    for (what, list, id) in [("uid", &maps.uid, uid), ("gid", &maps.gid, gid)] {
-        if !IdMaps::has(list, id) {
+    let mut maps = IdMaps { uid: convert(uids, uid, caller.uid), gid: convert(gids, gid, caller.gid) };
+    for (what, list, id, own, host) in [
+        ("uid", &mut maps.uid, uid, &caller.maps.uid, caller.uid),
+        ("gid", &mut maps.gid, gid, &caller.maps.gid, caller.gid),
+    ] {
+        if IdMaps::has(list, id) {
+            continue;
+        }
+        if !is_one_id(own) {
             bail!("process {what} {id} is not mapped in the container's user namespace");
         }
+        // Of one id, nothing else can be meant.
+        *list = vec![IdMap { container: id, host, size: 1 }];
+        notes.push(format!("{what} mappings are reduced to {what} {id}, which is the caller"));
     }
     Ok(Adapted { maps: Some(maps), uid, gid, keep_groups, notes, ..Adapted::default() })
 }
@@ -141,6 +154,28 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
 /// device nodes), so that package managers run where one id is mapped.
 pub fn root_emulation() -> Result<LinuxSeccomp> {
     serde_json::from_str(include_str!("root_emulation.json")).map_err(super::json_error)
+}
+
+fn is_one_id(maps: &[IdMap]) -> bool {
+    matches!(maps, [IdMap { size: 1, .. }])
+}
+
+fn require_mapped(what: &str, maps: &[IdMap], id: u32) -> Result<()> {
+    if IdMaps::has(maps, id) {
+        return Ok(());
+    }
+    let only = match maps {
+        [IdMap { container, size: 1, .. }] => format!(", which has one id, {container}"),
+        _ => String::new(),
+    };
+    Err(err!("process.user: {what} {id} does not exist in this user namespace{only}").hint(unmapped(what)))
+}
+
+/// What to do about an id that a user namespace has not.
+pub fn unmapped(what: &str) -> String {
+    format!(
+        "run as 0, map it in a user namespace of the container's own, or ask the administrator for a range in /etc/sub{what}"
+    )
 }
 
 fn note_maps(what: &str, maps: &Option<Vec<LinuxIdMapping>>, id: u32, notes: &mut Vec<String>) {
@@ -215,6 +250,32 @@ mod tests {
         assert_eq!((adapted_caller.uid, adapted_caller.gid), (1000, 1000));
         let adapted_root = adapt(&spec(json), &caller(1000), Some(UserMap::Root)).unwrap();
         assert_eq!(adapted_root.uid, 0);
+    }
+
+    #[test]
+    fn an_id_that_a_namespace_lacks() {
+        let one = vec![IdMap { container: 0, host: 1000, size: 1 }];
+        let caller =
+            Caller { kind: Kind::NamespaceRoot, uid: 0, gid: 0, maps: IdMaps { uid: one.clone(), gid: one } };
+        let adapt = |namespaces: &str, caller: &Caller| {
+            let json = r#"{"ociVersion":"1.0.0","process":{"cwd":"/","user":{"uid":33,"gid":0}},
+                "linux":{"namespaces":[NAMESPACES],"uidMappings":[{"containerID":0,"hostID":0,"size":1}],
+                "gidMappings":[{"containerID":0,"hostID":0,"size":1}]}}"#;
+            adapt(&spec(&json.replace("NAMESPACES", namespaces)), caller, None)
+        };
+        let text = adapt("", &caller).unwrap_err().to_string();
+        assert!(text.contains("uid 33 does not exist") && text.contains("one id, 0"), "{text}");
+        assert!(text.contains("/etc/subuid"), "{text}");
+        // In a new one it can be made to exist.
+        let new = adapt(r#"{"type":"user"}"#, &caller).unwrap();
+        let maps = new.maps.unwrap();
+        assert_eq!(maps.uid, [IdMap { container: 33, host: 0, size: 1 }]);
+        assert_eq!(maps.gid, [IdMap { container: 0, host: 0, size: 1 }]);
+        assert_eq!(new.notes.len(), 1);
+        // With several the config's word stands.
+        let range = vec![IdMap { container: 0, host: 1000, size: 30 }];
+        let caller = Caller { maps: IdMaps { uid: range.clone(), gid: range }, ..caller };
+        assert!(adapt("", &caller).is_err() && adapt(r#"{"type":"user"}"#, &caller).is_err());
     }
 
     #[test]

@@ -74,6 +74,14 @@ pub fn open(path: &Path) -> Result<OwnedFd> {
     Ok(fd)
 }
 
+/// True where two files are of one namespace.
+pub fn same_namespace(a: &Path, b: &Path) -> bool {
+    match (fs::stat(a), fs::stat(b)) {
+        (Ok(a), Ok(b)) => (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
+        _ => false,
+    }
+}
+
 /// The inode that identifies the namespace `kind` of process `pid` ("self" for this one).
 pub fn id(proc: impl AsFd, pid: &str, kind: Kind) -> Result<u64> {
     let path = format!("{pid}/ns/{}", kind.file());

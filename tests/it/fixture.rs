@@ -850,7 +850,6 @@ pub struct Container<'a> {
     /// Its standard output.
     pub out: PathBuf,
     /// Its standard error.
-    #[allow(dead_code, reason = "read by hand when a test fails")]
     pub err: PathBuf,
 }
 

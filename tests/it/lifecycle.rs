@@ -19,7 +19,7 @@ tests! {
         no_helper_process_stays, nobody_holds_the_output, unknown_id_does_not_exist, start_twice_fails,
         kill_of_stopped_fails, kill_all_of_stopped_succeeds, kill_defaults_to_term, bad_signal_is_refused,
         kill_of_created_ends_it, second_create_of_an_id_fails, two_creates_one_wins,
-        config_is_consumed_by_create, command_that_cannot_run, ids_that_are_refused, ids_that_are_accepted,
+        config_is_consumed_by_create, command_that_cannot_run, program_that_cannot_start, ids_that_are_refused, ids_that_are_accepted,
         state_directory_is_private, list_shows_containers, ps_lists_processes, pause_and_resume,
         pause_states, start_of_dead_init_fails, delete_while_paused, old_pid_is_never_signalled, old_mount_namespace_is_never_signalled,
         missing_bundle, events_stats_reads, update_answers, create_defaults_to_the_working_directory,
@@ -356,6 +356,18 @@ fn command_that_cannot_run(ctx: &Ctx) {
     fs::set_permissions(broken, fs::Permissions::from_mode(0o755)).unwrap();
     bundle.set("/process/args", json!(["/broken"]));
     ctx.run(&bundle).failed(&["/broken", "exec format error"]);
+}
+
+fn program_that_cannot_start(ctx: &Ctx) {
+    // Only exec finds out that the interpreter is missing, and then nobody waits for an answer any more.
+    let bundle = ctx.bundle();
+    let script = bundle.file("script", "#!/no/such/interpreter\n");
+    fs::set_permissions(script, fs::Permissions::from_mode(0o755)).unwrap();
+    let container = ctx.create(&bundle.with("/process/args", json!(["/script"])));
+    container.start();
+    assert_eq!(container.reap(), 1);
+    let said = fs::read_to_string(&container.err).unwrap();
+    assert_eq!(said, "rt: exec \"/script\": no such file or directory\n");
 }
 
 fn ids_that_are_refused(ctx: &Ctx) {

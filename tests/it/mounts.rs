@@ -1,12 +1,12 @@
 //! Mounts: every option of config.md, and mount points that the rootfs lacks.
 
-use crate::client::{Caller, UID};
+use crate::client::{Caller, RANGE, UID};
 use crate::fixture::{Bundle, Ctx, errno, tree};
 use crate::runner::{skip, tests};
 use crate::sys;
 use serde_json::{Value, json};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
 tests! {
@@ -19,7 +19,7 @@ tests! {
     BOTH {
         type_none_and_type_bind, bind_by_option_alone, relative_source, sources_with_symlinks,
         destinations_through_symlinks, relative_destination, order_is_kept, mount_over_a_file, tmpcopyup,
-        missing_source_fails, unknown_type_and_option, overlay_mount, rootfs_propagation, writable_root_is_written,
+        missing_source_fails, unknown_type_and_option, overlay_mount, overlay_of_long_paths, rootfs_propagation, writable_root_is_written,
         many_containers_on_one_root, deep_missing_destinations, missing_file_mount_points, dev_is_bind_mounted,
         options_are_the_last_one, root_mount_flags, mounts_of_fifo_and_socket, bind_of_a_bind_source_mounts,
         cgroup_mount_is_readonly, bind_inherits_locked_flags, dev_shm_and_pts, spaces_in_paths, tmpfs_noexec,
@@ -27,7 +27,7 @@ tests! {
         mount_on_top_of_a_mount, symlink_mount, idmap_of_a_mount, mount_label_and_rdt_are_refused_or_noted,
     }
     USER { root_that_the_caller_cannot_write, unreadable_parts_of_a_root }
-    ROOT { strict_atime_and_friends }
+    ROOT { strict_atime_and_friends, idmap_by_the_containers_namespace }
 }
 
 /// The mount table inside, as (destination, options, optional fields, type, source, super options).
@@ -291,6 +291,30 @@ fn overlay_mount(ctx: &Ctx) {
     assert_eq!(out.all(), [json!("lower"), Value::Null, json!("upper")], "{out:?}");
     assert_eq!(fs::read_to_string(lower.join("file")).unwrap(), "lower");
     assert_eq!(fs::read_to_string(upper.join("file")).unwrap(), "upper");
+}
+
+fn overlay_of_long_paths(ctx: &Ctx) {
+    // fsconfig(2) takes values of 255 bytes; podman's paths are longer than that.
+    let name = format!("deep/{}", "x".repeat(120));
+    ctx.mkdir("deep");
+    let layers: Vec<_> = (0..16).map(|n| ctx.mkdir(&format!("{name}{n}"))).collect();
+    for n in 0..layers.len() {
+        ctx.file(&format!("{name}{n}/file{n}"), &format!("layer {n}"));
+    }
+    // A colon and a backslash are written with a backslash in front.
+    let odd = ctx.mkdir(&format!("{name}:\\"));
+    ctx.file(&format!("{name}:\\/odd"), "odd");
+    let odd = odd.display().to_string().replace('\\', "\\\\").replace(':', "\\:");
+    let lower = layers.iter().map(|l| l.display().to_string()).chain([odd]).collect::<Vec<_>>().join(":");
+    let options = [format!("lowerdir={lower}"), "userxattr".into(), "private".into()];
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let bundle = ctx.bundle().mount("/mnt", "overlay", "overlay", &options);
+    let out = ctx.run(&bundle.ops(&["cat /mnt/file0", "cat /mnt/file15", "cat /mnt/odd"]));
+    assert_eq!(out.all(), [json!("layer 0"), json!("layer 15"), json!("odd")], "{out:?}");
+    let options = ["lowerdir=/no/such:".to_owned() + &lower];
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let bundle = ctx.bundle().mount("/mnt", "overlay", "overlay", &options);
+    ctx.run(&bundle).failed(&["/mnt", "/no/such", "no such file or directory"]);
 }
 
 fn readonly_root(ctx: &Ctx) {
@@ -862,6 +886,23 @@ fn idmap_of_a_mount(ctx: &Ctx) {
     } else {
         out.failed(&["map"]);
     }
+}
+
+fn idmap_by_the_containers_namespace(ctx: &Ctx) {
+    // podman's `-v x:y:idmap`: no map of its own, so the container's.
+    let data = ctx.mkdir("data");
+    ctx.file("data/file", "content");
+    chown(data.join("file"), Some(7), Some(7)).unwrap();
+    let maps = json!([{ "containerID": 0, "hostID": RANGE.1, "size": RANGE.2 }]);
+    let bundle = ctx
+        .bundle()
+        .namespace("user", None)
+        .with("/linux/uidMappings", maps.clone())
+        .with("/linux/gidMappings", maps)
+        .mount("/mnt", "bind", data.to_str().unwrap(), &["rbind", "idmap", "ro"]);
+    let out = ctx.run(&bundle.ops(&["stat /mnt/file", "write /mnt/file x"]));
+    assert_eq!(out.line(0)["uid"], 7, "{out:?}");
+    assert_eq!(out.line(1), errno(libc::EROFS));
 }
 
 fn mount_label_and_rdt_are_refused_or_noted(ctx: &Ctx) {

@@ -22,8 +22,9 @@ tests! {
     ROOT {
         root_with_a_user_namespace, joined_user_namespace, mapping_of_a_range_as_root,
         net_devices_keep_what_they_had, net_devices_that_were_down_come_up, net_devices_refused,
+        own_user_namespace_by_path,
     }
-    NESTED { keep_id_leaves_root_unmapped }
+    NESTED { keep_id_leaves_root_unmapped, own_user_namespace_by_path }
 }
 
 const KINDS: [(&str, &str); 7] = [
@@ -361,6 +362,17 @@ fn joined_user_namespace(ctx: &Ctx) {
     first.end();
 }
 
+fn own_user_namespace_by_path(ctx: &Ctx) {
+    // podman's `--userns container:x`, where x has the user namespace that podman is in: setns(2) refuses that.
+    let client = if ctx.caller == Caller::Root { std::process::id() as i32 } else { ctx.client_pid() };
+    let bundle = ctx.bundle().namespace("user", Some(&format!("/proc/{client}/ns/user")));
+    let container = ctx.started(&bundle.ops(&["ns", "id", "pause"]));
+    assert_eq!(container.line(0)["user"], namespace(client, "user"));
+    assert_eq!(container.line(1)["uid"], json!([0, 0, 0]));
+    assert_eq!(container.exec(&["ns"]).line(0)["user"], namespace(client, "user"));
+    container.end();
+}
+
 fn keep_id_leaves_root_unmapped(ctx: &Ctx) {
     // podman 5.8 --userns=keep-id with no subuids: exactly one line, and it is not root's.
     let bundle = ctx
@@ -369,7 +381,12 @@ fn keep_id_leaves_root_unmapped(ctx: &Ctx) {
         .with("/linux/uidMappings", json!([{ "containerID": 1101, "hostID": 0, "size": 1 }]))
         .with("/linux/gidMappings", json!([{ "containerID": 1101, "hostID": 0, "size": 1 }]))
         .with("/process/user", json!({ "uid": 1101, "gid": 1101 }));
-    let container = ctx.started(&bundle.ops(&["id", "pause"]));
+    // Its default sysctls name group 0, which does not exist then.
+    let bundle = bundle
+        .namespace("network", None)
+        .with("/linux/sysctl", json!({ "net.ipv4.ping_group_range": "0 0" }))
+        .ops(&["id", "pause"]);
+    let container = ctx.started(&bundle);
     assert_eq!(container.line(0)["uid"], json!([1101, 1101, 1101]));
     assert_eq!(container.exec(&["id"]).all()[0]["uid"], json!([1101, 1101, 1101]));
     container.end();

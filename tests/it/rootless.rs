@@ -13,7 +13,8 @@ tests! {
         flag_beats_the_annotation, strict_refuses_each_adaptation, strict_takes_what_fits, every_adaptation_is_in_the_log,
         files_have_the_callers_ids, subuids_are_not_looked_for, exec_uses_the_same_user,
     }
-    NESTED { inside_a_users_namespace_the_config_rules, nested_devices_and_gid5, nested_additional_groups }
+    NESTED { inside_a_users_namespace_the_config_rules, nested_devices_and_gid5, nested_additional_groups,
+        nested_other_user }
     ROOT { root_is_not_adapted }
 }
 
@@ -331,6 +332,36 @@ fn nested_additional_groups(ctx: &Ctx) {
     let bundle = ctx.bundle().with("/process/user/additionalGids", json!([0, 10]));
     let out = ctx.run(&bundle.ops(&["id"]));
     assert_eq!((out.code, out.stderr.as_str()), (0, ""));
+}
+
+fn nested_other_user(ctx: &Ctx) {
+    // Of one id there is no other: refused, with a remedy.
+    let user = json!({ "uid": 1000, "gid": 1000 });
+    let texts = ["uid 1000 does not exist", "one id, 0", "/etc/subuid"];
+    ctx.run(&ctx.bundle().with("/process/user", user.clone()).ops(&["id"])).failed(&texts);
+    let container = ctx.started(&ctx.bundle().ops(&["pause"]));
+    container.exec_with(&["--user", "1000"], &["id"]).fails(&["uid 1000", "does not exist", "/etc/subuid"]);
+    container.end();
+    // In a user namespace of the container's own it is the caller.
+    let map = json!([{ "containerID": 0, "hostID": 0, "size": 1 }]);
+    let bundle = ctx
+        .bundle()
+        .namespace("user", None)
+        .with("/linux/uidMappings", map.clone())
+        .with("/linux/gidMappings", map)
+        .with("/process/user", user)
+        .ops(&["id", "cat /proc/self/uid_map", "pause"]);
+    let container = ctx.started(&bundle);
+    assert_eq!(container.line(0)["uid"], json!([1000, 1000, 1000]));
+    assert_eq!(container.line(0)["gid"], json!([1000, 1000, 1000]));
+    assert_eq!(
+        container.line(1).as_str().unwrap().split_whitespace().collect::<Vec<_>>(),
+        ["1000", "0", "1"]
+    );
+    assert_eq!(container.exec(&["id"]).line(0)["uid"], json!([1000, 1000, 1000]));
+    container.end();
+    let out = ctx.rt(["run", "--strict", "--bundle"]).arg(&bundle.dir).arg(ctx.id());
+    out.fails(&["uid mappings", "--strict"]);
 }
 
 fn root_is_not_adapted(ctx: &Ctx) {
