@@ -117,7 +117,7 @@ impl Target {
                 }
             }
             own.insert(device, mount.path.clone());
-            rootfs.add_own(root, &mount.path)?;
+            rootfs.add_own(root, &mount.path);
         }
         Ok(Target { rootfs, host: open(host)?, opened, files: None, made: 0, own })
     }
@@ -161,7 +161,8 @@ impl Target {
         self.rootfs.place(path, Want::Directory, false)?.attach(&tmpfs)?;
         self.rootfs.covered(path);
         self.own.insert(fs::fstat(&tmpfs)?.st_dev, path.to_owned());
-        self.rootfs.add_own(tmpfs, path)
+        self.rootfs.add_own(tmpfs, path);
+        Ok(())
     }
 
     fn bind(&mut self, bind: &Bind) -> Result<()> {
