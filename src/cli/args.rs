@@ -160,6 +160,11 @@ pub static VOLUME: Flag =
     value("volume", "SRC:DST[:OPTIONS]", "bind mount SRC at DST; options as in a config's mounts")
         .short('v')
         .repeats();
+pub static DEVICE: Flag =
+    value("device", "VENDOR/CLASS=NAME", "add a device by its CDI name, with all that belongs to it")
+        .repeats();
+pub static HOOKS_DIR: Flag =
+    value("hooks-dir", "DIR", "read hook definitions there, too; they count over all others").repeats();
 pub static PROCESS: Flag = value("process", "FILE", "the OCI process to run; over every flag").short('p');
 pub static USER: Flag = value("user", "UID[:GID]", "run as this user").short('u');
 pub static ADDITIONAL_GIDS: Flag =
@@ -200,6 +205,8 @@ pub static COMMANDS: &[Command] = &[
             &ENV,
             &CWD,
             &VOLUME,
+            &DEVICE,
+            &HOOKS_DIR,
             &USER_MAP,
             &STRICT,
             &DETACH,
@@ -329,6 +336,7 @@ are left.",
             &CONSOLE_SOCKET,
             &PIDFD_SOCKET,
             &PRESERVE_FDS,
+            &HOOKS_DIR,
             &USER_MAP,
             &STRICT,
             &CONFIG,

@@ -5,6 +5,7 @@
 use super::process::ProcessPlan;
 use super::{CreateOptions, Overrides};
 use crate::error::{Context, Result};
+use crate::hook::definitions;
 use crate::spec::rootless::{self, Adapted};
 use crate::spec::{self, Caller, Config, mounts};
 use crate::sys::mount::Param;
@@ -146,6 +147,13 @@ impl Plan {
             annotations.insert(spec::ANNOTATION_USER.to_owned(), map.as_str().to_owned());
             spec.set_annotations(Some(annotations));
             config.replace(spec)?;
+        }
+        let mut definitions = definitions::load(&definitions::dirs(&options.hooks_dirs))?;
+        if !options.overrides.devices.is_empty() {
+            definitions::for_devices(&mut definitions)?;
+        }
+        if !definitions.is_empty() {
+            definitions::inject(&mut config, &definitions, &bundle)?;
         }
         spec::check(&config.spec, caller)?;
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
@@ -465,6 +473,7 @@ impl Overrides {
             || self.cwd.is_some()
             || self.terminal.is_some()
             || !self.volumes.is_empty()
+            || !self.devices.is_empty()
     }
 }
 
@@ -472,6 +481,11 @@ impl Overrides {
 fn overridden(mut spec: Spec, changes: &Overrides) -> Result<Spec> {
     if let Some(process) = spec.process_mut() {
         override_process(process, changes)?;
+    }
+    if !changes.devices.is_empty() {
+        let mut annotations = spec.annotations().clone().unwrap_or_default();
+        annotations.insert("cdi.k8s.io/rt".to_owned(), changes.devices.join(","));
+        spec.set_annotations(Some(annotations));
     }
     if !changes.volumes.is_empty() {
         let mut mounts = spec.mounts().clone().unwrap_or_default();

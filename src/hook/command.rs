@@ -22,9 +22,14 @@ pub struct Hook {
     pub about: &'static str,
     /// The edits of a bundle: bundle, host, container.
     pub edits: fn(&Bundle, &Tree, &Tree) -> Result<Edits>,
+    /// What it makes of a config, called as a precreate hook.
+    pub precreate: Option<Precreate>,
     /// Further commands: name, summary, what does it.
     pub commands: &'static [(&'static str, &'static str, Command)],
 }
+
+/// Reads a config, answers another.
+pub type Precreate = fn(&Call, &[u8]) -> Result<String>;
 
 /// A further command: its words in, its answer on stdout.
 pub type Command = fn(&Call) -> Result<String>;
@@ -116,9 +121,16 @@ fn parse(words: Vec<OsString>) -> Result<Call> {
 
 /// What a runtime calls the hook for; with `--dry-run`, says what would be done.
 fn inject(hook: &Hook, call: &Call) -> Result<String> {
+    let input = if call.bundle.is_some() { Vec::new() } else { stdin()? };
+    // An engine has one command line for all stages: what it sends says which one this is.
+    if let Some(precreate) = hook.precreate
+        && is_config(&input)
+    {
+        return precreate(call, &input);
+    }
     let state = match &call.bundle {
         Some(_) => None,
-        None => Some(State::parse(&stdin()?)?),
+        None => Some(State::parse(&input)?),
     };
     let dir = match (&call.bundle, &state) {
         (Some(dir), _) => dir.clone(),
@@ -139,6 +151,16 @@ fn inject(hook: &Hook, call: &Call) -> Result<String> {
     apply::apply(&edits, &bundle, &call.root)?;
     edits.warnings.iter().for_each(|warning| say(hook, &format!("warning: {warning}")));
     Ok(String::new())
+}
+
+/// True for a config.json, which has no bundle; a state has one.
+fn is_config(input: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Either {
+        bundle: Option<serde::de::IgnoredAny>,
+        root: Option<serde::de::IgnoredAny>,
+    }
+    serde_json::from_slice::<Either>(input).is_ok_and(|it| it.bundle.is_none() && it.root.is_some())
 }
 
 fn compute(hook: &Hook, bundle: &Bundle, root: &Path) -> Result<Edits> {

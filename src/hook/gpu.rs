@@ -52,8 +52,8 @@ pub fn main() -> std::process::ExitCode {
         name: "rt-hook-gpu",
         about: "Puts GPUs into a container: NVIDIA, AMD, Intel, and devices by their CDI names.",
         edits,
+        precreate: Some(precreate),
         commands: &[
-            ("precreate", "read a config on stdin, print it with numbers and CDI variables set", precreate),
             ("cdi", "print a CDI spec of this node's NVIDIA GPUs", generate::run),
             (
                 "ldcache",
@@ -65,9 +65,8 @@ pub fn main() -> std::process::ExitCode {
 }
 
 /// The config with what only the config can have.
-fn precreate(call: &Call) -> Result<String> {
-    let text = command::stdin()?;
-    let config = Config::parse(text)?;
+fn precreate(call: &Call, config: &[u8]) -> Result<String> {
+    let config = Config::parse(config.to_vec())?;
     let host = Tree::open(&call.root)?;
     let bundle = Bundle::from_spec(&config.spec, Path::new("/"))?.called_with(std::env::vars());
     let mut value: Value = serde_json::from_slice(&config.text).map_err(json_error)?;

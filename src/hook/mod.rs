@@ -8,6 +8,7 @@ pub mod apply;
 pub mod bundle;
 pub mod cdi;
 pub mod command;
+pub mod definitions;
 mod drm;
 pub mod edits;
 pub mod elf;
