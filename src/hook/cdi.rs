@@ -466,8 +466,8 @@ pub fn set_variable(config: &mut Value, variable: &str) -> Result<()> {
 fn entry<'a>(config: &'a mut Value, path: &[&str], missing: Value) -> Result<&'a mut Value> {
     let mut at = config;
     for (n, name) in path.iter().enumerate() {
-        let object =
-            at.as_object_mut().ok_or_else(|| err!("config.json: {} is no object", path[..n].join(".")))?;
+        let context = || path[..n].join(".");
+        let object = at.as_object_mut().ok_or_else(|| err!("config.json: {} is no object", context()))?;
         let new = if n + 1 == path.len() { missing.clone() } else { Value::Object(serde_json::Map::new()) };
         at = object.entry(*name).or_insert(Value::Null);
         if at.is_null() {

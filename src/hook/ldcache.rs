@@ -7,7 +7,7 @@
 use crate::error::Result;
 use crate::{bail, err};
 use std::cmp::Ordering;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{OsStr, OsString, c_char};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 const OLD_MAGIC: &[u8] = b"ld.so-1.7.0";
@@ -250,7 +250,7 @@ pub fn compare(a: &OsStr, b: &OsStr) -> Ordering {
             }
             (true, false) => return Ordering::Greater,
             (false, true) => return Ordering::Less,
-            (false, false) if x != y => return (x as libc::c_char).cmp(&(y as libc::c_char)),
+            (false, false) if x != y => return (x as c_char).cmp(&(y as c_char)),
             _ => (a, b) = (&a[1..], &b[1..]),
         }
     }
