@@ -112,6 +112,8 @@ pub struct Rootfs {
     covers: Vec<OwnedFd>,
     /// Where mount points made in the image itself are noted; `None` where none may be made.
     notes: Option<OwnedFd>,
+    /// Somebody else holds the root's descriptor: what is mounted over the root itself would be lost.
+    root_is_fixed: bool,
 }
 
 impl Rootfs {
@@ -140,7 +142,14 @@ impl Rootfs {
             own_proc: false,
             covers: Vec::new(),
             notes,
+            root_is_fixed: false,
         })
+    }
+
+    /// The root of a container that a runtime has mounted and will pivot to: for hooks. Nothing is made in the
+    /// image.
+    pub fn of_container(root: OwnedFd, image: &Path, readonly: bool) -> Result<Self> {
+        Ok(Rootfs { root_is_fixed: true, ..Self::new(root, image, readonly, None)? })
     }
 
     /// The root directory itself.
@@ -256,14 +265,13 @@ impl Rootfs {
 
     /// Makes the root and what covers parts of it read-only, where the config wants that.
     pub fn finish(&self) -> Result<()> {
-        if !self.readonly {
-            return Ok(());
-        }
-        let readonly = Attr { set: mount::ATTR_RDONLY, ..Attr::default() };
-        for fd in self.covers.iter().chain([&self.root]) {
-            mount::set_attr(fd, false, readonly).context(|| "make the root read-only")?;
-        }
-        Ok(())
+        self.finish_covers()?;
+        if self.readonly { make_readonly(&self.root) } else { Ok(()) }
+    }
+
+    /// The same for what covers parts of the root, not for the root itself.
+    pub fn finish_covers(&self) -> Result<()> {
+        if self.readonly { self.covers.iter().try_for_each(make_readonly) } else { Ok(()) }
     }
 
     /// Walks `path` by hand to where it ends. `None` where it has appeared in the meantime.
@@ -395,6 +403,9 @@ impl Rootfs {
     /// What is mounted below `dir` already is bound along.
     fn cover(&mut self, dir: OwnedFd) -> Result<OwnedFd> {
         let is_root = same_file(&dir, &self.root)?;
+        if is_root && self.root_is_fixed {
+            bail!("the image lacks a directory at its root, where a hook can add none (add it to the image)");
+        }
         let image = self.base()?.0;
         let entries = list(&dir).context(|| "list a directory that lacks a mount point")?;
         let mode = fs::fstat(&dir)?.st_mode & 0o7777;
@@ -474,6 +485,11 @@ fn split(path: &Path) -> Option<(&OsStr, &OsStr)> {
 fn is_at_or_below(path: &Path, outer: &Path) -> bool {
     let rest = path.as_os_str().as_bytes().strip_prefix(outer.as_os_str().as_bytes());
     rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || outer.as_os_str() == "/")
+}
+
+fn make_readonly(mount: &OwnedFd) -> Result<()> {
+    let readonly = Attr { set: mount::ATTR_RDONLY, ..Attr::default() };
+    mount::set_attr(mount, false, readonly).context(|| "make the root read-only")
 }
 
 fn create(dir: &OwnedFd, name: &OsStr, want: Want) -> Result<(), Errno> {

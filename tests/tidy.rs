@@ -35,7 +35,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
 const BINARIES: &[(&str, &[&str])] = &[
     ("src/main.rs", &["cli", "sys"]),
     ("src/bin/rt-pull.rs", &["pull", "cli", "error", "log"]),
-    ("hooks/", &["hook", "spec", "rootfs", "sys", "error", "log"]),
+    ("src/bin/rt-hook-", &["hook", "sys"]),
 ];
 
 /// Where system calls may be made, by rustix. The rest is pure: it decides and lets others act.

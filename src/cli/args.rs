@@ -164,6 +164,11 @@ pub static SHARE: Flag =
     switch("share", "the tasks of a step share one container on a node; on unless --share=false");
 pub static CHDIR: Flag =
     value("chdir", "DIR", "start in DIR where the container has it; %Z in oci.conf since Slurm 26.05");
+pub static DEVICE: Flag =
+    value("device", "VENDOR/CLASS=NAME", "add a device by its CDI name, with all that belongs to it")
+        .repeats();
+pub static HOOKS_DIR: Flag =
+    value("hooks-dir", "DIR", "read hook definitions there, too; they count over all others").repeats();
 pub static PROCESS: Flag = value("process", "FILE", "the OCI process to run; over every flag").short('p');
 pub static USER: Flag = value("user", "UID[:GID]", "run as this user").short('u');
 pub static ADDITIONAL_GIDS: Flag =
@@ -204,6 +209,8 @@ pub static COMMANDS: &[Command] = &[
             &ENV,
             &CWD,
             &VOLUME,
+            &DEVICE,
+            &HOOKS_DIR,
             &USER_MAP,
             &STRICT,
             &DETACH,
@@ -336,6 +343,7 @@ are left.",
             &CONSOLE_SOCKET,
             &PIDFD_SOCKET,
             &PRESERVE_FDS,
+            &HOOKS_DIR,
             &USER_MAP,
             &STRICT,
             &CONFIG,

@@ -27,6 +27,7 @@ pub fn options(call: &Call, id: String, bundle: PathBuf) -> Result<CreateOptions
         no_pivot: flags.has(&NO_PIVOT),
         no_new_keyring: flags.has(&NO_NEW_KEYRING),
         no_subreaper: flags.has(&NO_SUBREAPER),
+        hooks_dirs: flags.paths(&HOOKS_DIR),
         preserve_fds: flags.number(&PRESERVE_FDS)?,
         strict: flags.has(&STRICT),
         user_map: flags.text(&USER_MAP)?.map(parse_user_map).transpose()?,

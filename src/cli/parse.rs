@@ -201,6 +201,11 @@ impl<'a> Flags<'a> {
         self.value(flag).filter(|value| !value.is_empty()).map(PathBuf::from)
     }
 
+    /// The values of every `flag` as paths; an empty one is none.
+    pub fn paths(&self, flag: &Flag) -> Vec<PathBuf> {
+        self.values(flag).filter(|value| !value.is_empty()).map(PathBuf::from).collect()
+    }
+
     /// The value of the last `flag` as text.
     pub fn text(&self, flag: &Flag) -> Result<Option<&'a str>> {
         self.value(flag).map(|value| text(flag.long, value)).transpose()

@@ -25,6 +25,7 @@ pub fn run(call: &Call) -> Result<u8> {
         cwd: flags.path(&CWD),
         terminal: flags.switch(&TTY),
         volumes: flags.texts(&VOLUME)?,
+        devices: flags.texts(&DEVICE)?,
     };
     container::run(&super::new_store(call)?, options)
 }

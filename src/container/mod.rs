@@ -51,6 +51,8 @@ pub struct CreateOptions {
     pub strict: bool,
     /// Which id the process has inside (`--user-map`), over the annotation `rt.user`.
     pub user_map: Option<UserMap>,
+    /// Directories of hook definitions beyond the usual ones (`--hooks-dir`).
+    pub hooks_dirs: Vec<PathBuf>,
     /// `run` only: return once the container runs.
     pub detach: bool,
     /// `run` only: keep the state after the container has ended.
@@ -76,13 +78,15 @@ pub struct Overrides {
     pub terminal: Option<bool>,
     /// `SRC:DST[:OPTIONS]` each, options as podman's `-v`.
     pub volumes: Vec<String>,
+    /// CDI names, `VENDOR/CLASS=NAME` each.
+    pub devices: Vec<String>,
 }
 
 impl CreateOptions {
     /// Makes every path independent of the working directory, which will be the bundle.
     fn make_absolute(&mut self) -> Result<()> {
         let files = [&mut self.pid_file, &mut self.console_socket, &mut self.pidfd_socket, &mut self.config];
-        for path in files.into_iter().flatten() {
+        for path in files.into_iter().flatten().chain(&mut self.hooks_dirs) {
             *path = std::path::absolute(&*path)?;
         }
         for volume in &mut self.overrides.volumes {

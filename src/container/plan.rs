@@ -6,6 +6,7 @@ use super::account::{self, Account};
 use super::process::ProcessPlan;
 use super::{CreateOptions, Overrides};
 use crate::error::{Context, Result};
+use crate::hook::definitions;
 use crate::spec::rootless::{self, Adapted};
 use crate::spec::{self, Caller, Config, mounts};
 use crate::sys::mount::Param;
@@ -131,6 +132,13 @@ impl Plan {
     /// Enters the bundle, and loads, checks and adapts its config. Returns the config too, for the state.
     pub fn make(options: &CreateOptions, caller: &Caller) -> Result<(Plan, Config)> {
         let (bundle, mut config) = load(options)?;
+        let mut definitions = definitions::load(&definitions::dirs(&options.hooks_dirs))?;
+        if !options.overrides.devices.is_empty() {
+            definitions::for_devices(&mut definitions)?;
+        }
+        if !definitions.is_empty() {
+            definitions::inject(&mut config, &definitions, &bundle)?;
+        }
         spec::check(&config.spec, caller)?;
         if names_own_user_namespace(&config.spec, caller) {
             leave_out_user_namespace(&mut config)?;
@@ -516,6 +524,7 @@ impl Overrides {
             || self.cwd.is_some()
             || self.terminal.is_some()
             || !self.volumes.is_empty()
+            || !self.devices.is_empty()
     }
 }
 
@@ -528,6 +537,11 @@ fn override_config(config: &mut Config, options: &CreateOptions) -> Result<()> {
     let changes = &options.overrides;
     if let Some(process) = spec.process_mut() {
         override_process(process, changes)?;
+    }
+    if !changes.devices.is_empty() {
+        let mut annotations = spec.annotations().clone().unwrap_or_default();
+        annotations.insert("cdi.k8s.io/rt".to_owned(), changes.devices.join(","));
+        spec.set_annotations(Some(annotations));
     }
     if !changes.volumes.is_empty() {
         let mut mounts = spec.mounts().clone().unwrap_or_default();

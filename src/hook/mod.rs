@@ -1,5 +1,25 @@
-//! OCI hooks (config.md "POSIX-platform Hooks").
+//! OCI hooks (config.md "POSIX-platform Hooks"): running them, and the kit that ours are written with.
+//!
+//! A hook of ours reads the container's state, looks at the bundle and the host, computes [`edits::Edits`],
+//! and applies them.
 
+mod amd;
+pub mod apply;
+pub mod bundle;
+pub mod cdi;
+pub mod command;
+pub mod definitions;
+mod drm;
+pub mod edits;
+pub mod elf;
+mod generate;
+pub mod gpu;
+mod intel;
+pub mod ldcache;
+pub mod libraries;
+pub mod numbering;
+pub mod nvidia;
 mod run;
+pub mod tree;
 
 pub use run::{Stage, run_all, run_one};

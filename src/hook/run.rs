@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, MemfdFlags};
 use std::ffi::CString;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -30,6 +31,21 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// All of them, in the order in which they run.
+    const ALL: [Stage; 6] = [
+        Stage::Prestart,
+        Stage::CreateRuntime,
+        Stage::CreateContainer,
+        Stage::StartContainer,
+        Stage::Poststart,
+        Stage::Poststop,
+    ];
+
+    /// The stage of this name.
+    pub fn named(name: &str) -> Option<Stage> {
+        Stage::ALL.into_iter().find(|stage| stage.as_str() == name)
+    }
+
     /// The name in config.json.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -53,9 +69,36 @@ pub fn run_all(stage: Stage, hooks: &Option<Vec<Hook>>, state: &[u8], cwd: &Path
 
 /// Runs one hook with `state` on its standard input and waits for it.
 ///
-/// What the hook prints goes into the error text if it fails, and nowhere else: the runtime's own output
+/// What the hook prints goes into the error text if it fails, else into the log: the runtime's own output
 /// belongs to its caller.
 pub fn run_one(hook: &Hook, state: &[u8], cwd: &Path) -> Result<()> {
+    let output = memory_file(c"hook-output")?;
+    run(hook, state, cwd, &output, &output)?;
+    warn_of(hook, &output);
+    Ok(())
+}
+
+/// Runs a hook that reads `input` and prints something else.
+pub fn filter(hook: &Hook, input: &[u8], cwd: &Path) -> Result<Vec<u8>> {
+    let (answer, output) = (memory_file(c"hook-answer")?, memory_file(c"hook-output")?);
+    run(hook, input, cwd, &answer, &output)?;
+    warn_of(hook, &output);
+    fs::seek(&answer, fs::SeekFrom::Start(0))?;
+    let mut text = Vec::new();
+    std::fs::File::from(answer).read_to_end(&mut text).context(|| "read what a hook has printed")?;
+    Ok(text)
+}
+
+fn warn_of(hook: &Hook, output: &OwnedFd) {
+    if log::max_level() >= log::LevelFilter::Warn {
+        let text = said(output);
+        if !text.is_empty() {
+            log::warn!("{}{text}", hook.path().display());
+        }
+    }
+}
+
+fn run(hook: &Hook, state: &[u8], cwd: &Path, answer: &OwnedFd, output: &OwnedFd) -> Result<()> {
     let shown = hook.path().display();
     let path =
         CString::new(hook.path().as_os_str().as_bytes()).map_err(|_| err!("hook path has a NUL byte"))?;
@@ -72,14 +115,13 @@ pub fn run_one(hook: &Hook, state: &[u8], cwd: &Path) -> Result<()> {
     let input = memory_file(c"hook-stdin")?;
     rustix::io::write(&input, state)?;
     fs::seek(&input, fs::SeekFrom::Start(0))?;
-    let output = memory_file(c"hook-output")?;
     // Outside and inside a container alike the bundle is the place, where there still is one.
     let child = process::spawn(0, Memory::Copied, || {
         let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         // A group of its own, so that a hook that takes too long ends with its children.
         let _ = rustix::process::setpgid(None, None);
         let _ = rustix::process::chdir(cwd);
-        let ready = tty::become_hook_stdio(&input, &output);
+        let ready = tty::become_hook_stdio(&input, answer, output);
         signal::reset(u64::MAX);
         let ready = ready.and_then(|()| fd::cloexec_from(3));
         if ready.is_ok() {
@@ -98,7 +140,7 @@ pub fn run_one(hook: &Hook, state: &[u8], cwd: &Path) -> Result<()> {
     let status = process::wait(child.pid)?;
     let failure = match (status.exit_status(), status.terminating_signal()) {
         (Some(0), _) => return Ok(()),
-        (Some(127), _) if fs::fstat(&output).is_ok_and(|s| s.st_size == 0) => {
+        (Some(127), _) if fs::fstat(output).is_ok_and(|s| s.st_size == 0) => {
             match check_program(hook.path()) {
                 Ok(()) => "exit status 127".to_owned(),
                 Err(e) => e.to_string(),
@@ -107,7 +149,7 @@ pub fn run_one(hook: &Hook, state: &[u8], cwd: &Path) -> Result<()> {
         (Some(code), _) => format!("exit status {code}"),
         (None, signal) => format!("signal {}", signal.unwrap_or_default()),
     };
-    bail!("{shown}: {failure}{}", said(&output))
+    bail!("{shown}: {failure}{}", said(output))
 }
 
 fn check_program(path: &Path) -> Result<()> {

@@ -63,10 +63,10 @@ pub fn become_stdio(fd: impl AsFd) -> Result<()> {
 }
 
 /// Gives this process `input` as standard input and `output` as standard output and error.
-pub fn become_hook_stdio(input: impl AsFd, output: impl AsFd) -> Result<()> {
+pub fn become_hook_stdio(input: impl AsFd, output: impl AsFd, errors: impl AsFd) -> Result<()> {
     rustix::stdio::dup2_stdin(input)?;
-    rustix::stdio::dup2_stdout(output.as_fd())?;
-    rustix::stdio::dup2_stderr(output)?;
+    rustix::stdio::dup2_stdout(output)?;
+    rustix::stdio::dup2_stderr(errors)?;
     Ok(())
 }
 

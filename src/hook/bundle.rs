@@ -1,0 +1,146 @@
+//! The container that a hook is about: the state on standard input, the bundle, its config and environment.
+
+use crate::error::{Context, Result};
+use crate::spec::{Config, json_error};
+use crate::{bail, err};
+use oci_spec::runtime::{LinuxNamespaceType, Spec};
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// The state as runtimes pass it to hooks (runtime.md "State"), as far as hooks need it.
+#[derive(Debug, Default, Deserialize)]
+pub struct State {
+    /// The container's first process, as the runtime sees it.
+    #[serde(default)]
+    pub pid: i32,
+    /// The bundle's directory, absolute.
+    pub bundle: PathBuf,
+    /// The annotations.
+    #[serde(default)]
+    pub annotations: Option<HashMap<String, String>>,
+}
+
+impl State {
+    /// Parses the state.
+    pub fn parse(text: &[u8]) -> Result<State> {
+        let state: State = serde_json::from_slice(text)
+            .map_err(|e| json_error(e).context("the container's state on stdin"))?;
+        if !state.bundle.is_absolute() {
+            bail!("the container's state on stdin: bundle {} is not absolute", state.bundle.display());
+        }
+        Ok(state)
+    }
+}
+
+/// A bundle and what its config says that matters to hooks.
+#[derive(Debug, Default)]
+pub struct Bundle {
+    /// The root file system, absolute.
+    pub rootfs: PathBuf,
+    /// The root ends up read-only.
+    pub readonly: bool,
+    /// The container has a mount namespace: without one, everything would be done to the host.
+    pub has_mount_namespace: bool,
+    /// The annotations of the config, and of the state over them.
+    pub annotations: HashMap<String, String>,
+    /// The container's environment.
+    env: HashMap<String, String>,
+    /// This process's environment: what the job of the caller says.
+    caller: HashMap<String, String>,
+}
+
+impl Bundle {
+    /// Reads the bundle's config.
+    pub fn load(dir: &Path, state: Option<&State>) -> Result<Bundle> {
+        let config = Config::load(&dir.join("config.json"))?;
+        let mut bundle = Bundle::from_spec(&config.spec, dir)?;
+        if let Some(annotations) = state.and_then(|s| s.annotations.clone()) {
+            bundle.annotations.extend(annotations);
+        }
+        bundle.caller = std::env::vars().collect();
+        Ok(bundle)
+    }
+
+    /// The same of a config at hand; the caller's environment is empty.
+    pub fn from_spec(spec: &Spec, dir: &Path) -> Result<Bundle> {
+        let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
+        let variables = spec.process().as_ref().and_then(|p| p.env().as_deref()).unwrap_or_default();
+        let namespaces = spec.linux().as_ref().and_then(|l| l.namespaces().as_deref()).unwrap_or_default();
+        Ok(Bundle {
+            rootfs: dir.join(root.path()),
+            readonly: root.readonly().unwrap_or(false),
+            has_mount_namespace: namespaces.iter().any(|n| n.typ() == LinuxNamespaceType::Mount),
+            annotations: spec.annotations().clone().unwrap_or_default(),
+            env: variables_of(variables),
+            caller: HashMap::new(),
+        })
+    }
+
+    /// With another environment of the caller.
+    pub fn called_with(mut self, caller: impl IntoIterator<Item = (String, String)>) -> Bundle {
+        self.caller = caller.into_iter().collect();
+        self
+    }
+
+    /// A variable of the container's environment.
+    pub fn env(&self, name: &str) -> Option<&str> {
+        self.env.get(name).map(String::as_str)
+    }
+
+    /// A variable of the job: the container's environment, else the caller's.
+    pub fn job(&self, name: &str) -> Option<&str> {
+        self.env(name).or_else(|| self.caller.get(name).map(String::as_str))
+    }
+
+    /// The container's variables whose names begin with `prefix`, sorted.
+    pub fn env_with_prefix(&self, prefix: &str) -> Vec<(&str, &str)> {
+        let all = self.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let mut all: Vec<_> = all.filter(|(name, _)| name.starts_with(prefix)).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+/// `NAME=VALUE` each; of several, the last counts.
+fn variables_of(list: &[String]) -> HashMap<String, String> {
+    let pairs = list.iter().filter_map(|variable| variable.split_once('='));
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// Makes sure that there is a root to work in.
+pub fn require_root(bundle: &Bundle) -> Result<()> {
+    let found =
+        std::fs::metadata(&bundle.rootfs).context(|| format!("rootfs {}", bundle.rootfs.display()))?;
+    if !found.is_dir() {
+        bail!("rootfs {}: not a directory", bundle.rootfs.display());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_variable_counts_and_the_caller_comes_second() {
+        let text = r#"{"ociVersion":"1.0.0","root":{"path":"rootfs","readonly":true},
+            "process":{"cwd":"/","user":{"uid":0,"gid":0},"args":["a"],"env":["A=1","A=2","NV_B=3","broken"]},
+            "linux":{"namespaces":[{"type":"mount"}]}}"#;
+        let spec = Config::parse(text.as_bytes().to_vec()).unwrap().spec;
+        let caller = [("A".to_owned(), "9".to_owned()), ("C".to_owned(), "4".to_owned())];
+        let bundle = Bundle::from_spec(&spec, Path::new("/b")).unwrap().called_with(caller);
+        assert_eq!((bundle.env("A"), bundle.job("A"), bundle.job("C")), (Some("2"), Some("2"), Some("4")));
+        assert_eq!(bundle.env("C"), None);
+        assert_eq!(bundle.env_with_prefix("NV_"), [("NV_B", "3")]);
+        assert_eq!(bundle.rootfs, Path::new("/b/rootfs"));
+        assert!(bundle.readonly && bundle.has_mount_namespace);
+    }
+
+    #[test]
+    fn a_state_without_an_absolute_bundle_is_refused() {
+        assert_eq!(State::parse(br#"{"pid":7,"bundle":"/b"}"#).unwrap().pid, 7);
+        assert!(State::parse(br#"{"pid":7,"bundle":"b"}"#).is_err());
+        assert!(State::parse(b"").is_err());
+    }
+}

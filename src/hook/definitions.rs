@@ -1,0 +1,336 @@
+//! hooks.d: hooks that a site, or a user, adds to containers by files (oci-hooks(5), schema 1.0.0).
+//!
+//! A file names a hook, its stages, and when it runs. Files are read from several directories; of files of the
+//! same name the one in the later directory counts, and an empty one switches the hook off.
+
+use super::run::{self, Stage};
+use crate::bail;
+use crate::error::{Context, Error, Result};
+use crate::spec::{Config, json_error};
+use crate::sys::mount::ATTR_RDONLY;
+use oci_spec::runtime::{Hook, Hooks, Spec};
+use regex::Regex;
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
+use serde::Deserialize;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The directories of the distribution and of the site.
+const SYSTEM: [&str; 2] = ["/usr/share/rt/hooks.d", "/etc/rt/hooks.d"];
+/// Reads a config on stdin and prints another; podman's kind, not the specification's.
+const PRECREATE: &str = "precreate";
+
+/// A file of hooks.d.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Definition {
+    version: String,
+    hook: Hook,
+    when: When,
+    stages: Vec<String>,
+}
+
+/// All of these must hold, and at least one must be there.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct When {
+    always: Option<bool>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+    #[serde(default)]
+    commands: Vec<String>,
+    has_bind_mounts: Option<bool>,
+}
+
+/// The system's directories, the user's, and `more`, in the order in which they count.
+pub fn dirs(more: &[PathBuf]) -> Vec<PathBuf> {
+    let config = match std::env::var_os("XDG_CONFIG_HOME") {
+        Some(dir) if Path::new(&dir).is_absolute() => Some(PathBuf::from(dir)),
+        _ => std::env::var_os("HOME").map(|home| Path::new(&home).join(".config")),
+    };
+    let user = config.filter(|dir| dir.is_absolute()).map(|dir| dir.join("rt/hooks.d"));
+    SYSTEM.into_iter().map(PathBuf::from).chain(user).chain(more.iter().cloned()).collect()
+}
+
+/// The definitions in `dirs`, in the order of their names. A directory that is missing costs one call.
+pub fn load(dirs: &[PathBuf]) -> Result<Vec<(PathBuf, Definition)>> {
+    let mut files: BTreeMap<String, PathBuf> = BTreeMap::new();
+    for dir in dirs {
+        for name in names(dir).context(|| format!("hooks directory {}", dir.display()))? {
+            // Podman's order: letters without regard to case.
+            files.insert(name.to_lowercase(), dir.join(name));
+        }
+    }
+    let mut all = Vec::with_capacity(files.len());
+    for path in files.into_values() {
+        let text = crate::sys::fd::read_file(&path).context(|| format!("hook {}", path.display()))?;
+        if text.is_empty() {
+            continue;
+        }
+        let definition = parse(&text).context(|| format!("hook {}", path.display()))?;
+        all.push((path, definition));
+    }
+    Ok(all)
+}
+
+/// The names of the JSON files in `dir`; none where there is no such directory.
+fn names(dir: &Path) -> Result<Vec<String>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = match fs::open(dir, flags, Mode::empty()) {
+        Ok(dir) => dir,
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Vec::new()),
+        Err(e) => return Err(e.into()),
+    };
+    let mut all = Vec::new();
+    for entry in fs::Dir::new(dir)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if let Some(name) = name.to_str().filter(|name| name.ends_with(".json")) {
+            all.push(name.to_owned());
+        }
+    }
+    Ok(all)
+}
+
+/// Parses and checks a definition.
+pub fn parse(text: &[u8]) -> Result<Definition> {
+    let definition: Definition = serde_json::from_slice(text).map_err(json_error)?;
+    if definition.version != "1.0.0" {
+        bail!("version {:?} is not 1.0.0", definition.version);
+    }
+    if !definition.hook.path().is_absolute() {
+        bail!("hook.path {} is not absolute", definition.hook.path().display());
+    }
+    if definition.stages.is_empty() {
+        bail!("stages is empty");
+    }
+    for stage in &definition.stages {
+        if stage != PRECREATE && Stage::named(stage).is_none() {
+            bail!("unknown stage {stage:?}");
+        }
+    }
+    let when = &definition.when;
+    let patterns = when.annotations.iter().flat_map(|(key, value)| [key, value]).chain(&when.commands);
+    patterns.into_iter().try_for_each(|pattern| expression(pattern).map(|_| ()))?;
+    Ok(definition)
+}
+
+fn expression(pattern: &str) -> Result<Regex> {
+    let last = |e: regex::Error| e.to_string().lines().last().unwrap_or_default().trim().to_owned();
+    Regex::new(pattern)
+        .map_err(|e| Error::new(format!("{pattern:?} is not a regular expression: {}", last(e))))
+}
+
+impl Definition {
+    /// True where the hook is for this container.
+    fn matches(&self, spec: &Spec) -> Result<bool> {
+        let when = &self.when;
+        let mut asked = 0;
+        for condition in [when.always, when.has_bind_mounts.map(|wanted| wanted && has_bind_mounts(spec))] {
+            match condition {
+                Some(false) => return Ok(false),
+                Some(true) => asked += 1,
+                None => {}
+            }
+        }
+        let none = HashMap::new();
+        let annotations = spec.annotations().as_ref().unwrap_or(&none);
+        for (key, value) in &when.annotations {
+            let (key, value) = (expression(key)?, expression(value)?);
+            if !annotations.iter().any(|(k, v)| key.is_match(k) && value.is_match(v)) {
+                return Ok(false);
+            }
+            asked += 1;
+        }
+        if !when.commands.is_empty() {
+            let args = spec.process().as_ref().and_then(|p| p.args().as_deref()).unwrap_or_default();
+            let Some(program) = args.first() else { bail!("process.args is empty") };
+            let mut any = false;
+            for pattern in &when.commands {
+                any |= expression(pattern)?.is_match(program);
+            }
+            if !any {
+                return Ok(false);
+            }
+            asked += 1;
+        }
+        Ok(asked > 0)
+    }
+}
+
+/// True where somebody's files are bound into the container, beyond what belongs to any container.
+fn has_bind_mounts(spec: &Spec) -> bool {
+    spec.mounts().iter().flatten().any(|mount| {
+        let words = mount.options().iter().flatten().map(String::as_str);
+        let options = crate::spec::mounts::parse(words);
+        let bind = options.bind || mount.typ().as_deref() == Some("bind");
+        // What engines always bind: resolv.conf and the like, and parts of the kernel's own file systems.
+        let usual = ["/etc", "/run", "/dev", "/proc", "/sys"];
+        let usual = usual.iter().any(|dir| mount.destination().starts_with(dir));
+        bind && !(usual && (options.attr.set & ATTR_RDONLY != 0 || !mount.destination().starts_with("/etc")))
+    })
+}
+
+/// Adds the hooks that are for this container to its config, after it has been through those of the stage
+/// precreate.
+pub fn inject(config: &mut Config, definitions: &[(PathBuf, Definition)], bundle: &Path) -> Result<()> {
+    let mut matching = Vec::new();
+    for (path, definition) in definitions {
+        if definition.matches(&config.spec).context(|| format!("hook {}", path.display()))? {
+            matching.push((path, definition));
+        }
+    }
+    for (path, definition) in &matching {
+        if definition.stages.iter().any(|stage| stage == PRECREATE) {
+            let text = run::filter(&definition.hook, &config.text, bundle)?;
+            let what = || format!("the config that hook {} returns", path.display());
+            *config = Config::parse(text).context(what)?;
+        }
+    }
+    if matching.is_empty() {
+        return Ok(());
+    }
+    let mut hooks = config.spec.hooks().clone().unwrap_or_default();
+    for (_, definition) in &matching {
+        for stage in definition.stages.iter().filter_map(|stage| Stage::named(stage)) {
+            add(&mut hooks, stage, &definition.hook);
+        }
+    }
+    config.spec.set_hooks(Some(hooks));
+    config.changed()
+}
+
+fn add(hooks: &mut Hooks, stage: Stage, hook: &Hook) {
+    #[allow(deprecated, reason = "definitions still name prestart")]
+    let list = match stage {
+        Stage::Prestart => hooks.prestart_mut(),
+        Stage::CreateRuntime => hooks.create_runtime_mut(),
+        Stage::CreateContainer => hooks.create_container_mut(),
+        Stage::StartContainer => hooks.start_container_mut(),
+        Stage::Poststart => hooks.poststart_mut(),
+        Stage::Poststop => hooks.poststop_mut(),
+    };
+    list.get_or_insert_default().push(hook.clone());
+}
+
+/// The hook that serves `--device`, where no file has named it: beside this program, else by PATH.
+pub fn for_devices(definitions: &mut Vec<(PathBuf, Definition)>) -> Result<()> {
+    const NAME: &str = "rt-hook-gpu";
+    if definitions.iter().any(|(_, d)| d.hook.path().ends_with(NAME)) {
+        return Ok(());
+    }
+    let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.to_owned()));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs = beside.into_iter().chain(std::env::split_paths(&path)).filter(|dir| dir.is_absolute());
+    let Some(path) =
+        dirs.map(|dir| dir.join(NAME)).find(|path| fs::access(path, fs::Access::EXEC_OK).is_ok())
+    else {
+        bail!("--device needs {NAME}, which is neither beside rt nor in PATH (make install installs both)");
+    };
+    let hook: Hook = serde_json::from_value(serde_json::json!({ "path": path })).map_err(json_error)?;
+    definitions.push((
+        path,
+        Definition {
+            version: "1.0.0".to_owned(),
+            hook,
+            when: When { always: Some(true), ..When::default() },
+            stages: vec![PRECREATE.to_owned(), Stage::CreateRuntime.as_str().to_owned()],
+        },
+    ));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(extra: &str) -> Spec {
+        let text = format!(
+            r#"{{"ociVersion":"1.0.0","root":{{"path":"r"}},"process":{{"cwd":"/","user":{{"uid":0,"gid":0}},
+                "args":["/usr/bin/python3","x"]}}{extra}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn definition(when: &str) -> Result<Definition> {
+        let text = format!(
+            r#"{{"version":"1.0.0","hook":{{"path":"/h"}},"when":{when},"stages":["createRuntime"]}}"#
+        );
+        parse(text.as_bytes())
+    }
+
+    #[test]
+    fn all_conditions_must_hold() {
+        let plain = spec("");
+        let annotated = spec(r#","annotations":{"com.example.gpu":"yes","other":"no"}"#);
+        let bound = spec(r#","mounts":[{"destination":"/data","source":"/d","type":"bind"}]"#);
+        let usual =
+            spec(r#","mounts":[{"destination":"/etc/hosts","source":"/d","type":"bind","options":["ro"]}]"#);
+        for (when, spec, expected) in [
+            (r#"{"always":true}"#, &plain, true),
+            (r#"{"always":false}"#, &plain, false),
+            (r#"{}"#, &plain, false),
+            (r#"{"commands":["python[0-9]+$"]}"#, &plain, true),
+            (r#"{"commands":["^python"]}"#, &plain, false),
+            (r#"{"commands":["nope","/usr/"]}"#, &plain, true),
+            (r#"{"annotations":{"\\.gpu$":"^yes$"}}"#, &annotated, true),
+            (r#"{"annotations":{"\\.gpu$":"^no$"}}"#, &annotated, false),
+            (r#"{"annotations":{".*":"no"},"commands":["nope"]}"#, &annotated, false),
+            (r#"{"annotations":{".*":".*"}}"#, &plain, false),
+            (r#"{"hasBindMounts":true}"#, &bound, true),
+            (r#"{"hasBindMounts":true}"#, &plain, false),
+            (r#"{"hasBindMounts":true}"#, &usual, false),
+            (r#"{"always":true,"hasBindMounts":true}"#, &plain, false),
+        ] {
+            assert_eq!(definition(when).unwrap().matches(spec).unwrap(), expected, "{when}");
+        }
+    }
+
+    #[test]
+    fn wrong_files_are_refused() {
+        let good = r#"{"version":"1.0.0","hook":{"path":"/h"},"when":{"always":true},"stages":["precreate","poststop"]}"#;
+        parse(good.as_bytes()).unwrap();
+        for (from, to) in [
+            ("1.0.0", "0.1.0"),
+            ("/h", "h"),
+            ("poststop", "after"),
+            (r#""precreate","poststop""#, ""),
+            (r#"{"always":true}"#, r#"{"allways":true}"#),
+            (r#"{"always":true}"#, r#"{"commands":["("]}"#),
+            (r#""when""#, r#""what""#),
+        ] {
+            assert!(parse(good.replacen(from, to, 1).as_bytes()).is_err(), "{from} as {to}");
+        }
+    }
+
+    #[test]
+    fn later_directories_replace_and_switch_off() {
+        let base = std::env::temp_dir().join(format!("rt-hooks-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&base);
+        let write = |dir: &str, name: &str, text: &str| {
+            std::fs::create_dir_all(base.join(dir)).unwrap();
+            std::fs::write(base.join(dir).join(name), text).unwrap();
+        };
+        let hook = |path: &str| {
+            format!(
+                r#"{{"version":"1.0.0","hook":{{"path":"{path}"}},"when":{{"always":true}},"stages":["poststop"]}}"#
+            )
+        };
+        write("a", "B.json", &hook("/a/b"));
+        write("a", "a.json", &hook("/a/a"));
+        write("a", "c.json", &hook("/a/c"));
+        write("a", "notes.txt", "no hook");
+        write("b", "b.json", &hook("/b/b"));
+        write("b", "c.json", "");
+        let dirs = ["a", "missing", "b"].map(|dir| base.join(dir));
+        let all = load(&dirs).unwrap();
+        let paths: Vec<_> = all.iter().map(|(_, d)| d.hook.path().to_str().unwrap()).collect();
+        assert_eq!(paths, ["/a/a", "/b/b"]);
+        write("b", "d.json", "{");
+        let error = load(&dirs).unwrap_err().to_string();
+        assert!(error.contains("b/d.json: EOF"), "{error}");
+        std::fs::remove_dir_all(base).unwrap();
+    }
+}

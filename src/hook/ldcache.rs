@@ -1,0 +1,370 @@
+//! /etc/ld.so.cache: reading it in all of glibc's forms, adding libraries, writing the current form.
+//!
+//! The form is that of glibc's dl-cache.h: an array of entries, sorted for a binary search, then strings, then
+//! extensions. Older caches begin with the form of libc5 and have this one behind it; every glibc since 2.2
+//! reads this one alone, too.
+
+use crate::error::Result;
+use crate::{bail, err};
+use std::cmp::Ordering;
+use std::ffi::{OsStr, OsString, c_char};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+const OLD_MAGIC: &[u8] = b"ld.so-1.7.0";
+const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
+const HEADER: usize = 48;
+const ENTRY: usize = 24;
+/// cache_file_new_flags_endian_little.
+const LITTLE_ENDIAN: u8 = 2;
+const EXTENSION_MAGIC: u32 = 0xeaa4_2174;
+const TAG_GENERATOR: u32 = 0;
+const TAG_HWCAPS: u32 = 1;
+/// DL_CACHE_HWCAP_EXTENSION: the low half of `hwcap` is an index into the names of subdirectories.
+const HWCAP_EXTENSION: u64 = 1 << 62;
+
+/// One library that the dynamic loader finds by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Kind and ABI (`FLAG_*` of glibc's ldconfig.h), see [`super::elf::Elf::cache_flags`].
+    pub flags: i32,
+    /// What programs ask for: the SONAME, or the name of a link.
+    pub name: OsString,
+    /// Where it is.
+    pub path: OsString,
+    /// The least kernel version that it needs, as old caches have it.
+    pub os_version: u32,
+    /// Needed processor features as a mask, of caches before glibc 2.33; else the ISA level in the upper half.
+    pub hwcap: u64,
+    /// The glibc-hwcaps subdirectory that it is in.
+    pub subdirectory: Option<OsString>,
+}
+
+impl Entry {
+    /// A library for every processor.
+    pub fn new(name: impl Into<OsString>, path: impl Into<OsString>, flags: i32) -> Entry {
+        Entry { flags, name: name.into(), path: path.into(), os_version: 0, hwcap: 0, subdirectory: None }
+    }
+}
+
+/// A whole cache, in the order in which the loader looks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cache {
+    /// The libraries.
+    pub entries: Vec<Entry>,
+}
+
+impl Cache {
+    /// Parses a cache of any form.
+    pub fn parse(bytes: &[u8]) -> Result<Cache> {
+        if bytes.starts_with(MAGIC) {
+            return parse_new(bytes);
+        }
+        if !bytes.starts_with(OLD_MAGIC) {
+            bail!("not an ld.so.cache");
+        }
+        let count = u32_at(bytes, 12)? as usize;
+        let end = count.checked_mul(12).and_then(|n| n.checked_add(16));
+        let end = end.filter(|end| *end <= bytes.len()).ok_or_else(cut_off)?;
+        match bytes.get(end.next_multiple_of(8)..) {
+            Some(new) if new.starts_with(MAGIC) => parse_new(new),
+            _ => parse_old(&bytes[16..end], &bytes[end..]),
+        }
+    }
+
+    /// The path that the loader takes for `name`, of processors without special features.
+    pub fn find(&self, name: &str, flags: i32) -> Option<&OsStr> {
+        let plain = |e: &&Entry| e.subdirectory.is_none() && e.flags == flags && e.name == name;
+        self.entries.iter().find(plain).map(|e| e.path.as_os_str())
+    }
+
+    /// Adds libraries so that they are found before those of the same name that are there already.
+    pub fn add_first(&mut self, new: Vec<Entry>) {
+        // Within a name, the loader prefers subdirectories for better processors, whatever stands first.
+        self.entries.retain(|old| {
+            let same = |e: &Entry| e.name == old.name && e.flags == old.flags;
+            !new.iter().any(|e| same(e) && (old.subdirectory.is_some() || e.path == old.path))
+        });
+        self.entries.splice(0..0, new);
+        // The sort is stable, so what stood first within a name still does.
+        self.entries.sort_by(|a, b| compare(&b.name, &a.name).then(b.flags.cmp(&a.flags)));
+    }
+
+    /// The cache in glibc's current form.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let strings_begin = HEADER + self.entries.len() * ENTRY;
+        let mut pool = Pool { begin: strings_begin, bytes: Vec::new() };
+        let mut subdirectories: Vec<&OsStr> =
+            self.entries.iter().filter_map(|e| e.subdirectory.as_deref()).collect();
+        subdirectories.sort_unstable();
+        subdirectories.dedup();
+        let mut table = Vec::with_capacity(self.entries.len() * ENTRY);
+        for entry in &self.entries {
+            let path = pool.add(&entry.path);
+            let name = match tail(&entry.path, &entry.name) {
+                Some(skipped) => path + skipped as u32,
+                None => pool.add(&entry.name),
+            };
+            let index = entry.subdirectory.as_deref().and_then(|s| subdirectories.binary_search(&s).ok());
+            let hwcap = match index {
+                Some(index) => HWCAP_EXTENSION | (entry.hwcap & !0xffff_ffff) | index as u64,
+                None => entry.hwcap,
+            };
+            table.extend(entry.flags.to_le_bytes());
+            table.extend(name.to_le_bytes());
+            table.extend(path.to_le_bytes());
+            table.extend(entry.os_version.to_le_bytes());
+            table.extend(hwcap.to_le_bytes());
+        }
+        let names: Vec<u32> = subdirectories.iter().map(|s| pool.add(s)).collect();
+        let extension = (strings_begin + pool.bytes.len()).next_multiple_of(4);
+        let mut bytes = Vec::with_capacity(extension + 256);
+        bytes.extend(MAGIC);
+        bytes.extend((self.entries.len() as u32).to_le_bytes());
+        bytes.extend((pool.bytes.len() as u32).to_le_bytes());
+        bytes.extend([LITTLE_ENDIAN, 0, 0, 0]);
+        bytes.extend((extension as u32).to_le_bytes());
+        bytes.extend([0; 12]);
+        bytes.extend(table);
+        bytes.extend(pool.bytes);
+        bytes.resize(extension, 0);
+        bytes.extend(extensions(extension, &names));
+        bytes
+    }
+}
+
+/// The strings of a cache under construction.
+struct Pool {
+    begin: usize,
+    bytes: Vec<u8>,
+}
+
+impl Pool {
+    fn add(&mut self, text: &OsStr) -> u32 {
+        let at = self.begin + self.bytes.len();
+        self.bytes.extend(text.as_bytes());
+        self.bytes.push(0);
+        at as u32
+    }
+}
+
+/// How many bytes of `path` stand before `name`, where it ends with it.
+fn tail(path: &OsStr, name: &OsStr) -> Option<usize> {
+    path.as_bytes().ends_with(name.as_bytes()).then(|| path.len() - name.len())
+}
+
+/// The extension directory at `begin` and its sections: who made the cache, and the names of subdirectories.
+fn extensions(begin: usize, names: &[u32]) -> Vec<u8> {
+    let generator = concat!("rt ", env!("CARGO_PKG_VERSION"));
+    let count = if names.is_empty() { 1 } else { 2 };
+    let mut at = (begin + 8 + count * 16) as u32;
+    let mut bytes = Vec::new();
+    let words = |bytes: &mut Vec<u8>, words: &[u32]| words.iter().for_each(|w| bytes.extend(w.to_le_bytes()));
+    words(&mut bytes, &[EXTENSION_MAGIC, count as u32]);
+    if !names.is_empty() {
+        let size = names.len() as u32 * 4;
+        words(&mut bytes, &[TAG_HWCAPS, 0, at, size]);
+        at += size;
+    }
+    words(&mut bytes, &[TAG_GENERATOR, 0, at, generator.len() as u32]);
+    words(&mut bytes, names);
+    bytes.extend(generator.as_bytes());
+    bytes
+}
+
+fn parse_new(bytes: &[u8]) -> Result<Cache> {
+    if !matches!(bytes.get(28), Some(0 | &LITTLE_ENDIAN)) {
+        bail!("an ld.so.cache of the other byte order");
+    }
+    let count = u32_at(bytes, 20)? as usize;
+    let end = count.checked_mul(ENTRY).and_then(|n| n.checked_add(HEADER));
+    let table = end.and_then(|end| bytes.get(HEADER..end)).ok_or_else(cut_off)?;
+    let names = match u32_at(bytes, 32)? {
+        0 => Vec::new(),
+        at => subdirectories(bytes, at as usize)?,
+    };
+    let mut entries = Vec::with_capacity(count);
+    for entry in table.chunks_exact(ENTRY) {
+        let raw = u64::from_le_bytes(entry[16..24].try_into().unwrap_or_default());
+        let (hwcap, subdirectory) = match raw & HWCAP_EXTENSION {
+            0 => (raw, None),
+            _ => {
+                // As the loader, skip what an older ldconfig could not name.
+                let Some(name) = names.get((raw & 0xffff_ffff) as usize) else { continue };
+                (raw & !HWCAP_EXTENSION & !0xffff_ffff, Some(name.clone()))
+            }
+        };
+        entries.push(Entry {
+            flags: u32_at(entry, 0)? as i32,
+            name: string(bytes, u32_at(entry, 4)? as usize)?,
+            path: string(bytes, u32_at(entry, 8)? as usize)?,
+            os_version: u32_at(entry, 12)?,
+            hwcap,
+            subdirectory,
+        });
+    }
+    Ok(Cache { entries })
+}
+
+/// libc5's form: strings are counted from behind the table.
+fn parse_old(table: &[u8], strings: &[u8]) -> Result<Cache> {
+    let mut entries = Vec::new();
+    for entry in table.chunks_exact(12) {
+        let name = string(strings, u32_at(entry, 4)? as usize)?;
+        let path = string(strings, u32_at(entry, 8)? as usize)?;
+        entries.push(Entry::new(name, path, u32_at(entry, 0)? as i32));
+    }
+    Ok(Cache { entries })
+}
+
+/// The names of the glibc-hwcaps subdirectories.
+fn subdirectories(bytes: &[u8], at: usize) -> Result<Vec<OsString>> {
+    if u32_at(bytes, at)? != EXTENSION_MAGIC {
+        bail!("the extensions of the ld.so.cache are of an unknown form");
+    }
+    let count = u32_at(bytes, at + 4)?;
+    for n in 0..count.min(64) as usize {
+        let section = at + 8 + n * 16;
+        if u32_at(bytes, section)? == TAG_HWCAPS {
+            let begin = u32_at(bytes, section + 8)? as usize;
+            let size = u32_at(bytes, section + 12)? as usize;
+            let list = begin.checked_add(size).and_then(|end| bytes.get(begin..end)).ok_or_else(cut_off)?;
+            return list.chunks_exact(4).map(|word| string(bytes, u32_at(word, 0)? as usize)).collect();
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// glibc's order of names (_dl_cache_libcmp): digits compare as numbers, and come after everything else.
+pub fn compare(a: &OsStr, b: &OsStr) -> Ordering {
+    let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
+    while let Some(&x) = a.first() {
+        let Some(&y) = b.first() else { return Ordering::Greater };
+        match (x.is_ascii_digit(), y.is_ascii_digit()) {
+            (true, true) => {
+                let (x, y) = (number(&mut a), number(&mut b));
+                // glibc subtracts, in 32 bits.
+                match x.wrapping_sub(y).cmp(&0) {
+                    Ordering::Equal => {}
+                    unequal => return unequal,
+                }
+            }
+            (true, false) => return Ordering::Greater,
+            (false, true) => return Ordering::Less,
+            (false, false) if x != y => return (x as c_char).cmp(&(y as c_char)),
+            _ => (a, b) = (&a[1..], &b[1..]),
+        }
+    }
+    if b.is_empty() { Ordering::Equal } else { Ordering::Less }
+}
+
+fn number(text: &mut &[u8]) -> i32 {
+    let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
+    let (number, rest) = text.split_at(digits);
+    *text = rest;
+    number.iter().fold(0i32, |n, b| n.wrapping_mul(10).wrapping_add(i32::from(b - b'0')))
+}
+
+fn string(bytes: &[u8], at: usize) -> Result<OsString> {
+    let rest = bytes.get(at..).ok_or_else(cut_off)?;
+    let end = rest.iter().position(|&b| b == 0).ok_or_else(cut_off)?;
+    Ok(OsString::from_vec(rest[..end].to_vec()))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Result<u32> {
+    let word = bytes.get(at..).and_then(|b| b.first_chunk()).ok_or_else(cut_off)?;
+    Ok(u32::from_le_bytes(*word))
+}
+
+fn cut_off() -> crate::error::Error {
+    err!("the ld.so.cache is cut off")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AMD64: i32 = 0x303;
+
+    fn sample() -> Cache {
+        let mut cache = Cache::default();
+        let mut better = Entry::new("libz.so.1", "/usr/lib/glibc-hwcaps/x86-64-v3/libz.so.1", AMD64);
+        better.subdirectory = Some("x86-64-v3".into());
+        better.hwcap = 3 << 32;
+        cache.add_first(vec![
+            Entry::new("libz.so.1", "/usr/lib/libz.so.1", AMD64),
+            Entry::new("libc.so.6", "/lib/libc.so.6", AMD64),
+            Entry::new("libc.so.6", "/lib32/libc.so.6", 3),
+            Entry::new("libodd.so.1", "/usr/lib/other-name.so", AMD64),
+        ]);
+        let at = cache.entries.iter().position(|e| e.name == "libz.so.1").unwrap();
+        cache.entries.insert(at, better);
+        cache
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let cache = sample();
+        assert_eq!(Cache::parse(&cache.to_bytes()).unwrap(), cache);
+        let empty = Cache::default();
+        assert_eq!(Cache::parse(&empty.to_bytes()).unwrap(), empty);
+    }
+
+    #[test]
+    fn new_libraries_come_first_and_hide_better_processors() {
+        let mut cache = sample();
+        cache.add_first(vec![Entry::new("libz.so.1", "/run/rt/libz.so.1", AMD64)]);
+        assert_eq!(cache.find("libz.so.1", AMD64), Some(OsStr::new("/run/rt/libz.so.1")));
+        assert_eq!(cache.find("libc.so.6", 3), Some(OsStr::new("/lib32/libc.so.6")));
+        assert!(cache.entries.iter().all(|e| e.subdirectory.is_none()));
+        let before = cache.clone();
+        cache.add_first(vec![Entry::new("libz.so.1", "/run/rt/libz.so.1", AMD64)]);
+        assert_eq!(cache, before, "a second time changes nothing");
+    }
+
+    #[test]
+    fn names_are_ordered_as_glibc_orders_them() {
+        let order = |a: &str, b: &str| compare(OsStr::new(a), OsStr::new(b));
+        assert_eq!(order("libc.so.6", "libc.so.6"), Ordering::Equal);
+        assert_eq!(order("libc.so.10", "libc.so.6"), Ordering::Greater);
+        assert_eq!(order("lib1.so", "liba.so"), Ordering::Greater);
+        assert_eq!(order("liba.so", "liba.so.1"), Ordering::Less);
+        assert_eq!(order("liba.so.01", "liba.so.1"), Ordering::Equal);
+    }
+
+    #[test]
+    fn caches_with_the_old_form_in_front_are_read() {
+        let new = sample();
+        let mut bytes = OLD_MAGIC.to_vec();
+        bytes.resize(12, 0);
+        bytes.extend(1u32.to_le_bytes());
+        for word in [3u32, 0, 4] {
+            bytes.extend(word.to_le_bytes());
+        }
+        let old_only = [&bytes[..], b"lib\0/lib\0"].concat();
+        assert_eq!(Cache::parse(&old_only).unwrap().entries, [Entry::new("lib", "/lib", 3)]);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes.extend(new.to_bytes());
+        assert_eq!(Cache::parse(&bytes).unwrap(), new);
+    }
+
+    #[test]
+    fn damage_is_an_error() {
+        let bytes = sample().to_bytes();
+        for end in 0..bytes.len() {
+            let _ = Cache::parse(&bytes[..end]);
+        }
+        assert!(Cache::parse(&bytes[..HEADER + 3]).is_err());
+        assert!(Cache::parse(b"").is_err());
+    }
+
+    #[test]
+    fn the_host_cache_is_read() {
+        let Ok(bytes) = std::fs::read("/etc/ld.so.cache") else { return };
+        let cache = Cache::parse(&bytes).unwrap();
+        assert!(cache.entries.iter().any(|e| e.name == "libc.so.6"));
+        let mut sorted = cache.clone();
+        sorted.add_first(Vec::new());
+        assert_eq!(sorted, cache, "our order is ldconfig's");
+        assert_eq!(Cache::parse(&cache.to_bytes()).unwrap(), cache);
+    }
+}

@@ -1,0 +1,5 @@
+//! The hooks' decisions: every variable and its combinations, against stand-in nodes.
+
+mod gpu;
+mod standin;
+mod writers;

@@ -1,0 +1,359 @@
+//! Trees that look like nodes with GPUs and fabrics: files for /proc, /sys and /dev, and libraries that are real
+//! ELF files, though small.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What an ELF file is to contain.
+#[derive(Clone, Debug, Default)]
+pub struct Library {
+    /// DT_SONAME.
+    pub soname: Option<&'static str>,
+    /// DT_NEEDED.
+    pub needed: Vec<&'static str>,
+    /// Versions that it defines.
+    pub defines: Vec<&'static str>,
+    /// Versions that it needs, by library.
+    pub requires: Vec<(&'static str, Vec<&'static str>)>,
+    /// A note: owner and description.
+    pub note: Option<(&'static str, &'static str)>,
+    /// 32-bit x86 rather than 64-bit.
+    pub i386: bool,
+}
+
+impl Library {
+    /// A library of that SONAME.
+    pub fn named(soname: &'static str) -> Library {
+        Library { soname: Some(soname), ..Library::default() }
+    }
+
+    /// The bytes of the file: headers, one segment with everything, a dynamic section and what it names.
+    pub fn bytes(&self) -> Vec<u8> {
+        let wide = !self.i386;
+        let mut strings = vec![0u8];
+        let mut known: BTreeMap<String, u32> = BTreeMap::new();
+        let mut string = |text: &str| -> u32 {
+            *known.entry(text.to_owned()).or_insert_with(|| {
+                let at = strings.len() as u32;
+                strings.extend(text.as_bytes());
+                strings.push(0);
+                at
+            })
+        };
+        let soname = self.soname.map(&mut string);
+        let needed: Vec<u32> = self.needed.iter().map(|n| string(n)).collect();
+        let mut needs = Vec::new();
+        for (n, (library, versions)) in self.requires.iter().enumerate() {
+            let last = n + 1 == self.requires.len();
+            let size = 16 + 16 * versions.len() as u32;
+            half(&mut needs, &[1, versions.len() as u16]);
+            word(&mut needs, &[string(library), 16, if last { 0 } else { size }]);
+            for (m, version) in versions.iter().enumerate() {
+                word(&mut needs, &[0]);
+                half(&mut needs, &[0, 2]);
+                word(&mut needs, &[string(version), if m + 1 == versions.len() { 0 } else { 16 }]);
+            }
+        }
+        let mut definitions = Vec::new();
+        let own = self.soname.unwrap_or("self");
+        let all: Vec<&str> = [own].into_iter().chain(self.defines.iter().copied()).collect();
+        for (n, version) in all.iter().enumerate() {
+            let last = n + 1 == all.len();
+            half(&mut definitions, &[1, u16::from(n == 0), n as u16 + 1, 1]);
+            word(&mut definitions, &[0, 20, if last { 0 } else { 28 }]);
+            word(&mut definitions, &[string(version), 0]);
+        }
+        let mut notes = Vec::new();
+        if let Some((owner, description)) = self.note {
+            word(&mut notes, &[owner.len() as u32 + 1, description.len() as u32, 1]);
+            for text in [format!("{owner}\0"), description.to_owned()] {
+                notes.extend(text.as_bytes());
+                notes.resize(notes.len().next_multiple_of(4), 0);
+            }
+        }
+
+        // header, three program headers, then the parts
+        let (header, program) = if wide { (64, 56) } else { (52, 32) };
+        let base = header + 3 * program;
+        let place = |before: &[&[u8]]| base + before.iter().map(|b| b.len()).sum::<usize>();
+        pad(&mut strings);
+        pad(&mut needs);
+        pad(&mut definitions);
+        pad(&mut notes);
+        let (at_strings, at_needs) = (place(&[]), place(&[&strings]));
+        let at_definitions = place(&[&strings, &needs]);
+        let at_notes = place(&[&strings, &needs, &definitions]);
+        let at_dynamic = place(&[&strings, &needs, &definitions, &notes]);
+        let mut entries: Vec<(u64, u64)> = vec![(5, at_strings as u64), (10, strings.len() as u64)];
+        entries.extend(needed.iter().map(|at| (1, u64::from(*at))));
+        entries.extend(soname.map(|at| (14, u64::from(at))));
+        if !self.requires.is_empty() {
+            entries.push((0x6fff_fffe, at_needs as u64));
+            entries.push((0x6fff_ffff, self.requires.len() as u64));
+        }
+        if !self.defines.is_empty() {
+            entries.push((0x6fff_fffc, at_definitions as u64));
+            entries.push((0x6fff_fffd, all.len() as u64));
+        }
+        entries.push((0, 0));
+        let mut dynamic = Vec::new();
+        for (tag, value) in entries {
+            address(&mut dynamic, wide, &[tag, value]);
+        }
+        let size = at_dynamic + dynamic.len();
+
+        let mut file = vec![0x7f, b'E', b'L', b'F', if wide { 2 } else { 1 }, 1, 1, 0];
+        file.resize(16, 0);
+        half(&mut file, &[3, if wide { 62 } else { 3 }]);
+        word(&mut file, &[1]);
+        address(&mut file, wide, &[0, header as u64, 0]);
+        word(&mut file, &[0]);
+        half(&mut file, &[header as u16, program as u16, 3, 0, 0, 0]);
+        for (kind, offset, length) in
+            [(1, 0, size), (2, at_dynamic, dynamic.len()), (4, at_notes, notes.len())]
+        {
+            let (offset, length) = (offset as u64, length as u64);
+            if wide {
+                word(&mut file, &[kind, 4]);
+                address(&mut file, true, &[offset, offset, offset, length, length, 4]);
+            } else {
+                word(&mut file, &[kind]);
+                address(&mut file, false, &[offset, offset, offset, length, length, 4, 4]);
+            }
+        }
+        for part in [strings, needs, definitions, notes, dynamic] {
+            file.extend(part);
+        }
+        assert_eq!(file.len(), size);
+        file
+    }
+}
+
+fn pad(part: &mut Vec<u8>) {
+    part.resize(part.len().next_multiple_of(8), 0);
+}
+
+fn half(to: &mut Vec<u8>, values: &[u16]) {
+    values.iter().for_each(|v| to.extend(v.to_le_bytes()));
+}
+
+fn word(to: &mut Vec<u8>, values: &[u32]) {
+    values.iter().for_each(|v| to.extend(v.to_le_bytes()));
+}
+
+fn address(to: &mut Vec<u8>, wide: bool, values: &[u64]) {
+    for value in values {
+        if wide { to.extend(value.to_le_bytes()) } else { to.extend((*value as u32).to_le_bytes()) }
+    }
+}
+
+/// A tree under construction.
+#[derive(Debug)]
+pub struct StandIn {
+    /// Where it is.
+    pub dir: PathBuf,
+}
+
+impl StandIn {
+    /// An empty tree in `dir`.
+    pub fn new(dir: PathBuf) -> StandIn {
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).unwrap();
+        StandIn { dir }
+    }
+
+    /// The real place of `path`, its directory made.
+    pub fn at(&self, path: &str) -> PathBuf {
+        let path = self.dir.join(path.trim_start_matches('/'));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        path
+    }
+
+    /// A file.
+    pub fn file(&self, path: &str, text: impl AsRef<[u8]>) -> &Self {
+        fs::write(self.at(path), text).unwrap();
+        self
+    }
+
+    /// A link.
+    pub fn link(&self, path: &str, target: &str) -> &Self {
+        let path = self.at(path);
+        let _ = fs::remove_file(&path);
+        std::os::unix::fs::symlink(target, path).unwrap();
+        self
+    }
+
+    /// A directory.
+    pub fn dir(&self, path: &str) -> &Self {
+        fs::create_dir_all(self.dir.join(path.trim_start_matches('/'))).unwrap();
+        self
+    }
+
+    /// A library and the link of its SONAME beside it.
+    pub fn library(&self, path: &str, library: &Library) -> &Self {
+        self.file(path, library.bytes());
+        let (dir, file) = path.rsplit_once('/').unwrap();
+        if let Some(soname) = library.soname.filter(|name| *name != file) {
+            self.link(&format!("{dir}/{soname}"), file);
+        }
+        self
+    }
+
+    /// Removes what is at `path`.
+    pub fn remove(&self, path: &str) -> &Self {
+        let path = self.at(path);
+        if path.is_dir() && !path.is_symlink() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+            .unwrap();
+        self
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// The version of the stand-in's NVIDIA driver.
+pub const DRIVER: &str = "535.261.03";
+const LIB: &str = "/usr/lib/x86_64-linux-gnu";
+
+/// Adds an NVIDIA driver with `gpus` GPUs at PCI addresses 0000:01:00.0 and up; device minors count downwards, so
+/// that nobody takes one number for the other.
+pub fn nvidia(tree: &StandIn, gpus: usize) {
+    let proc = "/proc/driver/nvidia";
+    tree.file(
+        &format!("{proc}/version"),
+        format!(
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {DRIVER}  Tue Jun 10 2025\nGCC version: 12\n"
+        ),
+    );
+    tree.file(&format!("{proc}/params"), "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: 1\n");
+    tree.file(&format!("{proc}/registry"), "Binary: \"\"\n");
+    for n in 0..gpus {
+        let (pci, minor) = (format!("0000:0{}:00.0", n + 1), gpus - 1 - n);
+        tree.file(
+            &format!("{proc}/gpus/{pci}/information"),
+            format!(
+                "Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ: \t\t 47\nGPU UUID: \t GPU-{n}aaaaaaa-0000\n\
+                 Bus Location: \t {pci}\nDevice Minor: \t {minor}\n"
+            ),
+        );
+        let device = format!("/sys/bus/pci/devices/{pci}");
+        tree.file(&format!("{device}/device"), "0x20b0\n");
+        tree.dir(&format!("{device}/drm/card{n}")).dir(&format!("{device}/drm/renderD{}", 128 + n));
+        tree.file(&format!("/dev/nvidia{minor}"), "");
+        tree.file(&format!("/dev/dri/card{n}"), "").file(&format!("/dev/dri/renderD{}", 128 + n), "");
+        tree.link(&format!("/dev/dri/by-path/pci-{pci}-card"), &format!("../card{n}"));
+    }
+    for name in [
+        "nvidiactl",
+        "nvidia-uvm",
+        "nvidia-uvm-tools",
+        "nvidia-modeset",
+        "nvidia-fs0",
+        "nvidia-nvswitchctl",
+        "gdrdrv",
+        "infiniband/uverbs0",
+        "infiniband/rdma_cm",
+        "nvidia-caps-imex-channels/channel0",
+        "nvidia-caps-imex-channels/channel1",
+    ] {
+        tree.file(&format!("/dev/{name}"), "");
+    }
+    for (name, soname) in [
+        ("libcuda", "libcuda.so.1"),
+        ("libnvidia-ml", "libnvidia-ml.so.1"),
+        ("libnvidia-ptxjitcompiler", "libnvidia-ptxjitcompiler.so.1"),
+        ("libnvidia-encode", "libnvidia-encode.so.1"),
+        ("libnvidia-ngx", "libnvidia-ngx.so.1"),
+        ("libGLX_nvidia", "libGLX_nvidia.so.0"),
+        ("libnvidia-fbc", "libnvidia-fbc.so.1"),
+    ] {
+        tree.library(&format!("{LIB}/{name}.so.{DRIVER}"), &Library::named(soname));
+    }
+    let i386 = Library { i386: true, ..Library::named("libcuda.so.1") };
+    tree.library(&format!("/usr/lib/i386-linux-gnu/libcuda.so.{DRIVER}"), &i386);
+    for program in ["nvidia-smi", "nvidia-cuda-mps-control"] {
+        tree.file(&format!("/usr/bin/{program}"), "#!/bin/sh\n");
+    }
+    tree.file("/etc/cufile.json", "{}").dir("/run/udev");
+    tree.file("/run/nvidia-persistenced/socket", "").file("/run/nvidia-fabricmanager/socket", "");
+    tree.dir("/tmp/nvidia-mps").file(&format!("/lib/firmware/nvidia/{DRIVER}/gsp_ga10x.bin"), "");
+    tree.file("/usr/share/vulkan/icd.d/nvidia_icd.json", "{}");
+}
+
+/// Puts the last GPU of [`nvidia`] (minor 0) into MIG mode, with two compute instances.
+pub fn mig(tree: &StandIn) {
+    tree.file(
+        "/proc/driver/nvidia-caps/mig-minors",
+        "config 1\nmonitor 2\ngpu0/gi1/access 3\ngpu0/gi1/ci0/access 4\ngpu0/gi2/access 5\ngpu0/gi2/ci0/access 6\n\
+         gpu0/gi3/access 7\ngpu0/gi3/ci0/access 8\n",
+    );
+    let capabilities = "/proc/driver/nvidia/capabilities/gpu0/mig";
+    for gi in [1, 2] {
+        tree.file(&format!("{capabilities}/gi{gi}/access"), "")
+            .file(&format!("{capabilities}/gi{gi}/ci0/access"), "");
+    }
+    for cap in 1..9 {
+        tree.file(&format!("/dev/nvidia-caps/nvidia-cap{cap}"), "");
+    }
+}
+
+/// Adds AMD GPUs to KFD's topology, behind one node that is a CPU.
+pub fn amd(tree: &StandIn, gpus: usize) {
+    let nodes = "/sys/class/kfd/kfd/topology/nodes";
+    tree.file("/dev/kfd", "").file(&format!("{nodes}/0/gpu_id"), "0\n");
+    tree.file(&format!("{nodes}/0/properties"), "cpu_cores_count 64\ndrm_render_minor 0\n");
+    for n in 0..gpus {
+        let (bus, render) = (0xc1 + n, 128 + n);
+        tree.file(&format!("{nodes}/{}/gpu_id", n + 1), "4711\n");
+        tree.file(
+            &format!("{nodes}/{}/properties", n + 1),
+            format!(
+                "simd_count 440\nlocation_id {}\ndomain 0\ndrm_render_minor {render}\nunique_id {}\n",
+                bus << 8,
+                100 + n
+            ),
+        );
+        let device = format!("/sys/bus/pci/devices/0000:{bus:x}:00.0/drm");
+        tree.dir(&format!("{device}/card{n}")).dir(&format!("{device}/renderD{render}"));
+        tree.file(&format!("/dev/dri/card{n}"), "").file(&format!("/dev/dri/renderD{render}"), "");
+    }
+}
+
+/// Adds Intel GPUs.
+pub fn intel(tree: &StandIn, gpus: usize) {
+    for n in 0..gpus {
+        let (pci, render) = (format!("0000:{:x}:00.0", 0x4d + n), 128 + n);
+        let device = format!("/sys/devices/pci0000:4c/{pci}");
+        tree.file(&format!("{device}/vendor"), "0x8086\n");
+        tree.dir(&format!("{device}/drm/card{n}")).dir(&format!("{device}/drm/renderD{render}"));
+        tree.link(&format!("/sys/bus/pci/devices/{pci}"), &format!("../../../devices/pci0000:4c/{pci}"));
+        tree.link(&format!("{device}/drm/renderD{render}/device"), "../..");
+        tree.link(
+            &format!("/sys/class/drm/renderD{render}"),
+            &format!("../../devices/pci0000:4c/{pci}/drm/renderD{render}"),
+        );
+        tree.file(&format!("/dev/dri/card{n}"), "").file(&format!("/dev/dri/renderD{render}"), "");
+    }
+}
+
+/// A container's root with glibc, or what passes for it.
+pub fn glibc_root(tree: &StandIn) {
+    for dir in ["/run", "/dev", "/proc", "/sys", "/tmp", "/usr/local/sbin", "/usr/bin", "/etc"] {
+        tree.dir(dir);
+    }
+    let libc =
+        Library { defines: vec!["GLIBC_2.2.5", "GLIBC_2.28", "GLIBC_2.34"], ..Library::named("libc.so.6") };
+    tree.library("/lib/x86_64-linux-gnu/libc.so.6", &libc);
+    tree.file("/lib64/ld-linux-x86-64.so.2", Library::named("ld-linux-x86-64.so.2").bytes());
+}
+
+/// Is there a file at the real place of `path`?
+pub fn exists(dir: &Path, path: &str) -> bool {
+    dir.join(path.trim_start_matches('/')).symlink_metadata().is_ok()
+}
