@@ -4,8 +4,8 @@ use super::args::*;
 use super::parse::Call;
 use crate::bail;
 use crate::error::{Context, Result};
-use crate::spec::ANNOTATION_USER;
 use crate::spec::rootless::{UserMap, parse_user_map};
+use crate::spec::{ANNOTATION_USER, DEFAULT_CAPABILITIES};
 use crate::store::OCI_VERSION;
 use rustix::process::{getegid, geteuid};
 use serde_json::json;
@@ -60,7 +60,7 @@ struct Caller {
 /// `host` are the mounts of the host's userland, where the root is that.
 fn config(caller: &Caller, host: Option<&[String]>) -> String {
     let (uid, gid) = caller.inside;
-    let capabilities: &[&str] = if uid == 0 { CAPABILITIES } else { &[] };
+    let capabilities: &[&str] = if uid == 0 { &DEFAULT_CAPABILITIES } else { &[] };
     let (mut env, mut namespace) = ("", "");
     let (mut mounts, mut mappings, mut annotations) = (String::new(), String::new(), String::new());
     if let Some(binds) = host {
@@ -147,21 +147,6 @@ fn make_host_root(from: &Path, rootfs: &Path) -> Result<Vec<String>> {
 
 /// What of the host's root is mounted by `--host`.
 const USERLAND: &[&str] = &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt"];
-
-/// podman's default capabilities.
-const CAPABILITIES: &[&str] = &[
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_KILL",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_SETFCAP",
-    "CAP_SETGID",
-    "CAP_SETPCAP",
-    "CAP_SETUID",
-    "CAP_SYS_CHROOT",
-];
 
 fn make_dir(path: &Path) -> Result<()> {
     match fs::create_dir(path) {

@@ -3,8 +3,11 @@
 //! What compresses a layer is told by its first bytes (media types lie). C's zstd is five times as
 //! fast here as the pure Rust decoder; zlib-rs is the fastest inflate in Rust.
 
+use std::fs::File;
 use std::io::{self, BufRead, Cursor, Read};
+use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Condvar, Mutex};
 
 /// Bytes of one piece in the pipe between two threads of a layer.
 const PIECE: usize = 256 << 10;
@@ -12,6 +15,8 @@ const PIECE: usize = 256 << 10;
 const PIECES: usize = 4;
 /// zstd windows up to 128 MiB, the most that `zstd --ultra -22` makes without `--long`.
 const ZSTD_WINDOW_LOG: u32 = 27;
+/// Of decoders with a larger window than this there is one at a time.
+const LARGE_WINDOW: u64 = 16 << 20;
 
 /// What the first bytes of a stream say about its compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +28,9 @@ pub enum Compression {
     /// RFC 8878, frames and skippable frames.
     Zstd,
 }
+
+/// Bytes that tell all there is to know beforehand: a zstd frame's header is not longer.
+const HEAD: usize = 14;
 
 /// Recognises a stream by its first bytes.
 ///
@@ -42,9 +50,10 @@ pub fn sniff(head: &[u8]) -> io::Result<Compression> {
 
 /// The plain bytes of `source`.
 pub fn plain<'a>(mut source: impl BufRead + Send + 'a) -> io::Result<Box<dyn Read + Send + 'a>> {
-    let mut head = Vec::with_capacity(6);
-    source.by_ref().take(6).read_to_end(&mut head)?;
+    let mut head = Vec::with_capacity(HEAD);
+    source.by_ref().take(HEAD as u64).read_to_end(&mut head)?;
     let compression = sniff(&head)?;
+    let large = compression == Compression::Zstd && window(&head) > LARGE_WINDOW;
     let source = Cursor::new(head).chain(source);
     Ok(match compression {
         Compression::None => Box::new(source),
@@ -52,9 +61,89 @@ pub fn plain<'a>(mut source: impl BufRead + Send + 'a) -> io::Result<Box<dyn Rea
         Compression::Zstd => {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(source)?;
             decoder.window_log_max(ZSTD_WINDOW_LOG)?;
-            Box::new(decoder)
+            if large { Box::new(Large { _turn: Turn::wait(), decoder }) } else { Box::new(decoder) }
         }
     })
+}
+
+/// The window of a zstd frame that begins with `head` (RFC 8878, 3.1.1.1); 0 for other streams.
+fn window(head: &[u8]) -> u64 {
+    match head {
+        // A frame in one segment is its own window.
+        [0x28, 0xb5, 0x2f, 0xfd, descriptor, ..] if descriptor & 0x20 != 0 => content_size(head).unwrap_or(0),
+        [0x28, 0xb5, 0x2f, 0xfd, _, window, ..] => {
+            let base = 1u64 << (10 + (window >> 3));
+            base + (base / 8) * u64::from(window & 7)
+        }
+        _ => 0,
+    }
+}
+
+/// The plain size of a zstd frame, where its header has it.
+fn content_size(head: &[u8]) -> Option<u64> {
+    let (_, rest) = head.split_at_checked(4)?;
+    let (&descriptor, rest) = rest.split_first()?;
+    let single = descriptor & 0x20 != 0;
+    let rest = rest.get(usize::from(!single)..)?;
+    let rest = rest.get([0, 1, 2, 4][usize::from(descriptor & 3)]..)?;
+    let length = [usize::from(single), 2, 4, 8][usize::from(descriptor >> 6)];
+    let mut bytes = [0; 8];
+    bytes[..length].copy_from_slice(rest.get(..length)?);
+    match length {
+        0 => None,
+        2 => Some(u64::from_le_bytes(bytes) + 256),
+        _ => Some(u64::from_le_bytes(bytes)),
+    }
+}
+
+/// How long the stream of `size` bytes in `file` at `base` is at least when it is inflated, as far as its first and
+/// last bytes tell.
+pub fn least_plain_size(file: &File, base: u64, size: u64) -> u64 {
+    let mut head = [0; HEAD];
+    let known = file.read_at(&mut head, base).ok().and_then(|n| match sniff(&head[..n]).ok()? {
+        Compression::None => None,
+        Compression::Zstd => content_size(&head[..n]),
+        Compression::Gzip => {
+            // ISIZE: of the last member, modulo 4 GiB.
+            let mut last = [0; 4];
+            file.read_exact_at(&mut last, base + size.checked_sub(4)?).ok()?;
+            Some(u64::from(u32::from_le_bytes(last)))
+        }
+    });
+    known.map_or(size, |known| known.max(size))
+}
+
+/// A decoder that needs so much memory that others wait for it.
+struct Large<R> {
+    decoder: R,
+    _turn: Turn,
+}
+
+impl<R: Read> Read for Large<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.decoder.read(buffer)
+    }
+}
+
+static TAKEN: Mutex<bool> = Mutex::new(false);
+static FREE: Condvar = Condvar::new();
+
+/// The right to have a large window.
+struct Turn;
+
+impl Turn {
+    fn wait() -> Turn {
+        let taken = TAKEN.lock().unwrap_or_else(|e| e.into_inner());
+        *FREE.wait_while(taken, |taken| *taken).unwrap_or_else(|e| e.into_inner()) = true;
+        Turn
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *TAKEN.lock().unwrap_or_else(|e| e.into_inner()) = false;
+        FREE.notify_one();
+    }
 }
 
 /// The writing end of a pipe between threads.
@@ -179,6 +268,55 @@ mod tests {
         frames.extend(zstd::encode_all(&b"more"[..], 1).unwrap());
         assert_eq!(through(&frames).unwrap().len(), 100_004);
         assert!(through(b"BZh91AY").is_err());
+    }
+
+    #[test]
+    fn windows_are_what_the_encoder_was_told() {
+        for log in [10, 20, 24, 27] {
+            let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+            encoder.window_log(log).unwrap();
+            encoder.write_all(b"x").unwrap();
+            let frame = encoder.finish().unwrap();
+            assert_eq!(window(&frame), 1 << log);
+        }
+        assert_eq!(window(&gzip(b"x")), 0);
+        assert_eq!(window(&zstd::bulk::compress(&[1; 5000], 1).unwrap()), 5000, "one segment");
+    }
+
+    #[test]
+    fn plain_sizes_are_known_where_a_stream_says_them() {
+        let path = std::env::temp_dir().join(format!("rt-decode-{}", std::process::id()));
+        let least = |stream: &[u8]| {
+            std::fs::write(&path, [b"base", stream].concat()).unwrap();
+            least_plain_size(&File::open(&path).unwrap(), 4, stream.len() as u64)
+        };
+        for length in [1, 200, 300, 70_000, 1_000_000] {
+            let plain = vec![7; length];
+            for stream in [zstd::bulk::compress(&plain, 1).unwrap(), gzip(&plain)] {
+                assert_eq!(least(&stream), length.max(stream.len()) as u64);
+            }
+        }
+        let unknown = zstd::encode_all(&[7; 1000][..], 1).unwrap();
+        assert_eq!(least(&unknown), unknown.len() as u64);
+        assert_eq!(least(&[0; 512]), 512);
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn large_windows_take_turns() {
+        let frame = || {
+            let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+            encoder.window_log(26).unwrap();
+            encoder.write_all(&[7; 100_000]).unwrap();
+            Cursor::new(encoder.finish().unwrap())
+        };
+        let first = plain(frame()).unwrap();
+        let second =
+            std::thread::spawn(move || plain(frame()).unwrap().read_to_end(&mut Vec::new()).unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!second.is_finished(), "two large windows at once");
+        drop(first);
+        assert_eq!(second.join().unwrap(), 100_000);
     }
 
     #[test]

@@ -199,6 +199,12 @@ pub fn free_space(file: impl AsFd) -> Result<(u64, u64)> {
     Ok((stat.f_bavail.saturating_mul(stat.f_frsize), inodes))
 }
 
+/// True where `path` is on the file system of `file`.
+pub fn same_file_system(file: impl AsFd, path: &Path) -> Result<bool> {
+    let other = fs::stat(path).context(|| format!("stat {}", path.display()))?;
+    Ok(fs::fstat(file).context(|| "stat")?.st_dev == other.st_dev)
+}
+
 /// Writes what the file system holds back to its device.
 pub fn sync(file: impl AsFd) -> Result<()> {
     fs::syncfs(file).context(|| "syncfs")

@@ -2,9 +2,9 @@
 
 use std::io::Read;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use ureq::http::{HeaderMap, Request, Response, Uri};
+use ureq::http::{HeaderMap, Response, Uri};
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig};
 use ureq::{Agent, Body, Proxy};
 
@@ -47,6 +47,21 @@ pub struct Http {
     interrupt: Interrupt,
 }
 
+/// What is sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Request<'a> {
+    /// GET, HEAD or POST.
+    pub method: &'a str,
+    /// Where to.
+    pub url: &'a str,
+    /// Headers but `authorization`.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// That header, which no other host may see.
+    pub authorization: Option<&'a str>,
+    /// The body, of a form.
+    pub form: Option<&'a str>,
+}
+
 /// Why there is no answer.
 #[derive(Debug)]
 pub struct Failure {
@@ -72,44 +87,14 @@ impl Http {
         }
     }
 
-    /// One request, made again after failures that may pass; redirects are followed, with
-    /// `authorization` only while the host stays the same.
+    /// One request, made again after failures that may pass.
     ///
     /// # Errors
     /// No answer, or one of 429, 500, 502, 503 or 504 to the end.
-    pub fn send(
-        &self,
-        method: &str,
-        url: &str,
-        headers: &[(&str, &str)],
-        authorization: Option<&str>,
-        form: Option<&str>,
-    ) -> Result<Response<Body>, Failure> {
-        self.send_patiently(self.retries, method, url, headers, authorization, form)
-    }
-
-    /// The same, without patience: to find out whether a server speaks TLS at all.
-    pub fn try_once(
-        &self,
-        method: &str,
-        url: &str,
-        headers: &[(&str, &str)],
-    ) -> Result<Response<Body>, Failure> {
-        self.follow(method, url, headers, None, None)
-    }
-
-    fn send_patiently(
-        &self,
-        retries: u32,
-        method: &str,
-        url: &str,
-        headers: &[(&str, &str)],
-        authorization: Option<&str>,
-        form: Option<&str>,
-    ) -> Result<Response<Body>, Failure> {
+    pub fn send(&self, request: &Request) -> Result<Response<Body>, Failure> {
         let mut attempt = 0;
         loop {
-            let result = self.follow(method, url, headers, authorization, form);
+            let result = self.try_once(request);
             let (failure, wait) = match result {
                 Ok(response) if !matches!(response.status().as_u16(), 429 | 500 | 502 | 503 | 504) => {
                     return Ok(response);
@@ -117,7 +102,7 @@ impl Http {
                 Ok(response) => {
                     let wait = retry_after(response.headers());
                     let status = response.status().as_u16();
-                    let error = status_error(response).context(url_shown(url));
+                    let error = status_error(response).context(url_shown(request.url));
                     let error = match status {
                         429 => error.hint("too many requests: rt login raises the limit at most registries"),
                         _ => error,
@@ -128,7 +113,7 @@ impl Http {
             };
             attempt += 1;
             // A host that refuses connections or does not exist stays so.
-            let patience = if failure.connect { retries.min(2) } else { retries };
+            let patience = if failure.connect { self.retries.min(2) } else { self.retries };
             if !failure.transient || attempt > patience {
                 return Err(failure);
             }
@@ -146,20 +131,16 @@ impl Http {
         }
     }
 
-    fn follow(
-        &self,
-        method: &str,
-        url: &str,
-        headers: &[(&str, &str)],
-        authorization: Option<&str>,
-        form: Option<&str>,
-    ) -> Result<Response<Body>, Failure> {
+    /// One request, without patience. Redirects are followed, with the authorization only while the host stays the
+    /// same.
+    pub fn try_once(&self, request: &Request) -> Result<Response<Body>, Failure> {
+        let Request { method, headers, mut authorization, form, .. } = *request;
         let fatal = |error: Error| Failure { error, transient: false, connect: false };
-        let mut url = url.to_owned();
-        let mut authorization = authorization;
+        let mut url = request.url.to_owned();
         for _ in 0..REDIRECTS {
             let uri: Uri = url.parse().map_err(|e| fatal(err!("{url:?}: {e}")))?;
-            let mut request = Request::builder().method(method).uri(&uri).header("user-agent", "rt-pull");
+            let mut request =
+                ureq::http::Request::builder().method(method).uri(&uri).header("user-agent", "rt-pull");
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
@@ -309,11 +290,34 @@ fn resolve(base: &Uri, location: &str) -> String {
     }
 }
 
-/// Seconds, or none; dates are rare and the back-off will do.
+/// RFC 9110, 10.2.3: seconds or a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds: u64 = headers.get("retry-after")?.to_str().ok()?.trim().parse().ok()?;
+    let text = headers.get("retry-after")?.to_str().ok()?.trim();
+    let wait = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => http_date(text)?.duration_since(SystemTime::now()).unwrap_or_default(),
+    };
     // All nodes of a job were told the same: spread them.
-    Some(Duration::from_secs(seconds) + jitter(Duration::from_millis(500 + 250 * seconds.min(20))))
+    Some(wait + jitter(Duration::from_millis(500 + 250 * wait.as_secs().min(20))))
+}
+
+/// RFC 9110, 5.6.7: `Sun, 06 Nov 1994 08:49:37 GMT`. The obsolete forms are nobody's any more.
+fn http_date(text: &str) -> Option<SystemTime> {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let words: Vec<&str> = text.split(' ').collect();
+    let [_, day, month, year, time, "GMT"] = words[..] else { return None };
+    let (day, year): (u64, u64) = (day.parse().ok()?, year.parse().ok()?);
+    let month = MONTHS.iter().position(|name| *name == month)? as u64 + 1;
+    let time: Vec<u64> = time.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    let [hour, minute, second] = time[..] else { return None };
+    if !(1970..=9999).contains(&year) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    // Days from civil, the year beginning in March, so that a leap day comes last.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468;
+    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(days * 86_400 + hour * 3600 + minute * 60 + second))
 }
 
 fn back_off(attempt: u32) -> Duration {
@@ -458,6 +462,29 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("retry-after", "3".parse().unwrap());
         assert!((3..=5).contains(&retry_after(&headers).unwrap().as_secs()));
+    }
+
+    #[test]
+    fn waits_until_a_date() {
+        let seconds = |text: &str| {
+            http_date(text).map(|at| at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs())
+        };
+        // `date -u -d @N '+%a, %d %b %Y %H:%M:%S GMT'`
+        assert_eq!(seconds("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
+        assert_eq!(seconds("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
+        assert_eq!(seconds("Thu, 29 Feb 2024 23:59:59 GMT"), Some(1_709_251_199));
+        for bad in [
+            "",
+            "soon",
+            "Sun, 06 Now 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 08:49 GMT",
+            "Sun, 06 Nov 1 08:49:37 GMT",
+        ] {
+            assert_eq!(seconds(bad), None, "{bad}");
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT".parse().unwrap());
+        assert!(retry_after(&headers).unwrap() < Duration::from_secs(1), "a date that has passed");
     }
 
     #[test]

@@ -250,8 +250,12 @@ impl Index {
         {
             return Ok(only);
         }
-        let mut known: Vec<String> =
-            images.iter().filter_map(|d| d.platform.as_ref()).map(Platform::to_string).collect();
+        let mut known: Vec<String> = images
+            .iter()
+            .filter_map(|d| d.platform.as_ref())
+            .filter(|p| p.os != "unknown")
+            .map(Platform::to_string)
+            .collect();
         known.sort();
         known.dedup();
         bail!("no image for {wanted} in this index (it has: {})", known.join(", "))

@@ -13,7 +13,9 @@ use super::manifest::{Execution, ImageConfig, Manifest};
 use crate::bail;
 use crate::error::{Context, Result};
 use crate::spec::rootless::UserMap;
-use crate::spec::{ANNOTATION_HOME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_USER};
+use crate::spec::{
+    ANNOTATION_HOME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_USER, DEFAULT_CAPABILITIES,
+};
 
 /// The image's name as it was pulled.
 pub const ANNOTATION_NAME: &str = "rt.image.name";
@@ -75,7 +77,7 @@ pub fn config(
     for volume in execution.volumes.iter().flatten().map(|(path, _)| path) {
         mounts.push(volume_mount(volume)?);
     }
-    let capabilities: Vec<&str> = if hpc { Vec::new() } else { CAPABILITIES.to_vec() };
+    let capabilities: Vec<&str> = if hpc { Vec::new() } else { DEFAULT_CAPABILITIES.to_vec() };
     let mut config = json!({
         "ociVersion": "1.2.0",
         "process": {
@@ -179,21 +181,6 @@ fn hpc_linux() -> Value {
 fn own(id: u32) -> Value {
     json!([{ "containerID": 0, "hostID": id, "size": 1 }])
 }
-
-/// podman's default capabilities.
-const CAPABILITIES: [&str; 11] = [
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_KILL",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_SETFCAP",
-    "CAP_SETGID",
-    "CAP_SETPCAP",
-    "CAP_SETUID",
-    "CAP_SYS_CHROOT",
-];
 
 fn isolated_mounts() -> Vec<Value> {
     let mount = |path: &str, kind: &str, options: &[&str]| json!({ "destination": path, "type": kind, "source": kind, "options": options });

@@ -82,7 +82,9 @@ impl Reference {
 
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.registry, self.repository)?;
+        // After a host that looks like a part of a name only enroot's mark makes it one.
+        let mark = if is_host(&self.registry) { '/' } else { '#' };
+        write!(f, "{}{mark}{}", self.registry, self.repository)?;
         if let Some(tag) = &self.tag {
             write!(f, ":{tag}")?;
         }
@@ -172,11 +174,7 @@ fn parse_name(text: &str, host: Option<&str>) -> Result<Reference> {
     }
     let (registry, path) = match (host, name.split_once('/')) {
         (Some(host), _) => (host, name),
-        (None, Some((first, rest)))
-            if first.contains(['.', ':']) || first == "localhost" || first.starts_with('[') =>
-        {
-            (first, rest)
-        }
+        (None, Some((first, rest))) if is_host(first) => (first, rest),
         _ => ("docker.io", name),
     };
     if !valid_host(registry) {
@@ -200,6 +198,11 @@ fn parse_name(text: &str, host: Option<&str>) -> Result<Reference> {
         (None, Some(_)) => None,
     };
     Ok(Reference { registry: registry.to_owned(), repository, tag, digest, user: None })
+}
+
+/// True where the first part of a name is a registry's host rather than a part of the repository.
+fn is_host(first: &str) -> bool {
+    first.contains(['.', ':']) || first == "localhost" || first.starts_with('[')
 }
 
 fn valid_tag(tag: &str) -> bool {
@@ -257,6 +260,8 @@ mod tests {
     fn names() {
         for (text, want) in [
             ("debian", "docker.io/library/debian:latest"),
+            ("nas#team/x:1", "nas#team/x:1"),
+            ("localhost#x", "localhost/x:latest"),
             ("docker://debian:12", "docker.io/library/debian:12"),
             ("index.docker.io/debian", "docker.io/library/debian:latest"),
             ("a/b", "docker.io/a/b:latest"),

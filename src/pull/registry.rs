@@ -11,7 +11,7 @@ use super::auth::{self, Challenge, Token, base64};
 use super::blob::Blob;
 use super::credentials::{Credentials, Places};
 use super::digest::Digest;
-use super::http::{self, Http, read_body, status_error};
+use super::http::{self, Http, Request, read_body, status_error};
 use super::interrupt::Interrupt;
 use super::manifest::{ACCEPT, MANIFEST_LIMIT};
 use super::reference::Reference;
@@ -268,7 +268,11 @@ impl Registry {
         let scheme = match *known {
             Some(scheme) => scheme,
             // Only an insecure registry may be asked over HTTP, and only if HTTPS gets no answer.
-            None if *insecure => match connection.http.try_once("GET", &format!("https://{host}/v2/"), &[]) {
+            None if *insecure => match connection.http.try_once(&Request {
+                method: "GET",
+                url: &format!("https://{host}/v2/"),
+                ..Request::default()
+            }) {
                 Ok(_) => "https",
                 Err(_) => "http",
             },
@@ -280,7 +284,8 @@ impl Registry {
             "" => format!("{scheme}://{host}/v2/"),
             _ => format!("{scheme}://{host}/v2/{repository}/{path}"),
         };
-        connection.http.send(method, &url, headers, authorization, None).map_err(|failure| failure.error)
+        let request = Request { method, url: &url, headers, authorization, form: None };
+        connection.http.send(&request).map_err(|failure| failure.error)
     }
 
     /// The header that the last challenge asks for. `refused`: what it was last time will not do.
@@ -335,7 +340,13 @@ impl Registry {
             Some(Credentials::IdentityToken(token)) => {
                 query.push("grant_type=refresh_token&client_id=rt-pull".into());
                 query.push(format!("refresh_token={}", http::encode(token)));
-                connection.http.send("POST", realm, &[], None, Some(&query.join("&")))
+                let form = query.join("&");
+                connection.http.send(&Request {
+                    method: "POST",
+                    url: realm,
+                    form: Some(&form),
+                    ..Request::default()
+                })
             }
             other => {
                 let authorization = match other {
@@ -347,7 +358,13 @@ impl Registry {
                 };
                 let separator = if realm.contains('?') { '&' } else { '?' };
                 let url = format!("{realm}{separator}{}", query.join("&"));
-                connection.http.send("GET", &url, &[], authorization.as_deref(), None)
+                let authorization = authorization.as_deref();
+                connection.http.send(&Request {
+                    method: "GET",
+                    url: &url,
+                    authorization,
+                    ..Request::default()
+                })
             }
         };
         let response = response.map_err(|failure| failure.error)?;

@@ -119,7 +119,7 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
         None => Partial::create(&order.target)?,
     };
     let root = disk::open_root(&partial.rootfs())?;
-    check_space(&root, image.layer_bytes())?;
+    check_space(&root, &image, &cache)?;
 
     let counts = Counts::default();
     let merge = Merge::new(disk::open_root(&partial.rootfs())?, disk::open_root(&partial.trash())?);
@@ -205,15 +205,15 @@ fn in_the_way(e: Error, order: &Order) -> Error {
     }
 }
 
-/// Less space than the compressed layers have cannot do; an honest guess needs their inflated size.
-fn check_space(root: &OwnedFd, layer_bytes: u64) -> Result<()> {
+/// What is sure not to fit is not begun. What layers replace of each other is counted twice only where their plain
+/// sizes are known, so half of it counts then.
+fn check_space(root: &OwnedFd, image: &Image, cache: &Cache) -> Result<()> {
+    let (tree, fetched) = image.least_space(cache);
+    let beside = if disk::same_file_system(root, cache.root())? { fetched } else { 0 };
+    let needed = image.layer_bytes().max(tree / 2).saturating_add(beside);
     let (free, _) = disk::free_space(root)?;
-    if free < layer_bytes {
-        bail!(
-            "no space left on device: the image needs more than {}, {} are free",
-            size(layer_bytes),
-            size(free)
-        );
+    if free < needed {
+        bail!("no space left on device: the image needs more than {}, {} are free", size(needed), size(free));
     }
     Ok(())
 }

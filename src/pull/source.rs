@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::archive::Store;
 use super::blob::Blob;
 use super::cache::Cache;
+use super::decode;
 use super::digest::Digest;
 use super::interrupt::Interrupt;
 use super::layout;
@@ -176,6 +177,27 @@ impl Image {
     /// Bytes of the layers as they are stored.
     pub fn layer_bytes(&self) -> u64 {
         self.manifest.layers.iter().map(|layer| layer.size).fold(0, u64::saturating_add)
+    }
+
+    /// What the layers need at least: bytes of the tree, as far as it is known before they are fetched, and bytes
+    /// that the cache will take.
+    pub fn least_space(&self, cache: &Cache) -> (u64, u64) {
+        let (mut tree, mut fetched) = (0u64, 0u64);
+        for (at, layer) in self.manifest.layers.iter().enumerate() {
+            let plain = match &self.origin {
+                Origin::Registry(_) => cache.find(&layer.digest, Some(layer.size)).map(|file| (file, 0)),
+                Origin::Store(store, layers) => {
+                    store.find(&layers[at]).ok().map(|(file, base, _)| (file, base))
+                }
+            };
+            if plain.is_none() {
+                fetched = fetched.saturating_add(layer.size);
+            }
+            let least =
+                plain.map_or(layer.size, |(file, base)| decode::least_plain_size(&file, base, layer.size));
+            tree = tree.saturating_add(least);
+        }
+        (tree, fetched)
     }
 
     /// Gets layer `at` of the manifest, checked; its readers read behind. True if the network gave it.

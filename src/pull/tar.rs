@@ -307,14 +307,14 @@ impl<R: BufRead> Reader<R> {
     }
 
     fn skip_data(&mut self) -> io::Result<()> {
-        let mut left = self.data + self.padding;
-        let data = std::mem::take(&mut self.data);
-        self.padding = 0;
+        let mut left = std::mem::take(&mut self.data);
+        let padding = std::mem::take(&mut self.padding);
+        left += padding;
         while left > 0 {
             let n = self.inner.fill_buf()?.len();
             if n == 0 {
                 // Some writers leave the last padding away.
-                return if data == 0 { Ok(()) } else { Err(bad("it ends in the middle of a file")) };
+                return if left <= padding { Ok(()) } else { Err(bad("it ends in the middle of a file")) };
             }
             let n = n.min(usize::try_from(left).unwrap_or(usize::MAX));
             self.inner.consume(n);
@@ -655,6 +655,24 @@ mod tests {
         assert_eq!(reader.next().unwrap(), Some(file("b", 512)));
         assert_eq!(reader.next().unwrap(), None);
         reader.drain().unwrap();
+    }
+
+    /// umoci's layers end so.
+    #[test]
+    fn the_last_padding_may_be_missing() {
+        let mut out = Vec::new();
+        write_header(&mut out, &file("name", 1000)).unwrap();
+        out.extend([b'z'; 1000]);
+        // Whether the data are read or passed over.
+        for read in [true, false] {
+            let mut reader = Reader::new(&out[..]);
+            reader.next().unwrap();
+            while read && !reader.piece().unwrap().is_empty() {
+                let n = reader.piece().unwrap().len();
+                reader.consume(n);
+            }
+            assert_eq!(reader.next().unwrap(), None);
+        }
     }
 
     #[test]

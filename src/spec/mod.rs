@@ -27,6 +27,21 @@ pub const ANNOTATION_HOME: &str = "rt.home";
 /// missing.
 pub const ANNOTATION_OPTIONAL: &str = "rt.mounts.optional";
 
+/// podman's default capabilities: what root in a container has unless a config says more.
+pub const DEFAULT_CAPABILITIES: [&str; 11] = [
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_SETFCAP",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
+    "CAP_SYS_CHROOT",
+];
+
 /// A loaded config and the text it came from.
 #[derive(Debug)]
 pub struct Config {

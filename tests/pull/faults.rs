@@ -1,7 +1,7 @@
 //! A registry that misbehaves as it is told, over plain HTTP on loopback.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,6 +29,10 @@ pub enum Fault {
     Redirect(u16),
     /// Tokens are good for so many requests.
     Tokens(usize),
+    /// The first requests of each path are answered with a date.
+    BusyUntil(usize),
+    /// Tokens are given only for this identity token.
+    Identity(&'static str),
     /// A name and a password.
     Basic,
     /// No Content-Length.
@@ -96,13 +100,23 @@ impl Server {
                 let Some((key, value)) = line.trim().split_once(':') else { break };
                 headers.insert(key.to_ascii_lowercase(), value.trim().to_owned());
             }
+            let length = headers.get("content-length").and_then(|n| n.parse().ok()).unwrap_or(0);
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body)?;
+            let body = String::from_utf8_lossy(&body).into_owned();
+            if method == "CONNECT" {
+                // A proxy that finds every host here.
+                self.log.lock().unwrap().requests.push(format!("{method} {path}"));
+                write!(out, "HTTP/1.1 200 Connected\r\n\r\n")?;
+                continue;
+            }
             let seen = {
                 let mut log = self.log.lock().unwrap();
                 log.requests.push(format!("{method} {path}"));
                 log.authorized += usize::from(headers.contains_key("authorization"));
                 log.requests.iter().filter(|r| **r == format!("{method} {path}")).count()
             };
-            if !self.answer(&mut out, image, fault, &method, &path, &headers, seen)? {
+            if !self.answer(&mut out, image, fault, &method, &path, &headers, &body, seen)? {
                 out.shutdown(Shutdown::Both)?;
                 return Ok(());
             }
@@ -119,6 +133,7 @@ impl Server {
         method: &str,
         path: &str,
         headers: &HashMap<String, String>,
+        body: &str,
         seen: usize,
     ) -> std::io::Result<bool> {
         let authorization = headers.get("authorization").map(String::as_str).unwrap_or("");
@@ -126,6 +141,15 @@ impl Server {
             format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n{extra}\r\n")
         };
         if path.starts_with("/token") {
+            if let Fault::Identity(secret) = fault
+                && !(method == "POST"
+                    && body.contains("grant_type=refresh_token")
+                    && body.contains(&format!("refresh_token={secret}&"))
+                        | body.ends_with(&format!("refresh_token={secret}")))
+            {
+                write!(out, "{}", head("401 Unauthorized", "", 0))?;
+                return Ok(true);
+            }
             let mut log = self.log.lock().unwrap();
             let token = format!("t{}", log.tokens.len());
             log.tokens.insert(token.clone(), 0);
@@ -138,6 +162,15 @@ impl Server {
                 write!(out, "{}", head(&format!("{status} Busy"), "retry-after: 0\r\n", 0))?;
                 return Ok(true);
             }
+            Fault::BusyUntil(times) if seen <= *times => {
+                let at = std::process::Command::new("date")
+                    .args(["-u", "-d", "+2 seconds", "+%a, %d %b %Y %H:%M:%S GMT"])
+                    .env("LC_ALL", "C")
+                    .output()?;
+                let extra = format!("retry-after: {}\r\n", String::from_utf8_lossy(&at.stdout).trim());
+                write!(out, "{}", head("429 Busy", &extra, 0))?;
+                return Ok(true);
+            }
             Fault::Denied => {
                 let body = r#"{"errors":[{"code":"DENIED","message":"requested access is denied"}]}"#;
                 write!(out, "{}{body}", head("403 Forbidden", "", body.len()))?;
@@ -147,12 +180,13 @@ impl Server {
                 write!(out, "{}", head("401 Unauthorized", "www-authenticate: Basic realm=\"r\"\r\n", 0))?;
                 return Ok(true);
             }
-            Fault::Tokens(most) => {
+            Fault::Tokens(_) | Fault::Identity(_) => {
+                let most = if let Fault::Tokens(most) = fault { *most } else { usize::MAX };
                 let mut log = self.log.lock().unwrap();
                 let uses = authorization.strip_prefix("Bearer ").and_then(|t| log.tokens.get_mut(t));
                 let good = uses.is_some_and(|uses| {
                     *uses += 1;
-                    *uses <= *most
+                    *uses <= most
                 });
                 if !good {
                     let extra = format!(
@@ -170,11 +204,14 @@ impl Server {
             return Ok(true);
         }
         if path.contains("/manifests/") {
-            let kind = "content-type: application/vnd.oci.image.manifest.v1+json\r\n";
-            let extra = format!("{kind}docker-content-digest: {}\r\n", digest(&image.manifest));
-            write!(out, "{}", head("200 OK", &extra, image.manifest.len()))?;
+            let name = path.rsplit('/').next().unwrap_or("");
+            let manifest = image.blobs.get(name).unwrap_or(&image.manifest);
+            let kind: serde_json::Value = serde_json::from_slice(manifest).unwrap();
+            let kind = kind["mediaType"].as_str().unwrap();
+            let extra = format!("content-type: {kind}\r\ndocker-content-digest: {}\r\n", digest(manifest));
+            write!(out, "{}", head("200 OK", &extra, manifest.len()))?;
             if method == "GET" {
-                out.write_all(&image.manifest)?;
+                out.write_all(manifest)?;
             }
             return Ok(true);
         }

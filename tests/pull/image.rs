@@ -110,6 +110,28 @@ impl Image {
         Image { blobs, manifest: manifest.to_string().into_bytes(), layers }
     }
 
+    /// An index of images for platforms, each `OS/ARCH[/VARIANT]`.
+    pub fn index(images: Vec<(&str, Image)>) -> Image {
+        let mut blobs = HashMap::new();
+        let mut layers = Vec::new();
+        let mut manifests = Vec::new();
+        for (platform, image) in images {
+            let mut parts = platform.split('/');
+            let mut platform = json!({ "os": parts.next(), "architecture": parts.next() });
+            if let Some(variant) = parts.next() {
+                platform["variant"] = json!(variant);
+            }
+            manifests.push(json!({ "mediaType": "application/vnd.oci.image.manifest.v1+json",
+                "digest": digest(&image.manifest), "size": image.manifest.len(), "platform": platform }));
+            blobs.insert(digest(&image.manifest), image.manifest);
+            blobs.extend(image.blobs);
+            layers.extend(image.layers);
+        }
+        let index = json!({ "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json",
+            "manifests": manifests });
+        Image { blobs, manifest: index.to_string().into_bytes(), layers }
+    }
+
     /// Writes an image-spec layout with the tag `t`.
     pub fn layout(&self, dir: &Path) {
         let blobs = dir.join("blobs/sha256");

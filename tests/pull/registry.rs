@@ -212,3 +212,158 @@ fn other_platforms_and_artifacts() {
     let said = place.bad(&["pull", "--plain-http", &server.name(), "b"]);
     assert!(said.contains("not a container image"), "{said}");
 }
+
+#[test]
+fn busy_until_a_date() {
+    let start = Instant::now();
+    survives("date", Fault::BusyUntil(1));
+    assert!(start.elapsed() > Duration::from_secs(1), "the date was not waited for");
+}
+
+/// A program in the test's own `bin`, which comes first in PATH.
+fn program(place: &Place, name: &str, script: &str) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let bin = place.join("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    std::fs::write(bin.join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(bin.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:{}", bin.display(), std::env::var("PATH").unwrap())
+}
+
+fn pull_with(place: &Place, env: &[(&str, &str)], arguments: &[&str]) -> std::process::Output {
+    let mut command = place.command();
+    command.envs(env.iter().copied()).args(["pull", "-q", "--plain-http", "--retries", "0"]).args(arguments);
+    command.output().unwrap()
+}
+
+#[test]
+fn credential_helpers_are_asked() {
+    let place = Place::new("helper");
+    let server = Server::start(sample(), Fault::Basic);
+    let host = format!("127.0.0.1:{}", server.port);
+    let answer = |secret: &str| {
+        format!(
+            "[ \"$1\" = get ] && read -r host; [ \"$host\" = {host} ] || exit 1; \
+                 printf '{{\"Username\":\"me\",\"Secret\":\"{secret}\"}}'"
+        )
+    };
+    std::fs::create_dir_all(place.join("home/.docker")).unwrap();
+    for (key, value) in
+        [("credHelpers", format!("{{\"{host}\":\"test\"}}")), ("credsStore", "\"test\"".into())]
+    {
+        std::fs::write(place.join("home/.docker/config.json"), format!("{{\"{key}\":{value}}}")).unwrap();
+        let path = program(&place, "docker-credential-test", &answer("wrong"));
+        let refused = pull_with(&place, &[("PATH", &path)], &["--no-cache", &server.name(), "b"]);
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("rt login"), "{key}: {refused:?}");
+        program(&place, "docker-credential-test", &answer("secret"));
+        let output = pull_with(&place, &[("PATH", &path)], &["--force", &server.name(), "b"]);
+        assert!(output.status.success(), "{key}: {output:?}");
+        is_right(&place);
+    }
+    // One that is not installed is named.
+    let output = pull_with(&place, &[], &["--no-cache", &server.name(), "c"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("docker-credential-test"), "{output:?}");
+}
+
+#[test]
+fn identity_tokens_are_exchanged() {
+    let place = Place::new("identity");
+    let server = Server::start(sample(), Fault::Identity("s%2Bt"));
+    let auth = |token: &str| {
+        let text = format!(r#"{{"auths":{{"127.0.0.1:{}":{{"identitytoken":"{token}"}}}}}}"#, server.port);
+        std::fs::write(place.join("auth.json"), text).unwrap();
+    };
+    auth("other");
+    let said = place.bad(&["pull", "--plain-http", "--authfile", "auth.json", &server.name(), "b"]);
+    assert!(said.contains("token server") && said.contains("rt login"), "{said}");
+    auth("s+t");
+    place.good(&["pull", "--plain-http", "--authfile", "auth.json", &server.name(), "b"]);
+    is_right(&place);
+}
+
+#[test]
+fn proxies_are_those_of_the_environment() {
+    let place = Place::new("proxy");
+    let server = Server::start(sample(), Fault::None);
+    let proxy = format!("http://127.0.0.1:{}", server.port);
+    // A host that only the proxy finds.
+    let name = "registry.invalid/team/x:t";
+    assert!(!pull_with(&place, &[], &[name, "b"]).status.success());
+    let output = pull_with(&place, &[("http_proxy", &proxy), ("no_proxy", "invalid")], &[name, "b"]);
+    assert!(!output.status.success(), "no_proxy was not heeded");
+    let output = pull_with(&place, &[("HTTP_PROXY", &proxy)], &[name, "b"]);
+    assert!(!output.status.success(), "HTTP_PROXY in capitals may be a request's header");
+    assert_eq!(server.count("CONNECT"), 0);
+    for variable in ["http_proxy", "ALL_PROXY"] {
+        let output = pull_with(&place, &[(variable, &proxy)], &["--force", name, "b"]);
+        assert!(output.status.success(), "{variable}: {output:?}");
+        is_right(&place);
+    }
+    assert!(server.count("CONNECT registry.invalid:80") > 0);
+}
+
+#[test]
+fn an_index_gives_the_image_for_the_machine() {
+    let place = Place::new("index");
+    let image = |text: &str| Image::new(vec![Layer::default().file("which", text)]);
+    let server = Server::start(
+        Image::index(vec![
+            ("unknown/unknown", image("attestation")),
+            ("linux/arm64", image("arm64")),
+            ("windows/amd64", image("windows")),
+            ("linux/amd64", image("amd64")),
+            ("linux/amd64/v2", image("amd64/v2")),
+            ("linux/amd64/v9", image("amd64/v9")),
+            ("linux/arm/v6", image("arm/v6")),
+            ("linux/arm/v7", image("arm/v7")),
+        ]),
+        Fault::None,
+    );
+    let which = |flags: &[&str]| {
+        let name = server.name();
+        place.good(&[&["pull", "-q", "--plain-http", "--force", &name, "b"], flags].concat());
+        std::fs::read_to_string(place.join("b/rootfs/which")).unwrap()
+    };
+    assert_eq!(which(&["--platform", "linux/arm64"]), "arm64");
+    assert_eq!(which(&["--platform", "aarch64"]), "arm64");
+    assert_eq!(which(&["--platform", "linux/arm"]), "arm/v6");
+    assert_eq!(which(&["--platform", "linux/arm/v7"]), "arm/v7");
+    assert_eq!(which(&["--platform", "linux/amd64/v1"]), "amd64");
+    assert_eq!(which(&["--platform", "linux/amd64/v3"]), "amd64/v2");
+    if std::env::consts::ARCH == "x86_64" {
+        assert!(which(&[]).starts_with("amd64"));
+    }
+    let said = place.bad(&["pull", "--plain-http", "--platform", "linux/s390x", &server.name(), "c"]);
+    assert!(said.contains("linux/arm64") && !said.contains("unknown/unknown"), "{said}");
+    // The bundle knows both digests, and what the tag stands for has not changed.
+    let config = std::fs::read_to_string(place.join("b/config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    assert_ne!(config["annotations"]["rt.image.digest"], config["annotations"]["rt.image.resolved"]);
+    let json = place.good(&["pull", "--plain-http", "--json", &server.name(), "b"]);
+    assert!(json.contains("\"unchanged\":true"), "{json}");
+}
+
+#[test]
+fn a_terminal_shows_bars() {
+    if !super::have("script") {
+        return;
+    }
+    let place = Place::new("bars");
+    let server = Server::start(sample(), Fault::Slow(Duration::from_millis(60)));
+    let line =
+        format!("stty cols 70; {} pull --plain-http {} b", env!("CARGO_BIN_EXE_rt-pull"), server.name());
+    let output = std::process::Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .current_dir(place.join("."))
+        .env("RT_CACHE", place.join("cache"))
+        .env("TERM", "xterm")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("\x1b[2K") && text.contains("3/3 layers") && text.contains('#'), "{text:?}");
+    let rows =
+        text.lines().filter_map(|line| line.rsplit("\x1b[2K").next()).filter(|row| row.contains(" / "));
+    assert!(rows.clone().count() > 3 && rows.clone().all(|row| row.trim_end().len() <= 70), "{text:?}");
+    is_right(&place);
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Place;
 use super::faults::{Fault, Server};
-use super::image::{Image, Layer, noise};
+use super::image::{Image, Layer, digest, noise};
 
 fn sample() -> Image {
     let mut layers = Vec::new();
@@ -91,4 +91,40 @@ fn killed_at_any_moment() {
         place.names("cache/leases")
     );
     assert!(place.names("cache/partial").is_empty(), "{:?}", place.names("cache/partial"));
+}
+
+/// Three layers whose decoders want 128 MB each, of which one at a time gets it, and many entries.
+#[test]
+fn memory_is_bounded() {
+    use std::io::Write;
+    let place = Place::new("memory");
+    let large = |n: usize| {
+        let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.window_log(27).unwrap();
+        encoder
+            .write_all(&Layer::default().file(&format!("big/{n}"), vec![n as u8; 150 << 20]).done())
+            .unwrap();
+        encoder.finish().unwrap()
+    };
+    let mut many = Layer::default();
+    for n in 0..30_000 {
+        many = many.file(&format!("usr/lib/python3/package-{}/module_with_a_long_name_{n}.py", n / 1000), "");
+    }
+    let mut layers = vec![("application/vnd.oci.image.layer.v1.tar+gzip", super::image::gzip(&many.done()))];
+    layers.extend((0..3).map(|n| ("application/vnd.oci.image.layer.v1.tar+zstd", large(n))));
+    // So that nothing of it is written.
+    layers.push(("application/vnd.oci.image.layer.v1.tar", Layer::default().file(".wh.big", "").done()));
+    // The config's digests of plain layers are not looked at.
+    let ids = (0..layers.len()).map(|n| digest(&[n as u8])).collect();
+    Image::raw(layers, ids, serde_json::json!({})).layout(&place.join("image"));
+    let command = format!("ulimit -d 210000; exec {} pull -q oci:image:t b", env!("CARGO_BIN_EXE_rt-pull"));
+    let output = std::process::Command::new("sh")
+        .args(["-c", &command])
+        .current_dir(place.join("."))
+        .env("RT_CACHE", place.join("cache"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(place.join("b/rootfs/usr/lib/python3/package-29/module_with_a_long_name_29999.py").exists());
+    assert!(!place.join("b/rootfs/big").exists());
 }

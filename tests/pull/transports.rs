@@ -79,3 +79,39 @@ fn saved_and_loaded() {
     }
     assert_eq!(place.names(".").iter().filter(|n| n.contains("partial")).count(), 0);
 }
+
+#[test]
+fn engines_save_for_us() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new("engine");
+    if !have("skopeo") {
+        return;
+    }
+    sample(&place);
+    skopeo(&place, "oci:image:t", "docker-archive:docker.tar:some/name:tag");
+    std::fs::create_dir_all(place.join("bin")).unwrap();
+    let script = "#!/bin/sh\necho \"$0 $*\" >>log\ncase \"$*\" in *none*) exit 4 ;; esac\ncat docker.tar\n";
+    let path = format!("{}:{}", place.join("bin").display(), std::env::var("PATH").unwrap());
+    for (program, source) in [("docker", "docker-daemon:some/name:tag"), ("podman", "podman:some/name:tag")] {
+        let file = place.join("bin").join(program);
+        std::fs::write(&file, script).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let run = |source: &str, bundle: &str| {
+            place.command().env("PATH", &path).args(["pull", "-q", source, bundle]).output().unwrap()
+        };
+        let output = run(source, program);
+        assert!(output.status.success(), "{output:?}");
+        is_right(&place, program);
+        let output = run(&source.replace("some/name:tag", "none"), "x");
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains(&format!("run {program} save")),
+            "{output:?}"
+        );
+        assert!(!place.join("x").exists());
+    }
+    let log = std::fs::read_to_string(place.join("log")).unwrap();
+    assert!(
+        log.contains("docker save -- some/name:tag") && log.contains("save --format docker-archive -- some"),
+        "{log}"
+    );
+}

@@ -86,7 +86,7 @@ pub const PULL: Command = Command {
     ],
     about: ABOUT_PULL,
     examples: &[
-        ("Debian from Docker Hub", "rt pull debian:12 && rt run ./debian -- cat /etc/os-release"),
+        ("Debian from Docker Hub", "rt pull debian:12 && rt run ./debian-12 -- cat /etc/os-release"),
         ("a root to install things in", "rt pull --user-map root debian:12 build"),
         ("what `podman save` wrote", "rt pull docker-archive:image.tar mine"),
     ],
