@@ -2,6 +2,7 @@
 # make install  binaries, man pages, completions (PREFIX, DESTDIR)
 # make demo     a container of the host's own userland, as a plain user
 # make test     everything that CI checks; as root it installs what the tests use
+# make test-slurm  newer versions of Slurm, several nodes, MPI: integration/slurm/RESULTS.md (root, 20 minutes)
 # make bench    benches/RESULTS.md: rt beside crun, runc, bubblewrap and the floor
 # make fuzz     every fuzz target for SECONDS
 
@@ -22,7 +23,7 @@ FLAGS := -C target-feature=+crt-static -C relocation-model=static
 # What a start executes side by side: a fourth of the page faults. The names in the script are mangled so.
 FLAGS += -C symbol-mangling-version=v0 -C link-arg=-Wl,-T,$(CURDIR)/src/start-path.ld
 
-.PHONY: all install uninstall demo test bench bench-syscalls fuzz clean build/rt
+.PHONY: all install uninstall demo test test-slurm bench bench-syscalls fuzz clean build/rt
 
 all: build/rt
 
@@ -61,6 +62,10 @@ demo: build/rt
 
 test:
 	@integration/all
+
+test-slurm: build/rt
+	@integration/packages mmdebstrap busybox-static iproute2
+	@integration/slurm/newer build/rt
 
 bench: build/rt
 	@if [ "$$(id -u)" = 0 ]; then integration/packages; fi

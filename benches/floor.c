@@ -9,6 +9,8 @@
  *   floor newapi  ROOTFS PROGRAM   the same by fsopen, open_tree and move_mount
  *   floor inplace ROOTFS PROGRAM   mount and user namespaces only; becomes PROGRAM by exec
  *   floor exec    PID PROGRAM      joins all namespaces of PID
+ *   floor join    PID PROGRAM      joins the user and mount namespaces of PID; becomes PROGRAM by exec
+ *   floor enter   PID PROGRAM      the same with the config's process settings
  *   floor spawn   PROGRAM          no container at all: clone, exec, wait
  *
  * Built by benches/run with: gcc -O2 -static -nostdlib -ffreestanding -fno-stack-protector -fno-pie -no-pie
@@ -314,12 +316,18 @@ __attribute__((used)) int start(long *args)
 		return wait_for(clone_vm(0));
 	}
 	if (args[0] != 4)
-		check(-22, "usage: floor run|fork|newapi|inplace ROOTFS PROGRAM | exec PID PROGRAM | spawn PROGRAM");
-	if (equal(mode, "exec")) {
+		check(-22, "usage: floor run|fork|newapi|inplace ROOTFS PROGRAM | exec|join|enter PID PROGRAM | spawn PROGRAM");
+	if (equal(mode, "exec") || equal(mode, "join") || equal(mode, "enter")) {
 		long pid = 0;
 		for (const char *p = argv[2]; *p; p++)
 			pid = pid * 10 + *p - '0';
 		long fd = DO(pidfd_open, pid, 0, 0, 0, 0);
+		if (!equal(mode, "exec")) {
+			DO(setns, fd, CLONE_NEWUSER | CLONE_NEWNS, 0, 0, 0);
+			if (equal(mode, "enter"))
+				become(job.program);
+			only_exec(&job);
+		}
 		DO(setns, fd, NEW_ALL, 0, 0, 0);
 		job.container = enter;
 		return wait_for(clone_vm(0));

@@ -500,6 +500,24 @@ impl Entry {
 
     /// The state; pid 0 where there is none yet.
     pub fn load(&self) -> Result<State> {
+        let mut state = self.load_first()?;
+        if state.shared && !state.is_alive() {
+            self.take_living(&mut state);
+        }
+        Ok(state)
+    }
+
+    /// Puts a member that lives in the place of the first process. False where there is none.
+    fn take_living(&self, state: &mut State) -> bool {
+        let member = self.living_members().first().copied();
+        if let Some(member) = member {
+            (state.pid, state.start_time) = (member.pid, member.start_time);
+        }
+        member.is_some()
+    }
+
+    /// The state as it was written.
+    fn load_first(&self) -> Result<State> {
         let text = self.read()?;
         // Not written yet: the container is being created.
         if text.is_empty() {
@@ -551,6 +569,18 @@ impl Entry {
 }
 
 impl State {
+    /// A descriptor of the first process (pidfd_open(2)); `None` where that has ended.
+    pub fn open_first(&self) -> Result<Option<OwnedFd>> {
+        let Some(pid) = rustix::process::Pid::from_raw(self.pid) else { return Ok(None) };
+        let pidfd = match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
+            Ok(pidfd) => pidfd,
+            Err(Errno::SRCH) => return Ok(None),
+            Err(e) => return Err(e).context(|| "open the container's first process"),
+        };
+        // Only now it is certain that the pid was not reused in between.
+        Ok(self.is_alive().then_some(pidfd))
+    }
+
     /// True while the first process lives; a zombie does not.
     pub fn is_alive(&self) -> bool {
         self.pid > 0

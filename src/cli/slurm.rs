@@ -52,6 +52,7 @@ fn run_task(call: &Call) -> Result<u8> {
         args: call.rest()?,
         env: flags.texts(&ENV)?,
         volumes: flags.texts(&VOLUME)?,
+        devices: flags.texts(&DEVICE)?,
         ..Overrides::default()
     };
     let id = TaskId::parse(id);

@@ -49,11 +49,11 @@ impl Account {
         if ids.0 == 0 {
             return Ok(None);
         }
-        let names = ["USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
+        let names = ["USER", "LOGNAME"].into_iter().filter_map(|name| caller_variable(spec, name));
         let name = names.into_iter().find(|name| is_name(name)).unwrap_or_else(|| "user".to_owned());
         let above = |home: &String| mounts.iter().rfind(|m| Path::new(home).starts_with(&m.destination));
         let shown = |home: &String| above(home).is_some_and(|m| matches!(m.what, What::Bind(_)));
-        let home = caller_home().filter(shown).unwrap_or_else(|| NO_HOME.to_owned());
+        let home = caller_home(spec).filter(shown).unwrap_or_else(|| NO_HOME.to_owned());
         Ok(Some(Account { name, uid: ids.0, gid: ids.1, home }))
     }
 
@@ -81,9 +81,14 @@ pub fn annotation<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
     spec.annotations().as_ref()?.get(name).map(String::as_str)
 }
 
+/// A variable of the caller's. Where there is none, as below Slurm, the config has the environment of the user's job.
+fn caller_variable(spec: &Spec, name: &str) -> Option<String> {
+    std::env::var(name).ok().or_else(|| spec::variable(spec, name).map(str::to_owned))
+}
+
 /// `$HOME`, if it can stand in passwd(5) and is more than the root.
-fn caller_home() -> Option<String> {
-    let home = std::env::var("HOME").ok()?;
+fn caller_home(spec: &Spec) -> Option<String> {
+    let home = caller_variable(spec, "HOME")?;
     let fits = home.starts_with('/') && home.len() > 1 && !home.contains([':', '\n']);
     fits.then_some(home)
 }
@@ -95,7 +100,7 @@ pub fn home_mount(spec: &Spec) -> Result<Option<Mount>> {
         Some("bind") => {}
         Some(other) => bail!("annotation {}: {other:?} is not \"bind\"", spec::ANNOTATION_HOME),
     }
-    let Some(home) = caller_home().filter(|home| Path::new(home).is_dir()) else {
+    let Some(home) = caller_home(spec).filter(|home| Path::new(home).is_dir()) else {
         log::debug!("the caller's home directory is not there: it is not mounted");
         return Ok(None);
     };

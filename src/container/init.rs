@@ -113,7 +113,7 @@ impl Init<'_> {
         } else {
             Vec::new()
         };
-        mounts::mount_all(&mut rootfs, self, sources)?;
+        mounts::mount_all(&mut rootfs, self, sources).map_err(|e| self.closed_root(&rootfs, e))?;
         if let Some(account) = &plan.account {
             account::show(&mut rootfs, self, account)?;
         }
@@ -217,6 +217,15 @@ impl Init<'_> {
         sys_mount::attach(&tree, &target).context(context)?;
         fd::leave_open(target);
         Rootfs::new(tree, &plan.rootfs, plan.readonly_root, Some(self.state))
+    }
+
+    /// The first mount fails where the image may not be entered at all: then that is what is wrong.
+    #[cold]
+    fn closed_root(&self, rootfs: &Rootfs, e: Error) -> Error {
+        if e.is(libc::EACCES) && !process::may_access(rootfs.as_fd(), libc::X_OK) {
+            return Error::from_errno(libc::EACCES).context(format!("rootfs {}", self.plan.rootfs.display()));
+        }
+        e
     }
 
     /// True where mounts made in the container are to reach the host: only root may ask for that.

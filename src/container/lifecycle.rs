@@ -9,7 +9,6 @@ use crate::store::{State, Status, Store};
 use crate::sys::signal;
 use oci_spec::runtime::Hooks;
 use rustix::fd::OwnedFd;
-use rustix::process::PidfdFlags;
 
 /// Releases a created container.
 pub fn start(store: &Store, id: &str) -> Result<()> {
@@ -64,14 +63,7 @@ pub fn signal_first(state: &State, number: i32) -> Result<bool> {
 
 /// A descriptor of the container's first process; `None` where that has ended.
 pub fn open_init(state: &State) -> Result<Option<OwnedFd>> {
-    let Some(pid) = rustix::process::Pid::from_raw(state.pid) else { return Ok(None) };
-    let pidfd = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(pidfd) => pidfd,
-        Err(rustix::io::Errno::SRCH) => return Ok(None),
-        Err(e) => return Err(e).context(|| "open the container's first process"),
-    };
-    // Only now it is certain that the pid was not reused in between.
-    Ok(state.is_alive().then_some(pidfd))
+    state.open_first()
 }
 
 /// Removes a stopped container, or with `force` any container; `force` of an unknown id is no error.

@@ -131,7 +131,10 @@ const DEFAULT_DEVICES: [(&str, u32, u32); 6] = [
 impl Plan {
     /// Enters the bundle, and loads, checks and adapts its config. Returns the config too, for the state.
     pub fn make(options: &CreateOptions, caller: &Caller) -> Result<(Plan, Config)> {
-        let (bundle, mut config) = load(options)?;
+        let (bundle, mut config, changed) = load(options)?;
+        if changed {
+            config.changed()?;
+        }
         let mut definitions = definitions::load(&definitions::dirs(&options.hooks_dirs))?;
         if !options.overrides.devices.is_empty() {
             definitions::for_devices(&mut definitions)?;
@@ -291,8 +294,9 @@ impl Plan {
     }
 }
 
-/// Enters the bundle and loads its config, as the command line and a task of a step change it.
-pub fn load(options: &CreateOptions) -> Result<(PathBuf, Config)> {
+/// Enters the bundle and loads its config, as the command line and a task of a step change it. The config's text is
+/// as it was; true where that is not what it says any more.
+pub fn load(options: &CreateOptions) -> Result<(PathBuf, Config, bool)> {
     // The bundle is where everything relative is relative to, hooks included.
     let shown = || format!("bundle {}", options.bundle.display());
     rustix::process::chdir(&options.bundle).context(shown)?;
@@ -302,10 +306,11 @@ pub fn load(options: &CreateOptions) -> Result<(PathBuf, Config)> {
         Some(path) => Config::load(path)?,
         None => Config::load(Path::new("config.json")).map_err(|e| e.context(bundle.display()))?,
     };
-    if options.overrides.any() || options.user_map.is_some() || options.task.is_some() {
+    let changed = options.overrides.any() || options.user_map.is_some() || options.task.is_some();
+    if changed {
         override_config(&mut config, options)?;
     }
-    Ok((bundle, config))
+    Ok((bundle, config, changed))
 }
 
 /// True where the user namespace by path is the caller's own, which setns(2) refuses: podman names it where a
@@ -559,7 +564,7 @@ fn override_config(config: &mut Config, options: &CreateOptions) -> Result<()> {
     if let Some(task) = &options.task {
         config.warnings.extend(spec::slurm::adapt(spec, task, options.user_map));
     }
-    config.changed()
+    Ok(())
 }
 
 fn override_process(process: &mut Process, changes: &Overrides) -> Result<()> {

@@ -33,10 +33,10 @@ pub fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> {
                 options.id = container;
                 return create::run_shared(store, options, &entry);
             }
-            Found::Member(entry, state) => {
+            Found::Member(entry, state, first) => {
                 let task = Joining::new(&options, number)?;
                 if task.rootfs == state.rootfs
-                    && let Some(code) = task.join(store, &entry, &state)?
+                    && let Some(code) = task.join(store, &entry, &state, first)?
                 {
                     return Ok(code);
                 }
@@ -80,7 +80,7 @@ struct Joining {
 impl Joining {
     fn new(options: &CreateOptions, number: u32) -> Result<Self> {
         let caller = Caller::current()?;
-        let (bundle, config) = plan::load(options)?;
+        let (bundle, config, _) = plan::load(options)?;
         let spec = &config.spec;
         spec::check(spec, &caller)?;
         let adapted = rootless::adapt(spec, &caller, options.user_map)?;
@@ -99,12 +99,15 @@ impl Joining {
     }
 
     /// Becomes the task's program beside a member that lives. `None` where none can be joined (any more).
-    fn join(&self, store: &Store, entry: &Entry, state: &State) -> Result<Option<u8>> {
-        if let Some(code) = self.join_member(store, entry, state)? {
+    fn join(&self, store: &Store, entry: &Entry, state: &State, first: OwnedFd) -> Result<Option<u8>> {
+        if let Some(code) = self.join_member(store, entry, state, first)? {
             return Ok(Some(code));
         }
         for member in entry.living_members().into_iter().filter(|member| member.pid != state.pid) {
-            if let Some(code) = self.join_member(store, entry, &member_state(state, member))? {
+            let state = member_state(state, member);
+            if let Some(first) = lifecycle::open_init(&state)?
+                && let Some(code) = self.join_member(store, entry, &state, first)?
+            {
                 return Ok(Some(code));
             }
         }
@@ -112,18 +115,18 @@ impl Joining {
     }
 
     /// The same beside the member that `state` names as first process.
-    fn join_member(&self, store: &Store, entry: &Entry, state: &State) -> Result<Option<u8>> {
-        let Some(init) = lifecycle::open_init(state)? else { return Ok(None) };
+    fn join_member(&self, store: &Store, entry: &Entry, state: &State, init: OwnedFd) -> Result<Option<u8>> {
         let proc = self.proc.as_fd();
         // It may be between joining and its exec, when its namespaces are not to be seen.
         let Ok(flags) = exec::namespaces(&self.config.spec, &self.caller, proc, state.pid) else {
             return Ok(None);
         };
+        let own = process::stat(&self.proc, "self")?;
         let joined = || {
-            let own = process::stat(&self.proc, "self")?;
+            // With a terminal the program is a child of this process.
+            let own = if self.plan.terminal { process::stat(&self.proc, "self")? } else { own };
             entry.add_member(Member { task: self.number, pid: own.pid, start_time: own.start_time })
         };
-        let ignored = process::stat(&self.proc, "self")?.ignored;
         let exec = Exec {
             options: &ExecOptions::default(),
             plan: &self.plan,
@@ -131,7 +134,7 @@ impl Joining {
             init,
             proc,
             flags,
-            ignored,
+            ignored: own.ignored,
             joined: &joined,
         };
         if self.plan.terminal {

@@ -97,6 +97,12 @@ impl Config {
     }
 }
 
+/// The value of a variable in the config's environment; the last one counts.
+pub fn variable<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
+    let env = spec.process().as_ref()?.env().as_ref()?;
+    env.iter().rev().find_map(|v| v.strip_prefix(name)?.strip_prefix('='))
+}
+
 /// serde_json's text, which says line and column.
 pub fn json_error(e: serde_json::Error) -> Error {
     Error::new(e.to_string())

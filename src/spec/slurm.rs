@@ -1,8 +1,8 @@
 //! A task of a Slurm step: its id as oci.conf names it, and what a config must give up so that the tasks of
 //! a step on a node can share one container (oci.conf(5); README, "Use from Slurm").
 
-use super::ANNOTATION_USER;
 use super::rootless::UserMap;
+use super::{ANNOTATION_USER, variable};
 use oci_spec::runtime::{LinuxNamespaceType, Mount, MountBuilder, Spec};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -136,12 +136,6 @@ pub fn adapt(spec: &mut Spec, task: &Task, asked: Option<UserMap>) -> Vec<String
         show(spec, &dir, &mut notes);
     }
     notes
-}
-
-/// The value of a variable in the config's environment; the last one counts.
-fn variable<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
-    let env = spec.process().as_ref()?.env().as_ref()?;
-    env.iter().rev().find_map(|v| v.strip_prefix(name)?.strip_prefix('='))
 }
 
 /// The descriptor of the PMI2 connection, which the task must inherit at its number.

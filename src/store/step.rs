@@ -9,7 +9,7 @@ use super::{Entry, IN_PLACE, State, Store, check_id, does_not_exist, list_names,
 use crate::err;
 use crate::error::{Context, Result};
 use crate::sys::{fd, process};
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType, FlockOperation, Mode};
 use rustix::io::Errno;
 
@@ -20,8 +20,9 @@ const MEMBER: &str = "task.";
 pub enum Found {
     /// Nobody lives in the container: the task makes it, and has the lock alone.
     Nobody(Entry),
-    /// A member lives, and `State` names it as the first process. The task has the lock with others.
-    Member(Entry, Box<State>),
+    /// A member lives, and `State` names it as the first process, of which there is a pidfd. The task has the lock
+    /// with others.
+    Member(Entry, Box<State>, OwnedFd),
 }
 
 /// A process that a task has become.
@@ -74,14 +75,14 @@ impl Store {
             let entry = Entry { id: id.to_owned(), dir };
             let kind = if alone { FlockOperation::LockExclusive } else { FlockOperation::LockShared };
             lock(&entry, kind)?;
-            if let Some(state) = entry.living() {
-                return Ok(Found::Member(entry, Box::new(state)));
+            if let Some((state, first)) = entry.living() {
+                return Ok(Found::Member(entry, Box::new(state), first));
             }
             // Waits for those who are joining, of whom one may live on.
             lock(&entry, FlockOperation::LockExclusive)?;
-            if let Some(state) = entry.living() {
+            if let Some((state, first)) = entry.living() {
                 lock(&entry, FlockOperation::LockShared)?;
-                return Ok(Found::Member(entry, Box::new(state)));
+                return Ok(Found::Member(entry, Box::new(state), first));
             }
             if entry.is_removed() {
                 continue;
@@ -184,9 +185,15 @@ impl Entry {
         self.members().into_iter().filter(|member| member.lives(&proc)).collect()
     }
 
-    /// The state with a living member as first process; `None` where there is none.
-    fn living(&self) -> Option<State> {
-        self.load().ok().filter(State::is_alive)
+    /// The state with a living member as first process, and a pidfd of that; `None` where there is none.
+    fn living(&self) -> Option<(State, OwnedFd)> {
+        let mut state = self.load_first().ok()?;
+        if let Some(first) = state.open_first().ok()? {
+            return Some((state, first));
+        }
+        self.take_living(&mut state);
+        let first = state.open_first().ok()??;
+        Some((state, first))
     }
 
     /// Lets others make, join or remove the container.

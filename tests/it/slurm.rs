@@ -20,8 +20,9 @@ tests! {
         not_shared, other_ids, hooks_run_once, host_names_stay, job_directory, swept_without_delete,
         failing_task_leaves_nothing, hidden_member_is_no_hindrance, processes_left_behind, enter_by_job,
     }
+    NESTED { user_namespaces_switched_off }
     USER {
-        ids_of_a_silent_config, pmix_needs_the_callers_uid, called_by_root, root_trusts_nothing, root_of_nobody,
+        ids_of_a_silent_config, pmix_needs_the_callers_uid, home_by_the_jobs_environment, called_by_root, root_trusts_nothing, root_of_nobody,
         missing_state_directory,
     }
 }
@@ -508,6 +509,15 @@ fn failing_task_leaves_nothing(ctx: &Ctx) {
     let missing = Step42 { bundle: ctx.bundle().with("/root/path", json!("nowhere")), ..Step42::new(ctx) };
     let dir = missing.generated(0, &["ready"]);
     run(&dir).fails(&["nowhere", "no such file"]);
+    if ctx.caller == Caller::User && Caller::tests_are_root() {
+        let closed = Step42::new(ctx);
+        let dir = closed.generated(0, &["ready"]);
+        sys::chown(&closed.bundle.rootfs(), 0, 0).unwrap();
+        fs::set_permissions(closed.bundle.rootfs(), std::os::unix::fs::PermissionsExt::from_mode(0o000))
+            .unwrap();
+        run(&dir).fails(&["rootfs", "permission denied"]);
+        ctx.rt(["run", "--bundle"]).arg(&dir).arg(ctx.id()).fails(&["rootfs", "permission denied"]);
+    }
     let dir = step.generated(0, &["ready"]);
     let text = fs::read_to_string(dir.join("config.json")).unwrap().replace("/probe", "/not/there");
     fs::write(dir.join("config.json"), text).unwrap();
@@ -628,6 +638,20 @@ fn pmix_needs_the_callers_uid(ctx: &Ctx) {
     }
 }
 
+fn home_by_the_jobs_environment(ctx: &Ctx) {
+    // Slurm calls without HOME; the config has the job's.
+    let home = ctx.mkdir("home");
+    let annotations = json!({ "rt.user": "caller", "rt.home": "bind", "rt.passwd": "caller" });
+    let mut step = Step42::of(ctx, ctx.bundle().with("/annotations", annotations));
+    let env = step.bundle.config["process"]["env"].as_array_mut().unwrap();
+    env.extend([json!(format!("HOME={}", home.display())), json!("USER=jo")]);
+    let touch = format!("write {}/made x", home.display());
+    let out = step.command(0, &[&touch, "cat /etc/passwd"]).ok();
+    assert_eq!(fs::read_to_string(home.join("made")).unwrap(), "x");
+    assert!(out.line(1).as_str().unwrap().starts_with("jo:x:"), "{out:?}");
+    step.delete();
+}
+
 fn called_by_root(ctx: &Ctx) {
     if !Caller::tests_are_root() {
         skip!("the tests do not run as root");
@@ -700,4 +724,15 @@ fn missing_state_directory(ctx: &Ctx) {
     let mut cmd = ctx.command(ctx.rt_path()).arg("--root").arg(closed.join("user"));
     cmd = cmd.args(["slurm", "run", "--bundle"]).arg(dir).arg("n.u.1.0.0");
     cmd.fails(&["closed/user", "permission denied", "tmpfiles.d"]);
+}
+
+fn user_namespaces_switched_off(ctx: &Ctx) {
+    // The limit is the client's user namespace's own.
+    let key = "/proc/sys/user/max_user_namespaces";
+    ctx.command("/bin/sh").args(["-c", &format!("echo 0 >{key}")]).silent();
+    let step = Step42::of(ctx, ctx.bundle().namespace("user", None));
+    let said = ["user.max_user_namespaces=15000", "no space left"];
+    step.command(0, &["ready"]).fails(&said);
+    step.command(0, &["ready"]).arg("--share=false").fails(&said);
+    assert!(fs::read_dir(&ctx.state).unwrap().next().is_none());
 }

@@ -1,0 +1,23 @@
+#!/bin/bash
+# The battery on a cluster of the Slurm that is installed, which Debian's packages are if there is none.
+# usage: integration/slurm.sh RT (root)
+set -uo pipefail
+cd "$(dirname "$0")/slurm"
+rt=$(realpath "${1:-../../build/rt}")
+nothing() {
+	echo "SKIP slurm: $*"
+	echo "result: slurm: 0 passed, 0 failed, 1 skipped"
+	exit 0
+}
+[ "$(id -u)" = 0 ] || nothing "only root can start slurmd"
+../packages munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins busybox-static python3
+for program in slurmctld slurmd munged srun busybox; do
+	command -v $program >/dev/null || nothing "$program is not installed"
+done
+export CLUSTER_DIR=${CLUSTER_DIR:-/tmp/rt-slurm-$$} RT_USER=${RT_USER:-rtslurm} STEPS=${STEPS:-100} CONSTRAIN=${CONSTRAIN:-no}
+id "$RT_USER" >/dev/null 2>&1 || { useradd -M -d /nonexistent "$RT_USER" && made=yes; }
+trap './cluster down; [ -z "${made:-}" ] || userdel "$RT_USER"; rm -rf "$CLUSTER_DIR"' EXIT
+./cluster up || exit 1
+install -m 755 "$rt" "$CLUSTER_DIR/rt"
+./cluster oci "$CLUSTER_DIR/rt"
+./battery "$CLUSTER_DIR/rt"
