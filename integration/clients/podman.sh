@@ -46,7 +46,7 @@ podman_run() {
 	check run/bad-flag 125 "unknown flag" run --no-such-flag busybox true
 	check run/tty 0 "/dev/(pts/0|console)" tty "$user" podman run --rm -it --network none busybox tty
 	# podman sets it a moment after the start
-	local wait_for_size="sh -c 'until stty size 2>/dev/null; do sleep 0.1; done'"
+	local wait_for_size="sh -c 'until stty size 2>/dev/null; do sleep 0.1; done; sleep 1'"
 	check run/tty-size 0 "21 77" tty "$user" sh -c "stty rows 21 cols 77; podman run --rm -it --network none busybox $wait_for_size"
 	check run/default-network 0 "(tap0|eth0)" p run --rm busybox ip -o link
 	check run/init 0 "^(catatonit|podman-init)\$" run --init busybox cat /proc/1/comm
@@ -64,7 +64,11 @@ podman_run() {
 # The pid in podman's pid file is that of the container's first process.
 podman_pid_file() {
 	p run -d --name pidfile --network none --pidfile "$home/pid" busybox sleep 77 >/dev/null
-	grep -q sleep /proc/"$(cat "$home/pid")"/comm && cat "$home/pid"
+	# start returns when the container is released, a moment before its exec
+	for _ in {1..50}; do
+		grep -q sleep /proc/"$(cat "$home/pid")"/comm && cat "$home/pid" && break
+		sleep 0.1
+	done
 	p rm -f -t 0 pidfile >/dev/null
 }
 
