@@ -109,14 +109,9 @@ impl Drop for Partial {
     fn drop(&mut self) {
         self.lease = None;
         if self.path.symlink_metadata().is_ok() {
-            let _ = remove_tree(&self.path);
+            let _ = fs::remove_dir_all(&self.path);
         }
     }
-}
-
-/// Removes a bundle; modes that an old one may have cannot lock the owner out.
-fn remove_tree(path: &Path) -> std::io::Result<()> {
-    fs::remove_dir_all(path)
 }
 
 fn sweep(parent: &Path, name: &str) {
@@ -137,7 +132,7 @@ fn sweep(parent: &Path, name: &str) {
         let age = age.and_then(|at| SystemTime::now().duration_since(at).ok()).unwrap_or_default();
         // A lease whose holder is dead, or never one.
         if leased || age > ABANDONED {
-            let _ = remove_tree(&path);
+            let _ = fs::remove_dir_all(&path);
         }
     }
 }

@@ -276,7 +276,11 @@ pub fn store(path: &Path, registry: &str, credentials: Option<&Credentials>) -> 
     let mut out = fs::File::options().write(true).create_new(true).mode(0o600).open(&draft);
     let written =
         out.as_mut().map_err(|e| std::io::Error::from(e.kind())).and_then(|file| file.write_all(&text));
-    written.and_then(|()| fs::rename(&draft, path)).context(|| format!("write {}", path.display()))?;
+    let written = written.and_then(|()| fs::rename(&draft, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    written.context(|| format!("write {}", path.display()))?;
     Ok(true)
 }
 
