@@ -13,6 +13,7 @@ use crate::error::{Context, Result};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -61,6 +62,11 @@ pub fn keep_open() -> Result<()> {
         let _ = sink.file.set(open(path)?);
     }
     Ok(())
+}
+
+/// The descriptor of the log, if it is open.
+pub fn descriptor() -> Option<RawFd> {
+    SINK.get()?.file.get().map(AsRawFd::as_raw_fd)
 }
 
 /// Writes the error that the command ends with, and says whether there was a log to write it to.

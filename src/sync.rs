@@ -2,7 +2,7 @@
 
 use crate::bail;
 use crate::error::{Context, Error, Result};
-use rustix::fd::{AsFd, OwnedFd, RawFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 /// What init says to the runtime.
@@ -42,6 +42,12 @@ pub fn pair() -> Result<(Link, Link)> {
     let (a, b) = net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
         .context(|| "make a socket pair")?;
     Ok((Link(a), Link(b)))
+}
+
+impl AsRawFd for Link {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
 }
 
 impl Link {

@@ -12,7 +12,7 @@ use crate::sys::ns::{self, IdMaps, Kind};
 use crate::sys::{caps, fd, net, process, tty};
 use crate::{bail, err};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::process::{Gid, Signal, Uid};
 use std::convert::Infallible;
@@ -132,6 +132,9 @@ impl Init<'_> {
         let proc = rootfs.own_proc();
         mounts::mask(&rootfs, proc.as_ref(), &plan.masked)?;
         mounts::make_readonly(&rootfs, proc.as_ref(), &plan.readonly)?;
+        if let Some(proc) = proc {
+            fd::leave_open(proc);
+        }
         rootfs.finish()?;
         rootfs.release();
         self.pivot(&rootfs)?;
@@ -144,6 +147,10 @@ impl Init<'_> {
             plan.process.set_by_proc(self.proc)?;
         }
         let own = process::stat(self.proc, "self").context(|| "look at the container's init")?;
+        let mount_id = self.mount_id();
+        if self.fifo.is_some() {
+            self.close_hosts(rootfs)?;
+        }
         let prepared = plan.process.prepare(|listener| {
             self.tell(&FromInit::Listener(listener.as_raw_fd()))?;
             self.wait()
@@ -151,10 +158,10 @@ impl Init<'_> {
         end_with(self.runtime)?;
         // The container is known before its program runs.
         if self.link.is_some() {
-            self.tell(&FromInit::Ready(self.mount_id()))?;
+            self.tell(&FromInit::Ready(mount_id))?;
             self.wait()?;
         } else {
-            (self.publish)(&own, self.mount_id())?;
+            (self.publish)(&own, mount_id)?;
         }
         if self.detach {
             rustix::process::set_parent_process_death_signal(None)?;
@@ -166,9 +173,8 @@ impl Init<'_> {
             _ => Vec::new(),
         };
         if let Some(fifo) = self.fifo {
-            // Whoever enters the container now must find nothing of the host in /proc/PID/fd.
-            fd::close_all_but(3 + plan.process.preserve_fds, &[fifo.as_raw_fd()])?;
-            // Nor may a descriptor that is closed have its owner run: there is no way back from here.
+            fd::close_each(&self.last_hosts());
+            // No descriptor that is closed may have its owner run: there is no way back from here.
             let hooks = || hook::run_all(Stage::StartContainer, hooks, &state, Path::new("/"));
             end_started(&match wait_for_start(fifo).and_then(|()| hooks()) {
                 Ok(()) => plan.process.exec(&prepared, own.ignored),
@@ -177,6 +183,23 @@ impl Init<'_> {
         }
         hook::run_all(Stage::StartContainer, hooks, &state, Path::new("/"))?;
         Err(plan.process.exec(&prepared, own.ignored))
+    }
+
+    /// Closes what this process has of the host, but for what it needs until it waits for start: whoever enters the
+    /// container then must find none of it in /proc/PID/fd. It is done before the container's seccomp filter is
+    /// loaded, which need not know close_range(2).
+    fn close_hosts(&self, rootfs: Rootfs) -> Result<()> {
+        std::mem::forget(rootfs);
+        let mut keep = self.last_hosts();
+        keep.extend(self.fifo.map(|fifo| fifo.as_raw_fd()));
+        fd::close_all_but(3 + self.plan.process.preserve_fds, &keep)
+    }
+
+    /// The descriptors of the host that are needed longest.
+    fn last_hosts(&self) -> Vec<RawFd> {
+        let link = self.link.map(|link| link.as_raw_fd());
+        let runtime = self.runtime.map(|runtime| runtime.as_raw_fd());
+        [link, runtime, crate::log::descriptor()].into_iter().flatten().collect()
     }
 
     /// The id of the container's mount namespace, where its processes are to be found by it.

@@ -123,7 +123,8 @@ fn run(hook: &Hook, state: &[u8], cwd: &Path, answer: &OwnedFd, output: &OwnedFd
         let _ = rustix::process::chdir(cwd);
         let ready = tty::become_hook_stdio(&input, answer, output);
         signal::reset(u64::MAX);
-        let ready = ready.and_then(|()| fd::cloexec_from(3));
+        // Only the filter of a container can refuse it, and inside that only the program's own are not so already.
+        let _ = fd::cloexec_from(3);
         if ready.is_ok() {
             let _ = args.exec(&path);
         }

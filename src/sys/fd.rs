@@ -53,6 +53,14 @@ pub fn close_all_but(first: u32, keep: &[RawFd]) -> Result<()> {
     Ok(())
 }
 
+/// Closes these descriptors, for the same kind of process, by a call that every seccomp filter lets pass.
+pub fn close_each(fds: &[RawFd]) {
+    for fd in fds {
+        // SAFETY: no pointer is passed. Owners of these descriptors never run again in this process.
+        unsafe { libc::close(*fd) };
+    }
+}
+
 /// Takes ownership of a descriptor that this process inherited by number, if it is open.
 pub fn inherited(fd: RawFd) -> Option<OwnedFd> {
     // SAFETY: F_GETFD takes no pointer and changes nothing.

@@ -10,6 +10,7 @@ tests! {
     BOTH {
         kill_process_and_thread, trap_action, log_action, default_errno, argument_operators, unknown_names_are_ignored,
         architectures, flags, several_rules_of_one_call, bad_sections_fail, notify_listener, works_without_no_new_privs,
+        profile_older_than_the_runtime,
         notify_without_a_listener_fails, filter_covers_children, filter_is_loaded_last, trace_without_tracer, empty_section,
     }
 }
@@ -296,6 +297,35 @@ fn works_without_no_new_privs(ctx: &Ctx) {
     let bundle = with(ctx, section("SCMP_ACT_ALLOW", rules)).with("/process/noNewPrivileges", json!(false));
     let all = ctx.run(&bundle.ops(&[&call(GETPRIORITY, "0 0"), "nnp"])).all();
     assert_eq!(all, [errno(77), json!(0)]);
+}
+
+fn profile_older_than_the_runtime(ctx: &Ctx) {
+    // Without no_new_privs the filter comes early: what the runtime does after it, a profile of 2016 knows.
+    let mut names = everything();
+    let new = ["clone3", "close_range", "copy_file_range", "faccessat2", "openat2", "pidfd_open", "statx"];
+    names.retain(|name| !new.contains(name));
+    let rules = json!([{ "names": names, "action": "SCMP_ACT_ALLOW" }]);
+    let bundle = with(ctx, section("SCMP_ACT_ERRNO", rules))
+        .with("/process/noNewPrivileges", json!(false))
+        .hook("startContainer", std::path::Path::new("/probe"), &["ready"])
+        .ops(&["fds", "ready", "pause"]);
+    let container = ctx.started(&bundle);
+    assert_eq!(container.line(1), "ready");
+    // The debug log is open until the end, and is not the program's.
+    let log = ctx.path("log");
+    let id = ctx.id();
+    let create =
+        ctx.rt(["--debug", "--log"]).arg(&log).args(["create", "--bundle"]).arg(&bundle.dir).arg(&id);
+    create.ok();
+    let pid = ctx.rt(["state", &id]).ok().json()["pid"].as_i64().unwrap();
+    let mut open: Vec<_> = std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .map(|fd| std::fs::read_link(fd.unwrap().path()).unwrap().display().to_string())
+        .filter(|path| !path.ends_with("/start.fifo"))
+        .collect();
+    open.sort_unstable();
+    assert_eq!(open.len(), 3, "{open:?}");
+    container.end();
 }
 
 fn notify_without_a_listener_fails(ctx: &Ctx) {
