@@ -132,13 +132,12 @@ impl Plan {
     /// Enters the bundle, and loads, checks and adapts its config. Returns the config too, for the state.
     pub fn make(options: &CreateOptions, caller: &Caller) -> Result<(Plan, Config)> {
         let (bundle, mut config) = load(options)?;
-        let mut definitions = definitions::load(&definitions::dirs(&options.hooks_dirs))?;
-        if !options.overrides.devices.is_empty() {
-            definitions::for_devices(&mut definitions)?;
-        }
-        if !definitions.is_empty() {
-            definitions::inject(&mut config, &definitions, &bundle)?;
-        }
+        definitions::add_to(
+            &mut config,
+            &options.hooks_dirs,
+            !options.overrides.devices.is_empty(),
+            &bundle,
+        )?;
         spec::check(&config.spec, caller)?;
         if names_own_user_namespace(&config.spec, caller) {
             leave_out_user_namespace(&mut config)?;

@@ -44,8 +44,19 @@ struct When {
     has_bind_mounts: Option<bool>,
 }
 
+/// Adds the hooks of all directories, `more` among them, that are for the container of `config`; with `devices`
+/// also the one that serves devices by name. Out of line: mostly there is nothing to do.
+#[inline(never)]
+pub fn add_to(config: &mut Config, more: &[PathBuf], devices: bool, bundle: &Path) -> Result<()> {
+    let mut definitions = load(&dirs(more))?;
+    if devices {
+        for_devices(&mut definitions)?;
+    }
+    if definitions.is_empty() { Ok(()) } else { inject(config, &definitions, bundle) }
+}
+
 /// The system's directories, the user's, and `more`, in the order in which they count.
-pub fn dirs(more: &[PathBuf]) -> Vec<PathBuf> {
+fn dirs(more: &[PathBuf]) -> Vec<PathBuf> {
     let config = match std::env::var_os("XDG_CONFIG_HOME") {
         Some(dir) if Path::new(&dir).is_absolute() => Some(PathBuf::from(dir)),
         _ => std::env::var_os("HOME").map(|home| Path::new(&home).join(".config")),
@@ -55,7 +66,7 @@ pub fn dirs(more: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// The definitions in `dirs`, in the order of their names. A directory that is missing costs one call.
-pub fn load(dirs: &[PathBuf]) -> Result<Vec<(PathBuf, Definition)>> {
+fn load(dirs: &[PathBuf]) -> Result<Vec<(PathBuf, Definition)>> {
     let mut files: BTreeMap<String, PathBuf> = BTreeMap::new();
     for dir in dirs {
         for name in names(dir).context(|| format!("hooks directory {}", dir.display()))? {
@@ -175,7 +186,7 @@ fn has_bind_mounts(spec: &Spec) -> bool {
 
 /// Adds the hooks that are for this container to its config, after it has been through those of the stage
 /// precreate.
-pub fn inject(config: &mut Config, definitions: &[(PathBuf, Definition)], bundle: &Path) -> Result<()> {
+fn inject(config: &mut Config, definitions: &[(PathBuf, Definition)], bundle: &Path) -> Result<()> {
     let mut matching = Vec::new();
     for (path, definition) in definitions {
         if definition.matches(&config.spec).context(|| format!("hook {}", path.display()))? {
@@ -216,7 +227,7 @@ fn add(hooks: &mut Hooks, stage: Stage, hook: &Hook) {
 }
 
 /// The hook that serves `--device`, where no file has named it: beside this program, else by PATH.
-pub fn for_devices(definitions: &mut Vec<(PathBuf, Definition)>) -> Result<()> {
+fn for_devices(definitions: &mut Vec<(PathBuf, Definition)>) -> Result<()> {
     const NAME: &str = "rt-hook-gpu";
     if definitions.iter().any(|(_, d)| d.hook.path().ends_with(NAME)) {
         return Ok(());

@@ -369,7 +369,7 @@ pub fn rdma(tree: &StandIn, devices: &[Hca]) {
             &format!("{device}/infiniband/{name}/node_guid"),
             format!("0c42:a103:0000:{:04x}\n", hca.uverbs),
         );
-        let mut entry = |class: &str, entry: &str| {
+        let entry = |class: &str, entry: &str| {
             if class != "infiniband" {
                 tree.file(&format!("{device}/{class}/{entry}/ibdev"), format!("{name}\n"));
             }
