@@ -23,7 +23,7 @@ FLAGS := -C target-feature=+crt-static -C relocation-model=static
 # What a start executes side by side: a fourth of the page faults. The names in the script are mangled so.
 FLAGS += -C symbol-mangling-version=v0 -C link-arg=-Wl,-T,$(CURDIR)/src/start-path.ld
 
-.PHONY: all install install-hooks uninstall demo demo-hooks test bench bench-syscalls fuzz clean build/rt
+.PHONY: all install install-hooks uninstall demo demo-hooks test bench bench-hooks bench-syscalls fuzz clean build/rt
 
 all: build/rt
 
@@ -76,6 +76,9 @@ test:
 bench: build/rt
 	@if [ "$$(id -u)" = 0 ]; then integration/packages; fi
 	benches/run --rt build/rt --write
+
+bench-hooks: build/rt
+	@benches/hooks build
 
 bench-syscalls: build/rt
 	@benches/syscalls build/rt

@@ -37,7 +37,14 @@ if [ "${1:-}" != inside ] && [ -z "${RT_HOOKS_INSIDE:-}" ]; then
 	RT_HOOKS_INSIDE=1 exec unshare --mount --propagation private "$0" "$rt"
 fi
 stat -fc %T /sys/fs/cgroup | grep -q cgroup2fs || mount -t cgroup2 cgroup2 /sys/fs/cgroup
-trap 'rm -rf "$work"' EXIT
+clean() { # what is bound must not be removed with the rest
+	local dir
+	for dir in "$work/node" "$work/root"; do
+		! mountpoint -q "$dir" || umount -l "$dir" || return
+	done
+	rm -rf "$work"
+}
+trap clean EXIT
 
 # Packages, once.
 mirror=http://deb.debian.org/debian
@@ -71,9 +78,10 @@ if [ ! -e "$debian/usr/bin/perl" ]; then
 fi
 
 # The plain user must get at both wherever the repository lies.
-mkdir "$work/node" "$work/debian" "$work/image"
+mkdir "$work/node" "$work/root" "$work/image" "$work/scratch"
+touch "$debian/tmp/open.pl" # a mount point: runc and crun would make it
 mount --bind "$node" "$work/node"
-mount --bind "$debian" "$work/debian"
+mount --bind "$debian" "$work/root"
 version=$(basename "$(ls "$work"/node/usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.*.*)" | cut -d. -f3-)
 proc=$work/node/proc/driver/nvidia
 mkdir -p "$proc/gpus/0000:07:00.0" "$work/node/dev/infiniband" "$work"/bin
@@ -117,7 +125,7 @@ print $symbol ? "symbol found\n" : "no symbol\n";
 END
 libraries='libcuda.so.1 libcuda.so libnvidia-ml.so.1 libnvidia-ptxjitcompiler.so.1'
 inside="ldconfig -p | grep -E 'libcuda|libibverbs'; nvidia-smi; perl /tmp/open.pl $libraries && perl /tmp/open.pl libibverbs.so.1 librdmacm.so.1 libmlx5-rdmav34.so; ls -C /dev/infiniband /dev/nvidia0; cat /proc/driver/nvidia/params /etc/libibverbs.d/mlx5.driver"
-wanted='libcuda.so.1 \(libc6,x86-64\) => /run/rt/gpu/lib/libcuda.so.1.*libibverbs.so.1 \(libc6,x86-64\) => /run/rt/rdma.*Failed to initialize NVML.*opened libnvidia-ptx.*symbol found.*opened libmlx5-rdmav34.so.*symbol found.*/dev/nvidia0.*uverbs0.*ModifyDeviceFiles: 0.*driver /run/rt/rdma/lib/libmlx5'
+wanted='libibverbs.so.1 \(libc6,x86-64\) => /run/rt/rdma.*libcuda.so.1 \(libc6,x86-64\) => /run/rt/gpu/lib/libcuda.so.1.*Failed to initialize NVML.*opened libnvidia-ptx.*symbol found.*opened libmlx5-rdmav34.so.*symbol found.*/dev/nvidia0.*uverbs0.*ModifyDeviceFiles: 0.*driver /run/rt/rdma/lib/libmlx5'
 bundle() { # NAME ROOTFS HOOKS(yes|no) COMMAND...
 	local dir=$work/$1 root=$2 hooks=$3
 	shift 3
@@ -140,9 +148,9 @@ bundle() { # NAME ROOTFS HOOKS(yes|no) COMMAND...
 		json.dump(config, open(path, "w"))
 	END
 }
-bundle debian "$work/debian" yes sh -c "$inside"
-bundle plain "$work/debian" no sh -c "$inside"
-before=$(find "$debian" -xdev | sort | sha256sum)
+bundle debian "$work/root" yes sh -c "$inside"
+bundle plain "$work/root" no sh -c "$inside"
+find "$debian" -xdev | sort >"$work/before"
 user() { setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$PATH" "$@"; }
 mkdir "$work/state"
 check rt/root "$wanted" 0 "$rt" --root "$work/state/rt" run "$work/debian"
@@ -165,12 +173,12 @@ if command -v podman >/dev/null; then
 		check podman/$runtime "$wanted" 0 env CONTAINERS_CONF="$work/containers.conf" podman --root "$work/podman" \
 			--runroot "$work/podman-run" --cgroup-manager cgroupfs --runtime $runtime --hooks-dir "$work/hooks.d" run --rm \
 			--cgroups=disabled --network=none --ulimit host -v "$work/open.pl:/tmp/open.pl:ro" \
-			-e NVIDIA_VISIBLE_DEVICES=all -e RT_RDMA_DEVICES=all --rootfs "$work/debian:O" sh -c "$inside"
+			-e NVIDIA_VISIBLE_DEVICES=all -e RT_RDMA_DEVICES=all --rootfs "$work/root:O" sh -c "$inside"
 	done
 else
 	skip "podman: not installed"
 fi
-check nothing-in-the-image "^$before$" 0 bash -c "find '$debian' -xdev | sort | sha256sum"
+check nothing-in-the-image "^$" 0 bash -c "find '$debian' -xdev | sort | diff '$work/before' -"
 
 # A container without a loader: devices come, libraries do no harm.
 if busybox=$(command -v busybox) && ! ldd "$busybox" >/dev/null 2>&1; then
@@ -181,8 +189,8 @@ if busybox=$(command -v busybox) && ! ldd "$busybox" >/dev/null 2>&1; then
 fi
 
 # ldconfig of the container agrees with what was written: same names, same order of a name.
-check ldconfig "^same" 0 "$rt" --root "$work/state/rt" run "$work/debian" -- sh -c \
-	'ldconfig -p | sed 1d | grep -v /run/rt >/tmp/ours; mount --bind /dev/null /dev/null 2>/dev/null; ldconfig -C /tmp/cache && ldconfig -C /tmp/cache -p | sed 1d >/tmp/theirs; diff /tmp/ours /tmp/theirs && echo same'
+check ldconfig "same" 0 "$rt" --root "$work/state/rt" run -v "$work/scratch:/mnt" "$work/debian" -- sh -c \
+	'ldconfig -p | grep "=>" | grep -v /run/rt >/mnt/ours; ldconfig -C /mnt/cache && ldconfig -C /mnt/cache -p | grep "=>" >/mnt/theirs; grep -c x86-64 /mnt/ours && diff /mnt/ours /mnt/theirs && echo same'
 check dry-run '"name": "libcuda.so.1"' 0 "$bin/rt-hook-gpu" --dry-run --bundle "$work/debian" --root "$work/node"
 check cdi '"kind": "nvidia.com/gpu"' 0 "$bin/rt-hook-gpu" cdi --root "$work/node"
 

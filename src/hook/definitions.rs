@@ -57,19 +57,28 @@ pub fn add_to(config: &mut Config, more: &[PathBuf], devices: bool, bundle: &Pat
 
 /// The system's directories, the user's, and `more`, in the order in which they count.
 fn dirs(more: &[PathBuf]) -> Vec<PathBuf> {
+    SYSTEM.into_iter().map(PathBuf::from).chain(user_dir()).chain(more.iter().cloned()).collect()
+}
+
+/// The user's own directory, where there is a place for it.
+fn user_dir() -> Option<PathBuf> {
     let config = match std::env::var_os("XDG_CONFIG_HOME") {
         Some(dir) if Path::new(&dir).is_absolute() => Some(PathBuf::from(dir)),
         _ => std::env::var_os("HOME").map(|home| Path::new(&home).join(".config")),
     };
-    let user = config.filter(|dir| dir.is_absolute()).map(|dir| dir.join("rt/hooks.d"));
-    SYSTEM.into_iter().map(PathBuf::from).chain(user).chain(more.iter().cloned()).collect()
+    config.filter(|dir| dir.is_absolute()).map(|dir| dir.join("rt/hooks.d"))
 }
 
 /// The definitions in `dirs`, in the order of their names. A directory that is missing costs one call.
 fn load(dirs: &[PathBuf]) -> Result<Vec<(PathBuf, Definition)>> {
     let mut files: BTreeMap<String, PathBuf> = BTreeMap::new();
     for dir in dirs {
-        for name in names(dir).context(|| format!("hooks directory {}", dir.display()))? {
+        let names = match names(dir) {
+            // HOME may be somebody else's, after su or setpriv; the site's directories must be readable.
+            Err(e) if e.is(libc::EACCES) && user_dir().as_ref() == Some(dir) => continue,
+            names => names.context(|| format!("hooks directory {}", dir.display()))?,
+        };
+        for name in names {
             // Podman's order: letters without regard to case.
             files.insert(name.to_lowercase(), dir.join(name));
         }

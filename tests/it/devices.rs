@@ -43,7 +43,7 @@ fn with_gpu(ctx: &Ctx, node: &StandIn, devices: &str) -> Bundle {
     let root = node.dir.to_str().unwrap();
     let mut bundle = ctx.bundle().hook("createRuntime", &program(ctx, "rt-hook-gpu"), &[]);
     bundle.set("/hooks/createRuntime/0/args", json!(["rt-hook-gpu", "--root", root]));
-    for dir in ["/run", "/usr/local/sbin", "/etc"] {
+    for dir in ["run", "usr/local/sbin", "etc"] {
         bundle.mkdir(dir);
     }
     bundle.with("/process/env", json!([format!("NVIDIA_VISIBLE_DEVICES={devices}")]))
@@ -136,11 +136,11 @@ fn rdma_hook_shows_the_chosen_device(ctx: &Ctx) {
     let root = node.dir.to_str().unwrap();
     let mut bundle = ctx.bundle().hook("createRuntime", &program(ctx, "rt-hook-rdma"), &[]);
     bundle.set("/hooks/createRuntime/0/args", json!(["rt-hook-rdma", "--root", root]));
-    for dir in ["/run", "/etc", "/lib64"] {
+    for dir in ["run", "etc", "lib64"] {
         bundle.mkdir(dir);
     }
     let libc = standin::Library { defines: vec!["GLIBC_2.34"], ..standin::Library::named("libc.so.6") };
-    let libc_path = bundle.file("/lib64/libc.so.6", "");
+    let libc_path = bundle.file("lib64/libc.so.6", "");
     std::fs::write(libc_path, libc.bytes()).unwrap();
     let bundle = bundle.with("/process/env", json!(["RT_RDMA_DEVICES=mlx5_0"])).ops(&[
         "links /dev/infiniband",
@@ -162,14 +162,17 @@ fn rdma_hook_shows_the_chosen_device(ctx: &Ctx) {
 
 /// A directory of definitions with one file.
 fn definitions(ctx: &Ctx, name: &str, definition: &Value) -> PathBuf {
-    let dir = ctx.mkdir("definitions");
+    let dir = ctx.path("definitions");
+    if !dir.exists() {
+        ctx.mkdir("definitions");
+    }
     std::fs::write(dir.join(name), definition.to_string()).unwrap();
     ctx.give(&dir.join(name));
     dir
 }
 
 fn definition(path: &Path, args: &[&str], when: Value, stages: &[&str]) -> Value {
-    let args: Vec<&str> = ["hook"].iter().chain(args).copied().collect();
+    let args: Vec<&str> = ["probe"].iter().chain(args).copied().collect();
     json!({ "version": "1.0.0", "hook": { "path": path, "args": args }, "when": when, "stages": stages })
 }
 
@@ -223,13 +226,18 @@ fn hooks_directory_errors(ctx: &Ctx) {
     definitions(ctx, "wrong.json", &wrong);
     assert_eq!(ctx.run_with(&bundle, &["--hooks-dir", flag]).code, 0);
     assert_eq!(ctx.run_with(&bundle, &["--hooks-dir", "/no/such/directory"]).code, 0);
+    // A home that is somebody else's says nothing.
+    let home = ctx.mkdir("home");
+    std::fs::set_permissions(&home, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
+    ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).env("HOME", &home).ok();
+    std::fs::set_permissions(&home, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
 }
 
 fn device_by_its_cdi_name(ctx: &Ctx) {
     // The hook is looked for beside rt, and then by PATH.
     let hook = program(ctx, "rt-hook-gpu");
     let bundle = ctx.bundle().ops(&["env"]);
-    bundle.mkdir("/run");
+    bundle.mkdir("run");
     let out = ctx
         .rt(["run", "--device", "vendor.com/thing=nobody", "--bundle"])
         .arg(&bundle.dir)
