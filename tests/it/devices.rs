@@ -50,7 +50,7 @@ fn with_gpu(ctx: &Ctx, node: &StandIn, devices: &str) -> Bundle {
 }
 
 fn text(value: &Value) -> &str {
-    value["text"].as_str().unwrap_or_else(|| panic!("{value}"))
+    value.as_str().unwrap_or_else(|| panic!("{value}"))
 }
 
 fn gpu_hook_fills_a_container(ctx: &Ctx) {
@@ -58,9 +58,9 @@ fn gpu_hook_fills_a_container(ctx: &Ctx) {
     let bundle = with_gpu(ctx, &node, "0").ops(&[
         "links /dev",
         "links /run/rt/gpu/lib",
-        "read /proc/driver/nvidia/params",
+        "cat /proc/driver/nvidia/params",
         "links /proc/driver/nvidia/gpus",
-        "read /etc/ld.so.cache",
+        "cat /etc/ld.so.cache",
         "write /run/rt/gpu/lib/x y",
         "stat /usr/local/sbin/nvidia-smi",
     ]);
@@ -94,12 +94,12 @@ fn image_stays_untouched(ctx: &Ctx) {
 
 fn twice_is_once(ctx: &Ctx) {
     let node = node(ctx);
-    let once = with_gpu(ctx, &node, "all").ops(&["read /proc/self/mountinfo"]);
+    let once = with_gpu(ctx, &node, "all").ops(&["cat /proc/self/mountinfo"]);
     let out = ctx.run(&once);
     assert_eq!(out.code, 0, "{out:?}");
     let mounts = |out: &crate::fixture::Out| text(&out.all()[0]).lines().count();
     let first = mounts(&out);
-    let mut twice = with_gpu(ctx, &node, "all").ops(&["read /proc/self/mountinfo"]);
+    let mut twice = with_gpu(ctx, &node, "all").ops(&["cat /proc/self/mountinfo"]);
     let hook = json!({
         "path": program(ctx, "rt-hook-gpu"), "args": ["rt-hook-gpu", "--root", node.dir],
     });
@@ -121,7 +121,7 @@ fn failing_gpu_hook_names_the_gpu(ctx: &Ctx) {
 
 fn node_without_gpus(ctx: &Ctx) {
     let node = StandIn::new(ctx.path("node"));
-    let bundle = with_gpu(ctx, &node, "all").ops(&["read /proc/self/mountinfo"]);
+    let bundle = with_gpu(ctx, &node, "all").ops(&["cat /proc/self/mountinfo"]);
     let out = ctx.run(&bundle);
     assert_eq!(out.code, 0, "{out:?}");
     assert!(!text(&out.all()[0]).contains("/run/rt"), "{out:?}");
@@ -136,16 +136,16 @@ fn rdma_hook_shows_the_chosen_device(ctx: &Ctx) {
     let root = node.dir.to_str().unwrap();
     let mut bundle = ctx.bundle().hook("createRuntime", &program(ctx, "rt-hook-rdma"), &[]);
     bundle.set("/hooks/createRuntime/0/args", json!(["rt-hook-rdma", "--root", root]));
-    for dir in ["run", "etc", "lib64"] {
+    for dir in ["run", "etc", "usr/local/lib"] {
         bundle.mkdir(dir);
     }
     let libc = standin::Library { defines: vec!["GLIBC_2.34"], ..standin::Library::named("libc.so.6") };
-    let libc_path = bundle.file("lib64/libc.so.6", "");
+    let libc_path = bundle.file("usr/local/lib/libc.so.6", "");
     std::fs::write(libc_path, libc.bytes()).unwrap();
     let bundle = bundle.with("/process/env", json!(["RT_RDMA_DEVICES=mlx5_0"])).ops(&[
         "links /dev/infiniband",
         "links /run/rt/rdma/lib",
-        "read /etc/libibverbs.d/mlx5.driver",
+        "cat /etc/libibverbs.d/mlx5.driver",
     ]);
     let out = ctx.run(&bundle);
     assert_eq!(out.code, 0, "{out:?}");
