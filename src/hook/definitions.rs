@@ -3,6 +3,7 @@
 //! A file names a hook, its stages, and when it runs. Files are read from several directories; of files of the
 //! same name the one in the later directory counts, and an empty one switches the hook off.
 
+use super::bundle::{ANNOTATION_ENV, PREFIXES};
 use super::run::{self, Stage};
 use crate::bail;
 use crate::error::{Context, Error, Result};
@@ -219,6 +220,14 @@ fn inject(config: &mut Config, definitions: &[(PathBuf, Definition)], bundle: &P
         }
     }
     config.spec.set_hooks(Some(hooks));
+    let env = config.spec.process().as_ref().and_then(|p| p.env().as_deref()).unwrap_or_default();
+    let told: Vec<&String> = env.iter().filter(|v| PREFIXES.iter().any(|p| v.starts_with(p))).collect();
+    if !told.is_empty() {
+        let text = serde_json::to_string(&told).map_err(json_error)?;
+        let mut annotations = config.spec.annotations().clone().unwrap_or_default();
+        annotations.insert(ANNOTATION_ENV.to_owned(), text);
+        config.spec.set_annotations(Some(annotations));
+    }
     config.changed()
 }
 

@@ -13,7 +13,7 @@ tests! {
     ALL { gpu_hook_fills_a_container, device_by_its_cdi_name }
     BOTH {
         image_stays_untouched, twice_is_once, rdma_hook_shows_the_chosen_device, hooks_directory, precreate_changes_the_config,
-        hooks_directory_errors, failing_gpu_hook_names_the_gpu, node_without_gpus,
+        hooks_directory_errors, numbers_follow_the_share, failing_gpu_hook_names_the_gpu, node_without_gpus,
     }
 }
 
@@ -212,6 +212,37 @@ fn precreate_changes_the_config(ctx: &Ctx) {
     let dir = definitions(ctx, "filter.json", &filter);
     let out = ctx.run_with(&bundle, &["--hooks-dir", dir.to_str().unwrap()]);
     assert!(out.code == 1 && out.stderr.contains("filter.json returns"), "{out:?}");
+}
+
+fn numbers_follow_the_share(ctx: &Ctx) {
+    // What the command line and the first stage set, the second sees.
+    let node = node(ctx);
+    let mut hook = definition(
+        &program(ctx, "rt-hook-gpu"),
+        &["--root", node.dir.to_str().unwrap()],
+        json!({ "always": true }),
+        &["precreate", "createRuntime"],
+    );
+    hook["hook"]["args"][0] = json!("rt-hook-gpu");
+    let dir = definitions(ctx, "gpu.json", &hook);
+    let bundle = ctx.bundle().ops(&["env", "links /dev"]);
+    for dir in ["run", "usr/local/sbin", "etc"] {
+        bundle.mkdir(dir);
+    }
+    let flags = [
+        "--hooks-dir",
+        dir.to_str().unwrap(),
+        "-e",
+        "NVIDIA_VISIBLE_DEVICES=all",
+        "-e",
+        "CUDA_VISIBLE_DEVICES=1",
+    ];
+    let out = ctx.run_with(&bundle, &flags);
+    assert_eq!(out.code, 0, "{out:?}");
+    let all = out.all();
+    assert_eq!(all[0]["CUDA_VISIBLE_DEVICES"], "0", "{}", all[0]);
+    // GPU 1 has minor 0.
+    assert!(all[1].get("nvidia0").is_some() && all[1].get("nvidia1").is_none(), "{}", all[1]);
 }
 
 fn hooks_directory_errors(ctx: &Ctx) {
