@@ -1,6 +1,7 @@
 # make          static binaries in build/
 # make install  binaries, man pages, completions (PREFIX, DESTDIR)
 # make demo     a container of the host's own userland, as a plain user
+# make demo-hooks  the hooks for GPUs and RDMA on a stand-in node
 # make test     everything that CI checks; as root it installs what the tests use
 # make test-slurm  newer versions of Slurm, several nodes, MPI: integration/slurm/RESULTS.md (root, 20 minutes)
 # make bench    benches/RESULTS.md: rt beside crun, runc, bubblewrap and the floor
@@ -23,7 +24,7 @@ FLAGS := -C target-feature=+crt-static -C relocation-model=static
 # What a start executes side by side: a fourth of the page faults. The names in the script are mangled so.
 FLAGS += -C symbol-mangling-version=v0 -C link-arg=-Wl,-T,$(CURDIR)/src/start-path.ld
 
-.PHONY: all install uninstall demo test test-slurm bench bench-syscalls fuzz clean build/rt
+.PHONY: all install install-hooks uninstall demo demo-hooks test test-slurm bench bench-hooks bench-syscalls fuzz clean build/rt
 
 all: build/rt
 
@@ -50,6 +51,13 @@ install: build/rt
 	build/rt generate zsh "$(DESTDIR)$(PREFIX)/share/zsh/site-functions"
 	build/rt generate fish "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
 
+# The definitions of the hooks, for every container on this machine.
+install-hooks:
+	install -d "$(DESTDIR)/etc/rt/hooks.d"
+	for hook in gpu rdma; do \
+		sed 's|/usr/local|$(PREFIX)|' hooks/rt-hook-$$hook.json >"$(DESTDIR)/etc/rt/hooks.d/rt-hook-$$hook.json"; \
+	done
+
 uninstall:
 	rm -f $(foreach bin,rt rt-pull rt-hook-gpu rt-hook-rdma rt-hook-mpi,"$(DESTDIR)$(PREFIX)/bin/$(bin)") \
 		"$(DESTDIR)$(PREFIX)"/share/man/man1/rt.1 "$(DESTDIR)$(PREFIX)"/share/man/man1/rt-*.1 \
@@ -59,6 +67,9 @@ uninstall:
 
 demo: build/rt
 	@demo/run build/rt
+
+demo-hooks: build/rt
+	@demo/hooks build
 
 test:
 	@integration/all
@@ -70,6 +81,9 @@ test-slurm: build/rt
 bench: build/rt
 	@if [ "$$(id -u)" = 0 ]; then integration/packages; fi
 	benches/run --rt build/rt --write
+
+bench-hooks: build/rt
+	@benches/hooks build
 
 bench-syscalls: build/rt
 	@benches/syscalls build/rt

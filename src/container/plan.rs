@@ -135,13 +135,12 @@ impl Plan {
         if changed {
             config.changed()?;
         }
-        let mut definitions = definitions::load(&definitions::dirs(&options.hooks_dirs))?;
-        if !options.overrides.devices.is_empty() {
-            definitions::for_devices(&mut definitions)?;
-        }
-        if !definitions.is_empty() {
-            definitions::inject(&mut config, &definitions, &bundle)?;
-        }
+        definitions::add_to(
+            &mut config,
+            &options.hooks_dirs,
+            !options.overrides.devices.is_empty(),
+            &bundle,
+        )?;
         spec::check(&config.spec, caller)?;
         if names_own_user_namespace(&config.spec, caller) {
             leave_out_user_namespace(&mut config)?;

@@ -8,6 +8,14 @@ use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+/// The annotation in which `rt` tells hooks the variables that the command line and precreate hooks have set: the
+/// bundle's config.json does not have them.
+pub const ANNOTATION_ENV: &str = "rt.env";
+
+/// Variables that say something to our hooks.
+pub const PREFIXES: [&str; 10] =
+    ["NVIDIA_", "CUDA_", "AMD_", "ROCR_", "HIP_", "ZE_", "HABANA_", "RT_", "MELLANOX_", "SLURM_"];
+
 /// The state as runtimes pass it to hooks (runtime.md "State"), as far as hooks need it.
 #[derive(Debug, Default, Deserialize)]
 pub struct State {
@@ -57,6 +65,11 @@ impl Bundle {
         let mut bundle = Bundle::from_spec(&config.spec, dir)?;
         if let Some(annotations) = state.and_then(|s| s.annotations.clone()) {
             bundle.annotations.extend(annotations);
+        }
+        if let Some(text) = bundle.annotations.get(ANNOTATION_ENV) {
+            let list: Vec<String> = serde_json::from_str(text)
+                .map_err(|e| json_error(e).context(format!("annotation {ANNOTATION_ENV}")))?;
+            bundle.env.extend(variables_of(&list));
         }
         bundle.caller = std::env::vars().collect();
         Ok(bundle)

@@ -3,6 +3,7 @@
 //! A file names a hook, its stages, and when it runs. Files are read from several directories; of files of the
 //! same name the one in the later directory counts, and an empty one switches the hook off.
 
+use super::bundle::{ANNOTATION_ENV, PREFIXES};
 use super::run::{self, Stage};
 use crate::bail;
 use crate::error::{Context, Error, Result};
@@ -44,21 +45,41 @@ struct When {
     has_bind_mounts: Option<bool>,
 }
 
+/// Adds the hooks of all directories, `more` among them, that are for the container of `config`; with `devices`
+/// also the one that serves devices by name. Out of line: mostly there is nothing to do.
+#[inline(never)]
+pub fn add_to(config: &mut Config, more: &[PathBuf], devices: bool, bundle: &Path) -> Result<()> {
+    let mut definitions = load(&dirs(more))?;
+    if devices {
+        for_devices(&mut definitions)?;
+    }
+    if definitions.is_empty() { Ok(()) } else { inject(config, &definitions, bundle) }
+}
+
 /// The system's directories, the user's, and `more`, in the order in which they count.
-pub fn dirs(more: &[PathBuf]) -> Vec<PathBuf> {
+fn dirs(more: &[PathBuf]) -> Vec<PathBuf> {
+    SYSTEM.into_iter().map(PathBuf::from).chain(user_dir()).chain(more.iter().cloned()).collect()
+}
+
+/// The user's own directory, where there is a place for it.
+fn user_dir() -> Option<PathBuf> {
     let config = match std::env::var_os("XDG_CONFIG_HOME") {
         Some(dir) if Path::new(&dir).is_absolute() => Some(PathBuf::from(dir)),
         _ => std::env::var_os("HOME").map(|home| Path::new(&home).join(".config")),
     };
-    let user = config.filter(|dir| dir.is_absolute()).map(|dir| dir.join("rt/hooks.d"));
-    SYSTEM.into_iter().map(PathBuf::from).chain(user).chain(more.iter().cloned()).collect()
+    config.filter(|dir| dir.is_absolute()).map(|dir| dir.join("rt/hooks.d"))
 }
 
 /// The definitions in `dirs`, in the order of their names. A directory that is missing costs one call.
-pub fn load(dirs: &[PathBuf]) -> Result<Vec<(PathBuf, Definition)>> {
+fn load(dirs: &[PathBuf]) -> Result<Vec<(PathBuf, Definition)>> {
     let mut files: BTreeMap<String, PathBuf> = BTreeMap::new();
     for dir in dirs {
-        for name in names(dir).context(|| format!("hooks directory {}", dir.display()))? {
+        let names = match names(dir) {
+            // HOME may be somebody else's, after su or setpriv; the site's directories must be readable.
+            Err(e) if e.is(libc::EACCES) && user_dir().as_ref() == Some(dir) => continue,
+            names => names.context(|| format!("hooks directory {}", dir.display()))?,
+        };
+        for name in names {
             // Podman's order: letters without regard to case.
             files.insert(name.to_lowercase(), dir.join(name));
         }
@@ -175,7 +196,7 @@ fn has_bind_mounts(spec: &Spec) -> bool {
 
 /// Adds the hooks that are for this container to its config, after it has been through those of the stage
 /// precreate.
-pub fn inject(config: &mut Config, definitions: &[(PathBuf, Definition)], bundle: &Path) -> Result<()> {
+fn inject(config: &mut Config, definitions: &[(PathBuf, Definition)], bundle: &Path) -> Result<()> {
     let mut matching = Vec::new();
     for (path, definition) in definitions {
         if definition.matches(&config.spec).context(|| format!("hook {}", path.display()))? {
@@ -199,6 +220,14 @@ pub fn inject(config: &mut Config, definitions: &[(PathBuf, Definition)], bundle
         }
     }
     config.spec.set_hooks(Some(hooks));
+    let env = config.spec.process().as_ref().and_then(|p| p.env().as_deref()).unwrap_or_default();
+    let told: Vec<&String> = env.iter().filter(|v| PREFIXES.iter().any(|p| v.starts_with(p))).collect();
+    if !told.is_empty() {
+        let text = serde_json::to_string(&told).map_err(json_error)?;
+        let mut annotations = config.spec.annotations().clone().unwrap_or_default();
+        annotations.insert(ANNOTATION_ENV.to_owned(), text);
+        config.spec.set_annotations(Some(annotations));
+    }
     config.changed()
 }
 
@@ -216,7 +245,7 @@ fn add(hooks: &mut Hooks, stage: Stage, hook: &Hook) {
 }
 
 /// The hook that serves `--device`, where no file has named it: beside this program, else by PATH.
-pub fn for_devices(definitions: &mut Vec<(PathBuf, Definition)>) -> Result<()> {
+fn for_devices(definitions: &mut Vec<(PathBuf, Definition)>) -> Result<()> {
     const NAME: &str = "rt-hook-gpu";
     if definitions.iter().any(|(_, d)| d.hook.path().ends_with(NAME)) {
         return Ok(());

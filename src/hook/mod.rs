@@ -12,6 +12,7 @@ pub mod definitions;
 mod drm;
 pub mod edits;
 pub mod elf;
+pub mod fit;
 mod generate;
 pub mod gpu;
 mod intel;
@@ -19,6 +20,7 @@ pub mod ldcache;
 pub mod libraries;
 pub mod numbering;
 pub mod nvidia;
+pub mod rdma;
 mod run;
 pub mod tree;
 

@@ -30,7 +30,7 @@ fn nvidia_node() -> Node {
 }
 
 /// A bundle with these variables; those behind `|` are the caller's.
-fn bundle(variables: &str) -> Bundle {
+pub fn bundle(variables: &str) -> Bundle {
     let (own, caller) = variables.split_once('|').unwrap_or((variables, ""));
     let env: Vec<&str> = own.split_ascii_whitespace().map(|v| v.trim()).collect();
     let env = serde_json::to_string(&env.iter().map(|v| v.replace('~', " ")).collect::<Vec<_>>()).unwrap();

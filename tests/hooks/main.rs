@@ -1,5 +1,6 @@
 //! The hooks' decisions: every variable and its combinations, against stand-in nodes.
 
 mod gpu;
+mod rdma;
 mod standin;
 mod writers;

@@ -342,6 +342,120 @@ pub fn intel(tree: &StandIn, gpus: usize) {
     }
 }
 
+/// An RDMA device of [`rdma`].
+pub struct Hca {
+    /// `mlx5_0`.
+    pub name: &'static str,
+    /// PCI address.
+    pub pci: &'static str,
+    /// The kernel's driver.
+    pub driver: &'static str,
+    /// The number in uverbsN.
+    pub uverbs: u32,
+    /// The number in umadN and issmN, which a VF has not.
+    pub umad: Option<u32>,
+    /// It shows in infiniband_cm.
+    pub cm: bool,
+}
+
+/// Adds RDMA devices.
+pub fn rdma(tree: &StandIn, devices: &[Hca]) {
+    tree.file("/sys/class/infiniband_verbs/abi_version", "6\n").file("/dev/infiniband/rdma_cm", "");
+    for hca in devices {
+        let (name, pci) = (hca.name, hca.pci);
+        let device = format!("/sys/devices/pci0000:3a/{pci}");
+        tree.link(&format!("{device}/driver"), &format!("../../../bus/pci/drivers/{}", hca.driver));
+        tree.file(
+            &format!("{device}/infiniband/{name}/node_guid"),
+            format!("0c42:a103:0000:{:04x}\n", hca.uverbs),
+        );
+        let entry = |class: &str, entry: &str| {
+            if class != "infiniband" {
+                tree.file(&format!("{device}/{class}/{entry}/ibdev"), format!("{name}\n"));
+            }
+            tree.link(&format!("{device}/{class}/{entry}/device"), "../..");
+            tree.link(
+                &format!("/sys/class/{class}/{entry}"),
+                &format!("../../devices/pci0000:3a/{pci}/{class}/{entry}"),
+            );
+        };
+        entry("infiniband", name);
+        entry("infiniband_verbs", &format!("uverbs{}", hca.uverbs));
+        tree.file(&format!("/dev/infiniband/uverbs{}", hca.uverbs), "");
+        if let Some(n) = hca.umad {
+            entry("infiniband_mad", &format!("umad{n}"));
+            entry("infiniband_mad", &format!("issm{n}"));
+            tree.file(&format!("/dev/infiniband/umad{n}"), "").file(&format!("/dev/infiniband/issm{n}"), "");
+        }
+        if hca.cm {
+            entry("infiniband_cm", &format!("ucm{}", hca.uverbs));
+        }
+    }
+}
+
+/// Adds Slingshot devices.
+pub fn cxi(tree: &StandIn, count: usize) {
+    for n in 0..count {
+        let pci = format!("0000:2{n}:00.0");
+        tree.dir(&format!("/sys/devices/pci0000:20/{pci}/cxi/cxi{n}"));
+        tree.link(&format!("/sys/devices/pci0000:20/{pci}/cxi/cxi{n}/device"), "../..");
+        tree.link(&format!("/sys/class/cxi/cxi{n}"), &format!("../../devices/pci0000:20/{pci}/cxi/cxi{n}"));
+        tree.file(&format!("/dev/cxi{n}"), "");
+    }
+    tree.file("/dev/ss0", "").file("/dev/xpmem", "");
+}
+
+/// Adds rdma-core of one release: libibverbs, librdmacm and a provider, which need `glibc`.
+pub fn rdma_core(tree: &StandIn, abi: &'static str, glibc: &'static str, provider: &str) {
+    let private: &'static str = format!("IBVERBS_PRIVATE_{abi}").leak();
+    let libc = ("libc.so.6", vec![glibc]);
+    let verbs = Library {
+        needed: vec!["libc.so.6", "libnl-3.so.200"],
+        defines: vec!["IBVERBS_1.0", "IBVERBS_1.1", private],
+        requires: vec![libc.clone()],
+        ..Library::named("libibverbs.so.1")
+    };
+    tree.library(&format!("{LIB}/libibverbs.so.1.14.{abi}"), &verbs);
+    let netlink = Library {
+        needed: vec!["libc.so.6"],
+        requires: vec![libc.clone()],
+        ..Library::named("libnl-3.so.200")
+    };
+    tree.library(&format!("{LIB}/libnl-3.so.200.26.0"), &netlink);
+    let cm = Library {
+        needed: vec!["libibverbs.so.1", "libc.so.6"],
+        requires: vec![("libibverbs.so.1", vec!["IBVERBS_1.1", private]), libc.clone()],
+        ..Library::named("librdmacm.so.1")
+    };
+    tree.library(&format!("{LIB}/librdmacm.so.1.3.{abi}"), &cm);
+    let plugin = Library {
+        needed: vec!["libibverbs.so.1", "libc.so.6"],
+        requires: vec![("libibverbs.so.1", vec![private]), libc],
+        ..Library::default()
+    };
+    tree.file(&format!("{LIB}/libibverbs/lib{provider}-rdmav{abi}.so"), plugin.bytes());
+    tree.file(&format!("/etc/libibverbs.d/{provider}.driver"), format!("driver {provider}\n"));
+}
+
+/// Adds libfabric with what it is linked to.
+pub fn libfabric(tree: &StandIn, versions: &[&'static str], needed: &[&'static str], glibc: &'static str) {
+    for library in needed {
+        let part = Library {
+            requires: vec![("libc.so.6", vec![glibc])],
+            needed: vec!["libc.so.6"],
+            ..Library::named(library)
+        };
+        tree.library(&format!("{LIB}/{library}.0.0"), &part);
+    }
+    let fabric = Library {
+        needed: ["libc.so.6"].iter().chain(needed).copied().collect(),
+        defines: versions.to_vec(),
+        requires: vec![("libc.so.6", vec![glibc])],
+        ..Library::named("libfabric.so.1")
+    };
+    tree.library(&format!("{LIB}/libfabric.so.1.17.0"), &fabric);
+}
+
 /// A container's root with glibc, or what passes for it.
 pub fn glibc_root(tree: &StandIn) {
     for dir in ["/run", "/dev", "/proc", "/sys", "/tmp", "/usr/local/sbin", "/usr/bin", "/etc"] {

@@ -11,6 +11,7 @@ mod cleanup;
 mod cli;
 mod client;
 mod config;
+mod devices;
 mod exec;
 mod fixture;
 mod hooks;
@@ -54,6 +55,7 @@ fn tests() -> Vec<runner::Test> {
         mounts::tests(),
         namespaces::tests(),
         hooks::tests(),
+        devices::tests(),
         process::tests(),
         seccomp::tests(),
         rootless::tests(),

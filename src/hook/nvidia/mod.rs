@@ -40,7 +40,7 @@ pub fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
     let private = libraries::private_dir(container, "gpu");
     add_user_space(&mut edits, &request, &driver, &Places { host, container, bundle, private: &private })?;
     add_devices(&mut edits, &request, &driver, &selected, host);
-    add_sockets(&mut edits, &request, bundle, host);
+    add_sockets(&mut edits, &request, &Places { host, container, bundle, private: &private });
     add_proc(&mut edits, &driver, &selected, host);
     if request.wants(Capability::Compute) {
         compat::prefer(&mut edits, &driver, container);
@@ -141,7 +141,8 @@ fn add_user_space(edits: &mut Edits, request: &Request, driver: &Driver, places:
         }
     }
     let firmware = format!("/lib/firmware/nvidia/{}", driver.version);
-    if let Some(source) = places.host.real(&firmware) {
+    // Not worth a directory at the root, where an image has none.
+    if let Some(source) = places.host.real(&firmware).filter(|_| places.container.has_dir("/lib")) {
         edits.bind_at(source, &firmware, false);
     }
     if parts::wanted(request, &[Capability::Graphics, Capability::Display]) {
@@ -314,9 +315,10 @@ fn profile(mask: u64) -> String {
     format!("{profile}\n")
 }
 
-fn add_sockets(edits: &mut Edits, request: &Request, bundle: &Bundle, host: &Tree) {
+fn add_sockets(edits: &mut Edits, request: &Request, places: &Places<'_>) {
     let mut optional = |path: &str| {
-        let source = host.real(path);
+        let top = Path::new("/").join(Path::new(path).iter().nth(1).unwrap_or_default());
+        let source = places.host.real(path).filter(|_| places.container.has_dir(top));
         edits.binds.extend(source.map(|source| super::edits::Bind {
             source,
             path: path.into(),
@@ -328,7 +330,7 @@ fn add_sockets(edits: &mut Edits, request: &Request, bundle: &Bundle, host: &Tre
         optional("/run/nvidia-fabricmanager/socket");
     }
     if request.wants(Capability::Compute) {
-        optional(bundle.job("CUDA_MPS_PIPE_DIRECTORY").unwrap_or("/tmp/nvidia-mps"));
+        optional(places.bundle.job("CUDA_MPS_PIPE_DIRECTORY").unwrap_or("/tmp/nvidia-mps"));
     }
 }
 

@@ -1,0 +1,280 @@
+//! hooks.d, `--device`, and our hooks in real containers, on stand-in nodes.
+
+#[path = "../hooks/standin.rs"]
+mod standin;
+
+use crate::fixture::{Bundle, Ctx};
+use crate::runner::tests;
+use serde_json::{Value, json};
+use standin::StandIn;
+use std::path::{Path, PathBuf};
+
+tests! {
+    ALL { gpu_hook_fills_a_container, device_by_its_cdi_name }
+    BOTH {
+        image_stays_untouched, twice_is_once, rdma_hook_shows_the_chosen_device, hooks_directory, precreate_changes_the_config,
+        hooks_directory_errors, numbers_follow_the_share, failing_gpu_hook_names_the_gpu, node_without_gpus,
+    }
+}
+
+/// One of our hooks, where the container's caller can run it.
+fn program(ctx: &Ctx, name: &str) -> PathBuf {
+    let built = match name {
+        "rt-hook-gpu" => env!("CARGO_BIN_EXE_rt-hook-gpu"),
+        _ => env!("CARGO_BIN_EXE_rt-hook-rdma"),
+    };
+    let path = ctx.path(name);
+    if !path.exists() {
+        std::fs::copy(built, &path).unwrap();
+        ctx.give(&path);
+    }
+    path
+}
+
+/// A node with GPUs, whose device nodes are stand-ins.
+fn node(ctx: &Ctx) -> StandIn {
+    let tree = StandIn::new(ctx.path("node"));
+    standin::nvidia(&tree, 2);
+    tree
+}
+
+/// A bundle that asks for a GPU of the node by the hook.
+fn with_gpu(ctx: &Ctx, node: &StandIn, devices: &str) -> Bundle {
+    let root = node.dir.to_str().unwrap();
+    let mut bundle = ctx.bundle().hook("createRuntime", &program(ctx, "rt-hook-gpu"), &[]);
+    bundle.set("/hooks/createRuntime/0/args", json!(["rt-hook-gpu", "--root", root]));
+    for dir in ["run", "usr/local/sbin", "etc"] {
+        bundle.mkdir(dir);
+    }
+    bundle.with("/process/env", json!([format!("NVIDIA_VISIBLE_DEVICES={devices}")]))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("{value}"))
+}
+
+fn gpu_hook_fills_a_container(ctx: &Ctx) {
+    let node = node(ctx);
+    let bundle = with_gpu(ctx, &node, "0").ops(&[
+        "links /dev",
+        "links /run/rt/gpu/lib",
+        "cat /proc/driver/nvidia/params",
+        "links /proc/driver/nvidia/gpus",
+        "cat /etc/ld.so.cache",
+        "write /run/rt/gpu/lib/x y",
+        "stat /usr/local/sbin/nvidia-smi",
+    ]);
+    let out = ctx.run(&bundle);
+    assert_eq!(out.code, 0, "{out:?}");
+    let all = out.all();
+    // GPU 0 has minor 1.
+    assert!(all[0].get("nvidia1").is_some() && all[0].get("nvidiactl").is_some(), "{}", all[0]);
+    assert!(all[0].get("nvidia0").is_none(), "{}", all[0]);
+    assert_eq!(all[1]["libcuda.so.1"], format!("libcuda.so.{}", standin::DRIVER), "{}", all[1]);
+    assert!(all[2].to_string().contains("ModifyDeviceFiles: 0"), "{}", all[2]);
+    assert!(all[3].get("0000:01:00.0").is_some() && all[3].get("0000:02:00.0").is_none(), "{}", all[3]);
+    assert!(all[4].to_string().contains("/run/rt/gpu/lib/libcuda.so.1"), "{}", all[4]);
+    assert!(all[6].get("errno").is_none(), "{}", all[6]);
+}
+
+fn image_stays_untouched(ctx: &Ctx) {
+    for readonly in [false, true] {
+        let node = node(ctx);
+        let bundle = with_gpu(ctx, &node, "all").with("/root/readonly", json!(readonly));
+        let bundle = bundle.ops(&["write /run/new x", "links /run"]);
+        bundle.write();
+        let before = bundle.strict_tree();
+        let out = ctx.run(&bundle);
+        assert_eq!(out.code, 0, "{out:?}");
+        assert_eq!(out.all()[0].get("errno").is_some(), readonly, "{out:?}");
+        assert!(out.all()[1].get("rt").is_some(), "{out:?}");
+        assert_eq!(bundle.strict_tree(), before);
+    }
+}
+
+fn twice_is_once(ctx: &Ctx) {
+    let node = node(ctx);
+    let once = with_gpu(ctx, &node, "all").ops(&["cat /proc/self/mountinfo"]);
+    let out = ctx.run(&once);
+    assert_eq!(out.code, 0, "{out:?}");
+    let mounts = |out: &crate::fixture::Out| text(&out.all()[0]).lines().count();
+    let first = mounts(&out);
+    let mut twice = with_gpu(ctx, &node, "all").ops(&["cat /proc/self/mountinfo"]);
+    let hook = json!({
+        "path": program(ctx, "rt-hook-gpu"), "args": ["rt-hook-gpu", "--root", node.dir],
+    });
+    twice.set("/hooks/createRuntime", json!([hook, hook]));
+    twice.set("/hooks/prestart", json!([hook]));
+    let out = ctx.run(&twice);
+    assert_eq!(out.code, 0, "{out:?}");
+    assert_eq!(mounts(&out), first);
+}
+
+fn failing_gpu_hook_names_the_gpu(ctx: &Ctx) {
+    let node = node(ctx);
+    let bundle = with_gpu(ctx, &node, "7").ops(&["exit 0"]);
+    ctx.rt(["run", "--bundle"])
+        .arg(&bundle.dir)
+        .arg(ctx.id())
+        .fails(&["NVIDIA_VISIBLE_DEVICES: no GPU 7: this node has 2"]);
+}
+
+fn node_without_gpus(ctx: &Ctx) {
+    let node = StandIn::new(ctx.path("node"));
+    let bundle = with_gpu(ctx, &node, "all").ops(&["cat /proc/self/mountinfo"]);
+    let out = ctx.run(&bundle);
+    assert_eq!(out.code, 0, "{out:?}");
+    assert!(!text(&out.all()[0]).contains("/run/rt"), "{out:?}");
+}
+
+fn rdma_hook_shows_the_chosen_device(ctx: &Ctx) {
+    let node = StandIn::new(ctx.path("node"));
+    let hca =
+        |name, pci, uverbs| standin::Hca { name, pci, driver: "mlx5_core", uverbs, umad: None, cm: false };
+    standin::rdma(&node, &[hca("mlx5_0", "0000:3b:00.0", 1), hca("mlx5_1", "0000:5e:00.0", 0)]);
+    standin::rdma_core(&node, "34", "GLIBC_2.34", "mlx5");
+    let root = node.dir.to_str().unwrap();
+    let mut bundle = ctx.bundle().hook("createRuntime", &program(ctx, "rt-hook-rdma"), &[]);
+    bundle.set("/hooks/createRuntime/0/args", json!(["rt-hook-rdma", "--root", root]));
+    for dir in ["run", "etc", "usr/local/lib"] {
+        bundle.mkdir(dir);
+    }
+    let libc = standin::Library { defines: vec!["GLIBC_2.34"], ..standin::Library::named("libc.so.6") };
+    let libc_path = bundle.file("usr/local/lib/libc.so.6", "");
+    std::fs::write(libc_path, libc.bytes()).unwrap();
+    let bundle = bundle.with("/process/env", json!(["RT_RDMA_DEVICES=mlx5_0"])).ops(&[
+        "links /dev/infiniband",
+        "links /run/rt/rdma/lib",
+        "cat /etc/libibverbs.d/mlx5.driver",
+    ]);
+    let out = ctx.run(&bundle);
+    assert_eq!(out.code, 0, "{out:?}");
+    let all = out.all();
+    assert!(all[0].get("uverbs1").is_some() && all[0].get("rdma_cm").is_some(), "{}", all[0]);
+    assert!(all[0].get("uverbs0").is_none(), "{}", all[0]);
+    assert!(
+        all[1].get("libmlx5-rdmav34.so").is_some() && all[1].get("libibverbs.so.1").is_some(),
+        "{}",
+        all[1]
+    );
+    assert_eq!(text(&all[2]).trim(), "driver /run/rt/rdma/lib/libmlx5");
+}
+
+/// A directory of definitions with one file.
+fn definitions(ctx: &Ctx, name: &str, definition: &Value) -> PathBuf {
+    let dir = ctx.path("definitions");
+    if !dir.exists() {
+        ctx.mkdir("definitions");
+    }
+    std::fs::write(dir.join(name), definition.to_string()).unwrap();
+    ctx.give(&dir.join(name));
+    dir
+}
+
+fn definition(path: &Path, args: &[&str], when: Value, stages: &[&str]) -> Value {
+    let args: Vec<&str> = ["probe"].iter().chain(args).copied().collect();
+    json!({ "version": "1.0.0", "hook": { "path": path, "args": args }, "when": when, "stages": stages })
+}
+
+fn hooks_directory(ctx: &Ctx) {
+    let journal = ctx.file("journal", "");
+    let note = format!("to {} say called", journal.display());
+    for (when, called) in [
+        (json!({ "always": true }), true),
+        (json!({ "annotations": { "^a\\.key$": "^v" } }), true),
+        (json!({ "annotations": { "^a\\.key$": "^w" } }), false),
+        (json!({ "commands": ["^/probe$"] }), true),
+        (json!({ "hasBindMounts": true, "commands": ["nothing"] }), false),
+    ] {
+        std::fs::write(&journal, "").unwrap();
+        let dir = definitions(
+            ctx,
+            "note.json",
+            &definition(&ctx.helper(), &[&note], when.clone(), &["createRuntime", "poststop"]),
+        );
+        let bundle = ctx.bundle().with("/annotations", json!({ "a.key": "value" })).ops(&["say program"]);
+        let out = ctx.run_with(&bundle, &["--hooks-dir", dir.to_str().unwrap()]);
+        assert_eq!((out.code, out.stdout.as_str()), (0, "\"program\"\n"), "{when}: {out:?}");
+        let lines = std::fs::read_to_string(&journal).unwrap().lines().count();
+        assert_eq!(lines, if called { 2 } else { 0 }, "{when}");
+    }
+}
+
+fn precreate_changes_the_config(ctx: &Ctx) {
+    let args = ["sh", "-c", "sed 's/before/after/'"];
+    let mut filter = definition(Path::new("/bin/sh"), &[], json!({ "always": true }), &["precreate"]);
+    filter["hook"]["args"] = json!(args);
+    let dir = definitions(ctx, "filter.json", &filter);
+    let bundle = ctx.bundle().with("/process/env", json!(["WHEN=before"])).ops(&["env"]);
+    let out = ctx.run_with(&bundle, &["--hooks-dir", dir.to_str().unwrap()]);
+    assert_eq!(out.json()["WHEN"], "after", "{out:?}");
+    filter["hook"]["args"] = json!(["sh", "-c", "echo nonsense"]);
+    let dir = definitions(ctx, "filter.json", &filter);
+    let out = ctx.run_with(&bundle, &["--hooks-dir", dir.to_str().unwrap()]);
+    assert!(out.code == 1 && out.stderr.contains("filter.json returns"), "{out:?}");
+}
+
+fn numbers_follow_the_share(ctx: &Ctx) {
+    // What the command line and the first stage set, the second sees.
+    let node = node(ctx);
+    let mut hook = definition(
+        &program(ctx, "rt-hook-gpu"),
+        &["--root", node.dir.to_str().unwrap()],
+        json!({ "always": true }),
+        &["precreate", "createRuntime"],
+    );
+    hook["hook"]["args"][0] = json!("rt-hook-gpu");
+    let dir = definitions(ctx, "gpu.json", &hook);
+    let bundle = ctx.bundle().ops(&["env", "links /dev"]);
+    for dir in ["run", "usr/local/sbin", "etc"] {
+        bundle.mkdir(dir);
+    }
+    let flags = [
+        "--hooks-dir",
+        dir.to_str().unwrap(),
+        "-e",
+        "NVIDIA_VISIBLE_DEVICES=all",
+        "-e",
+        "CUDA_VISIBLE_DEVICES=1",
+    ];
+    let out = ctx.run_with(&bundle, &flags);
+    assert_eq!(out.code, 0, "{out:?}");
+    let all = out.all();
+    assert_eq!(all[0]["CUDA_VISIBLE_DEVICES"], "0", "{}", all[0]);
+    // GPU 1 has minor 0.
+    assert!(all[1].get("nvidia0").is_some() && all[1].get("nvidia1").is_none(), "{}", all[1]);
+}
+
+fn hooks_directory_errors(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["exit 0"]);
+    let mut wrong = definition(Path::new("/bin/sh"), &[], json!({ "always": true }), &["sometime"]);
+    let dir = definitions(ctx, "wrong.json", &wrong);
+    let flag = dir.to_str().unwrap();
+    let out = ctx.run_with(&bundle, &["--hooks-dir", flag]);
+    assert!(out.code == 1 && out.stderr.contains("wrong.json: unknown stage \"sometime\""), "{out:?}");
+    wrong["stages"] = json!(["poststop"]);
+    wrong["when"] = json!({});
+    definitions(ctx, "wrong.json", &wrong);
+    assert_eq!(ctx.run_with(&bundle, &["--hooks-dir", flag]).code, 0);
+    assert_eq!(ctx.run_with(&bundle, &["--hooks-dir", "/no/such/directory"]).code, 0);
+    // A home that is somebody else's says nothing.
+    let home = ctx.mkdir("home");
+    std::fs::set_permissions(&home, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
+    ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).env("HOME", &home).ok();
+    std::fs::set_permissions(&home, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+}
+
+fn device_by_its_cdi_name(ctx: &Ctx) {
+    // The hook is looked for beside rt, and then by PATH.
+    let hook = program(ctx, "rt-hook-gpu");
+    let bundle = ctx.bundle().ops(&["env"]);
+    bundle.mkdir("run");
+    let out = ctx
+        .rt(["run", "--device", "vendor.com/thing=nobody", "--bundle"])
+        .arg(&bundle.dir)
+        .arg(ctx.id())
+        .env("PATH", hook.parent().unwrap())
+        .run();
+    let expected = "unresolvable CDI device vendor.com/thing=nobody";
+    assert!(out.code == 1 && out.stderr.contains(expected), "{out:?}");
+}
