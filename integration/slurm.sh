@@ -2,8 +2,8 @@
 # The battery on a cluster of the Slurm that is installed, which Debian's packages are if there is none.
 # usage: integration/slurm.sh RT (root)
 set -uo pipefail
+rt=$(realpath "${1:-build/rt}") || exit 1
 cd "$(dirname "$0")/slurm"
-rt=$(realpath "${1:-../../build/rt}")
 nothing() {
 	echo "SKIP slurm: $*"
 	echo "result: slurm: 0 passed, 0 failed, 1 skipped"
