@@ -509,6 +509,8 @@ fn start_of_dead_init_fails(ctx: &Ctx) {
 /// A pid that now belongs to somebody else: what state.json says of the start time does not fit.
 fn old_pid_is_never_signalled(ctx: &Ctx) {
     let container = ctx.started(&ctx.bundle().ops(&["pause"]));
+    // Start times are counted in hundredths of a second: a pid comes again much later than that.
+    std::thread::sleep(std::time::Duration::from_millis(30));
     let mut other = ctx.command(ctx.helper()).args(["--exchange", "/nowhere", "/nothing"]).spawn();
     other.line(0);
     let path = ctx.state.join(&container.id).join("state.json");
