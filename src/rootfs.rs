@@ -73,12 +73,16 @@ impl Place<'_> {
     }
 
     /// Mounts a new file system on this directory by mount(2). `None` where that cannot say it.
-    pub fn mount(&self, fstype: &str, source: &str, params: &[Param], attr: u64) -> Option<Result<()>> {
-        let (dir, at) = match self {
-            Place::At(fd) => (fd.as_fd(), OsStr::new(".")),
-            Place::In(dir, name) => (*dir, *name),
+    pub fn mount(self, fstype: &str, source: &str, params: &[Param], attr: u64) -> Option<Result<()>> {
+        let (entered, at) = match self {
+            Place::At(fd) => {
+                let entered = rustix::process::fchdir(&fd);
+                crate::sys::fd::leave_open(fd);
+                (entered, OsStr::new("."))
+            }
+            Place::In(dir, name) => (rustix::process::fchdir(dir), name),
         };
-        match rustix::process::fchdir(dir) {
+        match entered {
             Ok(()) => mount::mount_new(fstype, source, params, attr, at),
             Err(e) => Some(Err(e.into())),
         }

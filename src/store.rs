@@ -480,12 +480,7 @@ impl Entry {
         text.extend_from_slice(config);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | how;
         let file = fs::openat(&self.dir, name, flags, Mode::RUSR | Mode::WUSR).context(context)?;
-        let mut rest = text.as_slice();
-        while !rest.is_empty() {
-            let n = rustix::io::write(&file, rest).context(context)?;
-            rest = &rest[n..];
-        }
-        Ok(())
+        fd::write_all(&file, &text).context(context)
     }
 
     fn read(&self) -> Result<Vec<u8>> {

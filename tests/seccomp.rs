@@ -111,7 +111,9 @@ fn engines_profiles_mean_what_libseccomp_makes_of_them() {
     let mut random = Random::new();
     for (engine, profile) in profiles() {
         let mut tally = Tally::default();
-        for capabilities in [PODMAN_CAPABILITIES, &["CAP_SYS_ADMIN", "CAP_AUDIT_WRITE", "CAP_NET_ADMIN"]] {
+        for capabilities in
+            [&rt::spec::DEFAULT_CAPABILITIES[..], &["CAP_SYS_ADMIN", "CAP_AUDIT_WRITE", "CAP_NET_ADMIN"]]
+        {
             let mut section = engine_section(&profile, capabilities);
             // Numbers that the two know alike decide which calls are newer than the profile.
             let known: BTreeSet<String> = names(&library, &X86).into_iter().collect();
@@ -622,20 +624,6 @@ fn section(json: Value) -> LinuxSeccomp {
     serde_json::from_value(json).unwrap()
 }
 
-const PODMAN_CAPABILITIES: &[&str] = &[
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_KILL",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_SETFCAP",
-    "CAP_SETGID",
-    "CAP_SETPCAP",
-    "CAP_SETUID",
-    "CAP_SYS_CHROOT",
-];
-
 /// The profiles of container engines that this machine has.
 fn profiles() -> Vec<(&'static str, Value)> {
     let places = [
@@ -726,7 +714,7 @@ impl Random {
 #[ignore = "a measurement"]
 fn speed() {
     for (engine, profile) in profiles() {
-        let mut section = engine_section(&profile, PODMAN_CAPABILITIES);
+        let mut section = engine_section(&profile, &rt::spec::DEFAULT_CAPABILITIES);
         for archs in [X86.to_vec(), vec![Arch::ScmpArchX86_64]] {
             section.set_architectures(Some(archs.clone()));
             let mut times: Vec<_> = (0..2000)

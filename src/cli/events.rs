@@ -5,7 +5,10 @@ use super::parse::Call;
 use crate::bail;
 use crate::error::{Context, Result};
 use crate::store::{Status, Store};
+use crate::sys::mount::unescape;
 use serde_json::{Map, Value, json};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -328,14 +331,7 @@ fn directory(mount: &str, controller: &str, path: &str) -> Option<PathBuf> {
     if below.starts_with("..") {
         return None;
     }
-    Some(Path::new(&unescaped(point)).join(below))
-}
-
-/// Takes back the octal escapes of mountinfo.
-fn unescaped(field: &str) -> String {
-    ["\\040 ", "\\011\t", "\\012\n", "\\134\\"]
-        .iter()
-        .fold(field.to_owned(), |text, pair| text.replace(&pair[..4], &pair[4..]))
+    Some(PathBuf::from(OsString::from_vec(unescape(point.as_bytes()))).join(below))
 }
 
 fn read(dir: &Path, file: &str) -> Option<String> {

@@ -40,7 +40,7 @@ impl Account {
     /// The account that `spec` asks for, of a process with these ids; its home is the caller's where one of
     /// `mounts` shows it.
     pub fn asked_for(spec: &Spec, ids: (u32, u32), mounts: &[MountPlan]) -> Result<Option<Account>> {
-        match annotation(spec, spec::ANNOTATION_PASSWD) {
+        match spec::annotation(spec, spec::ANNOTATION_PASSWD) {
             None => return Ok(None),
             Some("caller") => {}
             Some(other) => bail!("annotation {}: {other:?} is not \"caller\"", spec::ANNOTATION_PASSWD),
@@ -76,11 +76,6 @@ impl Account {
     }
 }
 
-/// The value of an annotation.
-pub fn annotation<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
-    spec.annotations().as_ref()?.get(name).map(String::as_str)
-}
-
 /// A variable of the caller's. Where there is none, as below Slurm, the config has the environment of the user's job.
 fn caller_variable(spec: &Spec, name: &str) -> Option<String> {
     std::env::var(name).ok().or_else(|| spec::variable(spec, name).map(str::to_owned))
@@ -95,7 +90,7 @@ fn caller_home(spec: &Spec) -> Option<String> {
 
 /// The bind of the caller's home at its own place, where the annotation `rt.home` asks for one and it is there.
 pub fn home_mount(spec: &Spec) -> Result<Option<Mount>> {
-    match annotation(spec, spec::ANNOTATION_HOME) {
+    match spec::annotation(spec, spec::ANNOTATION_HOME) {
         None => return Ok(None),
         Some("bind") => {}
         Some(other) => bail!("annotation {}: {other:?} is not \"bind\"", spec::ANNOTATION_HOME),
@@ -127,9 +122,7 @@ pub fn show(rootfs: &mut Rootfs, init: &Init<'_>, account: &Account) -> Result<(
     if ours(GROUP) {
         files.push((GROUP, account.group(&image(GROUP).unwrap_or_default())));
     }
-    bind_files(rootfs, &files).context(|| "show the caller's account")?;
-    // The bundle is the working directory until the pivot.
-    rustix::process::chdir(&init.plan.bundle).context(|| "go back to the bundle")
+    bind_files(rootfs, &files).context(|| "show the caller's account")
 }
 
 /// Shows each text as a read-only file at its path in the root.
@@ -143,7 +136,7 @@ fn bind_files(rootfs: &mut Rootfs, files: &[(&str, String)]) -> Result<()> {
     for (path, text) in files {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = fs::openat(&tmpfs, name_of(path), flags, Mode::from_raw_mode(0o644))?;
-        std::io::Write::write_all(&mut std::fs::File::from(file), text.as_bytes())?;
+        fd::write_all(&file, text.as_bytes())?;
     }
     mount::attach(&tmpfs, rootfs.as_fd())?;
     let trees: Vec<_> = files

@@ -32,14 +32,11 @@ pub fn run(store: &Store, options: CreateOptions) -> Result<u8> {
     let mut launch = Launch::new(store, options)?;
     launch.detach = launch.options.detach;
     launch.check_terminal()?;
-    if launch.fits_in_place() {
-        return launch.reserved(|launch, entry| Err(launch.in_place(entry)));
-    }
     if launch.detach {
         launch.reserved(|launch, entry| launch.with_init(entry).map(|_| ()))?;
         return Ok(0);
     }
-    launch.reserved(Launch::foreground)
+    launch.reserved(Launch::attached)
 }
 
 /// The same in `entry`, for the first task of those that share a container. Where it fails, `entry` is removed.
@@ -48,10 +45,7 @@ pub(super) fn run_shared(store: &Store, options: CreateOptions, entry: &Entry) -
     let launch = launch.inspect_err(|_| {
         let _ = store.remove(entry);
     })?;
-    if launch.fits_in_place() {
-        return launch.holding(entry, |launch, entry| Err(launch.in_place(entry)));
-    }
-    launch.holding(entry, Launch::foreground)
+    launch.holding(entry, Launch::attached)
 }
 
 /// Everything that making one container needs.
@@ -144,6 +138,11 @@ impl<'a> Launch<'a> {
                 log::debug!("{e}");
             }
         })
+    }
+
+    /// Becomes the container, or waits for its end.
+    fn attached(&self, entry: &Entry) -> Result<u8> {
+        if self.fits_in_place() { Err(self.in_place(entry)) } else { self.foreground(entry) }
     }
 
     fn foreground(&self, entry: &Entry) -> Result<u8> {

@@ -1,7 +1,6 @@
 //! exec: another program in a running container.
 
 use super::create::{self, oci_config, write_pid_file};
-use super::lifecycle::open_init;
 use super::process::{self as program, ProcessPlan};
 use super::{ExecOptions, devices, foreground, init, plan};
 use crate::error::{Context, Error, Result};
@@ -37,7 +36,7 @@ pub fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
             bail!("cannot exec in a container that has stopped: container not running")
         }
     }
-    let Some(init) = open_init(&state)? else {
+    let Some(init) = state.open_first()? else {
         bail!("cannot exec in a container that has stopped: container not running")
     };
     let config = oci_config(&entry)?;
@@ -296,12 +295,9 @@ fn process_plan(options: &ExecOptions, config: &Spec, adapted: Adapted) -> Resul
     };
     spec::check_process(&process)?;
     let adapted = Adapted { uid: ids.0, gid: ids.1, ..adapted };
-    let filter = config.linux().as_ref().and_then(|l| l.seccomp().as_ref());
     let mut notes = Vec::new();
-    let mut plan = ProcessPlan::new(&process, &adapted, filter, options.preserve_fds, &mut notes)?;
-    if let Some(linux) = config.linux() {
-        plan.set_linux(linux)?;
-    }
+    let linux = config.linux().as_ref();
+    let mut plan = ProcessPlan::new(&process, &adapted, linux, options.preserve_fds, &mut notes)?;
     plan.no_new_privs |= options.no_new_privs;
     if let Some(tty) = options.tty {
         plan.terminal = tty;

@@ -56,14 +56,9 @@ pub fn kill(store: &Store, id: &str, number: i32, all: bool) -> Result<()> {
 
 /// Sends `number` to the first process; false where that has ended.
 pub fn signal_first(state: &State, number: i32) -> Result<bool> {
-    let Some(pidfd) = open_init(state)? else { return Ok(false) };
+    let Some(pidfd) = state.open_first()? else { return Ok(false) };
     signal::send_pidfd(pidfd, number).context(|| format!("signal {number}"))?;
     Ok(true)
-}
-
-/// A descriptor of the container's first process; `None` where that has ended.
-pub fn open_init(state: &State) -> Result<Option<OwnedFd>> {
-    state.open_first()
 }
 
 /// Removes a stopped container, or with `force` any container; `force` of an unknown id is no error.
@@ -109,7 +104,7 @@ pub fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
 
 /// Kills the first process and waits until it has ended, ten seconds at most.
 pub fn end(state: &State) -> Result<()> {
-    let Some(pidfd) = open_init(state)? else { return Ok(()) };
+    let Some(pidfd) = state.open_first()? else { return Ok(()) };
     signal::send_pidfd(&pidfd, libc::SIGKILL).context(|| "kill the container")?;
     if !wait_for_end(&pidfd, 10)? {
         // It cannot escape any more: it waits for a member that its new parent has not reaped.

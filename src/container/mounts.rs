@@ -120,24 +120,23 @@ fn mount_plainly(rootfs: &mut Rootfs, mount: &MountPlan, fstype: &str, source: &
         return Ok(false);
     }
     let place = rootfs.place(&mount.destination, Want::Directory, options.destination_nofollow)?;
-    let root = match &place {
+    let inside = match &place {
         Place::At(_) if fstype == "tmpfs" => return Ok(false),
         Place::At(fd) => {
             guard_proc(mount, fd, || fstype == "proc")?;
             None
         }
-        Place::In(dir, name) if fstype == "tmpfs" => Some((*dir, *name)),
-        Place::In(..) => None,
+        Place::In(dir, name) => Some((*dir, *name)),
     };
     if place.mount(fstype, source, &options.data, attr).is_none_or(|done| done.is_err()) {
         return Ok(false);
     }
-    let root = match root {
-        Some((dir, name)) => {
+    let root = match inside {
+        Some((dir, name)) if fstype == "tmpfs" => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             Some(fs::openat(dir, name, flags, Mode::empty())?)
         }
-        None => None,
+        _ => None,
     };
     mounted(rootfs, mount);
     if let Some(root) = root {
@@ -438,6 +437,7 @@ pub fn mask(rootfs: &Rootfs, proc: Option<&OwnedFd>, paths: &[PathBuf]) -> Resul
         return Ok(());
     }
     let mut masks = Masks { null: host_null()?, empty: None };
+    enter(proc)?;
     for path in paths {
         let context = || format!("mask path {:?}", path.display().to_string());
         if let (Some(proc), Some(name)) = (proc, entry_of_proc(path))
@@ -462,15 +462,14 @@ struct Masks {
 }
 
 impl Masks {
-    /// Hides an entry of the container's own procfs, where no link leads astray, by one mount(2). False where
-    /// that cannot be: one that fails costs the kernel thirty times as much.
+    /// Hides an entry of the container's own procfs, the working directory, where no link leads astray, by one
+    /// mount(2). False where that cannot be: one that fails costs the kernel thirty times as much.
     fn in_proc(&mut self, proc: &OwnedFd, name: &OsStr) -> Result<bool> {
         let kind = match fs::statat(proc, name, AtFlags::empty()) {
             Ok(stat) => FileType::from_raw_mode(stat.st_mode),
             Err(Errno::NOENT) => return Ok(true),
             Err(_) => return Ok(false),
         };
-        rustix::process::fchdir(proc)?;
         if kind != FileType::Directory {
             return Ok(mount::bind(Path::new(NULL), name, false).is_ok());
         }
@@ -508,6 +507,11 @@ fn empty_params() -> [Param; 2] {
     [Param::Value("mode".into(), "755".into()), Param::Value("nr_blocks".into(), "1".into())]
 }
 
+/// Makes the container's own procfs the working directory, for mount(2) on its entries by name.
+fn enter(proc: Option<&OwnedFd>) -> Result<()> {
+    Ok(proc.map_or(Ok(()), rustix::process::fchdir)?)
+}
+
 /// NAME where `path` is /proc/NAME.
 fn entry_of_proc(path: &Path) -> Option<&OsStr> {
     let name = path.as_os_str().as_bytes().strip_prefix(b"/proc/")?;
@@ -531,10 +535,10 @@ fn host_null() -> Result<OwnedFd> {
 /// Makes `paths` and everything mounted below them read-only.
 pub fn make_readonly(rootfs: &Rootfs, proc: Option<&OwnedFd>, paths: &[PathBuf]) -> Result<()> {
     let readonly = Attr { set: mount::ATTR_RDONLY, ..Attr::default() };
+    enter(proc)?;
     for path in paths {
         let context = || format!("make {:?} read-only", path.display().to_string());
         if let (Some(proc), Some(name)) = (proc, entry_of_proc(path)) {
-            rustix::process::fchdir(proc)?;
             match mount::bind(Path::new(name), name, true) {
                 Ok(()) => mount::set_attr_at(proc, name, true, readonly).context(context)?,
                 Err(Errno::NOENT) => {}

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 /// What init will do, in this order.
 #[derive(Debug)]
 pub struct Plan {
-    /// The bundle, absolute; the runtime's and init's working directory until the pivot.
+    /// The bundle, absolute; the runtime's working directory, and init's until it mounts.
     pub bundle: PathBuf,
     /// The root file system, absolute.
     pub rootfs: PathBuf,
@@ -188,7 +188,7 @@ impl Plan {
         // selinux(8): the label of every file in a new file system.
         let label = linux.mount_label().clone().filter(|l| !l.is_empty());
         let mut mounts = Vec::new();
-        let optional = account::annotation(spec, spec::ANNOTATION_OPTIONAL);
+        let optional = spec::annotation(spec, spec::ANNOTATION_OPTIONAL);
         let home = account::home_mount(spec)?;
         for mount in in_order(spec.mounts().as_deref().unwrap_or_default(), home.as_ref()) {
             let mut plan = mount_plan(mount, &bundle)?;
@@ -230,9 +230,7 @@ impl Plan {
         }
         let own_maps = adapted.maps.is_some() && caller.is_unprivileged();
         let paths = |list: &Option<Vec<String>>| list.iter().flatten().map(PathBuf::from).collect();
-        let mut process =
-            ProcessPlan::new(process, &adapted, linux.seccomp().as_ref(), options.preserve_fds, &mut notes)?;
-        process.set_linux(linux)?;
+        let mut process = ProcessPlan::new(process, &adapted, Some(linux), options.preserve_fds, &mut notes)?;
         let account = Account::asked_for(spec, (adapted.uid, adapted.gid), &mounts)?;
         if let Some(task) = &options.task {
             process.set_task(spec, task);
@@ -543,9 +541,7 @@ fn override_config(config: &mut Config, options: &CreateOptions) -> Result<()> {
         override_process(process, changes)?;
     }
     if !changes.devices.is_empty() {
-        let mut annotations = spec.annotations().clone().unwrap_or_default();
-        annotations.insert("cdi.k8s.io/rt".to_owned(), changes.devices.join(","));
-        spec.set_annotations(Some(annotations));
+        spec::annotate(spec, "cdi.k8s.io/rt", &changes.devices.join(","));
     }
     if !changes.volumes.is_empty() {
         let mut mounts = spec.mounts().clone().unwrap_or_default();
@@ -556,9 +552,7 @@ fn override_config(config: &mut Config, options: &CreateOptions) -> Result<()> {
     }
     if let Some(map) = options.user_map {
         // Kept with the config, so that exec finds the same ids.
-        let mut annotations = spec.annotations().clone().unwrap_or_default();
-        annotations.insert(spec::ANNOTATION_USER.to_owned(), map.as_str().to_owned());
-        spec.set_annotations(Some(annotations));
+        spec::annotate(spec, spec::ANNOTATION_USER, map.as_str());
     }
     if let Some(task) = &options.task {
         config.warnings.extend(spec::slurm::adapt(spec, task, options.user_map));

@@ -85,15 +85,16 @@ pub struct SeccompPlan {
 }
 
 impl ProcessPlan {
-    /// The plan of `process` with the ids that `adapted` decided.
+    /// The plan of `process` with the ids that `adapted` decided, and with what `linux` says about the program.
     #[inline(never)]
     pub fn new(
         process: &Process,
         adapted: &Adapted,
-        filter: Option<&LinuxSeccomp>,
+        linux: Option<&Linux>,
         preserve_fds: u32,
         notes: &mut Vec<String>,
     ) -> Result<Self> {
+        let filter = linux.and_then(|l| l.seccomp().as_ref());
         let user = process.user();
         let groups = (!adapted.keep_groups).then(|| user.additional_gids().clone().unwrap_or_default());
         let text = |label: &Option<String>| label.clone().filter(|l| !l.is_empty());
@@ -115,7 +116,7 @@ impl ProcessPlan {
                     .map(|name| format!("seccomp: unknown system call {name} is ignored")),
             );
         }
-        Ok(ProcessPlan {
+        let mut plan = ProcessPlan {
             args: process.args().clone().unwrap_or_default(),
             env: unique(process.env().as_deref().unwrap_or_default()),
             cwd: process.cwd().clone(),
@@ -155,7 +156,11 @@ impl ProcessPlan {
             preserve_fds,
             keep_fd: None,
             job_cwd: None,
-        })
+        };
+        if let Some(linux) = linux {
+            plan.set_linux(linux)?;
+        }
+        Ok(plan)
     }
 
     /// Takes what a task of a Slurm step gets from its caller.
@@ -171,7 +176,7 @@ impl ProcessPlan {
     }
 
     /// Takes what the config's `linux` section says about the program.
-    pub fn set_linux(&mut self, linux: &Linux) -> Result<()> {
+    fn set_linux(&mut self, linux: &Linux) -> Result<()> {
         self.personality = linux.personality().as_ref().map(|p| match p.domain() {
             LinuxPersonalityDomain::PerLinux => 0,
             LinuxPersonalityDomain::PerLinux32 => 8,

@@ -65,7 +65,7 @@ fn sealed_copy(exe: &OwnedFd) -> Result<OwnedFd> {
 }
 
 fn run_again(copy: &OwnedFd) -> Error {
-    let args: Vec<_> = crate::sys::start::args();
+    let args = start::args();
     let env: Vec<_> = std::env::vars_os()
         .map(|(mut name, value)| {
             name.push("=");

@@ -57,7 +57,7 @@ fn run_alone(store: &Store, options: CreateOptions) -> Result<u8> {
         && state.pid != 0
     {
         // Slurm uses an id again when its task has ended; the container's processes may still be about to.
-        if let Some(init) = lifecycle::open_init(&state)? {
+        if let Some(init) = state.open_first()? {
             lifecycle::wait_for_end(&init, 2)?;
         }
         if !state.is_alive() {
@@ -85,11 +85,8 @@ impl Joining {
         spec::check(spec, &caller)?;
         let adapted = rootless::adapt(spec, &caller, options.user_map)?;
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
-        let filter = spec.linux().as_ref().and_then(|l| l.seccomp().as_ref());
-        let mut plan = ProcessPlan::new(process, &adapted, filter, options.preserve_fds, &mut Vec::new())?;
-        if let Some(linux) = spec.linux() {
-            plan.set_linux(linux)?;
-        }
+        let linux = spec.linux().as_ref();
+        let mut plan = ProcessPlan::new(process, &adapted, linux, options.preserve_fds, &mut Vec::new())?;
         if let Some(task) = &options.task {
             plan.set_task(spec, task);
         }
@@ -105,7 +102,7 @@ impl Joining {
         }
         for member in entry.living_members().into_iter().filter(|member| member.pid != state.pid) {
             let state = member_state(state, member);
-            if let Some(first) = lifecycle::open_init(&state)?
+            if let Some(first) = state.open_first()?
                 && let Some(code) = self.join_member(store, entry, &state, first)?
             {
                 return Ok(Some(code));

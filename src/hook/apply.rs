@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// Moves this process into the user and mount namespace of the container.
@@ -263,11 +263,7 @@ fn write_new(dir: &OwnedFd, name: &OsStr, contents: &[u8]) -> Result<()> {
     let file = fs::openat(dir, name, flags, Mode::from_raw_mode(0o644))?;
     // Whatever the umask says: the container's users read it.
     fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
-    let mut rest = contents;
-    while !rest.is_empty() {
-        rest = &rest[rustix::io::write(&file, rest)?..];
-    }
-    Ok(())
+    fd::write_all(&file, contents)
 }
 
 /// A file system that was made for this container.
@@ -294,7 +290,7 @@ fn own_mounts(table: &[u8], rootfs: &Path) -> Vec<OwnMount> {
         };
         let Some(device) = device_number(numbers) else { continue };
         let fstype = fields.skip_while(|f| *f != b"-").nth(1);
-        let point = PathBuf::from(std::ffi::OsString::from_vec(unescape(point)));
+        let point = PathBuf::from(std::ffi::OsString::from_vec(mount::unescape(point)));
         let inside = point.strip_prefix(rootfs);
         // Parts of a tmpfs of the container's own may be bound within it.
         if inside.is_err() || root == b"/" {
@@ -315,27 +311,6 @@ fn device_number(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     let (major, minor) = text.split_once(':')?;
     Some(fs::makedev(major.parse().ok()?, minor.parse().ok()?))
-}
-
-/// Octal escapes of proc_pid_mountinfo(5).
-fn unescape(text: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&first, after)) = rest.split_first() {
-        let code = after.get(..3).filter(|_| first == b'\\');
-        let code = code.and_then(|c| u8::from_str_radix(OsStr::from_bytes(c).to_str()?, 8).ok());
-        match code {
-            Some(byte) => {
-                plain.push(byte);
-                rest = &after[3..];
-            }
-            None => {
-                plain.push(first);
-                rest = after;
-            }
-        }
-    }
-    plain
 }
 
 #[cfg(test)]

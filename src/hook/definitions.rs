@@ -7,7 +7,7 @@ use super::bundle::{ANNOTATION_ENV, PREFIXES};
 use super::run::{self, Stage};
 use crate::bail;
 use crate::error::{Context, Error, Result};
-use crate::spec::{Config, json_error};
+use crate::spec::{Config, annotate, json_error};
 use crate::sys::mount::ATTR_RDONLY;
 use oci_spec::runtime::{Hook, Hooks, Spec};
 use regex::Regex;
@@ -224,9 +224,7 @@ fn inject(config: &mut Config, definitions: &[(PathBuf, Definition)], bundle: &P
     let told: Vec<&String> = env.iter().filter(|v| PREFIXES.iter().any(|p| v.starts_with(p))).collect();
     if !told.is_empty() {
         let text = serde_json::to_string(&told).map_err(json_error)?;
-        let mut annotations = config.spec.annotations().clone().unwrap_or_default();
-        annotations.insert(ANNOTATION_ENV.to_owned(), text);
-        config.spec.set_annotations(Some(annotations));
+        annotate(&mut config.spec, ANNOTATION_ENV, &text);
     }
     config.changed()
 }

@@ -64,7 +64,8 @@ impl Config {
         Self::parse(text).context(shown)
     }
 
-    /// Parses a config, out of line for its large stack frame. Values that the spec says to warn about are dropped and the rest is used.
+    /// Parses a config, out of line for its large stack frame. Values that the spec says to warn about are dropped
+    /// and the rest is used.
     #[inline(never)]
     pub fn parse(text: Vec<u8>) -> Result<Self> {
         // Checked once and not string by string.
@@ -95,6 +96,18 @@ impl Config {
         self.text = serde_json::to_vec(&self.spec).map_err(json_error)?;
         Ok(())
     }
+}
+
+/// The value of an annotation.
+pub fn annotation<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
+    spec.annotations().as_ref()?.get(name).map(String::as_str)
+}
+
+/// Gives an annotation a value, whatever it had.
+pub fn annotate(spec: &mut Spec, name: &str, value: &str) {
+    let mut annotations = spec.annotations().clone().unwrap_or_default();
+    annotations.insert(name.to_owned(), value.to_owned());
+    spec.set_annotations(Some(annotations));
 }
 
 /// The value of a variable in the config's environment; the last one counts.

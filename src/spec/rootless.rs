@@ -66,7 +66,7 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
     let mut notes = Vec::new();
     let linux = spec.linux().as_ref();
     let user = spec.process().as_ref().map(|p| p.user());
-    let annotated = spec.annotations().as_ref().and_then(|a| a.get(ANNOTATION_USER));
+    let annotated = super::annotation(spec, ANNOTATION_USER);
     let mode = match (asked, annotated) {
         (Some(mode), _) => mode,
         (None, Some(word)) => parse_user_map(word)?,
@@ -90,8 +90,7 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
         .and_then(|l| l.namespaces().as_ref())
         .and_then(|list| list.iter().find(|n| n.typ() == LinuxNamespaceType::User));
     // podman's --group-add keep-groups.
-    let keep_groups =
-        spec.annotations().as_ref().is_some_and(|a| a.contains_key("run.oci.keep_original_groups"));
+    let keep_groups = super::annotation(spec, "run.oci.keep_original_groups").is_some();
     let joined = namespace.is_some_and(|n| n.path().as_ref().is_some_and(|p| !p.as_os_str().is_empty()));
     if joined {
         return Ok(Adapted { uid, gid, keep_groups, joined, notes, ..Adapted::default() });

@@ -153,8 +153,7 @@ fn pmix_dir(spec: &Spec, task: &Task) -> Option<PathBuf> {
 /// A config that says nothing about ids runs as the caller; so does any under PMIx, whose server compares ids
 /// and hangs where they differ. `--user-map` and the annotation are asked before.
 fn choose_user(spec: &mut Spec, asked: Option<UserMap>, pmix: bool, notes: &mut Vec<String>) {
-    let annotated = spec.annotations().as_ref().is_some_and(|a| a.contains_key(ANNOTATION_USER));
-    if asked.is_some() || annotated {
+    if asked.is_some() || super::annotation(spec, ANNOTATION_USER).is_some() {
         return;
     }
     let mapped = |spec: &Spec| {
@@ -170,9 +169,7 @@ fn choose_user(spec: &mut Spec, asked: Option<UserMap>, pmix: bool, notes: &mut 
     if !silent {
         notes.push("PMIx needs the uid inside to be the caller's: the id mappings are not used".to_owned());
     }
-    let mut annotations = spec.annotations().clone().unwrap_or_default();
-    annotations.insert(ANNOTATION_USER.to_owned(), UserMap::Caller.as_str().to_owned());
-    spec.set_annotations(Some(annotations));
+    super::annotate(spec, ANNOTATION_USER, UserMap::Caller.as_str());
 }
 
 /// A shared container has no first process that all others end with, and its tasks are known to other nodes by

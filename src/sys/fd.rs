@@ -103,6 +103,15 @@ pub fn write_proc(proc: impl AsFd, path: &str, text: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Writes all of `bytes`.
+pub fn write_all(file: impl AsFd, bytes: &[u8]) -> Result<()> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        rest = &rest[rustix::io::write(&file, rest)?..];
+    }
+    Ok(())
+}
+
 /// Reads a whole small file, with as few calls as it takes.
 pub fn read_file(path: &Path) -> Result<Vec<u8>> {
     read_at(fs::CWD, path)

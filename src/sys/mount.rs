@@ -223,6 +223,27 @@ fn mount_flags(attr: u64) -> MountFlags {
         .fold(MountFlags::empty(), |all, (_, flag)| all | flag)
 }
 
+/// A field of proc_pid_mountinfo(5) without its octal escapes.
+pub fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, after)) = rest.split_first() {
+        let code = after.get(..3).filter(|_| first == b'\\');
+        let code = code.and_then(|c| u8::from_str_radix(OsStr::from_bytes(c).to_str()?, 8).ok());
+        match code {
+            Some(byte) => {
+                plain.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                plain.push(first);
+                rest = after;
+            }
+        }
+    }
+    plain
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
