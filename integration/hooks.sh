@@ -3,31 +3,17 @@
 # injected into a Debian and into a busybox container, under rt, crun, runc and podman. usage: integration/hooks.sh RT
 set -uo pipefail
 cd "$(dirname "$0")/.."
+. integration/check
+whole=yes # expectations span lines
 rt=$(realpath "${1:-build/rt}")
 bin=$(dirname "$rt")
 keep=$PWD/integration/work
 mkdir -p "$keep"
 work=$(mktemp -d)
-passed=0 failed=0
 uid=23456
 chmod 755 "$work"
 
 skip() { echo "SKIP hooks: $*"; }
-check() { # NAME EXPECTED-REGEX EXPECTED-STATUS COMMAND...
-	local name=$1 expected=$2 status=$3 out got
-	shift 3
-	out=$("$@" 2>&1 </dev/null)
-	got=$?
-	if [ $got = "$status" ] && grep -qzE -- "$expected" <<<"$out"; then
-		passed=$((passed + 1))
-		echo "PASS $name"
-	else
-		failed=$((failed + 1))
-		echo "FAIL $name: status $got instead of $status, or nothing like '$expected' in:"
-		sed 's/^/     /' <<<"$out"
-	fi
-}
-
 if [ "$(id -u)" != 0 ] || ! command -v dpkg mmdebstrap >/dev/null; then
 	skip "no root, dpkg or mmdebstrap"
 	exit 0

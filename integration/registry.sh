@@ -4,6 +4,7 @@
 # usage: integration/registry.sh RT   (rt-pull beside it; root: makes the image and starts the registries)
 set -uo pipefail
 cd "$(dirname "$0")/.."
+. integration/check
 rt=$(realpath "${1:-build/rt}")
 for program in docker-registry skopeo umoci podman htpasswd openssl jq; do
 	command -v "$program" >/dev/null || missing="${missing:-} $program"
@@ -15,7 +16,7 @@ if [ -n "${missing:-}" ]; then
 	exit 0
 fi
 uid=23456
-passed=0 failed=0 pids=
+pids=
 work=$(mktemp -d)
 cleanup() {
 	[ -z "$pids" ] || kill $pids 2>/dev/null
@@ -33,22 +34,6 @@ user() { # as the plain user, with nothing of root's environment
 }
 pull() { user rt pull -q "$@"; }
 run() { user rt run "$@"; }
-
-# check NAME EXPECTED-REGEX EXPECTED-STATUS COMMAND...
-check() {
-	local name=$1 expected=$2 status=$3 out got
-	shift 3
-	out=$("$@" 2>&1 </dev/null)
-	got=$?
-	if [ $got = "$status" ] && grep -qE -- "$expected" <<<"$out"; then
-		passed=$((passed + 1))
-		echo "PASS $name"
-	else
-		failed=$((failed + 1))
-		echo "FAIL $name: status $got instead of $status, or no line like '$expected' in:"
-		tail -20 <<<"$out" | sed 's/^/     /'
-	fi
-}
 
 # --- the registries: plain, with TLS, and with TLS and a password (me, secret)
 

@@ -3,9 +3,9 @@
 # own cgroup layout. usage: integration/userland.sh RT   (root: makes a Debian root with mmdebstrap)
 set -uo pipefail
 cd "$(dirname "$0")/.."
+. integration/check
 rt=$(realpath "${1:-build/rt}")
 work=$(mktemp -d)
-passed=0 failed=0
 uid=23456
 trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"
@@ -21,21 +21,6 @@ user() { # as the plain user, with nothing of root's environment
 rt() { user "$work/rt" "$@"; }
 [ "$(id -u)" = 0 ] || uid=$(id -u)
 
-# check NAME EXPECTED-REGEX EXPECTED-STATUS COMMAND...
-check() {
-	local name=$1 expected=$2 status=$3 out got
-	shift 3
-	out=$("$@" 2>&1 </dev/null)
-	got=$?
-	if [ $got = "$status" ] && grep -qE -- "$expected" <<<"$out"; then
-		passed=$((passed + 1))
-		echo "PASS $name"
-	else
-		failed=$((failed + 1))
-		echo "FAIL $name: status $got instead of $status, or no line like '$expected' in:"
-		sed 's/^/     /' <<<"$out"
-	fi
-}
 skip() { echo "SKIP $*"; }
 
 bundle() { # NAME ROOTFS: a bundle of rt's own config, root read-only

@@ -3,28 +3,25 @@
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
 use super::disk;
-use super::lease::{self, Lease};
+use super::lease::{self, Renewal};
 use super::profile::ANNOTATION_RESOLVED;
 use crate::error::{Context, Result};
 use crate::{bail, err};
-
-/// Without a lease a directory is taken for abandoned after this time.
-const ABANDONED: Duration = Duration::from_secs(10);
 
 /// A bundle in the making; dropped before it is published, it goes away.
 pub struct Partial {
     path: PathBuf,
     target: PathBuf,
-    lease: Option<Lease>,
+    /// While it lives, no other machine takes this for abandoned.
+    _renewal: Renewal,
 }
 
 impl Partial {
-    /// Makes `<target>.partial-XXXX` with empty `rootfs` and `trash`, and clears away what dead
+    /// Makes `<target>.partial-<signature>` with empty `rootfs` and `trash`, and clears away what dead
     /// processes left beside `target`.
     pub fn create(target: &Path) -> Result<Partial> {
         let parent = match target.parent() {
@@ -34,13 +31,13 @@ impl Partial {
         let name = target.file_name().and_then(|n| n.to_str());
         let name = name.ok_or_else(|| err!("{}: not a name for a bundle", target.display()))?;
         sweep(&parent, name);
-        let path = parent.join(format!("{name}.partial-{}", lease::unique()));
+        let path = parent.join(format!("{name}.partial-{}", lease::signed()));
         let make = |path: &Path| {
             fs::DirBuilder::new().mode(0o700).create(path).context(|| format!("make {}", path.display()))
         };
         make(&path)?;
-        let mut partial = Partial { path, target: target.to_owned(), lease: None };
-        partial.lease = lease::acquire(&partial.path, "bundle")?;
+        let renewal = Renewal::start(&path);
+        let partial = Partial { path, target: target.to_owned(), _renewal: renewal };
         make(&partial.rootfs())?;
         make(&partial.trash())?;
         Ok(partial)
@@ -79,7 +76,6 @@ impl Partial {
                 fs::remove_dir_all(&gone).context(|| format!("remove {}", gone.display()))?;
             }
         }
-        self.lease = None;
         set(&self.path, if shared { 0o755 } else { 0o700 })?;
         if sync {
             disk::sync(fs::File::open(&file).context(|| "open config.json")?)?;
@@ -97,7 +93,7 @@ impl Partial {
             return Ok(());
         }
         // Without RENAME_EXCHANGE (NFS) there is a moment without a bundle.
-        let old = self.path.with_extension(format!("old-{}", lease::unique()));
+        let old = self.path.with_extension("old");
         fs::rename(&self.target, &old).context(|| format!("rename {}", self.target.display()))?;
         disk::rename_new(&self.path, &self.target)?;
         self.path = old;
@@ -107,7 +103,6 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        self.lease = None;
         if self.path.symlink_metadata().is_ok() {
             let _ = fs::remove_dir_all(&self.path);
         }
@@ -118,21 +113,9 @@ fn sweep(parent: &Path, name: &str) {
     let prefix = format!("{name}.partial-");
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let file = entry.file_name();
-        let ours = file.to_str().and_then(|f| f.strip_prefix(&prefix)).is_some_and(|rest| rest.len() == 16);
-        let path = entry.path();
-        if !ours || !path.is_dir() || lease::held(&path, "bundle") {
-            continue;
-        }
-        let leased = fs::read_dir(&path)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .any(|e| e.file_name().to_str().is_some_and(|name| name.starts_with("bundle.lease.")));
-        let age = entry.metadata().and_then(|m| m.modified()).ok();
-        let age = age.and_then(|at| SystemTime::now().duration_since(at).ok()).unwrap_or_default();
-        // A lease whose holder is dead, or never one.
-        if leased || age > ABANDONED {
-            let _ = fs::remove_dir_all(&path);
+        let signature = file.to_str().and_then(|file| file.strip_prefix(&prefix));
+        if signature.is_some_and(|signature| lease::abandoned(&entry.path(), signature)) {
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
 }

@@ -8,14 +8,17 @@
 //! time of a file that was just made.
 //!
 //! A holder that was stopped and wakes up again does no harm: each writes into a file of its own.
+//!
+//! What belongs to one process alone needs no lease: its name says whose it is ([`signed`]).
 
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use super::digest::Digest;
 use super::disk;
 use crate::error::{Context, Result};
 
@@ -28,12 +31,32 @@ const RENEW: Duration = Duration::from_secs(4);
 #[derive(Debug)]
 pub struct Lease {
     path: PathBuf,
+    /// Of a lease that was won.
+    renewal: Option<Renewal>,
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        renewed().retain(|path| *path != self.path);
+        self.renewal = None;
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Touches a path every few seconds, for other machines to see that somebody lives; until dropped.
+#[derive(Debug)]
+pub struct Renewal(PathBuf);
+
+impl Renewal {
+    /// Begins to.
+    pub fn start(path: &Path) -> Renewal {
+        renewed().push(path.to_owned());
+        Renewal(path.to_owned())
+    }
+}
+
+impl Drop for Renewal {
+    fn drop(&mut self) {
+        renewed().retain(|path| *path != self.0);
     }
 }
 
@@ -63,7 +86,7 @@ pub fn acquire(dir: &Path, name: &str) -> Result<Option<Lease>> {
         if fs::hard_link(&draft, &path).is_err() {
             return Ok(None);
         }
-        let lease = Lease { path };
+        let mut lease = Lease { path, renewal: None };
         // Another may have counted from a lease that was given back meanwhile.
         let others = list(dir, name)?;
         let mut others = others.iter().filter(|(_, path)| *path != lease.path);
@@ -73,7 +96,7 @@ pub fn acquire(dir: &Path, name: &str) -> Result<Option<Lease>> {
         for (_, path) in known {
             let _ = fs::remove_file(path);
         }
-        renewed().push(lease.path.clone());
+        lease.renewal = Some(Renewal::start(&lease.path));
         Ok(Some(lease))
     })();
     let _ = fs::remove_file(&draft);
@@ -83,7 +106,7 @@ pub fn acquire(dir: &Path, name: &str) -> Result<Option<Lease>> {
 /// True while somebody holds a lease on `name`.
 pub fn held(dir: &Path, name: &str) -> bool {
     let me = Holder::this_process();
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     list(dir, name).unwrap_or_default().iter().any(|(_, path)| fresh(path, now, &me))
 }
 
@@ -91,6 +114,28 @@ pub fn held(dir: &Path, name: &str) -> bool {
 pub fn unique() -> String {
     use std::hash::{BuildHasher, Hasher};
     format!("{:016x}", std::collections::hash_map::RandomState::new().build_hasher().finish())
+}
+
+/// A name that no other process uses and that tells this process from the dead.
+pub fn signed() -> String {
+    let me = Holder::this_process();
+    format!("{}.{}.{}.{}", me.place_digest(), me.pid, me.started, unique())
+}
+
+/// True where the process that made `path` and [`signed`] it so is dead, or of another machine and
+/// silent for long.
+pub fn abandoned(path: &Path, signature: &str) -> bool {
+    let parts: Vec<&str> = signature.split('.').collect();
+    let [place, pid, started, _] = parts[..] else { return false };
+    let me = Holder::this_process();
+    match pid.parse() {
+        Ok(pid) if place == me.place_digest() => !alive(pid, started),
+        Ok(_) => {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            modified(path).is_some_and(|at| now.saturating_sub(at) > STALE)
+        }
+        Err(_) => false,
+    }
 }
 
 fn list(dir: &Path, name: &str) -> Result<Vec<(u64, PathBuf)>> {
@@ -166,9 +211,17 @@ impl Holder {
 
     /// None where the holder is not of this machine.
     fn lives_beside(&self, me: &Holder) -> Option<bool> {
-        (self.place == me.place)
-            .then(|| disk::process_lives(self.pid) && start_time(self.pid) == self.started)
+        (self.place == me.place).then(|| alive(self.pid, &self.started))
     }
+
+    /// The place in a few letters, for names.
+    fn place_digest(&self) -> String {
+        Digest::of(self.place.as_bytes()).hex()[..16].to_owned()
+    }
+}
+
+fn alive(pid: i32, started: &str) -> bool {
+    disk::process_lives(pid) && start_time(pid) == started
 }
 
 /// Field 22 of proc_pid_stat(5), in ticks since the boot.
@@ -206,11 +259,32 @@ mod tests {
         let path = dir.join("x.lease.1");
         fs::write(&path, far.text()).unwrap();
         assert!(acquire(&dir, "x").unwrap().is_none());
-        let old = std::time::SystemTime::now() - STALE * 2;
+        let old = SystemTime::now() - STALE * 2;
         fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
         assert!(acquire(&dir, "x").unwrap().is_some());
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "nothing is left");
         fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn signatures_tell_the_dead() {
+        let here = std::env::temp_dir();
+        let mine = signed();
+        assert!(!abandoned(&here, &mine));
+        let parts: Vec<&str> = mine.split('.').collect();
+        let [place, pid, started, unique] = parts[..] else { panic!("{mine}") };
+        assert!(abandoned(&here, &format!("{place}.{}.{started}.{unique}", i32::MAX - 7)));
+        assert!(abandoned(&here, &format!("{place}.{pid}.1.{unique}")), "the number went to another");
+        // Of another machine by its age alone; what nobody signed never.
+        let far = format!("0123456789abcdef.{pid}.{started}.{unique}");
+        let file = here.join(format!("rt-signed-{unique}"));
+        fs::write(&file, "").unwrap();
+        assert!(!abandoned(&file, &far));
+        let old = SystemTime::now() - STALE * 2;
+        fs::File::options().write(true).open(&file).unwrap().set_modified(old).unwrap();
+        assert!(abandoned(&file, &far));
+        assert!(!abandoned(&file, "old") && !abandoned(&file, "a.b.c.d"));
+        fs::remove_file(&file).unwrap();
     }
 
     #[test]
