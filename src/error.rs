@@ -11,6 +11,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// An error as the user reads it, in one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
+    /// Empty where `errno` says it all: its text is looked up when somebody reads it, for most errors of system
+    /// calls are answers that were asked for.
     text: String,
     errno: Option<i32>,
 }
@@ -23,7 +25,7 @@ impl Error {
 
     /// The error of a system call, by its positive errno(3) value.
     pub fn from_errno(errno: i32) -> Self {
-        Error { text: errno_text(errno), errno: Some(errno) }
+        Error { text: String::new(), errno: Some(errno) }
     }
 
     /// The errno(3) value of the system call at the root of this error, if there was one.
@@ -38,12 +40,12 @@ impl Error {
 
     /// Puts the step that failed in front of the text.
     pub fn context(self, doing: impl fmt::Display) -> Self {
-        Error { text: format!("{doing}: {}", self.text), errno: self.errno }
+        Error { text: format!("{doing}: {self}"), errno: self.errno }
     }
 
     /// Appends what the user can do about it.
     pub fn hint(self, remedy: impl fmt::Display) -> Self {
-        Error { text: format!("{} ({remedy})", self.text), errno: self.errno }
+        Error { text: format!("{self} ({remedy})"), errno: self.errno }
     }
 
     /// An error received from another process, rebuilt from its parts.
@@ -54,7 +56,10 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        match self.errno {
+            Some(errno) if self.text.is_empty() => f.write_str(&errno_text(errno)),
+            _ => f.write_str(&self.text),
+        }
     }
 }
 

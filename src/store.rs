@@ -519,15 +519,7 @@ impl Entry {
             return Ok(State { id: self.id.clone(), ..State::default() });
         }
         let end = text.iter().position(|&b| b == b'\n').unwrap_or(text.len());
-        let mut state: State = serde_json::from_slice(&text[..end])
-            .map_err(|e| err!("the state of {} is damaged: {e}", self.id))?;
-        if state.shared
-            && !state.is_alive()
-            && let Some(member) = self.living_members().first()
-        {
-            (state.pid, state.start_time) = (member.pid, member.start_time);
-        }
-        Ok(state)
+        serde_json::from_slice(&text[..end]).map_err(|e| err!("the state of {} is damaged: {e}", self.id))
     }
 
     /// The config as it was loaded.

@@ -1,5 +1,5 @@
 //! Any config.json either is refused with a line of text or is loaded, checked and adapted without a panic,
-//! and loads again from the text that is kept with the container's state.
+//! is read as oci-spec reads it, and is the same when it was written and read again.
 //!
 //! ```sh
 //! mkdir -p fuzz/corpus/config
@@ -14,8 +14,18 @@ use rt::spec::{Config, check, mounts, rootless};
 use rt::sys::ns::{IdMap, IdMaps};
 
 fuzz_target!(|input: &[u8]| {
-    let Ok(config) = Config::parse(input.to_vec()) else { return };
-    let again = Config::parse(config.text.clone()).expect("what was loaded loads again");
+    let theirs = serde_json::from_slice::<oci_spec::runtime::Spec>(input);
+    let config = match (Config::parse(input.to_vec()), &theirs) {
+        (Ok(config), _) => config,
+        (Err(e), Ok(_)) => panic!("{e}"),
+        (Err(_), Err(_)) => return,
+    };
+    let written = serde_json::to_vec(&config.spec).expect("what was read can be written");
+    if let Ok(theirs) = theirs {
+        assert_eq!(serde_json::from_slice::<oci_spec::runtime::Spec>(&written).unwrap(), theirs);
+    }
+    let again = Config::parse(written).expect("what was written loads again");
+    assert_eq!(again.spec, config.spec);
     assert!(again.warnings.is_empty(), "{:?} came back", again.warnings);
     let whole = || vec![IdMap { container: 0, host: 0, size: u32::MAX }];
     let one = || vec![IdMap { container: 0, host: 1000, size: 1 }];

@@ -6,7 +6,7 @@ use super::process::SeccompPlan;
 use super::{CreateOptions, foreground, mounts};
 use crate::error::{Context, Error, Result};
 use crate::hook::{self, Stage};
-use crate::spec::{Caller, Config};
+use crate::spec::{Caller, Config, Spec};
 use crate::store::{Entry, Member, State, Store};
 use crate::sync::{self, FromInit, Link};
 use crate::sys::ns::{self, Kind};
@@ -505,7 +505,7 @@ pub(super) fn send_pidfd(path: &Path, pidfd: &OwnedFd) -> Result<()> {
 }
 
 /// The config that the container was made from.
-pub(super) fn oci_config(entry: &Entry) -> Result<oci_spec::runtime::Spec> {
+pub(super) fn oci_config(entry: &Entry) -> Result<Spec> {
     Ok(*Config::parse(entry.config()?)?.spec)
 }
 

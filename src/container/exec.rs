@@ -5,14 +5,13 @@ use super::process::{self as program, ProcessPlan};
 use super::{ExecOptions, devices, foreground, init, plan};
 use crate::error::{Context, Error, Result};
 use crate::spec::rootless::{self, Adapted};
-use crate::spec::{self, Caller};
+use crate::spec::{self, Caller, Linux, Process, Spec};
 use crate::store::{State, Status, Store};
 use crate::sync::{self, FromInit, Link};
 use crate::sys::ns::{self, Kind};
 use crate::sys::process::{self, Child, Memory};
 use crate::sys::{fd, signal, tty};
 use crate::{bail, err};
-use oci_spec::runtime::{Linux, Process, Spec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
 use std::convert::Infallible;
@@ -279,7 +278,7 @@ fn process_plan(options: &ExecOptions, config: &Spec, adapted: Adapted) -> Resul
         Some(path) => {
             let mut process = read_process(path)?;
             if process.capabilities().is_none() {
-                process.set_capabilities(configured.capabilities().clone());
+                process.set_capabilities(configured.capabilities());
             }
             ids = (process.user().uid(), process.user().gid());
             process

@@ -8,13 +8,11 @@ use super::{CreateOptions, Overrides};
 use crate::error::{Context, Result};
 use crate::hook::definitions;
 use crate::spec::rootless::{self, Adapted};
-use crate::spec::{self, Caller, Config, mounts};
+use crate::spec::{self, Caller, Config, Linux, Process, Spec, mounts};
 use crate::sys::mount::Param;
 use crate::sys::ns::{self, IdMaps, Kind};
 use crate::{bail, err};
-use oci_spec::runtime::{
-    Hooks, LinuxDevice, LinuxDeviceType, LinuxNamespaceType, Mount, MountBuilder, Process, Spec,
-};
+use oci_spec::runtime::{Hooks, LinuxDevice, LinuxDeviceType, LinuxNamespaceType, Mount, MountBuilder};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -174,14 +172,7 @@ impl Plan {
             bail!("rootfs {}: not a directory", rootfs.display());
         }
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
-        let none;
-        let linux = match spec.linux() {
-            Some(linux) => linux,
-            None => {
-                none = Box::<oci_spec::runtime::Linux>::default();
-                &none
-            }
-        };
+        let linux = spec.linux().as_ref().ok_or_else(|| err!("config.json: linux is missing"))?;
         let (new, join) = namespaces(linux, caller)?;
         let all_ids = rootless::all_ids(caller, &adapted);
         let inside = adapted.maps.as_ref().unwrap_or(&caller.maps);
@@ -344,7 +335,7 @@ fn kind_of(typ: LinuxNamespaceType) -> Kind {
 }
 
 /// The namespaces of a config: bits of the new ones, and those to join with the user namespace first.
-pub fn namespaces(linux: &oci_spec::runtime::Linux, caller: &Caller) -> Result<(u64, Vec<(Kind, PathBuf)>)> {
+pub fn namespaces(linux: &Linux, caller: &Caller) -> Result<(u64, Vec<(Kind, PathBuf)>)> {
     let mut new = 0;
     let mut join = Vec::new();
     for namespace in linux.namespaces().iter().flatten() {
@@ -362,12 +353,7 @@ pub fn namespaces(linux: &oci_spec::runtime::Linux, caller: &Caller) -> Result<(
 }
 
 /// What the kernel will not give without privilege over the host's namespaces, and what there is instead.
-fn note_substitutes(
-    mounts: &[MountPlan],
-    new: u64,
-    linux: &oci_spec::runtime::Linux,
-    notes: &mut Vec<String>,
-) {
+fn note_substitutes(mounts: &[MountPlan], new: u64, linux: &Linux, notes: &mut Vec<String>) {
     for mount in mounts {
         let at = mount.destination.display();
         match &mount.what {
@@ -473,7 +459,7 @@ fn device_plan(device: &LinuxDevice) -> Result<DevicePlan> {
     })
 }
 
-fn time_offsets(linux: &oci_spec::runtime::Linux) -> String {
+fn time_offsets(linux: &Linux) -> String {
     let mut text = String::new();
     for (clock, offset) in linux.time_offsets().iter().flatten() {
         let line = format!("{clock} {} {}\n", offset.secs().unwrap_or(0), offset.nanosecs().unwrap_or(0));
@@ -482,7 +468,7 @@ fn time_offsets(linux: &oci_spec::runtime::Linux) -> String {
     text
 }
 
-fn net_devices(linux: &oci_spec::runtime::Linux) -> Vec<(String, String)> {
+fn net_devices(linux: &Linux) -> Vec<(String, String)> {
     let devices = linux.net_devices().iter().flatten();
     let mut list: Vec<(String, String)> = devices
         .map(|(name, device)| {
@@ -494,7 +480,7 @@ fn net_devices(linux: &oci_spec::runtime::Linux) -> Vec<(String, String)> {
     list
 }
 
-fn sysctl(linux: &oci_spec::runtime::Linux) -> Vec<(String, String, String)> {
+fn sysctl(linux: &Linux) -> Vec<(String, String, String)> {
     let mut list: Vec<(String, String, String)> = linux
         .sysctl()
         .iter()
@@ -630,10 +616,10 @@ mod tests {
 
     #[test]
     fn sysctl_keys_become_paths() {
-        let linux: oci_spec::runtime::Linux =
-            serde_json::from_str(r#"{"sysctl":{"net.ipv4.conf.eth0/1.forwarding":"1","kernel/shmmax":"7"}}"#)
-                .unwrap();
-        let paths: Vec<String> = sysctl(&linux).into_iter().map(|(_, path, _)| path).collect();
+        let text = r#"{"linux":{"sysctl":{"net.ipv4.conf.eth0/1.forwarding":"1","kernel/shmmax":"7"}}}"#;
+        let config = Config::parse(text.into()).unwrap();
+        let paths: Vec<String> =
+            sysctl(config.spec.linux().as_ref().unwrap()).into_iter().map(|(_, path, _)| path).collect();
         assert_eq!(paths, ["kernel/shmmax", "net/ipv4/conf/eth0.1/forwarding"]);
     }
 }

@@ -1,15 +1,15 @@
 //! The program of a container: what `run`, `create` and `exec` do last, in the process that becomes it.
 
 use crate::error::{Context, Error, Result};
-use crate::spec;
 use crate::spec::rootless::Adapted;
 use crate::spec::slurm::{JobDirectory, Task};
+use crate::spec::{self, Linux, Process, Spec};
 use crate::sys::process::{self, ExecArgs, SchedAttr};
 use crate::sys::{self, caps, fd};
 use crate::{bail, err, seccomp};
 use oci_spec::runtime::{
-    IOPriorityClass, Linux, LinuxPersonalityDomain, LinuxSchedulerPolicy, LinuxSeccomp, MemoryPolicyFlagType,
-    MemoryPolicyModeType, PosixRlimitType, Process, Scheduler, Spec,
+    IOPriorityClass, LinuxPersonalityDomain, LinuxSchedulerPolicy, LinuxSeccomp, MemoryPolicyFlagType,
+    MemoryPolicyModeType, PosixRlimitType, Scheduler,
 };
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode};
@@ -124,7 +124,8 @@ impl ProcessPlan {
             gid: adapted.gid,
             groups,
             umask: user.umask().unwrap_or(0o022),
-            caps: spec::capability_sets(process.capabilities().as_ref()),
+            // Without `capabilities` a process has none.
+            caps: process.capabilities().unwrap_or_default(),
             no_new_privs: process.no_new_privileges().unwrap_or(false),
             rlimits: process
                 .rlimits()

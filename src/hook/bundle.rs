@@ -1,9 +1,9 @@
 //! The container that a hook is about: the state on standard input, the bundle, its config and environment.
 
 use crate::error::{Context, Result};
-use crate::spec::{Config, json_error};
+use crate::spec::{Config, Spec, json_error};
 use crate::{bail, err};
-use oci_spec::runtime::{LinuxNamespaceType, Spec};
+use oci_spec::runtime::LinuxNamespaceType;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

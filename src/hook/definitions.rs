@@ -7,9 +7,9 @@ use super::bundle::{ANNOTATION_ENV, PREFIXES};
 use super::run::{self, Stage};
 use crate::bail;
 use crate::error::{Context, Error, Result};
-use crate::spec::{Config, annotate, json_error};
+use crate::spec::{Config, Spec, annotate, json_error};
 use crate::sys::mount::ATTR_RDONLY;
-use oci_spec::runtime::{Hook, Hooks, Spec};
+use oci_spec::runtime::{Hook, Hooks};
 use regex::Regex;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
@@ -278,7 +278,7 @@ mod tests {
             r#"{{"ociVersion":"1.0.0","root":{{"path":"r"}},"process":{{"cwd":"/","user":{{"uid":0,"gid":0}},
                 "args":["/usr/bin/python3","x"]}}{extra}}}"#
         );
-        serde_json::from_str(&text).unwrap()
+        *Config::parse(text.into()).unwrap().spec
     }
 
     fn definition(when: &str) -> Result<Definition> {

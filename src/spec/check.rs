@@ -2,9 +2,10 @@
 
 use super::caller::Caller;
 use super::mounts;
+use super::{Linux, Process, Spec};
 use crate::error::Result;
 use crate::{bail, err};
-use oci_spec::runtime::{Hook, Linux, LinuxNamespaceType, Process, Spec};
+use oci_spec::runtime::{Hook, LinuxNamespaceType};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -55,7 +56,7 @@ pub fn check(spec: &Spec, caller: &Caller) -> Result<()> {
     }
     match spec.linux() {
         Some(linux) => check_linux(spec, linux, caller),
-        None => Ok(()),
+        None => bail!("config.json: linux is missing: without a mount namespace there is no container"),
     }
 }
 

@@ -1,20 +1,21 @@
 //! The config: loaded, checked, and adapted to what the caller may do.
 //!
-//! Types are oci-spec's. The only I/O is the load itself.
+//! The only I/O is the load itself.
 
 pub mod caller;
 mod check;
+mod config;
+mod json;
 pub mod mounts;
 pub mod rootless;
 pub mod slurm;
 
 pub use caller::Caller;
 pub use check::{allowed_below_proc, check, check_process};
+pub use config::{Linux, Process, Spec, Unread};
 
 use crate::error::{Context, Error, Result};
-use crate::sys::caps;
-use oci_spec::runtime::{LinuxCapabilities, Spec};
-use std::collections::HashSet;
+use json::Reader;
 use std::path::Path;
 
 /// The annotation that says which id the process has inside: `caller`, `root` or `config`.
@@ -64,31 +65,16 @@ impl Config {
         Self::parse(text).context(shown)
     }
 
-    /// Parses a config, out of line for its large stack frame. Values that the spec says to warn about are dropped
-    /// and the rest is used.
+    /// Parses a config, out of line for its stack frame. Values that the spec says to warn about are dropped and the
+    /// rest is used.
     #[inline(never)]
     pub fn parse(text: Vec<u8>) -> Result<Self> {
         // Checked once and not string by string.
         let json = std::str::from_utf8(&text).map_err(|e| Error::new(e.to_string()))?;
-        match serde_json::from_str::<Spec>(json) {
-            Ok(spec) => Ok(Config { spec: Box::new(spec), text, warnings: Vec::new() }),
-            Err(first) => Self::parse_known(&text, first),
-        }
-    }
-
-    /// Parses what is left without the values that nobody knows, where those are what is wrong. Out of line,
-    /// as it needs a large stack frame.
-    #[cold]
-    #[inline(never)]
-    fn parse_known(text: &[u8], first: serde_json::Error) -> Result<Self> {
-        let mut value: serde_json::Value = serde_json::from_slice(text).map_err(json_error)?;
-        let warnings = drop_unknown(&mut value);
-        if warnings.is_empty() {
-            return Err(json_error(first));
-        }
-        let text = serde_json::to_vec(&value).map_err(json_error)?;
-        let spec = serde_json::from_value(value).map_err(json_error)?;
-        Ok(Config { spec: Box::new(spec), text, warnings })
+        let mut reader = Reader::new(json);
+        let spec = Box::new(reader.whole()?);
+        let warnings = reader.warnings;
+        Ok(Config { spec, text, warnings })
     }
 
     /// Takes the spec as it has been changed for the config.
@@ -121,79 +107,6 @@ pub fn json_error(e: serde_json::Error) -> Error {
     Error::new(e.to_string())
 }
 
-/// Removes capabilities, seccomp architectures and flags that nobody knows (config.md: an unknown
-/// capability is a warning, not an error) and says which.
-fn drop_unknown(config: &mut serde_json::Value) -> Vec<String> {
-    let mut dropped = Vec::new();
-    if let Some(sets) = config.pointer_mut("/process/capabilities").and_then(|v| v.as_object_mut()) {
-        for (set, names) in sets {
-            retain_known(names, &mut dropped, known_capability, |name| {
-                format!("unknown capability {name:?} in {set} is ignored")
-            });
-        }
-    }
-    for (pointer, what) in
-        [("/linux/seccomp/architectures", "architecture"), ("/linux/seccomp/flags", "flag")]
-    {
-        if let Some(names) = config.pointer_mut(pointer) {
-            let known = |name: &str| {
-                let value = serde_json::Value::from(name);
-                match what {
-                    "flag" => {
-                        serde_json::from_value::<oci_spec::runtime::LinuxSeccompFilterFlag>(value).is_ok()
-                    }
-                    _ => serde_json::from_value::<oci_spec::runtime::Arch>(value).is_ok(),
-                }
-            };
-            retain_known(names, &mut dropped, known, |name| {
-                format!("unknown seccomp {what} {name:?} is ignored")
-            });
-        }
-    }
-    dropped
-}
-
-fn known_capability(name: &str) -> bool {
-    let value = serde_json::Value::from(name);
-    serde_json::from_value::<oci_spec::runtime::Capability>(value).is_ok()
-}
-
-fn retain_known(
-    list: &mut serde_json::Value,
-    dropped: &mut Vec<String>,
-    known: impl Fn(&str) -> bool,
-    text: impl Fn(&str) -> String,
-) {
-    let Some(list) = list.as_array_mut() else { return };
-    let mut seen = HashSet::new();
-    list.retain(|entry| match entry.as_str() {
-        Some(name) if !known(name) => {
-            if seen.insert(name.to_owned()) {
-                dropped.push(text(name));
-            }
-            false
-        }
-        _ => true,
-    });
-}
-
-/// The capability sets of the config as masks. Without a `capabilities` object a process has none.
-pub fn capability_sets(capabilities: Option<&LinuxCapabilities>) -> caps::Sets {
-    let mask = |set: &Option<oci_spec::runtime::Capabilities>| -> caps::Mask {
-        set.iter().flatten().filter_map(|c| caps::by_name(&c.to_string())).fold(0, |all, one| all | one)
-    };
-    match capabilities {
-        None => caps::Sets::default(),
-        Some(c) => caps::Sets {
-            bounding: mask(c.bounding()),
-            effective: mask(c.effective()),
-            inheritable: mask(c.inheritable()),
-            permitted: mask(c.permitted()),
-            ambient: mask(c.ambient()),
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,7 +118,7 @@ mod tests {
             "linux":{"seccomp":{"defaultAction":"SCMP_ACT_ALLOW","architectures":["SCMP_ARCH_X86_64","SCMP_ARCH_Z80"]}}}"#;
         let config = Config::parse(text.to_vec()).unwrap();
         assert_eq!(config.warnings.len(), 3, "{:?}", config.warnings);
-        let sets = capability_sets(config.spec.process().as_ref().unwrap().capabilities().as_ref());
+        let sets = config.spec.process().as_ref().unwrap().capabilities().unwrap();
         assert_eq!(sets.bounding, 1);
         assert_eq!(sets.effective, 0);
     }

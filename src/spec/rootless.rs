@@ -2,12 +2,13 @@
 //! adapted, and every adaptation is noted.
 
 use super::caller::{Caller, Kind};
-use super::{ANNOTATION_USER, mounts};
+use super::json::Reader;
+use super::{ANNOTATION_USER, Spec, mounts};
 use crate::error::Result;
 use crate::sys::mount::Param;
 use crate::sys::ns::{IdMap, IdMaps};
 use crate::{bail, err};
-use oci_spec::runtime::{LinuxIdMapping, LinuxNamespaceType, LinuxSeccomp, Spec};
+use oci_spec::runtime::{LinuxIdMapping, LinuxNamespaceType, LinuxSeccomp};
 
 /// Which id the caller has inside the container (annotation `rt.user`, `--user-map`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,7 +153,7 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
 /// The seccomp section that answers with success what only root with all ids can do (owners, ids, capabilities,
 /// device nodes), so that package managers run where one id is mapped.
 pub fn root_emulation() -> Result<LinuxSeccomp> {
-    serde_json::from_str(include_str!("root_emulation.json")).map_err(super::json_error)
+    Reader::new(include_str!("root_emulation.json")).whole()
 }
 
 fn is_one_id(maps: &[IdMap]) -> bool {
@@ -222,7 +223,7 @@ mod tests {
     }
 
     fn spec(json: &str) -> Spec {
-        serde_json::from_str(json).unwrap()
+        Reader::new(json).whole().unwrap()
     }
 
     #[test]

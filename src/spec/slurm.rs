@@ -2,8 +2,8 @@
 //! a step on a node can share one container (oci.conf(5); README, "Use from Slurm").
 
 use super::rootless::UserMap;
-use super::{ANNOTATION_USER, variable};
-use oci_spec::runtime::{LinuxNamespaceType, Mount, MountBuilder, Spec};
+use super::{ANNOTATION_USER, Spec, variable};
+use oci_spec::runtime::{LinuxNamespaceType, Mount, MountBuilder};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -250,7 +250,7 @@ mod tests {
     }
 
     fn spec(json: &str) -> Spec {
-        serde_json::from_str(json).unwrap()
+        crate::spec::json::Reader::new(json).whole().unwrap()
     }
 
     const CONFIG: &str = r#"{"ociVersion":"1.0.0","hostname":"runc",

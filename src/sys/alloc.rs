@@ -11,13 +11,14 @@ const ARENA: usize = 512 * 1024;
 /// A larger block is the system's.
 const LARGEST: usize = ARENA / 8;
 
-/// The allocator; one per program.
+/// The allocator; one per program. What is written first stands first: one page less is touched.
+#[repr(C)]
 pub struct Bump {
-    arena: UnsafeCell<MaybeUninit<[u8; ARENA]>>,
     used: Cell<usize>,
     /// Where the newest block begins, plus one; 0 where it cannot be taken back. All of this is zero at first,
     /// so that the arena costs nothing in the executable.
     last: Cell<usize>,
+    arena: UnsafeCell<MaybeUninit<[u8; ARENA]>>,
 }
 
 // SAFETY: the programs that use it (rt and its hooks) have one thread, and never start another.

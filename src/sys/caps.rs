@@ -83,6 +83,12 @@ pub fn by_name(name: &str) -> Option<Mask> {
     NAMES.iter().position(|n| n.eq_ignore_ascii_case(bare)).map(|n| 1 << n)
 }
 
+/// The names of a mask's capabilities, with `CAP_`.
+pub fn names(mask: Mask) -> Vec<String> {
+    let all = NAMES.iter().enumerate();
+    all.filter(|(number, _)| mask & (1 << number) != 0).map(|(_, name)| format!("CAP_{name}")).collect()
+}
+
 /// Removes what is not in `keep` from the bounding set.
 pub fn limit_bounding(keep: Mask) -> Result<()> {
     for number in 0..64u32 {

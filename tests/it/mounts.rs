@@ -836,8 +836,9 @@ fn bind_of_a_bind_source_mounts(ctx: &Ctx) {
 }
 
 fn bind_inherits_locked_flags(ctx: &Ctx) {
-    // /proc and /sys are nosuid,nodev,noexec on the host: a read-only bind of them must keep that.
-    let bundle = ctx.bundle().mount("/mnt", "bind", "/sys/kernel", &["bind", "ro"]);
+    // /proc and /sys are nosuid,nodev,noexec on the host: a read-only bind of them must keep that. Below
+    // /sys/kernel there may be mounts, which a bind by a plain user must not uncover.
+    let bundle = ctx.bundle().mount("/mnt", "bind", "/sys/class", &["bind", "ro"]);
     let out = ctx.run(&bundle.ops(&["ls /mnt", "write /mnt/x y", "cat /proc/self/mountinfo"]));
     let all = out.all();
     assert!(all[0].is_array(), "{out:?}");
