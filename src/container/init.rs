@@ -16,7 +16,9 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::process::{Gid, Signal, Uid};
 use std::convert::Infallible;
-use std::path::Path;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 
 /// What init has beside the plan.
 pub struct Init<'a> {
@@ -423,17 +425,18 @@ fn end_started(error: &Error) -> ! {
 
 /// pivot_root(2) wants the new root's parent mount not to be shared.
 fn make_parent_private(rootfs: &Path) -> Result<()> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").context(|| "read the mount table")?;
+    let table = fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
     let rootfs = rootfs.canonicalize()?;
     let point = table
-        .lines()
-        .filter_map(|line| line.split(' ').nth(4))
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| line.split(|byte| *byte == b' ').nth(4))
+        .map(|point| PathBuf::from(OsString::from_vec(sys_mount::unescape(point))))
         .filter(|point| rootfs.starts_with(point))
-        .max_by_key(|point| point.len())
-        .unwrap_or("/");
-    let fd = fs::open(point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        .max_by_key(|point| point.as_os_str().len())
+        .unwrap_or_else(|| PathBuf::from("/"));
+    let fd = fs::open(&point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     sys_mount::set_attr(fd, false, Attr { propagation: libc::MS_PRIVATE, ..Attr::default() })
-        .context(|| format!("make the mount {point} private"))
+        .context(|| format!("make the mount {} private", point.display()))
 }
 
 /// What to say when the kernel makes no namespaces.

@@ -27,7 +27,7 @@ tests! {
         mount_on_top_of_a_mount, symlink_mount, idmap_of_a_mount, mount_label_and_rdt_are_refused_or_noted,
     }
     USER { root_that_the_caller_cannot_write, unreadable_parts_of_a_root }
-    ROOT { strict_atime_and_friends, idmap_by_the_containers_namespace }
+    ROOT { strict_atime_and_friends, idmap_by_the_containers_namespace, shared_root_on_a_mount_with_blanks }
 }
 
 /// The mount table inside, as (destination, options, optional fields, type, source, super options).
@@ -769,6 +769,22 @@ fn rootfs_propagation(ctx: &Ctx) {
         }
     }
     ctx.run(&ctx.bundle().with("/linux/rootfsPropagation", json!("sideways"))).failed(&["sideways"]);
+}
+
+fn shared_root_on_a_mount_with_blanks(ctx: &Ctx) {
+    // The image is itself a shared mount, whose name mountinfo writes with escapes: pivot_root wants it private.
+    let bundle = ctx.bundle().with("/linux/rootfsPropagation", json!("rshared"));
+    let odd = ctx.mkdir("an odd\\name");
+    let bundle = bundle.with("/root/path", json!(odd)).ops(&["cat /proc/self/mountinfo"]);
+    let script = r#"mount --bind "$1" "$2" && mount --make-shared "$2" && shift 2 && exec "$@""#;
+    let out = ctx
+        .command("unshare")
+        .args(["--mount", "sh", "-c", script, "sh", text(&bundle.rootfs()), text(&odd)])
+        .arg(ctx.rt_path())
+        .args(["--root", text(&ctx.state), "run", "--bundle", text(&bundle.dir), &ctx.id()])
+        .run();
+    let table = parse(out.all()[0].as_str().unwrap());
+    assert!(at(&table, "/")[2].contains("shared:"), "{out:?}");
 }
 
 fn nothing_shows_on_the_host(ctx: &Ctx) {
