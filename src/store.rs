@@ -127,7 +127,7 @@ impl Store {
     pub fn open(root: Option<&Path>) -> Result<Self> {
         let candidates = match root {
             Some(root) => vec![root.to_owned()],
-            None => default_roots(),
+            None => default_roots().collect(),
         };
         for path in &candidates {
             if let Some(dir) = open_root(path, root.is_some())? {
@@ -174,16 +174,19 @@ impl Store {
 
     /// Opens the store, and makes its directory where it is missing.
     pub fn create(root: Option<&Path>) -> Result<Self> {
+        let context =
+            |e: Error, path: &Path| e.context(format!("make the state directory {}", path.display()));
         if let Some(root) = root {
-            return Self::create_at(root, true);
+            return Self::create_at(root, true).map_err(|e| context(e, root));
         }
         let mut first = None;
         for path in default_roots() {
             match Self::create_at(&path, false) {
                 Ok(store) => return Ok(store),
-                Err(e) => first = first.or(Some(e)),
+                Err(e) => first = first.or(Some((e, path))),
             }
         }
+        let first = first.map(|(e, path)| context(e, &path));
         Err(first.unwrap_or_else(|| err!("no place for the state directory")).hint("give one with --root"))
     }
 
@@ -195,13 +198,10 @@ impl Store {
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         // Of a default place the parent is the system's.
-        builder
-            .recursive(named)
-            .create(path)
-            .context(|| format!("make the state directory {}", path.display()))?;
+        builder.recursive(named).create(path)?;
         match open_root(path, named)? {
             Some(dir) => Ok(Store { root: path.to_owned(), dir: Some(dir) }),
-            None => bail!("{} is not a directory of this user alone", path.display()),
+            None => bail!("not a directory of this user alone"),
         }
     }
 
@@ -598,18 +598,18 @@ fn does_not_exist() -> Error {
 }
 
 /// Where state may live, best first. A tmpfs is wanted: state means nothing after a reboot.
-fn default_roots() -> Vec<PathBuf> {
+fn default_roots() -> impl Iterator<Item = PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
-    let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty()).map(PathBuf::from);
-    if uid == 0 && is_real_root() {
-        return vec!["/run/rt".into()];
-    }
-    let mut roots = Vec::new();
-    roots.extend(runtime_dir.filter(|d| d.is_absolute()).map(|d| d.join("rt")));
-    roots.push(format!("/run/user/{uid}/rt").into());
-    roots.push(format!("/dev/shm/rt-{uid}").into());
-    roots.push(format!("/tmp/rt-{uid}").into());
-    roots
+    let system = (uid == 0 && is_real_root()).then(|| PathBuf::from("/run/rt"));
+    let users: &[(&str, &str)] = match system {
+        Some(_) => &[],
+        None => &[("/run/user/", "/rt"), ("/dev/shm/rt-", ""), ("/tmp/rt-", "")],
+    };
+    let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let runtime_dir =
+        runtime_dir.filter(|dir| !users.is_empty() && dir.is_absolute()).map(|dir| dir.join("rt"));
+    let users = users.iter().map(move |(before, after)| PathBuf::from(format!("{before}{uid}{after}")));
+    system.into_iter().chain(runtime_dir).chain(users)
 }
 
 fn is_real_root() -> bool {

@@ -46,7 +46,7 @@ fuzz_target!(|input: &[u8]| {
         for mount in config.spec.mounts().iter().flatten() {
             let mut options = mounts::parse(mount.options().iter().flatten().map(String::as_str));
             assert_eq!(options.attr.set & options.attr.clear & !rt::sys::mount::ATTR_ATIME, 0);
-            rootless::drop_unmapped(&mut options, inside, "/", &mut Vec::new());
+            rootless::drop_unmapped(&mut options, inside, "/".as_ref(), &mut Vec::new());
         }
     }
 });

@@ -193,8 +193,7 @@ impl Plan {
                 plan.options.data.push(Param::Value("context".to_owned(), label.clone()));
             }
             if !all_ids {
-                let destination = plan.destination.display().to_string();
-                rootless::drop_unmapped(&mut plan.options, inside, &destination, &mut notes);
+                rootless::drop_unmapped(&mut plan.options, inside, &plan.destination, &mut notes);
             }
             mounts.push(plan);
         }
@@ -206,8 +205,9 @@ impl Plan {
         let mut devices: Vec<DevicePlan> =
             linux.devices().iter().flatten().map(device_plan).collect::<Result<_>>()?;
         if own_dev {
+            let given = devices.len();
             for (path, major, minor) in DEFAULT_DEVICES {
-                if !devices.iter().any(|d| d.path == Path::new(path)) {
+                if !devices[..given].iter().any(|d| d.path == Path::new(path)) {
                     let mode = libc::S_IFCHR | 0o666;
                     devices.push(DevicePlan {
                         path: path.into(),

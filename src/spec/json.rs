@@ -67,9 +67,9 @@ impl<'a> Reader<'a> {
     /// The next byte that is no white space.
     fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
-        while let Some(byte) = bytes.get(self.at) {
-            if !matches!(byte, b' ' | b'\n' | b'\t' | b'\r') {
-                return Some(*byte);
+        while let Some(&byte) = bytes.get(self.at) {
+            if byte > b' ' || !matches!(byte, b' ' | b'\n' | b'\t' | b'\r') {
+                return Some(byte);
             }
             self.at += 1;
         }
@@ -148,6 +148,13 @@ impl<'a> Reader<'a> {
         }
         let bytes = self.text.as_bytes();
         let start = self.at;
+        for eight in bytes[start..].as_chunks().0 {
+            let plain = plain(*eight);
+            self.at += plain;
+            if plain < 8 {
+                break;
+            }
+        }
         loop {
             match bytes.get(self.at) {
                 Some(b'"') => {
@@ -295,6 +302,17 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// How many of eight bytes of a string, from the first, are no quote, no backslash and no control character.
+fn plain(eight: [u8; 8]) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    let word = u64::from_le_bytes(eight);
+    // The highest bit of each byte that is below `n`, which is at most 128; bytes after such a one may be wrong.
+    let below = |word: u64, n: u64| word.wrapping_sub(ONES * n) & !word & (ONES << 7);
+    let special =
+        below(word ^ (ONES * b'"' as u64), 1) | below(word ^ (ONES * b'\\' as u64), 1) | below(word, 0x20);
+    special.trailing_zeros() as usize / 8
+}
+
 /// What a JSON value can be read into.
 pub trait Value: Sized {
     /// Reads it.
@@ -343,7 +361,7 @@ impl<T: Value> Value for Option<T> {
 
 impl<T: Value> Value for Vec<T> {
     fn read(r: &mut Reader<'_>) -> Read<Self> {
-        let mut list = Vec::new();
+        let mut list = Vec::with_capacity(8);
         r.array(&mut |r| {
             list.push(T::read(r)?);
             Ok(())
@@ -395,6 +413,19 @@ mod tests {
         ] {
             let theirs = serde_json::from_str::<String>(text);
             assert_eq!(read::<String>(text).ok(), theirs.ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn strings_end_where_they_end() {
+        for length in 0..40 {
+            for special in ['"', '\\', '\n', '\x1f', ' ', '!', '#', '[', ']', '\x7f', 'é', '\u{10ffff}'] {
+                for at in 0..=length {
+                    let text: String = (0..=length).map(|n| if n == at { special } else { 'x' }).collect();
+                    let text = format!("\"{text}n\"");
+                    assert_eq!(read::<String>(&text).ok(), serde_json::from_str(&text).ok(), "{text}");
+                }
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use crate::sys::mount::Param;
 use crate::sys::ns::{IdMap, IdMaps};
 use crate::{bail, err};
 use oci_spec::runtime::{LinuxIdMapping, LinuxNamespaceType, LinuxSeccomp};
+use std::path::Path;
 
 /// Which id the caller has inside the container (annotation `rt.user`, `--user-map`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,7 +191,7 @@ fn note_maps(what: &str, maps: &Option<Vec<LinuxIdMapping>>, id: u32, notes: &mu
 pub fn drop_unmapped(
     options: &mut mounts::Options,
     maps: &IdMaps,
-    destination: &str,
+    destination: &Path,
     notes: &mut Vec<String>,
 ) {
     options.data.retain(|param| {
@@ -202,7 +203,8 @@ pub fn drop_unmapped(
         };
         let keep = value.parse().is_ok_and(|id| IdMaps::has(list, id));
         if !keep {
-            notes.push(format!("mount {destination}: {key}={value} is left out: no such id inside"));
+            let at = destination.display();
+            notes.push(format!("mount {at}: {key}={value} is left out: no such id inside"));
         }
         keep
     });
@@ -283,7 +285,7 @@ mod tests {
         let maps = IdMaps { uid: vec![], gid: vec![IdMap { container: 0, host: 1, size: 1 }] };
         let mut options = mounts::parse(["mode=0620", "gid=5", "newinstance"]);
         let mut notes = Vec::new();
-        drop_unmapped(&mut options, &maps, "/dev/pts", &mut notes);
+        drop_unmapped(&mut options, &maps, Path::new("/dev/pts"), &mut notes);
         assert_eq!(options.data.len(), 2);
         assert_eq!(notes.len(), 1);
     }
