@@ -14,6 +14,7 @@ use crate::sys::process::{self, Child, Memory};
 use crate::sys::{fd, signal, tty};
 use crate::{bail, err};
 use rustix::fd::{AsFd, OwnedFd};
+use std::mem::ManuallyDrop;
 use std::path::Path;
 
 /// Creates a container whose program waits for `start`.
@@ -29,7 +30,8 @@ pub fn create(store: &Store, options: CreateOptions) -> Result<()> {
 ///
 /// Does not return where the container takes this process's place.
 pub fn run(store: &Store, options: CreateOptions) -> Result<u8> {
-    let mut launch = Launch::new(store, options)?;
+    // The runtime ends with the container: what it has is not taken apart piece by piece.
+    let mut launch = ManuallyDrop::new(Launch::new(store, options)?);
     launch.detach = launch.options.detach;
     launch.check_terminal()?;
     if launch.detach {
@@ -160,6 +162,7 @@ impl<'a> Launch<'a> {
             // The program runs: others may join.
             entry.unlock()?;
         }
+        let running = ManuallyDrop::new(running);
         let code = match &running.terminal {
             Some(master) => foreground::relay(&running.child, master)?,
             None => foreground::wait(&running.child)?,

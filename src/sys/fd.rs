@@ -146,7 +146,11 @@ pub fn read_all(file: OwnedFd) -> Result<Vec<u8>> {
     let mut text = Vec::with_capacity(16 * 1024);
     loop {
         match rustix::io::read(&file, rustix::buffer::spare_capacity(&mut text)) {
-            Ok(0) => return Ok(text),
+            Ok(0) => {
+                // What is allocated next stands on the same pages.
+                text.shrink_to_fit();
+                return Ok(text);
+            }
             Ok(_) => text.reserve(16 * 1024),
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
