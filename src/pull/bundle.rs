@@ -95,7 +95,10 @@ impl Partial {
         // Without RENAME_EXCHANGE (NFS) there is a moment without a bundle.
         let old = self.path.with_extension("old");
         fs::rename(&self.target, &old).context(|| format!("rename {}", self.target.display()))?;
-        disk::rename_new(&self.path, &self.target)?;
+        if let Err(e) = disk::rename_new(&self.path, &self.target) {
+            let _ = disk::rename_new(&old, &self.target);
+            return Err(e);
+        }
         self.path = old;
         Ok(())
     }
