@@ -125,8 +125,10 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
     let merge = Merge::new(disk::open_root(&partial.rootfs())?, disk::open_root(&partial.trash())?);
     let rules = Rules { caller: disk::caller(), shared: order.shared, max_bytes: order.max_bytes };
     let mask = disk::clear_umask();
-    let target = Target { merge: &merge, root: &root, rules, counts: &counts, interrupt };
-    let fetched = layers(order, &image, &target, &cache)?;
+    let limits = Limits::of_this_job(order.connections);
+    let frame_threads = limits.frame_threads(image.manifest.layers.len());
+    let target = Target { merge: &merge, root: &root, rules, counts: &counts, interrupt, frame_threads };
+    let fetched = layers(&image, &target, &cache, limits, order.style)?;
     phases.end("layers");
 
     let config = profile::config(
@@ -219,7 +221,7 @@ fn check_space(root: &OwnedFd, image: &Image, cache: &Cache) -> Result<()> {
 }
 
 /// Obtains and applies all layers, several at a time, from the top. Returns bytes from the network.
-fn layers(order: &Order, image: &Image, target: &Target, cache: &Cache) -> Result<u64> {
+fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, style: Style) -> Result<u64> {
     let interrupt = target.interrupt;
     // One blob for layers that are the same.
     let mut blobs: Vec<Arc<Blob>> = Vec::new();
@@ -231,7 +233,6 @@ fn layers(order: &Order, image: &Image, target: &Target, cache: &Cache) -> Resul
     let mut unique: Vec<usize> = order_of_work.clone();
     unique.retain(|&at| blobs.iter().position(|blob| Arc::ptr_eq(blob, &blobs[at])) == Some(at));
 
-    let limits = Limits::of_this_job(order.connections);
     let failures: Mutex<Vec<Error>> = Mutex::default();
     let fail = |e: Error| {
         interrupt.stop();
@@ -242,7 +243,7 @@ fn layers(order: &Order, image: &Image, target: &Target, cache: &Cache) -> Resul
     let (next_fetch, next_layer) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let show = scope.spawn(|| progress::show(order.style, &blobs, &done));
+        let show = scope.spawn(|| progress::show(style, &blobs, &done));
         let mut threads = Vec::new();
         for _ in 0..limits.downloads.min(unique.len()) {
             threads.push(scope.spawn(|| {
