@@ -135,9 +135,7 @@ impl Cache {
         }
         let mut bytes = vec![0; length as usize];
         file.read_exact_at(&mut bytes, 0).ok()?;
-        let mut hasher = digest.hasher();
-        hasher.update(&bytes);
-        (hasher.finish() == *digest).then_some(bytes)
+        digest.check(&bytes).ok().map(|()| bytes)
     }
 
     /// Keeps a small document.

@@ -212,13 +212,37 @@ impl Worker<'_, '_> {
         self.hidden(&outcome, entry.stored());
         let Outcome::Done(file) = outcome else { return Ok(()) };
         self.space(entry.stored())?;
-        write_data(reader, &file, entry)?;
+        self.write_data(reader, &file, entry)?;
         add(&self.target.counts.files, 1);
         self.attributes(&file, &entry.xattrs)?;
         if late {
             disk::set_mode(file.as_fd(), mode)?;
         }
         disk::set_times(file.as_fd(), entry.mtime)
+    }
+
+    /// Writes the entry's data, holes left as holes.
+    fn write_data(&self, reader: &mut Reader<PipeReader>, file: &File, entry: &Entry) -> Result<()> {
+        let whole = [super::tar::Extent { offset: 0, length: entry.size }];
+        let map = entry.sparse.as_deref().unwrap_or(&whole);
+        for extent in map {
+            let (mut at, end) = (extent.offset, extent.offset + extent.length);
+            while at < end {
+                self.target.interrupt.check()?;
+                let piece = reader.piece().map_err(stream_error)?;
+                if piece.is_empty() {
+                    return Err(err!("the layer ends in the middle of a file"));
+                }
+                let n = piece.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
+                file.write_all_at(&piece[..n], at).context(|| "write")?;
+                reader.consume(n);
+                at += n as u64;
+            }
+        }
+        if entry.sparse.is_some() {
+            file.set_len(entry.size).context(|| "set length")?;
+        }
+        Ok(())
     }
 
     fn attributes(&self, file: &File, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
@@ -295,29 +319,6 @@ pub fn set_attribute(file: &File, name: &[u8], value: &[u8], shared: bool) -> Re
         return Ok(false);
     }
     disk::set_xattr(file.as_fd(), name, value)
-}
-
-/// Writes the entry's data, holes left as holes.
-fn write_data(reader: &mut Reader<PipeReader>, file: &File, entry: &Entry) -> Result<()> {
-    let whole = [super::tar::Extent { offset: 0, length: entry.size }];
-    let map = entry.sparse.as_deref().unwrap_or(&whole);
-    for extent in map {
-        let (mut at, end) = (extent.offset, extent.offset + extent.length);
-        while at < end {
-            let piece = reader.piece().map_err(stream_error)?;
-            if piece.is_empty() {
-                return Err(err!("the layer ends in the middle of a file"));
-            }
-            let n = piece.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
-            file.write_all_at(&piece[..n], at).context(|| "write")?;
-            reader.consume(n);
-            at += n as u64;
-        }
-    }
-    if entry.sparse.is_some() {
-        file.set_len(entry.size).context(|| "set length")?;
-    }
-    Ok(())
 }
 
 fn stream_error(e: std::io::Error) -> Error {
@@ -425,7 +426,7 @@ impl Worker<'_, '_> {
                     return disk::set_times_at(dir.as_fd(), name, entry.mtime);
                 }
                 let file = disk::create_file(dir.as_fd(), name, 0o600)?;
-                write_data(reader, &file, entry)?;
+                self.write_data(reader, &file, entry)?;
                 add(&self.target.counts.files, 1);
                 add(&self.target.counts.bytes, entry.stored());
                 self.attributes(&file, &entry.xattrs)?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::blob::{Blob, BlobReader};
-use super::bundle::{self, Partial};
+use super::bundle::{self, Partial, Pulled};
 use super::cache::{Cache, Place};
 use super::digest::Digest;
 use super::disk;
@@ -20,7 +20,7 @@ use super::profile::{self, Choices};
 use super::progress::{self, Style, size};
 use super::reference::Source;
 use super::registry::Access;
-use super::source::{Image, Opened};
+use super::source::{self, Image, Opened};
 use crate::error::{Error, Result};
 use crate::spec::rootless::UserMap;
 use crate::{bail, err};
@@ -148,7 +148,7 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
     let shared = order.shared && mask & 0o005 == 0;
     let published = partial.publish(&config, shared, force, order.sync);
     // Somebody else was faster: with the same image, all is well.
-    let same = || bundle::resolved_digest(&order.target).as_deref() == Some(image.resolved.as_str());
+    let same = || Pulled::read(&order.target).is_some_and(|have| have.digest == image.digest.as_str());
     let unchanged = published.is_err() && same();
     if !unchanged {
         published.map_err(|e| in_the_way(e, order))?;
@@ -174,14 +174,16 @@ fn unchanged(
     interrupt: &Interrupt,
     mut phases: Phases,
 ) -> Result<Summary> {
-    let have = bundle::resolved_digest(&order.target);
-    let now = match (&have, head) {
-        (None, _) => None,
-        (Some(_), Some(head)) => Some(head),
-        (Some(_), None) => Some(opened.resolve(None, &order.platform, cache, interrupt)?.resolved),
+    let Some(have) = Pulled::read(&order.target) else {
+        bail!("{}: exists and is no pulled bundle", order.target.display());
     };
-    let Some(now) = now else { bail!("{}: exists and is no pulled bundle", order.target.display()) };
-    if have.as_deref() != Some(now.as_str()) {
+    let now = match head {
+        Some(head) => head,
+        None => opened.resolve(None, &order.platform, cache, interrupt)?.resolved,
+    };
+    // One index has images for several platforms.
+    let chosen = source::chosen(cache, &now, &order.platform);
+    if have.resolved != now.as_str() || chosen.is_some_and(|chosen| have.digest != chosen.as_str()) {
         return Err(
             err!("{}: exists, with another image", order.target.display()).hint("use --force to replace it")
         );
