@@ -108,6 +108,21 @@ check home/mounted "^$work/home\$" 0 run ./home -- sh -c 'cd && touch x && pwd'
 check isolated/pull "" 0 pull --plain-http --profile isolated "127.0.0.1:$plain/debian:12" isolated
 check isolated/id "^uid=0\(root\)" 0 run ./isolated -- id
 check isolated/pids "^1\$" 0 run ./isolated -- sh -c 'echo $$'
+filtered() { # BUNDLE: is it, can a Debian live with it, and is what it refuses refused?
+	run "./$1" -- sh -c 'grep ^Seccomp: /proc/self/status; dpkg -l base-files >/dev/null && ls -lR /usr/share >/dev/null &&
+		echo works; setarch --addr-no-randomize true 2>&1; perl -e "printf qq(bpf: %d\n), syscall(321) < 0 ? \$! + 0 : 0"'
+}
+check isolated/filter "^Seccomp:[[:space:]]*2 works setarch: .* bpf: 1" 0 eval 'filtered isolated | tr "\n" " "'
+# Where podman's list is not installed.
+own_filter() {
+	unshare -m bash -c "for dir in /usr/share/containers /etc/containers; do
+		[ ! -d \$dir ] || mount -t tmpfs tmpfs \$dir || exit; done
+		$(declare -f user pull); work=$work uid=$uid
+		pull --plain-http --profile isolated 127.0.0.1:$plain/debian:12 own"
+}
+check isolated/own-pull "" 0 own_filter
+check isolated/own-filter "^Seccomp:[[:space:]]*2 works setarch: .* bpf: 1" 0 eval 'filtered own | tr "\n" " "'
+check isolated/two-filters "yes" 0 bash -c "cmp -s $work/user/isolated/config.json $work/user/own/config.json || echo yes"
 
 # --- root of one id: package managers
 

@@ -18,7 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("hook", &["error", "log", "sys", "spec", "seccomp", "rootfs"]),
     ("container", &["error", "log", "sys", "spec", "seccomp", "rootfs", "store", "sync", "hook"]),
     // Never the container: an image is not a container.
-    ("pull", &["error", "log", "sys", "spec", "rootfs", "store"]),
+    ("pull", &["error", "log", "sys", "spec", "seccomp", "rootfs", "store"]),
     (
         "cli",
         &["error", "log", "sys", "spec", "seccomp", "rootfs", "store", "sync", "hook", "container", "pull"],

@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::digest::Digest;
 use super::interrupt::Interrupt;
-use crate::error::{Context, Error, Result};
-use crate::{bail, err};
+use crate::bail;
+use crate::error::{Context, Result};
 
 /// Bytes that are hashed at once.
 const STEP: usize = 256 << 10;
@@ -93,13 +93,8 @@ impl Blob {
     /// # Errors
     /// Both digests, where they differ.
     pub fn compare(&self, got: &Digest) -> Result<()> {
-        if *got == self.digest { Ok(()) } else { Err(mismatch(&self.digest, got)) }
+        if *got == self.digest { Ok(()) } else { Err(self.digest.mismatch(got).context("blob")) }
     }
-}
-
-/// The error for bytes that hash to something else.
-pub fn mismatch(want: &Digest, got: &Digest) -> Error {
-    err!("blob {want}: its bytes hash to {got}")
 }
 
 /// Reads a [`Blob`] as it grows.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::disk;
 use super::lease::{self, Renewal};
-use super::profile::ANNOTATION_RESOLVED;
+use super::profile::{ANNOTATION_DIGEST, ANNOTATION_RESOLVED};
 use crate::error::{Context, Result};
 use crate::{bail, err};
 
@@ -95,7 +95,10 @@ impl Partial {
         // Without RENAME_EXCHANGE (NFS) there is a moment without a bundle.
         let old = self.path.with_extension("old");
         fs::rename(&self.target, &old).context(|| format!("rename {}", self.target.display()))?;
-        disk::rename_new(&self.path, &self.target)?;
+        if let Err(e) = disk::rename_new(&self.path, &self.target) {
+            let _ = disk::rename_new(&old, &self.target);
+            return Err(e);
+        }
         self.path = old;
         Ok(())
     }
@@ -131,9 +134,20 @@ pub fn check_replaceable(target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The digest that the bundle's image name stood for when it was pulled; none for other bundles.
-pub fn resolved_digest(bundle: &Path) -> Option<String> {
-    let text = fs::read(bundle.join("config.json")).ok()?;
-    let config: Value = serde_json::from_slice(&text).ok()?;
-    Some(config["annotations"][ANNOTATION_RESOLVED].as_str()?.to_owned())
+/// What a bundle was pulled from.
+pub struct Pulled {
+    /// The digest of the image's manifest.
+    pub digest: String,
+    /// The digest that the image's name stood for.
+    pub resolved: String,
+}
+
+impl Pulled {
+    /// What the config of `bundle` says; none where it is no pulled one.
+    pub fn read(bundle: &Path) -> Option<Pulled> {
+        let text = fs::read(bundle.join("config.json")).ok()?;
+        let config: Value = serde_json::from_slice(&text).ok()?;
+        let annotation = |name: &str| config["annotations"][name].as_str().map(str::to_owned);
+        Some(Pulled { digest: annotation(ANNOTATION_DIGEST)?, resolved: annotation(ANNOTATION_RESOLVED)? })
+    }
 }

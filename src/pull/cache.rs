@@ -135,9 +135,7 @@ impl Cache {
         }
         let mut bytes = vec![0; length as usize];
         file.read_exact_at(&mut bytes, 0).ok()?;
-        let mut hasher = digest.hasher();
-        hasher.update(&bytes);
-        (hasher.finish() == *digest).then_some(bytes)
+        digest.check(&bytes).ok().map(|()| bytes)
     }
 
     /// Keeps a small document.
@@ -357,20 +355,25 @@ impl Cache {
         Ok(size)
     }
 
-    /// Removes what dead processes left; with `all`, everything that nobody works on.
+    /// Removes what dead processes left: parts of blobs, leases and their drafts. Of some age; with `all`, everything
+    /// that nobody works on. Returns bytes.
     pub fn sweep(&self, all: bool) -> Result<u64> {
         let mut freed = 0;
         let now = SystemTime::now();
-        for entry in fs::read_dir(self.root.join("partial")).context(|| "read the cache")?.flatten() {
-            let Ok(metadata) = entry.metadata() else { continue };
-            let age = metadata.modified().ok().and_then(|at| now.duration_since(at).ok()).unwrap_or_default();
-            let name = entry.file_name();
-            let hex = name.to_str().and_then(|name| name.split('.').next()).unwrap_or_default().to_owned();
-            if (all || age > RUBBISH)
-                && !lease::held(&self.root.join("leases"), &hex)
-                && fs::remove_file(entry.path()).is_ok()
-            {
-                freed += metadata.len();
+        let leases = self.root.join("leases");
+        for dir in [&self.root.join("partial"), &leases] {
+            for entry in fs::read_dir(dir).context(|| "read the cache")?.flatten() {
+                let Ok(metadata) = entry.metadata() else { continue };
+                let age =
+                    metadata.modified().ok().and_then(|at| now.duration_since(at).ok()).unwrap_or_default();
+                let name = entry.file_name();
+                let hex = name.to_str().and_then(|name| name.split('.').next()).unwrap_or_default();
+                if (all || age > RUBBISH)
+                    && !lease::held(&leases, hex)
+                    && fs::remove_file(entry.path()).is_ok()
+                {
+                    freed += metadata.len();
+                }
             }
         }
         Ok(freed)

@@ -9,6 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Condvar, Mutex};
 
+mod frames;
+
 /// Bytes of one piece in the pipe between two threads of a layer.
 const PIECE: usize = 256 << 10;
 /// Pieces that wait in that pipe at most.
@@ -49,20 +51,40 @@ pub fn sniff(head: &[u8]) -> io::Result<Compression> {
 }
 
 /// The plain bytes of `source`.
-pub fn plain<'a>(mut source: impl BufRead + Send + 'a) -> io::Result<Box<dyn Read + Send + 'a>> {
-    let mut head = Vec::with_capacity(HEAD);
-    source.by_ref().take(HEAD as u64).read_to_end(&mut head)?;
-    let compression = sniff(&head)?;
-    let large = compression == Compression::Zstd && window(&head) > LARGE_WINDOW;
-    let source = Cursor::new(head).chain(source);
+pub fn plain<'a>(source: impl BufRead + Send + 'a) -> io::Result<Box<dyn Read + Send + 'a>> {
+    let (compression, head, source) = begin(source)?;
     Ok(match compression {
         Compression::None => Box::new(source),
         Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(source)),
-        Compression::Zstd => {
-            let mut decoder = zstd::stream::read::Decoder::with_buffer(source)?;
-            decoder.window_log_max(ZSTD_WINDOW_LOG)?;
-            if large { Box::new(Large { _turn: Turn::wait(), decoder }) } else { Box::new(decoder) }
-        }
+        Compression::Zstd => zstd_decoder(&head, source)?,
+    })
+}
+
+/// Sends the plain bytes of `source` into a pipe; zstd frames are inflated by as many threads as `threads` says.
+pub fn inflate(source: impl BufRead + Send, threads: usize, pipe: &PipeWriter) {
+    let plain = match begin(source) {
+        Ok((Compression::Zstd, _, source)) if threads > 1 => return frames::inflate(source, threads, pipe),
+        Ok((Compression::Zstd, head, source)) => zstd_decoder(&head, source),
+        Ok((_, _, source)) => self::plain(source),
+        Err(e) => Err(e),
+    };
+    pipe.copy(plain);
+}
+
+/// What compresses `source`, its first bytes, and all of it.
+fn begin<S: BufRead>(mut source: S) -> io::Result<(Compression, Vec<u8>, impl BufRead + use<S>)> {
+    let mut head = Vec::with_capacity(HEAD);
+    source.by_ref().take(HEAD as u64).read_to_end(&mut head)?;
+    Ok((sniff(&head)?, head.clone(), Cursor::new(head).chain(source)))
+}
+
+/// A decoder of a stream that begins with `head`.
+fn zstd_decoder<'a>(head: &[u8], source: impl BufRead + Send + 'a) -> io::Result<Box<dyn Read + Send + 'a>> {
+    let mut decoder = zstd::stream::read::Decoder::with_buffer(source)?;
+    decoder.window_log_max(ZSTD_WINDOW_LOG)?;
+    Ok(match window(head) > LARGE_WINDOW {
+        true => Box::new(Large { _turn: Turn::wait(), decoder }),
+        false => Box::new(decoder),
     })
 }
 
@@ -79,16 +101,18 @@ fn window(head: &[u8]) -> u64 {
     }
 }
 
+/// How long the fields after the descriptor of a zstd frame are: window, dictionary's number, plain size.
+fn fields(descriptor: u8) -> (usize, usize, usize) {
+    let single = descriptor & 0x20 != 0;
+    let content = [usize::from(single), 2, 4, 8][usize::from(descriptor >> 6)];
+    (usize::from(!single), [0, 1, 2, 4][usize::from(descriptor & 3)], content)
+}
+
 /// The plain size of a zstd frame, where its header has it.
 fn content_size(head: &[u8]) -> Option<u64> {
-    let (_, rest) = head.split_at_checked(4)?;
-    let (&descriptor, rest) = rest.split_first()?;
-    let single = descriptor & 0x20 != 0;
-    let rest = rest.get(usize::from(!single)..)?;
-    let rest = rest.get([0, 1, 2, 4][usize::from(descriptor & 3)]..)?;
-    let length = [usize::from(single), 2, 4, 8][usize::from(descriptor >> 6)];
+    let (window, dictionary, length) = fields(*head.get(4)?);
     let mut bytes = [0; 8];
-    bytes[..length].copy_from_slice(rest.get(..length)?);
+    bytes[..length].copy_from_slice(head.get(5 + window + dictionary..)?.get(..length)?);
     match length {
         0 => None,
         2 => Some(u64::from_le_bytes(bytes) + 256),
@@ -162,15 +186,24 @@ pub struct PipeReader {
 
 /// A bounded pipe: at most `PIECES` pieces of `PIECE` bytes are in it.
 pub fn pipe() -> (PipeWriter, PipeReader) {
-    let (full_in, full) = sync_channel(PIECES);
+    pipe_of(PIECES)
+}
+
+fn pipe_of(pieces: usize) -> (PipeWriter, PipeReader) {
+    let (full_in, full) = sync_channel(pieces);
     let (empty, empty_out) = channel();
-    for _ in 0..PIECES {
+    for _ in 0..pieces {
         let _ = empty.send(Vec::new());
     }
     (PipeWriter { full: full_in, empty: empty_out }, PipeReader { full, empty, piece: Vec::new(), used: 0 })
 }
 
 impl PipeWriter {
+    /// Sends an empty piece, for the reader to see a boundary. False where nobody reads any more.
+    fn mark(&self) -> bool {
+        self.full.send(Ok(Vec::new())).is_ok()
+    }
+
     /// Sends all of `source`, then the end or the error. Returns early when nobody reads any more.
     pub fn copy(&self, source: io::Result<Box<dyn Read + Send + '_>>) {
         let mut source = match source {
@@ -207,18 +240,24 @@ impl PipeWriter {
     }
 }
 
+impl PipeReader {
+    /// Gives the used piece back and takes the next. False: the writer is gone, and has said all it had to say.
+    fn advance(&mut self) -> io::Result<bool> {
+        let empty = std::mem::take(&mut self.piece);
+        self.used = 0;
+        if empty.capacity() > 0 {
+            let _ = self.empty.send(empty);
+        }
+        let Ok(piece) = self.full.recv() else { return Ok(false) };
+        self.piece = piece?;
+        Ok(true)
+    }
+}
+
 impl BufRead for PipeReader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.used == self.piece.len() {
-            let empty = std::mem::take(&mut self.piece);
-            self.used = 0;
-            if empty.capacity() > 0 {
-                let _ = self.empty.send(empty);
-            }
-            // A writer that is gone has said all it had to say.
-            if let Ok(piece) = self.full.recv() {
-                self.piece = piece?;
-            }
+            self.advance()?;
         }
         Ok(&self.piece[self.used..])
     }

@@ -46,6 +46,20 @@ impl Digest {
         }
     }
 
+    /// # Errors
+    /// The digest that `bytes` have, where it is another.
+    pub fn check(&self, bytes: &[u8]) -> Result<()> {
+        let mut hasher = self.hasher();
+        hasher.update(bytes);
+        let got = hasher.finish();
+        if got == *self { Ok(()) } else { Err(self.mismatch(&got)) }
+    }
+
+    /// The error for bytes that hash to something else.
+    pub fn mismatch(&self, got: &Digest) -> Error {
+        err!("{self}: its bytes hash to {got}")
+    }
+
     /// The whole text.
     pub fn as_str(&self) -> &str {
         &self.text

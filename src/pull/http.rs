@@ -167,6 +167,10 @@ impl Http {
                 return Err(fatal(err!("{}: redirects from https to {}", url_shown(&url), url_shown(&next))));
             }
             if (next_uri.authority(), next_uri.scheme()) != (uri.authority(), uri.scheme()) {
+                // A form holds a token, as the header does.
+                if form.is_some() {
+                    return Err(fatal(err!("{}: redirects to {}", url_shown(&url), url_shown(&next))));
+                }
                 authorization = None;
             }
             url = next;

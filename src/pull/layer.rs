@@ -76,6 +76,8 @@ pub struct Target<'a> {
     pub counts: &'a Counts,
     /// When to stop.
     pub interrupt: &'a Interrupt,
+    /// Threads that inflate one layer, where its format allows several.
+    pub frame_threads: usize,
 }
 
 /// Applies a layer from its (compressed) bytes; returns the links that have to wait.
@@ -91,7 +93,7 @@ pub fn apply(
     let view = target.merge.view(layer);
     let mut worker =
         Worker { target, view, since_check: SPACE_STEP, bomb_limit: bomb_limit(blob_size), plain: 0 };
-    with_entries(source, |reader| worker.run(reader))?;
+    with_entries(target, source, |reader| worker.run(reader))?;
     Ok(worker.view.deferred)
 }
 
@@ -101,12 +103,14 @@ fn bomb_limit(blob_size: u64) -> u64 {
 
 /// Runs `work` on the entries of a compressed stream that another thread inflates.
 fn with_entries<T>(
+    target: &Target,
     source: impl Read + Send,
     work: impl FnOnce(&mut Reader<PipeReader>) -> Result<T>,
 ) -> Result<T> {
     std::thread::scope(|scope| {
         let (writer, pipe) = decode::pipe();
-        let inflate = move || writer.copy(decode::plain(BufReader::with_capacity(128 << 10, source)));
+        let source = BufReader::with_capacity(128 << 10, source);
+        let inflate = move || decode::inflate(source, target.frame_threads, &writer);
         std::thread::Builder::new()
             .name("inflate".into())
             .spawn_scoped(scope, inflate)
@@ -138,8 +142,8 @@ impl Worker<'_, '_> {
     }
 
     fn entry(&mut self, reader: &mut Reader<PipeReader>, entry: &Entry) -> Result<()> {
-        self.plain = self.plain.saturating_add(entry.size).saturating_add(512);
-        if self.plain > self.bomb_limit && entry.sparse.is_none() {
+        self.plain = self.plain.saturating_add(entry.stored()).saturating_add(512);
+        if self.plain > self.bomb_limit {
             bail!("the layer inflates to more than {BOMB_RATIO} times its size");
         }
         let path = clean(&entry.path)?;
@@ -205,17 +209,40 @@ impl Worker<'_, '_> {
         let late = mode & 0o7000 != 0 || !entry.xattrs.is_empty();
         let first = if late { 0o600 } else { mode };
         let outcome = self.view.place(path, |dir, name| disk::create_file(dir.as_fd(), name, first))?;
-        self.hidden(&outcome, entry.size);
+        self.hidden(&outcome, entry.stored());
         let Outcome::Done(file) = outcome else { return Ok(()) };
-        let stored = entry.sparse.as_ref().map_or(entry.size, |map| map.iter().map(|e| e.length).sum());
-        self.space(stored)?;
-        write_data(reader, &file, entry)?;
+        self.space(entry.stored())?;
+        self.write_data(reader, &file, entry)?;
         add(&self.target.counts.files, 1);
         self.attributes(&file, &entry.xattrs)?;
         if late {
             disk::set_mode(file.as_fd(), mode)?;
         }
         disk::set_times(file.as_fd(), entry.mtime)
+    }
+
+    /// Writes the entry's data, holes left as holes.
+    fn write_data(&self, reader: &mut Reader<PipeReader>, file: &File, entry: &Entry) -> Result<()> {
+        let whole = [super::tar::Extent { offset: 0, length: entry.size }];
+        let map = entry.sparse.as_deref().unwrap_or(&whole);
+        for extent in map {
+            let (mut at, end) = (extent.offset, extent.offset + extent.length);
+            while at < end {
+                self.target.interrupt.check()?;
+                let piece = reader.piece().map_err(stream_error)?;
+                if piece.is_empty() {
+                    return Err(err!("the layer ends in the middle of a file"));
+                }
+                let n = piece.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
+                file.write_all_at(&piece[..n], at).context(|| "write")?;
+                reader.consume(n);
+                at += n as u64;
+            }
+        }
+        if entry.sparse.is_some() {
+            file.set_len(entry.size).context(|| "set length")?;
+        }
+        Ok(())
     }
 
     fn attributes(&self, file: &File, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
@@ -294,29 +321,6 @@ pub fn set_attribute(file: &File, name: &[u8], value: &[u8], shared: bool) -> Re
     disk::set_xattr(file.as_fd(), name, value)
 }
 
-/// Writes the entry's data, holes left as holes.
-fn write_data(reader: &mut Reader<PipeReader>, file: &File, entry: &Entry) -> Result<()> {
-    let whole = [super::tar::Extent { offset: 0, length: entry.size }];
-    let map = entry.sparse.as_deref().unwrap_or(&whole);
-    for extent in map {
-        let (mut at, end) = (extent.offset, extent.offset + extent.length);
-        while at < end {
-            let piece = reader.piece().map_err(stream_error)?;
-            if piece.is_empty() {
-                return Err(err!("the layer ends in the middle of a file"));
-            }
-            let n = piece.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
-            file.write_all_at(&piece[..n], at).context(|| "write")?;
-            reader.consume(n);
-            at += n as u64;
-        }
-    }
-    if entry.sparse.is_some() {
-        file.set_len(entry.size).context(|| "set length")?;
-    }
-    Ok(())
-}
-
 fn stream_error(e: std::io::Error) -> Error {
     Error::from(e)
 }
@@ -380,7 +384,7 @@ fn find_in_layer(
     }
     let worker =
         Worker { target, view: target.merge.view(layer), since_check: 0, bomb_limit: u64::MAX, plain: 0 };
-    with_entries(source, |reader| {
+    with_entries(target, source, |reader| {
         while let Some(entry) = reader.next().map_err(stream_error)? {
             target.interrupt.check()?;
             let path = clean(&entry.path)?.into_owned();
@@ -422,9 +426,9 @@ impl Worker<'_, '_> {
                     return disk::set_times_at(dir.as_fd(), name, entry.mtime);
                 }
                 let file = disk::create_file(dir.as_fd(), name, 0o600)?;
-                write_data(reader, &file, entry)?;
+                self.write_data(reader, &file, entry)?;
                 add(&self.target.counts.files, 1);
-                add(&self.target.counts.bytes, entry.size);
+                add(&self.target.counts.bytes, entry.stored());
                 self.attributes(&file, &entry.xattrs)?;
                 disk::set_mode(file.as_fd(), self.mode(entry.mode, false))?;
                 disk::set_times(file.as_fd(), entry.mtime)

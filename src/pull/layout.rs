@@ -30,12 +30,7 @@ fn blob_name(digest: &Digest) -> String {
 
 fn read_checked(store: &Store, digest: &Digest, limit: u64) -> Result<Vec<u8>> {
     let bytes = store.read(&blob_name(digest), limit)?;
-    let mut hasher = digest.hasher();
-    hasher.update(&bytes);
-    let got = hasher.finish();
-    if got != *digest {
-        bail!("blob {digest}: its bytes hash to {got}");
-    }
+    digest.check(&bytes).context(|| "blob")?;
     Ok(bytes)
 }
 

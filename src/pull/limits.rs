@@ -8,6 +8,8 @@ use super::disk;
 /// Threads and memory to work with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
+    /// Processors that there is memory for.
+    threads: usize,
     /// Layers that are unpacked at the same time; each has a thread that inflates and one that writes.
     pub layers: usize,
     /// Blobs that are downloaded at the same time.
@@ -30,9 +32,15 @@ impl Limits {
     fn of(processors: usize, memory: Option<u64>, connections: Option<usize>) -> Limits {
         // A quarter of what the cgroup allows; the rest is the page cache's and the job's.
         let by_memory = memory.map_or(usize::MAX, |limit| (limit / 4 / PER_LAYER) as usize);
+        let threads = processors.min(by_memory).max(1);
         // Above eight layers at once the table of 100 MB would not hold.
-        let layers = processors.min(by_memory).clamp(1, 8);
-        Limits { layers, downloads: connections.unwrap_or(4).clamp(1, 32) }
+        Limits { threads, layers: threads.min(8), downloads: connections.unwrap_or(4).clamp(1, 32) }
+    }
+
+    /// Threads that inflate one of `layers` layers. The one that writes its files keeps up with four, and they need some
+    /// 16 MB each.
+    pub fn frame_threads(&self, layers: usize) -> usize {
+        (self.threads.min(4) / self.layers.min(layers).max(1)).max(1)
     }
 }
 
@@ -67,8 +75,11 @@ mod tests {
 
     #[test]
     fn processors_and_memory() {
-        assert_eq!(Limits::of(2, None, None), Limits { layers: 2, downloads: 4 });
-        assert_eq!(Limits::of(64, None, Some(9)), Limits { layers: 8, downloads: 9 });
+        assert_eq!(Limits::of(2, None, None), Limits { threads: 2, layers: 2, downloads: 4 });
+        assert_eq!(Limits::of(64, None, Some(9)), Limits { threads: 64, layers: 8, downloads: 9 });
+        let frame_threads = |processors, layers| Limits::of(processors, None, None).frame_threads(layers);
+        assert_eq!([frame_threads(64, 1), frame_threads(64, 2), frame_threads(64, 3)], [4, 2, 1]);
+        assert_eq!([frame_threads(2, 1), frame_threads(2, 2), frame_threads(1, 0)], [2, 1, 1]);
         assert_eq!(Limits::of(64, Some(100 << 20), None).layers, 2);
         assert_eq!(Limits::of(64, Some(1 << 20), None).layers, 1);
     }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::digest::Digest;
 use super::disk;
+use super::filter;
 use super::image_config::{self, User};
 use super::manifest::{Execution, ImageConfig, Manifest};
 use crate::bail;
@@ -99,8 +100,11 @@ pub fn config(
     if !hpc {
         config["hostname"] = json!("rt");
     }
+    // As root the runtime's own filter answers what one id cannot do, and a config has only one.
     if choices.user == Some(UserMap::Root) {
         config["process"]["noNewPrivileges"] = json!(true);
+    } else if !hpc {
+        config["linux"]["seccomp"] = filter::section(&capabilities)?;
     }
     Ok(config)
 }

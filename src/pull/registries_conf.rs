@@ -1,6 +1,7 @@
-//! containers-registries.conf(5), version 2, and containers-certs.d(5): mirrors, blocked and
+//! containers-registries.conf(5) in both versions, and containers-certs.d(5): mirrors, blocked and
 //! insecure registries, own CAs and client certificates.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,24 @@ use crate::{bail, err};
 pub struct Registries {
     #[serde(default)]
     registry: Vec<Registry>,
+    /// Version 1.
+    #[serde(default)]
+    registries: Lists,
+}
+
+/// Version 1 has lists of hosts.
+#[derive(Debug, Clone, Default, Deserialize)]
+struct Lists {
+    #[serde(default)]
+    insecure: List,
+    #[serde(default)]
+    block: List,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct List {
+    #[serde(default)]
+    registries: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -84,7 +103,16 @@ impl Registries {
 
     /// Reads one file.
     pub fn parse(text: &str) -> Result<Registries> {
-        toml::from_str(text).map_err(|e| err!("{}", e.message()))
+        let mut file: Registries = toml::from_str(text).map_err(|e| err!("{}", e.message()))?;
+        let Lists { insecure, block } = std::mem::take(&mut file.registries);
+        let hosts: BTreeSet<&String> = insecure.registries.iter().chain(&block.registries).collect();
+        file.registry.extend(hosts.into_iter().map(|host| Registry {
+            location: Some(host.clone()),
+            insecure: insecure.registries.contains(host),
+            blocked: block.registries.contains(host),
+            ..Registry::default()
+        }));
+        Ok(file)
     }
 
     /// A later file's entry for a prefix replaces an earlier one's.
@@ -234,6 +262,16 @@ mod tests {
         assert_eq!(asked(CONF, "a.b.corp/x/y").unwrap(), ["proxy.corp/x/y"]);
         assert!(asked(CONF, "bad.example/x").unwrap_err().to_string().contains("blocked"));
         assert_eq!(asked(CONF, "bad.example.org/x").unwrap(), ["bad.example.org/x"]);
+    }
+
+    #[test]
+    fn lists_of_version_one() {
+        let conf = "[registries.search]\nregistries = ['a.site']\n\
+            [registries.insecure]\nregistries = ['b.site:5000', 'c.site']\n\
+            [registries.block]\nregistries = ['c.site', 'docker.io']\n";
+        assert_eq!(asked(conf, "a.site/x").unwrap(), ["a.site/x"]);
+        assert_eq!(asked(conf, "b.site:5000/x").unwrap(), ["b.site:5000/x insecure"]);
+        assert!(asked(conf, "c.site/x").is_err() && asked(conf, "debian").is_err());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::interrupt::Interrupt;
 use super::manifest::{ACCEPT, MANIFEST_LIMIT};
 use super::reference::Reference;
 use super::registries_conf::{Endpoint, Registries};
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::{bail, err};
 
 /// What the user said about how to connect.
@@ -106,12 +106,7 @@ impl Registry {
             let bytes = read_body(response, MANIFEST_LIMIT)?;
             let digest = match name.parse::<Digest>() {
                 Ok(wanted) => {
-                    let mut hasher = wanted.hasher();
-                    hasher.update(&bytes);
-                    let got = hasher.finish();
-                    if got != wanted {
-                        bail!("manifest {wanted}: its bytes hash to {got}");
-                    }
+                    wanted.check(&bytes).context(|| "manifest")?;
                     wanted
                 }
                 Err(_) => Digest::of(&bytes),
@@ -211,7 +206,7 @@ impl Registry {
 
     /// Runs `request` with each endpoint until one answers.
     fn first<T>(&self, request: impl Fn(&Connection) -> Result<T>) -> Result<T> {
-        let mut first_error: Option<Error> = None;
+        let mut last_error: Option<Error> = None;
         for connection in &self.endpoints {
             match request(connection) {
                 Ok(value) => return Ok(value),
@@ -221,11 +216,11 @@ impl Registry {
                         log::info!("{}: {e}", connection.endpoint.host);
                     }
                     // The last one is the registry itself.
-                    first_error = Some(e);
+                    last_error = Some(e);
                 }
             }
         }
-        Err(first_error.unwrap_or_else(|| err!("{}: nowhere to ask", self.reference)))
+        Err(last_error.unwrap_or_else(|| err!("{}: nowhere to ask", self.reference)))
     }
 
     /// One request below the image's API path; an empty path is the API's root.
@@ -381,9 +376,11 @@ impl Registry {
         let Endpoint { host, repository, .. } = &connection.endpoint;
         let host = if host == "registry-1.docker.io" { "docker.io" } else { host };
         let mut found = self.access.places.find(host, repository)?;
-        // netrc knows token servers by their own names.
+        // netrc knows token servers by their own names. A registry may not name another's: it would be given a token
+        // of the user's for it.
         if found.is_none()
             && let Some(server) = realm.and_then(|r| r.split("://").nth(1)?.split('/').next())
+            && is_beside(server, host)
         {
             found =
                 Places { docker: Vec::new(), netrc: self.access.places.netrc.clone() }.find(server, "")?;
@@ -404,5 +401,36 @@ impl Registry {
         error
             .context(&self.reference)
             .hint(format!("wrong name, or credentials needed: run rt login {}", self.reference.registry))
+    }
+}
+
+/// True where one of two hosts is the other, or within its domain.
+fn is_beside(one: &str, other: &str) -> bool {
+    let within = |name: &str, domain: &str| {
+        domain.contains('.') && name.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))
+    };
+    one == other || within(one, other) || within(other, one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_servers_of_a_registry() {
+        for (server, registry) in
+            [("nvcr.io", "nvcr.io"), ("gitlab.com", "registry.gitlab.com"), ("auth.site.org", "site.org")]
+        {
+            assert!(is_beside(server, registry), "{server}");
+        }
+        for (server, registry) in [
+            ("auth.docker.io", "evil.io"),
+            ("evilsite.org", "site.org"),
+            ("org", "site.org"),
+            ("site.org:5000", "site.org"),
+            ("site.org@evil.org", "site.org"),
+        ] {
+            assert!(!is_beside(server, registry), "{server}");
+        }
     }
 }

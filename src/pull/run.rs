@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::blob::{Blob, BlobReader};
-use super::bundle::{self, Partial};
+use super::bundle::{self, Partial, Pulled};
 use super::cache::{Cache, Place};
 use super::digest::Digest;
 use super::disk;
@@ -20,7 +20,7 @@ use super::profile::{self, Choices};
 use super::progress::{self, Style, size};
 use super::reference::Source;
 use super::registry::Access;
-use super::source::{Image, Opened};
+use super::source::{self, Image, Opened};
 use crate::error::{Error, Result};
 use crate::spec::rootless::UserMap;
 use crate::{bail, err};
@@ -125,8 +125,10 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
     let merge = Merge::new(disk::open_root(&partial.rootfs())?, disk::open_root(&partial.trash())?);
     let rules = Rules { caller: disk::caller(), shared: order.shared, max_bytes: order.max_bytes };
     let mask = disk::clear_umask();
-    let target = Target { merge: &merge, root: &root, rules, counts: &counts, interrupt };
-    let fetched = layers(order, &image, &target, &cache)?;
+    let limits = Limits::of_this_job(order.connections);
+    let frame_threads = limits.frame_threads(image.manifest.layers.len());
+    let target = Target { merge: &merge, root: &root, rules, counts: &counts, interrupt, frame_threads };
+    let fetched = layers(&image, &target, &cache, limits, order.style)?;
     phases.end("layers");
 
     let config = profile::config(
@@ -146,7 +148,7 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
     let shared = order.shared && mask & 0o005 == 0;
     let published = partial.publish(&config, shared, force, order.sync);
     // Somebody else was faster: with the same image, all is well.
-    let same = || bundle::resolved_digest(&order.target).as_deref() == Some(image.resolved.as_str());
+    let same = || Pulled::read(&order.target).is_some_and(|have| have.digest == image.digest.as_str());
     let unchanged = published.is_err() && same();
     if !unchanged {
         published.map_err(|e| in_the_way(e, order))?;
@@ -172,14 +174,16 @@ fn unchanged(
     interrupt: &Interrupt,
     mut phases: Phases,
 ) -> Result<Summary> {
-    let have = bundle::resolved_digest(&order.target);
-    let now = match (&have, head) {
-        (None, _) => None,
-        (Some(_), Some(head)) => Some(head),
-        (Some(_), None) => Some(opened.resolve(None, &order.platform, cache, interrupt)?.resolved),
+    let Some(have) = Pulled::read(&order.target) else {
+        bail!("{}: exists and is no pulled bundle", order.target.display());
     };
-    let Some(now) = now else { bail!("{}: exists and is no pulled bundle", order.target.display()) };
-    if have.as_deref() != Some(now.as_str()) {
+    let now = match head {
+        Some(head) => head,
+        None => opened.resolve(None, &order.platform, cache, interrupt)?.resolved,
+    };
+    // One index has images for several platforms.
+    let chosen = source::chosen(cache, &now, &order.platform);
+    if have.resolved != now.as_str() || chosen.is_some_and(|chosen| have.digest != chosen.as_str()) {
         return Err(
             err!("{}: exists, with another image", order.target.display()).hint("use --force to replace it")
         );
@@ -219,7 +223,7 @@ fn check_space(root: &OwnedFd, image: &Image, cache: &Cache) -> Result<()> {
 }
 
 /// Obtains and applies all layers, several at a time, from the top. Returns bytes from the network.
-fn layers(order: &Order, image: &Image, target: &Target, cache: &Cache) -> Result<u64> {
+fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, style: Style) -> Result<u64> {
     let interrupt = target.interrupt;
     // One blob for layers that are the same.
     let mut blobs: Vec<Arc<Blob>> = Vec::new();
@@ -231,7 +235,6 @@ fn layers(order: &Order, image: &Image, target: &Target, cache: &Cache) -> Resul
     let mut unique: Vec<usize> = order_of_work.clone();
     unique.retain(|&at| blobs.iter().position(|blob| Arc::ptr_eq(blob, &blobs[at])) == Some(at));
 
-    let limits = Limits::of_this_job(order.connections);
     let failures: Mutex<Vec<Error>> = Mutex::default();
     let fail = |e: Error| {
         interrupt.stop();
@@ -242,7 +245,7 @@ fn layers(order: &Order, image: &Image, target: &Target, cache: &Cache) -> Resul
     let (next_fetch, next_layer) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let show = scope.spawn(|| progress::show(order.style, &blobs, &done));
+        let show = scope.spawn(|| progress::show(style, &blobs, &done));
         let mut threads = Vec::new();
         for _ in 0..limits.downloads.min(unique.len()) {
             threads.push(scope.spawn(|| {

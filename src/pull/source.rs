@@ -150,6 +150,22 @@ fn resolve_registry(
     bail!("indexes within indexes")
 }
 
+/// The manifest for `platform` behind the digest `resolved`, as far as documents in the cache tell.
+pub fn chosen(cache: &Cache, resolved: &Digest, platform: &Platform) -> Option<Digest> {
+    let mut digest = resolved.clone();
+    for _ in 0..4 {
+        let Some(bytes) = cache.read(&digest, MANIFEST_LIMIT) else {
+            // Of an image that was never pulled only the index is there.
+            return (digest != *resolved).then_some(digest);
+        };
+        match manifest::parse(&bytes).ok()? {
+            Document::Index(index) => digest = index.choose(platform).ok()?.digest.clone(),
+            Document::Manifest(_) => return Some(digest),
+        }
+    }
+    None
+}
+
 fn small_blob(
     registry: &Arc<Registry>,
     descriptor: &Descriptor,

@@ -69,6 +69,13 @@ pub struct Entry {
     pub sparse: Option<Vec<Extent>>,
 }
 
+impl Entry {
+    /// Bytes of data that the archive has of the file: less than its size where it has holes.
+    pub fn stored(&self) -> u64 {
+        self.sparse.as_ref().map_or(self.size, |map| map.iter().map(|extent| extent.length).sum())
+    }
+}
+
 /// Reads entries one after the other.
 pub struct Reader<R> {
     inner: R,

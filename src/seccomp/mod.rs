@@ -125,6 +125,11 @@ pub fn architectures() -> impl Iterator<Item = Arch> {
     arch::MACHINES.iter().map(|machine| machine.arch)
 }
 
+/// Every call that any architecture has, by name.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    tables::NAMES.split_ascii_whitespace()
+}
+
 /// The architectures to filter: the native one, then others of its family in the order named.
 fn machines(native: Arch, named: &[Arch]) -> Vec<&'static Machine> {
     let mut machines = Vec::with_capacity(3);

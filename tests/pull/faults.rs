@@ -31,6 +31,8 @@ pub enum Fault {
     Tokens(usize),
     /// The first requests of each path are answered with a date.
     BusyUntil(usize),
+    /// Any token will do, from the server at that port of `localhost`.
+    TokensOf(u16),
     /// Tokens are given only for this identity token.
     Identity(&'static str),
     /// A name and a password.
@@ -178,6 +180,11 @@ impl Server {
             }
             Fault::Basic if authorization != "Basic bWU6c2VjcmV0" => {
                 write!(out, "{}", head("401 Unauthorized", "www-authenticate: Basic realm=\"r\"\r\n", 0))?;
+                return Ok(true);
+            }
+            Fault::TokensOf(port) if !authorization.starts_with("Bearer ") => {
+                let extra = format!("www-authenticate: Bearer realm=\"http://localhost:{port}/token\"\r\n");
+                write!(out, "{}", head("401 Unauthorized", &extra, 0))?;
                 return Ok(true);
             }
             Fault::Tokens(_) | Fault::Identity(_) => {

@@ -1,9 +1,12 @@
 //! Layers that want out of the tree, and images that are too much.
 
+use std::io::Write;
+
 use rt::pull::tar::Kind;
 
 use super::Place;
-use super::image::{Image, Layer, digest, gzip};
+use super::faults::{Fault, Server};
+use super::image::{Image, Layer, digest, gzip, noise};
 use serde_json::json;
 
 /// Pulls and returns what was said, if it failed; nothing outside may have changed.
@@ -180,4 +183,73 @@ fn bombs_are_bounded() {
     rt::pull::tar::write_header(&mut layer.0, &entry).unwrap();
     let said = pull("huge", vec![layer]).unwrap_err_text();
     assert!(said.contains("inflates") || said.contains("no space"), "{said}");
+}
+
+/// `/var/log/lastlog` of a user with a large number has terabytes of holes, and is no bomb.
+#[test]
+fn holes_are_no_bomb() {
+    const SIZE: u64 = 6 << 30;
+    let place = Place::new("holes");
+    let mut records = String::new();
+    for (key, value) in [("GNU.sparse.size", SIZE.to_string()), ("GNU.sparse.map", "0,5".into())] {
+        // Both are of two digits.
+        records += &format!("{} {key}={value}\n", key.len() + value.len() + 5);
+    }
+    let layer = Layer::default()
+        .entry(Kind::Other(b'x'), "pax", "", 0o644, records.as_bytes())
+        .file("var/log/lastlog", "hello")
+        .file("after", "more");
+    Image::new(vec![layer]).layout(&place.join("image"));
+    place.good(&["pull", "oci:image:t", "b"]);
+    let lastlog = std::fs::metadata(place.join("b/rootfs/var/log/lastlog")).unwrap();
+    assert_eq!(lastlog.len(), SIZE);
+    assert!(std::os::unix::fs::MetadataExt::blocks(&lastlog) < 100);
+    assert_eq!(std::fs::read(place.join("b/rootfs/after")).unwrap(), b"more");
+}
+
+/// `rt-pull` in namespaces of its own, with a file system of so many bytes at `small`.
+fn on_a_small_disk(place: &Place, bytes: u64, arguments: &[&str]) -> Option<std::process::Output> {
+    std::fs::create_dir_all(place.join("small")).unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size={bytes} tmpfs small || exit 99; $RT_PULL \"$@\"; status=$?; ls -A small; exit $status"
+    );
+    let mut command = place.command();
+    let (program, environment) = (command.get_program().to_owned(), command.get_envs());
+    let environment: Vec<_> =
+        environment.filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))).collect();
+    command = std::process::Command::new("unshare");
+    command.args(["-rm", "sh", "-c", &script, "sh"]).args(arguments).current_dir(place.join("."));
+    let output = command.env_clear().envs(environment).env("RT_PULL", program).output().unwrap();
+    if output.status.code() == Some(99) || String::from_utf8_lossy(&output.stderr).contains("unshare failed")
+    {
+        let _ = writeln!(std::io::stderr(), "SKIP no file system can be mounted here");
+        return None;
+    }
+    Some(output)
+}
+
+#[test]
+fn what_does_not_fit_is_not_begun() {
+    let place = Place::new("space");
+    let server =
+        Server::start(Image::new(vec![Layer::default().file("f", noise(3_000_000, 7))]), Fault::None);
+    let name = server.name();
+    let Some(output) = on_a_small_disk(&place, 2 << 20, &["pull", "--plain-http", &name, "small/b"]) else {
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("no space left on device: the image needs"), "{said}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "nothing is left");
+    assert_eq!(server.count("GET /v2/team/x/blobs/"), 1, "the config, and no layer");
+}
+
+#[test]
+fn a_disk_that_fills_up_leaves_nothing() {
+    let place = Place::new("full");
+    // Less than twice the space: what layers replace of each other may make room.
+    Image::new(vec![Layer::default().file("f", vec![0; 60 << 20])]).layout(&place.join("image"));
+    let Some(output) = on_a_small_disk(&place, 40 << 20, &["pull", "oci:image:t", "small/b"]) else { return };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("no space left on device"), "{said}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "nothing is left");
 }

@@ -136,6 +136,20 @@ fn passwords() {
     place.good(&["inspect", "--plain-http", "--no-cache", &server.name()]);
 }
 
+/// A registry that sends the user to another's token server gets no token that the user's password bought.
+#[test]
+fn passwords_of_others_buy_nothing() {
+    let place = Place::new("foreign");
+    let tokens = Server::start(sample(), Fault::None);
+    let server = Server::start(sample(), Fault::TokensOf(tokens.port));
+    std::fs::create_dir_all(place.join("home/.config/enroot")).unwrap();
+    let netrc = format!("machine localhost:{} login me password secret\n", tokens.port);
+    std::fs::write(place.join("home/.config/enroot/.credentials"), netrc).unwrap();
+    place.good(&["inspect", "--plain-http", "--no-cache", &server.name()]);
+    assert!(tokens.count("GET /token") > 0);
+    assert_eq!(tokens.log.lock().unwrap().authorized, 0);
+}
+
 #[test]
 fn redirects_lose_the_authorization() {
     let store = Server::start(sample(), Fault::None);
@@ -343,6 +357,8 @@ fn an_index_gives_the_image_for_the_machine() {
     assert_ne!(config["annotations"]["rt.image.digest"], config["annotations"]["rt.image.resolved"]);
     let json = place.good(&["pull", "--plain-http", "--json", &server.name(), "b"]);
     assert!(json.contains("\"unchanged\":true"), "{json}");
+    let said = place.bad(&["pull", "--plain-http", "--platform", "linux/arm64", &server.name(), "b"]);
+    assert!(said.contains("another image"), "{said}");
 }
 
 #[test]

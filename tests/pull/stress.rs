@@ -91,6 +91,23 @@ fn killed_at_any_moment() {
         let of_whole = |name: &String| whole.iter().any(|hex| name.starts_with(hex.as_str()));
         assert!(left.iter().all(of_whole), "{dir}: {left:?}");
     }
+    place.good(&["cache", "prune", "--max-size", "1T"]);
+    assert!(!place.names("cache/blobs/sha256").is_empty(), "what is kept");
+    // What is older than a week belongs to nobody who could still come.
+    for (dir, name) in [("leases", "ab.lease.3"), ("leases", "ab.draft-0"), ("partial", "ab.0")] {
+        let path = place.join("cache").join(dir).join(name);
+        std::fs::write(&path, "far\n1\n1\n").unwrap();
+        let old = std::time::SystemTime::now() - Duration::from_secs(8 * 24 * 3600);
+        std::fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+    }
+    place.good(&["cache", "prune", "--max-size", "1T"]);
+    for (dir, name) in [("leases", "ab.lease.3"), ("leases", "ab.draft-0"), ("partial", "ab.0")] {
+        assert!(!place.join("cache").join(dir).join(name).exists(), "{dir}/{name}");
+    }
+    place.good(&["cache", "prune"]);
+    for dir in ["blobs/sha256", "leases", "partial"] {
+        assert!(place.names(&format!("cache/{dir}")).is_empty(), "{dir}: everything");
+    }
 }
 
 /// Three layers whose decoders want 128 MB each, of which one at a time gets it, and many entries.
