@@ -50,8 +50,11 @@ fn is_sealed(file: &OwnedFd) -> bool {
 
 fn sealed_copy(exe: &OwnedFd) -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Named after the file, for what is looked for beside that. The kernel takes 249 bytes.
+    let name = start::program().filter(|path| path.as_os_str().len() < 249).unwrap_or_else(|| "rt".into());
     // Kernels before 6.3 do not know EXEC, and need it not.
-    let copy = fs::memfd_create("rt", flags | MemfdFlags::EXEC).or_else(|_| fs::memfd_create("rt", flags))?;
+    let copy =
+        fs::memfd_create(&name, flags | MemfdFlags::EXEC).or_else(|_| fs::memfd_create(&name, flags))?;
     let mut left = fs::fstat(exe)?.st_size as usize;
     while left > 0 {
         let n = fs::sendfile(&copy, exe, None, left)?;

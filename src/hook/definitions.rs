@@ -248,7 +248,7 @@ fn for_devices(definitions: &mut Vec<(PathBuf, Definition)>) -> Result<()> {
     if definitions.iter().any(|(_, d)| d.hook.path().ends_with(NAME)) {
         return Ok(());
     }
-    let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.to_owned()));
+    let beside = crate::sys::start::program().and_then(|own| Some(own.parent()?.to_owned()));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = beside.into_iter().chain(std::env::split_paths(&path)).filter(|dir| dir.is_absolute());
     let Some(path) =

@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 static ARGS: OnceLock<Vec<OsString>> = OnceLock::new();
@@ -68,6 +69,13 @@ fn prefault() {
 /// The words of the command line, the program's name first.
 pub fn args() -> Vec<OsString> {
     ARGS.get().cloned().unwrap_or_else(|| std::env::args_os().collect())
+}
+
+/// Where this program is, or the file of which it is a copy in memory.
+pub fn program() -> Option<PathBuf> {
+    let path = std::env::current_exe().ok()?;
+    let name = path.to_str().and_then(|path| path.strip_prefix("/memfd:")?.strip_suffix(" (deleted)"));
+    Some(name.map(PathBuf::from).unwrap_or(path))
 }
 
 /// The path that this program was executed by (getauxval(3), `AT_EXECFN`).

@@ -277,4 +277,22 @@ fn device_by_its_cdi_name(ctx: &Ctx) {
         .run();
     let expected = "unresolvable CDI device vendor.com/thing=nobody";
     assert!(out.code == 1 && out.stderr.contains(expected), "{out:?}");
+    // A caller who may write the binary runs a copy of it in memory, which is beside nothing.
+    let rt = hook.with_file_name("rt");
+    std::fs::copy(ctx.rt_path(), &rt).unwrap();
+    ctx.give(&rt);
+    let out = ctx
+        .command(&rt)
+        .args([
+            "--root",
+            ctx.state.to_str().unwrap(),
+            "run",
+            "--device",
+            "vendor.com/thing=nobody",
+            "--bundle",
+        ])
+        .arg(&bundle.dir)
+        .arg(ctx.id())
+        .run();
+    assert!(out.code == 1 && out.stderr.contains(expected), "{out:?}");
 }
