@@ -180,5 +180,26 @@ check ldconfig "same" 0 "$rt" --root "$work/state/rt" run -v "$work/scratch:/mnt
 check dry-run '"name": "libcuda.so.1"' 0 "$bin/rt-hook-gpu" --dry-run --bundle "$work/debian" --root "$work/node"
 check cdi '"kind": "nvidia.com/gpu"' 0 "$bin/rt-hook-gpu" cdi --root "$work/node"
 
+# What that describes, an engine gives to a container by name, and so does rt.
+made=
+[ -d /run/cdi ] || made=yes
+mkdir -p /run/cdi
+mount -t tmpfs cdi /run/cdi
+"$bin/rt-hook-gpu" cdi --root "$work/node" >/run/cdi/nvidia.json
+asked="ls /dev/nvidia0 /dev/nvidiactl; ldconfig -p | grep libcuda; perl /tmp/open.pl libcuda.so.1"
+given="/dev/nvidia0.*/dev/nvidiactl.*libcuda.so.1 .libc6,x86-64.*symbol found"
+check device/root "$given" 0 "$rt" --root "$work/state/rt" run --device nvidia.com/gpu=0 "$work/plain" -- sh -c "$asked"
+check device/user "$given" 0 user "$rt" run --device nvidia.com/gpu=all "$work/user/plain" -- sh -c "$asked"
+check device/unknown "nvidia.com/gpu=7" 1 user "$rt" run --device nvidia.com/gpu=7 "$work/user/plain" -- true
+if command -v podman >/dev/null; then
+	for runtime in rt crun; do
+		check cdi/podman/$runtime "$given" 0 env CONTAINERS_CONF="$work/containers.conf" podman --root "$work/podman" \
+			--runroot "$work/podman-run" --cgroup-manager cgroupfs --runtime $runtime run --rm --cgroups=disabled \
+			--network=none --ulimit host -v "$work/open.pl:/tmp/open.pl:ro" --device nvidia.com/gpu=0 --rootfs "$work/root:O" sh -c "$asked"
+	done
+fi
+umount /run/cdi
+[ -z "$made" ] || rmdir /run/cdi
+
 echo "result: integration/hooks: $passed passed; $failed failed"
 [ $failed = 0 ]

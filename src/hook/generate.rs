@@ -114,7 +114,10 @@ fn ldcache_hook() -> Result<Hook> {
 pub fn ldcache(_: &Call) -> Result<String> {
     let state = State::parse(&command::stdin()?)?;
     let bundle = Bundle::load(&state.bundle, Some(&state))?;
-    apply::enter(&state, &bundle)?;
+    // crun knows no pid to tell its createContainer hooks, which are in the container already.
+    if state.pid != 0 || !bundle.has_mount_namespace {
+        apply::enter(&state, &bundle)?;
+    }
     let container = Tree::open(&bundle.rootfs)?;
     let mut edits =
         Edits { private: Some(libraries::private_dir(&container, "ldcache")), ..Edits::default() };
