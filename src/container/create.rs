@@ -281,6 +281,8 @@ impl<'a> Launch<'a> {
             }
             Err(e) => {
                 child.end();
+                // What the hooks before have done is undone (runtime.md "Lifecycle" steps 3 to 5, 9 and 13).
+                self.poststop(&self.state(child.pid.as_raw_nonzero().get(), 0, None));
                 Err(e)
             }
         }
