@@ -10,7 +10,7 @@ if [ ${#suites[@]} = 0 ]; then
 	# In the order of what takes longest: two run at a time.
 	suites=(
 		podman/{v2,machine}/one podman/machine/many podman/{machine,v2}/root podman/v2/many
-		docker/{machine,v2}/{one,root} containerd/{machine,v2}/{one,root} buildah/machine/{one,many,root} buildah/v2/one
+		docker/{machine,v2}/{one,root} docker/machine/many containerd/{machine,v2}/{one,root} buildah/machine/{one,many,root} buildah/v2/one
 	)
 fi
 if [ "$(id -u)" != 0 ]; then
@@ -19,7 +19,7 @@ if [ "$(id -u)" != 0 ]; then
 	exit 0
 fi
 ./packages gcc libc6-dev busybox-static iproute2 podman buildah containerd docker.io runc conmon slirp4netns uidmap \
-	catatonit netavark iptables
+	catatonit netavark iptables rootlesskit python3-grpcio
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 clients/image "$work/image.tar" || exit 1

@@ -39,10 +39,10 @@ skip() {
 	echo "SKIP $where/$1: $2"
 }
 
-# eventually COMMAND...: until it succeeds, for ten seconds
+# eventually COMMAND...: until it succeeds, for half a minute and what it takes itself
 eventually() {
 	local n
-	for n in $(seq 100); do
+	for n in $(seq 300); do
 		"$@" >/dev/null 2>&1 && return 0
 		sleep 0.1
 	done
@@ -60,7 +60,7 @@ tty() {
 # gone COMMAND...: that it fails at last
 gone() {
 	local n
-	for n in $(seq 100); do
+	for n in $(seq 300); do
 		"$@" >/dev/null 2>&1 || return 0
 		sleep 0.1
 	done

@@ -46,7 +46,7 @@ podman_run() {
 	check run/bad-flag 125 "unknown flag" run --no-such-flag busybox true
 	check run/tty 0 "/dev/(pts/0|console)" tty "$user" podman run --rm -it --network none busybox tty
 	# podman sets it a moment after the start
-	local wait_for_size="sh -c 'until stty size 2>/dev/null; do sleep 0.1; done; sleep 1'"
+	local wait_for_size="sh -c 'until stty size 2>/dev/null | grep \"21 77\"; do sleep 0.1; done'"
 	check run/tty-size 0 "21 77" tty "$user" sh -c "stty rows 21 cols 77; podman run --rm -it --network none busybox $wait_for_size"
 	check run/default-network 0 "(tap0|eth0)" p run --rm busybox ip -o link
 	check run/init 0 "^(catatonit|podman-init)\$" run --init busybox cat /proc/1/comm
@@ -143,7 +143,7 @@ podman_notify() {
 import socket, sys
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 s.bind(sys.argv[1])
-s.settimeout(15)
+s.settimeout(50)
 while True:
     said = s.recv(4096).decode()
     print(said, flush=True)
@@ -349,7 +349,8 @@ podman_stats() {
 
 podman_cp_out() { p cp c:/tmp/copied - | tar -xO; }
 podman_start_attached() {
-	(eventually eval '[ "$(p inspect -f "{{.State.Status}}" c)" = running ]' && sleep 0.5 && p kill c >/dev/null) &
+	# its third start
+	(eventually eval '[ "$(p logs c | grep -c started)" = 3 ]' && p kill c >/dev/null) &
 	p start -a c
 }
 podman_health() {

@@ -281,6 +281,8 @@ impl<'a> Launch<'a> {
             }
             Err(e) => {
                 child.end();
+                // What the hooks before have done is undone (runtime.md "Lifecycle" steps 3 to 5, 9 and 13).
+                self.poststop(&self.state(child.pid.as_raw_nonzero().get(), 0, None));
                 Err(e)
             }
         }
@@ -301,11 +303,8 @@ impl<'a> Launch<'a> {
         let init = Init { hidden: !self.plan.own_maps, ..init };
         let helper = process::spawn(0, Memory::Copied, || {
             let hidden = if init.hidden { init::hide(&self.plan.process, init.proc) } else { Ok(()) };
-            let entered = hidden.and_then(|()| {
-                joins.iter().try_for_each(|(kind, namespace)| {
-                    ns::join(namespace, kind.0).context(|| format!("join the {} namespace", kind.file()))
-                })
-            });
+            let entered = hidden
+                .and_then(|()| joins.iter().try_for_each(|(kind, namespace)| ns::enter(namespace, *kind)));
             let made = entered.and_then(|()| {
                 process::spawn(new | libc::CLONE_PARENT as u64, Memory::Copied, || fail(&init))
                     .context(|| init::namespaces_refused(new))

@@ -173,7 +173,8 @@ impl Exec<'_> {
         runtime: Option<BorrowedFd<'_>>,
     ) -> Result<Infallible> {
         (self.joined)()?;
-        if self.options.detach || self.plan.terminal {
+        // As for init: in another PID namespace, kill(0) is not to reach the caller's process group.
+        if self.options.detach || self.plan.terminal || self.flags & Kind::PID.0 != 0 {
             let _ = rustix::process::setsid();
         }
         self.plan.close_others()?;
@@ -261,11 +262,11 @@ pub(super) fn namespaces(config: &Spec, caller: &Caller, proc: BorrowedFd<'_>, p
     let none = Linux::default();
     let (new, joined) = plan::namespaces(config.linux().as_ref().unwrap_or(&none), caller)?;
     let mut flags = joined.iter().fold(new, |all, (kind, _)| all | kind.0);
-    // Joining the user namespace that one is in is an error.
-    if flags & Kind::USER.0 != 0
-        && ns::id(proc, "self", Kind::USER)? == ns::id(proc, &pid.to_string(), Kind::USER)?
-    {
-        flags &= !Kind::USER.0;
+    // Joining the user namespace that one is in is an error, and others may be another's that one is in.
+    for kind in joined.iter().map(|(kind, _)| *kind).chain([Kind::USER]) {
+        if flags & kind.0 != 0 && ns::id(proc, "self", kind)? == ns::id(proc, &pid.to_string(), kind)? {
+            flags &= !kind.0;
+        }
     }
     Ok(flags)
 }

@@ -65,7 +65,7 @@ impl Init<'_> {
     pub fn enter_namespaces(&self) -> Result<()> {
         end_with(self.runtime)?;
         for (kind, namespace) in self.joins {
-            ns::join(namespace, kind.0).context(|| format!("join the {} namespace", kind.file()))?;
+            ns::enter(namespace, *kind)?;
         }
         if self.unshare != 0 {
             ns::unshare(self.unshare).context(|| namespaces_refused(self.unshare))?;

@@ -17,6 +17,7 @@ pub fn start(store: &Store, id: &str) -> Result<()> {
     match store.status(&state) {
         Status::Created => {}
         Status::Stopped => bail!("cannot start a container that has stopped"),
+        Status::Creating => bail!("cannot start a container that is being created"),
         _ => bail!("cannot start an already running container"),
     }
     let Some(fifo) = entry.open_fifo()? else { bail!("cannot start a container that has stopped") };
@@ -31,6 +32,12 @@ pub fn start(store: &Store, id: &str) -> Result<()> {
     let mut fds = [rustix::event::PollFd::new(&fifo, rustix::event::PollFlags::empty())];
     rustix::event::poll(&mut fds, None).context(|| "wait for the program")?;
     hook::run_all(Stage::Poststart, hooks.poststart(), &oci_state(&state, "running"), &state.bundle)
+        .inspect_err(|_| {
+            // The container is stopped and destroyed (runtime.md "Lifecycle" step 9).
+            if let Err(e) = delete(store, id, true) {
+                log::debug!("{e}");
+            }
+        })
 }
 
 /// Sends `number` to the container's first process, or to all its processes.

@@ -456,6 +456,7 @@ impl ProcessPlan {
         let user_changes = rustix::process::getuid().as_raw() != self.uid;
         let group_changes = rustix::process::getgid().as_raw() != self.gid;
         if user_changes {
+            give_stdio(self.uid);
             rustix::thread::set_keep_capabilities(true)?;
         }
         if let Some(groups) = &self.groups {
@@ -515,6 +516,17 @@ fn enter_job_directory(dir: &JobDirectory) -> bool {
     let inside =
         || rustix::process::getcwd(Vec::new()).is_ok_and(|cwd| cwd.as_bytes().first() == Some(&b'/'));
     rustix::process::chdir(&dir.path).is_ok() && same() && inside()
+}
+
+/// Gives the standard streams to the user, so that it can open /dev/stdout and its kind, as runc does: the pipes and
+/// files among them. Devices are not this container's alone. What cannot be given can still be written to.
+fn give_stdio(uid: u32) {
+    for stream in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
+        let Ok(stat) = fs::fstat(stream) else { continue };
+        if stat.st_uid != uid && fs::FileType::from_raw_mode(stat.st_mode) != fs::FileType::CharacterDevice {
+            let _ = fs::fchown(stream, Some(Uid::from_raw(uid)), None);
+        }
+    }
 }
 
 fn unmapped(e: Errno, what: &str, id: u32) -> Error {

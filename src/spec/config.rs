@@ -240,7 +240,7 @@ impl Value for Process {
                 "oomScoreAdj" => process.oom_score_adj = Value::read(r)?,
                 "selinuxLabel" => process.selinux_label = Value::read(r)?,
                 "ioPriority" => process.io_priority = r.rare()?,
-                "scheduler" => process.scheduler = r.rare()?,
+                "scheduler" => process.scheduler = scheduler(r)?,
                 "execCPUAffinity" => process.exec_cpu_affinity = r.rare()?,
                 _ => drop(r.skip()?),
             }
@@ -248,6 +248,18 @@ impl Value for Process {
         })?;
         Ok(process)
     }
+}
+
+/// Reads a process's scheduler: oci-spec has a name of its own for one of the flags (config.md "Scheduler").
+#[cold]
+fn scheduler(r: &mut Reader<'_>) -> Read<Option<Scheduler>> {
+    let mut value: serde_json::Value = r.rare()?;
+    for flag in value.get_mut("flags").and_then(|flags| flags.as_array_mut()).into_iter().flatten() {
+        if *flag == "SCHED_FLAG_RESET_ON_FORK" {
+            *flag = "SCHED_RESET_ON_FORK".into();
+        }
+    }
+    serde_json::from_value(value).or_else(|e| r.wrong(e.to_string()))
 }
 
 impl Value for Linux {

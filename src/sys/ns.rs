@@ -64,6 +64,18 @@ pub fn join(fd: impl AsFd, flags: u64) -> Result<()> {
     Ok(())
 }
 
+/// Joins one namespace by its file. That the caller is in it already is enough, also where it has no right to it.
+pub fn enter(file: impl AsFd, kind: Kind) -> Result<()> {
+    let joined = join(&file, kind.0);
+    if joined.is_err()
+        && let (Ok(wanted), Ok(own)) = (fs::fstat(&file), fs::stat(format!("/proc/self/ns/{}", kind.file())))
+        && (wanted.st_dev, wanted.st_ino) == (own.st_dev, own.st_ino)
+    {
+        return Ok(());
+    }
+    joined.context(|| format!("join the {} namespace", kind.file()))
+}
+
 /// Opens a namespace file and checks that it is one (of nsfs or procfs).
 pub fn open(path: &Path) -> Result<OwnedFd> {
     let fd = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;

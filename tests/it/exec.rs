@@ -17,7 +17,7 @@ tests! {
         seccomp_and_nnp_hold, cap_adds, many_at_once, signals_reach_exec, input_reaches_exec,
         masks_hold_in_exec, exec_sees_the_same_root, umask_and_rlimits_in_process_file, signal_state_is_clean,
         exec_in_the_hosts_pid_namespace, double_dash_before_the_id, exec_survives_init_chroot,
-        process_file_errors, exec_with_its_own_no_new_privs, oom_score_is_the_containers,
+        process_file_errors, exec_with_its_own_no_new_privs, oom_score_is_the_containers, session_of_its_own,
     }
     ROOT { user_by_number }
     USER { user_that_is_not_mapped }
@@ -318,6 +318,25 @@ fn exec_in_the_hosts_pid_namespace(ctx: &Ctx) {
     let all = container.exec(&["pid", "ns"]).all();
     assert_eq!(all[1]["pid"], namespace(std::process::id() as i32, "pid"));
     assert_eq!(all[1]["mnt"], namespace(container.pid, "mnt"));
+}
+
+fn session_of_its_own(ctx: &Ctx) {
+    // In the caller's process group kill(0) would reach the caller. Where PIDs are shared that is as it should be.
+    let container = container(ctx);
+    let stat = container.exec(&["cat /proc/self/stat"]).line(0);
+    let fields: Vec<i32> = stat
+        .as_str()
+        .unwrap()
+        .rsplit(')')
+        .next()
+        .unwrap()
+        .split(' ')
+        .skip(2)
+        .take(3)
+        .map(|f| f.parse().unwrap())
+        .collect();
+    let [_parent, group, session] = fields[..] else { panic!("{stat}") };
+    assert!(group > 0 && group == session, "{stat}");
 }
 
 fn exec_survives_init_chroot(ctx: &Ctx) {

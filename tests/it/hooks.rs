@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 tests! {
     ALL { all_six_in_order, state_on_stdin }
     BOTH {
-        create_and_start_split_them, failing_create_hook_fails_create, failing_start_hooks, failing_poststop_is_a_warning,
+        create_and_start_split_them, failing_create_hook_fails_create, failing_start_hooks, failing_poststart_ends_the_container,
+        failing_poststop_is_a_warning,
         surroundings, timeouts, environment_and_arguments, missing_hook_program, relative_path_is_refused,
         hooks_in_their_namespaces, several_of_a_kind_in_order, prestart_sees_the_final_namespaces,
         hook_output_does_not_mix, hook_descriptors_are_clean, hooks_of_a_detached_run, timeout_kills_children,
@@ -191,6 +192,9 @@ fn failing_create_hook_fails_create(ctx: &Ctx) {
         assert_ne!(out.code, 0, "{kind}");
         assert!(out.stderr.contains("hook") && out.stderr.contains("5"), "{kind}: {out:?}");
         ctx.rt(["state", &id]).fails(&["does not exist"]);
+        // runtime.md "Lifecycle" steps 3 to 5: what they have done is undone by the poststop hooks.
+        assert_eq!(lines(&journal), ["poststop"], "{kind}");
+        fs::remove_file(&journal).unwrap();
     }
 }
 
@@ -200,9 +204,25 @@ fn failing_start_hooks(ctx: &Ctx) {
     let out = ctx.run(&bundle);
     assert_ne!(out.code, 0, "{out:?}");
     assert!(!out.stdout.contains("ran"), "{out:?}");
-    // poststart: the spec's text makes it a warning from 1.0.2 on; runc stops the container. Never a hang.
-    let bundle = ctx.bundle().hook("poststart", &ctx.helper(), &["exit 6"]).ops(&["exit 0"]);
-    ctx.run(&bundle);
+}
+
+/// runtime.md "Lifecycle" step 9, since 1.2.1: an error, and the container is stopped and destroyed.
+fn failing_poststart_ends_the_container(ctx: &Ctx) {
+    let journal = journal(ctx);
+    let bundle = ctx
+        .bundle()
+        .hook("poststart", &ctx.helper(), &["exit 6"])
+        .hook("poststart", &ctx.helper(), &[&format!("to {} say second", journal.display())])
+        .hook("poststop", &ctx.helper(), &[&format!("to {} say poststop", journal.display())])
+        .ops(&["pause"]);
+    let container = ctx.create(&bundle);
+    ctx.rt(["start", &container.id]).fails(&["poststart hook #0", "6"]);
+    ctx.rt(["state", &container.id]).fails(&["does not exist"]);
+    container.reap();
+    assert_eq!(lines(&journal), ["poststop"], "the hooks after the failing one do not run");
+    fs::remove_file(&journal).unwrap();
+    assert_ne!(ctx.run(&bundle).code, 0);
+    assert_eq!(lines(&journal), ["poststop"]);
 }
 
 fn failing_poststop_is_a_warning(ctx: &Ctx) {

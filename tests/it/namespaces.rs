@@ -10,7 +10,7 @@ use std::process::Command;
 
 tests! {
     EVERY { new_ones_differ_from_the_hosts }
-    ALL { absent_ones_are_the_hosts, joined_by_path, hostname_and_domainname, sysctls }
+    ALL { absent_ones_are_the_hosts, joined_by_path, the_callers_own_by_path, hostname_and_domainname, sysctls }
     BOTH {
         time_offsets, offsets_without_a_namespace_fail, duplicate_or_unknown_ones_fail, missing_path_fails,
         hostname_without_uts_fails, path_of_another_kind_fails, joined_with_new_ones, pid_namespace_by_path,
@@ -90,6 +90,21 @@ fn joined_by_path(ctx: &Ctx) {
     assert_ne!(all[0]["mnt"], namespace(first.pid, "mnt"));
     assert_ne!(all[0]["pid"], namespace(first.pid, "pid"));
     assert_eq!(all[1][0], "probe", "the first one's host name");
+}
+
+fn the_callers_own_by_path(ctx: &Ctx) {
+    // What containerd's CRI plugin writes for a pod on the node's network. In a user namespace nobody may join
+    // these, and nobody needs to.
+    let mut bundle = ctx.bundle().unset("", "hostname");
+    for (kind, file) in [("uts", "uts"), ("ipc", "ipc"), ("network", "net")] {
+        bundle = bundle.namespace(kind, Some(&format!("/proc/self/ns/{file}")));
+    }
+    let container = ctx.started(&bundle.ops(&["ns", "pause"]));
+    let (first, second) = (container.line(0), container.exec(&["ns"]).line(0));
+    for file in ["uts", "ipc", "net"] {
+        let own = namespace(std::process::id() as i32, file);
+        assert_eq!((&first[file], &second[file]), (&json!(own), &json!(own)), "{file}");
+    }
 }
 
 fn joined_with_new_ones(ctx: &Ctx) {
