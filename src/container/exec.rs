@@ -256,11 +256,16 @@ pub(super) fn watch(child: &Child, terminal: Option<OwnedFd>) -> Result<u8> {
     }
 }
 
-/// The namespaces of the container that are not the caller's.
-pub(super) fn namespaces(config: &Spec, caller: &Caller, proc: BorrowedFd<'_>, pid: i32) -> Result<u64> {
+/// The namespaces that the config makes or joins.
+pub(super) fn configured_namespaces(config: &Spec, caller: &Caller) -> Result<u64> {
     let none = Linux::default();
     let (new, joined) = plan::namespaces(config.linux().as_ref().unwrap_or(&none), caller)?;
-    let mut flags = joined.iter().fold(new, |all, (kind, _)| all | kind.0);
+    Ok(joined.iter().fold(new, |all, (kind, _)| all | kind.0))
+}
+
+/// The namespaces of the container that are not the caller's.
+pub(super) fn namespaces(config: &Spec, caller: &Caller, proc: BorrowedFd<'_>, pid: i32) -> Result<u64> {
+    let mut flags = configured_namespaces(config, caller)?;
     // Joining the user namespace that one is in is an error.
     if flags & Kind::USER.0 != 0
         && ns::id(proc, "self", Kind::USER)? == ns::id(proc, &pid.to_string(), Kind::USER)?
