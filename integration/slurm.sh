@@ -14,10 +14,25 @@ nothing() {
 for program in slurmctld slurmd munged srun busybox; do
 	command -v $program >/dev/null || nothing "$program is not installed"
 done
-export CLUSTER_DIR=${CLUSTER_DIR:-/tmp/rt-slurm-$$} RT_USER=${RT_USER:-rtslurm} STEPS=${STEPS:-100} CONSTRAIN=${CONSTRAIN:-no}
+export CLUSTER_DIR=${CLUSTER_DIR:-/tmp/rt-slurm-$$} RT_USER=${RT_USER:-rtslurm} STEPS=${STEPS:-100}
 id "$RT_USER" >/dev/null 2>&1 || { useradd -M -d /nonexistent "$RT_USER" && made=yes; }
 trap './cluster down; [ -z "${made:-}" ] || userdel "$RT_USER"; rm -rf "$CLUSTER_DIR"' EXIT
-./cluster up || exit 1
-install -m 755 "$rt" "$CLUSTER_DIR/rt"
-./cluster oci "$CLUSTER_DIR/rt"
-./battery "$CLUSTER_DIR/rt"
+constrains() {
+	local controller
+	for controller in cpuset memory devices freezer; do [ -d /sys/fs/cgroup/$controller ] || return 1; done
+}
+status=0
+# Twice: with more CPUs than there are, and with task/cgroup, which holds jobs to those that there are.
+for CONSTRAIN in no yes; do
+	export CONSTRAIN
+	if [ $CONSTRAIN = yes ] && ! constrains; then
+		echo "SKIP slurm/limits: no cpuset, memory, devices and freezer of cgroup v1"
+		continue
+	fi
+	./cluster up || exit 1
+	install -m 755 "$rt" "$CLUSTER_DIR/rt"
+	./cluster oci "$CLUSTER_DIR/rt"
+	if [ $CONSTRAIN = no ]; then ./battery "$CLUSTER_DIR/rt"; else ./limits "$CLUSTER_DIR/rt"; fi || status=1
+	./cluster down
+done
+exit $status

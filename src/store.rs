@@ -5,9 +5,11 @@
 //! rest is the config as it was loaded. `start.fifo` is there from create to start.
 //! `.images/` names what was made in images. Everything goes through descriptors, and no link is followed.
 
+mod mark;
 mod step;
 
-pub use step::{Found, Member};
+pub use mark::Mark;
+pub use step::{Found, Living, Member, Note};
 
 use crate::error::{Context, Error, Result};
 use crate::rootfs;
@@ -496,19 +498,13 @@ impl Entry {
     /// The state; pid 0 where there is none yet.
     pub fn load(&self) -> Result<State> {
         let mut state = self.load_first()?;
-        if state.shared && !state.is_alive() {
-            self.take_living(&mut state);
-        }
-        Ok(state)
-    }
-
-    /// Puts a member that lives in the place of the first process. False where there is none.
-    fn take_living(&self, state: &mut State) -> bool {
-        let member = self.living_members().first().copied();
-        if let Some(member) = member {
+        if state.shared
+            && !state.is_alive()
+            && let Some(member) = self.living_members().first()
+        {
             (state.pid, state.start_time) = (member.pid, member.start_time);
         }
-        member.is_some()
+        Ok(state)
     }
 
     /// The state as it was written.

@@ -61,6 +61,7 @@ fn run_task(call: &Call) -> Result<u8> {
         id,
         has_terminal: std::io::stdin().is_terminal(),
         pmix_dir: std::env::var_os("PMIX_SERVER_TMPDIR").map(PathBuf::from),
+        node: std::env::var("SLURMD_NODENAME").ok(),
         cwd: job_directory(flags.path(&CHDIR), &options.bundle),
     });
     let store = super::new_store(call).map_err(|e| match e.errno() {

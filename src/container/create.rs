@@ -7,7 +7,7 @@ use super::{CreateOptions, foreground, mounts};
 use crate::error::{Context, Error, Result};
 use crate::hook::{self, Stage};
 use crate::spec::{Caller, Config, Spec};
-use crate::store::{Entry, Member, State, Store};
+use crate::store::{Entry, Mark, Note, State, Store};
 use crate::sync::{self, FromInit, Link};
 use crate::sys::ns::{self, Kind};
 use crate::sys::process::{self, Child, Memory};
@@ -191,7 +191,12 @@ impl<'a> Launch<'a> {
         entry.save_new(state, &self.config.text)?;
         let Some(task) = self.member() else { return Ok(()) };
         self.store.note_shared(&entry.id)?;
-        entry.add_member(Member { task, pid: state.pid, start_time: state.start_time })
+        // It is this process, unless it has a runtime beside it.
+        let own = rustix::process::getpid().as_raw_nonzero().get() == state.pid;
+        let mark = own.then(Mark::own).flatten().unwrap_or(Mark::Start(state.start_time));
+        let member = Note { task, pid: state.pid, mark };
+        entry.add_member(member)?;
+        entry.note_first(member, &state.rootfs)
     }
 
     fn poststop(&self, state: &State) {

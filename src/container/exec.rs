@@ -257,13 +257,19 @@ pub(super) fn watch(child: &Child, terminal: Option<OwnedFd>) -> Result<u8> {
     }
 }
 
-/// The namespaces of the container that are not the caller's.
-pub(super) fn namespaces(config: &Spec, caller: &Caller, proc: BorrowedFd<'_>, pid: i32) -> Result<u64> {
+/// The namespaces that the config makes or joins, and the kinds of those that it joins.
+pub(super) fn configured_namespaces(config: &Spec, caller: &Caller) -> Result<(u64, Vec<Kind>)> {
     let none = Linux::default();
     let (new, joined) = plan::namespaces(config.linux().as_ref().unwrap_or(&none), caller)?;
-    let mut flags = joined.iter().fold(new, |all, (kind, _)| all | kind.0);
+    let joined: Vec<Kind> = joined.into_iter().map(|(kind, _)| kind).collect();
+    Ok((joined.iter().fold(new, |all, kind| all | kind.0), joined))
+}
+
+/// The namespaces of the container that are not the caller's.
+pub(super) fn namespaces(config: &Spec, caller: &Caller, proc: BorrowedFd<'_>, pid: i32) -> Result<u64> {
+    let (mut flags, joined) = configured_namespaces(config, caller)?;
     // Joining the user namespace that one is in is an error, and others may be another's that one is in.
-    for kind in joined.iter().map(|(kind, _)| *kind).chain([Kind::USER]) {
+    for kind in joined.into_iter().chain([Kind::USER]) {
         if flags & kind.0 != 0 && ns::id(proc, "self", kind)? == ns::id(proc, &pid.to_string(), kind)? {
             flags &= !kind.0;
         }

@@ -10,11 +10,11 @@ use super::{CreateOptions, ExecOptions, init, lifecycle, members, plan};
 use crate::error::{Context, Result};
 use crate::spec::slurm::{TaskId, TaskName};
 use crate::spec::{self, Caller, rootless};
-use crate::store::{Entry, Found, Member, State, Status, Store};
-use crate::sys::ns;
-use crate::sys::{fd, process};
+use crate::store::{Entry, Found, Living, Mark, Member, Note, State, Status, Store};
+use crate::sys::ns::{self, Kind};
+use crate::sys::{fd, process, signal};
 use crate::{bail, err};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 /// Runs a task of a Slurm step and returns its exit code; does not return where the task takes this process's
@@ -26,21 +26,21 @@ pub fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> {
     let Some((container, number)) = shared.and_then(|id| Some((id.container, id.task?))) else {
         return run_alone(store, options);
     };
+    let proc = fd::open_proc()?;
     let mut alone = false;
     loop {
-        match store.enter_shared(&container, alone)? {
+        match store.enter_shared(&container, alone, proc.as_fd())? {
             Found::Nobody(entry) => {
                 options.id = container;
                 return create::run_shared(store, options, &entry);
             }
-            Found::Member(entry, state, first) => {
-                let task = Joining::new(&options, number)?;
-                if task.rootfs == state.rootfs
-                    && let Some(code) = task.join(store, &entry, &state, first)?
-                {
+            Found::Member(entry, living) => {
+                let task = Joining::new(&options, number, proc.as_fd())?;
+                let same = task.rootfs == living.rootfs;
+                if same && let Some(code) = task.join(store, &entry, living)? {
                     return Ok(code);
                 }
-                if task.rootfs != state.rootfs || alone {
+                if !same || alone {
                     // Another image, or members that nobody may look into.
                     return run_alone(store, options);
                 }
@@ -68,17 +68,17 @@ fn run_alone(store: &Store, options: CreateOptions) -> Result<u8> {
 }
 
 /// A task that finds its container made.
-struct Joining {
+struct Joining<'a> {
     number: u32,
     config: spec::Config,
     caller: Caller,
     plan: ProcessPlan,
     rootfs: PathBuf,
-    proc: OwnedFd,
+    proc: BorrowedFd<'a>,
 }
 
-impl Joining {
-    fn new(options: &CreateOptions, number: u32) -> Result<Self> {
+impl<'a> Joining<'a> {
+    fn new(options: &CreateOptions, number: u32, proc: BorrowedFd<'a>) -> Result<Self> {
         let caller = Caller::current()?;
         let (bundle, config, _) = plan::load(options)?;
         let spec = &config.spec;
@@ -92,18 +92,18 @@ impl Joining {
         }
         let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
         let rootfs = bundle.join(root.path());
-        Ok(Joining { number, caller, plan, rootfs, proc: fd::open_proc()?, config })
+        Ok(Joining { number, caller, plan, rootfs, proc, config })
     }
 
     /// Becomes the task's program beside a member that lives. `None` where none can be joined (any more).
-    fn join(&self, store: &Store, entry: &Entry, state: &State, first: OwnedFd) -> Result<Option<u8>> {
-        if let Some(code) = self.join_member(store, entry, state, first)? {
+    fn join(&self, store: &Store, entry: &Entry, living: Living) -> Result<Option<u8>> {
+        let tried = living.member;
+        if let Some(code) = self.join_member(store, entry, tried, living.pidfd)? {
             return Ok(Some(code));
         }
-        for member in entry.living_members().into_iter().filter(|member| member.pid != state.pid) {
-            let state = member_state(state, member);
-            if let Some(first) = state.open_first()?
-                && let Some(code) = self.join_member(store, entry, &state, first)?
+        for member in entry.members().into_iter().filter(|member| member.pid != tried.pid) {
+            if let Some(pidfd) = member.open(self.proc)
+                && let Some(code) = self.join_member(store, entry, member, pidfd)?
             {
                 return Ok(Some(code));
             }
@@ -111,34 +111,31 @@ impl Joining {
         Ok(None)
     }
 
-    /// The same beside the member that `state` names as first process.
-    fn join_member(&self, store: &Store, entry: &Entry, state: &State, init: OwnedFd) -> Result<Option<u8>> {
-        let proc = self.proc.as_fd();
-        // It may be between joining and its exec, when its namespaces are not to be seen.
-        let Ok(flags) = exec::namespaces(&self.config.spec, &self.caller, proc, state.pid) else {
-            return Ok(None);
-        };
-        let own = process::stat(&self.proc, "self")?;
-        let joined = || {
-            // With a terminal the program is a child of this process.
-            let own = if self.plan.terminal { process::stat(&self.proc, "self")? } else { own };
-            entry.add_member(Member { task: self.number, pid: own.pid, start_time: own.start_time })
-        };
-        let exec = Exec {
+    /// The same beside `member`.
+    fn join_member(&self, store: &Store, entry: &Entry, member: Note, pidfd: OwnedFd) -> Result<Option<u8>> {
+        let joined = || entry.add_member(self.note()?);
+        let mut exec = Exec {
             options: &ExecOptions::default(),
             plan: &self.plan,
-            state: state.clone(),
-            init,
-            proc,
-            flags,
-            ignored: own.ignored,
+            // Only a process beside the program asks for it.
+            state: State::default(),
+            init: pidfd,
+            proc: self.proc,
+            flags: exec::configured_namespaces(&self.config.spec, &self.caller)?.0,
+            ignored: signal::ignored(),
             joined: &joined,
         };
         if self.plan.terminal {
+            // It may be between joining and its exec, when its namespaces are not to be seen.
+            let Ok(flags) = exec::namespaces(&self.config.spec, &self.caller, self.proc, member.pid) else {
+                return Ok(None);
+            };
+            exec.flags = flags;
+            exec.state = entry.load()?;
             return self.in_child(store, entry, &exec).map(Some);
         }
         exec.hide()?;
-        if let Err(e) = ns::join(&exec.init, flags) {
+        if let Err(e) = enter(&exec.init, exec.flags) {
             init::show()?;
             // Gone, or not to be looked into.
             return match e.is(libc::ESRCH) || e.is(libc::EPERM) {
@@ -155,6 +152,19 @@ impl Joining {
         }
     }
 
+    /// This process as a member.
+    fn note(&self) -> Result<Note> {
+        // With a terminal it is a child, whose own idea of its pid is another where it has a PID namespace.
+        if !self.plan.terminal
+            && let Some(mark) = Mark::own()
+        {
+            let pid = rustix::process::getpid().as_raw_nonzero().get();
+            return Ok(Note { task: self.number, pid, mark });
+        }
+        let own = process::stat(self.proc, "self")?;
+        Ok(Note { task: self.number, pid: own.pid, mark: Mark::Start(own.start_time) })
+    }
+
     /// With a terminal, which this process shows.
     fn in_child(&self, store: &Store, entry: &Entry, exec: &Exec<'_>) -> Result<u8> {
         let (child, terminal) = exec.start_child()?;
@@ -167,6 +177,15 @@ impl Joining {
             lifecycle::poststop(&hooks, &exec.state);
         }
         Ok(code)
+    }
+}
+
+/// Joins these namespaces. To join the user namespace that one is in is an error, which costs less to meet than to
+/// look for.
+fn enter(pidfd: &OwnedFd, flags: u64) -> Result<()> {
+    match ns::join(pidfd, flags) {
+        Err(e) if e.is(libc::EINVAL) && flags & Kind::USER.0 != 0 => ns::join(pidfd, flags & !Kind::USER.0),
+        result => result,
     }
 }
 

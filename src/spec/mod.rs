@@ -5,6 +5,7 @@
 pub mod caller;
 mod check;
 mod config;
+mod hostlist;
 mod json;
 pub mod mounts;
 pub mod rootless;

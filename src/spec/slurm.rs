@@ -2,7 +2,7 @@
 //! a step on a node can share one container (oci.conf(5); README, "Use from Slurm").
 
 use super::rootless::UserMap;
-use super::{ANNOTATION_USER, Spec, variable};
+use super::{ANNOTATION_USER, Spec, hostlist, variable};
 use oci_spec::runtime::{LinuxNamespaceType, Mount, MountBuilder};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -101,6 +101,8 @@ pub struct Task {
     pub has_terminal: bool,
     /// The caller's PMIX_SERVER_TMPDIR: Slurm 22.05 puts it there and not into the config.
     pub pmix_dir: Option<PathBuf>,
+    /// The caller's SLURMD_NODENAME.
+    pub node: Option<String>,
     /// The job's working directory (`--chdir`), entered where the container has it.
     pub cwd: Option<JobDirectory>,
 }
@@ -135,7 +137,38 @@ pub fn adapt(spec: &mut Spec, task: &Task, asked: Option<UserMap>) -> Vec<String
     if let Some(dir) = pmix {
         show(spec, &dir, &mut notes);
     }
+    if variable(spec, "SLURM_PROCID").is_none()
+        && let Some(variables) = task.node.as_deref().and_then(|node| rank(spec, node))
+        && let Some(process) = spec.process_mut()
+    {
+        let mut env = process.env().clone().unwrap_or_default();
+        env.extend(variables);
+        process.set_env(Some(env));
+        notes.push("SLURM_PROCID and the like: set from the step's list of nodes".to_owned());
+    }
     notes
+}
+
+/// The variables of a task's rank, which Slurm 22.05 does not put into config.json. That version has one task per
+/// node in a container, so a rank is a place in the step's list of nodes; a batch script is on the first one.
+fn rank(spec: &Spec, node: &str) -> Option<[String; 5]> {
+    let place = match variable(spec, "SLURM_STEP_NODELIST") {
+        Some(list) => {
+            let counts = variable(spec, "SLURM_STEP_TASKS_PER_NODE")?;
+            let one_each = counts == "1" || (counts.starts_with("1(x") && !counts.contains(','));
+            hostlist::position(list, node).filter(|_| one_each)?
+        }
+        None => {
+            hostlist::position(variable(spec, "SLURM_JOB_NODELIST")?, node).filter(|place| *place == 0)?
+        }
+    };
+    Some([
+        format!("SLURM_PROCID={place}"),
+        format!("SLURM_NODEID={place}"),
+        format!("SLURM_GTIDS={place}"),
+        "SLURM_LOCALID=0".to_owned(),
+        format!("SLURMD_NODENAME={node}"),
+    ])
 }
 
 /// The descriptor of the PMI2 connection, which the task must inherit at its number.
@@ -274,6 +307,24 @@ mod tests {
         assert_eq!(config.annotations().as_ref().unwrap()[ANNOTATION_USER], "caller");
         assert_eq!(pmi_fd(&config), Some(17));
         assert_eq!(config.hostname(), &None);
+    }
+
+    #[test]
+    fn a_rank_is_a_place_among_the_nodes() {
+        let ranks = |env: &[&str]| {
+            let mut config = spec(CONFIG);
+            let env = env.iter().map(|v| (*v).to_owned()).collect();
+            config.process_mut().as_mut().unwrap().set_env(Some(env));
+            adapt(&mut config, &Task { node: Some("n2".into()), ..Task::default() }, None);
+            variable(&config, "SLURM_PROCID").map(str::to_owned)
+        };
+        let list = "SLURM_STEP_NODELIST=n[1-3]";
+        assert_eq!(ranks(&[list, "SLURM_STEP_TASKS_PER_NODE=1(x3)"]).as_deref(), Some("1"));
+        assert_eq!(ranks(&[list, "SLURM_STEP_TASKS_PER_NODE=1(x3)", "SLURM_PROCID=7"]).as_deref(), Some("7"));
+        assert_eq!(ranks(&[list, "SLURM_STEP_TASKS_PER_NODE=1(x2),2"]), None, "several tasks on a node");
+        assert_eq!(ranks(&["SLURM_JOB_NODELIST=n[2-3]"]).as_deref(), Some("0"), "a batch script");
+        assert_eq!(ranks(&["SLURM_JOB_NODELIST=n[1-3]"]), None);
+        assert_eq!(ranks(&[]), None);
     }
 
     #[test]

@@ -2,30 +2,56 @@
 //!
 //! The container's directory is its lock. Who makes the container, or removes it, holds the lock alone; who
 //! joins holds it together with others. Both hold it until their exec or their end, so the kernel lets go
-//! where they are killed. Each member is a link `task.N` to its pid and start time, made when the member is in
-//! the namespaces. A container without a living member is nobody's: who comes next clears it and makes it anew.
+//! where they are killed. Each member is a link `task.N` to its pid and mark, made when the member is in the
+//! namespaces. A link `first` says all that one who joins must know, for one system call. A container without
+//! a living member is nobody's: who comes next clears it and makes it anew.
 
-use super::{Entry, IN_PLACE, State, Store, check_id, does_not_exist, list_names, open_dir};
+use super::{Entry, IN_PLACE, Mark, Store, check_id, does_not_exist, list_names, open_dir};
 use crate::err;
 use crate::error::{Context, Result};
 use crate::sys::{fd, process};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, FileType, FlockOperation, Mode};
 use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 const MEMBER: &str = "task.";
+const FIRST: &str = "first";
 
 /// What a task finds when it comes.
 #[derive(Debug)]
 pub enum Found {
     /// Nobody lives in the container: the task makes it, and has the lock alone.
     Nobody(Entry),
-    /// A member lives, and `State` names it as the first process, of which there is a pidfd. The task has the lock
-    /// with others.
-    Member(Entry, Box<State>, OwnedFd),
+    /// A member lives. The task has the lock with others.
+    Member(Entry, Living),
 }
 
-/// A process that a task has become.
+/// A member that lives in a shared container.
+#[derive(Debug)]
+pub struct Living {
+    /// Who it is.
+    pub member: Note,
+    /// A descriptor of the process (pidfd_open(2)).
+    pub pidfd: OwnedFd,
+    /// The root file system of the container, absolute.
+    pub rootfs: PathBuf,
+}
+
+/// A process that a task has become, as it is noted. It may have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Note {
+    /// The task's number on this node.
+    pub task: u32,
+    /// Its pid.
+    pub pid: i32,
+    /// What tells it from a later process with that pid.
+    pub mark: Mark,
+}
+
+/// The same, alive a moment ago.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
     /// The task's number on this node.
@@ -36,31 +62,27 @@ pub struct Member {
     pub start_time: u64,
 }
 
-impl Member {
-    /// True while the process lives; a zombie does not.
-    pub fn is_alive(&self) -> bool {
-        fd::open_proc().is_ok_and(|proc| self.lives(proc))
+impl Note {
+    /// A descriptor of the process (pidfd_open(2)); `None` where it has ended. `proc` is /proc.
+    pub fn open(&self, proc: impl AsFd) -> Option<OwnedFd> {
+        self.mark.open(self.pid, proc)
     }
 
-    fn lives(&self, proc: impl AsFd) -> bool {
-        process::stat(proc, &self.pid.to_string())
-            .is_ok_and(|stat| stat.start_time == self.start_time && !stat.dead)
+    fn living(&self, proc: &OwnedFd) -> Option<Member> {
+        let _held = self.open(proc)?;
+        let start_time = process::stat(proc, &self.pid.to_string()).ok()?.start_time;
+        Some(Member { task: self.task, pid: self.pid, start_time })
     }
 
-    fn parse(name: &str, text: &str) -> Option<Member> {
-        let (pid, start_time) = text.split_once(' ')?;
-        Some(Member {
-            task: name.strip_prefix(MEMBER)?.parse().ok()?,
-            pid: pid.parse().ok()?,
-            start_time: start_time.parse().ok()?,
-        })
+    fn parse(task: &str, pid: &str, mark: &str) -> Option<Note> {
+        Some(Note { task: task.parse().ok()?, pid: pid.parse().ok()?, mark: Mark::parse(mark)? })
     }
 }
 
 impl Store {
     /// Enters the directory of the shared container `id`, which is made where it is missing. `alone` waits until
-    /// nobody is making or joining it, whatever is found.
-    pub fn enter_shared(&self, id: &str, alone: bool) -> Result<Found> {
+    /// nobody is making or joining it, whatever is found. `proc` is /proc.
+    pub fn enter_shared(&self, id: &str, alone: bool, proc: BorrowedFd<'_>) -> Result<Found> {
         check_id(id)?;
         let root = self.dir.as_ref().ok_or_else(|| err!("the state directory is missing"))?;
         loop {
@@ -75,14 +97,14 @@ impl Store {
             let entry = Entry { id: id.to_owned(), dir };
             let kind = if alone { FlockOperation::LockExclusive } else { FlockOperation::LockShared };
             lock(&entry, kind)?;
-            if let Some((state, first)) = entry.living() {
-                return Ok(Found::Member(entry, Box::new(state), first));
+            if let Some(living) = entry.living(proc) {
+                return Ok(Found::Member(entry, living));
             }
             // Waits for those who are joining, of whom one may live on.
             lock(&entry, FlockOperation::LockExclusive)?;
-            if let Some((state, first)) = entry.living() {
+            if let Some(living) = entry.living(proc) {
                 lock(&entry, FlockOperation::LockShared)?;
-                return Ok(Found::Member(entry, Box::new(state), first));
+                return Ok(Found::Member(entry, living));
             }
             if entry.is_removed() {
                 continue;
@@ -96,7 +118,7 @@ impl Store {
     pub fn leave(&self, entry: &Entry, task: u32) -> Result<bool> {
         lock(entry, FlockOperation::LockExclusive)?;
         entry.remove_member(task);
-        let last = entry.living().is_none();
+        let last = entry.living(fd::open_proc()?.as_fd()).is_none();
         if last && !entry.is_removed() {
             self.forget_shared(&entry.id);
             self.remove(entry)?;
@@ -112,7 +134,7 @@ impl Store {
             Err(Errno::WOULDBLOCK) => return Ok(false),
             result => result?,
         }
-        if entry.living().is_some() {
+        if entry.living(fd::open_proc()?.as_fd()).is_some() {
             return Ok(false);
         }
         if !entry.is_removed() {
@@ -150,9 +172,9 @@ impl Store {
 
 impl Entry {
     /// Makes `member` known. It is in the container's namespaces.
-    pub fn add_member(&self, member: Member) -> Result<()> {
+    pub fn add_member(&self, member: Note) -> Result<()> {
         let name = format!("{MEMBER}{}", member.task);
-        let text = format!("{} {}", member.pid, member.start_time);
+        let text = format!("{} {}", member.pid, member.mark.text());
         loop {
             match fs::symlinkat(text.as_str(), &self.dir, name.as_str()) {
                 // A task of this number that was there before, in a step that is run again.
@@ -162,19 +184,37 @@ impl Entry {
         }
     }
 
+    /// Makes the container known to those who join, by the member that has made it.
+    pub fn note_first(&self, member: Note, rootfs: &Path) -> Result<()> {
+        let mut text = format!("{} {} {} ", member.task, member.pid, member.mark.text()).into_bytes();
+        text.extend_from_slice(rootfs.as_os_str().as_bytes());
+        fs::symlinkat(text, &self.dir, FIRST).context(|| "note the container's first task")
+    }
+
+    /// Who has made the container, and its root file system.
+    fn first(&self) -> Option<(Note, PathBuf)> {
+        let text = fs::readlinkat(&self.dir, FIRST, Vec::with_capacity(256)).ok()?;
+        let mut fields = text.to_bytes().splitn(4, |&byte| byte == b' ');
+        let mut word = || std::str::from_utf8(fields.next()?).ok();
+        let note = Note::parse(word()?, word()?, word()?)?;
+        Some((note, OsStr::from_bytes(fields.next()?).into()))
+    }
+
     /// Forgets a member.
     pub fn remove_member(&self, task: u32) {
         let _ = fs::unlinkat(&self.dir, format!("{MEMBER}{task}").as_str(), fs::AtFlags::empty());
     }
 
     /// The members that were made known, ascending; some may have ended.
-    pub fn members(&self) -> Vec<Member> {
+    pub fn members(&self) -> Vec<Note> {
         let names = list_names(&self.dir, FileType::Symlink).unwrap_or_default();
         let read = |name: &String| {
+            let task = name.strip_prefix(MEMBER)?;
             let text = fs::readlinkat(&self.dir, name.as_str(), Vec::new()).ok()?;
-            Member::parse(name, text.to_str().ok()?)
+            let (pid, mark) = text.to_str().ok()?.split_once(' ')?;
+            Note::parse(task, pid, mark)
         };
-        let mut members: Vec<Member> = names.iter().filter_map(read).collect();
+        let mut members: Vec<Note> = names.iter().filter_map(read).collect();
         members.sort_unstable_by_key(|member| member.task);
         members
     }
@@ -182,18 +222,20 @@ impl Entry {
     /// The members that live.
     pub fn living_members(&self) -> Vec<Member> {
         let Ok(proc) = fd::open_proc() else { return Vec::new() };
-        self.members().into_iter().filter(|member| member.lives(&proc)).collect()
+        self.members().iter().filter_map(|member| member.living(&proc)).collect()
     }
 
-    /// The state with a living member as first process, and a pidfd of that; `None` where there is none.
-    fn living(&self) -> Option<(State, OwnedFd)> {
-        let mut state = self.load_first().ok()?;
-        if let Some(first) = state.open_first().ok()? {
-            return Some((state, first));
+    /// A member that lives; `None` where there is none, and nobody is making one.
+    fn living(&self, proc: BorrowedFd<'_>) -> Option<Living> {
+        let (first, rootfs) = self.first()?;
+        let mut others = None;
+        let mut member = first;
+        loop {
+            if let Some(pidfd) = member.open(proc) {
+                return Some(Living { member, pidfd, rootfs });
+            }
+            member = others.get_or_insert_with(|| self.members().into_iter()).next()?;
         }
-        self.take_living(&mut state);
-        let first = state.open_first().ok()??;
-        Some((state, first))
     }
 
     /// Lets others make, join or remove the container.
