@@ -154,6 +154,14 @@ check root/rpmbuild "" 0 rpmbuild -bb --quiet -D "_topdir $work/rpm" "$work/rpm/
 chmod -R a+rX "$work/rpm"
 check root/rpm "^data\$" 0 run -v "$work/rpm:/mnt:ro" ./root -- sh -c \
 	'rpm --initdb && rpm -i --nodeps /mnt/RPMS/noarch/x-1-1.noarch.rpm && cat /opt/x/data'
+dnf_bundle() { # a repository of that package, and dnf for it
+	run -v "$work/rpm:/mnt:ro" ./root -- sh -c 'rpm -e x; cp -r /mnt/RPMS /srv/
+		DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends dnf createrepo-c >/tmp/log 2>&1 ||
+			{ tail /tmp/log; exit 1; }
+		createrepo_c -q /srv/RPMS && dnf -yq --disablerepo="*" --repofrompath=own,file:///srv/RPMS --nogpgcheck \
+			--releasever=1 install x && rpm -q x && stat -c %a /opt/x/data'
+}
+check root/dnf "^4755\$" 0 dnf_bundle
 
 # --- how to connect
 
