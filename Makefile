@@ -33,6 +33,7 @@ all: build/rt
 # What rt-pull has in C is compiled for musl by musl-gcc, or else by the host's compiler, whose headers will do.
 build/rt:
 	@target=$(TARGET); set -e; mkdir -p build; \
+	if [ src/start-path.ld -nt build/rt ]; then touch src/main.rs; fi; : cargo does not know of it; \
 	case $$target in *-musl) command -v musl-gcc >/dev/null || { \
 		export CC_$$(echo $$target | tr - _)=cc CFLAGS_$$(echo $$target | tr - _)=-U_FORTIFY_SOURCE; } ;; esac; \
 	RUSTFLAGS="$(FLAGS)" $(CARGO) build --release --locked --target $$target --bins; \
