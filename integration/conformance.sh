@@ -27,12 +27,20 @@ for caller in root:0 user:23456; do
 	mkdir -p "$work/${caller%:*}"
 	cp -r work/conformance/out "$work/${caller%:*}/suite"
 	cp conformance/{run,expected} "$work/${caller%:*}"
+	# Some programs leave a container: its state is not to be where that of others is.
+	printf '#!/bin/sh\nexec "%s" --root "%s" "$@"\n' "$work/rt" "$work/${caller%:*}/state" >"$work/${caller%:*}/runtime"
+	chmod 755 "$work/${caller%:*}/runtime"
 	chown -R "$id:$id" "$work/${caller%:*}"
 	# Mostly the programs sleep: both callers at once.
 	setpriv --reuid "$id" --regid "$id" --clear-groups env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME="$work/${caller%:*}" \
-		TMPDIR="$work/${caller%:*}" /usr/bin/python3 "$work/${caller%:*}/run" "$work/rt" "${caller%:*}" >"$work/${caller%:*}.log" 2>&1 &
+		TMPDIR="$work/${caller%:*}" /usr/bin/python3 "$work/${caller%:*}/run" "$work/${caller%:*}/runtime" "${caller%:*}" >"$work/${caller%:*}.log" 2>&1 &
 done
 wait
+for caller in root user; do
+	for id in $(ls "$work/$caller/state" 2>/dev/null); do
+		setpriv --reuid "$(stat -c %u "$work/$caller")" --clear-groups "$work/$caller/runtime" delete --force "$id" 2>/dev/null
+	done
+done
 passed=0 failed=0 other=0
 for caller in root user; do
 	sed '/^result: /d' "$work/$caller.log"

@@ -4,4 +4,4 @@
 #[global_allocator]
 static ALLOCATOR: rt::sys::alloc::Bump = rt::sys::alloc::Bump::new();
 
-rt::sys::start::entry!(rt::cli::main);
+rt::sys::start::entry!(rt::cli::main, ALLOCATOR);

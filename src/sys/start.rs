@@ -8,15 +8,15 @@ use std::sync::OnceLock;
 
 static ARGS: OnceLock<Vec<OsString>> = OnceLock::new();
 
-/// Defines the C `main` of a binary, which runs `$main` and ends with its exit code.
+/// Defines the C `main` of a binary, which runs `$main` and ends with its exit code. `$allocator` is its allocator.
 #[macro_export]
 macro_rules! entry {
-    ($main:path) => {
+    ($main:path, $allocator:path) => {
         // SAFETY: the C library calls this name, and a binary without a main of Rust's has no other.
         #[unsafe(no_mangle)]
         extern "C" fn main(count: i32, words: *const *const std::ffi::c_char) -> i32 {
             // SAFETY: these are what the C library passes to main, before anything else runs.
-            unsafe { $crate::sys::start::begin(count, words) };
+            unsafe { $crate::sys::start::begin(count, words, (&raw const $allocator).addr()) };
             $crate::sys::process::exit_now($main().into())
         }
     };
@@ -25,13 +25,13 @@ macro_rules! entry {
 pub use entry;
 
 /// Keeps the arguments, ignores SIGPIPE and sees to it that the descriptors 0 to 2 are open, so that no file
-/// opened later is taken for a standard stream.
+/// opened later is taken for a standard stream. `memory` is where the allocator takes from.
 ///
 /// # Safety
 ///
 /// `words` must be `count` pointers to C strings that are never freed, and the process must have one thread.
-pub unsafe fn begin(count: i32, words: *const *const libc::c_char) {
-    prefault();
+pub unsafe fn begin(count: i32, words: *const *const libc::c_char, memory: usize) {
+    prefault(memory);
     // SAFETY: as the caller promises.
     let word = |n: usize| OsStr::from_bytes(unsafe { CStr::from_ptr(*words.add(n)) }.to_bytes()).to_owned();
     let _ = ARGS.set((0..usize::try_from(count).unwrap_or(0)).map(word).collect());
@@ -51,19 +51,20 @@ pub unsafe fn begin(count: i32, words: *const *const libc::c_char) {
     }
 }
 
-/// Has the kernel map in two calls what a start would touch in a dozen page faults: the stack and the first of the
-/// allocator's memory.
+/// Has the kernel map in two calls what a start would touch in a dozen page faults: the stack, the first of the
+/// allocator's memory, and before that the end of a child's stack, where start-path.ld puts it.
 ///
 /// It is a hint: kernels before 5.14 do not know it, and what is not there is left out.
-fn prefault() {
-    const LENGTH: usize = 6 * 4096;
-    let populate = |address: usize| {
+fn prefault(memory: usize) {
+    const PAGE: usize = 4096;
+    let populate = |address: usize, pages: usize| {
+        let address = (address & !(PAGE - 1)) as *mut libc::c_void;
         // SAFETY: no memory is changed; a page that the process may not have is refused.
-        unsafe { libc::madvise((address & !4095) as *mut libc::c_void, LENGTH, libc::MADV_POPULATE_WRITE) };
+        unsafe { libc::madvise(address, pages * PAGE, libc::MADV_POPULATE_WRITE) };
     };
     let here = 0u8;
-    populate(&raw const here as usize - LENGTH);
-    populate(Vec::<u8>::with_capacity(1).as_ptr() as usize);
+    populate(&raw const here as usize - 6 * PAGE, 6);
+    populate(memory - 2 * PAGE, 8);
 }
 
 /// The words of the command line, the program's name first.
