@@ -566,10 +566,7 @@ impl State {
 
     /// True while the first process lives; a zombie does not.
     pub fn is_alive(&self) -> bool {
-        self.pid > 0
-            && fd::open_proc()
-                .and_then(|proc| process::stat(proc, &self.pid.to_string()))
-                .is_ok_and(|stat| stat.start_time == self.start_time && !stat.dead)
+        self.pid > 0 && fd::open_proc().is_ok_and(|proc| mark::lives_since(proc, self.pid, self.start_time))
     }
 }
 

@@ -21,6 +21,7 @@ use std::time::{Duration, SystemTime};
 use super::digest::Digest;
 use super::disk;
 use crate::error::{Context, Result};
+use crate::sys::{fd, process};
 
 /// A lease that was not renewed for so long is given up.
 const STALE: Duration = Duration::from_secs(30);
@@ -224,11 +225,10 @@ fn alive(pid: i32, started: &str) -> bool {
     disk::process_lives(pid) && start_time(pid) == started
 }
 
-/// Field 22 of proc_pid_stat(5), in ticks since the boot.
+/// In ticks since the boot; empty where there is no such process.
 fn start_time(pid: i32) -> String {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    after_name.split_whitespace().nth(19).unwrap_or_default().to_owned()
+    let stat = fd::open_proc().and_then(|proc| process::stat(proc, &pid.to_string()));
+    stat.map(|stat| stat.start_time.to_string()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -35,10 +35,7 @@ impl Mark {
         // Only now it is certain that the pid was not reused in between.
         let lives = match self {
             Mark::Inode(inode) => fs::fstat(&pidfd).ok()?.st_ino == inode && !has_ended(&pidfd),
-            Mark::Start(time) => {
-                let stat = process::stat(proc, &pid.to_string()).ok()?;
-                stat.start_time == time && !stat.dead
-            }
+            Mark::Start(time) => lives_since(proc, pid, time),
         };
         lives.then_some(pidfd)
     }
@@ -58,6 +55,11 @@ impl Mark {
             None => text.parse().ok().map(Mark::Start),
         }
     }
+}
+
+/// True while process `pid` lives and was started at `time`, in clock ticks since boot; a zombie does not live.
+pub(super) fn lives_since(proc: impl AsFd, pid: i32, time: u64) -> bool {
+    process::stat(proc, &pid.to_string()).is_ok_and(|stat| stat.start_time == time && !stat.dead)
 }
 
 /// A pidfd is readable when its process has ended, also as a zombie (pidfd_open(2)).
