@@ -15,6 +15,7 @@ use crate::sys::mount::{self, Attr, Param};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -40,7 +41,30 @@ pub enum Place<'a> {
     /// What the descriptor refers to.
     At(OwnedFd),
     /// An entry that has just been made in a file system of this container's own.
-    In(BorrowedFd<'a>, &'a OsStr),
+    In(Entry<'a>),
+}
+
+/// An entry of a file system of the container's own.
+#[derive(Debug)]
+pub struct Entry<'a> {
+    /// The directory.
+    pub dir: BorrowedFd<'a>,
+    /// The entry's name in it.
+    pub name: &'a OsStr,
+    /// Which of the container's own file systems is the working directory.
+    entered: &'a Cell<Option<usize>>,
+    own: usize,
+}
+
+impl Entry<'_> {
+    /// Makes its directory the working directory, and returns its name.
+    fn enter(&self) -> Result<&OsStr, Errno> {
+        if self.entered.get() != Some(self.own) {
+            rustix::process::fchdir(self.dir)?;
+            self.entered.set(Some(self.own));
+        }
+        Ok(self.name)
+    }
 }
 
 impl Place<'_> {
@@ -52,7 +76,7 @@ impl Place<'_> {
                 crate::sys::fd::leave_open(fd);
                 attached
             }
-            Place::In(dir, name) => mount::attach_at(tree, dir, name),
+            Place::In(entry) => mount::attach_at(tree, entry.dir, entry.name),
         }
     }
 
@@ -65,27 +89,24 @@ impl Place<'_> {
                 crate::sys::fd::leave_open(tree);
                 Ok(())
             }
-            Place::In(dir, name) => {
-                rustix::process::fchdir(dir)?;
-                Ok(mount::bind(source, name, false)?)
-            }
+            Place::In(entry) => Ok(mount::bind(source, entry.enter()?, false)?),
         }
     }
 
     /// Mounts a new file system on this directory by mount(2). `None` where that cannot say it.
     pub fn mount(self, fstype: &str, source: &str, params: &[Param], attr: u64) -> Option<Result<()>> {
-        let (entered, at) = match self {
-            Place::At(fd) => {
-                let entered = rustix::process::fchdir(&fd);
-                crate::sys::fd::leave_open(fd);
-                (entered, OsStr::new("."))
-            }
-            Place::In(dir, name) => (rustix::process::fchdir(dir), name),
+        let at = match &self {
+            Place::At(fd) => rustix::process::fchdir(fd).map(|()| OsStr::new(".")),
+            Place::In(entry) => entry.enter(),
         };
-        match entered {
-            Ok(()) => mount::mount_new(fstype, source, params, attr, at),
+        let mounted = match at {
+            Ok(at) => mount::mount_new(fstype, source, params, attr, at),
             Err(e) => Some(Err(e.into())),
+        };
+        if let Place::At(fd) = self {
+            crate::sys::fd::leave_open(fd);
         }
+        mounted
     }
 }
 
@@ -111,7 +132,10 @@ pub struct Rootfs {
     /// The config wants the root read-only in the end.
     readonly: bool,
     own: Vec<Own>,
+    /// Which of these is the working directory.
+    entered: Cell<Option<usize>>,
     own_proc: bool,
+    host_sys: bool,
     /// tmpfs and overlay mounts over directories that lacked something.
     covers: Vec<OwnedFd>,
     /// Where mount points made in the image itself are noted; `None` where none may be made.
@@ -143,7 +167,9 @@ impl Rootfs {
             base: None,
             readonly,
             own: Vec::new(),
+            entered: Cell::new(None),
             own_proc: false,
+            host_sys: false,
             covers: Vec::new(),
             notes,
             root_is_fixed: false,
@@ -185,9 +211,18 @@ impl Rootfs {
             && let Some(own) = self.own.iter().position(|own| own.path.as_os_str() == dir)
             && create(&self.own[own].root, name, want).is_ok()
         {
-            return Ok(Place::In(self.own[own].root.as_fd(), name));
+            let dir = self.own[own].root.as_fd();
+            return Ok(Place::In(Entry { dir, name, entered: &self.entered, own }));
         }
+        // Who mounts there makes it the working directory.
+        self.entered.set(None);
         self.target(path, want, nofollow).map(Place::At)
+    }
+
+    /// Makes `dir` the working directory.
+    pub fn enter(&self, dir: impl AsFd) -> Result<(), Errno> {
+        self.entered.set(None);
+        rustix::process::fchdir(dir)
     }
 
     /// True where the directory of `path` is the container's own.
@@ -237,6 +272,16 @@ impl Rootfs {
         self.own_proc = true;
     }
 
+    /// Says that the host's /sys is at /sys, with all that is mounted in it.
+    pub fn add_host_sys(&mut self) {
+        self.host_sys = true;
+    }
+
+    /// True while it is there, and nothing has been mounted over a part of it.
+    pub fn has_host_sys(&self) -> bool {
+        self.host_sys
+    }
+
     /// The container's own proc file system, where it is at /proc.
     pub fn own_proc(&self) -> Option<OwnedFd> {
         let proc = self.own_proc.then(|| self.resolve(Path::new("/proc")).ok()).flatten()?;
@@ -250,6 +295,8 @@ impl Rootfs {
             .filter(|own| is_at_or_below(&own.path, path))
             .for_each(|own| own.path = PathBuf::new());
         self.own_proc &= !is_at_or_below(Path::new("/proc"), path);
+        let sys = Path::new("/sys");
+        self.host_sys &= !is_at_or_below(sys, path) && !is_at_or_below(path, sys);
     }
 
     /// Mount id and device number of the image itself.

@@ -147,7 +147,7 @@ fn bind_files(rootfs: &mut Rootfs, files: &[(&str, String)]) -> Result<()> {
             Ok((Path::new(*path), tree))
         })
         .collect::<Result<_>>()?;
-    rustix::process::fchdir(&tmpfs)?;
+    rootfs.enter(&tmpfs)?;
     rustix::mount::unmount(".", rustix::mount::UnmountFlags::DETACH)?;
     for (path, tree) in trees {
         rootfs.place(path, Want::File, false)?.attach(&tree).context(|| path.display().to_string())?;

@@ -121,7 +121,9 @@ impl<'a> Launch<'a> {
 
     /// Reserves the id, does `work`, and takes everything back where it fails.
     fn reserved<T>(&self, work: impl FnOnce(&Self, &Entry) -> Result<T>) -> Result<T> {
-        self.holding(&self.store.reserve(&self.options.id)?, work)
+        // It is open, and so locked, until this process ends.
+        let entry = ManuallyDrop::new(self.store.reserve(&self.options.id)?);
+        self.holding(&entry, work)
     }
 
     /// Does `work` in a directory that is this process's, and takes everything back where it fails.

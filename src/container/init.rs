@@ -223,15 +223,14 @@ impl Init<'_> {
     fn attach_root(&self) -> Result<Rootfs> {
         let plan = self.plan;
         let context = || format!("mount rootfs {}", plan.rootfs.display());
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         if self.stays_shared() {
             make_parent_private(&plan.rootfs)?;
         } else if !plan.makes(Kind::USER) {
             // In a new user namespace the kernel has made every shared mount a slave already.
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let root = fs::open("/", flags, Mode::empty())?;
             sys_mount::set_attr(&root, true, SLAVE).context(|| "change the propagation of /")?;
         }
-        let target = fs::open(&plan.rootfs, flags, Mode::empty()).context(context)?;
         // The copy is a slave, as in runc: what the host mounts below the image later is seen.
         let tree = sys_mount::clone_tree(fs::CWD, &plan.rootfs, true, false).context(context)?;
         if !plan.may_mknod {
@@ -239,8 +238,7 @@ impl Init<'_> {
             let nodev = Attr { set: sys_mount::ATTR_NODEV, ..Attr::default() };
             sys_mount::set_attr(&tree, false, nodev).context(context)?;
         }
-        sys_mount::attach(&tree, &target).context(context)?;
-        fd::leave_open(target);
+        sys_mount::attach_to(&tree, &plan.rootfs).context(context)?;
         Rootfs::new(tree, &plan.rootfs, plan.readonly_root, Some(self.state))
     }
 
@@ -356,7 +354,6 @@ impl Init<'_> {
             rustix::mount::unmount(".", rustix::mount::UnmountFlags::DETACH)
                 .context(|| "detach the old root")?;
         }
-        rustix::process::chdir("/")?;
         if let Some((propagation, recursive)) = self.plan.propagation {
             let attr = Attr { propagation, ..Attr::default() };
             sys_mount::set_attr(rootfs.as_fd(), recursive, attr).context(|| "set rootfsPropagation")?;

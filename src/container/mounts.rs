@@ -55,6 +55,9 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
     {
         return Ok(());
     }
+    if matches!(mount.what, What::Cgroup) && is_there(rootfs, init, mount)? {
+        return Ok(());
+    }
     let made = match &mount.what {
         What::Bind(_) => source.map(|tree| (tree, false)),
         What::Cgroup => Some((cgroup(init, mount)?, false)),
@@ -101,6 +104,13 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
 /// Tells the root what is at the destination now.
 fn mounted(rootfs: &mut Rootfs, mount: &MountPlan) {
     rootfs.covered(&mount.destination);
+    if matches!(&mount.what, What::Bind(source) if source.as_os_str() == "/sys")
+        && mount.destination.as_os_str() == "/sys"
+        && mount.options.recursive
+        && mount.options.idmap.is_none()
+    {
+        rootfs.add_host_sys();
+    }
     let own_proc = matches!(&mount.what, What::New { fstype, .. } if fstype == "proc");
     if own_proc && mount.destination.as_os_str() == "/proc" {
         rootfs.add_proc();
@@ -126,7 +136,7 @@ fn mount_plainly(rootfs: &mut Rootfs, mount: &MountPlan, fstype: &str, source: &
             guard_proc(mount, fd, || fstype == "proc")?;
             None
         }
-        Place::In(dir, name) => Some((*dir, *name)),
+        Place::In(entry) => Some((entry.dir, entry.name)),
     };
     if place.mount(fstype, source, &options.data, attr).is_none_or(|done| done.is_err()) {
         return Ok(false);
@@ -357,19 +367,41 @@ fn names_id(param: &Param) -> bool {
     matches!(param, Param::Value(key, _) if key == "uid" || key == "gid")
 }
 
+/// Where the host has its cgroup tree.
+const CGROUP: &str = "/sys/fs/cgroup";
+
+/// True where the container may have a cgroup file system of its own.
+fn owns_cgroup(init: &Init<'_>) -> bool {
+    init.plan.may_mknod || init.plan.makes(Kind::CGROUP)
+}
+
+/// True where the host's cgroup tree came with its /sys to where the config wants it. It then has the mount's own
+/// attributes too. To copy and attach it a second time would cost a start 2 %.
+fn is_there(rootfs: &Rootfs, init: &Init<'_>, mount: &MountPlan) -> Result<bool> {
+    let plain = mount.options.propagation.is_empty() && !owns_cgroup(init);
+    if !plain || !rootfs.has_host_sys() || mount.destination.as_os_str() != CGROUP {
+        return Ok(false);
+    }
+    match rootfs.resolve(&mount.destination).map_err(Error::from).and_then(|at| set_attrs(&at, mount, true)) {
+        Ok(()) => Ok(true),
+        // It is no mount there: this host has none.
+        Err(e) if e.is(libc::EINVAL) || e.is(libc::ENOENT) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
 /// The cgroup tree as the host shows it, or of the container's own cgroup namespace where there is only
 /// cgroup2.
 fn cgroup(init: &Init<'_>, mount: &MountPlan) -> Result<OwnedFd> {
-    const HOST: &str = "/sys/fs/cgroup";
     const CGROUP2_MAGIC: u64 = 0x6367_7270;
-    let allowed = init.plan.may_mknod || init.plan.makes(Kind::CGROUP);
-    if allowed
-        && fs::statfs(HOST).is_ok_and(|s| s.f_type as u64 == CGROUP2_MAGIC)
+    if owns_cgroup(init)
+        && fs::statfs(CGROUP).is_ok_and(|s| s.f_type as u64 == CGROUP2_MAGIC)
         && let Ok(tree) = mount::new_fs("cgroup2", Some("cgroup"), &[], mount.options.attr.set)
     {
         return Ok(tree);
     }
-    let tree = mount::clone_tree(fs::CWD, Path::new(HOST), true, true).context(|| format!("bind {HOST}"))?;
+    let tree =
+        mount::clone_tree(fs::CWD, Path::new(CGROUP), true, true).context(|| format!("bind {CGROUP}"))?;
     set_attrs(&tree, mount, true)?;
     Ok(tree)
 }
@@ -455,32 +487,48 @@ pub fn mask(rootfs: &Rootfs, proc: Option<&OwnedFd>, paths: &[PathBuf]) -> Resul
 }
 
 /// What paths are hidden behind.
-struct Masks {
+struct Masks<'a> {
     null: OwnedFd,
-    /// The empty directory that serves all, once there is one: a name below a descriptor.
-    empty: Option<(OwnedFd, PathBuf)>,
+    /// The empty directory that serves all, once there is one.
+    empty: Option<Empty<'a>>,
 }
 
-impl Masks {
+enum Empty<'a> {
+    /// A mount of its own.
+    Mount(OwnedFd),
+    /// What is mounted on an entry of the container's own procfs.
+    Entry(&'a OwnedFd, &'a OsStr),
+}
+
+impl<'a> Masks<'a> {
     /// Hides an entry of the container's own procfs, the working directory, where no link leads astray, by one
-    /// mount(2). False where that cannot be: one that fails costs the kernel thirty times as much.
-    fn in_proc(&mut self, proc: &OwnedFd, name: &OsStr) -> Result<bool> {
-        let kind = match fs::statat(proc, name, AtFlags::empty()) {
-            Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-            Err(Errno::NOENT) => return Ok(true),
-            Err(_) => return Ok(false),
+    /// mount(2). False where that cannot be.
+    ///
+    /// Of the names that configs have, it is known which are directories. The others are looked at: to be wrong
+    /// costs the kernel thirty times as much as to be right.
+    fn in_proc(&mut self, proc: &'a OwnedFd, name: &'a OsStr) -> Result<bool> {
+        let directory = match name.as_bytes() {
+            b"acpi" | b"asound" | b"scsi" => true,
+            b"kcore" | b"keys" | b"latency_stats" | b"sched_debug" | b"timer_list" | b"timer_stats" => false,
+            _ => match fs::statat(proc, name, AtFlags::empty()) {
+                Ok(stat) => FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
+                Err(Errno::NOENT) => return Ok(true),
+                Err(_) => return Ok(false),
+            },
         };
-        if kind != FileType::Directory {
-            return Ok(mount::bind(Path::new(NULL), name, false).is_ok());
+        let made = match &self.empty {
+            _ if !directory => mount::bind(Path::new(NULL), name, false).map_err(Error::from),
+            Some(_) => return Ok(fs::statat(proc, name, AtFlags::empty()).err() == Some(Errno::NOENT)),
+            None => match mount::mount_new("tmpfs", "tmpfs", &empty_params(), mount::ATTR_RDONLY, name) {
+                Some(made) => made,
+                None => return Ok(false),
+            },
+        };
+        match made {
+            Ok(()) if directory => self.empty = Some(Empty::Entry(proc, name)),
+            Ok(()) => {}
+            Err(e) => return Ok(e.is(libc::ENOENT)),
         }
-        if self.empty.is_some() {
-            return Ok(false);
-        }
-        let made = mount::mount_new("tmpfs", "tmpfs", &empty_params(), mount::ATTR_RDONLY, name);
-        if made.is_none_or(|made| made.is_err()) {
-            return Ok(false);
-        }
-        self.empty = Some((proc.try_clone()?, name.into()));
         Ok(true)
     }
 
@@ -488,13 +536,14 @@ impl Masks {
         let directory = FileType::from_raw_mode(fs::fstat(&target)?.st_mode) == FileType::Directory;
         let tree = match &self.empty {
             _ if !directory => mount::clone_tree(&self.null, Path::new(""), false, false)?,
-            Some((dir, name)) => mount::clone_tree(dir, name, false, false)?,
+            Some(Empty::Mount(tree)) => mount::clone_tree(tree, Path::new(""), false, false)?,
+            Some(Empty::Entry(proc, name)) => mount::clone_tree(proc, Path::new(name), false, false)?,
             None => mount::new_fs("tmpfs", Some("tmpfs"), &empty_params(), mount::ATTR_RDONLY)?,
         };
         mount::attach(&tree, &target)?;
         fd::leave_open(target);
         if directory && self.empty.is_none() {
-            self.empty = Some((tree, PathBuf::new()));
+            self.empty = Some(Empty::Mount(tree));
         } else {
             fd::leave_open(tree);
         }

@@ -115,6 +115,14 @@ pub fn attach_at(tree: impl AsFd, dir: impl AsFd, name: &OsStr) -> Result<()> {
     Ok(mount::move_mount(tree, "", dir, name, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
+/// Attaches `tree` on top of what `path` leads to, through links too.
+pub fn attach_to(tree: impl AsFd, path: &Path) -> Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH
+        | MoveMountFlags::MOVE_MOUNT_T_SYMLINKS
+        | MoveMountFlags::MOVE_MOUNT_T_AUTOMOUNTS;
+    Ok(mount::move_mount(tree, "", rustix::fs::CWD, path, flags)?)
+}
+
 /// A parameter of a new file system instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Param {

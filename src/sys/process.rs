@@ -3,7 +3,7 @@
 use super::check;
 use crate::error::{Context, Error, Result};
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use rustix::process::{Pid, WaitStatus};
+use rustix::process::{Pid, PidfdFlags, WaitStatus, pidfd_open};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;
@@ -54,9 +54,9 @@ static STACK_TAKEN: AtomicBool = AtomicBool::new(false);
 /// What `child` returns, if it does not exec, is the exit code. With [`Memory::Shared`] everything it writes
 /// is seen here afterwards.
 pub fn spawn<F: FnOnce() -> i32>(flags: u64, memory: Memory, child: F) -> Result<Child> {
-    let mut pidfd: libc::c_int = -1;
-    let pid = match memory {
+    match memory {
         Memory::Copied => {
+            let mut pidfd: libc::c_int = -1;
             let signal = if flags & libc::CLONE_PARENT as u64 == 0 { libc::SIGCHLD as u64 } else { 0 };
             let flags = flags | libc::CLONE_PIDFD as u64 | signal;
             // Not clone3: a container's hook may be started under a filter that does not know it.
@@ -66,7 +66,8 @@ pub fn spawn<F: FnOnce() -> i32>(flags: u64, memory: Memory, child: F) -> Result
             if pid == 0 {
                 exit_now(child());
             }
-            pid as i32
+            // SAFETY: the kernel has just made this descriptor (close-on-exec) for us.
+            Ok(Child { pid: as_pid(pid as i32)?, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
         }
         Memory::Shared => {
             extern "C" fn enter<F: FnOnce() -> i32>(arg: *mut libc::c_void) -> libc::c_int {
@@ -82,23 +83,25 @@ pub fn spawn<F: FnOnce() -> i32>(flags: u64, memory: Memory, child: F) -> Result
             let taken = STACK_TAKEN.swap(true, Ordering::Relaxed);
             let mut second: Vec<u128> = Vec::with_capacity(if taken { STACK / 16 } else { 0 });
             let base = if taken { second.as_mut_ptr() } else { CHILD_STACK.0.get().cast::<u128>() };
-            let clone_flags =
-                flags as libc::c_int | libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+            let clone_flags = flags as libc::c_int | libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
             // SAFETY: the child has a stack of its own; CLONE_VFORK keeps this thread asleep until the child has
-            // left the memory, so `child`, the stack and `pidfd` outlive its use of them.
+            // left the memory, so `child` and the stack outlive its use of them.
             let pid = unsafe {
                 let top = base.add(STACK / 16);
-                libc::clone(enter::<F>, top.cast(), clone_flags, (&raw mut child).cast(), &raw mut pidfd)
+                libc::clone(enter::<F>, top.cast(), clone_flags, (&raw mut child).cast())
             };
             STACK_TAKEN.store(taken, Ordering::Relaxed);
             check(pid.into())?;
-            pid
+            let pid = as_pid(pid)?;
+            // Only now, while the program starts. Nobody else waits for the child, so the pid is still its own.
+            let pidfd = pidfd_open(pid, PidfdFlags::empty()).context(|| "open a pidfd")?;
+            Ok(Child { pid, pidfd })
         }
-    };
-    // SAFETY: the kernel has just made this descriptor (close-on-exec) for us.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    let pid = Pid::from_raw(pid).ok_or_else(|| Error::new("clone returned no pid"))?;
-    Ok(Child { pid, pidfd })
+    }
+}
+
+fn as_pid(pid: i32) -> Result<Pid> {
+    Pid::from_raw(pid).ok_or_else(|| Error::new("clone returned no pid"))
 }
 
 /// Ends this process at once, running no destructor and no atexit function.

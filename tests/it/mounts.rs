@@ -12,7 +12,7 @@ use std::path::Path;
 tests! {
     EVERY { bind_directory_and_file, missing_mount_points_appear, tmpfs_options }
     ALL {
-        mount_options, bind_read_only, recursive_options, readonly_root, masked_and_readonly_paths,
+        mount_options, bind_read_only, recursive_options, cgroups_that_came_with_sys, readonly_root, masked_and_readonly_paths,
         default_devices, missing_points_in_a_readonly_root, missing_points_of_a_shared_root, nothing_shows_on_the_host,
         proc_sys_and_mqueue, device_mounts, propagation_of_mounts,
     }
@@ -220,6 +220,28 @@ fn recursive_options(ctx: &Ctx) {
     );
     let all = ctx.run(&bundle.ops(&["write /mnt/sub/x y", "write /mnt/x y"])).all();
     assert_eq!(all, [Value::Null, errno(libc::EROFS)]);
+}
+
+/// With the host's /sys comes its cgroup tree: it is not mounted twice, and gets the attributes asked for.
+fn cgroups_that_came_with_sys(ctx: &Ctx) {
+    let below = |table: &[[String; 6]]| -> Vec<[String; 6]> {
+        table.iter().filter(|m| m[0].starts_with("/sys/fs/cgroup")).cloned().collect()
+    };
+    let own = parse(&std::fs::read_to_string("/proc/self/mountinfo").unwrap());
+    let cgroup =
+        |bundle: Bundle| bundle.mount("/sys/fs/cgroup", "cgroup", "cgroup", &["nosuid", "nodev", "ro"]);
+    let sys = || ctx.bundle().mount("/sys", "none", "/sys", &["rbind", "nosuid"]);
+    let table = mounts(ctx, cgroup(sys()));
+    has(at(&table, "/sys/fs/cgroup"), &["ro", "nodev"]);
+    if ctx.caller != Caller::Root {
+        below(&table).iter().for_each(|m| has(m, &["ro", "nodev"]));
+        assert_eq!(below(&table).len(), below(&own).len(), "{table:#?}");
+    }
+    // Where something covers it, it is mounted there.
+    let covered = sys().mount("/sys/fs", "tmpfs", "tmpfs", &["mode=755"]);
+    let table = mounts(ctx, cgroup(covered));
+    has(at(&table, "/sys/fs/cgroup"), &["ro", "nodev"]);
+    assert_eq!(at(&table, "/sys/fs")[3], "tmpfs");
 }
 
 fn tmpfs_options(ctx: &Ctx) {
