@@ -24,7 +24,7 @@ tests! {
         pause_states, start_of_dead_init_fails, delete_while_paused, old_pid_is_never_signalled, old_mount_namespace_is_never_signalled,
         missing_bundle, events_stats_reads, update_answers, create_defaults_to_the_working_directory,
         annotations_show_in_state, kill_all_without_a_pid_namespace, ps_without_a_pid_namespace,
-        broken_state_can_be_deleted,
+        broken_state_can_be_deleted, container_that_is_being_created,
     }
     USER { default_root_is_found_again, default_root_must_be_the_callers }
 }
@@ -129,6 +129,28 @@ fn nobody_holds_the_output(ctx: &Ctx) {
     assert!(sys::readable(std::os::fd::AsRawFd::as_raw_fd(&pipe), 10_000), "the program prints");
     pipe.read_to_string(&mut text).unwrap();
     assert_eq!(text.trim(), "[0,1,2]");
+}
+
+/// While its hooks run a container is there, and answers as one that has not begun.
+fn container_that_is_being_created(ctx: &Ctx) {
+    let (begun, go) = (ctx.path("begun"), ctx.path("go"));
+    let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    let (write, until) = (format!("write {} x", text(&begun)), format!("until {}", text(&go)));
+    let bundle = ctx.bundle().hook("createRuntime", &ctx.helper(), &[&write, &until]).ops(&["exit 0"]);
+    let id = ctx.id();
+    let job = ctx.rt(["create", "--bundle"]).arg(&bundle.dir).arg(&id).spawn();
+    eventually("the hook", || begun.exists().then_some(()));
+    assert_eq!(ctx.rt(["state", &id]).ok().json()["status"], "creating");
+    ctx.rt(["start", &id]).fails(&["cannot start a container that is being created"]);
+    ctx.rt(["exec", &id, "/probe"]).fails(&["cannot exec in a container that is being created"]);
+    ctx.rt(["delete", &id]).fails(&["that is being created"]);
+    for command in ["kill", "pause"] {
+        ctx.rt([command, &id]).fails(&["container not running"]);
+    }
+    fs::write(&go, "").unwrap();
+    assert_eq!(job.wait().code, 0);
+    assert_eq!(ctx.rt(["state", &id]).ok().json()["status"], "created");
+    ctx.rt(["delete", "--force", &id]).silent();
 }
 
 fn zombie_init_is_stopped(ctx: &Ctx) {
