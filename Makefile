@@ -94,10 +94,12 @@ bench-syscalls: build/rt
 # cargo-fuzz asks for a nightly compiler; RUSTC_BOOTSTRAP makes the stable one do.
 fuzz:
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install cargo-fuzz --locked
+	@fuzz/seed
 	@set -e; for target in fuzz/fuzz_targets/*.rs; do \
 		name=$$(basename $$target .rs); \
 		echo "fuzz: $$name, $(SECONDS) s"; \
-		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$name -- -max_total_time=$(SECONDS); \
+		mkdir -p fuzz/corpus/$$name fuzz/seeds/$$name; \
+		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$name fuzz/corpus/$$name fuzz/seeds/$$name -- -max_total_time=$(SECONDS); \
 	done
 
 clean:

@@ -1,6 +1,7 @@
 #!/bin/bash
-# The hooks with real libraries: NVIDIA's driver 535 and rdma-core of Debian's mirror, unpacked into a stand-in node,
-# injected into a Debian and into a busybox container, under rt, crun, runc and podman. usage: integration/hooks.sh RT
+# The hooks with real libraries: NVIDIA's driver 535, rdma-core, libfabric, UCX and ROCm 5.2 of Debian's mirror, unpacked
+# into a stand-in node, injected into a Debian and into a busybox container, under rt, crun, runc and podman; and into
+# trees of other releases and layouts, whose own loaders and ldconfig say what they find. usage: integration/hooks.sh RT
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . integration/check
@@ -25,7 +26,7 @@ fi
 stat -fc %T /sys/fs/cgroup | grep -q cgroup2fs || mount -t cgroup2 cgroup2 /sys/fs/cgroup
 clean() { # what is bound must not be removed with the rest
 	local dir
-	for dir in "$work/node" "$work/root"; do
+	for dir in "$work/node" "$work/root" "$work"/trees/*; do
 		! mountpoint -q "$dir" || umount -l "$dir" || return
 	done
 	rm -rf "$work"
@@ -35,24 +36,30 @@ trap clean EXIT
 # Packages, once.
 mirror=http://deb.debian.org/debian
 node=$keep/node
-fetch() { # COMPONENT PACKAGE...
-	local component=$1 package file
-	shift
-	local index=$keep/Packages-${component//\//-}
-	[ -s "$index" ] || curl -sf "$mirror/dists/bookworm/$component/binary-amd64/Packages.xz" | xz -d >"$index" || return 1
+fetch() { # TREE MIRROR SUITE COMPONENT PACKAGE...
+	local tree=$1 mirror=$2 suite=$3 component=$4 package file
+	shift 4
+	local index=$keep/Packages-$suite-$component
+	[ -s "$index" ] || curl -sf "$mirror/dists/$suite/$component/binary-amd64/Packages.xz" | xz -d >"$index" || return 1
 	for package in "$@"; do
 		file=$(awk -v RS= -v p="$package" '$2 == p' "$index" | awk '/^Filename:/ {print $2; exit}')
-		[ -n "$file" ] && curl -sf -o "$keep/package.deb" "$mirror/$file" && dpkg -x "$keep/package.deb" "$node" || return 1
+		[ -n "$file" ] && curl -sf -o "$keep/package.deb" "$mirror/$file" &&
+			dpkg-deb --fsys-tarfile "$keep/package.deb" | tar -xC "$tree" --keep-directory-symlink || return 1
 	done
 }
-if [ ! -e "$node/ready" ]; then
+packages=(libibverbs1 ibverbs-providers librdmacm1 libnl-3-200 libnl-route-3-200 libfabric1 libfabric-bin libpsm2-2
+	libpsm-infinipath1 libuuid1 libatomic1 libnuma1 libucx0 ucx-utils # what comes below is ROCm's, but for LLVM
+	libhsa-runtime64-1 libhsakmt1 libelf1 zlib1g libdrm-amdgpu1 libdrm2 libgcc-s1 libstdc++6 librocm-smi64-1 libamdhip64-5
+	libamd-comgr2)
+if [ "$(cat "$node/ready" 2>/dev/null)" != "${packages[*]}" ]; then
 	rm -rf "$node"
 	mkdir "$node"
-	fetch non-free libcuda1 libnvidia-ml1 nvidia-smi libnvidia-ptxjitcompiler1 &&
-		fetch main libibverbs1 ibverbs-providers librdmacm1 libnl-3-200 libnl-route-3-200 libfabric1 &&
-		touch "$node/ready"
+	fetch "$node" $mirror bookworm non-free libcuda1 libnvidia-ml1 nvidia-smi libnvidia-ptxjitcompiler1 &&
+		fetch "$node" $mirror bookworm main "${packages[@]}" &&
+		ln -s ../libpsm1/libpsm_infinipath.so.1.16 "$node/usr/lib/x86_64-linux-gnu/libpsm_infinipath.so.1" && # as its postinst
+		echo "${packages[*]}" >"$node/ready"
 fi
-if [ ! -e "$node/ready" ]; then
+if [ ! -s "$node/ready" ]; then
 	skip "no mirror to get drivers from"
 	exit 0
 fi
@@ -77,14 +84,25 @@ printf 'Model: \t A100\nGPU UUID: \t GPU-1\nDevice Minor: \t 0\n' >"$proc/gpus/0
 for name in nvidiactl nvidia0 nvidia-uvm infiniband/uverbs0 infiniband/rdma_cm; do
 	[ -e "$work/node/dev/$name" ] || mknod -m 666 "$work/node/dev/$name" c 1 3
 done
-device=$work/node/sys/devices/pci0000:3a/0000:3b:00.0
-mkdir -p "$device/infiniband_verbs/uverbs0" "$device/infiniband/mlx5_0" "$work"/node/sys/class/infiniband{,_verbs} \
-	"$work/node/sys/bus/pci/drivers/mlx5_core"
-echo mlx5_0 >"$device/infiniband_verbs/uverbs0/ibdev"
-ln -sfn ../../../bus/pci/drivers/mlx5_core "$device/driver"
-for entry in infiniband_verbs/uverbs0 infiniband/mlx5_0; do
-	ln -sfn ../.. "$device/$entry/device"
-	ln -sfn "../../devices/pci0000:3a/0000:3b:00.0/$entry" "$work/node/sys/class/$entry"
+hca() { # NAME DRIVER PCI-ADDRESS UVERBS
+	local device=$work/node/sys/devices/pci0000:3a/$3 entry
+	mkdir -p "$device/infiniband_verbs/$4" "$device/infiniband/$1" "$work"/node/sys/class/infiniband{,_verbs} \
+		"$work/node/sys/bus/pci/drivers/$2"
+	echo "$1" >"$device/infiniband_verbs/$4/ibdev"
+	ln -sfn "../../../bus/pci/drivers/$2" "$device/driver"
+	for entry in "infiniband_verbs/$4" "infiniband/$1"; do
+		ln -sfn ../.. "$device/$entry/device"
+		ln -sfn "../../devices/pci0000:3a/$3/$entry" "$work/node/sys/class/$entry"
+	done
+}
+hca mlx5_0 mlx5_core 0000:3b:00.0 uverbs0
+hca hfi1_0 hfi1 0000:3c:00.0 uverbs1
+kfd=$work/node/sys/class/kfd/kfd/topology/nodes/1
+mkdir -p "$kfd" "$work/node/dev/dri"
+echo 4711 >"$kfd/gpu_id"
+printf 'location_id 49408\ndomain 0\ndrm_render_minor 128\nunique_id 5\n' >"$kfd/properties"
+for name in hfi1_0 infiniband/uverbs1 kfd dri/renderD128; do
+	[ -e "$work/node/dev/$name" ] || mknod -m 666 "$work/node/dev/$name" c 1 3
 done
 ldconfig -r "$work/node" /usr/lib/x86_64-linux-gnu/nvidia/current 2>/dev/null
 
@@ -106,7 +124,10 @@ for (@ARGV) {
 	my $library = DynaLoader::dl_load_file($_) or die "$_: ", DynaLoader::dl_error(), "\n";
 	print "opened $_\n";
 }
-my $symbol = DynaLoader::dl_find_symbol(DynaLoader::dl_load_file($ARGV[0]), $ARGV[0] =~ /cuda/ ? "cuInit" : "ibv_get_device_list");
+my %symbols = (cuda => "cuInit", ibverbs => "ibv_get_device_list", fabric => "fi_getinfo", ucp => "ucp_init_version",
+	hsa => "hsa_init", smi => "rsmi_init");
+my ($name) = map { $symbols{$_} } grep { $ARGV[0] =~ $_ } keys %symbols;
+my $symbol = DynaLoader::dl_find_symbol(DynaLoader::dl_load_file($ARGV[0]), $name);
 print $symbol ? "symbol found\n" : "no symbol\n";
 END
 libraries='libcuda.so.1 libcuda.so libnvidia-ml.so.1 libnvidia-ptxjitcompiler.so.1'
@@ -118,13 +139,13 @@ bundle() { # NAME ROOTFS HOOKS(yes|no) COMMAND...
 	mkdir "$dir"
 	(cd / && "$rt" spec -b "$dir" </dev/null) || return 1
 	python3 - "$dir/config.json" "$root" "$hooks" "$work" "$@" <<-'END'
-		import json, sys
+		import json, os, sys
 		path, root, hooks, work, *args = sys.argv[1:]
 		config = json.load(open(path))
 		config["ociVersion"] = "1.0.2"  # as old runtimes know it
 		config["root"]["path"] = root
 		config["process"]["args"] = args
-		config["process"]["env"] += ["NVIDIA_VISIBLE_DEVICES=all", "RT_RDMA_DEVICES=all"]
+		config["process"]["env"] += os.environ.get("ASK", "NVIDIA_VISIBLE_DEVICES=all RT_RDMA_DEVICES=all").split()
 		config["mounts"].append({"destination": "/tmp/open.pl", "type": "bind", "source": work + "/open.pl",
 		                         "options": ["bind", "ro"]})
 		if hooks == "yes":
@@ -164,6 +185,21 @@ if command -v podman >/dev/null; then
 else
 	skip "podman: not installed"
 fi
+# The sets that a container asks for, or that a device needs: they load, and the programs of their packages use them.
+more() { # NAME VARIABLES EXPECTED COMMAND
+	ASK=$2 bundle "$1" "$work/root" yes sh -c "$4"
+	check "$1" "$3" 0 "$rt" --log-level warning --root "$work/state/rt" run -v "$work/node/usr/bin:/mnt:ro" "$work/$1"
+}
+more libfabric "RT_RDMA_DEVICES=hfi1_0" "libfabric.so.1 .libc6,x86-64. => /run/rt/rdma.*opened libpsm2.so.2.*symbol found.*psm2:[[:space:]]*version: 117.*/dev/hfi1_0" \
+	"ldconfig -p | grep libfabric; perl /tmp/open.pl libfabric.so.1 libpsm2.so.2; /mnt/fi_info -l; ls /dev/hfi1_0"
+check libfabric/says '"fabric: psm2"' 0 "$bin/rt-hook-rdma" --dry-run --bundle "$work/libfabric" --root "$work/node"
+more ucx "RT_RDMA_DEVICES=mlx5_0 RT_RDMA_LIBRARIES=verbs,ucx" "opened libucp.so.0.*symbol found.*Transport: cma" \
+	"perl /tmp/open.pl libucp.so.0 libuct.so.0 && /mnt/ucx_info -d | grep Transport"
+more rocm "AMD_VISIBLE_DEVICES=all RT_AMD_LIBRARIES=hsa,smi" "opened libhsa-runtime64.so.1.*opened librocm_smi64.so.*symbol found.*/dev/kfd" \
+	"perl /tmp/open.pl libhsa-runtime64.so.1 \$(cd /run/rt/gpu/lib; echo librocm_smi64.so.*); ls /dev/kfd"
+ASK="AMD_VISIBLE_DEVICES=all RT_AMD_LIBRARIES=hip" bundle hip "$work/root" no true
+check rocm/incomplete 'hip is not added: neither container nor host has libLLVM-15.so.1, which libamd_comgr.so.2 needs' 0 \
+	"$bin/rt-hook-gpu" --dry-run --bundle "$work/hip" --root "$work/node"
 check nothing-in-the-image "" 0 bash -c "find '$debian' -xdev | sort | diff '$work/before' -"
 
 # A container without a loader: devices come, libraries do no harm.
@@ -179,6 +215,82 @@ check ldconfig "same" 0 "$rt" --root "$work/state/rt" run -v "$work/scratch:/mnt
 	'ldconfig -p | grep "=>" | grep -v /run/rt >/mnt/ours; ldconfig -C /mnt/cache && ldconfig -C /mnt/cache -p | grep "=>" >/mnt/theirs; grep -c x86-64 /mnt/ours && diff /mnt/ours /mnt/theirs && echo same'
 check dry-run '"name": "libcuda.so.1"' 0 "$bin/rt-hook-gpu" --dry-run --bundle "$work/debian" --root "$work/node"
 check cdi '"kind": "nvidia.com/gpu"' 0 "$bin/rt-hook-gpu" cdi --root "$work/node"
+
+# Other releases and layouts. Their own ldconfig must list what their own packages have as before, and ours first; their
+# own loader must open the libraries; what needs a newer C library is refused.
+tree() { # NAME MIRROR SUITE
+	local tree=$keep/trees/$1 dir
+	[ ! -e "$tree/ready" ] || return 0
+	rm -rf "$tree"
+	mkdir -p "$tree"/usr/{bin,sbin,lib,lib64} "$tree"/{dev,etc,proc,run,sys,tmp,mnt,var/cache/ldconfig}
+	for dir in bin sbin lib lib64; do ln -s usr/$dir "$tree/$dir"; done
+	fetch "$tree" "$2" "$3" main libc6 libc-bin libcrypt1 perl-base dash &&
+		ln -sf dash "$tree/bin/sh" && touch "$tree/tmp/open.pl" && chroot "$tree" /sbin/ldconfig && touch "$tree/ready"
+}
+# As RHEL has it: nothing in directories that Debian's loader knows by itself.
+lib64() {
+	local tree=$keep/trees/lib64 from=$keep/trees/jammy
+	[ ! -e "$tree/ready" ] || return 0
+	rm -rf "$tree"
+	cp -a "$from" "$tree" && rm "$tree/ready" &&
+		find "$tree/usr/lib/x86_64-linux-gnu" -maxdepth 1 -name '*.so*' -exec mv -t "$tree/usr/lib64" {} + &&
+		rm -rf "$tree"/etc/ld.so.conf.d/* && echo /usr/lib64 >"$tree/etc/ld.so.conf.d/lib64.conf" &&
+		chroot "$tree" /sbin/ldconfig.real && touch "$tree/ready" # ldconfig is a script there, whose shell needs it
+}
+ubuntu=http://archive.ubuntu.com/ubuntu
+same_lists() { # what ldconfig says, less what was added
+	diff <(grep '=>' "$1/ours" | grep -v /run/rt) <(grep '=>' "$1/theirs") && grep -c /run/rt "$1/ours"
+}
+asked='ldconfig -p >/mnt/ours; ldconfig -X -C /mnt/cache; ldconfig -C /mnt/cache -p >/mnt/theirs; perl /tmp/open.pl libcuda.so.1 libcuda.so libnvidia-ml.so.1'
+loader() { # NAME VERBS
+	local name=$1 tree=$work/trees/$1
+	mkdir -p "$tree" "$work/lists/$name"
+	mount --bind "$keep/trees/$name" "$tree"
+	bundle "loader-$name" "$tree" yes sh -c "$asked"
+	check "loader/$name" "opened libcuda.so.1.*opened libnvidia-ml.so.1.*symbol found" 0 \
+		"$rt" --root "$work/state/rt" run -v "$work/lists/$name:/mnt" "$work/loader-$name"
+	check "loader/$name/ldconfig" '^[1-9][0-9]*.$' 0 same_lists "$work/lists/$name"
+	check "loader/$name/verbs" "$2" 0 "$bin/rt-hook-rdma" --dry-run --bundle "$work/loader-$name" --root "$work/node"
+}
+fits='"fabric: verbs, psm2"'
+refused='"fabric: tcp".*needs GLIBC_2.3[0-9] of libc.so.6, and the container.s has GLIBC_2.3[01]'
+for each in "bullseye $mirror $refused" "trixie $mirror $fits" "focal $ubuntu $refused" "jammy $ubuntu $fits" "noble $ubuntu $fits"; do
+	read -r name from verbs <<<"$each"
+	if tree $name $from $name; then loader $name "$verbs"; else skip "$name: $from is not to be reached"; fi
+done
+if [ -e "$keep/trees/jammy/ready" ] && lib64; then loader lib64 "$fits"; else skip "lib64: no tree"; fi
+
+# As Alpine has it: Debian's musl, and a driver that is linked to it.
+musl=$keep/trees/musl
+if command -v musl-gcc >/dev/null && { [ -e "$musl/lib/ld-musl-x86_64.so.1" ] ||
+	{ mkdir -p "$musl"/{dev,etc,proc,run,sys,tmp} && fetch "$musl" $mirror bookworm main musl; }; }; then
+	mkdir -p "$work/musl-node/usr/lib" "$work/trees/musl"
+	cp -r "$work/node/proc" "$work/node/dev" "$work/musl-node/"
+	for name in libcuda libnvidia-ml; do
+		echo "int ${name#lib}_here(void) { return 7; }" | sed 's/-/_/' |
+			musl-gcc -shared -fPIC -x c - -o "$work/musl-node/usr/lib/$name.so.$version" -Wl,-soname,$name.so.1
+	done
+	musl-gcc -x c - -o "$musl/open" <<-'END'
+		#include <dlfcn.h>
+		#include <stdio.h>
+		int main(int count, char **names) {
+			for (int n = 1; n < count; n++) {
+				void *library = dlopen(names[n], RTLD_NOW);
+				puts(library ? "opened" : dlerror());
+			}
+			int (*here)(void) = (int (*)(void))dlsym(dlopen(names[1], RTLD_NOW), "cuda_here");
+			printf("%d\n", here ? here() : 0);
+		}
+	END
+	mount --bind "$musl" "$work/trees/musl"
+	ASK=NVIDIA_VISIBLE_DEVICES=all bundle loader-musl "$work/trees/musl" yes /open libcuda.so.1 libnvidia-ml.so.1
+	sed -i "s|$work/node|$work/musl-node|g" "$work/loader-musl/config.json"
+	check loader/musl "^opened.opened.7.$" 0 "$rt" --root "$work/state/rt" run "$work/loader-musl"
+	bundle loader-musl-plain "$work/trees/musl" no /open libcuda.so.1
+	check loader/musl/without "Error loading shared library libcuda.so.1.*0.$" 0 "$rt" --root "$work/state/rt" run "$work/loader-musl-plain"
+else
+	skip "musl: no musl-gcc, or no package"
+fi
 
 # What that describes, an engine gives to a container by name, and so does rt.
 made=

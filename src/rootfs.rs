@@ -207,16 +207,29 @@ impl Rootfs {
     /// The place to mount at: `path` inside the root, made where it is missing.
     pub fn place<'a>(&'a mut self, path: &'a Path, want: Want, nofollow: bool) -> Result<Place<'a>> {
         // In a directory that is the container's own most things are missing, and nothing is a link.
-        if let Some((dir, name)) = split(path)
-            && let Some(own) = self.own.iter().position(|own| own.path.as_os_str() == dir)
-            && create(&self.own[own].root, name, want).is_ok()
-        {
-            let dir = self.own[own].root.as_fd();
-            return Ok(Place::In(Entry { dir, name, entered: &self.entered, own }));
+        match self.made_in_own(path, want) {
+            Some((own, name)) => Ok(self.entry(own, name)),
+            None => {
+                // Who mounts there makes it the working directory.
+                self.entered.set(None);
+                self.target(path, want, nofollow).map(Place::At)
+            }
         }
-        // Who mounts there makes it the working directory.
-        self.entered.set(None);
-        self.target(path, want, nofollow).map(Place::At)
+    }
+
+    /// The same where `path` is missing in a directory of the container's own, and so was made just now.
+    pub fn new_place<'a>(&'a self, path: &'a Path, want: Want) -> Option<Place<'a>> {
+        self.made_in_own(path, want).map(|(own, name)| self.entry(own, name))
+    }
+
+    fn made_in_own<'a>(&self, path: &'a Path, want: Want) -> Option<(usize, &'a OsStr)> {
+        let (dir, name) = split(path)?;
+        let own = self.own.iter().position(|own| own.path.as_os_str() == dir)?;
+        create(&self.own[own].root, name, want).ok().map(|()| (own, name))
+    }
+
+    fn entry<'a>(&'a self, own: usize, name: &'a OsStr) -> Place<'a> {
+        Place::In(Entry { dir: self.own[own].root.as_fd(), name, entered: &self.entered, own })
     }
 
     /// Makes `dir` the working directory.
@@ -265,6 +278,29 @@ impl Rootfs {
     /// Says that `root` is a file system made for this container, mounted at `path`.
     pub fn add_own(&mut self, root: OwnedFd, path: &Path) {
         self.own.push(Own { path: path.to_owned(), root });
+    }
+
+    /// Makes the directory `path` where it is missing, and looks it up once for all that will be made in it, where it
+    /// is in a file system of this container's own.
+    pub fn add_own_dir(&mut self, path: &Path) -> Result<()> {
+        if self.own.iter().any(|own| own.path == path) {
+            return Ok(());
+        }
+        let dir = self.target(path, Want::Directory, false)?;
+        if self.is_own(fs::fstat(&dir)?.st_dev)? {
+            self.add_own(dir, path);
+        }
+        Ok(())
+    }
+
+    /// True where `device` is a file system of this container's own.
+    fn is_own(&self, device: u64) -> Result<bool> {
+        for own in &self.own {
+            if fs::fstat(&own.root)?.st_dev == device {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Says that a proc file system of the container's own is at /proc.
@@ -389,10 +425,8 @@ impl Rootfs {
         want: Want,
     ) -> Result<OwnedFd> {
         let device = fs::fstat(&parent)?.st_dev;
-        for own in &self.own {
-            if fs::fstat(&own.root)?.st_dev == device {
-                return Ok(parent);
-            }
+        if self.is_own(device)? {
+            return Ok(parent);
         }
         if device == self.base()?.1 && self.note_in_image(&parent, done, rest, want)? {
             return Ok(parent);

@@ -5,7 +5,8 @@ use rt::hook::ldcache::{Cache, Entry};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(mut cache) = Cache::parse(bytes) else { return };
-    let again = Cache::parse(&cache.to_bytes()).expect("what is written reads back");
+    let written = cache.to_bytes();
+    let again = Cache::parse(&written).expect("what is written reads back");
     // The index of a subdirectory that has a name, and the mark for it, are the writer's business.
     for (a, b) in again.entries.iter().zip(&cache.entries) {
         assert_eq!((&a.name, &a.path, a.flags, &a.subdirectory), (&b.name, &b.path, b.flags, &b.subdirectory));

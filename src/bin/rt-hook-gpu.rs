@@ -1,8 +1,7 @@
 //! `rt-hook-gpu`: the OCI hook that puts GPUs into a container.
+#![no_main]
 
 #[global_allocator]
 static ALLOCATOR: rt::sys::alloc::Bump = rt::sys::alloc::Bump::new();
 
-fn main() -> std::process::ExitCode {
-    rt::hook::gpu::main()
-}
+rt::sys::start::entry!(rt::hook::gpu::main, ALLOCATOR);

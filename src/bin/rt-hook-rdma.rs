@@ -1,8 +1,7 @@
 //! `rt-hook-rdma`: the OCI hook that puts RDMA devices into a container.
+#![no_main]
 
 #[global_allocator]
 static ALLOCATOR: rt::sys::alloc::Bump = rt::sys::alloc::Bump::new();
 
-fn main() -> std::process::ExitCode {
-    rt::hook::rdma::main()
-}
+rt::sys::start::entry!(rt::hook::rdma::main, ALLOCATOR);

@@ -1,14 +1,26 @@
-//! AMD GPUs: /dev/kfd and the DRM nodes of the GPUs that KFD's topology names.
+//! AMD GPUs: /dev/kfd and the DRM nodes of the GPUs that KFD's topology names, and ROCm's libraries where they are
+//! asked for.
 
 use super::bundle::Bundle;
 use super::drm;
 use super::edits::Edits;
+use super::fit::{self, Fit};
+use super::libraries;
 use super::numbering::{self, job_list, renumbered, words};
 use super::tree::Tree;
 use crate::error::{Context, Result};
 use crate::{bail, err};
 
 const NODES: &str = "/sys/class/kfd/kfd/topology/nodes";
+const LIBRARIES: &str = "RT_AMD_LIBRARIES";
+/// Sets of ROCm's libraries, by the name in front of the version. The first of a set is what it is for; the others come
+/// where the node has them. What they need comes along.
+const SETS: &[(&str, &[&str])] = &[
+    ("hsa", &["libhsa-runtime64.so"]),
+    // It opens comgr by name.
+    ("hip", &["libamdhip64.so", "libamd_comgr.so", "libhiprtc.so"]),
+    ("smi", &["librocm_smi64.so", "libamd_smi.so"]),
+];
 
 /// A GPU of KFD's topology.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +41,7 @@ enum Request {
 }
 
 /// What `bundle` gets of the AMD GPUs on `host`.
-pub fn edits(bundle: &Bundle, host: &Tree) -> Result<Edits> {
+pub fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
     let mut edits = Edits::default();
     let request = request(bundle);
     if matches!(request, Request::Nothing) {
@@ -67,7 +79,40 @@ pub fn edits(bundle: &Bundle, host: &Tree) -> Result<Edits> {
         }
         edits.device(render);
     }
+    add_libraries(&mut edits, bundle, host, container)?;
     Ok(edits)
+}
+
+/// Brings the sets of libraries that are asked for. A container that has its own of a set keeps it: ROCm is one release
+/// throughout.
+fn add_libraries(edits: &mut Edits, bundle: &Bundle, host: &Tree, container: &Tree) -> Result<()> {
+    let asked = words(bundle.env(LIBRARIES).unwrap_or_default());
+    if asked.is_empty() {
+        return Ok(());
+    }
+    let fit = Fit::new(host, container);
+    let dir = libraries::private_dir(container, "gpu").join("lib");
+    for word in &asked {
+        let Some((_, stems)) = SETS.iter().find(|(name, _)| name == word) else {
+            let known: Vec<&str> = SETS.iter().map(|(name, _)| *name).collect();
+            bail!("{LIBRARIES}: unknown set {word:?} ({}, none)", known.join(", "));
+        };
+        if fit.container.newest(stems[0], fit.flags).is_some() {
+            edits.note(format!("the container's own {} is used", stems[0]));
+            continue;
+        }
+        let found = stems.iter().filter_map(|stem| fit.host.newest(stem, fit.flags));
+        let wanted: Vec<_> = found.collect();
+        let set = match wanted.first() {
+            Some((name, _)) if name.starts_with(stems[0]) => fit.set(&wanted),
+            _ => Err(format!("neither container nor host has {} (install ROCm on the node)", stems[0])),
+        };
+        match set {
+            Ok(set) => fit::bring(edits, &set, &dir, fit.flags, host),
+            Err(why) => edits.warn(format!("{LIBRARIES}: {word} is not added: {why}")),
+        }
+    }
+    Ok(())
 }
 
 /// What a precreate hook changes in the environment.

@@ -18,7 +18,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -85,8 +85,8 @@ struct Target {
     /// Where new files are made, and how many there are.
     files: Option<OwnedFd>,
     made: usize,
-    /// Mounts of the container's own, by device number.
-    own: HashMap<u64, PathBuf>,
+    /// Device numbers of the container's own file systems.
+    own: HashSet<u64>,
 }
 
 impl Target {
@@ -94,11 +94,12 @@ impl Target {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open =
             |path: &Path| fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()));
-        let path = bundle.rootfs.canonicalize().context(|| format!("rootfs {}", bundle.rootfs.display()))?;
-        let mut rootfs = Rootfs::of_container(open(&path)?, &path, bundle.readonly)?;
+        let root = open(&bundle.rootfs)?;
+        let path = fd::path_of(&root).context(|| format!("rootfs {}", bundle.rootfs.display()))?;
+        let mut rootfs = Rootfs::of_container(root, &path, bundle.readonly)?;
         let table = fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
         let mut opened = Vec::new();
-        let mut own = HashMap::new();
+        let mut own = HashSet::new();
         for mount in own_mounts(&table, &path) {
             let used = edits.places().any(|place| place.starts_with(&mount.path));
             if !used {
@@ -116,7 +117,7 @@ impl Target {
                     opened.push(root.try_clone()?);
                 }
             }
-            own.insert(device, mount.path.clone());
+            own.insert(device);
             rootfs.add_own(root, &mount.path);
         }
         Ok(Target { rootfs, host: open(host)?, opened, files: None, made: 0, own })
@@ -139,28 +140,32 @@ impl Target {
         }
         for link in &edits.links {
             let text = link.target.to_string_lossy();
-            self.rootfs
-                .symlink(&text, &link.path)
+            self.prepare(&link.path)
+                .and_then(|()| self.rootfs.symlink(&text, &link.path))
                 .context(|| format!("make the link {} in the container", link.path.display()))?;
         }
         Ok(())
     }
 
-    /// Mounts an empty tmpfs at `path`, unless that has been done.
+    /// The directory in which something will be made.
+    fn prepare(&mut self, path: &Path) -> Result<()> {
+        path.parent().map_or(Ok(()), |dir| self.rootfs.add_own_dir(dir))
+    }
+
+    /// Makes an empty directory at `path` that is this container's own, unless that has been done.
     fn cover(&mut self, path: &Path) -> Result<()> {
-        let device = match self.rootfs.resolve(path) {
-            Ok(there) => Some(fs::fstat(&there)?.st_dev),
-            Err(_) => None,
-        };
-        if device.is_some_and(|d| self.own.get(&d).is_some_and(|own| own == path)) {
-            return Ok(());
+        match self.rootfs.resolve(path) {
+            // What was not there needs no file system of its own.
+            Err(Errno::NOENT) => return self.rootfs.add_own_dir(path),
+            Ok(there) if self.own.contains(&fs::fstat(&there)?.st_dev) => return Ok(()),
+            _ => {}
         }
         let params = [Param::Value("mode".into(), "755".into())];
         let attr = mount::ATTR_NOSUID | mount::ATTR_NODEV;
         let tmpfs = mount::new_fs("tmpfs", Some("tmpfs"), &params, attr).context(|| "make a tmpfs")?;
         self.rootfs.place(path, Want::Directory, false)?.attach(&tmpfs)?;
         self.rootfs.covered(path);
-        self.own.insert(fs::fstat(&tmpfs)?.st_dev, path.to_owned());
+        self.own.insert(fs::fstat(&tmpfs)?.st_dev);
         self.rootfs.add_own(tmpfs, path);
         Ok(())
     }
@@ -168,20 +173,30 @@ impl Target {
     fn bind(&mut self, bind: &Bind) -> Result<()> {
         let source = open_in(self.host.as_fd(), &bind.source, OFlags::PATH)?;
         let stat = fs::fstat(&source)?;
-        if self.rootfs.resolve(&bind.path).is_ok_and(|there| fs::fstat(&there).is_ok_and(|s| same(&s, &stat)))
-        {
-            return Ok(());
-        }
         let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let want = if directory { Want::Directory } else { Want::File };
+        self.prepare(&bind.path)?;
+        let place = self.rootfs.new_place(&bind.path, want);
+        if place.is_none() {
+            let there = self.rootfs.resolve(&bind.path);
+            if there.is_ok_and(|there| fs::fstat(&there).is_ok_and(|s| same(&s, &stat))) {
+                return Ok(());
+            }
+        }
         let tree = clone(&source, directory)?;
         if !bind.writable {
             restrict(&tree, directory)?;
         }
-        let want = if directory { Want::Directory } else { Want::File };
-        match self.rootfs.place(&bind.path, want, false)?.attach(&tree) {
+        let attached = match place {
+            Some(place) => place.attach(&tree),
+            None => self.rootfs.place(&bind.path, want, false)?.attach(&tree),
+        };
+        match attached {
             Err(e) if e.is(libc::EINVAL) => bail!("the image has something of another kind there"),
-            attached => attached,
+            attached => attached?,
         }
+        [source, tree].into_iter().for_each(fd::leave_open);
+        Ok(())
     }
 
     /// A new file where the container's own file systems are; elsewhere, one that is bound there.
@@ -196,7 +211,7 @@ impl Target {
                 let parent = file.path.parent().unwrap_or(Path::new("/"));
                 let name = file.path.file_name().unwrap_or_default();
                 if let Ok(dir) = self.rootfs.resolve(parent)
-                    && self.own.contains_key(&fs::fstat(&dir)?.st_dev)
+                    && self.own.contains(&fs::fstat(&dir)?.st_dev)
                 {
                     return write_new(&dir, name, &file.contents);
                 }
@@ -214,6 +229,7 @@ impl Target {
         let made = fs::openat(dir, &*name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let tree = mount::clone_tree(&made, Path::new(""), false, false)?;
         restrict(&tree, false)?;
+        self.prepare(&file.path)?;
         self.rootfs.place(&file.path, Want::File, false)?.attach(&tree)
     }
 

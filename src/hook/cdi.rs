@@ -5,7 +5,6 @@
 
 use super::bundle::Bundle;
 use super::edits::{Edits, Library};
-use super::elf::Elf;
 use super::nvidia::{compat, driver::Driver};
 use super::tree::Tree;
 use crate::error::{Context, Result};
@@ -409,12 +408,11 @@ fn add_folders(edits: &mut Edits, folders: &[PathBuf], host: &Tree) {
     let in_folders = |path: &Path| path.parent().is_some_and(|dir| folders.iter().any(|f| f == dir));
     let bound: Vec<_> = edits.binds.iter().filter(|b| in_folders(&b.path)).cloned().collect();
     for bind in bound {
-        let Some(elf) = host.file(&bind.source).and_then(|file| Elf::read(&file).ok()) else { continue };
+        let Some(elf) = host.elf(&bind.source) else { continue };
         let (Some(flags), Some(file)) = (elf.cache_flags(), bind.path.file_name()) else { continue };
         let file = file.to_string_lossy().into_owned();
-        let soname = elf.soname.filter(|name| *name != file);
-        for name in soname.into_iter().chain([file]) {
-            let library = Library { name, path: bind.path.clone(), flags };
+        for name in elf.soname.iter().filter(|name| **name != file).chain([&file]) {
+            let library = Library { name: name.clone(), path: bind.path.clone(), flags };
             if !edits.libraries.contains(&library) {
                 edits.libraries.push(library);
             }
@@ -485,7 +483,7 @@ mod tests {
         {"name":"a","containerEdits":{"deviceNodes":[{"path":"/dev/a","hostPath":"/dev/b","permissions":"r","gid":44}],
             "env":["A=1"]}},
         {"name":"b:1","containerEdits":{"deviceNodes":[{"path":"/dev/c"}]}}],
-        "containerEdits":{"env":["ALL=1"],"additionalGids":[7],"mounts":[
+        "containerEdits":{"env":["ALL=1"],"additionalGids":[7],"intelRdt":{"closID":"c"},"mounts":[
             {"hostPath":"/usr/x","containerPath":"/opt/x","options":["ro","bind"]},
             {"hostPath":"tmpfs","containerPath":"/opt/t","type":"tmpfs"}],
         "netDevices":[{"hostInterfaceName":"eth7","name":"net0"}],
@@ -554,7 +552,10 @@ mod tests {
         assert_eq!(edits.masks, [Path::new("/opt/t")]);
         assert!(!edits.binds[0].writable);
         assert_eq!(edits.links[0].target, Path::new("libx.so.1"));
-        assert_eq!(edits.notes.len(), 3, "{:?}", edits.notes);
+        assert_eq!(edits.notes.len(), 4, "{:?}", edits.notes);
+        for about in ["owner", "permissions", "additionalGids", "intelRdt"] {
+            assert!(edits.notes.iter().any(|note| note.contains(about)), "{about}: {:?}", edits.notes);
+        }
         assert_eq!(edits.warnings.len(), 3, "{:?}", edits.warnings);
 
         let mut config = serde_json::json!({ "process": { "env": ["A=0", "AB=2"] } });

@@ -9,10 +9,10 @@ use super::edits::Edits;
 use super::tree::Tree;
 use crate::bail;
 use crate::error::{Context, Result};
+use crate::sys::start;
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// One of our hooks.
 pub struct Hook {
@@ -48,17 +48,16 @@ pub struct Call {
     version: bool,
 }
 
-/// Runs the command line of this process.
-pub fn main(hook: &Hook) -> ExitCode {
-    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    match run(hook, words) {
+/// Runs the command line of this process; returns its exit status.
+pub fn main(hook: &Hook) -> u8 {
+    match run(hook, start::args().into_iter().skip(1).collect()) {
         Ok(answer) => {
             let _ = std::io::stdout().write_all(answer.as_bytes());
-            ExitCode::SUCCESS
+            0
         }
         Err(e) => {
             say(hook, &e.to_string());
-            ExitCode::FAILURE
+            1
         }
     }
 }
@@ -171,7 +170,8 @@ fn compute(hook: &Hook, bundle: &Bundle, root: &Path) -> Result<Edits> {
 
 /// Standard input, whole.
 pub fn stdin() -> Result<Vec<u8>> {
-    let mut text = Vec::new();
+    // A state is some hundred bytes, a config some thousand.
+    let mut text = Vec::with_capacity(16 << 10);
     std::io::stdin().lock().read_to_end(&mut text).context(|| "read stdin")?;
     Ok(text)
 }

@@ -7,6 +7,7 @@
 use crate::error::{Context, Result};
 use crate::{bail, err};
 use rustix::fd::{AsFd, OwnedFd};
+use std::cell::RefCell;
 
 /// Bytes that are read by their place.
 pub trait Source {
@@ -36,6 +37,25 @@ impl Source for [u8] {
         let n = rest.len().min(buffer.len());
         buffer[..n].copy_from_slice(&rest[..n]);
         Ok(n)
+    }
+}
+
+/// A file of which the first bytes have been read.
+struct Begun<'a, S: ?Sized> {
+    head: &'a [u8],
+    file: &'a S,
+}
+
+impl<S: Source + ?Sized> Source for Begun<'_, S> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let rest = usize::try_from(offset).ok().and_then(|at| self.head.get(at..));
+        match rest.and_then(|rest| rest.get(..buffer.len())) {
+            Some(bytes) => {
+                buffer.copy_from_slice(bytes);
+                Ok(bytes.len())
+            }
+            None => self.file.read_at(offset, buffer),
+        }
     }
 }
 
@@ -85,6 +105,10 @@ pub struct Note {
 
 /// How much of one table is read at the most.
 const MOST: u64 = 1 << 20;
+/// How much of one table is read at first.
+const SOME: u64 = 16 << 10;
+/// How long a string of a table may be.
+const LONGEST: u64 = 4096;
 /// How many entries of a version table, needed libraries, or notes are read at the most.
 const MOST_ENTRIES: usize = 4096;
 
@@ -107,7 +131,8 @@ impl Elf {
             _ => bail!("not a little-endian ELF file"),
         };
         let machine = u16_at(&head, 18)?;
-        let headers = program_headers(file, &head, wide)?;
+        let file = &Begun { head: &head, file };
+        let headers = program_headers(file, wide)?;
         let mut elf = Elf { wide, machine, ..Elf::default() };
         for header in headers.iter().filter(|h| h.kind == PT_NOTE) {
             elf.notes.push((header.offset, header.size, header.align));
@@ -152,16 +177,17 @@ impl Elf {
         };
         let (Some(strings), size) = (table.strings, table.strings_size) else { return Ok(()) };
         let (offset, rest) = place(strings)?;
-        let strings = Strings { bytes: read(file, offset, size.min(rest))? };
+        let part = RefCell::default();
+        let strings = Strings { file, offset, size: size.min(rest), part };
         self.soname = table.soname.map(|at| strings.get(at)).transpose()?;
         self.needed = table.needed.iter().map(|at| strings.get(*at)).collect::<Result<_>>()?;
         if let Some(address) = table.version_needs {
             let (offset, rest) = place(address)?;
-            self.requires = version_needs(&read(file, offset, rest.min(MOST))?, &strings)?;
+            self.requires = whole(file, offset, rest, |bytes| version_needs(bytes, &strings))?;
         }
         if let Some(address) = table.version_definitions {
             let (offset, rest) = place(address)?;
-            self.defines = version_definitions(&read(file, offset, rest.min(MOST))?, &strings)?;
+            self.defines = whole(file, offset, rest, |bytes| version_definitions(bytes, &strings))?;
         }
         Ok(())
     }
@@ -191,7 +217,8 @@ struct Segment {
     align: u64,
 }
 
-fn program_headers(file: &(impl Source + ?Sized), head: &[u8], wide: bool) -> Result<Vec<Segment>> {
+fn program_headers(file: &Begun<'_, impl Source + ?Sized>, wide: bool) -> Result<Vec<Segment>> {
+    let head = file.head;
     let (offset, size, count) = match wide {
         true => (u64_at(head, 32)?, u16_at(head, 54)?, u16_at(head, 56)?),
         false => (u32_at(head, 28)?.into(), u16_at(head, 42)?, u16_at(head, 44)?),
@@ -258,22 +285,47 @@ impl Dynamic {
     }
 }
 
-/// A string table.
-struct Strings {
-    bytes: Vec<u8>,
+/// A string table, of which the parts are read that are asked for: that of a large library has megabytes of symbols.
+struct Strings<'a, S: ?Sized> {
+    file: &'a S,
+    offset: u64,
+    size: u64,
+    /// The last part: where it begins, and what is in it.
+    part: RefCell<(u64, Vec<u8>)>,
 }
 
-impl Strings {
+impl<S: Source + ?Sized> Strings<'_, S> {
     fn get(&self, at: u64) -> Result<String> {
-        let rest = usize::try_from(at).ok().and_then(|at| self.bytes.get(at..));
-        let rest = rest.ok_or_else(|| err!("a string lies outside of its table"))?;
-        let end = rest.iter().position(|&b| b == 0).ok_or_else(|| err!("a string has no end"))?;
-        Ok(String::from_utf8_lossy(&rest[..end]).into_owned())
+        let mut part = self.part.borrow_mut();
+        let in_part = at.checked_sub(part.0).and_then(|at| usize::try_from(at).ok());
+        if let Some(text) = in_part.and_then(|at| ended(part.1.get(at..)?)) {
+            return Ok(text);
+        }
+        let rest = self.size.checked_sub(at).ok_or_else(|| err!("a string lies outside of its table"))?;
+        let offset = self.offset.checked_add(at).ok_or_else(|| err!("a string lies outside of its table"))?;
+        *part = (at, read(self.file, offset, rest.min(LONGEST))?);
+        ended(&part.1).ok_or_else(|| err!("a string has no end"))
     }
 }
 
+/// The text in front of the first NUL, if there is one.
+fn ended(bytes: &[u8]) -> Option<String> {
+    let end = bytes.iter().position(|&b| b == 0)?;
+    Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
+}
+
+/// What `parse` makes of a table at `offset` whose size nobody says: of its first part where that is enough.
+fn whole<T>(
+    file: &(impl Source + ?Sized),
+    offset: u64,
+    rest: u64,
+    parse: impl Fn(&[u8]) -> Result<T>,
+) -> Result<T> {
+    parse(&read(file, offset, rest.min(SOME))?).or_else(|_| parse(&read(file, offset, rest.min(MOST))?))
+}
+
 /// Elf64_Verneed and Elf64_Vernaux, which are the same in both classes.
-fn version_needs(bytes: &[u8], strings: &Strings) -> Result<Vec<(String, String)>> {
+fn version_needs(bytes: &[u8], strings: &Strings<'_, impl Source + ?Sized>) -> Result<Vec<(String, String)>> {
     const WEAK: u16 = 2;
     let mut all = Vec::new();
     let mut at = 0usize;
@@ -301,7 +353,7 @@ fn version_needs(bytes: &[u8], strings: &Strings) -> Result<Vec<(String, String)
 }
 
 /// Elf64_Verdef and the first Elf64_Verdaux of each.
-fn version_definitions(bytes: &[u8], strings: &Strings) -> Result<Vec<String>> {
+fn version_definitions(bytes: &[u8], strings: &Strings<'_, impl Source + ?Sized>) -> Result<Vec<String>> {
     const BASE: u16 = 1;
     let mut all = Vec::new();
     let mut at = 0usize;

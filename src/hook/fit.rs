@@ -99,9 +99,10 @@ impl<'a> Fit<'a> {
         else {
             return Ok(());
         };
-        let new = self.host.elf(path).unwrap_or_default();
+        let new = self.host.elf(path);
+        let defines = |v| new.as_ref().is_some_and(|new| new.defines.contains(v));
         // Private versions are between libraries of one release, which come together.
-        let lost = old.defines.iter().find(|v| !v.contains("PRIVATE") && !new.defines.contains(v));
+        let lost = old.defines.iter().find(|v| !v.contains("PRIVATE") && !defines(v));
         match lost {
             None => Ok(()),
             Some(version) => Err(format!("the container's {name} has {version}, and the host's has not")),

@@ -4,7 +4,6 @@ use super::bundle::{Bundle, State};
 use super::cdi::{ContainerEdits, Device, DeviceNode, Hook, Mount, Spec};
 use super::command::{self, Call};
 use super::edits::{Edits, Library};
-use super::elf::Elf;
 use super::nvidia::{self, driver::Driver};
 use super::tree::Tree;
 use super::{apply, libraries};
@@ -123,14 +122,10 @@ pub fn ldcache(_: &Call) -> Result<String> {
         Edits { private: Some(libraries::private_dir(&container, "ldcache")), ..Edits::default() };
     for name in container.list(FOLDER) {
         let path = Path::new(FOLDER).join(&name);
-        let Some(elf) = container.file(&path).and_then(|file| Elf::read(&file).ok()) else { continue };
+        let Some(elf) = container.elf(&path) else { continue };
         let Some(flags) = elf.cache_flags() else { continue };
-        let soname = elf.soname.filter(|soname| *soname != name);
-        edits.libraries.extend(soname.into_iter().chain([name]).map(|name| Library {
-            name,
-            path: path.clone(),
-            flags,
-        }));
+        let names = elf.soname.iter().filter(|soname| **soname != name).chain([&name]);
+        edits.libraries.extend(names.map(|name| Library { name: name.clone(), path: path.clone(), flags }));
     }
     libraries::announce(&mut edits, &container)?;
     apply::apply(&edits, &bundle, Path::new("/"))?;

@@ -15,7 +15,7 @@ use std::path::Path;
 /// What `bundle` gets of the GPUs on `host`.
 pub fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
     let mut edits = nvidia::edits(bundle, host, container)?;
-    edits.merge(amd::edits(bundle, host)?);
+    edits.merge(amd::edits(bundle, host, container)?);
     edits.merge(intel::edits(bundle, host)?);
     let names = cdi_names(bundle)?;
     if !names.is_empty() {
@@ -46,8 +46,8 @@ pub fn renumbered(bundle: &Bundle, host: &Tree) -> Result<Vec<String>> {
     Ok(env)
 }
 
-/// Runs the command line of `rt-hook-gpu`.
-pub fn main() -> std::process::ExitCode {
+/// Runs the command line of `rt-hook-gpu`; returns its exit status.
+pub fn main() -> u8 {
     command::main(&Hook {
         name: "rt-hook-gpu",
         about: "Puts GPUs into a container: NVIDIA, AMD, Intel, and devices by their CDI names.",

@@ -2,14 +2,13 @@
 
 use super::edits::Edits;
 use super::elf::Elf;
-use super::ldcache::{Cache, Entry};
+use super::ldcache::{Cache, Entry, LD_CACHE, View};
 use super::tree::Tree;
 use crate::error::Result;
 use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// Where glibc keeps what it knows.
-pub const LD_CACHE: &str = "/etc/ld.so.cache";
+use std::rc::Rc;
 
 /// Directories that are looked through where there is no ld.so.cache.
 const DIRECTORIES: &[&str] = &[
@@ -25,6 +24,8 @@ const DIRECTORIES: &[&str] = &[
     "/lib",
     "/usr/lib",
     "/usr/local/lib",
+    // ROCm's own packages tell ldconfig nothing of it.
+    "/opt/rocm/lib",
 ];
 
 /// A library of a tree.
@@ -49,20 +50,44 @@ impl Found {
 #[derive(Debug)]
 pub struct Libraries<'a> {
     tree: &'a Tree,
-    cache: Cache,
+    known: Known<'a>,
+}
+
+/// What there is by name.
+#[derive(Debug)]
+enum Known<'a> {
+    Cache(View<'a>),
+    Listed(Cache<'static>),
+}
+
+impl Known<'_> {
+    /// The libraries for every processor called `stem`, and `stem.…` where `versions` are asked for, in order.
+    fn named(&self, stem: &str, versions: bool) -> Vec<Entry<'_>> {
+        let called = |e: &&Entry| {
+            let rest = e.name.as_bytes().strip_prefix(stem.as_bytes());
+            rest.is_some_and(|rest| rest.is_empty() || (versions && rest[0] == b'.'))
+        };
+        let mut all: Vec<Entry<'_>> = match self {
+            Known::Cache(view) => view.named(stem, versions).collect(),
+            Known::Listed(cache) => cache.entries.iter().filter(called).cloned().collect(),
+        };
+        all.retain(|e| e.subdirectory.is_none());
+        all
+    }
 }
 
 impl<'a> Libraries<'a> {
     /// Reads the tree's ld.so.cache; where it has none, lists its library directories.
     pub fn of(tree: &'a Tree) -> Libraries<'a> {
-        let cache = tree.read(LD_CACHE).and_then(|bytes| Cache::parse(&bytes).ok());
-        Libraries { tree, cache: cache.unwrap_or_else(|| listed(tree)) }
+        let view = tree.ld_cache().and_then(|bytes| View::parse(bytes).ok());
+        Libraries { tree, known: view.map_or_else(|| Known::Listed(listed(tree)), Known::Cache) }
     }
 
     /// What the loader takes for `name`.
     pub fn find(&self, name: &str, flags: i32) -> Option<PathBuf> {
-        let listed = self.cache.find(name, flags).filter(|path| self.tree.has(path));
-        listed.map(PathBuf::from).or_else(|| self.in_directories(name, flags))
+        let listed = self.known.named(name, false).into_iter().find(|e| e.flags == flags);
+        let listed = listed.map(|e| PathBuf::from(&*e.path)).filter(|path| self.tree.has(path));
+        listed.or_else(|| self.in_directories(name, flags))
     }
 
     /// The directories come after the cache: what was installed since ldconfig ran.
@@ -72,19 +97,16 @@ impl<'a> Libraries<'a> {
     }
 
     /// What the loader sees of the library at `path`.
-    pub fn elf(&self, path: impl AsRef<Path>) -> Option<Elf> {
-        Elf::read(&self.tree.file(path)?).ok()
+    pub fn elf(&self, path: impl AsRef<Path>) -> Option<Rc<Elf>> {
+        self.tree.elf(path)
     }
 
     /// All libraries called `stem` or `stem.…` (`libcuda.so`), each file once, with all names it goes by.
     pub fn named(&self, stem: &str) -> Vec<Found> {
         let mut all: Vec<Found> = Vec::new();
-        for entry in self.cache.entries.iter().filter(|e| e.subdirectory.is_none()) {
+        for entry in self.known.named(stem, true) {
             let Some(name) = entry.name.to_str() else { continue };
-            if !name.strip_prefix(stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) {
-                continue;
-            }
-            let Some(path) = self.tree.real(&entry.path) else { continue };
+            let Some(path) = self.tree.real(&*entry.path) else { continue };
             match all.iter_mut().find(|f| f.path == path) {
                 Some(found) if found.names.iter().any(|n| n == name) => {}
                 Some(found) => found.names.push(name.to_owned()),
@@ -93,10 +115,30 @@ impl<'a> Libraries<'a> {
         }
         all
     }
+
+    /// The SONAME and place of the newest library `stem.…` of an ABI: of those that the loader finds, else of those in
+    /// the library directories.
+    pub fn newest(&self, stem: &str, flags: i32) -> Option<(String, PathBuf)> {
+        let found = self.named(stem).into_iter().filter(|found| found.flags == flags);
+        let mut paths: Vec<PathBuf> = found.map(|found| found.path).collect();
+        if paths.is_empty() {
+            let begins = |name: &String| name.strip_prefix(stem).is_some_and(|rest| rest.starts_with('.'));
+            let in_dir = |dir: &&str| -> Vec<PathBuf> {
+                let names = self.tree.list(dir).into_iter().filter(begins);
+                names.map(|name| Path::new(dir).join(name)).collect()
+            };
+            paths = DIRECTORIES.iter().map(in_dir).find(|found| !found.is_empty())?;
+        }
+        let named = paths.into_iter().filter_map(|path| {
+            let elf = self.elf(&path).filter(|elf| elf.cache_flags() == Some(flags))?;
+            Some((elf.soname.clone()?, path))
+        });
+        named.max_by(|(a, _), (b, _)| super::ldcache::compare(a.as_ref(), b.as_ref()))
+    }
 }
 
 /// The library directories as a cache: without reading the files, a library's name is its file's.
-fn listed(tree: &Tree) -> Cache {
+fn listed(tree: &Tree) -> Cache<'static> {
     let mut cache = Cache::default();
     let mut seen = HashSet::new();
     for dir in DIRECTORIES {
@@ -107,15 +149,11 @@ fn listed(tree: &Tree) -> Cache {
         let names = tree.list(&real);
         for name in names.iter().filter(|n| n.starts_with("lib") && n.contains(".so")) {
             let path = real.join(name);
-            let elf = tree.file(&path).and_then(|file| Elf::read(&file).ok());
-            let Some((elf, flags)) = elf.and_then(|elf| Some((elf.cache_flags()?, elf)).map(|(f, e)| (e, f)))
-            else {
-                continue;
-            };
-            if let Some(soname) = elf.soname.filter(|soname| soname != name) {
-                cache.entries.push(Entry::new(soname, &path, flags));
+            let Some(elf) = tree.elf(&path) else { continue };
+            let Some(flags) = elf.cache_flags() else { continue };
+            for name in elf.soname.iter().filter(|soname| *soname != name).chain([name]) {
+                cache.entries.push(Entry::owned(name, &path, flags));
             }
-            cache.entries.push(Entry::new(name, &path, flags));
         }
     }
     cache
@@ -138,9 +176,9 @@ impl LibC {
             "/lib/ld-linux-x86-64.so.2",
             "/lib/ld-linux-aarch64.so.1",
             "/lib/ld-linux.so.2",
-            LD_CACHE,
         ];
-        LibC { glibc: loaders.iter().any(|path| tree.has(path)), musl: tree.has(musl_loader()) }
+        let glibc = tree.ld_cache().is_some() || loaders.iter().any(|path| tree.has(path));
+        LibC { glibc, musl: tree.has(musl_loader()) }
     }
 }
 
@@ -155,17 +193,16 @@ pub fn announce(edits: &mut Edits, container: &Tree) -> Result<()> {
     }
     let libc = LibC::of(container);
     if libc.glibc || !libc.musl {
-        let old = match container.read(LD_CACHE) {
-            Some(bytes) => Cache::parse(&bytes).unwrap_or_else(|e| {
+        let mut cache = match container.ld_cache() {
+            Some(bytes) => Cache::parse(bytes).unwrap_or_else(|e| {
                 edits.notes.push(format!("the container's {LD_CACHE} is replaced: {e}"));
                 listed(container)
             }),
             None => listed(container),
         };
-        let mut cache = old;
-        let new = edits.libraries.iter();
-        cache.add_first(new.map(|l| Entry::new(&l.name, &l.path, l.flags)).collect());
-        edits.file(LD_CACHE, cache.to_bytes());
+        cache.add_first(edits.libraries.iter().map(|l| Entry::new(&l.name, &l.path, l.flags)).collect());
+        let bytes = cache.to_bytes();
+        edits.file(LD_CACHE, bytes);
     }
     if libc.musl {
         let path = format!("/etc/ld-musl-{}.path", std::env::consts::ARCH);

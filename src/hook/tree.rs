@@ -2,22 +2,35 @@
 //!
 //! Every path is resolved inside the tree, links too.
 
+use super::elf::Elf;
+use super::ldcache::LD_CACHE;
 use crate::error::{Context, Result};
 use crate::rootfs::open_in;
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use crate::sys::fd::path_of;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// How much of a file is read at the most: ld.so.cache is some 100 KB.
 const MOST: usize = 16 << 20;
+
+/// What has been read of libraries, by device and inode: each goes by several names.
+type Elfs = HashMap<(u64, u64), Option<Rc<Elf>>>;
 
 /// A root directory and what is below it.
 #[derive(Debug)]
 pub struct Tree {
     root: OwnedFd,
     path: PathBuf,
+    /// The root as the kernel names it.
+    shown: OnceCell<Option<PathBuf>>,
+    elfs: RefCell<Elfs>,
+    ld_cache: OnceCell<Option<Vec<u8>>>,
 }
 
 impl Tree {
@@ -25,7 +38,8 @@ impl Tree {
     pub fn open(path: &Path) -> Result<Tree> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()))?;
-        Ok(Tree { root, path: path.to_owned() })
+        let (shown, elfs, ld_cache) = (OnceCell::new(), RefCell::default(), OnceCell::new());
+        Ok(Tree { root, path: path.to_owned(), shown, elfs, ld_cache })
     }
 
     /// Where the tree is.
@@ -35,21 +49,41 @@ impl Tree {
 
     /// Opens `path` for reading, only where it is a regular file or, as in procfs and sysfs, says that it is.
     pub fn file(&self, path: impl AsRef<Path>) -> Option<OwnedFd> {
+        self.file_and_stat(path.as_ref()).map(|(file, _)| file)
+    }
+
+    fn file_and_stat(&self, path: &Path) -> Option<(OwnedFd, Stat)> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = open_in(self.root.as_fd(), path.as_ref(), flags).ok()?;
+        let file = open_in(self.root.as_fd(), path, flags).ok()?;
         let stat = fs::fstat(&file).ok()?;
-        (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then_some(file)
+        (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then_some((file, stat))
+    }
+
+    /// What the dynamic loader sees of the library at `path`; `None` where that is none. A file is read once, by
+    /// whatever names it is asked for.
+    pub fn elf(&self, path: impl AsRef<Path>) -> Option<Rc<Elf>> {
+        let (file, stat) = self.file_and_stat(path.as_ref())?;
+        let mut elfs = self.elfs.borrow_mut();
+        let read = || Elf::read(&file).ok().map(Rc::new);
+        elfs.entry((stat.st_dev, stat.st_ino)).or_insert_with(read).clone()
+    }
+
+    /// The contents of [`LD_CACHE`], read once.
+    pub fn ld_cache(&self) -> Option<&[u8]> {
+        self.ld_cache.get_or_init(|| self.read(LD_CACHE)).as_deref()
     }
 
     /// The contents of a file; `None` where it is missing, no regular file, unreadable, or absurdly large.
     pub fn read(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
-        let file = self.file(path)?;
-        let mut bytes = Vec::with_capacity(4096);
+        let (file, stat) = self.file_and_stat(path.as_ref())?;
+        // procfs and sysfs say 0 and a page. One more than there is, for the end to be seen.
+        let mut bytes = Vec::with_capacity((stat.st_size as usize).clamp(4095, MOST) + 1);
         loop {
             match rustix::io::read(&file, rustix::buffer::spare_capacity(&mut bytes)) {
                 Ok(0) => return Some(bytes),
                 Ok(_) if bytes.len() > MOST => return None,
-                Ok(_) => bytes.reserve(bytes.len().max(4096)),
+                Ok(_) if bytes.len() < bytes.capacity() => {}
+                Ok(_) => bytes.reserve(bytes.len()),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => return None,
             }
@@ -103,11 +137,8 @@ impl Tree {
     pub fn real(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
         let path = path.as_ref();
         let found = open_in(self.root.as_fd(), path, OFlags::PATH).ok()?;
-        let shown = |fd: &OwnedFd| fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new()).ok();
-        let (found, root) = (shown(&found)?, shown(&self.root)?);
-        let found = Path::new(OsStr::from_bytes(found.as_bytes()));
-        let root = Path::new(OsStr::from_bytes(root.as_bytes()));
-        Some(Path::new("/").join(found.strip_prefix(root).ok()?))
+        let root = self.shown.get_or_init(|| path_of(&self.root).ok()).as_deref()?;
+        Some(Path::new("/").join(path_of(&found).ok()?.strip_prefix(root).ok()?))
     }
 
     /// The last name of the link at `path`: how sysfs says to which device or driver something belongs.

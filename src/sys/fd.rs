@@ -4,7 +4,9 @@ use super::check;
 use crate::error::{Context, Result};
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Marks every descriptor from `first` up close-on-exec (close_range(2)).
 pub fn cloexec_from(first: u32) -> Result<()> {
@@ -69,6 +71,12 @@ pub fn inherited(fd: RawFd) -> Option<OwnedFd> {
     }
     // SAFETY: the descriptor is open, and nothing else in this program names it by number.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Where `fd` is, without links, as the kernel has it.
+pub fn path_of(fd: impl AsFd) -> Result<PathBuf> {
+    let text = fs::readlink(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()), Vec::with_capacity(128))?;
+    Ok(PathBuf::from(OsStr::from_bytes(text.as_bytes())))
 }
 
 /// Opens the proc file system at /proc, refusing anything else that may be mounted there.

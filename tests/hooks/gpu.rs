@@ -434,6 +434,48 @@ fn amd_gpus() {
 }
 
 #[test]
+fn rocm_comes_where_it_is_asked_for_and_missing() {
+    let node = node();
+    standin::amd(&node.host, 1);
+    let names = |variables: &str| -> String {
+        let edits = node.ok(&format!("AMD_VISIBLE_DEVICES=all {variables}"));
+        let names: Vec<&str> = edits.libraries.iter().map(|l| l.name.as_str()).collect();
+        let warned = edits.warnings.join(" ");
+        if warned.is_empty() { names.join(" ") } else { warned }
+    };
+    let none = "neither container nor host has libhsa-runtime64.so (install ROCm on the node)";
+    assert!(names("RT_AMD_LIBRARIES=hsa").contains(none));
+    // Where ROCm's own packages put it; the node has a cache, which does not know of it.
+    standin::rocm(&node.host, "/opt/rocm/lib", "5", "GLIBC_2.28");
+    node.host.file("/etc/ld.so.cache", rt::hook::ldcache::Cache::default().to_bytes());
+    let hip = "libamdhip64.so.5 libhsa-runtime64.so.1 libhsakmt.so.1";
+    for (variables, expected) in [
+        ("", ""),
+        ("RT_AMD_LIBRARIES=none", ""),
+        ("RT_AMD_LIBRARIES=hsa", "libhsa-runtime64.so.1 libhsakmt.so.1"),
+        ("RT_AMD_LIBRARIES=hip", hip),
+        ("RT_AMD_LIBRARIES=hip,hsa", hip),
+    ] {
+        assert_eq!(names(variables), expected, "{variables}");
+    }
+    assert!(node.ok("RT_AMD_LIBRARIES=hip").is_empty(), "without a GPU nobody needs them");
+    node.fails("AMD_VISIBLE_DEVICES=all RT_AMD_LIBRARIES=all", "unknown set \"all\" (hsa, hip, smi, none)");
+    let edits = node.ok("AMD_VISIBLE_DEVICES=all RT_AMD_LIBRARIES=hip");
+    let bind = edits.binds.iter().find(|b| b.path == Path::new("/run/rt/gpu/lib/libamdhip64.so.5")).unwrap();
+    assert_eq!(bind.source, Path::new("/opt/rocm/lib/libamdhip64.so.5.2"));
+    // Of two releases in the directory, the newer one.
+    standin::rocm(&node.host, "/opt/rocm/lib", "10", "GLIBC_2.28");
+    assert!(names("RT_AMD_LIBRARIES=hip").starts_with("libamdhip64.so.10 "));
+    // The container's own stays.
+    standin::rocm(&node.root, "/opt/rocm/lib", "6", "GLIBC_2.28");
+    assert_eq!(names("RT_AMD_LIBRARIES=hip"), "");
+    node.root.remove("/opt/rocm");
+    // A C library that is too old.
+    standin::rocm(&node.host, "/opt/rocm/lib", "10", "GLIBC_2.39");
+    assert!(names("RT_AMD_LIBRARIES=hip").contains("needs GLIBC_2.39 of libc.so.6"));
+}
+
+#[test]
 fn intel_gpus_and_gaudi() {
     let node = node();
     assert!(node.ok("ZE_AFFINITY_MASK=0 HABANA_VISIBLE_DEVICES=all").is_empty());

@@ -2,5 +2,7 @@
 
 mod gpu;
 mod rdma;
+mod reads;
 mod standin;
+mod table;
 mod writers;

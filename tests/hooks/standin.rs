@@ -325,6 +325,31 @@ pub fn amd(tree: &StandIn, gpus: usize) {
     }
 }
 
+/// Adds ROCm's runtime and HIP of one release to `dir`, which need `glibc`.
+pub fn rocm(tree: &StandIn, dir: &str, release: &'static str, glibc: &'static str) {
+    let libc = ("libc.so.6", vec![glibc]);
+    let named = |soname: &str| -> &'static str { soname.to_owned().leak() };
+    let kmt = Library {
+        requires: vec![libc.clone()],
+        needed: vec!["libc.so.6"],
+        ..Library::named("libhsakmt.so.1")
+    };
+    tree.library(&format!("{dir}/libhsakmt.so.1.0.6"), &kmt);
+    let hsa = Library {
+        needed: vec!["libhsakmt.so.1", "libc.so.6"],
+        defines: vec!["ROCR_1"],
+        requires: vec![libc.clone()],
+        ..Library::named("libhsa-runtime64.so.1")
+    };
+    tree.library(&format!("{dir}/libhsa-runtime64.so.1.{release}"), &hsa);
+    let hip = Library {
+        needed: vec!["libhsa-runtime64.so.1", "libc.so.6"],
+        requires: vec![("libhsa-runtime64.so.1", vec!["ROCR_1"]), libc],
+        ..Library::named(named(&format!("libamdhip64.so.{release}")))
+    };
+    tree.library(&format!("{dir}/libamdhip64.so.{release}.2"), &hip);
+}
+
 /// Adds Intel GPUs.
 pub fn intel(tree: &StandIn, gpus: usize) {
     for n in 0..gpus {

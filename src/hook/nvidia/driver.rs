@@ -11,6 +11,8 @@ const PROC: &str = "/proc/driver/nvidia";
 pub struct Driver {
     /// The module's version, such as `535.261.03`.
     pub version: String,
+    /// What the module says of itself.
+    pub text: Vec<u8>,
     /// In the order of PCI addresses, as nvidia-smi and CUDA (PCI_BUS_ID) number them.
     pub gpus: Vec<Gpu>,
     /// All MIG compute instances, in the order of their GPUs.
@@ -50,8 +52,10 @@ pub struct Mig {
 impl Driver {
     /// Looks for the driver below `host`; `None` where none is loaded.
     pub fn find(host: &Tree) -> Result<Option<Driver>> {
-        let Some(text) = host.text(format!("{PROC}/version")) else { return Ok(None) };
-        let version = version_of(&text).ok_or_else(|| err!("{PROC}/version names no version: {text:?}"))?;
+        let Some(text) = host.read(format!("{PROC}/version")) else { return Ok(None) };
+        let shown = String::from_utf8_lossy(&text);
+        let version =
+            version_of(&shown).ok_or_else(|| err!("{PROC}/version names no version: {:?}", shown.trim()))?;
         let mut gpus = Vec::new();
         for pci in host.list(format!("{PROC}/gpus")) {
             let Some(text) = host.text(format!("{PROC}/gpus/{pci}/information")) else { continue };
@@ -59,7 +63,7 @@ impl Driver {
         }
         let caps = host.text("/proc/driver/nvidia-caps/mig-minors").map(|t| caps(&t)).unwrap_or_default();
         let mig = instances(&gpus, &caps);
-        Ok(Some(Driver { version: version.to_owned(), gpus, mig, caps }))
+        Ok(Some(Driver { version: version.to_owned(), text, gpus, mig, caps }))
     }
 
     /// The minor number of the capability called `name`.

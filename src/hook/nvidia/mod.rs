@@ -337,10 +337,14 @@ fn add_sockets(edits: &mut Edits, request: &Request, places: &Places<'_>) {
 /// /proc/driver/nvidia shows the container's GPUs only, and that libraries are to make no device nodes.
 fn add_proc(edits: &mut Edits, driver: &Driver, selected: &Selected, host: &Tree) {
     edits.mask(PROC);
-    for name in ["params", "version", "registry"] {
-        let Some(text) = host.read(format!("{PROC}/{name}")) else { continue };
-        let text = if name == "params" { without_device_files(&text) } else { text };
-        edits.file(format!("{PROC}/{name}"), text);
+    let read = |name: &str| host.read(format!("{PROC}/{name}"));
+    let params = read("params").map(|text| without_device_files(&text));
+    for (name, text) in
+        [("params", params), ("version", Some(driver.text.clone())), ("registry", read("registry"))]
+    {
+        if let Some(text) = text {
+            edits.file(format!("{PROC}/{name}"), text);
+        }
     }
     for gpu in selected.all_gpus(driver) {
         edits.bind(format!("{PROC}/gpus/{}", driver.gpus[gpu].pci));

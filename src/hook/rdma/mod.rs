@@ -34,8 +34,8 @@ const PROVIDERS: &[(&str, &str)] = &[
     ("hns3", "hns"),
 ];
 
-/// Runs the command line of `rt-hook-rdma`.
-pub fn main() -> std::process::ExitCode {
+/// Runs the command line of `rt-hook-rdma`; returns its exit status.
+pub fn main() -> u8 {
     command::main(&Hook {
         name: "rt-hook-rdma",
         about: "Puts RDMA devices into a container, and the libraries that use them where it has none that fit.",
@@ -370,7 +370,7 @@ fn provider(device: &Device) -> Option<&'static str> {
 /// The provider's file for the libibverbs at `verbs`: in the directory beside it, of the ABI that it defines.
 fn provider_file(tree: &Tree, verbs: &Path, provider: &str) -> Option<PathBuf> {
     let real = tree.real(verbs)?;
-    let elf = super::elf::Elf::read(&tree.file(&real)?).ok()?;
+    let elf = tree.elf(&real)?;
     let abi = elf.defines.iter().find_map(|v| v.strip_prefix("IBVERBS_PRIVATE_"))?;
     let file = format!("lib{provider}-rdmav{abi}.so");
     let dirs = [real.parent()?.join("libibverbs"), real.parent()?.to_owned()];
