@@ -6,19 +6,17 @@
 use std::fs::File;
 use std::io::{self, BufRead, Cursor, Read};
 use std::os::unix::fs::FileExt;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Condvar, Mutex};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex};
 
 mod frames;
 
 /// Bytes of one piece in the pipe between two threads of a layer.
-const PIECE: usize = 256 << 10;
-/// Pieces that wait in that pipe at most.
-const PIECES: usize = 4;
+pub const PIECE: usize = 256 << 10;
 /// zstd windows up to 128 MiB, the most that `zstd --ultra -22` makes without `--long`.
 const ZSTD_WINDOW_LOG: u32 = 27;
 /// Of decoders with a larger window than this there is one at a time.
-const LARGE_WINDOW: u64 = 16 << 20;
+const LARGE_WINDOW: u64 = 8 << 20;
 
 /// What the first bytes of a stream say about its compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,29 +171,29 @@ impl Drop for Turn {
 /// The writing end of a pipe between threads.
 pub struct PipeWriter {
     full: SyncSender<io::Result<Vec<u8>>>,
-    empty: Receiver<Vec<u8>>,
+    empty: Empty,
 }
 
 /// The reading end: whole pieces, without a copy.
 pub struct PipeReader {
     full: Receiver<io::Result<Vec<u8>>>,
-    empty: Sender<Vec<u8>>,
+    empty: Empty,
     piece: Vec<u8>,
     used: usize,
 }
 
-/// A bounded pipe: at most `PIECES` pieces of `PIECE` bytes are in it.
-pub fn pipe() -> (PipeWriter, PipeReader) {
-    pipe_of(PIECES)
-}
+/// Pieces to be filled, the one on top used last: it is in the processor's cache, and as long as the reader keeps up
+/// the others' memory is never touched.
+type Empty = Arc<Mutex<Vec<Vec<u8>>>>;
 
-fn pipe_of(pieces: usize) -> (PipeWriter, PipeReader) {
+/// A bounded pipe, in which at most `pieces` of [`PIECE`] bytes wait.
+pub fn pipe(pieces: usize) -> (PipeWriter, PipeReader) {
     let (full_in, full) = sync_channel(pieces);
-    let (empty, empty_out) = channel();
-    for _ in 0..pieces {
-        let _ = empty.send(Vec::new());
-    }
-    (PipeWriter { full: full_in, empty: empty_out }, PipeReader { full, empty, piece: Vec::new(), used: 0 })
+    let empty = Empty::default();
+    (
+        PipeWriter { full: full_in, empty: empty.clone() },
+        PipeReader { full, empty, piece: Vec::new(), used: 0 },
+    )
 }
 
 impl PipeWriter {
@@ -211,8 +209,12 @@ impl PipeWriter {
             Err(e) => return drop(self.full.send(Err(e))),
         };
         loop {
-            let Ok(mut piece) = self.empty.recv() else { return };
-            piece.resize(PIECE, 0);
+            let mut piece = self.empty.lock().unwrap_or_else(|e| e.into_inner()).pop().unwrap_or_default();
+            match piece.capacity() {
+                // Zero already, and not touched before it is filled.
+                0 => piece = vec![0; PIECE],
+                _ => piece.resize(PIECE, 0),
+            }
             let mut filled = 0;
             let mut failed = None;
             while filled < PIECE {
@@ -246,7 +248,7 @@ impl PipeReader {
         let empty = std::mem::take(&mut self.piece);
         self.used = 0;
         if empty.capacity() > 0 {
-            let _ = self.empty.send(empty);
+            self.empty.lock().unwrap_or_else(|e| e.into_inner()).push(empty);
         }
         let Ok(piece) = self.full.recv() else { return Ok(false) };
         self.piece = piece?;
@@ -369,14 +371,14 @@ mod tests {
     #[test]
     fn the_pipe_keeps_order_and_errors() {
         let data: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
-        let (writer, mut reader) = pipe();
+        let (writer, mut reader) = pipe(4);
         let copy = data.clone();
         let thread = std::thread::spawn(move || writer.copy(Ok(Box::new(Cursor::new(copy)))));
         let mut out = Vec::new();
         reader.read_to_end(&mut out).unwrap();
         thread.join().unwrap();
         assert_eq!(out, data);
-        let (writer, mut reader) = pipe();
+        let (writer, mut reader) = pipe(4);
         writer.copy(Err(io::Error::other("no")));
         assert!(reader.read_to_end(&mut out).is_err());
     }

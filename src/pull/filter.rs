@@ -86,12 +86,12 @@ const ABSENT: &[&str] = &["io_uring_enter", "io_uring_register", "io_uring_setup
 /// Execution domains that change nothing but how a program sees itself: Linux, 32 bits, the release 2.6, a question.
 const PERSONALITIES: [u32; 5] = [0, 0x0008, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-const AF_NETLINK: u32 = 16;
-const AF_PACKET: u32 = 17;
-const NETLINK_AUDIT: u32 = 9;
-const EPERM: u32 = 1;
-const EINVAL: u32 = 22;
-const ENOSYS: u32 = 38;
+const AF_NETLINK: u32 = libc::AF_NETLINK as u32;
+const AF_PACKET: u32 = libc::AF_PACKET as u32;
+const NETLINK_AUDIT: u32 = libc::NETLINK_AUDIT as u32;
+const EPERM: u32 = libc::EPERM as u32;
+const EINVAL: u32 = libc::EINVAL as u32;
+const ENOSYS: u32 = libc::ENOSYS as u32;
 
 /// The section `linux.seccomp` for a program that may have `capabilities`.
 ///
@@ -166,7 +166,8 @@ impl Conditions {
 fn resolve(text: &[u8], capabilities: &[&str]) -> Result<Value> {
     let list: List = serde_json::from_slice(text).map_err(|e| crate::err!("{e}"))?;
     let architecture = Platform::host().architecture;
-    let machine = list.arch_map.iter().find(|m| Some(m.architecture.as_str()) == machines().first().copied());
+    let native = native();
+    let machine = list.arch_map.iter().find(|m| m.architecture == native);
     let architectures = match machine {
         Some(machine) => {
             let others = machine.sub_architectures.iter().flatten().cloned();
@@ -223,9 +224,15 @@ fn own() -> Value {
     rules.extend(PERSONALITIES.map(|domain| {
         rule(&["personality"], ALLOW, None, Some(json!([argument(0, domain, "SCMP_CMP_EQ")])))
     }));
+    let machines: Vec<_> = seccomp::native_architectures().collect();
     json!({
-        "defaultAction": ERRNO, "defaultErrnoRet": ENOSYS, "architectures": machines(), "syscalls": rules,
+        "defaultAction": ERRNO, "defaultErrnoRet": ENOSYS, "architectures": machines, "syscalls": rules,
     })
+}
+
+/// This machine as a section names it.
+fn native() -> String {
+    seccomp::native_architectures().next().map(|arch| arch.to_string()).unwrap_or_default()
 }
 
 const ALLOW: &str = "SCMP_ACT_ALLOW";
@@ -241,18 +248,6 @@ fn rule<S: AsRef<str>>(names: &[S], action: &str, errno: Option<u32>, args: Opti
         rule["args"] = args;
     }
     rule
-}
-
-/// This machine as sections name it, and what else its kernel runs; empty: the native one alone.
-fn machines() -> &'static [&'static str] {
-    match std::env::consts::ARCH {
-        "x86_64" => &["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"],
-        "aarch64" => &["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"],
-        "s390x" => &["SCMP_ARCH_S390X", "SCMP_ARCH_S390"],
-        "powerpc64" if cfg!(target_endian = "little") => &["SCMP_ARCH_PPC64LE"],
-        "riscv64" => &["SCMP_ARCH_RISCV64"],
-        _ => &[],
-    }
 }
 
 #[cfg(test)]
@@ -291,7 +286,7 @@ mod tests {
         let arch = Platform::host().architecture;
         let text = json!({
             "defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": 38, "defaultErrno": "ENOSYS",
-            "archMap": [{ "architecture": machines()[0], "subArchitectures": ["SCMP_ARCH_X86"] }],
+            "archMap": [{ "architecture": native(), "subArchitectures": ["SCMP_ARCH_X86"] }],
             "syscalls": [
                 { "names": ["read"], "action": ALLOW, "args": [], "includes": {}, "excludes": {} },
                 { "names": ["write"], "action": ALLOW, "args": null, "includes": { "arches": [arch] } },
@@ -307,7 +302,7 @@ mod tests {
         compiles(&section);
         assert_eq!(names(&section, ALLOW), ["read", "write", "chroot", "ptrace"]);
         assert_eq!(names(&section, ERRNO), ["bpf"]);
-        assert_eq!(section["architectures"], json!([machines()[0], "SCMP_ARCH_X86"]));
+        assert_eq!(section["architectures"], json!([native(), "SCMP_ARCH_X86"]));
         assert!(resolve(b"{}", &[]).is_err());
     }
 }

@@ -64,7 +64,7 @@ pub fn layers(bytes: &[u8]) {
     let interrupt = Interrupt::default();
     let rules = Rules { caller: disk::caller(), shared: true, max_bytes: 1 << 20 };
     let (counts, interrupt) = (&counts, &interrupt);
-    let target = Target { merge: &merge, root: &root, rules, counts, interrupt, frame_threads: 3 };
+    let target = Target { merge: &merge, root: &root, rules, counts, interrupt, frame_threads: 3, pieces: 4 };
     let parts = [&bytes[..bytes.len() / 2], &bytes[bytes.len() / 2..]];
     let mut deferred = Vec::new();
     for number in [2u16, 1] {

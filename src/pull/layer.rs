@@ -78,6 +78,8 @@ pub struct Target<'a> {
     pub interrupt: &'a Interrupt,
     /// Threads that inflate one layer, where its format allows several.
     pub frame_threads: usize,
+    /// Pieces that a layer may be inflated ahead of what is written.
+    pub pieces: usize,
 }
 
 /// Applies a layer from its (compressed) bytes; returns the links that have to wait.
@@ -108,7 +110,7 @@ fn with_entries<T>(
     work: impl FnOnce(&mut Reader<PipeReader>) -> Result<T>,
 ) -> Result<T> {
     std::thread::scope(|scope| {
-        let (writer, pipe) = decode::pipe();
+        let (writer, pipe) = decode::pipe(target.pieces);
         let source = BufReader::with_capacity(128 << 10, source);
         let inflate = move || decode::inflate(source, target.frame_threads, &writer);
         std::thread::Builder::new()

@@ -84,7 +84,7 @@ pub fn acquire(dir: &Path, name: &str) -> Result<Option<Lease>> {
         }
         let number = known.iter().map(|(number, _)| *number).max().unwrap_or(0) + 1;
         let path = dir.join(format!("{name}.lease.{number}"));
-        if fs::hard_link(&draft, &path).is_err() {
+        if !claim(&draft, &path, &me)? {
             return Ok(None);
         }
         let mut lease = Lease { path, renewal: None };
@@ -102,6 +102,22 @@ pub fn acquire(dir: &Path, name: &str) -> Result<Option<Lease>> {
     })();
     let _ = fs::remove_file(&draft);
     made
+}
+
+/// Gives a draft its name as a lease. False where another was faster.
+fn claim(draft: &Path, path: &Path, me: &Holder) -> Result<bool> {
+    let taken = |e: &std::io::Error| e.kind() == std::io::ErrorKind::AlreadyExists;
+    match fs::hard_link(draft, path) {
+        Ok(()) => return Ok(true),
+        Err(e) if taken(&e) => return Ok(false),
+        // File systems without hard links; who reads it before it is written goes by its time.
+        Err(_) => {}
+    }
+    match fs::File::options().write(true).create_new(true).mode(0o644).open(path) {
+        Ok(mut file) => file.write_all(me.text().as_bytes()).context(|| "write a lease").map(|()| true),
+        Err(e) if taken(&e) => Ok(false),
+        Err(e) => Err(e).context(|| format!("make {}", path.display())),
+    }
 }
 
 /// True while somebody holds a lease on `name`.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use super::decode::PIECE;
 use super::disk;
 
 /// Threads and memory to work with.
@@ -18,6 +19,9 @@ pub struct Limits {
 
 /// Memory of one layer at work: inflate's window and buffers, the pieces in its pipe, the decoder.
 const PER_LAYER: u64 = 12 << 20;
+/// What all layers together may be inflated ahead of what is written. Small files take long to write and little to
+/// inflate, large ones the other way round: what is ahead keeps both threads at work.
+const AHEAD: usize = 8 << 20;
 
 impl Limits {
     /// Reads the affinity and the cgroup; `connections` is the user's wish.
@@ -41,6 +45,11 @@ impl Limits {
     /// 16 MB each.
     pub fn frame_threads(&self, layers: usize) -> usize {
         (self.threads.min(4) / self.layers.min(layers).max(1)).max(1)
+    }
+
+    /// Pieces that one of `layers` layers may be inflated ahead.
+    pub fn pieces(&self, layers: usize) -> usize {
+        AHEAD / PIECE / self.layers.min(layers).max(1)
     }
 }
 
@@ -80,6 +89,8 @@ mod tests {
         let frame_threads = |processors, layers| Limits::of(processors, None, None).frame_threads(layers);
         assert_eq!([frame_threads(64, 1), frame_threads(64, 2), frame_threads(64, 3)], [4, 2, 1]);
         assert_eq!([frame_threads(2, 1), frame_threads(2, 2), frame_threads(1, 0)], [2, 1, 1]);
+        let pieces = |processors, layers| Limits::of(processors, None, None).pieces(layers);
+        assert_eq!([pieces(64, 100), pieces(2, 100), pieces(64, 1), pieces(1, 0)], [4, 16, 32, 32]);
         assert_eq!(Limits::of(64, Some(100 << 20), None).layers, 2);
         assert_eq!(Limits::of(64, Some(1 << 20), None).layers, 1);
     }

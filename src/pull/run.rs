@@ -126,8 +126,11 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
     let rules = Rules { caller: disk::caller(), shared: order.shared, max_bytes: order.max_bytes };
     let mask = disk::clear_umask();
     let limits = Limits::of_this_job(order.connections);
-    let frame_threads = limits.frame_threads(image.manifest.layers.len());
-    let target = Target { merge: &merge, root: &root, rules, counts: &counts, interrupt, frame_threads };
+    let layers_of_image = image.manifest.layers.len();
+    let frame_threads = limits.frame_threads(layers_of_image);
+    let pieces = limits.pieces(layers_of_image);
+    let target =
+        Target { merge: &merge, root: &root, rules, counts: &counts, interrupt, frame_threads, pieces };
     let fetched = layers(&image, &target, &cache, limits, order.style)?;
     phases.end("layers");
 

@@ -125,6 +125,14 @@ pub fn architectures() -> impl Iterator<Item = Arch> {
     arch::MACHINES.iter().map(|machine| machine.arch)
 }
 
+/// The architectures of programs that this machine's kernel can run, the native one first.
+pub fn native_architectures() -> impl Iterator<Item = Arch> {
+    let native = Machine::of(arch::NATIVE, arch::NATIVE);
+    let others =
+        arch::MACHINES.iter().filter(|machine| machine.runs_beside(native) && machine.arch != native.arch);
+    std::iter::once(native.arch).chain(others.map(|machine| machine.arch))
+}
+
 /// Every call that any architecture has, by name.
 pub fn names() -> impl Iterator<Item = &'static str> {
     tables::NAMES.split_ascii_whitespace()

@@ -35,6 +35,8 @@ pub enum Fault {
     TokensOf(u16),
     /// Tokens are given only for this identity token.
     Identity(&'static str),
+    /// As with [`Fault::Identity`]; the token server sends who asks to that port of the same host, 0 for its own.
+    IdentityMoved(&'static str, u16),
     /// A name and a password.
     Basic,
     /// No Content-Length.
@@ -143,7 +145,15 @@ impl Server {
             format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n{extra}\r\n")
         };
         if path.starts_with("/token") {
-            if let Fault::Identity(secret) = fault
+            if let Fault::IdentityMoved(_, port) = fault
+                && !path.contains("moved")
+            {
+                let port = if *port == 0 { self.port } else { *port };
+                let extra = format!("location: http://127.0.0.1:{port}/token/moved\r\n");
+                write!(out, "{}", head("307 Temporary Redirect", &extra, 0))?;
+                return Ok(true);
+            }
+            if let Fault::Identity(secret) | Fault::IdentityMoved(secret, _) = fault
                 && !(method == "POST"
                     && body.contains("grant_type=refresh_token")
                     && body.contains(&format!("refresh_token={secret}&"))
@@ -187,7 +197,7 @@ impl Server {
                 write!(out, "{}", head("401 Unauthorized", &extra, 0))?;
                 return Ok(true);
             }
-            Fault::Tokens(_) | Fault::Identity(_) => {
+            Fault::Tokens(_) | Fault::Identity(_) | Fault::IdentityMoved(..) => {
                 let most = if let Fault::Tokens(most) = fault { *most } else { usize::MAX };
                 let mut log = self.log.lock().unwrap();
                 let uses = authorization.strip_prefix("Bearer ").and_then(|t| log.tokens.get_mut(t));

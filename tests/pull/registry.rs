@@ -297,6 +297,30 @@ fn identity_tokens_are_exchanged() {
     is_right(&place);
 }
 
+/// A token server may move within its host, and may not pass an identity token on to another.
+#[test]
+fn identity_tokens_stay_at_their_host() {
+    let place = Place::new("moved");
+    let elsewhere = Server::start(sample(), Fault::None);
+    let pull = |fault: Fault| {
+        let server = Server::start(sample(), fault);
+        let text = format!(r#"{{"auths":{{"127.0.0.1:{}":{{"identitytoken":"s"}}}}}}"#, server.port);
+        std::fs::write(place.join("auth.json"), text).unwrap();
+        let output = pull_with(&place, &[], &["--authfile", "auth.json", &server.name(), "b"]);
+        (output, server.count("POST /token"))
+    };
+    let (output, asked) = pull(Fault::IdentityMoved("s", elsewhere.port));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && asked == 1 && said.contains("/token: redirects to http://"),
+        "{said}"
+    );
+    assert_eq!(elsewhere.log.lock().unwrap().requests, [""; 0]);
+    let (output, asked) = pull(Fault::IdentityMoved("s", 0));
+    assert!(output.status.success() && asked >= 2, "{output:?}");
+    is_right(&place);
+}
+
 #[test]
 fn proxies_are_those_of_the_environment() {
     let place = Place::new("proxy");

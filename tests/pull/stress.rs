@@ -1,10 +1,12 @@
 //! Many at once, and killed at any moment.
 
-use std::time::Duration;
+use std::io::Write;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-use super::Place;
 use super::faults::{Fault, Server};
 use super::image::{Image, Layer, digest, noise};
+use super::{Place, have};
 
 fn sample() -> Image {
     let mut layers = Vec::new();
@@ -113,7 +115,6 @@ fn killed_at_any_moment() {
 /// Three layers whose decoders want 128 MB each, of which one at a time gets it, and many entries.
 #[test]
 fn memory_is_bounded() {
-    use std::io::Write;
     let place = Place::new("memory");
     let large = |n: usize| {
         let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
@@ -144,4 +145,139 @@ fn memory_is_bounded() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(place.join("b/rootfs/usr/lib/python3/package-29/module_with_a_long_name_29999.py").exists());
     assert!(!place.join("b/rootfs/big").exists());
+}
+
+/// Under strace(1), which interferes with system calls as `inject` says and writes those into `trace`. The process's
+/// number is in `pid`.
+fn traced(place: &Place, inject: &str, arguments: &str) -> std::process::Command {
+    let script = format!("echo $$ >pid; exec {} {arguments}", env!("CARGO_BIN_EXE_rt-pull"));
+    let calls = inject.split(':').next().unwrap();
+    let mut command = std::process::Command::new("strace");
+    command.args([
+        "-f",
+        "-qq",
+        "-o",
+        "trace",
+        "-e",
+        &format!("trace={calls}"),
+        "-e",
+        &format!("inject={inject}"),
+    ]);
+    command.args(["sh", "-c", &script]).current_dir(place.join(".")).env("RT_CACHE", place.join("cache"));
+    command
+}
+
+/// NFS has neither RENAME_EXCHANGE nor RENAME_NOREPLACE.
+#[test]
+fn bundles_are_replaced_where_renames_have_no_flags() {
+    if !have("strace") {
+        return;
+    }
+    let place = Place::new("rename");
+    for name in ["one", "two"] {
+        Image::new(vec![Layer::default().file("which", name)]).layout(&place.join(name));
+    }
+    let pull = |arguments: &str| {
+        let output = traced(&place, "renameat2:error=EINVAL", arguments).output().unwrap();
+        let trace = std::fs::read_to_string(place.join("trace")).unwrap();
+        (output, trace.matches("(INJECTED)").count(), trace)
+    };
+    let which = || std::fs::read_to_string(place.join("b/rootfs/which")).unwrap();
+    let (output, refused, trace) = pull("pull -q oci:one:t b");
+    assert!(output.status.success() && refused == 1 && trace.contains("NOREPLACE"), "{output:?} {trace}");
+    assert_eq!(which(), "one");
+    let (output, refused, _) = pull("pull -q oci:two:t b");
+    assert!(!output.status.success() && refused == 0, "a bundle is replaced by --force only: {output:?}");
+    let (output, refused, trace) = pull("pull -q --force oci:two:t b");
+    assert!(output.status.success() && refused == 2 && trace.contains("EXCHANGE"), "{output:?} {trace}");
+    assert_eq!(which(), "two");
+    assert_eq!(place.names("b"), ["config.json", "rootfs"]);
+    assert_eq!(place.names("."), ["b", "cache", "one", "pid", "trace", "two"]);
+}
+
+/// Leases and blobs appear by link(2), where there is one.
+#[test]
+fn caches_without_hard_links() {
+    if !have("strace") {
+        return;
+    }
+    let place = Place::new("links");
+    let server = Server::start(sample(), Fault::None);
+    let arguments = format!("pull -q --plain-http {} b", server.name());
+    let output = traced(&place, "linkat:error=EPERM", &arguments).output().unwrap();
+    let refused = std::fs::read_to_string(place.join("trace")).unwrap().matches("(INJECTED)").count();
+    assert!(output.status.success() && refused >= 10, "{refused} {output:?}");
+    is_right(&place, "b");
+    place.is_clean();
+    assert_eq!((place.names("cache/blobs/sha256").len(), place.names("cache/partial").len()), (6, 0));
+    place.good(&["cache", "verify"]);
+}
+
+/// Each write takes so long that the whole file would take a minute.
+#[test]
+fn a_large_file_is_interrupted_in_its_middle() {
+    if !have("strace") {
+        return;
+    }
+    let place = Place::new("large");
+    Image::new(vec![Layer::default().file("large", vec![0; 150 << 20])]).layout(&place.join("image"));
+    let mut child = traced(&place, "pwrite64:delay_enter=100000", "pull -q oci:image:t b")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun =
+        || std::fs::read_to_string(place.join("trace")).is_ok_and(|t| t.matches("pwrite64").count() > 8);
+    let start = Instant::now();
+    while !begun() && start.elapsed() < Duration::from_secs(60) && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = std::fs::read_to_string(place.join("pid")).unwrap();
+    let signalled = Instant::now();
+    assert!(std::process::Command::new("kill").args(["-INT", pid.trim()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("interrupted"), "{said}");
+    assert!(signalled.elapsed() < Duration::from_secs(20), "{:?}", signalled.elapsed());
+    let writes = std::fs::read_to_string(place.join("trace")).unwrap().matches("pwrite64").count();
+    assert!(writes < 300, "{writes} of 600 writes");
+    assert!(!place.join("b").exists());
+    place.is_clean();
+}
+
+/// Many layers, all of them compressed by zstd with the windows of its usual levels.
+#[test]
+fn ordinary_images_need_less_than_100_mb() {
+    let place = Place::new("peak");
+    let tar = |n: u64| {
+        let pieces = Layer::default().file(&format!("noise/{n}"), noise(3 << 20, n));
+        pieces.file(&format!("big/{n}"), vec![n as u8; 40 << 20]).done()
+    };
+    let plain: Vec<Vec<u8>> = (0..10).map(tar).collect();
+    let ids = plain.iter().map(|tar| digest(tar)).collect();
+    let stored = plain.iter().map(|tar| {
+        let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.window_log(23).unwrap();
+        encoder.write_all(tar).unwrap();
+        ("application/vnd.oci.image.layer.v1.tar+zstd", encoder.finish().unwrap())
+    });
+    let server = Server::start(Image::raw(stored.collect(), ids, serde_json::json!({})), Fault::None);
+    let mut child = place
+        .command()
+        .args(["pull", "-q", "--plain-http", &server.name(), "b"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The peak so far, as often as it can be asked.
+    let mut peak = 0;
+    let status = loop {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        peak = line.and_then(|kb| kb.parse().ok()).unwrap_or(0u64).max(peak);
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    assert!(status.success());
+    assert!((1000..100_000).contains(&peak), "{peak} KB");
 }

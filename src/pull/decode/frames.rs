@@ -8,14 +8,12 @@
 use std::io::{self, BufRead, Cursor, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use super::{PipeReader, PipeWriter, begin, fields, pipe_of, window, zstd_decoder};
+use super::{LARGE_WINDOW, PipeReader, PipeWriter, begin, fields, window, zstd_decoder};
 
 /// Compressed bytes that are dealt at least; zstd:chunked has frames of some hundred bytes.
 const DEAL: usize = 1 << 20;
-/// A longer frame is not held. pzstd cuts at 8 MiB of plain bytes.
+/// A longer frame is not held, nor one with a large window. pzstd cuts at 8 MiB of plain bytes.
 const LONGEST: usize = 4 << 20;
-/// Nor is one whose decoder needs more.
-const WIDEST: u64 = 8 << 20;
 /// Pieces that a thread may be ahead: as many bytes as [`LONGEST`].
 const AHEAD: usize = 16;
 
@@ -28,7 +26,7 @@ pub(super) fn inflate(source: impl BufRead + Send, threads: usize, pipe: &PipeWr
         let (mut shares, mut pipes) = (Vec::new(), Vec::new());
         for _ in 0..threads {
             let (share, dealt) = sync_channel(1);
-            let (writer, reader) = pipe_of(AHEAD);
+            let (writer, reader) = super::pipe(AHEAD);
             shares.push(share);
             pipes.push(reader);
             scope.spawn(move || work(&dealt, &writer));
@@ -84,7 +82,7 @@ fn take_frame(source: &mut impl BufRead, frames: &mut Vec<u8>) -> Option<()> {
     let descriptor = more(frames, 1).map(|at| frames[at])?;
     let (window_length, dictionary, content) = fields(descriptor);
     more(frames, window_length + dictionary + content)?;
-    if window(&frames[start..]) > WIDEST {
+    if window(&frames[start..]) > LARGE_WINDOW {
         return None;
     }
     loop {
@@ -160,7 +158,7 @@ mod tests {
     }
 
     fn through(stream: &[u8]) -> io::Result<Vec<u8>> {
-        let (writer, mut reader) = pipe();
+        let (writer, mut reader) = pipe(4);
         std::thread::scope(|scope| {
             scope.spawn(move || super::super::inflate(stream, 3, &writer));
             let mut plain = Vec::new();
@@ -216,7 +214,7 @@ mod tests {
     #[test]
     fn who_stops_reading_ends_the_threads() {
         let (stream, _) = stream();
-        let (writer, mut reader) = pipe();
+        let (writer, mut reader) = pipe(4);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let writer = writer;
