@@ -4,7 +4,7 @@
 //! network devices) a precreate hook does.
 
 use super::bundle::Bundle;
-use super::edits::{Edits, Library};
+use super::edits::Edits;
 use super::nvidia::{compat, driver::Driver};
 use super::tree::Tree;
 use crate::error::{Context, Result};
@@ -412,10 +412,7 @@ fn add_folders(edits: &mut Edits, folders: &[PathBuf], host: &Tree) {
         let (Some(flags), Some(file)) = (elf.cache_flags(), bind.path.file_name()) else { continue };
         let file = file.to_string_lossy().into_owned();
         for name in elf.soname.iter().filter(|name| **name != file).chain([&file]) {
-            let library = Library { name: name.clone(), path: bind.path.clone(), flags };
-            if !edits.libraries.contains(&library) {
-                edits.libraries.push(library);
-            }
+            edits.library(name, &bind.path, flags);
         }
     }
 }

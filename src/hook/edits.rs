@@ -145,6 +145,14 @@ impl Edits {
         }
     }
 
+    /// Makes the loader find the library at `path` as `name`.
+    pub fn library(&mut self, name: impl Into<String>, path: impl Into<PathBuf>, flags: i32) {
+        let library = Library { name: name.into(), path: path.into(), flags };
+        if !self.libraries.contains(&library) {
+            self.libraries.push(library);
+        }
+    }
+
     /// Hides a directory.
     pub fn mask(&mut self, path: impl Into<PathBuf>) {
         self.masks.push(path.into());

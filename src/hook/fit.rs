@@ -1,6 +1,6 @@
 //! Whether libraries of the host run in a container: by their symbol versions, before anything is injected.
 
-use super::edits::{Edits, Library};
+use super::edits::Edits;
 use super::elf::Elf;
 use super::libraries::Libraries;
 use super::tree::Tree;
@@ -121,10 +121,7 @@ pub fn bring(edits: &mut Edits, set: &Set, dir: &Path, flags: i32, host: &Tree) 
     for (name, path) in set {
         let source = host.real(path).unwrap_or_else(|| path.clone());
         edits.bind_at(source, dir.join(name), false);
-        let library = Library { name: name.clone(), path: dir.join(name), flags };
-        if !edits.libraries.contains(&library) {
-            edits.libraries.push(library);
-        }
+        edits.library(name, dir.join(name), flags);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::bundle::{Bundle, State};
 use super::cdi::{ContainerEdits, Device, DeviceNode, Hook, Mount, Spec};
 use super::command::{self, Call};
-use super::edits::{Edits, Library};
+use super::edits::Edits;
 use super::nvidia::{self, driver::Driver};
 use super::tree::Tree;
 use super::{apply, libraries};
@@ -124,8 +124,9 @@ pub fn ldcache(_: &Call) -> Result<String> {
         let path = Path::new(FOLDER).join(&name);
         let Some(elf) = container.elf(&path) else { continue };
         let Some(flags) = elf.cache_flags() else { continue };
-        let names = elf.soname.iter().filter(|soname| **soname != name).chain([&name]);
-        edits.libraries.extend(names.map(|name| Library { name: name.clone(), path: path.clone(), flags }));
+        for name in elf.soname.iter().filter(|soname| **soname != name).chain([&name]) {
+            edits.library(name, &path, flags);
+        }
     }
     libraries::announce(&mut edits, &container)?;
     apply::apply(&edits, &bundle, Path::new("/"))?;

@@ -135,6 +135,8 @@ fn run(hook: &Hook, state: &[u8], cwd: &Path, answer: &OwnedFd, output: &OwnedFd
         && !ends_within(&child.pidfd, seconds)?
     {
         let _ = rustix::process::kill_process_group(child.pid, rustix::process::Signal::KILL);
+        // It may not have made its group yet.
+        let _ = rustix::process::pidfd_send_signal(&child.pidfd, rustix::process::Signal::KILL);
         process::wait(child.pid)?;
         bail!("{shown} did not end within {seconds} s");
     }
@@ -163,12 +165,15 @@ fn memory_file(name: &std::ffi::CStr) -> Result<OwnedFd> {
 }
 
 fn ends_within(pidfd: &OwnedFd, seconds: i64) -> Result<bool> {
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(seconds as u64);
+    // Somebody's "for ever" may lie beyond the clock's end.
+    let wait = std::time::Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    let deadline = std::time::Instant::now().checked_add(wait);
     loop {
-        let left = deadline.saturating_duration_since(std::time::Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(std::time::Instant::now()));
+        let timeout =
+            left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
         let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-        match rustix::event::poll(&mut fds, Some(&timeout)) {
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
             Ok(n) => return Ok(n > 0),
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -207,6 +212,9 @@ mod tests {
         assert_eq!(error.to_string(), "/bin/sh: exit status 3: no luck");
         let error = run_one(&hook("sleep 60", Some(1)), b"{}", cwd).unwrap_err();
         assert!(error.to_string().contains("did not end within 1 s"), "{error}");
+        run_one(&hook("exit 0", Some(i64::MAX)), b"{}", cwd).unwrap();
+        let error = run_one(&hook("sleep 60", Some(-1)), b"{}", cwd).unwrap_err();
+        assert!(error.to_string().contains("did not end"), "{error}");
         let missing = HookBuilder::default().path("/no/such/hook").build().unwrap();
         let error = run_one(&missing, b"{}", cwd).unwrap_err();
         assert_eq!(error.to_string(), "/no/such/hook: no such file or directory");

@@ -177,7 +177,17 @@ fn driver_capabilities() {
     assert!(paths.contains(&"/dev/dri/card0") && paths.contains(&"/dev/nvidia-modeset"), "{paths:?}");
     assert!(!paths.contains(&"/dev/dri/card1") && !paths.contains(&"/dev/nvidia-uvm"), "{paths:?}");
     assert!(graphics.links.iter().any(|l| l.path.ends_with("by-path/pci-0000:01:00.0-card")));
-    assert!(graphics.binds.iter().any(|b| b.path.ends_with("nvidia_icd.json")));
+    let files = |capability: &str| -> Vec<String> {
+        let edits = node.ok(&format!("NVIDIA_VISIBLE_DEVICES=0 NVIDIA_DRIVER_CAPABILITIES={capability}"));
+        let names = edits.binds.iter().filter_map(|b| b.path.file_name()?.to_str().map(str::to_owned));
+        let mut names: Vec<String> = names.filter(|n| !n.contains(".so.") && !n.contains(':')).collect();
+        names.sort_unstable();
+        names
+    };
+    let version = standin::DRIVER;
+    let shared = ["10_nvidia.json", "15_nvidia_gbm.json", version, "nvidia_icd.json", "nvoptix.bin"];
+    assert_eq!(files("graphics"), shared);
+    assert_eq!(files("display"), [&shared[..3], &["nvidia_drv.so"], &shared[3..]].concat());
     let profile = graphics.files.iter().find(|f| f.path.ends_with("10-container.conf")).unwrap();
     assert!(String::from_utf8_lossy(&profile.contents).contains("[\"EGLVisibleDGPUDevices\",8]"));
 }
@@ -292,7 +302,7 @@ fn switches() {
         ("", ""),
         ("NVIDIA_GDS=enabled", "nvidia-fs0"),
         ("NVIDIA_GDRCOPY=enabled", "gdrdrv"),
-        ("NVIDIA_NVSWITCH=enabled", "nvidia-nvswitchctl"),
+        ("NVIDIA_NVSWITCH=enabled", "nvidia-nvlink nvidia-nvswitchctl"),
         ("NVIDIA_MOFED=enabled", "infiniband/rdma_cm infiniband/uverbs0"),
         ("NVIDIA_GDS=1 NVIDIA_GDRCOPY=yes", ""),
         ("NVIDIA_IMEX_CHANNELS=1", "nvidia-caps-imex-channels/channel1"),

@@ -166,6 +166,28 @@ fn all_kinds_of_fabric() {
     assert_eq!(node.devices("RT_RDMA_DEVICES=hfi1_0"), "hfi1_0 rdma_cm uverbs0 xpmem");
     assert_eq!(node.devices("RT_RDMA_DEVICES=cxi0,cxi1"), "cxi0 cxi1 ss0 xpmem");
     assert_eq!(node.devices("MELLANOX_VISIBLE_DEVICES=all"), "xpmem");
+    node.host.file("/dev/knem", "").file("/dev/gdrdrv", "");
+    assert_eq!(node.devices("RT_RDMA_DEVICES=cxi1"), "cxi1 gdrdrv knem ss0 xpmem");
+}
+
+#[test]
+fn efa_needs_both_libraries() {
+    let node = node(&DEVICES[3..]);
+    let ask = "RT_RDMA_DEVICES=efa_0";
+    assert_eq!(node.devices(ask), "rdma_cm uverbs2");
+    standin::rdma_core(&node.host, "34", "GLIBC_2.28", "efa");
+    let edits = node.ok(ask);
+    assert!(edits.warnings[0].contains("a libfabric with efa"), "{:?}", edits.warnings);
+    assert_eq!(libraries(&edits).1, "tcp");
+    standin::libfabric(&node.host, &["FABRIC_1.0"], &["libefa.so.1"], "GLIBC_2.28");
+    let edits = node.ok(ask);
+    let (names, fabric) = libraries(&edits);
+    assert!(
+        ["libefa-rdmav34.so", "libibverbs.so.1", "libfabric.so.1", "libefa.so.1"]
+            .iter()
+            .all(|n| names.contains(n))
+    );
+    assert_eq!((fabric.as_str(), edits.warnings.len()), ("efa", 0), "{:?}", edits.warnings);
 }
 
 /// The libraries that came, and where the job's traffic will go.

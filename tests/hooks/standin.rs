@@ -256,6 +256,7 @@ pub fn nvidia(tree: &StandIn, gpus: usize) {
         "nvidia-modeset",
         "nvidia-fs0",
         "nvidia-nvswitchctl",
+        "nvidia-nvlink",
         "gdrdrv",
         "infiniband/uverbs0",
         "infiniband/rdma_cm",
@@ -283,7 +284,15 @@ pub fn nvidia(tree: &StandIn, gpus: usize) {
     tree.file("/etc/cufile.json", "{}").dir("/run/udev");
     tree.file("/run/nvidia-persistenced/socket", "").file("/run/nvidia-fabricmanager/socket", "");
     tree.dir("/tmp/nvidia-mps").file(&format!("/lib/firmware/nvidia/{DRIVER}/gsp_ga10x.bin"), "");
-    tree.file("/usr/share/vulkan/icd.d/nvidia_icd.json", "{}");
+    for path in [
+        "/usr/share/vulkan/icd.d/nvidia_icd.json",
+        "/usr/share/glvnd/egl_vendor.d/10_nvidia.json",
+        "/usr/share/egl/egl_external_platform.d/15_nvidia_gbm.json",
+        "/usr/share/nvidia/nvoptix.bin",
+        "/usr/lib/x86_64-linux-gnu/nvidia/xorg/nvidia_drv.so",
+    ] {
+        tree.file(path, "{}");
+    }
 }
 
 /// Puts the last GPU of [`nvidia`] (minor 0) into MIG mode, with two compute instances.

@@ -59,8 +59,9 @@ fn missing(cell: &str) -> Result<Vec<String>, String> {
 #[test]
 fn every_row_names_tests_that_exist() {
     let text = read("hooks/README.md");
+    let text = text.split("## What they cost").next().unwrap();
     let mut count = 0;
-    for row in rows(&text) {
+    for row in rows(text) {
         let last = row.last().unwrap();
         if *last != "test" {
             assert_eq!(missing(last).unwrap_or_else(|e| panic!("{row:?}: {e}")), [""; 0], "{row:?}");

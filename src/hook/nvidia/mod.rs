@@ -9,7 +9,7 @@ pub mod select;
 
 use super::bundle::Bundle;
 use super::drm;
-use super::edits::{Edits, Library};
+use super::edits::Edits;
 use super::elf::{self, machine};
 use super::libraries::{self, Found, Libraries};
 use super::tree::Tree;
@@ -195,7 +195,7 @@ fn add_library(edits: &mut Edits, found: &Found, private: &Path) {
         if name != file {
             edits.link(dir.join(name), file);
         }
-        edits.libraries.push(Library { name: name.to_owned(), path: dir.join(name), flags: found.flags });
+        edits.library(name, dir.join(name), found.flags);
     }
 }
 
