@@ -2,7 +2,8 @@
  * The floor: what the kernel alone costs.
  *
  * The same namespaces, mounts and process settings as the bundle of `runc spec --rootless` asks for,
- * made by the fewest and cheapest system calls known, with no JSON, no state, no checks and no libc.
+ * made mount by mount by the fewest and cheapest system calls known, with no JSON, no state, no checks and no libc.
+ * (rt does not mount the cgroup tree a second time, which comes with /sys.)
  *
  *   floor run     ROOTFS PROGRAM   pid, ipc, uts, mount and user namespaces; returns the exit code
  *   floor fork    ROOTFS PROGRAM   the same by a plain fork-like clone
