@@ -188,17 +188,19 @@ impl<'a> Launch<'a> {
         task.id.as_ref()?.task
     }
 
-    /// Saves the state for the first time.
-    fn publish(&self, entry: &Entry, state: &State) -> Result<()> {
+    /// Saves the state for the first time. `ignored` are the signals that init ignores.
+    fn publish(&self, entry: &Entry, state: &State, ignored: u64) -> Result<()> {
         entry.save_new(state, &self.config.text)?;
         let Some(task) = self.member() else { return Ok(()) };
         self.store.note_shared(&entry.id)?;
         // It is this process, unless it has a runtime beside it.
-        let own = rustix::process::getpid().as_raw_nonzero().get() == state.pid;
-        let mark = own.then(Mark::own).flatten().unwrap_or(Mark::Start(state.start_time));
+        let own = rustix::process::getpid();
+        let is_own = own.as_raw_nonzero().get() == state.pid;
+        let mark = is_own.then(|| Mark::own(own, None)).flatten().unwrap_or(Mark::Start(state.start_time));
         let member = Note { task, pid: state.pid, mark };
         entry.add_member(member)?;
-        entry.note_first(member, &state.rootfs)
+        // A runtime beside it has given this one its default.
+        entry.note_first(member, ignored | 1 << (libc::SIGCHLD - 1), &state.rootfs)
     }
 
     fn poststop(&self, state: &State) {
@@ -221,7 +223,7 @@ impl<'a> Launch<'a> {
             let own = process::stat(&self.proc, "self")?;
             let state = State { in_place: true, ..self.state(own.pid, own.start_time, init.mount_id()) };
             self.store.sweep(16);
-            self.publish(entry, &state)?;
+            self.publish(entry, &state, own.ignored)?;
             if !state.shared {
                 self.store.note_in_place(&entry.id, own.pid)?;
             }
@@ -239,7 +241,7 @@ impl<'a> Launch<'a> {
         let runtime = own_pidfd()?;
         let state_json = |_: &str, _: i32| Vec::new();
         let publish = |own: &process::Stat, mount_ns: Option<u64>| {
-            self.publish(entry, &self.state(own.pid, own.start_time, mount_ns))
+            self.publish(entry, &self.state(own.pid, own.start_time, mount_ns), own.ignored)
         };
         let runtime = Some(runtime.as_fd());
         let init = Init { runtime, publish: &publish, ..self.init(entry, None, &state_json) };
@@ -369,7 +371,7 @@ impl<'a> Launch<'a> {
                 Some(FromInit::Ready(mount_ns)) => {
                     let stat = process::stat(&self.proc, &pid.to_string()).context(|| "look at init")?;
                     let state = self.state(pid, stat.start_time, mount_ns);
-                    self.publish(entry, &state)?;
+                    self.publish(entry, &state, stat.ignored)?;
                     self.tell_caller(child, pid)?;
                     known = Some(state);
                     link.go(pid)?;

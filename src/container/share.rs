@@ -12,7 +12,7 @@ use crate::spec::slurm::{TaskId, TaskName};
 use crate::spec::{self, Caller, rootless};
 use crate::store::{Entry, Found, Living, Mark, Member, Note, State, Status, Store};
 use crate::sys::ns::{self, Kind};
-use crate::sys::{fd, process, signal};
+use crate::sys::{fd, process};
 use crate::{bail, err};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -97,13 +97,13 @@ impl<'a> Joining<'a> {
 
     /// Becomes the task's program beside a member that lives. `None` where none can be joined (any more).
     fn join(&self, store: &Store, entry: &Entry, living: Living) -> Result<Option<u8>> {
-        let tried = living.member;
-        if let Some(code) = self.join_member(store, entry, tried, living.pidfd)? {
+        let Living { member: tried, pidfd, ignored, .. } = living;
+        if let Some(code) = self.join_member(store, entry, tried, pidfd, ignored)? {
             return Ok(Some(code));
         }
         for member in entry.members().into_iter().filter(|member| member.pid != tried.pid) {
             if let Some(pidfd) = member.open(self.proc)
-                && let Some(code) = self.join_member(store, entry, member, pidfd)?
+                && let Some(code) = self.join_member(store, entry, member, pidfd, ignored)?
             {
                 return Ok(Some(code));
             }
@@ -112,8 +112,15 @@ impl<'a> Joining<'a> {
     }
 
     /// The same beside `member`.
-    fn join_member(&self, store: &Store, entry: &Entry, member: Note, pidfd: OwnedFd) -> Result<Option<u8>> {
-        let joined = || entry.add_member(self.note()?);
+    fn join_member(
+        &self,
+        store: &Store,
+        entry: &Entry,
+        member: Note,
+        pidfd: OwnedFd,
+        ignored: u64,
+    ) -> Result<Option<u8>> {
+        let joined = || entry.add_member(self.note(member.mark)?);
         let mut exec = Exec {
             options: &ExecOptions::default(),
             plan: &self.plan,
@@ -122,7 +129,7 @@ impl<'a> Joining<'a> {
             init: pidfd,
             proc: self.proc,
             flags: exec::configured_namespaces(&self.config.spec, &self.caller)?.0,
-            ignored: signal::ignored(),
+            ignored,
             joined: &joined,
         };
         if self.plan.terminal {
@@ -152,14 +159,14 @@ impl<'a> Joining<'a> {
         }
     }
 
-    /// This process as a member.
-    fn note(&self) -> Result<Note> {
+    /// This process as a member, beside one with the mark `other`.
+    fn note(&self, other: Mark) -> Result<Note> {
+        let own = rustix::process::getpid();
         // With a terminal it is a child, whose own idea of its pid is another where it has a PID namespace.
         if !self.plan.terminal
-            && let Some(mark) = Mark::own()
+            && let Some(mark) = Mark::own(own, Some(other))
         {
-            let pid = rustix::process::getpid().as_raw_nonzero().get();
-            return Ok(Note { task: self.number, pid, mark });
+            return Ok(Note { task: self.number, pid: own.as_raw_nonzero().get(), mark });
         }
         let own = process::stat(self.proc, "self")?;
         Ok(Note { task: self.number, pid: own.pid, mark: Mark::Start(own.start_time) })

@@ -1,5 +1,6 @@
 //! What tells a process from a later one with the same pid.
 
+use crate::sys::fd::leave_open;
 use crate::sys::process;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, OwnedFd};
@@ -21,11 +22,16 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// The inode of this process's pidfd; `None` where pidfds have none of their own.
-    pub fn own() -> Option<Mark> {
-        let pidfd = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).ok()?;
-        let unique = cfg!(target_pointer_width = "64") && fs::fstatfs(&pidfd).ok()?.f_type as u64 == PIDFS;
+    /// The inode of this process's pidfd, `pid` being its own; `None` where pidfds have none of their own. `like` is
+    /// another process's mark on this machine, if one is at hand.
+    pub fn own(pid: Pid, like: Option<Mark>) -> Option<Mark> {
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        let unique = match like {
+            Some(Mark::Inode(_)) => true,
+            _ => cfg!(target_pointer_width = "64") && fs::fstatfs(&pidfd).ok()?.f_type as u64 == PIDFS,
+        };
         let inode = fs::fstat(&pidfd).ok()?.st_ino;
+        leave_open(pidfd);
         unique.then_some(Mark::Inode(inode))
     }
 
@@ -76,9 +82,10 @@ mod tests {
     #[test]
     fn a_process_is_known_by_its_mark() {
         let proc = fd::open_proc().unwrap();
-        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        let own = rustix::process::getpid();
+        let pid = own.as_raw_nonzero().get();
         let start = Mark::Start(process::stat(&proc, "self").unwrap().start_time);
-        for mark in [Some(start), Mark::own()].into_iter().flatten() {
+        for mark in [Some(start), Mark::own(own, None)].into_iter().flatten() {
             assert_eq!(Mark::parse(&mark.text()), Some(mark));
             assert!(mark.open(pid, &proc).is_some(), "{mark:?}");
             let other = match mark {

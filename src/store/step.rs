@@ -36,6 +36,8 @@ pub struct Living {
     pub member: Note,
     /// A descriptor of the process (pidfd_open(2)).
     pub pidfd: OwnedFd,
+    /// The signals that the first task was started with ignored, bit n-1 for signal n. One process starts all tasks.
+    pub ignored: u64,
     /// The root file system of the container, absolute.
     pub rootfs: PathBuf,
 }
@@ -184,20 +186,23 @@ impl Entry {
         }
     }
 
-    /// Makes the container known to those who join, by the member that has made it.
-    pub fn note_first(&self, member: Note, rootfs: &Path) -> Result<()> {
-        let mut text = format!("{} {} {} ", member.task, member.pid, member.mark.text()).into_bytes();
+    /// Makes the container known to those who join, by the member that has made it and the signals that it was
+    /// started with ignored.
+    pub fn note_first(&self, member: Note, ignored: u64, rootfs: &Path) -> Result<()> {
+        let Note { task, pid, mark } = member;
+        let mut text = format!("{task} {pid} {} {ignored} ", mark.text()).into_bytes();
         text.extend_from_slice(rootfs.as_os_str().as_bytes());
         fs::symlinkat(text, &self.dir, FIRST).context(|| "note the container's first task")
     }
 
-    /// Who has made the container, and its root file system.
-    fn first(&self) -> Option<(Note, PathBuf)> {
+    /// Who has made the container, the signals that it ignored, and its root file system.
+    fn first(&self) -> Option<(Note, u64, PathBuf)> {
         let text = fs::readlinkat(&self.dir, FIRST, Vec::with_capacity(256)).ok()?;
-        let mut fields = text.to_bytes().splitn(4, |&byte| byte == b' ');
+        let mut fields = text.to_bytes().splitn(5, |&byte| byte == b' ');
         let mut word = || std::str::from_utf8(fields.next()?).ok();
         let note = Note::parse(word()?, word()?, word()?)?;
-        Some((note, OsStr::from_bytes(fields.next()?).into()))
+        let ignored = word()?.parse().ok()?;
+        Some((note, ignored, OsStr::from_bytes(fields.next()?).into()))
     }
 
     /// Forgets a member.
@@ -227,12 +232,12 @@ impl Entry {
 
     /// A member that lives; `None` where there is none, and nobody is making one.
     fn living(&self, proc: BorrowedFd<'_>) -> Option<Living> {
-        let (first, rootfs) = self.first()?;
+        let (first, ignored, rootfs) = self.first()?;
         let mut others = None;
         let mut member = first;
         loop {
             if let Some(pidfd) = member.open(proc) {
-                return Some(Living { member, pidfd, rootfs });
+                return Some(Living { member, pidfd, ignored, rootfs });
             }
             member = others.get_or_insert_with(|| self.members().into_iter()).next()?;
         }

@@ -16,20 +16,6 @@ fn full_set() -> libc::sigset_t {
     }
 }
 
-/// The standard signals that this process ignores, bit n-1 for signal n (sigaction(2)). For a process that has not
-/// looked into its own directory of /proc, these calls cost less than to have it made.
-pub fn ignored() -> u64 {
-    let ignores = |signal: &i32| {
-        // SAFETY: the old action is written to an initialised structure; no new one is given.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(*signal, std::ptr::null(), &raw mut action) == 0
-                && action.sa_sigaction == libc::SIG_IGN
-        }
-    };
-    (1..32).filter(ignores).fold(0, |all, signal| all | 1 << (signal - 1))
-}
-
 /// Gives the `ignored` signals their default disposition and blocks none: what a new program expects. Those
 /// with a handler get theirs by exec.
 pub fn reset(ignored: u64) {

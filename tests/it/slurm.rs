@@ -15,7 +15,7 @@ tests! {
     BOTH {
         tasks_share_one_container, memory_of_another_task, first_task_killed, all_gone_then_made_anew,
         any_order_of_ends, killed_while_setting_up, killed_at_any_time, sixty_four_at_once, a_task_is_replaced,
-        own_program_and_environment, descriptors_of_a_task, signals_and_codes, state_answers_always,
+        own_program_and_environment, descriptors_of_a_task, dispositions_of_a_task, signals_and_codes, state_answers_always,
         kill_means_term, delete_ends_every_task, a_single_task_ends_alone, another_image_is_another_container,
         not_shared, other_ids, hooks_run_once, host_names_stay, job_directory, swept_without_delete,
         failing_task_leaves_nothing, hidden_member_is_no_hindrance, processes_left_behind, enter_by_job,
@@ -305,6 +305,23 @@ fn descriptors_of_a_task(ctx: &Ctx) {
         assert_eq!(out.line(0), json!([0, 1, 2]), "task {task}");
     }
     step.delete();
+}
+
+/// What the tasks' parent ignores, slurmd from a unit or from a shell's nohup, reaches no program.
+fn dispositions_of_a_task(ctx: &Ctx) {
+    let mark = format!("to {} say x", ctx.path("mark").display());
+    // The first in place, or with a process beside it.
+    for bundle in [ctx.bundle(), ctx.bundle().hook("createRuntime", &ctx.helper(), &[&mark])] {
+        let step = Step42::of(ctx, bundle);
+        let steps = [libc::SIGPIPE, libc::SIGHUP, libc::SIGCHLD, libc::SIGXFSZ].map(Step::Ignore);
+        let mut first = step.command(0, &["dispositions", "pause"]).after(steps.clone()).spawn();
+        let joining = step.command(1, &["dispositions"]);
+        assert_eq!(first.line(0), json!({ "blocked": [], "ignored": [] }), "first");
+        let out = joining.after(steps).ok();
+        assert_eq!(out.line(0), json!({ "blocked": [], "ignored": [] }), "joining");
+        end(vec![first]);
+        step.delete();
+    }
 }
 
 fn signals_and_codes(ctx: &Ctx) {
