@@ -35,7 +35,7 @@ pub fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> {
                 return create::run_shared(store, options, &entry);
             }
             Found::Member(entry, living) => {
-                let task = Joining::new(&options, number, proc.as_fd())?;
+                let task = Joining::new(&options, number, living.ignored, proc.as_fd())?;
                 let same = task.rootfs == living.rootfs;
                 if same && let Some(code) = task.join(store, &entry, living)? {
                     return Ok(code);
@@ -70,6 +70,8 @@ fn run_alone(store: &Store, options: CreateOptions) -> Result<u8> {
 /// A task that finds its container made.
 struct Joining<'a> {
     number: u32,
+    /// The signals that its caller ignores.
+    ignored: u64,
     config: spec::Config,
     caller: Caller,
     plan: ProcessPlan,
@@ -78,7 +80,7 @@ struct Joining<'a> {
 }
 
 impl<'a> Joining<'a> {
-    fn new(options: &CreateOptions, number: u32, proc: BorrowedFd<'a>) -> Result<Self> {
+    fn new(options: &CreateOptions, number: u32, ignored: u64, proc: BorrowedFd<'a>) -> Result<Self> {
         let caller = Caller::current()?;
         let (bundle, config, _) = plan::load(options)?;
         let spec = &config.spec;
@@ -92,18 +94,18 @@ impl<'a> Joining<'a> {
         }
         let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
         let rootfs = bundle.join(root.path());
-        Ok(Joining { number, caller, plan, rootfs, proc, config })
+        Ok(Joining { number, ignored, caller, plan, rootfs, proc, config })
     }
 
     /// Becomes the task's program beside a member that lives. `None` where none can be joined (any more).
     fn join(&self, store: &Store, entry: &Entry, living: Living) -> Result<Option<u8>> {
-        let Living { member: tried, pidfd, ignored, .. } = living;
-        if let Some(code) = self.join_member(store, entry, tried, pidfd, ignored)? {
+        let tried = living.member;
+        if let Some(code) = self.join_member(store, entry, tried, living.pidfd)? {
             return Ok(Some(code));
         }
         for member in entry.members().into_iter().filter(|member| member.pid != tried.pid) {
             if let Some(pidfd) = member.open(self.proc)
-                && let Some(code) = self.join_member(store, entry, member, pidfd, ignored)?
+                && let Some(code) = self.join_member(store, entry, member, pidfd)?
             {
                 return Ok(Some(code));
             }
@@ -112,14 +114,7 @@ impl<'a> Joining<'a> {
     }
 
     /// The same beside `member`.
-    fn join_member(
-        &self,
-        store: &Store,
-        entry: &Entry,
-        member: Note,
-        pidfd: OwnedFd,
-        ignored: u64,
-    ) -> Result<Option<u8>> {
+    fn join_member(&self, store: &Store, entry: &Entry, member: Note, pidfd: OwnedFd) -> Result<Option<u8>> {
         let joined = || entry.add_member(self.note(member.mark)?);
         let mut exec = Exec {
             options: &ExecOptions::default(),
@@ -129,7 +124,7 @@ impl<'a> Joining<'a> {
             init: pidfd,
             proc: self.proc,
             flags: exec::configured_namespaces(&self.config.spec, &self.caller)?.0,
-            ignored,
+            ignored: self.ignored,
             joined: &joined,
         };
         if self.plan.terminal {

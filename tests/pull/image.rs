@@ -78,15 +78,23 @@ impl Image {
     }
 
     pub fn with_config(layers: Vec<Layer>, config: Value) -> Image {
-        let plain: Vec<Vec<u8>> = layers.into_iter().map(Layer::done).collect();
         // All three compressions, in turn.
-        let stored = plain.iter().enumerate().map(|(at, tar)| match at % 3 {
+        Image::stored(layers, config, |at, tar| match at % 3 {
             0 => ("application/vnd.oci.image.layer.v1.tar+gzip", gzip(tar)),
-            1 => ("application/vnd.oci.image.layer.v1.tar+zstd", zstd::encode_all(&tar[..], 3).unwrap()),
-            _ => ("application/vnd.oci.image.layer.v1.tar", tar.clone()),
-        });
-        let diff_ids: Vec<String> = plain.iter().map(|tar| digest(tar)).collect();
-        Image::raw(stored.collect(), diff_ids, config)
+            1 => ("application/vnd.oci.image.layer.v1.tar+zstd", zstd::encode_all(tar, 3).unwrap()),
+            _ => ("application/vnd.oci.image.layer.v1.tar", tar.to_vec()),
+        })
+    }
+
+    /// Each layer as `store` has it: media type and bytes, of its number and its tar.
+    pub fn stored<'a>(
+        layers: Vec<Layer>,
+        config: Value,
+        store: impl Fn(usize, &[u8]) -> (&'a str, Vec<u8>),
+    ) -> Image {
+        let plain: Vec<Vec<u8>> = layers.into_iter().map(Layer::done).collect();
+        let stored = plain.iter().enumerate().map(|(at, tar)| store(at, tar)).collect();
+        Image::raw(stored, plain.iter().map(|tar| digest(tar)).collect(), config)
     }
 
     pub fn raw(stored: Vec<(&str, Vec<u8>)>, diff_ids: Vec<String>, config: Value) -> Image {

@@ -248,19 +248,17 @@ fn a_large_file_is_interrupted_in_its_middle() {
 #[test]
 fn ordinary_images_need_less_than_100_mb() {
     let place = Place::new("peak");
-    let tar = |n: u64| {
+    let layer = |n: u64| {
         let pieces = Layer::default().file(&format!("noise/{n}"), noise(3 << 20, n));
-        pieces.file(&format!("big/{n}"), vec![n as u8; 40 << 20]).done()
+        pieces.file(&format!("big/{n}"), vec![n as u8; 40 << 20])
     };
-    let plain: Vec<Vec<u8>> = (0..10).map(tar).collect();
-    let ids = plain.iter().map(|tar| digest(tar)).collect();
-    let stored = plain.iter().map(|tar| {
+    let image = Image::stored((0..10).map(layer).collect(), serde_json::json!({}), |_, tar| {
         let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
         encoder.window_log(23).unwrap();
         encoder.write_all(tar).unwrap();
         ("application/vnd.oci.image.layer.v1.tar+zstd", encoder.finish().unwrap())
     });
-    let server = Server::start(Image::raw(stored.collect(), ids, serde_json::json!({})), Fault::None);
+    let server = Server::start(image, Fault::None);
     let mut child = place
         .command()
         .args(["pull", "-q", "--plain-http", &server.name(), "b"])

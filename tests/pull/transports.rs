@@ -12,11 +12,8 @@ fn sample(place: &Place) {
         Layer::default().file("f", "two").symlink("l", "f").link("h", "f"),
     ];
     let config = json!({ "User": "web", "Cmd": ["/bin/x"], "Env": ["A=b"], "Labels": { "k": "v" } });
-    let plain: Vec<Vec<u8>> = layers.into_iter().map(Layer::done).collect();
-    let ids = plain.iter().map(|tar| super::image::digest(tar)).collect();
     let kind = "application/vnd.oci.image.layer.v1.tar+gzip";
-    let stored = plain.iter().map(|tar| (kind, super::image::gzip(tar))).collect();
-    Image::raw(stored, ids, config).layout(&place.join("image"));
+    Image::stored(layers, config, |_, tar| (kind, super::image::gzip(tar))).layout(&place.join("image"));
 }
 
 fn is_right(place: &Place, bundle: &str) {

@@ -102,13 +102,10 @@ fn random_layers_make_umocis_trees() {
     for seed in 0..150u64 {
         let image = format!("image{seed}");
         // umoci of Debian knows no zstd: the compressions are mixed elsewhere.
-        let plain: Vec<Vec<u8>> = random_layers(seed).into_iter().map(Layer::done).collect();
-        let ids = plain.iter().map(|tar| super::image::digest(tar)).collect();
-        let stored = plain
-            .iter()
-            .map(|tar| ("application/vnd.oci.image.layer.v1.tar+gzip", super::image::gzip(tar)))
-            .collect();
-        Image::raw(stored, ids, serde_json::json!({})).layout(&place.join(&image));
+        Image::stored(random_layers(seed), serde_json::json!({}), |_, tar| {
+            ("application/vnd.oci.image.layer.v1.tar+gzip", super::image::gzip(tar))
+        })
+        .layout(&place.join(&image));
         let bundle = format!("rt{seed}");
         place.good(&["pull", "--private", "-q", "--profile", "isolated", &format!("oci:{image}:t"), &bundle]);
         let status = Command::new("umoci")
