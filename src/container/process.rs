@@ -150,10 +150,10 @@ impl ProcessPlan {
             seccomp,
             terminal: process.terminal().unwrap_or(false),
             console_size: process.console_size().map(|size| (size.height() as u16, size.width() as u16)),
-            affinity: process
-                .exec_cpu_affinity()
-                .as_ref()
-                .map_or((None, None), |a| (a.initial().clone(), a.cpu_affinity_final().clone())),
+            affinity: match process.exec_cpu_affinity() {
+                Some(affinity) => (cpus("initial", affinity.initial())?, cpus("final", affinity.last())?),
+                None => (None, None),
+            },
             preserve_fds,
             keep_fd: None,
             job_cwd: None,
@@ -329,6 +329,16 @@ pub fn bit_list(list: &str) -> Result<Vec<u64>> {
         }
     }
     Ok(words)
+}
+
+/// A list of `process.execCPUAffinity`, which must be readable; an empty one is none (config.md).
+#[cold]
+fn cpus(name: &str, list: &Option<String>) -> Result<Option<String>> {
+    let list = list.as_ref().filter(|list| !list.is_empty());
+    if let Some(list) = list {
+        bit_list(list).context(|| format!("process.execCPUAffinity.{name}"))?;
+    }
+    Ok(list.cloned())
 }
 
 /// Limits this process to the CPUs in `list` (sched_setaffinity(2)).

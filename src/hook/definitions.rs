@@ -10,7 +10,7 @@ use crate::error::{Context, Error, Result};
 use crate::spec::{Config, Spec, annotate, json_error};
 use crate::sys::mount::ATTR_RDONLY;
 use oci_spec::runtime::{Hook, Hooks};
-use regex::Regex;
+use regex_lite::Regex;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use serde::Deserialize;
@@ -139,7 +139,7 @@ pub fn parse(text: &[u8]) -> Result<Definition> {
 }
 
 fn expression(pattern: &str) -> Result<Regex> {
-    let last = |e: regex::Error| e.to_string().lines().last().unwrap_or_default().trim().to_owned();
+    let last = |e: regex_lite::Error| e.to_string().lines().last().unwrap_or_default().trim().to_owned();
     Regex::new(pattern)
         .map_err(|e| Error::new(format!("{pattern:?} is not a regular expression: {}", last(e))))
 }

@@ -6,7 +6,7 @@ use crate::sys::caps::{self, Sets};
 use getset::{CopyGetters, Getters, MutGetters, Setters};
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
-    Box as Size, ExecCPUAffinity, Hooks, LinuxDevice, LinuxIOPriority, LinuxIdMapping, LinuxIdMappingBuilder,
+    Box as Size, Hooks, LinuxDevice, LinuxIOPriority, LinuxIdMapping, LinuxIdMappingBuilder,
     LinuxMemoryPolicy, LinuxNamespace, LinuxNetDevice, LinuxPersonality, LinuxSeccomp, LinuxSeccompArg,
     LinuxSeccompArgBuilder, LinuxSeccompOperator, LinuxSyscall, LinuxTimeOffset, Mount, PosixRlimit,
     PosixRlimitBuilder, PosixRlimitType, Root, Scheduler, User,
@@ -113,7 +113,20 @@ pub struct Process {
     /// `execCPUAffinity`.
     #[serde(rename = "execCPUAffinity", skip_serializing_if = "Option::is_none")]
     #[getset(get = "pub")]
-    exec_cpu_affinity: Option<ExecCPUAffinity>,
+    exec_cpu_affinity: Option<CpuAffinity>,
+}
+
+/// `process.execCPUAffinity` (config.md): lists of CPUs as in cpuset(7). oci-spec's checks them by a regular expression,
+/// whose engine is a third of an executable that has no other use for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Getters)]
+#[getset(get = "pub")]
+pub struct CpuAffinity {
+    /// `initial`: for what prepares the process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    initial: Option<String>,
+    /// `final`: for the process.
+    #[serde(rename = "final", skip_serializing_if = "Option::is_none")]
+    last: Option<String>,
 }
 
 /// `linux` (config-linux.md).
@@ -241,7 +254,7 @@ impl Value for Process {
                 "selinuxLabel" => process.selinux_label = Value::read(r)?,
                 "ioPriority" => process.io_priority = r.rare()?,
                 "scheduler" => process.scheduler = scheduler(r)?,
-                "execCPUAffinity" => process.exec_cpu_affinity = r.rare()?,
+                "execCPUAffinity" => process.exec_cpu_affinity = Value::read(r)?,
                 _ => drop(r.skip()?),
             }
             Ok(())
@@ -306,6 +319,21 @@ impl Value for Root {
         let mut root = Root::default();
         root.set_path(path.unwrap_or_default()).set_readonly(readonly);
         Ok(root)
+    }
+}
+
+impl Value for CpuAffinity {
+    fn read(r: &mut Reader<'_>) -> Read<Self> {
+        let mut affinity = CpuAffinity::default();
+        r.object(&mut |r, key| {
+            match key {
+                "initial" => affinity.initial = Value::read(r)?,
+                "final" => affinity.last = Value::read(r)?,
+                _ => drop(r.skip()?),
+            }
+            Ok(())
+        })?;
+        Ok(affinity)
     }
 }
 

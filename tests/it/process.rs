@@ -252,8 +252,13 @@ fn exec_cpu_affinity(ctx: &Ctx) {
     let container = ctx.started(&bundle.ops(&["affinity", "pause"]));
     assert_eq!(container.line(0), json!(own), "it is for exec, not for init");
     assert_eq!(container.exec(&["affinity"]).all()[0], json!([own.last().unwrap()]));
-    let bad = json!({ "initial": "x-y" });
-    ctx.run(&ctx.bundle().with("/process/execCPUAffinity", bad)).failed(&["x-y"]);
+    let empty = ctx.bundle().with("/process/execCPUAffinity", json!({ "initial": "", "final": null }));
+    let container = ctx.started(&empty.ops(&["pause"]));
+    assert_eq!(container.exec(&["affinity"]).all()[0], json!(own), "an empty list is none");
+    for (name, bad) in [("initial", "x-y"), ("final", "3-1"), ("final", "1,,-")] {
+        let bundle = ctx.bundle().with("/process/execCPUAffinity", json!({ name: bad }));
+        ctx.run(&bundle).failed(&[&format!("process.execCPUAffinity.{name}: {bad:?}")]);
+    }
 }
 
 fn home_is_set(ctx: &Ctx) {
