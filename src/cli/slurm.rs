@@ -11,8 +11,7 @@ use crate::container::{self, Overrides};
 use crate::error::Result;
 use crate::spec::slurm::{JobDirectory, Task, TaskId};
 use crate::store::{OCI_VERSION, Status, Store};
-use crate::sys::process;
-use std::io::IsTerminal;
+use crate::sys::{process, tty};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -59,7 +58,7 @@ fn run_task(call: &Call) -> Result<u8> {
     options.task = Some(Task {
         share: flags.switch(&SHARE) != Some(false) && id.as_ref().is_some_and(|id| id.task.is_some()),
         id,
-        has_terminal: std::io::stdin().is_terminal(),
+        has_terminal: tty::stdin_is_terminal(),
         pmix_dir: std::env::var_os("PMIX_SERVER_TMPDIR").map(PathBuf::from),
         node: std::env::var("SLURMD_NODENAME").ok(),
         cwd: job_directory(flags.path(&CHDIR), &options.bundle),

@@ -76,6 +76,11 @@ pub fn resize(tty: impl AsFd, rows: u16, columns: u16) -> Result<()> {
     Ok(termios::tcsetwinsize(tty, size)?)
 }
 
+/// True where standard input is a terminal (isatty(3)). The standard library's stdin would come with a buffer of 8 KiB.
+pub fn stdin_is_terminal() -> bool {
+    rustix::termios::isatty(rustix::stdio::stdin())
+}
+
 /// Copies the size of one terminal to another; of no effect where `from` is none.
 pub fn copy_size(from: impl AsFd, to: impl AsFd) {
     if let Ok(size) = termios::tcgetwinsize(from) {
