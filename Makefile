@@ -39,7 +39,9 @@ build/rt:
 	RUSTFLAGS="$(FLAGS)" $(CARGO) build --release --locked --target $$target --bins; \
 	for bin in "$${CARGO_TARGET_DIR:-target}"/$$target/release/*; do \
 		case $${bin##*/} in *.*) continue ;; esac; \
-		if [ -f "$$bin" ] && [ -x "$$bin" ]; then cp -f "$$bin" build/; fi; \
+		if [ -f "$$bin" ] && [ -x "$$bin" ]; then \
+			name=build/$${bin##*/}; strip -o "$$name.new" "$$bin"; mv "$$name.new" "$$name"; \
+		fi; \
 	done; \
 	ls -l build
 

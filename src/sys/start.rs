@@ -51,8 +51,8 @@ pub unsafe fn begin(count: i32, words: *const *const libc::c_char, memory: usize
     }
 }
 
-/// Has the kernel map in two calls what a start would touch in a dozen page faults: the stack, the first of the
-/// allocator's memory, and before that the end of a child's stack, where start-path.ld puts it.
+/// Has the kernel map in two calls what every start would touch in eight page faults: the stack, and the first of the
+/// allocator's memory. A page that is not used costs as much as half a page fault.
 ///
 /// It is a hint: kernels before 5.14 do not know it, and what is not there is left out.
 fn prefault(memory: usize) {
@@ -63,8 +63,8 @@ fn prefault(memory: usize) {
         unsafe { libc::madvise(address, pages * PAGE, libc::MADV_POPULATE_WRITE) };
     };
     let here = 0u8;
-    populate(&raw const here as usize - 6 * PAGE, 6);
-    populate(memory - 2 * PAGE, 8);
+    populate(&raw const here as usize - 4 * PAGE, 4);
+    populate(memory, 4);
 }
 
 /// The words of the command line, the program's name first.
