@@ -56,15 +56,26 @@ pub unsafe fn begin(count: i32, words: *const *const libc::c_char, memory: usize
 ///
 /// It is a hint: kernels before 5.14 do not know it, and what is not there is left out.
 fn prefault(memory: usize) {
-    const PAGE: usize = 4096;
-    let populate = |address: usize, pages: usize| {
-        let address = (address & !(PAGE - 1)) as *mut libc::c_void;
-        // SAFETY: no memory is changed; a page that the process may not have is refused.
-        unsafe { libc::madvise(address, pages * PAGE, libc::MADV_POPULATE_WRITE) };
-    };
     let here = 0u8;
     populate(&raw const here as usize - 4 * PAGE, 4);
     populate(memory, 4);
+}
+
+/// The same for what reading and using `text`, the allocator's newest block, will take: some times its length.
+pub fn prefault_after(text: &[u8]) {
+    let pages = 4 * text.len() / PAGE;
+    // A short one has been seen to.
+    if pages > 8 {
+        populate(text.as_ptr_range().end as usize, pages);
+    }
+}
+
+const PAGE: usize = 4096;
+
+fn populate(address: usize, pages: usize) {
+    let address = (address & !(PAGE - 1)) as *mut libc::c_void;
+    // SAFETY: no memory is changed; a page that the process may not have is refused.
+    unsafe { libc::madvise(address, pages * PAGE, libc::MADV_POPULATE_WRITE) };
 }
 
 /// The words of the command line, the program's name first.
