@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+const PAGE: usize = 4096;
+
 static ARGS: OnceLock<Vec<OsString>> = OnceLock::new();
 
 /// Defines the C `main` of a binary, which runs `$main` and ends with its exit code. `$allocator` is its allocator.
@@ -63,14 +65,12 @@ fn prefault(memory: usize) {
 
 /// The same for what reading and using `text`, the allocator's newest block, will take: some times its length.
 pub fn prefault_after(text: &[u8]) {
-    let pages = 4 * text.len() / PAGE;
+    let pages = (4 * text.len() / PAGE).min(32);
     // A short one has been seen to.
     if pages > 8 {
         populate(text.as_ptr_range().end as usize, pages);
     }
 }
-
-const PAGE: usize = 4096;
 
 fn populate(address: usize, pages: usize) {
     let address = (address & !(PAGE - 1)) as *mut libc::c_void;
