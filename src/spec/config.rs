@@ -118,7 +118,7 @@ pub struct Process {
 
 /// `process.execCPUAffinity` (config.md): lists of CPUs as in cpuset(7). oci-spec's checks them by a regular expression,
 /// whose engine is a third of an executable that has no other use for it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Getters)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Getters)]
 #[getset(get = "pub")]
 pub struct CpuAffinity {
     /// `initial`: for what prepares the process.
@@ -254,7 +254,7 @@ impl Value for Process {
                 "selinuxLabel" => process.selinux_label = Value::read(r)?,
                 "ioPriority" => process.io_priority = r.rare()?,
                 "scheduler" => process.scheduler = scheduler(r)?,
-                "execCPUAffinity" => process.exec_cpu_affinity = Value::read(r)?,
+                "execCPUAffinity" => process.exec_cpu_affinity = r.rare()?,
                 _ => drop(r.skip()?),
             }
             Ok(())
@@ -319,21 +319,6 @@ impl Value for Root {
         let mut root = Root::default();
         root.set_path(path.unwrap_or_default()).set_readonly(readonly);
         Ok(root)
-    }
-}
-
-impl Value for CpuAffinity {
-    fn read(r: &mut Reader<'_>) -> Read<Self> {
-        let mut affinity = CpuAffinity::default();
-        r.object(&mut |r, key| {
-            match key {
-                "initial" => affinity.initial = Value::read(r)?,
-                "final" => affinity.last = Value::read(r)?,
-                _ => drop(r.skip()?),
-            }
-            Ok(())
-        })?;
-        Ok(affinity)
     }
 }
 
