@@ -244,6 +244,23 @@ fn errors_are_written_as_the_house_writes_them() {
 }
 
 /// The module that a file of src belongs to; none for the crate's roots and binaries.
+#[test]
+fn promises_name_tests_that_exist() {
+    let text = read(Path::new("SECURITY.md"));
+    let words: Vec<&str> = text.split_whitespace().map(|word| word.trim_matches(['`', ','])).collect();
+    let named: Vec<_> = words
+        .windows(2)
+        .filter(|pair| ["it", "pull", "hooks"].contains(&pair[0]))
+        .filter_map(|pair| Some((pair[0], pair[1].split_once("::")?)))
+        .collect();
+    assert!(named.len() > 40, "SECURITY.md names {} tests", named.len());
+    let exists = |(suite, (module, function)): &(&str, (&str, &str))| {
+        let file = PathBuf::from(format!("tests/{suite}/{module}.rs"));
+        file.exists() && read(&file).contains(&format!("fn {function}("))
+    };
+    none(named.iter().filter(|test| !exists(test)).map(|test| format!("SECURITY.md: no test {test:?}")).collect());
+}
+
 fn module(file: &Path) -> Option<String> {
     let below = file.strip_prefix("src").ok()?;
     let first = below.components().next()?.as_os_str().to_string_lossy().into_owned();
