@@ -14,6 +14,7 @@ pub use step::{Found, Living, Member, Note};
 use crate::error::{Context, Error, Result};
 use crate::rootfs;
 use crate::spec::slurm::Step;
+use crate::sys::ns::MountId;
 use crate::sys::{fd, process, signal};
 use crate::{bail, err};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -96,10 +97,9 @@ pub struct State {
     /// The container has a pid namespace of its own: its processes are those in it.
     #[serde(default)]
     pub own_pid_namespace: bool,
-    /// The container has a mount namespace of its own, by which its processes are found otherwise: its id that
-    /// is never used again, 0 where the kernel gives none.
+    /// The container has a mount namespace of its own, by which its processes are found otherwise.
     #[serde(default)]
-    pub mount_ns: Option<u64>,
+    pub mount_ns: Option<MountId>,
     /// The step of a Slurm job that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,
@@ -341,7 +341,7 @@ impl Store {
             // Whoever sets a container up in the image holds it, and may add to the list.
             let Some(_held) = rootfs::hold_image(&images) else { continue };
             let Ok(created) = fd::read_at(&lists, name.as_str()) else { continue };
-            if self.uses(dir, &images)? {
+            if self.uses(&images)? {
                 continue;
             }
             let _ = rootfs::remove_created(&created);
@@ -353,10 +353,15 @@ impl Store {
     }
 
     /// True where a container lives on one of `images`, or is being made, perhaps on one of them.
-    fn uses(&self, dir: &OwnedFd, images: &[PathBuf]) -> Result<bool> {
-        let uses = |s: State| s.pid == 0 || (images.contains(&s.rootfs) && s.is_alive());
-        let states = names(dir)?.into_iter().filter_map(|id| self.entry(&id).ok()?.load().ok());
-        Ok(states.into_iter().any(uses))
+    fn uses(&self, images: &[PathBuf]) -> Result<bool> {
+        let uses = |s: &State| s.pid == 0 || (images.contains(&s.rootfs) && s.is_alive());
+        Ok(self.states()?.iter().any(uses))
+    }
+
+    /// What is known of every container, in no order; nothing is removed.
+    pub fn states(&self) -> Result<Vec<State>> {
+        let Some(dir) = &self.dir else { return Ok(Vec::new()) };
+        Ok(names(dir)?.into_iter().filter_map(|id| self.entry(&id).ok()?.load().ok()).collect())
     }
 
     /// Notes that container `id` runs in place, as this process.

@@ -146,7 +146,7 @@ pub struct ExecOptions {
 
 /// The pids of all the container's processes as the caller sees them, ascending.
 pub fn processes(store: &Store, id: &str) -> Result<Vec<i32>> {
-    members::list(&store.load(id)?)
+    members::Members::of(store, &store.load(id)?)?.list()
 }
 
 /// The container's state as the spec shapes it (runtime.md "State"), for hooks.

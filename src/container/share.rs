@@ -5,8 +5,9 @@
 
 use super::create;
 use super::exec::{self, Exec};
+use super::members::Members;
 use super::process::ProcessPlan;
-use super::{CreateOptions, ExecOptions, init, lifecycle, members, plan};
+use super::{CreateOptions, ExecOptions, init, lifecycle, plan};
 use crate::error::{Context, Result};
 use crate::spec::slurm::{TaskId, TaskName};
 use crate::spec::{self, Caller, rootless};
@@ -61,7 +62,7 @@ fn run_alone(store: &Store, options: CreateOptions) -> Result<u8> {
             lifecycle::wait_for_end(&init, 2)?;
         }
         if !state.is_alive() {
-            lifecycle::delete(store, &options.id, true)?;
+            lifecycle::delete(store, &options.id, false)?;
         }
     }
     create::run(store, options)
@@ -233,13 +234,13 @@ pub fn tasks_kill(store: &Store, id: &str, number: i32) -> Result<()> {
     let tasks = Tasks::find(store, id)?;
     for id in &tasks.own {
         if let Ok(state) = store.load(id) {
-            members::signal_all(&state, number)?;
+            Members::of(store, &state)?.signal(number)?;
         }
     }
     let Some((entry, id)) = &tasks.shared else { return Ok(()) };
     let state = entry.load()?;
     if id.task.is_none() || entry.living_members().is_empty() {
-        return members::signal_all(&state, number);
+        return Members::of(store, &state)?.signal(number);
     }
     for member in tasks.living() {
         lifecycle::signal_first(&member_state(&state, member), number)?;
