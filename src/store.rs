@@ -37,6 +37,9 @@ const IN_PLACE: &str = ".in-place";
 /// Where sites let Slurm keep state (integration/slurm): a directory per user.
 const JOBS: &str = "/run/rt-slurm";
 
+/// A group that has nothing: the kernel's for ids that it cannot show (/proc/sys/kernel/overflowgid).
+const NO_GROUP: u32 = 65534;
+
 /// The status of a container (runtime.md "State"; `paused` is runc's addition).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
@@ -156,7 +159,7 @@ impl Store {
     }
 
     /// Opens the store at `root` as its owner, who this process becomes where it is root: nothing in a user's
-    /// directory is trusted with root's privileges.
+    /// directory is trusted with root's privileges. What is no directory holds no container.
     pub fn open_as_owner(root: &Path) -> Result<Self> {
         if rustix::process::geteuid().is_root() {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -164,10 +167,13 @@ impl Store {
                 Ok(dir) => {
                     let stat = fs::fstat(&dir)?;
                     if stat.st_uid != 0 {
-                        process::become_user(stat.st_uid, stat.st_gid)?;
+                        // Not of the directory's group, which may be that of its parent (inode(7), set-group-ID).
+                        process::become_user(stat.st_uid, NO_GROUP)?;
                     }
                 }
-                Err(Errno::NOENT) => return Ok(Store { root: root.to_owned(), dir: None }),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+                    return Ok(Store { root: root.to_owned(), dir: None });
+                }
                 Err(e) => return Err(e).context(|| format!("open the state directory {}", root.display())),
             }
         }

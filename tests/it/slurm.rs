@@ -8,7 +8,7 @@ use crate::sys::{self, Step};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 tests! {
@@ -23,7 +23,7 @@ tests! {
     NESTED { user_namespaces_switched_off }
     USER {
         ids_of_a_silent_config, pmix_needs_the_callers_uid, home_by_the_jobs_environment, called_by_root, root_trusts_nothing, root_of_nobody,
-        missing_state_directory,
+        missing_state_directory, prolog_gives_nothing_away, epilog_ends_well,
     }
 }
 
@@ -530,8 +530,7 @@ fn failing_task_leaves_nothing(ctx: &Ctx) {
         let closed = Step42::new(ctx);
         let dir = closed.generated(0, &["ready"]);
         sys::chown(&closed.bundle.rootfs(), 0, 0).unwrap();
-        fs::set_permissions(closed.bundle.rootfs(), std::os::unix::fs::PermissionsExt::from_mode(0o000))
-            .unwrap();
+        fs::set_permissions(closed.bundle.rootfs(), PermissionsExt::from_mode(0o000)).unwrap();
         run(&dir).fails(&["rootfs", "permission denied"]);
         ctx.rt(["run", "--bundle"]).arg(&dir).arg(ctx.id()).fails(&["rootfs", "permission denied"]);
     }
@@ -703,7 +702,7 @@ fn root_trusts_nothing(ctx: &Ctx) {
         fs::write(dir.join("state.json"), format!("{text}\n{{}}")).unwrap();
         std::os::unix::fs::symlink(format!("{} {started}", victim.id()), dir.join("task.0")).unwrap();
     }
-    fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).unwrap();
     ctx.give(&ctx.path("state"));
     for form in ["state", "kill", "delete"] {
         ctx.rt(["slurm", form, &step.id(-1)]).by_tests().run();
@@ -733,10 +732,106 @@ fn root_of_nobody(ctx: &Ctx) {
     assert!(!ctx.state.exists(), "root makes no directory");
 }
 
+/// A script of the site's (integration/slurm), with the test's places in it, called as slurmd calls it.
+fn site_script(ctx: &Ctx, text: &str, user: &str) -> crate::fixture::Cmd {
+    let text = text
+        .replace("/run/rt-slurm", ctx.path("site").to_str().unwrap())
+        .replace("/usr/local/bin/rt", ctx.rt_path().to_str().unwrap());
+    let cmd = ctx.command("/bin/sh").args(["-c", &text]).by_tests().env("SLURM_JOB_USER", user);
+    let (uid, gid) = ctx.caller.host_ids();
+    cmd.env("SLURM_JOB_UID", uid.to_string()).env("SLURM_JOB_GID", gid.to_string()).env("SLURM_JOB_ID", "42")
+}
+
+const PROLOG: &str = include_str!("../../integration/slurm/prolog");
+const EPILOG: &str = include_str!("../../integration/slurm/epilog");
+
+fn prolog_gives_nothing_away(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    let mode = |path: &Path| fs::symlink_metadata(path).unwrap().mode() & 0o7777;
+    let (uid, gid) = ctx.caller.host_ids();
+    let ids = |path: &Path| {
+        let meta = fs::symlink_metadata(path).unwrap();
+        (meta.is_dir(), meta.uid(), meta.gid(), mode(path))
+    };
+    // As tmpfiles.conf leaves it.
+    let site = ctx.path("site");
+    fs::create_dir(&site).unwrap();
+    fs::set_permissions(&site, PermissionsExt::from_mode(0o1777)).unwrap();
+    let victim = ctx.path("roots");
+    fs::create_dir(&victim).unwrap();
+    fs::write(victim.join("data"), "x").unwrap();
+    let before = ids(&victim);
+    std::os::unix::fs::symlink(&victim, site.join("link")).unwrap();
+    fs::write(site.join("file"), "").unwrap();
+    fs::create_dir_all(site.join("others/step")).unwrap();
+    std::os::unix::fs::symlink(&victim, site.join("others/step/link")).unwrap();
+    for user in ["new", "link", "file", "others", "jo $(id) \\'ü@x"] {
+        site_script(ctx, PROLOG, user).silent();
+        assert_eq!(ids(&site.join(user)), (true, uid, gid, 0o700), "{user}");
+        assert_eq!(fs::read_dir(site.join(user)).unwrap().count(), 0, "{user}");
+        assert_eq!((ids(&site).1, mode(&site)), (0, 0o755), "closed to others");
+    }
+    assert_eq!((ids(&victim), fs::read(victim.join("data")).unwrap()), (before, b"x".to_vec()));
+    // What a job that runs has there stays.
+    fs::write(site.join("new/state"), "").unwrap();
+    site_script(ctx, PROLOG, "new").silent();
+    assert!(site.join("new/state").exists());
+    // Jobs of one user that begin together.
+    let jobs: Vec<Job> = (0..8).map(|_| site_script(ctx, PROLOG, "many").spawn()).collect();
+    assert!(jobs.into_iter().all(|job| job.wait().code == 0));
+    assert_eq!(ids(&site.join("many")), (true, uid, gid, 0o700));
+}
+
+fn epilog_ends_well(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    // Slurm drains a node whose epilog fails, so no user may have a say in that.
+    let site = ctx.path("site");
+    fs::create_dir(&site).unwrap();
+    fs::write(site.join("file"), "").unwrap();
+    std::os::unix::fs::symlink("/", site.join("link")).unwrap();
+    for user in ["file", "link", "missing"] {
+        site_script(ctx, EPILOG, user).silent();
+    }
+    fs::create_dir_all(site.join("open/n.42.0")).unwrap();
+    ctx.give(&site.join("open"));
+    fs::set_permissions(site.join("open"), PermissionsExt::from_mode(0o777)).unwrap();
+    let out = site_script(ctx, EPILOG, "open").run();
+    assert_eq!(out.code, 0, "{out:?}");
+    assert!(out.stderr.contains("writable by nobody else"), "it says what it could not do: {out:?}");
+    // A job's container.
+    fs::create_dir(site.join("jo")).unwrap();
+    ctx.give(&site.join("jo"));
+    let step = Step42::new(ctx);
+    let dir = step.generated(0, &["ready", "deaf"]);
+    let cmd =
+        ctx.command(ctx.rt_path()).arg("--root").arg(site.join("jo")).args(["slurm", "run", "--bundle"]);
+    let mut job = cmd.arg(dir).arg("n.42.0.0").spawn();
+    job.line(0);
+    site_script(ctx, EPILOG, "jo").silent();
+    assert_eq!(job.wait().code, 137);
+    // The calls at the end of a step, where somebody has made what is no directory.
+    for name in ["file", "link"] {
+        let call = |form: &str| {
+            ctx.command(ctx.rt_path())
+                .by_tests()
+                .arg("--root")
+                .arg(site.join(name))
+                .args(["slurm", form, "n.42.0.0"])
+        };
+        call("delete").silent();
+        call("kill").silent();
+        assert_eq!(call("state").ok().json()["status"], "stopped");
+    }
+}
+
 fn missing_state_directory(ctx: &Ctx) {
     let closed = ctx.path("closed");
     fs::create_dir(&closed).unwrap();
-    fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o555)).unwrap();
+    fs::set_permissions(&closed, PermissionsExt::from_mode(0o555)).unwrap();
     let dir = Step42::new(ctx).generated(0, &["ready"]);
     let mut cmd = ctx.command(ctx.rt_path()).arg("--root").arg(closed.join("user"));
     cmd = cmd.args(["slurm", "run", "--bundle"]).arg(dir).arg("n.u.1.0.0");
