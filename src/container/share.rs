@@ -23,6 +23,8 @@ use std::path::PathBuf;
 pub fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> {
     super::protect::protect_binary()?;
     options.bundle = std::path::absolute(&options.bundle).context(|| "bundle")?;
+    // Before who looks for a container to join enters the bundle.
+    options.make_absolute()?;
     let shared = options.task.as_ref().filter(|task| task.share).and_then(|task| task.id.clone());
     let Some((container, number)) = shared.and_then(|id| Some((id.container, id.task?))) else {
         return run_alone(store, options);

@@ -198,7 +198,7 @@ fn killed_while_setting_up(ctx: &Ctx) {
     let first = step.command(0, &["ready"]).spawn();
     eventually("the hook", || hung.exists().then_some(()));
     step.bundle.config.as_object_mut().unwrap().remove("hooks");
-    let second = step.command(1, &["ready", "pause"]).spawn();
+    let second = step.command(1, &["pause"]).spawn();
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(second.lines().is_empty(), "the second waits for the first");
     sys::kill(first.pid(), libc::SIGKILL).unwrap();
@@ -212,7 +212,7 @@ fn killed_while_setting_up(ctx: &Ctx) {
 fn killed_at_any_time(ctx: &Ctx) {
     let step = Step42::new(ctx);
     for n in 0..40u64 {
-        let first = step.command(0, &["ready", "pause"]).spawn();
+        let first = step.command(0, &["pause"]).spawn();
         let other = step.command(1, &["ready"]).spawn();
         std::thread::sleep(std::time::Duration::from_micros(n * 150));
         sys::kill(first.pid(), libc::SIGKILL).unwrap();
@@ -250,15 +250,15 @@ fn a_task_is_replaced(ctx: &Ctx) {
     // A step that is run again with the same ids: killed, and never deleted.
     let step = Step42::new(ctx);
     for _ in 0..3 {
-        let first = step.task(0, &["ready", "pause"]);
-        let second = step.task(1, &["ready", "pause"]);
+        let first = step.task(0, &["pause"]);
+        let second = step.task(1, &["pause"]);
         for job in [first, second] {
             sys::kill(job.pid(), libc::SIGKILL).unwrap();
             job.wait();
         }
     }
     step.delete();
-    let alone = |task| step.command(task, &["ready", "pause"]).arg("--share=false");
+    let alone = |task| step.command(task, &["pause"]).arg("--share=false");
     for _ in 0..2 {
         let mut job = alone(0).spawn();
         job.line(0);
@@ -270,7 +270,7 @@ fn a_task_is_replaced(ctx: &Ctx) {
 
 fn own_program_and_environment(ctx: &Ctx) {
     let mut step = Step42::new(ctx);
-    let first = step.task(0, &["ready", "pause"]);
+    let first = step.task(0, &["pause"]);
     step.bundle.config["process"]["cwd"] = json!("/home");
     step.bundle.config["process"]["rlimits"] = json!([{ "type": "RLIMIT_NOFILE", "soft": 100, "hard": 200 }]);
     step.bundle.config["process"]["user"]["umask"] = json!(0o077);
@@ -326,7 +326,7 @@ fn dispositions_of_a_task(ctx: &Ctx) {
 
 fn signals_and_codes(ctx: &Ctx) {
     let step = Step42::new(ctx);
-    let keeper = step.task(0, &["ready", "pause"]);
+    let keeper = step.task(0, &["pause"]);
     for task in [1, 2] {
         let mut job = step.task(task, &["signals"]);
         sys::kill(job.pid(), libc::SIGUSR1).unwrap();
@@ -345,7 +345,7 @@ fn state_answers_always(ctx: &Ctx) {
     for task in [0, -1] {
         assert_eq!(step.status(task), "stopped", "unknown, and no state directory");
     }
-    let job = step.task(0, &["ready", "pause"]);
+    let job = step.task(0, &["pause"]);
     assert_eq!((step.status(0).as_str(), step.status(-1).as_str()), ("running", "running"));
     assert_eq!(step.status(1), "stopped");
     end(vec![job]);
@@ -416,9 +416,13 @@ fn a_single_task_ends_alone(ctx: &Ctx) {
 
 fn another_image_is_another_container(ctx: &Ctx) {
     let step = Step42::new(ctx);
-    let job = step.task(0, &["ready", "pause"]);
+    let job = step.task(0, &["pause"]);
     let other = Step42 { bundle: ctx.bundle(), ctx, container: step.container.clone() };
-    let second = other.task(1, &["ready", "pause"]);
+    // Relative to where rt was called, also when it has looked into the bundle before.
+    ctx.mkdir("data");
+    ctx.file("data/x", "mine");
+    let mut second = other.command(1, &["cat /mnt/x", "pause"]).args(["-v", "data:/mnt"]).spawn();
+    assert_eq!((second.line(0), second.line(1)), (json!("mine"), json!("ready")));
     assert_ne!(namespace(job.pid(), "mnt"), namespace(second.pid(), "mnt"));
     assert_eq!((step.status(1).as_str(), step.status(-1).as_str()), ("running", "running"));
     end(vec![job]);
@@ -430,7 +434,7 @@ fn another_image_is_another_container(ctx: &Ctx) {
 fn not_shared(ctx: &Ctx) {
     let step = Step42::new(ctx);
     let alone = |n| {
-        let mut job = step.command(n, &["ready", "pause"]).arg("--share=false").spawn();
+        let mut job = step.command(n, &["pause"]).arg("--share=false").spawn();
         job.line(0);
         job
     };
@@ -470,8 +474,8 @@ fn hooks_run_once(ctx: &Ctx) {
         let text = fs::read_to_string(&marks).unwrap_or_default();
         text.lines().map(String::from).collect::<Vec<_>>()
     };
-    let first = step.task(0, &["ready", "pause"]);
-    let second = step.task(1, &["ready", "pause"]);
+    let first = step.task(0, &["pause"]);
+    let second = step.task(1, &["pause"]);
     eventually("poststart", || (lines().len() == 2).then_some(()));
     end(vec![first]);
     assert_eq!(lines(), ["\"createRuntime\"", "\"poststart\""], "the container goes on");
@@ -540,7 +544,7 @@ fn failing_task_leaves_nothing(ctx: &Ctx) {
     run(&dir).fails(&["/not/there", "no such file"]);
     assert!(fs::read_dir(&ctx.state).unwrap().next().is_none(), "no state is left");
     // A task that cannot be run beside others leaves those alone.
-    let job = step.task(1, &["ready", "pause"]);
+    let job = step.task(1, &["pause"]);
     run(&dir).fails(&["/not/there", "no such file"]);
     assert_eq!((step.status(0).as_str(), step.status(1).as_str()), ("stopped", "running"));
     end(vec![job]);
@@ -552,7 +556,7 @@ fn hidden_member_is_no_hindrance(ctx: &Ctx) {
     let step = Step42::new(ctx);
     let hide = format!("syscall {} {} 0 0 0 0", libc::SYS_prctl, libc::PR_SET_DUMPABLE);
     let first = step.task(0, &[&hide, "ready", "pause"]);
-    let second = step.task(1, &["ready", "pause"]);
+    let second = step.task(1, &["pause"]);
     let third = step.task(2, &["ready", "exit 3"]);
     assert_eq!(third.wait().code, 3);
     assert_eq!(step.status(-1), "running");
@@ -562,8 +566,8 @@ fn hidden_member_is_no_hindrance(ctx: &Ctx) {
 
 fn enter_by_job(ctx: &Ctx) {
     let step = Step42::new(ctx);
-    let first = step.task(0, &["ready", "pause"]);
-    let second = step.task(1, &["ready", "pause"]);
+    let first = step.task(0, &["pause"]);
+    let second = step.task(1, &["pause"]);
     let exec = |name: &str| ctx.rt(["exec", name, "/probe", "ns", "env"]).run();
     for name in ["42", "42.0", "42.0.0", "42.0.1"] {
         let out = exec(name);
@@ -579,7 +583,7 @@ fn enter_by_job(ctx: &Ctx) {
     assert_eq!((lines[0].last(), lines[1].last()), (Some(&"JOB"), Some(&"42.0")), "{list}");
     let json = ctx.rt(["list", "--format=json"]).ok().json();
     assert_eq!((&json[0]["job"], &json[0]["step"]), (&json!("42"), &json!("0")));
-    let dir = step.generated(0, &["ready", "pause"]);
+    let dir = step.generated(0, &["pause"]);
     let batch = step.container.replace(".42.0", ".42.4294967291");
     ctx.remember(&batch);
     let mut job = ctx.rt(["slurm", "run", "--bundle"]).arg(dir).arg(format!("{batch}.0")).spawn();
