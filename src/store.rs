@@ -31,6 +31,8 @@ pub const OCI_VERSION: &str = "1.3.0";
 
 const STATE: &str = "state.json";
 const FIFO: &str = "start.fifo";
+/// How long a state may be: its reader may act for somebody else.
+const MOST: usize = 16 << 20;
 /// Holds a link per container that runs in place, named by its pid and pointing to its id.
 const IN_PLACE: &str = ".in-place";
 
@@ -117,6 +119,8 @@ pub struct Store {
     root: PathBuf,
     /// `None` where there is no directory yet, hence no container.
     dir: Option<OwnedFd>,
+    /// This process was root before it became the directory's owner.
+    was_root: bool,
 }
 
 /// The directory of one container.
@@ -136,10 +140,14 @@ impl Store {
         };
         for path in &candidates {
             if let Some(dir) = open_root(path, root.is_some())? {
-                return Ok(Store { root: path.clone(), dir: Some(dir) });
+                return Ok(Store::at(path, Some(dir)));
             }
         }
-        Ok(Store { root: candidates.into_iter().next().unwrap_or_default(), dir: None })
+        Ok(Store::at(candidates.first().map(PathBuf::as_path).unwrap_or(Path::new("")), None))
+    }
+
+    fn at(root: &Path, dir: Option<OwnedFd>) -> Self {
+        Store { root: root.to_owned(), dir, was_root: false }
     }
 
     /// The caller's stores below the directory that sites give to Slurm: oci.conf names them by user, and only the
@@ -161,23 +169,27 @@ impl Store {
     /// Opens the store at `root` as its owner, who this process becomes where it is root: nothing in a user's
     /// directory is trusted with root's privileges. What is no directory holds no container.
     pub fn open_as_owner(root: &Path) -> Result<Self> {
-        if rustix::process::geteuid().is_root() {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            match fs::open(root, flags, Mode::empty()) {
-                Ok(dir) => {
-                    let stat = fs::fstat(&dir)?;
-                    if stat.st_uid != 0 {
-                        // Not of the directory's group, which may be that of its parent (inode(7), set-group-ID).
-                        process::become_user(stat.st_uid, NO_GROUP)?;
-                    }
-                }
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
-                    return Ok(Store { root: root.to_owned(), dir: None });
-                }
-                Err(e) => return Err(e).context(|| format!("open the state directory {}", root.display())),
-            }
+        if !rustix::process::geteuid().is_root() {
+            return Self::open(Some(root));
         }
-        Self::open(Some(root))
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let owner = match fs::open(root, flags, Mode::empty()) {
+            Ok(dir) => fs::fstat(&dir)?.st_uid,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Store::at(root, None)),
+            Err(e) => return Err(e).context(|| format!("open the state directory {}", root.display())),
+        };
+        if owner == 0 {
+            return Self::open(Some(root));
+        }
+        // Not of the directory's group, which may be that of its parent (inode(7), set-group-ID).
+        process::become_user(owner, NO_GROUP)?;
+        Ok(Store { was_root: true, ..Self::open(Some(root))? })
+    }
+
+    /// True where this process was root before it became the store's owner. It is in nobody's job then, and has the
+    /// environment, the priority and the cgroup of a service of root's: it must not run the owner's programs.
+    pub fn was_root(&self) -> bool {
+        self.was_root
     }
 
     /// Opens the store, and makes its directory where it is missing.
@@ -201,14 +213,14 @@ impl Store {
     /// `named`: the caller has given the path, so it may lead through links.
     fn create_at(path: &Path, named: bool) -> Result<Self> {
         if let Some(dir) = open_root(path, named)? {
-            return Ok(Store { root: path.to_owned(), dir: Some(dir) });
+            return Ok(Store::at(path, Some(dir)));
         }
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         // Of a default place the parent is the system's.
         builder.recursive(named).create(path)?;
         match open_root(path, named)? {
-            Some(dir) => Ok(Store { root: path.to_owned(), dir: Some(dir) }),
+            Some(dir) => Ok(Store::at(path, Some(dir))),
             None => bail!("not a directory of this user alone"),
         }
     }
@@ -491,6 +503,9 @@ impl Entry {
         let mut text = serde_json::to_vec(state).map_err(|e| err!("{e}"))?;
         text.push(b'\n');
         text.extend_from_slice(config);
+        if text.len() > MOST {
+            return Err(err!("more than {MOST} bytes").context(context()));
+        }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | how;
         let file = fs::openat(&self.dir, name, flags, Mode::RUSR | Mode::WUSR).context(context)?;
         fd::write_all(&file, &text).context(context)
@@ -500,7 +515,8 @@ impl Entry {
         // Where somebody has put a fifo, reading it ends at once.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         match fs::openat(&self.dir, STATE, flags, Mode::empty()) {
-            Ok(file) => fd::read_all(file).context(|| format!("read the state of {}", self.id)),
+            Ok(file) => fd::read_regular(file, MOST)
+                .ok_or_else(|| err!("the state of {} is no file of at most {MOST} bytes", self.id)),
             Err(Errno::NOENT) => Ok(Vec::new()),
             Err(e) => Err(e).context(|| format!("read the state of {}", self.id)),
         }

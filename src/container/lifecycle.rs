@@ -101,7 +101,11 @@ pub fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
     store.remove(&entry)?;
     store.forget_in_place(&state);
     if let Some(hooks) = hooks {
-        poststop(&hooks, &state);
+        if store.was_root() {
+            log::debug!("poststop hooks of {id}: not run where root deletes a user's container");
+        } else {
+            poststop(&hooks, &state);
+        }
     }
     match unknown {
         Some(e) if force => Err(e),

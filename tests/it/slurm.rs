@@ -24,6 +24,7 @@ tests! {
     USER {
         ids_of_a_silent_config, pmix_needs_the_callers_uid, home_by_the_jobs_environment, called_by_root, root_trusts_nothing, root_of_nobody,
         missing_state_directory, prolog_gives_nothing_away, epilog_ends_well,
+        poststop_hooks_are_not_roots, no_group_of_the_directorys,
     }
 }
 
@@ -357,7 +358,17 @@ fn state_answers_always(ctx: &Ctx) {
         fs::write(entry.join("state.json"), text).unwrap();
         assert_eq!((step.status(0).as_str(), step.status(-1).as_str()), ("stopped", "stopped"), "{text}");
     }
-    fs::remove_file(entry.join("state.json")).unwrap();
+    // More than memory holds: nobody's limits but the service's bound what root reads.
+    fs::File::create(entry.join("state.json")).unwrap().set_len(3 << 30).unwrap();
+    for form in ["state", "kill", "delete"] {
+        let limited = "ulimit -v 1000000; exec \"$@\"";
+        let cmd = ctx.command("/bin/sh").args(["-c", limited, "sh"]).arg(ctx.rt_path()).arg("--root");
+        let out = cmd.arg(&ctx.state).args(["slurm", form, &step.id(-1)]).run();
+        assert!(out.code < 128, "{out:?}");
+    }
+    assert_eq!(step.status(-1), "stopped");
+    fs::create_dir_all(&entry).unwrap();
+    let _ = fs::remove_file(entry.join("state.json"));
     sys::mkfifo(&entry.join("state.json")).unwrap();
     assert_eq!(step.status(-1), "stopped", "and no waiting for a writer");
     ctx.give(&entry);
@@ -483,6 +494,29 @@ fn hooks_run_once(ctx: &Ctx) {
     step.delete();
     assert_eq!(lines().last().unwrap(), "\"poststop\"");
     assert_eq!(lines().len(), 3);
+}
+
+fn poststop_hooks_are_not_roots(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    let marks = ctx.path("marks");
+    let mark = format!("to {} say poststop", marks.display());
+    for by_root in [true, false] {
+        let step = Step42::of(ctx, ctx.bundle().hook("poststop", &ctx.helper(), &[&mark]));
+        let job = step.task(0, &["pause"]);
+        // Nobody is left to run them but who deletes.
+        sys::kill(job.pid(), libc::SIGKILL).unwrap();
+        job.wait();
+        let delete = ctx.rt(["slurm", "delete", &step.id(-1)]);
+        // slurmstepd's environment, priority and cgroup are not the job's.
+        if by_root {
+            delete.by_tests().silent()
+        } else {
+            delete.silent()
+        }
+        assert_eq!(marks.exists(), !by_root, "called by root: {by_root}");
+    }
 }
 
 fn host_names_stay(ctx: &Ctx) {
@@ -723,6 +757,29 @@ fn root_trusts_nothing(ctx: &Ctx) {
     let out = ctx.rt(["slurm", "state", &step.id(0)]).by_tests().run();
     assert_eq!((out.code, out.json()["status"].as_str()), (0, Some("stopped")));
     fs::remove_file(&state).unwrap();
+}
+
+fn no_group_of_the_directorys(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    // With the set-group-ID bit a directory has its parent's group: what that may read, root's call must not.
+    let step = Step42::new(ctx);
+    let job = step.task(0, &["deaf"]);
+    sys::chown(&ctx.state, ctx.caller.host_ids().0, 0).unwrap();
+    let entry = ctx.state.join(&step.container);
+    let text = fs::read(entry.join("state.json")).unwrap();
+    fs::remove_file(entry.join("state.json")).unwrap();
+    fs::write(entry.join("state.json"), text).unwrap();
+    fs::set_permissions(entry.join("state.json"), PermissionsExt::from_mode(0o040)).unwrap();
+    let out = ctx.rt(["slurm", "kill", &step.id(-1), "KILL"]).by_tests().run();
+    out.failed(&["state", "permission denied"]);
+    ctx.give(&entry);
+    ctx.give_link(&ctx.state);
+    fs::set_permissions(entry.join("state.json"), PermissionsExt::from_mode(0o600)).unwrap();
+    let out = ctx.rt(["slurm", "delete", &step.id(-1)]).by_tests().run();
+    assert_eq!(out.code, 0, "{out:?}");
+    assert_eq!(job.wait().code, 137);
 }
 
 fn root_of_nobody(ctx: &Ctx) {
