@@ -438,7 +438,11 @@ impl<'a> Launch<'a> {
             in_place: self.member().is_some(),
             own_pid_namespace: self.plan.makes(Kind::PID),
             mount_ns,
-            step: self.options.task.as_ref().and_then(|task| Some(task.id.as_ref()?.step.clone())),
+            step: self
+                .options
+                .task
+                .as_ref()
+                .and_then(|task| Some(task.id.as_ref()?.step.of_array(&self.config.spec))),
             shared: self.member().is_some(),
         }
     }

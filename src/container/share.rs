@@ -291,8 +291,8 @@ fn environment(pid: i32) -> Result<Vec<String>> {
 /// Ends a task, every task of the step, or (`id` is a number) of the job, and forgets it. What is not there is
 /// forgotten already.
 pub fn tasks_delete(store: &Store, id: &str) -> Result<()> {
-    if id.parse::<u32>().is_ok() {
-        let of_job = |state: &State| state.step.as_ref().is_some_and(|step| step.job == id);
+    if let Some(job) = TaskName::parse(id).filter(|name| name.step.is_none()) {
+        let of_job = |state: &State| state.step.as_ref().is_some_and(|step| job.means(step));
         for state in store.list()?.into_iter().filter(of_job) {
             lifecycle::delete(store, &state.id, true)?;
         }

@@ -2,7 +2,7 @@
 //! a step, and the calls by root at its end.
 
 use crate::client::Caller;
-use crate::fixture::{Bundle, Ctx, Job, Out, children, eventually, namespace};
+use crate::fixture::{Bundle, Ctx, Job, Out, children, errno, eventually, namespace};
 use crate::runner::{skip, tests};
 use crate::sys::{self, Step};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ tests! {
     USER {
         ids_of_a_silent_config, pmix_needs_the_callers_uid, home_by_the_jobs_environment, called_by_root, root_trusts_nothing, root_of_nobody,
         missing_state_directory, prolog_gives_nothing_away, epilog_ends_well,
-        poststop_hooks_are_not_roots, no_group_of_the_directorys,
+        poststop_hooks_are_not_roots, any_users_name, umask_of_the_job, tmpdir_of_the_job, rank_of_a_step_in_a_script, no_group_of_the_directorys,
     }
 }
 
@@ -801,6 +801,108 @@ fn site_script(ctx: &Ctx, text: &str, user: &str) -> crate::fixture::Cmd {
     let cmd = ctx.command("/bin/sh").args(["-c", &text]).by_tests().env("SLURM_JOB_USER", user);
     let (uid, gid) = ctx.caller.host_ids();
     cmd.env("SLURM_JOB_UID", uid.to_string()).env("SLURM_JOB_GID", gid.to_string()).env("SLURM_JOB_ID", "42")
+}
+
+/// Every oci.conf of ours bears any name that a directory service makes: AD's, LDAP's, one with blanks.
+fn any_users_name(ctx: &Ctx) {
+    ctx.mkdir("site");
+    let files = [
+        include_str!("../../integration/slurm/oci.conf"),
+        include_str!("../../integration/slurm/oci-23.11.conf"),
+    ];
+    for (n, user) in
+        ["jo@example.org", r"DOM\jo", "jo doe", "a$HOME", "müller", "x;y"].into_iter().enumerate()
+    {
+        let step = Step42::new(ctx);
+        let dir = step.generated(0, &["pause"]);
+        // As slurmstepd does it: the patterns filled in, then /bin/sh -c.
+        let call = |key: &str, task: &str| {
+            let line = files[n % 2].lines().find_map(|line| line.strip_prefix(key)?.strip_prefix("=\""));
+            let pattern = line
+                .expect(key)
+                .trim_end_matches('"')
+                .replace("/run/rt-slurm", ctx.path("site").to_str().unwrap());
+            let id = ["42", "0", task];
+            let text = [
+                ("%j", id[0]),
+                ("%s", id[1]),
+                ("%t", id[2]),
+                ("%n", "n1"),
+                ("%u", user),
+                ("%b", dir.to_str().unwrap()),
+            ];
+            let filled = text.iter().fold(pattern, |filled, (mark, value)| filled.replace(mark, value));
+            let filled = filled.replace("/usr/local/bin/rt", ctx.rt_path().to_str().unwrap());
+            ctx.command("/bin/sh").args(["-c", &filled])
+        };
+        let mut job = call("RunTimeRun", "0").spawn();
+        job.line(0);
+        assert!(ctx.path("site").join(user).is_dir(), "{user}");
+        let status = |task| call("RunTimeQuery", task).ok().json()["status"].clone();
+        assert_eq!((status("0"), status("-1")), (json!("running"), json!("running")), "{user}");
+        call("RunTimeKill", "0").silent();
+        assert_eq!(job.wait().code, 0);
+        call("RunTimeDelete", "-1").silent();
+        assert_eq!(fs::read_dir(ctx.path("site").join(user)).unwrap().count(), 0, "{user}");
+    }
+}
+
+/// What the job has, its tasks have, too.
+fn umask_of_the_job(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    let first = step.command(0, &["umask", "pause"]).before([Step::Umask(0o027)]).spawn();
+    let joining = step.command(1, &["umask"]).before([Step::Umask(0o007)]);
+    let mut first = first;
+    assert_eq!((first.line(0), first.line(1)), (json!(0o027), json!("ready")));
+    assert_eq!(joining.ok().line(0), json!(0o007));
+    end(vec![first]);
+    let out = step.command(2, &["umask"]).arg("--share=false").before([Step::Umask(0o077)]).ok();
+    assert_eq!(out.line(0), json!(0o077));
+    step.delete();
+}
+
+fn tmpdir_of_the_job(ctx: &Ctx) {
+    let with = |value: &Path| {
+        let mut step = Step42::new(ctx);
+        let env = step.bundle.config["process"]["env"].as_array_mut().unwrap();
+        env.push(json!(format!("TMPDIR={}", value.display())));
+        step
+    };
+    let dir = ctx.mkdir("scratch/job.42");
+    let step = with(&dir);
+    let write = format!("write {}/made x", dir.display());
+    assert_eq!(step.command(0, &[&write]).ok().line(0), Value::Null);
+    assert_eq!(fs::read_to_string(dir.join("made")).unwrap(), "x");
+    step.delete();
+    // Not what an image may have said, and not what is not there.
+    let home = ctx.mkdir("home");
+    for other in [home, ctx.path("scratch/gone.42")] {
+        let step = with(&other);
+        let out = step.command(0, &[&format!("stat {}", other.display())]).ok();
+        assert_eq!(out.line(0), errno(libc::ENOENT), "{other:?}");
+        step.delete();
+    }
+}
+
+fn rank_of_a_step_in_a_script(ctx: &Ctx) {
+    // Slurm 22.05: what the batch script has, its pid and its rank, is in the environment of its steps.
+    let mut step = Step42::new(ctx);
+    let env = step.bundle.config["process"]["env"].as_array_mut().unwrap();
+    for variable in ["SLURM_TASK_PID=1", "SLURM_STEP_NODELIST=n[1-3]", "SLURM_STEP_TASKS_PER_NODE=1(x3)"] {
+        env.push(json!(variable));
+    }
+    let job = step.command(0, &["env", "pause"]).env("SLURMD_NODENAME", "n3").spawn();
+    let mut job = job;
+    let env = job.line(0);
+    let own = |name: &str| env[name].as_str().unwrap().to_owned();
+    assert_eq!(
+        (own("SLURM_PROCID"), own("SLURM_NODEID"), own("SLURM_LOCALID")),
+        ("2".into(), "2".into(), "0".into())
+    );
+    assert_eq!(own("SLURM_TASK_PID"), job.pid().to_string());
+    job.line(1);
+    end(vec![job]);
+    step.delete();
 }
 
 const PROLOG: &str = include_str!("../../integration/slurm/prolog");
