@@ -119,8 +119,18 @@ pub struct Store {
     root: PathBuf,
     /// `None` where there is no directory yet, hence no container.
     dir: Option<OwnedFd>,
-    /// This process was root before it became the directory's owner.
-    was_root: bool,
+    access: Access,
+}
+
+/// With whose rights a store is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// It is the caller's.
+    Own,
+    /// This process was root before it became the store's owner.
+    AsOwner,
+    /// It is this uid's, and root looks into it. Nothing is changed.
+    Look(u32),
 }
 
 /// The directory of one container.
@@ -147,23 +157,29 @@ impl Store {
     }
 
     fn at(root: &Path, dir: Option<OwnedFd>) -> Self {
-        Store { root: root.to_owned(), dir, was_root: false }
+        Store { root: root.to_owned(), dir, access: Access::Own }
     }
 
-    /// The caller's stores below the directory that sites give to Slurm: oci.conf names them by user, and only the
-    /// kernel is asked who the caller is.
+    /// The caller's stores below the directory that sites give to Slurm, for root everybody's to look at: oci.conf
+    /// names them by user, and only the kernel is asked who the caller is.
     pub fn of_jobs() -> Vec<Self> {
         let me = rustix::process::geteuid();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(dir) = fs::open(JOBS, flags, Mode::empty()) else { return Vec::new() };
-        let own = |name: &String| {
-            let stat = fs::statat(&dir, name.as_str(), AtFlags::SYMLINK_NOFOLLOW);
-            stat.is_ok_and(|stat| stat.st_uid == me.as_raw())
-        };
-        let mut names = list_names(&dir, FileType::Directory).unwrap_or_default();
+        let Ok(jobs) = fs::open(JOBS, flags, Mode::empty()) else { return Vec::new() };
+        let mut names = list_names(&jobs, FileType::Directory).unwrap_or_default();
         names.sort();
-        let open = |name: String| Self::open(Some(&Path::new(JOBS).join(name))).ok();
-        names.into_iter().filter(own).filter_map(open).collect()
+        let open = |name: String| {
+            let path = Path::new(JOBS).join(&name);
+            let dir = open_dir(&jobs, &name).ok()?;
+            let owner = fs::fstat(&dir).ok()?.st_uid;
+            match owner == me.as_raw() {
+                true => Self::open(Some(&path)).ok(),
+                false => {
+                    me.is_root().then(|| Store { access: Access::Look(owner), ..Self::at(&path, Some(dir)) })
+                }
+            }
+        };
+        names.into_iter().filter_map(open).collect()
     }
 
     /// Opens the store at `root` as its owner, who this process becomes where it is root: nothing in a user's
@@ -183,13 +199,21 @@ impl Store {
         }
         // Not of the directory's group, which may be that of its parent (inode(7), set-group-ID).
         process::become_user(owner, NO_GROUP)?;
-        Ok(Store { was_root: true, ..Self::open(Some(root))? })
+        Ok(Store { access: Access::AsOwner, ..Self::open(Some(root))? })
     }
 
     /// True where this process was root before it became the store's owner. It is in nobody's job then, and has the
     /// environment, the priority and the cgroup of a service of root's: it must not run the owner's programs.
     pub fn was_root(&self) -> bool {
-        self.was_root
+        self.access == Access::AsOwner
+    }
+
+    /// The same store, for more than to look: root becomes its owner.
+    pub fn for_use(self) -> Result<Self> {
+        match self.access {
+            Access::Look(_) => Self::open_as_owner(&self.root),
+            _ => Ok(self),
+        }
     }
 
     /// Opens the store, and makes its directory where it is missing.
@@ -296,16 +320,24 @@ impl Store {
 
     /// Every container, ordered by id; what has no readable state is left out.
     pub fn list(&self) -> Result<Vec<State>> {
-        self.sweep(usize::MAX);
-        self.clean_images()?;
-        let Some(dir) = &self.dir else { return Ok(Vec::new()) };
-        let mut states = Vec::new();
-        for id in names(dir)? {
-            if let Ok(state) = self.load(&id) {
-                states.push(state);
+        let mut states = match self.access {
+            Access::Look(owner) => self.look(owner)?,
+            _ => {
+                self.sweep(usize::MAX);
+                self.clean_images()?;
+                let ids = self.dir.as_ref().map_or(Ok(Vec::new()), names)?;
+                ids.iter().filter_map(|id| self.load(id).ok()).collect()
             }
-        }
-        states.sort_by(|a: &State, b: &State| a.id.cmp(&b.id));
+        };
+        states.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(states)
+    }
+
+    /// What is known of somebody else's containers. Who they belong to is not the state's to say.
+    fn look(&self, owner: u32) -> Result<Vec<State>> {
+        let mut states = self.states()?;
+        states.retain(|state| !state.in_place || state.is_alive());
+        states.iter_mut().for_each(|state| state.owner = owner);
         Ok(states)
     }
 
@@ -542,7 +574,9 @@ impl Entry {
             return Ok(State { id: self.id.clone(), ..State::default() });
         }
         let end = text.iter().position(|&b| b == b'\n').unwrap_or(text.len());
-        serde_json::from_slice(&text[..end]).map_err(|e| err!("the state of {} is damaged: {e}", self.id))
+        let state: State = serde_json::from_slice(&text[..end])
+            .map_err(|e| err!("the state of {} is damaged: {e}", self.id))?;
+        Ok(State { id: self.id.clone(), ..state })
     }
 
     /// The config as it was loaded.

@@ -17,7 +17,7 @@ mod share;
 pub use create::{create, run};
 pub use exec::exec;
 pub use lifecycle::{delete, kill, pause, resume, start};
-pub use share::{find_step, run_task, tasks_delete, tasks_kill, tasks_status};
+pub use share::{StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status};
 
 pub use crate::spec::rootless::UserMap;
 

@@ -250,17 +250,25 @@ pub fn tasks_kill(store: &Store, id: &str, number: i32) -> Result<()> {
     Ok(())
 }
 
-/// The container of the step that a user names, and a task's environment where he names a task.
-///
-/// `None` where `name` is no such name, or no container of that job is here.
-pub fn find_step(store: &Store, name: &str) -> Result<Option<(String, Option<Vec<String>>)>> {
+/// The container of a step, and one task of it where the user has named one.
+#[derive(Debug)]
+pub struct StepTask {
+    /// The container's id.
+    pub container: String,
+    /// The task's id and its pid. It lives.
+    pub task: Option<(String, i32)>,
+}
+
+/// The container of the step that a user names. `None` where `name` is no such name, or no container of that job is
+/// here.
+pub fn find_step(store: &Store, name: &str) -> Result<Option<StepTask>> {
     let Some(wanted) = TaskName::parse(name) else { return Ok(None) };
     let meant = |state: &State| state.step.as_ref().is_some_and(|step| wanted.means(step));
     let states: Vec<State> = store.list()?.into_iter().filter(meant).collect();
     let Some(task) = wanted.task else {
         return match states.as_slice() {
             [] => Ok(None),
-            [state] => Ok(Some((state.id.clone(), None))),
+            [state] => Ok(Some(StepTask { container: state.id.clone(), task: None })),
             several => {
                 let names: Vec<String> =
                     several.iter().filter_map(|s| Some(s.step.as_ref()?.to_string())).collect();
@@ -271,17 +279,18 @@ pub fn find_step(store: &Store, name: &str) -> Result<Option<(String, Option<Vec
     for state in states {
         let entry = store.entry(&state.id)?;
         let own = TaskId::parse(&state.id).filter(|_| !state.shared);
-        let own = own.filter(|id| id.task == Some(task)).map(|_| state.pid);
-        let member = entry.living_members().into_iter().find(|member| member.task == task);
-        if let Some(pid) = own.or(member.map(|member| member.pid)) {
-            return Ok(Some((state.id, Some(environment(pid)?))));
+        let own = own.filter(|id| id.task == Some(task)).map(|_| (state.id.clone(), state.pid));
+        let member = || entry.living_members().into_iter().find(|member| member.task == task);
+        let member = || member().map(|member| (format!("{}.{task}", state.id), member.pid));
+        if let Some(task) = own.or_else(member) {
+            return Ok(Some(StepTask { container: state.id, task: Some(task) }));
         }
     }
     Ok(None)
 }
 
 /// The environment that a process was started with.
-fn environment(pid: i32) -> Result<Vec<String>> {
+pub fn environment(pid: i32) -> Result<Vec<String>> {
     let text = fd::read_at(fd::open_proc()?, format!("{pid}/environ").as_str())
         .context(|| format!("read the environment of process {pid}"))?;
     let variables = text.split(|&b| b == 0).filter(|v| !v.is_empty());

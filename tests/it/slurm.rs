@@ -24,7 +24,7 @@ tests! {
     USER {
         ids_of_a_silent_config, pmix_needs_the_callers_uid, home_by_the_jobs_environment, called_by_root, root_trusts_nothing, root_of_nobody,
         missing_state_directory, prolog_gives_nothing_away, epilog_ends_well,
-        poststop_hooks_are_not_roots, any_users_name, umask_of_the_job, tmpdir_of_the_job, rank_of_a_step_in_a_script, no_group_of_the_directorys,
+        found_by_any_command, poststop_hooks_are_not_roots, any_users_name, umask_of_the_job, tmpdir_of_the_job, rank_of_a_step_in_a_script, no_group_of_the_directorys,
     }
 }
 
@@ -903,6 +903,88 @@ fn rank_of_a_step_in_a_script(ctx: &Ctx) {
     job.line(1);
     end(vec![job]);
     step.delete();
+}
+
+/// Has `cmd` see the test's directory `run` as /run.
+fn at_site(ctx: &Ctx, cmd: crate::fixture::Cmd) -> crate::fixture::Cmd {
+    let mount = |source: &str, target: &str, flags: u64| {
+        Step::Mount(sys::c(Path::new(source)), sys::c(Path::new(target)), c"".into(), flags, c"".into())
+    };
+    let run = ctx.path("run");
+    cmd.before([
+        Step::Unshare(libc::CLONE_NEWNS),
+        mount("none", "/", libc::MS_REC | libc::MS_PRIVATE),
+        mount(run.to_str().unwrap(), "/run", libc::MS_BIND),
+    ])
+}
+
+fn found_by_any_command(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    // As oci.conf has it: nobody names the state directory.
+    fs::create_dir_all(ctx.path("run/rt-slurm")).unwrap();
+    ctx.mkdir("run/rt-slurm/jo");
+    fs::create_dir_all(ctx.path("run/rt-slurm/others")).unwrap();
+    let rt = |args: &[&str]| at_site(ctx, ctx.command(ctx.rt_path()).args(args));
+    let mut step = Step42::new(ctx);
+    let env = step.bundle.config["process"]["env"].as_array_mut().unwrap();
+    for variable in ["SLURM_JOB_ID=42", "SLURM_ARRAY_JOB_ID=41", "SLURM_ARRAY_TASK_ID=7"] {
+        env.push(json!(variable));
+    }
+    let task = |number: i32| {
+        let dir = step.generated(number, &["pause"]);
+        let run = ["--root=/run/rt-slurm/jo", "slurm", "run", "--bundle", dir.to_str().unwrap()];
+        let mut job = rt(&run).arg(format!("n1.42.0.{number}")).spawn();
+        job.line(0);
+        job
+    };
+    let (first, second) = (task(0), task(1));
+    for name in ["n1.42.0", "42", "42.0", "42.0.1", "41_7", "41_7.0"] {
+        let state = rt(&["state", name]).ok().json();
+        assert_eq!((&state["id"], &state["status"]), (&json!("n1.42.0"), &json!("running")), "{name}");
+        assert_eq!((&state["job"], &state["array"]), (&json!("42"), &json!("41_7")));
+        let pids: Vec<i32> = serde_json::from_value(rt(&["ps", "-f", "json", name]).ok().json()).unwrap();
+        assert!(pids.contains(&first.pid()) && pids.contains(&second.pid()), "{name}: {pids:?}");
+        assert_eq!(rt(&["events", "--stats", name]).ok().json()["type"], "stats");
+        assert_eq!(rt(&["exec", name, "/probe", "ns"]).ok().line(0)["mnt"], namespace(first.pid(), "mnt"));
+    }
+    for name in ["43", "n1.43.0", "41_8", "42.0.2"] {
+        rt(&["state", name]).fails(&["container does not exist"]);
+    }
+    // One task, and no more.
+    rt(&["kill", "42.0.1", "TERM"]).silent();
+    assert_eq!(second.wait().code, 0);
+    assert_eq!(rt(&["state", "42"]).ok().json()["status"], "running");
+    let second = task(1);
+    rt(&["delete", "42.0.1"]).fails(&["not stopped"]);
+    rt(&["delete", "--force", "42.0.1"]).silent();
+    assert_eq!(second.wait().code, 137);
+    rt(&["delete", "42"]).fails(&["not stopped"]);
+    // Root sees whose they are, and becomes their owner for more.
+    let list = rt(&["list"]).by_tests().ok().stdout;
+    let owner = format!("#{}", ctx.caller.host_ids().0);
+    assert!(list.contains("n1.42.0") && list.contains(&owner) && list.contains("41_7.0"), "{list}");
+    assert_eq!(rt(&["state", "42"]).by_tests().ok().json()["status"], "running");
+    rt(&["exec", "42", "/probe", "ns"]).by_tests().fails(&["another user's"]);
+    rt(&["kill", "42", "KILL"]).by_tests().silent();
+    assert_eq!(first.wait().code, 137);
+    rt(&["delete", "--force", "42"]).silent();
+    // What somebody writes there is shown, and nothing more.
+    let mut victim = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", victim.id())).unwrap();
+    let started = stat[stat.rfind(')').unwrap()..].split(' ').nth(20).unwrap().to_owned();
+    let dir = ctx.mkdir("run/rt-slurm/jo/n1.44.0");
+    let state = json!({ "id": "other", "pid": victim.id(), "startTime": started.parse::<u64>().unwrap(), "owner": 0,
+        "bundle": "/\u{1b}[2J", "rootfs": "/", "created": "", "step": { "job": "44", "step": "0" } });
+    fs::write(dir.join("state.json"), format!("{state}\n{{}}")).unwrap();
+    ctx.give(&dir);
+    let list = rt(&["list"]).by_tests().ok().stdout;
+    assert!(list.contains("n1.44.0") && list.contains(&owner) && !list.contains('\u{1b}'), "{list}");
+    rt(&["kill", "44", "KILL"]).by_tests().fails(&["not permitted"]);
+    assert!(victim.try_wait().unwrap().is_none(), "root's process lives");
+    victim.kill().unwrap();
+    victim.wait().unwrap();
 }
 
 const PROLOG: &str = include_str!("../../integration/slurm/prolog");
