@@ -14,6 +14,7 @@ pub use step::{Found, Living, Member, Note};
 use crate::error::{Context, Error, Result};
 use crate::rootfs;
 use crate::spec::slurm::Step;
+use crate::sys::ns::MountId;
 use crate::sys::{fd, process, signal};
 use crate::{bail, err};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,11 +31,16 @@ pub const OCI_VERSION: &str = "1.3.0";
 
 const STATE: &str = "state.json";
 const FIFO: &str = "start.fifo";
+/// How long a state may be: its reader may act for somebody else.
+const MOST: usize = 16 << 20;
 /// Holds a link per container that runs in place, named by its pid and pointing to its id.
 const IN_PLACE: &str = ".in-place";
 
 /// Where sites let Slurm keep state (integration/slurm): a directory per user.
 const JOBS: &str = "/run/rt-slurm";
+
+/// A group that has nothing: the kernel's for ids that it cannot show (/proc/sys/kernel/overflowgid).
+const NO_GROUP: u32 = 65534;
 
 /// The status of a container (runtime.md "State"; `paused` is runc's addition).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,10 +102,9 @@ pub struct State {
     /// The container has a pid namespace of its own: its processes are those in it.
     #[serde(default)]
     pub own_pid_namespace: bool,
-    /// The container has a mount namespace of its own, by which its processes are found otherwise: its id that
-    /// is never used again, 0 where the kernel gives none.
+    /// The container has a mount namespace of its own, by which its processes are found otherwise.
     #[serde(default)]
-    pub mount_ns: Option<u64>,
+    pub mount_ns: Option<MountId>,
     /// The step of a Slurm job that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,
@@ -114,6 +119,18 @@ pub struct Store {
     root: PathBuf,
     /// `None` where there is no directory yet, hence no container.
     dir: Option<OwnedFd>,
+    access: Access,
+}
+
+/// With whose rights a store is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// It is the caller's.
+    Own,
+    /// This process was root before it became the store's owner.
+    AsOwner,
+    /// It is this uid's, and root looks into it. Nothing is changed.
+    Look(u32),
 }
 
 /// The directory of one container.
@@ -133,45 +150,70 @@ impl Store {
         };
         for path in &candidates {
             if let Some(dir) = open_root(path, root.is_some())? {
-                return Ok(Store { root: path.clone(), dir: Some(dir) });
+                return Ok(Store::at(path, Some(dir)));
             }
         }
-        Ok(Store { root: candidates.into_iter().next().unwrap_or_default(), dir: None })
+        Ok(Store::at(candidates.first().map(PathBuf::as_path).unwrap_or(Path::new("")), None))
     }
 
-    /// The caller's stores below the directory that sites give to Slurm: oci.conf names them by user, and only the
-    /// kernel is asked who the caller is.
+    fn at(root: &Path, dir: Option<OwnedFd>) -> Self {
+        Store { root: root.to_owned(), dir, access: Access::Own }
+    }
+
+    /// The caller's stores below the directory that sites give to Slurm, for root everybody's to look at: oci.conf
+    /// names them by user, and only the kernel is asked who the caller is.
     pub fn of_jobs() -> Vec<Self> {
         let me = rustix::process::geteuid();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(dir) = fs::open(JOBS, flags, Mode::empty()) else { return Vec::new() };
-        let own = |name: &String| {
-            let stat = fs::statat(&dir, name.as_str(), AtFlags::SYMLINK_NOFOLLOW);
-            stat.is_ok_and(|stat| stat.st_uid == me.as_raw())
-        };
-        let mut names = list_names(&dir, FileType::Directory).unwrap_or_default();
+        let Ok(jobs) = fs::open(JOBS, flags, Mode::empty()) else { return Vec::new() };
+        let mut names = list_names(&jobs, FileType::Directory).unwrap_or_default();
         names.sort();
-        let open = |name: String| Self::open(Some(&Path::new(JOBS).join(name))).ok();
-        names.into_iter().filter(own).filter_map(open).collect()
+        let open = |name: String| {
+            let path = Path::new(JOBS).join(&name);
+            let dir = open_dir(&jobs, &name).ok()?;
+            let owner = fs::fstat(&dir).ok()?.st_uid;
+            match owner == me.as_raw() {
+                true => Self::open(Some(&path)).ok(),
+                false => {
+                    me.is_root().then(|| Store { access: Access::Look(owner), ..Self::at(&path, Some(dir)) })
+                }
+            }
+        };
+        names.into_iter().filter_map(open).collect()
     }
 
     /// Opens the store at `root` as its owner, who this process becomes where it is root: nothing in a user's
-    /// directory is trusted with root's privileges.
+    /// directory is trusted with root's privileges. What is no directory holds no container.
     pub fn open_as_owner(root: &Path) -> Result<Self> {
-        if rustix::process::geteuid().is_root() {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            match fs::open(root, flags, Mode::empty()) {
-                Ok(dir) => {
-                    let stat = fs::fstat(&dir)?;
-                    if stat.st_uid != 0 {
-                        process::become_user(stat.st_uid, stat.st_gid)?;
-                    }
-                }
-                Err(Errno::NOENT) => return Ok(Store { root: root.to_owned(), dir: None }),
-                Err(e) => return Err(e).context(|| format!("open the state directory {}", root.display())),
-            }
+        if !rustix::process::geteuid().is_root() {
+            return Self::open(Some(root));
         }
-        Self::open(Some(root))
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let owner = match fs::open(root, flags, Mode::empty()) {
+            Ok(dir) => fs::fstat(&dir)?.st_uid,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Store::at(root, None)),
+            Err(e) => return Err(e).context(|| format!("open the state directory {}", root.display())),
+        };
+        if owner == 0 {
+            return Self::open(Some(root));
+        }
+        // Not of the directory's group, which may be that of its parent (inode(7), set-group-ID).
+        process::become_user(owner, NO_GROUP)?;
+        Ok(Store { access: Access::AsOwner, ..Self::open(Some(root))? })
+    }
+
+    /// True where this process was root before it became the store's owner. It is in nobody's job then, and has the
+    /// environment, the priority and the cgroup of a service of root's: it must not run the owner's programs.
+    pub fn was_root(&self) -> bool {
+        self.access == Access::AsOwner
+    }
+
+    /// The same store, for more than to look: root becomes its owner.
+    pub fn for_use(self) -> Result<Self> {
+        match self.access {
+            Access::Look(_) => Self::open_as_owner(&self.root),
+            _ => Ok(self),
+        }
     }
 
     /// Opens the store, and makes its directory where it is missing.
@@ -195,14 +237,14 @@ impl Store {
     /// `named`: the caller has given the path, so it may lead through links.
     fn create_at(path: &Path, named: bool) -> Result<Self> {
         if let Some(dir) = open_root(path, named)? {
-            return Ok(Store { root: path.to_owned(), dir: Some(dir) });
+            return Ok(Store::at(path, Some(dir)));
         }
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         // Of a default place the parent is the system's.
         builder.recursive(named).create(path)?;
         match open_root(path, named)? {
-            Some(dir) => Ok(Store { root: path.to_owned(), dir: Some(dir) }),
+            Some(dir) => Ok(Store::at(path, Some(dir))),
             None => bail!("not a directory of this user alone"),
         }
     }
@@ -278,16 +320,24 @@ impl Store {
 
     /// Every container, ordered by id; what has no readable state is left out.
     pub fn list(&self) -> Result<Vec<State>> {
-        self.sweep(usize::MAX);
-        self.clean_images()?;
-        let Some(dir) = &self.dir else { return Ok(Vec::new()) };
-        let mut states = Vec::new();
-        for id in names(dir)? {
-            if let Ok(state) = self.load(&id) {
-                states.push(state);
+        let mut states = match self.access {
+            Access::Look(owner) => self.look(owner)?,
+            _ => {
+                self.sweep(usize::MAX);
+                self.clean_images()?;
+                let ids = self.dir.as_ref().map_or(Ok(Vec::new()), names)?;
+                ids.iter().filter_map(|id| self.load(id).ok()).collect()
             }
-        }
-        states.sort_by(|a: &State, b: &State| a.id.cmp(&b.id));
+        };
+        states.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(states)
+    }
+
+    /// What is known of somebody else's containers. Who they belong to is not the state's to say.
+    fn look(&self, owner: u32) -> Result<Vec<State>> {
+        let mut states = self.states()?;
+        states.retain(|state| !state.in_place || state.is_alive());
+        states.iter_mut().for_each(|state| state.owner = owner);
         Ok(states)
     }
 
@@ -341,7 +391,7 @@ impl Store {
             // Whoever sets a container up in the image holds it, and may add to the list.
             let Some(_held) = rootfs::hold_image(&images) else { continue };
             let Ok(created) = fd::read_at(&lists, name.as_str()) else { continue };
-            if self.uses(dir, &images)? {
+            if self.uses(&images)? {
                 continue;
             }
             let _ = rootfs::remove_created(&created);
@@ -353,10 +403,15 @@ impl Store {
     }
 
     /// True where a container lives on one of `images`, or is being made, perhaps on one of them.
-    fn uses(&self, dir: &OwnedFd, images: &[PathBuf]) -> Result<bool> {
-        let uses = |s: State| s.pid == 0 || (images.contains(&s.rootfs) && s.is_alive());
-        let states = names(dir)?.into_iter().filter_map(|id| self.entry(&id).ok()?.load().ok());
-        Ok(states.into_iter().any(uses))
+    fn uses(&self, images: &[PathBuf]) -> Result<bool> {
+        let uses = |s: &State| s.pid == 0 || (images.contains(&s.rootfs) && s.is_alive());
+        Ok(self.states()?.iter().any(uses))
+    }
+
+    /// What is known of every container, in no order; nothing is removed.
+    pub fn states(&self) -> Result<Vec<State>> {
+        let Some(dir) = &self.dir else { return Ok(Vec::new()) };
+        Ok(names(dir)?.into_iter().filter_map(|id| self.entry(&id).ok()?.load().ok()).collect())
     }
 
     /// Notes that container `id` runs in place, as this process.
@@ -480,6 +535,9 @@ impl Entry {
         let mut text = serde_json::to_vec(state).map_err(|e| err!("{e}"))?;
         text.push(b'\n');
         text.extend_from_slice(config);
+        if text.len() > MOST {
+            return Err(err!("more than {MOST} bytes").context(context()));
+        }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | how;
         let file = fs::openat(&self.dir, name, flags, Mode::RUSR | Mode::WUSR).context(context)?;
         fd::write_all(&file, &text).context(context)
@@ -489,7 +547,8 @@ impl Entry {
         // Where somebody has put a fifo, reading it ends at once.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         match fs::openat(&self.dir, STATE, flags, Mode::empty()) {
-            Ok(file) => fd::read_all(file).context(|| format!("read the state of {}", self.id)),
+            Ok(file) => fd::read_regular(file, MOST)
+                .ok_or_else(|| err!("the state of {} is no file of at most {MOST} bytes", self.id)),
             Err(Errno::NOENT) => Ok(Vec::new()),
             Err(e) => Err(e).context(|| format!("read the state of {}", self.id)),
         }
@@ -515,7 +574,9 @@ impl Entry {
             return Ok(State { id: self.id.clone(), ..State::default() });
         }
         let end = text.iter().position(|&b| b == b'\n').unwrap_or(text.len());
-        serde_json::from_slice(&text[..end]).map_err(|e| err!("the state of {} is damaged: {e}", self.id))
+        let state: State = serde_json::from_slice(&text[..end])
+            .map_err(|e| err!("the state of {} is damaged: {e}", self.id))?;
+        Ok(State { id: self.id.clone(), ..state })
     }
 
     /// The config as it was loaded.

@@ -2,6 +2,7 @@
 
 use crate::bail;
 use crate::error::{Context, Error, Result};
+use crate::sys::ns::MountId;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
@@ -18,7 +19,7 @@ pub enum FromInit {
     Listener(RawFd),
     /// The program has been found and everything is set. With the id of the container's mount namespace, where
     /// it is known by that.
-    Ready(Option<u64>),
+    Ready(Option<MountId>),
     /// Init lives on without the runtime from here.
     Detached,
     /// Init has failed and is about to exit.
@@ -67,7 +68,11 @@ impl Link {
             }
             FromInit::Ready(None) => packet.push(b'r'),
             FromInit::Ready(Some(id)) => {
-                packet.push(b'R');
+                let (tag, id) = match id {
+                    MountId::Unique(id) => (b'R', id),
+                    MountId::Inode(inode) => (b'I', inode),
+                };
+                packet.push(tag);
                 packet.extend(id.to_ne_bytes());
             }
             FromInit::Detached => packet.push(b'd'),
@@ -85,13 +90,15 @@ impl Link {
         let packet = self.receive()?;
         let Some((&tag, rest)) = packet.split_first() else { return Ok(None) };
         let number = |rest: &[u8]| rest.first_chunk().map(|n| i32::from_ne_bytes(*n));
+        let id = || rest.first_chunk().map(|n| u64::from_ne_bytes(*n));
         Ok(Some(match (tag, number(rest)) {
             (b'm', _) => FromInit::WantMaps,
             (b'p', Some(pid)) => FromInit::Pid(pid),
             (b'h', _) => FromInit::Mounted,
             (b'l', Some(fd)) => FromInit::Listener(fd),
             (b'r', _) => FromInit::Ready(None),
-            (b'R', _) => FromInit::Ready(rest.first_chunk().map(|id| u64::from_ne_bytes(*id))),
+            (b'R', _) => FromInit::Ready(id().map(MountId::Unique)),
+            (b'I', _) => FromInit::Ready(id().map(MountId::Inode)),
             (b'd', _) => FromInit::Detached,
             (b'f', Some(errno)) => {
                 let text = String::from_utf8_lossy(&rest[4..]).into_owned();
@@ -149,7 +156,8 @@ mod tests {
             FromInit::Pid(7),
             FromInit::Listener(3),
             FromInit::Ready(None),
-            FromInit::Ready(Some(u64::MAX)),
+            FromInit::Ready(Some(MountId::Unique(u64::MAX))),
+            FromInit::Ready(Some(MountId::Inode(7))),
             failed,
         ] {
             init.tell(&message).unwrap();

@@ -238,7 +238,7 @@ container could not be run.",
             ("run what the bundle's config says", "rt run ./debian"),
             ("run a shell with a terminal", "rt run -t ./debian -- bash -l"),
             ("with a directory of the host's", "rt run -v /scratch/data:/data:ro ./debian -- ls /data"),
-            ("as Slurm's oci.conf calls it", "rt run --bundle %b %n.%u.%j.%s.%t"),
+            ("as Slurm's oci.conf calls it", "rt run --bundle '%b' %n.%j.%s.%t"),
         ],
         run: run::run,
         ..ONE_ID
@@ -453,8 +453,8 @@ state prints one JSON object and succeeds whatever happens. An id that ends in -
 task of the step; delete takes a JOBID too, for an epilog. Called by root, state, kill and delete first become the owner of the directory that
 --root names. A dead container of the same id is replaced.",
         examples: &[
-            ("RunTimeRun", "exec rt --root=/run/rt-slurm/%u slurm run --bundle %b %n.%u.%j.%s.%t"),
-            ("RunTimeQuery", "exec rt --root=/run/rt-slurm/%u slurm state %n.%u.%j.%s.%t"),
+            ("RunTimeRun", "exec rt '--root=/run/rt-slurm/%u' slurm run --bundle '%b' %n.%j.%s.%t"),
+            ("RunTimeQuery", "exec rt '--root=/run/rt-slurm/%u' slurm state %n.%j.%s.%t"),
         ],
         run: slurm::run,
         ..ONE_ID

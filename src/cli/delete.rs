@@ -1,21 +1,27 @@
 //! `rt delete`
 
 use super::args::*;
-use super::kill;
 use super::parse::Call;
+use super::{Named, kill};
+use crate::bail;
 use crate::container;
 use crate::error::Result;
 use crate::store::Status;
 
 /// Removes a container.
 pub fn run(call: &Call) -> Result<u8> {
-    let store = super::store(call)?;
-    let (id, force) = (call.id()?, call.flags.has(&FORCE));
+    let force = call.flags.has(&FORCE);
     if !call.flags.has(&REGEX) {
-        container::delete(&store, id, force)?;
+        let Named { store, id, task } = super::find(call)?;
+        match task {
+            Some((task, _)) if force => container::tasks_delete(&store, &task)?,
+            Some((task, _)) => bail!("cannot delete task {task} that is not stopped: running"),
+            None => container::delete(&store, &id, force)?,
+        }
         return Ok(0);
     }
-    for id in kill::matching(&store, id)? {
+    let store = super::store(call)?;
+    for id in kill::matching(&store, call.id()?)? {
         // One that is gone by now needs no removing.
         let stopped = |state| matches!(store.status(&state), Status::Stopped | Status::Created);
         if force || store.load(&id).is_ok_and(stopped) {

@@ -1,5 +1,6 @@
 //! `rt events`: what the container's cgroup has used, in runc's form. Only ever reads.
 
+use super::Named;
 use super::args::*;
 use super::parse::Call;
 use crate::bail;
@@ -18,8 +19,8 @@ pub fn run(call: &Call) -> Result<u8> {
         Some(text) => duration(text)?,
         None => Duration::from_secs(5),
     };
-    let (store, id) = (super::store(call)?, call.id()?);
-    let Some(pid) = running(&store, id)? else { bail!("container not running") };
+    let Named { store, id, .. } = super::find(call)?;
+    let Some(pid) = running(&store, &id)? else { bail!("container not running") };
     let groups = Cgroups::of(pid)?;
     let mut killed = groups.oom_kills();
     loop {
@@ -33,7 +34,7 @@ pub fn run(call: &Call) -> Result<u8> {
             std::thread::sleep(nap);
             left -= nap;
             // A new process of the same id is another container's.
-            if running(&store, id).ok().flatten() != Some(pid) {
+            if running(&store, &id).ok().flatten() != Some(pid) {
                 return Ok(0);
             }
         }

@@ -1,11 +1,10 @@
 //! `rt exec`
 
+use super::Named;
 use super::args::*;
 use super::parse::Call;
 use crate::container::{self, ExecOptions};
 use crate::error::Result;
-use crate::spec::slurm::TaskName;
-use crate::store::Store;
 use crate::{bail, err};
 
 /// Runs a program in a container and returns its exit code.
@@ -15,7 +14,13 @@ pub fn run(call: &Call) -> Result<u8> {
     if process.is_none() && call.rest.is_empty() {
         bail!("exec: a command is missing: rt exec ID COMMAND [ARGS...]");
     }
-    let (store, id, base_env) = find(call)?;
+    let Named { store, id, task } = super::find(call)?;
+    if store.was_root() {
+        bail!(
+            "exec: container {id} is another user's: root's terminal is not for it (become that user first)"
+        );
+    }
+    let base_env = task.map(|(_, pid)| container::environment(pid)).transpose()?;
     let gids = flags.texts(&ADDITIONAL_GIDS)?;
     let gids = gids.iter().flat_map(|list| list.split(','));
     let options = ExecOptions {
@@ -42,23 +47,4 @@ pub fn run(call: &Call) -> Result<u8> {
         process_label: flags.text(&PROCESS_LABEL)?.map(str::to_owned),
     };
     container::exec(&store, options)
-}
-
-/// The container that the operand names: an id, or a Slurm job, whose state may lie where oci.conf puts it. With it
-/// the environment of the task, where the operand names one.
-fn find(call: &Call) -> Result<(Store, String, Option<Vec<String>>)> {
-    let (store, name) = (super::store(call)?, call.id()?);
-    let unknown = store.entry(name).is_err();
-    if unknown && TaskName::parse(name).is_some() {
-        let jobs = if super::root(call)?.is_none() { Store::of_jobs() } else { Vec::new() };
-        for store in jobs {
-            if let Some((id, env)) = container::find_step(&store, name)? {
-                return Ok((store, id, env));
-            }
-        }
-        if let Some((id, env)) = container::find_step(&store, name)? {
-            return Ok((store, id, env));
-        }
-    }
-    Ok((store, name.to_owned(), None))
 }

@@ -1,5 +1,6 @@
 //! `rt kill`
 
+use super::Named;
 use super::args::*;
 use super::parse::Call;
 use crate::bail;
@@ -15,13 +16,17 @@ pub fn run(call: &Call) -> Result<u8> {
         Some(name) => signal(&name.to_string_lossy())?,
         None => 15,
     };
-    let store = super::store(call)?;
-    let (id, all) = (call.id()?, call.flags.has(&ALL));
+    let all = call.flags.has(&ALL);
     if !call.flags.has(&REGEX) {
-        container::kill(&store, id, signal, all)?;
+        let Named { store, id, task } = super::find(call)?;
+        match task.filter(|_| !all) {
+            Some((task, _)) => container::tasks_kill(&store, &task, signal)?,
+            None => container::kill(&store, &id, signal, all)?,
+        }
         return Ok(0);
     }
-    for id in matching(&store, id)? {
+    let store = super::store(call)?;
+    for id in matching(&store, call.id()?)? {
         container::kill(&store, &id, signal, all)?;
     }
     Ok(0)

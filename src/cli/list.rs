@@ -33,15 +33,16 @@ fn table(views: &[View]) -> String {
     let head = ["ID", "PID", "STATUS", "BUNDLE", "CREATED", "OWNER", "JOB"].map(String::from);
     let columns = if jobs { 7 } else { 6 };
     let row = |view: &View| {
-        let bundle = view.bundle.display().to_string();
+        // Root sees what others have written.
+        let bundle = super::one_line(&view.bundle.display().to_string());
         [
             view.id.into(),
             view.pid.to_string(),
             view.status.into(),
             bundle,
-            view.created.into(),
+            super::one_line(view.created),
             view.owner.clone(),
-            view.step.map(ToString::to_string).unwrap_or_default(),
+            view.step.map(|step| super::one_line(&step.to_string())).unwrap_or_default(),
         ]
     };
     let rows: Vec<_> = std::iter::once(head).chain(views.iter().map(row)).collect();

@@ -24,6 +24,7 @@ mod start;
 mod state;
 mod update;
 
+use crate::container::{self, StepTask};
 use crate::error::{Context, Error, Result};
 use crate::store::{OCI_VERSION, Store};
 use crate::{bail, log};
@@ -159,6 +160,35 @@ fn store(call: &Call) -> Result<Store> {
 /// The same, made where it is missing.
 fn new_store(call: &Call) -> Result<Store> {
     Store::create(root(call)?.as_deref())
+}
+
+/// What an operand names: a container, and where it is.
+struct Named {
+    store: Store,
+    id: String,
+    /// The id and the pid of a task, where the operand names one.
+    task: Option<(String, i32)>,
+}
+
+/// What the operand names: an id, or a Slurm job, whose state may lie where oci.conf puts it. Of what is nowhere the
+/// answer is the default store.
+fn find(call: &Call) -> Result<Named> {
+    let (store, name) = (store(call)?, call.id()?);
+    let of = |store: Store, id: &str, task| Ok(Named { store: store.for_use()?, id: id.to_owned(), task });
+    if store.entry(name).is_ok() {
+        return of(store, name, None);
+    }
+    let jobs = if root(call)?.is_none() { Store::of_jobs() } else { Vec::new() };
+    let mut stores: Vec<Store> = jobs.into_iter().chain([store]).collect();
+    if let Some(holder) = stores.iter().position(|store| store.entry(name).is_ok()) {
+        return of(stores.swap_remove(holder), name, None);
+    }
+    for (n, store) in stores.iter().enumerate() {
+        if let Some(StepTask { container, task }) = container::find_step(store, name)? {
+            return of(stores.swap_remove(n), &container, task);
+        }
+    }
+    of(stores.swap_remove(stores.len() - 1), name, None)
 }
 
 fn root(call: &Call) -> Result<Option<PathBuf>> {

@@ -6,6 +6,7 @@ use crate::error::Result;
 
 /// Stops the processes of a container.
 pub fn run(call: &Call) -> Result<u8> {
-    container::pause(&super::store(call)?, call.id()?)?;
+    let named = super::find(call)?;
+    container::pause(&named.store, &named.id)?;
     Ok(0)
 }

@@ -1,5 +1,6 @@
 //! `rt ps`
 
+use super::Named;
 use super::args::*;
 use super::parse::Call;
 use super::state::not_json;
@@ -15,7 +16,8 @@ pub fn run(call: &Call) -> Result<u8> {
     if !matches!(format, "table" | "json") {
         bail!("ps: invalid format option {format:?}");
     }
-    let pids = container::processes(&super::store(call)?, call.id()?)?;
+    let Named { store, id, .. } = super::find(call)?;
+    let pids = container::processes(&store, &id)?;
     if format == "json" {
         return super::print(format!("{}\n", serde_json::to_string(&pids).map_err(not_json)?));
     }

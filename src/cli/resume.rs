@@ -6,6 +6,7 @@ use crate::error::Result;
 
 /// Continues a paused container.
 pub fn run(call: &Call) -> Result<u8> {
-    container::resume(&super::store(call)?, call.id()?)?;
+    let named = super::find(call)?;
+    container::resume(&named.store, &named.id)?;
     Ok(0)
 }

@@ -61,6 +61,8 @@ fn run_task(call: &Call) -> Result<u8> {
         has_terminal: tty::stdin_is_terminal(),
         pmix_dir: std::env::var_os("PMIX_SERVER_TMPDIR").map(PathBuf::from),
         node: std::env::var("SLURMD_NODENAME").ok(),
+        pid: std::process::id(),
+        umask: process::umask(),
         cwd: job_directory(flags.path(&CHDIR), &options.bundle),
     });
     let store = super::new_store(call).map_err(|e| match e.errno() {

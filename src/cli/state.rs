@@ -1,5 +1,6 @@
 //! `rt state`
 
+use super::Named;
 use super::parse::Call;
 use crate::error::{Error, Result};
 use crate::spec::slurm::Step;
@@ -10,8 +11,8 @@ use std::path::Path;
 
 /// Prints the state of a container.
 pub fn run(call: &Call) -> Result<u8> {
-    let store = super::store(call)?;
-    let state = store.load(call.id()?)?;
+    let Named { store, id, .. } = super::find(call)?;
+    let state = store.load(&id)?;
     let mut json = serde_json::to_string_pretty(&View::new(&store, &state)).map_err(not_json)?;
     json.push('\n');
     super::print(json)

@@ -9,7 +9,7 @@ use crate::hook::{self, Stage};
 use crate::spec::{Caller, Config, Spec};
 use crate::store::{Entry, Mark, Note, State, Store};
 use crate::sync::{self, FromInit, Link};
-use crate::sys::ns::{self, Kind};
+use crate::sys::ns::{self, Kind, MountId};
 use crate::sys::process::{self, Child, Memory};
 use crate::sys::{fd, signal, tty};
 use crate::{bail, err};
@@ -221,7 +221,7 @@ impl<'a> Launch<'a> {
         };
         let result = init.enter_namespaces().and_then(|()| {
             let own = process::stat(&self.proc, "self")?;
-            let state = State { in_place: true, ..self.state(own.pid, own.start_time, init.mount_id()) };
+            let state = State { in_place: true, ..self.state(own.pid, own.start_time, init.mount_id()?) };
             self.store.sweep(16);
             self.publish(entry, &state, own.ignored)?;
             if !state.shared {
@@ -240,7 +240,7 @@ impl<'a> Launch<'a> {
     fn shared_memory(&self, entry: &Entry) -> Result<Running> {
         let runtime = own_pidfd()?;
         let state_json = |_: &str, _: i32| Vec::new();
-        let publish = |own: &process::Stat, mount_ns: Option<u64>| {
+        let publish = |own: &process::Stat, mount_ns: Option<MountId>| {
             self.publish(entry, &self.state(own.pid, own.start_time, mount_ns), own.ignored)
         };
         let runtime = Some(runtime.as_fd());
@@ -422,7 +422,7 @@ impl<'a> Launch<'a> {
         self.options.pid_file.as_ref().map_or(Ok(()), |path| write_pid_file(path, pid))
     }
 
-    fn state(&self, pid: i32, start_time: u64, mount_ns: Option<u64>) -> State {
+    fn state(&self, pid: i32, start_time: u64, mount_ns: Option<MountId>) -> State {
         let annotations = self.config.spec.annotations().iter().flatten();
         State {
             id: self.options.id.clone(),
@@ -438,7 +438,11 @@ impl<'a> Launch<'a> {
             in_place: self.member().is_some(),
             own_pid_namespace: self.plan.makes(Kind::PID),
             mount_ns,
-            step: self.options.task.as_ref().and_then(|task| Some(task.id.as_ref()?.step.clone())),
+            step: self
+                .options
+                .task
+                .as_ref()
+                .and_then(|task| Some(task.id.as_ref()?.step.of_array(&self.config.spec))),
             shared: self.member().is_some(),
         }
     }

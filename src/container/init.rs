@@ -8,7 +8,7 @@ use crate::hook::{self, Stage};
 use crate::rootfs::Rootfs;
 use crate::sync::{FromInit, Link};
 use crate::sys::mount::{self as sys_mount, Attr};
-use crate::sys::ns::{self, IdMaps, Kind};
+use crate::sys::ns::{self, IdMaps, Kind, MountId};
 use crate::sys::{caps, fd, net, process, tty};
 use crate::{bail, err};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -47,7 +47,7 @@ pub struct Init<'a> {
     /// The process has called [`hide`].
     pub hidden: bool,
     /// Makes the container known, where there is no runtime to do it.
-    pub publish: &'a dyn Fn(&process::Stat, Option<u64>) -> Result<()>,
+    pub publish: &'a dyn Fn(&process::Stat, Option<MountId>) -> Result<()>,
     /// The container's state as hooks get it, for a status and a pid.
     pub state_json: &'a dyn Fn(&str, i32) -> Vec<u8>,
 }
@@ -149,7 +149,7 @@ impl Init<'_> {
             plan.process.set_by_proc(self.proc)?;
         }
         let own = process::stat(self.proc, "self").context(|| "look at the container's init")?;
-        let mount_id = self.mount_id();
+        let mount_id = self.mount_id()?;
         if self.fifo.is_some() {
             self.close_hosts(rootfs)?;
         }
@@ -205,10 +205,10 @@ impl Init<'_> {
     }
 
     /// The id of the container's mount namespace, where its processes are to be found by it.
-    pub fn mount_id(&self) -> Option<u64> {
+    pub fn mount_id(&self) -> Result<Option<MountId>> {
         let plan = self.plan;
         let wanted = plan.makes(Kind::MOUNT) && !plan.makes(Kind::PID);
-        wanted.then(|| ns::unique_mount_id(self.proc, "self").unwrap_or(0))
+        wanted.then(|| ns::mount_id(self.proc, "self")).transpose()
     }
 
     fn tell(&self, message: &FromInit) -> Result<()> {

@@ -1,9 +1,10 @@
 //! start, kill, delete, pause, resume: what is done to a container that exists.
 
 use super::create::oci_config;
-use super::{members, oci_state};
+use super::members::Members;
+use super::oci_state;
 use crate::bail;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::hook::{self, Stage};
 use crate::store::{State, Status, Store};
 use crate::sys::signal;
@@ -45,18 +46,22 @@ pub fn kill(store: &Store, id: &str, number: i32, all: bool) -> Result<()> {
     let state = store.load(id)?;
     if all {
         // Also after the first process has ended: others may live on in a shared pid namespace.
-        return members::signal_all(&state, number);
+        return Members::of(store, &state)?.signal(number);
     }
     match store.status(&state) {
         Status::Stopped | Status::Creating => bail!("container not running"),
         _ => {}
+    }
+    if number == libc::SIGKILL && !state.own_pid_namespace {
+        // As runc does: what the first process leaves behind has nobody to end it, and may not be found any more.
+        return Members::of(store, &state)?.signal(number);
     }
     if !signal_first(&state, number)? {
         bail!("container not running");
     }
     if state.paused && number == libc::SIGKILL {
         // A stopped process takes a SIGKILL at once; its container is not paused any more.
-        let _ = members::signal_all(&state, libc::SIGCONT);
+        let _ = Members::of(store, &state).and_then(|members| members.signal(libc::SIGCONT));
     }
     Ok(())
 }
@@ -89,24 +94,43 @@ pub fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
         Status::Running | Status::Paused if !force => {
             bail!("cannot delete container {id} that is not stopped: {}", store.status(&state).as_str())
         }
-        Status::Created | Status::Running | Status::Paused => {
-            if state.shared {
-                // The others are found by the one that lives.
-                members::signal_all(&state, libc::SIGKILL)?;
-            }
-            end(&state)?;
-        }
+        Status::Created | Status::Running | Status::Paused => {}
     }
-    if !state.own_pid_namespace {
-        members::signal_all(&state, libc::SIGKILL)?;
-    }
+    let unknown = end_all(store, &state)?;
     let hooks = oci_config(&entry).ok().and_then(|config| config.hooks().clone());
     store.remove(&entry)?;
     store.forget_in_place(&state);
     if let Some(hooks) = hooks {
-        poststop(&hooks, &state);
+        if store.was_root() {
+            log::debug!("poststop hooks of {id}: not run where root deletes a user's container");
+        } else {
+            poststop(&hooks, &state);
+        }
     }
-    Ok(())
+    match unknown {
+        Some(e) if force => Err(e),
+        // Who puts a stopped container away has not asked for anybody's end.
+        Some(e) => {
+            log::warn!("{e}");
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+/// Kills all processes of the container and waits for the end of the first. Where nobody knows any more which they
+/// are, the error that says so is returned, and nobody is killed.
+fn end_all(store: &Store, state: &State) -> Result<Option<Error>> {
+    // A PID namespace ends with its first process.
+    if !state.own_pid_namespace {
+        let members = Members::of(store, state)?;
+        if let Err(unknown) = members.known() {
+            return Ok(Some(unknown));
+        }
+        members.signal(libc::SIGKILL)?;
+    }
+    end(state)?;
+    Ok(None)
 }
 
 /// Kills the first process and waits until it has ended, ten seconds at most.
@@ -145,7 +169,7 @@ pub fn pause(store: &Store, id: &str) -> Result<()> {
         Status::Paused => bail!("container is already paused"),
         _ => bail!("container not running"),
     }
-    members::stop_all(&state)?;
+    Members::of(store, &state)?.stop()?;
     entry.save(&State { paused: true, ..state })
 }
 
@@ -158,5 +182,5 @@ pub fn resume(store: &Store, id: &str) -> Result<()> {
     }
     let state = State { paused: false, ..state };
     entry.save(&state)?;
-    members::signal_all(&state, libc::SIGCONT)
+    Members::of(store, &state)?.signal(libc::SIGCONT)
 }

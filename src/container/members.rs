@@ -2,119 +2,184 @@
 
 use crate::bail;
 use crate::error::{Context, Result};
-use crate::store::State;
-use crate::sys::ns::{self, Kind};
+use crate::store::{State, Store};
+use crate::sys::ns::{self, Kind, MountId};
 use crate::sys::{fd, signal};
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags};
 
-/// The pids of all the container's processes as the caller sees them, ascending.
-pub fn list(state: &State) -> Result<Vec<i32>> {
-    let proc = fd::open_proc()?;
-    let Some(identity) = identity(proc.as_fd(), state)? else { return Ok(Vec::new()) };
-    let readable =
-        fs::openat(&proc, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut pids = Vec::new();
-    for entry in fs::Dir::new(readable).context(|| "list /proc")? {
-        let entry = entry?;
-        let Ok(name) = entry.file_name().to_str() else { continue };
-        let Ok(pid) = name.parse() else { continue };
-        if is_member(proc.as_fd(), name, &identity) {
-            pids.push(pid);
-        }
-    }
-    pids.sort_unstable();
-    Ok(pids)
+/// What a container's processes are known by. It is found out once, before any of them is signalled: the first
+/// process may be what they are found by.
+pub struct Members {
+    proc: OwnedFd,
+    identity: Identity,
+    /// The container's first process, which is signalled last: while it lives, another `rt` finds the rest.
+    first: i32,
 }
 
-/// By what the container's processes are known.
 enum Identity {
-    /// A namespace that its living first process is in: the inode cannot be another's meanwhile.
-    Namespace(Kind, u64),
+    /// A namespace that the descriptor holds, so that its identity cannot become another's meanwhile.
+    Held { kind: Kind, id: ns::Id, _file: OwnedFd },
     /// The mount namespace with this id, which no other will ever have.
     UniqueMount(u64),
     /// The first process alone: all namespaces are somebody else's.
-    Alone(i32),
+    Alone,
+    /// None of them can be left.
+    Nobody,
+    /// The first process has ended, and processes are in a mount namespace that has the number of the container's:
+    /// it, or a later one.
+    Unknown,
 }
 
-/// `None` where no process can be left, or none can be told from a stranger's.
-fn identity(proc: BorrowedFd<'_>, state: &State) -> Result<Option<Identity>> {
-    let pid = state.pid.to_string();
-    let alive = state.is_alive();
+impl Members {
+    /// Finds out what the processes of `state` are known by. `store` is where the container is.
+    pub fn of(store: &Store, state: &State) -> Result<Members> {
+        let proc = fd::open_proc()?;
+        let identity = identity(proc.as_fd(), store, state)?;
+        Ok(Members { proc, identity, first: state.pid })
+    }
+
+    /// An error where nobody can say any more which processes were the container's.
+    pub fn known(&self) -> Result<()> {
+        if let Identity::Unknown = self.identity {
+            bail!(
+                "the container's first process has ended, and before Linux 6.11 nothing tells whether the processes \
+                 that are left are the container's"
+            );
+        }
+        Ok(())
+    }
+
+    /// The pids of all the container's processes as the caller sees them, ascending.
+    pub fn list(&self) -> Result<Vec<i32>> {
+        self.known()?;
+        if let Identity::Nobody = self.identity {
+            return Ok(Vec::new());
+        }
+        Ok(pids(self.proc.as_fd())?.into_iter().filter(|pid| self.has(*pid)).collect())
+    }
+
+    /// Of a process that may not be looked at, the answer is no.
+    fn has(&self, pid: i32) -> bool {
+        let (proc, name) = (self.proc.as_fd(), pid.to_string());
+        match &self.identity {
+            Identity::Held { kind, id, .. } => ns::id(proc, &name, *kind).is_ok_and(|found| found == *id),
+            Identity::UniqueMount(id) => {
+                ns::mount_id(proc, &name).is_ok_and(|found| found == MountId::Unique(*id))
+            }
+            Identity::Alone => pid == self.first,
+            Identity::Nobody | Identity::Unknown => false,
+        }
+    }
+
+    /// Sends `number` to every process, again until no new one turns up.
+    pub fn signal(&self, number: i32) -> Result<()> {
+        let mut done = std::collections::HashSet::new();
+        loop {
+            let mut new = self.list()?;
+            new.retain(|pid| !done.contains(pid));
+            if new.is_empty() {
+                return Ok(());
+            }
+            new.sort_by_key(|pid| *pid == self.first);
+            for pid in new {
+                done.insert(pid);
+                self.send(pid, number)?;
+            }
+        }
+    }
+
+    /// Sends to one process that still is the container's.
+    fn send(&self, pid: i32, number: i32) -> Result<()> {
+        let Some(handle) = Pid::from_raw(pid) else { return Ok(()) };
+        let Ok(pidfd) = rustix::process::pidfd_open(handle, PidfdFlags::empty()) else { return Ok(()) };
+        if !self.has(pid) {
+            return Ok(());
+        }
+        match signal::send_pidfd(pidfd, number) {
+            Err(e) if e.is(libc::ESRCH) => Ok(()),
+            result => result.context(|| format!("signal process {pid}")),
+        }
+    }
+
+    /// Stops every process: again and again, since one that still runs may make others.
+    pub fn stop(&self) -> Result<()> {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while std::time::Instant::now() < deadline {
+            let mut running = self.list()?;
+            running.retain(|pid| runs(self.proc.as_fd(), *pid));
+            if running.is_empty() {
+                return Ok(());
+            }
+            for pid in running {
+                self.send(pid, libc::SIGSTOP)?;
+            }
+            // A stopped process needs a moment to get there.
+            let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 500_000 };
+            let _ = rustix::thread::nanosleep(&pause);
+        }
+        self.signal(libc::SIGCONT)?;
+        bail!("the container makes processes faster than they can be stopped");
+    }
+}
+
+fn identity(proc: BorrowedFd<'_>, store: &Store, state: &State) -> Result<Identity> {
     let kind = match (state.own_pid_namespace, state.mount_ns) {
-        (true, _) if !alive => return Ok(None),
         (true, _) => Kind::PID,
-        (false, Some(id)) if id != 0 => return Ok(Some(Identity::UniqueMount(id))),
-        (false, _) if !alive => return Ok(None),
-        (false, Some(_)) => Kind::MOUNT,
-        (false, None) => return Ok(Some(Identity::Alone(state.pid))),
+        (false, Some(MountId::Unique(id))) => return Ok(Identity::UniqueMount(id)),
+        (false, Some(MountId::Inode(_))) => Kind::MOUNT,
+        (false, None) => return Ok(Identity::Alone),
     };
-    let id = ns::id(proc, &pid, kind).context(|| "look at the container's namespace")?;
-    // Never take the caller's own world for the container.
-    if id == ns::id(proc, "self", kind)? {
-        bail!("the container's {} namespace is the caller's", kind.file());
+    if let Some((file, id)) = hold(proc, state, kind)? {
+        // Never take the caller's own world for the container.
+        if id == ns::id(proc, "self", kind)? {
+            bail!("the container's {} namespace is the caller's", kind.file());
+        }
+        return Ok(Identity::Held { kind, id, _file: file });
     }
-    Ok(Some(Identity::Namespace(kind, id)))
-}
-
-/// Of a process that may not be looked at, the answer is no.
-fn is_member(proc: BorrowedFd<'_>, pid: &str, identity: &Identity) -> bool {
-    match identity {
-        Identity::Namespace(kind, id) => ns::id(proc, pid, *kind).is_ok_and(|found| found == *id),
-        Identity::UniqueMount(id) => ns::unique_mount_id(proc, pid) == Some(*id),
-        Identity::Alone(first) => pid == first.to_string(),
+    match state.mount_ns {
+        Some(MountId::Inode(inode)) if kind == Kind::MOUNT => after_the_first(proc, store, inode),
+        // With its first process a PID namespace ends.
+        _ => Ok(Identity::Nobody),
     }
 }
 
-/// Sends `number` to every process, again until no new one turns up.
-pub fn signal_all(state: &State, number: i32) -> Result<()> {
-    let mut done = std::collections::HashSet::new();
-    loop {
-        let new: Vec<i32> = list(state)?.into_iter().filter(|pid| !done.contains(pid)).collect();
-        if new.is_empty() {
-            return Ok(());
-        }
-        for pid in new {
-            done.insert(pid);
-            send(state, pid, number)?;
-        }
+/// The namespace of the first process; `None` where that has ended.
+fn hold(proc: BorrowedFd<'_>, state: &State, kind: Kind) -> Result<Option<(OwnedFd, ns::Id)>> {
+    if !state.is_alive() {
+        return Ok(None);
     }
+    let held = ns::hold(proc, &state.pid.to_string(), kind);
+    // Only now it is certain that the pid was not reused in between.
+    if !state.is_alive() {
+        return Ok(None);
+    }
+    held.map(Some).context(|| "look at the container's namespace")
 }
 
-/// Sends to one process that still is the container's.
-fn send(state: &State, pid: i32, number: i32) -> Result<()> {
-    let Some(handle) = Pid::from_raw(pid) else { return Ok(()) };
-    let Ok(pidfd) = rustix::process::pidfd_open(handle, PidfdFlags::empty()) else { return Ok(()) };
-    let proc = fd::open_proc()?;
-    let Some(identity) = identity(proc.as_fd(), state)? else { return Ok(()) };
-    if !is_member(proc.as_fd(), &pid.to_string(), &identity) {
-        return Ok(());
+/// What can be said when the first process of a mount namespace that is known by its inode has ended: that nobody is
+/// in a namespace with that number, or that it is another container's by now; else nothing.
+fn after_the_first(proc: BorrowedFd<'_>, store: &Store, inode: u64) -> Result<Identity> {
+    let is_in = |pid: i32| ns::id(proc, &pid.to_string(), Kind::MOUNT).is_ok_and(|(_, found)| found == inode);
+    let others =
+        |state: &State| state.mount_ns == Some(MountId::Inode(inode)) && is_in(state.pid) && state.is_alive();
+    if !pids(proc)?.into_iter().any(is_in) || store.states()?.iter().any(others) {
+        return Ok(Identity::Nobody);
     }
-    match signal::send_pidfd(pidfd, number) {
-        Err(e) if e.is(libc::ESRCH) => Ok(()),
-        result => result.context(|| format!("signal process {pid}")),
-    }
+    Ok(Identity::Unknown)
 }
 
-/// Stops every process: again and again, since one that still runs may make others.
-pub fn stop_all(state: &State) -> Result<()> {
-    let proc = fd::open_proc()?;
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    while std::time::Instant::now() < deadline {
-        let running: Vec<i32> = list(state)?.into_iter().filter(|pid| runs(proc.as_fd(), *pid)).collect();
-        if running.is_empty() {
-            return Ok(());
-        }
-        for pid in running {
-            send(state, pid, libc::SIGSTOP)?;
-        }
-        // A stopped process needs a moment to get there.
-        let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 500_000 };
-        let _ = rustix::thread::nanosleep(&pause);
+/// Every pid that `proc` shows, ascending.
+fn pids(proc: BorrowedFd<'_>) -> Result<Vec<i32>> {
+    let readable =
+        fs::openat(proc, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut pids = Vec::new();
+    for entry in fs::Dir::new(readable).context(|| "list /proc")? {
+        pids.extend(entry?.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok()));
     }
-    signal_all(state, libc::SIGCONT)?;
-    bail!("the container makes processes faster than they can be stopped");
+    pids.sort_unstable();
+    Ok(pids)
 }
 
 /// True unless every thread of `pid` is stopped, dead, or cannot be seen any more.

@@ -17,7 +17,7 @@ mod share;
 pub use create::{create, run};
 pub use exec::exec;
 pub use lifecycle::{delete, kill, pause, resume, start};
-pub use share::{find_step, run_task, tasks_delete, tasks_kill, tasks_status};
+pub use share::{StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status};
 
 pub use crate::spec::rootless::UserMap;
 
@@ -146,7 +146,7 @@ pub struct ExecOptions {
 
 /// The pids of all the container's processes as the caller sees them, ascending.
 pub fn processes(store: &Store, id: &str) -> Result<Vec<i32>> {
-    members::list(&store.load(id)?)
+    members::Members::of(store, &store.load(id)?)?.list()
 }
 
 /// The container's state as the spec shapes it (runtime.md "State"), for hooks.

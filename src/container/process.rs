@@ -167,6 +167,9 @@ impl ProcessPlan {
     /// Takes what a task of a Slurm step gets from its caller.
     pub fn set_task(&mut self, spec: &Spec, task: &Task) {
         self.keep_fd = spec::slurm::pmi_fd(spec).filter(|fd| fd::is_inherited(*fd));
+        if spec.process().as_ref().is_some_and(|process| process.user().umask().is_none()) {
+            self.umask = task.umask;
+        }
         self.job_cwd = task.cwd.clone().filter(|dir| dir.asked || self.cwd == Path::new("/"));
     }
 

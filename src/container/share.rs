@@ -5,8 +5,9 @@
 
 use super::create;
 use super::exec::{self, Exec};
+use super::members::Members;
 use super::process::ProcessPlan;
-use super::{CreateOptions, ExecOptions, init, lifecycle, members, plan};
+use super::{CreateOptions, ExecOptions, init, lifecycle, plan};
 use crate::error::{Context, Result};
 use crate::spec::slurm::{TaskId, TaskName};
 use crate::spec::{self, Caller, rootless};
@@ -22,6 +23,8 @@ use std::path::PathBuf;
 pub fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> {
     super::protect::protect_binary()?;
     options.bundle = std::path::absolute(&options.bundle).context(|| "bundle")?;
+    // Before who looks for a container to join enters the bundle.
+    options.make_absolute()?;
     let shared = options.task.as_ref().filter(|task| task.share).and_then(|task| task.id.clone());
     let Some((container, number)) = shared.and_then(|id| Some((id.container, id.task?))) else {
         return run_alone(store, options);
@@ -61,7 +64,7 @@ fn run_alone(store: &Store, options: CreateOptions) -> Result<u8> {
             lifecycle::wait_for_end(&init, 2)?;
         }
         if !state.is_alive() {
-            lifecycle::delete(store, &options.id, true)?;
+            lifecycle::delete(store, &options.id, false)?;
         }
     }
     create::run(store, options)
@@ -233,13 +236,13 @@ pub fn tasks_kill(store: &Store, id: &str, number: i32) -> Result<()> {
     let tasks = Tasks::find(store, id)?;
     for id in &tasks.own {
         if let Ok(state) = store.load(id) {
-            members::signal_all(&state, number)?;
+            Members::of(store, &state)?.signal(number)?;
         }
     }
     let Some((entry, id)) = &tasks.shared else { return Ok(()) };
     let state = entry.load()?;
     if id.task.is_none() || entry.living_members().is_empty() {
-        return members::signal_all(&state, number);
+        return Members::of(store, &state)?.signal(number);
     }
     for member in tasks.living() {
         lifecycle::signal_first(&member_state(&state, member), number)?;
@@ -247,17 +250,25 @@ pub fn tasks_kill(store: &Store, id: &str, number: i32) -> Result<()> {
     Ok(())
 }
 
-/// The container of the step that a user names, and a task's environment where he names a task.
-///
-/// `None` where `name` is no such name, or no container of that job is here.
-pub fn find_step(store: &Store, name: &str) -> Result<Option<(String, Option<Vec<String>>)>> {
+/// The container of a step, and one task of it where the user has named one.
+#[derive(Debug)]
+pub struct StepTask {
+    /// The container's id.
+    pub container: String,
+    /// The task's id and its pid. It lives.
+    pub task: Option<(String, i32)>,
+}
+
+/// The container of the step that a user names. `None` where `name` is no such name, or no container of that job is
+/// here.
+pub fn find_step(store: &Store, name: &str) -> Result<Option<StepTask>> {
     let Some(wanted) = TaskName::parse(name) else { return Ok(None) };
     let meant = |state: &State| state.step.as_ref().is_some_and(|step| wanted.means(step));
     let states: Vec<State> = store.list()?.into_iter().filter(meant).collect();
     let Some(task) = wanted.task else {
         return match states.as_slice() {
             [] => Ok(None),
-            [state] => Ok(Some((state.id.clone(), None))),
+            [state] => Ok(Some(StepTask { container: state.id.clone(), task: None })),
             several => {
                 let names: Vec<String> =
                     several.iter().filter_map(|s| Some(s.step.as_ref()?.to_string())).collect();
@@ -268,17 +279,18 @@ pub fn find_step(store: &Store, name: &str) -> Result<Option<(String, Option<Vec
     for state in states {
         let entry = store.entry(&state.id)?;
         let own = TaskId::parse(&state.id).filter(|_| !state.shared);
-        let own = own.filter(|id| id.task == Some(task)).map(|_| state.pid);
-        let member = entry.living_members().into_iter().find(|member| member.task == task);
-        if let Some(pid) = own.or(member.map(|member| member.pid)) {
-            return Ok(Some((state.id, Some(environment(pid)?))));
+        let own = own.filter(|id| id.task == Some(task)).map(|_| (state.id.clone(), state.pid));
+        let member = || entry.living_members().into_iter().find(|member| member.task == task);
+        let member = || member().map(|member| (format!("{}.{task}", state.id), member.pid));
+        if let Some(task) = own.or_else(member) {
+            return Ok(Some(StepTask { container: state.id, task: Some(task) }));
         }
     }
     Ok(None)
 }
 
 /// The environment that a process was started with.
-fn environment(pid: i32) -> Result<Vec<String>> {
+pub fn environment(pid: i32) -> Result<Vec<String>> {
     let text = fd::read_at(fd::open_proc()?, format!("{pid}/environ").as_str())
         .context(|| format!("read the environment of process {pid}"))?;
     let variables = text.split(|&b| b == 0).filter(|v| !v.is_empty());
@@ -288,8 +300,8 @@ fn environment(pid: i32) -> Result<Vec<String>> {
 /// Ends a task, every task of the step, or (`id` is a number) of the job, and forgets it. What is not there is
 /// forgotten already.
 pub fn tasks_delete(store: &Store, id: &str) -> Result<()> {
-    if id.parse::<u32>().is_ok() {
-        let of_job = |state: &State| state.step.as_ref().is_some_and(|step| step.job == id);
+    if let Some(job) = TaskName::parse(id).filter(|name| name.step.is_none()) {
+        let of_job = |state: &State| state.step.as_ref().is_some_and(|step| job.means(step));
         for state in store.list()?.into_iter().filter(of_job) {
             lifecycle::delete(store, &state.id, true)?;
         }

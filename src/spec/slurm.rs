@@ -2,10 +2,10 @@
 //! a step on a node can share one container (oci.conf(5); README, "Use from Slurm").
 
 use super::rootless::UserMap;
-use super::{ANNOTATION_USER, Spec, hostlist, variable};
+use super::{ANNOTATION_OPTIONAL, ANNOTATION_USER, Spec, hostlist, variable};
 use oci_spec::runtime::{LinuxNamespaceType, Mount, MountBuilder};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// A job's step, as `%j.%s` of oci.conf names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,18 +14,33 @@ pub struct Step {
     pub job: String,
     /// The step's number, or `batch`, `interactive`, `extern`.
     pub step: String,
+    /// What users call the job where it is one of an array: `281_1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<String>,
+}
+
+impl Step {
+    /// The same with what the job's environment says of its array.
+    pub fn of_array(&self, spec: &Spec) -> Step {
+        let number = |name| variable(spec, name)?.parse::<u32>().ok();
+        let name = |job: u32| Some(format!("{job}_{}", number("SLURM_ARRAY_TASK_ID")?));
+        // What a job hands to another that it submits is not that one's.
+        let own = variable(spec, "SLURM_JOB_ID") == Some(self.job.as_str());
+        let array = number("SLURM_ARRAY_JOB_ID").filter(|_| own).and_then(name);
+        Step { array, ..self.clone() }
+    }
 }
 
 impl std::fmt::Display for Step {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.job, self.step)
+        write!(f, "{}.{}", self.array.as_ref().unwrap_or(&self.job), self.step)
     }
 }
 
 /// What a user calls a task: `JOB[.STEP[.TASK]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskName {
-    /// The job's number.
+    /// The job's number, or `ARRAY_INDEX`.
     pub job: String,
     /// The step's number or name.
     pub step: Option<String>,
@@ -37,7 +52,11 @@ impl TaskName {
     /// `None` where `name` has another form.
     pub fn parse(name: &str) -> Option<TaskName> {
         let mut parts = name.split('.');
-        let job = parts.next().filter(|job| job.parse::<u32>().is_ok())?;
+        let job = parts.next()?;
+        let (number, index) = job.split_once('_').unwrap_or((job, "0"));
+        if number.parse::<u32>().is_err() || index.parse::<u32>().is_err() {
+            return None;
+        }
         let step = parts.next().filter(|step| !step.is_empty());
         let task = parts.next().map(|task| task.parse().ok());
         if parts.next().is_some() || task == Some(None) {
@@ -48,7 +67,8 @@ impl TaskName {
 
     /// True for a container of that step, or of any step of the job.
     pub fn means(&self, step: &Step) -> bool {
-        self.job == step.job && self.step.as_ref().is_none_or(|wanted| *wanted == step.step)
+        let job = self.job == step.job || step.array.as_ref() == Some(&self.job);
+        job && self.step.as_ref().is_none_or(|wanted| *wanted == step.step)
     }
 }
 
@@ -84,7 +104,7 @@ impl TaskId {
         let name = NAMED.iter().find(|(known, _)| *known == number).map(|(_, name)| *name);
         Some(TaskId {
             container: container.to_owned(),
-            step: Step { job: job.to_owned(), step: name.unwrap_or(step).to_owned() },
+            step: Step { job: job.to_owned(), step: name.unwrap_or(step).to_owned(), array: None },
             task,
         })
     }
@@ -103,6 +123,10 @@ pub struct Task {
     pub pmix_dir: Option<PathBuf>,
     /// The caller's SLURMD_NODENAME.
     pub node: Option<String>,
+    /// The runtime's own pid, which is the task's.
+    pub pid: u32,
+    /// The file mode creation mask that the job has.
+    pub umask: u32,
     /// The job's working directory (`--chdir`), entered where the container has it.
     pub cwd: Option<JobDirectory>,
 }
@@ -137,8 +161,14 @@ pub fn adapt(spec: &mut Spec, task: &Task, asked: Option<UserMap>) -> Vec<String
     if let Some(dir) = pmix {
         show(spec, &dir, &mut notes);
     }
-    if variable(spec, "SLURM_PROCID").is_none()
-        && let Some(variables) = task.node.as_deref().and_then(|node| rank(spec, node))
+    if let Some(dir) = job_tmpdir(spec, task) {
+        let optional =
+            super::annotation(spec, ANNOTATION_OPTIONAL).map(|list| format!("{list},")).unwrap_or_default();
+        super::annotate(spec, ANNOTATION_OPTIONAL, &format!("{optional}{}", dir.display()));
+        show(spec, &dir, &mut notes);
+    }
+    if !has_own_environment(spec, task)
+        && let Some(variables) = rank(spec, task)
         && let Some(process) = spec.process_mut()
     {
         let mut env = process.env().clone().unwrap_or_default();
@@ -149,10 +179,21 @@ pub fn adapt(spec: &mut Spec, task: &Task, asked: Option<UserMap>) -> Vec<String
     notes
 }
 
+/// True where the config has the task's environment. In that of Slurm 22.05 is the job's, in which a batch script
+/// leaves its own rank to its steps.
+fn has_own_environment(spec: &Spec, task: &Task) -> bool {
+    match variable(spec, "SLURM_TASK_PID") {
+        Some(pid) => pid.parse() == Ok(task.pid),
+        None => variable(spec, "SLURM_PROCID").is_some(),
+    }
+}
+
 /// The variables of a task's rank, which Slurm 22.05 does not put into config.json. That version has one task per
 /// node in a container, so a rank is a place in the step's list of nodes; a batch script is on the first one.
-fn rank(spec: &Spec, node: &str) -> Option<[String; 5]> {
-    let place = match variable(spec, "SLURM_STEP_NODELIST") {
+fn rank(spec: &Spec, task: &Task) -> Option<[String; 6]> {
+    let node = task.node.as_deref()?;
+    let is_script = task.id.as_ref().is_some_and(|id| id.step.step == "batch");
+    let place = match variable(spec, "SLURM_STEP_NODELIST").filter(|_| !is_script) {
         Some(list) => {
             let counts = variable(spec, "SLURM_STEP_TASKS_PER_NODE")?;
             let one_each = counts == "1" || (counts.starts_with("1(x") && !counts.contains(','));
@@ -168,7 +209,27 @@ fn rank(spec: &Spec, node: &str) -> Option<[String; 5]> {
         format!("SLURM_GTIDS={place}"),
         "SLURM_LOCALID=0".to_owned(),
         format!("SLURMD_NODENAME={node}"),
+        format!("SLURM_TASK_PID={}", task.pid),
     ])
+}
+
+/// The job's TMPDIR, where that is a directory of its own: its number is in the name. No image can know that, so it
+/// is Slurm or the site that has named the directory.
+fn job_tmpdir(spec: &Spec, task: &Task) -> Option<PathBuf> {
+    let job = &task.id.as_ref()?.step.job;
+    let text = variable(spec, "TMPDIR").filter(|text| text.starts_with('/') && !text.contains(','))?;
+    let dir = Path::new(text);
+    let plain = dir.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
+    // What is bound above it was asked for, and is what the user wants to see there.
+    let is_shown = |mount: &Mount| dir.starts_with(mount.destination()) && is_bind(mount);
+    let mounted = spec.mounts().iter().flatten().any(is_shown);
+    (plain && !mounted && text.split(|c: char| !c.is_ascii_digit()).any(|number| number == job))
+        .then(|| dir.to_owned())
+}
+
+fn is_bind(mount: &Mount) -> bool {
+    let words = mount.options().iter().flatten();
+    mount.typ().as_deref() == Some("bind") || words.into_iter().any(|word| word == "bind" || word == "rbind")
 }
 
 /// The descriptor of the PMI2 connection, which the task must inherit at its number.
@@ -240,7 +301,7 @@ fn show(spec: &mut Spec, dir: &Path, notes: &mut Vec<String>) {
     if mounts.iter().any(|m| m.destination() == dir) {
         return;
     }
-    notes.push(format!("mount {}: bound for PMIx", dir.display()));
+    notes.push(format!("mount {}: the host's is bound for the task", dir.display()));
     mounts.push(bind(dir, &["rbind", "nosuid", "nodev"]));
     spec.set_mounts(Some(mounts));
 }
@@ -260,7 +321,7 @@ mod tests {
     fn ids_are_read_from_the_end() {
         let id = TaskId::parse("n1.example.org.jo.doe.42.0.3").unwrap();
         assert_eq!(id.container, "n1.example.org.jo.doe.42.0");
-        assert_eq!(id.step, Step { job: "42".into(), step: "0".into() });
+        assert_eq!(id.step, Step { job: "42".into(), step: "0".into(), array: None });
         assert_eq!(id.task, Some(3));
         assert_eq!(TaskId::parse("n.u.42.4294967291.0").unwrap().step.step, "batch");
         for every in ["n.u.42.0.-1", "n.u.42.0.4294967295"] {
@@ -277,9 +338,28 @@ mod tests {
         assert_eq!(name("42"), Some(("42".into(), None, None)));
         assert_eq!(name("42.batch"), Some(("42".into(), Some("batch".into()), None)));
         assert_eq!(name("42.0.3"), Some(("42".into(), Some("0".into()), Some(3))));
-        for other in ["", "x", "c1.0", "42.0.x", "42.0.1.2"] {
+        assert_eq!(name("281_1.0"), Some(("281_1".into(), Some("0".into()), None)));
+        for other in ["", "x", "c1.0", "42.0.x", "42.0.1.2", "1_", "_1", "1_2_3"] {
             assert_eq!(name(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn elements_of_an_array_have_two_names() {
+        let of = |env: &str| {
+            let mut config = spec(CONFIG);
+            let env = env.split(' ').map(str::to_owned).collect();
+            config.process_mut().as_mut().unwrap().set_env(Some(env));
+            TaskId::parse("n.282.0.0").unwrap().step.of_array(&config)
+        };
+        let step = of("SLURM_JOB_ID=282 SLURM_ARRAY_JOB_ID=281 SLURM_ARRAY_TASK_ID=1");
+        assert_eq!(step.to_string(), "281_1.0");
+        for name in ["282", "281_1", "281_1.0"] {
+            assert!(TaskName::parse(name).unwrap().means(&step), "{name}");
+        }
+        assert!(!TaskName::parse("281").unwrap().means(&step));
+        // One that a job of an array has submitted.
+        assert_eq!(of("SLURM_JOB_ID=280 SLURM_ARRAY_JOB_ID=281 SLURM_ARRAY_TASK_ID=1").array, None);
     }
 
     fn spec(json: &str) -> Spec {
@@ -311,20 +391,57 @@ mod tests {
 
     #[test]
     fn a_rank_is_a_place_among_the_nodes() {
-        let ranks = |env: &[&str]| {
+        let of = |env: &[&str], script: bool| {
             let mut config = spec(CONFIG);
             let env = env.iter().map(|v| (*v).to_owned()).collect();
             config.process_mut().as_mut().unwrap().set_env(Some(env));
-            adapt(&mut config, &Task { node: Some("n2".into()), ..Task::default() }, None);
+            let id = TaskId::parse(if script { "n2.42.4294967291.0" } else { "n2.42.0.0" });
+            adapt(&mut config, &Task { node: Some("n2".into()), pid: 77, id, ..Task::default() }, None);
             variable(&config, "SLURM_PROCID").map(str::to_owned)
         };
+        let ranks = |env: &[&str]| of(env, false);
         let list = "SLURM_STEP_NODELIST=n[1-3]";
+        // What a batch script on the first node has left to its step, and a task's own.
+        let inherited = [list, "SLURM_STEP_TASKS_PER_NODE=1(x3)", "SLURM_PROCID=0"];
+        assert_eq!(ranks(&[&inherited[..], &["SLURM_TASK_PID=70"]].concat()).as_deref(), Some("1"));
+        assert_eq!(ranks(&[&inherited[..], &["SLURM_TASK_PID=77"]].concat()).as_deref(), Some("0"));
+        let script = ["SLURM_TASK_PID=70", "SLURM_PROCID=1", "SLURM_JOB_NODELIST=n[2-3]"];
+        assert_eq!(
+            of(&[&script[..], &[list, "SLURM_STEP_TASKS_PER_NODE=1(x3)"]].concat(), true).as_deref(),
+            Some("0")
+        );
         assert_eq!(ranks(&[list, "SLURM_STEP_TASKS_PER_NODE=1(x3)"]).as_deref(), Some("1"));
         assert_eq!(ranks(&[list, "SLURM_STEP_TASKS_PER_NODE=1(x3)", "SLURM_PROCID=7"]).as_deref(), Some("7"));
         assert_eq!(ranks(&[list, "SLURM_STEP_TASKS_PER_NODE=1(x2),2"]), None, "several tasks on a node");
         assert_eq!(ranks(&["SLURM_JOB_NODELIST=n[2-3]"]).as_deref(), Some("0"), "a batch script");
         assert_eq!(ranks(&["SLURM_JOB_NODELIST=n[1-3]"]), None);
         assert_eq!(ranks(&[]), None);
+    }
+
+    #[test]
+    fn only_a_jobs_own_tmpdir_is_shown() {
+        let mounts = |tmpdir: &str, more: &str| {
+            let mut config = spec(CONFIG);
+            config.process_mut().as_mut().unwrap().set_env(Some(vec![format!("TMPDIR={tmpdir}")]));
+            let mut all = config.mounts().clone().unwrap();
+            if !more.is_empty() {
+                all.push(bind(Path::new(more), &["rbind"]));
+            }
+            config.set_mounts(Some(all));
+            adapt(&mut config, &Task { id: TaskId::parse("n.42.0.0"), ..Task::default() }, None);
+            let shown = config.mounts().iter().flatten().any(|m| m.destination() == Path::new(tmpdir));
+            assert_eq!(super::super::annotation(&config, ANNOTATION_OPTIONAL).is_some(), shown, "{tmpdir}");
+            shown
+        };
+        for dir in ["/scratch/42", "/tmp/slurm.42/x", "/local/job42.n1"] {
+            assert!(mounts(dir, ""), "{dir}");
+        }
+        // An image may say these.
+        for dir in ["/", "/home/jo", "/scratch/421", "42", "/tmp/../42", "/a/42,b"] {
+            assert!(!mounts(dir, ""), "{dir}");
+        }
+        assert!(!mounts("/scratch/42", "/scratch"), "the user's own");
+        assert!(mounts("/scratch/42", "/other"));
     }
 
     #[test]

@@ -4,6 +4,8 @@ use super::check;
 use crate::error::{Context, Result};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -94,22 +96,51 @@ pub fn same_namespace(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// The inode that identifies the namespace `kind` of process `pid` ("self" for this one).
-pub fn id(proc: impl AsFd, pid: &str, kind: Kind) -> Result<u64> {
-    let path = format!("{pid}/ns/{}", kind.file());
-    Ok(fs::statat(proc, path.as_str(), fs::AtFlags::empty())?.st_ino)
+/// Device and inode of a namespace's file. They are its own while a process is in it or a descriptor holds it,
+/// and soon another's after that.
+pub type Id = (u64, u64);
+
+/// What identifies the namespace `kind` of process `pid` ("self" for this one).
+pub fn id(proc: impl AsFd, pid: &str, kind: Kind) -> Result<Id> {
+    let stat = fs::statat(proc, file_of(pid, kind).as_str(), fs::AtFlags::empty())?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
-/// The id of a mount namespace that is never given to another (ioctl_nsfs(2) NS_GET_MNTNS_ID, Linux 6.11);
-/// `None` on older kernels, where only the inode is known, which is used again.
-pub fn unique_mount_id(proc: impl AsFd, pid: &str) -> Option<u64> {
+/// A descriptor that holds the namespace `kind` of process `pid`, and what identifies it meanwhile.
+pub fn hold(proc: impl AsFd, pid: &str, kind: Kind) -> Result<(OwnedFd, Id)> {
+    let fd = open_of(proc, pid, kind)?;
+    let stat = fs::fstat(&fd)?;
+    Ok((fd, (stat.st_dev, stat.st_ino)))
+}
+
+fn open_of(proc: impl AsFd, pid: &str, kind: Kind) -> Result<OwnedFd, Errno> {
+    fs::openat(proc, file_of(pid, kind).as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn file_of(pid: &str, kind: Kind) -> String {
+    format!("{pid}/ns/{}", kind.file())
+}
+
+/// By what a mount namespace is known over its whole life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum MountId {
+    /// An id that is never given to another (ioctl_nsfs(2) NS_GET_MNTNS_ID, Linux 6.11).
+    Unique(u64),
+    /// On older kernels the inode, which is soon given to another when this one has gone.
+    Inode(u64),
+}
+
+/// The id of the mount namespace of process `pid` ("self" for this one).
+pub fn mount_id(proc: impl AsFd, pid: &str) -> Result<MountId> {
     const NS_GET_MNTNS_ID: libc::c_ulong = 0x8008_b705;
-    let path = format!("{pid}/ns/mnt");
-    let fd = fs::openat(proc, path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let fd = open_of(proc, pid, Kind::MOUNT)?;
     let mut id = 0u64;
     // SAFETY: the request writes one u64.
-    let ret = unsafe { libc::ioctl(fd.as_raw_fd(), NS_GET_MNTNS_ID as _, &raw mut id) };
-    (ret == 0).then_some(id)
+    match unsafe { libc::ioctl(fd.as_raw_fd(), NS_GET_MNTNS_ID as _, &raw mut id) } {
+        0 => Ok(MountId::Unique(id)),
+        _ => Ok(MountId::Inode(fs::fstat(&fd)?.st_ino)),
+    }
 }
 
 /// One line of a uid_map or gid_map (user_namespaces(7)).

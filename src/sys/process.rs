@@ -191,6 +191,13 @@ pub fn become_user(uid: u32, gid: u32) -> Result<()> {
     rustix::thread::set_thread_res_uid(user, user, user).context(context)
 }
 
+/// This process's file mode creation mask. To read it is to change it for a moment (umask(2)).
+pub fn umask() -> u32 {
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(mask);
+    mask.as_raw_mode()
+}
+
 /// Has the kernel end this process after `seconds` (alarm(2)).
 pub fn end_after(seconds: u32) {
     // SAFETY: no pointer is passed, and the signal has no handler here.

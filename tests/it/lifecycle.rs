@@ -1,11 +1,12 @@
 //! create, start, state, kill, delete: the spec's operations and what clients build on (clients.md section 2).
 
-use crate::fixture::{Ctx, eventually, stat};
+use crate::fixture::{Container, Ctx, eventually, stat};
+use crate::run::in_place;
 use crate::runner::tests;
 use crate::sys;
 use serde_json::json;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 tests! {
     EVERY { whole_life }
@@ -24,7 +25,8 @@ tests! {
         pause_states, start_of_dead_init_fails, delete_while_paused, old_pid_is_never_signalled, old_mount_namespace_is_never_signalled,
         missing_bundle, events_stats_reads, update_answers, create_defaults_to_the_working_directory,
         annotations_show_in_state, kill_all_without_a_pid_namespace, ps_without_a_pid_namespace,
-        broken_state_can_be_deleted, container_that_is_being_created,
+        broken_state_can_be_deleted, container_that_is_being_created, kill_reaches_all_before_linux_6_11,
+        what_nobody_can_know_is_said, kill_without_a_pid_namespace_reaches_all,
     }
     USER { default_root_is_found_again, default_root_must_be_the_callers }
 }
@@ -276,20 +278,97 @@ fn kill_all_reaches_every_process(ctx: &Ctx) {
 
 fn kill_all_without_a_pid_namespace(ctx: &Ctx) {
     // No cgroup to ask: the processes are found by the container's other namespaces.
-    let bundle = ctx.bundle().without_namespace("pid").ops(&["fork deaf", "orphan deaf", "deaf"]);
-    let bundle = bundle.without_mount("/proc").mount("/proc", "none", "/proc", &["rbind"]);
-    let container = ctx.started(&bundle);
-    container.line(4);
-    let pids = ctx.rt(["ps", "--format", "json", &container.id]).ok().json();
-    assert_eq!(pids.as_array().expect("pids").len(), 3, "{pids}");
+    let (container, pids) = without_a_pid_namespace(ctx);
     // Also once init is dead: containerd does this always when the pid namespace is shared.
-    container.kill("KILL");
+    sys::kill(container.pid, libc::SIGKILL).unwrap();
     container.reap();
     ctx.rt(["kill", "--all", &container.id, "9"]).silent();
-    for pid in pids.as_array().unwrap() {
-        let pid = pid.as_i64().unwrap() as i32;
-        eventually("its end", || stat(pid).is_none_or(|s| s.state == 'Z').then_some(()));
+    all_end(&pids);
+}
+
+/// A container without PID namespace, of three processes.
+fn without_a_pid_namespace(ctx: &Ctx) -> (Container<'_>, Vec<i32>) {
+    let container = ctx.started(&in_place(ctx.bundle()).ops(&["fork deaf", "orphan deaf", "deaf"]));
+    container.line(4);
+    let pids = ctx.rt(["ps", "--format", "json", &container.id]).ok().json();
+    let pids: Vec<i32> = serde_json::from_value(pids).unwrap();
+    assert_eq!(pids.len(), 3, "{pids:?}");
+    (container, pids)
+}
+
+fn all_end(pids: &[i32]) {
+    for pid in pids {
+        eventually("its end", || stat(*pid).is_none_or(|s| s.state == 'Z').then_some(()));
     }
+}
+
+/// What rt writes into the state where the kernel gives no id of a mount namespace (below 6.11).
+fn state_of_an_old_kernel(ctx: &Ctx, id: &str, pid: i32) {
+    let path = ctx.state.join(id).join("state.json");
+    let text = fs::read_to_string(&path).unwrap();
+    let (state, config) = text.split_once('\n').unwrap();
+    let mut state: serde_json::Value = serde_json::from_str(state).unwrap();
+    assert!(state["mountNs"].is_object(), "{state}");
+    let inode = fs::metadata(format!("/proc/{pid}/ns/mnt")).unwrap().ino();
+    state["mountNs"] = json!({ "inode": inode });
+    fs::write(&path, format!("{state}\n{config}")).unwrap();
+}
+
+fn kill_reaches_all_before_linux_6_11(ctx: &Ctx) {
+    for args in [&["kill", "--all"][..], &["delete", "--force"]] {
+        let (container, pids) = without_a_pid_namespace(ctx);
+        state_of_an_old_kernel(ctx, &container.id, container.pid);
+        let signal = (args[0] == "kill").then_some("KILL");
+        ctx.rt(args).arg(&container.id).args(signal).silent();
+        all_end(&pids);
+        container.reap();
+    }
+}
+
+fn what_nobody_can_know_is_said(ctx: &Ctx) {
+    let first_dead = || {
+        let (container, pids) = without_a_pid_namespace(ctx);
+        state_of_an_old_kernel(ctx, &container.id, container.pid);
+        sys::kill(container.pid, libc::SIGKILL).unwrap();
+        container.reap();
+        (container, pids)
+    };
+    // Those that are left may be a later container's.
+    let (container, pids) = first_dead();
+    ctx.rt(["kill", "--all", &container.id, "KILL"]).fails(&["first process has ended", "6.11"]);
+    ctx.rt(["ps", &container.id]).fails(&["6.11"]);
+    ctx.rt(["delete", "--force", &container.id]).fails(&["first process has ended", "6.11"]);
+    ctx.rt(["state", &container.id]).fails(&["does not exist"]);
+    // Who puts a container away that has ended by itself gets no error.
+    let (container, others) = first_dead();
+    container.delete();
+    let left: Vec<i32> = [&pids[..], &others].concat();
+    assert_eq!(left.iter().filter(|pid| stat(**pid).is_some_and(|s| s.state != 'Z')).count(), 4);
+    left.iter().for_each(|pid| drop(sys::kill(*pid, libc::SIGKILL)));
+    all_end(&left);
+    // Nobody is left, or the number is another container's by now: that is known.
+    let (container, pids) = first_dead();
+    pids.iter().for_each(|pid| drop(sys::kill(*pid, libc::SIGKILL)));
+    all_end(&pids);
+    ctx.rt(["kill", "--all", &container.id, "KILL"]).silent();
+    let (other, pids) = without_a_pid_namespace(ctx);
+    for id in [&container.id, &other.id] {
+        state_of_an_old_kernel(ctx, id, other.pid);
+    }
+    ctx.rt(["kill", "--all", &container.id, "KILL"]).silent();
+    ctx.rt(["delete", "--force", &container.id]).silent();
+    assert!(pids.iter().all(|pid| stat(*pid).is_some_and(|s| s.state != 'Z')), "a stranger was killed");
+    ctx.rt(["kill", "--all", &other.id, "KILL"]).silent();
+    all_end(&pids);
+    other.reap();
+}
+
+fn kill_without_a_pid_namespace_reaches_all(ctx: &Ctx) {
+    // As runc 1.2 does it: what the first process leaves behind nobody else would end.
+    let (container, pids) = without_a_pid_namespace(ctx);
+    container.kill("KILL");
+    all_end(&pids);
+    container.reap();
 }
 
 fn second_create_of_an_id_fails(ctx: &Ctx) {

@@ -2,13 +2,13 @@
 //! a step, and the calls by root at its end.
 
 use crate::client::Caller;
-use crate::fixture::{Bundle, Ctx, Job, Out, children, eventually, namespace};
+use crate::fixture::{Bundle, Ctx, Job, Out, children, errno, eventually, namespace};
 use crate::runner::{skip, tests};
 use crate::sys::{self, Step};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 tests! {
@@ -23,7 +23,8 @@ tests! {
     NESTED { user_namespaces_switched_off }
     USER {
         ids_of_a_silent_config, pmix_needs_the_callers_uid, home_by_the_jobs_environment, called_by_root, root_trusts_nothing, root_of_nobody,
-        missing_state_directory,
+        missing_state_directory, prolog_gives_nothing_away, epilog_ends_well,
+        found_by_any_command, poststop_hooks_are_not_roots, any_users_name, umask_of_the_job, tmpdir_of_the_job, rank_of_a_step_in_a_script, no_group_of_the_directorys,
     }
 }
 
@@ -198,7 +199,7 @@ fn killed_while_setting_up(ctx: &Ctx) {
     let first = step.command(0, &["ready"]).spawn();
     eventually("the hook", || hung.exists().then_some(()));
     step.bundle.config.as_object_mut().unwrap().remove("hooks");
-    let second = step.command(1, &["ready", "pause"]).spawn();
+    let second = step.command(1, &["pause"]).spawn();
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(second.lines().is_empty(), "the second waits for the first");
     sys::kill(first.pid(), libc::SIGKILL).unwrap();
@@ -212,7 +213,7 @@ fn killed_while_setting_up(ctx: &Ctx) {
 fn killed_at_any_time(ctx: &Ctx) {
     let step = Step42::new(ctx);
     for n in 0..40u64 {
-        let first = step.command(0, &["ready", "pause"]).spawn();
+        let first = step.command(0, &["pause"]).spawn();
         let other = step.command(1, &["ready"]).spawn();
         std::thread::sleep(std::time::Duration::from_micros(n * 150));
         sys::kill(first.pid(), libc::SIGKILL).unwrap();
@@ -250,15 +251,15 @@ fn a_task_is_replaced(ctx: &Ctx) {
     // A step that is run again with the same ids: killed, and never deleted.
     let step = Step42::new(ctx);
     for _ in 0..3 {
-        let first = step.task(0, &["ready", "pause"]);
-        let second = step.task(1, &["ready", "pause"]);
+        let first = step.task(0, &["pause"]);
+        let second = step.task(1, &["pause"]);
         for job in [first, second] {
             sys::kill(job.pid(), libc::SIGKILL).unwrap();
             job.wait();
         }
     }
     step.delete();
-    let alone = |task| step.command(task, &["ready", "pause"]).arg("--share=false");
+    let alone = |task| step.command(task, &["pause"]).arg("--share=false");
     for _ in 0..2 {
         let mut job = alone(0).spawn();
         job.line(0);
@@ -270,7 +271,7 @@ fn a_task_is_replaced(ctx: &Ctx) {
 
 fn own_program_and_environment(ctx: &Ctx) {
     let mut step = Step42::new(ctx);
-    let first = step.task(0, &["ready", "pause"]);
+    let first = step.task(0, &["pause"]);
     step.bundle.config["process"]["cwd"] = json!("/home");
     step.bundle.config["process"]["rlimits"] = json!([{ "type": "RLIMIT_NOFILE", "soft": 100, "hard": 200 }]);
     step.bundle.config["process"]["user"]["umask"] = json!(0o077);
@@ -326,7 +327,7 @@ fn dispositions_of_a_task(ctx: &Ctx) {
 
 fn signals_and_codes(ctx: &Ctx) {
     let step = Step42::new(ctx);
-    let keeper = step.task(0, &["ready", "pause"]);
+    let keeper = step.task(0, &["pause"]);
     for task in [1, 2] {
         let mut job = step.task(task, &["signals"]);
         sys::kill(job.pid(), libc::SIGUSR1).unwrap();
@@ -345,7 +346,7 @@ fn state_answers_always(ctx: &Ctx) {
     for task in [0, -1] {
         assert_eq!(step.status(task), "stopped", "unknown, and no state directory");
     }
-    let job = step.task(0, &["ready", "pause"]);
+    let job = step.task(0, &["pause"]);
     assert_eq!((step.status(0).as_str(), step.status(-1).as_str()), ("running", "running"));
     assert_eq!(step.status(1), "stopped");
     end(vec![job]);
@@ -357,7 +358,17 @@ fn state_answers_always(ctx: &Ctx) {
         fs::write(entry.join("state.json"), text).unwrap();
         assert_eq!((step.status(0).as_str(), step.status(-1).as_str()), ("stopped", "stopped"), "{text}");
     }
-    fs::remove_file(entry.join("state.json")).unwrap();
+    // More than memory holds: nobody's limits but the service's bound what root reads.
+    fs::File::create(entry.join("state.json")).unwrap().set_len(3 << 30).unwrap();
+    for form in ["state", "kill", "delete"] {
+        let limited = "ulimit -v 1000000; exec \"$@\"";
+        let cmd = ctx.command("/bin/sh").args(["-c", limited, "sh"]).arg(ctx.rt_path()).arg("--root");
+        let out = cmd.arg(&ctx.state).args(["slurm", form, &step.id(-1)]).run();
+        assert!(out.code < 128, "{out:?}");
+    }
+    assert_eq!(step.status(-1), "stopped");
+    fs::create_dir_all(&entry).unwrap();
+    let _ = fs::remove_file(entry.join("state.json"));
     sys::mkfifo(&entry.join("state.json")).unwrap();
     assert_eq!(step.status(-1), "stopped", "and no waiting for a writer");
     ctx.give(&entry);
@@ -416,9 +427,13 @@ fn a_single_task_ends_alone(ctx: &Ctx) {
 
 fn another_image_is_another_container(ctx: &Ctx) {
     let step = Step42::new(ctx);
-    let job = step.task(0, &["ready", "pause"]);
+    let job = step.task(0, &["pause"]);
     let other = Step42 { bundle: ctx.bundle(), ctx, container: step.container.clone() };
-    let second = other.task(1, &["ready", "pause"]);
+    // Relative to where rt was called, also when it has looked into the bundle before.
+    ctx.mkdir("data");
+    ctx.file("data/x", "mine");
+    let mut second = other.command(1, &["cat /mnt/x", "pause"]).args(["-v", "data:/mnt"]).spawn();
+    assert_eq!((second.line(0), second.line(1)), (json!("mine"), json!("ready")));
     assert_ne!(namespace(job.pid(), "mnt"), namespace(second.pid(), "mnt"));
     assert_eq!((step.status(1).as_str(), step.status(-1).as_str()), ("running", "running"));
     end(vec![job]);
@@ -430,7 +445,7 @@ fn another_image_is_another_container(ctx: &Ctx) {
 fn not_shared(ctx: &Ctx) {
     let step = Step42::new(ctx);
     let alone = |n| {
-        let mut job = step.command(n, &["ready", "pause"]).arg("--share=false").spawn();
+        let mut job = step.command(n, &["pause"]).arg("--share=false").spawn();
         job.line(0);
         job
     };
@@ -470,8 +485,8 @@ fn hooks_run_once(ctx: &Ctx) {
         let text = fs::read_to_string(&marks).unwrap_or_default();
         text.lines().map(String::from).collect::<Vec<_>>()
     };
-    let first = step.task(0, &["ready", "pause"]);
-    let second = step.task(1, &["ready", "pause"]);
+    let first = step.task(0, &["pause"]);
+    let second = step.task(1, &["pause"]);
     eventually("poststart", || (lines().len() == 2).then_some(()));
     end(vec![first]);
     assert_eq!(lines(), ["\"createRuntime\"", "\"poststart\""], "the container goes on");
@@ -479,6 +494,29 @@ fn hooks_run_once(ctx: &Ctx) {
     step.delete();
     assert_eq!(lines().last().unwrap(), "\"poststop\"");
     assert_eq!(lines().len(), 3);
+}
+
+fn poststop_hooks_are_not_roots(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    let marks = ctx.path("marks");
+    let mark = format!("to {} say poststop", marks.display());
+    for by_root in [true, false] {
+        let step = Step42::of(ctx, ctx.bundle().hook("poststop", &ctx.helper(), &[&mark]));
+        let job = step.task(0, &["pause"]);
+        // Nobody is left to run them but who deletes.
+        sys::kill(job.pid(), libc::SIGKILL).unwrap();
+        job.wait();
+        let delete = ctx.rt(["slurm", "delete", &step.id(-1)]);
+        // slurmstepd's environment, priority and cgroup are not the job's.
+        if by_root {
+            delete.by_tests().silent()
+        } else {
+            delete.silent()
+        }
+        assert_eq!(marks.exists(), !by_root, "called by root: {by_root}");
+    }
 }
 
 fn host_names_stay(ctx: &Ctx) {
@@ -530,8 +568,7 @@ fn failing_task_leaves_nothing(ctx: &Ctx) {
         let closed = Step42::new(ctx);
         let dir = closed.generated(0, &["ready"]);
         sys::chown(&closed.bundle.rootfs(), 0, 0).unwrap();
-        fs::set_permissions(closed.bundle.rootfs(), std::os::unix::fs::PermissionsExt::from_mode(0o000))
-            .unwrap();
+        fs::set_permissions(closed.bundle.rootfs(), PermissionsExt::from_mode(0o000)).unwrap();
         run(&dir).fails(&["rootfs", "permission denied"]);
         ctx.rt(["run", "--bundle"]).arg(&dir).arg(ctx.id()).fails(&["rootfs", "permission denied"]);
     }
@@ -541,7 +578,7 @@ fn failing_task_leaves_nothing(ctx: &Ctx) {
     run(&dir).fails(&["/not/there", "no such file"]);
     assert!(fs::read_dir(&ctx.state).unwrap().next().is_none(), "no state is left");
     // A task that cannot be run beside others leaves those alone.
-    let job = step.task(1, &["ready", "pause"]);
+    let job = step.task(1, &["pause"]);
     run(&dir).fails(&["/not/there", "no such file"]);
     assert_eq!((step.status(0).as_str(), step.status(1).as_str()), ("stopped", "running"));
     end(vec![job]);
@@ -553,7 +590,7 @@ fn hidden_member_is_no_hindrance(ctx: &Ctx) {
     let step = Step42::new(ctx);
     let hide = format!("syscall {} {} 0 0 0 0", libc::SYS_prctl, libc::PR_SET_DUMPABLE);
     let first = step.task(0, &[&hide, "ready", "pause"]);
-    let second = step.task(1, &["ready", "pause"]);
+    let second = step.task(1, &["pause"]);
     let third = step.task(2, &["ready", "exit 3"]);
     assert_eq!(third.wait().code, 3);
     assert_eq!(step.status(-1), "running");
@@ -563,8 +600,8 @@ fn hidden_member_is_no_hindrance(ctx: &Ctx) {
 
 fn enter_by_job(ctx: &Ctx) {
     let step = Step42::new(ctx);
-    let first = step.task(0, &["ready", "pause"]);
-    let second = step.task(1, &["ready", "pause"]);
+    let first = step.task(0, &["pause"]);
+    let second = step.task(1, &["pause"]);
     let exec = |name: &str| ctx.rt(["exec", name, "/probe", "ns", "env"]).run();
     for name in ["42", "42.0", "42.0.0", "42.0.1"] {
         let out = exec(name);
@@ -580,7 +617,7 @@ fn enter_by_job(ctx: &Ctx) {
     assert_eq!((lines[0].last(), lines[1].last()), (Some(&"JOB"), Some(&"42.0")), "{list}");
     let json = ctx.rt(["list", "--format=json"]).ok().json();
     assert_eq!((&json[0]["job"], &json[0]["step"]), (&json!("42"), &json!("0")));
-    let dir = step.generated(0, &["ready", "pause"]);
+    let dir = step.generated(0, &["pause"]);
     let batch = step.container.replace(".42.0", ".42.4294967291");
     ctx.remember(&batch);
     let mut job = ctx.rt(["slurm", "run", "--bundle"]).arg(dir).arg(format!("{batch}.0")).spawn();
@@ -703,7 +740,7 @@ fn root_trusts_nothing(ctx: &Ctx) {
         fs::write(dir.join("state.json"), format!("{text}\n{{}}")).unwrap();
         std::os::unix::fs::symlink(format!("{} {started}", victim.id()), dir.join("task.0")).unwrap();
     }
-    fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).unwrap();
     ctx.give(&ctx.path("state"));
     for form in ["state", "kill", "delete"] {
         ctx.rt(["slurm", form, &step.id(-1)]).by_tests().run();
@@ -722,6 +759,29 @@ fn root_trusts_nothing(ctx: &Ctx) {
     fs::remove_file(&state).unwrap();
 }
 
+fn no_group_of_the_directorys(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    // With the set-group-ID bit a directory has its parent's group: what that may read, root's call must not.
+    let step = Step42::new(ctx);
+    let job = step.task(0, &["deaf"]);
+    sys::chown(&ctx.state, ctx.caller.host_ids().0, 0).unwrap();
+    let entry = ctx.state.join(&step.container);
+    let text = fs::read(entry.join("state.json")).unwrap();
+    fs::remove_file(entry.join("state.json")).unwrap();
+    fs::write(entry.join("state.json"), text).unwrap();
+    fs::set_permissions(entry.join("state.json"), PermissionsExt::from_mode(0o040)).unwrap();
+    let out = ctx.rt(["slurm", "kill", &step.id(-1), "KILL"]).by_tests().run();
+    out.failed(&["state", "permission denied"]);
+    ctx.give(&entry);
+    ctx.give_link(&ctx.state);
+    fs::set_permissions(entry.join("state.json"), PermissionsExt::from_mode(0o600)).unwrap();
+    let out = ctx.rt(["slurm", "delete", &step.id(-1)]).by_tests().run();
+    assert_eq!(out.code, 0, "{out:?}");
+    assert_eq!(job.wait().code, 137);
+}
+
 fn root_of_nobody(ctx: &Ctx) {
     if !Caller::tests_are_root() {
         skip!("the tests do not run as root");
@@ -733,10 +793,290 @@ fn root_of_nobody(ctx: &Ctx) {
     assert!(!ctx.state.exists(), "root makes no directory");
 }
 
+/// A script of the site's (integration/slurm), with the test's places in it, called as slurmd calls it.
+fn site_script(ctx: &Ctx, text: &str, user: &str) -> crate::fixture::Cmd {
+    let text = text
+        .replace("/run/rt-slurm", ctx.path("site").to_str().unwrap())
+        .replace("/usr/local/bin/rt", ctx.rt_path().to_str().unwrap());
+    let cmd = ctx.command("/bin/sh").args(["-c", &text]).by_tests().env("SLURM_JOB_USER", user);
+    let (uid, gid) = ctx.caller.host_ids();
+    cmd.env("SLURM_JOB_UID", uid.to_string()).env("SLURM_JOB_GID", gid.to_string()).env("SLURM_JOB_ID", "42")
+}
+
+/// Every oci.conf of ours bears any name that a directory service makes: AD's, LDAP's, one with blanks.
+fn any_users_name(ctx: &Ctx) {
+    ctx.mkdir("site");
+    let files = [
+        include_str!("../../integration/slurm/oci.conf"),
+        include_str!("../../integration/slurm/oci-23.11.conf"),
+    ];
+    for (n, user) in
+        ["jo@example.org", r"DOM\jo", "jo doe", "a$HOME", "müller", "x;y"].into_iter().enumerate()
+    {
+        let step = Step42::new(ctx);
+        let dir = step.generated(0, &["pause"]);
+        // As slurmstepd does it: the patterns filled in, then /bin/sh -c.
+        let call = |key: &str, task: &str| {
+            let line = files[n % 2].lines().find_map(|line| line.strip_prefix(key)?.strip_prefix("=\""));
+            let pattern = line
+                .expect(key)
+                .trim_end_matches('"')
+                .replace("/run/rt-slurm", ctx.path("site").to_str().unwrap());
+            let id = ["42", "0", task];
+            let text = [
+                ("%j", id[0]),
+                ("%s", id[1]),
+                ("%t", id[2]),
+                ("%n", "n1"),
+                ("%u", user),
+                ("%b", dir.to_str().unwrap()),
+            ];
+            let filled = text.iter().fold(pattern, |filled, (mark, value)| filled.replace(mark, value));
+            let filled = filled.replace("/usr/local/bin/rt", ctx.rt_path().to_str().unwrap());
+            ctx.command("/bin/sh").args(["-c", &filled])
+        };
+        let mut job = call("RunTimeRun", "0").spawn();
+        job.line(0);
+        assert!(ctx.path("site").join(user).is_dir(), "{user}");
+        let status = |task| call("RunTimeQuery", task).ok().json()["status"].clone();
+        assert_eq!((status("0"), status("-1")), (json!("running"), json!("running")), "{user}");
+        call("RunTimeKill", "0").silent();
+        assert_eq!(job.wait().code, 0);
+        call("RunTimeDelete", "-1").silent();
+        assert_eq!(fs::read_dir(ctx.path("site").join(user)).unwrap().count(), 0, "{user}");
+    }
+}
+
+/// What the job has, its tasks have, too.
+fn umask_of_the_job(ctx: &Ctx) {
+    let step = Step42::new(ctx);
+    let first = step.command(0, &["umask", "pause"]).before([Step::Umask(0o027)]).spawn();
+    let joining = step.command(1, &["umask"]).before([Step::Umask(0o007)]);
+    let mut first = first;
+    assert_eq!((first.line(0), first.line(1)), (json!(0o027), json!("ready")));
+    assert_eq!(joining.ok().line(0), json!(0o007));
+    end(vec![first]);
+    let out = step.command(2, &["umask"]).arg("--share=false").before([Step::Umask(0o077)]).ok();
+    assert_eq!(out.line(0), json!(0o077));
+    step.delete();
+}
+
+fn tmpdir_of_the_job(ctx: &Ctx) {
+    let with = |value: &Path| {
+        let mut step = Step42::new(ctx);
+        let env = step.bundle.config["process"]["env"].as_array_mut().unwrap();
+        env.push(json!(format!("TMPDIR={}", value.display())));
+        step
+    };
+    let dir = ctx.mkdir("scratch/job.42");
+    let step = with(&dir);
+    let write = format!("write {}/made x", dir.display());
+    assert_eq!(step.command(0, &[&write]).ok().line(0), Value::Null);
+    assert_eq!(fs::read_to_string(dir.join("made")).unwrap(), "x");
+    step.delete();
+    // Not what an image may have said, and not what is not there.
+    let home = ctx.mkdir("home");
+    for other in [home, ctx.path("scratch/gone.42")] {
+        let step = with(&other);
+        let out = step.command(0, &[&format!("stat {}", other.display())]).ok();
+        assert_eq!(out.line(0), errno(libc::ENOENT), "{other:?}");
+        step.delete();
+    }
+}
+
+fn rank_of_a_step_in_a_script(ctx: &Ctx) {
+    // Slurm 22.05: what the batch script has, its pid and its rank, is in the environment of its steps.
+    let mut step = Step42::new(ctx);
+    let env = step.bundle.config["process"]["env"].as_array_mut().unwrap();
+    for variable in ["SLURM_TASK_PID=1", "SLURM_STEP_NODELIST=n[1-3]", "SLURM_STEP_TASKS_PER_NODE=1(x3)"] {
+        env.push(json!(variable));
+    }
+    let job = step.command(0, &["env", "pause"]).env("SLURMD_NODENAME", "n3").spawn();
+    let mut job = job;
+    let env = job.line(0);
+    let own = |name: &str| env[name].as_str().unwrap().to_owned();
+    assert_eq!(
+        (own("SLURM_PROCID"), own("SLURM_NODEID"), own("SLURM_LOCALID")),
+        ("2".into(), "2".into(), "0".into())
+    );
+    assert_eq!(own("SLURM_TASK_PID"), job.pid().to_string());
+    job.line(1);
+    end(vec![job]);
+    step.delete();
+}
+
+/// Has `cmd` see the test's directory `run` as /run.
+fn at_site(ctx: &Ctx, cmd: crate::fixture::Cmd) -> crate::fixture::Cmd {
+    let mount = |source: &str, target: &str, flags: u64| {
+        Step::Mount(sys::c(Path::new(source)), sys::c(Path::new(target)), c"".into(), flags, c"".into())
+    };
+    let run = ctx.path("run");
+    cmd.before([
+        Step::Unshare(libc::CLONE_NEWNS),
+        mount("none", "/", libc::MS_REC | libc::MS_PRIVATE),
+        mount(run.to_str().unwrap(), "/run", libc::MS_BIND),
+    ])
+}
+
+fn found_by_any_command(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    // As oci.conf has it: nobody names the state directory.
+    fs::create_dir_all(ctx.path("run/rt-slurm")).unwrap();
+    ctx.mkdir("run/rt-slurm/jo");
+    fs::create_dir_all(ctx.path("run/rt-slurm/others")).unwrap();
+    let rt = |args: &[&str]| at_site(ctx, ctx.command(ctx.rt_path()).args(args));
+    let mut step = Step42::new(ctx);
+    let env = step.bundle.config["process"]["env"].as_array_mut().unwrap();
+    for variable in ["SLURM_JOB_ID=42", "SLURM_ARRAY_JOB_ID=41", "SLURM_ARRAY_TASK_ID=7"] {
+        env.push(json!(variable));
+    }
+    let task = |number: i32| {
+        let dir = step.generated(number, &["pause"]);
+        let run = ["--root=/run/rt-slurm/jo", "slurm", "run", "--bundle", dir.to_str().unwrap()];
+        let mut job = rt(&run).arg(format!("n1.42.0.{number}")).spawn();
+        job.line(0);
+        job
+    };
+    let (first, second) = (task(0), task(1));
+    for name in ["n1.42.0", "42", "42.0", "42.0.1", "41_7", "41_7.0"] {
+        let state = rt(&["state", name]).ok().json();
+        assert_eq!((&state["id"], &state["status"]), (&json!("n1.42.0"), &json!("running")), "{name}");
+        assert_eq!((&state["job"], &state["array"]), (&json!("42"), &json!("41_7")));
+        let pids: Vec<i32> = serde_json::from_value(rt(&["ps", "-f", "json", name]).ok().json()).unwrap();
+        assert!(pids.contains(&first.pid()) && pids.contains(&second.pid()), "{name}: {pids:?}");
+        assert_eq!(rt(&["events", "--stats", name]).ok().json()["type"], "stats");
+        assert_eq!(rt(&["exec", name, "/probe", "ns"]).ok().line(0)["mnt"], namespace(first.pid(), "mnt"));
+    }
+    for name in ["43", "n1.43.0", "41_8", "42.0.2"] {
+        rt(&["state", name]).fails(&["container does not exist"]);
+    }
+    // One task, and no more.
+    rt(&["kill", "42.0.1", "TERM"]).silent();
+    assert_eq!(second.wait().code, 0);
+    assert_eq!(rt(&["state", "42"]).ok().json()["status"], "running");
+    let second = task(1);
+    rt(&["delete", "42.0.1"]).fails(&["not stopped"]);
+    rt(&["delete", "--force", "42.0.1"]).silent();
+    assert_eq!(second.wait().code, 137);
+    rt(&["delete", "42"]).fails(&["not stopped"]);
+    // Root sees whose they are, and becomes their owner for more.
+    let list = rt(&["list"]).by_tests().ok().stdout;
+    let owner = format!("#{}", ctx.caller.host_ids().0);
+    assert!(list.contains("n1.42.0") && list.contains(&owner) && list.contains("41_7.0"), "{list}");
+    assert_eq!(rt(&["state", "42"]).by_tests().ok().json()["status"], "running");
+    rt(&["exec", "42", "/probe", "ns"]).by_tests().fails(&["another user's"]);
+    rt(&["kill", "42", "KILL"]).by_tests().silent();
+    assert_eq!(first.wait().code, 137);
+    rt(&["delete", "--force", "42"]).silent();
+    // What somebody writes there is shown, and nothing more.
+    let mut victim = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", victim.id())).unwrap();
+    let started = stat[stat.rfind(')').unwrap()..].split(' ').nth(20).unwrap().to_owned();
+    let dir = ctx.mkdir("run/rt-slurm/jo/n1.44.0");
+    let state = json!({ "id": "other", "pid": victim.id(), "startTime": started.parse::<u64>().unwrap(), "owner": 0,
+        "bundle": "/\u{1b}[2J", "rootfs": "/", "created": "", "step": { "job": "44", "step": "0" } });
+    fs::write(dir.join("state.json"), format!("{state}\n{{}}")).unwrap();
+    ctx.give(&dir);
+    let list = rt(&["list"]).by_tests().ok().stdout;
+    assert!(list.contains("n1.44.0") && list.contains(&owner) && !list.contains('\u{1b}'), "{list}");
+    rt(&["kill", "44", "KILL"]).by_tests().fails(&["not permitted"]);
+    assert!(victim.try_wait().unwrap().is_none(), "root's process lives");
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+}
+
+const PROLOG: &str = include_str!("../../integration/slurm/prolog");
+const EPILOG: &str = include_str!("../../integration/slurm/epilog");
+
+fn prolog_gives_nothing_away(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    let mode = |path: &Path| fs::symlink_metadata(path).unwrap().mode() & 0o7777;
+    let (uid, gid) = ctx.caller.host_ids();
+    let ids = |path: &Path| {
+        let meta = fs::symlink_metadata(path).unwrap();
+        (meta.is_dir(), meta.uid(), meta.gid(), mode(path))
+    };
+    // As tmpfiles.conf leaves it.
+    let site = ctx.path("site");
+    fs::create_dir(&site).unwrap();
+    fs::set_permissions(&site, PermissionsExt::from_mode(0o1777)).unwrap();
+    let victim = ctx.path("roots");
+    fs::create_dir(&victim).unwrap();
+    fs::write(victim.join("data"), "x").unwrap();
+    let before = ids(&victim);
+    std::os::unix::fs::symlink(&victim, site.join("link")).unwrap();
+    fs::write(site.join("file"), "").unwrap();
+    fs::create_dir_all(site.join("others/step")).unwrap();
+    std::os::unix::fs::symlink(&victim, site.join("others/step/link")).unwrap();
+    for user in ["new", "link", "file", "others", "jo $(id) \\'ü@x"] {
+        site_script(ctx, PROLOG, user).silent();
+        assert_eq!(ids(&site.join(user)), (true, uid, gid, 0o700), "{user}");
+        assert_eq!(fs::read_dir(site.join(user)).unwrap().count(), 0, "{user}");
+        assert_eq!((ids(&site).1, mode(&site)), (0, 0o755), "closed to others");
+    }
+    assert_eq!((ids(&victim), fs::read(victim.join("data")).unwrap()), (before, b"x".to_vec()));
+    // What a job that runs has there stays.
+    fs::write(site.join("new/state"), "").unwrap();
+    site_script(ctx, PROLOG, "new").silent();
+    assert!(site.join("new/state").exists());
+    // Jobs of one user that begin together.
+    let jobs: Vec<Job> = (0..8).map(|_| site_script(ctx, PROLOG, "many").spawn()).collect();
+    assert!(jobs.into_iter().all(|job| job.wait().code == 0));
+    assert_eq!(ids(&site.join("many")), (true, uid, gid, 0o700));
+}
+
+fn epilog_ends_well(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    // Slurm drains a node whose epilog fails, so no user may have a say in that.
+    let site = ctx.path("site");
+    fs::create_dir(&site).unwrap();
+    fs::write(site.join("file"), "").unwrap();
+    std::os::unix::fs::symlink("/", site.join("link")).unwrap();
+    for user in ["file", "link", "missing"] {
+        site_script(ctx, EPILOG, user).silent();
+    }
+    fs::create_dir_all(site.join("open/n.42.0")).unwrap();
+    ctx.give(&site.join("open"));
+    fs::set_permissions(site.join("open"), PermissionsExt::from_mode(0o777)).unwrap();
+    let out = site_script(ctx, EPILOG, "open").run();
+    assert_eq!(out.code, 0, "{out:?}");
+    assert!(out.stderr.contains("writable by nobody else"), "it says what it could not do: {out:?}");
+    // A job's container.
+    fs::create_dir(site.join("jo")).unwrap();
+    ctx.give(&site.join("jo"));
+    let step = Step42::new(ctx);
+    let dir = step.generated(0, &["ready", "deaf"]);
+    let cmd =
+        ctx.command(ctx.rt_path()).arg("--root").arg(site.join("jo")).args(["slurm", "run", "--bundle"]);
+    let mut job = cmd.arg(dir).arg("n.42.0.0").spawn();
+    job.line(0);
+    site_script(ctx, EPILOG, "jo").silent();
+    assert_eq!(job.wait().code, 137);
+    // The calls at the end of a step, where somebody has made what is no directory.
+    for name in ["file", "link"] {
+        let call = |form: &str| {
+            ctx.command(ctx.rt_path())
+                .by_tests()
+                .arg("--root")
+                .arg(site.join(name))
+                .args(["slurm", form, "n.42.0.0"])
+        };
+        call("delete").silent();
+        call("kill").silent();
+        assert_eq!(call("state").ok().json()["status"], "stopped");
+    }
+}
+
 fn missing_state_directory(ctx: &Ctx) {
     let closed = ctx.path("closed");
     fs::create_dir(&closed).unwrap();
-    fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o555)).unwrap();
+    fs::set_permissions(&closed, PermissionsExt::from_mode(0o555)).unwrap();
     let dir = Step42::new(ctx).generated(0, &["ready"]);
     let mut cmd = ctx.command(ctx.rt_path()).arg("--root").arg(closed.join("user"));
     cmd = cmd.args(["slurm", "run", "--bundle"]).arg(dir).arg("n.u.1.0.0");
