@@ -273,7 +273,7 @@ impl<'a> Launch<'a> {
         let fifo = if self.wait_for_start { Some(entry.make_fifo()?) } else { None };
         let (console, receiver) =
             console(self.plan.process.terminal, self.options.console_socket.as_deref())?;
-        let state_json = |status: &str, pid: i32| super::oci_state(&self.state(pid, 0, None), status);
+        let state_json = |status: &str, pid: i32| self.hook_state(pid, status);
         let init = Init {
             runtime: Some(runtime.as_fd()),
             console: console.as_ref().map(AsFd::as_fd),
@@ -396,7 +396,7 @@ impl<'a> Launch<'a> {
     }
 
     fn runtime_hooks(&self, pid: i32) -> Result<()> {
-        let state = super::oci_state(&self.state(pid, 0, None), "creating");
+        let state = self.hook_state(pid, "creating");
         let hooks = &self.plan.hooks;
         if !self.plan.net_devices.is_empty() {
             let namespace = ns::open(Path::new(&format!("/proc/{pid}/ns/net")))?;
@@ -407,6 +407,11 @@ impl<'a> Launch<'a> {
         #[allow(deprecated, reason = "configs still carry prestart hooks")]
         hook::run_all(Stage::Prestart, hooks.prestart(), &state, &self.plan.bundle)?;
         hook::run_all(Stage::CreateRuntime, hooks.create_runtime(), &state, &self.plan.bundle)
+    }
+
+    /// What hooks get on standard input while the container is made.
+    fn hook_state(&self, pid: i32, status: &str) -> Vec<u8> {
+        super::hook_state(&self.state(pid, 0, None), status, &self.plan.said)
     }
 
     /// Tells whoever wants to know that the container is there.

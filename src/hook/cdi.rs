@@ -7,16 +7,15 @@ use super::bundle::Bundle;
 use super::edits::Edits;
 use super::nvidia::{compat, driver::Driver};
 use super::tree::Tree;
-use crate::error::{Context, Result};
+use crate::error::Result;
 use crate::{bail, err};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 /// Where specs are, later ones over earlier ones.
 const DIRS: &[&str] = &["/etc/cdi", "/var/run/cdi"];
-/// Annotations that name devices begin with this.
+/// Annotations by which engines are told of devices begin with this.
 pub const ANNOTATION: &str = "cdi.k8s.io/";
 /// Set by precreate, so that the hook does not do again what is in the config.
 pub const MERGED: &str = "rt.cdi.merged";
@@ -276,21 +275,6 @@ impl ContainerEdits {
 fn split(name: &str) -> Result<(&str, &str)> {
     let parts = name.split_once('=').filter(|(kind, device)| kind.contains('/') && !device.is_empty());
     parts.ok_or_else(|| err!("{name:?} is no CDI device (VENDOR/CLASS=NAME)"))
-}
-
-/// The devices that annotations name.
-pub fn annotated(annotations: &HashMap<String, String>) -> Result<Vec<String>> {
-    let sorted: BTreeMap<_, _> = annotations.iter().filter(|(key, _)| key.starts_with(ANNOTATION)).collect();
-    let mut all: Vec<String> = Vec::new();
-    for (key, value) in sorted {
-        for name in value.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-            split(name).context(|| format!("annotation {key}"))?;
-            if !all.iter().any(|n| n == name) {
-                all.push(name.to_owned());
-            }
-        }
-    }
-    Ok(all)
 }
 
 /// The part that concerns files and devices.
@@ -562,16 +546,5 @@ mod tests {
         assert_eq!(config["linux"]["netDevices"]["eth7"]["name"], "net0");
         assert!(config["hooks"].get("createContainer").is_none());
         assert!(merge(&all, &mut serde_json::json!({ "process": 7 })).is_err());
-    }
-
-    #[test]
-    fn annotations_name_devices() {
-        let annotations = HashMap::from([
-            ("cdi.k8s.io/b".to_owned(), "v/c=1, v/c=2".to_owned()),
-            ("cdi.k8s.io/a".to_owned(), "v/c=2".to_owned()),
-            ("other".to_owned(), "v/c=9".to_owned()),
-        ]);
-        assert_eq!(annotated(&annotations).unwrap(), ["v/c=2", "v/c=1"]);
-        assert!(annotated(&HashMap::from([("cdi.k8s.io/a".to_owned(), "x".to_owned())])).is_err());
     }
 }

@@ -3,7 +3,7 @@
 //! A file names a hook, its stages, and when it runs. Files are read from several directories; of files of the
 //! same name the one in the later directory counts, and an empty one switches the hook off.
 
-use super::bundle::{ANNOTATION_ENV, PREFIXES};
+use super::bundle::{ANNOTATION_ENV, PREFIXES, SAID, Said};
 use super::run::{self, Stage};
 use crate::bail;
 use crate::error::{Context, Error, Result};
@@ -14,6 +14,7 @@ use regex_lite::Regex;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use serde::Deserialize;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -45,15 +46,15 @@ struct When {
     has_bind_mounts: Option<bool>,
 }
 
-/// Adds the hooks of all directories, `more` among them, that are for the container of `config`; with `devices`
-/// also the one that serves devices by name. Out of line: mostly there is nothing to do.
+/// Adds the hooks of all directories, `more` among them, that are for the container of `config`; where the caller names
+/// devices also the one that serves those. Out of line: mostly there is nothing to do.
 #[inline(never)]
-pub fn add_to(config: &mut Config, more: &[PathBuf], devices: bool, bundle: &Path) -> Result<()> {
+pub fn add_to(config: &mut Config, more: &[PathBuf], said: &Said, bundle: &Path) -> Result<()> {
     let mut definitions = load(&dirs(more))?;
-    if devices {
+    if !said.devices.is_empty() {
         for_devices(&mut definitions)?;
     }
-    if definitions.is_empty() { Ok(()) } else { inject(config, &definitions, bundle) }
+    if definitions.is_empty() { Ok(()) } else { inject(config, &definitions, said, bundle) }
 }
 
 /// The system's directories, the user's, and `more`, in the order in which they count.
@@ -196,7 +197,12 @@ fn has_bind_mounts(spec: &Spec) -> bool {
 
 /// Adds the hooks that are for this container to its config, after it has been through those of the stage
 /// precreate.
-fn inject(config: &mut Config, definitions: &[(PathBuf, Definition)], bundle: &Path) -> Result<()> {
+fn inject(
+    config: &mut Config,
+    definitions: &[(PathBuf, Definition)],
+    said: &Said,
+    bundle: &Path,
+) -> Result<()> {
     let mut matching = Vec::new();
     for (path, definition) in definitions {
         if definition.matches(&config.spec).context(|| format!("hook {}", path.display()))? {
@@ -205,7 +211,7 @@ fn inject(config: &mut Config, definitions: &[(PathBuf, Definition)], bundle: &P
     }
     for (path, definition) in &matching {
         if definition.stages.iter().any(|stage| stage == PRECREATE) {
-            let text = run::filter(&definition.hook, &config.text, bundle)?;
+            let text = run::filter(&definition.hook, &with_said(&config.text, said)?, bundle)?;
             let what = || format!("the config that hook {} returns", path.display());
             *config = Config::parse(text).context(what)?;
         }
@@ -222,11 +228,19 @@ fn inject(config: &mut Config, definitions: &[(PathBuf, Definition)], bundle: &P
     config.spec.set_hooks(Some(hooks));
     let env = config.spec.process().as_ref().and_then(|p| p.env().as_deref()).unwrap_or_default();
     let told: Vec<&String> = env.iter().filter(|v| PREFIXES.iter().any(|p| v.starts_with(p))).collect();
-    if !told.is_empty() {
-        let text = serde_json::to_string(&told).map_err(json_error)?;
-        annotate(&mut config.spec, ANNOTATION_ENV, &text);
-    }
+    let text = serde_json::to_string(&told).map_err(json_error)?;
+    annotate(&mut config.spec, ANNOTATION_ENV, &text);
     config.changed()
+}
+
+/// The config as hooks of the stage precreate get it.
+fn with_said<'a>(config: &'a [u8], said: &Said) -> Result<Cow<'a, [u8]>> {
+    if said.is_empty() {
+        return Ok(config.into());
+    }
+    let mut value: serde_json::Value = serde_json::from_slice(config).map_err(json_error)?;
+    value[SAID] = serde_json::to_value(said).map_err(json_error)?;
+    Ok(value.to_string().into_bytes().into())
 }
 
 fn add(hooks: &mut Hooks, stage: Stage, hook: &Hook) {
