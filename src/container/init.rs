@@ -153,7 +153,8 @@ impl Init<'_> {
         if self.fifo.is_some() {
             self.close_hosts(rootfs)?;
         }
-        let prepared = plan.process.prepare(|listener| {
+        let on_terminal = self.runtime.is_none() && own.terminal;
+        let prepared = plan.process.prepare(on_terminal, |listener| {
             self.tell(&FromInit::Listener(listener.as_raw_fd()))?;
             self.wait()
         })?;
