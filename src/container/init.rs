@@ -104,7 +104,7 @@ impl Init<'_> {
         if self.runtime.is_some() {
             let _ = rustix::process::setsid();
         }
-        rustix::process::umask(Mode::empty());
+        let callers = rustix::process::umask(Mode::empty());
         let mut rootfs = self.attach_root()?;
         let joins_user = plan.join.iter().any(|(kind, _)| *kind == Kind::USER);
         let sources = if joins_user || (plan.maps.is_some() && !plan.own_maps) {
@@ -129,7 +129,7 @@ impl Init<'_> {
                 .target(&plan.process.cwd, crate::rootfs::Want::Directory, false)
                 .context(|| format!("cwd {:?}", plan.process.cwd.display().to_string()))?;
         }
-        let pid = self.run_early_hooks()?;
+        let pid = self.run_early_hooks(callers)?;
         self.set_kernel()?;
         let proc = rootfs.own_proc();
         mounts::mask(&rootfs, proc.as_ref(), &plan.masked)?;
@@ -178,13 +178,13 @@ impl Init<'_> {
         if let Some(fifo) = self.fifo {
             fd::close_each(&self.last_hosts());
             // No descriptor that is closed may have its owner run: there is no way back from here.
-            let hooks = || hook::run_all(Stage::StartContainer, hooks, &state, Path::new("/"));
+            let hooks = || plan.process.run_hooks(&prepared, hooks, &state);
             end_started(&match wait_for_start(fifo).and_then(|()| hooks()) {
                 Ok(()) => plan.process.exec(&prepared, own.ignored),
                 Err(e) => e,
             });
         }
-        hook::run_all(Stage::StartContainer, hooks, &state, Path::new("/"))?;
+        plan.process.run_hooks(&prepared, hooks, &state)?;
         Err(plan.process.exec(&prepared, own.ignored))
     }
 
@@ -274,9 +274,9 @@ impl Init<'_> {
         caps::raise()
     }
 
-    /// Lets the runtime run its hooks, then runs createContainer's. Returns this process's pid as the runtime
-    /// sees it.
-    fn run_early_hooks(&self) -> Result<i32> {
+    /// Lets the runtime run its hooks, then runs createContainer's, with the caller's umask. Returns this process's pid
+    /// as the runtime sees it.
+    fn run_early_hooks(&self, umask: Mode) -> Result<i32> {
         let Some(link) = self.link else { return Ok(0) };
         if !self.plan.needs_runtime() {
             return Ok(0);
@@ -285,12 +285,14 @@ impl Init<'_> {
         let pid = link.wait()?.pid;
         let hooks = self.plan.hooks.create_container();
         if hooks.as_ref().is_some_and(|h| !h.is_empty()) {
+            let ours = rustix::process::umask(umask);
             hook::run_all(
                 Stage::CreateContainer,
                 hooks,
                 &(self.state_json)("creating", pid),
                 &self.plan.bundle,
             )?;
+            rustix::process::umask(ours);
         }
         Ok(pid)
     }

@@ -1,6 +1,7 @@
 //! The program of a container: what `run`, `create` and `exec` do last, in the process that becomes it.
 
 use crate::error::{Context, Error, Result};
+use crate::hook::{self, Inside};
 use crate::spec::rootless::Adapted;
 use crate::spec::slurm::{JobDirectory, Task};
 use crate::spec::{self, Linux, Process, Spec};
@@ -8,7 +9,7 @@ use crate::sys::process::{self, ExecArgs, SchedAttr};
 use crate::sys::{self, caps, fd};
 use crate::{bail, err, seccomp};
 use oci_spec::runtime::{
-    IOPriorityClass, LinuxPersonalityDomain, LinuxSchedulerPolicy, LinuxSeccomp, LinuxSeccompAction,
+    Hook, IOPriorityClass, LinuxPersonalityDomain, LinuxSchedulerPolicy, LinuxSeccomp, LinuxSeccompAction,
     LinuxSeccompArgBuilder, LinuxSeccompBuilder, LinuxSeccompOperator, LinuxSyscallBuilder,
     MemoryPolicyFlagType, MemoryPolicyModeType, PosixRlimitType, Scheduler,
 };
@@ -454,13 +455,26 @@ impl ProcessPlan {
     /// Becomes the program; returns only the error. `ignored` are the signals that this process ignores.
     pub fn exec(&self, prepared: &Prepared, ignored: u64) -> Error {
         sys::signal::reset(ignored);
-        if let (true, Some(plan)) = (prepared.filter, &self.seccomp)
-            && let Err(e) = sys::seccomp::load(&plan.program)
-        {
+        if let Err(e) = self.confine(prepared) {
             return e;
         }
         let error = prepared.args.exec(&prepared.path);
         error.context(format!("exec {:?}", self.args[0]))
+    }
+
+    /// Loads the filter of a process with no_new_privs, which comes last.
+    fn confine(&self, prepared: &Prepared) -> Result<()> {
+        match &self.seccomp {
+            Some(plan) if prepared.filter => sys::seccomp::load(&plan.program).map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs the hooks of the stage startContainer, which are confined as the program is.
+    pub fn run_hooks(&self, prepared: &Prepared, hooks: &Option<Vec<Hook>>, state: &[u8]) -> Result<()> {
+        let Some(hooks) = hooks.as_deref().filter(|hooks| !hooks.is_empty()) else { return Ok(()) };
+        let inside = Inside { env: &self.full_env(), confine: &|| self.confine(prepared) };
+        hook::run_inside(hooks, state, &inside)
     }
 
     fn set_limits(&self) -> Result<()> {
