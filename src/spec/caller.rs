@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::sys::ns::{self, IdMaps};
+use std::path::PathBuf;
 
 /// The three kinds of callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +13,15 @@ pub enum Kind {
     NamespaceRoot,
     /// uid 0 of the initial user namespace.
     Root,
+}
+
+/// The directory that the variable `name` of the environment names. Root takes only root's own: after su or sudo HOME may
+/// still be that of a user, who must not choose what root reads.
+pub fn own_dir(name: &str) -> Option<PathBuf> {
+    let dir = std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from)?;
+    let others =
+        rustix::process::geteuid().is_root() && rustix::fs::stat(&dir).is_ok_and(|stat| stat.st_uid != 0);
+    (!others).then_some(dir)
 }
 
 /// Who calls.

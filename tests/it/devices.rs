@@ -13,7 +13,7 @@ tests! {
     ALL { gpu_hook_fills_a_container, device_by_its_cdi_name }
     BOTH {
         image_stays_untouched, twice_is_once, rdma_hook_shows_the_chosen_device, hooks_directory, precreate_changes_the_config,
-        hooks_directory_errors, an_image_names_no_path_of_the_host, an_image_names_no_cdi_device, slurms_variables_for_other_vendors,
+        hooks_directory_errors, hooks_of_somebody_else, an_image_names_no_path_of_the_host, an_image_names_no_cdi_device, slurms_variables_for_other_vendors,
         numbers_follow_the_share, failing_gpu_hook_names_the_gpu, node_without_gpus,
     }
 }
@@ -348,6 +348,61 @@ fn slurms_variables_for_other_vendors(ctx: &Ctx) {
     }
     let out = ctx.run_with(&bundle, &["--hooks-dir", dir.to_str().unwrap(), "-e", "ROCR_VISIBLE_DEVICES=0"]);
     assert_eq!(out.code, 0, "a node without AMD GPUs: {out:?}");
+}
+
+fn hooks_of_somebody_else(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["exit 0"]);
+    let journal = ctx.file("journal", "");
+    let note = definition(
+        &ctx.helper(),
+        &[&format!("to {} say called", journal.display())],
+        json!({ "always": true }),
+        &["createRuntime"],
+    );
+    let home = ctx.mkdir("home");
+    let dir = ctx.mkdir("home/.config/rt/hooks.d");
+    ctx.give(&home);
+    let file = dir.join("note.json");
+    std::fs::write(&file, note.to_string()).unwrap();
+    ctx.give(&file);
+    let run =
+        |home: &Path| ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).env("HOME", home).run();
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    let called = || {
+        let lines = std::fs::read_to_string(&journal).unwrap().lines().count();
+        std::fs::write(&journal, "").unwrap();
+        lines
+    };
+    assert_eq!((run(&home).code, called()), (0, 1));
+    // What others could have written is an error.
+    for path in [&dir, &file] {
+        mode(path, 0o777);
+        let out = run(&home);
+        assert!(out.code == 1 && out.stderr.contains("chmod go-w"), "{out:?}");
+        assert_eq!(called(), 0);
+        mode(path, 0o755);
+    }
+    assert_eq!((run(&home).code, called()), (0, 1));
+    if ctx.caller != crate::client::Caller::Root {
+        return;
+    }
+    // What others have written says nothing where it is found by HOME, and is an error where it is named.
+    let stranger = Some(12345);
+    std::os::unix::fs::chown(&file, stranger, stranger).unwrap();
+    let out = run(&home);
+    assert!(out.code == 1 && out.stderr.contains("belongs to uid 12345"), "{out:?}");
+    std::os::unix::fs::chown(&dir, stranger, stranger).unwrap();
+    assert_eq!((run(&home).code, called()), (0, 0), "hooks of somebody else's have run as root");
+    let out = ctx.run_with(&bundle, &["--hooks-dir", dir.to_str().unwrap()]);
+    assert!(out.code == 1 && out.stderr.contains("belongs to uid 12345"), "{out:?}");
+    for path in [&dir, &file] {
+        std::os::unix::fs::chown(path, Some(0), Some(0)).unwrap();
+    }
+    std::os::unix::fs::chown(&home, stranger, stranger).unwrap();
+    assert_eq!((run(&home).code, called()), (0, 0), "a home of somebody else's has chosen root's hooks");
+    std::os::unix::fs::chown(&home, Some(0), Some(0)).unwrap();
 }
 
 fn hooks_directory_errors(ctx: &Ctx) {
