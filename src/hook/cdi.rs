@@ -506,6 +506,29 @@ mod tests {
     }
 
     #[test]
+    fn deep_and_self_repeating_files_are_refused() {
+        for deep in [1000, 100_000, 1_000_000] {
+            let (open, close) = ("[".repeat(deep), "]".repeat(deep));
+            let rdt = |value: &str| JSON.replacen(r#"{"closID":"c"}"#, value, 1);
+            let text = rdt(&format!("{open}{close}"));
+            assert!(
+                parse(text.as_bytes(), false).is_err() && parse(text.as_bytes(), true).is_err(),
+                "{deep}"
+            );
+            let unknown = format!("{YAML}unknown: {open}{close}\n");
+            assert!(parse(unknown.as_bytes(), true).is_err(), "{deep}");
+            let indented: String = (0..deep.min(5000)).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
+            assert!(parse(indented.as_bytes(), true).is_err(), "{deep}");
+        }
+        let mut laughs = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
+        for n in 1..30 {
+            let last = format!("*a{}", n - 1);
+            laughs += &format!("a{n}: &a{n} [{}]\n", [last.as_str(); 10].join(","));
+        }
+        assert!(parse(format!("{laughs}{YAML}").as_bytes(), true).is_err());
+    }
+
+    #[test]
     fn wrong_files_are_refused() {
         for (from, to) in [
             ("1.1.0", "2.0.0"),

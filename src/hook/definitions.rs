@@ -385,6 +385,18 @@ mod tests {
     }
 
     #[test]
+    fn patterns_have_bounds() {
+        let nested = format!("{}x{}", "(".repeat(100_000), ")".repeat(100_000));
+        for pattern in [nested.as_str(), "((((a{1000}){1000}){1000}){1000})", "(?:){4294967295}"] {
+            let when = serde_json::json!({ "commands": [pattern] }).to_string();
+            assert!(definition(&when).is_err(), "{:.20}", pattern);
+        }
+        let spec = spec(&format!(r#","annotations":{{"a":"{}"}}"#, "a".repeat(100_000)));
+        let slow = definition(r#"{"annotations":{"a":"^(a|a)*(a*)*b$"}}"#).unwrap();
+        assert!(!slow.matches(&spec).unwrap(), "no backtracking");
+    }
+
+    #[test]
     fn wrong_files_are_refused() {
         let good = r#"{"version":"1.0.0","hook":{"path":"/h"},"when":{"always":true},"stages":["precreate","poststop"]}"#;
         parse(good.as_bytes()).unwrap();
