@@ -50,7 +50,7 @@ const RUSTIX: &[&str] = &[
     "src/hook/",
     "src/container/",
     "src/pull/",
-    // Who the caller is: ids only.
+    // Who the caller is: ids, and whose a directory is.
     "src/spec/caller.rs",
     "src/cli/spec.rs",
 ];

@@ -3,7 +3,7 @@
 use super::init::{self, Init};
 use super::plan::Plan;
 use super::process::SeccompPlan;
-use super::{CreateOptions, foreground, mounts};
+use super::{CreateOptions, foreground, mounts, refused};
 use crate::error::{Context, Error, Result};
 use crate::hook::{self, Stage};
 use crate::spec::{Caller, Config, Spec};
@@ -251,7 +251,7 @@ impl<'a> Launch<'a> {
             failure = Some(init.run());
             1
         })
-        .context(|| init::namespaces_refused(flags))?;
+        .map_err(|e| refused::namespaces(e, flags))?;
         if let Some(e) = failure {
             process::wait(child.pid)?;
             return Err(e);
@@ -306,7 +306,7 @@ impl<'a> Launch<'a> {
         if !joins_user_or_pid && (joins.is_empty() || new & Kind::USER.0 == 0) {
             let init = Init { joins: &joins, ..init };
             let child = process::spawn(new, Memory::Copied, || fail(&init));
-            return Ok((child.context(|| init::namespaces_refused(new))?, Vec::new()));
+            return Ok((child.map_err(|e| refused::namespaces(e, new))?, Vec::new()));
         }
         // Its own maps a process must be able to write.
         let init = Init { hidden: !self.plan.own_maps, ..init };
@@ -316,7 +316,7 @@ impl<'a> Launch<'a> {
                 .and_then(|()| joins.iter().try_for_each(|(kind, namespace)| ns::enter(namespace, *kind)));
             let made = entered.and_then(|()| {
                 process::spawn(new | libc::CLONE_PARENT as u64, Memory::Copied, || fail(&init))
-                    .context(|| init::namespaces_refused(new))
+                    .map_err(|e| refused::namespaces(e, new))
             });
             let told = match made {
                 Ok(child) => init.link.map(|l| l.tell(&FromInit::Pid(child.pid.as_raw_nonzero().get()))),
@@ -353,7 +353,7 @@ impl<'a> Launch<'a> {
             match message {
                 Some(FromInit::WantMaps) => {
                     if let Some(maps) = &self.plan.maps {
-                        maps.write(&self.proc, &pid.to_string(), false)?;
+                        maps.write(&self.proc, &pid.to_string(), false).map_err(refused::maps)?;
                     }
                     link.go(pid)?;
                 }

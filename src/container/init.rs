@@ -2,7 +2,7 @@
 
 use super::plan::Plan;
 use super::process::ProcessPlan;
-use super::{account, devices, mounts};
+use super::{account, devices, mounts, refused};
 use crate::error::{Context, Error, Result};
 use crate::hook::{self, Stage};
 use crate::rootfs::Rootfs;
@@ -68,11 +68,11 @@ impl Init<'_> {
             ns::enter(namespace, *kind)?;
         }
         if self.unshare != 0 {
-            ns::unshare(self.unshare).context(|| namespaces_refused(self.unshare))?;
+            ns::unshare(self.unshare).map_err(|e| refused::namespaces(e, self.unshare))?;
         }
         if let Some(maps) = &self.plan.maps {
             if self.plan.own_maps {
-                maps.write(self.proc, "self", true)?;
+                maps.write(self.proc, "self", true).map_err(refused::maps)?;
             } else {
                 self.tell(&FromInit::WantMaps)?;
                 self.wait()?;
@@ -437,23 +437,4 @@ fn make_parent_private(rootfs: &Path) -> Result<()> {
     let fd = fs::open(&point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     sys_mount::set_attr(fd, false, Attr { propagation: libc::MS_PRIVATE, ..Attr::default() })
         .context(|| format!("make the mount {} private", point.display()))
-}
-
-/// What to say when the kernel makes no namespaces.
-pub fn namespaces_refused(flags: u64) -> String {
-    if flags & Kind::USER.0 == 0 {
-        return "make namespaces".to_owned();
-    }
-    let read = |path: &str| std::fs::read_to_string(path).map(|s| s.trim().to_owned()).unwrap_or_default();
-    let off = [
-        ("kernel.unprivileged_userns_clone", "0", "1"),
-        ("user.max_user_namespaces", "0", "15000"),
-        ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
-    ];
-    for (key, bad, good) in off {
-        if read(&format!("/proc/sys/{}", key.replace('.', "/"))) == bad {
-            return format!("make a user namespace (this host forbids it: sysctl -w {key}={good} allows it)");
-        }
-    }
-    "make a user namespace and its namespaces".to_owned()
 }

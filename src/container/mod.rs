@@ -12,6 +12,7 @@ mod mounts;
 mod plan;
 mod process;
 mod protect;
+mod refused;
 mod share;
 
 pub use create::{create, run};
