@@ -1,5 +1,5 @@
 # make          static binaries in build/
-# make install  binaries, man pages, completions (PREFIX, DESTDIR)
+# make install  binaries, man pages, completions, AppArmor's profile where it is needed (PREFIX, DESTDIR)
 # make demo     a container of the host's own userland, as a plain user
 # make demo-hooks  the hooks for GPUs and RDMA on a stand-in node
 # make test     everything that CI checks; as root it installs what the tests use
@@ -26,7 +26,7 @@ FLAGS += -C symbol-mangling-version=v0 -C link-arg=-Wl,-T,$(CURDIR)/src/start-pa
 # Text and constants in one mapping: fewer of them to make and to take down.
 FLAGS += -C link-arg=-Wl,-z,noseparate-code
 
-.PHONY: all install install-hooks uninstall demo demo-hooks test test-slurm bench bench-hooks bench-syscalls fuzz clean build/rt
+.PHONY: all install install-apparmor install-hooks uninstall demo demo-hooks test test-slurm bench bench-hooks bench-syscalls fuzz clean build/rt
 
 all: build/rt
 
@@ -46,7 +46,7 @@ build/rt:
 	ls -l build
 
 # The man pages and completions come from the binary itself, which has the one description of its flags.
-install: build/rt
+install: build/rt install-apparmor
 	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/man/man1" \
 		"$(DESTDIR)$(PREFIX)/share/bash-completion/completions" \
 		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions" "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
@@ -55,6 +55,18 @@ install: build/rt
 	build/rt generate bash "$(DESTDIR)$(PREFIX)/share/bash-completion/completions"
 	build/rt generate zsh "$(DESTDIR)$(PREFIX)/share/zsh/site-functions"
 	build/rt generate fish "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
+
+# Ubuntu's AppArmor lets only programs with a profile use user namespaces. Before AppArmor 4 there is no such rule.
+install-apparmor:
+	if [ -n "$(DESTDIR)" ] || [ -e /etc/apparmor.d/abi/4.0 ]; then \
+		profile="$(DESTDIR)/etc/apparmor.d/rt"; install -d "$${profile%/*}"; \
+		case "$(PREFIX)" in \
+		/usr | /usr/local) cat contrib/apparmor/rt ;; \
+		*) sed 's|/usr/{,local/}bin|$(PREFIX)/bin|' contrib/apparmor/rt ;; \
+		esac >"$$profile"; \
+		[ -n "$(DESTDIR)" ] || apparmor_parser -r "$$profile" || \
+			echo "load the profile by: apparmor_parser -r $$profile" >&2; \
+	fi
 
 # The definitions of the hooks, for every container on this machine.
 install-hooks:
@@ -68,7 +80,7 @@ uninstall:
 		"$(DESTDIR)$(PREFIX)"/share/man/man1/rt.1 "$(DESTDIR)$(PREFIX)"/share/man/man1/rt-*.1 \
 		"$(DESTDIR)$(PREFIX)/share/bash-completion/completions/rt" \
 		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rt" \
-		"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/rt.fish"
+		"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/rt.fish" "$(DESTDIR)/etc/apparmor.d/rt"
 
 demo: build/rt
 	@demo/run build/rt

@@ -118,7 +118,8 @@ fn set_up_log(program: &Program, flags: &Flags) -> Result<()> {
 /// Says what went wrong. A person reads `rt: text`; a program that names a log puts its own name in
 /// front.
 fn report(error: &Error) {
-    let text = one_line(&error.to_string());
+    let kernel = too_old(error.errno(), &crate::sys::kernel_release());
+    let text = one_line(&format!("{error}{}", kernel.unwrap_or_default()));
     let line = match log::report(&text) {
         Ok(true) => format!("{text}\n"),
         Ok(false) => format!("rt: {text}\n"),
@@ -126,6 +127,16 @@ fn report(error: &Error) {
     };
     // Whoever closed stderr does not want to know.
     let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// What to add to the error of a call that a kernel refuses which it does not know: that it is too old.
+fn too_old(errno: Option<i32>, release: &str) -> Option<String> {
+    const OLDEST: (u32, u32) = (5, 14);
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());
+    let (major, minor) = (numbers.next()?, numbers.next()?);
+    let unknown = matches!(errno, Some(libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP));
+    (unknown && (major, minor) < OLDEST)
+        .then(|| format!(" (rt needs Linux {}.{}, this is {major}.{minor})", OLDEST.0, OLDEST.1))
 }
 
 /// `text` with its control characters escaped: names come from configs and images, lines go to
@@ -195,5 +206,28 @@ fn root(call: &Call) -> Result<Option<PathBuf>> {
     match call.globals.path(&args::ROOT) {
         Some(root) if root.as_os_str() == "/" => bail!("--root: / cannot be the directory of the states"),
         root => Ok(root),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_is_too_old_is_named() {
+        let said = |errno, release| too_old(errno, release).unwrap_or_default();
+        assert_eq!(said(Some(libc::ENOSYS), "5.10.0-30-amd64"), " (rt needs Linux 5.14, this is 5.10)");
+        assert_eq!(
+            said(Some(libc::EINVAL), "4.18.0-553.el8_10.x86_64"),
+            " (rt needs Linux 5.14, this is 4.18)"
+        );
+        for (errno, release) in [
+            (Some(libc::ENOSYS), "5.14.0"),
+            (Some(libc::ENOSYS), "6.1"),
+            (Some(libc::ENOENT), "5.4.1"),
+            (None, "5.4.1"),
+        ] {
+            assert_eq!(said(errno, release), "", "{errno:?} {release}");
+        }
     }
 }

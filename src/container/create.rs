@@ -3,7 +3,7 @@
 use super::init::{self, Init};
 use super::plan::Plan;
 use super::process::SeccompPlan;
-use super::{CreateOptions, foreground, mounts};
+use super::{CreateOptions, foreground, mounts, refused};
 use crate::error::{Context, Error, Result};
 use crate::hook::{self, Stage};
 use crate::spec::{Caller, Config, Spec};
@@ -251,7 +251,7 @@ impl<'a> Launch<'a> {
             failure = Some(init.run());
             1
         })
-        .context(|| init::namespaces_refused(flags))?;
+        .map_err(|e| refused::namespaces(e, flags))?;
         if let Some(e) = failure {
             process::wait(child.pid)?;
             return Err(e);
@@ -273,7 +273,7 @@ impl<'a> Launch<'a> {
         let fifo = if self.wait_for_start { Some(entry.make_fifo()?) } else { None };
         let (console, receiver) =
             console(self.plan.process.terminal, self.options.console_socket.as_deref())?;
-        let state_json = |status: &str, pid: i32| super::oci_state(&self.state(pid, 0, None), status);
+        let state_json = |status: &str, pid: i32| self.hook_state(pid, status);
         let init = Init {
             runtime: Some(runtime.as_fd()),
             console: console.as_ref().map(AsFd::as_fd),
@@ -306,7 +306,7 @@ impl<'a> Launch<'a> {
         if !joins_user_or_pid && (joins.is_empty() || new & Kind::USER.0 == 0) {
             let init = Init { joins: &joins, ..init };
             let child = process::spawn(new, Memory::Copied, || fail(&init));
-            return Ok((child.context(|| init::namespaces_refused(new))?, Vec::new()));
+            return Ok((child.map_err(|e| refused::namespaces(e, new))?, Vec::new()));
         }
         // Its own maps a process must be able to write.
         let init = Init { hidden: !self.plan.own_maps, ..init };
@@ -316,7 +316,7 @@ impl<'a> Launch<'a> {
                 .and_then(|()| joins.iter().try_for_each(|(kind, namespace)| ns::enter(namespace, *kind)));
             let made = entered.and_then(|()| {
                 process::spawn(new | libc::CLONE_PARENT as u64, Memory::Copied, || fail(&init))
-                    .context(|| init::namespaces_refused(new))
+                    .map_err(|e| refused::namespaces(e, new))
             });
             let told = match made {
                 Ok(child) => init.link.map(|l| l.tell(&FromInit::Pid(child.pid.as_raw_nonzero().get()))),
@@ -353,7 +353,7 @@ impl<'a> Launch<'a> {
             match message {
                 Some(FromInit::WantMaps) => {
                     if let Some(maps) = &self.plan.maps {
-                        maps.write(&self.proc, &pid.to_string(), false)?;
+                        maps.write(&self.proc, &pid.to_string(), false).map_err(refused::maps)?;
                     }
                     link.go(pid)?;
                 }
@@ -396,7 +396,7 @@ impl<'a> Launch<'a> {
     }
 
     fn runtime_hooks(&self, pid: i32) -> Result<()> {
-        let state = super::oci_state(&self.state(pid, 0, None), "creating");
+        let state = self.hook_state(pid, "creating");
         let hooks = &self.plan.hooks;
         if !self.plan.net_devices.is_empty() {
             let namespace = ns::open(Path::new(&format!("/proc/{pid}/ns/net")))?;
@@ -407,6 +407,11 @@ impl<'a> Launch<'a> {
         #[allow(deprecated, reason = "configs still carry prestart hooks")]
         hook::run_all(Stage::Prestart, hooks.prestart(), &state, &self.plan.bundle)?;
         hook::run_all(Stage::CreateRuntime, hooks.create_runtime(), &state, &self.plan.bundle)
+    }
+
+    /// What hooks get on standard input while the container is made.
+    fn hook_state(&self, pid: i32, status: &str) -> Vec<u8> {
+        super::hook_state(&self.state(pid, 0, None), status, &self.plan.said)
     }
 
     /// Tells whoever wants to know that the container is there.

@@ -51,7 +51,7 @@ pub fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
         (false, true, _) => bail!("cannot use console socket if the process asks for no terminal"),
         _ => {}
     }
-    let ignored = process::stat(&proc, "self")?.ignored;
+    let own = process::stat(&proc, "self")?;
     let exec = Exec {
         options: &options,
         plan: &plan,
@@ -59,7 +59,8 @@ pub fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
         init,
         proc: proc.as_fd(),
         flags,
-        ignored,
+        ignored: own.ignored,
+        on_terminal: own.terminal,
         joined: &|| Ok(()),
     };
     let alone =
@@ -82,6 +83,8 @@ pub(super) struct Exec<'a> {
     pub flags: u64,
     /// The signals that the caller ignores.
     pub ignored: u64,
+    /// The caller's session has a controlling terminal.
+    pub on_terminal: bool,
     /// Called in the process that becomes the program, once it is in all namespaces.
     pub joined: &'a dyn Fn() -> Result<()>,
 }
@@ -173,14 +176,15 @@ impl Exec<'_> {
     ) -> Result<Infallible> {
         (self.joined)()?;
         // As for init: in another PID namespace, kill(0) is not to reach the caller's process group.
-        if self.options.detach || self.plan.terminal || self.flags & Kind::PID.0 != 0 {
+        let new_session = self.options.detach || self.plan.terminal || self.flags & Kind::PID.0 != 0;
+        if new_session {
             let _ = rustix::process::setsid();
         }
         self.plan.close_others()?;
         if let Some(console) = console {
             self.make_terminal(console)?;
         }
-        let prepared = self.plan.prepare(|listener| match link {
+        let prepared = self.plan.prepare(self.on_terminal && !new_session, |listener| match link {
             Some(link) => {
                 link.tell(&FromInit::Listener(listener.as_raw_fd()))?;
                 link.wait().map(|_| ())

@@ -2,7 +2,7 @@
 
 use super::plan::Plan;
 use super::process::ProcessPlan;
-use super::{account, devices, mounts};
+use super::{account, devices, mounts, refused};
 use crate::error::{Context, Error, Result};
 use crate::hook::{self, Stage};
 use crate::rootfs::Rootfs;
@@ -68,11 +68,11 @@ impl Init<'_> {
             ns::enter(namespace, *kind)?;
         }
         if self.unshare != 0 {
-            ns::unshare(self.unshare).context(|| namespaces_refused(self.unshare))?;
+            ns::unshare(self.unshare).map_err(|e| refused::namespaces(e, self.unshare))?;
         }
         if let Some(maps) = &self.plan.maps {
             if self.plan.own_maps {
-                maps.write(self.proc, "self", true)?;
+                maps.write(self.proc, "self", true).map_err(refused::maps)?;
             } else {
                 self.tell(&FromInit::WantMaps)?;
                 self.wait()?;
@@ -104,7 +104,7 @@ impl Init<'_> {
         if self.runtime.is_some() {
             let _ = rustix::process::setsid();
         }
-        rustix::process::umask(Mode::empty());
+        let callers = rustix::process::umask(Mode::empty());
         let mut rootfs = self.attach_root()?;
         let joins_user = plan.join.iter().any(|(kind, _)| *kind == Kind::USER);
         let sources = if joins_user || (plan.maps.is_some() && !plan.own_maps) {
@@ -129,7 +129,7 @@ impl Init<'_> {
                 .target(&plan.process.cwd, crate::rootfs::Want::Directory, false)
                 .context(|| format!("cwd {:?}", plan.process.cwd.display().to_string()))?;
         }
-        let pid = self.run_early_hooks()?;
+        let pid = self.run_early_hooks(callers)?;
         self.set_kernel()?;
         let proc = rootfs.own_proc();
         mounts::mask(&rootfs, proc.as_ref(), &plan.masked)?;
@@ -153,7 +153,8 @@ impl Init<'_> {
         if self.fifo.is_some() {
             self.close_hosts(rootfs)?;
         }
-        let prepared = plan.process.prepare(|listener| {
+        let on_terminal = self.runtime.is_none() && own.terminal;
+        let prepared = plan.process.prepare(on_terminal, |listener| {
             self.tell(&FromInit::Listener(listener.as_raw_fd()))?;
             self.wait()
         })?;
@@ -177,13 +178,13 @@ impl Init<'_> {
         if let Some(fifo) = self.fifo {
             fd::close_each(&self.last_hosts());
             // No descriptor that is closed may have its owner run: there is no way back from here.
-            let hooks = || hook::run_all(Stage::StartContainer, hooks, &state, Path::new("/"));
+            let hooks = || plan.process.run_hooks(&prepared, hooks, &state);
             end_started(&match wait_for_start(fifo).and_then(|()| hooks()) {
                 Ok(()) => plan.process.exec(&prepared, own.ignored),
                 Err(e) => e,
             });
         }
-        hook::run_all(Stage::StartContainer, hooks, &state, Path::new("/"))?;
+        plan.process.run_hooks(&prepared, hooks, &state)?;
         Err(plan.process.exec(&prepared, own.ignored))
     }
 
@@ -273,9 +274,9 @@ impl Init<'_> {
         caps::raise()
     }
 
-    /// Lets the runtime run its hooks, then runs createContainer's. Returns this process's pid as the runtime
-    /// sees it.
-    fn run_early_hooks(&self) -> Result<i32> {
+    /// Lets the runtime run its hooks, then runs createContainer's, with the caller's umask. Returns this process's pid
+    /// as the runtime sees it.
+    fn run_early_hooks(&self, umask: Mode) -> Result<i32> {
         let Some(link) = self.link else { return Ok(0) };
         if !self.plan.needs_runtime() {
             return Ok(0);
@@ -284,12 +285,14 @@ impl Init<'_> {
         let pid = link.wait()?.pid;
         let hooks = self.plan.hooks.create_container();
         if hooks.as_ref().is_some_and(|h| !h.is_empty()) {
+            let ours = rustix::process::umask(umask);
             hook::run_all(
                 Stage::CreateContainer,
                 hooks,
                 &(self.state_json)("creating", pid),
                 &self.plan.bundle,
             )?;
+            rustix::process::umask(ours);
         }
         Ok(pid)
     }
@@ -434,23 +437,4 @@ fn make_parent_private(rootfs: &Path) -> Result<()> {
     let fd = fs::open(&point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     sys_mount::set_attr(fd, false, Attr { propagation: libc::MS_PRIVATE, ..Attr::default() })
         .context(|| format!("make the mount {} private", point.display()))
-}
-
-/// What to say when the kernel makes no namespaces.
-pub fn namespaces_refused(flags: u64) -> String {
-    if flags & Kind::USER.0 == 0 {
-        return "make namespaces".to_owned();
-    }
-    let read = |path: &str| std::fs::read_to_string(path).map(|s| s.trim().to_owned()).unwrap_or_default();
-    let off = [
-        ("kernel.unprivileged_userns_clone", "0", "1"),
-        ("user.max_user_namespaces", "0", "15000"),
-        ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
-    ];
-    for (key, bad, good) in off {
-        if read(&format!("/proc/sys/{}", key.replace('.', "/"))) == bad {
-            return format!("make a user namespace (this host forbids it: sysctl -w {key}={good} allows it)");
-        }
-    }
-    "make a user namespace and its namespaces".to_owned()
 }

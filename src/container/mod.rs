@@ -12,6 +12,7 @@ mod mounts;
 mod plan;
 mod process;
 mod protect;
+mod refused;
 mod share;
 
 pub use create::{create, run};
@@ -22,6 +23,7 @@ pub use share::{StepTask, environment, find_step, run_task, tasks_delete, tasks_
 pub use crate::spec::rootless::UserMap;
 
 use crate::error::Result;
+use crate::hook::bundle::{SAID, Said};
 use crate::spec::slurm::Task;
 use crate::store::{State, Store};
 use std::path::PathBuf;
@@ -151,7 +153,12 @@ pub fn processes(store: &Store, id: &str) -> Result<Vec<i32>> {
 
 /// The container's state as the spec shapes it (runtime.md "State"), for hooks.
 pub(crate) fn oci_state(state: &State, status: &str) -> Vec<u8> {
-    let value = serde_json::json!({
+    hook_state(state, status, &Said::default())
+}
+
+/// The same, with what the caller has said.
+pub(crate) fn hook_state(state: &State, status: &str, said: &Said) -> Vec<u8> {
+    let mut value = serde_json::json!({
         "ociVersion": crate::store::OCI_VERSION,
         "id": state.id,
         "status": status,
@@ -159,5 +166,8 @@ pub(crate) fn oci_state(state: &State, status: &str) -> Vec<u8> {
         "bundle": state.bundle,
         "annotations": state.annotations,
     });
+    if !said.is_empty() {
+        value[SAID] = serde_json::json!(said);
+    }
     value.to_string().into_bytes()
 }

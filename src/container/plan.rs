@@ -6,6 +6,7 @@ use super::account::{self, Account};
 use super::process::ProcessPlan;
 use super::{CreateOptions, Overrides};
 use crate::error::{Context, Result};
+use crate::hook::bundle::{PREFIXES, Said};
 use crate::hook::definitions;
 use crate::spec::rootless::{self, Adapted};
 use crate::spec::{self, Caller, Config, Linux, Process, Spec, mounts};
@@ -66,6 +67,8 @@ pub struct Plan {
     pub no_new_keyring: bool,
     /// Hooks of all stages.
     pub hooks: Hooks,
+    /// What the caller has said, for hooks.
+    pub said: Said,
     /// The program.
     pub process: ProcessPlan,
     /// What was adapted or will not be applied, for the log.
@@ -133,12 +136,7 @@ impl Plan {
         if changed {
             config.changed()?;
         }
-        definitions::add_to(
-            &mut config,
-            &options.hooks_dirs,
-            !options.overrides.devices.is_empty(),
-            &bundle,
-        )?;
+        definitions::add_to(&mut config, &options.hooks_dirs, &options.overrides.said(), &bundle)?;
         spec::check(&config.spec, caller)?;
         if names_own_user_namespace(&config.spec, caller) {
             leave_out_user_namespace(&mut config)?;
@@ -248,6 +246,7 @@ impl Plan {
             may_mknod: all_ids,
             no_new_keyring: options.no_new_keyring,
             hooks: spec.hooks().clone().unwrap_or_default(),
+            said: options.overrides.said(),
             process,
             maps: adapted.maps,
             bundle,
@@ -514,6 +513,12 @@ impl Overrides {
             || !self.volumes.is_empty()
             || !self.devices.is_empty()
     }
+
+    /// What hooks are told of it.
+    fn said(&self) -> Said {
+        let env = self.env.iter().filter(|variable| PREFIXES.iter().any(|p| variable.starts_with(p)));
+        Said { env: env.filter_map(|v| full_variable(v)).collect(), devices: self.devices.clone() }
+    }
 }
 
 /// Changes what the command line changes. Out of line: most have nothing to change, and it needs a large stack
@@ -525,9 +530,6 @@ fn override_config(config: &mut Config, options: &CreateOptions) -> Result<()> {
     let changes = &options.overrides;
     if let Some(process) = spec.process_mut() {
         override_process(process, changes)?;
-    }
-    if !changes.devices.is_empty() {
-        spec::annotate(spec, "cdi.k8s.io/rt", &changes.devices.join(","));
     }
     if !changes.volumes.is_empty() {
         let mut mounts = spec.mounts().clone().unwrap_or_default();

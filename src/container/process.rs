@@ -1,6 +1,7 @@
 //! The program of a container: what `run`, `create` and `exec` do last, in the process that becomes it.
 
 use crate::error::{Context, Error, Result};
+use crate::hook::{self, Inside};
 use crate::spec::rootless::Adapted;
 use crate::spec::slurm::{JobDirectory, Task};
 use crate::spec::{self, Linux, Process, Spec};
@@ -8,8 +9,9 @@ use crate::sys::process::{self, ExecArgs, SchedAttr};
 use crate::sys::{self, caps, fd};
 use crate::{bail, err, seccomp};
 use oci_spec::runtime::{
-    IOPriorityClass, LinuxPersonalityDomain, LinuxSchedulerPolicy, LinuxSeccomp, MemoryPolicyFlagType,
-    MemoryPolicyModeType, PosixRlimitType, Scheduler,
+    Hook, IOPriorityClass, LinuxPersonalityDomain, LinuxSchedulerPolicy, LinuxSeccomp, LinuxSeccompAction,
+    LinuxSeccompArgBuilder, LinuxSeccompBuilder, LinuxSeccompOperator, LinuxSyscallBuilder,
+    MemoryPolicyFlagType, MemoryPolicyModeType, PosixRlimitType, Scheduler,
 };
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode};
@@ -222,6 +224,32 @@ pub fn seccomp_plan(section: &LinuxSeccomp) -> Result<SeccompPlan> {
     Ok(SeccompPlan { program, listener, metadata: section.listener_metadata().clone().unwrap_or_default() })
 }
 
+/// The section that refuses what puts input into a terminal as if it had been typed there: TIOCSTI, and the selections of
+/// a console (TIOCLINUX). The kernel takes the lower 32 bits of the command, so these are what is compared.
+fn terminal_section() -> Result<LinuxSeccomp> {
+    let refused = [libc::TIOCSTI, libc::TIOCLINUX].map(|command| {
+        let command = LinuxSeccompArgBuilder::default()
+            .index(1usize)
+            .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
+            .value(u64::from(u32::MAX))
+            .value_two(command as u64)
+            .build()?;
+        LinuxSyscallBuilder::default()
+            .names(["ioctl".to_owned()])
+            .action(LinuxSeccompAction::ScmpActErrno)
+            .args([command])
+            .build()
+    });
+    let section = refused.into_iter().collect::<Result<Vec<_>, _>>().and_then(|refused| {
+        LinuxSeccompBuilder::default()
+            .default_action(LinuxSeccompAction::ScmpActAllow)
+            .architectures(seccomp::native_architectures().collect::<Vec<_>>())
+            .syscalls(refused)
+            .build()
+    });
+    section.map_err(|e| err!("{e}"))
+}
+
 /// The last value of each name, at the place of the first.
 fn unique(env: &[String]) -> Vec<String> {
     fn name(variable: &str) -> &str {
@@ -370,9 +398,14 @@ pub struct Prepared {
 impl ProcessPlan {
     /// Sets everything but the seccomp filter of a process with no_new_privs, which comes last.
     ///
-    /// The process is in all its namespaces and its root. `listener` is called with a seccomp listener.
-    /// Nothing after this needs a capability.
-    pub fn prepare(&self, listener: impl FnOnce(OwnedFd) -> Result<()>) -> Result<Prepared> {
+    /// The process is in all its namespaces and its root. `on_terminal` is true where it stays in its caller's session
+    /// and that has a controlling terminal. `listener` is called with a seccomp listener. Nothing after this needs a
+    /// capability.
+    pub fn prepare(
+        &self,
+        on_terminal: bool,
+        listener: impl FnOnce(OwnedFd) -> Result<()>,
+    ) -> Result<Prepared> {
         self.set_limits()?;
         caps::limit_bounding(self.caps.bounding)?;
         self.set_ids()?;
@@ -381,6 +414,9 @@ impl ProcessPlan {
         let env = self.full_env();
         let path = find_program(&self.args[0], &env)?;
         let args = ExecArgs::new(&self.args, &env)?;
+        if on_terminal {
+            self.protect_terminal().map_err(|e| e.hint("with -t the program gets a terminal of its own"))?;
+        }
         // Without no_new_privs a filter needs CAP_SYS_ADMIN, so it comes before the capabilities go. A
         // listener must have a runtime that takes it.
         let mut filter = self.seccomp.as_ref();
@@ -405,16 +441,43 @@ impl ProcessPlan {
         Ok(Prepared { path, args, filter: filter.is_some() })
     }
 
+    /// Loads a filter that keeps the program from typing into the caller's terminal. The config's filter comes on top of
+    /// it: of several, the strictest answer counts.
+    #[cold]
+    fn protect_terminal(&self) -> Result<()> {
+        if self.no_new_privs {
+            rustix::thread::set_no_new_privs(true)?;
+        }
+        let program = terminal_section().and_then(|section| seccomp::compile(&section));
+        program
+            .and_then(|program| sys::seccomp::load(&program))
+            .context(|| "protect the caller's terminal")
+            .map(|_| ())
+    }
+
     /// Becomes the program; returns only the error. `ignored` are the signals that this process ignores.
     pub fn exec(&self, prepared: &Prepared, ignored: u64) -> Error {
         sys::signal::reset(ignored);
-        if let (true, Some(plan)) = (prepared.filter, &self.seccomp)
-            && let Err(e) = sys::seccomp::load(&plan.program)
-        {
+        if let Err(e) = self.confine(prepared) {
             return e;
         }
         let error = prepared.args.exec(&prepared.path);
         error.context(format!("exec {:?}", self.args[0]))
+    }
+
+    /// Loads the filter of a process with no_new_privs, which comes last.
+    fn confine(&self, prepared: &Prepared) -> Result<()> {
+        match &self.seccomp {
+            Some(plan) if prepared.filter => sys::seccomp::load(&plan.program).map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs the hooks of the stage startContainer, which are confined as the program is.
+    pub fn run_hooks(&self, prepared: &Prepared, hooks: &Option<Vec<Hook>>, state: &[u8]) -> Result<()> {
+        let Some(hooks) = hooks.as_deref().filter(|hooks| !hooks.is_empty()) else { return Ok(()) };
+        let inside = Inside { env: &self.full_env(), confine: &|| self.confine(prepared) };
+        hook::run_inside(hooks, state, &inside)
     }
 
     fn set_limits(&self) -> Result<()> {

@@ -13,7 +13,7 @@ use crate::spec::slurm::{TaskId, TaskName};
 use crate::spec::{self, Caller, rootless};
 use crate::store::{Entry, Found, Living, Mark, Member, Note, State, Status, Store};
 use crate::sys::ns::{self, Kind};
-use crate::sys::{fd, process};
+use crate::sys::{fd, process, tty};
 use crate::{bail, err};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -128,6 +128,8 @@ impl<'a> Joining<'a> {
             proc: self.proc,
             flags: exec::configured_namespaces(&self.config.spec, &self.caller)?.0,
             ignored: self.ignored,
+            // Its own session, while the host's /dev is still there: the others' say nothing of it.
+            on_terminal: !self.plan.terminal && tty::is_controlled(),
             joined: &joined,
         };
         if self.plan.terminal {

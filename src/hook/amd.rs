@@ -6,7 +6,7 @@ use super::drm;
 use super::edits::Edits;
 use super::fit::{self, Fit};
 use super::libraries;
-use super::numbering::{self, job_list, renumbered, words};
+use super::numbering::{self, is_for_any_vendor, job_list, renumbered, words};
 use super::tree::Tree;
 use crate::error::{Context, Result};
 use crate::{bail, err};
@@ -120,7 +120,11 @@ pub fn renumbered_env(bundle: &Bundle, host: &Tree) -> Result<Vec<String>> {
     if !matches!(request(bundle), Request::All) {
         return Ok(Vec::new());
     }
-    let Some(job) = share(bundle, &gpus(host)?)? else { return Ok(Vec::new()) };
+    let gpus = gpus(host)?;
+    if gpus.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Some(job) = share(bundle, &gpus)? else { return Ok(Vec::new()) };
     let Share { name, list, gpus: share } = job;
     let new = renumbered(&list, &share, share.len()).filter(|new| *new != list);
     let devices: Vec<String> = share.iter().map(usize::to_string).collect();
@@ -158,8 +162,10 @@ fn share(bundle: &Bundle, gpus: &[Gpu]) -> Result<Option<Share>> {
     let Some((name, list)) = found.or_else(|| slurm.clone().map(|_| (names[0], Vec::new()))) else {
         return Ok(None);
     };
-    let gpus = pick(slurm.as_ref().unwrap_or(&list), gpus).context(|| name)?;
-    Ok(Some(Share { name, list, gpus }))
+    match pick(slurm.as_ref().unwrap_or(&list), gpus) {
+        Err(_) if is_for_any_vendor(bundle, name) => Ok(None),
+        gpus => Ok(Some(Share { name, list, gpus: gpus.context(|| name)? })),
+    }
 }
 
 fn pick(list: &[String], gpus: &[Gpu]) -> Result<Vec<usize>> {

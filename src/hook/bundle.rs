@@ -2,9 +2,10 @@
 
 use crate::error::{Context, Result};
 use crate::spec::{Config, Spec, json_error};
+use crate::sys::ns;
 use crate::{bail, err};
 use oci_spec::runtime::LinuxNamespaceType;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -12,9 +13,42 @@ use std::path::{Path, PathBuf};
 /// bundle's config.json does not have them.
 pub const ANNOTATION_ENV: &str = "rt.env";
 
+/// The key by which `rt` passes [`Said`] on: in the state, and in the config that precreate hooks get. An image can give
+/// a container variables and annotations, but no key beside those of the specification.
+pub const SAID: &str = "rtCaller";
+
 /// Variables that say something to our hooks.
 pub const PREFIXES: [&str; 10] =
     ["NVIDIA_", "CUDA_", "AMD_", "ROCR_", "HIP_", "ZE_", "HABANA_", "RT_", "MELLANOX_", "SLURM_"];
+
+/// What `rt`'s caller has said on the command line, and no image can have said.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Said {
+    /// `NAME=VALUE` each (`-e`), of the names that mean something to our hooks.
+    #[serde(default)]
+    pub env: Vec<String>,
+    /// CDI names (`--device`).
+    #[serde(default)]
+    pub devices: Vec<String>,
+}
+
+impl Said {
+    /// True where nothing was said.
+    pub fn is_empty(&self) -> bool {
+        self.env.is_empty() && self.devices.is_empty()
+    }
+}
+
+/// True for what only the caller and the site may say: paths of the host, devices whose descriptions bring mounts and
+/// hooks, and what gives power over the node's GPUs. Everything else in a container's environment chooses among what
+/// any container may have, and may come from its image.
+pub fn is_callers(name: &str, value: &str) -> bool {
+    match name {
+        "CUDA_MPS_PIPE_DIRECTORY" | "NVIDIA_MIG_CONFIG_DEVICES" | "NVIDIA_MIG_MONITOR_DEVICES" => true,
+        "NVIDIA_VISIBLE_DEVICES" => value.contains('='),
+        _ => false,
+    }
+}
 
 /// The state as runtimes pass it to hooks (runtime.md "State"), as far as hooks need it.
 #[derive(Debug, Default, Deserialize)]
@@ -27,6 +61,9 @@ pub struct State {
     /// The annotations.
     #[serde(default)]
     pub annotations: Option<HashMap<String, String>>,
+    /// What the caller of `rt` has said.
+    #[serde(default, rename = "rtCaller")]
+    pub said: Said,
 }
 
 impl State {
@@ -52,10 +89,16 @@ pub struct Bundle {
     pub has_mount_namespace: bool,
     /// The annotations of the config, and of the state over them.
     pub annotations: HashMap<String, String>,
-    /// The container's environment.
+    /// CDI names that the caller has said.
+    pub devices: Vec<String>,
+    /// The container's environment, which may be the image's.
     env: HashMap<String, String>,
+    /// Variables that the caller has said.
+    said: HashMap<String, String>,
     /// This process's environment: what the job of the caller says.
     caller: HashMap<String, String>,
+    /// This process is in the container's namespaces, where some runtimes give it the container's environment.
+    inside: bool,
 }
 
 impl Bundle {
@@ -63,8 +106,10 @@ impl Bundle {
     pub fn load(dir: &Path, state: Option<&State>) -> Result<Bundle> {
         let config = Config::load(&dir.join("config.json"))?;
         let mut bundle = Bundle::from_spec(&config.spec, dir)?;
-        if let Some(annotations) = state.and_then(|s| s.annotations.clone()) {
-            bundle.annotations.extend(annotations);
+        if let Some(state) = state {
+            bundle.annotations.extend(state.annotations.clone().unwrap_or_default());
+            bundle.inside = is_inside(state.pid);
+            bundle = bundle.told(&state.said);
         }
         if let Some(text) = bundle.annotations.get(ANNOTATION_ENV) {
             let list: Vec<String> = serde_json::from_str(text)
@@ -86,8 +131,16 @@ impl Bundle {
             has_mount_namespace: namespaces.iter().any(|n| n.typ() == LinuxNamespaceType::Mount),
             annotations: spec.annotations().clone().unwrap_or_default(),
             env: variables_of(variables),
-            caller: HashMap::new(),
+            ..Bundle::default()
         })
+    }
+
+    /// With what `rt` says of its caller.
+    pub fn told(mut self, said: &Said) -> Bundle {
+        self.said = variables_of(&said.env);
+        self.env.extend(self.said.clone());
+        self.devices.clone_from(&said.devices);
+        self
     }
 
     /// With another environment of the caller.
@@ -96,9 +149,32 @@ impl Bundle {
         self
     }
 
-    /// A variable of the container's environment.
+    /// A variable of the container's environment. What only the caller may say is there only if the caller says the
+    /// same.
     pub fn env(&self, name: &str) -> Option<&str> {
-        self.env.get(name).map(String::as_str)
+        let value = self.env.get(name)?;
+        (!is_callers(name, value) || self.caller(name) == Some(value)).then_some(value)
+    }
+
+    /// A variable as the caller or the site says it: by `rt`'s command line, else in this process's environment.
+    pub fn caller(&self, name: &str) -> Option<&str> {
+        let own = || self.caller.get(name).filter(|_| !self.inside);
+        self.said.get(name).or_else(own).map(String::as_str)
+    }
+
+    /// What stands in the container's environment and is not the caller's to have said.
+    pub fn refused(&self) -> Vec<String> {
+        let refused = self.env.iter().filter(|(name, _)| self.env(name).is_none());
+        let mut all: Vec<String> = refused
+            .map(|(name, value)| {
+                format!(
+                    "{name}={value} may be the image's word and is not heeded (say it by rt run -e, or in the \
+                     caller's environment)"
+                )
+            })
+            .collect();
+        all.sort_unstable();
+        all
     }
 
     /// A variable of the job: the container's environment, else the caller's.
@@ -119,6 +195,13 @@ impl Bundle {
 fn variables_of(list: &[String]) -> HashMap<String, String> {
     let pairs = list.iter().filter_map(|variable| variable.split_once('='));
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// True where this process is in the mount namespace of the container's first process, as hooks of the stage
+/// createContainer are. crun tells those no pid.
+fn is_inside(pid: i32) -> bool {
+    let of = |pid: &str| PathBuf::from(format!("/proc/{pid}/ns/mnt"));
+    pid == 0 || ns::same_namespace(&of(&pid.to_string()), &of("self"))
 }
 
 /// Makes sure that there is a root to work in.
@@ -148,6 +231,34 @@ mod tests {
         assert_eq!(bundle.env_with_prefix("NV_"), [("NV_B", "3")]);
         assert_eq!(bundle.rootfs, Path::new("/b/rootfs"));
         assert!(bundle.readonly && bundle.has_mount_namespace);
+    }
+
+    #[test]
+    fn an_image_says_no_paths() {
+        let bundle = |env: &[(&str, &str)], said: &[&str], caller: &[(&str, &str)], inside| {
+            let owned = |(n, v): &(&str, &str)| ((*n).to_owned(), (*v).to_owned());
+            let env = env.iter().map(owned).collect();
+            let bundle = Bundle { env, inside, ..Bundle::default() };
+            let said = Said { env: said.iter().map(|v| (*v).to_owned()).collect(), devices: Vec::new() };
+            bundle.called_with(caller.iter().map(owned)).told(&said)
+        };
+        let name = "CUDA_MPS_PIPE_DIRECTORY";
+        let image = [(name, "/image")];
+        for (said, caller, inside, env, by_caller) in [
+            (&[][..], &[][..], false, None, None),
+            (&["CUDA_MPS_PIPE_DIRECTORY=/said"], &[], false, Some("/said"), Some("/said")),
+            (&[], &[(name, "/own")], false, None, Some("/own")),
+            (&[], &[(name, "/image")], false, Some("/image"), Some("/image")),
+            (&[], &[(name, "/image")], true, None, None),
+        ] {
+            let bundle = bundle(&image, said, caller, inside);
+            assert_eq!((bundle.env(name), bundle.caller(name)), (env, by_caller), "{said:?} {caller:?}");
+            assert_eq!(bundle.refused().len(), usize::from(env.is_none()));
+        }
+        let plain = bundle(&[("NVIDIA_VISIBLE_DEVICES", "0,1"), ("NVIDIA_GDS", "enabled")], &[], &[], false);
+        assert!(plain.refused().is_empty() && plain.env("NVIDIA_VISIBLE_DEVICES") == Some("0,1"));
+        let cdi = bundle(&[("NVIDIA_VISIBLE_DEVICES", "v/c=0")], &[], &[], false);
+        assert_eq!(cdi.env("NVIDIA_VISIBLE_DEVICES"), None);
     }
 
     #[test]

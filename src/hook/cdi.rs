@@ -7,16 +7,15 @@ use super::bundle::Bundle;
 use super::edits::Edits;
 use super::nvidia::{compat, driver::Driver};
 use super::tree::Tree;
-use crate::error::{Context, Result};
+use crate::error::Result;
 use crate::{bail, err};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 /// Where specs are, later ones over earlier ones.
 const DIRS: &[&str] = &["/etc/cdi", "/var/run/cdi"];
-/// Annotations that name devices begin with this.
+/// Annotations by which engines are told of devices begin with this.
 pub const ANNOTATION: &str = "cdi.k8s.io/";
 /// Set by precreate, so that the hook does not do again what is in the config.
 pub const MERGED: &str = "rt.cdi.merged";
@@ -278,21 +277,6 @@ fn split(name: &str) -> Result<(&str, &str)> {
     parts.ok_or_else(|| err!("{name:?} is no CDI device (VENDOR/CLASS=NAME)"))
 }
 
-/// The devices that annotations name.
-pub fn annotated(annotations: &HashMap<String, String>) -> Result<Vec<String>> {
-    let sorted: BTreeMap<_, _> = annotations.iter().filter(|(key, _)| key.starts_with(ANNOTATION)).collect();
-    let mut all: Vec<String> = Vec::new();
-    for (key, value) in sorted {
-        for name in value.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-            split(name).context(|| format!("annotation {key}"))?;
-            if !all.iter().any(|n| n == name) {
-                all.push(name.to_owned());
-            }
-        }
-    }
-    Ok(all)
-}
-
 /// The part that concerns files and devices.
 pub fn edits(cdi: &ContainerEdits, bundle: &Bundle, host: &Tree, container: &Tree) -> Edits {
     let mut edits = Edits::default();
@@ -522,6 +506,29 @@ mod tests {
     }
 
     #[test]
+    fn deep_and_self_repeating_files_are_refused() {
+        for deep in [1000, 100_000, 1_000_000] {
+            let (open, close) = ("[".repeat(deep), "]".repeat(deep));
+            let rdt = |value: &str| JSON.replacen(r#"{"closID":"c"}"#, value, 1);
+            let text = rdt(&format!("{open}{close}"));
+            assert!(
+                parse(text.as_bytes(), false).is_err() && parse(text.as_bytes(), true).is_err(),
+                "{deep}"
+            );
+            let unknown = format!("{YAML}unknown: {open}{close}\n");
+            assert!(parse(unknown.as_bytes(), true).is_err(), "{deep}");
+            let indented: String = (0..deep.min(5000)).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
+            assert!(parse(indented.as_bytes(), true).is_err(), "{deep}");
+        }
+        let mut laughs = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
+        for n in 1..30 {
+            let last = format!("*a{}", n - 1);
+            laughs += &format!("a{n}: &a{n} [{}]\n", [last.as_str(); 10].join(","));
+        }
+        assert!(parse(format!("{laughs}{YAML}").as_bytes(), true).is_err());
+    }
+
+    #[test]
     fn wrong_files_are_refused() {
         for (from, to) in [
             ("1.1.0", "2.0.0"),
@@ -562,16 +569,5 @@ mod tests {
         assert_eq!(config["linux"]["netDevices"]["eth7"]["name"], "net0");
         assert!(config["hooks"].get("createContainer").is_none());
         assert!(merge(&all, &mut serde_json::json!({ "process": 7 })).is_err());
-    }
-
-    #[test]
-    fn annotations_name_devices() {
-        let annotations = HashMap::from([
-            ("cdi.k8s.io/b".to_owned(), "v/c=1, v/c=2".to_owned()),
-            ("cdi.k8s.io/a".to_owned(), "v/c=2".to_owned()),
-            ("other".to_owned(), "v/c=9".to_owned()),
-        ]);
-        assert_eq!(annotated(&annotations).unwrap(), ["v/c=2", "v/c=1"]);
-        assert!(annotated(&HashMap::from([("cdi.k8s.io/a".to_owned(), "x".to_owned())])).is_err());
     }
 }

@@ -3,17 +3,19 @@
 //! A file names a hook, its stages, and when it runs. Files are read from several directories; of files of the
 //! same name the one in the later directory counts, and an empty one switches the hook off.
 
-use super::bundle::{ANNOTATION_ENV, PREFIXES};
+use super::bundle::{ANNOTATION_ENV, PREFIXES, SAID, Said};
 use super::run::{self, Stage};
 use crate::bail;
 use crate::error::{Context, Error, Result};
-use crate::spec::{Config, Spec, annotate, json_error};
+use crate::spec::{Config, Spec, annotate, caller, json_error};
 use crate::sys::mount::ATTR_RDONLY;
 use oci_spec::runtime::{Hook, Hooks};
 use regex_lite::Regex;
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use serde::Deserialize;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -45,15 +47,15 @@ struct When {
     has_bind_mounts: Option<bool>,
 }
 
-/// Adds the hooks of all directories, `more` among them, that are for the container of `config`; with `devices`
-/// also the one that serves devices by name. Out of line: mostly there is nothing to do.
+/// Adds the hooks of all directories, `more` among them, that are for the container of `config`; where the caller names
+/// devices also the one that serves those. Out of line: mostly there is nothing to do.
 #[inline(never)]
-pub fn add_to(config: &mut Config, more: &[PathBuf], devices: bool, bundle: &Path) -> Result<()> {
+pub fn add_to(config: &mut Config, more: &[PathBuf], said: &Said, bundle: &Path) -> Result<()> {
     let mut definitions = load(&dirs(more))?;
-    if devices {
+    if !said.devices.is_empty() {
         for_devices(&mut definitions)?;
     }
-    if definitions.is_empty() { Ok(()) } else { inject(config, &definitions, bundle) }
+    if definitions.is_empty() { Ok(()) } else { inject(config, &definitions, said, bundle) }
 }
 
 /// The system's directories, the user's, and `more`, in the order in which they count.
@@ -63,56 +65,110 @@ fn dirs(more: &[PathBuf]) -> Vec<PathBuf> {
 
 /// The user's own directory, where there is a place for it.
 fn user_dir() -> Option<PathBuf> {
-    let config = match std::env::var_os("XDG_CONFIG_HOME") {
-        Some(dir) if Path::new(&dir).is_absolute() => Some(PathBuf::from(dir)),
-        _ => std::env::var_os("HOME").map(|home| Path::new(&home).join(".config")),
-    };
+    let config = caller::own_dir("XDG_CONFIG_HOME").filter(|dir| dir.is_absolute());
+    let config = config.or_else(|| caller::own_dir("HOME").map(|home| home.join(".config")));
     config.filter(|dir| dir.is_absolute()).map(|dir| dir.join("rt/hooks.d"))
 }
 
 /// The definitions in `dirs`, in the order of their names. A directory that is missing costs one call.
 fn load(dirs: &[PathBuf]) -> Result<Vec<(PathBuf, Definition)>> {
-    let mut files: BTreeMap<String, PathBuf> = BTreeMap::new();
-    for dir in dirs {
-        let names = match names(dir) {
-            // HOME may be somebody else's, after su or setpriv; the site's directories must be readable.
-            Err(e) if e.is(libc::EACCES) && user_dir().as_ref() == Some(dir) => continue,
-            names => names.context(|| format!("hooks directory {}", dir.display()))?,
-        };
-        for name in names {
-            // Podman's order: letters without regard to case.
-            files.insert(name.to_lowercase(), dir.join(name));
-        }
+    let mut opened = Vec::new();
+    for path in dirs {
+        let directory = Directory::open(path).context(|| format!("hooks directory {}", path.display()))?;
+        opened.extend(directory);
+    }
+    let mut files: BTreeMap<String, (&Directory, String)> = BTreeMap::new();
+    for directory in &opened {
+        let names = directory.names().context(|| format!("hooks directory {}", directory.path.display()))?;
+        // Podman's order: letters without regard to case.
+        files.extend(names.into_iter().map(|name| (name.to_lowercase(), (directory, name))));
     }
     let mut all = Vec::with_capacity(files.len());
-    for path in files.into_values() {
-        let text = crate::sys::fd::read_file(&path).context(|| format!("hook {}", path.display()))?;
+    for (directory, name) in files.into_values() {
+        let path = directory.path.join(&name);
+        let shown = || format!("hook {}", path.display());
+        let text = directory.read(&name).context(shown)?;
         if text.is_empty() {
             continue;
         }
-        let definition = parse(&text).context(|| format!("hook {}", path.display()))?;
+        let definition = parse(&text).context(shown)?;
         all.push((path, definition));
     }
     Ok(all)
 }
 
-/// The names of the JSON files in `dir`; none where there is no such directory.
-fn names(dir: &Path) -> Result<Vec<String>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = match fs::open(dir, flags, Mode::empty()) {
-        Ok(dir) => dir,
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Vec::new()),
-        Err(e) => return Err(e.into()),
-    };
-    let mut all = Vec::new();
-    for entry in fs::Dir::new(dir)? {
-        let entry = entry?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if let Some(name) = name.to_str().filter(|name| name.ends_with(".json")) {
-            all.push(name.to_owned());
+/// An open directory of definitions.
+struct Directory {
+    path: PathBuf,
+    fd: OwnedFd,
+    /// It is the distribution's or the site's.
+    site: bool,
+}
+
+impl Directory {
+    /// `None` where there is no such directory, or the user's own place is somebody else's: HOME may be, after su or
+    /// setpriv.
+    fn open(path: &Path) -> Result<Option<Directory>> {
+        let users = || user_dir().is_some_and(|dir| dir == path);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = match fs::open(path, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(Errno::ACCESS) if users() => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        let site = SYSTEM.iter().any(|dir| Path::new(dir) == path);
+        let directory = Directory { path: path.to_owned(), fd, site };
+        let stat = fs::fstat(&directory.fd)?;
+        if !directory.is_owners(&stat) && users() {
+            log::warn!("hooks directory {}: it is somebody else's, and not read", path.display());
+            return Ok(None);
         }
+        directory.require_own(&stat)?;
+        Ok(Some(directory))
     }
-    Ok(all)
+
+    /// True where root or the caller owns it. What is in the site's directories belongs to the host's root, who has no
+    /// id in a user namespace.
+    fn is_owners(&self, stat: &Stat) -> bool {
+        self.site || stat.st_uid == 0 || stat.st_uid == rustix::process::geteuid().as_raw()
+    }
+
+    /// Refuses what somebody else has written, or could have: a definition has programs run as the caller.
+    fn require_own(&self, stat: &Stat) -> Result<()> {
+        if !self.is_owners(stat) {
+            bail!("it belongs to uid {}, neither to root nor to the caller", stat.st_uid);
+        }
+        if stat.st_mode & 0o022 != 0 {
+            bail!("others than its owner may write it (chmod go-w)");
+        }
+        Ok(())
+    }
+
+    /// The text of a definition; none of a link to /dev/null, which switches one off.
+    fn read(&self, name: &str) -> Result<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = fs::openat(&self.fd, name, flags, Mode::empty())?;
+        let stat = fs::fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(Vec::new());
+        }
+        self.require_own(&stat)?;
+        crate::sys::fd::read_all(file)
+    }
+
+    /// The names of the JSON files.
+    fn names(&self) -> Result<Vec<String>> {
+        let mut all = Vec::new();
+        for entry in fs::Dir::read_from(&self.fd)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if let Some(name) = name.to_str().filter(|name| name.ends_with(".json")) {
+                all.push(name.to_owned());
+            }
+        }
+        Ok(all)
+    }
 }
 
 /// Parses and checks a definition.
@@ -196,7 +252,12 @@ fn has_bind_mounts(spec: &Spec) -> bool {
 
 /// Adds the hooks that are for this container to its config, after it has been through those of the stage
 /// precreate.
-fn inject(config: &mut Config, definitions: &[(PathBuf, Definition)], bundle: &Path) -> Result<()> {
+fn inject(
+    config: &mut Config,
+    definitions: &[(PathBuf, Definition)],
+    said: &Said,
+    bundle: &Path,
+) -> Result<()> {
     let mut matching = Vec::new();
     for (path, definition) in definitions {
         if definition.matches(&config.spec).context(|| format!("hook {}", path.display()))? {
@@ -205,7 +266,7 @@ fn inject(config: &mut Config, definitions: &[(PathBuf, Definition)], bundle: &P
     }
     for (path, definition) in &matching {
         if definition.stages.iter().any(|stage| stage == PRECREATE) {
-            let text = run::filter(&definition.hook, &config.text, bundle)?;
+            let text = run::filter(&definition.hook, &with_said(&config.text, said)?, bundle)?;
             let what = || format!("the config that hook {} returns", path.display());
             *config = Config::parse(text).context(what)?;
         }
@@ -222,11 +283,19 @@ fn inject(config: &mut Config, definitions: &[(PathBuf, Definition)], bundle: &P
     config.spec.set_hooks(Some(hooks));
     let env = config.spec.process().as_ref().and_then(|p| p.env().as_deref()).unwrap_or_default();
     let told: Vec<&String> = env.iter().filter(|v| PREFIXES.iter().any(|p| v.starts_with(p))).collect();
-    if !told.is_empty() {
-        let text = serde_json::to_string(&told).map_err(json_error)?;
-        annotate(&mut config.spec, ANNOTATION_ENV, &text);
-    }
+    let text = serde_json::to_string(&told).map_err(json_error)?;
+    annotate(&mut config.spec, ANNOTATION_ENV, &text);
     config.changed()
+}
+
+/// The config as hooks of the stage precreate get it.
+fn with_said<'a>(config: &'a [u8], said: &Said) -> Result<Cow<'a, [u8]>> {
+    if said.is_empty() {
+        return Ok(config.into());
+    }
+    let mut value: serde_json::Value = serde_json::from_slice(config).map_err(json_error)?;
+    value[SAID] = serde_json::to_value(said).map_err(json_error)?;
+    Ok(value.to_string().into_bytes().into())
 }
 
 fn add(hooks: &mut Hooks, stage: Stage, hook: &Hook) {
@@ -313,6 +382,18 @@ mod tests {
         ] {
             assert_eq!(definition(when).unwrap().matches(spec).unwrap(), expected, "{when}");
         }
+    }
+
+    #[test]
+    fn patterns_have_bounds() {
+        let nested = format!("{}x{}", "(".repeat(100_000), ")".repeat(100_000));
+        for pattern in [nested.as_str(), "((((a{1000}){1000}){1000}){1000})", "(?:){4294967295}"] {
+            let when = serde_json::json!({ "commands": [pattern] }).to_string();
+            assert!(definition(&when).is_err(), "{:.20}", pattern);
+        }
+        let spec = spec(&format!(r#","annotations":{{"a":"{}"}}"#, "a".repeat(100_000)));
+        let slow = definition(r#"{"annotations":{"a":"^(a|a)*(a*)*b$"}}"#).unwrap();
+        assert!(!slow.matches(&spec).unwrap(), "no backtracking");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use crate::error::{Context, Result};
 use crate::{bail, err};
 use rustix::fd::{AsFd, OwnedFd};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 /// Bytes that are read by their place.
 pub trait Source {
@@ -111,6 +111,10 @@ const SOME: u64 = 16 << 10;
 const LONGEST: u64 = 4096;
 /// How many entries of a version table, needed libraries, or notes are read at the most.
 const MOST_ENTRIES: usize = 4096;
+/// How long the strings that are kept of one file may be together.
+const MOST_STRINGS: usize = 1 << 20;
+/// How many segments of notes are read.
+const MOST_NOTES: usize = 16;
 
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
@@ -134,7 +138,7 @@ impl Elf {
         let file = &Begun { head: &head, file };
         let headers = program_headers(file, wide)?;
         let mut elf = Elf { wide, machine, ..Elf::default() };
-        for header in headers.iter().filter(|h| h.kind == PT_NOTE) {
+        for header in headers.iter().filter(|h| h.kind == PT_NOTE).take(MOST_NOTES) {
             elf.notes.push((header.offset, header.size, header.align));
         }
         if let Some(dynamic) = headers.iter().find(|h| h.kind == PT_DYNAMIC) {
@@ -147,7 +151,7 @@ impl Elf {
     pub fn notes(&self, file: &(impl Source + ?Sized)) -> Result<Vec<Note>> {
         let mut all = Vec::new();
         for (offset, size, align) in &self.notes {
-            let bytes = read(file, *offset, *size)?;
+            let bytes = read(file, *offset, (*size).min(MOST))?;
             parse_notes(&bytes, if *align == 8 { 8 } else { 4 }, &mut all);
         }
         Ok(all)
@@ -177,8 +181,8 @@ impl Elf {
         };
         let (Some(strings), size) = (table.strings, table.strings_size) else { return Ok(()) };
         let (offset, rest) = place(strings)?;
-        let part = RefCell::default();
-        let strings = Strings { file, offset, size: size.min(rest), part };
+        let (part, left) = (RefCell::default(), Cell::new(MOST_STRINGS));
+        let strings = Strings { file, offset, size: size.min(rest), part, left };
         self.soname = table.soname.map(|at| strings.get(at)).transpose()?;
         self.needed = table.needed.iter().map(|at| strings.get(*at)).collect::<Result<_>>()?;
         if let Some(address) = table.version_needs {
@@ -292,10 +296,19 @@ struct Strings<'a, S: ?Sized> {
     size: u64,
     /// The last part: where it begins, and what is in it.
     part: RefCell<(u64, Vec<u8>)>,
+    /// How many bytes may still be asked for: a small file can name one long string thousands of times.
+    left: Cell<usize>,
 }
 
 impl<S: Source + ?Sized> Strings<'_, S> {
     fn get(&self, at: u64) -> Result<String> {
+        let text = self.find(at)?;
+        let left = self.left.get().checked_sub(text.len()).ok_or_else(|| err!("its strings are too long"))?;
+        self.left.set(left);
+        Ok(text)
+    }
+
+    fn find(&self, at: u64) -> Result<String> {
         let mut part = self.part.borrow_mut();
         let in_part = at.checked_sub(part.0).and_then(|at| usize::try_from(at).ok());
         if let Some(text) = in_part.and_then(|at| ended(part.1.get(at..)?)) {
@@ -329,13 +342,16 @@ fn version_needs(bytes: &[u8], strings: &Strings<'_, impl Source + ?Sized>) -> R
     const WEAK: u16 = 2;
     let mut all = Vec::new();
     let mut at = 0usize;
+    let mut left = MOST_ENTRIES;
     for _ in 0..MOST_ENTRIES {
         let library = strings.get(u32_at(bytes, at + 4)?.into())?;
         let mut inner = step(at, u32_at(bytes, at + 8)?)?;
         for _ in 0..u16_at(bytes, at + 2)? {
-            if all.len() >= MOST_ENTRIES {
+            // Entries may overlap, so that few bytes are many of them.
+            if left == 0 {
                 return Ok(all);
             }
+            left -= 1;
             if u16_at(bytes, inner + 4)? & WEAK == 0 {
                 all.push((library.clone(), strings.get(u32_at(bytes, inner + 8)?.into())?));
             }
@@ -444,6 +460,28 @@ mod tests {
         for bytes in [&b""[..], b"\x7fELF", b"\x7fELF\x02\x02", &[0x7f; 64], b"#!/bin/sh\n"] {
             assert!(Elf::read(bytes).is_err(), "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn small_files_are_little_work() {
+        let text = [vec![b'x'; 1000], vec![0]].concat();
+        let (part, left) = (RefCell::default(), Cell::new(MOST_STRINGS));
+        let strings = Strings { file: &text[..], offset: 0, size: 1001, part, left };
+        let got = (0..100_000).take_while(|_| strings.get(0).is_ok()).count();
+        assert_eq!(got, MOST_STRINGS / 1000);
+        // More weak entries than are read, and one that counts behind them.
+        let words = |flags: u16, next: u32| {
+            let mut entry = vec![0; 16];
+            entry[4..6].copy_from_slice(&flags.to_le_bytes());
+            entry[8..12].copy_from_slice(&1000u32.to_le_bytes());
+            entry[12..].copy_from_slice(&next.to_le_bytes());
+            entry
+        };
+        let mut table = vec![1, 0, 0xff, 0xff, 0xe8, 3, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0];
+        (0..MOST_ENTRIES).for_each(|_| table.extend(words(2, 16)));
+        table.extend(words(0, 0));
+        assert_eq!(version_needs(&table, &strings).unwrap(), []);
+        assert_eq!(version_needs(&[&table[..16], &words(0, 0)].concat(), &strings).unwrap().len(), 1);
     }
 
     #[test]

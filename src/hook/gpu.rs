@@ -1,14 +1,15 @@
 //! All GPUs together: what `rt-hook-gpu` does.
 
-use super::bundle::Bundle;
+use super::bundle::{Bundle, SAID, Said};
 use super::cdi::{self, Registry};
 use super::command::{self, Call, Hook};
 use super::edits::Edits;
 use super::nvidia::request::{Request, Visible};
 use super::tree::Tree;
 use super::{amd, generate, intel, libraries, nvidia};
-use crate::error::Result;
+use crate::error::{Context, Result};
 use crate::spec::{Config, json_error};
+use serde::Deserialize;
 use serde_json::Value;
 use std::path::Path;
 
@@ -26,12 +27,16 @@ pub fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
         edits.private = Some(libraries::private_dir(container, "gpu"));
     }
     libraries::announce(&mut edits, container)?;
+    edits.warnings.extend(bundle.refused());
+    for key in bundle.annotations.keys().filter(|key| key.starts_with(cdi::ANNOTATION)) {
+        edits.note(format!("annotation {key} may be the image's word and is not heeded"));
+    }
     Ok(edits)
 }
 
-/// The CDI devices that annotations and the environment name.
-pub fn cdi_names(bundle: &Bundle) -> Result<Vec<String>> {
-    let mut names = cdi::annotated(&bundle.annotations)?;
+/// The CDI devices that the caller names, by `--device` or the environment.
+fn cdi_names(bundle: &Bundle) -> Result<Vec<String>> {
+    let mut names = bundle.devices.clone();
     if let Visible::Cdi(list) = Request::of(bundle)?.visible {
         names.extend(list.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());
     }
@@ -68,8 +73,10 @@ pub fn main() -> u8 {
 fn precreate(call: &Call, config: &[u8]) -> Result<String> {
     let config = Config::parse(config.to_vec())?;
     let host = Tree::open(&call.root)?;
-    let bundle = Bundle::from_spec(&config.spec, Path::new("/"))?.called_with(std::env::vars());
     let mut value: Value = serde_json::from_slice(&config.text).map_err(json_error)?;
+    let said = value.get(SAID).map(Said::deserialize).transpose().map_err(json_error).context(|| SAID)?;
+    let bundle = Bundle::from_spec(&config.spec, Path::new("/"))?.called_with(std::env::vars());
+    let bundle = bundle.told(&said.unwrap_or_default());
     for variable in renumbered(&bundle, &host)? {
         cdi::set_variable(&mut value, &variable)?;
     }

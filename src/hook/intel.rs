@@ -3,7 +3,7 @@
 use super::bundle::Bundle;
 use super::drm;
 use super::edits::Edits;
-use super::numbering::{job_list, renumbered, words};
+use super::numbering::{is_for_any_vendor, job_list, renumbered, words};
 use super::tree::Tree;
 use crate::bail;
 use crate::error::{Context, Result};
@@ -28,7 +28,7 @@ pub fn renumbered_env(bundle: &Bundle, host: &Tree) -> Result<Vec<String>> {
     if gpus.is_empty() || bundle.env(MASK).is_none() {
         return Ok(Vec::new());
     }
-    let share = pick(&list, &gpus).context(|| MASK)?;
+    let Some(share) = share(bundle, &list, &gpus)? else { return Ok(Vec::new()) };
     let new = renumbered(&list, &share, share.len()).filter(|new| *new != list);
     let devices: Vec<String> = share.iter().map(usize::to_string).collect();
     Ok(new.map_or(Vec::new(), |new| {
@@ -51,11 +51,10 @@ fn add_gpus(edits: &mut Edits, bundle: &Bundle, host: &Tree) -> Result<()> {
     let chosen = match (asked, mask) {
         (Some("all"), _) => all(),
         (Some(list), _) => pick(&words(list), &gpus).context(|| DEVICES)?,
-        (None, Some(list)) if !list.is_empty() => {
-            let share = pick(&list, &gpus).context(|| MASK)?;
-            if renumbered(&list, &share, share.len()).is_some_and(|new| new == list) {
-                share
-            } else {
+        (None, Some(list)) if !list.is_empty() => match share(bundle, &list, &gpus)? {
+            None => all(),
+            Some(share) if renumbered(&list, &share, share.len()).is_some_and(|new| new == list) => share,
+            Some(_) => {
                 edits.note(format!(
                     "{MASK}={} counts all GPUs of the node, so all are there (as a precreate hook, this hook would \
                      give those only, and renumber)",
@@ -63,11 +62,19 @@ fn add_gpus(edits: &mut Edits, bundle: &Bundle, host: &Tree) -> Result<()> {
                 ));
                 all()
             }
-        }
+        },
         _ => all(),
     };
     chosen.into_iter().for_each(|n| drm::add(edits, &gpus[n], host));
     Ok(())
+}
+
+/// The GPUs that the mask names; `None` where it is not about these.
+fn share(bundle: &Bundle, mask: &[String], gpus: &[String]) -> Result<Option<Vec<usize>>> {
+    match pick(mask, gpus) {
+        Err(_) if is_for_any_vendor(bundle, MASK) => Ok(None),
+        share => share.context(|| MASK).map(Some),
+    }
 }
 
 /// `2`, or `2.1` for a part of it, or a PCI address.

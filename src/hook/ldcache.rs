@@ -18,6 +18,10 @@ const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 const HEADER: usize = 48;
 const ENTRY: usize = 24;
 const OLD_ENTRY: usize = 12;
+/// The longest string (PATH_MAX), and how long all may be together: entries share strings, so that a small cache of an
+/// image's can be a huge one when each is written out.
+const LONGEST: usize = 4096;
+const MOST_STRINGS: usize = 16 << 20;
 /// cache_file_new_flags_endian_little.
 const LITTLE_ENDIAN: u8 = 2;
 const EXTENSION_MAGIC: u32 = 0xeaa4_2174;
@@ -76,8 +80,14 @@ impl<'a> Cache<'a> {
         let view = View::parse(bytes)?;
         // Some more will be added.
         let mut entries = Vec::with_capacity(view.table.len() / view.width + 32);
+        let mut strings = 0;
         for raw in view.table.chunks_exact(view.width) {
-            entries.extend(view.entry(raw)?);
+            let Some(entry) = view.entry(raw)? else { continue };
+            strings += entry.name.len() + entry.path.len();
+            if strings > MOST_STRINGS {
+                bail!("its entries have more than {MOST_STRINGS} bytes of strings");
+            }
+            entries.push(entry);
         }
         Ok(Cache { entries })
     }
@@ -308,6 +318,7 @@ fn number(text: &mut &[u8]) -> i32 {
 
 fn string(bytes: &[u8], at: usize) -> Result<&OsStr> {
     let rest = bytes.get(at..).ok_or_else(cut_off)?;
+    let rest = &rest[..rest.len().min(LONGEST)];
     let text = CStr::from_bytes_until_nul(rest).map_err(|_| cut_off())?;
     Ok(OsStr::from_bytes(text.to_bytes()))
 }
@@ -326,6 +337,28 @@ mod tests {
     use super::*;
 
     const AMD64: i32 = 0x303;
+
+    #[test]
+    fn a_small_cache_is_no_huge_one() {
+        let bomb = |length: usize, count: u32| {
+            let mut bytes = vec![0; HEADER];
+            bytes[..20].copy_from_slice(MAGIC);
+            bytes[20..24].copy_from_slice(&count.to_le_bytes());
+            bytes[28] = LITTLE_ENDIAN;
+            let text = (HEADER + ENTRY * count as usize) as u32;
+            for _ in 0..count {
+                [3, text, text, 0, 0, 0].iter().for_each(|word: &u32| bytes.extend(word.to_le_bytes()));
+            }
+            bytes.extend(vec![b'x'; length]);
+            bytes.push(0);
+            bytes
+        };
+        assert_eq!(Cache::parse(&bomb(100, 100)).unwrap().entries.len(), 100);
+        for (length, count, why) in [(1 << 20, 1, "cut off"), (4000, 100_000, "bytes of strings")] {
+            let error = Cache::parse(&bomb(length, count)).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
 
     fn sample() -> Cache<'static> {
         let mut cache = Cache::default();

@@ -28,6 +28,9 @@ const DIRECTORIES: &[&str] = &[
     "/opt/rocm/lib",
 ];
 
+/// How many libraries of one name are looked at.
+const MOST: usize = 1024;
+
 /// A library of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -61,15 +64,16 @@ enum Known<'a> {
 }
 
 impl Known<'_> {
-    /// The libraries for every processor called `stem`, and `stem.…` where `versions` are asked for, in order.
+    /// The libraries for every processor called `stem`, and `stem.…` where `versions` are asked for, in order: the first
+    /// of them, since an image's cache may have any number.
     fn named(&self, stem: &str, versions: bool) -> Vec<Entry<'_>> {
         let called = |e: &&Entry| {
             let rest = e.name.as_bytes().strip_prefix(stem.as_bytes());
             rest.is_some_and(|rest| rest.is_empty() || (versions && rest[0] == b'.'))
         };
         let mut all: Vec<Entry<'_>> = match self {
-            Known::Cache(view) => view.named(stem, versions).collect(),
-            Known::Listed(cache) => cache.entries.iter().filter(called).cloned().collect(),
+            Known::Cache(view) => view.named(stem, versions).take(MOST).collect(),
+            Known::Listed(cache) => cache.entries.iter().filter(called).take(MOST).cloned().collect(),
         };
         all.retain(|e| e.subdirectory.is_none());
         all

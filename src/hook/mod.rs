@@ -24,4 +24,4 @@ pub mod rdma;
 mod run;
 pub mod tree;
 
-pub use run::{Stage, run_all, run_one};
+pub use run::{Inside, Stage, run_all, run_inside, run_one};

@@ -21,6 +21,14 @@ pub fn job_list(bundle: &Bundle, name: &str) -> Option<Vec<String>> {
     value.map(words)
 }
 
+/// True where the job's variable `name` is no word about one vendor's GPUs: Slurm sets those of all vendors beside each
+/// other where it has not been told what the GPUs are.
+pub fn is_for_any_vendor(bundle: &Bundle, name: &str) -> bool {
+    const NAMES: [&str; 3] = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
+    let value = bundle.job(name);
+    value.is_some() && NAMES.into_iter().any(|other| other != name && bundle.job(other) == value)
+}
+
 /// `list` as it must be where of the node's devices only `share` is there, and `count` devices in all; `None`
 /// where it names something else.
 ///

@@ -67,13 +67,34 @@ pub fn run_all(stage: Stage, hooks: &Option<Vec<Hook>>, state: &[u8], cwd: &Path
     Ok(())
 }
 
+/// What a hook that runs inside a container has of it.
+pub struct Inside<'a> {
+    /// The environment of those that have none of their own.
+    pub env: &'a [String],
+    /// Called in the hook's process right before its program runs.
+    pub confine: &'a dyn Fn() -> Result<()>,
+}
+
+/// Runs the hooks that run inside, of the stage startContainer.
+pub fn run_inside(hooks: &[Hook], state: &[u8], inside: &Inside<'_>) -> Result<()> {
+    for (n, hook) in hooks.iter().enumerate() {
+        run_logged(hook, state, Path::new("/"), Some(inside))
+            .context(|| format!("error running {} hook #{n}", Stage::StartContainer.as_str()))?;
+    }
+    Ok(())
+}
+
 /// Runs one hook with `state` on its standard input and waits for it.
 ///
 /// What the hook prints goes into the error text if it fails, else into the log: the runtime's own output
 /// belongs to its caller.
 pub fn run_one(hook: &Hook, state: &[u8], cwd: &Path) -> Result<()> {
+    run_logged(hook, state, cwd, None)
+}
+
+fn run_logged(hook: &Hook, state: &[u8], cwd: &Path, inside: Option<&Inside<'_>>) -> Result<()> {
     let output = memory_file(c"hook-output")?;
-    run(hook, state, cwd, &output, &output)?;
+    run(hook, state, cwd, (&output, &output), inside)?;
     warn_of(hook, &output);
     Ok(())
 }
@@ -81,7 +102,7 @@ pub fn run_one(hook: &Hook, state: &[u8], cwd: &Path) -> Result<()> {
 /// Runs a hook that reads `input` and prints something else.
 pub fn filter(hook: &Hook, input: &[u8], cwd: &Path) -> Result<Vec<u8>> {
     let (answer, output) = (memory_file(c"hook-answer")?, memory_file(c"hook-output")?);
-    run(hook, input, cwd, &answer, &output)?;
+    run(hook, input, cwd, (&answer, &output), None)?;
     warn_of(hook, &output);
     fs::seek(&answer, fs::SeekFrom::Start(0))?;
     let mut text = Vec::new();
@@ -98,7 +119,14 @@ fn warn_of(hook: &Hook, output: &OwnedFd) {
     }
 }
 
-fn run(hook: &Hook, state: &[u8], cwd: &Path, answer: &OwnedFd, output: &OwnedFd) -> Result<()> {
+/// `answer` gets the hook's standard output, `output` what it says beside that.
+fn run(
+    hook: &Hook,
+    state: &[u8],
+    cwd: &Path,
+    (answer, output): (&OwnedFd, &OwnedFd),
+    inside: Option<&Inside<'_>>,
+) -> Result<()> {
     let shown = hook.path().display();
     let path =
         CString::new(hook.path().as_os_str().as_bytes()).map_err(|_| err!("hook path has a NUL byte"))?;
@@ -106,10 +134,11 @@ fn run(hook: &Hook, state: &[u8], cwd: &Path, answer: &OwnedFd, output: &OwnedFd
         None | Some([]) => vec![shown.to_string()],
         Some(args) => args.to_vec(),
     };
-    let env = match hook.env() {
-        Some(env) => env.clone(),
+    let env = match (hook.env(), inside) {
+        (Some(env), _) => env.clone(),
+        (None, Some(inside)) => inside.env.to_vec(),
         // A hook without an environment finds what it needs by the runtime's PATH.
-        None => std::env::vars().map(|(name, value)| format!("{name}={value}")).collect(),
+        (None, None) => std::env::vars().map(|(name, value)| format!("{name}={value}")).collect(),
     };
     let args = ExecArgs::new(&args, &env)?;
     let input = memory_file(c"hook-stdin")?;
@@ -125,8 +154,9 @@ fn run(hook: &Hook, state: &[u8], cwd: &Path, answer: &OwnedFd, output: &OwnedFd
         signal::reset(u64::MAX);
         // Only the filter of a container can refuse it, and inside that only the program's own are not so already.
         let _ = fd::cloexec_from(3);
-        if ready.is_ok() {
-            let _ = args.exec(&path);
+        match ready.and_then(|()| inside.map_or(Ok(()), |inside| (inside.confine)())) {
+            Ok(()) => drop(args.exec(&path)),
+            Err(e) => drop(rustix::io::write(rustix::stdio::stderr(), e.to_string().as_bytes())),
         }
         127
     })

@@ -13,6 +13,7 @@ use super::disk;
 use super::lease::unique;
 use crate::err;
 use crate::error::{Context, Result};
+use crate::spec::caller::own_dir;
 
 /// How a user proves who he is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,11 +50,11 @@ impl Places {
     /// The places of containers-auth.json(5), docker and enroot, in that order.
     pub fn from_environment() -> Places {
         let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-        let home = variable("HOME");
-        let config = variable("XDG_CONFIG_HOME").or_else(|| home.as_ref().map(|h| h.join(".config")));
+        let home = own_dir("HOME");
+        let config = own_dir("XDG_CONFIG_HOME").or_else(|| home.as_ref().map(|h| h.join(".config")));
         let mut docker = Vec::new();
         docker.extend(variable("REGISTRY_AUTH_FILE"));
-        match variable("XDG_RUNTIME_DIR") {
+        match own_dir("XDG_RUNTIME_DIR") {
             Some(dir) => docker.push(dir.join("containers/auth.json")),
             None => docker.push(format!("/run/containers/{}/auth.json", disk::caller().0).into()),
         }

@@ -133,8 +133,8 @@ fn annotations(
     let ports: Vec<&str> = execution.exposed_ports.iter().flatten().map(|(port, _)| port.as_str()).collect();
     set("org.opencontainers.image.exposedPorts", Some(&ports.join(",")));
     for (key, value) in manifest.annotations.iter().flatten().chain(execution.labels.iter().flatten()) {
-        // What an image says about itself never steers the runtime.
-        if !key.starts_with("rt.") && !key.starts_with("run.oci.") {
+        // What an image says about itself never steers the runtime, nor an engine's choice of devices.
+        if !["rt.", "run.oci.", "cdi.k8s.io/"].iter().any(|prefix| key.starts_with(prefix)) {
             set(key, Some(value));
         }
     }
@@ -300,7 +300,7 @@ mod tests {
         let image: ImageConfig = serde_json::from_value(json!({
             "os": "linux", "author": "me", "config": {
                 "Env": ["A=b"], "Cmd": ["x"], "WorkingDir": "/w/d", "Volumes": { "/data": {} },
-                "Labels": { "l": "v", "rt.user": "root" }, "StopSignal": "SIGINT" } }))
+                "Labels": { "l": "v", "rt.user": "root", "cdi.k8s.io/x": "v/c=d" }, "StopSignal": "SIGINT" } }))
         .unwrap();
         for (profile, user) in
             [(Profile::Hpc, None), (Profile::Isolated, None), (Profile::Isolated, Some(UserMap::Root))]
@@ -317,6 +317,7 @@ mod tests {
                 _ => Value::Null,
             };
             assert_eq!(config["annotations"]["rt.user"], wanted, "a label must not choose the user");
+            assert!(config["annotations"].get("cdi.k8s.io/x").is_none(), "a label must not choose devices");
             prepare_mount_points(&root, &config).unwrap();
         }
         assert!(dir.join("w/d").is_dir() && dir.join("data").is_dir() && dir.join("proc").is_dir());

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::reference::Reference;
 use crate::error::Result;
+use crate::spec::caller::own_dir;
 use crate::{bail, err};
 
 /// What is configured.
@@ -78,8 +79,7 @@ impl Registries {
         if let Some(path) = variable("CONTAINERS_REGISTRIES_CONF") {
             return Registries::read(&path);
         }
-        let config =
-            variable("XDG_CONFIG_HOME").or_else(|| variable("HOME").map(|home| home.join(".config")));
+        let config = own_dir("XDG_CONFIG_HOME").or_else(|| own_dir("HOME").map(|home| home.join(".config")));
         let user = config.map(|dir| dir.join("containers"));
         let main = user.iter().map(|dir| dir.join("registries.conf")).find(|path| path.is_file());
         let main = main.unwrap_or_else(|| "/etc/containers/registries.conf".into());
@@ -194,9 +194,7 @@ impl Certificates {
     /// Looks where podman and docker look.
     pub fn for_host(host: &str) -> Certificates {
         let mut dirs: Vec<PathBuf> = vec!["/etc/docker/certs.d".into(), "/etc/containers/certs.d".into()];
-        if let Some(home) = std::env::var_os("HOME") {
-            dirs.push(Path::new(&home).join(".config/containers/certs.d"));
-        }
+        dirs.extend(own_dir("HOME").map(|home| home.join(".config/containers/certs.d")));
         Certificates::read(dirs.iter().map(|dir| dir.join(host)))
     }
 

@@ -15,9 +15,9 @@ pub fn position(list: &str, node: &str) -> Option<usize> {
                     if let Some(n) = number.and_then(|text| of_width(text, first.len()))
                         && (low..=high).contains(&n)
                     {
-                        return Some(before + n - low);
+                        return before.checked_add(n - low);
                     }
-                    before += high.checked_sub(low)? + 1;
+                    before = high.checked_sub(low)?.checked_add(1)?.checked_add(before)?;
                 }
             }
         }
@@ -83,5 +83,12 @@ mod tests {
         for list in ["n[1-3", "n[1-3]x[1-2]", "n[a-c]", "n[3-1]", "n]1[", "n[[1]]"] {
             assert_eq!(position(list, "n1"), None, "{list}");
         }
+    }
+
+    #[test]
+    fn huge_ranges_are_counted_and_not_listed() {
+        assert_eq!(position("n[0-18446744073709551615],m", "m"), None);
+        assert_eq!(position("n[1-9223372036854775807],n[1-9223372036854775807],n[1-9],m", "m"), None);
+        assert_eq!(position("n[1-1000000000000],m", "m"), Some(1_000_000_000_000));
     }
 }

@@ -148,6 +148,8 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
         *list = vec![IdMap { container: id, host, size: 1 }];
         notes.push(format!("{what} mappings are reduced to {what} {id}, which is the caller"));
     }
+    require_host_ids("uid", &maps.uid, &caller.maps.uid)?;
+    require_host_ids("gid", &maps.gid, &caller.maps.gid)?;
     Ok(Adapted { maps: Some(maps), uid, gid, keep_groups, notes, ..Adapted::default() })
 }
 
@@ -159,6 +161,36 @@ pub fn root_emulation() -> Result<LinuxSeccomp> {
 
 fn is_one_id(maps: &[IdMap]) -> bool {
     matches!(maps, [IdMap { size: 1, .. }])
+}
+
+/// The ids that a map names outside must be in the caller's namespace, each line's in one range of it: the kernel says no
+/// more than that something is not permitted.
+fn require_host_ids(what: &str, maps: &[IdMap], own: &[IdMap]) -> Result<()> {
+    for map in maps {
+        let range = own.iter().find(|own| IdMaps::has(&[**own], map.host));
+        // Counted wide: a range may end with the last id.
+        let end = |first: u32, size: u32| u64::from(first) + u64::from(size);
+        let there = range.map_or(map.host.into(), |range| end(range.container, range.size));
+        if there < end(map.host, map.size) || range.is_none() {
+            return Err(err!(
+                "config.json: linux.{what}Mappings: {what} {there}, of {} at hostID {}, does not exist in this user \
+                 namespace",
+                map.size,
+                map.host
+            )
+            .hint(format!("its ids are {}", ranges(own))));
+        }
+    }
+    Ok(())
+}
+
+/// The ids inside a namespace, `0 1-65536`.
+fn ranges(maps: &[IdMap]) -> String {
+    let each = maps.iter().map(|map| match map.size {
+        1 => map.container.to_string(),
+        size => format!("{}-{}", map.container, u64::from(map.container) + u64::from(size) - 1),
+    });
+    each.collect::<Vec<_>>().join(" ")
 }
 
 fn require_mapped(what: &str, maps: &[IdMap], id: u32) -> Result<()> {
@@ -278,6 +310,31 @@ mod tests {
         let range = vec![IdMap { container: 0, host: 1000, size: 30 }];
         let caller = Caller { maps: IdMaps { uid: range.clone(), gid: range }, ..caller };
         assert!(adapt("", &caller).is_err() && adapt(r#"{"type":"user"}"#, &caller).is_err());
+    }
+
+    #[test]
+    fn a_map_of_ids_that_are_not_there() {
+        let map = |container, host, size| IdMap { container, host, size };
+        let own = [map(0, 1000, 1), map(1, 100_000, 65536)];
+        for (maps, lacking) in [
+            (vec![map(0, 0, 1), map(1, 1, 65536)], None),
+            (vec![map(0, 1, 10)], None),
+            (vec![map(0, 100_000, 65536)], Some("uid 100000,")),
+            (vec![map(0, 1, 65537)], Some("uid 65537,")),
+            (vec![map(0, 0, 2)], Some("uid 1,")),
+            (vec![map(0, u32::MAX - 1, 2)], Some("uid 4294967294,")),
+        ] {
+            let error = require_host_ids("uid", &maps, &own).err().map(|e| e.to_string());
+            let named = match (&error, lacking) {
+                (Some(error), Some(lacking)) => {
+                    error.contains(lacking) && error.contains("(its ids are 0 1-65536)")
+                }
+                (None, None) => true,
+                _ => false,
+            };
+            assert!(named, "{maps:?}: {error:?}");
+        }
+        assert!(require_host_ids("uid", &[map(0, 0, u32::MAX)], &[map(0, 0, u32::MAX)]).is_ok());
     }
 
     #[test]

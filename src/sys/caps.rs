@@ -121,6 +121,11 @@ pub fn current() -> Result<CapabilitySets> {
     Ok(thread::capabilities(None)?)
 }
 
+/// True where this process has CAP_SYS_ADMIN in its user namespace: it may make namespaces and mount.
+pub fn may_administer() -> Result<bool> {
+    Ok(current()?.effective.contains(CapabilitySet::SYS_ADMIN))
+}
+
 /// Puts everything permitted in force: a change of ids from or to root has changed what is.
 pub fn raise() -> Result<()> {
     let now = current()?;

@@ -29,6 +29,11 @@ pub fn now() -> std::time::SystemTime {
     std::time::UNIX_EPOCH + std::time::Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
+/// The kernel's release (uname(2)), such as `6.1.0-13-amd64`.
+pub fn kernel_release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
 /// Turns the C convention (-1 and errno) into a result.
 fn check(ret: libc::c_long) -> Result<libc::c_long> {
     if ret == -1 { Err(Error::from(std::io::Error::last_os_error())) } else { Ok(ret) }

@@ -294,6 +294,8 @@ pub struct Stat {
     pub start_time: u64,
     /// The standard signals that it ignores, bit n-1 for signal n. Real-time signals are not shown.
     pub ignored: u64,
+    /// Its session has a controlling terminal.
+    pub terminal: bool,
 }
 
 /// Reads the stat of process `pid` ("self" for this one).
@@ -318,9 +320,10 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     let rest = std::str::from_utf8(&text[end + 1..]).ok()?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?;
-    let start_time = fields.nth(18)?.parse().ok()?;
+    let terminal = fields.nth(3)? != "0";
+    let start_time = fields.nth(14)?.parse().ok()?;
     let ignored = fields.nth(10)?.parse().ok()?;
-    Some(Stat { pid, dead: matches!(state, "Z" | "X" | "x"), start_time, ignored })
+    Some(Stat { pid, dead: matches!(state, "Z" | "X" | "x"), start_time, ignored, terminal })
 }
 
 #[cfg(test)]
@@ -332,8 +335,10 @@ mod tests {
         let line =
             b"7 (a) S 1 (b) R 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 12345 1 1 18446744073709551615 \
             1 1 0 0 0 0 0 4096 0 0 0 0 17 0 0 0";
-        let stat = Stat { pid: 7, dead: false, start_time: 12345, ignored: 4096 };
+        let stat = Stat { pid: 7, dead: false, start_time: 12345, ignored: 4096, terminal: false };
         assert_eq!(parse_stat(line), Some(stat));
+        let on_a_terminal = String::from_utf8_lossy(line).replace(" 7 7 0 -1", " 7 7 34816 7");
+        assert_eq!(parse_stat(on_a_terminal.as_bytes()), Some(Stat { terminal: true, ..stat }));
         let zombie = String::from_utf8_lossy(line).replace("(b) R", "(b) Z");
         assert_eq!(parse_stat(zombie.as_bytes()), Some(Stat { dead: true, ..stat }));
         assert_eq!(parse_stat(b"garbage"), None);

@@ -76,6 +76,12 @@ pub fn resize(tty: impl AsFd, rows: u16, columns: u16) -> Result<()> {
     Ok(termios::tcsetwinsize(tty, size)?)
 }
 
+/// True where this process's session has a controlling terminal; also where that cannot be known.
+pub fn is_controlled() -> bool {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    !matches!(rustix::fs::open("/dev/tty", flags, Mode::empty()), Err(rustix::io::Errno::NXIO))
+}
+
 /// True where standard input is a terminal (isatty(3)). The standard library's stdin would come with a buffer of 8 KiB.
 pub fn stdin_is_terminal() -> bool {
     rustix::termios::isatty(rustix::stdio::stdin())

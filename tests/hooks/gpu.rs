@@ -218,7 +218,7 @@ fn programs_sockets_firmware_and_proc() {
     let links = |name: &str| edits.links.iter().find(|l| l.path.ends_with(name)).map(|l| l.target.clone());
     assert_eq!(links("lib/libcuda.so.1").unwrap(), Path::new("libcuda.so.535.261.03"));
     assert_eq!(links("lib/libcuda.so").unwrap(), Path::new("libcuda.so.535.261.03"));
-    let elsewhere = node.ok("NVIDIA_VISIBLE_DEVICES=1 CUDA_MPS_PIPE_DIRECTORY=/run/udev PATH=/usr/bin");
+    let elsewhere = node.ok("NVIDIA_VISIBLE_DEVICES=1 PATH=/usr/bin|CUDA_MPS_PIPE_DIRECTORY=/run/udev");
     assert!(elsewhere.binds.iter().any(|b| b.path == Path::new("/run/udev")));
     assert!(elsewhere.binds.iter().any(|b| b.path == Path::new("/usr/bin/nvidia-smi")));
 }
@@ -256,7 +256,7 @@ fn mig_instances() {
     let node = nvidia_node();
     standin::mig(&node.host);
     let caps = |variables: &str| -> Vec<String> {
-        let devices = node.devices(&format!("{variables} NVIDIA_DRIVER_CAPABILITIES=utility"));
+        let devices = node.devices(&format!("NVIDIA_DRIVER_CAPABILITIES=utility {variables}"));
         devices
             .split(' ')
             .filter(|d| *d != "nvidiactl")
@@ -271,9 +271,16 @@ fn mig_instances() {
         ("NVIDIA_VISIBLE_DEVICES=MIG-GPU-3aaaaaaa-0000/2/0", "cap5 cap6 nvidia0"),
         ("NVIDIA_VISIBLE_DEVICES=0,3:0", "cap3 cap4 nvidia0 nvidia3"),
         ("NVIDIA_VISIBLE_DEVICES=all", "cap3 cap4 cap5 cap6 nvidia0 nvidia1 nvidia2 nvidia3"),
-        ("NVIDIA_VISIBLE_DEVICES=0 NVIDIA_MIG_CONFIG_DEVICES=all", "cap1 nvidia3"),
-        ("NVIDIA_VISIBLE_DEVICES=0 NVIDIA_MIG_MONITOR_DEVICES=0", "cap2 nvidia3"),
-        ("NVIDIA_VISIBLE_DEVICES=0 NVIDIA_MIG_CONFIG_DEVICES=none", "nvidia3"),
+        (
+            "NVIDIA_VISIBLE_DEVICES=0 NVIDIA_MIG_CONFIG_DEVICES=all|NVIDIA_MIG_CONFIG_DEVICES=all",
+            "cap1 nvidia3",
+        ),
+        (
+            "NVIDIA_VISIBLE_DEVICES=0 NVIDIA_MIG_MONITOR_DEVICES=0|NVIDIA_MIG_MONITOR_DEVICES=0",
+            "cap2 nvidia3",
+        ),
+        ("NVIDIA_VISIBLE_DEVICES=0 NVIDIA_MIG_CONFIG_DEVICES=none|NVIDIA_MIG_CONFIG_DEVICES=none", "nvidia3"),
+        ("NVIDIA_VISIBLE_DEVICES=0 NVIDIA_MIG_CONFIG_DEVICES=all NVIDIA_MIG_MONITOR_DEVICES=0", "nvidia3"),
     ] {
         assert_eq!(caps(variables).join(" "), expected, "{variables}");
     }
@@ -520,9 +527,12 @@ fn intel_gpus_and_gaudi() {
 }
 
 #[test]
-fn cdi_by_annotation_and_variable() {
+fn cdi_by_variable() {
     let node = node();
-    node.fails("NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0", "unresolvable CDI device nvidia.com/gpu=0");
+    node.fails(
+        "NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0|NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0",
+        "unresolvable CDI device nvidia.com/gpu=0",
+    );
     node.host.file(
         "/etc/cdi/nvidia.yaml",
         "cdiVersion: 0.6.0\nkind: nvidia.com/gpu\ndevices:\n- name: '0'\n  containerEdits:\n    deviceNodes:\n    \
@@ -533,13 +543,16 @@ fn cdi_by_annotation_and_variable() {
          create-symlinks, --link, 'libx.so.1::/usr/lib/x/libx.so']\n",
     );
     node.host.library("/usr/lib/x/libx.so.1.2", &Library::named("libx.so.1"));
-    let edits = node.ok("NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0");
+    let edits = node.ok("NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0|NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0");
     assert_eq!(edits.devices[0].source, Path::new("/dev/other"));
     assert_eq!(edits.links[0].path, Path::new("/usr/lib/x/libx.so"));
     let names: Vec<&str> = edits.libraries.iter().map(|l| l.name.as_str()).collect();
     assert_eq!(names, ["libx.so.1", "libx.so.1.2"]);
     assert!(edits.warnings.is_empty(), "{:?}", edits.warnings);
     node.host.file("/var/run/cdi/broken.json", "{");
-    node.fails("NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=9", "/var/run/cdi/broken.json: EOF");
-    node.ok("NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0");
+    node.fails(
+        "NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=9|NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=9",
+        "/var/run/cdi/broken.json: EOF",
+    );
+    node.ok("NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0|NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0");
 }

@@ -111,6 +111,21 @@ fn every_variable_has_a_row() {
 }
 
 #[test]
+fn the_table_says_whose_word_counts() {
+    let text = read("hooks/README.md");
+    let mut count = 0;
+    for row in rows(&text).iter().filter(|row| row.len() == 4) {
+        for name in quoted(row[0]).into_iter().filter(|name| *name != "MIG-UUID") {
+            let only = rt::hook::bundle::is_callers(name, "x");
+            assert_eq!(row[1].starts_with("any"), !only, "{row:?}");
+            count += 1;
+        }
+    }
+    assert!(count > 25, "{count}");
+    assert!(rt::hook::bundle::is_callers("NVIDIA_VISIBLE_DEVICES", "v/c=d"));
+}
+
+#[test]
 fn every_device_has_a_row() {
     let text = read("hooks/README.md");
     let cells: String =

@@ -259,6 +259,22 @@ fn deep_config(ctx: &Ctx) {
     ctx.run(&bundle).failed(&["config.json"]);
     bundle.raw(&format!("{{\"a\":{}1{}}}", "{\"a\":".repeat(50_000), "}".repeat(50_000)));
     ctx.run(&bundle).failed(&["config.json"]);
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    for (section, key) in [
+        ("linux", "seccomp"),
+        ("linux", "intelRdt"),
+        ("linux", "unknown"),
+        ("hooks", "poststop"),
+        ("process", "args"),
+    ] {
+        bundle.raw(&format!("{{\"ociVersion\":\"1.0.0\",\"{section}\":{{\"{key}\":{deep}}}}}"));
+        ctx.run(&bundle).failed(&["config.json"]);
+    }
+    let container = ctx.started(&ctx.bundle().ops(&["pause"]));
+    let file = ctx.file("process.json", &format!("{{\"cwd\":\"/\",\"user\":{deep}}}"));
+    let out = ctx.rt(["exec", "--process"]).arg(&file).arg(&container.id).run();
+    assert!(out.code == 255 && out.stderr.contains("process.json"), "{out:?}");
+    ctx.rt(["delete", "--force", &container.id]).silent();
 }
 
 fn config_that_is_no_file(ctx: &Ctx) {

@@ -13,7 +13,8 @@ tests! {
     ALL { gpu_hook_fills_a_container, device_by_its_cdi_name }
     BOTH {
         image_stays_untouched, twice_is_once, rdma_hook_shows_the_chosen_device, hooks_directory, precreate_changes_the_config,
-        hooks_directory_errors, numbers_follow_the_share, failing_gpu_hook_names_the_gpu, node_without_gpus,
+        hooks_directory_errors, hooks_of_somebody_else, an_image_names_no_path_of_the_host, an_image_names_no_cdi_device, slurms_variables_for_other_vendors,
+        numbers_follow_the_share, failing_gpu_hook_names_the_gpu, node_without_gpus,
     }
 }
 
@@ -243,6 +244,165 @@ fn numbers_follow_the_share(ctx: &Ctx) {
     assert_eq!(all[0]["CUDA_VISIBLE_DEVICES"], "0", "{}", all[0]);
     // GPU 1 has minor 0.
     assert!(all[1].get("nvidia0").is_some() && all[1].get("nvidia1").is_none(), "{}", all[1]);
+}
+
+/// A node with one CDI device, whose description binds a directory of the node.
+fn node_with_cdi(ctx: &Ctx) -> StandIn {
+    let node = node(ctx);
+    node.file("/home/alice/secret", "s");
+    node.file(
+        "/etc/cdi/thing.json",
+        r#"{"cdiVersion":"0.6.0","kind":"vendor.com/thing","devices":[{"name":"a","containerEdits":{
+            "env":["THING=a"],"mounts":[{"hostPath":"/home/alice","containerPath":"/home/alice"}]}}]}"#,
+    );
+    node
+}
+
+/// A bundle with these variables and annotations, as an image may have them, and the GPU hook in hooks.d; prints
+/// whether a file of the node's is seen.
+fn of_an_image(ctx: &Ctx, env: Value, annotations: Value) -> Bundle {
+    let bundle = ctx.bundle().with("/process/env", env).with("/annotations", annotations);
+    for dir in ["run", "usr/local/sbin", "etc"] {
+        bundle.mkdir(dir);
+    }
+    bundle.ops(&["cat /home/alice/secret", "env"])
+}
+
+/// hooks.d with the GPU hook for that node, at both stages.
+fn gpu_definition(ctx: &Ctx, node: &StandIn) -> PathBuf {
+    let args = ["--root", node.dir.to_str().unwrap()];
+    let mut hook = definition(
+        &program(ctx, "rt-hook-gpu"),
+        &args,
+        json!({ "always": true }),
+        &["precreate", "createRuntime"],
+    );
+    hook["hook"]["args"][0] = json!("rt-hook-gpu");
+    definitions(ctx, "gpu.json", &hook)
+}
+
+fn an_image_names_no_path_of_the_host(ctx: &Ctx) {
+    let node = node_with_cdi(ctx);
+    let dir = gpu_definition(ctx, &node);
+    let dir = dir.to_str().unwrap();
+    let mps = "CUDA_MPS_PIPE_DIRECTORY=/home/alice";
+    let told = format!("[\"{mps}\"]");
+    for (env, annotations) in [
+        (json!(["NVIDIA_VISIBLE_DEVICES=0", mps]), json!({})),
+        (json!(["NVIDIA_VISIBLE_DEVICES=0"]), json!({ "rt.env": told })),
+    ] {
+        let bundle = of_an_image(ctx, env, annotations);
+        let out = ctx.run_with(&bundle, &["--hooks-dir", dir]);
+        assert_eq!(out.code, 0, "{out:?}");
+        assert_ne!(out.all()[0], "s", "an image has chosen a directory of the host: {out:?}");
+        // The caller may, by a flag and by the environment.
+        let out = ctx.run_with(&bundle, &["--hooks-dir", dir, "-e", mps]);
+        assert_eq!((out.code, &out.all()[0]), (0, &json!("s")), "{out:?}");
+        let run = ctx.rt(["run", "--hooks-dir", dir, "--bundle"]).arg(&bundle.dir).arg(ctx.id());
+        let out = run.env("CUDA_MPS_PIPE_DIRECTORY", "/home/alice").run();
+        assert_eq!((out.code, &out.all()[0]), (0, &json!("s")), "{out:?}");
+    }
+}
+
+fn an_image_names_no_cdi_device(ctx: &Ctx) {
+    let node = node_with_cdi(ctx);
+    let dir = gpu_definition(ctx, &node);
+    let dir = dir.to_str().unwrap();
+    let name = "NVIDIA_VISIBLE_DEVICES=vendor.com/thing=a";
+    let told = format!("[\"{name}\"]");
+    for (env, annotations) in [
+        (json!([name]), json!({})),
+        (json!([]), json!({ "cdi.k8s.io/x": "vendor.com/thing=a" })),
+        (json!([]), json!({ "rt.env": told })),
+    ] {
+        let bundle = of_an_image(ctx, env, annotations);
+        let out = ctx.run_with(&bundle, &["--hooks-dir", dir]);
+        assert_eq!(out.code, 0, "{out:?}");
+        assert_ne!(out.all()[0], "s", "an image has chosen a CDI device: {out:?}");
+        assert!(out.all()[1].get("THING").is_none(), "{out:?}");
+        for flags in [["--device", "vendor.com/thing=a"], ["-e", name]] {
+            let out = ctx.run_with(&bundle, &[&["--hooks-dir", dir], &flags[..]].concat());
+            assert_eq!((out.code, &out.all()[0]), (0, &json!("s")), "{flags:?}: {out:?}");
+            assert_eq!(out.all()[1]["THING"], "a", "{flags:?}: {out:?}");
+        }
+    }
+}
+
+fn slurms_variables_for_other_vendors(ctx: &Ctx) {
+    // Slurm sets all of them beside each other, where it has not been told what the GPUs are.
+    let node = node(ctx);
+    standin::intel(&node, 1);
+    let dir = gpu_definition(ctx, &node);
+    let bundle = ctx.bundle().ops(&["links /dev"]);
+    for dir in ["run", "usr/local/sbin", "etc"] {
+        bundle.mkdir(dir);
+    }
+    let names = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
+    let given: Vec<String> = names.iter().map(|name| format!("{name}=1")).collect();
+    for count in 1..=names.len() {
+        let mut flags = vec!["--hooks-dir", dir.to_str().unwrap()];
+        given[..count].iter().for_each(|variable| flags.extend(["-e", variable]));
+        let out = ctx.run_with(&bundle, &flags);
+        assert_eq!(out.code, 0, "{flags:?}: {out:?}");
+        assert!(out.all()[0].get("nvidia0").is_some(), "{out:?}");
+    }
+    let out = ctx.run_with(&bundle, &["--hooks-dir", dir.to_str().unwrap(), "-e", "ROCR_VISIBLE_DEVICES=0"]);
+    assert_eq!(out.code, 0, "a node without AMD GPUs: {out:?}");
+}
+
+fn hooks_of_somebody_else(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["exit 0"]);
+    let journal = ctx.file("journal", "");
+    let note = definition(
+        &ctx.helper(),
+        &[&format!("to {} say called", journal.display())],
+        json!({ "always": true }),
+        &["createRuntime"],
+    );
+    let home = ctx.mkdir("home");
+    let dir = ctx.mkdir("home/.config/rt/hooks.d");
+    ctx.give(&home);
+    let file = dir.join("note.json");
+    std::fs::write(&file, note.to_string()).unwrap();
+    ctx.give(&file);
+    let run =
+        |home: &Path| ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).env("HOME", home).run();
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    let called = || {
+        let lines = std::fs::read_to_string(&journal).unwrap().lines().count();
+        std::fs::write(&journal, "").unwrap();
+        lines
+    };
+    assert_eq!((run(&home).code, called()), (0, 1));
+    // What others could have written is an error.
+    for path in [&dir, &file] {
+        mode(path, 0o777);
+        let out = run(&home);
+        assert!(out.code == 1 && out.stderr.contains("chmod go-w"), "{out:?}");
+        assert_eq!(called(), 0);
+        mode(path, 0o755);
+    }
+    assert_eq!((run(&home).code, called()), (0, 1));
+    if ctx.caller != crate::client::Caller::Root {
+        return;
+    }
+    // What others have written says nothing where it is found by HOME, and is an error where it is named.
+    let stranger = Some(12345);
+    std::os::unix::fs::chown(&file, stranger, stranger).unwrap();
+    let out = run(&home);
+    assert!(out.code == 1 && out.stderr.contains("belongs to uid 12345"), "{out:?}");
+    std::os::unix::fs::chown(&dir, stranger, stranger).unwrap();
+    assert_eq!((run(&home).code, called()), (0, 0), "hooks of somebody else's have run as root");
+    let out = ctx.run_with(&bundle, &["--hooks-dir", dir.to_str().unwrap()]);
+    assert!(out.code == 1 && out.stderr.contains("belongs to uid 12345"), "{out:?}");
+    for path in [&dir, &file] {
+        std::os::unix::fs::chown(path, Some(0), Some(0)).unwrap();
+    }
+    std::os::unix::fs::chown(&home, stranger, stranger).unwrap();
+    assert_eq!((run(&home).code, called()), (0, 0), "a home of somebody else's has chosen root's hooks");
+    std::os::unix::fs::chown(&home, Some(0), Some(0)).unwrap();
 }
 
 fn hooks_directory_errors(ctx: &Ctx) {

@@ -14,7 +14,7 @@ tests! {
         surroundings, timeouts, environment_and_arguments, missing_hook_program, relative_path_is_refused,
         hooks_in_their_namespaces, several_of_a_kind_in_order, prestart_sees_the_final_namespaces,
         hook_output_does_not_mix, hook_descriptors_are_clean, hooks_of_a_detached_run, timeout_kills_children,
-        create_container_hook_mounts, poststop_runs_on_forced_delete, hook_before_anything_is_left,
+        start_container_hooks_are_confined, hooks_have_the_callers_umask, create_container_hook_mounts, poststop_runs_on_forced_delete, hook_before_anything_is_left,
     }
 }
 
@@ -301,6 +301,50 @@ fn hooks_in_their_namespaces(ctx: &Ctx) {
     assert_eq!(mnt[2], inside, "createContainer is the container's");
     assert!(mnt[3..5].contains(&inside.as_str()), "startContainer is the container's");
     assert_ne!(mnt[5], inside);
+}
+
+/// As in runc and crun: a hook that runs inside has the container's environment and filter.
+fn start_container_hooks_are_confined(ctx: &Ctx) {
+    let filter = json!({ "defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64"], "syscalls": [
+        { "names": ["memfd_create", "mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO" } ] });
+    for no_new_privs in [true, false] {
+        let journal = journal(ctx);
+        let note = |what: &str| format!("to {} {what}", journal.display());
+        let bundle = with_journal(ctx, &journal).with("/process/noNewPrivileges", json!(no_new_privs));
+        let mut bundle = bundle.with("/process/env", json!(["OF=container"])).ops(&["exit 0"]);
+        let notes = [note("status"), note("env"), note("mkdir /new")];
+        let notes: Vec<&str> = notes.iter().map(String::as_str).collect();
+        bundle = bundle.hook("startContainer", Path::new("/probe"), &notes);
+        if no_new_privs {
+            // Without, the filter is loaded before, and is also the runtime's.
+            bundle = bundle.with("/linux/seccomp", filter.clone());
+        }
+        let run = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).env("CALLER_SECRET", "x");
+        let out = run.run();
+        assert_eq!(out.code, 0, "{out:?}");
+        let seen = lines(&journal);
+        assert_eq!(seen[0]["NoNewPrivs"], if no_new_privs { "1" } else { "0" }, "{}", seen[0]);
+        assert_eq!(seen[1], json!({ "OF": "container", "HOME": "/root" }));
+        if no_new_privs {
+            assert_eq!(seen[0]["Seccomp"], "2", "the hook runs without the filter");
+            assert_eq!(seen[2]["errno"], 1, "{}", seen[2]);
+        }
+        fs::remove_file(&journal).unwrap();
+    }
+}
+
+fn hooks_have_the_callers_umask(ctx: &Ctx) {
+    let journal = journal(ctx);
+    let note = format!("to {} umask", journal.display());
+    let mut bundle = with_journal(ctx, &journal).ops(&["exit 0"]);
+    for kind in ["createRuntime", "createContainer", "startContainer"] {
+        bundle = bundle.hook(kind, &program(ctx, kind), &[&note]);
+    }
+    let run = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id());
+    let out = run.before([crate::sys::Step::Umask(0o027)]).run();
+    assert_eq!(out.code, 0, "{out:?}");
+    // The last one has the container's, which is 0022 where the config says none.
+    assert_eq!(lines(&journal), [json!(0o027), json!(0o027), json!(0o022)]);
 }
 
 fn create_container_hook_mounts(ctx: &Ctx) {

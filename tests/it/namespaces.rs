@@ -12,6 +12,7 @@ tests! {
     EVERY { new_ones_differ_from_the_hosts }
     ALL { absent_ones_are_the_hosts, joined_by_path, the_callers_own_by_path, hostname_and_domainname, sysctls }
     BOTH {
+        old_kernels_are_named,
         time_offsets, offsets_without_a_namespace_fail, duplicate_or_unknown_ones_fail, missing_path_fails,
         hostname_without_uts_fails, path_of_another_kind_fails, joined_with_new_ones, pid_namespace_by_path,
         cgroup_namespace_hides_the_path, init_is_pid_one, sysctl_of_the_host_fails, empty_path_is_a_new_one,
@@ -20,11 +21,12 @@ tests! {
     }
     USER { one_id_is_mapped, own_user_namespace_as_config_says, two_ids_in_the_config, mapping_to_own_id }
     ROOT {
+        root_without_cap_sys_admin,
         root_with_a_user_namespace, joined_user_namespace, mapping_of_a_range_as_root,
         net_devices_keep_what_they_had, net_devices_that_were_down_come_up, net_devices_refused,
         own_user_namespace_by_path,
     }
-    NESTED { keep_id_leaves_root_unmapped, own_user_namespace_by_path }
+    NESTED { keep_id_leaves_root_unmapped, own_user_namespace_by_path, exhausted_limits_are_named, a_map_of_ids_that_are_not_there }
 }
 
 const KINDS: [(&str, &str); 7] = [
@@ -510,4 +512,64 @@ fn inside(pid: i32, name: &str) -> Value {
         Command::new("nsenter").args([&net, "ip", "-json", "addr", "show", "dev", name]).output().unwrap();
     assert!(out.status.success(), "{out:?}");
     serde_json::from_slice(&out.stdout).unwrap()
+}
+
+fn exhausted_limits_are_named(ctx: &Ctx) {
+    // The limits are the client's user namespace's own.
+    let limit = |kind: &str, value: u32| {
+        let script = format!("echo {value} >/proc/sys/user/max_{kind}_namespaces");
+        ctx.command("/bin/sh").args(["-c", &script]).silent();
+    };
+    let bundle = ctx.bundle();
+    for kind in ["uts", "ipc", "mnt"] {
+        limit(kind, 0);
+        let create = |command: &str| ctx.rt([command, "--bundle"]).arg(&bundle.dir).arg(ctx.id());
+        for command in ["run", "create"] {
+            create(command)
+                .fails(&["no space left on device", &format!("sysctl -w user.max_{kind}_namespaces=15000")]);
+        }
+        limit(kind, 10000);
+    }
+    assert_eq!(ctx.run(&bundle.ops(&["exit 0"])).code, 0);
+}
+
+fn a_map_of_ids_that_are_not_there(ctx: &Ctx) {
+    let ids = json!([{ "containerID": 0, "hostID": 100000, "size": 10 }]);
+    let bundle = ctx.bundle().namespace("user", None);
+    let bundle = bundle.with("/linux/uidMappings", ids.clone()).with("/linux/gidMappings", ids);
+    ctx.run(&bundle)
+        .failed(&["linux.uidMappings: uid 100000", "does not exist in this user namespace (its ids are 0)"]);
+}
+
+/// As in an ordinary container, where root has no CAP_SYS_ADMIN: what a plain user can do works.
+fn root_without_cap_sys_admin(ctx: &Ctx) {
+    let rt = |args: &[&str]| {
+        let state = ctx.state.to_str().unwrap();
+        let command = ctx.command("setpriv").args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]);
+        command.arg(ctx.rt_path()).args(["--root", state]).args(args)
+    };
+    let bundle = ctx.bundle().ops(&["id", "cat /proc/self/uid_map", "pid"]);
+    let out = rt(&["run", "--bundle", bundle.dir.to_str().unwrap(), &ctx.id()]).run();
+    assert_eq!((out.code, out.stderr.as_str()), (0, ""), "{out:?}");
+    let all = out.all();
+    let map: Vec<&str> = all[1].as_str().unwrap().split_ascii_whitespace().collect();
+    assert_eq!(map, ["0", "0", "1"]);
+    assert_eq!(all[2]["pid"], 1);
+    let bundle = ctx.bundle().ops(&["pause"]);
+    let id = ctx.id();
+    rt(&["run", "--detach", "--bundle", bundle.dir.to_str().unwrap(), &id]).ok();
+    let out = rt(&["exec", &id, "/probe", "say inside"]).run();
+    assert_eq!((out.code, out.stdout.as_str()), (0, "\"inside\"\n"), "{out:?}");
+    rt(&["delete", "--force", &id]).silent();
+}
+
+fn old_kernels_are_named(ctx: &Ctx) {
+    let bundle = ctx.bundle().mount("tmpfs", "tmpfs", "/mnt", &["size=nonsense"]);
+    let id = ctx.id();
+    let (state, dir) = (ctx.state.to_str().unwrap(), bundle.dir.to_str().unwrap());
+    // The personality that lets the kernel say it were 2.6.
+    let old = ctx.command("setarch").args(["--uname-2.6"]).arg(ctx.rt_path());
+    old.args(["--root", state, "run", "--bundle", dir, &id]).fails(&["(rt needs Linux 5.14, this is 2.6)"]);
+    let out = ctx.rt(["run", "--bundle", dir, &id]).run();
+    assert!(out.code == 1 && !out.stderr.contains("needs Linux"), "{out:?}");
 }

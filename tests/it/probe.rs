@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::time::Duration;
@@ -83,6 +84,18 @@ fn operate(words: &[&str]) -> io::Result<Value> {
         "clock" => json!(sys::clock(number(1)? as i32)?),
         "nnp" => json!(sys::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0)?),
         "dumpable" => json!(sys::prctl(libc::PR_GET_DUMPABLE, 0, 0)?),
+        // What becomes of typing into a terminal from its other side: an error number, or 0.
+        "inject" => {
+            let tty = fs::File::options().read(true).write(true).open("/dev/tty");
+            let fds = [Some(0), tty.as_ref().ok().map(AsRawFd::as_raw_fd)];
+            let commands = [libc::TIOCSTI, libc::TIOCSTI | 1 << 32, libc::TIOCLINUX];
+            let answer = |fd: i32, command| match sys::ioctl_byte(fd, command, b'#') {
+                Ok(_) => 0,
+                Err(e) => e.raw_os_error().unwrap_or(-1),
+            };
+            let of_each = |fd: i32| commands.map(|command| answer(fd, command as u64));
+            json!({ "inject": fds.into_iter().flatten().map(of_each).collect::<Vec<_>>() })
+        }
         "tty" => {
             let fd = number(1)? as i32;
             json!({

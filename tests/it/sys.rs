@@ -121,6 +121,12 @@ pub fn syscall(number: i64, args: &[u64]) -> io::Result<i64> {
     check(unsafe { libc::syscall(number, a(0), a(1), a(2), a(3), a(4), a(5)) })
 }
 
+/// ioctl(2) with a pointer to one byte, and all 64 bits of the command.
+pub fn ioctl_byte(fd: i32, command: u64, byte: u8) -> io::Result<i64> {
+    // SAFETY: the byte lives over the call; used with commands that read one.
+    check(unsafe { libc::syscall(libc::SYS_ioctl, fd, command, &raw const byte) })
+}
+
 /// The effective user id.
 pub fn euid() -> u32 {
     // SAFETY: takes nothing and cannot fail.

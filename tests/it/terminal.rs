@@ -15,7 +15,7 @@ tests! {
         peer_accepts_after_create, program_has_the_terminal, console_size, terminal_without_socket_fails,
         socket_without_terminal, relay_of_exec, relay_resizes, relay_ends_input, relay_restores_the_terminal,
         relay_passes_exit_codes, flags_ask_for_a_terminal, relay_interrupts, process_file_decides_without_tty, relay_without_a_terminal,
-        large_output_is_complete, dev_console_is_the_terminal, bare_rootfs_gets_a_console, unreachable_socket_fails,
+        nobody_types_into_the_callers_terminal, job_control_in_place, large_output_is_complete, dev_console_is_the_terminal, bare_rootfs_gets_a_console, unreachable_socket_fails,
     }
 }
 
@@ -261,12 +261,16 @@ struct Session {
 
 impl Session {
     fn new(ctx: &Ctx, args: &[&str]) -> Session {
+        Session::of(ctx.rt(args))
+    }
+
+    fn of(command: crate::fixture::Cmd) -> Session {
         let (master, slave) = sys::openpty().expect("a terminal");
         sys::set_window(master.as_raw_fd(), 24, 80).unwrap();
         let fd = slave.as_raw_fd();
         // After the runtime's own stdio was set up by std.
         let steps = [Step::Dup(fd, 0), Step::Dup(fd, 1), Step::Dup(fd, 2), Step::Terminal(0)];
-        let job = ctx.rt(args).before(steps).spawn();
+        let job = command.before(steps).spawn();
         Session { screen: Screen::new(master), slave, job }
     }
 
@@ -424,4 +428,66 @@ fn large_output_is_complete(ctx: &Ctx) {
     let (code, output) = session.end();
     assert_eq!(code, 0);
     assert_eq!(output.matches('x').count(), 400_000, "nothing is lost at the end");
+}
+
+fn nobody_types_into_the_callers_terminal(ctx: &Ctx) {
+    let injected = |session: Session| -> Value {
+        let mut session = session;
+        let seen = session.screen.json("inject")["inject"].clone();
+        let (code, text) = session.end();
+        assert_eq!(code, 0, "{text}");
+        assert!(!text.contains('#'), "typed into the caller's terminal: {text:?}");
+        seen
+    };
+    let eperm = json!([[1, 1, 1], [1, 1, 1]]);
+    let filter = json!({ "defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64"], "syscalls": [
+        { "names": ["chmod", "seccomp"], "action": "SCMP_ACT_ERRNO" } ] });
+    for no_new_privs in [false, true] {
+        for seccomp in [json!(null), filter.clone()] {
+            let bundle = ctx.bundle().without_namespace("pid");
+            let bundle = bundle.with("/process/noNewPrivileges", json!(no_new_privs));
+            let bundle = bundle.with("/linux/seccomp", seccomp.clone());
+            let dir = bundle.dir.to_str().unwrap().to_owned();
+            let bundle = bundle.ops(&["inject"]);
+            let in_place = Session::new(ctx, &["run", "--bundle", &dir, &ctx.id()]);
+            assert_eq!(injected(in_place), eperm, "run in place, {no_new_privs} {seccomp}");
+            let container = ctx.started(&bundle.ops(&["pause"]));
+            let exec = Session::new(ctx, &["exec", &container.id, "/probe", "inject"]);
+            assert_eq!(injected(exec), eperm, "exec, {no_new_privs} {seccomp}");
+            ctx.rt(["delete", "--force", &container.id]).silent();
+        }
+    }
+    // A session of its own needs no filter: its terminal is not this one, or is its own.
+    let bundle = ctx.bundle().ops(&["inject", "status"]);
+    let mut session = Session::new(ctx, &["run", "--bundle", bundle.dir.to_str().unwrap(), &ctx.id()]);
+    assert_eq!(session.screen.json("Seccomp")["Seccomp"], "0");
+    assert!(!session.end().1.contains('#'));
+    let bundle = ctx.bundle().without_namespace("pid").ops(&["status"]);
+    let out = ctx.run(&bundle);
+    assert_eq!(out.json()["Seccomp"], "0", "without a terminal there is nothing to protect");
+}
+
+fn job_control_in_place(ctx: &Ctx) {
+    let bundle = ctx.bundle().without_namespace("pid").ops(&["say ready", "pause"]);
+    let mut shell = Session::of(ctx.command("/bin/sh").args(["-i"]));
+    let rt = format!("{} --root {}", ctx.rt_path().display(), ctx.state.display());
+    let id = ctx.id();
+    shell.screen.type_(&format!("{rt} run --bundle {} {id}\n", bundle.dir.display()));
+    shell.screen.wait_for("\"ready\"");
+    shell.screen.type_("\x1a");
+    shell.screen.wait_for("Stopped");
+    // The shell says what it puts into the foreground again.
+    let named = |shell: &Session| shell.screen.text.matches("run --bundle").count();
+    let before = named(&shell);
+    shell.screen.type_("fg\n");
+    eventually("the program in the foreground again", || {
+        shell.screen.read();
+        (named(&shell) > before).then_some(())
+    });
+    shell.screen.type_("\x03");
+    shell.screen.type_("echo interrupted=$?\n");
+    shell.screen.wait_for("interrupted=");
+    shell.screen.type_("exit 7\n");
+    assert_eq!(shell.end().0, 7);
+    ctx.rt(["delete", "--force", &id]).run();
 }

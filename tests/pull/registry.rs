@@ -196,6 +196,27 @@ fn a_mirror_that_is_down_is_passed_over() {
 }
 
 #[test]
+fn a_home_of_somebody_else_says_nothing_to_root() {
+    let place = Place::new("home");
+    let dir = place.join("home/.config/containers");
+    std::fs::create_dir_all(&dir).unwrap();
+    let conf = "[[registry]]\nlocation = \"127.0.0.1:1\"\nblocked = true\n";
+    std::fs::write(dir.join("registries.conf"), conf).unwrap();
+    let says_blocked = || {
+        let mut command = place.command();
+        command.env_remove("CONTAINERS_REGISTRIES_CONF");
+        let output = command.args(["pull", "--retries", "0", "127.0.0.1:1/x", "b"]).output().unwrap();
+        String::from_utf8_lossy(&output.stderr).contains("blocked")
+    };
+    assert!(says_blocked());
+    if std::os::unix::fs::chown(place.join("home"), Some(12345), None).is_err() {
+        eprintln!("SKIP for root: only root gives a directory away");
+        return;
+    }
+    assert!(!says_blocked(), "a user's file steers root's pull");
+}
+
+#[test]
 fn an_interrupted_pull_goes_on() {
     let place = Place::new("interrupt");
     let server = Server::start(sample(), Fault::Slow(Duration::from_millis(80)));

@@ -330,7 +330,7 @@ fn add_sockets(edits: &mut Edits, request: &Request, places: &Places<'_>) {
         optional("/run/nvidia-fabricmanager/socket");
     }
     if request.wants(Capability::Compute) {
-        optional(places.bundle.job("CUDA_MPS_PIPE_DIRECTORY").unwrap_or("/tmp/nvidia-mps"));
+        optional(places.bundle.caller("CUDA_MPS_PIPE_DIRECTORY").unwrap_or("/tmp/nvidia-mps"));
     }
 }
 

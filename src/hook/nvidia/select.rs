@@ -38,21 +38,28 @@ pub struct Job {
     pub gpus: Option<Vec<String>>,
     /// `CUDA_VISIBLE_DEVICES`.
     pub cuda: Option<Vec<String>>,
+    /// They may be meant for another vendor's GPUs.
+    pub any_vendor: bool,
 }
 
 impl Job {
     /// Reads the job's environment.
     pub fn of(bundle: &Bundle) -> Job {
-        Job { gpus: numbering::slurm_gpus(bundle), cuda: numbering::job_list(bundle, "CUDA_VISIBLE_DEVICES") }
+        const CUDA: &str = "CUDA_VISIBLE_DEVICES";
+        Job {
+            gpus: numbering::slurm_gpus(bundle),
+            cuda: numbering::job_list(bundle, CUDA),
+            any_vendor: numbering::is_for_any_vendor(bundle, CUDA),
+        }
     }
 
     /// The job's part of the node; `None` where the job says nothing.
     fn share(&self, driver: &Driver) -> Result<Option<Selected>> {
-        match (&self.gpus, &self.cuda) {
-            (Some(list), _) => pick(list, driver).map(Some),
+        let Some(list) = self.gpus.as_ref().or(self.cuda.as_ref()) else { return Ok(None) };
+        match pick(list, driver) {
+            Err(_) if self.any_vendor => Ok(None),
             // CUDA stops at the first that it does not know; so do we, by an error.
-            (None, Some(list)) => pick(list, driver).map(Some),
-            (None, None) => Ok(None),
+            share => share.map(Some),
         }
     }
 }
@@ -223,8 +230,11 @@ mod tests {
 
     #[test]
     fn a_job_gets_its_share_and_numbers_that_fit() {
-        let job =
-            |slurm: Option<&str>, cuda: Option<&str>| Job { gpus: slurm.map(list), cuda: cuda.map(list) };
+        let job = |slurm: Option<&str>, cuda: Option<&str>| Job {
+            gpus: slurm.map(list),
+            cuda: cuda.map(list),
+            any_vendor: false,
+        };
         let all = everything(&driver());
         for (slurm, cuda, gpus, new) in [
             (None, None, None, None),

@@ -1,0 +1,129 @@
+//! Why a host gives no namespaces, and what its administrator can do: looked for only when it has refused.
+
+use crate::error::Error;
+use crate::sys::ns::Kind;
+
+const KINDS: [Kind; 8] =
+    [Kind::USER, Kind::MOUNT, Kind::PID, Kind::IPC, Kind::UTS, Kind::NETWORK, Kind::CGROUP, Kind::TIME];
+
+/// The error of making the namespaces `flags`.
+#[cold]
+pub fn namespaces(error: Error, flags: u64) -> Error {
+    let remedy = match error.errno() {
+        Some(libc::ENOSPC) => exhausted(flags, &read),
+        Some(libc::EPERM | libc::EACCES) if flags & Kind::USER.0 != 0 => forbidden(&read),
+        _ => None,
+    };
+    let doing = if flags & Kind::USER.0 == 0 {
+        "make namespaces"
+    } else {
+        "make a user namespace and its namespaces"
+    };
+    with(error.context(doing), remedy)
+}
+
+/// The error of writing the maps of a new user namespace: some hosts let everybody make one, and nobody use it.
+#[cold]
+pub fn maps(error: Error) -> Error {
+    let remedy = match error.errno() {
+        Some(libc::EPERM | libc::EACCES) => apparmor(&read).or_else(|| {
+            let root = rustix::process::geteuid().is_root();
+            root.then(|| "only with CAP_SETFCAP can root's id be mapped".to_owned())
+        }),
+        _ => None,
+    };
+    with(error, remedy)
+}
+
+fn with(error: Error, remedy: Option<String>) -> Error {
+    match remedy {
+        Some(remedy) => error.hint(remedy),
+        None => error,
+    }
+}
+
+/// A file's text; empty where there is none.
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+/// The limits that may be reached: those of 0, else all that count for `flags`. How many there are, nobody says.
+fn exhausted(flags: u64, read: &dyn Fn(&str) -> String) -> Option<String> {
+    let asked = KINDS.into_iter().filter(|kind| flags & kind.0 != 0);
+    let limits = asked.map(|kind| {
+        let key = format!("max_{}_namespaces", kind.file());
+        let value = read(&format!("/proc/sys/user/{key}"));
+        (format!("user.{key}"), value)
+    });
+    let limits: Vec<(String, String)> = limits.filter(|(_, value)| !value.is_empty()).collect();
+    let listed = |value: &dyn Fn(&(String, String)) -> Option<String>| {
+        limits.iter().filter_map(value).collect::<Vec<_>>().join(" ")
+    };
+    let zero = listed(&|(key, value)| (value == "0").then(|| format!("{key}=15000")));
+    if !zero.is_empty() {
+        return Some(format!("this host forbids it: sysctl -w {zero} allows it"));
+    }
+    let all = listed(&|(key, value)| Some(format!("{key}={value}")));
+    let reached = format!("a limit is reached, one of {all}, or namespaces are nested 32 deep");
+    (!all.is_empty()).then_some(reached)
+}
+
+/// What forbids user namespaces to those without privilege.
+fn forbidden(read: &dyn Fn(&str) -> String) -> Option<String> {
+    const DEBIAN: &str = "kernel.unprivileged_userns_clone";
+    if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
+        return Some(format!("this host forbids it: sysctl -w {DEBIAN}=1 allows it"));
+    }
+    let filtered = || {
+        let status = read("/proc/self/status");
+        let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:")).map(str::trim);
+        (mode == Some("2")).then(|| "a seccomp filter around this process may forbid it".to_owned())
+    };
+    apparmor(read).or_else(filtered)
+}
+
+/// Ubuntu lets only programs with a profile use what a user namespace gives.
+fn apparmor(read: &dyn Fn(&str) -> String) -> Option<String> {
+    (read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1").then(|| {
+        "this host's AppArmor lets only programs with a profile use user namespaces: install rt's, contrib/apparmor/rt, \
+         into /etc/apparmor.d and load it by apparmor_parser -r"
+            .to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host<'a>(files: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> String + 'a {
+        |path| files.iter().find(|(p, _)| *p == path).map_or(String::new(), |(_, text)| (*text).to_owned())
+    }
+
+    #[test]
+    fn every_exhausted_limit_is_named() {
+        let flags = Kind::USER.0 | Kind::UTS.0 | Kind::NETWORK.0;
+        let (uts, net, pid) = (
+            "/proc/sys/user/max_uts_namespaces",
+            "/proc/sys/user/max_net_namespaces",
+            "/proc/sys/user/max_pid_namespaces",
+        );
+        let zero = exhausted(flags, &host(&[(uts, "0"), (net, "0"), (pid, "0")])).unwrap();
+        assert!(zero.contains("user.max_uts_namespaces=15000 user.max_net_namespaces=15000"), "{zero}");
+        assert!(!zero.contains("max_pid"), "{zero}");
+        let some = exhausted(flags, &host(&[(uts, "7"), (net, "9")])).unwrap();
+        assert!(some.contains("user.max_uts_namespaces=7 user.max_net_namespaces=9"), "{some}");
+        assert_eq!(exhausted(flags, &host(&[])), None);
+    }
+
+    #[test]
+    fn who_forbids_user_namespaces_is_named() {
+        let debian = ("/proc/sys/kernel/unprivileged_userns_clone", "0");
+        let ubuntu = ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1");
+        let said = |files: &[(&str, &str)]| forbidden(&host(files)).unwrap_or_default();
+        assert!(said(&[debian, ubuntu]).contains("kernel.unprivileged_userns_clone=1"));
+        let profile = said(&[ubuntu]);
+        assert!(profile.contains("/etc/apparmor.d") && !profile.contains("sysctl"), "{profile}");
+        assert!(said(&[("/proc/self/status", "Name: x\nSeccomp:\t2")]).contains("seccomp"));
+        assert_eq!(said(&[("/proc/self/status", "Seccomp:\t0")]), "");
+    }
+}
