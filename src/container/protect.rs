@@ -77,7 +77,11 @@ fn run_again(copy: &OwnedFd) -> Error {
         })
         .collect();
     match ExecArgs::new(&args, &env) {
-        Ok(args) => args.exec_fd(copy),
+        // Debian's Linux 5.10 says that of every file in memory: what it means is that it cannot do it.
+        Ok(args) => match args.exec_fd(copy) {
+            e if e.is(libc::ENOENT) => Error::from_errno(libc::ENOSYS),
+            e => e,
+        },
         Err(e) => e,
     }
 }
