@@ -17,7 +17,7 @@ pub fn position(list: &str, node: &str) -> Option<usize> {
                     {
                         return Some(before + n - low);
                     }
-                    before += high.checked_sub(low)? + 1;
+                    before = high.checked_sub(low)?.checked_add(1)?.checked_add(before)?;
                 }
             }
         }
@@ -71,6 +71,7 @@ mod tests {
             ("n[08-11]", "n8", None),
             ("rack1-n[1-2],rack2-n[1-2]", "rack2-n1", Some(2)),
             ("n[1-3]", "n4", None),
+            ("n[0-18446744073709551615],m", "m", None),
             ("n[1-3]", "n", None),
             ("", "n1", None),
         ] {
