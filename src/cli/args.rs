@@ -272,7 +272,8 @@ container could not be run.",
 Flags stand before ID: everything behind it belongs to COMMAND.
 
 JOBID names the container of a Slurm job on this node, and of a step where the job has several here;
-with TASK the program gets the environment of that task.
+281_1 is a job of an array. With TASK the program gets the environment of that task. state, ps, kill,
+delete, pause, resume and events take such names too.
 
 The exit code is the program's, or 128 and the number of the signal that ended it; 255 where the
 program could not be run.",
@@ -315,18 +316,19 @@ the list of the process ids, as the caller sees them.",
     Command {
         name: "kill",
         summary: "send a signal to a container",
-        usage: &["ID [SIGNAL]"],
+        usage: &["ID [SIGNAL]", "JOBID[.STEP[.TASK]] [SIGNAL]"],
         operands: (1, 2),
         flags: &[&ALL, &REGEX],
         about: "\
 SIGNAL is a number or a name with or without SIG, TERM by default. It goes to the container's first
-process.",
+process; KILL without a PID namespace, and any with --all, to every process.",
         run: kill::run,
         ..ONE_ID
     },
     Command {
         name: "delete",
         summary: "remove a container that has stopped",
+        usage: &["ID", "JOBID[.STEP[.TASK]]"],
         flags: &[&FORCE, &REGEX],
         about: "\
 A container that was created and never started is ended. With --regex and no --force, those that run
@@ -440,7 +442,18 @@ changes nothing.",
         usage: &["run --bundle DIR ID", "state ID", "kill ID [SIGNAL]", "delete ID|JOBID"],
         operands: (2, 3),
         rest: Rest::AfterDashes,
-        flags: &[&BUNDLE, &SHARE, &CHDIR, &USER_MAP, &ENV, &VOLUME, &DEVICE, &HOOKS_DIR, &PRESERVE_FDS, &NO_NEW_KEYRING],
+        flags: &[
+            &BUNDLE,
+            &SHARE,
+            &CHDIR,
+            &USER_MAP,
+            &ENV,
+            &VOLUME,
+            &DEVICE,
+            &HOOKS_DIR,
+            &PRESERVE_FDS,
+            &NO_NEW_KEYRING,
+        ],
         about: "\
 ID ends in %j.%s.%t, job, step and task. The tasks of a step on a node run in one container: the first
 makes it, the others join it, each with its own program, environment and descriptors; it ends with the
@@ -450,8 +463,9 @@ A config that says nothing about ids runs as the caller. Under PMIx every config
 directories that PMIx needs are bound; the descriptor of PMI_FD stays open.
 
 state prints one JSON object and succeeds whatever happens. An id that ends in -1 stands for every
-task of the step; delete takes a JOBID too, for an epilog. Called by root, state, kill and delete first become the owner of the directory that
---root names. A dead container of the same id is replaced.",
+task of the step; delete takes a JOBID too, for an epilog. Called by root, state, kill and delete first
+become the owner of the directory that --root names, and run no hook of his. A dead container of the
+same id is replaced.",
         examples: &[
             ("RunTimeRun", "exec rt '--root=/run/rt-slurm/%u' slurm run --bundle '%b' %n.%j.%s.%t"),
             ("RunTimeQuery", "exec rt '--root=/run/rt-slurm/%u' slurm state %n.%j.%s.%t"),

@@ -6,6 +6,7 @@ use super::process::SeccompPlan;
 use super::{CreateOptions, foreground, mounts, refused};
 use crate::error::{Context, Error, Result};
 use crate::hook::{self, Stage};
+use crate::spec::slurm::Task;
 use crate::spec::{Caller, Config, Spec};
 use crate::store::{Entry, Mark, Note, State, Store};
 use crate::sync::{self, FromInit, Link};
@@ -429,6 +430,7 @@ impl<'a> Launch<'a> {
 
     fn state(&self, pid: i32, start_time: u64, mount_ns: Option<MountId>) -> State {
         let annotations = self.config.spec.annotations().iter().flatten();
+        let step = |task: &Task| Some(task.id.as_ref()?.step.of_array(&self.config.spec));
         State {
             id: self.options.id.clone(),
             pid,
@@ -443,11 +445,7 @@ impl<'a> Launch<'a> {
             in_place: self.member().is_some(),
             own_pid_namespace: self.plan.makes(Kind::PID),
             mount_ns,
-            step: self
-                .options
-                .task
-                .as_ref()
-                .and_then(|task| Some(task.id.as_ref()?.step.of_array(&self.config.spec))),
+            step: self.options.task.as_ref().and_then(step),
             shared: self.member().is_some(),
         }
     }

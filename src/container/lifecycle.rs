@@ -97,15 +97,13 @@ pub fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
         Status::Created | Status::Running | Status::Paused => {}
     }
     let unknown = end_all(store, &state)?;
-    let hooks = oci_config(&entry).ok().and_then(|config| config.hooks().clone());
+    // Root runs no program of a user's: it is in nobody's job.
+    let hooks =
+        oci_config(&entry).ok().and_then(|config| config.hooks().clone()).filter(|_| !store.was_root());
     store.remove(&entry)?;
     store.forget_in_place(&state);
     if let Some(hooks) = hooks {
-        if store.was_root() {
-            log::debug!("poststop hooks of {id}: not run where root deletes a user's container");
-        } else {
-            poststop(&hooks, &state);
-        }
+        poststop(&hooks, &state);
     }
     match unknown {
         Some(e) if force => Err(e),

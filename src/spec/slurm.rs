@@ -213,18 +213,14 @@ fn rank(spec: &Spec, task: &Task) -> Option<[String; 6]> {
     ])
 }
 
-/// The job's TMPDIR, where that is a directory of its own: its number is in the name. No image can know that, so it
-/// is Slurm or the site that has named the directory.
+/// The job's TMPDIR, where that is a directory of its own.
 fn job_tmpdir(spec: &Spec, task: &Task) -> Option<PathBuf> {
-    let job = &task.id.as_ref()?.step.job;
-    let text = variable(spec, "TMPDIR").filter(|text| text.starts_with('/') && !text.contains(','))?;
-    let dir = Path::new(text);
+    let dir = Path::new(variable(spec, "TMPDIR").filter(|dir| names_job(dir, task) && !dir.contains(','))?);
     let plain = dir.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
     // What is bound above it was asked for, and is what the user wants to see there.
     let is_shown = |mount: &Mount| dir.starts_with(mount.destination()) && is_bind(mount);
-    let mounted = spec.mounts().iter().flatten().any(is_shown);
-    (plain && !mounted && text.split(|c: char| !c.is_ascii_digit()).any(|number| number == job))
-        .then(|| dir.to_owned())
+    let shown = spec.mounts().iter().flatten().any(is_shown);
+    (dir.is_absolute() && plain && !shown).then(|| dir.to_owned())
 }
 
 fn is_bind(mount: &Mount) -> bool {
@@ -239,9 +235,16 @@ pub fn pmi_fd(spec: &Spec) -> Option<i32> {
 
 /// The directory above PMIX_SERVER_TMPDIR: PMIx clients map files of several directories in it.
 fn pmix_dir(spec: &Spec, task: &Task) -> Option<PathBuf> {
-    let dir = variable(spec, "PMIX_SERVER_TMPDIR").map(Path::new).or(task.pmix_dir.as_deref())?;
+    let of_config = || variable(spec, "PMIX_SERVER_TMPDIR").filter(|dir| names_job(dir, task)).map(Path::new);
+    let dir = task.pmix_dir.as_deref().or_else(of_config)?;
     let parent = dir.parent().filter(|p| p.is_absolute() && *p != Path::new("/"))?;
     Some(parent.to_owned())
+}
+
+/// True where the job's number is in `path`. An image's environment cannot know it, so Slurm or the site has said this.
+fn names_job(path: &str, task: &Task) -> bool {
+    let job = task.id.as_ref().map(|id| id.step.job.as_str());
+    path.split(|c: char| !c.is_ascii_digit()).any(|number| Some(number) == job)
 }
 
 /// A config that says nothing about ids runs as the caller; so does any under PMIx, whose server compares ids
@@ -375,7 +378,7 @@ mod tests {
     #[test]
     fn tasks_share_what_mpi_needs() {
         let mut config = spec(CONFIG);
-        let task = Task { share: true, ..Task::default() };
+        let task = Task { share: true, id: TaskId::parse("n.1.0.0"), ..Task::default() };
         let notes = adapt(&mut config, &task, None);
         assert_eq!(notes.len(), 4, "{notes:?}");
         let namespaces = config.linux().as_ref().unwrap().namespaces().as_ref().unwrap();
@@ -416,6 +419,19 @@ mod tests {
         assert_eq!(ranks(&["SLURM_JOB_NODELIST=n[2-3]"]).as_deref(), Some("0"), "a batch script");
         assert_eq!(ranks(&["SLURM_JOB_NODELIST=n[1-3]"]), None);
         assert_eq!(ranks(&[]), None);
+    }
+
+    #[test]
+    fn an_image_says_nothing_of_pmix() {
+        // CONFIG's directory is job 1's.
+        let dir = |id: &str| {
+            let task = Task { id: TaskId::parse(id), ..Task::default() };
+            pmix_dir(&spec(CONFIG), &task)
+        };
+        assert_eq!(dir("n.1.0.0"), Some("/spool".into()));
+        assert_eq!(dir("n.7.0.0"), None);
+        let task = Task { pmix_dir: Some("/own/x".into()), ..Task::default() };
+        assert_eq!(pmix_dir(&spec(CONFIG), &task), Some("/own".into()));
     }
 
     #[test]
