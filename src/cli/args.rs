@@ -437,10 +437,10 @@ changes nothing.",
     Command {
         name: "slurm",
         summary: "what Slurm's oci.conf calls",
-        usage: &["run --bundle DIR ID", "state ID", "kill ID [SIGNAL]", "delete ID|JOBID"],
+        usage: &["run --bundle DIR ID", "state ID", "kill ID [SIGNAL]", "delete [--force] ID|JOBID"],
         operands: (2, 3),
         rest: Rest::AfterDashes,
-        flags: &[&BUNDLE, &SHARE, &CHDIR, &USER_MAP, &ENV, &VOLUME, &DEVICE, &HOOKS_DIR, &PRESERVE_FDS, &NO_NEW_KEYRING],
+        flags: &[&BUNDLE, &FORCE, &SHARE, &CHDIR, &USER_MAP, &ENV, &VOLUME, &DEVICE, &HOOKS_DIR, &PRESERVE_FDS, &NO_NEW_KEYRING],
         about: "\
 ID ends in %j.%s.%t, job, step and task. The tasks of a step on a node run in one container: the first
 makes it, the others join it, each with its own program, environment and descriptors; it ends with the

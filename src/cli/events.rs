@@ -19,7 +19,7 @@ pub fn run(call: &Call) -> Result<u8> {
         None => Duration::from_secs(5),
     };
     let (store, id) = (super::store(call)?, call.id()?);
-    let Some(pid) = running(&store, id)? else { bail!("container not running") };
+    let Some(pid) = running(&store, id)? else { bail!("container not running: {id}") };
     let groups = Cgroups::of(pid)?;
     let mut killed = groups.oom_kills();
     loop {

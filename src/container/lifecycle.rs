@@ -48,11 +48,11 @@ pub fn kill(store: &Store, id: &str, number: i32, all: bool) -> Result<()> {
         return members::signal_all(&state, number);
     }
     match store.status(&state) {
-        Status::Stopped | Status::Creating => bail!("container not running"),
+        Status::Stopped | Status::Creating => bail!("container not running: {id}"),
         _ => {}
     }
     if !signal_first(&state, number)? {
-        bail!("container not running");
+        bail!("container not running: {id}");
     }
     if state.paused && number == libc::SIGKILL {
         // A stopped process takes a SIGKILL at once; its container is not paused any more.
@@ -143,7 +143,7 @@ pub fn pause(store: &Store, id: &str) -> Result<()> {
     match store.status(&state) {
         Status::Running | Status::Created => {}
         Status::Paused => bail!("container is already paused"),
-        _ => bail!("container not running"),
+        _ => bail!("container not running: {id}"),
     }
     members::stop_all(&state)?;
     entry.save(&State { paused: true, ..state })
