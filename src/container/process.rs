@@ -232,7 +232,8 @@ fn terminal_section() -> Result<LinuxSeccomp> {
             .index(1usize)
             .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
             .value(u64::from(u32::MAX))
-            .value_two(command as u64)
+            // A C library's type for it is its own.
+            .value_two(command as u32)
             .build()?;
         LinuxSyscallBuilder::default()
             .names(["ioctl".to_owned()])
