@@ -6,11 +6,12 @@
 //!   more, the only line ever written is the error that the command ends with.
 //! * Several calls share one file, so lines are appended, each by one write(2).
 //!
-//! The file is opened when there is something to write. Where more than errors is asked for, it is
-//! opened by [`init`]: a process that has moved into a container must not open its path there.
+//! The file is opened when there is something to write; that it could be is asked at once. Where more than errors is
+//! asked for, it is opened by [`init`]: a process that has moved into a container must not open its path there.
 
 use crate::error::{Context, Result};
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use rustix::fs;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, RawFd};
@@ -43,14 +44,26 @@ static SINK: OnceLock<Sink> = OnceLock::new();
 
 /// Sets the log up, once per process. Lines less severe than errors go to `path`, else to stderr.
 ///
-/// Fails only where `level` asks for more than errors and `path` cannot be opened.
+/// Fails where `path` cannot be written.
 pub fn init(level: LevelFilter, format: Format, path: Option<&Path>) -> Result<()> {
     let path = path.map(std::path::absolute).transpose()?;
     if SINK.set(Sink { format, path, file: OnceLock::new() }).is_ok() {
         let _ = log::set_logger(&Lines);
         log::set_max_level(level);
     }
-    if level > LevelFilter::Error { keep_open() } else { Ok(()) }
+    match SINK.get().and_then(|sink| sink.path.as_deref()) {
+        Some(_) if level > LevelFilter::Error => keep_open(),
+        Some(path) => require_place(path).context(|| format!("open log {}", path.display())),
+        None => Ok(()),
+    }
+}
+
+/// Fails where there is neither such a file, nor a directory to make it in, that may be written.
+fn require_place(path: &Path) -> Result<()> {
+    let may = |path: &Path, access| fs::accessat(fs::CWD, path, access, fs::AtFlags::EACCESS);
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    let place = may(dir, fs::Access::WRITE_OK | fs::Access::EXEC_OK);
+    Ok(place.or_else(|e| may(path, fs::Access::WRITE_OK).map_err(|_| e))?)
 }
 
 /// Opens the log now: a process that moves into a container must not open its path there.

@@ -263,7 +263,7 @@ impl Store {
             Err(Errno::EXIST) if self.forget_dead_in_place(id)? => {
                 fs::mkdirat(dir, id, Mode::RWXU).context(|| format!("reserve {id}"))?;
             }
-            Err(Errno::EXIST) => bail!("container with given ID already exists"),
+            Err(Errno::EXIST) => bail!("container with given ID already exists: {id}"),
             Err(e) => return Err(e).context(|| format!("make {}", self.root.join(id).display())),
         }
         let entry = Entry { id: id.to_owned(), dir: open_dir(dir, id)? };
@@ -281,7 +281,7 @@ impl Store {
         };
         match opened {
             Ok(dir) => Ok(Entry { id: id.to_owned(), dir }),
-            Err(Errno::NOENT) => Err(does_not_exist()),
+            Err(Errno::NOENT) => Err(does_not_exist(id)),
             Err(e) => Err(e).context(|| format!("open {}", self.root.join(id).display())),
         }
     }
@@ -297,7 +297,7 @@ impl Store {
                 self.remove(&entry)?;
                 self.forget_in_place(&state);
             }
-            return Err(does_not_exist());
+            return Err(does_not_exist(id));
         }
         Ok(state)
     }
@@ -358,7 +358,7 @@ impl Store {
 
     /// Removes a container's directory alone.
     pub fn forget(&self, entry: &Entry) -> Result<()> {
-        let dir = self.dir.as_ref().ok_or_else(does_not_exist)?;
+        let dir = self.dir.as_ref().ok_or_else(|| does_not_exist(&entry.id))?;
         let context = || format!("remove the state of {}", entry.id);
         match self.try_remove(dir, entry, &[STATE]) {
             Err(Errno::NOTEMPTY) => {}
@@ -417,7 +417,7 @@ impl Store {
 
     /// Notes that container `id` runs in place, as this process.
     pub fn note_in_place(&self, id: &str, pid: i32) -> Result<()> {
-        let dir = self.dir.as_ref().ok_or_else(does_not_exist)?;
+        let dir = self.dir.as_ref().ok_or_else(|| does_not_exist(id))?;
         let name = format!("{IN_PLACE}/{pid}");
         for _ in 0..2 {
             match fs::symlinkat(id, dir, name.as_str()) {
@@ -585,7 +585,7 @@ impl Entry {
         let text = self.read()?;
         match text.iter().position(|&b| b == b'\n') {
             Some(end) => Ok(text[end + 1..].to_vec()),
-            None => Err(does_not_exist()),
+            None => Err(does_not_exist(&self.id)),
         }
     }
 
@@ -648,8 +648,8 @@ pub fn check_id(id: &str) -> Result<()> {
     Ok(())
 }
 
-fn does_not_exist() -> Error {
-    Error::new("container does not exist")
+fn does_not_exist(id: &str) -> Error {
+    err!("container does not exist: {id}")
 }
 
 /// Where state may live, best first. A tmpfs is wanted: state means nothing after a reboot.

@@ -439,11 +439,12 @@ changes nothing.",
     Command {
         name: "slurm",
         summary: "what Slurm's oci.conf calls",
-        usage: &["run --bundle DIR ID", "state ID", "kill ID [SIGNAL]", "delete ID|JOBID"],
+        usage: &["run --bundle DIR ID", "state ID", "kill ID [SIGNAL]", "delete [--force] ID|JOBID"],
         operands: (2, 3),
         rest: Rest::AfterDashes,
         flags: &[
             &BUNDLE,
+            &FORCE,
             &SHARE,
             &CHDIR,
             &USER_MAP,

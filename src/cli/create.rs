@@ -14,6 +14,15 @@ pub fn run(call: &Call) -> Result<u8> {
     Ok(0)
 }
 
+/// How many sockets were passed to this process, and not to one that it comes from (sd_listen_fds(3)).
+fn listen_fds() -> u32 {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
+    match number("LISTEN_PID") {
+        Some(pid) if pid == std::process::id() => number("LISTEN_FDS").unwrap_or(0),
+        _ => 0,
+    }
+}
+
 /// What the flags that `create` and `run` share say.
 pub fn options(call: &Call, id: String, bundle: PathBuf) -> Result<CreateOptions> {
     let flags = &call.flags;
@@ -29,6 +38,7 @@ pub fn options(call: &Call, id: String, bundle: PathBuf) -> Result<CreateOptions
         no_subreaper: flags.has(&NO_SUBREAPER),
         hooks_dirs: flags.paths(&HOOKS_DIR),
         preserve_fds: flags.number(&PRESERVE_FDS)?,
+        listen_fds: listen_fds(),
         strict: flags.has(&STRICT),
         user_map: flags.text(&USER_MAP)?.map(parse_user_map).transpose()?,
         ..CreateOptions::default()

@@ -20,7 +20,7 @@ pub fn run(call: &Call) -> Result<u8> {
         None => Duration::from_secs(5),
     };
     let Named { store, id, .. } = super::find(call)?;
-    let Some(pid) = running(&store, &id)? else { bail!("container not running") };
+    let Some(pid) = running(&store, &id)? else { bail!("container not running: {id}") };
     let groups = Cgroups::of(pid)?;
     let mut killed = groups.oom_kills();
     loop {

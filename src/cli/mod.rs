@@ -77,8 +77,10 @@ fn run(program: &Program, words: &[OsString], failure: &mut u8) -> Result<u8> {
     let mut flags = Flags::default();
     let request = parse::globals(words, &mut flags);
     // Before the parser's error is looked at: callers want that one in their log too.
-    set_up_log(program, &flags)?;
-    let (command, words) = match request? {
+    let log = set_up_log(program, &flags);
+    let request = request?;
+    log?;
+    let (command, words) = match request {
         Request::Command(command, words) => (command, words),
         Request::Help(None) => return print(generate::help()),
         Request::Help(Some(command)) => return print(generate::command_help(command)),
@@ -123,7 +125,11 @@ fn report(error: &Error) {
     let line = match log::report(&text) {
         Ok(true) => format!("{text}\n"),
         Ok(false) => format!("rt: {text}\n"),
-        Err(e) => format!("rt: {text}\nrt: {}\n", one_line(&e.to_string())),
+        Err(e) => match one_line(&e.to_string()) {
+            // That there is no log is the error itself.
+            same if same == text => format!("rt: {text}\n"),
+            other => format!("rt: {text}\nrt: {other}\n"),
+        },
     };
     // Whoever closed stderr does not want to know.
     let _ = std::io::stderr().write_all(line.as_bytes());

@@ -31,11 +31,15 @@ pub fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
         Status::Running | Status::Created => {}
         Status::Paused if options.ignore_paused => {}
         Status::Paused => bail!("cannot exec in a paused container"),
-        Status::Creating => bail!("cannot exec in a container that is being created: container not running"),
-        Status::Stopped => bail!("cannot exec in a container that has stopped: container not running"),
+        Status::Creating => {
+            bail!("cannot exec in a container that is being created: container not running: {}", options.id)
+        }
+        Status::Stopped => {
+            bail!("cannot exec in a container that has stopped: container not running: {}", options.id)
+        }
     }
     let Some(init) = state.open_first()? else {
-        bail!("cannot exec in a container that has stopped: container not running")
+        bail!("cannot exec in a container that has stopped: container not running: {}", options.id)
     };
     let config = oci_config(&entry)?;
     let caller = Caller::current()?;

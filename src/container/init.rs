@@ -86,7 +86,7 @@ impl Init<'_> {
 
     /// A new time namespace takes offsets only until the first process is in it.
     fn enter_time_namespace(&self) -> Result<()> {
-        ns::unshare(Kind::TIME.0).context(|| "make a time namespace")?;
+        ns::unshare(Kind::TIME.0).map_err(|e| refused::namespaces(e, Kind::TIME.0))?;
         if !self.plan.time_offsets.is_empty() {
             fd::write_proc(self.proc, "self/timens_offsets", self.plan.time_offsets.as_bytes())
                 .context(|| "set timeOffsets")?;

@@ -49,7 +49,7 @@ pub fn kill(store: &Store, id: &str, number: i32, all: bool) -> Result<()> {
         return Members::of(store, &state)?.signal(number);
     }
     match store.status(&state) {
-        Status::Stopped | Status::Creating => bail!("container not running"),
+        Status::Stopped | Status::Creating => bail!("container not running: {id}"),
         _ => {}
     }
     if number == libc::SIGKILL && !state.own_pid_namespace {
@@ -57,7 +57,7 @@ pub fn kill(store: &Store, id: &str, number: i32, all: bool) -> Result<()> {
         return Members::of(store, &state)?.signal(number);
     }
     if !signal_first(&state, number)? {
-        bail!("container not running");
+        bail!("container not running: {id}");
     }
     if state.paused && number == libc::SIGKILL {
         // A stopped process takes a SIGKILL at once; its container is not paused any more.
@@ -165,7 +165,7 @@ pub fn pause(store: &Store, id: &str) -> Result<()> {
     match store.status(&state) {
         Status::Running | Status::Created => {}
         Status::Paused => bail!("container is already paused"),
-        _ => bail!("container not running"),
+        _ => bail!("container not running: {id}"),
     }
     Members::of(store, &state)?.stop()?;
     entry.save(&State { paused: true, ..state })

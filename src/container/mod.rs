@@ -47,8 +47,10 @@ pub struct CreateOptions {
     pub no_pivot: bool,
     /// Keep the caller's session keyring.
     pub no_new_keyring: bool,
-    /// How many descriptors above 2 the container gets.
+    /// How many descriptors above 2 the container gets, behind `listen_fds`.
     pub preserve_fds: u32,
+    /// How many descriptors from 3 on a service manager has passed to this process (sd_listen_fds(3)).
+    pub listen_fds: u32,
     /// Turns each silent adaptation of a root config into an error (`--strict`).
     pub strict: bool,
     /// Which id the process has inside (`--user-map`), over the annotation `rt.user`.

@@ -253,7 +253,7 @@ fn user_namespace(maps: &IdMaps, proc: BorrowedFd<'_>, unprivileged: bool) -> Re
         let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 });
         0
     })
-    .context(|| "make a user namespace")?;
+    .map_err(|e| super::refused::namespaces(e, Kind::USER.0))?;
     let pid = child.pid.as_raw_nonzero().to_string();
     let opened = maps.write(proc, &pid, unprivileged).and_then(|()| {
         let path = format!("{pid}/ns/user");

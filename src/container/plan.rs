@@ -219,7 +219,9 @@ impl Plan {
         }
         let own_maps = adapted.maps.is_some() && caller.is_unprivileged();
         let paths = |list: &Option<Vec<String>>| list.iter().flatten().map(PathBuf::from).collect();
-        let mut process = ProcessPlan::new(process, &adapted, Some(linux), options.preserve_fds, &mut notes)?;
+        let open_fds = options.preserve_fds.saturating_add(options.listen_fds);
+        let mut process = ProcessPlan::new(process, &adapted, Some(linux), open_fds, &mut notes)?;
+        process.listen_fds = options.listen_fds;
         let account = Account::asked_for(spec, (adapted.uid, adapted.gid), &mounts)?;
         if let Some(task) = &options.task {
             process.set_task(spec, task);

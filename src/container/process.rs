@@ -69,6 +69,8 @@ pub struct ProcessPlan {
     pub affinity: (Option<String>, Option<String>),
     /// How many descriptors above 2 stay open.
     pub preserve_fds: u32,
+    /// How many of them are sockets that a service manager listens on, the first ones.
+    pub listen_fds: u32,
     /// One more that stays open at its number: a connection to the scheduler.
     pub keep_fd: Option<i32>,
     /// The job's working directory, which is entered in place of `cwd` where the container has it.
@@ -157,6 +159,7 @@ impl ProcessPlan {
                 None => (None, None),
             },
             preserve_fds,
+            listen_fds: 0,
             keep_fd: None,
             job_cwd: None,
         };
@@ -206,7 +209,7 @@ impl ProcessPlan {
             });
             let nodes = match policy.nodes().as_deref() {
                 None | Some("") => Vec::new(),
-                Some(list) => bit_list(list).context(|| "config.json: memoryPolicy.nodes")?,
+                Some(list) => bit_list(list).context(|| "config.json: linux.memoryPolicy.nodes")?,
             };
             self.memory_policy = Some((mode | flags, nodes));
         }
@@ -232,7 +235,8 @@ fn terminal_section() -> Result<LinuxSeccomp> {
             .index(1usize)
             .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
             .value(u64::from(u32::MAX))
-            .value_two(command as u64)
+            // A C library's type for it is its own.
+            .value_two(command as u32)
             .build()?;
         LinuxSyscallBuilder::default()
             .names(["ioctl".to_owned()])
@@ -494,7 +498,7 @@ impl ProcessPlan {
             process::set_personality(persona).context(|| "set the personality")?;
         }
         if let Some((mode, nodes)) = &self.memory_policy {
-            process::set_memory_policy(*mode, nodes).context(|| "set the memory policy")?;
+            process::set_memory_policy(*mode, nodes).context(|| "set linux.memoryPolicy")?;
         }
         Ok(())
     }
@@ -573,11 +577,18 @@ impl ProcessPlan {
         Ok(())
     }
 
-    /// The environment with HOME, which many programs expect, from the container's own passwd(5).
+    /// The environment with HOME, which many programs expect, from the container's own passwd(5), and with what
+    /// sd_listen_fds(3) looks for.
     fn full_env(&self) -> Vec<String> {
         let mut env = self.env.clone();
         if !env.iter().any(|v| v.starts_with("HOME=")) {
             env.push(format!("HOME={}", home_of(self.uid).unwrap_or_else(|| "/".to_owned())));
+        }
+        if self.listen_fds > 0 {
+            // The pid as the program itself sees it.
+            let pid = rustix::process::getpid().as_raw_nonzero();
+            env.retain(|v| !v.starts_with("LISTEN_FDS=") && !v.starts_with("LISTEN_PID="));
+            env.extend([format!("LISTEN_FDS={}", self.listen_fds), format!("LISTEN_PID={pid}")]);
         }
         env
     }

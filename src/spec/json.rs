@@ -292,8 +292,11 @@ impl<'a> Reader<'a> {
     /// Reads what few configs have, by serde_json.
     #[inline(never)]
     pub fn rare<T: DeserializeOwned>(&mut self) -> Read<T> {
+        let key = self.key.clone();
         let text = self.skip()?;
         serde_json::from_str(text).or_else(|e| {
+            // What was passed over had keys of its own; none of them is known to be the wrong one.
+            self.key = key;
             let text = e.to_string();
             // The place in the text, and not in this part of it, comes with the error.
             let reason = text.rsplit_once(" at line ").map_or(text.as_str(), |(reason, _)| reason);

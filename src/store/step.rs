@@ -149,7 +149,7 @@ impl Store {
 
     /// Notes a shared container, so that it is swept away when its last member has ended.
     pub fn note_shared(&self, id: &str) -> Result<()> {
-        let root = self.dir.as_ref().ok_or_else(does_not_exist)?;
+        let root = self.dir.as_ref().ok_or_else(|| does_not_exist(id))?;
         let name = format!("{IN_PLACE}/{id}");
         loop {
             match fs::symlinkat(id, root, name.as_str()) {

@@ -128,10 +128,22 @@ fn log_of_success_is_empty(ctx: &Ctx) {
 }
 
 fn unwritable_log(ctx: &Ctx) {
-    // The operation's own error must still come out; a log in a missing directory is an error itself.
-    let out = ctx.rt(["--log", "/not/there/log", "--log-format=json", "state", "gone"]).run();
-    assert_ne!(out.code, 0);
-    assert!(out.stderr.contains("/not/there/log") || out.stderr.contains("does not exist"), "{out:?}");
+    // Also where there is nothing to say: the caller will look into it.
+    for command in [&["state", "gone"][..], &["list"], &["--log-level=debug", "list"]] {
+        let out = ctx.rt([&["--log", "/not/there/log", "--log-format=json"], command].concat()).run();
+        assert_eq!(out.code, 1, "{out:?}");
+        assert_eq!(out.stderr, "rt: open log /not/there/log: no such file or directory\n", "{out:?}");
+    }
+    if ctx.caller == crate::client::Caller::User {
+        ctx.rt(["--log", "/etc/log", "list"]).fails(&["open log /etc/log"]);
+        // A file that may be written in a directory that may not.
+        let dir = ctx.mkdir("closed");
+        let log = ctx.file("closed/log", "");
+        fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o555)).unwrap();
+        ctx.rt(["--log"]).arg(&log).args(["state", "gone"]).fails(&["does not exist"]);
+        assert!(fs::read_to_string(&log).unwrap().contains("does not exist"));
+        fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
 }
 
 fn unknown_words(ctx: &Ctx) {

@@ -88,12 +88,13 @@ fn operate(words: &[&str]) -> io::Result<Value> {
         "inject" => {
             let tty = fs::File::options().read(true).write(true).open("/dev/tty");
             let fds = [Some(0), tty.as_ref().ok().map(AsRawFd::as_raw_fd)];
-            let commands = [libc::TIOCSTI, libc::TIOCSTI | 1 << 32, libc::TIOCLINUX];
+            let [sti, linux] = [libc::TIOCSTI, libc::TIOCLINUX].map(|command| command as u32);
+            let commands = [u64::from(sti), u64::from(sti) | 1 << 32, u64::from(linux)];
             let answer = |fd: i32, command| match sys::ioctl_byte(fd, command, b'#') {
                 Ok(_) => 0,
                 Err(e) => e.raw_os_error().unwrap_or(-1),
             };
-            let of_each = |fd: i32| commands.map(|command| answer(fd, command as u64));
+            let of_each = |fd: i32| commands.map(|command| answer(fd, command));
             json!({ "inject": fds.into_iter().flatten().map(of_each).collect::<Vec<_>>() })
         }
         "tty" => {

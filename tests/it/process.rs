@@ -14,7 +14,7 @@ tests! {
         ambient_and_inheritable, no_capabilities, unknown_capability_is_a_warning, rlimits_above_the_hard_limit,
         bad_rlimits_fail, oom_score, missing_cwd_is_made, bad_cwd_fails, personality, scheduler_is_set, io_priority,
         cpu_affinity, home_is_set, path_is_searched, args_zero_is_kept, apparmor_and_selinux_without_the_lsm,
-        session_keyring, preserved_descriptors, memory_policy,
+        session_keyring, preserved_descriptors, socket_activation, memory_policy,
         umask_default, exec_cpu_affinity, oci_versions, scheduler_errors, dumpable_and_ptrace,
         env_without_equals, bounding_is_what_setuid_can_reach, no_process_section,
     }
@@ -349,7 +349,9 @@ fn memory_policy(ctx: &Ctx) {
         out.failed(&["memoryPolicy"]);
     }
     let bad = json!({ "mode": "MPOL_NONSENSE", "nodes": "0" });
-    ctx.run(&ctx.bundle().with("/linux/memoryPolicy", bad)).failed(&["MPOL_NONSENSE"]);
+    ctx.run(&ctx.bundle().with("/linux/memoryPolicy", bad)).failed(&["memoryPolicy: ", "MPOL_NONSENSE"]);
+    let bad = json!({ "mode": "MPOL_BIND", "nodes": "x" });
+    ctx.run(&ctx.bundle().with("/linux/memoryPolicy", bad)).failed(&["linux.memoryPolicy.nodes: \"x\""]);
 }
 
 fn signals_are_default(ctx: &Ctx) {
@@ -457,4 +459,44 @@ fn another_user_loses_capabilities(ctx: &Ctx) {
     let bundle: Bundle = ctx.bundle().with("/process/user", user).with("/process/capabilities", sets);
     let all = ctx.run(&bundle.ops(&["status"])).all();
     assert_eq!((hex(&all[0]["CapEff"]), hex(&all[0]["CapAmb"])), (1 << 10, 1 << 10));
+}
+
+/// sd_listen_fds(3), as runc passes it on.
+fn socket_activation(ctx: &Ctx) {
+    use crate::sys::Step;
+    let own = [Step::Dup(0, 3), Step::Dup(0, 4), Step::Dup(0, 5), Step::Dup(0, 6)];
+    for (bundle, in_place) in [(ctx.bundle(), false), (crate::run::in_place(ctx.bundle()), true)] {
+        let bundle = bundle.with("/process/env", json!(["A=b", "LISTEN_PID=7"]));
+        let bundle = bundle.ops(&["fds", "env", "pid"]);
+        for (of, flags, fds) in [
+            ("$$", "", json!([0, 1, 2, 3, 4])),
+            ("$$", "--preserve-fds=1", json!([0, 1, 2, 3, 4, 5])),
+            // For another process: descriptors of that number mean something else here.
+            ("1", "", json!([0, 1, 2])),
+        ] {
+            let script = format!(
+                "LISTEN_PID={of} LISTEN_FDS=2 exec {} --root {} run {flags} --bundle {} {}",
+                ctx.rt_path().display(),
+                ctx.state.display(),
+                bundle.dir.display(),
+                ctx.id()
+            );
+            let out = ctx.command("/bin/sh").args(["-c", &script]).after(own.clone()).run();
+            assert_eq!(out.code, 0, "{out:?}");
+            let all = out.all();
+            assert_eq!(all[0], fds, "{flags} {of}, in place: {in_place}");
+            if of == "1" {
+                assert!(all[1].get("LISTEN_FDS").is_none(), "{}", all[1]);
+                continue;
+            }
+            let pid = all[2]["pid"].to_string();
+            assert_eq!(
+                (&all[1]["LISTEN_FDS"], &all[1]["LISTEN_PID"]),
+                (&json!("2"), &json!(pid)),
+                "{}",
+                all[1]
+            );
+            assert_eq!(pid == "1", !in_place);
+        }
+    }
 }
