@@ -27,6 +27,7 @@ pub struct Blob {
 struct State {
     file: Option<(Arc<File>, u64)>,
     available: u64,
+    received: u64,
     finished: Option<Result<()>>,
 }
 
@@ -45,7 +46,13 @@ impl Blob {
         let mut state = self.state();
         state.file = Some((file.clone(), base));
         state.available = available;
+        state.received = available;
         self.changed.notify_all();
+    }
+
+    /// So many bytes have come, which nobody may read yet.
+    pub fn received(&self, received: u64) {
+        self.state().received = received;
     }
 
     /// The blob is complete and was checked, or will never be.
@@ -59,9 +66,9 @@ impl Blob {
         self.state().finished.clone()
     }
 
-    /// Bytes that are there.
+    /// Bytes that have come.
     pub fn progress(&self) -> u64 {
-        self.state().available
+        self.state().received
     }
 
     /// A reader from the start that waits for what is not there yet.
@@ -114,7 +121,7 @@ impl Read for BlobReader {
             let mut state = self.blob.state();
             loop {
                 if let Some(Err(e)) = &state.finished {
-                    return Err(io::Error::other(e.to_string()));
+                    return Err(io::Error::other(e.clone()));
                 }
                 if state.available > self.offset {
                     break;

@@ -241,16 +241,44 @@ impl Cache {
         blob.verify(file, 0, interrupt).map_err(|e| e.hint("in the cache: run rt cache verify"))
     }
 
-    fn fetch(&self, blob: &Blob, fetch: &Fetch, interrupt: &Interrupt, lease: Lease) -> Result<()> {
-        let partial = self.partial_path(&blob.digest);
-        let file = Arc::new(create(&partial)?);
-        let mut hasher = blob.digest.hasher();
-        let resumed = self.resume(blob, &file, &mut hasher, interrupt)?;
-        let mut at = resumed;
-        if at > 0 {
-            blob.available(&file, 0, at);
+    fn fetch(&self, blob: &Blob, fetch: &Fetch, interrupt: &Interrupt, _lease: Lease) -> Result<()> {
+        for resume in [true, false] {
+            let partial = self.partial_path(&blob.digest);
+            let file = Arc::new(create(&partial)?);
+            let mut hasher = blob.digest.hasher();
+            let resumed = if resume { self.resume(blob, &file, &mut hasher, interrupt)? } else { 0 };
+            self.receive(blob, (&partial, &file), resumed, &mut hasher, fetch, interrupt)?;
+            let checked = blob.compare(&hasher.finish());
+            if checked.is_ok() {
+                self.publish(&partial, &blob.digest)?;
+                self.clear_partials(&blob.digest);
+                blob.available(&file, 0, blob.size);
+                return Ok(());
+            }
+            let _ = fs::remove_file(&partial);
+            if resumed == 0 {
+                return checked;
+            }
+            // Whose bytes were wrong, nobody knows; nobody has read them either.
+            log::info!("blob {}: what was kept of it is wrong, all of it is fetched again", blob.digest);
+            self.clear_partials(&blob.digest);
         }
-        let result = fetch(blob, at, &mut |bytes| {
+        bail!("blob {}: resumed where nothing was kept", blob.digest)
+    }
+
+    /// Fetches what comes after the first `resumed` bytes. These, and so all that follows them, can be wrong: readers,
+    /// who cannot give back what they read, do not see them before they are checked.
+    fn receive(
+        &self,
+        blob: &Blob,
+        (partial, file): (&Path, &Arc<File>),
+        resumed: u64,
+        hasher: &mut Hasher,
+        fetch: &Fetch,
+        interrupt: &Interrupt,
+    ) -> Result<()> {
+        let mut at = resumed;
+        let mut result = fetch(blob, at, &mut |bytes| {
             interrupt.check()?;
             if bytes.len() as u64 > blob.size - at {
                 bail!("blob {}: longer than the {} bytes that the manifest says", blob.digest, blob.size);
@@ -258,28 +286,20 @@ impl Cache {
             file.write_all_at(bytes, at).context(|| format!("write {}", partial.display()))?;
             hasher.update(bytes);
             at += bytes.len() as u64;
-            blob.available(&file, 0, at);
+            match resumed {
+                0 => blob.available(file, 0, at),
+                _ => blob.received(at),
+            }
             Ok(())
         });
-        if let Err(e) = result {
-            // What came is worth keeping, unless it cannot be right.
-            if at == 0 || at == blob.size {
-                let _ = fs::remove_file(&partial);
-            }
-            return Err(e);
+        if result.is_ok() && at != blob.size {
+            result = Err(err!("blob {}: {at} bytes of {}", blob.digest, blob.size));
         }
-        let checked = match at == blob.size {
-            true => blob.compare(&hasher.finish()),
-            false => Err(err!("blob {}: {at} bytes of {}", blob.digest, blob.size)),
-        };
-        if let Err(e) = checked {
-            let _ = fs::remove_file(&partial);
-            return Err(if resumed > 0 { e.hint("after resuming: run the command again") } else { e });
+        // What came is worth keeping, unless it cannot be right.
+        if result.is_err() && (at == resumed || at == blob.size) {
+            let _ = fs::remove_file(partial);
         }
-        self.publish(&partial, &blob.digest)?;
-        self.clear_partials(&blob.digest);
-        drop(lease);
-        Ok(())
+        result
     }
 
     /// What dead processes left of a blob that is complete now. Only with its lease.
@@ -297,33 +317,33 @@ impl Cache {
     fn resume(&self, blob: &Blob, file: &File, hasher: &mut Hasher, interrupt: &Interrupt) -> Result<u64> {
         let prefix = format!("{}.", blob.digest.hex());
         let entries = fs::read_dir(self.root.join("partial")).context(|| "read the cache")?;
-        let mut found: Vec<(u64, PathBuf)> = entries
+        // Only the caller's own or root's; others' might be wrong on purpose and cost a download.
+        let usable = |metadata: &fs::Metadata| {
+            metadata.is_file()
+                && (1..=blob.size).contains(&metadata.len())
+                && [0, disk::caller().0].contains(&metadata.uid())
+        };
+        let best = entries
             .flatten()
             .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)))
-            .filter_map(|entry| Some((entry.metadata().ok()?.len(), entry.path())))
-            .collect();
-        found.sort();
-        let Some((length, best)) = found.last().filter(|(length, _)| *length > 0 && *length <= blob.size)
-        else {
-            return Ok(0);
-        };
-        // Only the caller's own or root's; others' might be wrong on purpose and cost a download.
-        let old = File::open(best).context(|| format!("open {}", best.display()))?;
-        let owner = old.metadata().context(|| "stat")?.uid();
+            .filter_map(|entry| Some((entry.metadata().ok().filter(usable)?.len(), entry.path())))
+            .max();
+        let Some((length, best)) = best else { return Ok(0) };
+        let old = File::open(&best).context(|| format!("open {}", best.display()))?;
         let mut at = 0;
-        if [0, disk::caller().0].contains(&owner) {
-            let mut buffer = vec![0; 256 << 10];
-            while at < *length {
-                interrupt.check()?;
-                let n = old.read_at(&mut buffer, at).context(|| "read a partial blob")?;
-                if n == 0 {
-                    break;
-                }
-                file.write_all_at(&buffer[..n], at).context(|| "copy a partial blob")?;
-                hasher.update(&buffer[..n]);
-                at += n as u64;
+        let mut buffer = vec![0; 256 << 10];
+        while at < length {
+            interrupt.check()?;
+            let most = buffer.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
+            let n = old.read_at(&mut buffer[..most], at).context(|| "read a partial blob")?;
+            if n == 0 {
+                break;
             }
+            file.write_all_at(&buffer[..n], at).context(|| "copy a partial blob")?;
+            hasher.update(&buffer[..n]);
+            at += n as u64;
         }
+        blob.received(at);
         Ok(at)
     }
 

@@ -323,8 +323,9 @@ pub fn set_attribute(file: &File, name: &[u8], value: &[u8], shared: bool) -> Re
     disk::set_xattr(file.as_fd(), name, value)
 }
 
+/// An error of the stream's; one of our own, from the blob behind it, keeps its kind.
 fn stream_error(e: std::io::Error) -> Error {
-    Error::from(e)
+    e.downcast::<Error>().unwrap_or_else(Error::from)
 }
 
 fn add(counter: &AtomicU64, n: u64) {

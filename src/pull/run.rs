@@ -62,14 +62,7 @@ pub struct Order {
 pub fn run(order: &Order) -> Result<Summary> {
     let interrupt = Interrupt::install();
     disk::raise_open_files();
-    let result = match pull(order, &interrupt) {
-        // What an earlier run left did not fit; it is gone now, and the network has the truth.
-        Err(e) if e.to_string().contains("after resuming") && !interrupt.signalled() => {
-            pull(order, &interrupt.again())
-        }
-        other => other,
-    };
-    result.map_err(|e| match is_interrupted(&e) {
+    pull(order, &interrupt).map_err(|e| match is_interrupted(&e) {
         true => err!("interrupted; what was fetched is kept, the same command goes on"),
         false => e,
     })
@@ -204,7 +197,7 @@ fn unchanged(
 }
 
 fn in_the_way(e: Error, order: &Order) -> Error {
-    match e.to_string().contains("exists") {
+    match e.is(libc::EEXIST) {
         true => {
             err!("{}: exists by now", order.target.display()).hint("somebody else was faster, or use --force")
         }

@@ -171,6 +171,30 @@ fn lies_are_found_out() {
     fails("busy", Fault::Busy(503, 1000), "503");
 }
 
+/// Wrong bytes that a server sent before it went away spoil no later pull.
+#[test]
+fn poisoned_partial_downloads_go_away() {
+    let place = Place::new("poison");
+    let poison = || {
+        let server = Server::start(sample(), Fault::Poison);
+        place.bad(&["pull", "--plain-http", "--retries", "0", &server.name(), "p"]);
+        assert!(!place.names("cache/partial").is_empty(), "nothing was kept");
+    };
+    poison();
+    let server = Server::start(sample(), Fault::None);
+    place.good(&["pull", "--plain-http", &server.name(), "b"]);
+    is_right(&place);
+    assert_eq!(place.names("cache/partial"), [""; 0]);
+    // Once: who sends wrong bytes again is believed no second time.
+    place.good(&["cache", "prune"]);
+    poison();
+    let wrong = Server::start(sample(), Fault::WrongBytes);
+    let said = place.bad(&["pull", "--plain-http", &wrong.name(), "c"]);
+    assert!(said.contains("hash to"), "{said}");
+    place.good(&["pull", "--plain-http", "--force", &server.name(), "b"]);
+    is_right(&place);
+}
+
 #[test]
 fn a_mirror_that_is_down_is_passed_over() {
     let place = Place::new("mirror");
