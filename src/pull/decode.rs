@@ -9,6 +9,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex};
 
+use super::digest::{Digest, Hasher};
+use crate::err;
+
 mod frames;
 
 /// Bytes of one piece in the pipe between two threads of a layer.
@@ -58,15 +61,87 @@ pub fn plain<'a>(source: impl BufRead + Send + 'a) -> io::Result<Box<dyn Read + 
     })
 }
 
+/// What the plain bytes of a layer are to be.
+#[derive(Debug, Clone, Copy)]
+pub enum Expected<'a> {
+    /// Whatever they are.
+    Any,
+    /// What hashes to `diff_id`, as far as that is known without hashing them: a layer that is not compressed has
+    /// the digest under which it is stored.
+    Stored {
+        /// Of the plain bytes, by the image's config.
+        diff_id: &'a Digest,
+        /// Of the layer as it is stored.
+        stored: &'a Digest,
+    },
+    /// What hashes to this; they are hashed.
+    Hashed(&'a Digest),
+}
+
+impl Expected<'_> {
+    fn check(&self, compression: Compression) -> io::Result<()> {
+        match self {
+            Expected::Stored { diff_id, stored }
+                if compression == Compression::None
+                    && diff_id.algorithm() == stored.algorithm()
+                    && diff_id != stored =>
+            {
+                Err(another(diff_id, stored))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `plain`, which ends in an error if it is something else.
+    fn hashed<'a>(&self, plain: Box<dyn Read + Send + 'a>) -> Box<dyn Read + Send + 'a> {
+        match self {
+            Expected::Hashed(diff_id) => {
+                Box::new(Hashed { plain, hasher: Some(diff_id.hasher()), diff_id: (*diff_id).clone() })
+            }
+            _ => plain,
+        }
+    }
+}
+
+fn another(diff_id: &Digest, got: &Digest) -> io::Error {
+    io::Error::other(err!("uncompressed it hashes to {got}, and the image's config says {diff_id}"))
+}
+
+/// Hashes what is read, and compares at the end.
+struct Hashed<R> {
+    plain: R,
+    hasher: Option<Hasher>,
+    diff_id: Digest,
+}
+
+impl<R: Read> Read for Hashed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.plain.read(buffer)?;
+        match &mut self.hasher {
+            Some(hasher) if n > 0 => hasher.update(&buffer[..n]),
+            _ => {
+                let got = self.hasher.take().map(Hasher::finish);
+                if let Some(got) = got.filter(|got| *got != self.diff_id) {
+                    return Err(another(&self.diff_id, &got));
+                }
+            }
+        }
+        Ok(n)
+    }
+}
+
 /// Sends the plain bytes of `source` into a pipe; zstd frames are inflated by as many threads as `threads` says.
-pub fn inflate(source: impl BufRead + Send, threads: usize, pipe: &PipeWriter) {
-    let plain = match begin(source) {
-        Ok((Compression::Zstd, _, source)) if threads > 1 => return frames::inflate(source, threads, pipe),
+pub fn inflate(source: impl BufRead + Send, threads: usize, expected: Expected, pipe: &PipeWriter) {
+    let begun = begin(source).and_then(|begun| expected.check(begun.0).map(|()| begun));
+    let plain = match begun {
+        Ok((Compression::Zstd, _, source)) if threads > 1 => {
+            return frames::inflate(source, threads, expected, pipe);
+        }
         Ok((Compression::Zstd, head, source)) => zstd_decoder(&head, source),
         Ok((_, _, source)) => self::plain(source),
         Err(e) => Err(e),
     };
-    pipe.copy(plain);
+    pipe.copy(plain.map(|plain| expected.hashed(plain)));
 }
 
 /// What compresses `source`, its first bytes, and all of it.

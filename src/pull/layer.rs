@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::decode::{self, PipeReader};
+use super::decode::{self, Expected, PipeReader};
 use super::disk;
 use super::interrupt::Interrupt;
 use super::merge::{Deferred, DirMeta, Layer, Merge, Outcome, View, clean};
@@ -85,12 +85,12 @@ pub struct Target<'a> {
 /// Applies a layer from its (compressed) bytes; returns the links that have to wait.
 ///
 /// # Errors
-/// A damaged stream, an entry that leaves the tree, a full disk.
+/// A damaged stream or another one than is expected, an entry that leaves the tree, a full disk.
 pub fn apply(
     target: &Target,
     layer: Layer,
     blob_size: u64,
-    source: impl Read + Send,
+    source: (impl Read + Send, Expected),
 ) -> Result<Vec<Deferred>> {
     let view = target.merge.view(layer);
     let mut worker =
@@ -106,13 +106,13 @@ fn bomb_limit(blob_size: u64) -> u64 {
 /// Runs `work` on the entries of a compressed stream that another thread inflates.
 fn with_entries<T>(
     target: &Target,
-    source: impl Read + Send,
+    (source, expected): (impl Read + Send, Expected),
     work: impl FnOnce(&mut Reader<PipeReader>) -> Result<T>,
 ) -> Result<T> {
     std::thread::scope(|scope| {
         let (writer, pipe) = decode::pipe(target.pieces);
         let source = BufReader::with_capacity(128 << 10, source);
-        let inflate = move || decode::inflate(source, target.frame_threads, &writer);
+        let inflate = move || decode::inflate(source, target.frame_threads, expected, &writer);
         std::thread::Builder::new()
             .name("inflate".into())
             .spawn_scoped(scope, inflate)
@@ -334,10 +334,10 @@ fn add(counter: &AtomicU64, n: u64) {
 
 /// Hard links to files that a higher layer hides, or that lie in lower layers: linked where the
 /// file is in the tree, else read once more from the layers. `open` opens layer `n` again.
-pub fn finish_links<R: Read + Send>(
+pub fn finish_links<'a, R: Read + Send>(
     target: &Target,
     deferred: Vec<Deferred>,
-    mut open: impl FnMut(Layer) -> Result<R>,
+    open: impl Fn(Layer) -> (R, Expected<'a>),
 ) -> Result<()> {
     let mut waiting = Vec::new();
     for link in deferred {
@@ -351,7 +351,7 @@ pub fn finish_links<R: Read + Send>(
         let (mut now, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|link| link.layer >= layer);
         // A link to a link says in one pass what the next has to look for.
         for _ in 0..MAX_LINKS_OF_LINKS {
-            if now.is_empty() || !find_in_layer(target, layer, &mut now, open(layer)?)? {
+            if now.is_empty() || !find_in_layer(target, layer, &mut now, open(layer))? {
                 break;
             }
         }
@@ -378,7 +378,7 @@ fn find_in_layer(
     target: &Target,
     layer: Layer,
     links: &mut Vec<Deferred>,
-    source: impl Read + Send,
+    source: (impl Read + Send, Expected),
 ) -> Result<bool> {
     let mut indirect = false;
     let mut wanted: HashMap<Vec<u8>, Vec<Deferred>> = HashMap::new();
@@ -405,7 +405,7 @@ fn find_in_layer(
                 _ => {}
             }
         }
-        Ok(())
+        reader.drain().map_err(stream_error)
     })?;
     links.extend(wanted.into_values().flatten());
     Ok(indirect)

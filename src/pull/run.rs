@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::blob::{Blob, BlobReader};
+use super::blob::Blob;
 use super::bundle::{self, Partial, Pulled};
 use super::cache::{Cache, Place};
 use super::digest::Digest;
@@ -43,6 +43,8 @@ pub struct Order {
     pub force: bool,
     /// Flush the bundle to the disk.
     pub sync: bool,
+    /// Compare the uncompressed layers with what the config says.
+    pub verify: bool,
     /// The most that an image may write.
     pub max_bytes: u64,
     /// Blobs fetched at once.
@@ -124,7 +126,7 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
     let pieces = limits.pieces(layers_of_image);
     let target =
         Target { merge: &merge, root: &root, rules, counts: &counts, interrupt, frame_threads, pieces };
-    let fetched = layers(&image, &target, &cache, limits, order.style)?;
+    let fetched = layers(&image, &target, &cache, limits, order)?;
     phases.end("layers");
 
     let config = profile::config(
@@ -219,7 +221,7 @@ fn check_space(root: &OwnedFd, image: &Image, cache: &Cache) -> Result<()> {
 }
 
 /// Obtains and applies all layers, several at a time, from the top. Returns bytes from the network.
-fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, style: Style) -> Result<u64> {
+fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, order: &Order) -> Result<u64> {
     let interrupt = target.interrupt;
     // One blob for layers that are the same.
     let mut blobs: Vec<Arc<Blob>> = Vec::new();
@@ -227,6 +229,7 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, style: 
         let known = blobs.iter().find(|blob| blob.digest == layer.digest && blob.size == layer.size).cloned();
         blobs.push(known.unwrap_or_else(|| Blob::new(layer.digest.clone(), layer.size)));
     }
+    let source = |at: usize| (blobs[at].reader(), image.expected(at, order.verify));
     let order_of_work: Vec<usize> = (0..blobs.len()).rev().collect();
     let mut unique: Vec<usize> = order_of_work.clone();
     unique.retain(|&at| blobs.iter().position(|blob| Arc::ptr_eq(blob, &blobs[at])) == Some(at));
@@ -241,7 +244,7 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, style: 
     let (next_fetch, next_layer) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let show = scope.spawn(|| progress::show(style, &blobs, &done));
+        let show = scope.spawn(|| progress::show(order.style, &blobs, &done));
         let mut threads = Vec::new();
         for _ in 0..limits.downloads.min(unique.len()) {
             threads.push(scope.spawn(|| {
@@ -264,7 +267,7 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, style: 
                     let number = (at + 1) as Layer;
                     let applied = interrupt
                         .check()
-                        .and_then(|()| layer::apply(target, number, blobs[at].size, blobs[at].reader()));
+                        .and_then(|()| layer::apply(target, number, blobs[at].size, source(at)));
                     match applied {
                         Ok(links) => deferred.lock().unwrap_or_else(|e| e.into_inner()).extend(links),
                         Err(e) => fail(e.context(format!("layer {} ({})", number, blobs[at].digest.short()))),
@@ -283,9 +286,7 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, style: 
     }
     let mut deferred = deferred.into_inner().unwrap_or_else(|e| e.into_inner());
     deferred.sort_by_key(|link| link.layer);
-    layer::finish_links(target, deferred, |number| -> Result<BlobReader> {
-        Ok(blobs[usize::from(number) - 1].reader())
-    })?;
+    layer::finish_links(target, deferred, |number| source(usize::from(number) - 1))?;
     Ok(fetched.into_inner().unwrap_or_else(|e| e.into_inner()))
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::archive::Store;
 use super::blob::Blob;
 use super::cache::Cache;
-use super::decode;
+use super::decode::{self, Expected};
 use super::digest::Digest;
 use super::interrupt::Interrupt;
 use super::layout;
@@ -33,7 +33,13 @@ pub struct Image {
 
 enum Origin {
     Registry(Arc<Registry>),
-    Store(Store, Vec<String>),
+    /// With the names of the layers in it. Docker's archive has no digests but those of plain layers, which may be
+    /// compressed in it.
+    Store {
+        store: Store,
+        layers: Vec<String>,
+        docker: bool,
+    },
 }
 
 /// A source that was opened, and not yet resolved.
@@ -94,7 +100,7 @@ impl Opened {
                     resolved: found.digest,
                     manifest: found.manifest,
                     config,
-                    origin: Origin::Store(store, found.layers),
+                    origin: Origin::Store { store, layers: found.layers, docker },
                 }
                 .checked()
             }
@@ -202,7 +208,7 @@ impl Image {
         for (at, layer) in self.manifest.layers.iter().enumerate() {
             let plain = match &self.origin {
                 Origin::Registry(_) => cache.find(&layer.digest, Some(layer.size)).map(|file| (file, 0)),
-                Origin::Store(store, layers) => {
+                Origin::Store { store, layers, .. } => {
                     store.find(&layers[at]).ok().map(|(file, base, _)| (file, base))
                 }
             };
@@ -222,14 +228,27 @@ impl Image {
             Origin::Registry(registry) => {
                 cache.obtain(blob, &|blob, offset, sink| registry.blob(blob, offset, sink), interrupt)
             }
-            Origin::Store(store, layers) => {
+            Origin::Store { store, layers, docker } => {
                 let (file, base, length) = store.find(&layers[at])?;
                 if length != blob.size {
                     bail!("blob {}: {length} bytes, the manifest says {}", blob.digest, blob.size);
                 }
-                blob.verify(&file, base, interrupt).context(|| format!("layer {}", at + 1))?;
+                match docker {
+                    true => blob.available(&file, base, length),
+                    false => blob.verify(&file, base, interrupt).context(|| format!("layer {}", at + 1))?,
+                }
                 Ok(false)
             }
+        }
+    }
+
+    /// What layer `at` is when it is inflated. It is hashed where that is its only digest, and to `verify`.
+    pub fn expected(&self, at: usize, verify: bool) -> Expected<'_> {
+        let diff_id = &self.config.rootfs.diff_ids[at];
+        match &self.origin {
+            Origin::Store { docker: true, .. } => Expected::Hashed(diff_id),
+            _ if verify => Expected::Hashed(diff_id),
+            _ => Expected::Stored { diff_id, stored: &self.manifest.layers[at].digest },
         }
     }
 }
