@@ -162,6 +162,46 @@ fn redirects_lose_the_authorization() {
     assert_eq!(store.count("GET /v2/team/x/blobs/"), 4);
 }
 
+/// Whoever a registry redirects to gets no credentials by asking for them, in whatever way.
+#[test]
+fn challenges_of_others_are_not_heeded() {
+    for (at, bearer) in [true, false].into_iter().enumerate() {
+        let place = Place::new(&format!("challenge{at}"));
+        let tokens = Server::start(sample(), Fault::None);
+        let store = Server::start(sample(), if bearer { Fault::TokensOf(tokens.port) } else { Fault::Basic });
+        let server = Server::start(sample(), Fault::Redirect(store.port));
+        let said = place.bad(&["pull", "--plain-http", "--creds", "me:secret", &server.name(), "b"]);
+        assert!(said.contains("redirects") && said.contains("401"), "{said}");
+        assert_eq!(tokens.log.lock().unwrap().requests, [""; 0]);
+        for server in [&server, &store] {
+            assert_eq!(server.log.lock().unwrap().authorized, 0);
+        }
+        place.is_clean();
+    }
+}
+
+/// `--creds` are for the registry that is named, also where registries.conf says that it is elsewhere.
+#[test]
+fn credentials_that_are_given_are_no_mirrors() {
+    let place = Place::new("creds-mirror");
+    let mirror = Server::start(sample(), Fault::Basic);
+    let own = Server::start(sample(), Fault::Basic);
+    let conf = format!(
+        "[[registry]]\nprefix = \"registry.example\"\nlocation = \"127.0.0.1:{}\"\ninsecure = true\n\
+         [[registry.mirror]]\nlocation = \"127.0.0.1:{}\"\ninsecure = true\n",
+        own.port, mirror.port
+    );
+    std::fs::write(place.join("registries.conf"), conf).unwrap();
+    let mut command = place.command();
+    command.env("CONTAINERS_REGISTRIES_CONF", place.join("registries.conf"));
+    command.args(["pull", "--retries", "0", "--creds", "me:secret", "registry.example/team/x:t", "b"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    is_right(&place);
+    assert!(mirror.count("HEAD") > 0);
+    assert_eq!(mirror.log.lock().unwrap().authorized, 0);
+}
+
 #[test]
 fn lies_are_found_out() {
     fails("wrong", Fault::WrongBytes, "hash to");
