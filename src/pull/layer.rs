@@ -58,7 +58,7 @@ pub struct Counts {
 pub struct Rules {
     /// The caller's user and group.
     pub caller: (u32, u32),
-    /// Others may look into the bundle: no write permission but the caller's, no setuid for others.
+    /// Others may look into the bundle: no write permission but the caller's, no setuid, no file capabilities.
     pub shared: bool,
     /// Bytes of the tree at most.
     pub max_bytes: u64,
@@ -299,24 +299,22 @@ impl Worker<'_, '_> {
     }
 }
 
-/// A mode for a tree that other users see. A setuid file that others could run would run as the
-/// caller, outside any container; the bit stays and others may not execute it. What others could
-/// write, they could put their own code into; directories with the sticky bit are no danger.
+/// A mode for a tree that other users see. They would run a setuid file as the caller, outside any container. What they
+/// could write, they could put their own code into; directories with the sticky bit are no danger.
 fn guard(mode: u32, directory: bool) -> u32 {
-    match (directory, mode) {
-        (true, mode) if mode & 0o1000 != 0 => mode,
-        (true, mode) => mode & !0o022,
-        (false, mode) if mode & 0o4000 != 0 || mode & 0o2010 == 0o2010 => mode & !0o033,
-        (false, mode) => mode & !0o022,
+    match directory {
+        true if mode & 0o1000 != 0 => mode,
+        true => mode & !0o022,
+        false => mode & !0o6022,
     }
 }
 
 /// Sets what an unprivileged user may set; false for the rest.
 pub fn set_attribute(file: &File, name: &[u8], value: &[u8], shared: bool) -> Result<bool> {
-    // trusted.overlay.* would steer an overlay mount; access lists could let others write.
+    // trusted.overlay.* would steer an overlay mount. Access lists could let others write, and who may reach a file with
+    // capabilities that root has unpacked has them.
     let allowed = name.starts_with(b"user.") && !name.starts_with(b"user.overlay.")
-        || name == b"security.capability"
-        || (name.starts_with(b"system.posix_acl_") && !shared);
+        || (name == b"security.capability" || name.starts_with(b"system.posix_acl_")) && !shared;
     if !allowed {
         return Ok(false);
     }
@@ -463,8 +461,9 @@ mod tests {
 
     #[test]
     fn modes_that_others_may_see() {
-        assert_eq!(guard(0o4755, false), 0o4744);
-        assert_eq!(guard(0o2755, false), 0o2744);
+        assert_eq!(guard(0o4755, false), 0o755);
+        assert_eq!(guard(0o2755, false), 0o755);
+        assert_eq!(guard(0o6777, false), 0o755);
         assert_eq!(guard(0o777, false), 0o755);
         assert_eq!(guard(0o644, false), 0o644);
         assert_eq!(guard(0o1777, true), 0o1777);

@@ -129,12 +129,77 @@ fn devices_and_modes() {
         std::fs::symlink_metadata(place.join(path)).map(|m| m.permissions().mode() & 0o7777)
     };
     assert!(mode("b/rootfs/null").is_err());
-    assert_eq!(mode("b/rootfs/suid").unwrap(), 0o4744, "the bit is kept, others cannot run it");
+    assert_eq!(mode("b/rootfs/suid").unwrap(), 0o755, "others would run it as who has pulled it");
     assert_eq!(mode("b/rootfs/open").unwrap(), 0o644);
     assert_eq!(mode("b/rootfs/closed").unwrap(), 0o400);
     assert_eq!(mode("b/rootfs/locked").unwrap(), 0o700);
     place.good(&["pull", "--private", "oci:image:t", "p"]);
     assert_eq!((mode("p/rootfs/suid").unwrap(), mode("p").unwrap()), (0o4755, 0o700));
+}
+
+/// Root pulls for everybody, and nobody becomes root by what the image has: neither in a bundle that others see nor in
+/// one that keeps it.
+#[test]
+fn what_root_pulls_makes_nobody_root() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let place = Place::new("setcap");
+    // cap_setuid+ep, in the second version of the attribute.
+    let capability: &[u8] = &[1, 0, 0, 2, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let own = std::fs::File::create(place.join("probe")).unwrap();
+    if rustix::fs::fsetxattr(&own, "security.capability", capability, rustix::fs::XattrFlags::empty())
+        .is_err()
+    {
+        let _ = writeln!(std::io::stderr(), "SKIP only root sets capabilities, and not everywhere");
+        return;
+    }
+    let mut layer = Layer::default();
+    for (path, mode, xattrs) in [
+        ("caps", 0o755, vec![(b"security.capability".to_vec(), capability.to_vec())]),
+        ("suid", 0o4755, Vec::new()),
+        ("sgid", 0o2755, Vec::new()),
+    ] {
+        let entry = rt::pull::tar::Entry {
+            path: path.into(),
+            link: Vec::new(),
+            kind: Kind::File,
+            mode,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            mtime: (0, 0),
+            xattrs,
+            sparse: None,
+        };
+        rt::pull::tar::write_header(&mut layer.0, &entry).unwrap();
+    }
+    Image::new(vec![layer]).layout(&place.join("image"));
+    std::fs::set_permissions(place.join("."), std::fs::Permissions::from_mode(0o755)).unwrap();
+    for (flags, kept) in [
+        (&[][..], false),
+        (&["--user-map", "root"], false),
+        (&["--writable"], false),
+        (&["--private"], true),
+        (&["--profile", "isolated"], true),
+    ] {
+        place.good(&[&["pull", "-q", "--force", "oci:image:t", "b"], flags].concat());
+        let mode = |name: &str| place.join(name).metadata().unwrap().permissions().mode() & 0o7777;
+        let file = std::fs::File::open(place.join("b/rootfs/caps")).unwrap();
+        let has = rustix::fs::fgetxattr(&file, "security.capability", &mut [0; 64]).is_ok();
+        assert_eq!(
+            (has, mode("b/rootfs/suid"), mode("b/rootfs/sgid")),
+            match kept {
+                true => (true, 0o4755, 0o2755),
+                false => (false, 0o755, 0o755),
+            },
+            "{flags:?}"
+        );
+        // What keeps it nobody else reaches.
+        let mut other = std::process::Command::new("cat");
+        other.arg(place.join("b/rootfs/suid")).stderr(std::process::Stdio::null()).uid(4711).gid(4711);
+        assert_eq!(other.status().unwrap().success(), !kept, "{flags:?}");
+        assert_eq!(mode("b") & 0o077 == 0, kept, "{flags:?}");
+    }
 }
 
 #[test]
