@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use super::digest::Digest;
+use super::digest::{Digest, Hasher};
 use super::interrupt::Interrupt;
 use crate::bail;
 use crate::error::{Context, Result};
@@ -28,6 +28,8 @@ struct State {
     file: Option<(Arc<File>, u64)>,
     available: u64,
     received: u64,
+    /// Nobody has hashed it, or whoever can change it may have done so since.
+    unsure: bool,
     finished: Option<Result<()>>,
 }
 
@@ -48,6 +50,12 @@ impl Blob {
         state.available = available;
         state.received = available;
         self.changed.notify_all();
+    }
+
+    /// All of it can be read from `file` at `base`, which somebody else can change: each reader hashes what it reads.
+    pub fn unsure(&self, file: &Arc<File>, base: u64) {
+        self.state().unsure = true;
+        self.available(file, base, self.size);
     }
 
     /// So many bytes have come, which nobody may read yet.
@@ -73,10 +81,11 @@ impl Blob {
 
     /// A reader from the start that waits for what is not there yet.
     pub fn reader(self: &Arc<Blob>) -> BlobReader {
-        BlobReader { blob: self.clone(), offset: 0, available: 0, file: None }
+        BlobReader { blob: self.clone(), offset: 0, available: 0, file: None, hasher: None }
     }
 
-    /// Checks digest and size of `size` bytes in `file` at `base`, which readers may use meanwhile.
+    /// Checks digest and size of `size` bytes in `file` at `base`, which readers may use meanwhile. For what nobody else can
+    /// change.
     pub fn verify(&self, file: &Arc<File>, base: u64, interrupt: &Interrupt) -> Result<()> {
         self.available(file, base, self.size);
         let mut hasher = self.digest.hasher();
@@ -110,12 +119,21 @@ pub struct BlobReader {
     offset: u64,
     available: u64,
     file: Option<(Arc<File>, u64)>,
+    /// Of what must be hashed as it is read.
+    hasher: Option<Hasher>,
+}
+
+impl BlobReader {
+    fn check(&mut self) -> io::Result<()> {
+        let got = self.hasher.take().map(Hasher::finish);
+        got.map_or(Ok(()), |got| self.blob.compare(&got)).map_err(io::Error::other)
+    }
 }
 
 impl Read for BlobReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.offset == self.blob.size || buffer.is_empty() {
-            return Ok(0);
+            return self.check().map(|()| 0);
         }
         if self.offset == self.available {
             let mut state = self.blob.state();
@@ -131,12 +149,22 @@ impl Read for BlobReader {
                 }
                 state = self.blob.changed.wait(state).unwrap_or_else(|e| e.into_inner());
             }
+            if self.file.is_none() && state.unsure {
+                self.hasher = Some(self.blob.digest.hasher());
+            }
             self.available = state.available;
             self.file = state.file.clone();
         }
         let Some((file, base)) = &self.file else { return Ok(0) };
         let most = buffer.len().min(usize::try_from(self.available - self.offset).unwrap_or(usize::MAX));
         let n = file.read_at(&mut buffer[..most], base + self.offset)?;
+        if n == 0 {
+            // It has become shorter.
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(&buffer[..n]);
+        }
         self.offset += n as u64;
         Ok(n)
     }

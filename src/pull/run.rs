@@ -1,6 +1,6 @@
 //! The story of a pull, from name to bundle.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -93,12 +93,12 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
     let force = order.force;
     let exists = order.target.symlink_metadata().is_ok();
     if exists && force {
-        bundle::check_replaceable(&order.target)?;
+        bundle::replaceable(&order.target)?;
     }
     // The bundle's own directory comes first where it is to hold the scratch cache.
     let mut partial = None;
     let scratch = match order.cache == Place::Scratch && (force || !exists) {
-        true => Some(partial.insert(Partial::create(&order.target)?).scratch()),
+        true => Some(partial.insert(Partial::create(&order.target)?).scratch()?),
         false => None,
     };
     let (cache, _scratch) = order.cache.open(scratch)?;
@@ -113,11 +113,11 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
         Some(partial) => partial,
         None => Partial::create(&order.target)?,
     };
-    let root = disk::open_root(&partial.rootfs())?;
+    let root = disk::open_dir_again(partial.rootfs())?;
     check_space(&root, &image, &cache)?;
 
     let counts = Counts::default();
-    let merge = Merge::new(disk::open_root(&partial.rootfs())?, disk::open_root(&partial.trash())?);
+    let merge = Merge::new(disk::open_dir_again(root.as_fd())?, disk::open_dir_again(partial.trash())?);
     let rules = Rules { caller: disk::caller(), shared: order.shared, max_bytes: order.max_bytes };
     let mask = disk::clear_umask();
     let limits = Limits::of_this_job(order.connections);
@@ -144,9 +144,9 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
     }
     let directories = layer::finish_directories(&target)?;
     let shared = order.shared && mask & 0o005 == 0;
-    let published = partial.publish(&config, shared, force, order.sync);
+    let published = partial.publish(&order.target, &config, shared, force, order.sync);
     // Somebody else was faster: with the same image, all is well.
-    let same = || Pulled::read(&order.target).is_some_and(|have| have.digest == image.digest.as_str());
+    let same = || Pulled::read(&order.target).is_ok_and(|have| have.digest == image.digest.as_str());
     let unchanged = published.is_err() && same();
     if !unchanged {
         published.map_err(|e| in_the_way(e, order))?;
@@ -172,9 +172,7 @@ fn unchanged(
     interrupt: &Interrupt,
     mut phases: Phases,
 ) -> Result<Summary> {
-    let Some(have) = Pulled::read(&order.target) else {
-        bail!("{}: exists and is no pulled bundle", order.target.display());
-    };
+    let have = Pulled::read(&order.target)?;
     let now = match head {
         Some(head) => head,
         None => opened.resolve(None, &order.platform, cache, interrupt)?.resolved,

@@ -8,6 +8,7 @@ use super::blob::Blob;
 use super::cache::Cache;
 use super::decode::{self, Expected};
 use super::digest::Digest;
+use super::disk;
 use super::interrupt::Interrupt;
 use super::layout;
 use super::manifest::{self, CONFIG_LIMIT, Descriptor, Document, ImageConfig, MANIFEST_LIMIT, Manifest};
@@ -53,8 +54,7 @@ pub enum Opened {
 impl Opened {
     /// Opens a source; a registry is not asked yet.
     pub fn open(source: &Source, access: Access, cache: &Cache, interrupt: &Interrupt) -> Result<Opened> {
-        let scratch = cache.root().join("partial");
-        let tar = |path: &Path| Store::open_tar(path, &scratch);
+        let tar = |path: &Path| Store::open_tar(path, || cache.nameless());
         Ok(match source {
             Source::Registry(reference) => {
                 let registry = Registry::new(reference, &Registries::from_environment()?, access, interrupt)?;
@@ -66,7 +66,7 @@ impl Opened {
             Source::OciArchive { path, select } => Opened::Store(tar(path)?, false, select.clone()),
             Source::DockerArchive { path, select } => Opened::Store(tar(path)?, true, select.clone()),
             Source::Engine { program, image } => {
-                Opened::Store(Store::save_from_engine(program, image, &scratch)?, true, None)
+                Opened::Store(Store::save_from_engine(program, image, cache.nameless()?)?, true, None)
             }
         })
     }
@@ -233,9 +233,12 @@ impl Image {
                 if length != blob.size {
                     bail!("blob {}: {length} bytes, the manifest says {}", blob.digest, blob.size);
                 }
-                match docker {
-                    true => blob.available(&file, base, length),
-                    false => blob.verify(&file, base, interrupt).context(|| format!("layer {}", at + 1))?,
+                match (docker, disk::only_ours(&file)) {
+                    (true, _) => blob.available(&file, base, length),
+                    (false, true) => {
+                        blob.verify(&file, base, interrupt).context(|| format!("layer {}", at + 1))?;
+                    }
+                    (false, false) => blob.unsure(&file, base),
                 }
                 Ok(false)
             }
