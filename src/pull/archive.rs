@@ -49,9 +49,11 @@ impl Store {
         let n = file.read_at(&mut head, 0).context(doing)?;
         if decode::sniff(&head[..n]).context(doing)? != Compression::None {
             let mut plain = scratch()?;
-            let mut source = decode::plain(io::BufReader::new(file)).context(doing)?;
-            io::copy(&mut source, &mut plain).context(doing)?;
-            drop(source);
+            let limit = decode::bomb_limit(file.metadata().context(doing)?.len());
+            let source = decode::plain(io::BufReader::new(file)).context(doing)?;
+            if io::copy(&mut source.take(limit + 1), &mut plain).context(doing)? > limit {
+                return Err(decode::bomb()).context(doing);
+            }
             file = plain;
         }
         Store::scan(file).map_err(|e| e.context(doing()))

@@ -21,6 +21,22 @@ const ZSTD_WINDOW_LOG: u32 = 27;
 /// Of decoders with a larger window than this there is one at a time.
 const LARGE_WINDOW: u64 = 8 << 20;
 
+/// No honest stream inflates to more than this many times its size once it is beyond the floor below: text reaches 20, and
+/// deflate cannot exceed 1032.
+const BOMB_RATIO: u64 = 200;
+/// Streams that inflate to no more than this are never called bombs.
+const BOMB_FLOOR: u64 = 4 << 30;
+
+/// What a stream of `size` bytes may inflate to.
+pub fn bomb_limit(size: u64) -> u64 {
+    size.saturating_mul(BOMB_RATIO).max(BOMB_FLOOR)
+}
+
+/// The error for one that inflates to more.
+pub fn bomb() -> io::Error {
+    io::Error::other(format!("it inflates to more than {BOMB_RATIO} times its size"))
+}
+
 /// What the first bytes of a stream say about its compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
@@ -255,19 +271,21 @@ pub struct PipeReader {
     empty: Empty,
     piece: Vec<u8>,
     used: usize,
+    arrived: u64,
+    limit: u64,
 }
 
 /// Pieces to be filled, the one on top used last: it is in the processor's cache, and as long as the reader keeps up
 /// the others' memory is never touched.
 type Empty = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// A bounded pipe, in which at most `pieces` of [`PIECE`] bytes wait.
-pub fn pipe(pieces: usize) -> (PipeWriter, PipeReader) {
+/// A bounded pipe, in which at most `pieces` of [`PIECE`] bytes wait, and through which no more than `limit` bytes go.
+pub fn pipe(pieces: usize, limit: u64) -> (PipeWriter, PipeReader) {
     let (full_in, full) = sync_channel(pieces);
     let empty = Empty::default();
     (
         PipeWriter { full: full_in, empty: empty.clone() },
-        PipeReader { full, empty, piece: Vec::new(), used: 0 },
+        PipeReader { full, empty, piece: Vec::new(), used: 0, arrived: 0, limit },
     )
 }
 
@@ -327,7 +345,16 @@ impl PipeReader {
         }
         let Ok(piece) = self.full.recv() else { return Ok(false) };
         self.piece = piece?;
+        self.arrived += self.piece.len() as u64;
+        if self.arrived > self.limit {
+            return Err(bomb());
+        }
         Ok(true)
+    }
+
+    /// True where `more` bytes still may come.
+    pub fn may_bring(&self, more: u64) -> bool {
+        self.arrived.saturating_add(more) <= self.limit
     }
 }
 
@@ -446,14 +473,14 @@ mod tests {
     #[test]
     fn the_pipe_keeps_order_and_errors() {
         let data: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
-        let (writer, mut reader) = pipe(4);
+        let (writer, mut reader) = pipe(4, u64::MAX);
         let copy = data.clone();
         let thread = std::thread::spawn(move || writer.copy(Ok(Box::new(Cursor::new(copy)))));
         let mut out = Vec::new();
         reader.read_to_end(&mut out).unwrap();
         thread.join().unwrap();
         assert_eq!(out, data);
-        let (writer, mut reader) = pipe(4);
+        let (writer, mut reader) = pipe(4, u64::MAX);
         writer.copy(Err(io::Error::other("no")));
         assert!(reader.read_to_end(&mut out).is_err());
     }

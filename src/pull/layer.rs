@@ -19,12 +19,6 @@ use crate::{bail, err};
 const SPACE_STEP: u64 = 64 << 20;
 /// And that many are always left to others.
 const SPACE_RESERVE: u64 = 32 << 20;
-/// No honest layer inflates to more than this many times its size once it is beyond the limit
-/// below: text reaches 20, and deflate cannot exceed 1032.
-const BOMB_RATIO: u64 = 200;
-/// Layers up to this size are never called bombs.
-const BOMB_FLOOR: u64 = 4 << 30;
-
 /// Hard links to hard links are followed that far.
 const MAX_LINKS_OF_LINKS: usize = 8;
 
@@ -93,24 +87,20 @@ pub fn apply(
     source: (impl Read + Send, Expected),
 ) -> Result<Vec<Deferred>> {
     let view = target.merge.view(layer);
-    let mut worker =
-        Worker { target, view, since_check: SPACE_STEP, bomb_limit: bomb_limit(blob_size), plain: 0 };
-    with_entries(target, source, |reader| worker.run(reader))?;
+    let mut worker = Worker { target, view, since_check: SPACE_STEP };
+    with_entries(target, source, decode::bomb_limit(blob_size), |reader| worker.run(reader))?;
     Ok(worker.view.deferred)
-}
-
-fn bomb_limit(blob_size: u64) -> u64 {
-    blob_size.saturating_mul(BOMB_RATIO).max(BOMB_FLOOR)
 }
 
 /// Runs `work` on the entries of a compressed stream that another thread inflates.
 fn with_entries<T>(
     target: &Target,
     (source, expected): (impl Read + Send, Expected),
+    limit: u64,
     work: impl FnOnce(&mut Reader<PipeReader>) -> Result<T>,
 ) -> Result<T> {
     std::thread::scope(|scope| {
-        let (writer, pipe) = decode::pipe(target.pieces);
+        let (writer, pipe) = decode::pipe(target.pieces, limit);
         let source = BufReader::with_capacity(128 << 10, source);
         let inflate = move || decode::inflate(source, target.frame_threads, expected, &writer);
         std::thread::Builder::new()
@@ -129,8 +119,6 @@ struct Worker<'a, 'b> {
     target: &'a Target<'a>,
     view: View<'b>,
     since_check: u64,
-    bomb_limit: u64,
-    plain: u64,
 }
 
 impl Worker<'_, '_> {
@@ -144,9 +132,8 @@ impl Worker<'_, '_> {
     }
 
     fn entry(&mut self, reader: &mut Reader<PipeReader>, entry: &Entry) -> Result<()> {
-        self.plain = self.plain.saturating_add(entry.stored()).saturating_add(512);
-        if self.plain > self.bomb_limit {
-            bail!("the layer inflates to more than {BOMB_RATIO} times its size");
+        if !reader.get_ref().may_bring(entry.stored()) {
+            return Err(stream_error(decode::bomb()));
         }
         let path = clean(&entry.path)?;
         let name = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
@@ -383,9 +370,8 @@ fn find_in_layer(
     for link in links.drain(..) {
         wanted.entry(link.target.clone()).or_default().push(link);
     }
-    let worker =
-        Worker { target, view: target.merge.view(layer), since_check: 0, bomb_limit: u64::MAX, plain: 0 };
-    with_entries(target, source, |reader| {
+    let worker = Worker { target, view: target.merge.view(layer), since_check: 0 };
+    with_entries(target, source, u64::MAX, |reader| {
         while let Some(entry) = reader.next().map_err(stream_error)? {
             target.interrupt.check()?;
             let path = clean(&entry.path)?.into_owned();

@@ -58,8 +58,11 @@ fn every_transport_gives_the_same() {
     is_right(&place, "gzip");
 }
 
+/// What is kept of a layer's tar.
+type Store<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
+
 /// An archive of docker save that has one layer of a file `f`; `store` is what it keeps of the layer.
-fn docker_archive(path: &Path, store: impl Fn(&[u8]) -> Vec<u8>, diff_id: impl Fn(&[u8]) -> String) {
+fn docker_archive(path: &Path, store: Store, diff_id: impl Fn(&[u8]) -> String) {
     let tar = Layer::default().file("f", "content").done();
     let config =
         json!({ "os": "linux", "config": {}, "rootfs": { "type": "layers", "diff_ids": [diff_id(&tar)] } });
@@ -75,8 +78,8 @@ fn docker_archive(path: &Path, store: impl Fn(&[u8]) -> Vec<u8>, diff_id: impl F
 #[test]
 fn docker_archives_are_checked() {
     let place = Place::new("docker-ids");
-    let stores: [(&str, fn(&[u8]) -> Vec<u8>); 3] =
-        [("plain", |tar| tar.to_vec()), ("gzip", gzip), ("zstd", |tar| zstd::encode_all(tar, 1).unwrap())];
+    let stores: [(&str, Store); 3] =
+        [("plain", &|tar| tar.to_vec()), ("gzip", &gzip), ("zstd", &|tar| zstd::encode_all(tar, 1).unwrap())];
     for (name, store) in stores {
         docker_archive(&place.join("good.tar"), store, digest);
         place.good(&["pull", "-q", "docker-archive:good.tar", name]);
@@ -93,10 +96,10 @@ fn docker_archives_are_checked() {
 #[test]
 fn uncompressed_layers_are_what_the_config_says() {
     let place = Place::new("diff-ids");
-    let many = vec![Layer::default().file("f", "content"), Layer::default().file("g", vec![7; 3 << 20])];
+    let many = [Layer::default().file("f", "content"), Layer::default().file("g", vec![7; 3 << 20])];
     let pzstd =
         |tar: &[u8]| tar.chunks(1 << 20).flat_map(|part| zstd::encode_all(part, 1).unwrap()).collect();
-    let stores: [(&str, &dyn Fn(&[u8]) -> Vec<u8>); 4] = [
+    let stores: [(&str, Store); 4] = [
         ("tar", &|tar| tar.to_vec()),
         ("tar+gzip", &gzip),
         ("tar+zstd", &|tar| zstd::encode_all(tar, 1).unwrap()),

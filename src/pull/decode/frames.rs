@@ -26,7 +26,7 @@ pub(super) fn inflate(source: impl BufRead + Send, threads: usize, expected: Exp
         let (mut shares, mut pipes) = (Vec::new(), Vec::new());
         for _ in 0..threads {
             let (share, dealt) = sync_channel(1);
-            let (writer, reader) = super::pipe(AHEAD);
+            let (writer, reader) = super::pipe(AHEAD, u64::MAX);
             shares.push(share);
             pipes.push(reader);
             scope.spawn(move || work(&dealt, &writer));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     fn through(stream: &[u8]) -> io::Result<Vec<u8>> {
-        let (writer, mut reader) = pipe(4);
+        let (writer, mut reader) = pipe(4, u64::MAX);
         std::thread::scope(|scope| {
             scope.spawn(move || super::super::inflate(stream, 3, Expected::Any, &writer));
             let mut plain = Vec::new();
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn who_stops_reading_ends_the_threads() {
         let (stream, _) = stream();
-        let (writer, mut reader) = pipe(4);
+        let (writer, mut reader) = pipe(4, u64::MAX);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let writer = writer;
