@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use super::digest::{Digest, Hasher};
 use super::interrupt::Interrupt;
 use crate::bail;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 
 /// Bytes that are hashed at once.
 const STEP: usize = 256 << 10;
@@ -81,7 +81,7 @@ impl Blob {
 
     /// A reader from the start that waits for what is not there yet.
     pub fn reader(self: &Arc<Blob>) -> BlobReader {
-        BlobReader { blob: self.clone(), offset: 0, available: 0, file: None, hasher: None }
+        BlobReader { blob: self.clone(), offset: 0, available: 0, file: None, hasher: None, wrong: None }
     }
 
     /// Checks digest and size of `size` bytes in `file` at `base`, which readers may use meanwhile. For what nobody else can
@@ -121,12 +121,16 @@ pub struct BlobReader {
     file: Option<(Arc<File>, u64)>,
     /// Of what must be hashed as it is read.
     hasher: Option<Hasher>,
+    /// What came of it; kept, since who looks ahead may not tell of an error.
+    wrong: Option<Error>,
 }
 
 impl BlobReader {
     fn check(&mut self) -> io::Result<()> {
-        let got = self.hasher.take().map(Hasher::finish);
-        got.map_or(Ok(()), |got| self.blob.compare(&got)).map_err(io::Error::other)
+        if let Some(hasher) = self.hasher.take() {
+            self.wrong = self.blob.compare(&hasher.finish()).err();
+        }
+        self.wrong.clone().map_or(Ok(()), |wrong| Err(io::Error::other(wrong)))
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::disk;
 use super::lease::{self, Renewal};
 use crate::err;
-use crate::error::Result;
+use crate::error::{Context, Result};
 
 const MARK: &[u8] = b"mark";
 
@@ -33,13 +33,14 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Makes one beside `target`, and clears away what dead processes left there.
-    pub fn beside(target: &Path) -> Result<Draft> {
-        let (parent, target) = place(target)?;
+    /// Makes one beside the target `shown`, and clears away what dead processes left there.
+    pub fn beside(shown: &Path) -> Result<Draft> {
+        let (parent, target) = place(shown)?;
         let prefix = [&target, &b".partial-"[..]].concat();
         sweep(parent.as_fd(), &prefix);
         let name = [&prefix, lease::unique().as_bytes()].concat();
-        let dir = Arc::new(disk::make_own_dir(parent.as_fd(), &name)?);
+        let dir = disk::make_own_dir(parent.as_fd(), &name);
+        let dir = Arc::new(dir.context(|| format!("make a place beside {}", shown.display()))?);
         let renewal = Renewal::start(&dir, ".");
         let draft = Draft { parent, target, name, dir, _renewal: renewal };
         lease::sign(draft.dir(), MARK)?;
@@ -65,7 +66,7 @@ impl Draft {
     /// Where something else is there.
     pub fn replace(&self, made: &[u8], old: &OwnedFd) -> Result<()> {
         let (dir, parent, target) = (self.dir(), self.parent.as_fd(), &self.target[..]);
-        let changed = || err!("{}: changed meanwhile", String::from_utf8_lossy(target));
+        let changed = || err!("{}: something else has come into its place", String::from_utf8_lossy(target));
         if disk::exchange(dir, made, parent, target).is_ok() {
             if disk::is_same(dir, made, old) {
                 return Ok(());

@@ -172,7 +172,7 @@ impl Http {
             let location = response.headers().get("location").and_then(|l| l.to_str().ok());
             let location = location.ok_or_else(|| fatal(err!("{url}: a redirect to nowhere")))?;
             let next = resolve(&uri, location);
-            let next_uri: Uri = next.parse().map_err(|e| fatal(err!("{next:?}: {e}")))?;
+            let next_uri: Uri = next.parse().map_err(|e| fatal(err!("{:?}: {e}", url_shown(&next))))?;
             if uri.scheme_str() == Some("https") && next_uri.scheme_str() != Some("https") && !self.insecure {
                 return Err(fatal(err!("{}: redirects from https to {}", url_shown(&url), url_shown(&next))));
             }
@@ -201,7 +201,7 @@ impl Http {
         }
         let proxy = match key.0.as_str() {
             "" => None,
-            url => Some(Proxy::new(url).map_err(|e| err!("proxy {url}: {e}"))?),
+            url => Some(Proxy::new(url).map_err(|e| err!("the proxy of the environment: {e}"))?),
         };
         let mut config = Agent::config_builder()
             .http_status_as_error(false)

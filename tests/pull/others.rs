@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::faults::{Fault, Server};
-use super::image::{Image, Layer, digest, noise};
+use super::image::{Image, Layer, Store, digest, noise};
 use super::{Place, have};
 
 /// Somebody else.
@@ -178,6 +178,49 @@ fn blobs_that_change_are_not_unpacked() {
         assert_eq!(wrong, 0, "{source}: trees that no digest stands for");
     }
     place.is_clean();
+}
+
+/// However a layer is compressed, and however many threads inflate it.
+#[test]
+fn layers_of_others_are_hashed() {
+    let place = Place::new("layers");
+    if !can_give(&place) {
+        return;
+    }
+    // Of one length, whatever they hold.
+    let stored = |tar: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+        encoder.write_all(tar).unwrap();
+        encoder.finish().unwrap()
+    };
+    let pzstd =
+        |tar: &[u8]| tar.chunks(1 << 20).flat_map(|part| zstd::encode_all(part, 1).unwrap()).collect();
+    let stores: [(&str, Store); 4] = [
+        ("tar", &|tar| tar.to_vec()),
+        ("tar+gzip", &stored),
+        ("tar+zstd", &|tar| zstd::encode_all(tar, 1).unwrap()),
+        ("tar+zstd", &pzstd),
+    ];
+    for (at, (kind, store)) in stores.into_iter().enumerate() {
+        let kind = format!("application/vnd.oci.image.layer.v1.{kind}");
+        let image = |seed: u64| {
+            let layer = Layer::default().file("f", noise(5 << 20, seed));
+            Image::stored(vec![layer], serde_json::json!({}), |_, tar| (kind.as_str(), store(tar)))
+        };
+        let (good, evil) = (image(1), image(2));
+        let layout = format!("layout{at}");
+        good.layout(&place.join(&layout));
+        let path = place.join(format!("{layout}/blobs/sha256/{}", &good.layers[0][7..]));
+        chown(&path, Some(OTHER), Some(OTHER)).unwrap();
+        let (source, bundle) = (format!("oci:{layout}:t"), format!("b{at}"));
+        place.good(&["pull", "-q", &source, &bundle]);
+        let evil = layer_of(&evil).0;
+        assert_eq!(evil.len(), layer_of(&good).0.len());
+        fs::write(&path, evil).unwrap();
+        let said = place.bad(&["pull", "-q", &source, "wrong"]);
+        assert!(said.contains("hash to"), "{said}");
+        place.is_clean();
+    }
 }
 
 /// What only looks like the rest of a dead pull stays.

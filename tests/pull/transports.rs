@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::image::{Image, Layer, digest, gzip};
+use super::image::{Image, Layer, Store, digest, gzip};
 use super::{Place, have};
 use serde_json::{Value, json};
 
@@ -57,9 +57,6 @@ fn every_transport_gives_the_same() {
     place.good(&["pull", "-q", "docker-archive:docker.tar.gz", "gzip"]);
     is_right(&place, "gzip");
 }
-
-/// What is kept of a layer's tar.
-type Store<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
 
 /// An archive of docker save that has one layer of a file `f`; `store` is what it keeps of the layer.
 fn docker_archive(path: &Path, store: Store, diff_id: impl Fn(&[u8]) -> String) {
