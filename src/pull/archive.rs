@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use super::decode::{self, Compression};
-use super::lease::unique;
+use super::disk;
 use super::tar::{Kind, Reader};
 use crate::error::{Context, Result};
 use crate::{bail, err};
@@ -41,25 +41,26 @@ pub enum Member {
 }
 
 impl Store {
-    /// Opens an archive; a compressed one is unpacked into a file without a name in `scratch`.
-    pub fn open_tar(path: &Path, scratch: &Path) -> Result<Store> {
+    /// Opens an archive; a compressed one is unpacked into a file of `scratch`.
+    pub fn open_tar(path: &Path, scratch: impl Fn() -> Result<File>) -> Result<Store> {
         let doing = || format!("read {}", path.display());
-        let mut file = File::open(path).context(doing)?;
+        let mut file = disk::open_named(path)?;
         let mut head = [0; 6];
         let n = file.read_at(&mut head, 0).context(doing)?;
         if decode::sniff(&head[..n]).context(doing)? != Compression::None {
-            let mut plain = nameless(scratch)?;
-            let mut source = decode::plain(io::BufReader::new(file)).context(doing)?;
-            io::copy(&mut source, &mut plain).context(doing)?;
-            drop(source);
+            let mut plain = scratch()?;
+            let limit = decode::bomb_limit(file.metadata().context(doing)?.len());
+            let source = decode::plain(io::BufReader::new(file)).context(doing)?;
+            if io::copy(&mut source.take(limit + 1), &mut plain).context(doing)? > limit {
+                return Err(decode::bomb()).context(doing);
+            }
             file = plain;
         }
         Store::scan(file).map_err(|e| e.context(doing()))
     }
 
-    /// What `program save` writes for an image, as an archive.
-    pub fn save_from_engine(program: &str, image: &str, scratch: &Path) -> Result<Store> {
-        let file = nameless(scratch)?;
+    /// What `program save` writes for an image, as an archive in `file`.
+    pub fn save_from_engine(program: &str, image: &str, file: File) -> Result<Store> {
         let doing = || format!("run {program} save {image}");
         let mut command = Command::new(program);
         command.arg("save");
@@ -121,13 +122,9 @@ impl Store {
     pub fn find(&self, name: &str) -> Result<(Arc<File>, u64, u64)> {
         match self {
             Store::Directory(dir) => {
-                let path = dir.join(name);
-                let file = File::open(&path).context(|| format!("open {}", path.display()))?;
-                let metadata = file.metadata().context(|| "stat")?;
-                if !metadata.is_file() {
-                    bail!("{}: not a file", path.display());
-                }
-                Ok((Arc::new(file), 0, metadata.len()))
+                let file = disk::open_named(&dir.join(name))?;
+                let length = file.metadata().context(|| "stat")?.len();
+                Ok((Arc::new(file), 0, length))
             }
             Store::Tar { file, members } => {
                 let mut name = name.to_owned();
@@ -153,15 +150,6 @@ impl Store {
         file.read_exact_at(&mut bytes, base).context(|| format!("read {name}"))?;
         Ok(bytes)
     }
-}
-
-/// A file that is gone when it is closed.
-fn nameless(dir: &Path) -> Result<File> {
-    let path = dir.join(format!("scratch.{}", unique()));
-    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
-    let file = file.context(|| format!("create {}", path.display()))?;
-    std::fs::remove_file(&path).context(|| "remove a scratch file")?;
-    Ok(file)
 }
 
 /// Reads a file from a place on, in small pieces, and knows where it is.

@@ -5,10 +5,10 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use super::digest::Digest;
+use super::digest::{Digest, Hasher};
 use super::interrupt::Interrupt;
 use crate::bail;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 
 /// Bytes that are hashed at once.
 const STEP: usize = 256 << 10;
@@ -27,6 +27,9 @@ pub struct Blob {
 struct State {
     file: Option<(Arc<File>, u64)>,
     available: u64,
+    received: u64,
+    /// Nobody has hashed it, or whoever can change it may have done so since.
+    unsure: bool,
     finished: Option<Result<()>>,
 }
 
@@ -45,7 +48,19 @@ impl Blob {
         let mut state = self.state();
         state.file = Some((file.clone(), base));
         state.available = available;
+        state.received = available;
         self.changed.notify_all();
+    }
+
+    /// All of it can be read from `file` at `base`, which somebody else can change: each reader hashes what it reads.
+    pub fn unsure(&self, file: &Arc<File>, base: u64) {
+        self.state().unsure = true;
+        self.available(file, base, self.size);
+    }
+
+    /// So many bytes have come, which nobody may read yet.
+    pub fn received(&self, received: u64) {
+        self.state().received = received;
     }
 
     /// The blob is complete and was checked, or will never be.
@@ -59,17 +74,18 @@ impl Blob {
         self.state().finished.clone()
     }
 
-    /// Bytes that are there.
+    /// Bytes that have come.
     pub fn progress(&self) -> u64 {
-        self.state().available
+        self.state().received
     }
 
     /// A reader from the start that waits for what is not there yet.
     pub fn reader(self: &Arc<Blob>) -> BlobReader {
-        BlobReader { blob: self.clone(), offset: 0, available: 0, file: None }
+        BlobReader { blob: self.clone(), offset: 0, available: 0, file: None, hasher: None, wrong: None }
     }
 
-    /// Checks digest and size of `size` bytes in `file` at `base`, which readers may use meanwhile.
+    /// Checks digest and size of `size` bytes in `file` at `base`, which readers may use meanwhile. For what nobody else can
+    /// change.
     pub fn verify(&self, file: &Arc<File>, base: u64, interrupt: &Interrupt) -> Result<()> {
         self.available(file, base, self.size);
         let mut hasher = self.digest.hasher();
@@ -103,18 +119,31 @@ pub struct BlobReader {
     offset: u64,
     available: u64,
     file: Option<(Arc<File>, u64)>,
+    /// Of what must be hashed as it is read.
+    hasher: Option<Hasher>,
+    /// What came of it; kept, since who looks ahead may not tell of an error.
+    wrong: Option<Error>,
+}
+
+impl BlobReader {
+    fn check(&mut self) -> io::Result<()> {
+        if let Some(hasher) = self.hasher.take() {
+            self.wrong = self.blob.compare(&hasher.finish()).err();
+        }
+        self.wrong.clone().map_or(Ok(()), |wrong| Err(io::Error::other(wrong)))
+    }
 }
 
 impl Read for BlobReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.offset == self.blob.size || buffer.is_empty() {
-            return Ok(0);
+            return self.check().map(|()| 0);
         }
         if self.offset == self.available {
             let mut state = self.blob.state();
             loop {
                 if let Some(Err(e)) = &state.finished {
-                    return Err(io::Error::other(e.to_string()));
+                    return Err(io::Error::other(e.clone()));
                 }
                 if state.available > self.offset {
                     break;
@@ -124,12 +153,22 @@ impl Read for BlobReader {
                 }
                 state = self.blob.changed.wait(state).unwrap_or_else(|e| e.into_inner());
             }
+            if self.file.is_none() && state.unsure {
+                self.hasher = Some(self.blob.digest.hasher());
+            }
             self.available = state.available;
             self.file = state.file.clone();
         }
         let Some((file, base)) = &self.file else { return Ok(0) };
         let most = buffer.len().min(usize::try_from(self.available - self.offset).unwrap_or(usize::MAX));
         let n = file.read_at(&mut buffer[..most], base + self.offset)?;
+        if n == 0 {
+            // It has become shorter.
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(&buffer[..n]);
+        }
         self.offset += n as u64;
         Ok(n)
     }

@@ -1,137 +1,93 @@
 //! A bundle that is there whole or not at all: written beside its place, then renamed into it.
 
-use std::fs;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use serde_json::Value;
 
 use super::disk;
-use super::lease::{self, Renewal};
+use super::draft::{self, Draft};
 use super::profile::{ANNOTATION_DIGEST, ANNOTATION_RESOLVED};
 use crate::error::{Context, Result};
 use crate::{bail, err};
 
+const BUNDLE: &[u8] = b"bundle";
+const ROOTFS: &[u8] = b"rootfs";
+const CONFIG: &[u8] = b"config.json";
+/// No config is longer.
+const CONFIG_LIMIT: usize = 64 << 20;
+
 /// A bundle in the making; dropped before it is published, it goes away.
 pub struct Partial {
-    path: PathBuf,
-    target: PathBuf,
-    /// While it lives, no other machine takes this for abandoned.
-    _renewal: Renewal,
+    draft: Draft,
+    bundle: OwnedFd,
+    rootfs: OwnedFd,
+    trash: OwnedFd,
 }
 
 impl Partial {
-    /// Makes `<target>.partial-<signature>` with empty `rootfs` and `trash`, and clears away what dead
-    /// processes left beside `target`.
+    /// Makes one for `target`, with empty `rootfs` and `trash`.
     pub fn create(target: &Path) -> Result<Partial> {
-        let parent = match target.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-            _ => PathBuf::from("."),
-        };
-        let name = target.file_name().and_then(|n| n.to_str());
-        let name = name.ok_or_else(|| err!("{}: not a name for a bundle", target.display()))?;
-        sweep(&parent, name);
-        let path = parent.join(format!("{name}.partial-{}", lease::signed()));
-        let make = |path: &Path| {
-            fs::DirBuilder::new().mode(0o700).create(path).context(|| format!("make {}", path.display()))
-        };
-        make(&path)?;
-        let renewal = Renewal::start(&path);
-        let partial = Partial { path, target: target.to_owned(), _renewal: renewal };
-        make(&partial.rootfs())?;
-        make(&partial.trash())?;
-        Ok(partial)
+        let draft = Draft::beside(target)?;
+        let bundle = disk::make_own_dir(draft.dir(), BUNDLE)?;
+        let rootfs = disk::make_own_dir(bundle.as_fd(), ROOTFS)?;
+        let trash = disk::make_own_dir(draft.dir(), b"trash")?;
+        Ok(Partial { draft, bundle, rootfs, trash })
     }
 
     /// The root file system.
-    pub fn rootfs(&self) -> PathBuf {
-        self.path.join("rootfs")
+    pub fn rootfs(&self) -> BorrowedFd<'_> {
+        self.rootfs.as_fd()
     }
 
     /// What had to go while layers were merged.
-    pub fn trash(&self) -> PathBuf {
-        self.path.join("trash")
+    pub fn trash(&self) -> BorrowedFd<'_> {
+        self.trash.as_fd()
     }
 
-    /// A directory of this bundle's own, for what is needed only meanwhile.
-    pub fn scratch(&self) -> PathBuf {
-        self.path.join("scratch")
+    /// Makes a directory for what is needed only meanwhile.
+    pub fn scratch(&self) -> Result<OwnedFd> {
+        disk::make_own_dir(self.draft.dir(), b"scratch")
     }
 
     /// Writes `config.json` and renames the bundle into its place.
     ///
     /// # Errors
     /// EEXIST where something is there and `force` is not given.
-    pub fn publish(mut self, config: &Value, shared: bool, force: bool, sync: bool) -> Result<()> {
+    pub fn publish(self, target: &Path, config: &Value, shared: bool, force: bool, sync: bool) -> Result<()> {
         let text = serde_json::to_vec_pretty(config).map_err(|e| err!("config.json: {e}"))?;
-        let file = self.path.join("config.json");
-        fs::write(&file, text).context(|| format!("write {}", file.display()))?;
-        let set = |path: &Path, mode: u32| {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode))
-                .context(|| format!("chmod {}", path.display()))
-        };
-        set(&file, if shared { 0o644 } else { 0o600 })?;
-        for gone in [self.trash(), self.scratch()] {
-            if gone.exists() {
-                fs::remove_dir_all(&gone).context(|| format!("remove {}", gone.display()))?;
-            }
-        }
-        set(&self.path, if shared { 0o755 } else { 0o700 })?;
+        let mut file = disk::create_own_file(self.bundle.as_fd(), CONFIG)?;
+        file.write_all(&text).context(|| "write config.json")?;
+        disk::set_mode(file.as_fd(), if shared { 0o644 } else { 0o600 })?;
+        disk::set_mode(self.bundle.as_fd(), if shared { 0o755 } else { 0o700 })?;
         if sync {
-            disk::sync(fs::File::open(&file).context(|| "open config.json")?)?;
+            disk::sync(&file)?;
         }
-        if force && self.target.symlink_metadata().is_ok() {
-            return self.replace();
+        if force && let Some(old) = replaceable(target)? {
+            return self.draft.replace(BUNDLE, &old);
         }
-        disk::rename_new(&self.path, &self.target)
-    }
-
-    /// Puts the new bundle where the old one is; dropping removes the old one.
-    fn replace(&mut self) -> Result<()> {
-        check_replaceable(&self.target)?;
-        if disk::exchange(&self.path, &self.target).is_ok() {
-            return Ok(());
-        }
-        // Without RENAME_EXCHANGE (NFS) there is a moment without a bundle.
-        let old = self.path.with_extension("old");
-        fs::rename(&self.target, &old).context(|| format!("rename {}", self.target.display()))?;
-        if let Err(e) = disk::rename_new(&self.path, &self.target) {
-            let _ = disk::rename_new(&old, &self.target);
-            return Err(e);
-        }
-        self.path = old;
-        Ok(())
+        self.draft.publish(BUNDLE)
     }
 }
 
-impl Drop for Partial {
-    fn drop(&mut self) {
-        if self.path.symlink_metadata().is_ok() {
-            let _ = fs::remove_dir_all(&self.path);
-        }
+/// What is at `target`, if it may be replaced; none where nothing is.
+///
+/// # Errors
+/// What is no bundle stays.
+pub fn replaceable(target: &Path) -> Result<Option<OwnedFd>> {
+    let (parent, name) = draft::place(target)?;
+    if disk::mode_at(parent.as_fd(), &name)?.is_none() {
+        return Ok(None);
     }
-}
-
-fn sweep(parent: &Path, name: &str) {
-    let prefix = format!("{name}.partial-");
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let file = entry.file_name();
-        let signature = file.to_str().and_then(|file| file.strip_prefix(&prefix));
-        if signature.is_some_and(|signature| lease::abandoned(&entry.path(), signature)) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
+    let no_bundle = || err!("{}: not a bundle, and --force replaces only bundles", target.display());
+    let dir: OwnedFd = disk::reopen_dir(parent.as_fd(), &name).map_err(|_| no_bundle())?.into();
+    let kind = |name: &[u8]| disk::mode_at(dir.as_fd(), name).ok().flatten().map(|mode| mode & 0o170000);
+    let bundle = kind(CONFIG) == Some(0o100000) && kind(ROOTFS) == Some(0o040000);
+    if !bundle && !disk::entries(dir.as_fd()).is_ok_and(|entries| entries.is_empty()) {
+        return Err(no_bundle());
     }
-}
-
-/// Refuses to replace what is no bundle.
-pub fn check_replaceable(target: &Path) -> Result<()> {
-    let metadata = target.symlink_metadata().context(|| format!("stat {}", target.display()))?;
-    let bundle = metadata.is_dir() && target.join("config.json").is_file() && target.join("rootfs").is_dir();
-    let empty = metadata.is_dir() && fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_none());
-    if !bundle && !empty {
-        bail!("{}: not a bundle, and --force replaces only bundles", target.display());
-    }
-    Ok(())
+    Ok(Some(dir))
 }
 
 /// What a bundle was pulled from.
@@ -143,11 +99,22 @@ pub struct Pulled {
 }
 
 impl Pulled {
-    /// What the config of `bundle` says; none where it is no pulled one.
-    pub fn read(bundle: &Path) -> Option<Pulled> {
-        let text = fs::read(bundle.join("config.json")).ok()?;
-        let config: Value = serde_json::from_slice(&text).ok()?;
-        let annotation = |name: &str| config["annotations"][name].as_str().map(str::to_owned);
-        Some(Pulled { digest: annotation(ANNOTATION_DIGEST)?, resolved: annotation(ANNOTATION_RESOLVED)? })
+    /// What the config of `bundle` says.
+    ///
+    /// # Errors
+    /// It is no pulled one, or somebody else can make it say anything.
+    pub fn read(bundle: &Path) -> Result<Pulled> {
+        let dir = disk::open_root(bundle)?;
+        if !disk::only_ours(&dir) {
+            bail!("{}: exists, and others can change it", bundle.display());
+        }
+        let text = disk::read_small(dir.as_fd(), CONFIG, CONFIG_LIMIT);
+        let config: Option<Value> = text.and_then(|text| serde_json::from_slice(&text).ok());
+        let annotation = |name: &str| config.as_ref()?["annotations"][name].as_str().map(str::to_owned);
+        let (digest, resolved) = (annotation(ANNOTATION_DIGEST), annotation(ANNOTATION_RESOLVED));
+        let (Some(digest), Some(resolved)) = (digest, resolved) else {
+            bail!("{}: exists and is no pulled bundle", bundle.display());
+        };
+        Ok(Pulled { digest, resolved })
     }
 }

@@ -6,11 +6,13 @@
 //! leases/<hex>.lease.<n>        who fetches it
 //! ```
 //!
-//! A blob appears under its name by link(2). What other users put there is hashed before it is
-//! used; what the caller or root owns and nobody else can write is taken as it is.
+//! A blob appears under its name by link(2). Others may write here. What the caller or root owns, in directories in which
+//! nobody else can write, is taken as it is. What else they own is hashed before the end of its use, and what others own
+//! as it is read: they can change it at any time. Nothing but regular files is opened, through no link.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -27,9 +29,15 @@ use crate::{bail, err};
 const RUBBISH: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// A cache directory.
-#[derive(Debug, Clone)]
 pub struct Cache {
-    root: PathBuf,
+    path: PathBuf,
+    root: OwnedFd,
+    sha256: OwnedFd,
+    sha512: OwnedFd,
+    partial: OwnedFd,
+    leases: Arc<OwnedFd>,
+    /// Nobody else can put anything into it.
+    ours: bool,
 }
 
 /// What fetches bytes of a blob from an offset on, in order.
@@ -51,54 +59,59 @@ impl Default for Place {
 }
 
 /// A scratch cache's directory, removed at the end.
-pub struct Scratch(Option<PathBuf>);
+pub struct Scratch(Option<(OwnedFd, String, OwnedFd)>);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if let Some(path) = &self.0 {
-            let _ = fs::remove_dir_all(path);
+        if let Some((parent, name, dir)) = &self.0 {
+            let _ = disk::remove_contents(dir.as_fd(), b"");
+            let _ = disk::remove_dir(parent.as_fd(), name.as_bytes());
         }
     }
 }
 
 impl Place {
     /// Opens the cache; `scratch` is where one for this call alone would be, by default a temporary directory.
-    pub fn open(&self, scratch: Option<PathBuf>) -> Result<(Cache, Scratch)> {
-        match self {
-            Place::Lasting(root) => Ok((Cache::open(root.clone())?, Scratch(None))),
-            Place::Scratch => {
-                let temporary = || std::env::temp_dir().join(format!("rt-pull-{}", lease::unique()));
-                let path = scratch.unwrap_or_else(temporary);
-                Ok((Cache::open(path.clone())?, Scratch(Some(path))))
+    pub fn open(&self, scratch: Option<OwnedFd>) -> Result<(Cache, Scratch)> {
+        match (self, scratch) {
+            (Place::Lasting(root), _) => Ok((Cache::open(root)?, Scratch(None))),
+            (Place::Scratch, Some(dir)) => Ok((Cache::within(dir, PathBuf::from("scratch"))?, Scratch(None))),
+            (Place::Scratch, None) => {
+                let place = std::env::temp_dir();
+                let name = format!("rt-pull-{}", lease::unique());
+                let parent = disk::open_root(&place)?;
+                let dir = disk::make_own_dir(parent.as_fd(), name.as_bytes())?;
+                let again = disk::open_dir_again(dir.as_fd())?;
+                let scratch = Scratch(Some((parent, name.clone(), dir)));
+                Ok((Cache::within(again, place.join(name))?, scratch))
             }
         }
     }
 }
 
 impl Cache {
-    /// Opens `root`, made if need be, for the caller alone.
-    pub fn open(root: PathBuf) -> Result<Cache> {
+    /// Opens the directory `root`, made if need be, for the caller alone.
+    pub fn open(root: &Path) -> Result<Cache> {
         use std::os::unix::fs::DirBuilderExt;
         if !root.is_dir() {
-            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&root);
+            let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root);
             made.context(|| format!("make the cache {} (set RT_CACHE, or use --no-cache)", root.display()))?;
         }
+        Cache::within(disk::open_root(root)?, root.to_owned())
+    }
+
+    /// The cache in the directory `root`; `path` is for people.
+    fn within(root: OwnedFd, path: PathBuf) -> Result<Cache> {
         // Below, everything is as open as the directory that the user or the site made.
-        let mode = fs::metadata(&root).context(|| format!("stat {}", root.display()))?.mode() & 0o7777;
-        for name in ["blobs", "blobs/sha256", "blobs/sha512", "partial", "leases"] {
-            let dir = root.join(name);
-            if !dir.is_dir() {
-                let made = fs::DirBuilder::new().mode(0o700).create(&dir);
-                match made {
-                    Ok(()) => {
-                        fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).context(|| "chmod")?
-                    }
-                    Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-                    Err(e) => return Err(e).context(|| format!("make {}", dir.display())),
-                }
-            }
-        }
-        Ok(Cache { root })
+        let mode = disk::mode(&root)?;
+        let inside = |parent: &OwnedFd, name: &str| {
+            open_or_make(parent, name, mode).map_err(|e| e.context(format!("the cache {}", path.display())))
+        };
+        let blobs = inside(&root, "blobs")?;
+        let (sha256, sha512) = (inside(&blobs, "sha256")?, inside(&blobs, "sha512")?);
+        let (partial, leases) = (inside(&root, "partial")?, Arc::new(inside(&root, "leases")?));
+        let ours = [&root, &blobs, &sha256, &sha512, &partial].into_iter().all(disk::only_ours);
+        Ok(Cache { path, root, sha256, sha512, partial, leases, ours })
     }
 
     /// Where the cache is when nothing else is said: RT_CACHE, else below XDG_CACHE_HOME, HOME or /tmp.
@@ -110,20 +123,36 @@ impl Cache {
             .unwrap_or_else(|| format!("/tmp/rt-cache-{}", disk::caller().0).into())
     }
 
+    /// The directory, for people.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The directory.
-    pub fn root(&self) -> &Path {
+    pub fn root(&self) -> &OwnedFd {
         &self.root
     }
 
-    fn blob_path(&self, digest: &Digest) -> PathBuf {
-        self.root.join("blobs").join(digest.algorithm()).join(digest.hex())
+    /// A file without a name, for what is needed once.
+    pub fn nameless(&self) -> Result<File> {
+        let name = format!("scratch.{}", lease::unique()).into_bytes();
+        let file = disk::create_own_file(self.partial.as_fd(), &name)?;
+        disk::unlink(self.partial.as_fd(), &name)?;
+        Ok(file)
+    }
+
+    fn dir(&self, digest: &Digest) -> &OwnedFd {
+        match digest.algorithm() {
+            "sha512" => &self.sha512,
+            _ => &self.sha256,
+        }
     }
 
     /// A complete blob of that size, opened.
     pub fn find(&self, digest: &Digest, size: Option<u64>) -> Option<Arc<File>> {
-        let file = File::open(self.blob_path(digest)).ok()?;
-        let metadata = file.metadata().ok()?;
-        (metadata.is_file() && size.is_none_or(|size| size == metadata.len())).then(|| Arc::new(file))
+        let file = disk::open_file(self.dir(digest).as_fd(), digest.hex().as_bytes()).ok()?;
+        let length = file.metadata().ok()?.len();
+        size.is_none_or(|size| size == length).then(|| Arc::new(file))
     }
 
     /// A small document, checked.
@@ -143,34 +172,36 @@ impl Cache {
         if self.find(digest, Some(bytes.len() as u64)).is_some() {
             return Ok(());
         }
-        let partial = self.partial_path(digest);
-        let file = create(&partial)?;
-        file.write_all_at(bytes, 0).context(|| format!("write {}", partial.display()))?;
-        self.publish(&partial, digest)
+        let (partial, file) = self.begin(digest)?;
+        file.write_all_at(bytes, 0).context(|| format!("write {partial}"))?;
+        self.publish(&partial, &file, digest)
     }
 
-    fn partial_path(&self, digest: &Digest) -> PathBuf {
-        self.root.join("partial").join(format!("{}.{}", digest.hex(), lease::unique()))
+    /// A new file for parts of a blob, and its name.
+    fn begin(&self, digest: &Digest) -> Result<(String, File)> {
+        let name = format!("{}.{}", digest.hex(), lease::unique());
+        let file = disk::create_own_file(self.partial.as_fd(), name.as_bytes())?;
+        Ok((name, file))
     }
 
     /// Gives a complete file its name; somebody else may have been faster.
-    fn publish(&self, partial: &Path, digest: &Digest) -> Result<()> {
-        let path = self.blob_path(digest);
-        fs::set_permissions(partial, fs::Permissions::from_mode(0o444)).context(|| "chmod a blob")?;
-        match fs::hard_link(partial, &path) {
+    fn publish(&self, partial: &str, file: &File, digest: &Digest) -> Result<()> {
+        let (from, from_name) = (self.partial.as_fd(), partial.as_bytes());
+        let (to, to_name) = (self.dir(digest).as_fd(), digest.hex().as_bytes());
+        disk::set_mode(file.as_fd(), 0o444)?;
+        match disk::link(from, from_name, to, to_name) {
             Ok(()) => {}
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+            Err(e) if e.is(libc::EEXIST) => {
                 // One of the wrong size cannot be right; replace it if the directory lets us.
-                let same =
-                    fs::metadata(&path).map(|m| m.len()).ok() == fs::metadata(partial).map(|m| m.len()).ok();
-                if !same {
-                    return fs::rename(partial, &path).context(|| format!("replace {}", path.display()));
+                let size = file.metadata().context(|| "stat")?.len();
+                if self.find(digest, Some(size)).is_none() {
+                    return disk::rename(from, from_name, to, to_name);
                 }
             }
             // File systems without hard links.
-            Err(_) => return fs::rename(partial, &path).context(|| format!("publish {}", path.display())),
+            Err(_) => return disk::rename(from, from_name, to, to_name),
         }
-        let _ = fs::remove_file(partial);
+        let _ = disk::unlink(from, from_name);
         Ok(())
     }
 
@@ -186,7 +217,7 @@ impl Cache {
                 self.reuse(blob, &file, interrupt)?;
                 return Ok(false);
             }
-            if let Some(lease) = lease::acquire(&self.root.join("leases"), blob.digest.hex())? {
+            if let Some(lease) = lease::acquire(&self.leases, blob.digest.hex())? {
                 break lease;
             }
             interrupt.sleep(wait)?;
@@ -215,7 +246,7 @@ impl Cache {
             if let Some(bytes) = self.read(digest, limit) {
                 return Ok(bytes);
             }
-            if let Some(_lease) = lease::acquire(&self.root.join("leases"), digest.hex())? {
+            if let Some(_lease) = lease::acquire(&self.leases, digest.hex())? {
                 if let Some(bytes) = self.read(digest, limit) {
                     return Ok(bytes);
                 }
@@ -231,116 +262,131 @@ impl Cache {
 
     fn reuse(&self, blob: &Blob, file: &Arc<File>, interrupt: &Interrupt) -> Result<()> {
         // Its age since the last use is what `prune` goes by.
-        let _ = disk::touch(&self.blob_path(&blob.digest));
-        let metadata = file.metadata().context(|| "stat a blob")?;
-        let trusted = [0, disk::caller().0].contains(&metadata.uid()) && metadata.mode() & 0o022 == 0;
-        if trusted {
-            blob.available(file, 0, blob.size);
-            return Ok(());
+        let _ = disk::touch(self.dir(&blob.digest).as_fd(), blob.digest.hex().as_bytes());
+        match (disk::only_ours(file), self.ours) {
+            (true, true) => blob.available(file, 0, blob.size),
+            // It cannot be changed, but be another.
+            (true, false) => {
+                blob.verify(file, 0, interrupt).map_err(|e| e.hint("in the cache: run rt cache verify"))?;
+            }
+            (false, _) => blob.unsure(file, 0),
         }
-        blob.verify(file, 0, interrupt).map_err(|e| e.hint("in the cache: run rt cache verify"))
+        Ok(())
     }
 
-    fn fetch(&self, blob: &Blob, fetch: &Fetch, interrupt: &Interrupt, lease: Lease) -> Result<()> {
-        let partial = self.partial_path(&blob.digest);
-        let file = Arc::new(create(&partial)?);
-        let mut hasher = blob.digest.hasher();
-        let resumed = self.resume(blob, &file, &mut hasher, interrupt)?;
-        let mut at = resumed;
-        if at > 0 {
-            blob.available(&file, 0, at);
+    fn fetch(&self, blob: &Blob, fetch: &Fetch, interrupt: &Interrupt, _lease: Lease) -> Result<()> {
+        for resume in [true, false] {
+            let (partial, file) = self.begin(&blob.digest)?;
+            let file = Arc::new(file);
+            let mut hasher = blob.digest.hasher();
+            let resumed = if resume { self.resume(blob, &file, &mut hasher, interrupt)? } else { 0 };
+            self.receive(blob, (&partial, &file), resumed, &mut hasher, fetch, interrupt)?;
+            let checked = blob.compare(&hasher.finish());
+            if checked.is_ok() {
+                self.publish(&partial, &file, &blob.digest)?;
+                self.clear_partials(&blob.digest);
+                blob.available(&file, 0, blob.size);
+                return Ok(());
+            }
+            let _ = disk::unlink(self.partial.as_fd(), partial.as_bytes());
+            if resumed == 0 {
+                return checked;
+            }
+            // Whose bytes were wrong, nobody knows; nobody has read them either.
+            log::info!("blob {}: what was kept of it is wrong, all of it is fetched again", blob.digest);
+            self.clear_partials(&blob.digest);
         }
-        let result = fetch(blob, at, &mut |bytes| {
+        bail!("blob {}: resumed where nothing was kept", blob.digest)
+    }
+
+    /// Fetches what comes after the first `resumed` bytes. These, and so all that follows them, can be wrong: readers,
+    /// who cannot give back what they read, do not see them before they are checked.
+    fn receive(
+        &self,
+        blob: &Blob,
+        (partial, file): (&str, &Arc<File>),
+        resumed: u64,
+        hasher: &mut Hasher,
+        fetch: &Fetch,
+        interrupt: &Interrupt,
+    ) -> Result<()> {
+        let mut at = resumed;
+        let mut result = fetch(blob, at, &mut |bytes| {
             interrupt.check()?;
             if bytes.len() as u64 > blob.size - at {
                 bail!("blob {}: longer than the {} bytes that the manifest says", blob.digest, blob.size);
             }
-            file.write_all_at(bytes, at).context(|| format!("write {}", partial.display()))?;
+            file.write_all_at(bytes, at).context(|| format!("write {partial}"))?;
             hasher.update(bytes);
             at += bytes.len() as u64;
-            blob.available(&file, 0, at);
+            match resumed {
+                0 => blob.available(file, 0, at),
+                _ => blob.received(at),
+            }
             Ok(())
         });
-        if let Err(e) = result {
-            // What came is worth keeping, unless it cannot be right.
-            if at == 0 || at == blob.size {
-                let _ = fs::remove_file(&partial);
-            }
-            return Err(e);
+        if result.is_ok() && at != blob.size {
+            result = Err(err!("blob {}: {at} bytes of {}", blob.digest, blob.size));
         }
-        let checked = match at == blob.size {
-            true => blob.compare(&hasher.finish()),
-            false => Err(err!("blob {}: {at} bytes of {}", blob.digest, blob.size)),
-        };
-        if let Err(e) = checked {
-            let _ = fs::remove_file(&partial);
-            return Err(if resumed > 0 { e.hint("after resuming: run the command again") } else { e });
+        // What came is worth keeping, unless it cannot be right.
+        if result.is_err() && (at == resumed || at == blob.size) {
+            let _ = disk::unlink(self.partial.as_fd(), partial.as_bytes());
         }
-        self.publish(&partial, &blob.digest)?;
-        self.clear_partials(&blob.digest);
-        drop(lease);
-        Ok(())
+        result
     }
 
-    /// What dead processes left of a blob that is complete now. Only with its lease.
-    fn clear_partials(&self, digest: &Digest) {
+    /// Names of what there is of a blob that was never complete.
+    fn partials(&self, digest: &Digest) -> Vec<Vec<u8>> {
         let prefix = format!("{}.", digest.hex());
-        for entry in fs::read_dir(self.root.join("partial")).into_iter().flatten().flatten() {
-            if entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)) {
-                let _ = fs::remove_file(entry.path());
-            }
+        let entries = disk::entries(self.partial.as_fd()).unwrap_or_default();
+        entries.into_iter().map(|(name, _)| name).filter(|name| name.starts_with(prefix.as_bytes())).collect()
+    }
+
+    /// What dead processes left of a blob that is complete or wrong. Only with its lease.
+    fn clear_partials(&self, digest: &Digest) {
+        for name in self.partials(digest) {
+            let _ = disk::unlink(self.partial.as_fd(), &name);
         }
     }
 
     /// Copies what a process that is gone left of this blob; returns how much. It is copied, so
     /// that one that was only asleep writes into a file that nobody uses any more.
     fn resume(&self, blob: &Blob, file: &File, hasher: &mut Hasher, interrupt: &Interrupt) -> Result<u64> {
-        let prefix = format!("{}.", blob.digest.hex());
-        let entries = fs::read_dir(self.root.join("partial")).context(|| "read the cache")?;
-        let mut found: Vec<(u64, PathBuf)> = entries
-            .flatten()
-            .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)))
-            .filter_map(|entry| Some((entry.metadata().ok()?.len(), entry.path())))
-            .collect();
-        found.sort();
-        let Some((length, best)) = found.last().filter(|(length, _)| *length > 0 && *length <= blob.size)
-        else {
-            return Ok(0);
-        };
         // Only the caller's own or root's; others' might be wrong on purpose and cost a download.
-        let old = File::open(best).context(|| format!("open {}", best.display()))?;
-        let owner = old.metadata().context(|| "stat")?.uid();
+        let best = self
+            .partials(&blob.digest)
+            .iter()
+            .filter_map(|name| disk::open_file(self.partial.as_fd(), name).ok().filter(disk::only_ours))
+            .filter_map(|file| Some((file.metadata().ok()?.len(), file)))
+            .filter(|(length, _)| (1..=blob.size).contains(length))
+            .max_by_key(|(length, _)| *length);
+        let Some((length, old)) = best else { return Ok(0) };
         let mut at = 0;
-        if [0, disk::caller().0].contains(&owner) {
-            let mut buffer = vec![0; 256 << 10];
-            while at < *length {
-                interrupt.check()?;
-                let n = old.read_at(&mut buffer, at).context(|| "read a partial blob")?;
-                if n == 0 {
-                    break;
-                }
-                file.write_all_at(&buffer[..n], at).context(|| "copy a partial blob")?;
-                hasher.update(&buffer[..n]);
-                at += n as u64;
+        let mut buffer = vec![0; 256 << 10];
+        while at < length {
+            interrupt.check()?;
+            let most = buffer.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
+            let n = old.read_at(&mut buffer[..most], at).context(|| "read a partial blob")?;
+            if n == 0 {
+                break;
             }
+            file.write_all_at(&buffer[..n], at).context(|| "copy a partial blob")?;
+            hasher.update(&buffer[..n]);
+            at += n as u64;
         }
+        blob.received(at);
         Ok(at)
     }
 
     /// All complete blobs: digest, size, time of the last use.
     pub fn list(&self) -> Result<Vec<(Digest, u64, SystemTime)>> {
         let mut blobs = Vec::new();
-        for algorithm in ["sha256", "sha512"] {
-            let dir = self.root.join("blobs").join(algorithm);
-            for entry in fs::read_dir(&dir).context(|| format!("read {}", dir.display()))?.flatten() {
-                let name = entry.file_name();
-                let digest = name.to_str().and_then(|name| format!("{algorithm}:{name}").parse().ok());
-                if let (Some(digest), Ok(metadata)) = (digest, entry.metadata()) {
-                    blobs.push((
-                        digest,
-                        metadata.len(),
-                        metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
-                    ));
+        for (algorithm, dir) in [("sha256", &self.sha256), ("sha512", &self.sha512)] {
+            for (name, _) in disk::entries(dir.as_fd())? {
+                let name = String::from_utf8(name).unwrap_or_default();
+                let Ok(digest) = format!("{algorithm}:{name}").parse() else { continue };
+                if let Ok((size, used)) = disk::size_and_time(dir.as_fd(), name.as_bytes()) {
+                    blobs.push((digest, size, used));
                 }
             }
         }
@@ -349,9 +395,9 @@ impl Cache {
 
     /// Removes a blob; its size.
     pub fn remove(&self, digest: &Digest) -> Result<u64> {
-        let path = self.blob_path(digest);
-        let size = fs::metadata(&path).map_or(0, |m| m.len());
-        fs::remove_file(&path).context(|| format!("remove {}", path.display()))?;
+        let (dir, name) = (self.dir(digest).as_fd(), digest.hex().as_bytes());
+        let size = disk::size_and_time(dir, name).map_or(0, |(size, _)| size);
+        disk::unlink(dir, name)?;
         Ok(size)
     }
 
@@ -360,19 +406,17 @@ impl Cache {
     pub fn sweep(&self, all: bool) -> Result<u64> {
         let mut freed = 0;
         let now = SystemTime::now();
-        let leases = self.root.join("leases");
-        for dir in [&self.root.join("partial"), &leases] {
-            for entry in fs::read_dir(dir).context(|| "read the cache")?.flatten() {
-                let Ok(metadata) = entry.metadata() else { continue };
-                let age =
-                    metadata.modified().ok().and_then(|at| now.duration_since(at).ok()).unwrap_or_default();
-                let name = entry.file_name();
-                let hex = name.to_str().and_then(|name| name.split('.').next()).unwrap_or_default();
+        let leases = self.leases.as_fd();
+        for dir in [self.partial.as_fd(), leases] {
+            for (name, _) in disk::entries(dir)? {
+                let Ok((size, changed)) = disk::size_and_time(dir, &name) else { continue };
+                let age = now.duration_since(changed).unwrap_or_default();
+                let hex = name.split(|&b| b == b'.').next().and_then(|hex| std::str::from_utf8(hex).ok());
                 if (all || age > RUBBISH)
-                    && !lease::held(&leases, hex)
-                    && fs::remove_file(entry.path()).is_ok()
+                    && !lease::held(leases, hex.unwrap_or_default())
+                    && disk::unlink(dir, &name).is_ok()
                 {
-                    freed += metadata.len();
+                    freed += size;
                 }
             }
         }
@@ -386,7 +430,17 @@ impl Cache {
     }
 }
 
-fn create(path: &Path) -> Result<File> {
-    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(path);
-    file.context(|| format!("create {}", path.display()))
+/// The directory `name`, made with `mode` where there is none.
+fn open_or_make(parent: &OwnedFd, name: &str, mode: u32) -> Result<OwnedFd> {
+    let (parent, name) = (parent.as_fd(), name.as_bytes());
+    match disk::open_dir(parent, name) {
+        Err(e) if e.is(libc::ENOENT) => {}
+        opened => return opened,
+    }
+    match disk::make_own_dir(parent, name) {
+        Ok(made) => disk::set_mode(made.as_fd(), mode)?,
+        Err(e) if e.is(libc::EEXIST) => {}
+        Err(e) => return Err(e),
+    }
+    disk::open_dir(parent, name)
 }

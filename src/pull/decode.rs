@@ -9,6 +9,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex};
 
+use super::digest::{Digest, Hasher};
+use crate::err;
+
 mod frames;
 
 /// Bytes of one piece in the pipe between two threads of a layer.
@@ -17,6 +20,22 @@ pub const PIECE: usize = 256 << 10;
 const ZSTD_WINDOW_LOG: u32 = 27;
 /// Of decoders with a larger window than this there is one at a time.
 const LARGE_WINDOW: u64 = 8 << 20;
+
+/// No honest stream inflates to more than this many times its size once it is beyond the floor below: text reaches 20, and
+/// deflate cannot exceed 1032.
+const BOMB_RATIO: u64 = 200;
+/// Streams that inflate to no more than this are never called bombs.
+const BOMB_FLOOR: u64 = 4 << 30;
+
+/// What a stream of `size` bytes may inflate to.
+pub fn bomb_limit(size: u64) -> u64 {
+    size.saturating_mul(BOMB_RATIO).max(BOMB_FLOOR)
+}
+
+/// The error for one that inflates to more.
+pub fn bomb() -> io::Error {
+    io::Error::other(format!("it inflates to more than {BOMB_RATIO} times its size"))
+}
 
 /// What the first bytes of a stream say about its compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,15 +77,87 @@ pub fn plain<'a>(source: impl BufRead + Send + 'a) -> io::Result<Box<dyn Read + 
     })
 }
 
+/// What the plain bytes of a layer are to be.
+#[derive(Debug, Clone, Copy)]
+pub enum Expected<'a> {
+    /// Whatever they are.
+    Any,
+    /// What hashes to `diff_id`, as far as that is known without hashing them: a layer that is not compressed has
+    /// the digest under which it is stored.
+    Stored {
+        /// Of the plain bytes, by the image's config.
+        diff_id: &'a Digest,
+        /// Of the layer as it is stored.
+        stored: &'a Digest,
+    },
+    /// What hashes to this; they are hashed.
+    Hashed(&'a Digest),
+}
+
+impl Expected<'_> {
+    fn check(&self, compression: Compression) -> io::Result<()> {
+        match self {
+            Expected::Stored { diff_id, stored }
+                if compression == Compression::None
+                    && diff_id.algorithm() == stored.algorithm()
+                    && diff_id != stored =>
+            {
+                Err(another(diff_id, stored))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `plain`, which ends in an error if it is something else.
+    fn hashed<'a>(&self, plain: Box<dyn Read + Send + 'a>) -> Box<dyn Read + Send + 'a> {
+        match self {
+            Expected::Hashed(diff_id) => {
+                Box::new(Hashed { plain, hasher: Some(diff_id.hasher()), diff_id: (*diff_id).clone() })
+            }
+            _ => plain,
+        }
+    }
+}
+
+fn another(diff_id: &Digest, got: &Digest) -> io::Error {
+    io::Error::other(err!("uncompressed it hashes to {got}, and the image's config says {diff_id}"))
+}
+
+/// Hashes what is read, and compares at the end.
+struct Hashed<R> {
+    plain: R,
+    hasher: Option<Hasher>,
+    diff_id: Digest,
+}
+
+impl<R: Read> Read for Hashed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.plain.read(buffer)?;
+        match &mut self.hasher {
+            Some(hasher) if n > 0 => hasher.update(&buffer[..n]),
+            _ => {
+                let got = self.hasher.take().map(Hasher::finish);
+                if let Some(got) = got.filter(|got| *got != self.diff_id) {
+                    return Err(another(&self.diff_id, &got));
+                }
+            }
+        }
+        Ok(n)
+    }
+}
+
 /// Sends the plain bytes of `source` into a pipe; zstd frames are inflated by as many threads as `threads` says.
-pub fn inflate(source: impl BufRead + Send, threads: usize, pipe: &PipeWriter) {
-    let plain = match begin(source) {
-        Ok((Compression::Zstd, _, source)) if threads > 1 => return frames::inflate(source, threads, pipe),
+pub fn inflate(source: impl BufRead + Send, threads: usize, expected: Expected, pipe: &PipeWriter) {
+    let begun = begin(source).and_then(|begun| expected.check(begun.0).map(|()| begun));
+    let plain = match begun {
+        Ok((Compression::Zstd, _, source)) if threads > 1 => {
+            return frames::inflate(source, threads, expected, pipe);
+        }
         Ok((Compression::Zstd, head, source)) => zstd_decoder(&head, source),
         Ok((_, _, source)) => self::plain(source),
         Err(e) => Err(e),
     };
-    pipe.copy(plain);
+    pipe.copy(plain.map(|plain| expected.hashed(plain)));
 }
 
 /// What compresses `source`, its first bytes, and all of it.
@@ -180,19 +271,21 @@ pub struct PipeReader {
     empty: Empty,
     piece: Vec<u8>,
     used: usize,
+    arrived: u64,
+    limit: u64,
 }
 
 /// Pieces to be filled, the one on top used last: it is in the processor's cache, and as long as the reader keeps up
 /// the others' memory is never touched.
 type Empty = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// A bounded pipe, in which at most `pieces` of [`PIECE`] bytes wait.
-pub fn pipe(pieces: usize) -> (PipeWriter, PipeReader) {
+/// A bounded pipe, in which at most `pieces` of [`PIECE`] bytes wait, and through which no more than `limit` bytes go.
+pub fn pipe(pieces: usize, limit: u64) -> (PipeWriter, PipeReader) {
     let (full_in, full) = sync_channel(pieces);
     let empty = Empty::default();
     (
         PipeWriter { full: full_in, empty: empty.clone() },
-        PipeReader { full, empty, piece: Vec::new(), used: 0 },
+        PipeReader { full, empty, piece: Vec::new(), used: 0, arrived: 0, limit },
     )
 }
 
@@ -252,7 +345,16 @@ impl PipeReader {
         }
         let Ok(piece) = self.full.recv() else { return Ok(false) };
         self.piece = piece?;
+        self.arrived += self.piece.len() as u64;
+        if self.arrived > self.limit {
+            return Err(bomb());
+        }
         Ok(true)
+    }
+
+    /// True where `more` bytes still may come.
+    pub fn may_bring(&self, more: u64) -> bool {
+        self.arrived.saturating_add(more) <= self.limit
     }
 }
 
@@ -371,14 +473,14 @@ mod tests {
     #[test]
     fn the_pipe_keeps_order_and_errors() {
         let data: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
-        let (writer, mut reader) = pipe(4);
+        let (writer, mut reader) = pipe(4, u64::MAX);
         let copy = data.clone();
         let thread = std::thread::spawn(move || writer.copy(Ok(Box::new(Cursor::new(copy)))));
         let mut out = Vec::new();
         reader.read_to_end(&mut out).unwrap();
         thread.join().unwrap();
         assert_eq!(out, data);
-        let (writer, mut reader) = pipe(4);
+        let (writer, mut reader) = pipe(4, u64::MAX);
         writer.copy(Err(io::Error::other("no")));
         assert!(reader.read_to_end(&mut out).is_err());
     }

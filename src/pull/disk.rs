@@ -7,12 +7,14 @@
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 
 use crate::err;
 use crate::error::{Context, Error, Result};
+use crate::sys::fd;
 
 /// A directory, open to be the parent of one-component names.
 pub fn open_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
@@ -21,7 +23,7 @@ pub fn open_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
     fs::openat(parent, name, flags, Mode::empty()).context(|| format!("open directory {}", show(name)))
 }
 
-/// The directory that the user named, whatever links lead to it.
+/// A directory that the user named, whatever links lead to it.
 pub fn open_root(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     fs::openat(CWD, path, flags, Mode::empty()).context(|| format!("open {}", path.display()))
@@ -42,12 +44,167 @@ pub fn create_file(parent: BorrowedFd, name: &[u8], mode: u32) -> Result<File> {
     Ok(File::from(fd))
 }
 
-/// Opens a regular file for reading.
+/// Makes a file that was not there, to be written and read, by nobody else.
+pub fn create_own_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
+    check_component(name)?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = fs::openat(parent, name, flags, Mode::RUSR | Mode::WUSR)
+        .context(|| format!("create {}", show(name)))?;
+    Ok(File::from(fd))
+}
+
+/// Opens a regular file for reading. Nothing else is opened for longer than it takes to see what it is.
 pub fn open_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     check_component(name)?;
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = fs::openat(parent, name, READ | OFlags::NOFOLLOW, Mode::empty())
+        .context(|| format!("open {}", show(name)))?;
+    require_file(&fs::fstat(&fd).context(|| "stat")?).context(|| show(name))?;
+    Ok(File::from(fd))
+}
+
+/// Opens a regular file that the user named, or an image by its digest, whatever links lead to it.
+pub fn open_named(path: &Path) -> Result<File> {
+    // Asked first, since to open a device can do something.
+    require_file(&fs::stat(path).context(|| format!("open {}", path.display()))?)
+        .context(|| path.display().to_string())?;
+    let fd = fs::open(path, READ, Mode::empty()).context(|| format!("open {}", path.display()))?;
+    require_file(&fs::fstat(&fd).context(|| "stat")?).context(|| path.display().to_string())?;
+    Ok(File::from(fd))
+}
+
+/// Whatever has that name, to ask what it is: no link is followed, and nothing is opened for more.
+pub fn open_any(parent: BorrowedFd, name: &[u8]) -> Result<File> {
+    check_component(name)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = fs::openat(parent, name, flags, Mode::empty()).context(|| format!("open {}", show(name)))?;
     Ok(File::from(fd))
+}
+
+/// What a symbolic link says that [`open_any`] has opened.
+pub fn read_link(link: BorrowedFd) -> Result<Vec<u8>> {
+    Ok(fs::readlinkat(link, "", Vec::new()).context(|| "read link")?.into_bytes())
+}
+
+/// Reads a small regular file; none where it is something else.
+pub fn read_small(parent: BorrowedFd, name: &[u8], most: usize) -> Option<Vec<u8>> {
+    fd::read_regular(open_file(parent, name).ok()?, most)
+}
+
+/// A fifo is not waited for, and a terminal does not become this process's.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+fn require_file(stat: &fs::Stat) -> Result<()> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(()),
+        _ => Err(err!("not a regular file")),
+    }
+}
+
+/// True where nobody but the caller and root can change what `file` has, or the names in that directory.
+pub fn only_ours(file: &impl AsFd) -> bool {
+    fs::fstat(file).is_ok_and(|stat| [0, caller().0].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0)
+}
+
+/// Makes a directory that only the caller may enter, and opens it.
+///
+/// # Errors
+/// Also where somebody else who may write in `parent` has put something in its place.
+pub fn make_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
+    make_dir(parent, name)?;
+    let dir = open_own_dir(parent, name)?;
+    if !entries(dir.as_fd())?.is_empty() {
+        return Err(not_ours(name));
+    }
+    Ok(dir)
+}
+
+/// Opens a directory of the caller's that nobody else may enter, to be read as well.
+pub fn open_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
+    let dir: OwnedFd = reopen_dir(parent, name)?.into();
+    let stat = fs::fstat(&dir).context(|| "stat")?;
+    if stat.st_uid != caller().0 || stat.st_mode & 0o077 != 0 {
+        return Err(not_ours(name));
+    }
+    Ok(dir)
+}
+
+fn not_ours(name: &[u8]) -> Error {
+    err!("{}: not the directory that was made for this user alone", show(name))
+        .hint("somebody else changes what is beside it, or its file system gives files to another user")
+}
+
+/// What is in a directory, and what each is as far as the file system tells.
+pub fn entries(dir: BorrowedFd) -> Result<Vec<(Vec<u8>, FileType)>> {
+    let readable = reopen_self(dir)?;
+    let mut entries = Vec::new();
+    for entry in fs::Dir::new(readable).context(|| "read a directory")? {
+        let entry = entry.context(|| "read a directory")?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            entries.push((name.to_vec(), entry.file_type()));
+        }
+    }
+    Ok(entries)
+}
+
+/// Of directories within each other that many are open at most while a tree is removed.
+const OPEN_AT_REMOVAL: usize = 128;
+
+/// Removes what is in a directory but `kept`, as far as that is possible. What lies deeper than descriptors reach is moved
+/// up to be removed: no depth is too much.
+///
+/// # Errors
+/// The first thing that could not be removed.
+pub fn remove_contents(top: BorrowedFd, kept: &[u8]) -> Result<()> {
+    struct Level {
+        dir: File,
+        name: Vec<u8>,
+        left: Vec<(Vec<u8>, FileType)>,
+    }
+    let open =
+        |dir: File, name: Vec<u8>| -> Result<Level> { Ok(Level { left: entries(dir.as_fd())?, dir, name }) };
+    let mut first = open(reopen_self(top)?, Vec::new())?;
+    first.left.retain(|(name, _)| name != kept);
+    let mut stack = vec![first];
+    let mut result = Ok(());
+    let mut moved = 0;
+    loop {
+        let depth = stack.len();
+        let Some(level) = stack.last_mut() else { return result };
+        let Some((name, kind)) = level.left.pop() else {
+            let emptied = stack.pop().map(|level| level.name).unwrap_or_default();
+            if let Some(parent) = stack.last() {
+                result = result.and(remove_dir(parent.dir.as_fd(), &emptied));
+            }
+            continue;
+        };
+        let removed = match kind {
+            FileType::Directory => Err(Errno::ISDIR),
+            _ => fs::unlinkat(&level.dir, &name, AtFlags::empty()),
+        };
+        let done = match removed {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(Errno::ISDIR) => {
+                if depth < OPEN_AT_REMOVAL {
+                    let inner = reopen_dir(level.dir.as_fd(), &name);
+                    inner.and_then(|inner| open(inner, name)).map(|inner| stack.push(inner))
+                } else {
+                    moved += 1;
+                    let fresh = format!(".deep-{moved}").into_bytes();
+                    let up = rename(level.dir.as_fd(), &name, top, &fresh);
+                    up.map(|()| stack[0].left.push((fresh, FileType::Directory)))
+                }
+            }
+            Err(e) => Err(Error::from(e).context(format!("remove {}", show(&name)))),
+        };
+        result = result.and(done);
+    }
+}
+
+/// Removes an empty directory.
+pub fn remove_dir(parent: BorrowedFd, name: &[u8]) -> Result<()> {
+    check_component(name)?;
+    fs::unlinkat(parent, name, AtFlags::REMOVEDIR).context(|| format!("remove {}", show(name)))
 }
 
 /// Makes a symbolic link.
@@ -87,16 +244,18 @@ pub fn rename(from: BorrowedFd, from_name: &[u8], to: BorrowedFd, to_name: &[u8]
     fs::renameat(from, from_name, to, to_name).context(|| format!("move {}", show(from_name)))
 }
 
-/// Moves a path to one that must not be there.
+/// Moves a name to one that must not be there.
 ///
 /// # Errors
 /// EEXIST where it is. Where the file system has no RENAME_NOREPLACE (NFS), a directory that is
 /// not empty is still never replaced, because rename(2) refuses that.
-pub fn rename_new(from: &Path, to: &Path) -> Result<()> {
-    let doing = || format!("rename {} to {}", from.display(), to.display());
-    match fs::renameat_with(CWD, from, CWD, to, fs::RenameFlags::NOREPLACE) {
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if fs::lstat(to).is_err() => {
-            fs::rename(from, to).context(doing)
+pub fn rename_new(from: BorrowedFd, from_name: &[u8], to: BorrowedFd, to_name: &[u8]) -> Result<()> {
+    check_component(from_name)?;
+    check_component(to_name)?;
+    let doing = || format!("rename {} to {}", show(from_name), show(to_name));
+    match fs::renameat_with(from, from_name, to, to_name, fs::RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if mode_at(to, to_name)?.is_none() => {
+            fs::renameat(from, from_name, to, to_name).context(doing)
         }
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
             Err(Error::from_errno(Errno::EXIST.raw_os_error()).context(doing()))
@@ -105,10 +264,19 @@ pub fn rename_new(from: &Path, to: &Path) -> Result<()> {
     }
 }
 
-/// Swaps two paths, or moves the first over a second that is gone to the wayside.
-pub fn exchange(one: &Path, other: &Path) -> Result<()> {
-    fs::renameat_with(CWD, one, CWD, other, fs::RenameFlags::EXCHANGE)
-        .context(|| format!("exchange {} and {}", one.display(), other.display()))
+/// Swaps two names.
+pub fn exchange(one: BorrowedFd, one_name: &[u8], other: BorrowedFd, other_name: &[u8]) -> Result<()> {
+    check_component(one_name)?;
+    check_component(other_name)?;
+    fs::renameat_with(one, one_name, other, other_name, fs::RenameFlags::EXCHANGE)
+        .context(|| format!("exchange {} and {}", show(one_name), show(other_name)))
+}
+
+/// True where the name is that directory, and no link to it.
+pub fn is_same(parent: BorrowedFd, name: &[u8], dir: impl AsFd) -> bool {
+    let there = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| (stat.st_dev, stat.st_ino));
+    let known = fs::fstat(dir).map(|stat| (stat.st_dev, stat.st_ino));
+    there.is_ok() && there == known
 }
 
 /// Sets both times of an open file.
@@ -123,12 +291,11 @@ pub fn set_times_at(parent: BorrowedFd, name: &[u8], mtime: (i64, u32)) -> Resul
         .context(|| format!("set times of {}", show(name)))
 }
 
-/// Renews a file's modification time by the file server's clock.
-pub fn touch(path: &Path) -> Result<()> {
+/// Renews the modification time of a name, or of the directory itself by `.`, by the file server's clock.
+pub fn touch(dir: BorrowedFd, name: &[u8]) -> Result<()> {
     let now = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW };
     let stamps = Timestamps { last_access: now, last_modification: now };
-    fs::utimensat(CWD, path, &stamps, AtFlags::SYMLINK_NOFOLLOW)
-        .context(|| format!("touch {}", path.display()))
+    fs::utimensat(dir, name, &stamps, AtFlags::SYMLINK_NOFOLLOW).context(|| format!("touch {}", show(name)))
 }
 
 /// Sets permission bits.
@@ -199,10 +366,28 @@ pub fn free_space(file: impl AsFd) -> Result<(u64, u64)> {
     Ok((stat.f_bavail.saturating_mul(stat.f_frsize), inodes))
 }
 
-/// True where `path` is on the file system of `file`.
-pub fn same_file_system(file: impl AsFd, path: &Path) -> Result<bool> {
-    let other = fs::stat(path).context(|| format!("stat {}", path.display()))?;
-    Ok(fs::fstat(file).context(|| "stat")?.st_dev == other.st_dev)
+/// True where both are on one file system.
+pub fn same_file_system(one: impl AsFd, other: impl AsFd) -> Result<bool> {
+    Ok(fs::fstat(one).context(|| "stat")?.st_dev == fs::fstat(other).context(|| "stat")?.st_dev)
+}
+
+/// Size and modification time of a name, which is not followed.
+pub fn size_and_time(parent: BorrowedFd, name: &[u8]) -> Result<(u64, SystemTime)> {
+    let stat =
+        fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).context(|| format!("stat {}", show(name)))?;
+    let since = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
+    Ok((u64::try_from(stat.st_size).unwrap_or(0), SystemTime::UNIX_EPOCH + since))
+}
+
+/// Permission bits of an open file.
+pub fn mode(file: impl AsFd) -> Result<u32> {
+    Ok(fs::fstat(file).context(|| "stat")?.st_mode & 0o7777)
+}
+
+/// Seconds and nanoseconds of an open file's last change of contents.
+pub fn modified(file: impl AsFd) -> Option<Duration> {
+    let stat = fs::fstat(file).ok()?;
+    Some(Duration::new(u64::try_from(stat.st_mtime).ok()?, u32::try_from(stat.st_mtime_nsec).ok()?))
 }
 
 /// Writes what the file system holds back to its device.

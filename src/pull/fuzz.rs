@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use super::decode::Expected;
 use super::interrupt::Interrupt;
 use super::layer::{self, Counts, Rules, Target};
 use super::merge::Merge;
@@ -69,9 +70,11 @@ pub fn layers(bytes: &[u8]) {
     let mut deferred = Vec::new();
     for number in [2u16, 1] {
         let part = parts[usize::from(number) - 1];
-        deferred.extend(layer::apply(&target, number, part.len() as u64, part).unwrap_or_default());
+        deferred.extend(
+            layer::apply(&target, number, part.len() as u64, (part, Expected::Any)).unwrap_or_default(),
+        );
     }
-    let _ = layer::finish_links(&target, deferred, |number| Ok(parts[usize::from(number) - 1]));
+    let _ = layer::finish_links(&target, deferred, |number| (parts[usize::from(number) - 1], Expected::Any));
     let _ = layer::finish_directories(&target);
     let canary = std::fs::read_dir(place.join("canary")).expect("the canary is there").count();
     let beside = std::fs::read_dir(place).expect("the place is there").count();

@@ -62,6 +62,15 @@ pub struct Request<'a> {
     pub form: Option<&'a str>,
 }
 
+/// An answer, and whether it is that of the host that was asked: scheme, name and port, at each hop of a redirect.
+#[derive(Debug)]
+pub struct Answer {
+    /// The answer.
+    pub response: Response<Body>,
+    /// False where a redirect led to another host.
+    pub own: bool,
+}
+
 /// Why there is no answer.
 #[derive(Debug)]
 pub struct Failure {
@@ -91,15 +100,15 @@ impl Http {
     ///
     /// # Errors
     /// No answer, or one of 429, 500, 502, 503 or 504 to the end.
-    pub fn send(&self, request: &Request) -> Result<Response<Body>, Failure> {
+    pub fn send(&self, request: &Request) -> Result<Answer, Failure> {
         let mut attempt = 0;
         loop {
             let result = self.try_once(request);
             let (failure, wait) = match result {
-                Ok(response) if !matches!(response.status().as_u16(), 429 | 500 | 502 | 503 | 504) => {
-                    return Ok(response);
+                Ok(answer) if !matches!(answer.response.status().as_u16(), 429 | 500 | 502 | 503 | 504) => {
+                    return Ok(answer);
                 }
-                Ok(response) => {
+                Ok(Answer { response, .. }) => {
                     let wait = retry_after(response.headers());
                     let status = response.status().as_u16();
                     let error = status_error(response).context(url_shown(request.url));
@@ -133,10 +142,11 @@ impl Http {
 
     /// One request, without patience. Redirects are followed, with the authorization only while the host stays the
     /// same.
-    pub fn try_once(&self, request: &Request) -> Result<Response<Body>, Failure> {
+    pub fn try_once(&self, request: &Request) -> Result<Answer, Failure> {
         let Request { method, headers, mut authorization, form, .. } = *request;
         let fatal = |error: Error| Failure { error, transient: false, connect: false };
         let mut url = request.url.to_owned();
+        let mut own = true;
         for _ in 0..REDIRECTS {
             let uri: Uri = url.parse().map_err(|e| fatal(err!("{url:?}: {e}")))?;
             let mut request =
@@ -157,12 +167,12 @@ impl Http {
             };
             let response = response.map_err(|e| failure(e, &url))?;
             if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
-                return Ok(response);
+                return Ok(Answer { response, own });
             }
             let location = response.headers().get("location").and_then(|l| l.to_str().ok());
             let location = location.ok_or_else(|| fatal(err!("{url}: a redirect to nowhere")))?;
             let next = resolve(&uri, location);
-            let next_uri: Uri = next.parse().map_err(|e| fatal(err!("{next:?}: {e}")))?;
+            let next_uri: Uri = next.parse().map_err(|e| fatal(err!("{:?}: {e}", url_shown(&next))))?;
             if uri.scheme_str() == Some("https") && next_uri.scheme_str() != Some("https") && !self.insecure {
                 return Err(fatal(err!("{}: redirects from https to {}", url_shown(&url), url_shown(&next))));
             }
@@ -172,6 +182,7 @@ impl Http {
                     return Err(fatal(err!("{}: redirects to {}", url_shown(&url), url_shown(&next))));
                 }
                 authorization = None;
+                own = false;
             }
             url = next;
         }
@@ -190,7 +201,7 @@ impl Http {
         }
         let proxy = match key.0.as_str() {
             "" => None,
-            url => Some(Proxy::new(url).map_err(|e| err!("proxy {url}: {e}"))?),
+            url => Some(Proxy::new(url).map_err(|e| err!("the proxy of the environment: {e}"))?),
         };
         let mut config = Agent::config_builder()
             .http_status_as_error(false)

@@ -28,11 +28,6 @@ impl Interrupt {
         interrupt
     }
 
-    /// The same signals, but failures counted apart: for a second attempt.
-    pub fn again(&self) -> Interrupt {
-        Interrupt { signal: self.signal.clone(), failed: Arc::default() }
-    }
-
     /// Asks all threads to stop, because one failed.
     pub fn stop(&self) {
         self.failed.store(true, Ordering::Relaxed);
@@ -66,12 +61,13 @@ impl Interrupt {
     }
 }
 
-/// The error of a thread that was asked to stop: never the cause, so the other one is shown.
+/// The error of a thread that was asked to stop: never the cause, so the other one is shown. Its number is one that no
+/// call on files or sockets gives.
 pub fn interrupted() -> Error {
-    Error::new("interrupted")
+    Error::from_parts("interrupted".into(), Some(libc::ECANCELED))
 }
 
 /// True for [`interrupted`] and what was added to it.
 pub fn is_interrupted(error: &Error) -> bool {
-    error.to_string().ends_with("interrupted")
+    error.is(libc::ECANCELED)
 }

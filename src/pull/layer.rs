@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::decode::{self, PipeReader};
+use super::decode::{self, Expected, PipeReader};
 use super::disk;
 use super::interrupt::Interrupt;
 use super::merge::{Deferred, DirMeta, Layer, Merge, Outcome, View, clean};
@@ -19,12 +19,6 @@ use crate::{bail, err};
 const SPACE_STEP: u64 = 64 << 20;
 /// And that many are always left to others.
 const SPACE_RESERVE: u64 = 32 << 20;
-/// No honest layer inflates to more than this many times its size once it is beyond the limit
-/// below: text reaches 20, and deflate cannot exceed 1032.
-const BOMB_RATIO: u64 = 200;
-/// Layers up to this size are never called bombs.
-const BOMB_FLOOR: u64 = 4 << 30;
-
 /// Hard links to hard links are followed that far.
 const MAX_LINKS_OF_LINKS: usize = 8;
 
@@ -58,7 +52,7 @@ pub struct Counts {
 pub struct Rules {
     /// The caller's user and group.
     pub caller: (u32, u32),
-    /// Others may look into the bundle: no write permission but the caller's, no setuid for others.
+    /// Others may look into the bundle: no write permission but the caller's, no setuid, no file capabilities.
     pub shared: bool,
     /// Bytes of the tree at most.
     pub max_bytes: u64,
@@ -85,34 +79,30 @@ pub struct Target<'a> {
 /// Applies a layer from its (compressed) bytes; returns the links that have to wait.
 ///
 /// # Errors
-/// A damaged stream, an entry that leaves the tree, a full disk.
+/// A damaged stream or another one than is expected, an entry that leaves the tree, a full disk.
 pub fn apply(
     target: &Target,
     layer: Layer,
     blob_size: u64,
-    source: impl Read + Send,
+    source: (impl Read + Send, Expected),
 ) -> Result<Vec<Deferred>> {
     let view = target.merge.view(layer);
-    let mut worker =
-        Worker { target, view, since_check: SPACE_STEP, bomb_limit: bomb_limit(blob_size), plain: 0 };
-    with_entries(target, source, |reader| worker.run(reader))?;
+    let mut worker = Worker { target, view, since_check: SPACE_STEP };
+    with_entries(target, source, decode::bomb_limit(blob_size), |reader| worker.run(reader))?;
     Ok(worker.view.deferred)
-}
-
-fn bomb_limit(blob_size: u64) -> u64 {
-    blob_size.saturating_mul(BOMB_RATIO).max(BOMB_FLOOR)
 }
 
 /// Runs `work` on the entries of a compressed stream that another thread inflates.
 fn with_entries<T>(
     target: &Target,
-    source: impl Read + Send,
+    (source, expected): (impl Read + Send, Expected),
+    limit: u64,
     work: impl FnOnce(&mut Reader<PipeReader>) -> Result<T>,
 ) -> Result<T> {
     std::thread::scope(|scope| {
-        let (writer, pipe) = decode::pipe(target.pieces);
+        let (writer, pipe) = decode::pipe(target.pieces, limit);
         let source = BufReader::with_capacity(128 << 10, source);
-        let inflate = move || decode::inflate(source, target.frame_threads, &writer);
+        let inflate = move || decode::inflate(source, target.frame_threads, expected, &writer);
         std::thread::Builder::new()
             .name("inflate".into())
             .spawn_scoped(scope, inflate)
@@ -129,8 +119,6 @@ struct Worker<'a, 'b> {
     target: &'a Target<'a>,
     view: View<'b>,
     since_check: u64,
-    bomb_limit: u64,
-    plain: u64,
 }
 
 impl Worker<'_, '_> {
@@ -144,9 +132,8 @@ impl Worker<'_, '_> {
     }
 
     fn entry(&mut self, reader: &mut Reader<PipeReader>, entry: &Entry) -> Result<()> {
-        self.plain = self.plain.saturating_add(entry.stored()).saturating_add(512);
-        if self.plain > self.bomb_limit {
-            bail!("the layer inflates to more than {BOMB_RATIO} times its size");
+        if !reader.get_ref().may_bring(entry.stored()) {
+            return Err(stream_error(decode::bomb()));
         }
         let path = clean(&entry.path)?;
         let name = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
@@ -299,32 +286,31 @@ impl Worker<'_, '_> {
     }
 }
 
-/// A mode for a tree that other users see. A setuid file that others could run would run as the
-/// caller, outside any container; the bit stays and others may not execute it. What others could
-/// write, they could put their own code into; directories with the sticky bit are no danger.
+/// A mode for a tree that other users see. They would run a setuid file as the caller, outside any container. What they
+/// could write, they could put their own code into; directories with the sticky bit are no danger.
 fn guard(mode: u32, directory: bool) -> u32 {
-    match (directory, mode) {
-        (true, mode) if mode & 0o1000 != 0 => mode,
-        (true, mode) => mode & !0o022,
-        (false, mode) if mode & 0o4000 != 0 || mode & 0o2010 == 0o2010 => mode & !0o033,
-        (false, mode) => mode & !0o022,
+    match directory {
+        true if mode & 0o1000 != 0 => mode,
+        true => mode & !0o022,
+        false => mode & !0o6022,
     }
 }
 
 /// Sets what an unprivileged user may set; false for the rest.
 pub fn set_attribute(file: &File, name: &[u8], value: &[u8], shared: bool) -> Result<bool> {
-    // trusted.overlay.* would steer an overlay mount; access lists could let others write.
+    // trusted.overlay.* would steer an overlay mount. Access lists could let others write, and who may reach a file with
+    // capabilities that root has unpacked has them.
     let allowed = name.starts_with(b"user.") && !name.starts_with(b"user.overlay.")
-        || name == b"security.capability"
-        || (name.starts_with(b"system.posix_acl_") && !shared);
+        || (name == b"security.capability" || name.starts_with(b"system.posix_acl_")) && !shared;
     if !allowed {
         return Ok(false);
     }
     disk::set_xattr(file.as_fd(), name, value)
 }
 
+/// An error of the stream's; one of our own, from the blob behind it, keeps its kind.
 fn stream_error(e: std::io::Error) -> Error {
-    Error::from(e)
+    e.downcast::<Error>().unwrap_or_else(Error::from)
 }
 
 fn add(counter: &AtomicU64, n: u64) {
@@ -333,10 +319,10 @@ fn add(counter: &AtomicU64, n: u64) {
 
 /// Hard links to files that a higher layer hides, or that lie in lower layers: linked where the
 /// file is in the tree, else read once more from the layers. `open` opens layer `n` again.
-pub fn finish_links<R: Read + Send>(
+pub fn finish_links<'a, R: Read + Send>(
     target: &Target,
     deferred: Vec<Deferred>,
-    mut open: impl FnMut(Layer) -> Result<R>,
+    open: impl Fn(Layer) -> (R, Expected<'a>),
 ) -> Result<()> {
     let mut waiting = Vec::new();
     for link in deferred {
@@ -350,7 +336,7 @@ pub fn finish_links<R: Read + Send>(
         let (mut now, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|link| link.layer >= layer);
         // A link to a link says in one pass what the next has to look for.
         for _ in 0..MAX_LINKS_OF_LINKS {
-            if now.is_empty() || !find_in_layer(target, layer, &mut now, open(layer)?)? {
+            if now.is_empty() || !find_in_layer(target, layer, &mut now, open(layer))? {
                 break;
             }
         }
@@ -377,16 +363,15 @@ fn find_in_layer(
     target: &Target,
     layer: Layer,
     links: &mut Vec<Deferred>,
-    source: impl Read + Send,
+    source: (impl Read + Send, Expected),
 ) -> Result<bool> {
     let mut indirect = false;
     let mut wanted: HashMap<Vec<u8>, Vec<Deferred>> = HashMap::new();
     for link in links.drain(..) {
         wanted.entry(link.target.clone()).or_default().push(link);
     }
-    let worker =
-        Worker { target, view: target.merge.view(layer), since_check: 0, bomb_limit: u64::MAX, plain: 0 };
-    with_entries(target, source, |reader| {
+    let worker = Worker { target, view: target.merge.view(layer), since_check: 0 };
+    with_entries(target, source, u64::MAX, |reader| {
         while let Some(entry) = reader.next().map_err(stream_error)? {
             target.interrupt.check()?;
             let path = clean(&entry.path)?.into_owned();
@@ -404,7 +389,7 @@ fn find_in_layer(
                 _ => {}
             }
         }
-        Ok(())
+        reader.drain().map_err(stream_error)
     })?;
     links.extend(wanted.into_values().flatten());
     Ok(indirect)
@@ -462,8 +447,9 @@ mod tests {
 
     #[test]
     fn modes_that_others_may_see() {
-        assert_eq!(guard(0o4755, false), 0o4744);
-        assert_eq!(guard(0o2755, false), 0o2744);
+        assert_eq!(guard(0o4755, false), 0o755);
+        assert_eq!(guard(0o2755, false), 0o755);
+        assert_eq!(guard(0o6777, false), 0o755);
         assert_eq!(guard(0o777, false), 0o755);
         assert_eq!(guard(0o644, false), 0o644);
         assert_eq!(guard(0o1777, true), 0o1777);

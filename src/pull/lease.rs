@@ -9,16 +9,13 @@
 //!
 //! A holder that was stopped and wakes up again does no harm: each writes into a file of its own.
 //!
-//! What belongs to one process alone needs no lease: its name says whose it is ([`signed`]).
+//! What belongs to one process alone needs no lease: a mark inside says whose it is ([`sign`]).
 
-use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use super::digest::Digest;
 use super::disk;
 use crate::error::{Context, Result};
 use crate::sys::{fd, process};
@@ -28,10 +25,14 @@ const STALE: Duration = Duration::from_secs(30);
 /// How often leases are renewed.
 const RENEW: Duration = Duration::from_secs(4);
 
+/// What says whose a lease is, is not longer.
+const TEXT_LIMIT: usize = 4096;
+
 /// A held lease; dropping it gives it back.
 #[derive(Debug)]
 pub struct Lease {
-    path: PathBuf,
+    dir: Arc<OwnedFd>,
+    name: String,
     /// Of a lease that was won.
     renewal: Option<Renewal>,
 }
@@ -39,92 +40,98 @@ pub struct Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.renewal = None;
-        let _ = fs::remove_file(&self.path);
+        let _ = disk::unlink(self.dir.as_fd(), self.name.as_bytes());
     }
 }
 
-/// Touches a path every few seconds, for other machines to see that somebody lives; until dropped.
+/// Touches a name in a directory every few seconds, for other machines to see that somebody lives; until dropped.
 #[derive(Debug)]
-pub struct Renewal(PathBuf);
+pub struct Renewal(Name);
+
+/// A name in a directory.
+type Name = (Arc<OwnedFd>, String);
 
 impl Renewal {
     /// Begins to.
-    pub fn start(path: &Path) -> Renewal {
-        renewed().push(path.to_owned());
-        Renewal(path.to_owned())
+    pub fn start(dir: &Arc<OwnedFd>, name: &str) -> Renewal {
+        let name: Name = (dir.clone(), name.to_owned());
+        renewed().push(name.clone());
+        Renewal(name)
     }
 }
 
 impl Drop for Renewal {
     fn drop(&mut self) {
-        renewed().retain(|path| *path != self.0);
+        let (dir, name) = &self.0;
+        renewed().retain(|(other, another)| !Arc::ptr_eq(other, dir) || another != name);
     }
 }
 
 /// Takes the lease on `name` in `dir`, or says (by none) that somebody else has it.
-pub fn acquire(dir: &Path, name: &str) -> Result<Option<Lease>> {
-    let known = list(dir, name)?;
+pub fn acquire(dir: &Arc<OwnedFd>, name: &str) -> Result<Option<Lease>> {
+    let here = dir.as_fd();
+    let known = list(here, name)?;
     let me = Holder::this_process();
     // Without a write, where the holder is a living process of this machine.
-    if known.iter().any(|(_, path)| Holder::read(path).is_some_and(|h| h.lives_beside(&me) == Some(true))) {
+    if known.iter().any(|(_, name)| Holder::read(here, name).and_then(|h| h.lives_beside(&me)) == Some(true))
+    {
         return Ok(None);
     }
-    let draft = dir.join(format!("{name}.draft-{}", unique()));
+    let draft = format!("{name}.draft-{}", unique());
     let made = (|| -> Result<Option<Lease>> {
-        let mut file = fs::File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o644)
-            .open(&draft)
-            .context(|| "make a lease")?;
-        file.write_all(me.text().as_bytes()).context(|| "write a lease")?;
-        let now = modified(&draft).unwrap_or_default();
-        if known.iter().any(|(_, path)| fresh(path, now, &me)) {
+        write_new(here, &draft, &me.text())?;
+        let now = modified(here, &draft).unwrap_or_default();
+        if known.iter().any(|(_, name)| fresh(here, name, now, &me)) {
             return Ok(None);
         }
-        let number = known.iter().map(|(number, _)| *number).max().unwrap_or(0) + 1;
-        let path = dir.join(format!("{name}.lease.{number}"));
-        if !claim(&draft, &path, &me)? {
+        let number = known.iter().map(|(number, _)| u64::from(*number)).max().unwrap_or(0) + 1;
+        let won = format!("{name}.lease.{number}");
+        if !claim(here, &draft, &won, &me)? {
             return Ok(None);
         }
-        let mut lease = Lease { path, renewal: None };
+        let mut lease = Lease { dir: dir.clone(), name: won, renewal: None };
         // Another may have counted from a lease that was given back meanwhile.
-        let others = list(dir, name)?;
-        let mut others = others.iter().filter(|(_, path)| *path != lease.path);
-        if others.any(|(_, path)| fresh(path, now, &me)) {
+        let others = list(here, name)?;
+        let mut others = others.iter().filter(|(_, name)| *name != lease.name);
+        if others.any(|(_, name)| fresh(here, name, now, &me)) {
             return Ok(None);
         }
-        for (_, path) in known {
-            let _ = fs::remove_file(path);
+        for (_, name) in known {
+            let _ = disk::unlink(here, name.as_bytes());
         }
-        lease.renewal = Some(Renewal::start(&lease.path));
+        lease.renewal = Some(Renewal::start(dir, &lease.name));
         Ok(Some(lease))
     })();
-    let _ = fs::remove_file(&draft);
+    let _ = disk::unlink(here, draft.as_bytes());
     made
 }
 
 /// Gives a draft its name as a lease. False where another was faster.
-fn claim(draft: &Path, path: &Path, me: &Holder) -> Result<bool> {
-    let taken = |e: &std::io::Error| e.kind() == std::io::ErrorKind::AlreadyExists;
-    match fs::hard_link(draft, path) {
-        Ok(()) => return Ok(true),
-        Err(e) if taken(&e) => return Ok(false),
+fn claim(dir: BorrowedFd, draft: &str, name: &str, me: &Holder) -> Result<bool> {
+    let linked = match disk::link(dir, draft.as_bytes(), dir, name.as_bytes()) {
         // File systems without hard links; who reads it before it is written goes by its time.
-        Err(_) => {}
-    }
-    match fs::File::options().write(true).create_new(true).mode(0o644).open(path) {
-        Ok(mut file) => file.write_all(me.text().as_bytes()).context(|| "write a lease").map(|()| true),
-        Err(e) if taken(&e) => Ok(false),
-        Err(e) => Err(e).context(|| format!("make {}", path.display())),
+        Err(e) if !e.is(libc::EEXIST) => write_new(dir, name, &me.text()),
+        linked => linked,
+    };
+    match linked {
+        Err(e) if e.is(libc::EEXIST) => Ok(false),
+        linked => linked.map(|()| true),
     }
 }
 
+fn write_new(dir: BorrowedFd, name: &str, text: &str) -> Result<()> {
+    let mut file = disk::create_file(dir, name.as_bytes(), 0o644)?;
+    file.write_all(text.as_bytes()).context(|| format!("write {name}"))
+}
+
 /// True while somebody holds a lease on `name`.
-pub fn held(dir: &Path, name: &str) -> bool {
+pub fn held(dir: BorrowedFd, name: &str) -> bool {
     let me = Holder::this_process();
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    list(dir, name).unwrap_or_default().iter().any(|(_, path)| fresh(path, now, &me))
+    list(dir, name).unwrap_or_default().iter().any(|(_, name)| fresh(dir, name, now(), &me))
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
 /// A name that no other process uses.
@@ -133,62 +140,58 @@ pub fn unique() -> String {
     format!("{:016x}", std::collections::hash_map::RandomState::new().build_hasher().finish())
 }
 
-/// A name that no other process uses and that tells this process from the dead.
-pub fn signed() -> String {
-    let me = Holder::this_process();
-    format!("{}.{}.{}.{}", me.place_digest(), me.pid, me.started, unique())
+/// Writes into `dir` whose it is, as `mark`.
+pub fn sign(dir: BorrowedFd, mark: &[u8]) -> Result<()> {
+    let mut file = disk::create_file(dir, mark, 0o600)?;
+    file.write_all(Holder::this_process().text().as_bytes()).context(|| "sign a directory")
 }
 
-/// True where the process that made `path` and [`signed`] it so is dead, or of another machine and
-/// silent for long.
-pub fn abandoned(path: &Path, signature: &str) -> bool {
-    let parts: Vec<&str> = signature.split('.').collect();
-    let [place, pid, started, _] = parts[..] else { return false };
-    let me = Holder::this_process();
-    match pid.parse() {
-        Ok(pid) if place == me.place_digest() => !alive(pid, started),
-        Ok(_) => {
-            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            modified(path).is_some_and(|at| now.saturating_sub(at) > STALE)
-        }
-        Err(_) => false,
-    }
+/// Whether the process that [signed](sign) `dir` is dead, or of another machine and silent for long. None where no mark of
+/// the caller's says whose it is.
+pub fn abandoned(dir: BorrowedFd, mark: &[u8]) -> Option<bool> {
+    let file = disk::open_file(dir, mark).ok().filter(disk::only_ours)?;
+    let holder = Holder::parse(fd::read_regular(file, TEXT_LIMIT)?)?;
+    Some(holder.lives_beside(&Holder::this_process()).map_or_else(|| silent(dir), |lives| !lives))
 }
 
-fn list(dir: &Path, name: &str) -> Result<Vec<(u64, PathBuf)>> {
+/// True where nobody has [renewed](Renewal) `dir` for long.
+pub fn silent(dir: impl AsFd) -> bool {
+    disk::modified(dir).is_some_and(|at| now().saturating_sub(at) > STALE)
+}
+
+fn list(dir: BorrowedFd, name: &str) -> Result<Vec<(u32, String)>> {
     let mut leases = Vec::new();
-    for entry in fs::read_dir(dir).context(|| format!("read {}", dir.display()))?.flatten() {
-        let file = entry.file_name();
-        let number = file.to_str().and_then(|f| f.strip_prefix(name)).and_then(|f| f.strip_prefix(".lease."));
+    for (file, _) in disk::entries(dir)? {
+        let file = String::from_utf8(file).unwrap_or_default();
+        let number = file.strip_prefix(name).and_then(|f| f.strip_prefix(".lease."));
         if let Some(number) = number.and_then(|n| n.parse().ok()) {
-            leases.push((number, entry.path()));
+            leases.push((number, file));
         }
     }
     Ok(leases)
 }
 
-fn fresh(path: &Path, now: Duration, me: &Holder) -> bool {
-    match Holder::read(path).and_then(|holder| holder.lives_beside(me)) {
+fn fresh(dir: BorrowedFd, name: &str, now: Duration, me: &Holder) -> bool {
+    match Holder::read(dir, name).and_then(|holder| holder.lives_beside(me)) {
         Some(lives) => lives,
-        None => modified(path).is_some_and(|at| now.saturating_sub(at) < STALE),
+        None => modified(dir, name).is_some_and(|at| now.saturating_sub(at) < STALE),
     }
 }
 
 /// Opened before it is asked, which makes NFS look at the server.
-fn modified(path: &Path) -> Option<Duration> {
-    let metadata = fs::File::open(path).and_then(|file| file.metadata()).ok()?;
-    Some(Duration::new(u64::try_from(metadata.mtime()).ok()?, u32::try_from(metadata.mtime_nsec()).ok()?))
+fn modified(dir: BorrowedFd, name: &str) -> Option<Duration> {
+    disk::modified(disk::open_file(dir, name.as_bytes()).ok()?)
 }
 
 /// The leases of this process, and the thread that renews them.
-fn renewed() -> std::sync::MutexGuard<'static, Vec<PathBuf>> {
-    static HELD: OnceLock<Mutex<Vec<PathBuf>>> = OnceLock::new();
+fn renewed() -> std::sync::MutexGuard<'static, Vec<Name>> {
+    static HELD: OnceLock<Mutex<Vec<Name>>> = OnceLock::new();
     let held = HELD.get_or_init(|| {
         std::thread::spawn(|| {
             loop {
                 std::thread::sleep(RENEW);
-                for path in renewed().iter() {
-                    let _ = disk::touch(path);
+                for (dir, name) in renewed().iter() {
+                    let _ = disk::touch(dir.as_fd(), name.as_bytes());
                 }
             }
         });
@@ -208,8 +211,8 @@ struct Holder {
 
 impl Holder {
     fn this_process() -> Holder {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let place = format!("{} {} {}", disk::host_name(), boot.trim(), namespace.display());
         let pid = std::process::id() as i32;
         Holder { place, pid, started: start_time(pid) }
@@ -219,8 +222,12 @@ impl Holder {
         format!("{}\n{}\n{}\n", self.place, self.pid, self.started)
     }
 
-    fn read(path: &Path) -> Option<Holder> {
-        let text = fs::read_to_string(path).ok()?;
+    fn read(dir: BorrowedFd, name: &str) -> Option<Holder> {
+        Holder::parse(disk::read_small(dir, name.as_bytes(), TEXT_LIMIT)?)
+    }
+
+    fn parse(text: Vec<u8>) -> Option<Holder> {
+        let text = String::from_utf8(text).ok()?;
         let mut lines = text.lines();
         let (place, pid, started) = (lines.next()?, lines.next()?, lines.next()?);
         Some(Holder { place: place.to_owned(), pid: pid.parse().ok()?, started: started.to_owned() })
@@ -229,11 +236,6 @@ impl Holder {
     /// None where the holder is not of this machine.
     fn lives_beside(&self, me: &Holder) -> Option<bool> {
         (self.place == me.place).then(|| alive(self.pid, &self.started))
-    }
-
-    /// The place in a few letters, for names.
-    fn place_digest(&self) -> String {
-        Digest::of(self.place.as_bytes()).hex()[..16].to_owned()
     }
 }
 
@@ -250,69 +252,94 @@ fn start_time(pid: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::path::PathBuf;
+
+    fn place() -> (PathBuf, Arc<OwnedFd>) {
+        let path = std::env::temp_dir().join(format!("rt-lease-{}", unique()));
+        fs::create_dir_all(&path).unwrap();
+        let dir = disk::open_root(&path).unwrap();
+        (path, Arc::new(dir))
+    }
+
+    fn age(path: PathBuf) {
+        let old = SystemTime::now() - STALE * 2;
+        fs::File::open(&path).unwrap().set_modified(old).unwrap();
+    }
 
     #[test]
     fn one_holder_and_takeover() {
-        let dir = std::env::temp_dir().join(format!("rt-lease-{}", unique()));
-        fs::create_dir_all(&dir).unwrap();
+        let (path, dir) = place();
         let first = acquire(&dir, "x").unwrap().expect("free");
         assert!(acquire(&dir, "x").unwrap().is_none());
-        assert!(held(&dir, "x"));
+        assert!(held(dir.as_fd(), "x"));
         assert!(acquire(&dir, "y").unwrap().is_some());
         drop(first);
-        assert!(!held(&dir, "x"));
+        assert!(!held(dir.as_fd(), "x"));
 
         // A dead process of this machine is seen at once.
         let dead = Holder { pid: i32::MAX - 7, ..Holder::this_process() };
-        fs::write(dir.join("x.lease.4"), dead.text()).unwrap();
+        fs::write(path.join("x.lease.4"), dead.text()).unwrap();
         let second = acquire(&dir, "x").unwrap().expect("its holder is dead");
-        assert!(second.path.ends_with("x.lease.5"));
-        assert!(!dir.join("x.lease.4").exists());
+        assert_eq!(second.name, "x.lease.5");
+        assert!(!path.join("x.lease.4").exists());
         drop(second);
 
         // One of another machine by its age alone.
         let far = Holder { place: "other".into(), pid: 1, started: "1".into() };
-        let path = dir.join("x.lease.1");
-        fs::write(&path, far.text()).unwrap();
+        fs::write(path.join("x.lease.1"), far.text()).unwrap();
         assert!(acquire(&dir, "x").unwrap().is_none());
-        let old = SystemTime::now() - STALE * 2;
-        fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+        age(path.join("x.lease.1"));
         assert!(acquire(&dir, "x").unwrap().is_some());
-        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "nothing is left");
-        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "nothing is left");
+        fs::remove_dir_all(&path).unwrap();
     }
 
     #[test]
-    fn signatures_tell_the_dead() {
-        let here = std::env::temp_dir();
-        let mine = signed();
-        assert!(!abandoned(&here, &mine));
-        let parts: Vec<&str> = mine.split('.').collect();
-        let [place, pid, started, unique] = parts[..] else { panic!("{mine}") };
-        assert!(abandoned(&here, &format!("{place}.{}.{started}.{unique}", i32::MAX - 7)));
-        assert!(abandoned(&here, &format!("{place}.{pid}.1.{unique}")), "the number went to another");
+    fn what_is_no_lease_holds_nothing() {
+        let (path, dir) = place();
+        disk::fifo(dir.as_fd(), b"x.lease.4294967295", 0o666).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", path.join("x.lease.7")).unwrap();
+        fs::write(path.join("x.lease.18446744073709551615"), "").unwrap();
+        fs::write(path.join("x.lease.9"), vec![b'x'; 1 << 20]).unwrap();
+        age(path.join("x.lease.9"));
+        assert!(!held(dir.as_fd(), "x"));
+        assert!(acquire(&dir, "x").unwrap().is_some());
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn marks_tell_the_dead() {
+        let (path, dir) = place();
+        let mark = |holder: &Holder| {
+            fs::write(path.join("mark"), holder.text()).unwrap();
+            abandoned(dir.as_fd(), b"mark")
+        };
+        assert_eq!(abandoned(dir.as_fd(), b"mark"), None);
+        sign(dir.as_fd(), b"mark").unwrap();
+        assert_eq!(abandoned(dir.as_fd(), b"mark"), Some(false));
+        assert_eq!(mark(&Holder { pid: i32::MAX - 7, ..Holder::this_process() }), Some(true));
+        let another = Holder { started: "1".into(), ..Holder::this_process() };
+        assert_eq!(mark(&another), Some(true), "the number went to another");
         // Of another machine by its age alone; what nobody signed never.
-        let far = format!("0123456789abcdef.{pid}.{started}.{unique}");
-        let file = here.join(format!("rt-signed-{unique}"));
-        fs::write(&file, "").unwrap();
-        assert!(!abandoned(&file, &far));
-        let old = SystemTime::now() - STALE * 2;
-        fs::File::options().write(true).open(&file).unwrap().set_modified(old).unwrap();
-        assert!(abandoned(&file, &far));
-        assert!(!abandoned(&file, "old") && !abandoned(&file, "a.b.c.d"));
-        fs::remove_file(&file).unwrap();
+        let far = Holder { place: "other".into(), pid: 1, started: "1".into() };
+        assert_eq!(mark(&far), Some(false));
+        age(path.clone());
+        assert_eq!(abandoned(dir.as_fd(), b"mark"), Some(true));
+        fs::write(path.join("mark"), "").unwrap();
+        assert_eq!(abandoned(dir.as_fd(), b"mark"), None);
+        fs::remove_dir_all(&path).unwrap();
     }
 
     #[test]
     fn of_many_one() {
-        let dir = std::env::temp_dir().join(format!("rt-lease-{}", unique()));
-        fs::create_dir_all(&dir).unwrap();
+        let (path, dir) = place();
         let holders: usize = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..16).map(|_| scope.spawn(|| acquire(&dir, "x").unwrap())).collect();
             let leases: Vec<_> = threads.into_iter().filter_map(|t| t.join().unwrap()).collect();
             leases.len()
         });
         assert!(holders <= 1, "{holders} holders");
-        fs::remove_dir_all(&dir).unwrap();
+        fs::remove_dir_all(&path).unwrap();
     }
 }

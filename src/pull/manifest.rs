@@ -17,8 +17,8 @@ pub const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
 
 /// No manifest or index is larger (the distribution-spec asks registries to take 4 MiB).
 pub const MANIFEST_LIMIT: u64 = 8 << 20;
-/// No image config is larger.
-pub const CONFIG_LIMIT: u64 = 32 << 20;
+/// No image config is larger (podman and skopeo take as much).
+pub const CONFIG_LIMIT: u64 = 4 << 20;
 /// Layers are numbered by 16 bits; overlay-based engines stop at 127.
 const MAX_LAYERS: usize = 4096;
 

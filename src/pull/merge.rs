@@ -35,8 +35,13 @@ const ROOT: Node = 0;
 const NONE: Node = u32::MAX;
 /// Entries of an image at most: the table needs some 70 bytes for each.
 const MAX_NODES: usize = 8_000_000;
-/// A longer path is refused; PATH_MAX is 4096.
-pub const MAX_PATH: usize = 16 << 10;
+/// Bytes of all their names at most.
+const MAX_NAMES: usize = 256 << 20;
+/// Bytes at most that links and attributes of directories hold until all layers are there.
+const MAX_HELD: u64 = 256 << 20;
+/// A longer path is refused, as every tool refuses it that goes by paths: PATH_MAX is 4096 with the NUL. So no tree is
+/// deeper than half of this.
+pub const MAX_PATH: usize = 4095;
 /// Directory descriptors that a layer keeps open.
 const OPEN_DIRS: usize = 48;
 
@@ -106,10 +111,12 @@ struct Table {
     chains: HashMap<u64, Node, BuildHasherDefault<Same>>,
     hash: RandomState,
     metas: Vec<DirMeta>,
+    /// Nodes at most.
+    most: usize,
 }
 
 impl Table {
-    fn new() -> Table {
+    fn new(most: usize) -> Table {
         let root = NodeData {
             parent: ROOT,
             name: (0, 0),
@@ -131,6 +138,7 @@ impl Table {
             chains: HashMap::default(),
             hash: RandomState::new(),
             metas: Vec::new(),
+            most,
         }
     }
 
@@ -167,8 +175,11 @@ impl Table {
     }
 
     fn insert(&mut self, parent: Node, name: &[u8], what: What, layer: Layer) -> Result<Node> {
-        if self.nodes.len() >= MAX_NODES || self.names.len() > (u32::MAX / 2) as usize {
-            bail!("the image has more than {MAX_NODES} entries");
+        if self.nodes.len() >= self.most {
+            bail!("the image has more than {} entries", self.most);
+        }
+        if self.names.len() + name.len() > MAX_NAMES {
+            bail!("the image has more than {MAX_NAMES} bytes of names");
         }
         let length = u16::try_from(name.len()).map_err(|_| err!("a name of {} bytes", name.len()))?;
         let node = self.nodes.len() as Node;
@@ -211,6 +222,7 @@ pub struct Merge {
     root: Arc<OwnedFd>,
     trash: OwnedFd,
     trashed: AtomicU64,
+    held: AtomicU64,
 }
 
 /// A hard link whose target its layer could not reach when it came by.
@@ -266,12 +278,13 @@ impl Merge {
     pub fn new(root: OwnedFd, trash: OwnedFd) -> Merge {
         Merge {
             gate: RwLock::new(()),
-            table: Mutex::new(Table::new()),
+            table: Mutex::new(Table::new(MAX_NODES)),
             made: Condvar::new(),
             epoch: AtomicU64::new(0),
             root: Arc::new(root),
             trash,
             trashed: AtomicU64::new(0),
+            held: AtomicU64::new(0),
         }
     }
 
@@ -286,6 +299,15 @@ impl Merge {
             links: HashMap::new(),
             deferred: Vec::new(),
         }
+    }
+
+    /// Counts what is kept in memory until the end.
+    fn hold(&self, bytes: usize) -> Result<()> {
+        let bytes = bytes as u64;
+        if self.held.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) > MAX_HELD {
+            bail!("the image has more than {MAX_HELD} bytes of links and attributes of directories");
+        }
+        Ok(())
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -441,8 +463,13 @@ impl View<'_> {
         target: &[u8],
         make: impl FnOnce(&OwnedFd, &[u8]) -> Result<()>,
     ) -> Result<Outcome<()>> {
+        if target.len() > MAX_PATH {
+            bail!("a symbolic link of {} bytes", target.len());
+        }
         let outcome = self.leaf(path, What::Leaf, make)?;
-        self.links.insert(clean(path)?.into_owned(), target.to_vec());
+        let path = self.resolve(path)?.into_owned();
+        self.merge.hold(path.len() + target.len())?;
+        self.links.insert(path, target.to_vec());
         Ok(outcome)
     }
 
@@ -455,6 +482,7 @@ impl View<'_> {
     pub fn directory(&mut self, path: &[u8], meta: DirMeta) -> Result<Outcome<()>> {
         let path = self.resolve(path)?;
         self.links.remove(&*path);
+        self.merge.hold(meta.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum())?;
         let (parents, name) = split(&path);
         self.step(|view, exclusive| {
             let node = if name.is_empty() {
@@ -523,6 +551,7 @@ impl View<'_> {
         })?;
         if let Outcome::Done(false) = outcome {
             let (path, target) = (path.into_owned(), target.into_owned());
+            self.merge.hold(path.len() + target.len())?;
             self.deferred.push(Deferred { layer: self.layer, view: self.layer, path, target });
         }
         Ok(outcome)
@@ -723,7 +752,11 @@ impl View<'_> {
             }
             rest.extend(target.rsplit(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b".")));
         }
-        Ok(Cow::Owned(done.join(&b'/')))
+        let done = done.join(&b'/');
+        if done.len() > MAX_PATH {
+            bail!("a path of {} bytes, by symbolic links", done.len());
+        }
+        Ok(Cow::Owned(done))
     }
 
     /// The directory for an entry of this layer, made where there is none.
@@ -907,4 +940,26 @@ impl View<'_> {
 
 fn show(path: &[u8]) -> String {
     String::from_utf8_lossy(path).escape_default().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_counted() {
+        let mut table = Table::new(3);
+        table.insert(ROOT, b"a", What::Leaf, 1).unwrap();
+        table.insert(ROOT, b"b", What::Leaf, 1).unwrap();
+        let e = table.insert(ROOT, b"c", What::Leaf, 1).unwrap_err();
+        assert!(e.to_string().contains("more than 3 entries"), "{e}");
+    }
+
+    #[test]
+    fn what_is_kept_is_counted() {
+        let here = disk::open_root(std::path::Path::new(".")).unwrap();
+        let merge = Merge::new(disk::open_dir_again(here.as_fd()).unwrap(), here);
+        merge.hold(MAX_HELD as usize).unwrap();
+        assert!(merge.hold(1).is_err());
+    }
 }

@@ -10,7 +10,8 @@
 //! | `source`, `layout`, `archive` | where manifests and blobs come from |
 //! | `cache`, `lease`, `blob` | blobs by digest, fetched once |
 //! | `decode`, `tar`, `merge`, `disk`, `layer` | layers to a tree |
-//! | `image_config`, `profile`, `filter`, `bundle` | the config and the final rename |
+//! | `image_config`, `profile`, `filter` | the config |
+//! | `draft`, `bundle` | there whole or not at all |
 //! | `progress`, `limits`, `interrupt` | people, the job's limits, Ctrl-C |
 
 mod archive;
@@ -22,6 +23,7 @@ pub(crate) mod credentials;
 pub mod decode;
 mod digest;
 pub(crate) mod disk;
+mod draft;
 mod filter;
 pub mod fuzz;
 mod http;

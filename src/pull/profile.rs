@@ -11,6 +11,7 @@ use super::disk;
 use super::filter;
 use super::image_config::{self, User};
 use super::manifest::{Execution, ImageConfig, Manifest};
+use super::merge::MAX_PATH;
 use crate::bail;
 use crate::error::{Context, Result};
 use crate::spec::rootless::UserMap;
@@ -47,6 +48,9 @@ pub struct Choices {
     pub home: bool,
 }
 
+/// Each is a mount, and perhaps directories in the tree.
+const MAX_VOLUMES: usize = 256;
+
 /// Files of the host that the hpc profile shows.
 const HOST_FILES: [&str; 5] =
     ["/etc/hosts", "/etc/resolv.conf", "/etc/hostname", "/etc/localtime", "/etc/machine-id"];
@@ -75,7 +79,11 @@ pub fn config(
         env.push(format!("HOME={}", user.home.as_deref().unwrap_or("/")));
     }
     let mut mounts = if hpc { hpc_mounts() } else { isolated_mounts() };
-    for volume in execution.volumes.iter().flatten().map(|(path, _)| path) {
+    let volumes = execution.volumes.iter().flatten();
+    if volumes.clone().count() > MAX_VOLUMES {
+        bail!("the image has more than {MAX_VOLUMES} volumes");
+    }
+    for volume in volumes.map(|(path, _)| path) {
         mounts.push(volume_mount(volume)?);
     }
     let capabilities: Vec<&str> = if hpc { Vec::new() } else { DEFAULT_CAPABILITIES.to_vec() };
@@ -255,6 +263,9 @@ fn prepare(root: &OwnedFd, path: &str, file: bool) -> Result<()> {
     let Some((last, parents)) = parts.split_last() else { return Ok(()) };
     if parts.contains(&&b".."[..]) {
         return Ok(());
+    }
+    if path.len() > MAX_PATH {
+        bail!("the image's config names a directory of {} bytes", path.len());
     }
     let mut dir: Arc<OwnedFd> = Arc::new(disk::open_dir_again(root.as_fd())?);
     for part in parents {

@@ -70,6 +70,8 @@ pub struct Endpoint {
     pub repository: String,
     /// Certificates are not checked, and HTTP is tried.
     pub insecure: bool,
+    /// Not the registry itself.
+    pub mirror: bool,
 }
 
 impl Registries {
@@ -131,7 +133,7 @@ impl Registries {
         let name = format!("{}/{}", reference.registry, reference.repository);
         let matching = self.registry.iter().filter_map(|r| r.matches(&name).map(|length| (length, r)));
         let Some((length, registry)) = matching.max_by_key(|(length, _)| *length) else {
-            return Ok(vec![endpoint(&name, false)]);
+            return Ok(vec![endpoint(&name, false, false)]);
         };
         if registry.blocked {
             bail!("{name}: blocked by registries.conf on this system");
@@ -147,14 +149,14 @@ impl Registries {
                 _ => by_digest || !registry.mirror_by_digest_only,
             })
             .map(|mirror| {
-                endpoint(&format!("{}{rest}", mirror.location.trim_end_matches('/')), mirror.insecure)
+                endpoint(&format!("{}{rest}", mirror.location.trim_end_matches('/')), mirror.insecure, true)
             })
             .collect();
         let own = match &registry.location {
             Some(location) => format!("{}{rest}", location.trim_end_matches('/')),
             None => name.clone(),
         };
-        endpoints.push(endpoint(&own, registry.insecure));
+        endpoints.push(endpoint(&own, registry.insecure, false));
         Ok(endpoints)
     }
 }
@@ -176,9 +178,9 @@ impl Registry {
     }
 }
 
-fn endpoint(name: &str, insecure: bool) -> Endpoint {
+fn endpoint(name: &str, insecure: bool, mirror: bool) -> Endpoint {
     let (host, repository) = name.split_once('/').unwrap_or((name, ""));
-    Endpoint { host: host.to_owned(), repository: repository.to_owned(), insecure }
+    Endpoint { host: host.to_owned(), repository: repository.to_owned(), insecure, mirror }
 }
 
 /// What certs.d has for a host.

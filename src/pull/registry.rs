@@ -11,7 +11,7 @@ use super::auth::{self, Challenge, Token, base64};
 use super::blob::Blob;
 use super::credentials::{Credentials, Places};
 use super::digest::Digest;
-use super::http::{self, Http, Request, read_body, status_error};
+use super::http::{self, Answer, Http, Request, read_body, status_error};
 use super::interrupt::Interrupt;
 use super::manifest::{ACCEPT, MANIFEST_LIMIT};
 use super::reference::Reference;
@@ -233,9 +233,17 @@ impl Registry {
     ) -> Result<Response<Body>> {
         for attempt in 0..3 {
             let authorization = self.authorization(connection, attempt > 0)?;
-            let response = self.send(connection, method, path, headers, authorization.as_deref())?;
+            let Answer { response, own } =
+                self.send(connection, method, path, headers, authorization.as_deref())?;
             if response.status() != StatusCode::UNAUTHORIZED || attempt == 2 {
                 return Ok(response);
+            }
+            if !own {
+                // Whoever it is could name a token server of his own.
+                return Err(status_error(response).context(format!(
+                    "{}: where it redirects to, credentials are asked for, which are only its own",
+                    connection.endpoint.host
+                )));
             }
             let asked = response.headers().get_all("www-authenticate");
             let asked: Vec<&str> = asked.iter().filter_map(|value| value.to_str().ok()).collect();
@@ -257,8 +265,8 @@ impl Registry {
         path: &str,
         headers: &[(&str, &str)],
         authorization: Option<&str>,
-    ) -> Result<Response<Body>> {
-        let Endpoint { host, repository, insecure } = &connection.endpoint;
+    ) -> Result<Answer> {
+        let Endpoint { host, repository, insecure, .. } = &connection.endpoint;
         let mut known = connection.scheme.lock().unwrap_or_else(|e| e.into_inner());
         let scheme = match *known {
             Some(scheme) => scheme,
@@ -319,9 +327,9 @@ impl Registry {
         service: Option<&str>,
         scope: &str,
     ) -> Result<Token> {
-        let insecure = connection.endpoint.insecure || self.access.plain_http;
-        if !realm.starts_with("https://") && !insecure {
-            bail!("{}: its token server {realm} is not https", connection.endpoint.host);
+        let scheme = *connection.scheme.lock().unwrap_or_else(|e| e.into_inner());
+        if !is_safe(scheme, realm) {
+            bail!("{}: its token server {realm} is not https, and it is", connection.endpoint.host);
         }
         let credentials = self.credentials(connection, Some(realm))?;
         let mut query = Vec::new();
@@ -362,7 +370,7 @@ impl Registry {
                 })
             }
         };
-        let response = response.map_err(|failure| failure.error)?;
+        let response = response.map_err(|failure| failure.error)?.response;
         if response.status() != StatusCode::OK {
             return Err(self.denied(status_error(response).context("token server")));
         }
@@ -370,10 +378,11 @@ impl Registry {
     }
 
     fn credentials(&self, connection: &Connection, realm: Option<&str>) -> Result<Option<Credentials>> {
-        if let Some(given) = &self.access.credentials {
+        let Endpoint { host, repository, mirror, .. } = &connection.endpoint;
+        // What is given for a registry is no mirror's.
+        if let Some(given) = self.access.credentials.as_ref().filter(|_| !mirror) {
             return Ok(Some(given.clone()));
         }
-        let Endpoint { host, repository, .. } = &connection.endpoint;
         let host = if host == "registry-1.docker.io" { "docker.io" } else { host };
         let mut found = self.access.places.find(host, repository)?;
         // netrc knows token servers by their own names. A registry may not name another's: it would be given a token
@@ -404,6 +413,11 @@ impl Registry {
     }
 }
 
+/// True where a registry that is asked over `scheme` may send the user to the token server `realm`.
+fn is_safe(scheme: Option<&str>, realm: &str) -> bool {
+    scheme == Some("http") || realm.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("https://"))
+}
+
 /// True where one of two hosts is the other, or within its domain.
 fn is_beside(one: &str, other: &str) -> bool {
     let within = |name: &str, domain: &str| {
@@ -415,6 +429,16 @@ fn is_beside(one: &str, other: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn token_servers_of_an_https_registry_are_https() {
+        assert!(is_safe(Some("https"), "https://auth.docker.io/token"));
+        assert!(is_safe(Some("https"), "HTTPS://auth.docker.io/token"));
+        assert!(is_safe(Some("http"), "http://127.0.0.1:5001/token"));
+        for realm in ["http://auth.docker.io/token", "", "https:/", "ftp://x"] {
+            assert!(!is_safe(Some("https"), realm) && !is_safe(None, realm), "{realm}");
+        }
+    }
 
     #[test]
     fn token_servers_of_a_registry() {

@@ -1,12 +1,12 @@
 //! The story of a pull, from name to bundle.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::blob::{Blob, BlobReader};
+use super::blob::Blob;
 use super::bundle::{self, Partial, Pulled};
 use super::cache::{Cache, Place};
 use super::digest::Digest;
@@ -43,6 +43,8 @@ pub struct Order {
     pub force: bool,
     /// Flush the bundle to the disk.
     pub sync: bool,
+    /// Compare the uncompressed layers with what the config says.
+    pub verify: bool,
     /// The most that an image may write.
     pub max_bytes: u64,
     /// Blobs fetched at once.
@@ -62,14 +64,7 @@ pub struct Order {
 pub fn run(order: &Order) -> Result<Summary> {
     let interrupt = Interrupt::install();
     disk::raise_open_files();
-    let result = match pull(order, &interrupt) {
-        // What an earlier run left did not fit; it is gone now, and the network has the truth.
-        Err(e) if e.to_string().contains("after resuming") && !interrupt.signalled() => {
-            pull(order, &interrupt.again())
-        }
-        other => other,
-    };
-    result.map_err(|e| match is_interrupted(&e) {
+    pull(order, &interrupt).map_err(|e| match is_interrupted(&e) {
         true => err!("interrupted; what was fetched is kept, the same command goes on"),
         false => e,
     })
@@ -98,12 +93,12 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
     let force = order.force;
     let exists = order.target.symlink_metadata().is_ok();
     if exists && force {
-        bundle::check_replaceable(&order.target)?;
+        bundle::replaceable(&order.target)?;
     }
     // The bundle's own directory comes first where it is to hold the scratch cache.
     let mut partial = None;
     let scratch = match order.cache == Place::Scratch && (force || !exists) {
-        true => Some(partial.insert(Partial::create(&order.target)?).scratch()),
+        true => Some(partial.insert(Partial::create(&order.target)?).scratch()?),
         false => None,
     };
     let (cache, _scratch) = order.cache.open(scratch)?;
@@ -118,11 +113,11 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
         Some(partial) => partial,
         None => Partial::create(&order.target)?,
     };
-    let root = disk::open_root(&partial.rootfs())?;
+    let root = disk::open_dir_again(partial.rootfs())?;
     check_space(&root, &image, &cache)?;
 
     let counts = Counts::default();
-    let merge = Merge::new(disk::open_root(&partial.rootfs())?, disk::open_root(&partial.trash())?);
+    let merge = Merge::new(disk::open_dir_again(root.as_fd())?, disk::open_dir_again(partial.trash())?);
     let rules = Rules { caller: disk::caller(), shared: order.shared, max_bytes: order.max_bytes };
     let mask = disk::clear_umask();
     let limits = Limits::of_this_job(order.connections);
@@ -131,7 +126,7 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
     let pieces = limits.pieces(layers_of_image);
     let target =
         Target { merge: &merge, root: &root, rules, counts: &counts, interrupt, frame_threads, pieces };
-    let fetched = layers(&image, &target, &cache, limits, order.style)?;
+    let fetched = layers(&image, &target, &cache, limits, order)?;
     phases.end("layers");
 
     let config = profile::config(
@@ -149,9 +144,9 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
     }
     let directories = layer::finish_directories(&target)?;
     let shared = order.shared && mask & 0o005 == 0;
-    let published = partial.publish(&config, shared, force, order.sync);
+    let published = partial.publish(&order.target, &config, shared, force, order.sync);
     // Somebody else was faster: with the same image, all is well.
-    let same = || Pulled::read(&order.target).is_some_and(|have| have.digest == image.digest.as_str());
+    let same = || Pulled::read(&order.target).is_ok_and(|have| have.digest == image.digest.as_str());
     let unchanged = published.is_err() && same();
     if !unchanged {
         published.map_err(|e| in_the_way(e, order))?;
@@ -177,9 +172,7 @@ fn unchanged(
     interrupt: &Interrupt,
     mut phases: Phases,
 ) -> Result<Summary> {
-    let Some(have) = Pulled::read(&order.target) else {
-        bail!("{}: exists and is no pulled bundle", order.target.display());
-    };
+    let have = Pulled::read(&order.target)?;
     let now = match head {
         Some(head) => head,
         None => opened.resolve(None, &order.platform, cache, interrupt)?.resolved,
@@ -204,7 +197,7 @@ fn unchanged(
 }
 
 fn in_the_way(e: Error, order: &Order) -> Error {
-    match e.to_string().contains("exists") {
+    match e.is(libc::EEXIST) {
         true => {
             err!("{}: exists by now", order.target.display()).hint("somebody else was faster, or use --force")
         }
@@ -226,7 +219,7 @@ fn check_space(root: &OwnedFd, image: &Image, cache: &Cache) -> Result<()> {
 }
 
 /// Obtains and applies all layers, several at a time, from the top. Returns bytes from the network.
-fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, style: Style) -> Result<u64> {
+fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, order: &Order) -> Result<u64> {
     let interrupt = target.interrupt;
     // One blob for layers that are the same.
     let mut blobs: Vec<Arc<Blob>> = Vec::new();
@@ -234,6 +227,7 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, style: 
         let known = blobs.iter().find(|blob| blob.digest == layer.digest && blob.size == layer.size).cloned();
         blobs.push(known.unwrap_or_else(|| Blob::new(layer.digest.clone(), layer.size)));
     }
+    let source = |at: usize| (blobs[at].reader(), image.expected(at, order.verify));
     let order_of_work: Vec<usize> = (0..blobs.len()).rev().collect();
     let mut unique: Vec<usize> = order_of_work.clone();
     unique.retain(|&at| blobs.iter().position(|blob| Arc::ptr_eq(blob, &blobs[at])) == Some(at));
@@ -248,7 +242,7 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, style: 
     let (next_fetch, next_layer) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let show = scope.spawn(|| progress::show(style, &blobs, &done));
+        let show = scope.spawn(|| progress::show(order.style, &blobs, &done));
         let mut threads = Vec::new();
         for _ in 0..limits.downloads.min(unique.len()) {
             threads.push(scope.spawn(|| {
@@ -271,7 +265,7 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, style: 
                     let number = (at + 1) as Layer;
                     let applied = interrupt
                         .check()
-                        .and_then(|()| layer::apply(target, number, blobs[at].size, blobs[at].reader()));
+                        .and_then(|()| layer::apply(target, number, blobs[at].size, source(at)));
                     match applied {
                         Ok(links) => deferred.lock().unwrap_or_else(|e| e.into_inner()).extend(links),
                         Err(e) => fail(e.context(format!("layer {} ({})", number, blobs[at].digest.short()))),
@@ -290,9 +284,7 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, style: 
     }
     let mut deferred = deferred.into_inner().unwrap_or_else(|e| e.into_inner());
     deferred.sort_by_key(|link| link.layer);
-    layer::finish_links(target, deferred, |number| -> Result<BlobReader> {
-        Ok(blobs[usize::from(number) - 1].reader())
-    })?;
+    layer::finish_links(target, deferred, |number| source(usize::from(number) - 1))?;
     Ok(fetched.into_inner().unwrap_or_else(|e| e.into_inner()))
 }
 

@@ -1,34 +1,26 @@
 //! A bundle's tree becomes an image of one layer, for podman, skopeo and registries.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::digest::{Digest, Hasher};
 use super::disk;
+use super::draft::Draft;
 use super::interrupt::Interrupt;
 use super::layout::REF_NAME;
-use super::lease::unique;
 use super::platform::Platform;
 use super::tar::{self, Entry, Kind};
 use crate::error::{Context, Result};
 use crate::{bail, err};
 
-/// Removes what is half made.
-struct Draft(PathBuf);
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-        let _ = fs::remove_file(&self.0);
-    }
-}
+const IMAGE: &[u8] = b"image";
+const ARCHIVE: &[u8] = b"archive";
 
 /// An image that was written.
 pub struct Saved {
@@ -46,22 +38,23 @@ pub fn save(bundle: &Path, path: &Path, tag: Option<&str>, archive: bool) -> Res
     if path.symlink_metadata().is_ok() {
         bail!("{}: exists", path.display());
     }
-    let text =
-        fs::read(bundle.join("config.json")).context(|| format!("{}: not a bundle", bundle.display()))?;
+    let text = disk::open_root(bundle).and_then(|dir| disk::open_file(dir.as_fd(), b"config.json"));
+    let text = text.and_then(|file| io::read_to_string(file).context(|| "read config.json"));
+    let text = text.context(|| format!("{}: not a bundle", bundle.display()))?;
     let config: Value =
-        serde_json::from_slice(&text).map_err(|e| err!("{}/config.json: {e}", bundle.display()))?;
-    let root = bundle.join(config["root"]["path"].as_str().unwrap_or("rootfs"));
+        serde_json::from_str(&text).map_err(|e| err!("{}/config.json: {e}", bundle.display()))?;
+    let root = disk::open_root(&bundle.join(config["root"]["path"].as_str().unwrap_or("rootfs")))?;
 
-    let draft = Draft(path.with_file_name(format!(
-        "{}.partial-{}",
-        path.file_name().unwrap_or_default().to_string_lossy(),
-        unique()
-    )));
-    let dir = &draft.0;
-    fs::create_dir_all(dir.join("blobs/sha256")).context(|| format!("make {}", dir.display()))?;
-    let layer = write_layer(&root, dir)?;
+    disk::raise_open_files();
+    let mask = disk::clear_umask();
+    let draft = Draft::beside(path)?;
+    let image = disk::make_own_dir(draft.dir(), IMAGE)?;
+    let blobs = disk::make_own_dir(image.as_fd(), b"blobs")?;
+    let dir = Layout { sha256: disk::make_own_dir(blobs.as_fd(), b"sha256")?, image, mode: 0o666 & !mask };
+    let dir = &dir;
+    let layer = write_layer(root, dir)?;
     let image_config = serde_json::to_vec(&image_config(&config, &layer.diff_id)).map_err(|e| err!("{e}"))?;
-    let config_digest = write_blob(dir, &image_config)?;
+    let config_digest = dir.write_blob(&image_config)?;
     let manifest = json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
@@ -71,20 +64,45 @@ pub fn save(bundle: &Path, path: &Path, tag: Option<&str>, archive: bool) -> Res
                      "size": layer.size }],
     });
     let manifest = serde_json::to_vec(&manifest).map_err(|e| err!("{e}"))?;
-    let digest = write_blob(dir, &manifest)?;
+    let digest = dir.write_blob(&manifest)?;
     let mut entry = json!({ "mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": digest,
                             "size": manifest.len() });
     entry["annotations"] = json!({ REF_NAME: tag.unwrap_or("latest") });
     let index = json!({ "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json",
                         "manifests": [entry] });
-    write_file(&dir.join("index.json"), index.to_string().as_bytes())?;
-    write_file(&dir.join("oci-layout"), br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+    dir.write_file(&dir.image, b"index.json", index.to_string().as_bytes())?;
+    dir.write_file(&dir.image, b"oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
     if archive {
-        publish_archive(dir, path)?
+        write_archive(dir, disk::create_file(draft.dir(), ARCHIVE, dir.mode)?)?;
+        draft.publish(ARCHIVE)?;
     } else {
-        disk::rename_new(dir, path)?
+        for made in [&dir.sha256, &blobs, &dir.image] {
+            disk::set_mode(made.as_fd(), 0o777 & !mask)?;
+        }
+        draft.publish(IMAGE)?;
     }
     Ok(Saved { digest, plain: layer.plain, compressed: layer.size })
+}
+
+/// A layout in the making.
+struct Layout {
+    image: OwnedFd,
+    sha256: OwnedFd,
+    /// Of the files in it.
+    mode: u32,
+}
+
+impl Layout {
+    fn write_blob(&self, bytes: &[u8]) -> Result<Digest> {
+        let digest = Digest::of(bytes);
+        self.write_file(&self.sha256, digest.hex().as_bytes(), bytes)?;
+        Ok(digest)
+    }
+
+    fn write_file(&self, dir: &OwnedFd, name: &[u8], bytes: &[u8]) -> Result<()> {
+        let mut file = disk::create_file(dir.as_fd(), name, self.mode)?;
+        file.write_all(bytes).context(|| format!("write {}", String::from_utf8_lossy(name)))
+    }
 }
 
 struct Written {
@@ -118,99 +136,128 @@ fn hashing<W: Write>(inner: W) -> Hashing<W> {
     Hashing { inner, hasher: Hasher::sha256(), bytes: 0 }
 }
 
-fn write_layer(root: &Path, dir: &Path) -> Result<Written> {
-    let draft = dir.join("blobs/sha256/layer");
-    let doing = || format!("write {}", draft.display());
-    let file = BufWriter::with_capacity(256 << 10, File::create(&draft).context(doing)?);
+fn write_layer(root: OwnedFd, layout: &Layout) -> Result<Written> {
+    let draft = b"layer";
+    let doing = || "write the layer";
+    let file = disk::create_file(layout.sha256.as_fd(), draft, layout.mode)?;
+    let file = BufWriter::with_capacity(256 << 10, file);
     let gzip = flate2::write::GzEncoder::new(hashing(file), flate2::Compression::new(6));
     let mut out = BufWriter::with_capacity(256 << 10, hashing(gzip));
-    let interrupt = Interrupt::install();
-    let mut walk = Walk { root, seen: HashMap::new(), interrupt: &interrupt };
-    walk.directory(&mut out, Path::new(""))?;
+    write_tree(root, &mut out)?;
     tar::write_end(&mut out).context(doing)?;
     let plain = out.into_inner().map_err(|e| err!("{}: {}", doing(), e.error()))?;
     let compressed = plain.inner.finish().context(doing)?;
     let mut file = compressed.inner;
     file.flush().context(doing)?;
     let digest = compressed.hasher.finish();
-    fs::rename(&draft, dir.join("blobs/sha256").join(digest.hex())).context(doing)?;
+    let sha256 = layout.sha256.as_fd();
+    disk::rename(sha256, draft, sha256, digest.hex().as_bytes())?;
     Ok(Written { digest, diff_id: plain.hasher.finish(), size: compressed.bytes, plain: plain.bytes })
 }
 
-struct Walk<'a> {
-    root: &'a Path,
-    /// First names of files with several.
-    seen: HashMap<(u64, u64), Vec<u8>>,
-    interrupt: &'a Interrupt,
+/// A directory, its path, and the names in it that are still to come, the first one last.
+struct Level {
+    dir: OwnedFd,
+    path: Vec<u8>,
+    names: Vec<Vec<u8>>,
 }
 
-impl Walk<'_> {
-    /// The entries of a directory in the order of their names, so that a tree always gives one digest.
-    fn directory(&mut self, out: &mut impl Write, relative: &Path) -> Result<()> {
-        let path = self.root.join(relative);
-        let entries = fs::read_dir(&path).context(|| format!("read {}", path.display()))?;
-        let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
-        names.sort();
-        for name in names {
-            self.interrupt.check()?;
-            let relative = relative.join(&name);
-            self.entry(out, &relative).map_err(|e| e.context(relative.display()))?;
-        }
-        Ok(())
+impl Level {
+    fn new(dir: OwnedFd, path: Vec<u8>) -> Result<Level> {
+        let mut names: Vec<_> = disk::entries(dir.as_fd())?.into_iter().map(|(name, _)| name).collect();
+        names.sort_by(|a, b| b.cmp(a));
+        Ok(Level { dir, path, names })
     }
+}
 
-    fn entry(&mut self, out: &mut impl Write, relative: &Path) -> Result<()> {
-        let path = self.root.join(relative);
-        let metadata = fs::symlink_metadata(&path).context(|| "stat")?;
-        let kind = metadata.file_type();
-        let mut entry = Entry {
-            path: relative.as_os_str().as_bytes().to_vec(),
-            link: Vec::new(),
-            kind: Kind::File,
-            mode: metadata.permissions().mode() & 0o7777,
-            // One id is all that a bundle has; inside it is root's.
-            uid: 0,
-            gid: 0,
-            size: 0,
-            mtime: (metadata.mtime(), 0),
-            xattrs: Vec::new(),
-            sparse: None,
+/// Writes a tree, the entries of a directory in the order of their names, so that a tree always gives one digest. What
+/// runs in it may change it meanwhile: every name is opened in the directory that was opened before, no link is followed.
+fn write_tree(root: OwnedFd, out: &mut impl Write) -> Result<()> {
+    let interrupt = Interrupt::install();
+    let mut seen = HashMap::new();
+    let mut stack = vec![Level::new(root, Vec::new())?];
+    while let Some(level) = stack.last_mut() {
+        let Some(name) = level.names.pop() else {
+            stack.pop();
+            continue;
         };
-        if kind.is_symlink() {
-            entry.kind = Kind::Symlink;
-            entry.mode = 0o777;
-            entry.link = fs::read_link(&path).context(|| "read link")?.as_os_str().as_bytes().to_vec();
-        } else if kind.is_dir() {
-            entry.kind = Kind::Directory;
-            entry.xattrs = disk::xattrs(File::open(&path).context(|| "open")?.as_fd());
-            entry.path.push(b'/');
-        } else if kind.is_fifo() {
-            entry.kind = Kind::Fifo;
-        } else if kind.is_file() {
-            if metadata.nlink() > 1
-                && let Some(first) = self.seen.get(&(metadata.dev(), metadata.ino()))
-            {
-                entry.kind = Kind::Hardlink;
-                entry.link = first.clone();
-                return tar::write_header(out, &entry).context(|| "write");
-            }
-            self.seen.insert((metadata.dev(), metadata.ino()), entry.path.clone());
-            let file = File::open(&path).context(|| "open")?;
-            entry.xattrs = disk::xattrs(file.as_fd());
-            entry.size = metadata.len();
-            tar::write_header(out, &entry).context(|| "write")?;
-            let copied = io::copy(&mut file.take(entry.size), out).context(|| "copy")?;
-            if copied != entry.size {
-                bail!("it became shorter meanwhile");
-            }
-            return tar::pad(out, entry.size).context(|| "write");
-        } else {
-            // Sockets and devices are not an image's.
-            return Ok(());
+        interrupt.check()?;
+        let slash: &[u8] = if level.path.is_empty() { b"" } else { b"/" };
+        let path = [&level.path, slash, &name].concat();
+        let shown = || String::from_utf8_lossy(&path).into_owned();
+        let inner = write_entry(level.dir.as_fd(), &name, &path, &mut seen, out).context(shown)?;
+        if let Some(inner) = inner {
+            stack.push(Level::new(inner, path)?);
         }
-        tar::write_header(out, &entry).context(|| "write")?;
-        if entry.kind == Kind::Directory { self.directory(out, relative) } else { Ok(()) }
     }
+    Ok(())
+}
+
+/// Writes one entry; a directory is returned, open. `seen`: first names of files with several.
+fn write_entry(
+    dir: BorrowedFd,
+    name: &[u8],
+    path: &[u8],
+    seen: &mut HashMap<(u64, u64), Vec<u8>>,
+    out: &mut impl Write,
+) -> Result<Option<OwnedFd>> {
+    let any = disk::open_any(dir, name)?;
+    let metadata = any.metadata().context(|| "stat")?;
+    let kind = metadata.file_type();
+    let mut entry = Entry {
+        path: path.to_vec(),
+        link: Vec::new(),
+        kind: Kind::File,
+        mode: metadata.permissions().mode() & 0o7777,
+        // One id is all that a bundle has; inside it is root's.
+        uid: 0,
+        gid: 0,
+        size: 0,
+        mtime: (metadata.mtime(), 0),
+        xattrs: Vec::new(),
+        sparse: None,
+    };
+    let mut inner = None;
+    if kind.is_symlink() {
+        entry.kind = Kind::Symlink;
+        entry.mode = 0o777;
+        entry.link = disk::read_link(any.as_fd())?;
+    } else if kind.is_dir() {
+        let open = disk::reopen_dir(dir, name)?;
+        entry.kind = Kind::Directory;
+        entry.xattrs = disk::xattrs(open.as_fd());
+        entry.path.push(b'/');
+        inner = Some(open.into());
+    } else if kind.is_fifo() {
+        entry.kind = Kind::Fifo;
+    } else if kind.is_file() {
+        let file = disk::open_file(dir, name)?;
+        let metadata = file.metadata().context(|| "stat")?;
+        let inode = (metadata.dev(), metadata.ino());
+        if metadata.nlink() > 1
+            && let Some(first) = seen.get(&inode)
+        {
+            entry.kind = Kind::Hardlink;
+            entry.link = first.clone();
+            tar::write_header(out, &entry).context(|| "write")?;
+            return Ok(None);
+        }
+        seen.insert(inode, path.to_vec());
+        entry.xattrs = disk::xattrs(file.as_fd());
+        entry.size = metadata.len();
+        tar::write_header(out, &entry).context(|| "write")?;
+        let copied = io::copy(&mut file.take(entry.size), out).context(|| "copy")?;
+        if copied != entry.size {
+            bail!("it became shorter meanwhile");
+        }
+        tar::pad(out, entry.size).context(|| "write")?;
+        return Ok(None);
+    } else {
+        // Sockets and devices are not an image's.
+        return Ok(None);
+    }
+    tar::write_header(out, &entry).context(|| "write")?;
+    Ok(inner)
 }
 
 /// The reverse of the conversion: process and annotations to an image config.
@@ -249,32 +296,20 @@ fn image_config(config: &Value, diff_id: &Digest) -> Value {
     image
 }
 
-fn write_blob(dir: &Path, bytes: &[u8]) -> Result<Digest> {
-    let digest = Digest::of(bytes);
-    write_file(&dir.join("blobs/sha256").join(digest.hex()), bytes)?;
-    Ok(digest)
-}
-
-fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    fs::write(path, bytes).context(|| format!("write {}", path.display()))
-}
-
 /// The layout as a tar archive.
-fn publish_archive(dir: &Path, path: &Path) -> Result<()> {
-    let draft = Draft(dir.with_extension("tar"));
-    let doing = || format!("write {}", draft.0.display());
-    let mut out = BufWriter::with_capacity(256 << 10, File::create(&draft.0).context(doing)?);
-    let mut names = vec!["oci-layout".to_owned(), "index.json".to_owned()];
-    let blobs = fs::read_dir(dir.join("blobs/sha256")).context(doing)?;
-    let mut digests: Vec<String> =
-        blobs.flatten().map(|b| b.file_name().to_string_lossy().into_owned()).collect();
-    digests.sort();
-    names.extend(digests.into_iter().map(|hex| format!("blobs/sha256/{hex}")));
-    for name in names {
-        let mut file = File::open(dir.join(&name)).context(doing)?;
+fn write_archive(layout: &Layout, file: File) -> Result<()> {
+    let doing = || "write the archive";
+    let mut out = BufWriter::with_capacity(256 << 10, file);
+    let mut blobs: Vec<_> =
+        disk::entries(layout.sha256.as_fd())?.into_iter().map(|(name, _)| (&layout.sha256, name)).collect();
+    blobs.sort_by(|(_, a), (_, b)| a.cmp(b));
+    let head = [&b"oci-layout"[..], b"index.json"].map(|name| (&layout.image, name.to_vec()));
+    for (dir, name) in head.into_iter().chain(blobs) {
+        let mut file = disk::open_file(dir.as_fd(), &name)?;
         let length = file.metadata().context(doing)?.len();
+        let below: &[u8] = if std::ptr::eq(dir, &layout.image) { b"" } else { b"blobs/sha256/" };
         let entry = Entry {
-            path: name.into_bytes(),
+            path: [below, &name].concat(),
             link: Vec::new(),
             kind: Kind::File,
             mode: 0o644,
@@ -290,7 +325,5 @@ fn publish_archive(dir: &Path, path: &Path) -> Result<()> {
         tar::pad(&mut out, length).context(doing)?;
     }
     tar::write_end(&mut out).context(doing)?;
-    out.flush().context(doing)?;
-    drop(out);
-    disk::rename_new(&draft.0, path)
+    out.flush().context(doing)
 }

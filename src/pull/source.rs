@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::archive::Store;
 use super::blob::Blob;
 use super::cache::Cache;
-use super::decode;
+use super::decode::{self, Expected};
 use super::digest::Digest;
+use super::disk;
 use super::interrupt::Interrupt;
 use super::layout;
 use super::manifest::{self, CONFIG_LIMIT, Descriptor, Document, ImageConfig, MANIFEST_LIMIT, Manifest};
@@ -33,7 +34,13 @@ pub struct Image {
 
 enum Origin {
     Registry(Arc<Registry>),
-    Store(Store, Vec<String>),
+    /// With the names of the layers in it. Docker's archive has no digests but those of plain layers, which may be
+    /// compressed in it.
+    Store {
+        store: Store,
+        layers: Vec<String>,
+        docker: bool,
+    },
 }
 
 /// A source that was opened, and not yet resolved.
@@ -47,8 +54,7 @@ pub enum Opened {
 impl Opened {
     /// Opens a source; a registry is not asked yet.
     pub fn open(source: &Source, access: Access, cache: &Cache, interrupt: &Interrupt) -> Result<Opened> {
-        let scratch = cache.root().join("partial");
-        let tar = |path: &Path| Store::open_tar(path, &scratch);
+        let tar = |path: &Path| Store::open_tar(path, || cache.nameless());
         Ok(match source {
             Source::Registry(reference) => {
                 let registry = Registry::new(reference, &Registries::from_environment()?, access, interrupt)?;
@@ -60,7 +66,7 @@ impl Opened {
             Source::OciArchive { path, select } => Opened::Store(tar(path)?, false, select.clone()),
             Source::DockerArchive { path, select } => Opened::Store(tar(path)?, true, select.clone()),
             Source::Engine { program, image } => {
-                Opened::Store(Store::save_from_engine(program, image, &scratch)?, true, None)
+                Opened::Store(Store::save_from_engine(program, image, cache.nameless()?)?, true, None)
             }
         })
     }
@@ -94,7 +100,7 @@ impl Opened {
                     resolved: found.digest,
                     manifest: found.manifest,
                     config,
-                    origin: Origin::Store(store, found.layers),
+                    origin: Origin::Store { store, layers: found.layers, docker },
                 }
                 .checked()
             }
@@ -202,7 +208,7 @@ impl Image {
         for (at, layer) in self.manifest.layers.iter().enumerate() {
             let plain = match &self.origin {
                 Origin::Registry(_) => cache.find(&layer.digest, Some(layer.size)).map(|file| (file, 0)),
-                Origin::Store(store, layers) => {
+                Origin::Store { store, layers, .. } => {
                     store.find(&layers[at]).ok().map(|(file, base, _)| (file, base))
                 }
             };
@@ -222,14 +228,30 @@ impl Image {
             Origin::Registry(registry) => {
                 cache.obtain(blob, &|blob, offset, sink| registry.blob(blob, offset, sink), interrupt)
             }
-            Origin::Store(store, layers) => {
+            Origin::Store { store, layers, docker } => {
                 let (file, base, length) = store.find(&layers[at])?;
                 if length != blob.size {
                     bail!("blob {}: {length} bytes, the manifest says {}", blob.digest, blob.size);
                 }
-                blob.verify(&file, base, interrupt).context(|| format!("layer {}", at + 1))?;
+                match (docker, disk::only_ours(&file)) {
+                    (true, _) => blob.available(&file, base, length),
+                    (false, true) => {
+                        blob.verify(&file, base, interrupt).context(|| format!("layer {}", at + 1))?;
+                    }
+                    (false, false) => blob.unsure(&file, base),
+                }
                 Ok(false)
             }
+        }
+    }
+
+    /// What layer `at` is when it is inflated. It is hashed where that is its only digest, and to `verify`.
+    pub fn expected(&self, at: usize, verify: bool) -> Expected<'_> {
+        let diff_id = &self.config.rootfs.diff_ids[at];
+        match &self.origin {
+            Origin::Store { docker: true, .. } => Expected::Hashed(diff_id),
+            _ if verify => Expected::Hashed(diff_id),
+            _ => Expected::Stored { diff_id, stored: &self.manifest.layers[at].digest },
         }
     }
 }

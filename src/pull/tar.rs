@@ -13,6 +13,12 @@ const BLOCK: usize = 512;
 const META_LIMIT: u64 = 1 << 20;
 /// Pieces of one sparse file at most.
 const SPARSE_LIMIT: usize = 1 << 17;
+/// A sparse file is not longer: /var/log/lastlog has 1.3 TB where the largest user number has logged in.
+const SPARSE_SIZE: u64 = 4 << 40;
+/// Extended attributes of an entry at most: the kernel lists 64 KiB of names.
+const XATTR_LIMIT: usize = 1024;
+/// What follows the end of an archive is not longer. Writers pad to 10 KiB, or to the blocks of a tape.
+const TRAILER_LIMIT: usize = 64 << 20;
 
 /// What an entry makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,14 +173,20 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// Reads what follows the last entry, so that the decoder sees its end and checks its sums.
+    ///
+    /// # Errors
+    /// More than any writer appends.
     pub fn drain(&mut self) -> io::Result<()> {
-        loop {
+        let mut drained = 0;
+        while drained <= TRAILER_LIMIT {
             let n = self.inner.fill_buf()?.len();
             if n == 0 {
                 return Ok(());
             }
             self.inner.consume(n);
+            drained += n;
         }
+        Err(bad("more than 64 MiB behind its end"))
     }
 
     /// Where the bytes come from.
@@ -267,7 +279,11 @@ impl<R: BufRead> Reader<R> {
         let mut more = block[482] != 0;
         while more {
             let next = self.block()?.ok_or_else(|| bad("it ends in a sparse map"))?;
+            let known = map.len();
             take(&next[..504], &mut map)?;
+            if map.len() == known {
+                return Err(bad("a sparse map that goes on with nothing"));
+            }
             more = next[504] != 0;
         }
         Ok(map)
@@ -405,6 +421,9 @@ impl Pending {
                     && !name.contains(&0)
                 {
                     self.xattrs.retain(|(known, _)| known != name);
+                    if self.xattrs.len() >= XATTR_LIMIT {
+                        return Err(bad(format!("more than {XATTR_LIMIT} extended attributes")));
+                    }
                     self.xattrs.push((name.to_vec(), value.to_vec()));
                 }
             }
@@ -433,11 +452,10 @@ fn check_map(map: &[Extent], size: u64, data: u64) -> io::Result<()> {
         end = next;
         sum += extent.length;
     }
-    if sum != data || size > i64::MAX as u64 {
-        Err(bad("a sparse map that does not fit its data"))
-    } else {
-        Ok(())
+    if size > SPARSE_SIZE {
+        return Err(bad(format!("a sparse file of {size} bytes")));
     }
+    if sum != data { Err(bad("a sparse map that does not fit its data")) } else { Ok(()) }
 }
 
 fn check_sum(block: &[u8; BLOCK]) -> io::Result<()> {
@@ -736,6 +754,35 @@ mod tests {
             assert_eq!(reader.next().unwrap(), None);
             std::fs::remove_dir_all(&dir).unwrap();
         }
+    }
+
+    #[test]
+    fn attributes_are_counted() {
+        let mut entry = file("name", 0);
+        let mut out = Vec::new();
+        for (most, good) in [(XATTR_LIMIT, true), (XATTR_LIMIT + 1, false)] {
+            entry.xattrs = (0..most).map(|n| (format!("user.{n}").into_bytes(), b"x".to_vec())).collect();
+            out.clear();
+            write_header(&mut out, &entry).unwrap();
+            assert_eq!(Reader::new(&out[..]).next().is_ok(), good);
+        }
+    }
+
+    /// Each block of GNU's map says that another follows, and none has a piece.
+    #[test]
+    fn sparse_maps_go_on_with_something() {
+        let mut block = raw_header(b"name", b"", b'S', 0o644, (0, 0), 0, 0);
+        block[482] = 1;
+        block[483..494].copy_from_slice(b"00000001000");
+        block[148..156].copy_from_slice(b"        ");
+        let sum: u32 = block.iter().map(|&b| u32::from(b)).sum();
+        block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        let mut next = [0; BLOCK];
+        next[504] = 1;
+        let endless = block.into_iter().chain(std::iter::repeat_n(next, 1000).flatten());
+        let endless: Vec<u8> = endless.collect();
+        let e = Reader::new(&endless[..]).next().unwrap_err();
+        assert!(e.to_string().contains("goes on with nothing"), "{e}");
     }
 
     #[test]

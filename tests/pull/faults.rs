@@ -19,6 +19,8 @@ pub enum Fault {
     CutOnceWithoutRange,
     /// Blobs have one wrong byte.
     WrongBytes,
+    /// Of each layer the first 99 bytes come, all of them wrong, and then nothing any more.
+    Poison,
     /// Blobs are shorter, and say so.
     Short,
     /// Blobs are longer than the manifest says.
@@ -254,6 +256,10 @@ impl Server {
             Fault::WrongBytes if layer => {
                 let at = body.len() / 2;
                 body[at] ^= 1;
+            }
+            Fault::Poison if layer => {
+                cut = Some(if seen == 1 { 99 } else { 0 });
+                body.iter_mut().take(99).for_each(|byte| *byte ^= 0xff);
             }
             Fault::Short if layer => body.truncate(body.len() / 2),
             Fault::Long if layer => body.extend([0; 4096]),

@@ -58,6 +58,9 @@ impl Layer {
     }
 }
 
+/// What is kept of a layer's tar.
+pub type Store<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
+
 pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(bytes).unwrap();

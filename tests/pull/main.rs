@@ -5,6 +5,7 @@
 mod faults;
 mod hostile;
 mod image;
+mod others;
 mod registry;
 mod stress;
 mod transports;

@@ -162,6 +162,46 @@ fn redirects_lose_the_authorization() {
     assert_eq!(store.count("GET /v2/team/x/blobs/"), 4);
 }
 
+/// Whoever a registry redirects to gets no credentials by asking for them, in whatever way.
+#[test]
+fn challenges_of_others_are_not_heeded() {
+    for (at, bearer) in [true, false].into_iter().enumerate() {
+        let place = Place::new(&format!("challenge{at}"));
+        let tokens = Server::start(sample(), Fault::None);
+        let store = Server::start(sample(), if bearer { Fault::TokensOf(tokens.port) } else { Fault::Basic });
+        let server = Server::start(sample(), Fault::Redirect(store.port));
+        let said = place.bad(&["pull", "--plain-http", "--creds", "me:secret", &server.name(), "b"]);
+        assert!(said.contains("redirects") && said.contains("401"), "{said}");
+        assert_eq!(tokens.log.lock().unwrap().requests, [""; 0]);
+        for server in [&server, &store] {
+            assert_eq!(server.log.lock().unwrap().authorized, 0);
+        }
+        place.is_clean();
+    }
+}
+
+/// `--creds` are for the registry that is named, also where registries.conf says that it is elsewhere.
+#[test]
+fn credentials_that_are_given_are_no_mirrors() {
+    let place = Place::new("creds-mirror");
+    let mirror = Server::start(sample(), Fault::Basic);
+    let own = Server::start(sample(), Fault::Basic);
+    let conf = format!(
+        "[[registry]]\nprefix = \"registry.example\"\nlocation = \"127.0.0.1:{}\"\ninsecure = true\n\
+         [[registry.mirror]]\nlocation = \"127.0.0.1:{}\"\ninsecure = true\n",
+        own.port, mirror.port
+    );
+    std::fs::write(place.join("registries.conf"), conf).unwrap();
+    let mut command = place.command();
+    command.env("CONTAINERS_REGISTRIES_CONF", place.join("registries.conf"));
+    command.args(["pull", "--retries", "0", "--creds", "me:secret", "registry.example/team/x:t", "b"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    is_right(&place);
+    assert!(mirror.count("HEAD") > 0);
+    assert_eq!(mirror.log.lock().unwrap().authorized, 0);
+}
+
 #[test]
 fn lies_are_found_out() {
     fails("wrong", Fault::WrongBytes, "hash to");
@@ -169,6 +209,30 @@ fn lies_are_found_out() {
     fails("long", Fault::Long, "longer than");
     fails("denied", Fault::Denied, "requested access is denied");
     fails("busy", Fault::Busy(503, 1000), "503");
+}
+
+/// Wrong bytes that a server sent before it went away spoil no later pull.
+#[test]
+fn poisoned_partial_downloads_go_away() {
+    let place = Place::new("poison");
+    let poison = || {
+        let server = Server::start(sample(), Fault::Poison);
+        place.bad(&["pull", "--plain-http", "--retries", "0", &server.name(), "p"]);
+        assert!(!place.names("cache/partial").is_empty(), "nothing was kept");
+    };
+    poison();
+    let server = Server::start(sample(), Fault::None);
+    place.good(&["pull", "--plain-http", &server.name(), "b"]);
+    is_right(&place);
+    assert_eq!(place.names("cache/partial"), [""; 0]);
+    // Once: who sends wrong bytes again is believed no second time.
+    place.good(&["cache", "prune"]);
+    poison();
+    let wrong = Server::start(sample(), Fault::WrongBytes);
+    let said = place.bad(&["pull", "--plain-http", &wrong.name(), "c"]);
+    assert!(said.contains("hash to"), "{said}");
+    place.good(&["pull", "--plain-http", "--force", &server.name(), "b"]);
+    is_right(&place);
 }
 
 #[test]

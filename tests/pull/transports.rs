@@ -1,8 +1,9 @@
 //! Layouts, archives and images saved back, with skopeo and podman as the other side.
 
+use std::path::Path;
 use std::process::Command;
 
-use super::image::{Image, Layer};
+use super::image::{Image, Layer, Store, digest, gzip};
 use super::{Place, have};
 use serde_json::{Value, json};
 
@@ -55,6 +56,75 @@ fn every_transport_gives_the_same() {
     assert!(gzip.success());
     place.good(&["pull", "-q", "docker-archive:docker.tar.gz", "gzip"]);
     is_right(&place, "gzip");
+}
+
+/// An archive of docker save that has one layer of a file `f`; `store` is what it keeps of the layer.
+fn docker_archive(path: &Path, store: Store, diff_id: impl Fn(&[u8]) -> String) {
+    let tar = Layer::default().file("f", "content").done();
+    let config =
+        json!({ "os": "linux", "config": {}, "rootfs": { "type": "layers", "diff_ids": [diff_id(&tar)] } });
+    let manifest = json!([{ "Config": "config.json", "RepoTags": ["x:t"], "Layers": ["layer.tar"] }]);
+    let archive = Layer::default()
+        .file("manifest.json", manifest.to_string())
+        .file("config.json", config.to_string())
+        .file("layer.tar", store(&tar));
+    std::fs::write(path, archive.done()).unwrap();
+}
+
+/// The digests of plain layers are the only ones that docker's archive has.
+#[test]
+fn docker_archives_are_checked() {
+    let place = Place::new("docker-ids");
+    let stores: [(&str, Store); 3] =
+        [("plain", &|tar| tar.to_vec()), ("gzip", &gzip), ("zstd", &|tar| zstd::encode_all(tar, 1).unwrap())];
+    for (name, store) in stores {
+        docker_archive(&place.join("good.tar"), store, digest);
+        place.good(&["pull", "-q", "docker-archive:good.tar", name]);
+        assert_eq!(std::fs::read(place.join(name).join("rootfs/f")).unwrap(), b"content");
+        docker_archive(&place.join("bad.tar"), store, |_| digest(b"another"));
+        let said = place.bad(&["pull", "-q", "docker-archive:bad.tar", "b"]);
+        assert!(said.contains("the image's config says"), "{name}: {said}");
+        assert!(!place.join("b").exists());
+        place.is_clean();
+    }
+}
+
+/// A layer that is not what its config says: found where that costs nothing, and where it is asked for.
+#[test]
+fn uncompressed_layers_are_what_the_config_says() {
+    let place = Place::new("diff-ids");
+    let many = [Layer::default().file("f", "content"), Layer::default().file("g", vec![7; 3 << 20])];
+    let pzstd =
+        |tar: &[u8]| tar.chunks(1 << 20).flat_map(|part| zstd::encode_all(part, 1).unwrap()).collect();
+    let stores: [(&str, Store); 4] = [
+        ("tar", &|tar| tar.to_vec()),
+        ("tar+gzip", &gzip),
+        ("tar+zstd", &|tar| zstd::encode_all(tar, 1).unwrap()),
+        ("tar+zstd", &pzstd),
+    ];
+    for (at, (kind, store)) in stores.into_iter().enumerate() {
+        let kind = format!("application/vnd.oci.image.layer.v1.{kind}");
+        let plain: Vec<Vec<u8>> = many.iter().cloned().map(Layer::done).collect();
+        let stored = || plain.iter().map(|tar| (kind.as_str(), store(tar))).collect();
+        let ids: Vec<String> = plain.iter().map(|tar| digest(tar)).collect();
+        let (good, bad, name) = (format!("good{at}"), format!("bad{at}"), format!("b{at}"));
+        Image::raw(stored(), ids.clone(), json!({})).layout(&place.join(&good));
+        Image::raw(stored(), vec![ids[0].clone(), digest(b"another")], json!({})).layout(&place.join(&bad));
+        place.good(&["pull", "-q", "--verify", &format!("oci:{good}:t"), &name]);
+        let bad = format!("oci:{bad}:t");
+        let free = place.run(&["pull", "-q", &bad, &format!("free{at}")]).status.success();
+        assert_eq!(free, at > 0, "only the digest of a layer that is not compressed costs nothing");
+        let said = place.bad(&["pull", "-q", "--verify", &bad, "b"]);
+        assert!(said.contains("the image's config says") && said.contains("layer 2"), "{said}");
+        assert!(!place.join("b").exists());
+        place.is_clean();
+        for ids in [vec![], vec![ids[0].clone()], [&ids[..], &ids[..]].concat()] {
+            Image::raw(stored(), ids, json!({})).layout(&place.join("count"));
+            let said = place.bad(&["pull", "-q", "oci:count:t", "b"]);
+            assert!(said.contains("the manifest has 2 layers"), "{said}");
+            std::fs::remove_dir_all(place.join("count")).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -34,13 +34,13 @@ fn list(call: &Call, cache: &Cache) -> Result<u8> {
             .iter()
             .map(|(digest, size, used)| json!({ "digest": digest, "size": size, "idleSeconds": idle(*used).as_secs() }))
             .collect();
-        return print(format!("{}\n", json!({ "path": cache.root(), "bytes": total, "blobs": blobs })));
+        return print(format!("{}\n", json!({ "path": cache.path(), "bytes": total, "blobs": blobs })));
     }
     let row = |(digest, bytes, used): &(_, u64, SystemTime)| {
         format!("{:>9}  {:>4} d  {digest}\n", size(*bytes), idle(*used).as_secs() / 86400)
     };
     let rows: String = blobs.iter().map(row).collect();
-    print(format!("{rows}{:>9}  {} blobs in {}\n", size(total), blobs.len(), cache.root().display()))
+    print(format!("{rows}{:>9}  {} blobs in {}\n", size(total), blobs.len(), cache.path().display()))
 }
 
 fn idle(used: SystemTime) -> Duration {
@@ -75,13 +75,16 @@ fn verify(cache: &Cache) -> Result<u8> {
     for (digest, size, _) in cache.list()? {
         if let Err(e) = cache.verify(&digest, size, &interrupt) {
             interrupt.check()?;
-            cache.remove(&digest)?;
-            tell(&format!("{e}: removed\n"));
+            match cache.remove(&digest) {
+                Ok(_) => tell(&format!("{e}: removed\n")),
+                // Perhaps another user's.
+                Err(why) => tell(&format!("{e}: not removed: {why}\n")),
+            }
             bad += 1;
         }
     }
     if bad > 0 {
-        bail!("{bad} damaged blobs were removed");
+        bail!("{bad} damaged blobs");
     }
     print("all blobs are right\n")
 }

@@ -27,6 +27,8 @@ pub static HOME: Flag = switch("home", "mount the home directory of whoever runs
 pub static PRIVATE: Flag = switch("private", "modes as in the image, and nobody else sees the bundle");
 pub static REPLACE: Flag = switch("force", "replace a bundle that is there").short('f');
 pub static SYNC: Flag = switch("sync", "once this returns, the bundle survives a crash of the machine");
+pub static VERIFY: Flag =
+    switch("verify", "compare the uncompressed layers, too, with what the image says of them");
 pub static CONNECTIONS: Flag = value("connections", "N", "blobs fetched at once; 4 by default");
 pub static MAX_SIZE: Flag = value("max-size", "BYTES", "refuse images that write more, such as 20G");
 
@@ -71,6 +73,7 @@ pub const PULL: Command = Command {
         &PRIVATE,
         &REPLACE,
         &SYNC,
+        &VERIFY,
         &PLATFORM,
         &CACHE_DIR,
         &NO_CACHE,

@@ -55,6 +55,7 @@ fn order(call: &Call) -> Result<Order> {
         shared: profile == Profile::Hpc && !flags.has(&PRIVATE),
         force: flags.has(&REPLACE),
         sync: flags.has(&SYNC),
+        verify: flags.has(&VERIFY),
         max_bytes: bytes(flags, &MAX_SIZE)?.unwrap_or(u64::MAX),
         connections: flags.given_number(&CONNECTIONS)?.map(|n| n as usize),
         access: access(flags)?,

@@ -8,7 +8,7 @@
 use std::io::{self, BufRead, Cursor, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use super::{LARGE_WINDOW, PipeReader, PipeWriter, begin, fields, window, zstd_decoder};
+use super::{Expected, LARGE_WINDOW, PipeReader, PipeWriter, begin, fields, window, zstd_decoder};
 
 /// Compressed bytes that are dealt at least; zstd:chunked has frames of some hundred bytes.
 const DEAL: usize = 1 << 20;
@@ -21,19 +21,19 @@ const AHEAD: usize = 16;
 type Share<'a> = Box<dyn BufRead + Send + 'a>;
 
 /// Sends the plain bytes of the frames in `source` into `pipe`.
-pub(super) fn inflate(source: impl BufRead + Send, threads: usize, pipe: &PipeWriter) {
+pub(super) fn inflate(source: impl BufRead + Send, threads: usize, expected: Expected, pipe: &PipeWriter) {
     std::thread::scope(|scope| {
         let (mut shares, mut pipes) = (Vec::new(), Vec::new());
         for _ in 0..threads {
             let (share, dealt) = sync_channel(1);
-            let (writer, reader) = super::pipe(AHEAD);
+            let (writer, reader) = super::pipe(AHEAD, u64::MAX);
             shares.push(share);
             pipes.push(reader);
             scope.spawn(move || work(&dealt, &writer));
         }
         scope.spawn(move || deal(source, shares));
         // Dropped at an early end, the pipes end the threads.
-        pipe.copy(Ok(Box::new(InTurn { pipes, turn: 0 })));
+        pipe.copy(Ok(expected.hashed(Box::new(InTurn { pipes, turn: 0 }))));
     });
 }
 
@@ -158,9 +158,9 @@ mod tests {
     }
 
     fn through(stream: &[u8]) -> io::Result<Vec<u8>> {
-        let (writer, mut reader) = pipe(4);
+        let (writer, mut reader) = pipe(4, u64::MAX);
         std::thread::scope(|scope| {
-            scope.spawn(move || super::super::inflate(stream, 3, &writer));
+            scope.spawn(move || super::super::inflate(stream, 3, Expected::Any, &writer));
             let mut plain = Vec::new();
             reader.read_to_end(&mut plain).map(|_| plain)
         })
@@ -214,11 +214,11 @@ mod tests {
     #[test]
     fn who_stops_reading_ends_the_threads() {
         let (stream, _) = stream();
-        let (writer, mut reader) = pipe(4);
+        let (writer, mut reader) = pipe(4, u64::MAX);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let writer = writer;
-                super::super::inflate(&stream[..], 3, &writer)
+                super::super::inflate(&stream[..], 3, Expected::Any, &writer)
             });
             reader.read_exact(&mut [0; 100]).unwrap();
             drop(reader);

@@ -1,0 +1,356 @@
+//! Places in which others write: a shared cache, a directory for bundles, archives that are somebody else's.
+
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::faults::{Fault, Server};
+use super::image::{Image, Layer, Store, digest, noise};
+use super::{Place, have};
+
+/// Somebody else.
+const OTHER: u32 = 4711;
+
+/// False, and counted as skipped, where nothing can be given to somebody else.
+fn can_give(place: &Place) -> bool {
+    fs::write(place.join("gift"), "").unwrap();
+    let can = chown(place.join("gift"), Some(OTHER), Some(OTHER)).is_ok();
+    fs::remove_file(place.join("gift")).unwrap();
+    if !can {
+        let _ = writeln!(std::io::stderr(), "SKIP only root gives files away");
+    }
+    can
+}
+
+/// An image of one layer that is not compressed, with a file `f` of so many bytes of one value.
+fn image_of(value: u8, length: usize) -> Image {
+    let tar = Layer::default().file("f", vec![value; length]).done();
+    let id = digest(&tar);
+    Image::raw(vec![("application/vnd.oci.image.layer.v1.tar", tar)], vec![id], serde_json::json!({}))
+}
+
+fn layer_of(image: &Image) -> (&[u8], PathBuf) {
+    let name = &image.layers[0];
+    (&image.blobs[name], Path::new("cache/blobs/sha256").join(&name[7..]))
+}
+
+/// A cache that everybody may write, with nothing in it.
+fn shared_cache(place: &Place) {
+    fs::create_dir(place.join("cache")).unwrap();
+    fs::set_permissions(place.join("cache"), Permissions::from_mode(0o777)).unwrap();
+    place.good(&["cache", "list"]);
+    assert_eq!(place.join("cache/blobs/sha256").metadata().unwrap().mode() & 0o777, 0o777);
+}
+
+/// A pull that must not hang.
+fn timed(place: &Place, arguments: &[&str]) -> Output {
+    let mut child = place.command().args(arguments).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > Duration::from_secs(30) {
+            child.kill().unwrap();
+            panic!("{arguments:?} hangs");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn fifo(path: &Path) {
+    assert!(Command::new("mkfifo").arg("-m666").arg(path).status().unwrap().success());
+}
+
+#[test]
+fn fifos_in_a_cache_hold_nobody_up() {
+    let place = Place::new("fifos");
+    let image = image_of(1, 1000);
+    let server = Server::start(image.clone(), Fault::None);
+    shared_cache(&place);
+    for name in image.blobs.keys() {
+        let hex = &name[7..];
+        fifo(&place.join(format!("cache/blobs/sha256/{hex}")));
+        fifo(&place.join(format!("cache/leases/{hex}.lease.1")));
+        fifo(&place.join(format!("cache/partial/{hex}.0")));
+    }
+    let output = timed(&place, &["pull", "-q", "--plain-http", &server.name(), "b"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::read(place.join("b/rootfs/f")).unwrap(), [1; 1000]);
+    place.is_clean();
+    fifo(&place.join(format!("cache/blobs/sha256/{}", "a".repeat(64))));
+    let output = timed(&place, &["cache", "verify"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("1 damaged"), "{output:?}");
+}
+
+#[test]
+fn fifos_and_devices_are_no_images() {
+    let place = Place::new("fifo-image");
+    fifo(&place.join("fifo"));
+    let image = image_of(1, 1000);
+    image.layout(&place.join("layout"));
+    let blob = place.join(format!("layout/blobs/sha256/{}", &image.layers[0][7..]));
+    fs::remove_file(&blob).unwrap();
+    fifo(&blob);
+    fs::create_dir(place.join("device")).unwrap();
+    symlink("/dev/zero", place.join("device/index.json")).unwrap();
+    for source in ["docker-archive:fifo", "oci-archive:/dev/null", "oci:layout:t", "oci:device"] {
+        let output = timed(&place, &["pull", "-q", source, "b"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("not a regular file"), "{source}: {said}");
+    }
+    // Nor is what is in a bundle's place a bundle.
+    fs::create_dir(place.join("b")).unwrap();
+    fifo(&place.join("b/config.json"));
+    fs::remove_file(&blob).unwrap();
+    fs::write(&blob, layer_of(&image).0).unwrap();
+    assert!(!timed(&place, &["pull", "-q", "oci:layout:t", "b"]).status.success());
+    assert!(!timed(&place, &["save", "b", "oci:saved"]).status.success());
+}
+
+/// Names in a directory that others write are not believed, whoever owns the file.
+#[test]
+fn blobs_are_what_their_names_say() {
+    let place = Place::new("names");
+    let (good, evil) = (image_of(1, 1000), image_of(2, 1000));
+    let server = Server::start(good.clone(), Fault::None);
+    let blob = place.join(layer_of(&good).1);
+    for link in [true, false] {
+        shared_cache(&place);
+        let own = place.join(if link { "own" } else { "cache/partial/own" });
+        fs::write(&own, layer_of(&evil).0).unwrap();
+        fs::set_permissions(&own, Permissions::from_mode(0o444)).unwrap();
+        match link {
+            true => symlink(&own, &blob).unwrap(),
+            false => fs::rename(&own, &blob).unwrap(),
+        }
+        let output = place.run(&["pull", "-q", "--plain-http", &server.name(), "b"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() || said.contains("hash to"), "{said}");
+        if let Ok(f) = fs::read(place.join("b/rootfs/f")) {
+            assert!(f == [1; 1000], "link: {link}");
+        }
+        place.is_clean();
+        let _ = fs::remove_dir_all(place.join("b"));
+        fs::remove_dir_all(place.join("cache")).unwrap();
+    }
+}
+
+/// Whoever owns an inode can change it at any time: what was hashed is what is unpacked, or the pull fails.
+#[test]
+fn blobs_that_change_are_not_unpacked() {
+    let place = Place::new("change");
+    if !can_give(&place) {
+        return;
+    }
+    let length = 2 << 20;
+    let (good, evil) = (image_of(1, length), image_of(2, length));
+    let server = Server::start(good.clone(), Fault::None);
+    shared_cache(&place);
+    good.layout(&place.join("layout"));
+    let in_layout = place.join(format!("layout/blobs/sha256/{}", &good.layers[0][7..]));
+    for (path, source) in [(place.join(layer_of(&good).1), server.name()), (in_layout, "oci:layout:t".into())]
+    {
+        fs::write(&path, layer_of(&good).0).unwrap();
+        chown(&path, Some(OTHER), Some(OTHER)).unwrap();
+        let stop = AtomicBool::new(false);
+        let mut wrong = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let file = File::options().write(true).open(&path).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    for image in [&evil, &good] {
+                        file.write_all_at(layer_of(image).0, 0).unwrap();
+                        std::thread::sleep(Duration::from_millis(7));
+                    }
+                }
+            });
+            for _ in 0..60 {
+                let output = place.run(&["pull", "-q", "--force", "--plain-http", &source, "b"]);
+                if output.status.success() && fs::read(place.join("b/rootfs/f")).unwrap() != vec![1; length] {
+                    wrong += 1;
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(wrong, 0, "{source}: trees that no digest stands for");
+    }
+    place.is_clean();
+}
+
+/// However a layer is compressed, and however many threads inflate it.
+#[test]
+fn layers_of_others_are_hashed() {
+    let place = Place::new("layers");
+    if !can_give(&place) {
+        return;
+    }
+    // Of one length, whatever they hold.
+    let stored = |tar: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+        encoder.write_all(tar).unwrap();
+        encoder.finish().unwrap()
+    };
+    let pzstd =
+        |tar: &[u8]| tar.chunks(1 << 20).flat_map(|part| zstd::encode_all(part, 1).unwrap()).collect();
+    let stores: [(&str, Store); 4] = [
+        ("tar", &|tar| tar.to_vec()),
+        ("tar+gzip", &stored),
+        ("tar+zstd", &|tar| zstd::encode_all(tar, 1).unwrap()),
+        ("tar+zstd", &pzstd),
+    ];
+    for (at, (kind, store)) in stores.into_iter().enumerate() {
+        let kind = format!("application/vnd.oci.image.layer.v1.{kind}");
+        let image = |seed: u64| {
+            let layer = Layer::default().file("f", noise(5 << 20, seed));
+            Image::stored(vec![layer], serde_json::json!({}), |_, tar| (kind.as_str(), store(tar)))
+        };
+        let (good, evil) = (image(1), image(2));
+        let layout = format!("layout{at}");
+        good.layout(&place.join(&layout));
+        let path = place.join(format!("{layout}/blobs/sha256/{}", &good.layers[0][7..]));
+        chown(&path, Some(OTHER), Some(OTHER)).unwrap();
+        let (source, bundle) = (format!("oci:{layout}:t"), format!("b{at}"));
+        place.good(&["pull", "-q", &source, &bundle]);
+        let evil = layer_of(&evil).0;
+        assert_eq!(evil.len(), layer_of(&good).0.len());
+        fs::write(&path, evil).unwrap();
+        let said = place.bad(&["pull", "-q", &source, "wrong"]);
+        assert!(said.contains("hash to"), "{said}");
+        place.is_clean();
+    }
+}
+
+/// What only looks like the rest of a dead pull stays.
+#[test]
+fn forged_partial_bundles_stay() {
+    let place = Place::new("forged");
+    Image::new(vec![Layer::default().file("f", "x")]).layout(&place.join("image"));
+    let dead = format!("far 1 pid:[1]\n{}\n1\n", i32::MAX - 7);
+    let make = |name: &str, mode: u32, mark: Option<&str>| {
+        let dir = place.join(name);
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("data"), "mine").unwrap();
+        if let Some(mark) = mark {
+            fs::write(dir.join("mark"), mark).unwrap();
+        }
+        fs::set_permissions(&dir, Permissions::from_mode(mode)).unwrap();
+        let old = std::time::SystemTime::now() - Duration::from_secs(3600);
+        File::open(&dir).unwrap().set_modified(old).unwrap();
+    };
+    // As names once said it: of a dead process of another machine, silent for long.
+    let signed = |tail: &str| format!("b.partial-0123456789abcdef.1.1.{tail}");
+    make(&signed("0"), 0o700, None);
+    make(&signed("1"), 0o755, Some(&dead));
+    make(&signed("2"), 0o700, Some("nothing"));
+    let mut stay = vec![signed("0"), signed("1"), signed("2")];
+    if can_give(&place) {
+        make(&signed("3"), 0o700, Some(&dead));
+        chown(place.join(signed("3")), Some(OTHER), Some(OTHER)).unwrap();
+        make(&signed("4"), 0o700, Some(&dead));
+        chown(place.join(signed("4")).join("mark"), Some(OTHER), Some(OTHER)).unwrap();
+        stay.extend([signed("3"), signed("4")]);
+    }
+    symlink("image", place.join(signed("5"))).unwrap();
+    // And one that is.
+    make(&signed("6"), 0o700, Some(&dead));
+    place.good(&["pull", "-q", "oci:image:t", "b"]);
+    for name in &stay {
+        assert_eq!(fs::read_to_string(place.join(name).join("data")).unwrap(), "mine", "{name}");
+    }
+    assert!(place.join("image/index.json").exists());
+    assert!(!place.join(signed("6")).exists(), "a dead one stays");
+}
+
+/// The name of a bundle in the making is given to something else while it is being made.
+#[test]
+fn swapped_partial_bundles_do_no_harm() {
+    let place = Place::new("swapped");
+    let layers = vec![Layer::default().file("f", noise(800_000, 1)).dir("etc")];
+    for good in [true, false] {
+        let server = Server::start(Image::new(layers.clone()), Fault::Slow(Duration::from_millis(60)));
+        let mut child = place.quiet().args(["pull", "--plain-http", &server.name(), "b"]).spawn().unwrap();
+        let partial = || place.names(".").into_iter().find(|name| name.starts_with("b.partial-"));
+        let start = Instant::now();
+        while server.log.lock().unwrap().blob_bytes == 0 && start.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let name = partial().expect("a bundle in the making");
+        fs::rename(place.join(&name), place.join("aside")).unwrap();
+        fs::create_dir_all(place.join(&name).join("rootfs/etc")).unwrap();
+        fs::set_permissions(place.join(&name).join("rootfs/etc"), Permissions::from_mode(0o711)).unwrap();
+        fs::write(place.join(&name).join("data"), "mine").unwrap();
+        if !good {
+            assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        }
+        assert_eq!(child.wait().unwrap().success(), good);
+        assert_eq!(fs::read_to_string(place.join(&name).join("data")).unwrap(), "mine");
+        assert_eq!(place.names(&name), ["data", "rootfs"]);
+        let mode = place.join(&name).join("rootfs/etc").metadata().unwrap().mode();
+        assert_eq!(mode & 0o777, 0o711, "a mode was set elsewhere");
+        assert_eq!(place.join("b").exists(), good);
+        assert_eq!(place.names("aside"), [""; 0], "what was made is removed wherever it is");
+        fs::remove_dir_all(place.join(&name)).unwrap();
+        fs::remove_dir_all(place.join("aside")).unwrap();
+        if good {
+            assert_eq!(fs::read(place.join("b/rootfs/f")).unwrap(), noise(800_000, 1));
+            fs::remove_dir_all(place.join("b")).unwrap();
+            fs::remove_dir_all(place.join("cache")).unwrap();
+        }
+    }
+}
+
+/// What comes into the place of a bundle that is replaced is not removed.
+#[test]
+fn only_the_bundle_that_was_there_is_replaced() {
+    if !have("strace") {
+        return;
+    }
+    let place = Place::new("replaced");
+    for name in ["one", "two"] {
+        Image::new(vec![Layer::default().file("which", name)]).layout(&place.join(name));
+    }
+    // With RENAME_EXCHANGE and without.
+    for inject in ["renameat2:delay_enter=1500000", "renameat2:delay_enter=1500000:error=EINVAL"] {
+        place.good(&["pull", "-q", "--force", "oci:one:t", "b"]);
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qq", "-o", "trace", "-e", "trace=renameat2", "-e"]);
+        command.arg(format!("inject={inject}")).arg(env!("CARGO_BIN_EXE_rt-pull"));
+        command.args(["pull", "-q", "--force", "oci:two:t", "b"]).current_dir(place.join("."));
+        let mut child = command.env("RT_CACHE", place.join("cache")).spawn().unwrap();
+        let config = || {
+            let names = place.names(".").into_iter().find(|name| name.starts_with("b.partial-"));
+            names.is_some_and(|name| place.join(name).join("bundle/config.json").exists())
+        };
+        let start = Instant::now();
+        while !config() && start.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        fs::rename(place.join("b"), place.join("old")).unwrap();
+        fs::create_dir(place.join("b")).unwrap();
+        fs::write(place.join("b/data"), "mine").unwrap();
+        assert!(!child.wait().unwrap().success(), "{inject}");
+        assert_eq!(fs::read_to_string(place.join("b/data")).unwrap(), "mine", "{inject}");
+        place.is_clean();
+        fs::remove_dir_all(place.join("b")).unwrap();
+        fs::remove_dir_all(place.join("old")).unwrap();
+    }
+}
+
+/// A bundle of somebody else's is not taken for what it says that it is.
+#[test]
+fn bundles_of_others_are_not_believed() {
+    let place = Place::new("believed");
+    if !can_give(&place) {
+        return;
+    }
+    Image::new(vec![Layer::default().file("f", "x")]).layout(&place.join("image"));
+    place.good(&["pull", "-q", "oci:image:t", "b"]);
+    place.good(&["pull", "-q", "oci:image:t", "b"]);
+    chown(place.join("b"), Some(OTHER), Some(OTHER)).unwrap();
+    let said = place.bad(&["pull", "-q", "oci:image:t", "b"]);
+    assert!(said.contains("others can change it"), "{said}");
+}
