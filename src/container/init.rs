@@ -16,8 +16,6 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::process::{Gid, Signal, Uid};
 use std::convert::Infallible;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// What init has beside the plan.
@@ -190,7 +188,7 @@ impl Init<'_> {
     /// Closes what this process has of the host, but for what it needs until it waits for start: whoever enters the
     /// container then must find none of it in /proc/PID/fd. It is done before the container's seccomp filter is
     /// loaded, which need not know close_range(2).
-    fn close_hosts(&self, rootfs: Rootfs) -> Result<()> {
+    fn close_hosts(&self, rootfs: Rootfs<'_>) -> Result<()> {
         std::mem::forget(rootfs);
         let mut keep = self.last_hosts();
         keep.extend(self.fifo.map(|fifo| fifo.as_raw_fd()));
@@ -220,7 +218,7 @@ impl Init<'_> {
     }
 
     /// Mounts the image where it is, in this mount namespace only.
-    fn attach_root(&self) -> Result<Rootfs> {
+    fn attach_root(&self) -> Result<Rootfs<'_>> {
         let plan = self.plan;
         let context = || format!("mount rootfs {}", plan.rootfs.display());
         if self.stays_shared() {
@@ -239,7 +237,7 @@ impl Init<'_> {
             sys_mount::set_attr(&tree, false, nodev).context(context)?;
         }
         sys_mount::attach_to(&tree, &plan.rootfs).context(context)?;
-        Rootfs::new(tree, &plan.rootfs, plan.readonly_root, Some(self.state))
+        Ok(Rootfs::new(tree, &plan.rootfs, plan.readonly_root, Some(self.state)))
     }
 
     /// The first mount fails where the image may not be entered at all: then that is what is wrong.
@@ -422,12 +420,10 @@ fn end_started(error: &Error) -> ! {
 
 /// pivot_root(2) wants the new root's parent mount not to be shared.
 fn make_parent_private(rootfs: &Path) -> Result<()> {
-    let table = fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
     let rootfs = rootfs.canonicalize()?;
-    let point = table
-        .split(|byte| *byte == b'\n')
-        .filter_map(|line| line.split(|byte| *byte == b' ').nth(4))
-        .map(|point| PathBuf::from(OsString::from_vec(sys_mount::unescape(point))))
+    let point = sys_mount::table()?
+        .into_iter()
+        .map(|mounted| mounted.point)
         .filter(|point| rootfs.starts_with(point))
         .max_by_key(|point| point.as_os_str().len())
         .unwrap_or_else(|| PathBuf::from("/"));

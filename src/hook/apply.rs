@@ -78,7 +78,7 @@ pub fn apply(edits: &Edits, bundle: &Bundle, host: &Path) -> Result<()> {
 
 /// The container's root, and what is needed to change it.
 struct Target {
-    rootfs: Rootfs,
+    rootfs: Rootfs<'static>,
     host: OwnedFd,
     /// tmpfs mounts of the container that were read-only, and will be again.
     opened: Vec<OwnedFd>,
@@ -96,7 +96,7 @@ impl Target {
             |path: &Path| fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()));
         let root = open(&bundle.rootfs)?;
         let path = fd::path_of(&root).context(|| format!("rootfs {}", bundle.rootfs.display()))?;
-        let mut rootfs = Rootfs::of_container(root, &path, bundle.readonly)?;
+        let mut rootfs = Rootfs::of_container(root, &path, bundle.readonly);
         let table = fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
         let mut opened = Vec::new();
         let mut own = HashSet::new();

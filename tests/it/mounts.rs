@@ -10,7 +10,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
 tests! {
-    EVERY { bind_directory_and_file, missing_mount_points_appear, tmpfs_options }
+    EVERY { bind_directory_and_file, missing_mount_points_appear, tmpfs_options, mount_points_in_binds }
     ALL {
         mount_options, bind_read_only, recursive_options, cgroups_that_came_with_sys, readonly_root, masked_and_readonly_paths,
         default_devices, missing_points_in_a_readonly_root, missing_points_of_a_shared_root, nothing_shows_on_the_host,
@@ -25,8 +25,10 @@ tests! {
         cgroup_mount_is_readonly, bind_inherits_locked_flags, dev_shm_and_pts, spaces_in_paths, tmpfs_noexec,
         root_path_forms, many_mounts, devpts_without_gid, root_is_a_mount_point, proc_is_not_hidden,
         mount_on_top_of_a_mount, symlink_mount, idmap_of_a_mount, mount_label_and_rdt_are_refused_or_noted,
+        mount_points_in_read_only_binds, mount_points_used_by_others, covers_keep_what_is_mounted_below,
+        what_rt_has_not_made_stays,
     }
-    USER { root_that_the_caller_cannot_write, unreadable_parts_of_a_root }
+    USER { root_that_the_caller_cannot_write, unreadable_parts_of_a_root, mount_points_that_cannot_be_made }
     ROOT { strict_atime_and_friends, idmap_by_the_containers_namespace, shared_root_on_a_mount_with_blanks }
 }
 
@@ -478,6 +480,157 @@ fn deep_missing_destinations(ctx: &Ctx) {
     let bundle = bundle.mount("/mnt/made/file", "bind", text(&inner), &["bind"]);
     let all = ctx.run(&bundle.ops(&["cat /mnt/made/file"])).all();
     assert_eq!(all[0], "inner");
+}
+
+/// A directory of the caller's on another file system than the bundles.
+struct Elsewhere(std::path::PathBuf);
+
+impl Elsewhere {
+    fn new(ctx: &Ctx) -> Elsewhere {
+        let dir = Path::new("/dev/shm").join(ctx.dir.file_name().unwrap());
+        fs::create_dir(&dir).unwrap();
+        ctx.give(&dir);
+        Elsewhere(dir)
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A bundle with `outer` at /data, and `inner` at `/data/new`.
+fn nested(ctx: &Ctx, outer: &Path, options: &[&str], inner: &Path) -> Bundle {
+    let bundle = ctx.bundle().mount("/data", "bind", text(outer), options);
+    bundle.mount("/data/new", "bind", text(inner), &["rbind"])
+}
+
+fn mount_points_in_binds(ctx: &Ctx) {
+    // What the program writes beside a mount point must arrive in the source.
+    let elsewhere = Elsewhere::new(ctx);
+    let inner = ctx.mkdir("inner");
+    ctx.file("inner/file", "inner");
+    for source in [ctx.mkdir("data"), elsewhere.0.clone()] {
+        // More entries than a directory of the image may have that is covered by single binds.
+        (0..80).for_each(|n| fs::write(source.join(format!("old{n}")), "old").unwrap());
+        fs::create_dir(source.join("sub")).unwrap();
+        ctx.give(&source);
+        let names = || tree(&source, false).into_keys().collect::<Vec<_>>();
+        let before = names();
+        for (readonly, wanted) in [(false, "/data/new"), (true, "/data/new"), (true, "/data/sub/a/b")] {
+            println!("{}, read-only root: {readonly}, {wanted}", source.display());
+            let bundle = ctx.bundle().with("/root/readonly", json!(readonly));
+            let bundle = bundle.mount("/data", "bind", text(&source), &["rbind"]);
+            let bundle = bundle.mount(wanted, "bind", text(&inner), &["rbind"]).ops(&[
+                "write /data/out result",
+                "write /data/old3 changed",
+                &format!("cat {wanted}/file"),
+                "mkdir /data/dir",
+                "write /data/sub/out result",
+            ]);
+            let out = ctx.run(&bundle);
+            assert_eq!(
+                out.all(),
+                [json!(null), json!(null), json!("inner"), json!(null), json!(null)],
+                "{out:?}"
+            );
+            for (name, content) in [("out", "result"), ("old3", "changed"), ("sub/out", "result")] {
+                assert_eq!(fs::read_to_string(source.join(name)).ok().as_deref(), Some(content), "{name}");
+            }
+            fs::remove_dir(source.join("dir")).unwrap();
+            ["out", "sub/out"].iter().for_each(|name| fs::remove_file(source.join(name)).unwrap());
+            fs::write(source.join("old3"), "old").unwrap();
+            assert_eq!(names(), before, "left in the source");
+        }
+    }
+}
+
+fn covers_keep_what_is_mounted_below(ctx: &Ctx) {
+    // An overlay would show the image's file again.
+    let file = ctx.file("file", "bound");
+    let bundle = ctx.bundle().with("/root/readonly", json!(true));
+    let bundle = bundle.mount("/etc/passwd", "bind", text(&file), &["bind"]);
+    let bundle = bundle.mount("/etc/new", "bind", text(&file), &["bind"]);
+    (0..80).for_each(|n| drop(bundle.file(&format!("etc/many{n}"), "")));
+    let before = bundle.strict_tree();
+    let bundle =
+        bundle.ops(&["cat /etc/passwd", "cat /etc/new", "write /etc/x y", "write /etc/passwd bound"]);
+    let all = ctx.run(&bundle).all();
+    assert_eq!(all, [json!("bound"), json!("bound"), errno(libc::EROFS), Value::Null]);
+    assert_eq!(bundle.strict_tree(), before);
+}
+
+fn mount_points_in_read_only_binds(ctx: &Ctx) {
+    // Nobody asked for a change of the source, and nothing written there can be lost: it is covered.
+    let data = ctx.mkdir("data");
+    let inner = ctx.mkdir("inner");
+    ctx.file("data/file", "data");
+    ctx.file("inner/file", "inner");
+    for many in [0, 80] {
+        (0..many).for_each(|n| drop(ctx.file(&format!("data/{n}"), "")));
+        let before = tree(&data, true);
+        let bundle = nested(ctx, &data, &["rbind", "ro"], &inner).ops(&[
+            "cat /data/file",
+            "cat /data/new/file",
+            "write /data/x y",
+            "write /data/file y",
+            "write /data/new/x y",
+        ]);
+        let all = ctx.run(&bundle).all();
+        assert_eq!(all[..2], [json!("data"), json!("inner")]);
+        assert_eq!(all[2..], [errno(libc::EROFS), errno(libc::EROFS), Value::Null]);
+        assert_eq!(tree(&data, true), before);
+    }
+}
+
+fn mount_points_that_cannot_be_made(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("a directory of another owner needs root to make it");
+    }
+    let data = ctx.mkdir("data");
+    chown(&data, Some(0), Some(0)).unwrap();
+    let bundle = nested(ctx, &data, &["rbind"], &ctx.mkdir("inner")).ops(&["ready"]);
+    let out = ctx.run(&bundle);
+    out.failed(&["/data/new", &format!("make new in {}", text(&data)), "permission denied", "beforehand"]);
+    // What the user then makes is the user's.
+    fs::create_dir(data.join("new")).unwrap();
+    assert_eq!(ctx.run(&bundle).line(0), "ready");
+    assert!(data.join("new").is_dir());
+}
+
+fn what_rt_has_not_made_stays(ctx: &Ctx) {
+    let data = ctx.mkdir("data");
+    let bundle = nested(ctx, &data, &["rbind"], &ctx.mkdir("inner"));
+    // Behind the bind the image has a directory of the same name.
+    bundle.mkdir("data/new");
+    let bundle = bundle.ops(&["ready"]);
+    assert_eq!(ctx.run(&bundle).line(0), "ready");
+    assert!(bundle.rootfs().join("data/new").is_dir(), "a directory of the image was removed");
+    assert!(!data.join("new").exists(), "left in the source");
+    // What something was put into stays, too.
+    let container = ctx.started(&bundle.ops(&["pause"]));
+    fs::write(data.join("new/kept"), "").unwrap();
+    container.end();
+    assert!(data.join("new/kept").exists());
+}
+
+fn mount_points_used_by_others(ctx: &Ctx) {
+    // The removal of a mount point takes away what others have mounted there.
+    let (data, inner) = (ctx.mkdir("data"), ctx.mkdir("inner"));
+    ctx.file("inner/file", "inner");
+    let first = ctx.started(&nested(ctx, &data, &["rbind"], &inner).ops(&["pause"]));
+    let other =
+        nested(ctx, &data, &["rbind"], &inner).ops(&["ready", "until /data/go", "cat /data/new/file"]);
+    let mut job = ctx.rt(["run", "--bundle"]).arg(&other.dir).arg(ctx.id()).spawn();
+    job.line(0);
+    first.kill("KILL");
+    first.reap();
+    ctx.rt(["delete", &first.id]).silent();
+    assert!(data.join("new").is_dir(), "another container uses it");
+    fs::write(data.join("go"), "").unwrap();
+    assert_eq!(job.wait().line(2), "inner");
+    assert!(!data.join("new").exists(), "left in the source");
 }
 
 fn missing_file_mount_points(ctx: &Ctx) {
