@@ -148,6 +148,8 @@ pub struct Rootfs<'a> {
     host_sys: bool,
     /// tmpfs and overlay mounts over directories that lacked something, to be made read-only in the end.
     covers: Vec<OwnedFd>,
+    /// The paths and device numbers of file systems of this container's own that are made so, too.
+    sealed: Vec<(PathBuf, u64)>,
     /// The container's state directory, for notes of what is made where others see it; `None` where nothing may be.
     state: Option<BorrowedFd<'a>>,
     /// Directories outside the image in which something was made, locked as the image is.
@@ -179,6 +181,7 @@ impl<'a> Rootfs<'a> {
             own_proc: false,
             host_sys: false,
             covers: Vec::new(),
+            sealed: Vec::new(),
             state,
             bound: Vec::new(),
             root_is_fixed: false,
@@ -288,6 +291,12 @@ impl<'a> Rootfs<'a> {
         self.own.push(Own { path: path.to_owned(), root });
     }
 
+    /// Has the file system `root`, mounted at `path`, made read-only at the end, when all is in it that belongs there.
+    pub fn add_readonly(&mut self, root: &OwnedFd, path: &Path) -> Result<()> {
+        self.sealed.push((path.to_owned(), fs::fstat(root)?.st_dev));
+        Ok(())
+    }
+
     /// Makes the directory `path` where it is missing, and looks it up once for all that will be made in it, where it
     /// is in a file system of this container's own.
     pub fn add_own_dir(&mut self, path: &Path) -> Result<()> {
@@ -356,9 +365,20 @@ impl<'a> Rootfs<'a> {
         self.bound.clear();
     }
 
-    /// Makes the root and what covers parts of it read-only, where the config wants that.
+    /// Makes the root, what covers parts of it and file systems of its own read-only, where the config wants that.
     pub fn finish(&self) -> Result<()> {
         self.finish_covers()?;
+        for (path, device) in &self.sealed {
+            // By its path: a cover may show a copy of the mount. What something else hides needs nothing.
+            let at = match self.resolve(path) {
+                Ok(at) => at,
+                Err(Errno::NOENT | Errno::NOTDIR) => continue,
+                Err(e) => return Err(e).context(|| path.display()),
+            };
+            if fs::fstat(&at)?.st_dev == *device {
+                make_readonly(&at)?;
+            }
+        }
         if self.readonly { make_readonly(&self.root) } else { Ok(()) }
     }
 
@@ -590,7 +610,7 @@ fn is_at_or_below(path: &Path, outer: &Path) -> bool {
 
 fn make_readonly(mount: &OwnedFd) -> Result<()> {
     let readonly = Attr { set: mount::ATTR_RDONLY, ..Attr::default() };
-    mount::set_attr(mount, false, readonly).context(|| "make the root read-only")
+    mount::set_attr(mount, false, readonly).context(|| "make a part of the root read-only")
 }
 
 fn create(dir: &OwnedFd, name: &OsStr, want: Want) -> Result<(), Errno> {

@@ -1,5 +1,6 @@
 //! Mounting, inside init: every mount of the plan through the root's descriptor.
 
+use super::copy_up::copy_tree;
 use super::init::Init;
 use super::plan::{MountPlan, Plan, What};
 use crate::bail;
@@ -9,9 +10,10 @@ use crate::sys::fd;
 use crate::sys::mount::{self, Attr, Param};
 use crate::sys::ns::{self, IdMaps, Kind};
 use crate::sys::process::{self, Memory};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -50,8 +52,9 @@ fn describe(mount: &MountPlan) -> String {
 }
 
 fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Option<OwnedFd>) -> Result<()> {
+    let data = parameters(rootfs, mount)?;
     if let What::New { fstype, source } = &mount.what
-        && mount_plainly(rootfs, mount, fstype, source)?
+        && mount_plainly(rootfs, mount, fstype, source, &data)?
     {
         return Ok(());
     }
@@ -61,7 +64,7 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
     let made = match &mount.what {
         What::Bind(_) => source.map(|tree| (tree, false)),
         What::Cgroup => Some((cgroup(init, mount)?, false)),
-        What::New { fstype, source } => new_mount(mount, fstype, source)?,
+        What::New { fstype, source } => new_mount(mount, fstype, source, &data)?,
     };
     let Some((tree, own)) = made else { return Ok(()) };
     let want = match &mount.what {
@@ -94,11 +97,40 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
         }
     }
     if own {
+        let readonly = asked_attr(mount) & mount::ATTR_RDONLY != 0;
+        if readonly {
+            rootfs.add_readonly(&tree, &mount.destination)?;
+        }
         rootfs.add_own(tree, &mount.destination);
     } else {
         fd::leave_open(tree);
     }
     Ok(())
+}
+
+/// The attributes of a new mount: below it there is nothing yet that a recursive one could spare.
+fn asked_attr(mount: &MountPlan) -> u64 {
+    mount.options.attr.set | mount.options.recursive_attr.set
+}
+
+/// The parameters of a new file system. A tmpfs is as open as the directory that it covers: for /tmp that is 1777, and
+/// /etc stays root's.
+fn parameters<'a>(rootfs: &Rootfs<'_>, mount: &'a MountPlan) -> Result<Cow<'a, [Param]>> {
+    let given = &mount.options.data;
+    let is_mode = |param: &Param| matches!(param, Param::Value(key, _) if key == "mode");
+    let tmpfs = matches!(&mount.what, What::New { fstype, .. } if fstype == "tmpfs");
+    if !tmpfs || given.iter().any(is_mode) {
+        return Ok(Cow::Borrowed(given));
+    }
+    match rootfs.resolve(&mount.destination) {
+        Ok(there) => {
+            let mode = format!("{:o}", fs::fstat(there)?.st_mode & 0o7777);
+            Ok(given.iter().cloned().chain([Param::Value("mode".to_owned(), mode)]).collect())
+        }
+        // Nothing is covered.
+        Err(Errno::NOENT) => Ok(Cow::Borrowed(given)),
+        Err(e) => Err(e.into()),
+    }
 }
 
 /// Tells the root what is at the destination now.
@@ -119,9 +151,15 @@ fn mounted(rootfs: &mut Rootfs, mount: &MountPlan) {
 
 /// Mounts a new file system in the fewest calls. False where that says too little or failed: the long way
 /// says more, and knows what to do instead.
-fn mount_plainly(rootfs: &mut Rootfs, mount: &MountPlan, fstype: &str, source: &str) -> Result<bool> {
+fn mount_plainly(
+    rootfs: &mut Rootfs<'_>,
+    mount: &MountPlan,
+    fstype: &str,
+    source: &str,
+    data: &[Param],
+) -> Result<bool> {
     let options = &mount.options;
-    let attr = options.attr.set | options.recursive_attr.set;
+    let attr = asked_attr(mount);
     if options.copy_up || !options.propagation.is_empty() || attr & mount::ATTR_RDONLY != 0 {
         return Ok(false);
     }
@@ -138,7 +176,7 @@ fn mount_plainly(rootfs: &mut Rootfs, mount: &MountPlan, fstype: &str, source: &
         }
         Place::In(entry) => Some((entry.dir, entry.name)),
     };
-    if place.mount(fstype, source, &options.data, attr).is_none_or(|done| done.is_err()) {
+    if place.mount(fstype, source, data, attr).is_none_or(|done| done.is_err()) {
         return Ok(false);
     }
     let root = match inside {
@@ -265,17 +303,21 @@ fn user_namespace(maps: &IdMaps, proc: BorrowedFd<'_>, unprivileged: bool) -> Re
 
 /// A new file system; true where it is this container's own. Where the kernel refuses one that belongs to a
 /// namespace of the host, the host's instance is bound instead, or nothing where the host has none.
-fn new_mount(mount: &MountPlan, fstype: &str, source: &str) -> Result<Option<(OwnedFd, bool)>> {
-    let options = &mount.options;
-    let attr = (options.attr.set | options.recursive_attr.set)
-        & !if options.copy_up { mount::ATTR_RDONLY } else { 0 };
-    let layers = if fstype == "overlay" { layers_by_descriptor(&options.data)? } else { None };
-    let data = layers.as_ref().map_or(&options.data, |(data, _)| data);
+fn new_mount(
+    mount: &MountPlan,
+    fstype: &str,
+    source: &str,
+    data: &[Param],
+) -> Result<Option<(OwnedFd, bool)>> {
+    // What belongs into a tmpfs is made in it first.
+    let attr = asked_attr(mount) & !if fstype == "tmpfs" { mount::ATTR_RDONLY } else { 0 };
+    let layers = if fstype == "overlay" { layers_by_descriptor(data)? } else { None };
+    let data = layers.as_ref().map_or(data, |(data, _)| data);
     let made = match mount::new_fs(fstype, Some(source), data, attr) {
-        Err(e) if e.is(libc::EINVAL) && options.data.iter().any(names_id) => {
+        Err(e) if e.is(libc::EINVAL) && data.iter().any(names_id) => {
             // The ids of a namespace that was joined are not known beforehand.
             log::debug!("{}: {e}; tried again without uid= and gid=", describe(mount));
-            let data: Vec<Param> = options.data.iter().filter(|p| !names_id(p)).cloned().collect();
+            let data: Vec<Param> = data.iter().filter(|p| !names_id(p)).cloned().collect();
             mount::new_fs(fstype, Some(source), &data, attr)
         }
         made => made,
@@ -407,59 +449,24 @@ fn cgroup(init: &Init<'_>, mount: &MountPlan) -> Result<OwnedFd> {
 }
 
 /// Fills a new tmpfs with what the image has at its destination.
-fn copy_up(rootfs: &Rootfs, mount: &MountPlan, tmpfs: &OwnedFd) -> Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    match rootfs.open(&mount.destination, flags) {
-        Ok(dir) => copy_dir(&dir, tmpfs).context(|| "copy the image's directory"),
-        Err(Errno::NOENT) => Ok(()),
-        Err(e) => Err(e.into()),
-    }?;
-    if mount.options.attr.set & mount::ATTR_RDONLY != 0 {
-        mount::set_attr(tmpfs, false, Attr { set: mount::ATTR_RDONLY, ..Attr::default() })?;
+fn copy_up(rootfs: &Rootfs<'_>, mount: &MountPlan, tmpfs: &OwnedFd) -> Result<()> {
+    let dir = match rootfs.open(&mount.destination, OFlags::RDONLY | OFlags::DIRECTORY) {
+        Ok(dir) => dir,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(e) => return Err(e.into()),
+    };
+    copy_tree(&dir, tmpfs).map_err(|e| {
+        let full = e.is(libc::ENOSPC);
+        let e = e.context("copy the image's directory");
+        if full { e.hint("the tmpfs is too small for it: set size= and nr_inodes=") } else { e }
+    })?;
+    if !mount.options.data.iter().any(names_id) {
+        // Where the owner does not exist here, it is the caller's.
+        let stat = fs::fstat(&dir)?;
+        let (uid, gid) = (fs::Uid::from_raw(stat.st_uid), fs::Gid::from_raw(stat.st_gid));
+        let _ = fs::chownat(tmpfs, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH);
     }
     Ok(())
-}
-
-/// Copies a tree: directories, files, links, and their modes; what else may be in it is left out.
-fn copy_dir(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
-    let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let directory = OFlags::RDONLY | OFlags::DIRECTORY | flags;
-    for entry in fs::Dir::read_from(from)? {
-        let entry = entry?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name == "." || name == ".." {
-            continue;
-        }
-        let stat = fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => {
-                fs::mkdirat(to, name, Mode::RWXU)?;
-                let inner = fs::openat(to, name, directory, Mode::empty())?;
-                copy_dir(&fs::openat(from, name, directory, Mode::empty())?, &inner)?;
-                keep_owner(&inner, &stat);
-                fs::fchmod(&inner, mode)?;
-            }
-            FileType::Symlink => fs::symlinkat(fs::readlinkat(from, name, Vec::new())?, to, name)?,
-            FileType::RegularFile => {
-                let mut source =
-                    std::fs::File::from(fs::openat(from, name, OFlags::RDONLY | flags, Mode::empty())?);
-                let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | flags;
-                let mut file = std::fs::File::from(fs::openat(to, name, create, Mode::RUSR | Mode::WUSR)?);
-                std::io::copy(&mut source, &mut file)?;
-                keep_owner(&file, &stat);
-                fs::fchmod(&file, mode)?;
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// An owner that does not exist here becomes the caller.
-fn keep_owner(file: impl AsFd, stat: &fs::Stat) {
-    let (uid, gid) = (fs::Uid::from_raw(stat.st_uid), fs::Gid::from_raw(stat.st_gid));
-    let _ = fs::fchown(file, Some(uid), Some(gid));
 }
 
 /// Hides `paths`: files behind the null device, directories behind an empty read-only one.

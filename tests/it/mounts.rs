@@ -6,11 +6,12 @@ use crate::runner::{skip, tests};
 use crate::sys;
 use serde_json::{Value, json};
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
 tests! {
-    EVERY { bind_directory_and_file, missing_mount_points_appear, tmpfs_options, mount_points_in_binds }
+    EVERY { bind_directory_and_file, missing_mount_points_appear, tmpfs_options, mount_points_in_binds, tmpfs_is_as_open_as_what_it_covers }
     ALL {
         mount_options, bind_read_only, recursive_options, cgroups_that_came_with_sys, readonly_root, masked_and_readonly_paths,
         default_devices, missing_points_in_a_readonly_root, missing_points_of_a_shared_root, nothing_shows_on_the_host,
@@ -26,7 +27,8 @@ tests! {
         root_path_forms, many_mounts, devpts_without_gid, root_is_a_mount_point, proc_is_not_hidden,
         mount_on_top_of_a_mount, symlink_mount, idmap_of_a_mount, mount_label_and_rdt_are_refused_or_noted,
         mount_points_in_read_only_binds, mount_points_used_by_others, covers_keep_what_is_mounted_below,
-        what_rt_has_not_made_stays,
+        what_rt_has_not_made_stays, deep_tmpcopyup, tmpcopyup_has_bounds, read_only_tmpfs_holds_mounts,
+        read_only_dev,
     }
     USER { root_that_the_caller_cannot_write, unreadable_parts_of_a_root, mount_points_that_cannot_be_made }
     ROOT { strict_atime_and_friends, idmap_by_the_containers_namespace, shared_root_on_a_mount_with_blanks }
@@ -284,6 +286,109 @@ fn tmpcopyup(ctx: &Ctx) {
     assert_eq!(all[3], Value::Null);
     assert_eq!(all[4], json!(["group", "link", "new", "passwd", "sub"]));
     assert_eq!(bundle.tree(), before, "the copy alone was written");
+}
+
+fn deep_tmpcopyup(ctx: &Ctx) {
+    let bundle = ctx.bundle().mount("/v", "tmpfs", "tmpfs", &["tmpcopyup"]);
+    let deep = |top: &str| {
+        let path = [top].into_iter().chain(std::iter::repeat_n("deepest", 450)).collect::<Vec<_>>().join("/");
+        fs::create_dir_all(bundle.rootfs().join(&path)).unwrap();
+        path
+    };
+    let (first, second) = (deep("v"), deep("w"));
+    // Not even its owner may write there: what is in it comes along all the same.
+    fs::create_dir(bundle.rootfs().join("v/closed")).unwrap();
+    fs::write(bundle.rootfs().join("v/closed/file"), "x").unwrap();
+    ctx.give(&bundle.rootfs().join("v"));
+    fs::set_permissions(bundle.rootfs().join("v/closed"), fs::Permissions::from_mode(0o555)).unwrap();
+    let bundle = bundle.ops(&[&format!("exists /{first}"), "stat /v/closed", "cat /v/closed/file"]);
+    let out = ctx.run(&bundle);
+    let all = out.all();
+    assert_eq!((&all[0], &all[1]["mode"], &all[2]), (&json!(true), &json!(0o555), &json!("x")), "{out:?}");
+    // Together they are longer than any path may be.
+    let (from, to) = (bundle.rootfs().join("w"), bundle.rootfs().join(&first).join("w"));
+    fs::rename(&from, &to).unwrap();
+    ctx.give_link(&to);
+    ctx.run(&bundle).failed(&["/v", "4096 bytes"]);
+    fs::rename(&to, &from).unwrap();
+    assert!(bundle.rootfs().join(second).is_dir());
+}
+
+fn tmpcopyup_has_bounds(ctx: &Ctx) {
+    // The size of the tmpfs, of which holes take none.
+    let bundle = ctx.bundle().mount("/v", "tmpfs", "tmpfs", &["tmpcopyup", "size=1m"]);
+    bundle.mkdir("v");
+    let sparse = bundle.file("v/sparse", "start");
+    fs::OpenOptions::new().write(true).open(&sparse).unwrap().set_len(1 << 36).unwrap();
+    fs::OpenOptions::new().append(true).open(&sparse).unwrap().write_all(b"end").unwrap();
+    let bundle = bundle.ops(&["stat /v/sparse", "head /v/sparse 5", "tail /v/sparse 3"]);
+    let out = ctx.run(&bundle);
+    let all = out.all();
+    assert_eq!(
+        (&all[0]["size"], &all[1], &all[2]),
+        (&json!((1u64 << 36) + 3), &json!("start"), &json!("end"))
+    );
+    bundle.file("v/large", &"x".repeat(2 << 20));
+    ctx.run(&bundle).failed(&["/v", "large", "no space left on device", "size="]);
+}
+
+fn tmpfs_is_as_open_as_what_it_covers(ctx: &Ctx) {
+    let mut bundle = ctx.bundle();
+    let cases: &[(&str, u32, &[&str], u32)] = &[
+        ("etc", 0o755, &[], 0o755),
+        ("etc", 0o755, &["tmpcopyup"], 0o755),
+        ("tmp", 0o1777, &[], 0o1777),
+        ("home", 0o2750, &["ro"], 0o2750),
+        ("home", 0o700, &["mode=0711"], 0o711),
+        ("home", 0o700, &["tmpcopyup", "mode=0711"], 0o711),
+    ];
+    let mounts = bundle.config["mounts"].clone();
+    for (dir, mode, options, expected) in cases {
+        println!("{dir} {mode:o} {options:?}");
+        fs::set_permissions(bundle.rootfs().join(dir), fs::Permissions::from_mode(*mode)).unwrap();
+        bundle.set("/mounts", mounts.clone());
+        bundle = bundle.mount(&format!("/{dir}"), "tmpfs", "tmpfs", options).ops(&[&format!("stat /{dir}")]);
+        assert_eq!(ctx.run(&bundle).line(0)["mode"], *expected);
+    }
+}
+
+fn read_only_tmpfs_holds_mounts(ctx: &Ctx) {
+    // What belongs into it is made first: podman's pods, docker's `--tmpfs /t:ro -v ...:/t/x`.
+    let data = ctx.mkdir("data");
+    let file = ctx.file("data/file", "content");
+    for cover in [false, true] {
+        let mut bundle = ctx
+            .bundle()
+            .mount("/mnt", "tmpfs", "tmpfs", &["ro"])
+            .mount("/mnt/dir/deep", "bind", text(&data), &["rbind"])
+            .mount("/mnt/file", "bind", text(&file), &["bind", "ro"]);
+        if cover {
+            // A cover of the root shows a copy of the mount.
+            bundle = bundle.with("/root/readonly", json!(true)).mount("/new", "tmpfs", "tmpfs", &[]);
+        }
+        let bundle = bundle.ops(&[
+            "cat /mnt/dir/deep/file",
+            "cat /mnt/file",
+            "write /mnt/dir/deep/out x",
+            "write /mnt/x y",
+            "mkdir /mnt/dir/x",
+        ]);
+        let out = ctx.run(&bundle);
+        assert_eq!(out.all()[..3], [json!("content"), json!("content"), Value::Null], "{out:?}");
+        assert_eq!(out.all()[3..], [errno(libc::EROFS), errno(libc::EROFS)], "{out:?}");
+    }
+}
+
+fn read_only_dev(ctx: &Ctx) {
+    let mut bundle = ctx.bundle();
+    bundle.set("/mounts/1/options", json!(["nosuid", "strictatime", "mode=755", "size=65536k", "ro"]));
+    let out = ctx.run(&bundle.ops(&[
+        "write /dev/null x",
+        "readlink /dev/fd",
+        "write /dev/x y",
+        "write /dev/shm/x y",
+    ]));
+    assert_eq!(out.all(), [Value::Null, json!("/proc/self/fd"), errno(libc::EROFS), Value::Null], "{out:?}");
 }
 
 fn missing_source_fails(ctx: &Ctx) {
