@@ -46,6 +46,17 @@ pub enum Want {
     File,
 }
 
+/// What becomes of a link that is the last part of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Symlink {
+    /// What it leads to, inside the root.
+    Follow,
+    /// It is the place itself.
+    Keep,
+    /// It is refused, and what else is no directory.
+    Refuse,
+}
+
 /// A place to mount at.
 #[derive(Debug)]
 pub enum Place<'a> {
@@ -129,6 +140,15 @@ struct Own {
     root: OwnedFd,
 }
 
+/// A file system of the kernel's at its usual place, in which masks and the like must not miss.
+#[derive(Debug)]
+struct Kernels {
+    path: &'static str,
+    magic: u64,
+    /// Known from the mount itself, or looked up.
+    root: Option<OwnedFd>,
+}
+
 /// The root of the container, mounted but not yet pivoted to.
 #[derive(Debug)]
 pub struct Rootfs<'a> {
@@ -144,7 +164,7 @@ pub struct Rootfs<'a> {
     own: Vec<Own>,
     /// Which of these is the working directory.
     entered: Cell<Option<usize>>,
-    own_proc: bool,
+    kernels: Vec<Kernels>,
     host_sys: bool,
     /// tmpfs and overlay mounts over directories that lacked something, to be made read-only in the end.
     covers: Vec<OwnedFd>,
@@ -178,7 +198,7 @@ impl<'a> Rootfs<'a> {
             readonly,
             own: Vec::new(),
             entered: Cell::new(None),
-            own_proc: false,
+            kernels: Vec::new(),
             host_sys: false,
             covers: Vec::new(),
             sealed: Vec::new(),
@@ -217,14 +237,14 @@ impl<'a> Rootfs<'a> {
     }
 
     /// The place to mount at: `path` inside the root, made where it is missing.
-    pub fn place<'p>(&'p mut self, path: &'p Path, want: Want, nofollow: bool) -> Result<Place<'p>> {
+    pub fn place<'p>(&'p mut self, path: &'p Path, want: Want, link: Symlink) -> Result<Place<'p>> {
         // In a directory that is the container's own most things are missing, and nothing is a link.
         match self.made_in_own(path, want) {
             Some((own, name)) => Ok(self.entry(own, name)),
             None => {
                 // Who mounts there makes it the working directory.
                 self.entered.set(None);
-                self.target(path, want, nofollow).map(Place::At)
+                self.target(path, want, link).map(Place::At)
             }
         }
     }
@@ -256,11 +276,20 @@ impl<'a> Rootfs<'a> {
     }
 
     /// The same as a descriptor.
-    pub fn target(&mut self, path: &Path, want: Want, nofollow: bool) -> Result<OwnedFd> {
-        let flags = if nofollow { OFlags::PATH | OFlags::NOFOLLOW } else { OFlags::PATH };
+    pub fn target(&mut self, path: &Path, want: Want, link: Symlink) -> Result<OwnedFd> {
+        let flags = match link {
+            Symlink::Follow => OFlags::PATH,
+            Symlink::Keep => OFlags::PATH | OFlags::NOFOLLOW,
+            Symlink::Refuse => OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY,
+        };
         match self.open(path, flags) {
             Ok(fd) => return Ok(fd),
             Err(Errno::NOENT) => {}
+            Err(Errno::NOTDIR) if link == Symlink::Refuse => {
+                return Err(Error::from(Errno::NOTDIR)
+                    .context(path.display())
+                    .hint("the image has a link there"));
+            }
             Err(e) => return Err(e.into()),
         }
         let Some(missing) = self.find_missing(path)? else { return Ok(self.resolve(path)?) };
@@ -276,7 +305,7 @@ impl<'a> Rootfs<'a> {
         {
             return Ok(());
         }
-        let dir = self.target(Path::new(dir), Want::Directory, false)?;
+        let dir = self.target(Path::new(dir), Want::Directory, Symlink::Follow)?;
         match fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => {}
             Ok(_) => return Ok(()),
@@ -303,7 +332,7 @@ impl<'a> Rootfs<'a> {
         if self.own.iter().any(|own| own.path == path) {
             return Ok(());
         }
-        let dir = self.target(path, Want::Directory, false)?;
+        let dir = self.target(path, Want::Directory, Symlink::Follow)?;
         if self.is_own(fs::fstat(&dir)?.st_dev)? {
             self.add_own(dir, path);
         }
@@ -320,9 +349,40 @@ impl<'a> Rootfs<'a> {
         Ok(false)
     }
 
-    /// Says that a proc file system of the container's own is at /proc.
-    pub fn add_proc(&mut self) {
-        self.own_proc = true;
+    /// Says that a file system of the kernel's is mounted at `path`, of the type that statfs(2) calls `magic`; `root` is
+    /// its root, where that is known.
+    pub fn add_kernels(&mut self, path: &'static str, magic: u64, root: Option<OwnedFd>) {
+        self.kernels.push(Kernels { path, magic, root });
+    }
+
+    /// Looks up those that are not known by a descriptor. Somebody may have moved them, and would see them without
+    /// masks: then nothing may go on.
+    pub fn find_kernels(&mut self) -> Result<()> {
+        for n in 0..self.kernels.len() {
+            let Kernels { path, magic, root: None } = self.kernels[n] else { continue };
+            let found = self.resolve(Path::new(path)).context(|| path)?;
+            if fs::fstatfs(&found)?.f_type as u64 != magic {
+                bail!(
+                    "{path} is not what was mounted there: somebody changes the root file system meanwhile"
+                );
+            }
+            self.kernels[n].root = Some(found);
+        }
+        Ok(())
+    }
+
+    /// The root of the kernel's file system that is mounted at `path`.
+    pub fn kernels(&self, path: &str) -> Option<&OwnedFd> {
+        self.kernels.iter().find(|kernels| kernels.path == path)?.root.as_ref()
+    }
+
+    /// Resolves `path`, from the kernel's file system on where it is in one.
+    pub fn resolve_in_kernels(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        let inside = |kernels: &Kernels| {
+            let below = path.strip_prefix(kernels.path).ok()?;
+            Some(open_in(kernels.root.as_ref()?.as_fd(), below, OFlags::PATH))
+        };
+        self.kernels.iter().find_map(inside).unwrap_or_else(|| self.resolve(path))
     }
 
     /// Says that the host's /sys is at /sys, with all that is mounted in it.
@@ -335,19 +395,13 @@ impl<'a> Rootfs<'a> {
         self.host_sys
     }
 
-    /// The container's own proc file system, where it is at /proc.
-    pub fn own_proc(&self) -> Option<OwnedFd> {
-        let proc = self.own_proc.then(|| self.resolve(Path::new("/proc")).ok()).flatten()?;
-        crate::sys::fd::require_proc(&proc).ok().map(|()| proc)
-    }
-
     /// Says that something has been mounted at `path`: what was the container's own there is hidden.
     pub fn covered(&mut self, path: &Path) {
         self.own
             .iter_mut()
             .filter(|own| is_at_or_below(&own.path, path))
             .for_each(|own| own.path = PathBuf::new());
-        self.own_proc &= !is_at_or_below(Path::new("/proc"), path);
+        self.kernels.retain(|kernels| !is_at_or_below(Path::new(kernels.path), path));
         let sys = Path::new("/sys");
         self.host_sys &= !is_at_or_below(sys, path) && !is_at_or_below(path, sys);
     }
@@ -459,9 +513,12 @@ impl<'a> Rootfs<'a> {
                 };
             }
         };
-        // Nothing that is written there can be lost.
+        // No data can be made there, so none is lost.
         if fs::fstatvfs(&missing.parent)?.f_flag.contains(fs::StatVfsMountFlags::RDONLY) {
             return self.cover(missing.parent, true);
+        }
+        if is_kernels(fs::fstatfs(&missing.parent)?.f_type as u64) {
+            return self.cover(missing.parent, self.readonly);
         }
         self.room_outside(missing, elsewhere, mount)
     }
@@ -490,10 +547,9 @@ impl<'a> Rootfs<'a> {
     /// A directory that is neither the image's nor the container's own: one that is bound, mostly.
     fn room_outside(&mut self, missing: Missing, table: &[Mounted], mount: u64) -> Result<Room> {
         let dir = missing.parent;
-        let magic = fs::fstatfs(&dir)?.f_type as u64;
         let root = fd::path_of(&self.root)?;
         let source = host_path(table, mount, &dir, &root);
-        let Some(state) = self.state.filter(|_| !is_kernels(magic) && may_make_in(&dir)) else {
+        let Some(state) = self.state.filter(|_| may_make_in(&dir)) else {
             let place = source.as_deref().unwrap_or(&missing.done).display().to_string();
             let name = missing.rest.iter().collect::<PathBuf>();
             return Err(Error::from(Errno::ACCESS)
@@ -501,7 +557,8 @@ impl<'a> Rootfs<'a> {
                 .hint(format!("make it in {place} beforehand, or mount at another place")));
         };
         // Where other nodes use it, its removal would take their mounts away.
-        let noted = source.filter(|_| !is_shared(magic)).and_then(|source| {
+        let shared = is_shared(fs::fstatfs(&dir)?.f_type as u64);
+        let noted = source.filter(|_| !shared).and_then(|source| {
             let held = fs::openat(&dir, ".", DIRECTORY, Mode::empty()).ok()?;
             lock(&held, FlockOperation::NonBlockingLockShared, MANY).then_some((source, held))
         });
@@ -550,6 +607,7 @@ impl<'a> Rootfs<'a> {
         };
         // What was mounted before has been copied along: the copies are what counts now.
         self.own.iter_mut().for_each(|own| own.path = PathBuf::new());
+        self.kernels.iter_mut().for_each(|kernels| kernels.root = None);
         // Its path is not looked for: what is in it was the image's, links among it.
         self.add_own(cover.try_clone()?, Path::new(""));
         if readonly {

@@ -5,7 +5,7 @@ use super::init::Init;
 use super::plan::{MountPlan, Plan, What};
 use crate::bail;
 use crate::error::{Context, Error, Result};
-use crate::rootfs::{Place, Rootfs, Want};
+use crate::rootfs::{Place, Rootfs, Symlink, Want};
 use crate::sys::fd;
 use crate::sys::mount::{self, Attr, Param};
 use crate::sys::ns::{self, IdMaps, Kind};
@@ -76,7 +76,7 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
     if mount.options.copy_up && own {
         copy_up(rootfs, mount, &tree)?;
     }
-    let place = rootfs.place(&mount.destination, want, mount.options.destination_nofollow)?;
+    let place = rootfs.place(&mount.destination, want, link(mount))?;
     if let Place::At(fd) = &place {
         guard_proc(mount, fd, || fd::require_proc(&tree).is_ok())?;
     }
@@ -87,7 +87,6 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
         }
         result => result?,
     }
-    mounted(rootfs, mount);
     for (propagation, recursive) in &mount.options.propagation {
         // A bind has got its private propagation with its attributes.
         let done =
@@ -96,15 +95,15 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
             mount::set_attr(&tree, *recursive, Attr { propagation: *propagation, ..Attr::default() })?;
         }
     }
-    if own {
-        let readonly = asked_attr(mount) & mount::ATTR_RDONLY != 0;
-        if readonly {
-            rootfs.add_readonly(&tree, &mount.destination)?;
-        }
-        rootfs.add_own(tree, &mount.destination);
-    } else {
-        fd::leave_open(tree);
+    if !own {
+        mounted(rootfs, mount, Some(tree));
+        return Ok(());
     }
+    mounted(rootfs, mount, None);
+    if asked_attr(mount) & mount::ATTR_RDONLY != 0 {
+        rootfs.add_readonly(&tree, &mount.destination)?;
+    }
+    rootfs.add_own(tree, &mount.destination);
     Ok(())
 }
 
@@ -133,21 +132,37 @@ fn parameters<'a>(rootfs: &Rootfs<'_>, mount: &'a MountPlan) -> Result<Cow<'a, [
     }
 }
 
-/// Tells the root what is at the destination now.
-fn mounted(rootfs: &mut Rootfs, mount: &MountPlan) {
-    rootfs.covered(&mount.destination);
-    if matches!(&mount.what, What::Bind(source) if source.as_os_str() == "/sys")
-        && mount.destination.as_os_str() == "/sys"
-        && mount.options.recursive
-        && mount.options.idmap.is_none()
-    {
-        rootfs.add_host_sys();
-    }
-    let own_proc = matches!(&mount.what, What::New { fstype, .. } if fstype == "proc");
-    if own_proc && mount.destination.as_os_str() == "/proc" {
-        rootfs.add_proc();
+/// Whether a link at the destination is followed. Not at the places of the kernel's file systems, which would be
+/// elsewhere then (CVE-2019-19921).
+fn link(mount: &MountPlan) -> Symlink {
+    let kernels =
+        matches!(&mount.what, What::New { fstype, .. } if matches!(fstype.as_str(), "proc" | "sysfs"));
+    match mount.destination.as_os_str().as_bytes() {
+        b"/proc" | b"/sys" | b"/dev" => Symlink::Refuse,
+        _ if kernels => Symlink::Refuse,
+        _ if mount.options.destination_nofollow => Symlink::Keep,
+        _ => Symlink::Follow,
     }
 }
+
+/// Tells the root what is at the destination now; `tree` is the mount, where it is known.
+fn mounted(rootfs: &mut Rootfs<'_>, mount: &MountPlan, tree: Option<OwnedFd>) {
+    rootfs.covered(&mount.destination);
+    let host_sys = matches!(&mount.what, What::Bind(source) if source.as_os_str() == "/sys");
+    let is_new = |wanted: &str| matches!(&mount.what, What::New { fstype, .. } if fstype == wanted);
+    match mount.destination.as_os_str().as_bytes() {
+        b"/proc" if is_new("proc") => rootfs.add_kernels("/proc", fs::PROC_SUPER_MAGIC as u64, tree),
+        b"/sys" if is_new("sysfs") || host_sys => rootfs.add_kernels("/sys", SYSFS_MAGIC, tree),
+        _ => tree.into_iter().for_each(fd::leave_open),
+    }
+    let at_sys = mount.destination.as_os_str() == "/sys";
+    if at_sys && host_sys && mount.options.recursive && mount.options.idmap.is_none() {
+        rootfs.add_host_sys();
+    }
+}
+
+/// sysfs, as statfs(2) calls it.
+const SYSFS_MAGIC: u64 = 0x6265_6572;
 
 /// Mounts a new file system in the fewest calls. False where that says too little or failed: the long way
 /// says more, and knows what to do instead.
@@ -167,7 +182,7 @@ fn mount_plainly(
     if fstype == "tmpfs" && !rootfs.holds(&mount.destination) {
         return Ok(false);
     }
-    let place = rootfs.place(&mount.destination, Want::Directory, options.destination_nofollow)?;
+    let place = rootfs.place(&mount.destination, Want::Directory, link(mount))?;
     let inside = match &place {
         Place::At(_) if fstype == "tmpfs" => return Ok(false),
         Place::At(fd) => {
@@ -186,7 +201,7 @@ fn mount_plainly(
         }
         _ => None,
     };
-    mounted(rootfs, mount);
+    mounted(rootfs, mount, None);
     if let Some(root) = root {
         rootfs.add_own(root, &mount.destination);
     }
@@ -470,11 +485,11 @@ fn copy_up(rootfs: &Rootfs<'_>, mount: &MountPlan, tmpfs: &OwnedFd) -> Result<()
 }
 
 /// Hides `paths`: files behind the null device, directories behind an empty read-only one.
-/// `proc` is the container's own procfs.
-pub fn mask(rootfs: &Rootfs, proc: Option<&OwnedFd>, paths: &[PathBuf]) -> Result<()> {
+pub fn mask(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()> {
     if paths.is_empty() {
         return Ok(());
     }
+    let proc = rootfs.kernels("/proc");
     let mut masks = Masks { null: host_null()?, empty: None };
     enter(proc)?;
     for path in paths {
@@ -484,9 +499,9 @@ pub fn mask(rootfs: &Rootfs, proc: Option<&OwnedFd>, paths: &[PathBuf]) -> Resul
         {
             continue;
         }
-        match rootfs.resolve(path) {
+        match rootfs.resolve_in_kernels(path) {
             Ok(target) => masks.at(target).context(context)?,
-            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(Errno::NOENT) => {}
             Err(e) => return Err(e).context(context),
         }
     }
@@ -589,8 +604,9 @@ fn host_null() -> Result<OwnedFd> {
 }
 
 /// Makes `paths` and everything mounted below them read-only.
-pub fn make_readonly(rootfs: &Rootfs, proc: Option<&OwnedFd>, paths: &[PathBuf]) -> Result<()> {
+pub fn make_readonly(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()> {
     let readonly = Attr { set: mount::ATTR_RDONLY, ..Attr::default() };
+    let proc = rootfs.kernels("/proc");
     enter(proc)?;
     for path in paths {
         let context = || format!("make {:?} read-only", path.display().to_string());
@@ -602,9 +618,9 @@ pub fn make_readonly(rootfs: &Rootfs, proc: Option<&OwnedFd>, paths: &[PathBuf])
             }
             continue;
         }
-        let target = match rootfs.resolve(path) {
+        let target = match rootfs.resolve_in_kernels(path) {
             Ok(target) => target,
-            Err(Errno::NOENT | Errno::NOTDIR) => continue,
+            Err(Errno::NOENT) => continue,
             Err(e) => return Err(e).context(context),
         };
         let tree = mount::clone_tree(&target, Path::new(""), true, false).context(context)?;

@@ -242,6 +242,8 @@ pub struct Mounted {
     pub root: PathBuf,
     /// Where.
     pub point: PathBuf,
+    /// Of what type.
+    pub fstype: Vec<u8>,
 }
 
 /// What is mounted in this process's namespace, in order.
@@ -255,7 +257,9 @@ fn parse_mounted(line: &[u8]) -> Option<Mounted> {
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     let device = fields.nth(1)?.to_owned();
     let mut path = || Some(PathBuf::from(OsString::from_vec(unescape(fields.next()?))));
-    Some(Mounted { id, device, root: path()?, point: path()? })
+    let (root, point) = (path()?, path()?);
+    let fstype = fields.skip_while(|field| *field != b"-").nth(1)?.to_owned();
+    Some(Mounted { id, device, root, point, fstype })
 }
 
 /// A field of proc_pid_mountinfo(5) without its octal escapes.
@@ -298,7 +302,8 @@ mod tests {
     fn mount_tables_are_read() {
         let line = b"3 1 8:1 /b/root\\040fs /b/at\\040here rw,nosuid shared:1 - ext4 /dev/sda rw";
         let (root, point) = ("/b/root fs".into(), "/b/at here".into());
-        assert_eq!(parse_mounted(line), Some(Mounted { id: 3, device: b"8:1".into(), root, point }));
+        let (device, fstype) = (b"8:1".into(), b"ext4".into());
+        assert_eq!(parse_mounted(line), Some(Mounted { id: 3, device, root, point, fstype }));
         assert_eq!(parse_mounted(b"garbage"), None);
     }
 

@@ -75,13 +75,17 @@ impl Drop for SecondStack {
 /// Closes the lowest page of the stack at `base`: a child that needs more ends there, instead of writing over what
 /// stands below. Every compiled function touches its frame page by page.
 fn guard(base: usize) -> Result<()> {
+    /// linux/mman.h, since Linux 6.13: no mapping is split, which takes a third of the time.
+    const MADV_GUARD_INSTALL: libc::c_int = 102;
     // SAFETY: no pointer is passed.
     let page = unsafe { libc::getauxval(libc::AT_PAGESZ) } as usize;
+    let lowest = base.next_multiple_of(page) as *mut libc::c_void;
     // SAFETY: the page is inside the stack, whose room for two pages nothing else uses.
-    let done =
-        unsafe { libc::mprotect(base.next_multiple_of(page) as *mut libc::c_void, page, libc::PROT_NONE) };
-    check(done.into())?;
-    Ok(())
+    let closed = unsafe {
+        libc::madvise(lowest, page, MADV_GUARD_INSTALL) == 0
+            || libc::mprotect(lowest, page, libc::PROT_NONE) == 0
+    };
+    if closed { Ok(()) } else { Err(std::io::Error::last_os_error().into()) }
 }
 
 /// Makes a child in new namespaces (`flags`: `CLONE_NEW*`, `CLONE_PARENT`), which runs `child`.
