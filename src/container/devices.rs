@@ -21,7 +21,9 @@ const LINKS: [(&str, &str); 5] = [
 
 /// Makes the devices of the plan, and the links where /dev is the container's own.
 pub fn make(rootfs: &mut Rootfs, plan: &Plan) -> Result<()> {
-    for device in &plan.devices {
+    // A node of the host's would be a terminal of the host's, and it is a link below.
+    let is_link = |device: &&DevicePlan| plan.own_dev && device.path.as_os_str() == "/dev/ptmx";
+    for device in plan.devices.iter().filter(|device| !is_link(device)) {
         make_one(rootfs, device, plan.may_mknod).context(|| format!("device {}", device.path.display()))?;
     }
     if plan.own_dev {

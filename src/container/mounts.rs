@@ -64,7 +64,12 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
     let made = match &mount.what {
         What::Bind(_) => source.map(|tree| (tree, false)),
         What::Cgroup => Some((cgroup(init, mount)?, false)),
-        What::New { fstype, source } => new_mount(mount, fstype, source, &data)?,
+        What::New { fstype, source } => match new_mount(mount, fstype, source, &data) {
+            Err(e) if e.is(libc::EINVAL) && fstype == "overlay" => {
+                return mount_in_one_page(rootfs, mount, source, &data).unwrap_or(Err(e));
+            }
+            made => made?,
+        },
     };
     let Some((tree, own)) = made else { return Ok(()) };
     let want = match &mount.what {
@@ -87,14 +92,7 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
         }
         result => result?,
     }
-    for (propagation, recursive) in &mount.options.propagation {
-        // A bind has got its private propagation with its attributes.
-        let done =
-            mount.options.bind && mount.options.propagation.iter().all(|(p, _)| *p == libc::MS_PRIVATE);
-        if !done {
-            mount::set_attr(&tree, *recursive, Attr { propagation: *propagation, ..Attr::default() })?;
-        }
-    }
+    set_propagation(mount, &tree)?;
     if !own {
         mounted(rootfs, mount, Some(tree));
         return Ok(());
@@ -105,6 +103,18 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
     }
     rootfs.add_own(tree, &mount.destination);
     Ok(())
+}
+
+/// Sets what a mount in its place has as propagation.
+fn set_propagation(mount: &MountPlan, tree: &OwnedFd) -> Result<()> {
+    let asked = &mount.options.propagation;
+    // A bind has got its private propagation with its attributes.
+    if mount.options.bind && asked.iter().all(|(p, _)| *p == libc::MS_PRIVATE) {
+        return Ok(());
+    }
+    asked.iter().try_for_each(|(propagation, recursive)| {
+        mount::set_attr(tree, *recursive, Attr { propagation: *propagation, ..Attr::default() })
+    })
 }
 
 /// The attributes of a new mount: below it there is nothing yet that a recursive one could spare.
@@ -178,6 +188,10 @@ fn mount_plainly(
     if options.copy_up || !options.propagation.is_empty() || attr & mount::ATTR_RDONLY != 0 {
         return Ok(false);
     }
+    // Its label is set through a descriptor.
+    if fstype == "mqueue" && !data.is_empty() {
+        return Ok(false);
+    }
     // What is to be mounted in a tmpfs needs a descriptor of it, proven to be its root.
     if fstype == "tmpfs" && !rootfs.holds(&mount.destination) {
         return Ok(false);
@@ -231,7 +245,8 @@ fn clone_source(init: &Init<'_>, n: usize, mount: &MountPlan, source: &Path) -> 
 
 /// Applies the options' attributes to a tree that came from the host. `deep` makes read-only recursive.
 ///
-/// What the parent namespace has locked stays: clearing a locked flag fails, and is left out then.
+/// What the parent namespace has locked stays: to clear a locked flag fails, or to change those of access times, and is
+/// left out then.
 fn set_attrs(tree: &OwnedFd, mount: &MountPlan, deep: bool) -> Result<()> {
     let options = &mount.options;
     let mut top = options.attr;
@@ -247,14 +262,16 @@ fn set_attrs(tree: &OwnedFd, mount: &MountPlan, deep: bool) -> Result<()> {
     if !asked.is_empty() && asked.iter().all(|(p, _)| *p == libc::MS_PRIVATE) {
         all.propagation = libc::MS_PRIVATE;
     }
+    // These are locked together.
+    let times = mount::ATTR_ATIME | mount::ATTR_NODIRATIME;
     for (attr, recursive) in [(all, true), (top, false)] {
         if attr.is_empty() {
             continue;
         }
         match mount::set_attr(tree, recursive, attr) {
-            Err(e) if e.is(libc::EPERM) && attr.clear != 0 => {
+            Err(e) if e.is(libc::EPERM) && (attr.clear != 0 || attr.set & times != 0) => {
                 log::debug!("{}: flags of the source are locked and stay", describe(mount));
-                let keep = Attr { clear: 0, set: attr.set & !mount::ATTR_ATIME, ..attr };
+                let keep = Attr { clear: 0, set: attr.set & !times, ..attr };
                 mount::set_attr(tree, recursive, keep)?;
             }
             result => result?,
@@ -326,7 +343,19 @@ fn new_mount(
 ) -> Result<Option<(OwnedFd, bool)>> {
     // What belongs into a tmpfs is made in it first.
     let attr = asked_attr(mount) & !if fstype == "tmpfs" { mount::ATTR_RDONLY } else { 0 };
-    let layers = if fstype == "overlay" { layers_by_descriptor(data)? } else { None };
+    // The kernel has made the file system with the namespace, without a label, which no parameter changes then.
+    let is_label =
+        |param: &&Param| matches!(param, Param::Value(key, _) if fstype == "mqueue" && key == "context");
+    let label = data.iter().find(is_label);
+    let unlabelled: Vec<Param>;
+    let data = match label {
+        Some(_) => {
+            unlabelled = data.iter().filter(|param| !is_label(param)).cloned().collect();
+            &unlabelled
+        }
+        None => data,
+    };
+    let layers = if fstype == "overlay" { layers_by_descriptor(data, MOST_IN_A_VALUE)? } else { None };
     let data = layers.as_ref().map_or(data, |(data, _)| data);
     let made = match mount::new_fs(fstype, Some(source), data, attr) {
         Err(e) if e.is(libc::EINVAL) && data.iter().any(names_id) => {
@@ -338,7 +367,12 @@ fn new_mount(
         made => made,
     };
     let refused = match made {
-        Ok(tree) => return Ok(Some((tree, fstype == "tmpfs"))),
+        Ok(tree) => {
+            if let Some(Param::Value(_, label)) = label {
+                set_label(mount, &tree, label);
+            }
+            return Ok(Some((tree, fstype == "tmpfs")));
+        }
         Err(e) => e,
     };
     let host = match fstype {
@@ -365,12 +399,54 @@ fn new_mount(
     }
 }
 
+/// Labels the root of a file system, as far as the policy lets this process.
+#[cold]
+fn set_label(mount: &MountPlan, tree: &OwnedFd, label: &str) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let set = fs::openat(tree, ".", flags, Mode::empty())
+        .and_then(|root| fs::fsetxattr(root, "security.selinux", label.as_bytes(), fs::XattrFlags::empty()));
+    if let Err(e) = set {
+        log::debug!("{}: not labelled: {}", describe(mount), Error::from(e));
+    }
+}
+
+/// Mounts an overlay by mount(2), with all layers in one parameter: before Linux 6.7, fsconfig(2) takes no more of them
+/// than fit into 255 bytes. `None` where there are fewer, or too many for a page.
+#[cold]
+fn mount_in_one_page(
+    rootfs: &mut Rootfs<'_>,
+    mount: &MountPlan,
+    source: &str,
+    data: &[Param],
+) -> Option<Result<()>> {
+    let (data, layers) = layers_by_descriptor(data, usize::MAX).ok()??;
+    if !data.iter().any(is_long) {
+        return None;
+    }
+    let place = match rootfs.place(&mount.destination, Want::Directory, link(mount)) {
+        Ok(place) => place,
+        Err(e) => return Some(Err(e)),
+    };
+    let done = place.mount("overlay", source, &data, asked_attr(mount))?;
+    drop(layers);
+    Some(done.and_then(|()| {
+        mounted(rootfs, mount, None);
+        let tree = rootfs.resolve(&mount.destination)?;
+        set_propagation(mount, &tree)
+    }))
+}
+
+const MOST_IN_A_VALUE: usize = 255;
+
+fn is_long(param: &Param) -> bool {
+    matches!(param, Param::Value(_, value) if value.len() > MOST_IN_A_VALUE)
+}
+
 /// The layers of an overlay as files of /proc/self/fd, with what keeps them open: fsconfig(2) takes values of 255
-/// bytes, and the paths of clients' images are longer. `None` where they are not.
-fn layers_by_descriptor(data: &[Param]) -> Result<Option<(Vec<Param>, Vec<OwnedFd>)>> {
-    const MOST: usize = 255;
-    let long = |param: &Param| matches!(param, Param::Value(_, value) if value.len() > MOST);
-    if !data.iter().any(long) {
+/// bytes, and the paths of clients' images are longer. `None` where they are not. Where the lower ones have more than
+/// `most` bytes together, they are given one by one.
+fn layers_by_descriptor(data: &[Param], most: usize) -> Result<Option<(Vec<Param>, Vec<OwnedFd>)>> {
+    if !data.iter().any(is_long) {
         return Ok(None);
     }
     let mut open = Vec::new();
@@ -388,10 +464,10 @@ fn layers_by_descriptor(data: &[Param]) -> Result<Option<(Vec<Param>, Vec<OwnedF
                 let layers = split_layers(value);
                 let names = layers.iter().map(|l| by_descriptor(Path::new(l))).collect::<Result<Vec<_>>>()?;
                 let all = names.join(":");
-                if all.len() <= MOST {
+                if all.len() <= most {
                     short.push(Param::Value(key.clone(), all));
                 } else {
-                    // One by one, since Linux 6.7.
+                    // Since Linux 6.7.
                     short.extend(names.into_iter().map(|name| Param::Value("lowerdir+".to_owned(), name)));
                 }
             }

@@ -25,7 +25,7 @@ tests! {
         options_are_the_last_one, root_mount_flags, mounts_of_fifo_and_socket, bind_of_a_bind_source_mounts,
         cgroup_mount_is_readonly, bind_inherits_locked_flags, dev_shm_and_pts, spaces_in_paths, tmpfs_noexec,
         root_path_forms, many_mounts, devpts_without_gid, root_is_a_mount_point, proc_is_not_hidden,
-        mount_on_top_of_a_mount, symlink_mount, idmap_of_a_mount, mount_label_and_rdt_are_refused_or_noted,
+        mount_on_top_of_a_mount, symlink_mount, destination_that_is_a_link, locked_access_times, ptmx_of_the_config, idmap_of_a_mount, mount_label_and_rdt_are_refused_or_noted,
         mount_points_in_read_only_binds, mount_points_used_by_others, covers_keep_what_is_mounted_below,
         what_rt_has_not_made_stays, deep_tmpcopyup, tmpcopyup_has_bounds, read_only_tmpfs_holds_mounts,
         read_only_dev,
@@ -1167,6 +1167,51 @@ fn symlink_mount(ctx: &Ctx) {
     } else {
         out.failed(&["copy-symlink"]);
     }
+}
+
+fn destination_that_is_a_link(ctx: &Ctx) {
+    // `dest-nofollow`: the mount is on the link, and what it leads to stays as it is.
+    let file = ctx.file("a-file", "bound");
+    let dir = ctx.mkdir("a-dir");
+    for target in ["/etc/real", "/nowhere"] {
+        let options = ["bind", "dest-nofollow"];
+        let bundle = ctx.bundle().mount("/etc/link", "bind", text(&file), &options);
+        bundle.file("etc/real", "real");
+        bundle.link("etc/link", target);
+        let bundle = bundle.ops(&["cat /etc/link", "cat /etc/real"]);
+        assert_eq!(ctx.run(&bundle).all(), [json!("bound"), json!("real")], "{target}");
+        // A directory can only be mounted on a directory.
+        let bundle = bundle.mount("/etc/link", "bind", text(&dir), &options);
+        ctx.run(&bundle).failed(&["/etc/link", "not a directory"]);
+        assert_eq!(fs::read_link(bundle.rootfs().join("etc/link")).unwrap(), Path::new(target));
+    }
+}
+
+fn locked_access_times(ctx: &Ctx) {
+    // In a user namespace of its own a container cannot change them: they stay as they are.
+    if !Caller::tests_are_root() {
+        skip!("a mount needs root to make it");
+    }
+    let data = ctx.mkdir("data");
+    for (given, stays) in [("nodiratime,mode=777", "nodiratime"), ("noatime,mode=777", "noatime")] {
+        ctx.command("mount").args(["-t", "tmpfs", "-o", given, "tmpfs", text(&data)]).by_tests().ok();
+        for option in ["nodiratime", "diratime", "rnodiratime", "relatime", "noatime", "strictatime"] {
+            let bundle = ctx.bundle().mount("/mnt", "bind", text(&data), &["rbind", option, "ro"]);
+            let table = mounts(ctx, bundle);
+            has(at(&table, "/mnt"), &["ro"]);
+            if ctx.caller == Caller::User {
+                has(at(&table, "/mnt"), &[stays]);
+            }
+        }
+        ctx.command("umount").arg(&data).by_tests().ok();
+    }
+}
+
+fn ptmx_of_the_config(ctx: &Ctx) {
+    // A node of the host's would open terminals of the host's.
+    let device = json!({ "path": "/dev/ptmx", "type": "c", "major": 5, "minor": 2 });
+    let bundle = ctx.bundle().push("/linux/devices", device).ops(&["readlink /dev/ptmx"]);
+    assert_eq!(ctx.run(&bundle).line(0), "pts/ptmx");
 }
 
 fn idmap_of_a_mount(ctx: &Ctx) {

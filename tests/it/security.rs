@@ -393,11 +393,10 @@ fn destinations_stay_inside(ctx: &Ctx) {
 fn destination_of_nothing_but_dots(ctx: &Ctx) {
     let data = ctx.mkdir("data");
     ctx.file("data/file", "content");
-    for destination in ["/", "/.", "/..", "/../..", "", ".", "..", "//"] {
+    for destination in ["/", "/.", "/..", "/../..", ".", "..", "//", "/a/.."] {
         let bundle = ctx.bundle().mount(destination, "bind", data.to_str().unwrap(), &["bind"]);
-        let out = ctx.run(&bundle.ops(&["ready"]));
-        // Over the root itself the program cannot be found; in any case nothing shows outside.
-        assert!(out.code != 101 && out.code != 134, "{destination:?}: {out:?}");
+        // What is mounted over the root itself would not be seen.
+        ctx.run(&bundle.ops(&["ready"])).failed(&["over the root"]);
     }
 }
 
