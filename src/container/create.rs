@@ -58,7 +58,7 @@ struct Launch<'a> {
     plan: Plan,
     config: Config,
     proc: OwnedFd,
-    idmapped: Vec<Option<OwnedFd>>,
+    opened: Vec<Option<OwnedFd>>,
     /// Init outlives this process.
     detach: bool,
     /// Init waits on the fifo.
@@ -83,7 +83,7 @@ impl<'a> Launch<'a> {
             log::debug!("{note}");
         }
         let proc = fd::open_proc()?;
-        let idmapped = mounts::open_idmapped(&plan, proc.as_fd())?;
+        let opened = mounts::open_early(&plan, proc.as_fd())?;
         Ok(Launch {
             store,
             options,
@@ -91,7 +91,7 @@ impl<'a> Launch<'a> {
             plan,
             config,
             proc,
-            idmapped,
+            opened,
             detach: false,
             wait_for_start: false,
         })
@@ -453,7 +453,7 @@ impl<'a> Launch<'a> {
             plan: &self.plan,
             proc: self.proc.as_fd(),
             state: entry.dir(),
-            idmapped: &self.idmapped,
+            opened: &self.opened,
             joins: &[],
             unshare: 0,
             runtime: None,

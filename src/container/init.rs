@@ -28,8 +28,8 @@ pub struct Init<'a> {
     pub proc: BorrowedFd<'a>,
     /// The container's state directory, for notes about what is made in the image.
     pub state: BorrowedFd<'a>,
-    /// Copies of what is bound with translated ids, by the mount's place in the plan.
-    pub idmapped: &'a [Option<OwnedFd>],
+    /// Copies of what is bound that the runtime had to make, by the mount's place in the plan.
+    pub opened: &'a [Option<OwnedFd>],
     /// Namespaces that init joins itself.
     pub joins: &'a [(Kind, OwnedFd)],
     /// Namespaces that init makes itself, after joining.

@@ -6,10 +6,10 @@ use super::plan::{MountPlan, Plan, What};
 use crate::bail;
 use crate::error::{Context, Error, Result};
 use crate::rootfs::{Place, Rootfs, Symlink, Want};
-use crate::sys::fd;
 use crate::sys::mount::{self, Attr, Param};
 use crate::sys::ns::{self, IdMaps, Kind};
 use crate::sys::process::{self, Memory};
+use crate::sys::{caps, fd};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -159,10 +159,11 @@ fn link(mount: &MountPlan) -> Symlink {
 fn mounted(rootfs: &mut Rootfs<'_>, mount: &MountPlan, tree: Option<OwnedFd>) {
     rootfs.covered(&mount.destination);
     let host_sys = matches!(&mount.what, What::Bind(source) if source.as_os_str() == "/sys");
-    let is_new = |wanted: &str| matches!(&mount.what, What::New { fstype, .. } if fstype == wanted);
+    let new_sys = matches!(&mount.what, What::New { fstype, .. } if fstype == "sysfs");
     match mount.destination.as_os_str().as_bytes() {
-        b"/proc" if is_new("proc") => rootfs.add_kernels("/proc", fs::PROC_SUPER_MAGIC as u64, tree),
-        b"/sys" if is_new("sysfs") || host_sys => rootfs.add_kernels("/sys", SYSFS_MAGIC, tree),
+        // Nothing but procfs comes there.
+        b"/proc" => rootfs.add_kernels("/proc", fs::PROC_SUPER_MAGIC as u64, tree),
+        b"/sys" if new_sys || host_sys => rootfs.add_kernels("/sys", SYSFS_MAGIC, tree),
         _ => tree.into_iter().for_each(fd::leave_open),
     }
     let at_sys = mount.destination.as_os_str() == "/sys";
@@ -235,7 +236,7 @@ fn guard_proc(mount: &MountPlan, place: &OwnedFd, is_proc: impl FnOnce() -> bool
 /// A detached copy of what is bound, with the attributes asked for.
 fn clone_source(init: &Init<'_>, n: usize, mount: &MountPlan, source: &Path) -> Result<OwnedFd> {
     let options = &mount.options;
-    let tree = match init.idmapped.get(n) {
+    let tree = match init.opened.get(n) {
         Some(Some(tree)) => tree.try_clone().context(|| "duplicate a descriptor")?,
         _ => mount::clone_tree(fs::CWD, source, options.recursive, options.source_nofollow)?,
     };
@@ -280,19 +281,47 @@ fn set_attrs(tree: &OwnedFd, mount: &MountPlan, deep: bool) -> Result<()> {
     Ok(())
 }
 
-/// A detached copy of what is bound with translated ids, for each mount that asks for them. Made by the runtime:
-/// it takes privilege over the file system, which a container's user namespace has not.
-pub fn open_idmapped(plan: &Plan, proc: BorrowedFd<'_>) -> Result<Vec<Option<OwnedFd>>> {
-    let open = |mount: &MountPlan| match (&mount.what, mount.options.idmap) {
+/// A detached copy of what is bound with translated ids, or from where init may not go once it is in a user namespace
+/// with several ids. Made by the runtime: it takes privilege over the file system, which that namespace has not.
+pub fn open_early(plan: &Plan, proc: BorrowedFd<'_>) -> Result<Vec<Option<OwnedFd>>> {
+    let closed = closed_sources(plan)?;
+    let open = |(n, mount): (usize, &MountPlan)| match (&mount.what, mount.options.idmap) {
         (What::Bind(source), Some(recursive)) => {
             idmapped(plan, proc, mount, source, recursive).map(Some).context(|| describe(mount))
         }
+        (What::Bind(source), None) if closed.contains(&n) => {
+            clone_slave(mount, source).map(Some).context(|| describe(mount))
+        }
         _ => Ok(None),
     };
-    if plan.mounts.iter().all(|m| m.options.idmap.is_none()) {
+    if closed.is_empty() && plan.mounts.iter().all(|m| m.options.idmap.is_none()) {
         return Ok(Vec::new());
     }
-    plan.mounts.iter().map(open).collect()
+    plan.mounts.iter().enumerate().map(open).collect()
+}
+
+/// The mounts whose sources are below directories that this process may enter by its capabilities alone.
+fn closed_sources(plan: &Plan) -> Result<Vec<usize>> {
+    if plan.maps.is_none() || plan.own_maps {
+        return Ok(Vec::new());
+    }
+    caps::lower()?;
+    let is_closed = |mount: &MountPlan| match &mount.what {
+        What::Bind(source) => {
+            matches!(fs::open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()), Err(Errno::ACCESS))
+        }
+        _ => false,
+    };
+    let closed = (0..plan.mounts.len()).filter(|n| is_closed(&plan.mounts[*n])).collect();
+    caps::raise()?;
+    Ok(closed)
+}
+
+/// As every bind of init's, which copies mounts that are slaves already.
+fn clone_slave(mount: &MountPlan, source: &Path) -> Result<OwnedFd> {
+    let tree = mount::clone_tree(fs::CWD, source, mount.options.recursive, mount.options.source_nofollow)?;
+    mount::set_attr(&tree, true, Attr { propagation: libc::MS_SLAVE, ..Attr::default() })?;
+    Ok(tree)
 }
 
 fn idmapped(
@@ -302,7 +331,6 @@ fn idmapped(
     source: &Path,
     recursive: bool,
 ) -> Result<OwnedFd> {
-    let options = &mount.options;
     let joined = plan.join.iter().find(|(kind, _)| *kind == Kind::USER);
     // Without maps of its own it is the container's.
     let userns = match (mount.maps.as_ref().or(plan.maps.as_ref()), joined) {
@@ -310,10 +338,8 @@ fn idmapped(
         (None, Some((_, path))) => ns::open(path)?,
         (None, None) => bail!("an idmap mount needs id maps, or a user namespace of the container"),
     };
-    let tree = mount::clone_tree(fs::CWD, source, options.recursive, options.source_nofollow)?;
+    let tree = clone_slave(mount, source)?;
     mount::set_idmap(&tree, recursive, userns).context(|| "make an idmap mount")?;
-    // As every bind of init's, which copies mounts that are slaves already.
-    mount::set_attr(&tree, true, Attr { propagation: libc::MS_SLAVE, ..Attr::default() })?;
     Ok(tree)
 }
 

@@ -31,7 +31,7 @@ tests! {
         read_only_dev,
     }
     USER { root_that_the_caller_cannot_write, unreadable_parts_of_a_root, mount_points_that_cannot_be_made }
-    ROOT { strict_atime_and_friends, idmap_by_the_containers_namespace, shared_root_on_a_mount_with_blanks }
+    ROOT { strict_atime_and_friends, idmap_by_the_containers_namespace, sources_that_root_alone_reaches, shared_root_on_a_mount_with_blanks }
 }
 
 /// The mount table inside, as (destination, options, optional fields, type, source, super options).
@@ -1245,6 +1245,26 @@ fn idmap_by_the_containers_namespace(ctx: &Ctx) {
     let out = ctx.run(&bundle.ops(&["stat /mnt/file", "write /mnt/file x"]));
     assert_eq!(out.line(0)["uid"], 7, "{out:?}");
     assert_eq!(out.line(1), errno(libc::EROFS));
+}
+
+fn sources_that_root_alone_reaches(ctx: &Ctx) {
+    // Below somebody's 0700 directory: the root of another user namespace may not go there, root may.
+    let closed = ctx.mkdir("closed");
+    let data = ctx.mkdir("closed/data");
+    ctx.file("closed/data/file", "content");
+    chown(&closed, Some(UID), Some(UID)).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+    let maps = json!([{ "containerID": 0, "hostID": RANGE.1, "size": RANGE.2 }]);
+    let bundle = ctx
+        .bundle()
+        .namespace("user", None)
+        .with("/linux/uidMappings", maps.clone())
+        .with("/linux/gidMappings", maps)
+        .mount("/mnt", "bind", text(&data), &["rbind", "ro"]);
+    let out = ctx.run(&bundle.ops(&["cat /mnt/file", "write /mnt/file x", "cat /proc/self/mountinfo"]));
+    assert_eq!((out.line(0), out.line(1)), (json!("content"), errno(libc::EROFS)), "{out:?}");
+    let table = parse(out.all()[2].as_str().unwrap());
+    assert!(!at(&table, "/mnt")[2].contains("shared:"), "{table:?}");
 }
 
 fn mount_label_and_rdt_are_refused_or_noted(ctx: &Ctx) {
