@@ -8,10 +8,19 @@
 //! same entries (each bound from the original) and can hold new ones. Directories with many entries are
 //! covered by an overlay instead. Only where the config makes the root writable and the caller can write
 //! there is the mount point really made, noted first in the container's state, and removed with it.
+//!
+//! What is bound into the container is the caller's data. What the program writes there must arrive, so nothing
+//! that can be written is covered: a missing mount point is made in the source.
+
+mod notes;
+
+pub use notes::{Held, IMAGES, Made};
 
 use crate::bail;
 use crate::error::{Context, Error, Result};
-use crate::sys::mount::{self, Attr, Param};
+use crate::sys::fd;
+use crate::sys::mount::{self, Attr, Mounted, Param};
+use notes::{Notes, Root};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -25,6 +34,8 @@ use std::path::{Component, Path, PathBuf};
 const MOST_BINDS: usize = 64;
 /// How many symlinks one path may hold, as in the kernel.
 const MOST_LINKS: usize = 40;
+/// How often a lock is tried for, every two milliseconds.
+const MANY: u32 = 5000;
 
 /// What a mount point must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +44,17 @@ pub enum Want {
     Directory,
     /// Anything that is not a directory.
     File,
+}
+
+/// What becomes of a link that is the last part of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Symlink {
+    /// What it leads to, inside the root.
+    Follow,
+    /// It is the place itself.
+    Keep,
+    /// It is refused, and what else is no directory.
+    Refuse,
 }
 
 /// A place to mount at.
@@ -118,49 +140,57 @@ struct Own {
     root: OwnedFd,
 }
 
+/// A file system of the kernel's at its usual place, in which masks and the like must not miss.
+#[derive(Debug)]
+struct Kernels {
+    path: &'static str,
+    magic: u64,
+    /// Known from the mount itself, or looked up.
+    root: Option<OwnedFd>,
+}
+
 /// The root of the container, mounted but not yet pivoted to.
 #[derive(Debug)]
-pub struct Rootfs {
+pub struct Rootfs<'a> {
     root: OwnedFd,
     /// Where the image is on the host.
     image: PathBuf,
     /// The image's directory, locked.
     held: Option<OwnedFd>,
-    /// The image's own mount and device number (statx(2)), once they are needed: what is mounted in it later
-    /// has another.
-    base: Option<(u64, u64)>,
+    /// The id of the image's own mount (statx(2)), once it is needed: what is mounted in it has another.
+    base: Option<u64>,
     /// The config wants the root read-only in the end.
     readonly: bool,
     own: Vec<Own>,
     /// Which of these is the working directory.
     entered: Cell<Option<usize>>,
-    own_proc: bool,
+    kernels: Vec<Kernels>,
     host_sys: bool,
-    /// tmpfs and overlay mounts over directories that lacked something.
+    /// tmpfs and overlay mounts over directories that lacked something, to be made read-only in the end.
     covers: Vec<OwnedFd>,
-    /// Where mount points made in the image itself are noted; `None` where none may be made.
-    notes: Option<OwnedFd>,
+    /// The paths and device numbers of file systems of this container's own that are made so, too.
+    sealed: Vec<(PathBuf, u64)>,
+    /// The container's state directory, for notes of what is made where others see it; `None` where nothing may be.
+    state: Option<BorrowedFd<'a>>,
+    /// Directories outside the image in which something was made, locked as the image is.
+    bound: Vec<OwnedFd>,
     /// Somebody else holds the root's descriptor: what is mounted over the root itself would be lost.
     root_is_fixed: bool,
 }
 
-impl Rootfs {
+impl<'a> Rootfs<'a> {
     /// Takes the mounted tree `root` of the image at `image`. `state` is the container's state directory, for
     /// the notes.
-    pub fn new(root: OwnedFd, image: &Path, readonly: bool, state: Option<BorrowedFd<'_>>) -> Result<Self> {
-        let notes = match state {
-            Some(dir) if !readonly => Some(dir.try_clone_to_owned()?),
+    pub fn new(root: OwnedFd, image: &Path, readonly: bool, state: Option<BorrowedFd<'a>>) -> Self {
+        // Nobody removes mount points from the image while one of them may be about to be used.
+        let held = match state {
+            Some(_) if !readonly => open_directory(image)
+                .and_then(|dir| fs::flock(&dir, FlockOperation::LockShared).map(|()| dir))
+                .ok(),
             _ => None,
         };
-        // Nobody removes mount points from the image while one of them may be about to be used.
-        let held = match notes {
-            Some(_) => open_image(image)
-                .and_then(|dir| Ok(fs::flock(&dir, FlockOperation::LockShared).map(|()| dir)?))
-                .ok(),
-            None => None,
-        };
         let image = image.to_owned();
-        Ok(Rootfs {
+        Rootfs {
             root,
             image,
             held,
@@ -168,18 +198,20 @@ impl Rootfs {
             readonly,
             own: Vec::new(),
             entered: Cell::new(None),
-            own_proc: false,
+            kernels: Vec::new(),
             host_sys: false,
             covers: Vec::new(),
-            notes,
+            sealed: Vec::new(),
+            state,
+            bound: Vec::new(),
             root_is_fixed: false,
-        })
+        }
     }
 
     /// The root of a container that a runtime has mounted and will pivot to: for hooks. Nothing is made in the
-    /// image.
-    pub fn of_container(root: OwnedFd, image: &Path, readonly: bool) -> Result<Self> {
-        Ok(Rootfs { root_is_fixed: true, ..Self::new(root, image, readonly, None)? })
+    /// image, nor in what is bound.
+    pub fn of_container(root: OwnedFd, image: &Path, readonly: bool) -> Self {
+        Rootfs { root_is_fixed: true, ..Self::new(root, image, readonly, None) }
     }
 
     /// The root directory itself.
@@ -205,30 +237,30 @@ impl Rootfs {
     }
 
     /// The place to mount at: `path` inside the root, made where it is missing.
-    pub fn place<'a>(&'a mut self, path: &'a Path, want: Want, nofollow: bool) -> Result<Place<'a>> {
+    pub fn place<'p>(&'p mut self, path: &'p Path, want: Want, link: Symlink) -> Result<Place<'p>> {
         // In a directory that is the container's own most things are missing, and nothing is a link.
         match self.made_in_own(path, want) {
             Some((own, name)) => Ok(self.entry(own, name)),
             None => {
                 // Who mounts there makes it the working directory.
                 self.entered.set(None);
-                self.target(path, want, nofollow).map(Place::At)
+                self.target(path, want, link).map(Place::At)
             }
         }
     }
 
     /// The same where `path` is missing in a directory of the container's own, and so was made just now.
-    pub fn new_place<'a>(&'a self, path: &'a Path, want: Want) -> Option<Place<'a>> {
+    pub fn new_place<'p>(&'p self, path: &'p Path, want: Want) -> Option<Place<'p>> {
         self.made_in_own(path, want).map(|(own, name)| self.entry(own, name))
     }
 
-    fn made_in_own<'a>(&self, path: &'a Path, want: Want) -> Option<(usize, &'a OsStr)> {
+    fn made_in_own<'p>(&self, path: &'p Path, want: Want) -> Option<(usize, &'p OsStr)> {
         let (dir, name) = split(path)?;
         let own = self.own.iter().position(|own| own.path.as_os_str() == dir)?;
         create(&self.own[own].root, name, want).ok().map(|()| (own, name))
     }
 
-    fn entry<'a>(&'a self, own: usize, name: &'a OsStr) -> Place<'a> {
+    fn entry<'p>(&'p self, own: usize, name: &'p OsStr) -> Place<'p> {
         Place::In(Entry { dir: self.own[own].root.as_fd(), name, entered: &self.entered, own })
     }
 
@@ -244,16 +276,25 @@ impl Rootfs {
     }
 
     /// The same as a descriptor.
-    pub fn target(&mut self, path: &Path, want: Want, nofollow: bool) -> Result<OwnedFd> {
-        let flags = if nofollow { OFlags::PATH | OFlags::NOFOLLOW } else { OFlags::PATH };
+    pub fn target(&mut self, path: &Path, want: Want, link: Symlink) -> Result<OwnedFd> {
+        let flags = match link {
+            Symlink::Follow => OFlags::PATH,
+            Symlink::Keep => OFlags::PATH | OFlags::NOFOLLOW,
+            Symlink::Refuse => OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY,
+        };
         match self.open(path, flags) {
             Ok(fd) => return Ok(fd),
             Err(Errno::NOENT) => {}
+            Err(Errno::NOTDIR) if link == Symlink::Refuse => {
+                return Err(Error::from(Errno::NOTDIR)
+                    .context(path.display())
+                    .hint("the image has a link there"));
+            }
             Err(e) => return Err(e.into()),
         }
         let Some(missing) = self.find_missing(path)? else { return Ok(self.resolve(path)?) };
-        let parent = self.writable_place(missing.parent, &missing.done, &missing.rest, want)?;
-        self.make(parent, &missing.rest, want)
+        let rest = missing.rest.clone();
+        self.room(missing)?.make(&rest, want)
     }
 
     /// Makes a symlink at `path` unless something is there already.
@@ -264,20 +305,25 @@ impl Rootfs {
         {
             return Ok(());
         }
-        let dir = self.target(Path::new(dir), Want::Directory, false)?;
+        let dir = self.target(Path::new(dir), Want::Directory, Symlink::Follow)?;
         match fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => {}
             Ok(_) => return Ok(()),
             Err(e) => return Err(e.into()),
         }
         let Some(missing) = self.find_missing(path)? else { return Ok(()) };
-        let parent = self.writable_place(missing.parent, &missing.done, &missing.rest, Want::File)?;
-        Ok(fs::symlinkat(target, parent, name)?)
+        Ok(fs::symlinkat(target, self.room(missing)?.dir, name)?)
     }
 
     /// Says that `root` is a file system made for this container, mounted at `path`.
     pub fn add_own(&mut self, root: OwnedFd, path: &Path) {
         self.own.push(Own { path: path.to_owned(), root });
+    }
+
+    /// Has the file system `root`, mounted at `path`, made read-only at the end, when all is in it that belongs there.
+    pub fn add_readonly(&mut self, root: &OwnedFd, path: &Path) -> Result<()> {
+        self.sealed.push((path.to_owned(), fs::fstat(root)?.st_dev));
+        Ok(())
     }
 
     /// Makes the directory `path` where it is missing, and looks it up once for all that will be made in it, where it
@@ -286,14 +332,14 @@ impl Rootfs {
         if self.own.iter().any(|own| own.path == path) {
             return Ok(());
         }
-        let dir = self.target(path, Want::Directory, false)?;
+        let dir = self.target(path, Want::Directory, Symlink::Follow)?;
         if self.is_own(fs::fstat(&dir)?.st_dev)? {
             self.add_own(dir, path);
         }
         Ok(())
     }
 
-    /// True where `device` is a file system of this container's own.
+    /// True where `device` is a file system of this container's own. Not by the mount: a cover shows it by another.
     fn is_own(&self, device: u64) -> Result<bool> {
         for own in &self.own {
             if fs::fstat(&own.root)?.st_dev == device {
@@ -303,9 +349,40 @@ impl Rootfs {
         Ok(false)
     }
 
-    /// Says that a proc file system of the container's own is at /proc.
-    pub fn add_proc(&mut self) {
-        self.own_proc = true;
+    /// Says that a file system of the kernel's is mounted at `path`, of the type that statfs(2) calls `magic`; `root` is
+    /// its root, where that is known.
+    pub fn add_kernels(&mut self, path: &'static str, magic: u64, root: Option<OwnedFd>) {
+        self.kernels.push(Kernels { path, magic, root });
+    }
+
+    /// Looks up those that are not known by a descriptor. Somebody may have moved them, and would see them without
+    /// masks: then nothing may go on.
+    pub fn find_kernels(&mut self) -> Result<()> {
+        for n in 0..self.kernels.len() {
+            let Kernels { path, magic, root: None } = self.kernels[n] else { continue };
+            let found = self.resolve(Path::new(path)).context(|| path)?;
+            if fs::fstatfs(&found)?.f_type as u64 != magic {
+                bail!(
+                    "{path} is not what was mounted there: somebody changes the root file system meanwhile"
+                );
+            }
+            self.kernels[n].root = Some(found);
+        }
+        Ok(())
+    }
+
+    /// The root of the kernel's file system that is mounted at `path`.
+    pub fn kernels(&self, path: &str) -> Option<&OwnedFd> {
+        self.kernels.iter().find(|kernels| kernels.path == path)?.root.as_ref()
+    }
+
+    /// Resolves `path`, from the kernel's file system on where it is in one.
+    pub fn resolve_in_kernels(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        let inside = |kernels: &Kernels| {
+            let below = path.strip_prefix(kernels.path).ok()?;
+            Some(open_in(kernels.root.as_ref()?.as_fd(), below, OFlags::PATH))
+        };
+        self.kernels.iter().find_map(inside).unwrap_or_else(|| self.resolve(path))
     }
 
     /// Says that the host's /sys is at /sys, with all that is mounted in it.
@@ -318,29 +395,20 @@ impl Rootfs {
         self.host_sys
     }
 
-    /// The container's own proc file system, where it is at /proc.
-    pub fn own_proc(&self) -> Option<OwnedFd> {
-        let proc = self.own_proc.then(|| self.resolve(Path::new("/proc")).ok()).flatten()?;
-        crate::sys::fd::require_proc(&proc).ok().map(|()| proc)
-    }
-
     /// Says that something has been mounted at `path`: what was the container's own there is hidden.
     pub fn covered(&mut self, path: &Path) {
         self.own
             .iter_mut()
             .filter(|own| is_at_or_below(&own.path, path))
             .for_each(|own| own.path = PathBuf::new());
-        self.own_proc &= !is_at_or_below(Path::new("/proc"), path);
+        self.kernels.retain(|kernels| !is_at_or_below(Path::new(kernels.path), path));
         let sys = Path::new("/sys");
         self.host_sys &= !is_at_or_below(sys, path) && !is_at_or_below(path, sys);
     }
 
-    /// Mount id and device number of the image itself.
-    fn base(&mut self) -> Result<(u64, u64)> {
-        if let Some(base) = self.base {
-            return Ok(base);
-        }
-        let base = (mount_id(&self.root, OsStr::new(""))?, fs::fstat(&self.root)?.st_dev);
+    /// The id of the image's own mount.
+    fn base(&mut self) -> Result<u64> {
+        let base = self.base.map_or_else(|| mount_id(&self.root, OsStr::new("")), Ok)?;
         self.base = Some(base);
         Ok(base)
     }
@@ -348,17 +416,29 @@ impl Rootfs {
     /// Lets others remove what is not used in the image: everything is mounted.
     pub fn release(&mut self) {
         self.held = None;
+        self.bound.clear();
     }
 
-    /// Makes the root and what covers parts of it read-only, where the config wants that.
+    /// Makes the root, what covers parts of it and file systems of its own read-only, where the config wants that.
     pub fn finish(&self) -> Result<()> {
         self.finish_covers()?;
+        for (path, device) in &self.sealed {
+            // By its path: a cover may show a copy of the mount. What something else hides needs nothing.
+            let at = match self.resolve(path) {
+                Ok(at) => at,
+                Err(Errno::NOENT | Errno::NOTDIR) => continue,
+                Err(e) => return Err(e).context(|| path.display()),
+            };
+            if fs::fstat(&at)?.st_dev == *device {
+                make_readonly(&at)?;
+            }
+        }
         if self.readonly { make_readonly(&self.root) } else { Ok(()) }
     }
 
     /// The same for what covers parts of the root, not for the root itself.
     pub fn finish_covers(&self) -> Result<()> {
-        if self.readonly { self.covers.iter().try_for_each(make_readonly) } else { Ok(()) }
+        self.covers.iter().try_for_each(make_readonly)
     }
 
     /// Walks `path` by hand to where it ends. `None` where it has appeared in the meantime.
@@ -415,89 +495,100 @@ impl Rootfs {
         Ok(None)
     }
 
-    /// A directory equal to `parent` in which entries can be made without changing the image, or the image's
-    /// own where that may be changed.
-    fn writable_place(
-        &mut self,
-        parent: OwnedFd,
-        done: &Path,
-        rest: &[OsString],
-        want: Want,
-    ) -> Result<OwnedFd> {
-        let device = fs::fstat(&parent)?.st_dev;
-        if self.is_own(device)? {
-            return Ok(parent);
+    /// A directory equal to `missing.parent` in which entries can be made and no data is lost.
+    fn room(&mut self, missing: Missing) -> Result<Room> {
+        if self.is_own(fs::fstat(&missing.parent)?.st_dev)? {
+            return Ok(Room { dir: missing.parent, notes: None });
         }
-        if device == self.base()?.1 && self.note_in_image(&parent, done, rest, want)? {
-            return Ok(parent);
-        }
-        self.cover(parent)
-    }
-
-    /// True where the image's own directory may be changed; what will be made there is noted first, so that
-    /// nothing stays behind whatever happens next.
-    fn note_in_image(&self, parent: &OwnedFd, done: &Path, rest: &[OsString], want: Want) -> Result<bool> {
-        let (Some(state), Some(held)) = (&self.notes, &self.held) else { return Ok(false) };
-        if is_shared(fs::fstatfs(parent)?.f_type as u64)
-            || !crate::sys::process::may_access(parent, libc::W_OK | libc::X_OK)
-        {
-            return Ok(false);
-        }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let stat = fs::fstat(held)?;
-        let list = format!("../{IMAGES}/{:x}-{:x}", stat.st_dev, stat.st_ino);
-        let open = || fs::openat(state, list.as_str(), flags, Mode::RUSR | Mode::WUSR);
-        let notes = open().or_else(|_| {
-            let _ = fs::mkdirat(state, format!("../{IMAGES}").as_str(), Mode::RWXU);
-            open()
-        });
-        let Ok(notes) = notes else { return Ok(false) };
-        let mut path = done.to_owned();
-        let mut text = Vec::new();
-        text.push(b'r');
-        text.extend_from_slice(self.image.as_os_str().as_bytes());
-        text.push(0);
-        for (n, name) in rest.iter().enumerate() {
-            path.push(name);
-            let last = n + 1 == rest.len();
-            text.push(if last && want == Want::File { b'f' } else { b'd' });
-            text.extend_from_slice(path.as_os_str().as_bytes());
-            text.push(0);
-        }
-        rustix::io::write(&notes, &text).context(|| "note a new mount point")?;
-        Ok(true)
-    }
-
-    /// Makes the directories `rest`, the last one as `want` says, and returns the last.
-    fn make(&self, parent: OwnedFd, rest: &[OsString], want: Want) -> Result<OwnedFd> {
-        let mut dir = parent;
-        for (n, name) in rest.iter().enumerate() {
-            let last = n + 1 == rest.len();
-            match create(&dir, name, if last { want } else { Want::Directory }) {
-                // Another container may have made the same in a shared image.
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(e) => return Err(Error::from(e).context(format!("make {}", Path::new(name).display()))),
+        let mount = mount_id(&missing.parent, OsStr::new(""))?;
+        let table = if mount == self.base()? { None } else { Some(mount::table()?) };
+        let elsewhere = match &table {
+            Some(table) if !self.shows_image(table, mount)? => table,
+            _ => {
+                let notes = self.notes_of_image(&missing)?;
+                let dir = missing.parent;
+                return match notes {
+                    Some(_) => Ok(Room { dir, notes }),
+                    None => self.cover(dir, self.readonly),
+                };
             }
-            dir = fs::openat(&dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        };
+        // No data can be made there, so none is lost.
+        if fs::fstatvfs(&missing.parent)?.f_flag.contains(fs::StatVfsMountFlags::RDONLY) {
+            return self.cover(missing.parent, true);
         }
-        Ok(dir)
+        if is_kernels(fs::fstatfs(&missing.parent)?.f_type as u64) {
+            return self.cover(missing.parent, self.readonly);
+        }
+        self.room_outside(missing, elsewhere, mount)
+    }
+
+    /// True where `mount` is a piece of the image at its own place, as covers show them.
+    fn shows_image(&self, table: &[Mounted], mount: u64) -> Result<bool> {
+        let root = fd::path_of(&self.root)?;
+        let piece = table.iter().rfind(|m| m.id == mount);
+        Ok(piece.is_some_and(|piece| {
+            piece.point.strip_prefix(&root).is_ok_and(|below| {
+                let is_whole = |m: &Mounted| m.point == root && m.device == piece.device;
+                table.iter().any(|m| is_whole(m) && m.root.join(below) == piece.root)
+            })
+        }))
+    }
+
+    /// Where to note what is made in the image; `None` where it may not be changed.
+    fn notes_of_image(&self, missing: &Missing) -> Result<Option<Notes>> {
+        let (Some(state), Some(held)) = (self.state, &self.held) else { return Ok(None) };
+        if is_shared(fs::fstatfs(&missing.parent)?.f_type as u64) || !may_make_in(&missing.parent) {
+            return Ok(None);
+        }
+        Notes::open(state, held, Root::Image, &self.image, &missing.done)
+    }
+
+    /// A directory that is neither the image's nor the container's own: one that is bound, mostly.
+    fn room_outside(&mut self, missing: Missing, table: &[Mounted], mount: u64) -> Result<Room> {
+        let dir = missing.parent;
+        let root = fd::path_of(&self.root)?;
+        let source = host_path(table, mount, &dir, &root);
+        let Some(state) = self.state.filter(|_| may_make_in(&dir)) else {
+            let place = source.as_deref().unwrap_or(&missing.done).display().to_string();
+            let name = missing.rest.iter().collect::<PathBuf>();
+            return Err(Error::from(Errno::ACCESS)
+                .context(format!("make {} in {place}", name.display()))
+                .hint(format!("make it in {place} beforehand, or mount at another place")));
+        };
+        // Where other nodes use it, its removal would take their mounts away.
+        let shared = is_shared(fs::fstatfs(&dir)?.f_type as u64);
+        let noted = source.filter(|_| !shared).and_then(|source| {
+            let held = fs::openat(&dir, ".", DIRECTORY, Mode::empty()).ok()?;
+            lock(&held, FlockOperation::NonBlockingLockShared, MANY).then_some((source, held))
+        });
+        let notes = match noted {
+            Some((source, held)) => {
+                let notes = Notes::open(state, &held, Root::Bound, &source, Path::new("/"))?;
+                self.bound.push(held);
+                notes
+            }
+            None => None,
+        };
+        Ok(Room { dir, notes })
     }
 
     /// Covers the directory `dir` with a file system that shows the same and can hold more.
     ///
-    /// What is mounted below `dir` already is bound along.
-    fn cover(&mut self, dir: OwnedFd) -> Result<OwnedFd> {
+    /// What is mounted below `dir` already is bound along. With `readonly` the cover is made so in the end.
+    fn cover(&mut self, dir: OwnedFd, readonly: bool) -> Result<Room> {
         let is_root = same_file(&dir, &self.root)?;
         if is_root && self.root_is_fixed {
             bail!("the image lacks a directory at its root, where a hook can add none (add it to the image)");
         }
-        let image = self.base()?.0;
+        let image = self.base()?;
         let entries = list(&dir).context(|| "list a directory that lacks a mount point")?;
         let mode = fs::fstat(&dir)?.st_mode & 0o7777;
         let params = [Param::Value("mode".into(), format!("{mode:o}"))];
         let tmpfs =
             mount::new_fs("tmpfs", Some("tmpfs"), &params, 0).context(|| "make a tmpfs for mount points")?;
-        let cover = if entries.len() > MOST_BINDS {
+        // An overlay would show what is below the mounts.
+        let cover = if entries.len() > MOST_BINDS && !has_mounts_below(&dir)? {
             mount::attach(&tmpfs, &dir)?;
             cover_by_overlay(&dir, tmpfs)?
         } else {
@@ -516,13 +607,16 @@ impl Rootfs {
         };
         // What was mounted before has been copied along: the copies are what counts now.
         self.own.iter_mut().for_each(|own| own.path = PathBuf::new());
+        self.kernels.iter_mut().for_each(|kernels| kernels.root = None);
         // Its path is not looked for: what is in it was the image's, links among it.
         self.add_own(cover.try_clone()?, Path::new(""));
-        self.covers.push(cover.try_clone()?);
+        if readonly {
+            self.covers.push(cover.try_clone()?);
+        }
         if is_root {
             self.root = cover.try_clone()?;
         }
-        Ok(cover)
+        Ok(Room { dir: cover, notes: None })
     }
 
     /// Repeats `entries` of `dir` in `tmpfs`: links as links, everything else as a place to bind the original.
@@ -574,7 +668,7 @@ fn is_at_or_below(path: &Path, outer: &Path) -> bool {
 
 fn make_readonly(mount: &OwnedFd) -> Result<()> {
     let readonly = Attr { set: mount::ATTR_RDONLY, ..Attr::default() };
-    mount::set_attr(mount, false, readonly).context(|| "make the root read-only")
+    mount::set_attr(mount, false, readonly).context(|| "make a part of the root read-only")
 }
 
 fn create(dir: &OwnedFd, name: &OsStr, want: Want) -> Result<(), Errno> {
@@ -584,68 +678,74 @@ fn create(dir: &OwnedFd, name: &OsStr, want: Want) -> Result<(), Errno> {
     }
 }
 
-/// The directory, in the state directory, with a list per image of the mount points made in it.
-pub const IMAGES: &str = ".images";
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// The images that the list `created` of mount points is about.
-pub fn images_of(created: &[u8]) -> Vec<PathBuf> {
-    let mut images: Vec<PathBuf> =
-        created.split(|&b| b == 0).filter(|e| e.first() == Some(&b'r')).map(note_path).collect();
-    images.dedup();
-    images
+fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
+    fs::open(path, DIRECTORY, Mode::empty())
 }
 
-fn note_path(note: &[u8]) -> PathBuf {
-    PathBuf::from(OsStr::from_bytes(&note[1..]))
-}
-
-/// The images, locked against containers that are being set up in them; `None` where that takes too long.
-pub fn hold_image(images: &[PathBuf]) -> Option<Vec<OwnedFd>> {
-    let mut held = Vec::new();
-    for image in images {
-        let Ok(dir) = open_image(image) else { continue };
-        let mut tries = 0;
-        while fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
-            tries += 1;
-            if tries > 5000 {
-                return None;
-            }
-            let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+/// Tries for the lock `how` on `dir`; false where somebody else keeps it.
+fn lock(dir: &OwnedFd, how: FlockOperation, tries: u32) -> bool {
+    let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+    (0..tries).any(|n| {
+        if n > 0 {
             let _ = rustix::thread::nanosleep(&pause);
         }
-        held.push(dir);
-    }
-    Some(held)
+        fs::flock(dir, how).is_ok()
+    })
 }
 
-fn open_image(image: &Path) -> Result<OwnedFd> {
-    Ok(fs::open(image, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+/// A directory in which a mount point can be made.
+struct Room {
+    dir: OwnedFd,
+    /// Where it is noted, if others see it.
+    notes: Option<Notes>,
 }
 
-/// Removes the mount points that the list `created` names from their image, where they are still empty.
-pub fn remove_created(created: &[u8]) -> Result<()> {
-    let Some(image) = images_of(created).pop() else { return Ok(()) };
-    let root = fs::open(image, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    for note in created.split(|&b| b == 0).rev().filter(|e| e.len() > 1) {
-        let path = note_path(note);
-        let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { continue };
-        let Ok(dir) = open_in(root.as_fd(), dir, OFlags::PATH | OFlags::DIRECTORY) else { continue };
-        match note[0] {
-            b'd' => {
-                let _ = fs::unlinkat(&dir, name, AtFlags::REMOVEDIR);
+impl Room {
+    /// Makes the directories `rest`, the last one as `want` says, and returns the last.
+    fn make(self, rest: &[OsString], want: Want) -> Result<OwnedFd> {
+        let Room { mut dir, mut notes } = self;
+        for (n, name) in rest.iter().enumerate() {
+            let want = if n + 1 == rest.len() { want } else { Want::Directory };
+            if let Some(notes) = &mut notes {
+                notes.add(name, want)?;
             }
-            b'f' => {
-                let empty_file = fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|s| {
-                    s.st_size == 0 && FileType::from_raw_mode(s.st_mode) == FileType::RegularFile
-                });
-                if empty_file {
-                    let _ = fs::unlinkat(&dir, name, AtFlags::empty());
-                }
+            let made = create(&dir, name, want);
+            if let (Some(notes), Err(_)) = (&notes, &made) {
+                notes.take_back()?;
             }
-            _ => {}
+            match made {
+                // Another container may have made the same in a shared image.
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(e) => return Err(e).context(|| format!("make {}", Path::new(name).display())),
+            }
+            dir = fs::openat(&dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         }
+        Ok(dir)
     }
-    Ok(())
+}
+
+fn may_make_in(dir: &OwnedFd) -> bool {
+    crate::sys::process::may_access(dir, libc::W_OK | libc::X_OK)
+}
+
+/// True where something is mounted below `dir`.
+fn has_mounts_below(dir: &OwnedFd) -> Result<bool> {
+    let path = fd::path_of(dir)?;
+    Ok(mount::table()?.iter().any(|m| m.point != path && m.point.starts_with(&path)))
+}
+
+/// Where the host has the directory `dir`, which `mount` shows below `root`, the container's root. Proven to be it.
+fn host_path(table: &[Mounted], mount: u64, dir: &OwnedFd, root: &Path) -> Option<PathBuf> {
+    let shown = table.iter().rfind(|m| m.id == mount)?;
+    let path = fd::path_of(dir).ok()?;
+    let inside = shown.root.join(path.strip_prefix(&shown.point).ok()?);
+    table.iter().filter(|m| m.device == shown.device && !m.point.starts_with(root)).find_map(|host| {
+        let path = host.point.join(inside.strip_prefix(&host.root).ok()?);
+        let found = fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        same_file(&found, dir).ok()?.then_some(path)
+    })
 }
 
 /// Where a path ends in the root.
@@ -735,6 +835,21 @@ fn cover_by_overlay(dir: &OwnedFd, tmpfs: OwnedFd) -> Result<OwnedFd> {
     Ok(overlay)
 }
 
+/// File systems in which a new directory is an order to the kernel (statfs(2) magic numbers), or none can be made.
+fn is_kernels(magic: u64) -> bool {
+    matches!(
+        magic,
+        0x6367_7270         // cgroup2
+        | 0x0027_e0eb       // cgroup
+        | 0x6265_6570       // configfs
+        | 0x0765_5821       // resctrl
+        | 0x7472_6163       // tracefs
+        | 0x6462_6720       // debugfs
+        | 0x6265_6572       // sysfs
+        | 0x0000_9fa0 // proc
+    )
+}
+
 /// File systems on which other nodes may use the same image at the same time (statfs(2) magic numbers).
 fn is_shared(magic: u64) -> bool {
     matches!(
@@ -757,12 +872,12 @@ fn is_shared(magic: u64) -> bool {
 mod tests {
     use super::*;
 
-    fn image(name: &str) -> (PathBuf, Rootfs) {
+    fn image(name: &str) -> (PathBuf, Rootfs<'static>) {
         let dir = std::env::temp_dir().join(format!("rt-rootfs-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(dir.join("a/b")).unwrap();
         let fd = fs::open(&dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let rootfs = Rootfs::new(fd, &dir, true, None).unwrap();
+        let rootfs = Rootfs::new(fd, &dir, true, None);
         (dir, rootfs)
     }
 

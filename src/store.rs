@@ -12,7 +12,7 @@ pub use mark::Mark;
 pub use step::{Found, Living, Member, Note};
 
 use crate::error::{Context, Error, Result};
-use crate::rootfs;
+use crate::rootfs::{self, Held, Made};
 use crate::spec::slurm::Step;
 use crate::sys::ns::MountId;
 use crate::sys::{fd, process, signal};
@@ -382,20 +382,26 @@ impl Store {
         }
     }
 
-    /// Removes the mount points that were made in images which no container uses any more.
+    /// Removes the mount points that were made in images, and in what is bound, which no container uses any more.
     fn clean_images(&self) -> Result<()> {
         let Some(dir) = &self.dir else { return Ok(()) };
         let Ok(lists) = open_dir(dir, rootfs::IMAGES) else { return Ok(()) };
         for name in list_names(&lists, FileType::RegularFile)? {
             let Ok(created) = fd::read_at(&lists, name.as_str()) else { continue };
-            let images = rootfs::images_of(&created);
-            // Whoever sets a container up in the image holds it, and may add to the list.
-            let Some(_held) = rootfs::hold_image(&images) else { continue };
-            let Ok(created) = fd::read_at(&lists, name.as_str()) else { continue };
-            if self.uses(&images)? {
-                continue;
+            // Whoever sets a container up there holds it, and may add to the list: it is held until that is gone.
+            let held = Made::parse(&created).hold(&name);
+            match &held {
+                Held::Locked(root) => {
+                    let Ok(created) = fd::read_at(&lists, name.as_str()) else { continue };
+                    let made = Made::parse(&created);
+                    if self.uses(&made)? {
+                        continue;
+                    }
+                    made.remove_from(root);
+                }
+                Held::Busy => continue,
+                Held::Gone => {}
             }
-            let _ = rootfs::remove_created(&created);
             let _ = fs::unlinkat(&lists, name.as_str(), AtFlags::empty());
         }
         // Who needs it next makes it anew.
@@ -403,9 +409,9 @@ impl Store {
         Ok(())
     }
 
-    /// True where a container lives on one of `images`, or is being made, perhaps on one of them.
-    fn uses(&self, images: &[PathBuf]) -> Result<bool> {
-        let uses = |s: &State| s.pid == 0 || (images.contains(&s.rootfs) && s.is_alive());
+    /// True where a container lives on what the list is about, or is being made, perhaps on it.
+    fn uses(&self, made: &Made) -> Result<bool> {
+        let uses = |s: &State| s.pid == 0 || ((made.bound || made.roots.contains(&s.rootfs)) && s.is_alive());
         Ok(self.states()?.iter().any(uses))
     }
 

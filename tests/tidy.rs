@@ -44,6 +44,7 @@ const RUSTIX: &[&str] = &[
     "src/error.rs",
     "src/log.rs",
     "src/rootfs.rs",
+    "src/rootfs/",
     "src/store.rs",
     "src/store/",
     "src/sync.rs",

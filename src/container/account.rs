@@ -6,7 +6,7 @@
 use super::init::Init;
 use super::plan::{MountPlan, What};
 use crate::error::{Context, Result};
-use crate::rootfs::{Rootfs, Want};
+use crate::rootfs::{Rootfs, Symlink, Want};
 use crate::spec::{self, Spec};
 use crate::sys::fd;
 use crate::sys::mount::{self, Attr, Param};
@@ -150,7 +150,10 @@ fn bind_files(rootfs: &mut Rootfs, files: &[(&str, String)]) -> Result<()> {
     rootfs.enter(&tmpfs)?;
     rustix::mount::unmount(".", rustix::mount::UnmountFlags::DETACH)?;
     for (path, tree) in trees {
-        rootfs.place(path, Want::File, false)?.attach(&tree).context(|| path.display().to_string())?;
+        rootfs
+            .place(path, Want::File, Symlink::Follow)?
+            .attach(&tree)
+            .context(|| path.display().to_string())?;
     }
     Ok(())
 }

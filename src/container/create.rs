@@ -59,7 +59,7 @@ struct Launch<'a> {
     plan: Plan,
     config: Config,
     proc: OwnedFd,
-    idmapped: Vec<Option<OwnedFd>>,
+    opened: Vec<Option<OwnedFd>>,
     /// Init outlives this process.
     detach: bool,
     /// Init waits on the fifo.
@@ -84,7 +84,7 @@ impl<'a> Launch<'a> {
             log::debug!("{note}");
         }
         let proc = fd::open_proc()?;
-        let idmapped = mounts::open_idmapped(&plan, proc.as_fd())?;
+        let opened = mounts::open_early(&plan, proc.as_fd())?;
         Ok(Launch {
             store,
             options,
@@ -92,7 +92,7 @@ impl<'a> Launch<'a> {
             plan,
             config,
             proc,
-            idmapped,
+            opened,
             detach: false,
             wait_for_start: false,
         })
@@ -460,7 +460,7 @@ impl<'a> Launch<'a> {
             plan: &self.plan,
             proc: self.proc.as_fd(),
             state: entry.dir(),
-            idmapped: &self.idmapped,
+            opened: &self.opened,
             joins: &[],
             unshare: 0,
             runtime: None,

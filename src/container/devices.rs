@@ -2,7 +2,7 @@
 
 use super::plan::{DevicePlan, Plan};
 use crate::error::{Context, Result};
-use crate::rootfs::{Rootfs, Want};
+use crate::rootfs::{Rootfs, Symlink, Want};
 use crate::sys::tty::{self, Pty};
 use crate::sys::{fd, mount};
 use crate::{bail, err};
@@ -21,7 +21,9 @@ const LINKS: [(&str, &str); 5] = [
 
 /// Makes the devices of the plan, and the links where /dev is the container's own.
 pub fn make(rootfs: &mut Rootfs, plan: &Plan) -> Result<()> {
-    for device in &plan.devices {
+    // A node of the host's would be a terminal of the host's, and it is a link below.
+    let is_link = |device: &&DevicePlan| plan.own_dev && device.path.as_os_str() == "/dev/ptmx";
+    for device in plan.devices.iter().filter(|device| !is_link(device)) {
         make_one(rootfs, device, plan.may_mknod).context(|| format!("device {}", device.path.display()))?;
     }
     if plan.own_dev {
@@ -39,7 +41,7 @@ fn make_one(rootfs: &mut Rootfs, device: &DevicePlan, may_mknod: bool) -> Result
     }
     let source = if device.default { device.path.clone() } else { host_node(device, kind)? };
     rootfs
-        .place(&device.path, Want::File, false)?
+        .place(&device.path, Want::File, Symlink::Keep)?
         .bind(&source)
         .context(|| format!("bind {}", source.display()))
 }
@@ -48,7 +50,7 @@ fn make_node(rootfs: &mut Rootfs, device: &DevicePlan, kind: FileType) -> Result
     let (Some(dir), Some(name)) = (device.path.parent(), device.path.file_name()) else {
         bail!("not a file name")
     };
-    let dir = rootfs.target(dir, Want::Directory, false)?;
+    let dir = rootfs.target(dir, Want::Directory, Symlink::Follow)?;
     let number = fs::makedev(device.number.0, device.number.1);
     let mode = Mode::from_raw_mode(device.mode & 0o7777);
     match fs::mknodat(&dir, name, kind, mode, number) {
@@ -108,7 +110,9 @@ pub fn make_console(rootfs: &mut Rootfs, size: Option<(u16, u16)>) -> Result<Pty
     if fs::fstat(&node)?.st_rdev != fs::fstat(&pty.slave)?.st_rdev {
         bail!("/dev/pts/{} is not the terminal that was opened", pty.number);
     }
-    let target = rootfs.target(Path::new("/dev/console"), Want::File, false).context(|| "/dev/console")?;
+    // A link of the image's must not have the terminal mounted on something else (CVE-2025-52565).
+    let target =
+        rootfs.target(Path::new("/dev/console"), Want::File, Symlink::Keep).context(|| "/dev/console")?;
     let tree = mount::clone_tree(&node, Path::new(""), false, false)?;
     mount::attach(tree, target).context(|| "bind the terminal to /dev/console")?;
     Ok(pty)

@@ -5,7 +5,7 @@ use super::process::ProcessPlan;
 use super::{account, devices, mounts, refused};
 use crate::error::{Context, Error, Result};
 use crate::hook::{self, Stage};
-use crate::rootfs::Rootfs;
+use crate::rootfs::{Rootfs, Symlink, Want};
 use crate::sync::{FromInit, Link};
 use crate::sys::mount::{self as sys_mount, Attr};
 use crate::sys::ns::{self, IdMaps, Kind, MountId};
@@ -14,10 +14,10 @@ use crate::{bail, err};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MoveMountFlags, UnmountFlags};
 use rustix::process::{Gid, Signal, Uid};
 use std::convert::Infallible;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// What init has beside the plan.
@@ -28,8 +28,8 @@ pub struct Init<'a> {
     pub proc: BorrowedFd<'a>,
     /// The container's state directory, for notes about what is made in the image.
     pub state: BorrowedFd<'a>,
-    /// Copies of what is bound with translated ids, by the mount's place in the plan.
-    pub idmapped: &'a [Option<OwnedFd>],
+    /// Copies of what is bound that the runtime had to make, by the mount's place in the plan.
+    pub opened: &'a [Option<OwnedFd>],
     /// Namespaces that init joins itself.
     pub joins: &'a [(Kind, OwnedFd)],
     /// Namespaces that init makes itself, after joining.
@@ -126,17 +126,14 @@ impl Init<'_> {
         };
         if plan.process.cwd != Path::new("/") {
             rootfs
-                .target(&plan.process.cwd, crate::rootfs::Want::Directory, false)
+                .target(&plan.process.cwd, Want::Directory, Symlink::Follow)
                 .context(|| format!("cwd {:?}", plan.process.cwd.display().to_string()))?;
         }
         let pid = self.run_early_hooks(callers)?;
         self.set_kernel()?;
-        let proc = rootfs.own_proc();
-        mounts::mask(&rootfs, proc.as_ref(), &plan.masked)?;
-        mounts::make_readonly(&rootfs, proc.as_ref(), &plan.readonly)?;
-        if let Some(proc) = proc {
-            fd::leave_open(proc);
-        }
+        rootfs.find_kernels()?;
+        mounts::mask(&rootfs, &plan.masked)?;
+        mounts::make_readonly(&rootfs, &plan.readonly)?;
         rootfs.finish()?;
         rootfs.release();
         self.pivot(&rootfs)?;
@@ -191,7 +188,7 @@ impl Init<'_> {
     /// Closes what this process has of the host, but for what it needs until it waits for start: whoever enters the
     /// container then must find none of it in /proc/PID/fd. It is done before the container's seccomp filter is
     /// loaded, which need not know close_range(2).
-    fn close_hosts(&self, rootfs: Rootfs) -> Result<()> {
+    fn close_hosts(&self, rootfs: Rootfs<'_>) -> Result<()> {
         std::mem::forget(rootfs);
         let mut keep = self.last_hosts();
         keep.extend(self.fifo.map(|fifo| fifo.as_raw_fd()));
@@ -221,7 +218,7 @@ impl Init<'_> {
     }
 
     /// Mounts the image where it is, in this mount namespace only.
-    fn attach_root(&self) -> Result<Rootfs> {
+    fn attach_root(&self) -> Result<Rootfs<'_>> {
         let plan = self.plan;
         let context = || format!("mount rootfs {}", plan.rootfs.display());
         if self.stays_shared() {
@@ -240,7 +237,7 @@ impl Init<'_> {
             sys_mount::set_attr(&tree, false, nodev).context(context)?;
         }
         sys_mount::attach_to(&tree, &plan.rootfs).context(context)?;
-        Rootfs::new(tree, &plan.rootfs, plan.readonly_root, Some(self.state))
+        Ok(Rootfs::new(tree, &plan.rootfs, plan.readonly_root, Some(self.state)))
     }
 
     /// The first mount fails where the image may not be entered at all: then that is what is wrong.
@@ -328,34 +325,65 @@ impl Init<'_> {
         Ok(())
     }
 
-    /// Makes the image the root and lets go of the host's.
-    fn pivot(&self, rootfs: &Rootfs) -> Result<()> {
-        rustix::process::fchdir(rootfs.as_fd())?;
-        if self.plan.no_pivot {
-            use rustix::mount::MoveMountFlags;
-            rustix::mount::move_mount(
-                rootfs.as_fd(),
-                "",
-                fs::CWD,
-                "/",
-                MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
-            )
-            .context(|| "move the root")?;
-            rustix::process::chroot(".").context(|| "chroot")?;
-        } else {
-            let old = match self.stays_shared() {
-                true => Some(fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),
-                false => None,
-            };
-            // The old root ends up on top of the new one, at the same place.
-            rustix::process::pivot_root(".", ".").context(|| "pivot_root")?;
-            if let Some(old) = old {
-                // What is detached here must not be detached on the host.
-                sys_mount::set_attr(&old, true, SLAVE)
-                    .context(|| "change the propagation of the old root")?;
+    /// The usual way. False where it cannot be gone, with nothing changed.
+    fn change_root(&self) -> Result<bool> {
+        let old = match self.stays_shared() {
+            true => Some(fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),
+            false => None,
+        };
+        if !pivot_root()? {
+            return Ok(false);
+        }
+        if let Some(old) = old {
+            // What is detached here must not be detached on the host.
+            sys_mount::set_attr(&old, true, SLAVE).context(|| "change the propagation of the old root")?;
+        }
+        rustix::mount::unmount(".", UnmountFlags::DETACH).context(|| "detach the old root")?;
+        Ok(true)
+    }
+
+    /// Mounts the image over the host's root, which stays below. The kernel lets whoever makes a user namespace mount
+    /// what its mount namespace has in full: so the host's procfs and sysfs must go, whose files are not masked.
+    fn move_root(&self, rootfs: &Rootfs<'_>) -> Result<()> {
+        let image = fd::path_of(rootfs.as_fd())?;
+        let hosts = sys_mount::table()?.into_iter().filter(|mounted| {
+            matches!(mounted.fstype.as_slice(), b"proc" | b"sysfs")
+                && mounted.root == Path::new("/")
+                && !mounted.point.starts_with(&image)
+        });
+        for mounted in hosts {
+            let context = || format!("hide the host's {}", mounted.point.display());
+            match self.hide_hosts(&mounted.point) {
+                // It was below another.
+                Err(e) if e.is(libc::ENOENT) => {}
+                result => result.context(context)?,
             }
-            rustix::mount::unmount(".", rustix::mount::UnmountFlags::DETACH)
-                .context(|| "detach the old root")?;
+        }
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        rustix::mount::move_mount(rootfs.as_fd(), "", fs::CWD, "/", flags).context(|| "move the root")?;
+        rustix::process::chroot(".").context(|| "chroot")
+    }
+
+    /// Unmounts what the host has at `point`, in this namespace, or covers it where the kernel has locked it.
+    fn hide_hosts(&self, point: &Path) -> Result<()> {
+        if self.stays_shared() {
+            let at = fs::open(point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            sys_mount::set_attr(at, true, SLAVE)?;
+        }
+        match rustix::mount::unmount(point, UnmountFlags::DETACH) {
+            Err(Errno::INVAL | Errno::PERM) => {
+                let tmpfs = sys_mount::new_fs("tmpfs", Some("tmpfs"), &[], sys_mount::ATTR_RDONLY)?;
+                sys_mount::attach_to(&tmpfs, point)
+            }
+            result => Ok(result?),
+        }
+    }
+
+    /// Makes the image the root and lets go of the host's.
+    fn pivot(&self, rootfs: &Rootfs<'_>) -> Result<()> {
+        rustix::process::fchdir(rootfs.as_fd())?;
+        if self.plan.no_pivot || !self.change_root()? {
+            self.move_root(rootfs)?;
         }
         if let Some((propagation, recursive)) = self.plan.propagation {
             let attr = Attr { propagation, ..Attr::default() };
@@ -363,6 +391,26 @@ impl Init<'_> {
         }
         Ok(())
     }
+}
+
+/// pivot_root(2), which the kernel's first root file system does not allow: false where that is the host's, as on a
+/// node without a disk that has stayed in its initramfs.
+fn pivot_root() -> Result<bool> {
+    // The old root ends up on top of the new one, at the same place.
+    match rustix::process::pivot_root(".", ".") {
+        Ok(()) => Ok(true),
+        Err(Errno::INVAL) if is_first_root()? => Ok(false),
+        Err(e) => Err(e).context(|| "pivot_root"),
+    }
+}
+
+/// True where nothing is below this process's root, as mountinfo shows it.
+fn is_first_root() -> Result<bool> {
+    let table = sys_mount::table()?;
+    Ok(table
+        .iter()
+        .rfind(|mounted| mounted.point == Path::new("/"))
+        .is_some_and(|root| root.fstype == b"rootfs"))
 }
 
 const SLAVE: Attr = Attr { set: 0, clear: 0, propagation: libc::MS_SLAVE };
@@ -410,7 +458,7 @@ fn wait_for_start(fifo: BorrowedFd<'_>) -> Result<()> {
     loop {
         match rustix::io::read(fifo, &mut byte) {
             Ok(_) => return Ok(()),
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Err(e) => return Err(e).context(|| "wait for start"),
         }
     }
@@ -425,12 +473,10 @@ fn end_started(error: &Error) -> ! {
 
 /// pivot_root(2) wants the new root's parent mount not to be shared.
 fn make_parent_private(rootfs: &Path) -> Result<()> {
-    let table = fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
     let rootfs = rootfs.canonicalize()?;
-    let point = table
-        .split(|byte| *byte == b'\n')
-        .filter_map(|line| line.split(|byte| *byte == b' ').nth(4))
-        .map(|point| PathBuf::from(OsString::from_vec(sys_mount::unescape(point))))
+    let point = sys_mount::table()?
+        .into_iter()
+        .map(|mounted| mounted.point)
         .filter(|point| rootfs.starts_with(point))
         .max_by_key(|point| point.as_os_str().len())
         .unwrap_or_else(|| PathBuf::from("/"));

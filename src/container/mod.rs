@@ -1,6 +1,7 @@
 //! The life of a container: create, start, run, exec, kill, pause, delete.
 
 mod account;
+mod copy_up;
 mod create;
 mod devices;
 mod exec;

@@ -1,17 +1,19 @@
 //! Mounting, inside init: every mount of the plan through the root's descriptor.
 
+use super::copy_up::copy_tree;
 use super::init::Init;
 use super::plan::{MountPlan, Plan, What};
 use crate::bail;
 use crate::error::{Context, Error, Result};
-use crate::rootfs::{Place, Rootfs, Want};
-use crate::sys::fd;
+use crate::rootfs::{Place, Rootfs, Symlink, Want};
 use crate::sys::mount::{self, Attr, Param};
 use crate::sys::ns::{self, IdMaps, Kind};
 use crate::sys::process::{self, Memory};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use crate::sys::{caps, fd};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -50,8 +52,9 @@ fn describe(mount: &MountPlan) -> String {
 }
 
 fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Option<OwnedFd>) -> Result<()> {
+    let data = parameters(rootfs, mount)?;
     if let What::New { fstype, source } = &mount.what
-        && mount_plainly(rootfs, mount, fstype, source)?
+        && mount_plainly(rootfs, mount, fstype, source, &data)?
     {
         return Ok(());
     }
@@ -61,7 +64,12 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
     let made = match &mount.what {
         What::Bind(_) => source.map(|tree| (tree, false)),
         What::Cgroup => Some((cgroup(init, mount)?, false)),
-        What::New { fstype, source } => new_mount(mount, fstype, source)?,
+        What::New { fstype, source } => match new_mount(mount, fstype, source, &data) {
+            Err(e) if e.is(libc::EINVAL) && fstype == "overlay" => {
+                return mount_in_one_page(rootfs, mount, source, &data).unwrap_or(Err(e));
+            }
+            made => made?,
+        },
     };
     let Some((tree, own)) = made else { return Ok(()) };
     let want = match &mount.what {
@@ -73,7 +81,7 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
     if mount.options.copy_up && own {
         copy_up(rootfs, mount, &tree)?;
     }
-    let place = rootfs.place(&mount.destination, want, mount.options.destination_nofollow)?;
+    let place = rootfs.place(&mount.destination, want, link(mount))?;
     if let Place::At(fd) = &place {
         guard_proc(mount, fd, || fd::require_proc(&tree).is_ok())?;
     }
@@ -84,52 +92,112 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
         }
         result => result?,
     }
-    mounted(rootfs, mount);
-    for (propagation, recursive) in &mount.options.propagation {
-        // A bind has got its private propagation with its attributes.
-        let done =
-            mount.options.bind && mount.options.propagation.iter().all(|(p, _)| *p == libc::MS_PRIVATE);
-        if !done {
-            mount::set_attr(&tree, *recursive, Attr { propagation: *propagation, ..Attr::default() })?;
-        }
+    set_propagation(mount, &tree)?;
+    if !own {
+        mounted(rootfs, mount, Some(tree));
+        return Ok(());
     }
-    if own {
-        rootfs.add_own(tree, &mount.destination);
-    } else {
-        fd::leave_open(tree);
+    mounted(rootfs, mount, None);
+    if asked_attr(mount) & mount::ATTR_RDONLY != 0 {
+        rootfs.add_readonly(&tree, &mount.destination)?;
     }
+    rootfs.add_own(tree, &mount.destination);
     Ok(())
 }
 
-/// Tells the root what is at the destination now.
-fn mounted(rootfs: &mut Rootfs, mount: &MountPlan) {
-    rootfs.covered(&mount.destination);
-    if matches!(&mount.what, What::Bind(source) if source.as_os_str() == "/sys")
-        && mount.destination.as_os_str() == "/sys"
-        && mount.options.recursive
-        && mount.options.idmap.is_none()
-    {
-        rootfs.add_host_sys();
+/// Sets what a mount in its place has as propagation.
+fn set_propagation(mount: &MountPlan, tree: &OwnedFd) -> Result<()> {
+    let asked = &mount.options.propagation;
+    // A bind has got its private propagation with its attributes.
+    if mount.options.bind && asked.iter().all(|(p, _)| *p == libc::MS_PRIVATE) {
+        return Ok(());
     }
-    let own_proc = matches!(&mount.what, What::New { fstype, .. } if fstype == "proc");
-    if own_proc && mount.destination.as_os_str() == "/proc" {
-        rootfs.add_proc();
+    asked.iter().try_for_each(|(propagation, recursive)| {
+        mount::set_attr(tree, *recursive, Attr { propagation: *propagation, ..Attr::default() })
+    })
+}
+
+/// The attributes of a new mount: below it there is nothing yet that a recursive one could spare.
+fn asked_attr(mount: &MountPlan) -> u64 {
+    mount.options.attr.set | mount.options.recursive_attr.set
+}
+
+/// The parameters of a new file system. A tmpfs is as open as the directory that it covers: for /tmp that is 1777, and
+/// /etc stays root's.
+fn parameters<'a>(rootfs: &Rootfs<'_>, mount: &'a MountPlan) -> Result<Cow<'a, [Param]>> {
+    let given = &mount.options.data;
+    let is_mode = |param: &Param| matches!(param, Param::Value(key, _) if key == "mode");
+    let tmpfs = matches!(&mount.what, What::New { fstype, .. } if fstype == "tmpfs");
+    if !tmpfs || given.iter().any(is_mode) {
+        return Ok(Cow::Borrowed(given));
+    }
+    match rootfs.resolve(&mount.destination) {
+        Ok(there) => {
+            let mode = format!("{:o}", fs::fstat(there)?.st_mode & 0o7777);
+            Ok(given.iter().cloned().chain([Param::Value("mode".to_owned(), mode)]).collect())
+        }
+        // Nothing is covered.
+        Err(Errno::NOENT) => Ok(Cow::Borrowed(given)),
+        Err(e) => Err(e.into()),
     }
 }
 
+/// Whether a link at the destination is followed. Not at the places of the kernel's file systems, which would be
+/// elsewhere then (CVE-2019-19921).
+fn link(mount: &MountPlan) -> Symlink {
+    let kernels =
+        matches!(&mount.what, What::New { fstype, .. } if matches!(fstype.as_str(), "proc" | "sysfs"));
+    match mount.destination.as_os_str().as_bytes() {
+        b"/proc" | b"/sys" | b"/dev" => Symlink::Refuse,
+        _ if kernels => Symlink::Refuse,
+        _ if mount.options.destination_nofollow => Symlink::Keep,
+        _ => Symlink::Follow,
+    }
+}
+
+/// Tells the root what is at the destination now; `tree` is the mount, where it is known.
+fn mounted(rootfs: &mut Rootfs<'_>, mount: &MountPlan, tree: Option<OwnedFd>) {
+    rootfs.covered(&mount.destination);
+    let host_sys = matches!(&mount.what, What::Bind(source) if source.as_os_str() == "/sys");
+    let new_sys = matches!(&mount.what, What::New { fstype, .. } if fstype == "sysfs");
+    match mount.destination.as_os_str().as_bytes() {
+        // Nothing but procfs comes there.
+        b"/proc" => rootfs.add_kernels("/proc", fs::PROC_SUPER_MAGIC as u64, tree),
+        b"/sys" if new_sys || host_sys => rootfs.add_kernels("/sys", SYSFS_MAGIC, tree),
+        _ => tree.into_iter().for_each(fd::leave_open),
+    }
+    let at_sys = mount.destination.as_os_str() == "/sys";
+    if at_sys && host_sys && mount.options.recursive && mount.options.idmap.is_none() {
+        rootfs.add_host_sys();
+    }
+}
+
+/// sysfs, as statfs(2) calls it.
+const SYSFS_MAGIC: u64 = 0x6265_6572;
+
 /// Mounts a new file system in the fewest calls. False where that says too little or failed: the long way
 /// says more, and knows what to do instead.
-fn mount_plainly(rootfs: &mut Rootfs, mount: &MountPlan, fstype: &str, source: &str) -> Result<bool> {
+fn mount_plainly(
+    rootfs: &mut Rootfs<'_>,
+    mount: &MountPlan,
+    fstype: &str,
+    source: &str,
+    data: &[Param],
+) -> Result<bool> {
     let options = &mount.options;
-    let attr = options.attr.set | options.recursive_attr.set;
+    let attr = asked_attr(mount);
     if options.copy_up || !options.propagation.is_empty() || attr & mount::ATTR_RDONLY != 0 {
+        return Ok(false);
+    }
+    // Its label is set through a descriptor.
+    if fstype == "mqueue" && !data.is_empty() {
         return Ok(false);
     }
     // What is to be mounted in a tmpfs needs a descriptor of it, proven to be its root.
     if fstype == "tmpfs" && !rootfs.holds(&mount.destination) {
         return Ok(false);
     }
-    let place = rootfs.place(&mount.destination, Want::Directory, options.destination_nofollow)?;
+    let place = rootfs.place(&mount.destination, Want::Directory, link(mount))?;
     let inside = match &place {
         Place::At(_) if fstype == "tmpfs" => return Ok(false),
         Place::At(fd) => {
@@ -138,7 +206,7 @@ fn mount_plainly(rootfs: &mut Rootfs, mount: &MountPlan, fstype: &str, source: &
         }
         Place::In(entry) => Some((entry.dir, entry.name)),
     };
-    if place.mount(fstype, source, &options.data, attr).is_none_or(|done| done.is_err()) {
+    if place.mount(fstype, source, data, attr).is_none_or(|done| done.is_err()) {
         return Ok(false);
     }
     let root = match inside {
@@ -148,7 +216,7 @@ fn mount_plainly(rootfs: &mut Rootfs, mount: &MountPlan, fstype: &str, source: &
         }
         _ => None,
     };
-    mounted(rootfs, mount);
+    mounted(rootfs, mount, None);
     if let Some(root) = root {
         rootfs.add_own(root, &mount.destination);
     }
@@ -168,7 +236,7 @@ fn guard_proc(mount: &MountPlan, place: &OwnedFd, is_proc: impl FnOnce() -> bool
 /// A detached copy of what is bound, with the attributes asked for.
 fn clone_source(init: &Init<'_>, n: usize, mount: &MountPlan, source: &Path) -> Result<OwnedFd> {
     let options = &mount.options;
-    let tree = match init.idmapped.get(n) {
+    let tree = match init.opened.get(n) {
         Some(Some(tree)) => tree.try_clone().context(|| "duplicate a descriptor")?,
         _ => mount::clone_tree(fs::CWD, source, options.recursive, options.source_nofollow)?,
     };
@@ -178,7 +246,8 @@ fn clone_source(init: &Init<'_>, n: usize, mount: &MountPlan, source: &Path) -> 
 
 /// Applies the options' attributes to a tree that came from the host. `deep` makes read-only recursive.
 ///
-/// What the parent namespace has locked stays: clearing a locked flag fails, and is left out then.
+/// What the parent namespace has locked stays: to clear a locked flag fails, or to change those of access times, and is
+/// left out then.
 fn set_attrs(tree: &OwnedFd, mount: &MountPlan, deep: bool) -> Result<()> {
     let options = &mount.options;
     let mut top = options.attr;
@@ -194,14 +263,16 @@ fn set_attrs(tree: &OwnedFd, mount: &MountPlan, deep: bool) -> Result<()> {
     if !asked.is_empty() && asked.iter().all(|(p, _)| *p == libc::MS_PRIVATE) {
         all.propagation = libc::MS_PRIVATE;
     }
+    // These are locked together.
+    let times = mount::ATTR_ATIME | mount::ATTR_NODIRATIME;
     for (attr, recursive) in [(all, true), (top, false)] {
         if attr.is_empty() {
             continue;
         }
         match mount::set_attr(tree, recursive, attr) {
-            Err(e) if e.is(libc::EPERM) && attr.clear != 0 => {
+            Err(e) if e.is(libc::EPERM) && (attr.clear != 0 || attr.set & times != 0) => {
                 log::debug!("{}: flags of the source are locked and stay", describe(mount));
-                let keep = Attr { clear: 0, set: attr.set & !mount::ATTR_ATIME, ..attr };
+                let keep = Attr { clear: 0, set: attr.set & !times, ..attr };
                 mount::set_attr(tree, recursive, keep)?;
             }
             result => result?,
@@ -210,19 +281,47 @@ fn set_attrs(tree: &OwnedFd, mount: &MountPlan, deep: bool) -> Result<()> {
     Ok(())
 }
 
-/// A detached copy of what is bound with translated ids, for each mount that asks for them. Made by the runtime:
-/// it takes privilege over the file system, which a container's user namespace has not.
-pub fn open_idmapped(plan: &Plan, proc: BorrowedFd<'_>) -> Result<Vec<Option<OwnedFd>>> {
-    let open = |mount: &MountPlan| match (&mount.what, mount.options.idmap) {
+/// A detached copy of what is bound with translated ids, or from where init may not go once it is in a user namespace
+/// with several ids. Made by the runtime: it takes privilege over the file system, which that namespace has not.
+pub fn open_early(plan: &Plan, proc: BorrowedFd<'_>) -> Result<Vec<Option<OwnedFd>>> {
+    let closed = closed_sources(plan)?;
+    let open = |(n, mount): (usize, &MountPlan)| match (&mount.what, mount.options.idmap) {
         (What::Bind(source), Some(recursive)) => {
             idmapped(plan, proc, mount, source, recursive).map(Some).context(|| describe(mount))
         }
+        (What::Bind(source), None) if closed.contains(&n) => {
+            clone_slave(mount, source).map(Some).context(|| describe(mount))
+        }
         _ => Ok(None),
     };
-    if plan.mounts.iter().all(|m| m.options.idmap.is_none()) {
+    if closed.is_empty() && plan.mounts.iter().all(|m| m.options.idmap.is_none()) {
         return Ok(Vec::new());
     }
-    plan.mounts.iter().map(open).collect()
+    plan.mounts.iter().enumerate().map(open).collect()
+}
+
+/// The mounts whose sources are below directories that this process may enter by its capabilities alone.
+fn closed_sources(plan: &Plan) -> Result<Vec<usize>> {
+    if plan.maps.is_none() || plan.own_maps {
+        return Ok(Vec::new());
+    }
+    caps::lower()?;
+    let is_closed = |mount: &MountPlan| match &mount.what {
+        What::Bind(source) => {
+            matches!(fs::open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()), Err(Errno::ACCESS))
+        }
+        _ => false,
+    };
+    let closed = (0..plan.mounts.len()).filter(|n| is_closed(&plan.mounts[*n])).collect();
+    caps::raise()?;
+    Ok(closed)
+}
+
+/// As every bind of init's, which copies mounts that are slaves already.
+fn clone_slave(mount: &MountPlan, source: &Path) -> Result<OwnedFd> {
+    let tree = mount::clone_tree(fs::CWD, source, mount.options.recursive, mount.options.source_nofollow)?;
+    mount::set_attr(&tree, true, Attr { propagation: libc::MS_SLAVE, ..Attr::default() })?;
+    Ok(tree)
 }
 
 fn idmapped(
@@ -232,7 +331,6 @@ fn idmapped(
     source: &Path,
     recursive: bool,
 ) -> Result<OwnedFd> {
-    let options = &mount.options;
     let joined = plan.join.iter().find(|(kind, _)| *kind == Kind::USER);
     // Without maps of its own it is the container's.
     let userns = match (mount.maps.as_ref().or(plan.maps.as_ref()), joined) {
@@ -240,10 +338,8 @@ fn idmapped(
         (None, Some((_, path))) => ns::open(path)?,
         (None, None) => bail!("an idmap mount needs id maps, or a user namespace of the container"),
     };
-    let tree = mount::clone_tree(fs::CWD, source, options.recursive, options.source_nofollow)?;
+    let tree = clone_slave(mount, source)?;
     mount::set_idmap(&tree, recursive, userns).context(|| "make an idmap mount")?;
-    // As every bind of init's, which copies mounts that are slaves already.
-    mount::set_attr(&tree, true, Attr { propagation: libc::MS_SLAVE, ..Attr::default() })?;
     Ok(tree)
 }
 
@@ -265,23 +361,44 @@ fn user_namespace(maps: &IdMaps, proc: BorrowedFd<'_>, unprivileged: bool) -> Re
 
 /// A new file system; true where it is this container's own. Where the kernel refuses one that belongs to a
 /// namespace of the host, the host's instance is bound instead, or nothing where the host has none.
-fn new_mount(mount: &MountPlan, fstype: &str, source: &str) -> Result<Option<(OwnedFd, bool)>> {
-    let options = &mount.options;
-    let attr = (options.attr.set | options.recursive_attr.set)
-        & !if options.copy_up { mount::ATTR_RDONLY } else { 0 };
-    let layers = if fstype == "overlay" { layers_by_descriptor(&options.data)? } else { None };
-    let data = layers.as_ref().map_or(&options.data, |(data, _)| data);
+fn new_mount(
+    mount: &MountPlan,
+    fstype: &str,
+    source: &str,
+    data: &[Param],
+) -> Result<Option<(OwnedFd, bool)>> {
+    // What belongs into a tmpfs is made in it first.
+    let attr = asked_attr(mount) & !if fstype == "tmpfs" { mount::ATTR_RDONLY } else { 0 };
+    // The kernel has made the file system with the namespace, without a label, which no parameter changes then.
+    let is_label =
+        |param: &&Param| matches!(param, Param::Value(key, _) if fstype == "mqueue" && key == "context");
+    let label = data.iter().find(is_label);
+    let unlabelled: Vec<Param>;
+    let data = match label {
+        Some(_) => {
+            unlabelled = data.iter().filter(|param| !is_label(param)).cloned().collect();
+            &unlabelled
+        }
+        None => data,
+    };
+    let layers = if fstype == "overlay" { layers_by_descriptor(data, MOST_IN_A_VALUE)? } else { None };
+    let data = layers.as_ref().map_or(data, |(data, _)| data);
     let made = match mount::new_fs(fstype, Some(source), data, attr) {
-        Err(e) if e.is(libc::EINVAL) && options.data.iter().any(names_id) => {
+        Err(e) if e.is(libc::EINVAL) && data.iter().any(names_id) => {
             // The ids of a namespace that was joined are not known beforehand.
             log::debug!("{}: {e}; tried again without uid= and gid=", describe(mount));
-            let data: Vec<Param> = options.data.iter().filter(|p| !names_id(p)).cloned().collect();
+            let data: Vec<Param> = data.iter().filter(|p| !names_id(p)).cloned().collect();
             mount::new_fs(fstype, Some(source), &data, attr)
         }
         made => made,
     };
     let refused = match made {
-        Ok(tree) => return Ok(Some((tree, fstype == "tmpfs"))),
+        Ok(tree) => {
+            if let Some(Param::Value(_, label)) = label {
+                set_label(mount, &tree, label);
+            }
+            return Ok(Some((tree, fstype == "tmpfs")));
+        }
         Err(e) => e,
     };
     let host = match fstype {
@@ -308,12 +425,54 @@ fn new_mount(mount: &MountPlan, fstype: &str, source: &str) -> Result<Option<(Ow
     }
 }
 
+/// Labels the root of a file system, as far as the policy lets this process.
+#[cold]
+fn set_label(mount: &MountPlan, tree: &OwnedFd, label: &str) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let set = fs::openat(tree, ".", flags, Mode::empty())
+        .and_then(|root| fs::fsetxattr(root, "security.selinux", label.as_bytes(), fs::XattrFlags::empty()));
+    if let Err(e) = set {
+        log::debug!("{}: not labelled: {}", describe(mount), Error::from(e));
+    }
+}
+
+/// Mounts an overlay by mount(2), with all layers in one parameter: before Linux 6.7, fsconfig(2) takes no more of them
+/// than fit into 255 bytes. `None` where there are fewer, or too many for a page.
+#[cold]
+fn mount_in_one_page(
+    rootfs: &mut Rootfs<'_>,
+    mount: &MountPlan,
+    source: &str,
+    data: &[Param],
+) -> Option<Result<()>> {
+    let (data, layers) = layers_by_descriptor(data, usize::MAX).ok()??;
+    if !data.iter().any(is_long) {
+        return None;
+    }
+    let place = match rootfs.place(&mount.destination, Want::Directory, link(mount)) {
+        Ok(place) => place,
+        Err(e) => return Some(Err(e)),
+    };
+    let done = place.mount("overlay", source, &data, asked_attr(mount))?;
+    drop(layers);
+    Some(done.and_then(|()| {
+        mounted(rootfs, mount, None);
+        let tree = rootfs.resolve(&mount.destination)?;
+        set_propagation(mount, &tree)
+    }))
+}
+
+const MOST_IN_A_VALUE: usize = 255;
+
+fn is_long(param: &Param) -> bool {
+    matches!(param, Param::Value(_, value) if value.len() > MOST_IN_A_VALUE)
+}
+
 /// The layers of an overlay as files of /proc/self/fd, with what keeps them open: fsconfig(2) takes values of 255
-/// bytes, and the paths of clients' images are longer. `None` where they are not.
-fn layers_by_descriptor(data: &[Param]) -> Result<Option<(Vec<Param>, Vec<OwnedFd>)>> {
-    const MOST: usize = 255;
-    let long = |param: &Param| matches!(param, Param::Value(_, value) if value.len() > MOST);
-    if !data.iter().any(long) {
+/// bytes, and the paths of clients' images are longer. `None` where they are not. Where the lower ones have more than
+/// `most` bytes together, they are given one by one.
+fn layers_by_descriptor(data: &[Param], most: usize) -> Result<Option<(Vec<Param>, Vec<OwnedFd>)>> {
+    if !data.iter().any(is_long) {
         return Ok(None);
     }
     let mut open = Vec::new();
@@ -331,10 +490,10 @@ fn layers_by_descriptor(data: &[Param]) -> Result<Option<(Vec<Param>, Vec<OwnedF
                 let layers = split_layers(value);
                 let names = layers.iter().map(|l| by_descriptor(Path::new(l))).collect::<Result<Vec<_>>>()?;
                 let all = names.join(":");
-                if all.len() <= MOST {
+                if all.len() <= most {
                     short.push(Param::Value(key.clone(), all));
                 } else {
-                    // One by one, since Linux 6.7.
+                    // Since Linux 6.7.
                     short.extend(names.into_iter().map(|name| Param::Value("lowerdir+".to_owned(), name)));
                 }
             }
@@ -407,67 +566,32 @@ fn cgroup(init: &Init<'_>, mount: &MountPlan) -> Result<OwnedFd> {
 }
 
 /// Fills a new tmpfs with what the image has at its destination.
-fn copy_up(rootfs: &Rootfs, mount: &MountPlan, tmpfs: &OwnedFd) -> Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    match rootfs.open(&mount.destination, flags) {
-        Ok(dir) => copy_dir(&dir, tmpfs).context(|| "copy the image's directory"),
-        Err(Errno::NOENT) => Ok(()),
-        Err(e) => Err(e.into()),
-    }?;
-    if mount.options.attr.set & mount::ATTR_RDONLY != 0 {
-        mount::set_attr(tmpfs, false, Attr { set: mount::ATTR_RDONLY, ..Attr::default() })?;
+fn copy_up(rootfs: &Rootfs<'_>, mount: &MountPlan, tmpfs: &OwnedFd) -> Result<()> {
+    let dir = match rootfs.open(&mount.destination, OFlags::RDONLY | OFlags::DIRECTORY) {
+        Ok(dir) => dir,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(e) => return Err(e.into()),
+    };
+    copy_tree(&dir, tmpfs).map_err(|e| {
+        let full = e.is(libc::ENOSPC);
+        let e = e.context("copy the image's directory");
+        if full { e.hint("the tmpfs is too small for it: set size= and nr_inodes=") } else { e }
+    })?;
+    if !mount.options.data.iter().any(names_id) {
+        // Where the owner does not exist here, it is the caller's.
+        let stat = fs::fstat(&dir)?;
+        let (uid, gid) = (fs::Uid::from_raw(stat.st_uid), fs::Gid::from_raw(stat.st_gid));
+        let _ = fs::chownat(tmpfs, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH);
     }
     Ok(())
-}
-
-/// Copies a tree: directories, files, links, and their modes; what else may be in it is left out.
-fn copy_dir(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
-    let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let directory = OFlags::RDONLY | OFlags::DIRECTORY | flags;
-    for entry in fs::Dir::read_from(from)? {
-        let entry = entry?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name == "." || name == ".." {
-            continue;
-        }
-        let stat = fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => {
-                fs::mkdirat(to, name, Mode::RWXU)?;
-                let inner = fs::openat(to, name, directory, Mode::empty())?;
-                copy_dir(&fs::openat(from, name, directory, Mode::empty())?, &inner)?;
-                keep_owner(&inner, &stat);
-                fs::fchmod(&inner, mode)?;
-            }
-            FileType::Symlink => fs::symlinkat(fs::readlinkat(from, name, Vec::new())?, to, name)?,
-            FileType::RegularFile => {
-                let mut source =
-                    std::fs::File::from(fs::openat(from, name, OFlags::RDONLY | flags, Mode::empty())?);
-                let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | flags;
-                let mut file = std::fs::File::from(fs::openat(to, name, create, Mode::RUSR | Mode::WUSR)?);
-                std::io::copy(&mut source, &mut file)?;
-                keep_owner(&file, &stat);
-                fs::fchmod(&file, mode)?;
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// An owner that does not exist here becomes the caller.
-fn keep_owner(file: impl AsFd, stat: &fs::Stat) {
-    let (uid, gid) = (fs::Uid::from_raw(stat.st_uid), fs::Gid::from_raw(stat.st_gid));
-    let _ = fs::fchown(file, Some(uid), Some(gid));
 }
 
 /// Hides `paths`: files behind the null device, directories behind an empty read-only one.
-/// `proc` is the container's own procfs.
-pub fn mask(rootfs: &Rootfs, proc: Option<&OwnedFd>, paths: &[PathBuf]) -> Result<()> {
+pub fn mask(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()> {
     if paths.is_empty() {
         return Ok(());
     }
+    let proc = rootfs.kernels("/proc");
     let mut masks = Masks { null: host_null()?, empty: None };
     enter(proc)?;
     for path in paths {
@@ -477,9 +601,9 @@ pub fn mask(rootfs: &Rootfs, proc: Option<&OwnedFd>, paths: &[PathBuf]) -> Resul
         {
             continue;
         }
-        match rootfs.resolve(path) {
+        match rootfs.resolve_in_kernels(path) {
             Ok(target) => masks.at(target).context(context)?,
-            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(Errno::NOENT) => {}
             Err(e) => return Err(e).context(context),
         }
     }
@@ -582,8 +706,9 @@ fn host_null() -> Result<OwnedFd> {
 }
 
 /// Makes `paths` and everything mounted below them read-only.
-pub fn make_readonly(rootfs: &Rootfs, proc: Option<&OwnedFd>, paths: &[PathBuf]) -> Result<()> {
+pub fn make_readonly(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()> {
     let readonly = Attr { set: mount::ATTR_RDONLY, ..Attr::default() };
+    let proc = rootfs.kernels("/proc");
     enter(proc)?;
     for path in paths {
         let context = || format!("make {:?} read-only", path.display().to_string());
@@ -595,9 +720,9 @@ pub fn make_readonly(rootfs: &Rootfs, proc: Option<&OwnedFd>, paths: &[PathBuf])
             }
             continue;
         }
-        let target = match rootfs.resolve(path) {
+        let target = match rootfs.resolve_in_kernels(path) {
             Ok(target) => target,
-            Err(Errno::NOENT | Errno::NOTDIR) => continue,
+            Err(Errno::NOENT) => continue,
             Err(e) => return Err(e).context(context),
         };
         let tree = mount::clone_tree(&target, Path::new(""), true, false).context(context)?;

@@ -16,7 +16,7 @@ use crate::{bail, err};
 use oci_spec::runtime::{Hooks, LinuxDevice, LinuxDeviceType, LinuxNamespaceType, Mount, MountBuilder};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// What init will do, in this order.
 #[derive(Debug)]
@@ -401,6 +401,12 @@ fn mount_plan(mount: &Mount, bundle: &Path) -> Result<MountPlan> {
     let fstype = mount.typ().clone().unwrap_or_default();
     // A relative destination was allowed before 1.0; runc still takes it from the root.
     let destination = mounts::clean(&Path::new("/").join(mount.destination())).into_owned();
+    if is_root(&destination) {
+        bail!(
+            "mount {}: nothing can be mounted over the root (set root.path instead)",
+            mount.destination().display()
+        );
+    }
     if fstype == "bind" {
         options.bind = true;
     }
@@ -435,6 +441,16 @@ fn mount_plan(mount: &Mount, bundle: &Path) -> Result<MountPlan> {
         What::New { fstype, source }
     };
     Ok(MountPlan { destination, what, options, maps })
+}
+
+/// True for a destination of nothing but `..`, and what leads up again.
+fn is_root(destination: &Path) -> bool {
+    let depth = destination.components().fold(0u32, |depth, part| match part {
+        Component::Normal(_) => depth + 1,
+        Component::ParentDir => depth.saturating_sub(1),
+        _ => depth,
+    });
+    depth == 0
 }
 
 fn device_plan(device: &LinuxDevice) -> Result<DevicePlan> {

@@ -10,7 +10,7 @@ use super::bundle::{Bundle, State};
 use super::edits::{Bind, Edits, NewFile};
 use crate::bail;
 use crate::error::{Context, Result};
-use crate::rootfs::{Rootfs, Want, open_in};
+use crate::rootfs::{Rootfs, Symlink, Want, open_in};
 use crate::sys::mount::{self, Attr, Param};
 use crate::sys::ns::{self, Kind};
 use crate::sys::{caps, fd};
@@ -78,7 +78,7 @@ pub fn apply(edits: &Edits, bundle: &Bundle, host: &Path) -> Result<()> {
 
 /// The container's root, and what is needed to change it.
 struct Target {
-    rootfs: Rootfs,
+    rootfs: Rootfs<'static>,
     host: OwnedFd,
     /// tmpfs mounts of the container that were read-only, and will be again.
     opened: Vec<OwnedFd>,
@@ -96,7 +96,7 @@ impl Target {
             |path: &Path| fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()));
         let root = open(&bundle.rootfs)?;
         let path = fd::path_of(&root).context(|| format!("rootfs {}", bundle.rootfs.display()))?;
-        let mut rootfs = Rootfs::of_container(root, &path, bundle.readonly)?;
+        let mut rootfs = Rootfs::of_container(root, &path, bundle.readonly);
         let table = fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
         let mut opened = Vec::new();
         let mut own = HashSet::new();
@@ -163,7 +163,7 @@ impl Target {
         let params = [Param::Value("mode".into(), "755".into())];
         let attr = mount::ATTR_NOSUID | mount::ATTR_NODEV;
         let tmpfs = mount::new_fs("tmpfs", Some("tmpfs"), &params, attr).context(|| "make a tmpfs")?;
-        self.rootfs.place(path, Want::Directory, false)?.attach(&tmpfs)?;
+        self.rootfs.place(path, Want::Directory, Symlink::Follow)?.attach(&tmpfs)?;
         self.rootfs.covered(path);
         self.own.insert(fs::fstat(&tmpfs)?.st_dev);
         self.rootfs.add_own(tmpfs, path);
@@ -189,7 +189,7 @@ impl Target {
         }
         let attached = match place {
             Some(place) => place.attach(&tree),
-            None => self.rootfs.place(&bind.path, want, false)?.attach(&tree),
+            None => self.rootfs.place(&bind.path, want, Symlink::Follow)?.attach(&tree),
         };
         match attached {
             Err(e) if e.is(libc::EINVAL) => bail!("the image has something of another kind there"),
@@ -220,7 +220,8 @@ impl Target {
         }
         let Some(private) = &edits.private else { bail!("there is no place for new files") };
         if self.files.is_none() {
-            self.files = Some(self.rootfs.target(&private.join("files"), Want::Directory, false)?);
+            self.files =
+                Some(self.rootfs.target(&private.join("files"), Want::Directory, Symlink::Follow)?);
         }
         let Some(dir) = &self.files else { bail!("there is no place for new files") };
         let name = format!("{}-{}", self.made, file.path.file_name().unwrap_or_default().to_string_lossy());
@@ -230,7 +231,7 @@ impl Target {
         let tree = mount::clone_tree(&made, Path::new(""), false, false)?;
         restrict(&tree, false)?;
         self.prepare(&file.path)?;
-        self.rootfs.place(&file.path, Want::File, false)?.attach(&tree)
+        self.rootfs.place(&file.path, Want::File, Symlink::Follow)?.attach(&tree)
     }
 
     fn close(&self) -> Result<()> {

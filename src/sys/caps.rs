@@ -126,6 +126,12 @@ pub fn may_administer() -> Result<bool> {
     Ok(current()?.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
+/// Takes everything out of force, until [`raise`].
+pub fn lower() -> Result<()> {
+    let none = CapabilitySets { effective: CapabilitySet::empty(), ..current()? };
+    thread::set_capabilities(None, none).context(|| "lower capabilities")
+}
+
 /// Puts everything permitted in force: a change of ids from or to root has changed what is.
 pub fn raise() -> Result<()> {
     let now = current()?;

@@ -1,14 +1,14 @@
 //! The mount API of Linux 5.2 and later: mount_setattr(2), and fsopen(2) with its error log.
 
 use super::check;
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::mount::{
     self, FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags,
 };
-use std::ffi::{CString, OsStr};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 /// `MOUNT_ATTR_IDMAP` (linux/mount.h): the mount translates ids through a user namespace.
 pub const ATTR_IDMAP: u64 = 0x0010_0000;
@@ -231,6 +231,37 @@ fn mount_flags(attr: u64) -> MountFlags {
         .fold(MountFlags::empty(), |all, (_, flag)| all | flag)
 }
 
+/// A line of proc_pid_mountinfo(5), as far as it is needed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mounted {
+    /// The mount's id, as statx(2) has it.
+    pub id: u64,
+    /// The device number, as written there: that of the file system, not always that of its files.
+    pub device: Vec<u8>,
+    /// Which directory of the file system is shown.
+    pub root: PathBuf,
+    /// Where.
+    pub point: PathBuf,
+    /// Of what type.
+    pub fstype: Vec<u8>,
+}
+
+/// What is mounted in this process's namespace, in order.
+pub fn table() -> Result<Vec<Mounted>> {
+    let text = super::fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
+    Ok(text.split(|byte| *byte == b'\n').filter_map(parse_mounted).collect())
+}
+
+fn parse_mounted(line: &[u8]) -> Option<Mounted> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let device = fields.nth(1)?.to_owned();
+    let mut path = || Some(PathBuf::from(OsString::from_vec(unescape(fields.next()?))));
+    let (root, point) = (path()?, path()?);
+    let fstype = fields.skip_while(|field| *field != b"-").nth(1)?.to_owned();
+    Some(Mounted { id, device, root, point, fstype })
+}
+
 /// A field of proc_pid_mountinfo(5) without its octal escapes.
 pub fn unescape(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
@@ -265,6 +296,15 @@ mod tests {
         for cannot in [value("a,b"), value("\0"), value(&"x".repeat(4096))] {
             assert_eq!(mount_data(&[cannot]), None);
         }
+    }
+
+    #[test]
+    fn mount_tables_are_read() {
+        let line = b"3 1 8:1 /b/root\\040fs /b/at\\040here rw,nosuid shared:1 - ext4 /dev/sda rw";
+        let (root, point) = ("/b/root fs".into(), "/b/at here".into());
+        let (device, fstype) = (b"8:1".into(), b"ext4".into());
+        assert_eq!(parse_mounted(line), Some(Mounted { id: 3, device, root, point, fstype }));
+        assert_eq!(parse_mounted(b"garbage"), None);
     }
 
     #[test]

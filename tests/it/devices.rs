@@ -3,7 +3,7 @@
 #[path = "../hooks/standin.rs"]
 mod standin;
 
-use crate::fixture::{Bundle, Ctx};
+use crate::fixture::{Bundle, Ctx, errno, tree};
 use crate::runner::tests;
 use serde_json::{Value, json};
 use standin::StandIn;
@@ -14,7 +14,7 @@ tests! {
     BOTH {
         image_stays_untouched, twice_is_once, rdma_hook_shows_the_chosen_device, hooks_directory, precreate_changes_the_config,
         hooks_directory_errors, hooks_of_somebody_else, an_image_names_no_path_of_the_host, an_image_names_no_cdi_device, slurms_variables_for_other_vendors,
-        numbers_follow_the_share, failing_gpu_hook_names_the_gpu, node_without_gpus,
+        numbers_follow_the_share, failing_gpu_hook_names_the_gpu, node_without_gpus, hook_writes_no_bind,
     }
 }
 
@@ -422,6 +422,24 @@ fn hooks_directory_errors(ctx: &Ctx) {
     std::fs::set_permissions(&home, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
     ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).env("HOME", &home).ok();
     std::fs::set_permissions(&home, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+}
+
+fn hook_writes_no_bind(ctx: &Ctx) {
+    // What is bound is the caller's: a cover would take what the program writes there, and the hook leaves no file.
+    let node = node(ctx);
+    let volume = ctx.mkdir("volume");
+    ctx.file("volume/file", "content");
+    let before = tree(&volume, true);
+    let bundle = |option: &str| {
+        let bundle = with_gpu(ctx, &node, "0")
+            .ops(&["exists /usr/local/sbin/nvidia-smi", "write /usr/local/sbin/x y"]);
+        bundle.mount("/usr/local/sbin", "bind", volume.to_str().unwrap(), &["rbind", option])
+    };
+    ctx.run(&bundle("rw")).failed(&["make nvidia-smi in", volume.to_str().unwrap(), "beforehand"]);
+    assert_eq!(tree(&volume, true), before);
+    let all = ctx.run(&bundle("ro")).all();
+    assert_eq!(all, [json!(true), errno(libc::EROFS)]);
+    assert_eq!(tree(&volume, true), before);
 }
 
 fn device_by_its_cdi_name(ctx: &Ctx) {

@@ -6,11 +6,12 @@ use crate::runner::{skip, tests};
 use crate::sys;
 use serde_json::{Value, json};
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
 tests! {
-    EVERY { bind_directory_and_file, missing_mount_points_appear, tmpfs_options }
+    EVERY { bind_directory_and_file, missing_mount_points_appear, tmpfs_options, mount_points_in_binds, tmpfs_is_as_open_as_what_it_covers }
     ALL {
         mount_options, bind_read_only, recursive_options, cgroups_that_came_with_sys, readonly_root, masked_and_readonly_paths,
         default_devices, missing_points_in_a_readonly_root, missing_points_of_a_shared_root, nothing_shows_on_the_host,
@@ -24,10 +25,13 @@ tests! {
         options_are_the_last_one, root_mount_flags, mounts_of_fifo_and_socket, bind_of_a_bind_source_mounts,
         cgroup_mount_is_readonly, bind_inherits_locked_flags, dev_shm_and_pts, spaces_in_paths, tmpfs_noexec,
         root_path_forms, many_mounts, devpts_without_gid, root_is_a_mount_point, proc_is_not_hidden,
-        mount_on_top_of_a_mount, symlink_mount, idmap_of_a_mount, mount_label_and_rdt_are_refused_or_noted,
+        mount_on_top_of_a_mount, symlink_mount, destination_that_is_a_link, locked_access_times, ptmx_of_the_config, idmap_of_a_mount, mount_label_and_rdt_are_refused_or_noted,
+        mount_points_in_read_only_binds, mount_points_used_by_others, covers_keep_what_is_mounted_below,
+        what_rt_has_not_made_stays, deep_tmpcopyup, tmpcopyup_has_bounds, read_only_tmpfs_holds_mounts,
+        read_only_dev,
     }
-    USER { root_that_the_caller_cannot_write, unreadable_parts_of_a_root }
-    ROOT { strict_atime_and_friends, idmap_by_the_containers_namespace, shared_root_on_a_mount_with_blanks }
+    USER { root_that_the_caller_cannot_write, unreadable_parts_of_a_root, mount_points_that_cannot_be_made }
+    ROOT { strict_atime_and_friends, idmap_by_the_containers_namespace, sources_that_root_alone_reaches, shared_root_on_a_mount_with_blanks }
 }
 
 /// The mount table inside, as (destination, options, optional fields, type, source, super options).
@@ -284,6 +288,109 @@ fn tmpcopyup(ctx: &Ctx) {
     assert_eq!(bundle.tree(), before, "the copy alone was written");
 }
 
+fn deep_tmpcopyup(ctx: &Ctx) {
+    let bundle = ctx.bundle().mount("/v", "tmpfs", "tmpfs", &["tmpcopyup"]);
+    let deep = |top: &str| {
+        let path = [top].into_iter().chain(std::iter::repeat_n("deepest", 450)).collect::<Vec<_>>().join("/");
+        fs::create_dir_all(bundle.rootfs().join(&path)).unwrap();
+        path
+    };
+    let (first, second) = (deep("v"), deep("w"));
+    // Not even its owner may write there: what is in it comes along all the same.
+    fs::create_dir(bundle.rootfs().join("v/closed")).unwrap();
+    fs::write(bundle.rootfs().join("v/closed/file"), "x").unwrap();
+    ctx.give(&bundle.rootfs().join("v"));
+    fs::set_permissions(bundle.rootfs().join("v/closed"), fs::Permissions::from_mode(0o555)).unwrap();
+    let bundle = bundle.ops(&[&format!("exists /{first}"), "stat /v/closed", "cat /v/closed/file"]);
+    let out = ctx.run(&bundle);
+    let all = out.all();
+    assert_eq!((&all[0], &all[1]["mode"], &all[2]), (&json!(true), &json!(0o555), &json!("x")), "{out:?}");
+    // Together they are longer than any path may be.
+    let (from, to) = (bundle.rootfs().join("w"), bundle.rootfs().join(&first).join("w"));
+    fs::rename(&from, &to).unwrap();
+    ctx.give_link(&to);
+    ctx.run(&bundle).failed(&["/v", "4096 bytes"]);
+    fs::rename(&to, &from).unwrap();
+    assert!(bundle.rootfs().join(second).is_dir());
+}
+
+fn tmpcopyup_has_bounds(ctx: &Ctx) {
+    // The size of the tmpfs, of which holes take none.
+    let bundle = ctx.bundle().mount("/v", "tmpfs", "tmpfs", &["tmpcopyup", "size=1m"]);
+    bundle.mkdir("v");
+    let sparse = bundle.file("v/sparse", "start");
+    fs::OpenOptions::new().write(true).open(&sparse).unwrap().set_len(1 << 36).unwrap();
+    fs::OpenOptions::new().append(true).open(&sparse).unwrap().write_all(b"end").unwrap();
+    let bundle = bundle.ops(&["stat /v/sparse", "head /v/sparse 5", "tail /v/sparse 3"]);
+    let out = ctx.run(&bundle);
+    let all = out.all();
+    assert_eq!(
+        (&all[0]["size"], &all[1], &all[2]),
+        (&json!((1u64 << 36) + 3), &json!("start"), &json!("end"))
+    );
+    bundle.file("v/large", &"x".repeat(2 << 20));
+    ctx.run(&bundle).failed(&["/v", "large", "no space left on device", "size="]);
+}
+
+fn tmpfs_is_as_open_as_what_it_covers(ctx: &Ctx) {
+    let mut bundle = ctx.bundle();
+    let cases: &[(&str, u32, &[&str], u32)] = &[
+        ("etc", 0o755, &[], 0o755),
+        ("etc", 0o755, &["tmpcopyup"], 0o755),
+        ("tmp", 0o1777, &[], 0o1777),
+        ("home", 0o2750, &["ro"], 0o2750),
+        ("home", 0o700, &["mode=0711"], 0o711),
+        ("home", 0o700, &["tmpcopyup", "mode=0711"], 0o711),
+    ];
+    let mounts = bundle.config["mounts"].clone();
+    for (dir, mode, options, expected) in cases {
+        println!("{dir} {mode:o} {options:?}");
+        fs::set_permissions(bundle.rootfs().join(dir), fs::Permissions::from_mode(*mode)).unwrap();
+        bundle.set("/mounts", mounts.clone());
+        bundle = bundle.mount(&format!("/{dir}"), "tmpfs", "tmpfs", options).ops(&[&format!("stat /{dir}")]);
+        assert_eq!(ctx.run(&bundle).line(0)["mode"], *expected);
+    }
+}
+
+fn read_only_tmpfs_holds_mounts(ctx: &Ctx) {
+    // What belongs into it is made first: podman's pods, docker's `--tmpfs /t:ro -v ...:/t/x`.
+    let data = ctx.mkdir("data");
+    let file = ctx.file("data/file", "content");
+    for cover in [false, true] {
+        let mut bundle = ctx
+            .bundle()
+            .mount("/mnt", "tmpfs", "tmpfs", &["ro"])
+            .mount("/mnt/dir/deep", "bind", text(&data), &["rbind"])
+            .mount("/mnt/file", "bind", text(&file), &["bind", "ro"]);
+        if cover {
+            // A cover of the root shows a copy of the mount.
+            bundle = bundle.with("/root/readonly", json!(true)).mount("/new", "tmpfs", "tmpfs", &[]);
+        }
+        let bundle = bundle.ops(&[
+            "cat /mnt/dir/deep/file",
+            "cat /mnt/file",
+            "write /mnt/dir/deep/out x",
+            "write /mnt/x y",
+            "mkdir /mnt/dir/x",
+        ]);
+        let out = ctx.run(&bundle);
+        assert_eq!(out.all()[..3], [json!("content"), json!("content"), Value::Null], "{out:?}");
+        assert_eq!(out.all()[3..], [errno(libc::EROFS), errno(libc::EROFS)], "{out:?}");
+    }
+}
+
+fn read_only_dev(ctx: &Ctx) {
+    let mut bundle = ctx.bundle();
+    bundle.set("/mounts/1/options", json!(["nosuid", "strictatime", "mode=755", "size=65536k", "ro"]));
+    let out = ctx.run(&bundle.ops(&[
+        "write /dev/null x",
+        "readlink /dev/fd",
+        "write /dev/x y",
+        "write /dev/shm/x y",
+    ]));
+    assert_eq!(out.all(), [Value::Null, json!("/proc/self/fd"), errno(libc::EROFS), Value::Null], "{out:?}");
+}
+
 fn missing_source_fails(ctx: &Ctx) {
     let bundle = ctx.bundle().mount("/mnt", "bind", "/not/there", &["bind"]);
     ctx.run(&bundle).failed(&["/not/there", "no such file or directory"]);
@@ -478,6 +585,157 @@ fn deep_missing_destinations(ctx: &Ctx) {
     let bundle = bundle.mount("/mnt/made/file", "bind", text(&inner), &["bind"]);
     let all = ctx.run(&bundle.ops(&["cat /mnt/made/file"])).all();
     assert_eq!(all[0], "inner");
+}
+
+/// A directory of the caller's on another file system than the bundles.
+struct Elsewhere(std::path::PathBuf);
+
+impl Elsewhere {
+    fn new(ctx: &Ctx) -> Elsewhere {
+        let dir = Path::new("/dev/shm").join(ctx.dir.file_name().unwrap());
+        fs::create_dir(&dir).unwrap();
+        ctx.give(&dir);
+        Elsewhere(dir)
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A bundle with `outer` at /data, and `inner` at `/data/new`.
+fn nested(ctx: &Ctx, outer: &Path, options: &[&str], inner: &Path) -> Bundle {
+    let bundle = ctx.bundle().mount("/data", "bind", text(outer), options);
+    bundle.mount("/data/new", "bind", text(inner), &["rbind"])
+}
+
+fn mount_points_in_binds(ctx: &Ctx) {
+    // What the program writes beside a mount point must arrive in the source.
+    let elsewhere = Elsewhere::new(ctx);
+    let inner = ctx.mkdir("inner");
+    ctx.file("inner/file", "inner");
+    for source in [ctx.mkdir("data"), elsewhere.0.clone()] {
+        // More entries than a directory of the image may have that is covered by single binds.
+        (0..80).for_each(|n| fs::write(source.join(format!("old{n}")), "old").unwrap());
+        fs::create_dir(source.join("sub")).unwrap();
+        ctx.give(&source);
+        let names = || tree(&source, false).into_keys().collect::<Vec<_>>();
+        let before = names();
+        for (readonly, wanted) in [(false, "/data/new"), (true, "/data/new"), (true, "/data/sub/a/b")] {
+            println!("{}, read-only root: {readonly}, {wanted}", source.display());
+            let bundle = ctx.bundle().with("/root/readonly", json!(readonly));
+            let bundle = bundle.mount("/data", "bind", text(&source), &["rbind"]);
+            let bundle = bundle.mount(wanted, "bind", text(&inner), &["rbind"]).ops(&[
+                "write /data/out result",
+                "write /data/old3 changed",
+                &format!("cat {wanted}/file"),
+                "mkdir /data/dir",
+                "write /data/sub/out result",
+            ]);
+            let out = ctx.run(&bundle);
+            assert_eq!(
+                out.all(),
+                [json!(null), json!(null), json!("inner"), json!(null), json!(null)],
+                "{out:?}"
+            );
+            for (name, content) in [("out", "result"), ("old3", "changed"), ("sub/out", "result")] {
+                assert_eq!(fs::read_to_string(source.join(name)).ok().as_deref(), Some(content), "{name}");
+            }
+            fs::remove_dir(source.join("dir")).unwrap();
+            ["out", "sub/out"].iter().for_each(|name| fs::remove_file(source.join(name)).unwrap());
+            fs::write(source.join("old3"), "old").unwrap();
+            assert_eq!(names(), before, "left in the source");
+        }
+    }
+}
+
+fn covers_keep_what_is_mounted_below(ctx: &Ctx) {
+    // An overlay would show the image's file again.
+    let file = ctx.file("file", "bound");
+    let bundle = ctx.bundle().with("/root/readonly", json!(true));
+    let bundle = bundle.mount("/etc/passwd", "bind", text(&file), &["bind"]);
+    let bundle = bundle.mount("/etc/new", "bind", text(&file), &["bind"]);
+    (0..80).for_each(|n| drop(bundle.file(&format!("etc/many{n}"), "")));
+    let before = bundle.strict_tree();
+    let bundle =
+        bundle.ops(&["cat /etc/passwd", "cat /etc/new", "write /etc/x y", "write /etc/passwd bound"]);
+    let all = ctx.run(&bundle).all();
+    assert_eq!(all, [json!("bound"), json!("bound"), errno(libc::EROFS), Value::Null]);
+    assert_eq!(bundle.strict_tree(), before);
+}
+
+fn mount_points_in_read_only_binds(ctx: &Ctx) {
+    // Nobody asked for a change of the source, and nothing written there can be lost: it is covered.
+    let data = ctx.mkdir("data");
+    let inner = ctx.mkdir("inner");
+    ctx.file("data/file", "data");
+    ctx.file("inner/file", "inner");
+    for many in [0, 80] {
+        (0..many).for_each(|n| drop(ctx.file(&format!("data/{n}"), "")));
+        let before = tree(&data, true);
+        let bundle = nested(ctx, &data, &["rbind", "ro"], &inner).ops(&[
+            "cat /data/file",
+            "cat /data/new/file",
+            "write /data/x y",
+            "write /data/file y",
+            "write /data/new/x y",
+        ]);
+        let all = ctx.run(&bundle).all();
+        assert_eq!(all[..2], [json!("data"), json!("inner")]);
+        assert_eq!(all[2..], [errno(libc::EROFS), errno(libc::EROFS), Value::Null]);
+        assert_eq!(tree(&data, true), before);
+    }
+}
+
+fn mount_points_that_cannot_be_made(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("a directory of another owner needs root to make it");
+    }
+    let data = ctx.mkdir("data");
+    chown(&data, Some(0), Some(0)).unwrap();
+    let bundle = nested(ctx, &data, &["rbind"], &ctx.mkdir("inner")).ops(&["ready"]);
+    let out = ctx.run(&bundle);
+    out.failed(&["/data/new", &format!("make new in {}", text(&data)), "permission denied", "beforehand"]);
+    // What the user then makes is the user's.
+    fs::create_dir(data.join("new")).unwrap();
+    assert_eq!(ctx.run(&bundle).line(0), "ready");
+    assert!(data.join("new").is_dir());
+}
+
+fn what_rt_has_not_made_stays(ctx: &Ctx) {
+    let data = ctx.mkdir("data");
+    let bundle = nested(ctx, &data, &["rbind"], &ctx.mkdir("inner"));
+    // Behind the bind the image has a directory of the same name.
+    bundle.mkdir("data/new");
+    let bundle = bundle.ops(&["ready"]);
+    assert_eq!(ctx.run(&bundle).line(0), "ready");
+    assert!(bundle.rootfs().join("data/new").is_dir(), "a directory of the image was removed");
+    assert!(!data.join("new").exists(), "left in the source");
+    // What something was put into stays, too.
+    let container = ctx.started(&bundle.ops(&["pause"]));
+    fs::write(data.join("new/kept"), "").unwrap();
+    container.end();
+    assert!(data.join("new/kept").exists());
+}
+
+fn mount_points_used_by_others(ctx: &Ctx) {
+    // The removal of a mount point takes away what others have mounted there.
+    let (data, inner) = (ctx.mkdir("data"), ctx.mkdir("inner"));
+    ctx.file("inner/file", "inner");
+    let first = ctx.started(&nested(ctx, &data, &["rbind"], &inner).ops(&["pause"]));
+    let other =
+        nested(ctx, &data, &["rbind"], &inner).ops(&["ready", "until /data/go", "cat /data/new/file"]);
+    let mut job = ctx.rt(["run", "--bundle"]).arg(&other.dir).arg(ctx.id()).spawn();
+    job.line(0);
+    first.kill("KILL");
+    first.reap();
+    ctx.rt(["delete", &first.id]).silent();
+    assert!(data.join("new").is_dir(), "another container uses it");
+    fs::write(data.join("go"), "").unwrap();
+    assert_eq!(job.wait().line(2), "inner");
+    assert!(!data.join("new").exists(), "left in the source");
 }
 
 fn missing_file_mount_points(ctx: &Ctx) {
@@ -911,6 +1169,51 @@ fn symlink_mount(ctx: &Ctx) {
     }
 }
 
+fn destination_that_is_a_link(ctx: &Ctx) {
+    // `dest-nofollow`: the mount is on the link, and what it leads to stays as it is.
+    let file = ctx.file("a-file", "bound");
+    let dir = ctx.mkdir("a-dir");
+    for target in ["/etc/real", "/nowhere"] {
+        let options = ["bind", "dest-nofollow"];
+        let bundle = ctx.bundle().mount("/etc/link", "bind", text(&file), &options);
+        bundle.file("etc/real", "real");
+        bundle.link("etc/link", target);
+        let bundle = bundle.ops(&["cat /etc/link", "cat /etc/real"]);
+        assert_eq!(ctx.run(&bundle).all(), [json!("bound"), json!("real")], "{target}");
+        // A directory can only be mounted on a directory.
+        let bundle = bundle.mount("/etc/link", "bind", text(&dir), &options);
+        ctx.run(&bundle).failed(&["/etc/link", "not a directory"]);
+        assert_eq!(fs::read_link(bundle.rootfs().join("etc/link")).unwrap(), Path::new(target));
+    }
+}
+
+fn locked_access_times(ctx: &Ctx) {
+    // In a user namespace of its own a container cannot change them: they stay as they are.
+    if !Caller::tests_are_root() {
+        skip!("a mount needs root to make it");
+    }
+    let data = ctx.mkdir("data");
+    for (given, stays) in [("nodiratime,mode=777", "nodiratime"), ("noatime,mode=777", "noatime")] {
+        ctx.command("mount").args(["-t", "tmpfs", "-o", given, "tmpfs", text(&data)]).by_tests().ok();
+        for option in ["nodiratime", "diratime", "rnodiratime", "relatime", "noatime", "strictatime"] {
+            let bundle = ctx.bundle().mount("/mnt", "bind", text(&data), &["rbind", option, "ro"]);
+            let table = mounts(ctx, bundle);
+            has(at(&table, "/mnt"), &["ro"]);
+            if ctx.caller == Caller::User {
+                has(at(&table, "/mnt"), &[stays]);
+            }
+        }
+        ctx.command("umount").arg(&data).by_tests().ok();
+    }
+}
+
+fn ptmx_of_the_config(ctx: &Ctx) {
+    // A node of the host's would open terminals of the host's.
+    let device = json!({ "path": "/dev/ptmx", "type": "c", "major": 5, "minor": 2 });
+    let bundle = ctx.bundle().push("/linux/devices", device).ops(&["readlink /dev/ptmx"]);
+    assert_eq!(ctx.run(&bundle).line(0), "pts/ptmx");
+}
+
 fn idmap_of_a_mount(ctx: &Ctx) {
     let data = ctx.mkdir("data");
     ctx.file("data/file", "content");
@@ -942,6 +1245,26 @@ fn idmap_by_the_containers_namespace(ctx: &Ctx) {
     let out = ctx.run(&bundle.ops(&["stat /mnt/file", "write /mnt/file x"]));
     assert_eq!(out.line(0)["uid"], 7, "{out:?}");
     assert_eq!(out.line(1), errno(libc::EROFS));
+}
+
+fn sources_that_root_alone_reaches(ctx: &Ctx) {
+    // Below somebody's 0700 directory: the root of another user namespace may not go there, root may.
+    let closed = ctx.mkdir("closed");
+    let data = ctx.mkdir("closed/data");
+    ctx.file("closed/data/file", "content");
+    chown(&closed, Some(UID), Some(UID)).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+    let maps = json!([{ "containerID": 0, "hostID": RANGE.1, "size": RANGE.2 }]);
+    let bundle = ctx
+        .bundle()
+        .namespace("user", None)
+        .with("/linux/uidMappings", maps.clone())
+        .with("/linux/gidMappings", maps)
+        .mount("/mnt", "bind", text(&data), &["rbind", "ro"]);
+    let out = ctx.run(&bundle.ops(&["cat /mnt/file", "write /mnt/file x", "cat /proc/self/mountinfo"]));
+    assert_eq!((out.line(0), out.line(1)), (json!("content"), errno(libc::EROFS)), "{out:?}");
+    let table = parse(out.all()[2].as_str().unwrap());
+    assert!(!at(&table, "/mnt")[2].contains("shared:"), "{table:?}");
 }
 
 fn mount_label_and_rdt_are_refused_or_noted(ctx: &Ctx) {

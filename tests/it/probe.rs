@@ -8,7 +8,7 @@ use crate::sys;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::process::CommandExt;
@@ -122,6 +122,13 @@ fn operate(words: &[&str]) -> io::Result<Value> {
             let mut bytes = vec![0; number(2)? as usize];
             let got = fs::File::open(path)?.read(&mut bytes)?;
             json!(String::from_utf8_lossy(&bytes[..got]))
+        }
+        "tail" => {
+            let mut file = fs::File::open(path)?;
+            let mut text = String::new();
+            file.seek(io::SeekFrom::End(-(number(2)? as i64)))?;
+            file.read_to_string(&mut text)?;
+            json!(text)
         }
         "ls" => {
             let mut names: Vec<String> = fs::read_dir(path)?
