@@ -507,10 +507,13 @@ impl ProcessPlan {
         Ok(())
     }
 
-    /// The environment with HOME, which many programs expect, from the container's own passwd(5).
+    /// The environment with HOME, which many programs expect, from the container's own passwd(5) where it is not given or
+    /// empty. The last one counts.
     fn full_env(&self) -> Vec<String> {
         let mut env = self.env.clone();
-        if !env.iter().any(|v| v.starts_with("HOME=")) {
+        let given = env.iter().rev().find_map(|v| v.strip_prefix("HOME="));
+        if given.is_none_or(str::is_empty) {
+            env.retain(|v| !v.starts_with("HOME="));
             env.push(format!("HOME={}", home_of(self.uid).unwrap_or_else(|| "/".to_owned())));
         }
         env
