@@ -14,6 +14,7 @@ docker_suite() {
 	socket=/run/docker.sock
 	[ "$user" = root ] || socket=/run/user/$(id -u "$user")/docker.sock
 	pid_file=$w/daemon.pid
+	[ "$layout" != trixie ] || docker_cdi
 	[ "$user" != many ] || pid_file=/run/user/$(id -u many)/rootlesskit/child_pid
 	limit=900 docker_daemon >$w/docker.log 2>&1 &
 	if ! eventually test -s "$pid_file" || ! daemon=$(cat "$pid_file") || ! docker_up; then
@@ -25,6 +26,7 @@ docker_suite() {
 	docker_run
 	docker_flags
 	docker_life
+	[ "$layout" != trixie ] || docker_13
 	check nothing-left/docker 0 "^\$" d ps -aq
 	check nothing-left/rt 0 "^\$" inside rt --root "$(docker_root)" list -q
 	kill "$daemon"
@@ -112,10 +114,12 @@ docker_flags() {
 	check flags/seccomp 0 "^Seccomp:.2\$" run $image grep Seccomp: /proc/self/status
 	check flags/unconfined 0 "^Seccomp:.0\$" run --security-opt seccomp=unconfined $image grep Seccomp: /proc/self/status
 	check flags/no-new-privileges 0 "^NoNewPrivs:.1\$" run --security-opt no-new-privileges $image grep NoNewPrivs /proc/self/status
-	# all that docker knows, up to audit_read; root's are those of this machine's root
-	local machine=3fffffffff
+	# all that docker knows: in Debian 12's up to audit_read; root's are those of this machine's root
+	local known=3fffffffff machine
+	[ "$layout" != trixie ] || known=1ffffffffff
+	machine=$known
 	[ "$user" != root ] || machine=$(awk '/CapBnd/ { print $2 }' /proc/self/status)
-	printf -v all '%016x' $((0x3fffffffff & 0x$machine))
+	printf -v all '%016x' $((0x$known & 0x$machine))
 	check flags/privileged 0 "^CapEff:.$all\$" run --privileged $image grep CapEff /proc/self/status
 	check flags/device 0 "^c.* /dev/tun2\$" run --device /dev/net/tun:/dev/tun2 $image ls -l /dev/tun2
 	check flags/ulimit 0 "^100 200\$" run --ulimit nofile=100:200 $image sh -c 'echo $(ulimit -Sn) $(ulimit -Hn)'
@@ -203,4 +207,20 @@ docker_health() {
 	eventually eval '[ "$(d inspect -f "{{.State.Health.Status}}" sick)" = healthy ]'
 	d inspect -f '{{.State.Health.Status}}' sick
 	d rm -f sick >/dev/null
+}
+
+# What docker of Debian 13 can besides.
+docker_13() {
+	check tmpfs/read-only 1 "Read-only file system" run --tmpfs /t:ro $image touch /t/x
+	check tmpfs/read-only-and-inside 0 "^of the image\$" run --tmpfs /t:ro -v $w/image.d:/t/deep/x:ro $image cat /t/deep/x/file
+	check cdi/env 0 "^CDI=given\$" run --device vendor.example/class=one $image env
+	check cdi/device 0 "^4\$" run --device vendor.example/class=one $image sh -c 'head -c 4 /dev/cdi0 | wc -c'
+	check cdi/mount 0 "^of the image\$" run --device vendor.example/class=one $image cat /usr/lib/vendor/file
+	check cdi/unknown 125 "CDI" run --device vendor.example/class=two $image true
+}
+
+# Has the daemon read CDI's definitions, not from /etc: rootlesskit shows what lies there by links, and CDI follows none.
+docker_cdi() {
+	cdi_device $w/cdi $w/image.d/file
+	sed -i '1a "features": { "cdi": true }, "cdi-spec-dirs": ["'$w/cdi'"],' /etc/docker/daemon.json
 }

@@ -67,3 +67,14 @@ gone() {
 	"$@"
 	return 1
 }
+
+# cdi_device DIR FILE: defines in DIR the CDI device vendor.example/class=one, which shows FILE of the host
+cdi_device() {
+	mkdir -p "$1"
+	cat >"$1/vendor.json" <<-JSON
+		{"cdiVersion":"0.5.0","kind":"vendor.example/class","devices":[{"name":"one","containerEdits":{
+		 "env":["CDI=given"],"deviceNodes":[{"path":"/dev/cdi0","hostPath":"/dev/zero"}],
+		 "mounts":[{"hostPath":"$2","containerPath":"/usr/lib/vendor/file","options":["ro","nosuid","nodev","bind"]}],
+		 "hooks":[{"hookName":"createContainer","path":"/bin/sh","args":["sh","-c","cat >/dev/null"]}]}}]}
+	JSON
+}

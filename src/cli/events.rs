@@ -3,10 +3,12 @@
 use super::Named;
 use super::args::*;
 use super::parse::Call;
+use super::state::not_json;
 use crate::bail;
 use crate::error::{Context, Result};
 use crate::store::{Status, Store};
 use crate::sys::mount::unescape;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -24,7 +26,7 @@ pub fn run(call: &Call) -> Result<u8> {
     let groups = Cgroups::of(pid)?;
     let mut killed = groups.oom_kills();
     loop {
-        super::print(format!("{}\n", json!({ "type": "stats", "id": id, "data": groups.stats() })))?;
+        print(&Event { kind: "stats", id: &id, data: Some(groups.stats()) })?;
         if call.flags.has(&STATS) {
             return Ok(0);
         }
@@ -40,10 +42,24 @@ pub fn run(call: &Call) -> Result<u8> {
         }
         let now = groups.oom_kills();
         if now > killed {
-            super::print(format!("{}\n", json!({ "type": "oom", "id": id })))?;
+            print(&Event { kind: "oom", id: &id, data: None })?;
         }
         killed = now;
     }
+}
+
+/// One line of the output: in runc's order, by which some take it for one.
+#[derive(Serialize)]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Value>,
+}
+
+fn print(event: &Event<'_>) -> Result<u8> {
+    super::print(format!("{}\n", serde_json::to_string(event).map_err(not_json)?))
 }
 
 /// The pid of the container's first process, where there is one.

@@ -217,7 +217,7 @@ impl Exec<'_> {
             Some((rows, columns)) => tty::resize(&pty.slave, rows, columns)?,
             None => tty::copy_size(rustix::stdio::stdin(), &pty.slave),
         }
-        init::hand_over(pty, console, self.plan.uid)
+        init::hand_over(pty, console, self.options.console_socket.is_none(), self.plan.uid)
     }
 
     /// Does what the child asks for; returns when the program runs.

@@ -140,7 +140,7 @@ impl Init<'_> {
         plan.process.close_others()?;
         if let Some(pty) = pty {
             let console = self.console.ok_or_else(|| err!("no socket for the terminal"))?;
-            hand_over(pty, console, plan.process.uid)?;
+            hand_over(pty, console, !self.detach, plan.process.uid)?;
         }
         if !self.hidden {
             plan.process.set_by_proc(self.proc)?;
@@ -441,8 +441,12 @@ pub fn end_with(runtime: Option<BorrowedFd<'_>>) -> Result<()> {
 }
 
 /// Sends a terminal's master side to `console` and takes the slave as controlling terminal and standard
-/// streams.
-pub fn hand_over(pty: tty::Pty, console: BorrowedFd<'_>, uid: u32) -> Result<()> {
+/// streams. `relayed`: the runtime is who gets it, and shows it on its own standard streams, which this process still has.
+pub fn hand_over(pty: tty::Pty, console: BorrowedFd<'_>, relayed: bool, uid: u32) -> Result<()> {
+    // What reads a pipe is not to find the carriage returns that only a terminal needs.
+    if relayed && !tty::is_terminal(rustix::stdio::stdout()) {
+        tty::keep_line_ends(&pty.slave)?;
+    }
     tty::send_fds(console, b"/dev/ptmx", &[pty.master.as_fd()]).context(|| "send the terminal")?;
     // The receiver may wait for the end of the connection, which this process keeps open until its exec.
     let _ = rustix::net::shutdown(console, rustix::net::Shutdown::Both);

@@ -577,11 +577,13 @@ impl ProcessPlan {
         Ok(())
     }
 
-    /// The environment with HOME, which many programs expect, from the container's own passwd(5), and with what
-    /// sd_listen_fds(3) looks for.
+    /// The environment with HOME, which many programs expect, from the container's own passwd(5) where it is not given or
+    /// empty, and with what sd_listen_fds(3) looks for.
     fn full_env(&self) -> Vec<String> {
         let mut env = self.env.clone();
-        if !env.iter().any(|v| v.starts_with("HOME=")) {
+        let given = env.iter().rev().find_map(|v| v.strip_prefix("HOME="));
+        if given.is_none_or(str::is_empty) {
+            env.retain(|v| !v.starts_with("HOME="));
             env.push(format!("HOME={}", home_of(self.uid).unwrap_or_else(|| "/".to_owned())));
         }
         if self.listen_fds > 0 {

@@ -84,7 +84,19 @@ pub fn is_controlled() -> bool {
 
 /// True where standard input is a terminal (isatty(3)). The standard library's stdin would come with a buffer of 8 KiB.
 pub fn stdin_is_terminal() -> bool {
-    rustix::termios::isatty(rustix::stdio::stdin())
+    is_terminal(rustix::stdio::stdin())
+}
+
+/// True where `fd` is a terminal (isatty(3)).
+pub fn is_terminal(fd: impl AsFd) -> bool {
+    termios::isatty(fd)
+}
+
+/// Lets the line ends that programs write to `tty` through as they are (termios(3), ONLCR).
+pub fn keep_line_ends(tty: impl AsFd) -> Result<()> {
+    let mut modes = termios::tcgetattr(&tty)?;
+    modes.output_modes.remove(termios::OutputModes::ONLCR);
+    Ok(termios::tcsetattr(&tty, OptionalActions::Now, &modes)?)
 }
 
 /// Copies the size of one terminal to another; of no effect where `from` is none.

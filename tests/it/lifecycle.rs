@@ -695,7 +695,10 @@ fn annotations_show_in_state(ctx: &Ctx) {
 
 fn events_stats_reads(ctx: &Ctx) {
     let container = ctx.started(&ctx.bundle().ops(&["pause"]));
-    let stats = ctx.rt(["events", "--stats", &container.id]).ok().json();
+    let out = ctx.rt(["events", "--stats", &container.id]).ok();
+    let head = format!(r#"{{"type":"stats","id":"{}","data":{{"#, container.id);
+    assert!(out.stdout.starts_with(&head), "in runc's order: {}", out.stdout);
+    let stats = out.json();
     assert_eq!((&stats["type"], &stats["id"]), (&json!("stats"), &json!(container.id)), "{stats}");
     assert!(stats["data"].is_object(), "{stats}");
     container.kill("KILL");

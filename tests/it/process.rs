@@ -267,6 +267,10 @@ fn home_is_set(ctx: &Ctx) {
     assert_eq!(all[0]["HOME"], "/root");
     let bundle = ctx.bundle().push("/process/env", json!("HOME=/elsewhere"));
     assert_eq!(ctx.run(&bundle.ops(&["env"])).all()[0]["HOME"], "/elsewhere");
+    // An empty one is none, and the last one counts.
+    let bundle =
+        ctx.bundle().push("/process/env", json!("HOME=/elsewhere")).push("/process/env", json!("HOME="));
+    assert_eq!(ctx.run(&bundle.ops(&["env"])).all()[0]["HOME"], "/root");
     let bundle = ctx.bundle();
     fs::remove_file(bundle.rootfs().join("etc/passwd")).unwrap();
     let all = ctx.run(&bundle.ops(&["env"])).all();

@@ -414,6 +414,7 @@ fn relay_without_a_terminal(ctx: &Ctx) {
     let out = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).run();
     if out.code == 2 {
         assert!(out.stdout.contains("\"tty\":true"), "{out:?}");
+        assert!(!out.stdout.contains('\r'), "lines end as the program wrote them: {out:?}");
     } else {
         out.failed(&["terminal"]);
     }
