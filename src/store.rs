@@ -750,7 +750,7 @@ mod tests {
     fn one_of_two_gets_an_id() {
         let store = store("reserve");
         let entry = store.reserve("a").unwrap();
-        assert_eq!(store.reserve("a").unwrap_err().to_string(), "container with given ID already exists");
+        assert_eq!(store.reserve("a").unwrap_err().to_string(), "container with given ID already exists: a");
         assert_eq!(store.status(&entry.load().unwrap()), Status::Creating);
         store.remove(&entry).unwrap();
         assert_eq!(store.load("a").unwrap_err().to_string(), "container does not exist");

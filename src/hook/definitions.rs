@@ -60,13 +60,13 @@ pub fn add_to(config: &mut Config, more: &[PathBuf], said: &Said, bundle: &Path)
 
 /// The system's directories, the user's, and `more`, in the order in which they count.
 fn dirs(more: &[PathBuf]) -> Vec<PathBuf> {
-    SYSTEM.into_iter().map(PathBuf::from).chain(user_dir()).chain(more.iter().cloned()).collect()
+    SYSTEM.into_iter().map(PathBuf::from).chain(user_dir(caller::dir)).chain(more.iter().cloned()).collect()
 }
 
-/// The user's own directory, where there is a place for it.
-fn user_dir() -> Option<PathBuf> {
-    let config = caller::own_dir("XDG_CONFIG_HOME").filter(|dir| dir.is_absolute());
-    let config = config.or_else(|| caller::own_dir("HOME").map(|home| home.join(".config")));
+/// The user's own directory, where there is a place for it among what `variable` says of the environment.
+fn user_dir(variable: fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let config = variable("XDG_CONFIG_HOME").filter(|dir| dir.is_absolute());
+    let config = config.or_else(|| variable("HOME").map(|home| home.join(".config")));
     config.filter(|dir| dir.is_absolute()).map(|dir| dir.join("rt/hooks.d"))
 }
 
@@ -109,7 +109,7 @@ impl Directory {
     /// `None` where there is no such directory, or the user's own place is somebody else's: HOME may be, after su or
     /// setpriv.
     fn open(path: &Path) -> Result<Option<Directory>> {
-        let users = || user_dir().is_some_and(|dir| dir == path);
+        let users = || user_dir(caller::dir).is_some_and(|dir| dir == path);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = match fs::open(path, flags, Mode::empty()) {
             Ok(fd) => fd,
@@ -120,7 +120,9 @@ impl Directory {
         let site = SYSTEM.iter().any(|dir| Path::new(dir) == path);
         let directory = Directory { path: path.to_owned(), fd, site };
         let stat = fs::fstat(&directory.fd)?;
-        if !directory.is_owners(&stat) && users() {
+        let trusted =
+            || directory.is_owners(&stat) && user_dir(caller::own_dir).is_some_and(|dir| dir == path);
+        if users() && !trusted() {
             log::warn!("hooks directory {}: it is somebody else's, and not read", path.display());
             return Ok(None);
         }

@@ -17,10 +17,15 @@ pub enum Kind {
     Root,
 }
 
-/// The directory that the variable `name` of the environment names. Root takes only root's own: after su or sudo HOME may
-/// still be that of a user, who must not choose what root reads.
+/// The directory that the variable `name` of the environment names.
+pub fn dir(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from)
+}
+
+/// The same, but for root only one of root's: after su or sudo HOME may still be that of a user, who must not choose what
+/// root reads.
 pub fn own_dir(name: &str) -> Option<PathBuf> {
-    let dir = std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from)?;
+    let dir = dir(name)?;
     let others =
         rustix::process::geteuid().is_root() && rustix::fs::stat(&dir).is_ok_and(|stat| stat.st_uid != 0);
     (!others).then_some(dir)
