@@ -27,7 +27,7 @@ tests! {
         root_path_forms, many_mounts, devpts_without_gid, root_is_a_mount_point, proc_is_not_hidden,
         mount_on_top_of_a_mount, symlink_mount, destination_that_is_a_link, locked_access_times, ptmx_of_the_config, idmap_of_a_mount, mount_label_and_rdt_are_refused_or_noted,
         mount_points_in_read_only_binds, mount_points_used_by_others, covers_keep_what_is_mounted_below,
-        what_rt_has_not_made_stays, deep_tmpcopyup, tmpcopyup_has_bounds, read_only_tmpfs_holds_mounts,
+        what_rt_has_not_made_stays, failed_start_leaves_no_mount_point, deep_tmpcopyup, tmpcopyup_has_bounds, read_only_tmpfs_holds_mounts,
         read_only_dev,
     }
     USER { root_that_the_caller_cannot_write, unreadable_parts_of_a_root, mount_points_that_cannot_be_made }
@@ -718,6 +718,15 @@ fn what_rt_has_not_made_stays(ctx: &Ctx) {
     fs::write(data.join("new/kept"), "").unwrap();
     container.end();
     assert!(data.join("new/kept").exists());
+}
+
+fn failed_start_leaves_no_mount_point(ctx: &Ctx) {
+    let (data, inner) = (ctx.mkdir("data"), ctx.mkdir("inner"));
+    let bundle = nested(ctx, &data, &["rbind"], &inner).mount("/mnt", "bind", "/not/there", &["bind"]);
+    let before = bundle.tree();
+    ctx.run(&bundle).failed(&["/not/there"]);
+    assert!(!data.join("new").exists(), "left in the source");
+    assert_eq!(bundle.tree(), before);
 }
 
 fn mount_points_used_by_others(ctx: &Ctx) {
