@@ -583,14 +583,15 @@ impl<'a> Rootfs<'a> {
         }
         let image = self.base()?;
         let entries = list(&dir).context(|| "list a directory that lacks a mount point")?;
-        let mode = fs::fstat(&dir)?.st_mode & 0o7777;
-        let params = [Param::Value("mode".into(), format!("{mode:o}"))];
+        let stat = fs::fstat(&dir)?;
+        let params = [Param::Value("mode".into(), format!("{:o}", stat.st_mode & 0o7777))];
         let tmpfs =
             mount::new_fs("tmpfs", Some("tmpfs"), &params, 0).context(|| "make a tmpfs for mount points")?;
+        fd::chown_like(&tmpfs, &stat);
         // An overlay would show what is below the mounts.
         let cover = if entries.len() > MOST_BINDS && !has_mounts_below(&dir)? {
             mount::attach(&tmpfs, &dir)?;
-            cover_by_overlay(&dir, tmpfs)?
+            cover_by_overlay(&dir, &stat, tmpfs)?
         } else {
             let trees = self.clone_entries(&dir, &tmpfs, entries, image)?;
             mount::attach(&tmpfs, &dir)?;
@@ -812,15 +813,17 @@ fn list(dir: &OwnedFd) -> Result<Vec<(OsString, FileType)>> {
     Ok(entries)
 }
 
-/// An overlay over `dir`, its upper layer in `tmpfs`, which is mounted on `dir` already.
-fn cover_by_overlay(dir: &OwnedFd, tmpfs: OwnedFd) -> Result<OwnedFd> {
+/// An overlay over `dir`, whose owner and mode are in `stat`, its upper layer in `tmpfs`, which is mounted on `dir` already.
+fn cover_by_overlay(dir: &OwnedFd, stat: &fs::Stat, tmpfs: OwnedFd) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let part = |name: &str| -> Result<OwnedFd> {
-        let mode = Mode::from_raw_mode(fs::fstat(dir)?.st_mode & 0o7777);
-        fs::mkdirat(&tmpfs, name, mode)?;
+        fs::mkdirat(&tmpfs, name, Mode::RWXU)?;
         Ok(fs::openat(&tmpfs, name, flags, Mode::empty())?)
     };
     let (upper, work) = (part("upper")?, part("work")?);
+    // The overlay's root is as the upper layer's; a hook's umask does not count.
+    fd::chown_like(&upper, stat);
+    fs::chmodat(&tmpfs, "upper", Mode::from_raw_mode(stat.st_mode & 0o7777), AtFlags::empty())?;
     // The descriptors stand for the directories whatever is mounted on top of them.
     let path = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
     let mut params = vec![

@@ -6,6 +6,7 @@
 
 use crate::bail;
 use crate::error::{Context, Error, Result};
+use crate::sys::fd;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat};
 use rustix::io::Errno;
@@ -44,7 +45,7 @@ pub fn copy_tree(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
     // Only now: a directory that its owner may not search could not have been filled. The inner ones first.
     for (path, stat) in found.iter().rev() {
         let dir = open_below(to, path).context(|| path.display())?;
-        keep_owner(&dir, stat);
+        fd::chown_like(&dir, stat);
         fs::fchmod(&dir, mode_of(stat)).context(|| path.display())?;
     }
     Ok(())
@@ -101,7 +102,7 @@ fn copy_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr) -> Result<(
         copy_range(&source, &file, start, end)?;
         at = end;
     }
-    keep_owner(&file, &stat);
+    fd::chown_like(&file, &stat);
     fs::fchmod(&file, mode_of(&stat))?;
     Ok(())
 }
@@ -137,10 +138,4 @@ fn copy_range(from: &OwnedFd, to: &OwnedFd, start: u64, end: u64) -> Result<(), 
 
 fn mode_of(stat: &Stat) -> Mode {
     Mode::from_raw_mode(stat.st_mode & 0o7777)
-}
-
-/// An owner that does not exist here becomes the caller.
-fn keep_owner(file: impl AsFd, stat: &Stat) {
-    let (uid, gid) = (fs::Uid::from_raw(stat.st_uid), fs::Gid::from_raw(stat.st_gid));
-    let _ = fs::fchown(file, Some(uid), Some(gid));
 }

@@ -541,7 +541,8 @@ fn is_there(rootfs: &Rootfs, init: &Init<'_>, mount: &MountPlan) -> Result<bool>
     if !plain || !rootfs.has_host_sys() || mount.destination.as_os_str() != CGROUP {
         return Ok(false);
     }
-    match rootfs.resolve(&mount.destination).map_err(Error::from).and_then(|at| set_attrs(&at, mount, true)) {
+    let at = rootfs.resolve_in_kernels(&mount.destination).map_err(Error::from);
+    match at.and_then(|at| set_attrs(&at, mount, true)) {
         Ok(()) => Ok(true),
         // It is no mount there: this host has none.
         Err(e) if e.is(libc::EINVAL) || e.is(libc::ENOENT) => Ok(false),
@@ -578,10 +579,7 @@ fn copy_up(rootfs: &Rootfs<'_>, mount: &MountPlan, tmpfs: &OwnedFd) -> Result<()
         if full { e.hint("the tmpfs is too small for it: set size= and nr_inodes=") } else { e }
     })?;
     if !mount.options.data.iter().any(names_id) {
-        // Where the owner does not exist here, it is the caller's.
-        let stat = fs::fstat(&dir)?;
-        let (uid, gid) = (fs::Uid::from_raw(stat.st_uid), fs::Gid::from_raw(stat.st_gid));
-        let _ = fs::chownat(tmpfs, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH);
+        fd::chown_like(tmpfs, &fs::fstat(&dir)?);
     }
     Ok(())
 }

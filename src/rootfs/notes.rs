@@ -6,10 +6,11 @@
 //! then `d` or `f` and the path, below it, of each directory or file that is about to be made; `x` and the path
 //! takes one of these back.
 
-use super::{MANY, Want, lock, open_in};
+use super::{MANY, Want, lock};
 use crate::error::{Context, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -145,7 +146,7 @@ impl Made {
     pub fn remove_from(&self, root: &OwnedFd) {
         for (want, path) in self.entries.iter().rev() {
             let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { continue };
-            let Ok(dir) = open_in(root.as_fd(), dir, OFlags::PATH | OFlags::DIRECTORY) else { continue };
+            let Ok(dir) = open_below(root, dir) else { continue };
             let _ = match want {
                 Want::Directory => fs::unlinkat(&dir, name, AtFlags::REMOVEDIR),
                 Want::File if is_empty_file(&dir, name) => fs::unlinkat(&dir, name, AtFlags::empty()),
@@ -153,6 +154,14 @@ impl Made {
             };
         }
     }
+}
+
+/// The paths that are noted have no links in them: where one has taken a directory's place, it is not followed.
+fn open_below(root: &OwnedFd, dir: &Path) -> Result<OwnedFd, Errno> {
+    let below =
+        dir.strip_prefix("/").ok().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fs::openat2(root, below, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
 }
 
 fn is_empty_file(dir: &OwnedFd, name: &OsStr) -> bool {

@@ -79,6 +79,12 @@ pub fn path_of(fd: impl AsFd) -> Result<PathBuf> {
     Ok(PathBuf::from(OsStr::from_bytes(text.as_bytes())))
 }
 
+/// Gives the file behind `fd` the owner that `stat` has; one that does not exist in this user namespace is left out.
+pub fn chown_like(fd: impl AsFd, stat: &fs::Stat) {
+    let (uid, gid) = (fs::Uid::from_raw(stat.st_uid), fs::Gid::from_raw(stat.st_gid));
+    let _ = fs::chownat(fd, "", Some(uid), Some(gid), fs::AtFlags::EMPTY_PATH);
+}
+
 /// Opens the proc file system at /proc, refusing anything else that may be mounted there.
 pub fn open_proc() -> Result<OwnedFd> {
     let proc = fs::open("/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())

@@ -27,11 +27,11 @@ tests! {
         root_path_forms, many_mounts, devpts_without_gid, root_is_a_mount_point, proc_is_not_hidden,
         mount_on_top_of_a_mount, symlink_mount, destination_that_is_a_link, locked_access_times, ptmx_of_the_config, idmap_of_a_mount, mount_label_and_rdt_are_refused_or_noted,
         mount_points_in_read_only_binds, mount_points_used_by_others, covers_keep_what_is_mounted_below,
-        what_rt_has_not_made_stays, deep_tmpcopyup, tmpcopyup_has_bounds, read_only_tmpfs_holds_mounts,
+        what_rt_has_not_made_stays, failed_start_leaves_no_mount_point, deep_tmpcopyup, tmpcopyup_has_bounds, read_only_tmpfs_holds_mounts,
         read_only_dev,
     }
     USER { root_that_the_caller_cannot_write, unreadable_parts_of_a_root, mount_points_that_cannot_be_made }
-    ROOT { strict_atime_and_friends, idmap_by_the_containers_namespace, sources_that_root_alone_reaches, shared_root_on_a_mount_with_blanks }
+    ROOT { strict_atime_and_friends, idmap_by_the_containers_namespace, sources_that_root_alone_reaches, covers_have_the_owner, shared_root_on_a_mount_with_blanks }
 }
 
 /// The mount table inside, as (destination, options, optional fields, type, source, super options).
@@ -720,6 +720,15 @@ fn what_rt_has_not_made_stays(ctx: &Ctx) {
     assert!(data.join("new/kept").exists());
 }
 
+fn failed_start_leaves_no_mount_point(ctx: &Ctx) {
+    let (data, inner) = (ctx.mkdir("data"), ctx.mkdir("inner"));
+    let bundle = nested(ctx, &data, &["rbind"], &inner).mount("/mnt", "bind", "/not/there", &["bind"]);
+    let before = bundle.tree();
+    ctx.run(&bundle).failed(&["/not/there"]);
+    assert!(!data.join("new").exists(), "left in the source");
+    assert_eq!(bundle.tree(), before);
+}
+
 fn mount_points_used_by_others(ctx: &Ctx) {
     // The removal of a mount point takes away what others have mounted there.
     let (data, inner) = (ctx.mkdir("data"), ctx.mkdir("inner"));
@@ -736,6 +745,24 @@ fn mount_points_used_by_others(ctx: &Ctx) {
     fs::write(data.join("go"), "").unwrap();
     assert_eq!(job.wait().line(2), "inner");
     assert!(!data.join("new").exists(), "left in the source");
+}
+
+fn covers_have_the_owner(ctx: &Ctx) {
+    // A user's own directory stays the user's, by whatever it is covered.
+    let inner = ctx.mkdir("inner");
+    for many in [0, 80] {
+        let bundle = ctx.bundle().with("/root/readonly", json!(true));
+        let bundle = bundle.mount("/home/alice/new", "bind", text(&inner), &["rbind"]);
+        let home = bundle.mkdir("home/alice");
+        (0..many).for_each(|n| drop(bundle.file(&format!("home/alice/{n}"), "")));
+        chown(&home, Some(1000), Some(1000)).unwrap();
+        fs::set_permissions(&home, fs::Permissions::from_mode(0o2700)).unwrap();
+        let bundle = bundle.with("/process/user", json!({ "uid": 1000, "gid": 1000 }));
+        let out = ctx.run(&bundle.ops(&["stat /home/alice", "exists /home/alice/new"]));
+        let (stat, exists) = (out.line(0), out.line(1));
+        assert_eq!((&stat["mode"], &stat["uid"], &stat["gid"]), (&json!(0o2700), &json!(1000), &json!(1000)));
+        assert_eq!(exists, true, "{out:?}");
+    }
 }
 
 fn missing_file_mount_points(ctx: &Ctx) {

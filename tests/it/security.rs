@@ -24,7 +24,7 @@ tests! {
         dev_links_in_a_shared_volume, console_of_the_image_is_a_link, allowed_files_below_proc,
         masked_and_readonly_links, delete_follows_no_link, state_root_links_are_not_followed, exec_into_a_hostile_root,
         devices_are_not_usable, bundle_with_links, pid_file_is_not_followed_inside, passwd_of_the_image_is_hostile,
-        destination_of_nothing_but_dots, cover_follows_no_link, file_destination_swapped, default_links_of_dev,
+        destination_of_nothing_but_dots, cover_follows_no_link, notes_are_not_followed_elsewhere, file_destination_swapped, default_links_of_dev,
         old_root_is_not_reachable, hosts_proc_without_pivot, console_of_the_image_is_a_link_inside, init_is_not_ptraced, path_of_the_image_with_links,
     }
     USER { device_nodes_of_the_image_are_dead }
@@ -476,6 +476,63 @@ fn cover_follows_no_link(ctx: &Ctx) {
         assert_eq!(all[3], json!(["abs", "group", "new", "passwd", "up"]));
     }
     outside.untouched();
+}
+
+fn notes_are_not_followed_elsewhere(ctx: &Ctx) {
+    // While the container runs, something else takes the place of what mount points were made in.
+    let (data, inner) = (ctx.mkdir("data"), ctx.mkdir("inner"));
+    let other = ctx.mkdir("other");
+    ["other/dev", "other/proc", "other/new", "other/b", "other/b/c"]
+        .iter()
+        .for_each(|dir| drop(ctx.mkdir(dir)));
+    for link in [false, true] {
+        let bundle = ctx.bare_bundle().mount("/data", "bind", data.to_str().unwrap(), &["rbind"]);
+        let bundle = bundle.mount("/data/new", "bind", inner.to_str().unwrap(), &["rbind"]);
+        let bundle = bundle.mount("/a/b/c", "bind", inner.to_str().unwrap(), &["rbind"]);
+        bundle.mkdir("data");
+        bundle.mkdir("a");
+        let rootfs = bundle.rootfs();
+        let container = ctx.started(&bundle.ops(&["pause"]));
+        assert!(rootfs.join("a/b/c").is_dir() && data.join("new").is_dir());
+        let before = tree(&other, true);
+        let replace = |path: &Path| {
+            fs::rename(path, path.with_extension("old")).unwrap();
+            if link {
+                std::os::unix::fs::symlink(&other, path).unwrap();
+            } else {
+                fs::rename(&other, path).unwrap();
+            }
+        };
+        let back = |path: &Path| {
+            if link {
+                fs::remove_file(path).unwrap();
+            } else {
+                fs::rename(path, &other).unwrap();
+            }
+            fs::rename(path.with_extension("old"), path).unwrap();
+        };
+        // The image, then what is bound, at the same time where links can be.
+        let places: &[&Path] = if link { &[&data, &rootfs] } else { &[&rootfs] };
+        places.iter().for_each(|path| replace(path));
+        container.end();
+        places.iter().for_each(|path| back(path));
+        assert_eq!(
+            tree(&other, false).keys().collect::<Vec<_>>(),
+            before.keys().collect::<Vec<_>>(),
+            "link: {link}"
+        );
+        let _ = fs::remove_dir(data.join("new"));
+    }
+    // A link within the image.
+    let bundle = ctx.bare_bundle().mount("/a/b/c", "bind", inner.to_str().unwrap(), &["rbind"]);
+    bundle.mkdir("a");
+    bundle.mkdir("real/b/c");
+    let rootfs = bundle.rootfs();
+    let container = ctx.started(&bundle.ops(&["pause"]));
+    fs::rename(rootfs.join("a"), rootfs.join("moved")).unwrap();
+    std::os::unix::fs::symlink("real", rootfs.join("a")).unwrap();
+    container.end();
+    assert!(rootfs.join("real/b/c").is_dir(), "a directory that rt had not made was removed");
 }
 
 fn dev_of_the_image_is_a_link(ctx: &Ctx) {
