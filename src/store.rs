@@ -753,7 +753,7 @@ mod tests {
         assert_eq!(store.reserve("a").unwrap_err().to_string(), "container with given ID already exists: a");
         assert_eq!(store.status(&entry.load().unwrap()), Status::Creating);
         store.remove(&entry).unwrap();
-        assert_eq!(store.load("a").unwrap_err().to_string(), "container does not exist");
+        assert_eq!(store.load("a").unwrap_err().to_string(), "container does not exist: a");
         std::fs::remove_dir_all(store.root()).unwrap();
     }
 

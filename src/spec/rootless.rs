@@ -171,7 +171,7 @@ fn require_host_ids(what: &str, maps: &[IdMap], own: &[IdMap]) -> Result<()> {
         // Counted wide: a range may end with the last id.
         let end = |first: u32, size: u32| u64::from(first) + u64::from(size);
         let there = range.map_or(map.host.into(), |range| end(range.container, range.size));
-        if there < end(map.host, map.size) || range.is_none() {
+        if there < end(map.host, map.size) {
             return Err(err!(
                 "config.json: linux.{what}Mappings: {what} {there}, of {} at hostID {}, does not exist in this user \
                  namespace",

@@ -147,6 +147,8 @@ fn unwritable_log(ctx: &Ctx) {
 }
 
 fn unknown_words(ctx: &Ctx) {
+    // As runc's delete takes it.
+    ctx.rt(["slurm", "delete", "--force", "n.u.1.0.0"]).silent();
     ctx.rt(["frobnicate"]).fails(&["frobnicate"]);
     ctx.rt(["--frobnicate", "list"]).fails(&["frobnicate"]);
     ctx.rt(["state", "--frobnicate", "x"]).fails(&["frobnicate"]);
