@@ -874,7 +874,7 @@ fn masked_and_readonly_paths(ctx: &Ctx) {
     let bundle = bundle
         .with(
             "/linux/maskedPaths",
-            json!(["/secret", "/secret-file", "/proc/timer_list", "/absent", "/absent/too"]),
+            json!(["/secret", "/proc/../secret-file", "/proc/timer_list", "/absent", "/absent/too"]),
         )
         .with("/linux/readonlyPaths", json!(["/fixed", "/etc/passwd", "/proc/sys", "/absent"]))
         .ops(&[
