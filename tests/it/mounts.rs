@@ -31,7 +31,7 @@ tests! {
         read_only_dev,
     }
     USER { root_that_the_caller_cannot_write, unreadable_parts_of_a_root, mount_points_that_cannot_be_made }
-    ROOT { strict_atime_and_friends, idmap_by_the_containers_namespace, sources_that_root_alone_reaches, covers_have_the_owner, shared_root_on_a_mount_with_blanks }
+    ROOT { strict_atime_and_friends, idmap_by_the_containers_namespace, sources_that_root_alone_reaches, covers_have_the_owner, many_layers_on_an_older_kernel, shared_root_on_a_mount_with_blanks }
 }
 
 /// The mount table inside, as (destination, options, optional fields, type, source, super options).
@@ -444,6 +444,31 @@ fn overlay_of_long_paths(ctx: &Ctx) {
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let bundle = ctx.bundle().mount("/mnt", "overlay", "overlay", &options);
     ctx.run(&bundle).failed(&["/mnt", "/no/such", "no such file or directory"]);
+}
+
+fn many_layers_on_an_older_kernel(ctx: &Ctx) {
+    // Before Linux 6.7 the kernel does not know `lowerdir+`; strace says so for it.
+    if std::process::Command::new("strace").arg("-V").output().is_err() {
+        skip!("strace is not installed");
+    }
+    let layers: Vec<String> = (0..20)
+        .map(|n| {
+            let layer = ctx.mkdir(&format!("layer{n}"));
+            ctx.file(&format!("layer{n}/file{n}"), &format!("layer {n}"));
+            layer.display().to_string()
+        })
+        .collect();
+    let lower = format!("lowerdir={}", layers.join(":"));
+    let bundle = ctx.bundle().without_mount("/dev").without_mount("/dev/pts").without_mount("/dev/shm");
+    let bundle = bundle.mount("/mnt", "overlay", "overlay", &[&lower, "private"]);
+    let bundle = bundle.ops(&["cat /mnt/file0", "cat /mnt/file19"]);
+    let out = ctx
+        .command("strace")
+        .args(["-f", "-o", "/dev/null", "-e", "trace=fsconfig", "-e", "inject=fsconfig:error=EINVAL"])
+        .arg(ctx.rt_path())
+        .args(["--root", text(&ctx.state), "run", "--bundle", text(&bundle.dir), &ctx.id()])
+        .run();
+    assert_eq!(out.all(), [json!("layer 0"), json!("layer 19")], "{out:?}");
 }
 
 fn readonly_root(ctx: &Ctx) {
