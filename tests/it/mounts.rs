@@ -27,7 +27,7 @@ tests! {
         root_path_forms, many_mounts, devpts_without_gid, root_is_a_mount_point, proc_is_not_hidden,
         mount_on_top_of_a_mount, symlink_mount, destination_that_is_a_link, locked_access_times, ptmx_of_the_config, idmap_of_a_mount, mount_label_and_rdt_are_refused_or_noted,
         mount_points_in_read_only_binds, mount_points_used_by_others, covers_keep_what_is_mounted_below,
-        what_rt_has_not_made_stays, failed_start_leaves_no_mount_point, deep_tmpcopyup, tmpcopyup_has_bounds, read_only_tmpfs_holds_mounts,
+        what_rt_has_not_made_stays, failed_start_leaves_no_mount_point, mount_points_are_no_cgroups, deep_tmpcopyup, tmpcopyup_has_bounds, read_only_tmpfs_holds_mounts,
         read_only_dev,
     }
     USER { root_that_the_caller_cannot_write, unreadable_parts_of_a_root, mount_points_that_cannot_be_made }
@@ -743,6 +743,26 @@ fn what_rt_has_not_made_stays(ctx: &Ctx) {
     fs::write(data.join("new/kept"), "").unwrap();
     container.end();
     assert!(data.join("new/kept").exists());
+}
+
+fn mount_points_are_no_cgroups(ctx: &Ctx) {
+    // A directory that is made in a cgroup file system is a cgroup: a missing mount point is covered there.
+    let name = ctx.id();
+    let places: Vec<_> = ["", "memory/", "unified/", "pids/"]
+        .iter()
+        .map(|tree| Path::new("/sys/fs/cgroup").join(tree))
+        .filter(|tree| tree.join("cgroup.procs").exists())
+        .collect();
+    for place in places {
+        let wanted = place.join(&name);
+        let bundle = ctx.bundle().mount("/sys", "none", "/sys", &["rbind"]);
+        let bundle = bundle.mount(text(&wanted), "tmpfs", "tmpfs", &["mode=755"]);
+        let bundle = bundle.ops(&[&format!("write {}/file x", wanted.display()), "pause"]);
+        let container = ctx.started(&bundle);
+        assert_eq!(container.line(0), Value::Null, "{}", wanted.display());
+        assert!(!wanted.exists(), "a cgroup was made: {}", wanted.display());
+        container.end();
+    }
 }
 
 fn failed_start_leaves_no_mount_point(ctx: &Ctx) {
