@@ -288,7 +288,7 @@ impl<'a> Rootfs<'a> {
             Err(Errno::NOTDIR) if link == Symlink::Refuse => {
                 return Err(Error::from(Errno::NOTDIR)
                     .context(path.display())
-                    .hint("the image has a link there"));
+                    .hint("the image has a link or a file there"));
             }
             Err(e) => return Err(e.into()),
         }
@@ -376,11 +376,13 @@ impl<'a> Rootfs<'a> {
         self.kernels.iter().find(|kernels| kernels.path == path)?.root.as_ref()
     }
 
-    /// Resolves `path`, from the kernel's file system on where it is in one.
+    /// Resolves `path`, from the kernel's file system on where it is in one and does not lead out again.
     pub fn resolve_in_kernels(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let inside = |kernels: &Kernels| {
             let below = path.strip_prefix(kernels.path).ok()?;
-            Some(open_in(kernels.root.as_ref()?.as_fd(), below, OFlags::PATH))
+            let stays = below.components().all(|part| part != Component::ParentDir);
+            let root = kernels.root.as_ref().filter(|_| stays)?;
+            Some(open_in(root.as_fd(), below, OFlags::PATH))
         };
         self.kernels.iter().find_map(inside).unwrap_or_else(|| self.resolve(path))
     }

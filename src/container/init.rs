@@ -325,7 +325,7 @@ impl Init<'_> {
         Ok(())
     }
 
-    /// The usual way. False where it cannot be gone, with nothing changed.
+    /// Pivots and detaches the old root. False where that is impossible; nothing has changed then.
     fn change_root(&self) -> Result<bool> {
         let old = match self.stays_shared() {
             true => Some(fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),

@@ -66,7 +66,7 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
         What::Cgroup => Some((cgroup(init, mount)?, false)),
         What::New { fstype, source } => match new_mount(mount, fstype, source, &data) {
             Err(e) if e.is(libc::EINVAL) && fstype == "overlay" => {
-                return mount_in_one_page(rootfs, mount, source, &data).unwrap_or(Err(e));
+                return if mount_in_one_page(rootfs, mount, source, &data)? { Ok(()) } else { Err(e) };
             }
             made => made?,
         },
@@ -437,29 +437,28 @@ fn set_label(mount: &MountPlan, tree: &OwnedFd, label: &str) {
 }
 
 /// Mounts an overlay by mount(2), with all layers in one parameter: before Linux 6.7, fsconfig(2) takes no more of them
-/// than fit into 255 bytes. `None` where there are fewer, or too many for a page.
+/// than fit into 255 bytes. False where there are fewer, or too many for a page.
 #[cold]
 fn mount_in_one_page(
     rootfs: &mut Rootfs<'_>,
     mount: &MountPlan,
     source: &str,
     data: &[Param],
-) -> Option<Result<()>> {
-    let (data, layers) = layers_by_descriptor(data, usize::MAX).ok()??;
+) -> Result<bool> {
+    let Some((data, layers)) = layers_by_descriptor(data, usize::MAX)? else { return Ok(false) };
     if !data.iter().any(is_long) {
-        return None;
+        return Ok(false);
     }
-    let place = match rootfs.place(&mount.destination, Want::Directory, link(mount)) {
-        Ok(place) => place,
-        Err(e) => return Some(Err(e)),
-    };
-    let done = place.mount("overlay", source, &data, asked_attr(mount))?;
+    let place = rootfs.place(&mount.destination, Want::Directory, link(mount))?;
+    if let Place::At(fd) = &place {
+        guard_proc(mount, fd, || false)?;
+    }
+    let Some(done) = place.mount("overlay", source, &data, asked_attr(mount)) else { return Ok(false) };
     drop(layers);
-    Some(done.and_then(|()| {
-        mounted(rootfs, mount, None);
-        let tree = rootfs.resolve(&mount.destination)?;
-        set_propagation(mount, &tree)
-    }))
+    done?;
+    mounted(rootfs, mount, None);
+    set_propagation(mount, &rootfs.resolve(&mount.destination)?)?;
+    Ok(true)
 }
 
 const MOST_IN_A_VALUE: usize = 255;

@@ -27,11 +27,11 @@ tests! {
         root_path_forms, many_mounts, devpts_without_gid, root_is_a_mount_point, proc_is_not_hidden,
         mount_on_top_of_a_mount, symlink_mount, destination_that_is_a_link, locked_access_times, ptmx_of_the_config, idmap_of_a_mount, mount_label_and_rdt_are_refused_or_noted,
         mount_points_in_read_only_binds, mount_points_used_by_others, covers_keep_what_is_mounted_below,
-        what_rt_has_not_made_stays, failed_start_leaves_no_mount_point, deep_tmpcopyup, tmpcopyup_has_bounds, read_only_tmpfs_holds_mounts,
+        what_rt_has_not_made_stays, failed_start_leaves_no_mount_point, mount_points_are_no_cgroups, deep_tmpcopyup, tmpcopyup_has_bounds, read_only_tmpfs_holds_mounts,
         read_only_dev,
     }
     USER { root_that_the_caller_cannot_write, unreadable_parts_of_a_root, mount_points_that_cannot_be_made }
-    ROOT { strict_atime_and_friends, idmap_by_the_containers_namespace, sources_that_root_alone_reaches, covers_have_the_owner, shared_root_on_a_mount_with_blanks }
+    ROOT { strict_atime_and_friends, idmap_by_the_containers_namespace, sources_that_root_alone_reaches, covers_have_the_owner, many_layers_on_an_older_kernel, shared_root_on_a_mount_with_blanks }
 }
 
 /// The mount table inside, as (destination, options, optional fields, type, source, super options).
@@ -446,6 +446,31 @@ fn overlay_of_long_paths(ctx: &Ctx) {
     ctx.run(&bundle).failed(&["/mnt", "/no/such", "no such file or directory"]);
 }
 
+fn many_layers_on_an_older_kernel(ctx: &Ctx) {
+    // Before Linux 6.7 the kernel does not know `lowerdir+`; strace says so for it.
+    if std::process::Command::new("strace").arg("-V").output().is_err() {
+        skip!("strace is not installed");
+    }
+    let layers: Vec<String> = (0..20)
+        .map(|n| {
+            let layer = ctx.mkdir(&format!("layer{n}"));
+            ctx.file(&format!("layer{n}/file{n}"), &format!("layer {n}"));
+            layer.display().to_string()
+        })
+        .collect();
+    let lower = format!("lowerdir={}", layers.join(":"));
+    let bundle = ctx.bundle().without_mount("/dev").without_mount("/dev/pts").without_mount("/dev/shm");
+    let bundle = bundle.mount("/mnt", "overlay", "overlay", &[&lower, "private"]);
+    let bundle = bundle.ops(&["cat /mnt/file0", "cat /mnt/file19"]);
+    let out = ctx
+        .command("strace")
+        .args(["-f", "-o", "/dev/null", "-e", "trace=fsconfig", "-e", "inject=fsconfig:error=EINVAL"])
+        .arg(ctx.rt_path())
+        .args(["--root", text(&ctx.state), "run", "--bundle", text(&bundle.dir), &ctx.id()])
+        .run();
+    assert_eq!(out.all(), [json!("layer 0"), json!("layer 19")], "{out:?}");
+}
+
 fn readonly_root(ctx: &Ctx) {
     let bundle = ctx.bundle().with("/root/readonly", json!(true));
     let bundle = bundle.ops(&["write /etc/x y", "write /dev/shm/x y", "mkdir /new", "cat /etc/passwd"]);
@@ -720,6 +745,26 @@ fn what_rt_has_not_made_stays(ctx: &Ctx) {
     assert!(data.join("new/kept").exists());
 }
 
+fn mount_points_are_no_cgroups(ctx: &Ctx) {
+    // A directory that is made in a cgroup file system is a cgroup: a missing mount point is covered there.
+    let name = ctx.id();
+    let places: Vec<_> = ["", "memory/", "unified/", "pids/"]
+        .iter()
+        .map(|tree| Path::new("/sys/fs/cgroup").join(tree))
+        .filter(|tree| tree.join("cgroup.procs").exists())
+        .collect();
+    for place in places {
+        let wanted = place.join(&name);
+        let bundle = ctx.bundle().mount("/sys", "none", "/sys", &["rbind"]);
+        let bundle = bundle.mount(text(&wanted), "tmpfs", "tmpfs", &["mode=755"]);
+        let bundle = bundle.ops(&[&format!("write {}/file x", wanted.display()), "pause"]);
+        let container = ctx.started(&bundle);
+        assert_eq!(container.line(0), Value::Null, "{}", wanted.display());
+        assert!(!wanted.exists(), "a cgroup was made: {}", wanted.display());
+        container.end();
+    }
+}
+
 fn failed_start_leaves_no_mount_point(ctx: &Ctx) {
     let (data, inner) = (ctx.mkdir("data"), ctx.mkdir("inner"));
     let bundle = nested(ctx, &data, &["rbind"], &inner).mount("/mnt", "bind", "/not/there", &["bind"]);
@@ -874,7 +919,7 @@ fn masked_and_readonly_paths(ctx: &Ctx) {
     let bundle = bundle
         .with(
             "/linux/maskedPaths",
-            json!(["/secret", "/secret-file", "/proc/timer_list", "/absent", "/absent/too"]),
+            json!(["/secret", "/proc/../secret-file", "/proc/timer_list", "/absent", "/absent/too"]),
         )
         .with("/linux/readonlyPaths", json!(["/fixed", "/etc/passwd", "/proc/sys", "/absent"]))
         .ops(&[
