@@ -28,7 +28,7 @@ clients/image "$work/image.tar" || exit 1
 
 # The root with Debian 13's clients: made by who asks first, while the others wait.
 trixie() {
-	./debian clients-trixie trixie "${clients[@]}" docker-cli passt aardvark-dns nftables podman-compose distrobox \
+	./debian clients-trixie trixie "${clients[@]}" docker-cli passt aardvark-dns nftables podman-compose distrobox podman-toolbox \
 		busybox-static ca-certificates iproute2 mount procps python3
 }
 

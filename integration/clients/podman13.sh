@@ -40,6 +40,7 @@ podman_13_kube() {
 		    volumeMounts:
 		    - {name: host, mountPath: /host, readOnly: true}
 		    - {name: scratch, mountPath: /scratch/deep}
+		    - {name: memory, mountPath: /memory/deep}
 		  - name: side
 		    image: localhost/busybox
 		    imagePullPolicy: Never
@@ -49,7 +50,8 @@ podman_13_kube() {
 		    - {name: scratch, mountPath: /scratch}
 		  volumes:
 		  - {name: host, hostPath: {path: $home/data, type: Directory}}
-		  - {name: scratch, emptyDir: {medium: Memory}}
+		  - {name: scratch, emptyDir: {}}
+		  - {name: memory, emptyDir: {medium: Memory}}
 	YAML
 	check kube/play 0 "^Containers?:" p kube play --network none "$home/data/pod.yaml"
 	check kube/running 0 "^kube Running 3\$" p pod ps --format '{{.Name}} {{.Status}} {{.NumberOfContainers}}'
@@ -57,6 +59,7 @@ podman_13_kube() {
 	check kube/read-only 1 "Read-only file system" p exec kube-web touch /x
 	check kube/empty-dir 0 "" p exec kube-web touch /scratch/deep/made
 	check kube/empty-dir-shared 0 "^made\$" p exec kube-side ls /scratch
+	check kube/memory 0 "^tmpfs\$" p exec kube-web stat -f -c %T /memory/deep
 	check kube/hostname 0 "^kubed\$" p exec kube-side hostname
 	check kube/generate 0 "^kind: Pod" p kube generate kube
 	check kube/down 0 "kube|[0-9a-f]{64}" p kube down "$home/data/pod.yaml"
