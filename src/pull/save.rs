@@ -155,6 +155,22 @@ fn write_layer(root: OwnedFd, layout: &Layout) -> Result<Written> {
     Ok(Written { digest, diff_id: plain.hasher.finish(), size: compressed.bytes, plain: plain.bytes })
 }
 
+/// One id is all that a bundle has; inside it is root's.
+fn plain_entry(path: Vec<u8>, kind: Kind, mode: u32) -> Entry {
+    Entry {
+        path,
+        link: Vec::new(),
+        kind,
+        mode,
+        uid: 0,
+        gid: 0,
+        size: 0,
+        mtime: (0, 0),
+        xattrs: Vec::new(),
+        sparse: None,
+    }
+}
+
 /// A directory, its path, and the names in it that are still to come, the first one last.
 struct Level {
     dir: OwnedFd,
@@ -205,17 +221,8 @@ fn write_entry(
     let metadata = any.metadata().context(|| "stat")?;
     let kind = metadata.file_type();
     let mut entry = Entry {
-        path: path.to_vec(),
-        link: Vec::new(),
-        kind: Kind::File,
-        mode: metadata.permissions().mode() & 0o7777,
-        // One id is all that a bundle has; inside it is root's.
-        uid: 0,
-        gid: 0,
-        size: 0,
         mtime: (metadata.mtime(), 0),
-        xattrs: Vec::new(),
-        sparse: None,
+        ..plain_entry(path.to_vec(), Kind::File, metadata.permissions().mode() & 0o7777)
     };
     let mut inner = None;
     if kind.is_symlink() {
@@ -300,29 +307,25 @@ fn image_config(config: &Value, diff_id: &Digest) -> Value {
 fn write_archive(layout: &Layout, file: File) -> Result<()> {
     let doing = || "write the archive";
     let mut out = BufWriter::with_capacity(256 << 10, file);
-    let mut blobs: Vec<_> =
-        disk::entries(layout.sha256.as_fd())?.into_iter().map(|(name, _)| (&layout.sha256, name)).collect();
-    blobs.sort_by(|(_, a), (_, b)| a.cmp(b));
-    let head = [&b"oci-layout"[..], b"index.json"].map(|name| (&layout.image, name.to_vec()));
-    for (dir, name) in head.into_iter().chain(blobs) {
-        let mut file = disk::open_file(dir.as_fd(), &name)?;
+    // Without these skopeo makes them, and wants to give them to root.
+    for dir in ["blobs/", "blobs/sha256/"] {
+        tar::write_header(&mut out, &plain_entry(dir.into(), Kind::Directory, 0o755)).context(doing)?;
+    }
+    let mut write = |dir: &OwnedFd, name: &[u8], below: &str| -> Result<()> {
+        let mut file = disk::open_file(dir.as_fd(), name)?;
         let length = file.metadata().context(doing)?.len();
-        let below: &[u8] = if std::ptr::eq(dir, &layout.image) { b"" } else { b"blobs/sha256/" };
-        let entry = Entry {
-            path: [below, &name].concat(),
-            link: Vec::new(),
-            kind: Kind::File,
-            mode: 0o644,
-            uid: 0,
-            gid: 0,
-            size: length,
-            mtime: (0, 0),
-            xattrs: Vec::new(),
-            sparse: None,
-        };
+        let entry =
+            Entry { size: length, ..plain_entry([below.as_bytes(), name].concat(), Kind::File, 0o644) };
         tar::write_header(&mut out, &entry).context(doing)?;
         io::copy(&mut file, &mut out).context(doing)?;
-        tar::pad(&mut out, length).context(doing)?;
+        tar::pad(&mut out, length).context(doing)
+    };
+    write(&layout.image, b"oci-layout", "")?;
+    write(&layout.image, b"index.json", "")?;
+    let mut blobs = disk::entries(layout.sha256.as_fd())?;
+    blobs.sort_by(|(a, _), (b, _)| a.cmp(b));
+    for (name, _) in blobs {
+        write(&layout.sha256, &name, "blobs/sha256/")?;
     }
     tar::write_end(&mut out).context(doing)?;
     out.flush().context(doing)

@@ -18,7 +18,8 @@ const OTHER: u32 = 4711;
 /// False, and counted as skipped, where nothing can be given to somebody else.
 fn can_give(place: &Place) -> bool {
     fs::write(place.join("gift"), "").unwrap();
-    let can = chown(place.join("gift"), Some(OTHER), Some(OTHER)).is_ok();
+    let own = place.join("gift").metadata().unwrap().uid();
+    let can = own != OTHER && chown(place.join("gift"), Some(OTHER), Some(OTHER)).is_ok();
     fs::remove_file(place.join("gift")).unwrap();
     if !can {
         let _ = writeln!(std::io::stderr(), "SKIP only root gives files away");
