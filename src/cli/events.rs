@@ -26,7 +26,7 @@ pub fn run(call: &Call) -> Result<u8> {
     let groups = Cgroups::of(pid)?;
     let mut killed = groups.oom_kills();
     loop {
-        print(&Event { kind: "stats", id, data: Some(groups.stats()) })?;
+        print(&Event { kind: "stats", id: &id, data: Some(groups.stats()) })?;
         if call.flags.has(&STATS) {
             return Ok(0);
         }
@@ -42,7 +42,7 @@ pub fn run(call: &Call) -> Result<u8> {
         }
         let now = groups.oom_kills();
         if now > killed {
-            print(&Event { kind: "oom", id, data: None })?;
+            print(&Event { kind: "oom", id: &id, data: None })?;
         }
         killed = now;
     }
