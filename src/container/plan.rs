@@ -220,7 +220,16 @@ impl Plan {
             }
         }
         let own_maps = adapted.maps.is_some() && caller.is_unprivileged();
-        let paths = |list: &Option<Vec<String>>| list.iter().flatten().map(PathBuf::from).collect();
+        // One that is listed twice is not mounted over twice.
+        let paths = |list: &Option<Vec<String>>| {
+            let mut paths: Vec<PathBuf> = Vec::new();
+            for path in list.iter().flatten().map(PathBuf::from) {
+                if !paths.contains(&path) {
+                    paths.push(path);
+                }
+            }
+            paths
+        };
         let mut process = ProcessPlan::new(process, &adapted, Some(linux), options.preserve_fds, &mut notes)?;
         let account = Account::asked_for(spec, (adapted.uid, adapted.gid), &mounts)?;
         if let Some(task) = &options.task {
