@@ -48,7 +48,7 @@ pub fn run(call: &Call) -> Result<u8> {
     }
 }
 
-/// One line of the output: in runc's order, by which some take it for one.
+/// One line of the output, with the keys in runc's order: some readers match its beginning.
 #[derive(Serialize)]
 struct Event<'a> {
     #[serde(rename = "type")]

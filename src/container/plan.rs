@@ -218,7 +218,16 @@ impl Plan {
             }
         }
         let own_maps = adapted.maps.is_some() && caller.is_unprivileged();
-        let paths = |list: &Option<Vec<String>>| list.iter().flatten().map(PathBuf::from).collect();
+        // One that is listed twice is not mounted over twice.
+        let paths = |list: &Option<Vec<String>>| {
+            let mut paths: Vec<PathBuf> = Vec::new();
+            for path in list.iter().flatten().map(PathBuf::from) {
+                if !paths.contains(&path) {
+                    paths.push(path);
+                }
+            }
+            paths
+        };
         let open_fds = options.preserve_fds.saturating_add(options.listen_fds);
         let mut process = ProcessPlan::new(process, &adapted, Some(linux), open_fds, &mut notes)?;
         process.listen_fds = options.listen_fds;

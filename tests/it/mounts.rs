@@ -919,7 +919,7 @@ fn masked_and_readonly_paths(ctx: &Ctx) {
     let bundle = bundle
         .with(
             "/linux/maskedPaths",
-            json!(["/secret", "/proc/../secret-file", "/proc/timer_list", "/absent", "/absent/too"]),
+            json!(["/secret", "/proc/../secret-file", "/proc/timer_list", "/absent", "/absent/too", "/secret"]),
         )
         .with("/linux/readonlyPaths", json!(["/fixed", "/etc/passwd", "/proc/sys", "/absent"]))
         .ops(&[
@@ -932,6 +932,7 @@ fn masked_and_readonly_paths(ctx: &Ctx) {
             "stat /secret-file",
             "write /secret/x y",
             "exists /absent",
+            "cat /proc/self/mountinfo",
         ]);
     let all = ctx.run(&bundle).all();
     assert_eq!(all[..3], [json!([]), json!(""), json!("")]);
@@ -941,6 +942,8 @@ fn masked_and_readonly_paths(ctx: &Ctx) {
     assert_eq!((&all[6]["kind"], &all[6]["major"], &all[6]["minor"]), (&json!("char"), &json!(1), &json!(3)));
     assert_ne!(all[7], Value::Null, "a masked directory cannot be written");
     assert_eq!(all[8], false);
+    let masks = all[9].as_str().unwrap().lines().filter(|line| line.contains(" /secret ")).count();
+    assert_eq!(masks, 1, "what is listed twice is masked once");
 }
 
 fn default_devices(ctx: &Ctx) {
