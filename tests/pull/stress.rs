@@ -52,6 +52,23 @@ fn thirty_two_at_once_fetch_once() {
     assert!(place.names("cache/partial").is_empty());
 }
 
+/// One of two is slow after each directory that it has made.
+#[test]
+fn two_make_one_cache() {
+    if !have("strace") {
+        return;
+    }
+    let place = Place::new("cache");
+    let mut slow = traced(&place, "mkdirat:delay_exit=300000", "cache list");
+    let slow = slow.stdout(Stdio::null()).spawn().unwrap();
+    while !place.join("cache").exists() || place.names("cache").is_empty() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    place.good(&["cache", "list"]);
+    assert!(slow.wait_with_output().unwrap().status.success());
+    assert_eq!(place.names("cache"), ["blobs", "leases", "partial"]);
+}
+
 #[test]
 fn many_for_one_target() {
     let place = Place::new("target");
@@ -178,6 +195,7 @@ fn bundles_are_replaced_where_renames_have_no_flags() {
     for name in ["one", "two"] {
         Image::new(vec![Layer::default().file("which", name)]).layout(&place.join(name));
     }
+    place.good(&["cache", "list"]);
     let pull = |arguments: &str| {
         let output = traced(&place, "renameat2:error=EINVAL", arguments).output().unwrap();
         let trace = std::fs::read_to_string(place.join("trace")).unwrap();
