@@ -101,8 +101,15 @@ fn killed_at_any_moment() {
     }
     place.good(&["pull", "-q", "--plain-http", "--force", &server.name(), "b"]);
     is_right(&place, "b");
-    let left: Vec<_> = place.names(".").into_iter().filter(|n| n.contains("partial")).collect();
-    assert!(left.is_empty(), "left: {left:?}");
+    // One that was killed before it could sign its directory left it empty: old age takes it.
+    let aged = std::time::SystemTime::now() - Duration::from_secs(60);
+    let partial = || place.names(".").into_iter().filter(|n| n.contains("partial")).collect::<Vec<_>>();
+    for name in partial() {
+        assert_eq!(place.names(&name), [""; 0], "{name}");
+        std::fs::File::open(place.join(&name)).unwrap().set_modified(aged).unwrap();
+    }
+    place.good(&["pull", "-q", "--plain-http", "--force", &server.name(), "b"]);
+    assert_eq!(partial(), [""; 0]);
     // In the cache only what belongs to a blob that was complete when its process died: old age takes it.
     let whole = place.names("cache/blobs/sha256");
     for dir in ["cache/leases", "cache/partial"] {
