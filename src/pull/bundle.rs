@@ -106,7 +106,8 @@ impl Pulled {
     pub fn read(bundle: &Path) -> Result<Pulled> {
         let dir = disk::open_root(bundle)?;
         if !disk::only_ours(&dir) {
-            bail!("{}: exists, and others can change it", bundle.display());
+            return Err(err!("{}: exists, and others can change it", bundle.display())
+                .hint("pull to another place, or use --force to replace it"));
         }
         let text = disk::read_small(dir.as_fd(), CONFIG, CONFIG_LIMIT);
         let config: Option<Value> = text.and_then(|text| serde_json::from_slice(&text).ok());

@@ -430,17 +430,22 @@ impl Cache {
     }
 }
 
-/// The directory `name`, made with `mode` where there is none.
+/// The directory `name`, made with `mode` where there is none: under a name of this process's own, since others make it
+/// at the same time.
 fn open_or_make(parent: &OwnedFd, name: &str, mode: u32) -> Result<OwnedFd> {
-    let (parent, name) = (parent.as_fd(), name.as_bytes());
-    match disk::open_dir(parent, name) {
+    let parent = parent.as_fd();
+    match disk::open_dir(parent, name.as_bytes()) {
         Err(e) if e.is(libc::ENOENT) => {}
         opened => return opened,
     }
-    match disk::make_own_dir(parent, name) {
-        Ok(made) => disk::set_mode(made.as_fd(), mode)?,
-        Err(e) if e.is(libc::EEXIST) => {}
-        Err(e) => return Err(e),
+    let draft = format!("{name}.{}", lease::unique());
+    let made = disk::make_own_dir(parent, draft.as_bytes())?;
+    disk::set_mode(made.as_fd(), mode)?;
+    if let Err(e) = disk::rename_new(parent, draft.as_bytes(), parent, name.as_bytes()) {
+        let _ = disk::remove_dir(parent, draft.as_bytes());
+        if !e.is(libc::EEXIST) {
+            return Err(e);
+        }
     }
-    disk::open_dir(parent, name)
+    disk::open_dir(parent, name.as_bytes())
 }

@@ -190,7 +190,7 @@ pub fn remove_contents(top: BorrowedFd, kept: &[u8]) -> Result<()> {
                     inner.and_then(|inner| open(inner, name)).map(|inner| stack.push(inner))
                 } else {
                     moved += 1;
-                    let fresh = format!(".deep-{moved}").into_bytes();
+                    let fresh = format!(".deep-{}-{moved}", std::process::id()).into_bytes();
                     let up = rename(level.dir.as_fd(), &name, top, &fresh);
                     up.map(|()| stack[0].left.push((fresh, FileType::Directory)))
                 }
