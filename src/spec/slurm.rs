@@ -235,8 +235,9 @@ pub fn pmi_fd(spec: &Spec) -> Option<i32> {
 
 /// The directory above PMIX_SERVER_TMPDIR: PMIx clients map files of several directories in it.
 fn pmix_dir(spec: &Spec, task: &Task) -> Option<PathBuf> {
-    let of_config = || variable(spec, "PMIX_SERVER_TMPDIR").filter(|dir| names_job(dir, task)).map(Path::new);
-    let dir = task.pmix_dir.as_deref().or_else(of_config)?;
+    let of_task = variable(spec, "PMIX_SERVER_TMPDIR").filter(|dir| names_job(dir, task)).map(Path::new);
+    // Where both are there, slurmstepd's own is another directory.
+    let dir = of_task.or(task.pmix_dir.as_deref())?;
     let parent = dir.parent().filter(|p| p.is_absolute() && *p != Path::new("/"))?;
     Some(parent.to_owned())
 }
@@ -432,6 +433,8 @@ mod tests {
         assert_eq!(dir("n.7.0.0"), None);
         let task = Task { pmix_dir: Some("/own/x".into()), ..Task::default() };
         assert_eq!(pmix_dir(&spec(CONFIG), &task), Some("/own".into()));
+        let task = Task { id: TaskId::parse("n.1.0.0"), ..task };
+        assert_eq!(pmix_dir(&spec(CONFIG), &task), Some("/spool".into()), "the task's own comes first");
     }
 
     #[test]
