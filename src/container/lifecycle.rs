@@ -1,7 +1,7 @@
 //! start, kill, delete, pause, resume: what is done to a container that exists.
 
 use super::create::oci_config;
-use super::members::Members;
+use super::members::{Members, signal_first};
 use super::oci_state;
 use crate::bail;
 use crate::error::{Context, Error, Result};
@@ -64,13 +64,6 @@ pub fn kill(store: &Store, id: &str, number: i32, all: bool) -> Result<()> {
         let _ = Members::of(store, &state).and_then(|members| members.signal(libc::SIGCONT));
     }
     Ok(())
-}
-
-/// Sends `number` to the first process; false where that has ended.
-pub fn signal_first(state: &State, number: i32) -> Result<bool> {
-    let Some(pidfd) = state.open_first()? else { return Ok(false) };
-    signal::send_pidfd(pidfd, number).context(|| format!("signal {number}"))?;
-    Ok(true)
 }
 
 /// Removes a stopped container, or with `force` any container; `force` of an unknown id is no error.

@@ -2,7 +2,7 @@
 
 use crate::bail;
 use crate::error::{Context, Result};
-use crate::store::{State, Store};
+use crate::store::{State, Status, Store};
 use crate::sys::ns::{self, Kind, MountId};
 use crate::sys::{fd, signal};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,11 +11,10 @@ use rustix::process::{Pid, PidfdFlags};
 
 /// What a container's processes are known by. It is found out once, before any of them is signalled: the first
 /// process may be what they are found by.
-pub struct Members {
+pub struct Members<'a> {
     proc: OwnedFd,
     identity: Identity,
-    /// The container's first process, which is signalled last: while it lives, another `rt` finds the rest.
-    first: i32,
+    state: &'a State,
 }
 
 enum Identity {
@@ -32,12 +31,12 @@ enum Identity {
     Unknown,
 }
 
-impl Members {
+impl<'a> Members<'a> {
     /// Finds out what the processes of `state` are known by. `store` is where the container is.
-    pub fn of(store: &Store, state: &State) -> Result<Members> {
+    pub fn of(store: &Store, state: &'a State) -> Result<Members<'a>> {
         let proc = fd::open_proc()?;
         let identity = identity(proc.as_fd(), store, state)?;
-        Ok(Members { proc, identity, first: state.pid })
+        Ok(Members { proc, identity, state })
     }
 
     /// An error where nobody can say any more which processes were the container's.
@@ -68,26 +67,27 @@ impl Members {
             Identity::UniqueMount(id) => {
                 ns::mount_id(proc, &name).is_ok_and(|found| found == MountId::Unique(*id))
             }
-            Identity::Alone => pid == self.first,
+            Identity::Alone => pid == self.state.pid,
             Identity::Nobody | Identity::Unknown => false,
         }
     }
 
-    /// Sends `number` to every process, again until no new one turns up.
+    /// Sends `number` to every process, again until no new one turns up. The first process comes last: while it lives,
+    /// another `rt` finds the rest. It is known by its mark, since nobody may look at it while it waits for start.
     pub fn signal(&self, number: i32) -> Result<()> {
-        let mut done = std::collections::HashSet::new();
+        let mut done = std::collections::HashSet::from([self.state.pid]);
         loop {
             let mut new = self.list()?;
-            new.retain(|pid| !done.contains(pid));
+            new.retain(|pid| done.insert(*pid));
             if new.is_empty() {
-                return Ok(());
+                break;
             }
-            new.sort_by_key(|pid| *pid == self.first);
             for pid in new {
-                done.insert(pid);
                 self.send(pid, number)?;
             }
         }
+        signal_first(self.state, number)?;
+        Ok(())
     }
 
     /// Sends to one process that still is the container's.
@@ -124,6 +124,13 @@ impl Members {
     }
 }
 
+/// Sends `number` to the first process; false where that has ended.
+pub fn signal_first(state: &State, number: i32) -> Result<bool> {
+    let Some(pidfd) = state.open_first()? else { return Ok(false) };
+    signal::send_pidfd(pidfd, number).context(|| format!("signal {number}"))?;
+    Ok(true)
+}
+
 fn identity(proc: BorrowedFd<'_>, store: &Store, state: &State) -> Result<Identity> {
     let kind = match (state.own_pid_namespace, state.mount_ns) {
         (true, _) => Kind::PID,
@@ -131,7 +138,12 @@ fn identity(proc: BorrowedFd<'_>, store: &Store, state: &State) -> Result<Identi
         (false, Some(MountId::Inode(_))) => Kind::MOUNT,
         (false, None) => return Ok(Identity::Alone),
     };
-    if let Some((file, id)) = hold(proc, state, kind)? {
+    let held = match hold(proc, state, kind) {
+        // Until start it is alone, and the kernel keeps it from being looked at.
+        Err(e) if e.is(libc::EACCES) && store.status(state) == Status::Created => return Ok(Identity::Alone),
+        held => held?,
+    };
+    if let Some((file, id)) = held {
         // Never take the caller's own world for the container.
         if id == ns::id(proc, "self", kind)? {
             bail!("the container's {} namespace is the caller's", kind.file());

@@ -5,7 +5,7 @@
 
 use super::create;
 use super::exec::{self, Exec};
-use super::members::Members;
+use super::members::{self, Members};
 use super::process::ProcessPlan;
 use super::{CreateOptions, ExecOptions, init, lifecycle, plan};
 use crate::error::{Context, Result};
@@ -247,7 +247,7 @@ pub fn tasks_kill(store: &Store, id: &str, number: i32) -> Result<()> {
         return Members::of(store, &state)?.signal(number);
     }
     for member in tasks.living() {
-        lifecycle::signal_first(&member_state(&state, member), number)?;
+        members::signal_first(&member_state(&state, member), number)?;
     }
     Ok(())
 }

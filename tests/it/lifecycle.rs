@@ -26,7 +26,7 @@ tests! {
         missing_bundle, events_stats_reads, update_answers, create_defaults_to_the_working_directory,
         annotations_show_in_state, kill_all_without_a_pid_namespace, ps_without_a_pid_namespace,
         broken_state_can_be_deleted, container_that_is_being_created, kill_reaches_all_before_linux_6_11,
-        what_nobody_can_know_is_said, kill_without_a_pid_namespace_reaches_all,
+        what_nobody_can_know_is_said, kill_without_a_pid_namespace_reaches_all, what_waits_for_start_is_killed,
     }
     USER { default_root_is_found_again, default_root_must_be_the_callers }
 }
@@ -361,6 +361,22 @@ fn what_nobody_can_know_is_said(ctx: &Ctx) {
     ctx.rt(["kill", "--all", &other.id, "KILL"]).silent();
     all_end(&pids);
     other.reap();
+}
+
+fn what_waits_for_start_is_killed(ctx: &Ctx) {
+    // Nobody may look at a process that waits, so its namespace says nothing.
+    for pid_namespace in [true, false] {
+        for (old_kernel, all) in [(false, false), (false, true), (true, false), (true, true)] {
+            let bundle = ctx.bundle().ops(&["pause"]);
+            let bundle = if pid_namespace { bundle } else { bundle.without_namespace("pid") };
+            let container = ctx.create(&bundle);
+            if old_kernel && !pid_namespace {
+                state_of_an_old_kernel(ctx, &container.id, container.pid);
+            }
+            ctx.rt(["kill"]).args(all.then_some("--all")).arg(&container.id).arg("KILL").silent();
+            container.reap();
+        }
+    }
 }
 
 fn kill_without_a_pid_namespace_reaches_all(ctx: &Ctx) {

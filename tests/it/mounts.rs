@@ -919,7 +919,14 @@ fn masked_and_readonly_paths(ctx: &Ctx) {
     let bundle = bundle
         .with(
             "/linux/maskedPaths",
-            json!(["/secret", "/proc/../secret-file", "/proc/timer_list", "/absent", "/absent/too", "/secret"]),
+            json!([
+                "/secret",
+                "/proc/../secret-file",
+                "/proc/timer_list",
+                "/absent",
+                "/absent/too",
+                "/secret"
+            ]),
         )
         .with("/linux/readonlyPaths", json!(["/fixed", "/etc/passwd", "/proc/sys", "/absent"]))
         .ops(&[
