@@ -14,6 +14,7 @@ use crate::{bail, err};
 use oci_spec::runtime::{Mount, MountBuilder};
 use rustix::fs::{self, Mode, OFlags};
 use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 const PASSWD: &str = "/etc/passwd";
@@ -76,16 +77,19 @@ impl Account {
     }
 }
 
-/// A variable of the caller's. Where there is none, as below Slurm, the config has the environment of the user's job.
+/// A name of the caller's. Where there is none, as below Slurm, the config has the environment of the user's job.
 fn caller_variable(spec: &Spec, name: &str) -> Option<String> {
     std::env::var(name).ok().or_else(|| spec::variable(spec, name).map(str::to_owned))
 }
 
-/// `$HOME`, if it can stand in passwd(5) and is more than the root.
+/// `$HOME`, if it can stand in passwd(5) and is more than the root. The config's may be its image's word: it counts for a
+/// directory of the caller's own only.
 fn caller_home(spec: &Spec) -> Option<String> {
-    let home = caller_variable(spec, "HOME")?;
-    let fits = home.starts_with('/') && home.len() > 1 && !home.contains([':', '\n']);
-    fits.then_some(home)
+    let caller = rustix::process::geteuid().as_raw();
+    let is_own = |home: &String| std::fs::metadata(home).is_ok_and(|m| m.is_dir() && m.uid() == caller);
+    let fits = |home: &String| home.starts_with('/') && home.len() > 1 && !home.contains([':', '\n']);
+    let config = || spec::variable(spec, "HOME").map(str::to_owned).filter(is_own);
+    std::env::var("HOME").ok().or_else(config).filter(fits)
 }
 
 /// The bind of the caller's home at its own place, where the annotation `rt.home` asks for one and it is there.

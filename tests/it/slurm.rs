@@ -704,6 +704,13 @@ fn home_by_the_jobs_environment(ctx: &Ctx) {
     assert_eq!(fs::read_to_string(home.join("made")).unwrap(), "x");
     assert!(out.line(1).as_str().unwrap().starts_with("jo:x:"), "{out:?}");
     step.delete();
+    // An image may say so, too: what is not the caller's own is not bound.
+    let env = step.bundle.config["process"]["env"].as_array_mut().unwrap();
+    env.retain(|v| !v.as_str().unwrap().starts_with("HOME="));
+    env.push(json!("HOME=/etc"));
+    let out = step.command(0, &["cat /etc/passwd"]).ok();
+    assert!(out.line(0).as_str().unwrap().contains(":/tmp:"), "{out:?}");
+    step.delete();
 }
 
 fn called_by_root(ctx: &Ctx) {
