@@ -303,64 +303,76 @@ fn all_end(pids: &[i32]) {
 }
 
 /// What rt writes into the state where the kernel gives no id of a mount namespace (below 6.11).
-fn state_of_an_old_kernel(ctx: &Ctx, id: &str, pid: i32) {
+/// While the file that is returned is open, no other namespace gets the number.
+fn state_of_an_old_kernel(ctx: &Ctx, id: &str, pid: i32) -> fs::File {
     let path = ctx.state.join(id).join("state.json");
     let text = fs::read_to_string(&path).unwrap();
     let (state, config) = text.split_once('\n').unwrap();
     let mut state: serde_json::Value = serde_json::from_str(state).unwrap();
     assert!(state["mountNs"].is_object(), "{state}");
-    let inode = fs::metadata(format!("/proc/{pid}/ns/mnt")).unwrap().ino();
-    state["mountNs"] = json!({ "inode": inode });
+    let namespace = fs::File::open(format!("/proc/{pid}/ns/mnt")).unwrap();
+    state["mountNs"] = json!({ "inode": namespace.metadata().unwrap().ino() });
     fs::write(&path, format!("{state}\n{config}")).unwrap();
+    namespace
 }
 
 fn kill_reaches_all_before_linux_6_11(ctx: &Ctx) {
     for args in [&["kill", "--all"][..], &["delete", "--force"]] {
         let (container, pids) = without_a_pid_namespace(ctx);
-        state_of_an_old_kernel(ctx, &container.id, container.pid);
+        let _number = state_of_an_old_kernel(ctx, &container.id, container.pid);
         let signal = (args[0] == "kill").then_some("KILL");
         ctx.rt(args).arg(&container.id).args(signal).silent();
         all_end(&pids);
-        container.reap();
+        if args[0] == "kill" {
+            delete_ended(ctx, container);
+        } else {
+            container.reap();
+        }
     }
 }
 
 fn what_nobody_can_know_is_said(ctx: &Ctx) {
     let first_dead = || {
         let (container, pids) = without_a_pid_namespace(ctx);
-        state_of_an_old_kernel(ctx, &container.id, container.pid);
+        let number = state_of_an_old_kernel(ctx, &container.id, container.pid);
         sys::kill(container.pid, libc::SIGKILL).unwrap();
         container.reap();
-        (container, pids)
+        (container, pids, number)
     };
     // Those that are left may be a later container's.
-    let (container, pids) = first_dead();
+    let (container, pids, _number) = first_dead();
     ctx.rt(["kill", "--all", &container.id, "KILL"]).fails(&["first process has ended", "6.11"]);
     ctx.rt(["ps", &container.id]).fails(&["6.11"]);
     ctx.rt(["delete", "--force", &container.id]).fails(&["first process has ended", "6.11"]);
     ctx.rt(["state", &container.id]).fails(&["does not exist"]);
     // Who puts a container away that has ended by itself gets no error.
-    let (container, others) = first_dead();
+    let (container, others, _number) = first_dead();
     container.delete();
     let left: Vec<i32> = [&pids[..], &others].concat();
     assert_eq!(left.iter().filter(|pid| stat(**pid).is_some_and(|s| s.state != 'Z')).count(), 4);
     left.iter().for_each(|pid| drop(sys::kill(*pid, libc::SIGKILL)));
     all_end(&left);
     // Nobody is left, or the number is another container's by now: that is known.
-    let (container, pids) = first_dead();
+    let (container, pids, _number) = first_dead();
     pids.iter().for_each(|pid| drop(sys::kill(*pid, libc::SIGKILL)));
     all_end(&pids);
     ctx.rt(["kill", "--all", &container.id, "KILL"]).silent();
     let (other, pids) = without_a_pid_namespace(ctx);
-    for id in [&container.id, &other.id] {
-        state_of_an_old_kernel(ctx, id, other.pid);
-    }
+    let _numbers = [&container.id, &other.id].map(|id| state_of_an_old_kernel(ctx, id, other.pid));
     ctx.rt(["kill", "--all", &container.id, "KILL"]).silent();
     ctx.rt(["delete", "--force", &container.id]).silent();
     assert!(pids.iter().all(|pid| stat(*pid).is_some_and(|s| s.state != 'Z')), "a stranger was killed");
     ctx.rt(["kill", "--all", &other.id, "KILL"]).silent();
     all_end(&pids);
-    other.reap();
+    delete_ended(ctx, other);
+}
+
+/// Deletes a container whose processes have ended, while the number of its namespace is held.
+fn delete_ended(ctx: &Ctx, container: Container<'_>) {
+    let id = container.id.clone();
+    container.reap();
+    let out = ctx.rt(["delete", &id]).run();
+    assert_eq!(out.code, 0, "{out:?}");
 }
 
 fn what_waits_for_start_is_killed(ctx: &Ctx) {
@@ -370,11 +382,10 @@ fn what_waits_for_start_is_killed(ctx: &Ctx) {
             let bundle = ctx.bundle().ops(&["pause"]);
             let bundle = if pid_namespace { bundle } else { bundle.without_namespace("pid") };
             let container = ctx.create(&bundle);
-            if old_kernel && !pid_namespace {
-                state_of_an_old_kernel(ctx, &container.id, container.pid);
-            }
+            let _number = (old_kernel && !pid_namespace)
+                .then(|| state_of_an_old_kernel(ctx, &container.id, container.pid));
             ctx.rt(["kill"]).args(all.then_some("--all")).arg(&container.id).arg("KILL").silent();
-            container.reap();
+            delete_ended(ctx, container);
         }
     }
 }
