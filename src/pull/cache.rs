@@ -12,6 +12,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,7 +98,7 @@ impl Cache {
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root);
             made.context(|| format!("make the cache {} (set RT_CACHE, or use --no-cache)", root.display()))?;
         }
-        Cache::within(disk::open_root(root)?, root.to_owned())
+        Cache::within(open_place(root)?, root.to_owned())
     }
 
     /// The cache in the directory `root`; `path` is for people.
@@ -428,6 +429,18 @@ impl Cache {
         let file = self.find(digest, Some(size)).ok_or_else(|| err!("blob {digest}: gone"))?;
         Blob::new(digest.clone(), size).verify(&file, 0, interrupt)
     }
+}
+
+/// Opens the directory `root`. A link of somebody else's, where others may make one, as in /tmp, could lead to any other
+/// directory of the caller's; it is refused, as the kernel does in sticky directories (proc(5), protected_symlinks).
+fn open_place(root: &Path) -> Result<OwnedFd> {
+    let parent = root.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let (Some(parent), Some(name)) = (parent, root.file_name()) else { return disk::open_root(root) };
+    let parent = disk::open_root(parent)?;
+    if disk::mode(&parent)? & 0o022 == 0 || disk::is_own(parent.as_fd(), name.as_bytes()) {
+        return disk::open_root(root);
+    }
+    disk::open_dir(parent.as_fd(), name.as_bytes()).context(|| format!("the cache {}", root.display()))
 }
 
 /// The directory `name`, made with `mode` where there is none: under a name of this process's own, since others make it

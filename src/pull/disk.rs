@@ -105,6 +105,12 @@ pub fn only_ours(file: &impl AsFd) -> bool {
     fs::fstat(file).is_ok_and(|stat| [0, caller().0].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0)
 }
 
+/// True where what has that name, a link itself, belongs to the caller or to root.
+pub fn is_own(parent: BorrowedFd, name: &[u8]) -> bool {
+    fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| [0, caller().0].contains(&stat.st_uid))
+}
+
 /// Makes a directory that only the caller may enter, and opens it.
 ///
 /// # Errors

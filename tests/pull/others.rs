@@ -87,6 +87,30 @@ fn fifos_in_a_cache_hold_nobody_up() {
 }
 
 #[test]
+fn a_cache_is_no_link_of_others() {
+    let place = Place::new("cache-link");
+    if !can_give(&place) {
+        return;
+    }
+    fs::create_dir_all(place.join("project/partial")).unwrap();
+    fs::write(place.join("project/partial/results"), "x").unwrap();
+    fs::create_dir(place.join("tmp")).unwrap();
+    fs::set_permissions(place.join("tmp"), Permissions::from_mode(0o1777)).unwrap();
+    symlink(place.join("project"), place.join("tmp/cache")).unwrap();
+    std::os::unix::fs::lchown(place.join("tmp/cache"), Some(OTHER), Some(OTHER)).unwrap();
+    let prune = |cache: &str| {
+        place.command().env("RT_CACHE", place.join(cache)).args(["cache", "prune"]).output().unwrap()
+    };
+    let out = prune("tmp/cache");
+    assert_eq!(out.status.code(), Some(1), "{out:?}");
+    assert!(place.join("project/partial/results").exists(), "{out:?}");
+    // One's own may lead anywhere.
+    symlink(place.join("project"), place.join("tmp/own")).unwrap();
+    assert!(prune("tmp/own").status.success());
+    assert!(!place.join("project/partial/results").exists(), "a cache's own rubbish goes");
+}
+
+#[test]
 fn fifos_and_devices_are_no_images() {
     let place = Place::new("fifo-image");
     fifo(&place.join("fifo"));
