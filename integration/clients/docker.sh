@@ -10,6 +10,7 @@ inside() {
 }
 
 docker_suite() {
+	loses_output=yes
 	home=$w/home/$user
 	socket=/run/docker.sock
 	[ "$user" = root ] || socket=/run/user/$(id -u "$user")/docker.sock
