@@ -625,7 +625,8 @@ impl State {
         let Some(pid) = rustix::process::Pid::from_raw(self.pid) else { return Ok(None) };
         let pidfd = match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
-            Err(Errno::SRCH) => return Ok(None),
+            // EINVAL: no process has this number, only a thread or, before Linux 6.15, one that is just being reaped.
+            Err(Errno::SRCH | Errno::INVAL) => return Ok(None),
             Err(e) => return Err(e).context(|| "open the container's first process"),
         };
         // Only now it is certain that the pid was not reused in between.
