@@ -34,7 +34,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
 /// What the binaries beside `rt` may use of the library: a path prefix and the modules after `rt::`.
 const BINARIES: &[(&str, &[&str])] = &[
     ("src/main.rs", &["cli", "sys"]),
-    ("src/bin/rt-pull.rs", &["pull", "cli", "error", "log"]),
+    ("src/bin/rt-pull.rs", &["pull", "cli", "error", "log", "sys"]),
     ("src/bin/rt-hook-", &["hook", "sys"]),
 ];
 

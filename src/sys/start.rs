@@ -33,6 +33,7 @@ pub use entry;
 ///
 /// `words` must be `count` pointers to C strings that are never freed, and the process must have one thread.
 pub unsafe fn begin(count: i32, words: *const *const libc::c_char, memory: usize) {
+    protect_constants();
     prefault(memory);
     // SAFETY: as the caller promises.
     let word = |n: usize| OsStr::from_bytes(unsafe { CStr::from_ptr(*words.add(n)) }.to_bytes()).to_owned();
@@ -51,6 +52,32 @@ pub unsafe fn begin(count: i32, words: *const *const libc::c_char, memory: usize
             }
         }
     }
+}
+
+/// Makes read-only what is constant once the program is loaded (the ELF segment PT_GNU_RELRO): pointers to functions among
+/// it. glibc does so by itself, musl only in programs that are linked dynamically.
+pub fn protect_constants() {
+    extern "C" fn protect(object: *mut libc::dl_phdr_info, _: usize, _: *mut libc::c_void) -> i32 {
+        // SAFETY: dl_iterate_phdr(3) passes an object, whose program headers are in its memory.
+        let (base, headers) = unsafe {
+            let object = &*object;
+            (
+                object.dlpi_addr as usize,
+                std::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()),
+            )
+        };
+        if let Some(constants) = headers.iter().find(|header| header.p_type == libc::PT_GNU_RELRO) {
+            let begin = base + constants.p_vaddr as usize;
+            let (first, end) = (begin & !(PAGE - 1), (begin + constants.p_memsz as usize) & !(PAGE - 1));
+            // SAFETY: the linker has put nothing else on these pages that is written. What is refused, as with larger
+            // pages, changes nothing.
+            unsafe { libc::mprotect(first as *mut libc::c_void, end.saturating_sub(first), libc::PROT_READ) };
+        }
+        // The first object is the program.
+        1
+    }
+    // SAFETY: the function is called during this call only, and has no data.
+    unsafe { libc::dl_iterate_phdr(Some(protect), std::ptr::null_mut()) };
 }
 
 /// Has the kernel map in two calls what every start would touch in eight page faults: the stack, and the first of the

@@ -25,7 +25,7 @@ tests! {
         masked_and_readonly_links, delete_follows_no_link, state_root_links_are_not_followed, exec_into_a_hostile_root,
         devices_are_not_usable, bundle_with_links, pid_file_is_not_followed_inside, passwd_of_the_image_is_hostile,
         destination_of_nothing_but_dots, cover_follows_no_link, notes_are_not_followed_elsewhere, file_destination_swapped, default_links_of_dev,
-        old_root_is_not_reachable, hosts_proc_without_pivot, console_of_the_image_is_a_link_inside, init_is_not_ptraced, path_of_the_image_with_links,
+        old_root_is_not_reachable, hosts_proc_without_pivot, console_of_the_image_is_a_link_inside, init_is_not_ptraced, path_of_the_image_with_links, constants_are_read_only,
     }
     USER { device_nodes_of_the_image_are_dead }
     ROOT { proc_moved_while_it_starts }
@@ -1005,4 +1005,37 @@ fn path_of_the_image_with_links(ctx: &Ctx) {
     let bundle = bundle.with("/process/args", json!(["/sbin/tool"]));
     ctx.run(&bundle).failed(&["no such file or directory"]);
     fs::remove_file(outside.dir.join("dir/tool")).unwrap();
+}
+
+fn constants_are_read_only(ctx: &Ctx) {
+    // The runtime waits for the container's end.
+    let (bundle, id) = (ctx.bundle().ops(&["ready", "pause"]), ctx.id());
+    let mut job = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(&id).spawn();
+    job.line(0);
+    let proc = PathBuf::from(format!("/proc/{}", job.pid()));
+    let exe = fs::read(proc.join("exe")).unwrap();
+    let number = |at: usize, bytes: usize| {
+        exe[at..at + bytes].iter().rev().fold(0, |number: usize, byte| number << 8 | usize::from(*byte))
+    };
+    // elf(5), 64 bits: where the program headers are, how long one is, how many there are.
+    let (table, length, count) = (number(0x20, 8), number(0x36, 2), number(0x38, 2));
+    const GNU_RELRO: usize = 0x6474_e552;
+    let header = (0..count).map(|n| table + n * length).find(|at| number(*at, 4) == GNU_RELRO).unwrap();
+    let (begin, end) = (number(header + 16, 8), number(header + 16, 8) + number(header + 40, 8));
+    let maps = fs::read_to_string(proc.join("maps")).unwrap();
+    let range = |line: &str| {
+        let (first, last) = line.split_once(' ')?.0.split_once('-')?;
+        Some((usize::from_str_radix(first, 16).ok()?, usize::from_str_radix(last, 16).ok()?))
+    };
+    const FIXED: usize = 2;
+    let base = if number(0x10, 2) == FIXED { 0 } else { range(maps.lines().next().unwrap()).unwrap().0 };
+    let (first, last) = ((base + begin) & !0xfff, (base + end) & !0xfff);
+    assert!(first < last, "{first:x}-{last:x}");
+    for page in (first..last).step_by(0x1000) {
+        let line =
+            maps.lines().find(|line| range(line).is_some_and(|(a, b)| (a..b).contains(&page))).unwrap();
+        assert!(line.contains(" r--p "), "{page:x}: {line}");
+    }
+    ctx.rt(["kill", &id, "KILL"]).silent();
+    job.wait();
 }
