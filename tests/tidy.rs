@@ -248,7 +248,8 @@ fn errors_are_written_as_the_house_writes_them() {
 #[test]
 fn promises_name_tests_that_exist() {
     let text = read(Path::new("SECURITY.md"));
-    let words: Vec<&str> = text.split_whitespace().map(|word| word.trim_matches(['`', ',', '.', ')'])).collect();
+    let words: Vec<&str> =
+        text.split_whitespace().map(|word| word.trim_matches(['`', ',', '.', ')'])).collect();
     let named: Vec<_> = words
         .windows(2)
         .filter(|pair| ["it", "pull", "hooks"].contains(&pair[0]))
