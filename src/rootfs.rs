@@ -34,6 +34,10 @@ use std::path::{Component, Path, PathBuf};
 const MOST_BINDS: usize = 64;
 /// How many symlinks one path may hold, as in the kernel.
 const MOST_LINKS: usize = 40;
+/// procfs, as statfs(2) calls it.
+pub const PROC: u64 = fs::PROC_SUPER_MAGIC as u64;
+/// sysfs, as statfs(2) calls it.
+pub const SYSFS: u64 = 0x6265_6572;
 /// How often a lock is tried for, every two milliseconds.
 const MANY: u32 = 5000;
 
@@ -850,8 +854,8 @@ fn is_kernels(magic: u64) -> bool {
         | 0x0765_5821       // resctrl
         | 0x7472_6163       // tracefs
         | 0x6462_6720       // debugfs
-        | 0x6265_6572       // sysfs
-        | 0x0000_9fa0 // proc
+        | SYSFS
+        | PROC
     )
 }
 

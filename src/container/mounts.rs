@@ -5,7 +5,7 @@ use super::init::Init;
 use super::plan::{MountPlan, Plan, What};
 use crate::bail;
 use crate::error::{Context, Error, Result};
-use crate::rootfs::{Place, Rootfs, Symlink, Want};
+use crate::rootfs::{self as root, Place, Rootfs, Symlink, Want};
 use crate::sys::mount::{self, Attr, Param};
 use crate::sys::ns::{self, IdMaps, Kind};
 use crate::sys::process::{self, Memory};
@@ -162,8 +162,8 @@ fn mounted(rootfs: &mut Rootfs<'_>, mount: &MountPlan, tree: Option<OwnedFd>) {
     let new_sys = matches!(&mount.what, What::New { fstype, .. } if fstype == "sysfs");
     match mount.destination.as_os_str().as_bytes() {
         // Nothing but procfs comes there.
-        b"/proc" => rootfs.add_kernels("/proc", fs::PROC_SUPER_MAGIC as u64, tree),
-        b"/sys" if new_sys || host_sys => rootfs.add_kernels("/sys", SYSFS_MAGIC, tree),
+        b"/proc" => rootfs.add_kernels("/proc", root::PROC, tree),
+        b"/sys" if new_sys || host_sys => rootfs.add_kernels("/sys", root::SYSFS, tree),
         _ => tree.into_iter().for_each(fd::leave_open),
     }
     let at_sys = mount.destination.as_os_str() == "/sys";
@@ -171,9 +171,6 @@ fn mounted(rootfs: &mut Rootfs<'_>, mount: &MountPlan, tree: Option<OwnedFd>) {
         rootfs.add_host_sys();
     }
 }
-
-/// sysfs, as statfs(2) calls it.
-const SYSFS_MAGIC: u64 = 0x6265_6572;
 
 /// Mounts a new file system in the fewest calls. False where that says too little or failed: the long way
 /// says more, and knows what to do instead.
