@@ -36,7 +36,7 @@ build/rt:
 	if [ src/start-path.ld -nt build/rt ]; then touch src/main.rs; fi; : cargo does not know of it; \
 	case $$target in *-musl) command -v musl-gcc >/dev/null || { \
 		export CC_$$(echo $$target | tr - _)=cc CFLAGS_$$(echo $$target | tr - _)=-U_FORTIFY_SOURCE; } ;; esac; \
-	RUSTFLAGS="$(FLAGS)" $(CARGO) build --release --locked --target $$target --bins; \
+	RUSTFLAGS="$(FLAGS)" $(CARGO) build --release --locked --workspace --target $$target --bins; \
 	for bin in "$${CARGO_TARGET_DIR:-target}"/$$target/release/*; do \
 		case $${bin##*/} in *.*) continue ;; esac; \
 		if [ -f "$$bin" ] && [ -x "$$bin" ]; then \
@@ -76,7 +76,7 @@ install-hooks:
 	done
 
 uninstall:
-	rm -f $(foreach bin,rt rt-pull rt-hook-gpu rt-hook-rdma rt-hook-mpi,"$(DESTDIR)$(PREFIX)/bin/$(bin)") \
+	rm -f $(foreach bin,rt rt-pull rt-hook-gpu rt-hook-rdma,"$(DESTDIR)$(PREFIX)/bin/$(bin)") \
 		"$(DESTDIR)$(PREFIX)"/share/man/man1/rt.1 "$(DESTDIR)$(PREFIX)"/share/man/man1/rt-*.1 \
 		"$(DESTDIR)$(PREFIX)/share/bash-completion/completions/rt" \
 		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rt" \

@@ -1,27 +1,16 @@
 //! `rt`: a low-level OCI container runtime for HPC.
 //!
-//! The modules stand in layers, and a module uses only those of lower layers (`tests/tidy.rs`
-//! keeps this):
+//! | module | what it is |
+//! |---|---|
+//! | [`cli`] | the command line, one file per command |
+//! | `container` | the life of a container |
+//! | `hooks` | running OCI hooks, and the definitions in hooks.d |
+//! | `store` | the state directory |
 //!
-//! | layer | module | what it is |
-//! |---|---|---|
-//! | 0 | [`error`], [`log`], [`sys`] | errors and log lines; the only unsafe code |
-//! | 1 | [`spec`], [`seccomp`] | the config: loaded, checked, adapted; its filter compiled |
-//! | 1 | [`rootfs`] | the only holder of the root's descriptor: hostile paths end here |
-//! | 2 | [`store`], [`sync`], [`hook`] | the state directory; runtime-to-init messages; hooks |
-//! | 3 | [`container`] | the life of a container |
-//! | 3 | [`pull`] | images to bundles; only in `rt-pull` |
-//! | 4 | [`cli`] | the command line, one file per command |
+//! What stands below these, and what `rt-pull` and the hooks share, are crates of their own: ARCHITECTURE.md has the
+//! map.
 
 pub mod cli;
-pub mod container;
-pub mod error;
-pub mod hook;
-pub mod log;
-pub mod pull;
-pub mod rootfs;
-pub mod seccomp;
-pub mod spec;
-pub mod store;
-pub mod sync;
-pub mod sys;
+mod container;
+pub mod hooks;
+mod store;

@@ -2,6 +2,6 @@
 #![no_main]
 
 #[global_allocator]
-static ALLOCATOR: rt::sys::alloc::Bump = rt::sys::alloc::Bump::new();
+static ALLOCATOR: rt_sys::alloc::Bump = rt_sys::alloc::Bump::new();
 
-rt::sys::start::entry!(rt::cli::main, ALLOCATOR);
+rt_sys::start::entry!(rt::cli::main, ALLOCATOR);

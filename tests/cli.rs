@@ -1,4 +1,5 @@
 //! The command line from outside, as far as it needs no container.
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -9,9 +9,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rt::spec::caller::{Caller, Kind};
-use rt::spec::{Config, check, mounts, rootless};
-use rt::sys::ns::{IdMap, IdMaps};
+use rt_spec::{Config, check, mounts, rootless};
+use rt_sys::caller::{Caller, Kind};
+use rt_sys::ns::{IdMap, IdMaps};
 
 fuzz_target!(|input: &[u8]| {
     // serde_json does not look into what it passes over; JSON is UTF-8 (RFC 8259 section 8.1).
@@ -50,7 +50,7 @@ fuzz_target!(|input: &[u8]| {
         let inside = adapted.maps.as_ref().unwrap_or(&caller.maps);
         for mount in config.spec.mounts().iter().flatten() {
             let mut options = mounts::parse(mount.options().iter().flatten().map(String::as_str));
-            assert_eq!(options.attr.set & options.attr.clear & !rt::sys::mount::ATTR_ATIME, 0);
+            assert_eq!(options.attr.set & options.attr.clear & !rt_sys::mount::ATTR_ATIME, 0);
             rootless::drop_unmapped(&mut options, inside, "/".as_ref(), &mut Vec::new());
         }
     }

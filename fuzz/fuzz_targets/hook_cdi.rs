@@ -1,7 +1,7 @@
 //! CDI specs, JSON and YAML: what is taken is written and read as the same.
 #![no_main]
 
-use rt::hook::cdi;
+use rt_hooks::cdi;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     for yaml in [false, true] {

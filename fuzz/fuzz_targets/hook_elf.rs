@@ -1,8 +1,8 @@
 //! ELF files of an image: headers, versions and notes, whatever is in them.
 #![no_main]
 
-use rt::hook::elf::Elf;
-use rt::hook::nvidia::compat;
+use ld_so_cache::elf::Elf;
+use rt_hooks::nvidia::compat;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(elf) = Elf::read(bytes) else { return };

@@ -1,7 +1,7 @@
 //! Any ld.so.cache either is refused or is written again as the same libraries in the same order.
 #![no_main]
 
-use rt::hook::ldcache::{Cache, Entry};
+use ld_so_cache::{Cache, Entry};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(mut cache) = Cache::parse(bytes) else { return };

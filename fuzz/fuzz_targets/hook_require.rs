@@ -1,10 +1,10 @@
 //! NVIDIA_REQUIRE_* and definitions of hooks.d: no text makes their readers panic.
 #![no_main]
 
-use rt::hook::nvidia::require::{Facts, holds};
+use rt_hooks::nvidia::require::{Facts, holds};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let facts = Facts { cuda: "12.2".into(), driver: "535.1".into(), arch: "8.0".into(), brand: "tesla".into() };
     let _ = holds(text, &facts);
-    let _ = rt::hook::definitions::parse(text.as_bytes());
+    let _ = rt::hooks::definitions::parse(text.as_bytes());
 });

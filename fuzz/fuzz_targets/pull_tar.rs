@@ -1,4 +1,4 @@
 //! Tar streams, headers and sparse maps included.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rt::pull::fuzz::tar(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rt_pull::fuzz::tar(bytes));

@@ -11,7 +11,7 @@
 
 #![no_main]
 
-#[path = "../../tests/bpf/mod.rs"]
+#[path = "../../crates/oci-seccomp/tests/seccomp/bpf.rs"]
 mod bpf;
 
 use bpf::Call;
@@ -23,7 +23,7 @@ fuzz_target!(|input: &[u8]| {
     let (calls, json) = input.split_at(end);
     let Ok(section) = serde_json::from_slice::<LinuxSeccomp>(json) else { return };
     for native in [Arch::ScmpArchX86_64, Arch::ScmpArchAarch64, Arch::ScmpArchS390x, Arch::ScmpArchMipsel] {
-        let Ok(program) = rt::seccomp::compile_for(native, &section) else { continue };
+        let Ok(program) = oci_seccomp::compile_for(native, &section) else { continue };
         if let Err(error) = bpf::check(&program.instructions) {
             panic!("{native}: {error}");
         }

@@ -1,14 +1,14 @@
 //! `rt create`
 
-use super::args::*;
-use super::parse::Call;
+use super::Call;
+use super::table::*;
 use crate::container::{self, CreateOptions};
-use crate::error::Result;
-use crate::spec::rootless::parse_user_map;
+use rt_spec::rootless::parse_user_map;
+use rt_sys::error::Result;
 use std::path::PathBuf;
 
 /// Creates a container.
-pub fn run(call: &Call) -> Result<u8> {
+pub(super) fn run(call: &Call) -> Result<u8> {
     let bundle = call.flags.path(&BUNDLE).unwrap_or_else(|| PathBuf::from("."));
     container::create(&super::new_store(call)?, options(call, call.id()?.to_owned(), bundle)?)?;
     Ok(0)
@@ -24,7 +24,7 @@ fn listen_fds() -> u32 {
 }
 
 /// What the flags that `create` and `run` share say.
-pub fn options(call: &Call, id: String, bundle: PathBuf) -> Result<CreateOptions> {
+pub(super) fn options(call: &Call, id: String, bundle: PathBuf) -> Result<CreateOptions> {
     let flags = &call.flags;
     Ok(CreateOptions {
         id,
@@ -35,7 +35,6 @@ pub fn options(call: &Call, id: String, bundle: PathBuf) -> Result<CreateOptions
         pidfd_socket: flags.path(&PIDFD_SOCKET),
         no_pivot: flags.has(&NO_PIVOT),
         no_new_keyring: flags.has(&NO_NEW_KEYRING),
-        no_subreaper: flags.has(&NO_SUBREAPER),
         hooks_dirs: flags.paths(&HOOKS_DIR),
         preserve_fds: flags.number(&PRESERVE_FDS)?,
         listen_fds: listen_fds(),

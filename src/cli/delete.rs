@@ -1,15 +1,15 @@
 //! `rt delete`
 
-use super::args::*;
-use super::parse::Call;
+use super::Call;
+use super::table::*;
 use super::{Named, kill};
-use crate::bail;
 use crate::container;
-use crate::error::Result;
 use crate::store::Status;
+use rt_sys::bail;
+use rt_sys::error::Result;
 
 /// Removes a container.
-pub fn run(call: &Call) -> Result<u8> {
+pub(super) fn run(call: &Call) -> Result<u8> {
     let force = call.flags.has(&FORCE);
     if !call.flags.has(&REGEX) {
         let Named { store, id, task } = super::find(call)?;

@@ -1,13 +1,13 @@
 //! `rt events`: what the container's cgroup has used, in runc's form. Only ever reads.
 
+use super::Call;
 use super::Named;
-use super::args::*;
-use super::parse::Call;
 use super::state::not_json;
-use crate::bail;
-use crate::error::{Context, Result};
+use super::table::*;
 use crate::store::{Status, Store};
-use crate::sys::mount::unescape;
+use rt_sys::bail;
+use rt_sys::error::{Context, Result};
+use rt_sys::mount::unescape;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Prints one sample, or one per interval until the container has stopped.
-pub fn run(call: &Call) -> Result<u8> {
+pub(super) fn run(call: &Call) -> Result<u8> {
     let interval = match call.flags.text(&INTERVAL)? {
         Some(text) => duration(text)?,
         None => Duration::from_secs(5),

@@ -1,14 +1,14 @@
 //! `rt exec`
 
+use super::Call;
 use super::Named;
-use super::args::*;
-use super::parse::Call;
+use super::table::*;
 use crate::container::{self, ExecOptions};
-use crate::error::Result;
-use crate::{bail, err};
+use rt_sys::error::Result;
+use rt_sys::{bail, err};
 
 /// Runs a program in a container and returns its exit code.
-pub fn run(call: &Call) -> Result<u8> {
+pub(super) fn run(call: &Call) -> Result<u8> {
     let flags = &call.flags;
     let process = flags.path(&PROCESS);
     if process.is_none() && call.rest.is_empty() {

@@ -1,20 +1,19 @@
 //! `rt features`: what this runtime can do, as features.md of the runtime-spec has it. It is fixed
 //! when rt is built; what the kernel lacks is another matter.
 
-use super::parse::Call;
-use crate::error::Result;
-use crate::spec::{ANNOTATION_USER, mounts};
-use crate::store::OCI_VERSION;
+use super::Call;
+use rt_spec::{ANNOTATION_USER, OCI_VERSION, mounts};
+use rt_sys::error::Result;
 use serde_json::{Value, json};
 
 /// Prints the features.
-pub fn run(_: &Call) -> Result<u8> {
+pub(super) fn run(_: &Call) -> Result<u8> {
     super::print(format!("{:#}\n", features()))
 }
 
 fn features() -> Value {
-    let mut annotations = json!({ "rt.version": super::PROGRAM_VERSION });
-    if let Some(commit) = super::COMMIT {
+    let mut annotations = json!({ "rt.version": rt_cli::VERSION });
+    if let Some(commit) = rt_cli::COMMIT {
         annotations["rt.commit"] = json!(commit);
     }
     json!({

@@ -1,17 +1,17 @@
 //! `rt kill`
 
+use super::Call;
 use super::Named;
-use super::args::*;
-use super::parse::Call;
-use crate::bail;
+use super::table::*;
 use crate::container;
-use crate::error::Result;
 use crate::store::Store;
-use crate::sys::regex::Regex;
+use rt_sys::bail;
+use rt_sys::error::Result;
+use rt_sys::regex::Regex;
 use std::ffi::CString;
 
 /// Sends a signal to a container.
-pub fn run(call: &Call) -> Result<u8> {
+pub(super) fn run(call: &Call) -> Result<u8> {
     let signal = match call.operands.get(1) {
         Some(name) => signal(&name.to_string_lossy())?,
         None => 15,
@@ -33,7 +33,7 @@ pub fn run(call: &Call) -> Result<u8> {
 }
 
 /// The ids that `pattern` matches.
-pub fn matching(store: &Store, pattern: &str) -> Result<Vec<String>> {
+pub(super) fn matching(store: &Store, pattern: &str) -> Result<Vec<String>> {
     let regex = Regex::new(pattern)?;
     let ids = store.list()?.into_iter().map(|state| state.id);
     Ok(ids.filter(|id| CString::new(id.as_str()).is_ok_and(|id| regex.matches(&id))).collect())
@@ -50,7 +50,7 @@ const ALIASES: [(&str, i32); 4] = [("IOT", 6), ("CLD", 17), ("POLL", 29), ("UNUS
 const RT: (i32, i32) = (34, 64);
 
 /// The number that `text` means: a number, or a name with or without SIG, in either case.
-pub fn signal(text: &str) -> Result<i32> {
+pub(super) fn signal(text: &str) -> Result<i32> {
     if let Ok(number @ 0..=64) = text.parse() {
         return Ok(number);
     }

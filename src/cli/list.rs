@@ -1,14 +1,14 @@
 //! `rt list`
 
-use super::args::*;
-use super::parse::Call;
+use super::Call;
 use super::state::{View, not_json};
-use crate::bail;
-use crate::error::Result;
+use super::table::*;
 use crate::store::Store;
+use rt_sys::bail;
+use rt_sys::error::Result;
 
 /// Lists the containers.
-pub fn run(call: &Call) -> Result<u8> {
+pub(super) fn run(call: &Call) -> Result<u8> {
     let mut stores = vec![super::store(call)?];
     if super::root(call)?.is_none() {
         stores.extend(Store::of_jobs());

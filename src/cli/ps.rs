@@ -1,17 +1,17 @@
 //! `rt ps`
 
+use super::Call;
 use super::Named;
-use super::args::*;
-use super::parse::Call;
 use super::state::not_json;
+use super::table::*;
 use crate::container;
-use crate::error::{Context, Result};
-use crate::{bail, err};
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err};
 use std::ffi::OsString;
 use std::process::Command;
 
 /// Lists the processes of a container.
-pub fn run(call: &Call) -> Result<u8> {
+pub(super) fn run(call: &Call) -> Result<u8> {
     let format = call.flags.text(&FORMAT)?.unwrap_or("table");
     if !matches!(format, "table" | "json") {
         bail!("ps: invalid format option {format:?}");

@@ -1,16 +1,16 @@
 //! `rt run`
 
-use super::args::*;
+use super::Call;
 use super::create;
-use super::parse::Call;
-use crate::bail;
+use super::table::*;
 use crate::container::{self, Overrides};
-use crate::error::Result;
+use rt_sys::bail;
+use rt_sys::error::Result;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 
 /// Creates a container, starts it and, unless it is detached, waits for its end and removes it.
-pub fn run(call: &Call) -> Result<u8> {
+pub(super) fn run(call: &Call) -> Result<u8> {
     let (id, bundle) = id_and_bundle(call)?;
     let flags = &call.flags;
     let mut options = create::options(call, id, bundle)?;
@@ -54,13 +54,14 @@ fn made_up_id() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parse::{self, Flags};
     use super::*;
+    use crate::cli::PROGRAM;
+    use rt_cli::parse::{self, Flags};
     use std::ffi::OsString;
 
     fn read(words: &[&str]) -> (String, PathBuf) {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-        let call = parse::call(command("run").unwrap(), Flags::default(), &words).unwrap().unwrap();
+        let call = parse::call(PROGRAM.command("run").unwrap(), Flags::default(), &words).unwrap().unwrap();
         id_and_bundle(&call).unwrap()
     }
 

@@ -3,20 +3,20 @@
 //! Slurm calls `run` as the user, in the task's place, and the others as root when the step has ended. What it
 //! reads of `state` are stdout and stderr together, and what it cannot read it reports into the job's output.
 
-use super::args::*;
-use super::parse::Call;
+use super::Call;
+use super::table::*;
 use super::{create, kill};
-use crate::bail;
 use crate::container::{self, Overrides};
-use crate::error::Result;
-use crate::spec::slurm::{JobDirectory, Task, TaskId};
-use crate::store::{OCI_VERSION, Status, Store};
-use crate::sys::{process, tty};
+use crate::store::{Status, Store};
+use rt_spec::OCI_VERSION;
+use rt_spec::slurm::{JobDirectory, Task, TaskId};
+use rt_sys::error::Result;
+use rt_sys::{bail, process, tty};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Runs one of the forms.
-pub fn run(call: &Call) -> Result<u8> {
+pub(super) fn run(call: &Call) -> Result<u8> {
     let form = call.operands[0].to_str().unwrap_or_default();
     let most = if form == "kill" { 3 } else { 2 };
     if let Some(extra) = call.operands.get(most) {

@@ -1,12 +1,11 @@
 //! `rt spec`: a config.json to start from.
 
-use super::args::*;
-use super::parse::Call;
-use crate::bail;
-use crate::error::{Context, Result};
-use crate::spec::rootless::{UserMap, parse_user_map};
-use crate::spec::{ANNOTATION_USER, DEFAULT_CAPABILITIES};
-use crate::store::OCI_VERSION;
+use super::Call;
+use super::table::*;
+use rt_spec::rootless::{UserMap, parse_user_map};
+use rt_spec::{ANNOTATION_USER, DEFAULT_CAPABILITIES, OCI_VERSION};
+use rt_sys::bail;
+use rt_sys::error::{Context, Result};
 use rustix::process::{getegid, geteuid};
 use serde_json::json;
 use std::fs::{self, File};
@@ -15,7 +14,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 /// Writes config.json into the bundle, and with `--host` a directory for its root.
-pub fn run(call: &Call) -> Result<u8> {
+pub(super) fn run(call: &Call) -> Result<u8> {
     let bundle = call.flags.path(&BUNDLE).unwrap_or_else(|| PathBuf::from("."));
     let host = call.flags.has(&HOST);
     let user_map = match call.flags.text(&SPEC_USER_MAP)? {

@@ -1,11 +1,11 @@
 //! `rt start`
 
-use super::parse::Call;
+use super::Call;
 use crate::container;
-use crate::error::Result;
+use rt_sys::error::Result;
 
 /// Releases a created container.
-pub fn run(call: &Call) -> Result<u8> {
+pub(super) fn run(call: &Call) -> Result<u8> {
     container::start(&super::store(call)?, call.id()?)?;
     Ok(0)
 }

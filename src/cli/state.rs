@@ -1,16 +1,17 @@
 //! `rt state`
 
+use super::Call;
 use super::Named;
-use super::parse::Call;
-use crate::error::{Error, Result};
-use crate::spec::slurm::Step;
-use crate::store::{OCI_VERSION, State, Status, Store};
+use crate::store::{State, Status, Store};
+use rt_spec::OCI_VERSION;
+use rt_spec::slurm::Step;
+use rt_sys::error::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Prints the state of a container.
-pub fn run(call: &Call) -> Result<u8> {
+pub(super) fn run(call: &Call) -> Result<u8> {
     let Named { store, id, .. } = super::find(call)?;
     let state = store.load(&id)?;
     let mut json = serde_json::to_string_pretty(&View::new(&store, &state)).map_err(not_json)?;
@@ -19,14 +20,14 @@ pub fn run(call: &Call) -> Result<u8> {
 }
 
 /// A path that is not UTF-8.
-pub fn not_json(e: serde_json::Error) -> Error {
+pub(super) fn not_json(e: serde_json::Error) -> Error {
     Error::new(e.to_string()).context("write JSON")
 }
 
 /// A state as `state` and `list` print it: runtime.md's, with what runc adds.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct View<'a> {
+pub(super) struct View<'a> {
     oci_version: &'static str,
     pub id: &'a str,
     /// 0 where the container has stopped.
@@ -46,7 +47,7 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// `state` as it is now.
-    pub fn new(store: &Store, state: &'a State) -> View<'a> {
+    pub(super) fn new(store: &Store, state: &'a State) -> View<'a> {
         let status = store.status(state);
         View {
             oci_version: OCI_VERSION,

@@ -1,14 +1,14 @@
 //! `rt update`
 
-use super::args::*;
-use super::parse::Call;
-use crate::bail;
-use crate::error::{Context, Result};
+use super::Call;
+use super::table::*;
+use rt_sys::bail;
+use rt_sys::error::{Context, Result};
 use serde_json::Value;
 use std::io::Read;
 
 /// Refuses to change limits, unless none are asked for.
-pub fn run(call: &Call) -> Result<u8> {
+pub(super) fn run(call: &Call) -> Result<u8> {
     let id = call.id()?;
     super::store(call)?.load(id)?;
     let asked = match call.flags.path(&RESOURCES) {

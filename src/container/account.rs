@@ -5,13 +5,12 @@
 
 use super::init::Init;
 use super::plan::{MountPlan, What};
-use crate::error::{Context, Result};
-use crate::rootfs::{Rootfs, Symlink, Want};
-use crate::spec::{self, Spec};
-use crate::sys::fd;
-use crate::sys::mount::{self, Attr, Param};
-use crate::{bail, err};
 use oci_spec::runtime::{Mount, MountBuilder};
+use rt_spec::Spec;
+use rt_sys::error::{Context, Result};
+use rt_sys::mount::{self, Attr, Param};
+use rt_sys::rootfs::{Rootfs, Symlink, Want};
+use rt_sys::{bail, err, fd};
 use rustix::fs::{self, Mode, OFlags};
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
@@ -26,7 +25,7 @@ const NO_HOME: &str = "/tmp";
 
 /// Who the container's account files show.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Account {
+pub(super) struct Account {
     /// The name, if no other account of the image has it.
     pub name: String,
     /// User id inside.
@@ -40,11 +39,11 @@ pub struct Account {
 impl Account {
     /// The account that `spec` asks for, of a process with these ids; its home is the caller's where one of
     /// `mounts` shows it.
-    pub fn asked_for(spec: &Spec, ids: (u32, u32), mounts: &[MountPlan]) -> Result<Option<Account>> {
-        match spec::annotation(spec, spec::ANNOTATION_PASSWD) {
+    pub(super) fn asked_for(spec: &Spec, ids: (u32, u32), mounts: &[MountPlan]) -> Result<Option<Account>> {
+        match rt_spec::annotation(spec, rt_spec::ANNOTATION_PASSWD) {
             None => return Ok(None),
             Some("caller") => {}
-            Some(other) => bail!("annotation {}: {other:?} is not \"caller\"", spec::ANNOTATION_PASSWD),
+            Some(other) => bail!("annotation {}: {other:?} is not \"caller\"", rt_spec::ANNOTATION_PASSWD),
         }
         // Root has a line in every image, with root's home.
         if ids.0 == 0 {
@@ -79,7 +78,7 @@ impl Account {
 
 /// A name of the caller's. Where there is none, as below Slurm, the config has the environment of the user's job.
 fn caller_variable(spec: &Spec, name: &str) -> Option<String> {
-    std::env::var(name).ok().or_else(|| spec::variable(spec, name).map(str::to_owned))
+    std::env::var(name).ok().or_else(|| rt_spec::variable(spec, name).map(str::to_owned))
 }
 
 /// `$HOME`, if it can stand in passwd(5) and is more than the root. The config's may be its image's word: it counts for a
@@ -88,16 +87,16 @@ fn caller_home(spec: &Spec) -> Option<String> {
     let caller = rustix::process::geteuid().as_raw();
     let is_own = |home: &String| std::fs::metadata(home).is_ok_and(|m| m.is_dir() && m.uid() == caller);
     let fits = |home: &String| home.starts_with('/') && home.len() > 1 && !home.contains([':', '\n']);
-    let config = || spec::variable(spec, "HOME").map(str::to_owned).filter(is_own);
+    let config = || rt_spec::variable(spec, "HOME").map(str::to_owned).filter(is_own);
     std::env::var("HOME").ok().or_else(config).filter(fits)
 }
 
 /// The bind of the caller's home at its own place, where the annotation `rt.home` asks for one and it is there.
-pub fn home_mount(spec: &Spec) -> Result<Option<Mount>> {
-    match spec::annotation(spec, spec::ANNOTATION_HOME) {
+pub(super) fn home_mount(spec: &Spec) -> Result<Option<Mount>> {
+    match rt_spec::annotation(spec, rt_spec::ANNOTATION_HOME) {
         None => return Ok(None),
         Some("bind") => {}
-        Some(other) => bail!("annotation {}: {other:?} is not \"bind\"", spec::ANNOTATION_HOME),
+        Some(other) => bail!("annotation {}: {other:?} is not \"bind\"", rt_spec::ANNOTATION_HOME),
     }
     let Some(home) = caller_home(spec).filter(|home| Path::new(home).is_dir()) else {
         log::debug!("the caller's home directory is not there: it is not mounted");
@@ -109,7 +108,7 @@ pub fn home_mount(spec: &Spec) -> Result<Option<Mount>> {
 }
 
 /// Binds the account files over the image's, but for one that the config mounts itself.
-pub fn show(rootfs: &mut Rootfs, init: &Init<'_>, account: &Account) -> Result<()> {
+pub(super) fn show(rootfs: &mut Rootfs, init: &Init<'_>, account: &Account) -> Result<()> {
     let image = |path: &str| {
         let file = rootfs.open(Path::new(path), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY).ok()?;
         // A link of the image may lead into the host's procfs.

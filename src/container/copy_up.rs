@@ -4,9 +4,8 @@
 //! open at a time. How much is copied is bounded by the tmpfs, whose pages are charged to the caller's cgroup; what
 //! is sparse stays sparse.
 
-use crate::bail;
-use crate::error::{Context, Error, Result};
-use crate::sys::fd;
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::{bail, fd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat};
 use rustix::io::Errno;
@@ -22,7 +21,7 @@ const PATH_MAX: usize = libc::PATH_MAX as usize;
 
 /// Copies directories, files and links below `from` to `to`, with owners and modes; what else may be there is left
 /// out.
-pub fn copy_tree(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
+pub(super) fn copy_tree(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
     let mut found = Vec::new();
     copy_entries(
         &open_below(from, Path::new("."))?,

@@ -3,23 +3,23 @@
 use super::init::{self, Init};
 use super::plan::Plan;
 use super::process::SeccompPlan;
+use super::sync::{self, FromInit, Link};
 use super::{CreateOptions, foreground, mounts, refused};
-use crate::error::{Context, Error, Result};
-use crate::hook::{self, Stage};
-use crate::spec::slurm::Task;
-use crate::spec::{Caller, Config, Spec};
+use crate::hooks::{self, Stage};
 use crate::store::{Entry, Mark, Note, State, Store};
-use crate::sync::{self, FromInit, Link};
-use crate::sys::ns::{self, Kind, MountId};
-use crate::sys::process::{self, Child, Memory};
-use crate::sys::{fd, signal, tty};
-use crate::{bail, err};
+use rt_spec::slurm::Task;
+use rt_spec::{Config, Spec};
+use rt_sys::caller::Caller;
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::ns::{self, Kind, MountId};
+use rt_sys::process::{self, Child, Memory};
+use rt_sys::{bail, err, fd, signal, tty};
 use rustix::fd::{AsFd, OwnedFd};
 use std::mem::ManuallyDrop;
 use std::path::Path;
 
 /// Creates a container whose program waits for `start`.
-pub fn create(store: &Store, options: CreateOptions) -> Result<()> {
+pub(crate) fn create(store: &Store, options: CreateOptions) -> Result<()> {
     let mut launch = Launch::new(store, options)?;
     launch.detach = true;
     launch.wait_for_start = true;
@@ -30,7 +30,7 @@ pub fn create(store: &Store, options: CreateOptions) -> Result<()> {
 /// Creates and starts a container and returns its exit code (0 where detached).
 ///
 /// Does not return where the container takes this process's place.
-pub fn run(store: &Store, options: CreateOptions) -> Result<u8> {
+pub(crate) fn run(store: &Store, options: CreateOptions) -> Result<u8> {
     // The runtime ends with the container: what it has is not taken apart piece by piece.
     let mut launch = ManuallyDrop::new(Launch::new(store, options)?);
     launch.detach = launch.options.detach;
@@ -210,7 +210,7 @@ impl<'a> Launch<'a> {
 
     /// Becomes the container; returns only the error.
     fn in_place(&self, entry: &Entry) -> Error {
-        let joins = match crate::log::keep_open().and_then(|()| open_joins(&self.plan.join)) {
+        let joins = match rt_sys::log::keep_open().and_then(|()| open_joins(&self.plan.join)) {
             Ok(joins) => joins,
             Err(e) => return e,
         };
@@ -386,7 +386,7 @@ impl<'a> Launch<'a> {
         }
         let Some(state) = known else { bail!("the container's init died while it was set up") };
         if !self.wait_for_start {
-            hook::run_all(
+            hooks::run_all(
                 Stage::Poststart,
                 self.plan.hooks.poststart(),
                 &super::oci_state(&state, "running"),
@@ -402,12 +402,12 @@ impl<'a> Launch<'a> {
         if !self.plan.net_devices.is_empty() {
             let namespace = ns::open(Path::new(&format!("/proc/{pid}/ns/net")))?;
             for (name, inside) in &self.plan.net_devices {
-                crate::sys::net::move_device(name, inside, &namespace)?;
+                rt_sys::net::move_device(name, inside, &namespace)?;
             }
         }
         #[allow(deprecated, reason = "configs still carry prestart hooks")]
-        hook::run_all(Stage::Prestart, hooks.prestart(), &state, &self.plan.bundle)?;
-        hook::run_all(Stage::CreateRuntime, hooks.create_runtime(), &state, &self.plan.bundle)
+        hooks::run_all(Stage::Prestart, hooks.prestart(), &state, &self.plan.bundle)?;
+        hooks::run_all(Stage::CreateRuntime, hooks.create_runtime(), &state, &self.plan.bundle)
     }
 
     /// What hooks get on standard input while the container is made.
@@ -437,7 +437,7 @@ impl<'a> Launch<'a> {
             start_time,
             bundle: self.plan.bundle.clone(),
             rootfs: self.plan.rootfs.clone(),
-            created: crate::log::rfc3339(crate::sys::now()),
+            created: rt_sys::log::rfc3339(rt_sys::now()),
             owner: self.caller.uid,
             annotations: annotations.map(|(k, v)| (k.clone(), v.clone())).collect(),
             paused: false,
@@ -505,7 +505,7 @@ pub(super) fn pass_listener(
         .context(context)?;
     let state: serde_json::Value = serde_json::from_slice(state).map_err(|e| err!("{e}"))?;
     let message = serde_json::json!({
-        "ociVersion": crate::store::OCI_VERSION,
+        "ociVersion": rt_spec::OCI_VERSION,
         "fds": ["seccompFd"],
         "pid": pid,
         "metadata": plan.metadata,

@@ -1,11 +1,10 @@
 //! /dev: device nodes, the usual links, and the terminal.
 
 use super::plan::{DevicePlan, Plan};
-use crate::error::{Context, Result};
-use crate::rootfs::{Rootfs, Symlink, Want};
-use crate::sys::tty::{self, Pty};
-use crate::sys::{fd, mount};
-use crate::{bail, err};
+use rt_sys::error::{Context, Result};
+use rt_sys::rootfs::{Rootfs, Symlink, Want};
+use rt_sys::tty::{self, Pty};
+use rt_sys::{bail, err, fd, mount};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, FileType, Mode, OFlags};
 use std::path::{Path, PathBuf};
@@ -20,7 +19,7 @@ const LINKS: [(&str, &str); 5] = [
 ];
 
 /// Makes the devices of the plan, and the links where /dev is the container's own.
-pub fn make(rootfs: &mut Rootfs, plan: &Plan) -> Result<()> {
+pub(super) fn make(rootfs: &mut Rootfs, plan: &Plan) -> Result<()> {
     // A node of the host's would be a terminal of the host's, and it is a link below.
     let is_link = |device: &&DevicePlan| plan.own_dev && device.path.as_os_str() == "/dev/ptmx";
     for device in plan.devices.iter().filter(|device| !is_link(device)) {
@@ -93,7 +92,7 @@ fn host_node(device: &DevicePlan, kind: FileType) -> Result<PathBuf> {
 }
 
 /// Opens a terminal of the container's own devpts and puts it at /dev/console.
-pub fn make_console(rootfs: &mut Rootfs, size: Option<(u16, u16)>) -> Result<Pty> {
+pub(super) fn make_console(rootfs: &mut Rootfs, size: Option<(u16, u16)>) -> Result<Pty> {
     let pts = open_devpts(rootfs)?;
     let pty = tty::open_pty(&pts)?;
     match size {
@@ -119,14 +118,14 @@ pub fn make_console(rootfs: &mut Rootfs, size: Option<(u16, u16)>) -> Result<Pty
 }
 
 /// /dev/pts of the root, proven to be a devpts.
-pub fn open_devpts(rootfs: &Rootfs) -> Result<OwnedFd> {
+pub(super) fn open_devpts(rootfs: &Rootfs) -> Result<OwnedFd> {
     let pts =
         rootfs.open(Path::new("/dev/pts"), OFlags::PATH | OFlags::DIRECTORY).context(|| "open /dev/pts")?;
     require_devpts(pts)
 }
 
 /// Fails unless `pts` is on a devpts.
-pub fn require_devpts(pts: OwnedFd) -> Result<OwnedFd> {
+pub(super) fn require_devpts(pts: OwnedFd) -> Result<OwnedFd> {
     const DEVPTS_MAGIC: u64 = 0x1cd1;
     if fs::fstatfs(&pts)?.f_type as u64 != DEVPTS_MAGIC {
         bail!("a terminal needs a devpts at /dev/pts");

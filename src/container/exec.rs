@@ -2,23 +2,23 @@
 
 use super::create::{self, oci_config, write_pid_file};
 use super::process::{self as program, ProcessPlan};
+use super::sync::{self, FromInit, Link};
 use super::{ExecOptions, devices, foreground, init, plan};
-use crate::error::{Context, Error, Result};
-use crate::spec::rootless::{self, Adapted};
-use crate::spec::{self, Caller, Linux, Process, Spec};
 use crate::store::{State, Status, Store};
-use crate::sync::{self, FromInit, Link};
-use crate::sys::ns::{self, Kind};
-use crate::sys::process::{self, Child, Memory};
-use crate::sys::{fd, signal, tty};
-use crate::{bail, err};
+use rt_spec::rootless::{self, Adapted};
+use rt_spec::{Linux, Process, Spec};
+use rt_sys::caller::Caller;
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::ns::{self, Kind};
+use rt_sys::process::{self, Child, Memory};
+use rt_sys::{bail, err, fd, signal, tty};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
 use std::convert::Infallible;
 use std::path::Path;
 
 /// Runs another program in a running container and returns its exit code (0 where detached).
-pub fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
+pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     super::protect::protect_binary()?;
     for path in
         [&mut options.pid_file, &mut options.console_socket, &mut options.pidfd_socket].into_iter().flatten()
@@ -119,7 +119,7 @@ impl Exec<'_> {
     }
 
     /// Has a child become the program. Returns when that runs, with the socket that its terminal comes by.
-    pub fn start_child(&self) -> Result<(Child, Option<OwnedFd>)> {
+    pub(super) fn start_child(&self) -> Result<(Child, Option<OwnedFd>)> {
         signal::block_all();
         let (link, child_link) = sync::pair()?;
         let (console, receiver) = self.console()?;
@@ -151,7 +151,7 @@ impl Exec<'_> {
     }
 
     /// Gets ready to join a container that may be hostile.
-    pub fn hide(&self) -> Result<()> {
+    pub(super) fn hide(&self) -> Result<()> {
         if let Some(cpus) = &self.plan.affinity.0 {
             program::set_affinity(cpus)?;
         }
@@ -172,7 +172,7 @@ impl Exec<'_> {
     }
 
     /// The same in a process that is in all namespaces.
-    pub fn finish(
+    pub(super) fn finish(
         &self,
         link: Option<&Link>,
         console: Option<BorrowedFd<'_>>,
@@ -248,7 +248,7 @@ impl Exec<'_> {
     }
 
     fn notifies(&self) -> bool {
-        self.plan.seccomp.as_ref().is_some_and(|s| s.program.notifies)
+        self.plan.seccomp.as_ref().is_some_and(|s| s.filter.notifies)
     }
 
     fn console(&self) -> Result<(Option<OwnedFd>, Option<OwnedFd>)> {
@@ -306,7 +306,7 @@ fn process_plan(options: &ExecOptions, config: &Spec, adapted: Adapted) -> Resul
             process
         }
     };
-    spec::check_process(&process)?;
+    rt_spec::check_process(&process)?;
     let adapted = Adapted { uid: ids.0, gid: ids.1, ..adapted };
     let mut notes = Vec::new();
     let linux = config.linux().as_ref();
@@ -318,7 +318,7 @@ fn process_plan(options: &ExecOptions, config: &Spec, adapted: Adapted) -> Resul
     plan.apparmor = options.apparmor.clone().or(plan.apparmor);
     plan.selinux = options.process_label.clone().or(plan.selinux);
     for name in &options.caps {
-        let cap = crate::sys::caps::by_name(name).ok_or_else(|| err!("unknown capability {name:?}"))?;
+        let cap = rt_sys::caps::by_name(name).ok_or_else(|| err!("unknown capability {name:?}"))?;
         plan.caps.bounding |= cap;
         plan.caps.effective |= cap;
         plan.caps.permitted |= cap;
@@ -331,7 +331,7 @@ fn read_process(path: &Path) -> Result<Process> {
     let text = fd::read_file(path).context(|| format!("read {}", path.display()))?;
     // The same tolerance as for a config: unknown capabilities are left out.
     let wrapped = [b"{\"ociVersion\":\"1.0.0\",\"process\":".as_slice(), &text, b"}"].concat();
-    let config = spec::Config::parse(wrapped).context(|| path.display().to_string())?;
+    let config = rt_spec::Config::parse(wrapped).context(|| path.display().to_string())?;
     config.spec.process().clone().ok_or_else(|| err!("{}: no process", path.display()))
 }
 

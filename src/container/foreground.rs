@@ -1,8 +1,8 @@
 //! Waiting for a foreground process: signals go to it, its terminal is shown on ours.
 
-use crate::error::{Context, Result};
-use crate::sys::process::{self, Child};
-use crate::sys::{signal, tty};
+use rt_sys::error::{Context, Result};
+use rt_sys::process::{self, Child};
+use rt_sys::{signal, tty};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -10,7 +10,7 @@ use rustix::process::WaitOptions;
 use std::collections::VecDeque;
 
 /// Waits for `child`, passing signals on, and returns its exit code. Every signal must be blocked.
-pub fn wait(child: &Child) -> Result<u8> {
+pub(super) fn wait(child: &Child) -> Result<u8> {
     loop {
         if let Some(code) = ended(child)? {
             return Ok(code);
@@ -38,7 +38,7 @@ fn pass_on(child: &Child, signal: i32) {
 
 /// Shows the terminal `master` on standard input and output until `child` has ended and everything it wrote
 /// is out.
-pub fn relay(child: &Child, master: &OwnedFd) -> Result<u8> {
+pub(super) fn relay(child: &Child, master: &OwnedFd) -> Result<u8> {
     let signals = signal::receive_all()?;
     let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
     tty::copy_size(stdin, master);

@@ -2,15 +2,15 @@
 
 use super::plan::Plan;
 use super::process::ProcessPlan;
+use super::sync::{FromInit, Link};
 use super::{account, devices, mounts, refused};
-use crate::error::{Context, Error, Result};
-use crate::hook::{self, Stage};
-use crate::rootfs::{Rootfs, Symlink, Want};
-use crate::sync::{FromInit, Link};
-use crate::sys::mount::{self as sys_mount, Attr};
-use crate::sys::ns::{self, IdMaps, Kind, MountId};
-use crate::sys::{caps, fd, net, process, tty};
-use crate::{bail, err};
+use crate::hooks::{self, Stage};
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::mount as sys_mount;
+use rt_sys::mount::Attr;
+use rt_sys::ns::{self, IdMaps, Kind, MountId};
+use rt_sys::rootfs::{Rootfs, Symlink, Want};
+use rt_sys::{bail, caps, err, fd, net, process, tty};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
@@ -21,7 +21,7 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
 /// What init has beside the plan.
-pub struct Init<'a> {
+pub(super) struct Init<'a> {
     /// What to do.
     pub plan: &'a Plan,
     /// The host's procfs.
@@ -54,7 +54,7 @@ pub struct Init<'a> {
 
 impl Init<'_> {
     /// Does everything and becomes the program; returns only the error.
-    pub fn run(&self) -> Error {
+    pub(super) fn run(&self) -> Error {
         match self.enter_namespaces().and_then(|()| self.set_up()) {
             Ok(never) => match never {},
             Err(e) => e,
@@ -62,7 +62,7 @@ impl Init<'_> {
     }
 
     /// Joins and makes the namespaces that clone did not, and gets ids.
-    pub fn enter_namespaces(&self) -> Result<()> {
+    pub(super) fn enter_namespaces(&self) -> Result<()> {
         end_with(self.runtime)?;
         for (kind, namespace) in self.joins {
             ns::enter(namespace, *kind)?;
@@ -97,7 +97,7 @@ impl Init<'_> {
     }
 
     /// Makes the container's root and becomes the program.
-    pub fn set_up(&self) -> Result<Infallible> {
+    pub(super) fn set_up(&self) -> Result<Infallible> {
         let plan = self.plan;
         // A container with pids of its own must not share a process group with the host: kill(0) would reach
         // there. In place the program stays where any program started here would be.
@@ -199,11 +199,11 @@ impl Init<'_> {
     fn last_hosts(&self) -> Vec<RawFd> {
         let link = self.link.map(|link| link.as_raw_fd());
         let runtime = self.runtime.map(|runtime| runtime.as_raw_fd());
-        [link, runtime, crate::log::descriptor()].into_iter().flatten().collect()
+        [link, runtime, rt_sys::log::descriptor()].into_iter().flatten().collect()
     }
 
     /// The id of the container's mount namespace, where its processes are to be found by it.
-    pub fn mount_id(&self) -> Result<Option<MountId>> {
+    pub(super) fn mount_id(&self) -> Result<Option<MountId>> {
         let plan = self.plan;
         let wanted = plan.makes(Kind::MOUNT) && !plan.makes(Kind::PID);
         wanted.then(|| ns::mount_id(self.proc, "self")).transpose()
@@ -283,7 +283,7 @@ impl Init<'_> {
         let hooks = self.plan.hooks.create_container();
         if hooks.as_ref().is_some_and(|h| !h.is_empty()) {
             let ours = rustix::process::umask(umask);
-            hook::run_all(
+            hooks::run_all(
                 Stage::CreateContainer,
                 hooks,
                 &(self.state_json)("creating", pid),
@@ -417,20 +417,20 @@ const SLAVE: Attr = Attr { set: 0, clear: 0, propagation: libc::MS_SLAVE };
 
 /// Keeps the processes of namespaces that this one is about to join from looking into it through /proc or
 /// ptrace. What needs its own /proc files is done before.
-pub fn hide(process: &ProcessPlan, proc: BorrowedFd<'_>) -> Result<()> {
+pub(super) fn hide(process: &ProcessPlan, proc: BorrowedFd<'_>) -> Result<()> {
     process.set_by_proc(proc)?;
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
         .context(|| "become undumpable")
 }
 
 /// Undoes [`hide`], for a process that has joined nobody.
-pub fn show() -> Result<()> {
+pub(super) fn show() -> Result<()> {
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)
         .context(|| "become dumpable")
 }
 
 /// Asks the kernel to end this process with the runtime, which may have died already.
-pub fn end_with(runtime: Option<BorrowedFd<'_>>) -> Result<()> {
+pub(super) fn end_with(runtime: Option<BorrowedFd<'_>>) -> Result<()> {
     let Some(runtime) = runtime else { return Ok(()) };
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let mut fds = [PollFd::from_borrowed_fd(runtime, PollFlags::IN)];
@@ -442,7 +442,7 @@ pub fn end_with(runtime: Option<BorrowedFd<'_>>) -> Result<()> {
 
 /// Sends a terminal's master side to `console` and takes the slave as controlling terminal and standard
 /// streams. `relayed`: the runtime is who gets it, and shows it on its own standard streams, which this process still has.
-pub fn hand_over(pty: tty::Pty, console: BorrowedFd<'_>, relayed: bool, uid: u32) -> Result<()> {
+pub(super) fn hand_over(pty: tty::Pty, console: BorrowedFd<'_>, relayed: bool, uid: u32) -> Result<()> {
     // What reads a pipe is not to find the carriage returns that only a terminal needs.
     if relayed && !tty::is_terminal(rustix::stdio::stdout()) {
         tty::keep_line_ends(&pty.slave)?;

@@ -3,16 +3,15 @@
 use super::create::oci_config;
 use super::members::{Members, signal_first};
 use super::oci_state;
-use crate::bail;
-use crate::error::{Context, Error, Result};
-use crate::hook::{self, Stage};
+use crate::hooks::{self, Stage};
 use crate::store::{State, Status, Store};
-use crate::sys::signal;
 use oci_spec::runtime::Hooks;
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::{bail, signal};
 use rustix::fd::OwnedFd;
 
 /// Releases a created container.
-pub fn start(store: &Store, id: &str) -> Result<()> {
+pub(crate) fn start(store: &Store, id: &str) -> Result<()> {
     let entry = store.entry(id)?;
     let state = store.load(id)?;
     match store.status(&state) {
@@ -32,7 +31,7 @@ pub fn start(store: &Store, id: &str) -> Result<()> {
     // Init has the fifo open until its exec, or its end.
     let mut fds = [rustix::event::PollFd::new(&fifo, rustix::event::PollFlags::empty())];
     rustix::event::poll(&mut fds, None).context(|| "wait for the program")?;
-    hook::run_all(Stage::Poststart, hooks.poststart(), &oci_state(&state, "running"), &state.bundle)
+    hooks::run_all(Stage::Poststart, hooks.poststart(), &oci_state(&state, "running"), &state.bundle)
         .inspect_err(|_| {
             // The container is stopped and destroyed (runtime.md "Lifecycle" step 9).
             if let Err(e) = delete(store, id, true) {
@@ -42,7 +41,7 @@ pub fn start(store: &Store, id: &str) -> Result<()> {
 }
 
 /// Sends `number` to the container's first process, or to all its processes.
-pub fn kill(store: &Store, id: &str, number: i32, all: bool) -> Result<()> {
+pub(crate) fn kill(store: &Store, id: &str, number: i32, all: bool) -> Result<()> {
     let state = store.load(id)?;
     if all {
         // Also after the first process has ended: others may live on in a shared pid namespace.
@@ -67,7 +66,7 @@ pub fn kill(store: &Store, id: &str, number: i32, all: bool) -> Result<()> {
 }
 
 /// Removes a stopped container, or with `force` any container; `force` of an unknown id is no error.
-pub fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
+pub(crate) fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
     let entry = match store.entry(id) {
         Err(_) if force && crate::store::check_id(id).is_ok() => return Ok(()),
         result => result?,
@@ -125,7 +124,7 @@ fn end_all(store: &Store, state: &State) -> Result<Option<Error>> {
 }
 
 /// Kills the first process and waits until it has ended, ten seconds at most.
-pub fn end(state: &State) -> Result<()> {
+pub(super) fn end(state: &State) -> Result<()> {
     let Some(pidfd) = state.open_first()? else { return Ok(()) };
     signal::send_pidfd(&pidfd, libc::SIGKILL).context(|| "kill the container")?;
     if !wait_for_end(&pidfd, 10)? {
@@ -136,23 +135,23 @@ pub fn end(state: &State) -> Result<()> {
 }
 
 /// Waits until the process behind `pidfd` has ended, `seconds` at most. True where it has.
-pub fn wait_for_end(pidfd: &OwnedFd, seconds: i64) -> Result<bool> {
+pub(super) fn wait_for_end(pidfd: &OwnedFd, seconds: i64) -> Result<bool> {
     let mut fds = [rustix::event::PollFd::new(pidfd, rustix::event::PollFlags::IN)];
     let limit = rustix::event::Timespec { tv_sec: seconds, tv_nsec: 0 };
     Ok(rustix::event::poll(&mut fds, Some(&limit))? > 0)
 }
 
 /// Runs the poststop hooks. A failing one is logged and does not count (runtime.md "Lifecycle" step 13).
-pub fn poststop(hooks: &Hooks, state: &State) {
+pub(super) fn poststop(hooks: &Hooks, state: &State) {
     for hook in hooks.poststop().iter().flatten() {
-        if let Err(e) = hook::run_one(hook, &oci_state(state, "stopped"), &state.bundle) {
+        if let Err(e) = hooks::run_one(hook, &oci_state(state, "stopped"), &state.bundle) {
             log::warn!("poststop hook: {e}");
         }
     }
 }
 
 /// Stops every process of the container until `resume`.
-pub fn pause(store: &Store, id: &str) -> Result<()> {
+pub(crate) fn pause(store: &Store, id: &str) -> Result<()> {
     let entry = store.entry(id)?;
     let state = store.load(id)?;
     match store.status(&state) {
@@ -165,7 +164,7 @@ pub fn pause(store: &Store, id: &str) -> Result<()> {
 }
 
 /// Continues a paused container.
-pub fn resume(store: &Store, id: &str) -> Result<()> {
+pub(crate) fn resume(store: &Store, id: &str) -> Result<()> {
     let entry = store.entry(id)?;
     let state = store.load(id)?;
     if store.status(&state) != Status::Paused {

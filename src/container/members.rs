@@ -1,17 +1,16 @@
 //! The processes of a container, found by namespace identity in /proc: there is no cgroup to ask.
 
-use crate::bail;
-use crate::error::{Context, Result};
 use crate::store::{State, Status, Store};
-use crate::sys::ns::{self, Kind, MountId};
-use crate::sys::{fd, signal};
+use rt_sys::error::{Context, Result};
+use rt_sys::ns::{self, Kind, MountId};
+use rt_sys::{bail, fd, signal};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags};
 
 /// What a container's processes are known by. It is found out once, before any of them is signalled: the first
 /// process may be what they are found by.
-pub struct Members<'a> {
+pub(super) struct Members<'a> {
     proc: OwnedFd,
     identity: Identity,
     state: &'a State,
@@ -33,14 +32,14 @@ enum Identity {
 
 impl<'a> Members<'a> {
     /// Finds out what the processes of `state` are known by. `store` is where the container is.
-    pub fn of(store: &Store, state: &'a State) -> Result<Members<'a>> {
+    pub(super) fn of(store: &Store, state: &'a State) -> Result<Members<'a>> {
         let proc = fd::open_proc()?;
         let identity = identity(proc.as_fd(), store, state)?;
         Ok(Members { proc, identity, state })
     }
 
     /// An error where nobody can say any more which processes were the container's.
-    pub fn known(&self) -> Result<()> {
+    pub(super) fn known(&self) -> Result<()> {
         if let Identity::Unknown = self.identity {
             bail!(
                 "the container's first process has ended, and before Linux 6.11 nothing tells whether the processes \
@@ -51,7 +50,7 @@ impl<'a> Members<'a> {
     }
 
     /// The pids of all the container's processes as the caller sees them, ascending.
-    pub fn list(&self) -> Result<Vec<i32>> {
+    pub(super) fn list(&self) -> Result<Vec<i32>> {
         self.known()?;
         if let Identity::Nobody = self.identity {
             return Ok(Vec::new());
@@ -74,7 +73,7 @@ impl<'a> Members<'a> {
 
     /// Sends `number` to every process, again until no new one turns up. The first process comes last: while it lives,
     /// another `rt` finds the rest. It is known by its mark, since nobody may look at it while it waits for start.
-    pub fn signal(&self, number: i32) -> Result<()> {
+    pub(super) fn signal(&self, number: i32) -> Result<()> {
         let mut done = std::collections::HashSet::from([self.state.pid]);
         loop {
             let mut new = self.list()?;
@@ -104,7 +103,7 @@ impl<'a> Members<'a> {
     }
 
     /// Stops every process: again and again, since one that still runs may make others.
-    pub fn stop(&self) -> Result<()> {
+    pub(super) fn stop(&self) -> Result<()> {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
         while std::time::Instant::now() < deadline {
             let mut running = self.list()?;
@@ -125,7 +124,7 @@ impl<'a> Members<'a> {
 }
 
 /// Sends `number` to the first process; false where that has ended.
-pub fn signal_first(state: &State, number: i32) -> Result<bool> {
+pub(super) fn signal_first(state: &State, number: i32) -> Result<bool> {
     let Some(pidfd) = state.open_first()? else { return Ok(false) };
     signal::send_pidfd(pidfd, number).context(|| format!("signal {number}"))?;
     Ok(true)

@@ -15,23 +15,24 @@ mod process;
 mod protect;
 mod refused;
 mod share;
+mod sync;
 
-pub use create::{create, run};
-pub use exec::exec;
-pub use lifecycle::{delete, kill, pause, resume, start};
-pub use share::{StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status};
+pub(crate) use create::{create, run};
+pub(crate) use exec::exec;
+pub(crate) use lifecycle::{delete, kill, pause, resume, start};
+pub(crate) use share::{StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status};
 
-pub use crate::spec::rootless::UserMap;
+pub(crate) use rt_spec::rootless::UserMap;
 
-use crate::error::Result;
-use crate::hook::bundle::{SAID, Said};
-use crate::spec::slurm::Task;
 use crate::store::{State, Store};
+use rt_spec::said::{SAID, Said};
+use rt_spec::slurm::Task;
+use rt_sys::error::Result;
 use std::path::PathBuf;
 
 /// What `create` and `run` are asked to do, beyond what config.json says.
 #[derive(Debug, Default)]
-pub struct CreateOptions {
+pub(crate) struct CreateOptions {
     /// The container's id; checked by [`crate::store`].
     pub id: String,
     /// The bundle directory, as given.
@@ -62,8 +63,6 @@ pub struct CreateOptions {
     pub detach: bool,
     /// `run` only: keep the state after the container has ended.
     pub keep: bool,
-    /// `run` only: do not become the reaper of the container's orphans.
-    pub no_subreaper: bool,
     /// What the command line changes in the config.
     pub overrides: Overrides,
     /// The task of a Slurm step that the container is for.
@@ -72,7 +71,7 @@ pub struct CreateOptions {
 
 /// What `rt run`'s command line changes in the config.
 #[derive(Debug, Default)]
-pub struct Overrides {
+pub(crate) struct Overrides {
     /// Replaces `process.args` where not empty.
     pub args: Vec<String>,
     /// Added to `process.env`, `NAME=VALUE` each; a name alone takes the caller's value.
@@ -108,7 +107,7 @@ impl CreateOptions {
 
 /// What `exec` is asked to do.
 #[derive(Debug, Default)]
-pub struct ExecOptions {
+pub(crate) struct ExecOptions {
     /// The container to enter.
     pub id: String,
     /// A file with an OCI `process` object (`--process`); overrides everything below it.
@@ -150,7 +149,7 @@ pub struct ExecOptions {
 }
 
 /// The pids of all the container's processes as the caller sees them, ascending.
-pub fn processes(store: &Store, id: &str) -> Result<Vec<i32>> {
+pub(crate) fn processes(store: &Store, id: &str) -> Result<Vec<i32>> {
     members::Members::of(store, &store.load(id)?)?.list()
 }
 
@@ -162,7 +161,7 @@ pub(crate) fn oci_state(state: &State, status: &str) -> Vec<u8> {
 /// The same, with what the caller has said.
 pub(crate) fn hook_state(state: &State, status: &str, said: &Said) -> Vec<u8> {
     let mut value = serde_json::json!({
-        "ociVersion": crate::store::OCI_VERSION,
+        "ociVersion": rt_spec::OCI_VERSION,
         "id": state.id,
         "status": status,
         "pid": if status == "stopped" { 0 } else { state.pid },

@@ -3,13 +3,14 @@
 use super::copy_up::copy_tree;
 use super::init::Init;
 use super::plan::{MountPlan, Plan, What};
-use crate::bail;
-use crate::error::{Context, Error, Result};
-use crate::rootfs::{self as root, Place, Rootfs, Symlink, Want};
-use crate::sys::mount::{self, Attr, Param};
-use crate::sys::ns::{self, IdMaps, Kind};
-use crate::sys::process::{self, Memory};
-use crate::sys::{caps, fd};
+use rt_sys::bail;
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::mount::{self, Attr, Param};
+use rt_sys::ns::{self, IdMaps, Kind};
+use rt_sys::process::{self, Memory};
+use rt_sys::rootfs as root;
+use rt_sys::rootfs::{Place, Rootfs, Symlink, Want};
+use rt_sys::{caps, fd};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -19,10 +20,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Bind sources that were opened before init changed its ids, by the mount's place in the plan.
-pub type Sources = Vec<Option<OwnedFd>>;
+pub(super) type Sources = Vec<Option<OwnedFd>>;
 
 /// Opens the source of every bind mount now.
-pub fn open_sources(init: &Init<'_>) -> Result<Sources> {
+pub(super) fn open_sources(init: &Init<'_>) -> Result<Sources> {
     let open = |(n, mount): (usize, &MountPlan)| match &mount.what {
         What::Bind(source) => clone_source(init, n, mount, source).map(Some).context(|| describe(mount)),
         _ => Ok(None),
@@ -31,7 +32,7 @@ pub fn open_sources(init: &Init<'_>) -> Result<Sources> {
 }
 
 /// Mounts everything in order.
-pub fn mount_all(rootfs: &mut Rootfs, init: &Init<'_>, mut sources: Sources) -> Result<()> {
+pub(super) fn mount_all(rootfs: &mut Rootfs, init: &Init<'_>, mut sources: Sources) -> Result<()> {
     for (n, mount) in init.plan.mounts.iter().enumerate() {
         let source = match (sources.get_mut(n).and_then(Option::take), &mount.what) {
             (None, What::Bind(path)) => Some(clone_source(init, n, mount, path).context(|| describe(mount))?),
@@ -224,7 +225,7 @@ fn mount_plainly(
 /// (CVE-2019-16884). The files that lxcfs and the like replace are allowed.
 fn guard_proc(mount: &MountPlan, place: &OwnedFd, is_proc: impl FnOnce() -> bool) -> Result<()> {
     let at_proc = mount.destination.as_os_str() == "/proc" || fd::require_proc(place).is_ok();
-    if at_proc && !crate::spec::allowed_below_proc(&mount.destination) && !is_proc() {
+    if at_proc && !rt_spec::allowed_below_proc(&mount.destination) && !is_proc() {
         bail!("only a proc file system may be mounted on /proc");
     }
     Ok(())
@@ -280,7 +281,7 @@ fn set_attrs(tree: &OwnedFd, mount: &MountPlan, deep: bool) -> Result<()> {
 
 /// A detached copy of what is bound with translated ids, or from where init may not go once it is in a user namespace
 /// with several ids. Made by the runtime: it takes privilege over the file system, which that namespace has not.
-pub fn open_early(plan: &Plan, proc: BorrowedFd<'_>) -> Result<Vec<Option<OwnedFd>>> {
+pub(super) fn open_early(plan: &Plan, proc: BorrowedFd<'_>) -> Result<Vec<Option<OwnedFd>>> {
     let closed = closed_sources(plan)?;
     let open = |(n, mount): (usize, &MountPlan)| match (&mount.what, mount.options.idmap) {
         (What::Bind(source), Some(recursive)) => {
@@ -581,7 +582,7 @@ fn copy_up(rootfs: &Rootfs<'_>, mount: &MountPlan, tmpfs: &OwnedFd) -> Result<()
 }
 
 /// Hides `paths`: files behind the null device, directories behind an empty read-only one.
-pub fn mask(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()> {
+pub(super) fn mask(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()> {
     if paths.is_empty() {
         return Ok(());
     }
@@ -700,7 +701,7 @@ fn host_null() -> Result<OwnedFd> {
 }
 
 /// Makes `paths` and everything mounted below them read-only.
-pub fn make_readonly(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()> {
+pub(super) fn make_readonly(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()> {
     let readonly = Attr { set: mount::ATTR_RDONLY, ..Attr::default() };
     let proc = rootfs.kernels("/proc");
     enter(proc)?;

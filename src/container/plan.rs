@@ -5,22 +5,23 @@
 use super::account::{self, Account};
 use super::process::ProcessPlan;
 use super::{CreateOptions, Overrides};
-use crate::error::{Context, Result};
-use crate::hook::bundle::{PREFIXES, Said};
-use crate::hook::definitions;
-use crate::spec::rootless::{self, Adapted};
-use crate::spec::{self, Caller, Config, Linux, Process, Spec, mounts};
-use crate::sys::mount::Param;
-use crate::sys::ns::{self, IdMaps, Kind};
-use crate::{bail, err};
+use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDevice, LinuxDeviceType, LinuxNamespaceType, Mount, MountBuilder};
+use rt_spec::rootless::{self, Adapted};
+use rt_spec::said::{PREFIXES, Said};
+use rt_spec::{Config, Linux, Process, Spec, mounts};
+use rt_sys::caller::Caller;
+use rt_sys::error::{Context, Result};
+use rt_sys::mount::Param;
+use rt_sys::ns::{self, IdMaps, Kind};
+use rt_sys::{bail, err};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 /// What init will do, in this order.
 #[derive(Debug)]
-pub struct Plan {
+pub(super) struct Plan {
     /// The bundle, absolute; the runtime's working directory, and init's until it mounts.
     pub bundle: PathBuf,
     /// The root file system, absolute.
@@ -77,7 +78,7 @@ pub struct Plan {
 
 /// One mount.
 #[derive(Debug)]
-pub struct MountPlan {
+pub(super) struct MountPlan {
     /// Where, in the container.
     pub destination: PathBuf,
     /// What.
@@ -90,7 +91,7 @@ pub struct MountPlan {
 
 /// What is mounted.
 #[derive(Debug, PartialEq, Eq)]
-pub enum What {
+pub(super) enum What {
     /// A path of the host.
     Bind(PathBuf),
     /// The cgroup file system, as the host has it.
@@ -106,7 +107,7 @@ pub enum What {
 
 /// One device.
 #[derive(Debug)]
-pub struct DevicePlan {
+pub(super) struct DevicePlan {
     /// Where, in the container.
     pub path: PathBuf,
     /// `S_IFCHR`, `S_IFBLK` or `S_IFIFO`, and the permission bits.
@@ -131,13 +132,13 @@ const DEFAULT_DEVICES: [(&str, u32, u32); 6] = [
 
 impl Plan {
     /// Enters the bundle, and loads, checks and adapts its config. Returns the config too, for the state.
-    pub fn make(options: &CreateOptions, caller: &Caller) -> Result<(Plan, Config)> {
+    pub(super) fn make(options: &CreateOptions, caller: &Caller) -> Result<(Plan, Config)> {
         let (bundle, mut config, changed) = load(options)?;
         if changed {
             config.changed()?;
         }
         definitions::add_to(&mut config, &options.hooks_dirs, &options.overrides.said(), &bundle)?;
-        spec::check(&config.spec, caller)?;
+        rt_spec::check(&config.spec, caller)?;
         if names_own_user_namespace(&config.spec, caller) {
             leave_out_user_namespace(&mut config)?;
         }
@@ -177,7 +178,7 @@ impl Plan {
         // selinux(8): the label of every file in a new file system.
         let label = linux.mount_label().clone().filter(|l| !l.is_empty());
         let mut mounts = Vec::new();
-        let optional = spec::annotation(spec, spec::ANNOTATION_OPTIONAL);
+        let optional = rt_spec::annotation(spec, rt_spec::ANNOTATION_OPTIONAL);
         let home = account::home_mount(spec)?;
         for mount in in_order(spec.mounts().as_deref().unwrap_or_default(), home.as_ref()) {
             let mut plan = mount_plan(mount, &bundle)?;
@@ -266,17 +267,17 @@ impl Plan {
     }
 
     /// True where a namespace of `kind` is made, not joined or inherited.
-    pub fn makes(&self, kind: Kind) -> bool {
+    pub(super) fn makes(&self, kind: Kind) -> bool {
         self.new & kind.0 != 0
     }
 
     /// True where the container has a pid namespace of its own or another's.
-    pub fn has_pid_namespace(&self) -> bool {
+    pub(super) fn has_pid_namespace(&self) -> bool {
         self.makes(Kind::PID) || self.join.iter().any(|(kind, _)| *kind == Kind::PID)
     }
 
     /// True where the runtime has to do something while init waits.
-    pub fn needs_runtime(&self) -> bool {
+    pub(super) fn needs_runtime(&self) -> bool {
         let some = |hooks: &Option<Vec<_>>| hooks.as_ref().is_some_and(|h| !h.is_empty());
         #[allow(deprecated, reason = "configs still carry prestart hooks")]
         let prestart = some(self.hooks.prestart());
@@ -288,13 +289,13 @@ impl Plan {
             || some(self.hooks.poststop())
             || (self.maps.is_some() && !self.own_maps)
             || !self.net_devices.is_empty()
-            || self.process.seccomp.as_ref().is_some_and(|s| s.program.notifies)
+            || self.process.seccomp.as_ref().is_some_and(|s| s.filter.notifies)
     }
 }
 
 /// Enters the bundle and loads its config, as the command line and a task of a step change it. The config's text is
 /// as it was; true where that is not what it says any more.
-pub fn load(options: &CreateOptions) -> Result<(PathBuf, Config, bool)> {
+pub(super) fn load(options: &CreateOptions) -> Result<(PathBuf, Config, bool)> {
     // The bundle is where everything relative is relative to, hooks included.
     let shown = || format!("bundle {}", options.bundle.display());
     rustix::process::chdir(&options.bundle).context(shown)?;
@@ -345,7 +346,7 @@ fn kind_of(typ: LinuxNamespaceType) -> Kind {
 }
 
 /// The namespaces of a config: bits of the new ones, and those to join with the user namespace first.
-pub fn namespaces(linux: &Linux, caller: &Caller) -> Result<(u64, Vec<(Kind, PathBuf)>)> {
+pub(super) fn namespaces(linux: &Linux, caller: &Caller) -> Result<(u64, Vec<(Kind, PathBuf)>)> {
     let mut new = 0;
     let mut join = Vec::new();
     for namespace in linux.namespaces().iter().flatten() {
@@ -424,7 +425,7 @@ fn mount_plan(mount: &Mount, bundle: &Path) -> Result<MountPlan> {
             options.idmap = options.idmap.or(Some(false));
             let convert = |maps: &[oci_spec::runtime::LinuxIdMapping]| {
                 maps.iter()
-                    .map(|m| crate::sys::ns::IdMap {
+                    .map(|m| rt_sys::ns::IdMap {
                         container: m.container_id(),
                         host: m.host_id(),
                         size: m.size(),
@@ -567,10 +568,10 @@ fn override_config(config: &mut Config, options: &CreateOptions) -> Result<()> {
     }
     if let Some(map) = options.user_map {
         // Kept with the config, so that exec finds the same ids.
-        spec::annotate(spec, spec::ANNOTATION_USER, map.as_str());
+        rt_spec::annotate(spec, rt_spec::ANNOTATION_USER, map.as_str());
     }
     if let Some(task) = &options.task {
-        config.warnings.extend(spec::slurm::adapt(spec, task, options.user_map));
+        config.warnings.extend(rt_spec::slurm::adapt(spec, task, options.user_map));
     }
     Ok(())
 }
@@ -597,7 +598,7 @@ fn override_process(process: &mut Process, changes: &Overrides) -> Result<()> {
 }
 
 /// `NAME=VALUE` as it is; a name alone takes this process's value, and is left out where there is none.
-pub fn full_variable(variable: &str) -> Option<String> {
+pub(super) fn full_variable(variable: &str) -> Option<String> {
     if variable.contains('=') {
         return Some(variable.to_owned());
     }

@@ -1,18 +1,18 @@
 //! The program of a container: what `run`, `create` and `exec` do last, in the process that becomes it.
 
-use crate::error::{Context, Error, Result};
-use crate::hook::{self, Inside};
-use crate::spec::rootless::Adapted;
-use crate::spec::slurm::{JobDirectory, Task};
-use crate::spec::{self, Linux, Process, Spec};
-use crate::sys::process::{self, ExecArgs, SchedAttr};
-use crate::sys::{self, caps, fd};
-use crate::{bail, err, seccomp};
+use crate::hooks::{self, Inside};
 use oci_spec::runtime::{
     Hook, IOPriorityClass, LinuxPersonalityDomain, LinuxSchedulerPolicy, LinuxSeccomp, LinuxSeccompAction,
     LinuxSeccompArgBuilder, LinuxSeccompBuilder, LinuxSeccompOperator, LinuxSyscallBuilder,
     MemoryPolicyFlagType, MemoryPolicyModeType, PosixRlimitType, Scheduler,
 };
+use rt_spec::rootless::Adapted;
+use rt_spec::slurm::{JobDirectory, Task};
+use rt_spec::{Linux, Process, Spec};
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::process::{self, ExecArgs, SchedAttr};
+use rt_sys::seccomp::Filter;
+use rt_sys::{bail, caps, err, fd};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 /// Everything about the program.
 #[derive(Debug)]
-pub struct ProcessPlan {
+pub(super) struct ProcessPlan {
     /// Arguments; never empty.
     pub args: Vec<String>,
     /// Environment; each name once.
@@ -79,9 +79,11 @@ pub struct ProcessPlan {
 
 /// The filter and where its notifications go.
 #[derive(Debug)]
-pub struct SeccompPlan {
+pub(super) struct SeccompPlan {
     /// The filter.
-    pub program: seccomp::Program,
+    pub filter: Filter,
+    /// System calls that the section names and no kernel has.
+    pub unknown: Vec<String>,
     /// The socket that gets the listener.
     pub listener: Option<PathBuf>,
     /// What is sent with it.
@@ -91,7 +93,7 @@ pub struct SeccompPlan {
 impl ProcessPlan {
     /// The plan of `process` with the ids that `adapted` decided, and with what `linux` says about the program.
     #[inline(never)]
-    pub fn new(
+    pub(super) fn new(
         process: &Process,
         adapted: &Adapted,
         linux: Option<&Linux>,
@@ -109,15 +111,12 @@ impl ProcessPlan {
                 }
                 Some(seccomp_plan(section)?)
             }
-            None if adapted.emulate_root => Some(seccomp_plan(&spec::rootless::root_emulation()?)?),
+            None if adapted.emulate_root => Some(seccomp_plan(&rt_spec::rootless::root_emulation()?)?),
             None => None,
         };
         if let Some(plan) = &seccomp {
             notes.extend(
-                plan.program
-                    .unknown
-                    .iter()
-                    .map(|name| format!("seccomp: unknown system call {name} is ignored")),
+                plan.unknown.iter().map(|name| format!("seccomp: unknown system call {name} is ignored")),
             );
         }
         let mut plan = ProcessPlan {
@@ -170,8 +169,8 @@ impl ProcessPlan {
     }
 
     /// Takes what a task of a Slurm step gets from its caller.
-    pub fn set_task(&mut self, spec: &Spec, task: &Task) {
-        self.keep_fd = spec::slurm::pmi_fd(spec).filter(|fd| fd::is_inherited(*fd));
+    pub(super) fn set_task(&mut self, spec: &Spec, task: &Task) {
+        self.keep_fd = rt_spec::slurm::pmi_fd(spec).filter(|fd| fd::is_inherited(*fd));
         if spec.process().as_ref().is_some_and(|process| process.user().umask().is_none()) {
             self.umask = task.umask;
         }
@@ -179,7 +178,7 @@ impl ProcessPlan {
     }
 
     /// Has every descriptor but those of the program closed by its exec.
-    pub fn close_others(&self) -> Result<()> {
+    pub(super) fn close_others(&self) -> Result<()> {
         fd::cloexec_from(3 + self.preserve_fds)?;
         self.keep_fd.map_or(Ok(()), fd::keep_over_exec)
     }
@@ -217,14 +216,35 @@ impl ProcessPlan {
     }
 }
 
+fn compile(section: &LinuxSeccomp) -> Result<oci_seccomp::Program> {
+    oci_seccomp::compile(section).map_err(|e| Error::new(e.to_string()))
+}
+
+/// The kernel's form of a compiled program.
+fn filter_of(program: &oci_seccomp::Program) -> Filter {
+    let instruction =
+        |i: &oci_seccomp::Instruction| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
+    Filter {
+        instructions: program.instructions.iter().map(instruction).collect(),
+        flags: program.flags,
+        notifies: program.notifies,
+    }
+}
+
 /// Compiles a seccomp section.
-pub fn seccomp_plan(section: &LinuxSeccomp) -> Result<SeccompPlan> {
-    let program = seccomp::compile(section).context(|| "config.json: linux.seccomp")?;
+pub(super) fn seccomp_plan(section: &LinuxSeccomp) -> Result<SeccompPlan> {
+    let mut program = compile(section).context(|| "config.json: linux.seccomp")?;
     let listener = section.listener_path().clone().filter(|p| !p.as_os_str().is_empty());
     if program.notifies && listener.is_none() {
         bail!("config.json: linux.seccomp: SCMP_ACT_NOTIFY needs a listenerPath");
     }
-    Ok(SeccompPlan { program, listener, metadata: section.listener_metadata().clone().unwrap_or_default() })
+    let unknown = std::mem::take(&mut program.unknown);
+    Ok(SeccompPlan {
+        filter: filter_of(&program),
+        unknown,
+        listener,
+        metadata: section.listener_metadata().clone().unwrap_or_default(),
+    })
 }
 
 /// The section that refuses what puts input into a terminal as if it had been typed there: TIOCSTI, and the selections of
@@ -247,7 +267,7 @@ fn terminal_section() -> Result<LinuxSeccomp> {
     let section = refused.into_iter().collect::<Result<Vec<_>, _>>().and_then(|refused| {
         LinuxSeccompBuilder::default()
             .default_action(LinuxSeccompAction::ScmpActAllow)
-            .architectures(seccomp::native_architectures().collect::<Vec<_>>())
+            .architectures(oci_seccomp::native_architectures().collect::<Vec<_>>())
             .syscalls(refused)
             .build()
     });
@@ -345,7 +365,7 @@ fn scheduler(s: &Scheduler) -> SchedAttr {
 }
 
 /// A list as in cpuset(7), "0-3,7", as a bit mask.
-pub fn bit_list(list: &str) -> Result<Vec<u64>> {
+pub(super) fn bit_list(list: &str) -> Result<Vec<u64>> {
     let mut words = vec![0u64];
     for part in list.split(',').map(str::trim).filter(|p| !p.is_empty()) {
         let number = |text: &str| text.trim().parse::<usize>().ok().filter(|n| *n < 8192);
@@ -377,7 +397,7 @@ fn cpus(name: &str, list: &Option<String>) -> Result<Option<String>> {
 }
 
 /// Limits this process to the CPUs in `list` (sched_setaffinity(2)).
-pub fn set_affinity(list: &str) -> Result<()> {
+pub(super) fn set_affinity(list: &str) -> Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     for (word, bits) in bit_list(list)?.into_iter().enumerate() {
         for bit in (0..64).filter(|bit| bits & (1 << bit) != 0) {
@@ -393,7 +413,7 @@ pub fn set_affinity(list: &str) -> Result<()> {
 
 /// What the program becomes, ready for execve(2).
 #[derive(Debug)]
-pub struct Prepared {
+pub(super) struct Prepared {
     path: CString,
     args: ExecArgs,
     filter: bool,
@@ -405,7 +425,7 @@ impl ProcessPlan {
     /// The process is in all its namespaces and its root. `on_terminal` is true where it stays in its caller's session
     /// and that has a controlling terminal. `listener` is called with a seccomp listener. Nothing after this needs a
     /// capability.
-    pub fn prepare(
+    pub(super) fn prepare(
         &self,
         on_terminal: bool,
         listener: impl FnOnce(OwnedFd) -> Result<()>,
@@ -425,13 +445,13 @@ impl ProcessPlan {
         // listener must have a runtime that takes it.
         let mut filter = self.seccomp.as_ref();
         if let Some(plan) = filter
-            && (!self.no_new_privs || plan.program.notifies)
+            && (!self.no_new_privs || plan.filter.notifies)
         {
             if self.no_new_privs {
                 rustix::thread::set_no_new_privs(true)?;
             }
             filter = None;
-            if let Some(fd) = sys::seccomp::load(&plan.program)? {
+            if let Some(fd) = rt_sys::seccomp::load(&plan.filter)? {
                 listener(fd)?;
             }
         }
@@ -452,16 +472,16 @@ impl ProcessPlan {
         if self.no_new_privs {
             rustix::thread::set_no_new_privs(true)?;
         }
-        let program = terminal_section().and_then(|section| seccomp::compile(&section));
+        let program = terminal_section().and_then(|section| compile(&section));
         program
-            .and_then(|program| sys::seccomp::load(&program))
+            .and_then(|program| rt_sys::seccomp::load(&filter_of(&program)))
             .context(|| "protect the caller's terminal")
             .map(|_| ())
     }
 
     /// Becomes the program; returns only the error. `ignored` are the signals that this process ignores.
-    pub fn exec(&self, prepared: &Prepared, ignored: u64) -> Error {
-        sys::signal::reset(ignored);
+    pub(super) fn exec(&self, prepared: &Prepared, ignored: u64) -> Error {
+        rt_sys::signal::reset(ignored);
         if let Err(e) = self.confine(prepared) {
             return e;
         }
@@ -472,16 +492,21 @@ impl ProcessPlan {
     /// Loads the filter of a process with no_new_privs, which comes last.
     fn confine(&self, prepared: &Prepared) -> Result<()> {
         match &self.seccomp {
-            Some(plan) if prepared.filter => sys::seccomp::load(&plan.program).map(|_| ()),
+            Some(plan) if prepared.filter => rt_sys::seccomp::load(&plan.filter).map(|_| ()),
             _ => Ok(()),
         }
     }
 
     /// Runs the hooks of the stage startContainer, which are confined as the program is.
-    pub fn run_hooks(&self, prepared: &Prepared, hooks: &Option<Vec<Hook>>, state: &[u8]) -> Result<()> {
+    pub(super) fn run_hooks(
+        &self,
+        prepared: &Prepared,
+        hooks: &Option<Vec<Hook>>,
+        state: &[u8],
+    ) -> Result<()> {
         let Some(hooks) = hooks.as_deref().filter(|hooks| !hooks.is_empty()) else { return Ok(()) };
         let inside = Inside { env: &self.full_env(), confine: &|| self.confine(prepared) };
-        hook::run_inside(hooks, state, &inside)
+        hooks::run_inside(hooks, state, &inside)
     }
 
     fn set_limits(&self) -> Result<()> {
@@ -505,7 +530,7 @@ impl ProcessPlan {
 
     /// What is set by writing to files of `proc`. A process does it for itself, or for its children, while it
     /// still may: one that cannot be dumped cannot write to its own files.
-    pub fn set_by_proc(&self, proc: BorrowedFd<'_>) -> Result<()> {
+    pub(super) fn set_by_proc(&self, proc: BorrowedFd<'_>) -> Result<()> {
         if let Some(adj) = self.oom_score_adj {
             let text = adj.to_string();
             match fd::write_proc(proc, "self/oom_score_adj", text.as_bytes()) {
@@ -623,7 +648,7 @@ fn unmapped(e: Errno, what: &str, id: u32) -> Error {
     if e == Errno::INVAL {
         return error.hint(format!(
             "it does not exist in this user namespace: {}",
-            crate::spec::rootless::unmapped(what)
+            rt_spec::rootless::unmapped(what)
         ));
     }
     error

@@ -4,15 +4,15 @@
 //! it for writing through /proc/PID/exe, if the caller may write it. So a caller who may runs a sealed copy in
 //! memory instead; everybody else pays one system call.
 
-use crate::error::{Context, Error, Result};
-use crate::sys::process::ExecArgs;
-use crate::sys::start;
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::process::ExecArgs;
+use rt_sys::start;
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Access, AtFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use std::os::unix::ffi::OsStrExt;
 
 /// Replaces this process by a sealed copy of itself where its binary could be written; else returns.
-pub fn protect_binary() -> Result<()> {
+pub(super) fn protect_binary() -> Result<()> {
     const EXE: &str = "/proc/self/exe";
     if is_anothers() || !may_change(EXE) {
         return Ok(());
@@ -59,7 +59,7 @@ fn sealed_copy(exe: &OwnedFd) -> Result<OwnedFd> {
     while left > 0 {
         let n = fs::sendfile(&copy, exe, None, left)?;
         if n == 0 {
-            crate::bail!("it has become shorter");
+            rt_sys::bail!("it has become shorter");
         }
         left -= n;
     }

@@ -1,14 +1,14 @@
 //! Why a host gives no namespaces, and what its administrator can do: looked for only when it has refused.
 
-use crate::error::Error;
-use crate::sys::ns::Kind;
+use rt_sys::error::Error;
+use rt_sys::ns::Kind;
 
 const KINDS: [Kind; 8] =
     [Kind::USER, Kind::MOUNT, Kind::PID, Kind::IPC, Kind::UTS, Kind::NETWORK, Kind::CGROUP, Kind::TIME];
 
 /// The error of making the namespaces `flags`.
 #[cold]
-pub fn namespaces(error: Error, flags: u64) -> Error {
+pub(super) fn namespaces(error: Error, flags: u64) -> Error {
     let remedy = match error.errno() {
         Some(libc::ENOSPC) => exhausted(flags, &read),
         Some(libc::EPERM | libc::EACCES) if flags & Kind::USER.0 != 0 => forbidden(&read),
@@ -24,7 +24,7 @@ pub fn namespaces(error: Error, flags: u64) -> Error {
 
 /// The error of writing the maps of a new user namespace: some hosts let everybody make one, and nobody use it.
 #[cold]
-pub fn maps(error: Error) -> Error {
+pub(super) fn maps(error: Error) -> Error {
     let remedy = match error.errno() {
         Some(libc::EPERM | libc::EACCES) => apparmor(&read).or_else(|| {
             let root = rustix::process::geteuid().is_root();

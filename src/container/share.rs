@@ -8,19 +8,19 @@ use super::exec::{self, Exec};
 use super::members::{self, Members};
 use super::process::ProcessPlan;
 use super::{CreateOptions, ExecOptions, init, lifecycle, plan};
-use crate::error::{Context, Result};
-use crate::spec::slurm::{TaskId, TaskName};
-use crate::spec::{self, Caller, rootless};
 use crate::store::{Entry, Found, Living, Mark, Member, Note, State, Status, Store};
-use crate::sys::ns::{self, Kind};
-use crate::sys::{fd, process, tty};
-use crate::{bail, err};
+use rt_spec::rootless;
+use rt_spec::slurm::{TaskId, TaskName};
+use rt_sys::caller::Caller;
+use rt_sys::error::{Context, Result};
+use rt_sys::ns::{self, Kind};
+use rt_sys::{bail, err, fd, process, tty};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 /// Runs a task of a Slurm step and returns its exit code; does not return where the task takes this process's
 /// place.
-pub fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> {
+pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> {
     super::protect::protect_binary()?;
     options.bundle = std::path::absolute(&options.bundle).context(|| "bundle")?;
     // Before who looks for a container to join enters the bundle.
@@ -75,7 +75,7 @@ struct Joining<'a> {
     number: u32,
     /// The signals that its caller ignores.
     ignored: u64,
-    config: spec::Config,
+    config: rt_spec::Config,
     caller: Caller,
     plan: ProcessPlan,
     rootfs: PathBuf,
@@ -87,7 +87,7 @@ impl<'a> Joining<'a> {
         let caller = Caller::current()?;
         let (bundle, config, _) = plan::load(options)?;
         let spec = &config.spec;
-        spec::check(spec, &caller)?;
+        rt_spec::check(spec, &caller)?;
         let adapted = rootless::adapt(spec, &caller, options.user_map)?;
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
         let linux = spec.linux().as_ref();
@@ -226,7 +226,7 @@ impl Tasks {
 }
 
 /// Whether a task runs, or any task of the step. Of tasks that nobody knows the answer is `Stopped`.
-pub fn tasks_status(store: &Store, id: &str) -> Result<Status> {
+pub(crate) fn tasks_status(store: &Store, id: &str) -> Result<Status> {
     let tasks = Tasks::find(store, id)?;
     let mut all = tasks.own.iter().filter_map(|id| Some(store.status(&store.load(id).ok()?)));
     let runs = !tasks.living().is_empty() || all.any(|status| status != Status::Stopped);
@@ -234,7 +234,7 @@ pub fn tasks_status(store: &Store, id: &str) -> Result<Status> {
 }
 
 /// Sends `number` to a task, or to every process of the step's container. What is not there needs no signal.
-pub fn tasks_kill(store: &Store, id: &str, number: i32) -> Result<()> {
+pub(crate) fn tasks_kill(store: &Store, id: &str, number: i32) -> Result<()> {
     let tasks = Tasks::find(store, id)?;
     for id in &tasks.own {
         if let Ok(state) = store.load(id) {
@@ -254,7 +254,7 @@ pub fn tasks_kill(store: &Store, id: &str, number: i32) -> Result<()> {
 
 /// The container of a step, and one task of it where the user has named one.
 #[derive(Debug)]
-pub struct StepTask {
+pub(crate) struct StepTask {
     /// The container's id.
     pub container: String,
     /// The task's id and its pid. It lives.
@@ -263,7 +263,7 @@ pub struct StepTask {
 
 /// The container of the step that a user names. `None` where `name` is no such name, or no container of that job is
 /// here.
-pub fn find_step(store: &Store, name: &str) -> Result<Option<StepTask>> {
+pub(crate) fn find_step(store: &Store, name: &str) -> Result<Option<StepTask>> {
     let Some(wanted) = TaskName::parse(name) else { return Ok(None) };
     let meant = |state: &State| state.step.as_ref().is_some_and(|step| wanted.means(step));
     let states: Vec<State> = store.list()?.into_iter().filter(meant).collect();
@@ -292,7 +292,7 @@ pub fn find_step(store: &Store, name: &str) -> Result<Option<StepTask>> {
 }
 
 /// The environment that a process was started with.
-pub fn environment(pid: i32) -> Result<Vec<String>> {
+pub(crate) fn environment(pid: i32) -> Result<Vec<String>> {
     let text = fd::read_at(fd::open_proc()?, format!("{pid}/environ").as_str())
         .context(|| format!("read the environment of process {pid}"))?;
     let variables = text.split(|&b| b == 0).filter(|v| !v.is_empty());
@@ -301,7 +301,7 @@ pub fn environment(pid: i32) -> Result<Vec<String>> {
 
 /// Ends a task, every task of the step, or (`id` is a number) of the job, and forgets it. What is not there is
 /// forgotten already.
-pub fn tasks_delete(store: &Store, id: &str) -> Result<()> {
+pub(crate) fn tasks_delete(store: &Store, id: &str) -> Result<()> {
     if let Some(job) = TaskName::parse(id).filter(|name| name.step.is_none()) {
         let of_job = |state: &State| state.step.as_ref().is_some_and(|step| job.means(step));
         for state in store.list()?.into_iter().filter(of_job) {

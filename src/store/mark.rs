@@ -1,7 +1,7 @@
 //! What tells a process from a later one with the same pid.
 
-use crate::sys::fd::leave_open;
-use crate::sys::process;
+use rt_sys::fd::leave_open;
+use rt_sys::process;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs;
@@ -13,7 +13,7 @@ const PIDFS: u64 = 0x5049_4446;
 
 /// What a process alone has of all that ever had its pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
+pub(crate) enum Mark {
     /// The inode of its pidfd. It is asked of a descriptor, where the start time makes the kernel fill a directory of
     /// /proc.
     Inode(u64),
@@ -24,7 +24,7 @@ pub enum Mark {
 impl Mark {
     /// The inode of this process's pidfd, `pid` being its own; `None` where pidfds have none of their own. `like` is
     /// another process's mark on this machine, if one is at hand.
-    pub fn own(pid: Pid, like: Option<Mark>) -> Option<Mark> {
+    pub(crate) fn own(pid: Pid, like: Option<Mark>) -> Option<Mark> {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let unique = match like {
             Some(Mark::Inode(_)) => true,
@@ -36,7 +36,7 @@ impl Mark {
     }
 
     /// A descriptor of process `pid`, where that has this mark and lives; a zombie does not. `proc` is /proc.
-    pub fn open(self, pid: i32, proc: impl AsFd) -> Option<OwnedFd> {
+    pub(crate) fn open(self, pid: i32, proc: impl AsFd) -> Option<OwnedFd> {
         let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
         // Only now it is certain that the pid was not reused in between.
         let lives = match self {
@@ -47,7 +47,7 @@ impl Mark {
     }
 
     /// The form that [`Mark::parse`] reads.
-    pub fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         match self {
             Mark::Inode(inode) => format!("i{inode}"),
             Mark::Start(time) => time.to_string(),
@@ -55,7 +55,7 @@ impl Mark {
     }
 
     /// Reads what [`Mark::text`] has written.
-    pub fn parse(text: &str) -> Option<Mark> {
+    pub(crate) fn parse(text: &str) -> Option<Mark> {
         match text.strip_prefix('i') {
             Some(inode) => inode.parse().ok().map(Mark::Inode),
             None => text.parse().ok().map(Mark::Start),
@@ -77,7 +77,7 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::fd;
+    use rt_sys::fd;
 
     #[test]
     fn a_process_is_known_by_its_mark() {

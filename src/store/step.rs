@@ -7,9 +7,8 @@
 //! a living member is nobody's: who comes next clears it and makes it anew.
 
 use super::{Entry, IN_PLACE, Mark, Store, check_id, does_not_exist, list_names, open_dir};
-use crate::err;
-use crate::error::{Context, Result};
-use crate::sys::{fd, process};
+use rt_sys::error::{Context, Result};
+use rt_sys::{err, fd, process};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, FileType, FlockOperation, Mode};
 use rustix::io::Errno;
@@ -22,7 +21,7 @@ const FIRST: &str = "first";
 
 /// What a task finds when it comes.
 #[derive(Debug)]
-pub enum Found {
+pub(crate) enum Found {
     /// Nobody lives in the container: the task makes it, and has the lock alone.
     Nobody(Entry),
     /// A member lives. The task has the lock with others.
@@ -31,7 +30,7 @@ pub enum Found {
 
 /// A member that lives in a shared container.
 #[derive(Debug)]
-pub struct Living {
+pub(crate) struct Living {
     /// Who it is.
     pub member: Note,
     /// A descriptor of the process (pidfd_open(2)).
@@ -44,7 +43,7 @@ pub struct Living {
 
 /// A process that a task has become, as it is noted. It may have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Note {
+pub(crate) struct Note {
     /// The task's number on this node.
     pub task: u32,
     /// Its pid.
@@ -55,7 +54,7 @@ pub struct Note {
 
 /// The same, alive a moment ago.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Member {
+pub(crate) struct Member {
     /// The task's number on this node.
     pub task: u32,
     /// Its pid.
@@ -66,7 +65,7 @@ pub struct Member {
 
 impl Note {
     /// A descriptor of the process (pidfd_open(2)); `None` where it has ended. `proc` is /proc.
-    pub fn open(&self, proc: impl AsFd) -> Option<OwnedFd> {
+    pub(crate) fn open(&self, proc: impl AsFd) -> Option<OwnedFd> {
         self.mark.open(self.pid, proc)
     }
 
@@ -84,7 +83,7 @@ impl Note {
 impl Store {
     /// Enters the directory of the shared container `id`, which is made where it is missing. `alone` waits until
     /// nobody is making or joining it, whatever is found. `proc` is /proc.
-    pub fn enter_shared(&self, id: &str, alone: bool, proc: BorrowedFd<'_>) -> Result<Found> {
+    pub(crate) fn enter_shared(&self, id: &str, alone: bool, proc: BorrowedFd<'_>) -> Result<Found> {
         check_id(id)?;
         let root = self.dir.as_ref().ok_or_else(|| err!("the state directory is missing"))?;
         loop {
@@ -117,7 +116,7 @@ impl Store {
     }
 
     /// Removes member `task` of a shared container, and the container with the last one. True for that.
-    pub fn leave(&self, entry: &Entry, task: u32) -> Result<bool> {
+    pub(crate) fn leave(&self, entry: &Entry, task: u32) -> Result<bool> {
         lock(entry, FlockOperation::LockExclusive)?;
         entry.remove_member(task);
         let last = entry.living(fd::open_proc()?.as_fd()).is_none();
@@ -148,7 +147,7 @@ impl Store {
     }
 
     /// Notes a shared container, so that it is swept away when its last member has ended.
-    pub fn note_shared(&self, id: &str) -> Result<()> {
+    pub(crate) fn note_shared(&self, id: &str) -> Result<()> {
         let root = self.dir.as_ref().ok_or_else(|| does_not_exist(id))?;
         let name = format!("{IN_PLACE}/{id}");
         loop {
@@ -164,7 +163,7 @@ impl Store {
     }
 
     /// Removes that note.
-    pub fn forget_shared(&self, id: &str) {
+    pub(crate) fn forget_shared(&self, id: &str) {
         if let Some(root) = &self.dir {
             let _ = fs::unlinkat(root, format!("{IN_PLACE}/{id}").as_str(), fs::AtFlags::empty());
             let _ = fs::unlinkat(root, IN_PLACE, fs::AtFlags::REMOVEDIR);
@@ -174,7 +173,7 @@ impl Store {
 
 impl Entry {
     /// Makes `member` known. It is in the container's namespaces.
-    pub fn add_member(&self, member: Note) -> Result<()> {
+    pub(crate) fn add_member(&self, member: Note) -> Result<()> {
         let name = format!("{MEMBER}{}", member.task);
         let text = format!("{} {}", member.pid, member.mark.text());
         loop {
@@ -188,7 +187,7 @@ impl Entry {
 
     /// Makes the container known to those who join, by the member that has made it and the signals that it was
     /// started with ignored.
-    pub fn note_first(&self, member: Note, ignored: u64, rootfs: &Path) -> Result<()> {
+    pub(crate) fn note_first(&self, member: Note, ignored: u64, rootfs: &Path) -> Result<()> {
         let Note { task, pid, mark } = member;
         let mut text = format!("{task} {pid} {} {ignored} ", mark.text()).into_bytes();
         text.extend_from_slice(rootfs.as_os_str().as_bytes());
@@ -206,12 +205,12 @@ impl Entry {
     }
 
     /// Forgets a member.
-    pub fn remove_member(&self, task: u32) {
+    pub(crate) fn remove_member(&self, task: u32) {
         let _ = fs::unlinkat(&self.dir, format!("{MEMBER}{task}").as_str(), fs::AtFlags::empty());
     }
 
     /// The members that were made known, ascending; some may have ended.
-    pub fn members(&self) -> Vec<Note> {
+    pub(crate) fn members(&self) -> Vec<Note> {
         let names = list_names(&self.dir, FileType::Symlink).unwrap_or_default();
         let read = |name: &String| {
             let task = name.strip_prefix(MEMBER)?;
@@ -225,7 +224,7 @@ impl Entry {
     }
 
     /// The members that live.
-    pub fn living_members(&self) -> Vec<Member> {
+    pub(crate) fn living_members(&self) -> Vec<Member> {
         let Ok(proc) = fd::open_proc() else { return Vec::new() };
         self.members().iter().filter_map(|member| member.living(&proc)).collect()
     }
@@ -244,7 +243,7 @@ impl Entry {
     }
 
     /// Lets others make, join or remove the container.
-    pub fn unlock(&self) -> Result<()> {
+    pub(crate) fn unlock(&self) -> Result<()> {
         Ok(fs::flock(&self.dir, FlockOperation::Unlock)?)
     }
 

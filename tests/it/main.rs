@@ -4,6 +4,7 @@
 //! that the tests need nothing but Rust and a kernel with user namespaces. `RT_BIN` names another runtime
 //! to hold against the same contract. Every test runs as several callers (`Caller`) and ends with a
 //! check that it left no process, no mount and no state.
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
 mod caller;
 mod cgroup;

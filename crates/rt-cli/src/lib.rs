@@ -1,0 +1,160 @@
+//! The command line that `rt` and `rt-pull` share: tables of flags and commands, and everything that reads them.
+//!
+//! A command prints its answer on stdout and nothing else: callers read stdout and stderr together. What went wrong is
+//! one line on stderr, and one in the log where `--log` names one.
+
+pub mod command;
+pub mod completions;
+pub mod flag;
+pub mod help;
+pub mod image;
+pub mod man;
+pub mod parse;
+
+use ::log::LevelFilter;
+use command::Program;
+use parse::{Flags, Request};
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::{bail, log, start};
+use std::ffi::OsString;
+use std::io::{ErrorKind, Write};
+
+/// The version that `--version`, `features` and the man pages name.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The commit that this was built from, where the build says so (`RT_COMMIT`).
+pub const COMMIT: Option<&str> = option_env!("RT_COMMIT");
+
+/// Runs the command line of this process and returns the exit code.
+pub fn run(program: &Program) -> u8 {
+    let words = start::args();
+    let mut failure = 1;
+    match act(program, words.get(1..).unwrap_or_default(), &mut failure) {
+        Ok(code) => code,
+        Err(error) => {
+            report(&error);
+            failure
+        }
+    }
+}
+
+/// Does what `words` ask for and returns the exit code; `failure` is that of an error.
+fn act(program: &Program, words: &[OsString], failure: &mut u8) -> Result<u8> {
+    let mut flags = Flags::default();
+    let request = parse::globals(program, words, &mut flags);
+    // Before the parser's error is looked at: callers want that one in their log too.
+    let log = set_up_log(program, &flags);
+    let request = request?;
+    log?;
+    let (command, words) = match request {
+        Request::Command(command, words) => (command, words),
+        Request::Help(None) => return print(help::of_program(program)),
+        Request::Help(Some(command)) => return print(help::of_command(command)),
+        Request::Version => return print((program.version)()),
+        Request::Nothing => return print(help::of_program(program)),
+    };
+    match parse::call(command, flags, words).context(|| command.name)? {
+        None => print(help::of_command(command)),
+        Some(call) => {
+            *failure = command.failure;
+            (command.run)(&call)
+        }
+    }
+}
+
+fn set_up_log(program: &Program, flags: &Flags) -> Result<()> {
+    let file = flags.path(&flag::LOG);
+    let format = match flags.text(&flag::LOG_FORMAT)? {
+        None if file.is_none() => program.log_format,
+        None | Some("" | "text") => log::Format::Text,
+        Some("json") => log::Format::Json,
+        Some(other) => bail!("invalid log-format: {other}"),
+    };
+    let level = match flags.text(&flag::LOG_LEVEL)? {
+        _ if flags.has(&flag::DEBUG) => LevelFilter::Debug,
+        None => program.log_level,
+        Some("" | "error") => LevelFilter::Error,
+        Some("warning" | "warn") => LevelFilter::Warn,
+        Some("info") => LevelFilter::Info,
+        Some("debug") => LevelFilter::Debug,
+        Some("trace") => LevelFilter::Trace,
+        Some(other) => bail!("invalid log-level: {other}"),
+    };
+    log::init(level, format, file.as_deref())
+}
+
+/// Says what went wrong. A person reads `rt: text`; a program that names a log puts its own name in
+/// front.
+fn report(error: &Error) {
+    let kernel = too_old(error.errno(), &rt_sys::kernel_release());
+    let text = one_line(&format!("{error}{}", kernel.unwrap_or_default()));
+    let line = match log::report(&text) {
+        Ok(true) => format!("{text}\n"),
+        Ok(false) => format!("rt: {text}\n"),
+        Err(e) => match one_line(&e.to_string()) {
+            // That there is no log is the error itself.
+            same if same == text => format!("rt: {text}\n"),
+            other => format!("rt: {text}\nrt: {other}\n"),
+        },
+    };
+    // Whoever closed stderr does not want to know.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// What to add to the error of a call that a kernel refuses which it does not know: that it is too old.
+fn too_old(errno: Option<i32>, release: &str) -> Option<String> {
+    const OLDEST: (u32, u32) = (5, 14);
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());
+    let (major, minor) = (numbers.next()?, numbers.next()?);
+    let unknown = matches!(errno, Some(libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP));
+    (unknown && (major, minor) < OLDEST)
+        .then(|| format!(" (rt needs Linux {}.{}, this is {major}.{minor})", OLDEST.0, OLDEST.1))
+}
+
+/// `text` with its control characters escaped: names come from configs and images, lines go to
+/// terminals.
+pub fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.trim_end().chars() {
+        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    line
+}
+
+/// Writes a command's answer to stdout. A reader that has gone away is no error.
+pub fn print(answer: impl AsRef<[u8]>) -> Result<u8> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(answer.as_ref()).and_then(|()| stdout.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(e).context(|| "write to stdout"),
+        _ => Ok(0),
+    }
+}
+
+/// The answer to `--version`: of the program, and of the specification that it follows.
+pub fn version(spec: &str) -> String {
+    let commit = COMMIT.unwrap_or("unknown");
+    format!("rt version {VERSION}\ncommit: {commit}\nspec: {spec}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_is_too_old_is_named() {
+        let said = |errno, release| too_old(errno, release).unwrap_or_default();
+        assert_eq!(said(Some(libc::ENOSYS), "5.10.0-30-amd64"), " (rt needs Linux 5.14, this is 5.10)");
+        assert_eq!(
+            said(Some(libc::EINVAL), "4.18.0-553.el8_10.x86_64"),
+            " (rt needs Linux 5.14, this is 4.18)"
+        );
+        for (errno, release) in [
+            (Some(libc::ENOSYS), "5.14.0"),
+            (Some(libc::ENOSYS), "6.1"),
+            (Some(libc::ENOENT), "5.4.1"),
+            (None, "5.4.1"),
+        ] {
+            assert_eq!(said(errno, release), "", "{errno:?} {release}");
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Reads a command line by a program's table of commands and flags.
+//!
+//! Flags are `--long V`, `--long=V`, `-s V`, `-sV`, `-abc`, and, as Go's flag package has them,
+//! `-long V` and `-long=V`. A switch takes `=true` and `=false`. The last occurrence wins. Values
+//! are never copied and need not be UTF-8.
+
+use crate::command::{Command, Program, Rest};
+use crate::flag::{Flag, GLOBALS, HELP, VERSION};
+use rt_sys::bail;
+use rt_sys::error::Result;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// The flags that were given, in order.
+#[derive(Debug, Default)]
+pub struct Flags<'a>(Vec<(&'static Flag, &'a OsStr)>);
+
+/// A command line that means something.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// The flags before the command.
+    pub globals: Flags<'a>,
+    /// The command's own flags.
+    pub flags: Flags<'a>,
+    /// The command's operands, as many as the table says.
+    pub operands: Vec<&'a OsStr>,
+    /// What stands behind the operands; see [`Rest`].
+    pub rest: &'a [OsString],
+}
+
+/// What the words before the command ask for.
+#[derive(Debug)]
+pub enum Request<'a> {
+    /// Run this command on these words.
+    Command(&'static Command, &'a [OsString]),
+    /// `--help`, `help`, or `help COMMAND`.
+    Help(Option<&'static Command>),
+    /// `--version`.
+    Version,
+    /// There is no command.
+    Nothing,
+}
+
+/// Reads the global flags and the command's name. The flags that were understood are kept also
+/// where there is an error, which is to be logged as they say.
+pub fn globals<'a>(program: &Program, words: &'a [OsString], flags: &mut Flags<'a>) -> Result<Request<'a>> {
+    let mut words = words;
+    while let Some(len) = flags.take(GLOBALS, words)? {
+        words = &words[len..];
+    }
+    if flags.switch(&VERSION) == Some(true) {
+        return Ok(Request::Version);
+    }
+    if flags.switch(&HELP) == Some(true) {
+        return Ok(Request::Help(None));
+    }
+    let Some((name, rest)) = words.split_first() else { return Ok(Request::Nothing) };
+    let find = |name: &OsStr| match name.to_str().and_then(|name| program.command(name)) {
+        Some(command) => Ok(command),
+        None => bail!("unknown command {name:?} (rt --help lists them)"),
+    };
+    match name.to_str() {
+        Some("help") => Ok(Request::Help(rest.first().map(|name| find(name)).transpose()?)),
+        _ => Ok(Request::Command(find(name)?, rest)),
+    }
+}
+
+/// Reads the words behind the command's name. `None` is a request for help.
+pub fn call<'a>(
+    command: &'static Command,
+    globals: Flags<'a>,
+    words: &'a [OsString],
+) -> Result<Option<Call<'a>>> {
+    let mut call = Call { globals, flags: Flags::default(), operands: Vec::new(), rest: &[] };
+    let (least, most) = command.operands;
+    let mut words = words;
+    let mut dashes = false;
+    loop {
+        if command.rest == Rest::Verbatim && call.operands.len() == most {
+            // `exec ID -- sh` reads as `exec ID sh`.
+            call.rest = words.strip_prefix(&[OsString::from("--")]).unwrap_or(words);
+            break;
+        }
+        let Some((word, behind)) = words.split_first() else { break };
+        if dashes {
+            call.operands.push(word);
+            words = behind;
+        } else if word == "--" {
+            words = behind;
+            if command.rest == Rest::AfterDashes {
+                call.rest = words;
+                break;
+            }
+            dashes = true;
+        } else if let Some(len) = call.flags.take(command.flags, words)? {
+            words = &words[len..];
+        } else {
+            call.operands.push(word);
+            words = behind;
+        }
+    }
+    if call.flags.switch(&HELP) == Some(true) {
+        return Ok(None);
+    }
+    let usage = || {
+        let forms: Vec<_> = command.usage.iter().map(|form| format!("rt {} {form}", command.name)).collect();
+        forms.join(", or ").trim_end().to_owned()
+    };
+    if call.operands.len() < least {
+        bail!("an operand is missing: {}", usage());
+    }
+    if let Some(extra) = call.operands.get(most) {
+        let hint =
+            if command.rest == Rest::AfterDashes { "; the program's arguments stand behind --" } else { "" };
+        bail!("one operand too many, {extra:?}: {}{hint}", usage());
+    }
+    Ok(Some(call))
+}
+
+impl<'a> Flags<'a> {
+    /// Takes one word with flags from the front of `words`, with the value that the last of them
+    /// may have in the next word, and returns how many words that was; `None` where there is no
+    /// flag.
+    fn take(&mut self, known: &[&'static Flag], words: &'a [OsString]) -> Result<Option<usize>> {
+        let Some(word) = words.first() else { return Ok(None) };
+        let Some(name) = word.as_bytes().strip_prefix(b"-").filter(|name| !name.is_empty()) else {
+            return Ok(None);
+        };
+        let (name, double) = match name.strip_prefix(b"-") {
+            Some(b"") => return Ok(None),
+            Some(name) => (name, true),
+            None => (name, false),
+        };
+        let next = words.get(1).map(OsString::as_os_str);
+        let end = name.iter().position(|&b| b == b'=').unwrap_or(name.len());
+        let attached = name.get(end + 1..).map(OsStr::from_bytes);
+        if let Some(flag) = long(known, &name[..end]) {
+            return self.push(flag, word, attached, next).map(Some);
+        }
+        if double {
+            return unknown(word);
+        }
+        // A row of short switches, the last of which may be a flag with a value.
+        for (i, &byte) in name.iter().enumerate() {
+            let Some(flag) = short(known, byte) else { return unknown(word) };
+            let rest = &name[i + 1..];
+            let attached = match (flag.value, rest) {
+                (_, []) => None,
+                (_, [b'=', value @ ..]) | (Some(_), value) => Some(OsStr::from_bytes(value)),
+                (None, _) => {
+                    self.0.push((flag, OsStr::new("true")));
+                    continue;
+                }
+            };
+            return self.push(flag, word, attached, next).map(Some);
+        }
+        unknown(word)
+    }
+
+    /// Notes `flag` and returns how many words it took.
+    fn push(
+        &mut self,
+        flag: &'static Flag,
+        word: &OsStr,
+        attached: Option<&'a OsStr>,
+        next: Option<&'a OsStr>,
+    ) -> Result<usize> {
+        let (value, len) = match (flag.value, attached, next) {
+            (_, Some(value), _) => (value, 1),
+            (None, None, _) => (OsStr::new("true"), 1),
+            (Some(_), None, Some(value)) => (value, 2),
+            (Some(metavar), None, None) => bail!("flag {word:?} stands without its value {metavar}"),
+        };
+        if flag.value.is_none() && go_bool(value).is_none() {
+            bail!("flag {word:?} is true or false");
+        }
+        self.0.push((flag, value));
+        Ok(len)
+    }
+
+    /// The value of the last `flag`.
+    pub fn value(&self, flag: &Flag) -> Option<&'a OsStr> {
+        self.values(flag).last()
+    }
+
+    /// The values of every `flag`, in order.
+    pub fn values<'f>(&'f self, flag: &'f Flag) -> impl Iterator<Item = &'a OsStr> + 'f {
+        self.0.iter().filter(move |(given, _)| std::ptr::eq(*given, flag)).map(|(_, value)| *value)
+    }
+
+    /// What the last `flag`, a switch, says.
+    pub fn switch(&self, flag: &Flag) -> Option<bool> {
+        self.value(flag).and_then(go_bool)
+    }
+
+    /// True where the switch `flag` is set.
+    pub fn has(&self, flag: &Flag) -> bool {
+        self.switch(flag) == Some(true)
+    }
+
+    /// The value of the last `flag` as a path. Empty counts as absent, as with runc.
+    pub fn path(&self, flag: &Flag) -> Option<PathBuf> {
+        self.value(flag).filter(|value| !value.is_empty()).map(PathBuf::from)
+    }
+
+    /// The values of every `flag` as paths; an empty one is none.
+    pub fn paths(&self, flag: &Flag) -> Vec<PathBuf> {
+        self.values(flag).filter(|value| !value.is_empty()).map(PathBuf::from).collect()
+    }
+
+    /// The value of the last `flag` as text.
+    pub fn text(&self, flag: &Flag) -> Result<Option<&'a str>> {
+        self.value(flag).map(|value| text(flag.long, value)).transpose()
+    }
+
+    /// The values of every `flag` as text.
+    pub fn texts(&self, flag: &Flag) -> Result<Vec<String>> {
+        self.values(flag).map(|value| text(flag.long, value).map(str::to_owned)).collect()
+    }
+
+    /// The value of the last `flag` as a number that is not negative; 0 where there is none.
+    pub fn number(&self, flag: &Flag) -> Result<u32> {
+        match self.text(flag)? {
+            Some(text) => {
+                text.parse().or_else(|_| bail!("--{}: {text:?} is not a number from 0 up", flag.long))
+            }
+            None => Ok(0),
+        }
+    }
+
+    /// The same as [`Flags::number`]; `None` where there is none.
+    pub fn given_number(&self, flag: &Flag) -> Result<Option<u32>> {
+        self.value(flag).map(|_| self.number(flag)).transpose()
+    }
+
+    /// Every flag that was given, with its value.
+    pub fn iter(&self) -> impl Iterator<Item = &(&'static Flag, &'a OsStr)> {
+        self.0.iter()
+    }
+}
+
+impl<'a> Call<'a> {
+    /// The first operand, which the commands of one container call ID.
+    pub fn id(&self) -> Result<&'a str> {
+        self.operand(0, "the id")
+    }
+
+    /// Operand `n`, which the table says must be there; an error calls it `what`.
+    pub fn operand(&self, n: usize, what: &str) -> Result<&'a str> {
+        text(what, self.operands[n])
+    }
+
+    /// The words behind the operands as text.
+    pub fn rest(&self) -> Result<Vec<String>> {
+        self.rest.iter().map(|word| text("an argument", word).map(str::to_owned)).collect()
+    }
+}
+
+/// JSON, in which all of this ends, cannot hold anything else.
+fn text<'a>(what: &str, value: &'a OsStr) -> Result<&'a str> {
+    match value.to_str() {
+        Some(text) => Ok(text),
+        None => bail!("{what}: {value:?} is not UTF-8"),
+    }
+}
+
+fn long(known: &[&'static Flag], name: &[u8]) -> Option<&'static Flag> {
+    let is = |flag: &Flag| flag.long.as_bytes() == name || flag.alias.is_some_and(|a| a.as_bytes() == name);
+    known.iter().chain(&[&HELP]).find(|flag| is(flag)).copied()
+}
+
+fn short(known: &[&'static Flag], byte: u8) -> Option<&'static Flag> {
+    known.iter().chain(&[&HELP]).find(|flag| flag.short == Some(char::from(byte))).copied()
+}
+
+fn unknown<T>(word: &OsStr) -> Result<T> {
+    let bytes = word.as_bytes();
+    let name = bytes.strip_prefix(b"--").unwrap_or(&bytes[1..]);
+    let end = name.iter().position(|&b| b == b'=').unwrap_or(name.len());
+    match long(GLOBALS, &name[..end]) {
+        Some(_) => bail!("flag {word:?} stands before the command"),
+        None => bail!("unknown flag {word:?}"),
+    }
+}
+
+/// The words that Go's flag package takes for a switch.
+fn go_bool(value: &OsStr) -> Option<bool> {
+    match value.as_bytes() {
+        b"1" | b"t" | b"T" | b"true" | b"TRUE" | b"True" => Some(true),
+        b"0" | b"f" | b"F" | b"false" | b"FALSE" | b"False" => Some(false),
+        _ => None,
+    }
+}

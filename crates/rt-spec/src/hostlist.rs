@@ -1,0 +1,95 @@
+//! Slurm's lists of nodes, `n[01-03,7],login` (scontrol(1), "hostlist").
+
+/// The place of `node` in `list`; `None` where it is not there, or the list has a form that this does not read.
+pub(crate) fn position(list: &str, node: &str) -> Option<usize> {
+    let mut before = 0;
+    for part in split(list)? {
+        match part.split_once('[') {
+            None if part == node => return Some(before),
+            None => before += 1,
+            Some((prefix, numbers)) => {
+                let number = node.strip_prefix(prefix);
+                for range in numbers.strip_suffix(']')?.split(',') {
+                    let (first, last) = range.split_once('-').unwrap_or((range, range));
+                    let (low, high): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+                    if let Some(n) = number.and_then(|text| of_width(text, first.len()))
+                        && (low..=high).contains(&n)
+                    {
+                        return before.checked_add(n - low);
+                    }
+                    before = high.checked_sub(low)?.checked_add(1)?.checked_add(before)?;
+                }
+            }
+        }
+    }
+    None
+}
+
+/// The parts between the commas that are in no brackets.
+fn split(list: &str) -> Option<Vec<&str>> {
+    let mut inside = false;
+    for c in list.chars() {
+        match c {
+            '[' if !inside => inside = true,
+            ']' if inside => inside = false,
+            '[' | ']' => return None,
+            _ => {}
+        }
+    }
+    let mut depth = 0;
+    let outside = move |c: char| {
+        match c {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            _ => {}
+        }
+        c == ',' && depth == 0
+    };
+    (!inside).then(|| list.split(outside).collect())
+}
+
+/// The number in `text` where it is written with so many digits, leading zeros included.
+fn of_width(text: &str, width: usize) -> Option<usize> {
+    let plain = text.len() == width || (text.len() > width && !text.starts_with('0'));
+    text.parse().ok().filter(|_| plain && text.bytes().all(|c| c.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::position;
+
+    #[test]
+    fn nodes_have_their_places() {
+        for (list, node, place) in [
+            ("vm", "vm", Some(0)),
+            ("a,b,c", "c", Some(2)),
+            ("n[1-3]", "n2", Some(1)),
+            ("n[1-3,7],m", "n7", Some(3)),
+            ("n[1-3,7],m", "m", Some(4)),
+            ("n[8-11]", "n10", Some(2)),
+            ("n[08-11]", "n08", Some(0)),
+            ("n[08-11]", "n8", None),
+            ("rack1-n[1-2],rack2-n[1-2]", "rack2-n1", Some(2)),
+            ("n[1-3]", "n4", None),
+            ("n[0-18446744073709551615],m", "m", None),
+            ("n[1-3]", "n", None),
+            ("", "n1", None),
+        ] {
+            assert_eq!(position(list, node), place, "{node} in {list}");
+        }
+    }
+
+    #[test]
+    fn other_forms_are_not_guessed() {
+        for list in ["n[1-3", "n[1-3]x[1-2]", "n[a-c]", "n[3-1]", "n]1[", "n[[1]]"] {
+            assert_eq!(position(list, "n1"), None, "{list}");
+        }
+    }
+
+    #[test]
+    fn huge_ranges_are_counted_and_not_listed() {
+        assert_eq!(position("n[0-18446744073709551615],m", "m"), None);
+        assert_eq!(position("n[1-9223372036854775807],n[1-9223372036854775807],n[1-9],m", "m"), None);
+        assert_eq!(position("n[1-1000000000000],m", "m"), Some(1_000_000_000_000));
+    }
+}

@@ -1,0 +1,135 @@
+//! The config: loaded, checked, and adapted to what the caller may do.
+//!
+//! The only I/O is the load itself.
+
+mod check;
+mod config;
+mod hostlist;
+mod json;
+pub mod mounts;
+pub mod rootless;
+pub mod said;
+pub mod slurm;
+
+pub use check::{allowed_below_proc, check, check_process};
+pub use config::{Linux, Process, Spec, Unread};
+
+use json::Reader;
+use rt_sys::error::{Context, Error, Result};
+use std::path::Path;
+
+/// The OCI runtime-spec version that state and features name.
+pub const OCI_VERSION: &str = "1.3.0";
+
+/// The annotation that says which id the process has inside: `caller`, `root` or `config`.
+pub const ANNOTATION_USER: &str = "rt.user";
+/// The annotation that asks, by `caller`, for lines of the caller in the container's passwd and group files.
+pub const ANNOTATION_PASSWD: &str = "rt.passwd";
+/// The annotation that asks, by `bind`, for the caller's home directory at its own path.
+pub const ANNOTATION_HOME: &str = "rt.home";
+/// The annotation that lists, separated by commas, destinations of binds that are left out where their source is
+/// missing.
+pub const ANNOTATION_OPTIONAL: &str = "rt.mounts.optional";
+
+/// podman's default capabilities: what root in a container has unless a config says more.
+pub const DEFAULT_CAPABILITIES: [&str; 11] = [
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_SETFCAP",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
+    "CAP_SYS_CHROOT",
+];
+
+/// A loaded config and the text it came from.
+#[derive(Debug)]
+pub struct Config {
+    /// The config. It is large, and on the heap it is not moved.
+    pub spec: Box<Spec>,
+    /// Its JSON text, to be kept with the container's state.
+    pub text: Vec<u8>,
+    /// What was read and cannot be used (unknown capabilities and the like).
+    pub warnings: Vec<String>,
+}
+
+impl Config {
+    /// Loads the config at `path`.
+    pub fn load(path: &Path) -> Result<Self> {
+        let shown = || path.display().to_string();
+        let text = rt_sys::fd::read_file(path).map_err(|e| match e.errno() {
+            Some(libc::ENOENT) => e.context(format!("JSON specification file {} not found", shown())),
+            _ => e.context(format!("read {}", shown())),
+        })?;
+        rt_sys::start::prefault_after(&text);
+        Self::parse(text).context(shown)
+    }
+
+    /// Parses a config, out of line for its stack frame. Values that the spec says to warn about are dropped and the
+    /// rest is used.
+    #[inline(never)]
+    pub fn parse(text: Vec<u8>) -> Result<Self> {
+        // Checked once and not string by string.
+        let json = std::str::from_utf8(&text).map_err(|e| Error::new(e.to_string()))?;
+        let mut reader = Reader::new(json);
+        let spec = Box::new(reader.whole()?);
+        let warnings = reader.warnings;
+        Ok(Config { spec, text, warnings })
+    }
+
+    /// Takes the spec as it has been changed for the config.
+    pub fn changed(&mut self) -> Result<()> {
+        self.text = serde_json::to_vec(&self.spec).map_err(json_error)?;
+        Ok(())
+    }
+}
+
+/// The value of an annotation.
+pub fn annotation<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
+    spec.annotations().as_ref()?.get(name).map(String::as_str)
+}
+
+/// Gives an annotation a value, whatever it had.
+pub fn annotate(spec: &mut Spec, name: &str, value: &str) {
+    let mut annotations = spec.annotations().clone().unwrap_or_default();
+    annotations.insert(name.to_owned(), value.to_owned());
+    spec.set_annotations(Some(annotations));
+}
+
+/// The value of a variable in the config's environment; the last one counts.
+pub fn variable<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
+    let env = spec.process().as_ref()?.env().as_ref()?;
+    env.iter().rev().find_map(|v| v.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// serde_json's text, which says line and column.
+pub fn json_error(e: serde_json::Error) -> Error {
+    Error::new(e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_values_are_dropped_and_named() {
+        let text = br#"{"ociVersion":"1.0.0","process":{"cwd":"/","args":["a"],"user":{"uid":0,"gid":0},
+            "capabilities":{"bounding":["CAP_CHOWN","CAP_FLY"],"effective":["CAP_FLY"]}},
+            "linux":{"seccomp":{"defaultAction":"SCMP_ACT_ALLOW","architectures":["SCMP_ARCH_X86_64","SCMP_ARCH_Z80"]}}}"#;
+        let config = Config::parse(text.to_vec()).unwrap();
+        assert_eq!(config.warnings.len(), 3, "{:?}", config.warnings);
+        let sets = config.spec.process().as_ref().unwrap().capabilities().unwrap();
+        assert_eq!(sets.bounding, 1);
+        assert_eq!(sets.effective, 0);
+    }
+
+    #[test]
+    fn broken_json_says_where() {
+        let error = Config::parse(b"{\n \"ociVersion\": 7 }".to_vec()).unwrap_err();
+        assert!(error.to_string().contains("line 2"), "{error}");
+    }
+}

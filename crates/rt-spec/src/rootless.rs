@@ -1,0 +1,349 @@
+//! What "rootless" does to a config (README, "What rootless does to a config"): what one id can express is honoured, the rest is
+//! adapted, and every adaptation is noted.
+
+use super::json::Reader;
+use super::{ANNOTATION_USER, Spec, mounts};
+use oci_spec::runtime::{LinuxIdMapping, LinuxNamespaceType, LinuxSeccomp};
+use rt_sys::caller::{Caller, Kind};
+use rt_sys::error::Result;
+use rt_sys::mount::Param;
+use rt_sys::ns::{IdMap, IdMaps};
+use rt_sys::{bail, err};
+use std::path::Path;
+
+/// Which id the caller has inside the container (annotation `rt.user`, `--user-map`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UserMap {
+    /// The caller's own uid and gid, mapped to themselves.
+    Caller,
+    /// Root.
+    Root,
+    /// What `process.user` says.
+    Config,
+}
+
+impl UserMap {
+    /// The word that [`parse_user_map`] takes.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            UserMap::Caller => "caller",
+            UserMap::Root => "root",
+            UserMap::Config => "config",
+        }
+    }
+}
+
+/// The user namespace that the container gets, and what was adapted.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Adapted {
+    /// Maps of the new user namespace; `None` where the config makes no new one.
+    pub maps: Option<IdMaps>,
+    /// The uid and gid of the process inside.
+    pub uid: u32,
+    /// The same for the group.
+    pub gid: u32,
+    /// True where the process keeps the groups of the caller, because setgroups is denied.
+    pub keep_groups: bool,
+    /// The user namespace is one that exists already.
+    pub joined: bool,
+    /// Root was asked for where only one id is mapped: what it cannot do is answered with success.
+    pub emulate_root: bool,
+    /// What the config asked for and does not get, one line each.
+    pub notes: Vec<String>,
+}
+
+/// The word of `--user-map` and of the annotation `rt.user`.
+pub fn parse_user_map(word: &str) -> Result<UserMap> {
+    Ok(match word {
+        "caller" => UserMap::Caller,
+        "root" => UserMap::Root,
+        "config" => UserMap::Config,
+        _ => bail!("user map {word:?} is none of caller, root and config"),
+    })
+}
+
+/// Decides ids and user namespace of `spec` for `caller`.
+#[inline(never)]
+pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Adapted> {
+    let mut notes = Vec::new();
+    let linux = spec.linux().as_ref();
+    let user = spec.process().as_ref().map(|p| p.user());
+    let annotated = super::annotation(spec, ANNOTATION_USER);
+    let mode = match (asked, annotated) {
+        (Some(mode), _) => mode,
+        (None, Some(word)) => parse_user_map(word)?,
+        (None, None) => UserMap::Config,
+    };
+    let (uid, gid) = match mode {
+        UserMap::Caller => (caller.uid, caller.gid),
+        UserMap::Root => (0, 0),
+        UserMap::Config => user.map_or((0, 0), |u| (u.uid(), u.gid())),
+    };
+    if linux.is_some_and(|l| l.resources().is_some()) {
+        notes.push("linux.resources is not applied: limits are the scheduler's".to_owned());
+    }
+    if linux.is_some_and(|l| l.cgroups_path().is_some()) {
+        notes.push("linux.cgroupsPath is not applied: the container stays in the caller's cgroup".to_owned());
+    }
+    if linux.is_some_and(|l| l.intel_rdt().is_some()) {
+        notes.push("linux.intelRdt is not applied".to_owned());
+    }
+    let namespace = linux
+        .and_then(|l| l.namespaces().as_ref())
+        .and_then(|list| list.iter().find(|n| n.typ() == LinuxNamespaceType::User));
+    // podman's --group-add keep-groups.
+    let keep_groups = super::annotation(spec, "run.oci.keep_original_groups").is_some();
+    let joined = namespace.is_some_and(|n| n.path().as_ref().is_some_and(|p| !p.as_os_str().is_empty()));
+    if joined {
+        return Ok(Adapted { uid, gid, keep_groups, joined, notes, ..Adapted::default() });
+    }
+    let groups = user.is_some_and(|u| u.additional_gids().as_ref().is_some_and(|g| !g.is_empty()));
+    if caller.is_unprivileged() {
+        if namespace.is_none() {
+            notes.push("a user namespace is added".to_owned());
+        }
+        if let Some(linux) = linux {
+            note_maps("uid", linux.uid_mappings(), uid, &mut notes);
+            note_maps("gid", linux.gid_mappings(), gid, &mut notes);
+        }
+        if groups {
+            notes.push("additionalGids are left out: the caller's groups are kept".to_owned());
+        }
+        let one = |container, host| vec![IdMap { container, host, size: 1 }];
+        let maps = IdMaps { uid: one(uid, caller.uid), gid: one(gid, caller.gid) };
+        let emulate_root = mode == UserMap::Root;
+        return Ok(Adapted { maps: Some(maps), uid, gid, keep_groups: true, joined, emulate_root, notes });
+    }
+    if namespace.is_none() {
+        if caller.kind == Kind::NamespaceRoot {
+            require_mapped("uid", &caller.maps.uid, uid)?;
+            require_mapped("gid", &caller.maps.gid, gid)?;
+        }
+        return Ok(Adapted { uid, gid, keep_groups, notes, ..Adapted::default() });
+    }
+    let convert = |maps: &Option<Vec<LinuxIdMapping>>, container: u32, host: u32| -> Vec<IdMap> {
+        match maps.as_deref() {
+            None | Some([]) => vec![IdMap { container, host, size: 1 }],
+            Some(maps) => maps
+                .iter()
+                .map(|m| IdMap { container: m.container_id(), host: m.host_id(), size: m.size() })
+                .collect(),
+        }
+    };
+    let linux = linux.map(|l| (l.uid_mappings(), l.gid_mappings()));
+    let none = (&None, &None);
+    let (uids, gids) = linux.unwrap_or(none);
+    let mut maps = IdMaps { uid: convert(uids, uid, caller.uid), gid: convert(gids, gid, caller.gid) };
+    for (what, list, id, own, host) in [
+        ("uid", &mut maps.uid, uid, &caller.maps.uid, caller.uid),
+        ("gid", &mut maps.gid, gid, &caller.maps.gid, caller.gid),
+    ] {
+        if IdMaps::has(list, id) {
+            continue;
+        }
+        if !is_one_id(own) {
+            bail!("process {what} {id} is not mapped in the container's user namespace");
+        }
+        // Of one id, nothing else can be meant.
+        *list = vec![IdMap { container: id, host, size: 1 }];
+        notes.push(format!("{what} mappings are reduced to {what} {id}, which is the caller"));
+    }
+    require_host_ids("uid", &maps.uid, &caller.maps.uid)?;
+    require_host_ids("gid", &maps.gid, &caller.maps.gid)?;
+    Ok(Adapted { maps: Some(maps), uid, gid, keep_groups, notes, ..Adapted::default() })
+}
+
+/// The seccomp section that answers with success what only root with all ids can do (owners, ids, capabilities,
+/// device nodes), so that package managers run where one id is mapped.
+pub fn root_emulation() -> Result<LinuxSeccomp> {
+    Reader::new(include_str!("root_emulation.json")).whole()
+}
+
+fn is_one_id(maps: &[IdMap]) -> bool {
+    matches!(maps, [IdMap { size: 1, .. }])
+}
+
+/// The ids that a map names outside must be in the caller's namespace, each line's in one range of it: the kernel says no
+/// more than that something is not permitted.
+fn require_host_ids(what: &str, maps: &[IdMap], own: &[IdMap]) -> Result<()> {
+    for map in maps {
+        let range = own.iter().find(|own| IdMaps::has(&[**own], map.host));
+        // Counted wide: a range may end with the last id.
+        let end = |first: u32, size: u32| u64::from(first) + u64::from(size);
+        let there = range.map_or(map.host.into(), |range| end(range.container, range.size));
+        if there < end(map.host, map.size) {
+            return Err(err!(
+                "config.json: linux.{what}Mappings: {what} {there}, of {} at hostID {}, does not exist in this user \
+                 namespace",
+                map.size,
+                map.host
+            )
+            .hint(format!("its ids are {}", ranges(own))));
+        }
+    }
+    Ok(())
+}
+
+/// The ids inside a namespace, `0 1-65536`.
+fn ranges(maps: &[IdMap]) -> String {
+    let each = maps.iter().map(|map| match map.size {
+        1 => map.container.to_string(),
+        size => format!("{}-{}", map.container, u64::from(map.container) + u64::from(size) - 1),
+    });
+    each.collect::<Vec<_>>().join(" ")
+}
+
+fn require_mapped(what: &str, maps: &[IdMap], id: u32) -> Result<()> {
+    if IdMaps::has(maps, id) {
+        return Ok(());
+    }
+    let only = match maps {
+        [IdMap { container, size: 1, .. }] => format!(", which has one id, {container}"),
+        _ => String::new(),
+    };
+    Err(err!("process.user: {what} {id} does not exist in this user namespace{only}").hint(unmapped(what)))
+}
+
+/// What to do about an id that a user namespace has not.
+pub fn unmapped(what: &str) -> String {
+    format!(
+        "run as 0, map it in a user namespace of the container's own, or ask the administrator for a range in /etc/sub{what}"
+    )
+}
+
+fn note_maps(what: &str, maps: &Option<Vec<LinuxIdMapping>>, id: u32, notes: &mut Vec<String>) {
+    let Some(maps) = maps.as_deref().filter(|m| !m.is_empty()) else { return };
+    let inside = maps.iter().any(|m| id >= m.container_id() && id - m.container_id() < m.size());
+    if maps.len() > 1 || maps[0].size() != 1 || !inside {
+        notes.push(format!("{what} mappings are reduced to {what} {id}, which is the caller"));
+    }
+}
+
+/// Leaves out `uid=` and `gid=` of ids that do not exist in the namespace with `maps`.
+pub fn drop_unmapped(
+    options: &mut mounts::Options,
+    maps: &IdMaps,
+    destination: &Path,
+    notes: &mut Vec<String>,
+) {
+    options.data.retain(|param| {
+        let Param::Value(key, value) = param else { return true };
+        let list = match key.as_str() {
+            "uid" => &maps.uid,
+            "gid" => &maps.gid,
+            _ => return true,
+        };
+        let keep = value.parse().is_ok_and(|id| IdMaps::has(list, id));
+        if !keep {
+            let at = destination.display();
+            notes.push(format!("mount {at}: {key}={value} is left out: no such id inside"));
+        }
+        keep
+    });
+}
+
+/// True where every id exists: no user namespace but the initial one is in play.
+pub fn all_ids(caller: &Caller, adapted: &Adapted) -> bool {
+    caller.kind == Kind::Root && adapted.maps.is_none() && !adapted.joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(uid: u32) -> Caller {
+        let kind = if uid == 0 { Kind::Root } else { Kind::Unprivileged };
+        Caller { kind, uid, gid: uid, maps: IdMaps::default() }
+    }
+
+    fn spec(json: &str) -> Spec {
+        Reader::new(json).whole().unwrap()
+    }
+
+    #[test]
+    fn a_root_config_becomes_one_mapping() {
+        let spec = spec(
+            r#"{"ociVersion":"1.0.0","process":{"cwd":"/","user":{"uid":0,"gid":0,"additionalGids":[10]}},
+                "linux":{"resources":{},"namespaces":[{"type":"mount"}]}}"#,
+        );
+        let adapted = adapt(&spec, &caller(1000), None).unwrap();
+        let one = |host| vec![IdMap { container: 0, host, size: 1 }];
+        assert_eq!(adapted.maps, Some(IdMaps { uid: one(1000), gid: one(1000) }));
+        assert!(adapted.keep_groups);
+        assert_eq!(adapted.notes.len(), 3, "{:?}", adapted.notes);
+    }
+
+    #[test]
+    fn the_process_user_is_the_caller() {
+        let json = r#"{"ociVersion":"1.0.0","process":{"cwd":"/","user":{"uid":33,"gid":34}},
+            "annotations":{"rt.user":"caller"},"linux":{"namespaces":[{"type":"mount"},{"type":"user"}],
+            "uidMappings":[{"containerID":0,"hostID":100000,"size":65536}]}}"#;
+        let adapted_config = adapt(&spec(json), &caller(1000), Some(UserMap::Config)).unwrap();
+        assert_eq!(adapted_config.maps.unwrap().uid, [IdMap { container: 33, host: 1000, size: 1 }]);
+        let adapted_caller = adapt(&spec(json), &caller(1000), None).unwrap();
+        assert_eq!((adapted_caller.uid, adapted_caller.gid), (1000, 1000));
+        let adapted_root = adapt(&spec(json), &caller(1000), Some(UserMap::Root)).unwrap();
+        assert_eq!(adapted_root.uid, 0);
+    }
+
+    #[test]
+    fn an_id_that_a_namespace_lacks() {
+        let one = vec![IdMap { container: 0, host: 1000, size: 1 }];
+        let caller =
+            Caller { kind: Kind::NamespaceRoot, uid: 0, gid: 0, maps: IdMaps { uid: one.clone(), gid: one } };
+        let adapt = |namespaces: &str, caller: &Caller| {
+            let json = r#"{"ociVersion":"1.0.0","process":{"cwd":"/","user":{"uid":33,"gid":0}},
+                "linux":{"namespaces":[NAMESPACES],"uidMappings":[{"containerID":0,"hostID":0,"size":1}],
+                "gidMappings":[{"containerID":0,"hostID":0,"size":1}]}}"#;
+            adapt(&spec(&json.replace("NAMESPACES", namespaces)), caller, None)
+        };
+        let text = adapt("", &caller).unwrap_err().to_string();
+        assert!(text.contains("uid 33 does not exist") && text.contains("one id, 0"), "{text}");
+        assert!(text.contains("/etc/subuid"), "{text}");
+        // In a new one it can be made to exist.
+        let new = adapt(r#"{"type":"user"}"#, &caller).unwrap();
+        let maps = new.maps.unwrap();
+        assert_eq!(maps.uid, [IdMap { container: 33, host: 0, size: 1 }]);
+        assert_eq!(maps.gid, [IdMap { container: 0, host: 0, size: 1 }]);
+        assert_eq!(new.notes.len(), 1);
+        // With several the config's word stands.
+        let range = vec![IdMap { container: 0, host: 1000, size: 30 }];
+        let caller = Caller { maps: IdMaps { uid: range.clone(), gid: range }, ..caller };
+        assert!(adapt("", &caller).is_err() && adapt(r#"{"type":"user"}"#, &caller).is_err());
+    }
+
+    #[test]
+    fn a_map_of_ids_that_are_not_there() {
+        let map = |container, host, size| IdMap { container, host, size };
+        let own = [map(0, 1000, 1), map(1, 100_000, 65536)];
+        for (maps, lacking) in [
+            (vec![map(0, 0, 1), map(1, 1, 65536)], None),
+            (vec![map(0, 1, 10)], None),
+            (vec![map(0, 100_000, 65536)], Some("uid 100000,")),
+            (vec![map(0, 1, 65537)], Some("uid 65537,")),
+            (vec![map(0, 0, 2)], Some("uid 1,")),
+            (vec![map(0, u32::MAX - 1, 2)], Some("uid 4294967294,")),
+        ] {
+            let error = require_host_ids("uid", &maps, &own).err().map(|e| e.to_string());
+            let named = match (&error, lacking) {
+                (Some(error), Some(lacking)) => {
+                    error.contains(lacking) && error.contains("(its ids are 0 1-65536)")
+                }
+                (None, None) => true,
+                _ => false,
+            };
+            assert!(named, "{maps:?}: {error:?}");
+        }
+        assert!(require_host_ids("uid", &[map(0, 0, u32::MAX)], &[map(0, 0, u32::MAX)]).is_ok());
+    }
+
+    #[test]
+    fn unmapped_ids_leave_the_mount_options() {
+        let maps = IdMaps { uid: vec![], gid: vec![IdMap { container: 0, host: 1, size: 1 }] };
+        let mut options = mounts::parse(["mode=0620", "gid=5", "newinstance"]);
+        let mut notes = Vec::new();
+        drop_unmapped(&mut options, &maps, Path::new("/dev/pts"), &mut notes);
+        assert_eq!(options.data.len(), 2);
+        assert_eq!(notes.len(), 1);
+    }
+}

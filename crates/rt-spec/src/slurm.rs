@@ -1,0 +1,481 @@
+//! A task of a Slurm step: its id as oci.conf names it, and what a config must give up so that the tasks of
+//! a step on a node can share one container (oci.conf(5); README, "Use from Slurm").
+
+use super::rootless::UserMap;
+use super::{ANNOTATION_OPTIONAL, ANNOTATION_USER, Spec, hostlist, variable};
+use oci_spec::runtime::{LinuxNamespaceType, Mount, MountBuilder};
+use serde::{Deserialize, Serialize};
+use std::path::{Component, Path, PathBuf};
+
+/// A job's step, as `%j.%s` of oci.conf names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// The job's number.
+    pub job: String,
+    /// The step's number, or `batch`, `interactive`, `extern`.
+    pub step: String,
+    /// What users call the job where it is one of an array: `281_1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<String>,
+}
+
+impl Step {
+    /// The same with what the job's environment says of its array.
+    pub fn of_array(&self, spec: &Spec) -> Step {
+        let number = |name| variable(spec, name)?.parse::<u32>().ok();
+        let name = |job: u32| Some(format!("{job}_{}", number("SLURM_ARRAY_TASK_ID")?));
+        // What a job hands to another that it submits is not that one's.
+        let own = variable(spec, "SLURM_JOB_ID") == Some(self.job.as_str());
+        let array = number("SLURM_ARRAY_JOB_ID").filter(|_| own).and_then(name);
+        Step { array, ..self.clone() }
+    }
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.array.as_ref().unwrap_or(&self.job), self.step)
+    }
+}
+
+/// What a user calls a task: `JOB[.STEP[.TASK]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskName {
+    /// The job's number, or `ARRAY_INDEX`.
+    pub job: String,
+    /// The step's number or name.
+    pub step: Option<String>,
+    /// The task's number on this node.
+    pub task: Option<u32>,
+}
+
+impl TaskName {
+    /// `None` where `name` has another form.
+    pub fn parse(name: &str) -> Option<TaskName> {
+        let mut parts = name.split('.');
+        let job = parts.next()?;
+        let (number, index) = job.split_once('_').unwrap_or((job, "0"));
+        if number.parse::<u32>().is_err() || index.parse::<u32>().is_err() {
+            return None;
+        }
+        let step = parts.next().filter(|step| !step.is_empty());
+        let task = parts.next().map(|task| task.parse().ok());
+        if parts.next().is_some() || task == Some(None) {
+            return None;
+        }
+        Some(TaskName { job: job.to_owned(), step: step.map(str::to_owned), task: task.flatten() })
+    }
+
+    /// True for a container of that step, or of any step of the job.
+    pub fn means(&self, step: &Step) -> bool {
+        let job = self.job == step.job || step.array.as_ref() == Some(&self.job);
+        job && self.step.as_ref().is_none_or(|wanted| *wanted == step.step)
+    }
+}
+
+/// What an id of the form `NAME.JOB.STEP.TASK` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskId {
+    /// The id without its task: the name of the container that the step's tasks on this node share.
+    pub container: String,
+    /// The job and the step.
+    pub step: Step,
+    /// The task's number on this node; `None` is every task (`-1`).
+    pub task: Option<u32>,
+}
+
+/// The numbers of the steps that have names (slurm.h, SLURM_BATCH_SCRIPT and the like).
+const NAMED: [(u32, &str); 3] =
+    [(0xffff_fffb, "batch"), (0xffff_fffa, "interactive"), (0xffff_fffc, "extern")];
+
+impl TaskId {
+    /// Reads an id from its end, since node and user may contain dots. `None` where it names no task.
+    pub fn parse(id: &str) -> Option<TaskId> {
+        let (container, task) = id.rsplit_once('.')?;
+        let (rest, step) = container.rsplit_once('.')?;
+        let job = rest.rsplit('.').next()?;
+        let task = match task {
+            "-1" => None,
+            // %t is unsigned: this is -1 too.
+            "4294967295" => None,
+            number => Some(number.parse().ok()?),
+        };
+        let number: u32 = step.parse().ok()?;
+        let _: u32 = job.parse().ok()?;
+        let name = NAMED.iter().find(|(known, _)| *known == number).map(|(_, name)| *name);
+        Some(TaskId {
+            container: container.to_owned(),
+            step: Step { job: job.to_owned(), step: name.unwrap_or(step).to_owned(), array: None },
+            task,
+        })
+    }
+}
+
+/// What the runtime knows of a task beside its config.
+#[derive(Debug, Clone, Default)]
+pub struct Task {
+    /// Its id; `None` where the id has another form.
+    pub id: Option<TaskId>,
+    /// The container is shared by the tasks of the step.
+    pub share: bool,
+    /// Its standard input is a terminal.
+    pub has_terminal: bool,
+    /// The caller's PMIX_SERVER_TMPDIR: Slurm 22.05 puts it there and not into the config.
+    pub pmix_dir: Option<PathBuf>,
+    /// The caller's SLURMD_NODENAME.
+    pub node: Option<String>,
+    /// The runtime's own pid, which is the task's.
+    pub pid: u32,
+    /// The file mode creation mask that the job has.
+    pub umask: u32,
+    /// The job's working directory (`--chdir`), entered where the container has it.
+    pub cwd: Option<JobDirectory>,
+}
+
+/// A directory of the host that a task is to start in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobDirectory {
+    /// Its path, absolute.
+    pub path: PathBuf,
+    /// Device and inode, where the container's must be the same directory.
+    pub identity: Option<(u64, u64)>,
+    /// It was asked for, so it comes before the config's.
+    pub asked: bool,
+}
+
+/// `spec` as a task of a step needs it. Each change is a note.
+pub fn adapt(spec: &mut Spec, task: &Task, asked: Option<UserMap>) -> Vec<String> {
+    let mut notes = Vec::new();
+    let pmix = pmix_dir(spec, task);
+    choose_user(spec, asked, pmix.is_some(), &mut notes);
+    if task.share {
+        use_hosts_namespaces(spec, &mut notes);
+        use_hosts_shm(spec, &mut notes);
+    }
+    if let Some(process) = spec.process_mut()
+        && process.terminal() == Some(true)
+        && !task.has_terminal
+    {
+        // srun --pty gives its terminal to the first task only.
+        process.set_terminal(Some(false));
+    }
+    if let Some(dir) = pmix {
+        show(spec, &dir, &mut notes);
+    }
+    if let Some(dir) = job_tmpdir(spec, task) {
+        let optional =
+            super::annotation(spec, ANNOTATION_OPTIONAL).map(|list| format!("{list},")).unwrap_or_default();
+        super::annotate(spec, ANNOTATION_OPTIONAL, &format!("{optional}{}", dir.display()));
+        show(spec, &dir, &mut notes);
+    }
+    if !has_own_environment(spec, task)
+        && let Some(variables) = rank(spec, task)
+        && let Some(process) = spec.process_mut()
+    {
+        let mut env = process.env().clone().unwrap_or_default();
+        env.extend(variables);
+        process.set_env(Some(env));
+        notes.push("SLURM_PROCID and the like: set from the step's list of nodes".to_owned());
+    }
+    notes
+}
+
+/// True where the config has the task's environment. In that of Slurm 22.05 is the job's, in which a batch script
+/// leaves its own rank to its steps.
+fn has_own_environment(spec: &Spec, task: &Task) -> bool {
+    match variable(spec, "SLURM_TASK_PID") {
+        Some(pid) => pid.parse() == Ok(task.pid),
+        None => variable(spec, "SLURM_PROCID").is_some(),
+    }
+}
+
+/// The variables of a task's rank, which Slurm 22.05 does not put into config.json. That version has one task per
+/// node in a container, so a rank is a place in the step's list of nodes; a batch script is on the first one.
+fn rank(spec: &Spec, task: &Task) -> Option<[String; 6]> {
+    let node = task.node.as_deref()?;
+    let is_script = task.id.as_ref().is_some_and(|id| id.step.step == "batch");
+    let place = match variable(spec, "SLURM_STEP_NODELIST").filter(|_| !is_script) {
+        Some(list) => {
+            let counts = variable(spec, "SLURM_STEP_TASKS_PER_NODE")?;
+            let one_each = counts == "1" || (counts.starts_with("1(x") && !counts.contains(','));
+            hostlist::position(list, node).filter(|_| one_each)?
+        }
+        None => {
+            hostlist::position(variable(spec, "SLURM_JOB_NODELIST")?, node).filter(|place| *place == 0)?
+        }
+    };
+    Some([
+        format!("SLURM_PROCID={place}"),
+        format!("SLURM_NODEID={place}"),
+        format!("SLURM_GTIDS={place}"),
+        "SLURM_LOCALID=0".to_owned(),
+        format!("SLURMD_NODENAME={node}"),
+        format!("SLURM_TASK_PID={}", task.pid),
+    ])
+}
+
+/// The job's TMPDIR, where that is a directory of its own.
+fn job_tmpdir(spec: &Spec, task: &Task) -> Option<PathBuf> {
+    let dir = Path::new(variable(spec, "TMPDIR").filter(|dir| names_job(dir, task) && !dir.contains(','))?);
+    let plain = dir.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
+    // What is bound above it was asked for, and is what the user wants to see there.
+    let is_shown = |mount: &Mount| dir.starts_with(mount.destination()) && is_bind(mount);
+    let shown = spec.mounts().iter().flatten().any(is_shown);
+    (dir.is_absolute() && plain && !shown).then(|| dir.to_owned())
+}
+
+fn is_bind(mount: &Mount) -> bool {
+    let words = mount.options().iter().flatten();
+    mount.typ().as_deref() == Some("bind") || words.into_iter().any(|word| word == "bind" || word == "rbind")
+}
+
+/// The descriptor of the PMI2 connection, which the task must inherit at its number.
+pub fn pmi_fd(spec: &Spec) -> Option<i32> {
+    variable(spec, "PMI_FD")?.parse().ok().filter(|fd| *fd > 2)
+}
+
+/// The directory above PMIX_SERVER_TMPDIR: PMIx clients map files of several directories in it.
+fn pmix_dir(spec: &Spec, task: &Task) -> Option<PathBuf> {
+    let of_task = variable(spec, "PMIX_SERVER_TMPDIR").filter(|dir| names_job(dir, task)).map(Path::new);
+    // Where both are there, slurmstepd's own is another directory.
+    let dir = of_task.or(task.pmix_dir.as_deref())?;
+    let parent = dir.parent().filter(|p| p.is_absolute() && *p != Path::new("/"))?;
+    Some(parent.to_owned())
+}
+
+/// True where the job's number is in `path`. An image's environment cannot know it, so Slurm or the site has said this.
+fn names_job(path: &str, task: &Task) -> bool {
+    let job = task.id.as_ref().map(|id| id.step.job.as_str());
+    path.split(|c: char| !c.is_ascii_digit()).any(|number| Some(number) == job)
+}
+
+/// A config that says nothing about ids runs as the caller; so does any under PMIx, whose server compares ids
+/// and hangs where they differ. `--user-map` and the annotation are asked before.
+fn choose_user(spec: &mut Spec, asked: Option<UserMap>, pmix: bool, notes: &mut Vec<String>) {
+    if asked.is_some() || super::annotation(spec, ANNOTATION_USER).is_some() {
+        return;
+    }
+    let mapped = |spec: &Spec| {
+        let linux = spec.linux().as_ref()?;
+        linux.uid_mappings().as_ref().or(linux.gid_mappings().as_ref()).filter(|m| !m.is_empty())?;
+        Some(())
+    };
+    let user = spec.process().as_ref().map(|p| p.user());
+    let silent = mapped(spec).is_none() && user.is_none_or(|u| u.uid() == 0 && u.gid() == 0);
+    if !silent && !pmix {
+        return;
+    }
+    if !silent {
+        notes.push("PMIx needs the uid inside to be the caller's: the id mappings are not used".to_owned());
+    }
+    super::annotate(spec, ANNOTATION_USER, UserMap::Caller.as_str());
+}
+
+/// A shared container has no first process that all others end with, and its tasks are known to other nodes by
+/// the host's name, pids and addresses.
+fn use_hosts_namespaces(spec: &mut Spec, notes: &mut Vec<String>) {
+    const HOSTS: [LinuxNamespaceType; 3] =
+        [LinuxNamespaceType::Pid, LinuxNamespaceType::Network, LinuxNamespaceType::Uts];
+    spec.set_hostname(None);
+    spec.set_domainname(None);
+    let Some(linux) = spec.linux_mut() else { return };
+    let mut namespaces = linux.namespaces().clone().unwrap_or_default();
+    namespaces.retain(|namespace| {
+        let hosts = HOSTS.contains(&namespace.typ()) && namespace.path().is_none();
+        if hosts {
+            notes.push(format!("no {} namespace: the tasks of a step share the host's", namespace.typ()));
+        }
+        !hosts
+    });
+    linux.set_namespaces(Some(namespaces));
+}
+
+/// Shared memory of the size that the host has, where MPI looks for it.
+fn use_hosts_shm(spec: &mut Spec, notes: &mut Vec<String>) {
+    let at = Path::new("/dev/shm");
+    let Some(mounts) = spec.mounts_mut() else { return };
+    for mount in mounts.iter_mut().filter(|m| m.destination() == at && m.typ().as_deref() == Some("tmpfs")) {
+        *mount = bind(at, &["rbind", "nosuid", "nodev"]);
+        notes.push("mount /dev/shm: the host's is bound".to_owned());
+    }
+}
+
+/// Makes a directory of the host visible at its own path, unless the config does.
+fn show(spec: &mut Spec, dir: &Path, notes: &mut Vec<String>) {
+    let mut mounts = spec.mounts().clone().unwrap_or_default();
+    if mounts.iter().any(|m| m.destination() == dir) {
+        return;
+    }
+    notes.push(format!("mount {}: the host's is bound for the task", dir.display()));
+    mounts.push(bind(dir, &["rbind", "nosuid", "nodev"]));
+    spec.set_mounts(Some(mounts));
+}
+
+fn bind(path: &Path, options: &[&str]) -> Mount {
+    let options = options.iter().map(|o| (*o).to_owned()).collect::<Vec<_>>();
+    let mount = MountBuilder::default().destination(path).source(path).typ("bind").options(options);
+    // Every field that it asks for is set.
+    mount.build().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_from_the_end() {
+        let id = TaskId::parse("n1.example.org.jo.doe.42.0.3").unwrap();
+        assert_eq!(id.container, "n1.example.org.jo.doe.42.0");
+        assert_eq!(id.step, Step { job: "42".into(), step: "0".into(), array: None });
+        assert_eq!(id.task, Some(3));
+        assert_eq!(TaskId::parse("n.u.42.4294967291.0").unwrap().step.step, "batch");
+        for every in ["n.u.42.0.-1", "n.u.42.0.4294967295"] {
+            assert_eq!(TaskId::parse(every).unwrap().task, None, "{every}");
+        }
+        for other in ["c1", "a.b", "n.u.42.x.0", "n.u.job.0.0", "n.u.42.0.", "n.u.42.0.-2"] {
+            assert_eq!(TaskId::parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn users_name_job_step_and_task() {
+        let name = |text| TaskName::parse(text).map(|n| (n.job, n.step, n.task));
+        assert_eq!(name("42"), Some(("42".into(), None, None)));
+        assert_eq!(name("42.batch"), Some(("42".into(), Some("batch".into()), None)));
+        assert_eq!(name("42.0.3"), Some(("42".into(), Some("0".into()), Some(3))));
+        assert_eq!(name("281_1.0"), Some(("281_1".into(), Some("0".into()), None)));
+        for other in ["", "x", "c1.0", "42.0.x", "42.0.1.2", "1_", "_1", "1_2_3"] {
+            assert_eq!(name(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn elements_of_an_array_have_two_names() {
+        let of = |env: &str| {
+            let mut config = spec(CONFIG);
+            let env = env.split(' ').map(str::to_owned).collect();
+            config.process_mut().as_mut().unwrap().set_env(Some(env));
+            TaskId::parse("n.282.0.0").unwrap().step.of_array(&config)
+        };
+        let step = of("SLURM_JOB_ID=282 SLURM_ARRAY_JOB_ID=281 SLURM_ARRAY_TASK_ID=1");
+        assert_eq!(step.to_string(), "281_1.0");
+        for name in ["282", "281_1", "281_1.0"] {
+            assert!(TaskName::parse(name).unwrap().means(&step), "{name}");
+        }
+        assert!(!TaskName::parse("281").unwrap().means(&step));
+        // One that a job of an array has submitted.
+        assert_eq!(of("SLURM_JOB_ID=280 SLURM_ARRAY_JOB_ID=281 SLURM_ARRAY_TASK_ID=1").array, None);
+    }
+
+    fn spec(json: &str) -> Spec {
+        crate::json::Reader::new(json).whole().unwrap()
+    }
+
+    const CONFIG: &str = r#"{"ociVersion":"1.0.0","hostname":"runc",
+        "process":{"cwd":"/","user":{"uid":0,"gid":0},"terminal":true,
+        "env":["PMI_FD=4","PMI_FD=17","PMIX_SERVER_TMPDIR=/spool/pmix.1.0"]},
+        "mounts":[{"destination":"/dev/shm","type":"tmpfs","source":"shm"}],
+        "linux":{"namespaces":[{"type":"pid"},{"type":"network"},{"type":"mount"},{"type":"pid","path":"/p"}]}}"#;
+
+    #[test]
+    fn tasks_share_what_mpi_needs() {
+        let mut config = spec(CONFIG);
+        let task = Task { share: true, id: TaskId::parse("n.1.0.0"), ..Task::default() };
+        let notes = adapt(&mut config, &task, None);
+        assert_eq!(notes.len(), 4, "{notes:?}");
+        let namespaces = config.linux().as_ref().unwrap().namespaces().as_ref().unwrap();
+        let kinds: Vec<String> = namespaces.iter().map(|n| n.typ().to_string()).collect();
+        assert_eq!(kinds, ["mnt", "pid"], "one by path stays");
+        let mounts: Vec<_> = config.mounts().iter().flatten().map(|m| m.source().clone().unwrap()).collect();
+        assert_eq!(mounts, [Path::new("/dev/shm"), Path::new("/spool")]);
+        assert_eq!(config.process().as_ref().unwrap().terminal(), Some(false));
+        assert_eq!(config.annotations().as_ref().unwrap()[ANNOTATION_USER], "caller");
+        assert_eq!(pmi_fd(&config), Some(17));
+        assert_eq!(config.hostname(), &None);
+    }
+
+    #[test]
+    fn a_rank_is_a_place_among_the_nodes() {
+        let of = |env: &[&str], script: bool| {
+            let mut config = spec(CONFIG);
+            let env = env.iter().map(|v| (*v).to_owned()).collect();
+            config.process_mut().as_mut().unwrap().set_env(Some(env));
+            let id = TaskId::parse(if script { "n2.42.4294967291.0" } else { "n2.42.0.0" });
+            adapt(&mut config, &Task { node: Some("n2".into()), pid: 77, id, ..Task::default() }, None);
+            variable(&config, "SLURM_PROCID").map(str::to_owned)
+        };
+        let ranks = |env: &[&str]| of(env, false);
+        let list = "SLURM_STEP_NODELIST=n[1-3]";
+        // What a batch script on the first node has left to its step, and a task's own.
+        let inherited = [list, "SLURM_STEP_TASKS_PER_NODE=1(x3)", "SLURM_PROCID=0"];
+        assert_eq!(ranks(&[&inherited[..], &["SLURM_TASK_PID=70"]].concat()).as_deref(), Some("1"));
+        assert_eq!(ranks(&[&inherited[..], &["SLURM_TASK_PID=77"]].concat()).as_deref(), Some("0"));
+        let script = ["SLURM_TASK_PID=70", "SLURM_PROCID=1", "SLURM_JOB_NODELIST=n[2-3]"];
+        assert_eq!(
+            of(&[&script[..], &[list, "SLURM_STEP_TASKS_PER_NODE=1(x3)"]].concat(), true).as_deref(),
+            Some("0")
+        );
+        assert_eq!(ranks(&[list, "SLURM_STEP_TASKS_PER_NODE=1(x3)"]).as_deref(), Some("1"));
+        assert_eq!(ranks(&[list, "SLURM_STEP_TASKS_PER_NODE=1(x3)", "SLURM_PROCID=7"]).as_deref(), Some("7"));
+        assert_eq!(ranks(&[list, "SLURM_STEP_TASKS_PER_NODE=1(x2),2"]), None, "several tasks on a node");
+        assert_eq!(ranks(&["SLURM_JOB_NODELIST=n[2-3]"]).as_deref(), Some("0"), "a batch script");
+        assert_eq!(ranks(&["SLURM_JOB_NODELIST=n[1-3]"]), None);
+        assert_eq!(ranks(&[]), None);
+    }
+
+    #[test]
+    fn an_image_says_nothing_of_pmix() {
+        // CONFIG's directory is job 1's.
+        let dir = |id: &str| {
+            let task = Task { id: TaskId::parse(id), ..Task::default() };
+            pmix_dir(&spec(CONFIG), &task)
+        };
+        assert_eq!(dir("n.1.0.0"), Some("/spool".into()));
+        assert_eq!(dir("n.7.0.0"), None);
+        let task = Task { pmix_dir: Some("/own/x".into()), ..Task::default() };
+        assert_eq!(pmix_dir(&spec(CONFIG), &task), Some("/own".into()));
+        let task = Task { id: TaskId::parse("n.1.0.0"), ..task };
+        assert_eq!(pmix_dir(&spec(CONFIG), &task), Some("/spool".into()), "the task's own comes first");
+    }
+
+    #[test]
+    fn only_a_jobs_own_tmpdir_is_shown() {
+        let mounts = |tmpdir: &str, more: &str| {
+            let mut config = spec(CONFIG);
+            config.process_mut().as_mut().unwrap().set_env(Some(vec![format!("TMPDIR={tmpdir}")]));
+            let mut all = config.mounts().clone().unwrap();
+            if !more.is_empty() {
+                all.push(bind(Path::new(more), &["rbind"]));
+            }
+            config.set_mounts(Some(all));
+            adapt(&mut config, &Task { id: TaskId::parse("n.42.0.0"), ..Task::default() }, None);
+            let shown = config.mounts().iter().flatten().any(|m| m.destination() == Path::new(tmpdir));
+            assert_eq!(super::super::annotation(&config, ANNOTATION_OPTIONAL).is_some(), shown, "{tmpdir}");
+            shown
+        };
+        for dir in ["/scratch/42", "/tmp/slurm.42/x", "/local/job42.n1"] {
+            assert!(mounts(dir, ""), "{dir}");
+        }
+        // An image may say these.
+        for dir in ["/", "/home/jo", "/scratch/421", "42", "/tmp/../42", "/a/42,b"] {
+            assert!(!mounts(dir, ""), "{dir}");
+        }
+        assert!(!mounts("/scratch/42", "/scratch"), "the user's own");
+        assert!(mounts("/scratch/42", "/other"));
+    }
+
+    #[test]
+    fn what_is_said_about_ids_is_followed() {
+        let mapped = r#"{"ociVersion":"1.0.0","process":{"cwd":"/","user":{"uid":0,"gid":0}},
+            "linux":{"uidMappings":[{"containerID":0,"hostID":7,"size":1}]}}"#;
+        let chosen = |json: &str, task: &Task, asked| {
+            let mut config = spec(json);
+            adapt(&mut config, task, asked);
+            config.annotations().as_ref().and_then(|a| a.get(ANNOTATION_USER).cloned())
+        };
+        let plain = Task::default();
+        let pmix = Task { pmix_dir: Some("/spool/pmix.1.0".into()), ..Task::default() };
+        assert_eq!(chosen(mapped, &plain, None), None);
+        assert_eq!(chosen(mapped, &pmix, None).as_deref(), Some("caller"));
+        assert_eq!(chosen(CONFIG, &plain, Some(UserMap::Root)), None);
+    }
+}

@@ -1,0 +1,47 @@
+//! What everything of `rt` stands on: errors, log lines, the system calls that no safe library covers with small
+//! sequences around them, and the container's root ([`rootfs`]), on which hostile paths end.
+//!
+//! The only crate with `unsafe`. Everything that rustix offers safely is used from rustix where it is
+//! needed; what stands here is what rustix lacks, or what needs an argument about memory.
+//! All of it assumes a single-threaded process, as the runtime is.
+
+#![allow(unsafe_code, reason = "this is where system calls are made")]
+
+pub mod alloc;
+pub mod caller;
+pub mod caps;
+pub mod error;
+pub mod fd;
+pub mod log;
+pub mod mount;
+pub mod net;
+pub mod netlink;
+pub mod ns;
+pub mod process;
+pub mod regex;
+pub mod rootfs;
+pub mod seccomp;
+pub mod signal;
+pub mod start;
+pub mod tty;
+
+use crate::error::{Error, Result};
+
+/// The time of day, by a system call: finding the vDSO's clock costs more than it saves a process that asks once.
+pub fn now() -> std::time::SystemTime {
+    // SAFETY: a timespec of zeroes is valid.
+    let mut now: libc::timespec = unsafe { std::mem::zeroed() };
+    // SAFETY: `now` lives over the call.
+    unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_REALTIME, &raw mut now) };
+    std::time::UNIX_EPOCH + std::time::Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// The kernel's release (uname(2)), such as `6.1.0-13-amd64`.
+pub fn kernel_release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+/// Turns the C convention (-1 and errno) into a result.
+fn check(ret: libc::c_long) -> Result<libc::c_long> {
+    if ret == -1 { Err(Error::from(std::io::Error::last_os_error())) } else { Ok(ret) }
+}

@@ -1,0 +1,233 @@
+//! Log lines as runc writes them, which is how podman, containerd and CRI-O read them.
+//!
+//! Two rules come from those readers:
+//!
+//! * podman takes the whole file for one JSON object, so unless `--debug` or `--log-level` asks for
+//!   more, the only line ever written is the error that the command ends with.
+//! * Several calls share one file, so lines are appended, each by one write(2).
+//!
+//! The file is opened when there is something to write; that it could be is asked at once. Where more than errors is
+//! asked for, it is opened by [`init`]: a process that has moved into a container must not open its path there.
+
+use crate::error::{Context, Result};
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use rustix::fs;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The form of a log line (`--log-format`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Format {
+    /// `time="..." level=error msg="..."`
+    #[default]
+    Text,
+    /// `{"level":"error","msg":"...","time":"..."}`
+    Json,
+    /// `rt: ...`, for people.
+    Plain,
+}
+
+struct Sink {
+    format: Format,
+    /// `--log`, absolute.
+    path: Option<PathBuf>,
+    /// Open from the start where more than errors is wanted, or this process will not see the path later.
+    file: OnceLock<File>,
+}
+
+static SINK: OnceLock<Sink> = OnceLock::new();
+
+/// Sets the log up, once per process. Lines less severe than errors go to `path`, else to stderr.
+///
+/// Fails where `path` cannot be written.
+pub fn init(level: LevelFilter, format: Format, path: Option<&Path>) -> Result<()> {
+    let path = path.map(std::path::absolute).transpose()?;
+    if SINK.set(Sink { format, path, file: OnceLock::new() }).is_ok() {
+        let _ = log::set_logger(&Lines);
+        log::set_max_level(level);
+    }
+    match SINK.get().and_then(|sink| sink.path.as_deref()) {
+        Some(_) if level > LevelFilter::Error => keep_open(),
+        Some(path) => require_place(path).context(|| format!("open log {}", path.display())),
+        None => Ok(()),
+    }
+}
+
+/// Fails where there is neither such a file, nor a directory to make it in, that may be written.
+fn require_place(path: &Path) -> Result<()> {
+    let may = |path: &Path, access| fs::accessat(fs::CWD, path, access, fs::AtFlags::EACCESS);
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    let place = may(dir, fs::Access::WRITE_OK | fs::Access::EXEC_OK);
+    Ok(place.or_else(|e| may(path, fs::Access::WRITE_OK).map_err(|_| e))?)
+}
+
+/// Opens the log now: a process that moves into a container must not open its path there.
+pub fn keep_open() -> Result<()> {
+    if let Some(sink) = SINK.get()
+        && let Some(path) = &sink.path
+        && sink.file.get().is_none()
+    {
+        let _ = sink.file.set(open(path)?);
+    }
+    Ok(())
+}
+
+/// The descriptor of the log, if it is open.
+pub fn descriptor() -> Option<RawFd> {
+    SINK.get()?.file.get().map(AsRawFd::as_raw_fd)
+}
+
+/// Writes the error that the command ends with, and says whether there was a log to write it to.
+///
+/// A process that has left the caller's file system must have called [`keep_open`].
+pub fn report(text: &str) -> Result<bool> {
+    let Some(sink) = SINK.get() else { return Ok(false) };
+    let Some(path) = &sink.path else { return Ok(false) };
+    let line = line(sink.format, Level::Error, text, SystemTime::now());
+    let opened;
+    let mut file = match sink.file.get() {
+        Some(file) => file,
+        None => {
+            opened = open(path)?;
+            &opened
+        }
+    };
+    file.write_all(line.as_bytes()).context(|| format!("write {}", path.display()))?;
+    Ok(true)
+}
+
+fn open(path: &Path) -> Result<File> {
+    // O_CLOEXEC comes with std.
+    let mut options = File::options();
+    options
+        .append(true)
+        .create(true)
+        .mode(0o644)
+        .open(path)
+        .context(|| format!("open log {}", path.display()))
+}
+
+/// The `log` crate's way in.
+struct Lines;
+
+impl Log for Lines {
+    fn enabled(&self, metadata: &Metadata) -> bool {
+        // What libraries log is theirs.
+        metadata.level() <= log::max_level()
+            && ["rt::", "rt_"].iter().any(|ours| metadata.target().starts_with(ours))
+    }
+
+    fn log(&self, record: &Record) {
+        let Some(sink) = SINK.get() else { return };
+        let line = line(sink.format, record.level(), &record.args().to_string(), SystemTime::now());
+        // A log that cannot be written must not change what the command does.
+        let _ = match (sink.file.get(), &sink.path) {
+            (Some(file), _) => (&*file).write_all(line.as_bytes()),
+            (None, None) => std::io::stderr().write_all(line.as_bytes()),
+            (None, Some(_)) => Ok(()),
+        };
+    }
+
+    fn flush(&self) {}
+}
+
+/// One line, with its newline.
+fn line(format: Format, level: Level, text: &str, time: SystemTime) -> String {
+    let (level, time) = (level_name(level), rfc3339(time));
+    match format {
+        // logrus sorts the keys.
+        Format::Json => format!("{}\n", serde_json::json!({ "level": level, "msg": text, "time": time })),
+        Format::Plain => format!("rt: {text}\n"),
+        Format::Text => format!("time=\"{time}\" level={level} msg={}\n", quoted(text)),
+    }
+}
+
+/// logrus' names.
+fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Error => "error",
+        Level::Warn => "warning",
+        Level::Info => "info",
+        Level::Debug => "debug",
+        Level::Trace => "trace",
+    }
+}
+
+/// `text` in quotes, unless it is one plain word, as logrus' text format has it.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._/@^+".contains(c);
+    if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("{text:?}") }
+}
+
+/// `t` in UTC as RFC 3339 with nanoseconds, the form of `created` in the state.
+///
+/// A time before 1970 reads as 1970.
+pub fn rfc3339(t: SystemTime) -> String {
+    let since = t.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+    // Civil date from days, counted in years that begin in March, so that a leap day comes last:
+    // http://howardhinnant.github.io/date_algorithms.html#civil_from_days
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    let nanos = since.subsec_nanos();
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::new(seconds, 42)
+    }
+
+    #[test]
+    fn times_are_those_of_date() {
+        // `date -u -d @N +%FT%T`
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00"),
+            (951_782_399, "2000-02-28T23:59:59"),
+            (951_782_400, "2000-02-29T00:00:00"),
+            (1_709_251_199, "2024-02-29T23:59:59"),
+            (1_735_689_599, "2024-12-31T23:59:59"),
+            (4_107_542_400, "2100-03-01T00:00:00"),
+        ] {
+            assert_eq!(rfc3339(at(seconds)), format!("{text}.000000042Z"));
+        }
+    }
+
+    #[test]
+    fn json_lines_are_what_go_reads() {
+        let text =
+            line(Format::Json, Level::Error, "exec: \"/x\": stat /x: no such file or directory", at(0));
+        assert_eq!(
+            text,
+            "{\"level\":\"error\",\"msg\":\"exec: \\\"/x\\\": stat /x: no such file or directory\",\
+             \"time\":\"1970-01-01T00:00:00.000000042Z\"}\n"
+        );
+    }
+
+    #[test]
+    fn text_lines_are_what_logrus_writes() {
+        let line = |level, text| line(Format::Text, level, text, at(0));
+        assert_eq!(
+            line(Level::Warn, "two words \"quoted\"\n"),
+            "time=\"1970-01-01T00:00:00.000000042Z\" level=warning msg=\"two words \\\"quoted\\\"\\n\"\n"
+        );
+        assert!(line(Level::Error, "word").ends_with(" level=error msg=word\n"));
+        assert!(line(Level::Error, "").ends_with(" msg=\"\"\n"));
+    }
+}

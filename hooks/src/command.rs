@@ -1,0 +1,216 @@
+//! The command line of our hooks: what they share.
+//!
+//! Called by a runtime, a hook takes no arguments and reads the container's state. Everything else is for people
+//! and for engines that prepare configs.
+
+use super::apply;
+use super::bundle::{Bundle, State, require_root};
+use super::edits::Edits;
+use super::tree::Tree;
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, start};
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+/// One of our hooks.
+pub struct Hook {
+    /// Its program's name.
+    pub name: &'static str,
+    /// What `--help` says of it.
+    pub about: &'static str,
+    /// The edits of a bundle: bundle, host, container.
+    pub edits: fn(&Bundle, &Tree, &Tree) -> Result<Edits>,
+    /// What it makes of a config, called as a precreate hook.
+    pub precreate: Option<Precreate>,
+    /// Further commands: name, summary, what does it.
+    pub commands: &'static [(&'static str, &'static str, Command)],
+}
+
+/// Reads a config, answers another.
+pub type Precreate = fn(&Call, &[u8]) -> Result<String>;
+
+/// A further command: its words in, its answer on stdout.
+pub type Command = fn(&Call) -> Result<String>;
+
+/// A parsed command line.
+#[derive(Debug)]
+pub struct Call {
+    /// The words that are no flags.
+    pub words: Vec<String>,
+    /// `--root`.
+    pub root: PathBuf,
+    /// `--bundle`.
+    pub bundle: Option<PathBuf>,
+    dry_run: bool,
+    help: bool,
+    version: bool,
+}
+
+/// Runs the command line of this process; returns its exit status.
+pub fn main(hook: &Hook) -> u8 {
+    match run(hook, start::args().into_iter().skip(1).collect()) {
+        Ok(answer) => {
+            let _ = std::io::stdout().write_all(answer.as_bytes());
+            0
+        }
+        Err(e) => {
+            say(hook, &e.to_string());
+            1
+        }
+    }
+}
+
+/// One line on stderr, which the runtime shows or logs.
+fn say(hook: &Hook, text: &str) {
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let _ = std::io::stderr().write_all(format!("{}: {line}\n", hook.name).as_bytes());
+}
+
+fn run(hook: &Hook, words: Vec<OsString>) -> Result<String> {
+    let call = parse(words)?;
+    if call.help {
+        return Ok(help(hook));
+    }
+    if call.version {
+        return Ok(format!("{} version {}\n", hook.name, env!("CARGO_PKG_VERSION")));
+    }
+    match call.words.first() {
+        None => inject(hook, &call),
+        Some(word) => match hook.commands.iter().find(|(name, _, _)| name == word) {
+            Some((_, _, command)) => command(&call),
+            None => bail!("unknown command {word:?} ({} --help lists them)", hook.name),
+        },
+    }
+}
+
+fn parse(words: Vec<OsString>) -> Result<Call> {
+    let mut call = Call {
+        words: Vec::new(),
+        root: "/".into(),
+        bundle: None,
+        dry_run: false,
+        help: false,
+        version: false,
+    };
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        let text = word.to_string_lossy().into_owned();
+        let (flag, inline) = match text.split_once('=') {
+            Some((flag, value)) if flag.starts_with("--") => (flag, Some(value.to_owned())),
+            _ => (text.as_str(), None),
+        };
+        let mut value = || match inline.clone().map(OsString::from).or_else(|| words.next()) {
+            Some(value) => Ok(PathBuf::from(value)),
+            None => Err(rt_sys::err!("{flag} needs a value")),
+        };
+        match flag {
+            "--root" => call.root = std::path::absolute(value()?)?,
+            "--bundle" | "-b" => call.bundle = Some(std::path::absolute(value()?)?),
+            "--dry-run" => call.dry_run = true,
+            "--help" | "-h" => call.help = true,
+            "--version" | "-v" => call.version = true,
+            flag if flag.starts_with('-') => bail!("unknown flag {flag} (--help lists them)"),
+            _ => call.words.push(text),
+        }
+    }
+    Ok(call)
+}
+
+/// What a runtime calls the hook for; with `--dry-run`, says what would be done.
+fn inject(hook: &Hook, call: &Call) -> Result<String> {
+    let input = if call.bundle.is_some() { Vec::new() } else { stdin()? };
+    // An engine has one command line for all stages: what it sends says which one this is.
+    if let Some(precreate) = hook.precreate
+        && is_config(&input)
+    {
+        return precreate(call, &input);
+    }
+    let state = match &call.bundle {
+        Some(_) => None,
+        None => Some(State::parse(&input)?),
+    };
+    let dir = match (&call.bundle, &state) {
+        (Some(dir), _) => dir.clone(),
+        (None, Some(state)) => state.bundle.clone(),
+        (None, None) => bail!("no bundle"),
+    };
+    let bundle = Bundle::load(&dir, state.as_ref()).context(|| format!("bundle {}", dir.display()))?;
+    require_root(&bundle)?;
+    if call.dry_run {
+        let edits = compute(hook, &bundle, &call.root)?;
+        return Ok(edits.to_json() + "\n");
+    }
+    let Some(state) = state else {
+        bail!("--bundle without --dry-run: only a runtime has a container to change")
+    };
+    apply::enter(&state, &bundle)?;
+    let edits = compute(hook, &bundle, &call.root)?;
+    apply::apply(&edits, &bundle, &call.root)?;
+    edits.warnings.iter().for_each(|warning| say(hook, &format!("warning: {warning}")));
+    Ok(String::new())
+}
+
+/// True for a config.json, which has no bundle; a state has one.
+fn is_config(input: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Either {
+        bundle: Option<serde::de::IgnoredAny>,
+        root: Option<serde::de::IgnoredAny>,
+    }
+    serde_json::from_slice::<Either>(input).is_ok_and(|it| it.bundle.is_none() && it.root.is_some())
+}
+
+fn compute(hook: &Hook, bundle: &Bundle, root: &Path) -> Result<Edits> {
+    let host = Tree::open(root)?;
+    let container = Tree::open(&bundle.rootfs)?;
+    (hook.edits)(bundle, &host, &container)
+}
+
+/// Standard input, whole.
+pub fn stdin() -> Result<Vec<u8>> {
+    // A state is some hundred bytes, a config some thousand.
+    let mut text = Vec::with_capacity(16 << 10);
+    std::io::stdin().lock().read_to_end(&mut text).context(|| "read stdin")?;
+    Ok(text)
+}
+
+fn help(hook: &Hook) -> String {
+    let mut text = format!(
+        "{about}\n\nUsage: {name} [--root DIR]            as an OCI hook: the container's state on stdin\n       \
+         {name} --dry-run --bundle DIR [--root DIR]\n",
+        about = hook.about,
+        name = hook.name
+    );
+    for (command, _, _) in hook.commands {
+        text.push_str(&format!("       {} {command} [--root DIR]\n", hook.name));
+    }
+    text.push_str(
+        "\nFlags:\n  --dry-run     print what would be done, as JSON\n  --bundle DIR  the bundle to look at\n  \
+         --root DIR    the host's files are below DIR: a driver container, or a test\n",
+    );
+    if !hook.commands.is_empty() {
+        text.push_str("\nCommands:\n");
+    }
+    for (command, summary, _) in hook.commands {
+        text.push_str(&format!("  {command:<12}  {summary}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_read() {
+        let call = |words: &[&str]| parse(words.iter().map(OsString::from).collect());
+        let parsed = call(&["--root=/r", "cdi", "--bundle", "/b", "--dry-run"]).unwrap();
+        assert_eq!(
+            (parsed.root.as_path(), parsed.bundle.as_deref()),
+            (Path::new("/r"), Some(Path::new("/b")))
+        );
+        assert!(parsed.dry_run && parsed.words == ["cdi"]);
+        assert!(call(&["--root"]).is_err() && call(&["--fly"]).is_err());
+    }
+}

@@ -1,0 +1,24 @@
+//! /dev/dri: the nodes of a GPU, by its PCI address.
+
+use super::edits::Edits;
+use super::tree::Tree;
+
+/// Adds the DRM nodes of the GPU at `pci`, and the links that lead to them by its place.
+pub(crate) fn add(edits: &mut Edits, pci: &str, host: &Tree) {
+    for node in host.list(format!("/sys/bus/pci/devices/{pci}/drm")) {
+        let kind = match &node {
+            n if n.starts_with("card") => "card",
+            n if n.starts_with("renderD") => "render",
+            _ => continue,
+        };
+        let path = format!("/dev/dri/{node}");
+        if !host.has(&path) {
+            continue;
+        }
+        edits.device(path);
+        let link = format!("/dev/dri/by-path/pci-{pci}-{kind}");
+        if host.has(&link) {
+            edits.link(link, format!("../{node}"));
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! All GPUs together: what `rt-hook-gpu` does.
+
+use super::bundle::Bundle;
+use super::cdi::{self, Registry};
+use super::command::{self, Call, Hook};
+use super::edits::Edits;
+use super::nvidia::request::{Request, Visible};
+use super::tree::Tree;
+use super::{amd, generate, intel, libraries, nvidia};
+use rt_spec::said::{SAID, Said};
+use rt_spec::{Config, json_error};
+use rt_sys::error::{Context, Result};
+use serde::Deserialize;
+use serde_json::Value;
+use std::path::Path;
+
+/// What `bundle` gets of the GPUs on `host`.
+pub fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
+    let mut edits = nvidia::edits(bundle, host, container)?;
+    edits.merge(amd::edits(bundle, host, container)?);
+    edits.merge(intel::edits(bundle, host)?);
+    let names = cdi_names(bundle)?;
+    if !names.is_empty() {
+        let registry = Registry::load(host)?;
+        edits.merge(cdi::edits(&registry.resolve(&names)?, bundle, host, container));
+    }
+    if !edits.is_empty() && edits.private.is_none() {
+        edits.private = Some(libraries::private_dir(container, "gpu"));
+    }
+    libraries::announce(&mut edits, container)?;
+    edits.warnings.extend(bundle.refused());
+    for key in bundle.annotations.keys().filter(|key| key.starts_with(cdi::ANNOTATION)) {
+        edits.note(format!("annotation {key} may be the image's word and is not heeded"));
+    }
+    Ok(edits)
+}
+
+/// The CDI devices that the caller names, by `--device` or the environment.
+fn cdi_names(bundle: &Bundle) -> Result<Vec<String>> {
+    let mut names = bundle.devices.clone();
+    if let Visible::Cdi(list) = Request::of(bundle)?.visible {
+        names.extend(list.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());
+    }
+    Ok(names)
+}
+
+/// Variables with new values, for a precreate hook.
+pub fn renumbered(bundle: &Bundle, host: &Tree) -> Result<Vec<String>> {
+    let mut env = nvidia::renumbered(bundle, host)?;
+    env.extend(amd::renumbered_env(bundle, host)?);
+    env.extend(intel::renumbered_env(bundle, host)?);
+    Ok(env)
+}
+
+/// Runs the command line of `rt-hook-gpu`; returns its exit status.
+pub fn main() -> u8 {
+    command::main(&Hook {
+        name: "rt-hook-gpu",
+        about: "Puts GPUs into a container: NVIDIA, AMD, Intel, and devices by their CDI names.",
+        edits,
+        precreate: Some(precreate),
+        commands: &[
+            ("cdi", "print a CDI spec of this node's NVIDIA GPUs", generate::run),
+            (
+                "ldcache",
+                "as the hook of such a spec: make its libraries known to the loader",
+                generate::ldcache,
+            ),
+        ],
+    })
+}
+
+/// The config with what only the config can have.
+fn precreate(call: &Call, config: &[u8]) -> Result<String> {
+    let config = Config::parse(config.to_vec())?;
+    let host = Tree::open(&call.root)?;
+    let mut value: Value = serde_json::from_slice(&config.text).map_err(json_error)?;
+    let said = value.get(SAID).map(Said::deserialize).transpose().map_err(json_error).context(|| SAID)?;
+    let bundle = Bundle::from_spec(&config.spec, Path::new("/"))?.called_with(std::env::vars());
+    let bundle = bundle.told(&said.unwrap_or_default());
+    for variable in renumbered(&bundle, &host)? {
+        cdi::set_variable(&mut value, &variable)?;
+    }
+    let names = cdi_names(&bundle)?;
+    if !names.is_empty() && !bundle.annotations.contains_key(cdi::MERGED) {
+        cdi::merge(&Registry::load(&host)?.resolve(&names)?, &mut value)?;
+    }
+    Ok(value.to_string())
+}

@@ -1,0 +1,244 @@
+//! Shared libraries: which the host has, and how the container's dynamic loader comes to find them.
+
+use super::edits::Edits;
+use super::tree::Tree;
+use ld_so_cache::elf::Elf;
+use ld_so_cache::{Cache, Entry, LD_CACHE, View};
+use rt_sys::error::Result;
+use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Directories that are looked through where there is no ld.so.cache.
+const DIRECTORIES: &[&str] = &[
+    "/lib64",
+    "/usr/lib64",
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu/nvidia/current",
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib/i386-linux-gnu",
+    "/usr/lib/i386-linux-gnu/nvidia/current",
+    "/lib",
+    "/usr/lib",
+    "/usr/local/lib",
+    // ROCm's own packages tell ldconfig nothing of it.
+    "/opt/rocm/lib",
+];
+
+/// How many libraries of one name are looked at.
+const MOST: usize = 1024;
+
+/// A library of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What programs ask for: SONAME and links.
+    pub names: Vec<String>,
+    /// The file itself, no link.
+    pub path: PathBuf,
+    /// Machine and ABI, as in ld.so.cache.
+    pub flags: i32,
+}
+
+impl Found {
+    /// The file's own name.
+    pub fn file_name(&self) -> &str {
+        self.path.file_name().and_then(|n| n.to_str()).unwrap_or_default()
+    }
+}
+
+/// The libraries that a tree's dynamic loader finds.
+#[derive(Debug)]
+pub struct Libraries<'a> {
+    tree: &'a Tree,
+    known: Known<'a>,
+}
+
+/// What there is by name.
+#[derive(Debug)]
+enum Known<'a> {
+    Cache(View<'a>),
+    Listed(Cache<'static>),
+}
+
+impl Known<'_> {
+    /// The libraries for every processor called `stem`, and `stem.…` where `versions` are asked for, in order: the first
+    /// of them, since an image's cache may have any number.
+    fn named(&self, stem: &str, versions: bool) -> Vec<Entry<'_>> {
+        let called = |e: &&Entry| {
+            let rest = e.name.as_bytes().strip_prefix(stem.as_bytes());
+            rest.is_some_and(|rest| rest.is_empty() || (versions && rest[0] == b'.'))
+        };
+        let mut all: Vec<Entry<'_>> = match self {
+            Known::Cache(view) => view.named(stem, versions).take(MOST).collect(),
+            Known::Listed(cache) => cache.entries.iter().filter(called).take(MOST).cloned().collect(),
+        };
+        all.retain(|e| e.subdirectory.is_none());
+        all
+    }
+}
+
+impl<'a> Libraries<'a> {
+    /// Reads the tree's ld.so.cache; where it has none, lists its library directories.
+    pub fn of(tree: &'a Tree) -> Libraries<'a> {
+        let view = tree.ld_cache().and_then(|bytes| View::parse(bytes).ok());
+        Libraries { tree, known: view.map_or_else(|| Known::Listed(listed(tree)), Known::Cache) }
+    }
+
+    /// What the loader takes for `name`.
+    pub fn find(&self, name: &str, flags: i32) -> Option<PathBuf> {
+        let listed = self.known.named(name, false).into_iter().find(|e| e.flags == flags);
+        let listed = listed.map(|e| PathBuf::from(&*e.path)).filter(|path| self.tree.has(path));
+        listed.or_else(|| self.in_directories(name, flags))
+    }
+
+    /// The directories come after the cache: what was installed since ldconfig ran.
+    fn in_directories(&self, name: &str, flags: i32) -> Option<PathBuf> {
+        let paths = DIRECTORIES.iter().map(|dir| Path::new(dir).join(name));
+        paths.into_iter().find(|path| self.elf(path).is_some_and(|elf| elf.cache_flags() == Some(flags)))
+    }
+
+    /// What the loader sees of the library at `path`.
+    pub fn elf(&self, path: impl AsRef<Path>) -> Option<Rc<Elf>> {
+        self.tree.elf(path)
+    }
+
+    /// All libraries called `stem` or `stem.…` (`libcuda.so`), each file once, with all names it goes by.
+    pub fn named(&self, stem: &str) -> Vec<Found> {
+        let mut all: Vec<Found> = Vec::new();
+        for entry in self.known.named(stem, true) {
+            let Some(name) = entry.name.to_str() else { continue };
+            let Some(path) = self.tree.real(&*entry.path) else { continue };
+            match all.iter_mut().find(|f| f.path == path) {
+                Some(found) if found.names.iter().any(|n| n == name) => {}
+                Some(found) => found.names.push(name.to_owned()),
+                None => all.push(Found { names: vec![name.to_owned()], path, flags: entry.flags }),
+            }
+        }
+        all
+    }
+
+    /// The SONAME and place of the newest library `stem.…` of an ABI: of those that the loader finds, else of those in
+    /// the library directories.
+    pub fn newest(&self, stem: &str, flags: i32) -> Option<(String, PathBuf)> {
+        let found = self.named(stem).into_iter().filter(|found| found.flags == flags);
+        let mut paths: Vec<PathBuf> = found.map(|found| found.path).collect();
+        if paths.is_empty() {
+            let begins = |name: &String| name.strip_prefix(stem).is_some_and(|rest| rest.starts_with('.'));
+            let in_dir = |dir: &&str| -> Vec<PathBuf> {
+                let names = self.tree.list(dir).into_iter().filter(begins);
+                names.map(|name| Path::new(dir).join(name)).collect()
+            };
+            paths = DIRECTORIES.iter().map(in_dir).find(|found| !found.is_empty())?;
+        }
+        let named = paths.into_iter().filter_map(|path| {
+            let elf = self.elf(&path).filter(|elf| elf.cache_flags() == Some(flags))?;
+            Some((elf.soname.clone()?, path))
+        });
+        named.max_by(|(a, _), (b, _)| ld_so_cache::compare(a.as_ref(), b.as_ref()))
+    }
+}
+
+/// The library directories as a cache: without reading the files, a library's name is its file's.
+fn listed(tree: &Tree) -> Cache<'static> {
+    let mut cache = Cache::default();
+    let mut seen = HashSet::new();
+    for dir in DIRECTORIES {
+        let Some(real) = tree.real(dir) else { continue };
+        if !seen.insert(real.clone()) {
+            continue;
+        }
+        let names = tree.list(&real);
+        for name in names.iter().filter(|n| n.starts_with("lib") && n.contains(".so")) {
+            let path = real.join(name);
+            let Some(elf) = tree.elf(&path) else { continue };
+            let Some(flags) = elf.cache_flags() else { continue };
+            for name in elf.soname.iter().filter(|soname| *soname != name).chain([name]) {
+                cache.entries.push(Entry::owned(name, &path, flags));
+            }
+        }
+    }
+    cache
+}
+
+/// Which C library a container has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LibC {
+    /// glibc's loader or its cache is there.
+    pub glibc: bool,
+    /// musl's loader is there.
+    pub musl: bool,
+}
+
+impl LibC {
+    /// Looks for the loaders.
+    pub fn of(tree: &Tree) -> LibC {
+        let loaders = [
+            "/lib64/ld-linux-x86-64.so.2",
+            "/lib/ld-linux-x86-64.so.2",
+            "/lib/ld-linux-aarch64.so.1",
+            "/lib/ld-linux.so.2",
+        ];
+        let glibc = tree.ld_cache().is_some() || loaders.iter().any(|path| tree.has(path));
+        LibC { glibc, musl: tree.has(musl_loader()) }
+    }
+}
+
+fn musl_loader() -> String {
+    format!("/lib/ld-musl-{}.so.1", std::env::consts::ARCH)
+}
+
+/// Makes the container's loader find the libraries of `edits`: a new ld.so.cache, or musl's list of directories.
+pub fn announce(edits: &mut Edits, container: &Tree) -> Result<()> {
+    if edits.libraries.is_empty() {
+        return Ok(());
+    }
+    let libc = LibC::of(container);
+    if libc.glibc || !libc.musl {
+        let mut cache = match container.ld_cache() {
+            Some(bytes) => Cache::parse(bytes).unwrap_or_else(|e| {
+                edits.notes.push(format!("the container's {LD_CACHE} is replaced: {e}"));
+                listed(container)
+            }),
+            None => listed(container),
+        };
+        cache.add_first(edits.libraries.iter().map(|l| Entry::new(&l.name, &l.path, l.flags)).collect());
+        let bytes = cache.to_bytes();
+        edits.file(LD_CACHE, bytes);
+    }
+    if libc.musl {
+        let path = format!("/etc/ld-musl-{}.path", std::env::consts::ARCH);
+        // musl's own defaults, which such a file replaces.
+        let old = container.text(&path).unwrap_or_else(|| "/lib\n/usr/local/lib\n/usr/lib".to_owned());
+        let old: Vec<&str> = old.split(['\n', ':']).filter(|dir| !dir.is_empty()).collect();
+        let mut dirs: Vec<String> = Vec::new();
+        for library in &edits.libraries {
+            let dir = library.path.parent().unwrap_or(Path::new("/")).display().to_string();
+            if !dirs.contains(&dir) {
+                dirs.push(dir);
+            }
+        }
+        let rest = old.into_iter().filter(|dir| !dirs.iter().any(|d| d == dir)).map(str::to_owned);
+        let lines: Vec<String> = dirs.iter().cloned().chain(rest).collect();
+        edits.file(path, lines.join("\n") + "\n");
+    }
+    Ok(())
+}
+
+/// The directory of a hook in the container: below /run, which every image has and nobody keeps anything in.
+pub fn private_dir(container: &Tree, hook: &str) -> PathBuf {
+    let place = ["/run", "/dev", "/tmp"].into_iter().find(|dir| container.has_dir(dir)).unwrap_or("/run");
+    Path::new(place).join("rt").join(hook)
+}
+
+/// Where programs go: the first directory of the container's PATH that holds little, so that covering it is
+/// cheap.
+pub fn program_dir(container: &Tree, path: Option<&str>) -> PathBuf {
+    let path = path.unwrap_or("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    let dirs: Vec<&str> = path.split(':').filter(|dir| dir.starts_with('/')).collect();
+    let preferred = ["/usr/local/sbin", "/usr/local/bin"].into_iter().filter(|dir| dirs.contains(dir));
+    let chosen = preferred.chain(dirs.iter().copied()).find(|dir| container.has_dir(dir));
+    PathBuf::from(chosen.unwrap_or("/usr/bin"))
+}

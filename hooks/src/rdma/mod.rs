@@ -1,0 +1,378 @@
+//! RDMA devices: what the container asks for, the libraries that use them, and which fabric the job will have.
+
+mod discover;
+
+use super::bundle::Bundle;
+use super::command::{self, Hook};
+use super::edits::Edits;
+use super::fit::{self, Fit};
+use super::libraries;
+use super::numbering::words;
+use super::tree::Tree;
+use discover::{CLASSES, Device, Fabric};
+use rt_sys::bail;
+use rt_sys::caller::{self, Caller};
+use rt_sys::error::{Context, Result};
+use std::path::{Path, PathBuf};
+
+const MELLANOX: &str = "MELLANOX_VISIBLE_DEVICES";
+const DEVICES: &str = "RT_RDMA_DEVICES";
+const LIBRARIES: &str = "RT_RDMA_LIBRARIES";
+/// Nodes that belong to no device: memory shared between processes, and with GPUs.
+const SHARED: [&str; 3] = ["/dev/xpmem", "/dev/knem", "/dev/gdrdrv"];
+
+/// libibverbs' providers by the kernel's driver.
+const PROVIDERS: &[(&str, &str)] = &[
+    ("mlx5_core", "mlx5"),
+    ("mlx4_core", "mlx4"),
+    ("efa", "efa"),
+    ("hfi1", "hfi1verbs"),
+    ("irdma", "irdma"),
+    ("bnxt_en", "bnxt_re"),
+    ("bnxt_re", "bnxt_re"),
+    ("qede", "qedr"),
+    ("hns3", "hns"),
+];
+
+/// Runs the command line of `rt-hook-rdma`; returns its exit status.
+pub fn main() -> u8 {
+    command::main(&Hook {
+        name: "rt-hook-rdma",
+        about: "Puts RDMA devices into a container, and the libraries that use them where it has none that fit.",
+        edits,
+        precreate: None,
+        commands: &[],
+    })
+}
+
+/// What `bundle` gets of the fabrics on `host`.
+pub fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
+    let administrator = Caller::current()?.kind == caller::Kind::Root;
+    edits_for(bundle, host, container, administrator)
+}
+
+/// The same for a caller who is an administrator, that is root of the node, or not.
+pub fn edits_for(bundle: &Bundle, host: &Tree, container: &Tree, administrator: bool) -> Result<Edits> {
+    let mut edits = Edits::default();
+    let all = discover::devices(host);
+    let Some(chosen) = chosen(bundle, &all)? else {
+        if !all.is_empty() && bundle.env(MELLANOX).or(bundle.env(DEVICES)).is_none() {
+            edits.warn(format!(
+                "this node has {}, and the container asks for no device: its jobs will use tcp ({DEVICES}=all asks \
+                 for all)",
+                listed(&all)
+            ));
+        }
+        return finish(edits, bundle);
+    };
+    if all.is_empty() {
+        edits.note("no RDMA device on this node: nothing is added");
+    }
+    for device in &chosen {
+        add_device(&mut edits, device, administrator)?;
+    }
+    if chosen.iter().any(|d| d.fabric != Fabric::Cxi) && host.has("/dev/infiniband/rdma_cm") {
+        edits.device("/dev/infiniband/rdma_cm");
+    }
+    if chosen.iter().any(|d| d.fabric == Fabric::Cxi) && host.has("/dev/ss0") {
+        edits.device("/dev/ss0");
+    }
+    if !all.is_empty() || bundle.env(DEVICES).is_some() {
+        SHARED.iter().filter(|path| host.has(path)).for_each(|path| edits.device(*path));
+    }
+    hide_others(&mut edits, &all, &chosen, host);
+    if !chosen.is_empty() {
+        add_libraries(&mut edits, bundle, &chosen, host, container)?;
+    }
+    if !edits.is_empty() {
+        edits.private = Some(libraries::private_dir(container, "rdma"));
+        libraries::announce(&mut edits, container)?;
+    }
+    finish(edits, bundle)
+}
+
+/// A site, or a job, may rather not run than run slowly.
+fn finish(edits: Edits, bundle: &Bundle) -> Result<Edits> {
+    match edits.warnings.first() {
+        Some(warning) if bundle.job("RT_RDMA_STRICT") == Some("1") => bail!("{warning} (RT_RDMA_STRICT=1)"),
+        _ => Ok(edits),
+    }
+}
+
+fn listed(devices: &[Device]) -> String {
+    let each = devices.iter().map(|d| format!("{} ({})", d.name, d.fabric.name()));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// The devices that the environment names; `None` where it names none on purpose, or says nothing.
+fn chosen(bundle: &Bundle, all: &[Device]) -> Result<Option<Vec<Device>>> {
+    let mellanox: Vec<&Device> =
+        all.iter().filter(|d| matches!(&*d.driver, "mlx4_core" | "mlx5_core")).collect();
+    let every: Vec<&Device> = all.iter().collect();
+    let mut chosen: Option<Vec<Device>> = None;
+    for (name, candidates, by_number) in [(MELLANOX, mellanox, true), (DEVICES, every, false)] {
+        let value = match bundle.env(name).map(str::trim) {
+            None | Some("" | "void" | "none") => continue,
+            Some(value) => value,
+        };
+        let list = chosen.get_or_insert_default();
+        let found = match value {
+            "all" => candidates,
+            _ => pick(&words(value), &candidates, by_number).context(|| name)?,
+        };
+        list.extend(found.into_iter().cloned());
+        list.sort_by(|a, b| (&a.pci, &a.name).cmp(&(&b.pci, &b.name)));
+        list.dedup();
+    }
+    Ok(chosen)
+}
+
+/// By name, PCI address, GUID or node; and by number, where that has been the custom: the n-th by PCI address.
+fn pick<'a>(list: &[String], devices: &[&'a Device], by_number: bool) -> Result<Vec<&'a Device>> {
+    let mut chosen = Vec::new();
+    for word in list {
+        let named = |d: &&&Device| {
+            d.name == *word
+                || d.pci.eq_ignore_ascii_case(word)
+                || (!d.pci.is_empty() && d.pci.trim_start_matches("0000:") == word)
+                || (!d.guid.is_empty() && same_guid(&d.guid, word))
+                || d.nodes.iter().any(|node| node == word || node.rsplit('/').next() == Some(word))
+        };
+        let number = word.parse::<usize>().ok().filter(|_| by_number);
+        let found = match number {
+            Some(n) => devices.get(n),
+            None => devices.iter().find(named),
+        };
+        let Some(found) = found else {
+            let known: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
+            bail!("no RDMA device {word:?} on this node (it has {})", or_none(&known.join(", ")));
+        };
+        chosen.push(*found);
+    }
+    Ok(chosen)
+}
+
+fn or_none(text: &str) -> &str {
+    if text.is_empty() { "none" } else { text }
+}
+
+/// GUIDs with or without colons and 0x.
+fn same_guid(a: &str, b: &str) -> bool {
+    let digits = |text: &str| text.trim_start_matches("0x").replace(':', "").to_ascii_lowercase();
+    digits(a) == digits(b)
+}
+
+fn add_device(edits: &mut Edits, device: &Device, administrator: bool) -> Result<()> {
+    if device.nodes.is_empty() {
+        bail!(
+            "{} has no node in /dev (load ib_uverbs, or the driver's own module for user space)",
+            device.name
+        );
+    }
+    device.nodes.iter().for_each(|node| edits.device(node));
+    if administrator {
+        device.admin.iter().for_each(|node| edits.device(node));
+    } else if !device.admin.is_empty() {
+        edits.note(format!("{}: {} only for root of the node", device.name, device.admin.join(" ")));
+    }
+    Ok(())
+}
+
+/// Shows only the chosen devices in /sys/class, where there are others.
+fn hide_others(edits: &mut Edits, all: &[Device], chosen: &[Device], host: &Tree) {
+    if all.iter().all(|d| d.fabric == Fabric::Cxi || chosen.contains(d)) {
+        return;
+    }
+    for class in CLASSES {
+        let dir = format!("/sys/class/{class}");
+        if !host.has_dir(&dir) {
+            continue;
+        }
+        edits.mask(&dir);
+        if let Some(version) = host.read(format!("{dir}/abi_version")) {
+            edits.file(format!("{dir}/abi_version"), version);
+        }
+        for (_, entry) in chosen.iter().flat_map(|d| &d.classes).filter(|(of, _)| *of == class) {
+            if let Some(target) = host.link(format!("{dir}/{entry}")) {
+                edits.link(format!("{dir}/{entry}"), target);
+            }
+        }
+    }
+}
+
+/// What a fabric needs in user space.
+struct Needs {
+    fabric: Fabric,
+    names: Vec<String>,
+    usable: Result<(), String>,
+}
+
+/// Brings libraries where the container has none that serve its devices, and says which fabric it will use.
+fn add_libraries(
+    edits: &mut Edits,
+    bundle: &Bundle,
+    chosen: &[Device],
+    host: &Tree,
+    container: &Tree,
+) -> Result<()> {
+    let asked = bundle.env(LIBRARIES).unwrap_or("verbs,fabric");
+    let asked: Vec<&str> = asked.split(',').map(str::trim).filter(|w| !matches!(*w, "" | "none")).collect();
+    if let Some(word) = asked.iter().find(|w| !matches!(**w, "verbs" | "fabric" | "ucx")) {
+        bail!("{LIBRARIES}: unknown set {word:?} (verbs, fabric, ucx, none)");
+    }
+    let kit = Kit {
+        fit: Fit::new(host, container),
+        host,
+        container,
+        dir: libraries::private_dir(container, "rdma").join("lib"),
+        verbs: asked.contains(&"verbs"),
+        fabric: asked.contains(&"fabric"),
+    };
+    let mut fabrics: Vec<Fabric> = chosen.iter().map(|d| d.fabric).collect();
+    fabrics.sort_unstable();
+    fabrics.dedup();
+    let mut used = Vec::new();
+    for fabric in fabrics {
+        let devices: Vec<&Device> = chosen.iter().filter(|d| d.fabric == fabric).collect();
+        let names = devices.iter().map(|d| d.name.clone()).collect();
+        let usable = match fabric {
+            Fabric::Verbs => kit.add_verbs(edits, &devices),
+            Fabric::Efa => {
+                kit.add_verbs(edits, &devices).and_then(|()| kit.add_fabric(edits, "libefa.so.1", "efa"))
+            }
+            Fabric::Psm2 => kit.add_fabric(edits, "libpsm2.so.2", "psm2"),
+            Fabric::Cxi => kit.add_fabric(edits, "libcxi.so.1", "cxi"),
+        };
+        let needs = Needs { fabric, names, usable };
+        say(edits, &needs);
+        if needs.usable.is_ok() {
+            used.push(fabric.name());
+        }
+    }
+    if asked.contains(&"ucx")
+        && let Err(why) = kit.add_ucx(edits)
+    {
+        edits.warn(format!("UCX is not added: {why}"));
+    }
+    edits.note(format!("fabric: {}", if used.is_empty() { "tcp".to_owned() } else { used.join(", ") }));
+    Ok(())
+}
+
+fn say(edits: &mut Edits, needs: &Needs) {
+    let (fabric, names) = (needs.fabric.name(), needs.names.join(", "));
+    match &needs.usable {
+        Ok(()) => edits.note(format!("{fabric} over {names} can be used")),
+        Err(why) => edits.warn(format!(
+            "{fabric} over {names} is there, but the container cannot use it, and MPI and NCCL will use tcp: {why}"
+        )),
+    }
+}
+
+/// Both sides, and where libraries go.
+struct Kit<'a> {
+    fit: Fit<'a>,
+    host: &'a Tree,
+    container: &'a Tree,
+    dir: PathBuf,
+    verbs: bool,
+    fabric: bool,
+}
+
+impl Kit<'_> {
+    /// libibverbs, librdmacm and the providers of `devices`. A container that has its own for them keeps it.
+    fn add_verbs(&self, edits: &mut Edits, devices: &[&Device]) -> Result<(), String> {
+        const VERBS: &str = "libibverbs.so.1";
+        let mut providers: Vec<&str> = devices.iter().filter_map(|d| provider(d)).collect();
+        providers.sort_unstable();
+        providers.dedup();
+        if let Some(own) = self.fit.container.find(VERBS, self.fit.flags)
+            && providers.iter().all(|p| provider_file(self.container, &own, p).is_some())
+        {
+            edits.note("the container's own libibverbs serves these devices");
+            return Ok(());
+        }
+        if !self.verbs {
+            return Err(format!("the container has no libibverbs for {}", providers.join(", ")));
+        }
+        let Some(verbs) = self.fit.host.find(VERBS, self.fit.flags) else {
+            return Err(format!("neither container nor host has {VERBS} (install rdma-core on the node)"));
+        };
+        let mut wanted = Vec::new();
+        for name in &providers {
+            let Some(path) = provider_file(self.host, &verbs, name) else {
+                return Err(format!("neither container nor host has libibverbs' provider {name}"));
+            };
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            wanted.push((file, path));
+        }
+        // A provider and libibverbs are of one release; librdmacm of the host needs the host's.
+        wanted.push((VERBS.to_owned(), verbs));
+        let cm = "librdmacm.so.1";
+        wanted.extend(self.fit.host.find(cm, self.fit.flags).map(|path| (cm.to_owned(), path)));
+        let set = self.fit.set(&wanted)?;
+        fit::bring(edits, &set, &self.dir, self.fit.flags, self.host);
+        for name in &providers {
+            // libibverbs appends its ABI's suffix to an absolute path.
+            let text = format!("driver {}\n", self.dir.join(format!("lib{name}")).display());
+            edits.file(format!("/etc/libibverbs.d/{name}.driver"), text);
+        }
+        edits.note(format!("the host's libibverbs is used, with {}", providers.join(", ")));
+        Ok(())
+    }
+
+    /// libfabric with a provider that needs `library`.
+    fn add_fabric(&self, edits: &mut Edits, library: &str, provider: &str) -> Result<(), String> {
+        const FABRIC: &str = "libfabric.so.1";
+        let serves = |libraries: &libraries::Libraries<'_>, tree: &Tree| -> Option<PathBuf> {
+            let path = libraries.find(FABRIC, self.fit.flags)?;
+            let elf = libraries.elf(&path)?;
+            let plugin = tree.real(&path)?.parent()?.join(format!("libfabric/lib{provider}-fi.so"));
+            (elf.needed.iter().any(|n| n == library) || tree.has(plugin)).then_some(path)
+        };
+        if serves(&self.fit.container, self.container).is_some() {
+            edits.note(format!("the container's own libfabric has {provider}"));
+            return Ok(());
+        }
+        if !self.fabric {
+            return Err(format!("the container has no libfabric with {provider}"));
+        }
+        let Some(path) = serves(&self.fit.host, self.host) else {
+            return Err(format!("neither container nor host has a libfabric with {provider}"));
+        };
+        let set = self.fit.set(&[(FABRIC.to_owned(), path)])?;
+        fit::bring(edits, &set, &self.dir, self.fit.flags, self.host);
+        edits.note(format!("the host's libfabric is used, for {provider}"));
+        Ok(())
+    }
+
+    /// UCX with its modules, which it looks for beside itself.
+    fn add_ucx(&self, edits: &mut Edits) -> Result<(), String> {
+        let names = ["libucp.so.0", "libuct.so.0", "libucs.so.0", "libucm.so.0"];
+        let mut wanted = Vec::new();
+        for name in names {
+            let path = self.fit.host.find(name, self.fit.flags);
+            wanted.push((name.to_owned(), path.ok_or_else(|| format!("the host has no {name}"))?));
+        }
+        let modules = wanted.first().and_then(|(_, path)| Some(self.host.real(path)?.parent()?.join("ucx")));
+        let set = self.fit.set(&wanted)?;
+        fit::bring(edits, &set, &self.dir, self.fit.flags, self.host);
+        if let Some(modules) = modules.filter(|dir| self.host.has_dir(dir)) {
+            edits.bind_at(modules, self.dir.join("ucx"), false);
+        }
+        Ok(())
+    }
+}
+
+fn provider(device: &Device) -> Option<&'static str> {
+    PROVIDERS.iter().find(|(driver, _)| *driver == device.driver).map(|(_, provider)| *provider)
+}
+
+/// The provider's file for the libibverbs at `verbs`: in the directory beside it, of the ABI that it defines.
+fn provider_file(tree: &Tree, verbs: &Path, provider: &str) -> Option<PathBuf> {
+    let real = tree.real(verbs)?;
+    let elf = tree.elf(&real)?;
+    let abi = elf.defines.iter().find_map(|v| v.strip_prefix("IBVERBS_PRIVATE_"))?;
+    let file = format!("lib{provider}-rdmav{abi}.so");
+    let dirs = [real.parent()?.join("libibverbs"), real.parent()?.to_owned()];
+    dirs.into_iter().map(|dir| dir.join(&file)).find(|path| tree.has(path))
+}

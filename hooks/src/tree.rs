@@ -1,0 +1,178 @@
+//! A tree of files as hooks look at it: the host's root, another driver's, or a container's.
+//!
+//! Every path is resolved inside the tree, links too.
+
+use ld_so_cache::LD_CACHE;
+use ld_so_cache::elf::Elf;
+use rt_sys::error::{Context, Result};
+use rt_sys::fd::path_of;
+use rt_sys::rootfs::open_in;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// How much of a file is read at the most: ld.so.cache is some 100 KB.
+const MOST: usize = 16 << 20;
+
+/// What has been read of libraries, by device and inode: each goes by several names.
+type Elfs = HashMap<(u64, u64), Option<Rc<Elf>>>;
+
+/// A root directory and what is below it.
+#[derive(Debug)]
+pub struct Tree {
+    root: OwnedFd,
+    path: PathBuf,
+    /// The root as the kernel names it.
+    shown: OnceCell<Option<PathBuf>>,
+    elfs: RefCell<Elfs>,
+    ld_cache: OnceCell<Option<Vec<u8>>>,
+}
+
+impl Tree {
+    /// Opens the tree at `path`.
+    pub fn open(path: &Path) -> Result<Tree> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()))?;
+        let (shown, elfs, ld_cache) = (OnceCell::new(), RefCell::default(), OnceCell::new());
+        Ok(Tree { root, path: path.to_owned(), shown, elfs, ld_cache })
+    }
+
+    /// Where the tree is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens `path` for reading, only where it is a regular file or, as in procfs and sysfs, says that it is.
+    pub fn file(&self, path: impl AsRef<Path>) -> Option<File> {
+        self.file_and_stat(path.as_ref()).map(|(file, _)| file)
+    }
+
+    fn file_and_stat(&self, path: &Path) -> Option<(File, Stat)> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = open_in(self.root.as_fd(), path, flags).ok()?;
+        let stat = fs::fstat(&file).ok()?;
+        (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then(|| (File::from(file), stat))
+    }
+
+    /// What the dynamic loader sees of the library at `path`; `None` where that is none. A file is read once, by
+    /// whatever names it is asked for.
+    pub fn elf(&self, path: impl AsRef<Path>) -> Option<Rc<Elf>> {
+        let (file, stat) = self.file_and_stat(path.as_ref())?;
+        let mut elfs = self.elfs.borrow_mut();
+        let read = || Elf::read(&file).ok().map(Rc::new);
+        elfs.entry((stat.st_dev, stat.st_ino)).or_insert_with(read).clone()
+    }
+
+    /// The contents of [`LD_CACHE`], read once.
+    pub fn ld_cache(&self) -> Option<&[u8]> {
+        self.ld_cache.get_or_init(|| self.read(LD_CACHE)).as_deref()
+    }
+
+    /// The contents of a file; `None` where it is missing, no regular file, unreadable, or absurdly large.
+    pub fn read(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
+        let (file, stat) = self.file_and_stat(path.as_ref())?;
+        // procfs and sysfs say 0 and a page. One more than there is, for the end to be seen.
+        let mut bytes = Vec::with_capacity((stat.st_size as usize).clamp(4095, MOST) + 1);
+        loop {
+            match rustix::io::read(&file, rustix::buffer::spare_capacity(&mut bytes)) {
+                Ok(0) => return Some(bytes),
+                Ok(_) if bytes.len() > MOST => return None,
+                Ok(_) if bytes.len() < bytes.capacity() => {}
+                Ok(_) => bytes.reserve(bytes.len()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// The same as text, without white space around it.
+    pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {
+        Some(String::from_utf8_lossy(&self.read(path)?).trim().to_owned())
+    }
+
+    /// The names in a directory, sorted; none where there is no such directory.
+    pub fn list(&self, path: impl AsRef<Path>) -> Vec<String> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let Ok(dir) = open_in(self.root.as_fd(), path.as_ref(), flags) else { return Vec::new() };
+        let Ok(dir) = fs::Dir::new(dir) else { return Vec::new() };
+        let mut names: Vec<String> = dir
+            .filter_map(|entry| {
+                let name = OsStr::from_bytes(entry.ok()?.file_name().to_bytes()).to_str()?.to_owned();
+                (name != "." && name != "..").then_some(name)
+            })
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// What `path` leads to, if anything.
+    pub fn stat(&self, path: impl AsRef<Path>) -> Option<Stat> {
+        fs::fstat(open_in(self.root.as_fd(), path.as_ref(), OFlags::PATH).ok()?).ok()
+    }
+
+    /// True where `path` leads to something.
+    pub fn has(&self, path: impl AsRef<Path>) -> bool {
+        open_in(self.root.as_fd(), path.as_ref(), OFlags::PATH).is_ok()
+    }
+
+    /// True where `path` leads to a directory.
+    pub fn has_dir(&self, path: impl AsRef<Path>) -> bool {
+        self.stat(path).is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory)
+    }
+
+    /// The text of the link at `path`, if it is one.
+    pub fn link(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
+        let path = path.as_ref();
+        let dir = open_in(self.root.as_fd(), path.parent()?, OFlags::PATH).ok()?;
+        let target = fs::readlinkat(dir, path.file_name()?, Vec::new()).ok()?;
+        Some(PathBuf::from(OsStr::from_bytes(target.as_bytes())))
+    }
+
+    /// Where `path` leads to, without links, as a path in the tree.
+    pub fn real(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
+        let path = path.as_ref();
+        let found = open_in(self.root.as_fd(), path, OFlags::PATH).ok()?;
+        let root = self.shown.get_or_init(|| path_of(&self.root).ok()).as_deref()?;
+        Some(Path::new("/").join(path_of(&found).ok()?.strip_prefix(root).ok()?))
+    }
+
+    /// The last name of the link at `path`: how sysfs says to which device or driver something belongs.
+    pub fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {
+        Some(self.link(path)?.file_name()?.to_str()?.to_owned())
+    }
+
+    /// True where `path` itself is a directory entry, wherever it leads.
+    pub fn has_entry(&self, path: impl AsRef<Path>) -> bool {
+        let path = path.as_ref();
+        let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return false };
+        open_in(self.root.as_fd(), dir, OFlags::PATH)
+            .is_ok_and(|dir| fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_stay_inside() {
+        let dir = std::env::temp_dir().join(format!("rt-tree-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(dir.join("etc")).unwrap();
+        std::fs::write(dir.join("etc/name"), "inside\n").unwrap();
+        std::os::unix::fs::symlink("/etc/name", dir.join("link")).unwrap();
+        let tree = Tree::open(&dir).unwrap();
+        assert_eq!(tree.text("/link").as_deref(), Some("inside"));
+        assert_eq!(tree.real("/link").as_deref(), Some(Path::new("/etc/name")));
+        assert_eq!(tree.link("/link").as_deref(), Some(Path::new("/etc/name")));
+        assert_eq!(tree.list("/"), ["etc", "link"]);
+        assert!(tree.has_dir("/etc") && !tree.has("/etc/passwd") && tree.read("/etc").is_none());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

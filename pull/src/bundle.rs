@@ -1,0 +1,128 @@
+//! A bundle that is there whole or not at all: written beside its place, then renamed into it.
+
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::disk;
+use super::draft::{self, Draft};
+use super::profile::{ANNOTATION_DIGEST, ANNOTATION_RESOLVED};
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err};
+
+const BUNDLE: &[u8] = b"bundle";
+const ROOTFS: &[u8] = b"rootfs";
+const CONFIG: &[u8] = b"config.json";
+/// No config is longer.
+const CONFIG_LIMIT: usize = 64 << 20;
+
+/// A bundle in the making; dropped before it is published, it goes away.
+pub(crate) struct Partial {
+    draft: Draft,
+    bundle: OwnedFd,
+    rootfs: OwnedFd,
+    trash: OwnedFd,
+}
+
+impl Partial {
+    /// Makes one for `target`, with empty `rootfs` and `trash`.
+    pub(crate) fn create(target: &Path) -> Result<Partial> {
+        let draft = Draft::beside(target)?;
+        let bundle = disk::make_own_dir(draft.dir(), BUNDLE)?;
+        let rootfs = disk::make_own_dir(bundle.as_fd(), ROOTFS)?;
+        let trash = disk::make_own_dir(draft.dir(), b"trash")?;
+        Ok(Partial { draft, bundle, rootfs, trash })
+    }
+
+    /// The root file system.
+    pub(crate) fn rootfs(&self) -> BorrowedFd<'_> {
+        self.rootfs.as_fd()
+    }
+
+    /// What had to go while layers were merged.
+    pub(crate) fn trash(&self) -> BorrowedFd<'_> {
+        self.trash.as_fd()
+    }
+
+    /// Makes a directory for what is needed only meanwhile.
+    pub(crate) fn scratch(&self) -> Result<OwnedFd> {
+        disk::make_own_dir(self.draft.dir(), b"scratch")
+    }
+
+    /// Writes `config.json` and renames the bundle into its place.
+    ///
+    /// # Errors
+    /// EEXIST where something is there and `force` is not given.
+    pub(crate) fn publish(
+        self,
+        target: &Path,
+        config: &Value,
+        shared: bool,
+        force: bool,
+        sync: bool,
+    ) -> Result<()> {
+        let text = serde_json::to_vec_pretty(config).map_err(|e| err!("config.json: {e}"))?;
+        let mut file = disk::create_own_file(self.bundle.as_fd(), CONFIG)?;
+        file.write_all(&text).context(|| "write config.json")?;
+        disk::set_mode(file.as_fd(), if shared { 0o644 } else { 0o600 })?;
+        disk::set_mode(self.bundle.as_fd(), if shared { 0o755 } else { 0o700 })?;
+        if sync {
+            disk::sync(&file)?;
+        }
+        if force && let Some(old) = replaceable(target)? {
+            return self.draft.replace(BUNDLE, &old);
+        }
+        self.draft.publish(BUNDLE)
+    }
+}
+
+/// What is at `target`, if it may be replaced; none where nothing is.
+///
+/// # Errors
+/// What is no bundle stays.
+pub(crate) fn replaceable(target: &Path) -> Result<Option<OwnedFd>> {
+    let (parent, name) = draft::place(target)?;
+    if disk::mode_at(parent.as_fd(), &name)?.is_none() {
+        return Ok(None);
+    }
+    let no_bundle = || err!("{}: not a bundle, and --force replaces only bundles", target.display());
+    let dir: OwnedFd = disk::reopen_dir(parent.as_fd(), &name).map_err(|_| no_bundle())?.into();
+    let kind = |name: &[u8]| disk::mode_at(dir.as_fd(), name).ok().flatten().map(|mode| mode & 0o170000);
+    let bundle = kind(CONFIG) == Some(0o100000) && kind(ROOTFS) == Some(0o040000);
+    if !bundle && !disk::entries(dir.as_fd()).is_ok_and(|entries| entries.is_empty()) {
+        return Err(no_bundle());
+    }
+    Ok(Some(dir))
+}
+
+/// What a bundle was pulled from.
+pub(crate) struct Pulled {
+    /// The digest of the image's manifest.
+    pub digest: String,
+    /// The digest that the image's name stood for.
+    pub resolved: String,
+}
+
+impl Pulled {
+    /// What the config of `bundle` says.
+    ///
+    /// # Errors
+    /// It is no pulled one, or somebody else can make it say anything.
+    pub(crate) fn read(bundle: &Path) -> Result<Pulled> {
+        let dir = disk::open_root(bundle)?;
+        if !disk::only_ours(&dir) {
+            return Err(err!("{}: exists, and others can change it", bundle.display())
+                .hint("pull to another place, or use --force to replace it"));
+        }
+        let text = disk::read_small(dir.as_fd(), CONFIG, CONFIG_LIMIT);
+        let config: Option<Value> = text.and_then(|text| serde_json::from_slice(&text).ok());
+        let annotation = |name: &str| config.as_ref()?["annotations"][name].as_str().map(str::to_owned);
+        let (digest, resolved) = (annotation(ANNOTATION_DIGEST), annotation(ANNOTATION_RESOLVED));
+        let (Some(digest), Some(resolved)) = (digest, resolved) else {
+            bail!("{}: exists and is no pulled bundle", bundle.display());
+        };
+        Ok(Pulled { digest, resolved })
+    }
+}

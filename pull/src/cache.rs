@@ -1,0 +1,464 @@
+//! Blobs by digest in a directory that several users and nodes may share.
+//!
+//! ```text
+//! blobs/sha256/<hex>            a blob, complete and checked; never written again
+//! partial/<hex>.<random>        one that is being fetched, or was when its process ended
+//! leases/<hex>.lease.<n>        who fetches it
+//! ```
+//!
+//! A blob appears under its name by link(2). Others may write here. What the caller or root owns, in directories in which
+//! nobody else can write, is taken as it is. What else they own is hashed before the end of its use, and what others own
+//! as it is read: they can change it at any time. Nothing but regular files is opened, through no link.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::blob::Blob;
+use super::digest::{Digest, Hasher};
+use super::disk;
+use super::interrupt::Interrupt;
+use super::lease::{self, Lease};
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err};
+
+/// A partial blob that nobody touched for so long is rubbish.
+const RUBBISH: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// A cache directory.
+pub(crate) struct Cache {
+    path: PathBuf,
+    root: OwnedFd,
+    sha256: OwnedFd,
+    sha512: OwnedFd,
+    partial: OwnedFd,
+    leases: Arc<OwnedFd>,
+    /// Nobody else can put anything into it.
+    ours: bool,
+}
+
+/// What fetches bytes of a blob from an offset on, in order.
+pub(crate) type Fetch<'a> = dyn Fn(&Blob, u64, &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> + Sync + 'a;
+
+/// Which cache is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A directory that stays.
+    Lasting(PathBuf),
+    /// One that goes with the command.
+    Scratch,
+}
+
+impl Default for Place {
+    fn default() -> Place {
+        Place::Lasting(Cache::default_root())
+    }
+}
+
+/// A scratch cache's directory, removed at the end.
+pub(crate) struct Scratch(Option<(OwnedFd, String, OwnedFd)>);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Some((parent, name, dir)) = &self.0 {
+            let _ = disk::remove_contents(dir.as_fd(), b"");
+            let _ = disk::remove_dir(parent.as_fd(), name.as_bytes());
+        }
+    }
+}
+
+impl Place {
+    /// Opens the cache; `scratch` is where one for this call alone would be, by default a temporary directory.
+    pub(crate) fn open(&self, scratch: Option<OwnedFd>) -> Result<(Cache, Scratch)> {
+        match (self, scratch) {
+            (Place::Lasting(root), _) => Ok((Cache::open(root)?, Scratch(None))),
+            (Place::Scratch, Some(dir)) => Ok((Cache::within(dir, PathBuf::from("scratch"))?, Scratch(None))),
+            (Place::Scratch, None) => {
+                let place = std::env::temp_dir();
+                let name = format!("rt-pull-{}", lease::unique());
+                let parent = disk::open_root(&place)?;
+                let dir = disk::make_own_dir(parent.as_fd(), name.as_bytes())?;
+                let again = disk::open_dir_again(dir.as_fd())?;
+                let scratch = Scratch(Some((parent, name.clone(), dir)));
+                Ok((Cache::within(again, place.join(name))?, scratch))
+            }
+        }
+    }
+}
+
+impl Cache {
+    /// Opens the directory `root`, made if need be, for the caller alone.
+    pub(crate) fn open(root: &Path) -> Result<Cache> {
+        use std::os::unix::fs::DirBuilderExt;
+        if !root.is_dir() {
+            let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root);
+            made.context(|| format!("make the cache {} (set RT_CACHE, or use --no-cache)", root.display()))?;
+        }
+        Cache::within(open_place(root)?, root.to_owned())
+    }
+
+    /// The cache in the directory `root`; `path` is for people.
+    fn within(root: OwnedFd, path: PathBuf) -> Result<Cache> {
+        // Below, everything is as open as the directory that the user or the site made.
+        let mode = disk::mode(&root)?;
+        let inside = |parent: &OwnedFd, name: &str| {
+            open_or_make(parent, name, mode).map_err(|e| e.context(format!("the cache {}", path.display())))
+        };
+        let blobs = inside(&root, "blobs")?;
+        let (sha256, sha512) = (inside(&blobs, "sha256")?, inside(&blobs, "sha512")?);
+        let (partial, leases) = (inside(&root, "partial")?, Arc::new(inside(&root, "leases")?));
+        let ours = [&root, &blobs, &sha256, &sha512, &partial].into_iter().all(disk::only_ours);
+        Ok(Cache { path, root, sha256, sha512, partial, leases, ours })
+    }
+
+    /// Where the cache is when nothing else is said: RT_CACHE, else below XDG_CACHE_HOME, HOME or /tmp.
+    pub(crate) fn default_root() -> PathBuf {
+        let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        variable("RT_CACHE")
+            .or_else(|| variable("XDG_CACHE_HOME").map(|dir| dir.join("rt")))
+            .or_else(|| variable("HOME").map(|dir| dir.join(".cache/rt")))
+            .unwrap_or_else(|| format!("/tmp/rt-cache-{}", disk::caller().0).into())
+    }
+
+    /// The directory, for people.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory.
+    pub(crate) fn root(&self) -> &OwnedFd {
+        &self.root
+    }
+
+    /// A file without a name, for what is needed once.
+    pub(crate) fn nameless(&self) -> Result<File> {
+        let name = format!("scratch.{}", lease::unique()).into_bytes();
+        let file = disk::create_own_file(self.partial.as_fd(), &name)?;
+        disk::unlink(self.partial.as_fd(), &name)?;
+        Ok(file)
+    }
+
+    fn dir(&self, digest: &Digest) -> &OwnedFd {
+        match digest.algorithm() {
+            "sha512" => &self.sha512,
+            _ => &self.sha256,
+        }
+    }
+
+    /// A complete blob of that size, opened.
+    pub(crate) fn find(&self, digest: &Digest, size: Option<u64>) -> Option<Arc<File>> {
+        let file = disk::open_file(self.dir(digest).as_fd(), digest.hex().as_bytes()).ok()?;
+        let length = file.metadata().ok()?.len();
+        size.is_none_or(|size| size == length).then(|| Arc::new(file))
+    }
+
+    /// A small document, checked.
+    pub(crate) fn read(&self, digest: &Digest, limit: u64) -> Option<Vec<u8>> {
+        let file = self.find(digest, None)?;
+        let length = file.metadata().ok()?.len();
+        if length > limit {
+            return None;
+        }
+        let mut bytes = vec![0; length as usize];
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        digest.check(&bytes).ok().map(|()| bytes)
+    }
+
+    /// Keeps a small document.
+    pub(crate) fn write(&self, digest: &Digest, bytes: &[u8]) -> Result<()> {
+        if self.find(digest, Some(bytes.len() as u64)).is_some() {
+            return Ok(());
+        }
+        let (partial, file) = self.begin(digest)?;
+        file.write_all_at(bytes, 0).context(|| format!("write {partial}"))?;
+        self.publish(&partial, &file, digest)
+    }
+
+    /// A new file for parts of a blob, and its name.
+    fn begin(&self, digest: &Digest) -> Result<(String, File)> {
+        let name = format!("{}.{}", digest.hex(), lease::unique());
+        let file = disk::create_own_file(self.partial.as_fd(), name.as_bytes())?;
+        Ok((name, file))
+    }
+
+    /// Gives a complete file its name; somebody else may have been faster.
+    fn publish(&self, partial: &str, file: &File, digest: &Digest) -> Result<()> {
+        let (from, from_name) = (self.partial.as_fd(), partial.as_bytes());
+        let (to, to_name) = (self.dir(digest).as_fd(), digest.hex().as_bytes());
+        disk::set_mode(file.as_fd(), 0o444)?;
+        match disk::link(from, from_name, to, to_name) {
+            Ok(()) => {}
+            Err(e) if e.is(libc::EEXIST) => {
+                // One of the wrong size cannot be right; replace it if the directory lets us.
+                let size = file.metadata().context(|| "stat")?.len();
+                if self.find(digest, Some(size)).is_none() {
+                    return disk::rename(from, from_name, to, to_name);
+                }
+            }
+            // File systems without hard links.
+            Err(_) => return disk::rename(from, from_name, to, to_name),
+        }
+        let _ = disk::unlink(from, from_name);
+        Ok(())
+    }
+
+    /// Gets a blob into the cache, by `fetch` if it is not there; `blob`'s readers read behind.
+    /// True if it came from the network.
+    ///
+    /// # Errors
+    /// What `fetch` says, a digest or size that is wrong, a full disk.
+    pub(crate) fn obtain(&self, blob: &Blob, fetch: &Fetch, interrupt: &Interrupt) -> Result<bool> {
+        let mut wait = Duration::from_millis(20);
+        let lease = loop {
+            if let Some(file) = self.find(&blob.digest, Some(blob.size)) {
+                self.reuse(blob, &file, interrupt)?;
+                return Ok(false);
+            }
+            if let Some(lease) = lease::acquire(&self.leases, blob.digest.hex())? {
+                break lease;
+            }
+            interrupt.sleep(wait)?;
+            wait = (wait * 2).min(Duration::from_millis(500));
+        };
+        // Its last holder may have finished between the two looks.
+        if let Some(file) = self.find(&blob.digest, Some(blob.size)) {
+            drop(lease);
+            self.reuse(blob, &file, interrupt)?;
+            return Ok(false);
+        }
+        self.fetch(blob, fetch, interrupt, lease)?;
+        Ok(true)
+    }
+
+    /// A small document, by `get` in one process at a time.
+    pub(crate) fn once(
+        &self,
+        digest: &Digest,
+        limit: u64,
+        interrupt: &Interrupt,
+        get: impl Fn() -> Result<Vec<u8>>,
+    ) -> Result<Vec<u8>> {
+        let mut wait = Duration::from_millis(20);
+        loop {
+            if let Some(bytes) = self.read(digest, limit) {
+                return Ok(bytes);
+            }
+            if let Some(_lease) = lease::acquire(&self.leases, digest.hex())? {
+                if let Some(bytes) = self.read(digest, limit) {
+                    return Ok(bytes);
+                }
+                let bytes = get()?;
+                self.write(digest, &bytes)?;
+                self.clear_partials(digest);
+                return Ok(bytes);
+            }
+            interrupt.sleep(wait)?;
+            wait = (wait * 2).min(Duration::from_millis(500));
+        }
+    }
+
+    fn reuse(&self, blob: &Blob, file: &Arc<File>, interrupt: &Interrupt) -> Result<()> {
+        // Its age since the last use is what `prune` goes by.
+        let _ = disk::touch(self.dir(&blob.digest).as_fd(), blob.digest.hex().as_bytes());
+        match (disk::only_ours(file), self.ours) {
+            (true, true) => blob.available(file, 0, blob.size),
+            // It cannot be changed, but be another.
+            (true, false) => {
+                blob.verify(file, 0, interrupt).map_err(|e| e.hint("in the cache: run rt cache verify"))?;
+            }
+            (false, _) => blob.unsure(file, 0),
+        }
+        Ok(())
+    }
+
+    fn fetch(&self, blob: &Blob, fetch: &Fetch, interrupt: &Interrupt, _lease: Lease) -> Result<()> {
+        for resume in [true, false] {
+            let (partial, file) = self.begin(&blob.digest)?;
+            let file = Arc::new(file);
+            let mut hasher = blob.digest.hasher();
+            let resumed = if resume { self.resume(blob, &file, &mut hasher, interrupt)? } else { 0 };
+            self.receive(blob, (&partial, &file), resumed, &mut hasher, fetch, interrupt)?;
+            let checked = blob.compare(&hasher.finish());
+            if checked.is_ok() {
+                self.publish(&partial, &file, &blob.digest)?;
+                self.clear_partials(&blob.digest);
+                blob.available(&file, 0, blob.size);
+                return Ok(());
+            }
+            let _ = disk::unlink(self.partial.as_fd(), partial.as_bytes());
+            if resumed == 0 {
+                return checked;
+            }
+            // Whose bytes were wrong, nobody knows; nobody has read them either.
+            log::info!("blob {}: what was kept of it is wrong, all of it is fetched again", blob.digest);
+            self.clear_partials(&blob.digest);
+        }
+        bail!("blob {}: resumed where nothing was kept", blob.digest)
+    }
+
+    /// Fetches what comes after the first `resumed` bytes. These, and so all that follows them, can be wrong: readers,
+    /// who cannot give back what they read, do not see them before they are checked.
+    fn receive(
+        &self,
+        blob: &Blob,
+        (partial, file): (&str, &Arc<File>),
+        resumed: u64,
+        hasher: &mut Hasher,
+        fetch: &Fetch,
+        interrupt: &Interrupt,
+    ) -> Result<()> {
+        let mut at = resumed;
+        let mut result = fetch(blob, at, &mut |bytes| {
+            interrupt.check()?;
+            if bytes.len() as u64 > blob.size - at {
+                bail!("blob {}: longer than the {} bytes that the manifest says", blob.digest, blob.size);
+            }
+            file.write_all_at(bytes, at).context(|| format!("write {partial}"))?;
+            hasher.update(bytes);
+            at += bytes.len() as u64;
+            match resumed {
+                0 => blob.available(file, 0, at),
+                _ => blob.received(at),
+            }
+            Ok(())
+        });
+        if result.is_ok() && at != blob.size {
+            result = Err(err!("blob {}: {at} bytes of {}", blob.digest, blob.size));
+        }
+        // What came is worth keeping, unless it cannot be right.
+        if result.is_err() && (at == resumed || at == blob.size) {
+            let _ = disk::unlink(self.partial.as_fd(), partial.as_bytes());
+        }
+        result
+    }
+
+    /// Names of what there is of a blob that was never complete.
+    fn partials(&self, digest: &Digest) -> Vec<Vec<u8>> {
+        let prefix = format!("{}.", digest.hex());
+        let entries = disk::entries(self.partial.as_fd()).unwrap_or_default();
+        entries.into_iter().map(|(name, _)| name).filter(|name| name.starts_with(prefix.as_bytes())).collect()
+    }
+
+    /// What dead processes left of a blob that is complete or wrong. Only with its lease.
+    fn clear_partials(&self, digest: &Digest) {
+        for name in self.partials(digest) {
+            let _ = disk::unlink(self.partial.as_fd(), &name);
+        }
+    }
+
+    /// Copies what a process that is gone left of this blob; returns how much. It is copied, so
+    /// that one that was only asleep writes into a file that nobody uses any more.
+    fn resume(&self, blob: &Blob, file: &File, hasher: &mut Hasher, interrupt: &Interrupt) -> Result<u64> {
+        // Only the caller's own or root's; others' might be wrong on purpose and cost a download.
+        let best = self
+            .partials(&blob.digest)
+            .iter()
+            .filter_map(|name| disk::open_file(self.partial.as_fd(), name).ok().filter(disk::only_ours))
+            .filter_map(|file| Some((file.metadata().ok()?.len(), file)))
+            .filter(|(length, _)| (1..=blob.size).contains(length))
+            .max_by_key(|(length, _)| *length);
+        let Some((length, old)) = best else { return Ok(0) };
+        let mut at = 0;
+        let mut buffer = vec![0; 256 << 10];
+        while at < length {
+            interrupt.check()?;
+            let most = buffer.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
+            let n = old.read_at(&mut buffer[..most], at).context(|| "read a partial blob")?;
+            if n == 0 {
+                break;
+            }
+            file.write_all_at(&buffer[..n], at).context(|| "copy a partial blob")?;
+            hasher.update(&buffer[..n]);
+            at += n as u64;
+        }
+        blob.received(at);
+        Ok(at)
+    }
+
+    /// All complete blobs: digest, size, time of the last use.
+    pub(crate) fn list(&self) -> Result<Vec<(Digest, u64, SystemTime)>> {
+        let mut blobs = Vec::new();
+        for (algorithm, dir) in [("sha256", &self.sha256), ("sha512", &self.sha512)] {
+            for (name, _) in disk::entries(dir.as_fd())? {
+                let name = String::from_utf8(name).unwrap_or_default();
+                let Ok(digest) = format!("{algorithm}:{name}").parse() else { continue };
+                if let Ok((size, used)) = disk::size_and_time(dir.as_fd(), name.as_bytes()) {
+                    blobs.push((digest, size, used));
+                }
+            }
+        }
+        Ok(blobs)
+    }
+
+    /// Removes a blob; its size.
+    pub(crate) fn remove(&self, digest: &Digest) -> Result<u64> {
+        let (dir, name) = (self.dir(digest).as_fd(), digest.hex().as_bytes());
+        let size = disk::size_and_time(dir, name).map_or(0, |(size, _)| size);
+        disk::unlink(dir, name)?;
+        Ok(size)
+    }
+
+    /// Removes what dead processes left: parts of blobs, leases and their drafts. Of some age; with `all`, everything
+    /// that nobody works on. Returns bytes.
+    pub(crate) fn sweep(&self, all: bool) -> Result<u64> {
+        let mut freed = 0;
+        let now = SystemTime::now();
+        let leases = self.leases.as_fd();
+        for dir in [self.partial.as_fd(), leases] {
+            for (name, _) in disk::entries(dir)? {
+                let Ok((size, changed)) = disk::size_and_time(dir, &name) else { continue };
+                let age = now.duration_since(changed).unwrap_or_default();
+                let hex = name.split(|&b| b == b'.').next().and_then(|hex| std::str::from_utf8(hex).ok());
+                if (all || age > RUBBISH)
+                    && !lease::held(leases, hex.unwrap_or_default())
+                    && disk::unlink(dir, &name).is_ok()
+                {
+                    freed += size;
+                }
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Hashes a blob.
+    pub(crate) fn verify(&self, digest: &Digest, size: u64, interrupt: &Interrupt) -> Result<()> {
+        let file = self.find(digest, Some(size)).ok_or_else(|| err!("blob {digest}: gone"))?;
+        Blob::new(digest.clone(), size).verify(&file, 0, interrupt)
+    }
+}
+
+/// Opens the directory `root`. A link of somebody else's, where others may make one, as in /tmp, could lead to any other
+/// directory of the caller's; it is refused, as the kernel does in sticky directories (proc(5), protected_symlinks).
+fn open_place(root: &Path) -> Result<OwnedFd> {
+    let parent = root.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let (Some(parent), Some(name)) = (parent, root.file_name()) else { return disk::open_root(root) };
+    let parent = disk::open_root(parent)?;
+    if disk::mode(&parent)? & 0o022 == 0 || disk::is_own(parent.as_fd(), name.as_bytes()) {
+        return disk::open_root(root);
+    }
+    disk::open_dir(parent.as_fd(), name.as_bytes()).context(|| format!("the cache {}", root.display()))
+}
+
+/// The directory `name`, made with `mode` where there is none: under a name of this process's own, since others make it
+/// at the same time.
+fn open_or_make(parent: &OwnedFd, name: &str, mode: u32) -> Result<OwnedFd> {
+    let parent = parent.as_fd();
+    match disk::open_dir(parent, name.as_bytes()) {
+        Err(e) if e.is(libc::ENOENT) => {}
+        opened => return opened,
+    }
+    let draft = format!("{name}.{}", lease::unique());
+    let made = disk::make_own_dir(parent, draft.as_bytes())?;
+    disk::set_mode(made.as_fd(), mode)?;
+    if let Err(e) = disk::rename_new(parent, draft.as_bytes(), parent, name.as_bytes()) {
+        let _ = disk::remove_dir(parent, draft.as_bytes());
+        if !e.is(libc::EEXIST) {
+            return Err(e);
+        }
+    }
+    disk::open_dir(parent, name.as_bytes())
+}

@@ -1,0 +1,90 @@
+//! `rt cache list|prune|verify`.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+
+use super::{bytes, cache_place, operand, tell};
+use crate::cache::Cache;
+use crate::interrupt::Interrupt;
+use crate::progress::size;
+use rt_cli::image::*;
+use rt_cli::parse::Call;
+use rt_cli::print;
+use rt_sys::bail;
+use rt_sys::error::Result;
+
+/// Runs the command.
+pub(super) fn run(call: &Call) -> Result<u8> {
+    let (cache, _scratch) = cache_place(&call.flags).open(None)?;
+    match operand(call, 0)? {
+        "list" => list(call, &cache),
+        "prune" => prune(call, &cache),
+        "verify" => verify(&cache),
+        other => bail!("{other}: list, prune and verify are known"),
+    }
+}
+
+fn list(call: &Call, cache: &Cache) -> Result<u8> {
+    let mut blobs = cache.list()?;
+    blobs.sort_by_key(|(_, size, _)| std::cmp::Reverse(*size));
+    let total: u64 = blobs.iter().map(|(_, size, _)| size).sum();
+    if call.flags.has(&JSON) {
+        let blobs: Vec<_> = blobs
+            .iter()
+            .map(|(digest, size, used)| json!({ "digest": digest, "size": size, "idleSeconds": idle(*used).as_secs() }))
+            .collect();
+        return print(format!("{}\n", json!({ "path": cache.path(), "bytes": total, "blobs": blobs })));
+    }
+    let row = |(digest, bytes, used): &(_, u64, SystemTime)| {
+        format!("{:>9}  {:>4} d  {digest}\n", size(*bytes), idle(*used).as_secs() / 86400)
+    };
+    let rows: String = blobs.iter().map(row).collect();
+    print(format!("{rows}{:>9}  {} blobs in {}\n", size(total), blobs.len(), cache.path().display()))
+}
+
+fn idle(used: SystemTime) -> Duration {
+    SystemTime::now().duration_since(used).unwrap_or_default()
+}
+
+/// Oldest first, until what the options allow is left.
+fn prune(call: &Call, cache: &Cache) -> Result<u8> {
+    let mut blobs = cache.list()?;
+    blobs.sort_by_key(|(_, _, used)| *used);
+    let mut kept: u64 = blobs.iter().map(|(_, size, _)| size).sum();
+    let (days, most) = (call.flags.given_number(&OLDER_THAN)?, bytes(&call.flags, &KEEP_SIZE)?);
+    let all = days.is_none() && most.is_none();
+    let mut freed = cache.sweep(all)?;
+    for (digest, size, used) in blobs {
+        let old = days.is_some_and(|days| idle(used) > Duration::from_secs(u64::from(days) * 86400));
+        let much = most.is_some_and(|most| kept > most);
+        if all || old || much {
+            // Other users' blobs in a sticky directory are theirs.
+            if let Ok(bytes) = cache.remove(&digest) {
+                freed += bytes;
+                kept = kept.saturating_sub(size);
+            }
+        }
+    }
+    print(format!("{} freed\n", size(freed)))
+}
+
+fn verify(cache: &Cache) -> Result<u8> {
+    let interrupt = Interrupt::install();
+    let mut bad = 0;
+    for (digest, size, _) in cache.list()? {
+        if let Err(e) = cache.verify(&digest, size, &interrupt) {
+            interrupt.check()?;
+            match cache.remove(&digest) {
+                Ok(_) => tell(&format!("{e}: removed\n")),
+                // Perhaps another user's.
+                Err(why) => tell(&format!("{e}: not removed: {why}\n")),
+            }
+            bad += 1;
+        }
+    }
+    if bad > 0 {
+        bail!("{bad} damaged blobs");
+    }
+    print("all blobs are right\n")
+}

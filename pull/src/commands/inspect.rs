@@ -1,0 +1,87 @@
+//! `rt inspect`: an image's manifest, config and sizes, without its layers.
+
+use super::{access, cache_place, operand};
+use crate::interrupt::Interrupt;
+use crate::platform::Platform;
+use crate::progress::size;
+use crate::reference::Source;
+use crate::source::{Image, Opened};
+use rt_cli::image::*;
+use rt_cli::parse::Call;
+use rt_cli::print;
+use rt_sys::error::Result;
+use serde_json::{Value, json};
+
+/// Runs the command.
+pub(super) fn run(call: &Call) -> Result<u8> {
+    let name = operand(call, 0)?;
+    let source: Source = name.parse()?;
+    let platform = call.flags.text(&PLATFORM)?.map_or_else(|| Ok(Platform::host()), str::parse)?;
+    let interrupt = Interrupt::install();
+    let (cache, _scratch) = cache_place(&call.flags).open(None)?;
+    let opened = Opened::open(&source, access(&call.flags)?, &cache, &interrupt)?;
+    let head = opened.head()?;
+    let image = opened.resolve(head, &platform, &cache, &interrupt)?;
+    match call.flags.has(&JSON) {
+        true => print(serde_json::to_string_pretty(&as_json(name, &image)).unwrap_or_default() + "\n"),
+        false => print(as_text(name, &image)),
+    }
+}
+
+fn as_json(name: &str, image: &Image) -> Value {
+    let execution = image.config.config.clone().unwrap_or_default();
+    let layers: Vec<_> = image
+        .manifest
+        .layers
+        .iter()
+        .map(|layer| json!({ "digest": layer.digest, "size": layer.size, "mediaType": layer.media_type }))
+        .collect();
+    json!({
+        "name": name, "digest": image.digest, "resolved": image.resolved,
+        "architecture": image.config.architecture, "os": image.config.os, "created": image.config.created,
+        "author": image.config.author, "layers": layers, "layerBytes": image.layer_bytes(),
+        "annotations": image.manifest.annotations,
+        "config": {
+            "User": execution.user, "Env": execution.env, "Entrypoint": execution.entrypoint,
+            "Cmd": execution.cmd, "WorkingDir": execution.working_dir, "Volumes": execution.volumes,
+            "Labels": execution.labels, "StopSignal": execution.stop_signal,
+            "ExposedPorts": execution.exposed_ports,
+        },
+    })
+}
+
+fn as_text(name: &str, image: &Image) -> String {
+    let execution = image.config.config.clone().unwrap_or_default();
+    let mut text = String::new();
+    let mut line = |key: &str, value: &str| {
+        if !value.is_empty() {
+            // Nothing that an image says may steer the terminal.
+            let clean: String = value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            text.push_str(&format!("{key:<12} {clean}\n"));
+        }
+    };
+    let join = |list: &Option<Vec<String>>| list.as_deref().unwrap_or_default().join(" ");
+    line("name", name);
+    line("digest", image.digest.as_str());
+    if image.resolved != image.digest {
+        line("index", image.resolved.as_str());
+    }
+    line("platform", &format!("{}/{}", image.config.os, image.config.architecture));
+    line("created", image.config.created.as_deref().unwrap_or(""));
+    line("author", image.config.author.as_deref().unwrap_or(""));
+    line("user", execution.user.as_deref().unwrap_or(""));
+    line("entrypoint", &join(&execution.entrypoint));
+    line("cmd", &join(&execution.cmd));
+    line("workdir", execution.working_dir.as_deref().unwrap_or(""));
+    for variable in execution.env.iter().flatten() {
+        line("env", variable);
+    }
+    for (key, value) in execution.labels.iter().flatten() {
+        line("label", &format!("{key}={value}"));
+    }
+    for layer in &image.manifest.layers {
+        line("layer", &format!("{:>9}  {}", size(layer.size), layer.digest));
+    }
+    line("compressed", &size(image.layer_bytes()));
+    text
+}

@@ -1,0 +1,95 @@
+//! `rt login` and `rt logout`.
+
+use super::{access, operand, tell};
+use crate::credentials::{self, Credentials, Places};
+use crate::disk;
+use crate::interrupt::Interrupt;
+use crate::reference::Reference;
+use crate::registries_conf::Registries;
+use crate::registry::Registry;
+use rt_cli::image::*;
+use rt_cli::parse::Call;
+use rt_cli::print;
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err};
+use std::io::BufRead;
+use std::path::PathBuf;
+
+/// `rt login [REGISTRY]`: asks, tries, and keeps what worked.
+pub(super) fn login(call: &Call) -> Result<u8> {
+    let registry = registry_name(call)?;
+    let user = match call.flags.text(&USERNAME)? {
+        Some(user) => user.to_owned(),
+        None => prompt("user name: ", true)?,
+    };
+    let password = match (call.flags.text(&PASSWORD)?, call.flags.has(&PASSWORD_STDIN)) {
+        (Some(password), _) => password.to_owned(),
+        (None, true) => read_line()?,
+        (None, false) => prompt("password: ", false)?,
+    };
+    let credentials = Credentials::Password { user, password };
+    let mut access = access(&call.flags)?;
+    access.credentials = Some(credentials.clone());
+    // A name is needed to parse; only the registry's root is asked.
+    let reference: Reference = format!("{registry}/x").parse()?;
+    let interrupt = Interrupt::install();
+    Registry::new(&reference, &Registries::default(), access, &interrupt)?
+        .check_login()
+        .map_err(|e| e.context(format!("log in to {registry}")))?;
+    let path = file(call)?;
+    credentials::store(&path, &registry, Some(&credentials))?;
+    print(format!("logged in to {registry} (kept in {})\n", path.display()))
+}
+
+/// `rt logout [REGISTRY]`.
+pub(super) fn logout(call: &Call) -> Result<u8> {
+    let registry = registry_name(call)?;
+    let path = file(call)?;
+    if !credentials::store(&path, &registry, None)? {
+        bail!("not logged in to {registry} by {}", path.display());
+    }
+    print(format!("logged out of {registry}\n"))
+}
+
+fn registry_name(call: &Call) -> Result<String> {
+    if call.operands.is_empty() {
+        return Ok("docker.io".to_owned());
+    }
+    let name = operand(call, 0)?;
+    let host = name.trim_start_matches("https://").trim_end_matches('/');
+    let reference: Reference = format!("{host}/x").parse()?;
+    // `rt login quay` would else go to Docker Hub.
+    if reference.registry.as_str() == "docker.io" && !host.contains("docker") {
+        bail!("{name}: not a registry's host name");
+    }
+    Ok(reference.registry)
+}
+
+fn file(call: &Call) -> Result<PathBuf> {
+    match call.flags.path(&AUTHFILE) {
+        Some(path) => Ok(path),
+        None => Places::from_environment()
+            .login_file()
+            .map(Into::into)
+            .ok_or_else(|| err!("no home directory to keep credentials in (use --authfile)")),
+    }
+}
+
+fn prompt(text: &str, echo: bool) -> Result<String> {
+    tell(text);
+    if !echo {
+        disk::set_echo(false).map_err(|e| e.hint("without a terminal use --password-stdin"))?;
+    }
+    let line = read_line();
+    if !echo {
+        disk::set_echo(true)?;
+        tell("\n");
+    }
+    line
+}
+
+fn read_line() -> Result<String> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).context(|| "read standard input")?;
+    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
+}

@@ -1,0 +1,114 @@
+//! `rt pull`
+
+use super::{access, bytes, cache_place, operand, tell};
+use crate::platform::Platform;
+use crate::profile::{Choices, Profile};
+use crate::progress::{Style, size};
+use crate::reference::Source;
+use crate::run::{self, Order, Summary};
+use rt_cli::image::*;
+use rt_cli::parse::Call;
+use rt_cli::print;
+use rt_sys::bail;
+use rt_sys::error::Result;
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Pulls an image and says what came of it: the bundle's path on stdout, the rest on stderr.
+pub(super) fn run(call: &Call) -> Result<u8> {
+    let order = order(call)?;
+    let summary = run::run(&order)?;
+    let path = std::path::absolute(&order.target).unwrap_or_else(|_| order.target.clone());
+    if call.flags.has(&JSON) {
+        return print(format!("{}\n", as_json(&path, &summary)));
+    }
+    if order.style != Style::Quiet {
+        tell(&as_text(&summary));
+    }
+    print(format!("{}\n", path.display()))
+}
+
+fn order(call: &Call) -> Result<Order> {
+    let flags = &call.flags;
+    let image = operand(call, 0)?.to_owned();
+    let source: Source = image.parse()?;
+    let target = match (call.operands.get(1), &source) {
+        (Some(target), _) => PathBuf::from(target),
+        (None, Source::Registry(reference)) => reference.bundle_name().into(),
+        (None, _) => bail!("{image} needs the name of a directory for the bundle"),
+    };
+    let profile = match flags.text(&PROFILE)? {
+        None | Some("hpc") => Profile::Hpc,
+        Some("isolated") => Profile::Isolated,
+        Some(other) => bail!("--profile {other}: hpc and isolated are known"),
+    };
+    let user = flags.text(&BUNDLE_USER)?.map(rt_spec::rootless::parse_user_map).transpose()?;
+    // Root inside is for installing things.
+    let writable = flags.has(&WRITABLE) || user == Some(rt_spec::rootless::UserMap::Root);
+    Ok(Order {
+        image,
+        source,
+        target,
+        platform: flags.text(&PLATFORM)?.map_or_else(|| Ok(Platform::host()), str::parse)?,
+        choices: Choices { profile, user, writable, home: flags.has(&HOME) },
+        shared: profile == Profile::Hpc && !flags.has(&PRIVATE),
+        force: flags.has(&REPLACE),
+        sync: flags.has(&SYNC),
+        verify: flags.has(&VERIFY),
+        max_bytes: bytes(flags, &MAX_SIZE)?.unwrap_or(u64::MAX),
+        connections: flags.given_number(&CONNECTIONS)?.map(|n| n as usize),
+        access: access(flags)?,
+        cache: cache_place(flags),
+        style: Style::of_terminal(flags.has(&SILENT) || flags.has(&JSON)),
+    })
+}
+
+fn count(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+fn as_json(path: &Path, summary: &Summary) -> Value {
+    let counts = &summary.counts;
+    let phases = summary.phases.iter().map(|(name, time)| ((*name).to_owned(), json!(time.as_secs_f64())));
+    json!({
+        "bundle": path, "digest": summary.digest, "unchanged": summary.unchanged,
+        "fetchedBytes": summary.fetched, "layerBytes": summary.layer_bytes,
+        "files": count(&counts.files), "directories": summary.directories, "bytes": count(&counts.bytes),
+        "notWritten": { "entries": count(&counts.hidden), "bytes": count(&counts.hidden_bytes) },
+        "changed": {
+            "owners": count(&counts.owners), "devices": count(&counts.devices), "xattrs": count(&counts.xattrs),
+            "repairedModes": count(&counts.repaired), "guardedModes": count(&counts.guarded),
+            "unknown": count(&counts.unknown),
+        },
+        "seconds": phases.collect::<Map<_, _>>(),
+    })
+}
+
+fn as_text(summary: &Summary) -> String {
+    if summary.unchanged {
+        return format!("unchanged: {}\n", summary.digest);
+    }
+    let counts = &summary.counts;
+    let seconds: f64 = summary.phases.iter().map(|(_, time)| time.as_secs_f64()).sum();
+    let mut text = format!(
+        "{} files, {} written, {} fetched in {seconds:.1} s; {}\n",
+        count(&counts.files),
+        size(count(&counts.bytes)),
+        size(summary.fetched),
+        summary.digest
+    );
+    for (number, note) in [
+        (count(&counts.owners), "entries of other owners are yours now"),
+        (count(&counts.devices), "device nodes left out"),
+        (count(&counts.xattrs), "extended attributes left out"),
+        (count(&counts.repaired), "modes repaired that would have locked you out"),
+        (count(&counts.guarded), "modes narrowed, for others may see the bundle (--private keeps them)"),
+        (count(&counts.unknown), "entries of unknown types left out"),
+    ] {
+        if number > 0 {
+            text.push_str(&format!("{number} {note}\n"));
+        }
+    }
+    text
+}

@@ -1,0 +1,466 @@
+//! The few system calls that make a tree, one name below one directory descriptor each.
+//!
+//! Every call takes a descriptor and a single path component and never follows a link, so nothing
+//! that a layer says can reach outside the tree: `..`, absolute names and symbolic links in the
+//! way do not exist at this level. The only file of `pull` that names rustix.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
+
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::{err, fd};
+
+/// A directory, open to be the parent of one-component names.
+pub(crate) fn open_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
+    check_component(name)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fs::openat(parent, name, flags, Mode::empty()).context(|| format!("open directory {}", show(name)))
+}
+
+/// A directory that the user named, whatever links lead to it.
+pub(crate) fn open_root(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fs::openat(CWD, path, flags, Mode::empty()).context(|| format!("open {}", path.display()))
+}
+
+/// Makes a directory that only the caller may enter; its final mode comes at the end.
+pub(crate) fn make_dir(parent: BorrowedFd, name: &[u8]) -> Result<()> {
+    check_component(name)?;
+    fs::mkdirat(parent, name, Mode::RWXU).context(|| format!("make directory {}", show(name)))
+}
+
+/// Makes a file that was not there.
+pub(crate) fn create_file(parent: BorrowedFd, name: &[u8], mode: u32) -> Result<File> {
+    check_component(name)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = fs::openat(parent, name, flags, Mode::from_raw_mode(mode))
+        .context(|| format!("create {}", show(name)))?;
+    Ok(File::from(fd))
+}
+
+/// Makes a file that was not there, to be written and read, by nobody else.
+pub(crate) fn create_own_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
+    check_component(name)?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = fs::openat(parent, name, flags, Mode::RUSR | Mode::WUSR)
+        .context(|| format!("create {}", show(name)))?;
+    Ok(File::from(fd))
+}
+
+/// Opens a regular file for reading. Nothing else is opened for longer than it takes to see what it is.
+pub(crate) fn open_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
+    check_component(name)?;
+    let fd = fs::openat(parent, name, READ | OFlags::NOFOLLOW, Mode::empty())
+        .context(|| format!("open {}", show(name)))?;
+    require_file(&fs::fstat(&fd).context(|| "stat")?).context(|| show(name))?;
+    Ok(File::from(fd))
+}
+
+/// Opens a regular file that the user named, or an image by its digest, whatever links lead to it.
+pub(crate) fn open_named(path: &Path) -> Result<File> {
+    // Asked first, since to open a device can do something.
+    require_file(&fs::stat(path).context(|| format!("open {}", path.display()))?)
+        .context(|| path.display().to_string())?;
+    let fd = fs::open(path, READ, Mode::empty()).context(|| format!("open {}", path.display()))?;
+    require_file(&fs::fstat(&fd).context(|| "stat")?).context(|| path.display().to_string())?;
+    Ok(File::from(fd))
+}
+
+/// Whatever has that name, to ask what it is: no link is followed, and nothing is opened for more.
+pub(crate) fn open_any(parent: BorrowedFd, name: &[u8]) -> Result<File> {
+    check_component(name)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = fs::openat(parent, name, flags, Mode::empty()).context(|| format!("open {}", show(name)))?;
+    Ok(File::from(fd))
+}
+
+/// What a symbolic link says that [`open_any`] has opened.
+pub(crate) fn read_link(link: BorrowedFd) -> Result<Vec<u8>> {
+    Ok(fs::readlinkat(link, "", Vec::new()).context(|| "read link")?.into_bytes())
+}
+
+/// Reads a small regular file; none where it is something else.
+pub(crate) fn read_small(parent: BorrowedFd, name: &[u8], most: usize) -> Option<Vec<u8>> {
+    fd::read_regular(open_file(parent, name).ok()?, most)
+}
+
+/// A fifo is not waited for, and a terminal does not become this process's.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+fn require_file(stat: &fs::Stat) -> Result<()> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(()),
+        _ => Err(err!("not a regular file")),
+    }
+}
+
+/// True where nobody but the caller and root can change what `file` has, or the names in that directory.
+pub(crate) fn only_ours(file: &impl AsFd) -> bool {
+    fs::fstat(file).is_ok_and(|stat| [0, caller().0].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0)
+}
+
+/// True where what has that name, a link itself, belongs to the caller or to root.
+pub(crate) fn is_own(parent: BorrowedFd, name: &[u8]) -> bool {
+    fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| [0, caller().0].contains(&stat.st_uid))
+}
+
+/// Makes a directory that only the caller may enter, and opens it.
+///
+/// # Errors
+/// Also where somebody else who may write in `parent` has put something in its place.
+pub(crate) fn make_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
+    make_dir(parent, name)?;
+    let dir = open_own_dir(parent, name)?;
+    if !entries(dir.as_fd())?.is_empty() {
+        return Err(not_ours(name));
+    }
+    Ok(dir)
+}
+
+/// Opens a directory of the caller's that nobody else may enter, to be read as well.
+pub(crate) fn open_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
+    let dir: OwnedFd = reopen_dir(parent, name)?.into();
+    let stat = fs::fstat(&dir).context(|| "stat")?;
+    if stat.st_uid != caller().0 || stat.st_mode & 0o077 != 0 {
+        return Err(not_ours(name));
+    }
+    Ok(dir)
+}
+
+fn not_ours(name: &[u8]) -> Error {
+    err!("{}: not the directory that was made for this user alone", show(name))
+        .hint("somebody else changes what is beside it, or its file system gives files to another user")
+}
+
+/// What is in a directory, and what each is as far as the file system tells.
+pub(crate) fn entries(dir: BorrowedFd) -> Result<Vec<(Vec<u8>, FileType)>> {
+    let readable = reopen_self(dir)?;
+    let mut entries = Vec::new();
+    for entry in fs::Dir::new(readable).context(|| "read a directory")? {
+        let entry = entry.context(|| "read a directory")?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            entries.push((name.to_vec(), entry.file_type()));
+        }
+    }
+    Ok(entries)
+}
+
+/// Of directories within each other that many are open at most while a tree is removed.
+const OPEN_AT_REMOVAL: usize = 128;
+
+/// Removes what is in a directory but `kept`, as far as that is possible. What lies deeper than descriptors reach is moved
+/// up to be removed: no depth is too much.
+///
+/// # Errors
+/// The first thing that could not be removed.
+pub(crate) fn remove_contents(top: BorrowedFd, kept: &[u8]) -> Result<()> {
+    struct Level {
+        dir: File,
+        name: Vec<u8>,
+        left: Vec<(Vec<u8>, FileType)>,
+    }
+    let open =
+        |dir: File, name: Vec<u8>| -> Result<Level> { Ok(Level { left: entries(dir.as_fd())?, dir, name }) };
+    let mut first = open(reopen_self(top)?, Vec::new())?;
+    first.left.retain(|(name, _)| name != kept);
+    let mut stack = vec![first];
+    let mut result = Ok(());
+    let mut moved = 0;
+    loop {
+        let depth = stack.len();
+        let Some(level) = stack.last_mut() else { return result };
+        let Some((name, kind)) = level.left.pop() else {
+            let emptied = stack.pop().map(|level| level.name).unwrap_or_default();
+            if let Some(parent) = stack.last() {
+                result = result.and(remove_dir(parent.dir.as_fd(), &emptied));
+            }
+            continue;
+        };
+        let removed = match kind {
+            FileType::Directory => Err(Errno::ISDIR),
+            _ => fs::unlinkat(&level.dir, &name, AtFlags::empty()),
+        };
+        let done = match removed {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(Errno::ISDIR) => {
+                if depth < OPEN_AT_REMOVAL {
+                    let inner = reopen_dir(level.dir.as_fd(), &name);
+                    inner.and_then(|inner| open(inner, name)).map(|inner| stack.push(inner))
+                } else {
+                    moved += 1;
+                    let fresh = format!(".deep-{}-{moved}", std::process::id()).into_bytes();
+                    let up = rename(level.dir.as_fd(), &name, top, &fresh);
+                    up.map(|()| stack[0].left.push((fresh, FileType::Directory)))
+                }
+            }
+            Err(e) => Err(Error::from(e).context(format!("remove {}", show(&name)))),
+        };
+        result = result.and(done);
+    }
+}
+
+/// Removes an empty directory.
+pub(crate) fn remove_dir(parent: BorrowedFd, name: &[u8]) -> Result<()> {
+    check_component(name)?;
+    fs::unlinkat(parent, name, AtFlags::REMOVEDIR).context(|| format!("remove {}", show(name)))
+}
+
+/// Makes a symbolic link.
+pub(crate) fn symlink(parent: BorrowedFd, name: &[u8], target: &[u8]) -> Result<()> {
+    check_component(name)?;
+    fs::symlinkat(target, parent, name).context(|| format!("make symbolic link {}", show(name)))
+}
+
+/// Makes a FIFO.
+pub(crate) fn fifo(parent: BorrowedFd, name: &[u8], mode: u32) -> Result<()> {
+    check_component(name)?;
+    fs::mknodat(parent, name, FileType::Fifo, Mode::from_raw_mode(mode), 0)
+        .context(|| format!("make fifo {}", show(name)))
+}
+
+/// Gives a file a second name. The first is not followed if it is a symbolic link.
+pub(crate) fn link(from: BorrowedFd, from_name: &[u8], to: BorrowedFd, to_name: &[u8]) -> Result<()> {
+    check_component(from_name)?;
+    check_component(to_name)?;
+    fs::linkat(from, from_name, to, to_name, AtFlags::empty())
+        .context(|| format!("link {} to {}", show(to_name), show(from_name)))
+}
+
+/// Removes a name that is no directory; one that is not there is fine.
+pub(crate) fn unlink(parent: BorrowedFd, name: &[u8]) -> Result<()> {
+    check_component(name)?;
+    match fs::unlinkat(parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(e) => Err(Error::from(e).context(format!("remove {}", show(name)))),
+    }
+}
+
+/// Moves a name.
+pub(crate) fn rename(from: BorrowedFd, from_name: &[u8], to: BorrowedFd, to_name: &[u8]) -> Result<()> {
+    check_component(from_name)?;
+    check_component(to_name)?;
+    fs::renameat(from, from_name, to, to_name).context(|| format!("move {}", show(from_name)))
+}
+
+/// Moves a name to one that must not be there.
+///
+/// # Errors
+/// EEXIST where it is. Where the file system has no RENAME_NOREPLACE (NFS), a directory that is
+/// not empty is still never replaced, because rename(2) refuses that.
+pub(crate) fn rename_new(from: BorrowedFd, from_name: &[u8], to: BorrowedFd, to_name: &[u8]) -> Result<()> {
+    check_component(from_name)?;
+    check_component(to_name)?;
+    let doing = || format!("rename {} to {}", show(from_name), show(to_name));
+    match fs::renameat_with(from, from_name, to, to_name, fs::RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if mode_at(to, to_name)?.is_none() => {
+            fs::renameat(from, from_name, to, to_name).context(doing)
+        }
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            Err(Error::from_errno(Errno::EXIST.raw_os_error()).context(doing()))
+        }
+        other => other.context(doing),
+    }
+}
+
+/// Swaps two names.
+pub(crate) fn exchange(one: BorrowedFd, one_name: &[u8], other: BorrowedFd, other_name: &[u8]) -> Result<()> {
+    check_component(one_name)?;
+    check_component(other_name)?;
+    fs::renameat_with(one, one_name, other, other_name, fs::RenameFlags::EXCHANGE)
+        .context(|| format!("exchange {} and {}", show(one_name), show(other_name)))
+}
+
+/// True where the name is that directory, and no link to it.
+pub(crate) fn is_same(parent: BorrowedFd, name: &[u8], dir: impl AsFd) -> bool {
+    let there = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| (stat.st_dev, stat.st_ino));
+    let known = fs::fstat(dir).map(|stat| (stat.st_dev, stat.st_ino));
+    there.is_ok() && there == known
+}
+
+/// Sets both times of an open file.
+pub(crate) fn set_times(file: BorrowedFd, mtime: (i64, u32)) -> Result<()> {
+    fs::futimens(file, &stamps(mtime)).context(|| "set times")
+}
+
+/// Sets both times of a name, without following it.
+pub(crate) fn set_times_at(parent: BorrowedFd, name: &[u8], mtime: (i64, u32)) -> Result<()> {
+    check_component(name)?;
+    fs::utimensat(parent, name, &stamps(mtime), AtFlags::SYMLINK_NOFOLLOW)
+        .context(|| format!("set times of {}", show(name)))
+}
+
+/// Renews the modification time of a name, or of the directory itself by `.`, by the file server's clock.
+pub(crate) fn touch(dir: BorrowedFd, name: &[u8]) -> Result<()> {
+    let now = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW };
+    let stamps = Timestamps { last_access: now, last_modification: now };
+    fs::utimensat(dir, name, &stamps, AtFlags::SYMLINK_NOFOLLOW).context(|| format!("touch {}", show(name)))
+}
+
+/// Sets permission bits.
+pub(crate) fn set_mode(file: BorrowedFd, mode: u32) -> Result<()> {
+    fs::fchmod(file, Mode::from_raw_mode(mode)).context(|| "set mode")
+}
+
+/// Sets an extended attribute; false where the file system or the kernel does not allow it.
+pub(crate) fn set_xattr(file: BorrowedFd, name: &[u8], value: &[u8]) -> Result<bool> {
+    let text = String::from_utf8_lossy(name);
+    match fs::fsetxattr(file, text.as_ref(), value, XattrFlags::empty()) {
+        Ok(()) => Ok(true),
+        Err(Errno::NOSPC | Errno::DQUOT) => Err(err!("set {text}: no space left on device")),
+        Err(_) => Ok(false),
+    }
+}
+
+/// The extended attributes of an open file that the caller may read.
+pub(crate) fn xattrs(file: BorrowedFd) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut names = vec![0u8; 64 << 10];
+    let Ok(n) = fs::flistxattr(file, &mut names[..]) else { return Vec::new() };
+    let mut value = vec![0u8; 64 << 10];
+    let mut all = Vec::new();
+    for name in names[..n].split(|&b| b == 0).filter(|name| !name.is_empty()) {
+        let Ok(text) = std::str::from_utf8(name) else { continue };
+        if let Ok(n) = fs::fgetxattr(file, text, &mut value[..]) {
+            all.push((name.to_vec(), value[..n].to_vec()));
+        }
+    }
+    all
+}
+
+/// A directory again, this time to change its mode and times.
+pub(crate) fn reopen_dir(parent: BorrowedFd, name: &[u8]) -> Result<File> {
+    check_component(name)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = fs::openat(parent, name, flags, Mode::empty()).context(|| format!("open {}", show(name)))?;
+    Ok(File::from(fd))
+}
+
+/// A second descriptor of a directory.
+pub(crate) fn open_dir_again(dir: BorrowedFd) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fs::openat(dir, ".", flags, Mode::empty()).context(|| "open .")
+}
+
+/// The directory behind a path descriptor, readable.
+pub(crate) fn reopen_self(dir: BorrowedFd) -> Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(File::from(fs::openat(dir, ".", flags, Mode::empty()).context(|| "open .")?))
+}
+
+/// Type and mode of a name, not followed; none where there is nothing.
+pub(crate) fn mode_at(parent: BorrowedFd, name: &[u8]) -> Result<Option<u32>> {
+    check_component(name)?;
+    match fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat.st_mode)),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(e) => Err(Error::from(e).context(format!("stat {}", show(name)))),
+    }
+}
+
+/// Bytes and inodes that the caller may still use on the file system of `file`.
+pub(crate) fn free_space(file: impl AsFd) -> Result<(u64, u64)> {
+    let stat = fs::fstatvfs(file).context(|| "statvfs")?;
+    // File systems without an inode table (btrfs, Lustre clients at times) say zero of zero.
+    let inodes = if stat.f_files == 0 { u64::MAX } else { stat.f_favail };
+    Ok((stat.f_bavail.saturating_mul(stat.f_frsize), inodes))
+}
+
+/// True where both are on one file system.
+pub(crate) fn same_file_system(one: impl AsFd, other: impl AsFd) -> Result<bool> {
+    Ok(fs::fstat(one).context(|| "stat")?.st_dev == fs::fstat(other).context(|| "stat")?.st_dev)
+}
+
+/// Size and modification time of a name, which is not followed.
+pub(crate) fn size_and_time(parent: BorrowedFd, name: &[u8]) -> Result<(u64, SystemTime)> {
+    let stat =
+        fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).context(|| format!("stat {}", show(name)))?;
+    let since = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
+    Ok((u64::try_from(stat.st_size).unwrap_or(0), SystemTime::UNIX_EPOCH + since))
+}
+
+/// Permission bits of an open file.
+pub(crate) fn mode(file: impl AsFd) -> Result<u32> {
+    Ok(fs::fstat(file).context(|| "stat")?.st_mode & 0o7777)
+}
+
+/// Seconds and nanoseconds of an open file's last change of contents.
+pub(crate) fn modified(file: impl AsFd) -> Option<Duration> {
+    let stat = fs::fstat(file).ok()?;
+    Some(Duration::new(u64::try_from(stat.st_mtime).ok()?, u32::try_from(stat.st_mtime_nsec).ok()?))
+}
+
+/// Writes what the file system holds back to its device.
+pub(crate) fn sync(file: impl AsFd) -> Result<()> {
+    fs::syncfs(file).context(|| "syncfs")
+}
+
+/// Files are made with the mode that is asked for; returns the mask that the user had.
+pub(crate) fn clear_umask() -> u32 {
+    rustix::process::umask(Mode::empty()).as_raw_mode()
+}
+
+/// The caller's effective user and group.
+pub(crate) fn caller() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+/// Raises the soft limit of open files to the hard one.
+pub(crate) fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// The processors that this process may use.
+pub(crate) fn affinity() -> usize {
+    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1) as usize)
+}
+
+/// Width of the terminal on standard error; none where there is no terminal.
+pub(crate) fn terminal_width() -> Option<usize> {
+    rustix::termios::tcgetwinsize(std::io::stderr()).ok().map(|size| usize::from(size.ws_col).max(20))
+}
+
+/// True where a process of this machine has that number.
+pub(crate) fn process_lives(pid: i32) -> bool {
+    match rustix::process::Pid::from_raw(pid) {
+        Some(pid) => !matches!(rustix::process::test_kill_process(pid), Err(Errno::SRCH)),
+        None => false,
+    }
+}
+
+/// This machine's host name.
+pub(crate) fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Turns the echo of a terminal on standard input off or on again.
+pub(crate) fn set_echo(on: bool) -> Result<()> {
+    use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+    let mut modes = tcgetattr(std::io::stdin()).context(|| "tcgetattr")?;
+    modes.local_modes.set(LocalModes::ECHO, on);
+    tcsetattr(std::io::stdin(), OptionalActions::Now, &modes).context(|| "tcsetattr")
+}
+
+fn stamps((seconds, nanoseconds): (i64, u32)) -> Timestamps {
+    let time = Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() };
+    Timestamps { last_access: time, last_modification: time }
+}
+
+fn check_component(name: &[u8]) -> Result<()> {
+    match name {
+        b"" | b"." | b".." => Err(err!("{:?} is not a file name", show(name))),
+        _ if name.contains(&b'/') => Err(err!("{:?} is not a file name", show(name))),
+        _ => Ok(()),
+    }
+}
+
+fn show(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).escape_default().to_string()
+}

@@ -1,0 +1,128 @@
+//! What is made beside its place and then renamed into it: there whole, or not at all.
+//!
+//! ```text
+//! <name>.partial-<random>/      of the caller, 0700
+//! <name>.partial-<random>/mark  whose it is: a process that may be dead
+//! <name>.partial-<random>/...   what is made, and what is needed for it
+//! ```
+//!
+//! Others may write beside it. So the directory is held open from the moment it was made, and seen to be the caller's own;
+//! every call goes by its descriptor, and what is made is renamed out of it. What another process left is removed if it is
+//! the caller's, nobody else may enter it, and its mark, not its name, says that its process is dead.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::disk;
+use super::lease::{self, Renewal};
+use rt_sys::err;
+use rt_sys::error::{Context, Result};
+
+const MARK: &[u8] = b"mark";
+
+/// A place to make something in; dropped, it goes away with all that is still in it.
+pub(crate) struct Draft {
+    parent: OwnedFd,
+    /// What the result is to be called there.
+    target: Vec<u8>,
+    name: Vec<u8>,
+    dir: Arc<OwnedFd>,
+    /// While it lives, no other machine takes this for abandoned.
+    _renewal: Renewal,
+}
+
+impl Draft {
+    /// Makes one beside the target `shown`, and clears away what dead processes left there.
+    pub(crate) fn beside(shown: &Path) -> Result<Draft> {
+        let (parent, target) = place(shown)?;
+        let prefix = [&target, &b".partial-"[..]].concat();
+        sweep(parent.as_fd(), &prefix);
+        let name = [&prefix, lease::unique().as_bytes()].concat();
+        let dir = disk::make_own_dir(parent.as_fd(), &name);
+        let dir = Arc::new(dir.context(|| format!("make a place beside {}", shown.display()))?);
+        let renewal = Renewal::start(&dir, ".");
+        let draft = Draft { parent, target, name, dir, _renewal: renewal };
+        lease::sign(draft.dir(), MARK)?;
+        Ok(draft)
+    }
+
+    /// The place.
+    pub(crate) fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// Renames `made` in it to the target.
+    ///
+    /// # Errors
+    /// EEXIST where something is there.
+    pub(crate) fn publish(&self, made: &[u8]) -> Result<()> {
+        disk::rename_new(self.dir(), made, self.parent.as_fd(), &self.target)
+    }
+
+    /// Puts `made` where the directory `old` is, which goes away with this.
+    ///
+    /// # Errors
+    /// Where something else is there.
+    pub(crate) fn replace(&self, made: &[u8], old: &OwnedFd) -> Result<()> {
+        let (dir, parent, target) = (self.dir(), self.parent.as_fd(), &self.target[..]);
+        let changed = || err!("{}: something else has come into its place", String::from_utf8_lossy(target));
+        if disk::exchange(dir, made, parent, target).is_ok() {
+            if disk::is_same(dir, made, old) {
+                return Ok(());
+            }
+            disk::exchange(dir, made, parent, target)?;
+            return Err(changed());
+        }
+        // Without RENAME_EXCHANGE (NFS) there is a moment without a bundle.
+        let aside = b"old";
+        disk::rename(parent, target, dir, aside)?;
+        let published = match disk::is_same(dir, aside, old) {
+            true => self.publish(made),
+            false => Err(changed()),
+        };
+        if published.is_err() {
+            let _ = disk::rename_new(dir, aside, parent, target);
+        }
+        published
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        remove(self.parent.as_fd(), &self.name, self.dir.as_fd());
+    }
+}
+
+/// The directory that `target` is to be in, and its name there.
+pub(crate) fn place(target: &Path) -> Result<(OwnedFd, Vec<u8>)> {
+    let name = target.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| err!("{}: not a name for something new", target.display()))?;
+    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+    Ok((disk::open_root(parent.unwrap_or(Path::new(".")))?, name.into()))
+}
+
+/// As far as it goes: what is left says in its mark that it may go.
+fn remove(parent: BorrowedFd, name: &[u8], dir: BorrowedFd) {
+    if disk::remove_contents(dir, MARK).is_ok() {
+        let _ = disk::unlink(dir, MARK);
+        // By its name, but nothing that has something in it.
+        let _ = disk::remove_dir(parent, name);
+    }
+}
+
+fn sweep(parent: BorrowedFd, prefix: &[u8]) {
+    for (name, _) in disk::entries(parent).unwrap_or_default() {
+        if name.starts_with(prefix)
+            && let Ok(dir) = disk::open_own_dir(parent, &name)
+        {
+            match lease::abandoned(dir.as_fd(), MARK) {
+                Some(true) => remove(parent, &name, dir.as_fd()),
+                Some(false) => {}
+                // Its process died before it could sign it.
+                None if lease::silent(&dir) => drop(disk::remove_dir(parent, &name)),
+                None => {}
+            }
+        }
+    }
+}

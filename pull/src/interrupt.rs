@@ -1,0 +1,73 @@
+//! Ctrl-C: threads are asked to stop at their next entry, so that blobs stay resumable and the
+//! half-written bundle goes away. A second Ctrl-C kills.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use rt_sys::error::{Error, Result};
+
+/// Whether the work should go on: false after a signal, or after another thread failed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Interrupt {
+    signal: Arc<AtomicBool>,
+    failed: Arc<AtomicBool>,
+}
+
+impl Interrupt {
+    /// Catches SIGINT, SIGTERM and SIGHUP from now on.
+    pub(crate) fn install() -> Interrupt {
+        let interrupt = Interrupt::default();
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            // In this order: the flag is not yet set when the first one arrives.
+            let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, interrupt.signal.clone());
+            let _ = signal_hook::flag::register(signal, interrupt.signal.clone());
+        }
+        interrupt
+    }
+
+    /// Asks all threads to stop, because one failed.
+    pub(crate) fn stop(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// True after a signal.
+    pub(crate) fn signalled(&self) -> bool {
+        self.signal.load(Ordering::Relaxed)
+    }
+
+    /// # Errors
+    /// "interrupted", once somebody asked to stop.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.signalled() || self.failed.load(Ordering::Relaxed) {
+            return Err(interrupted());
+        }
+        Ok(())
+    }
+
+    /// Sleeps, unless asked to stop.
+    pub(crate) fn sleep(&self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        loop {
+            self.check()?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(Duration::from_millis(100)));
+        }
+    }
+}
+
+/// The error of a thread that was asked to stop: never the cause, so the other one is shown. Its number is one that no
+/// call on files or sockets gives.
+pub(crate) fn interrupted() -> Error {
+    Error::from_parts("interrupted".into(), Some(libc::ECANCELED))
+}
+
+/// True for [`interrupted`] and what was added to it.
+pub(crate) fn is_interrupted(error: &Error) -> bool {
+    error.is(libc::ECANCELED)
+}

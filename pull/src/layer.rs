@@ -1,0 +1,458 @@
+//! One layer, from its blob into the tree: a thread inflates, another reads the tar and writes.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::decode::{self, Expected, PipeReader};
+use super::disk;
+use super::interrupt::Interrupt;
+use super::merge::{Deferred, DirMeta, Layer, Merge, Outcome, View, clean};
+use super::tar::{Entry, Kind, Reader};
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::{bail, err};
+
+/// Free space is looked at each time that many bytes were written.
+const SPACE_STEP: u64 = 64 << 20;
+/// And that many are always left to others.
+const SPACE_RESERVE: u64 = 32 << 20;
+/// Hard links to hard links are followed that far.
+const MAX_LINKS_OF_LINKS: usize = 8;
+
+/// What was done, for the summary; shared by all layers.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Regular files in the tree.
+    pub files: AtomicU64,
+    /// Bytes written.
+    pub bytes: AtomicU64,
+    /// Entries that a higher layer hides, and their bytes, which were not written.
+    pub hidden: AtomicU64,
+    /// Bytes of hidden files.
+    pub hidden_bytes: AtomicU64,
+    /// Entries of other owners than the caller.
+    pub owners: AtomicU64,
+    /// Device nodes left out.
+    pub devices: AtomicU64,
+    /// Extended attributes that the caller may not set.
+    pub xattrs: AtomicU64,
+    /// Modes that would have locked the owner out.
+    pub repaired: AtomicU64,
+    /// Modes that are not safe on a file system that others see.
+    pub guarded: AtomicU64,
+    /// Entries of types that no layer should have.
+    pub unknown: AtomicU64,
+}
+
+/// How entries are written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    /// The caller's user and group.
+    pub caller: (u32, u32),
+    /// Others may look into the bundle: no write permission but the caller's, no setuid, no file capabilities.
+    pub shared: bool,
+    /// Bytes of the tree at most.
+    pub max_bytes: u64,
+}
+
+/// All that the threads of the layers share.
+pub(crate) struct Target<'a> {
+    /// The tree.
+    pub merge: &'a Merge,
+    /// Any file on the target's file system, to ask for free space.
+    pub root: &'a OwnedFd,
+    /// How to write.
+    pub rules: Rules,
+    /// What was done.
+    pub counts: &'a Counts,
+    /// When to stop.
+    pub interrupt: &'a Interrupt,
+    /// Threads that inflate one layer, where its format allows several.
+    pub frame_threads: usize,
+    /// Pieces that a layer may be inflated ahead of what is written.
+    pub pieces: usize,
+}
+
+/// Applies a layer from its (compressed) bytes; returns the links that have to wait.
+///
+/// # Errors
+/// A damaged stream or another one than is expected, an entry that leaves the tree, a full disk.
+pub(crate) fn apply(
+    target: &Target,
+    layer: Layer,
+    blob_size: u64,
+    source: (impl Read + Send, Expected),
+) -> Result<Vec<Deferred>> {
+    let view = target.merge.view(layer);
+    let mut worker = Worker { target, view, since_check: SPACE_STEP };
+    with_entries(target, source, decode::bomb_limit(blob_size), |reader| worker.run(reader))?;
+    Ok(worker.view.deferred)
+}
+
+/// Runs `work` on the entries of a compressed stream that another thread inflates.
+fn with_entries<T>(
+    target: &Target,
+    (source, expected): (impl Read + Send, Expected),
+    limit: u64,
+    work: impl FnOnce(&mut Reader<PipeReader>) -> Result<T>,
+) -> Result<T> {
+    std::thread::scope(|scope| {
+        let (writer, pipe) = decode::pipe(target.pieces, limit);
+        let source = BufReader::with_capacity(128 << 10, source);
+        let inflate = move || decode::inflate(source, target.frame_threads, expected, &writer);
+        std::thread::Builder::new()
+            .name("inflate".into())
+            .spawn_scoped(scope, inflate)
+            .context(|| "start a thread")?;
+        let mut reader = Reader::new(pipe);
+        let result = work(&mut reader);
+        // Dropping the pipe ends the other thread after a failure.
+        drop(reader);
+        result
+    })
+}
+
+struct Worker<'a, 'b> {
+    target: &'a Target<'a>,
+    view: View<'b>,
+    since_check: u64,
+}
+
+impl Worker<'_, '_> {
+    fn run(&mut self, reader: &mut Reader<PipeReader>) -> Result<()> {
+        while let Some(entry) = reader.next().map_err(stream_error)? {
+            self.target.interrupt.check()?;
+            self.entry(reader, &entry)
+                .map_err(|e| e.context(String::from_utf8_lossy(&entry.path).escape_default()))?;
+        }
+        reader.drain().map_err(stream_error)
+    }
+
+    fn entry(&mut self, reader: &mut Reader<PipeReader>, entry: &Entry) -> Result<()> {
+        if !reader.get_ref().may_bring(entry.stored()) {
+            return Err(stream_error(decode::bomb()));
+        }
+        let path = clean(&entry.path)?;
+        let name = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
+        if let Some(hidden) = name.strip_prefix(b".wh.") {
+            return self.whiteout(&path, name, hidden);
+        }
+        let counts = self.target.counts;
+        let caller = self.target.rules.caller;
+        if entry.kind != Kind::Hardlink && (entry.uid, entry.gid) != (caller.0.into(), caller.1.into()) {
+            add(&counts.owners, 1);
+        }
+        match entry.kind {
+            Kind::File => self.file(reader, &path, entry),
+            Kind::Directory => {
+                let mode = self.mode(entry.mode, true);
+                let meta = DirMeta { mode, mtime: entry.mtime, xattrs: entry.xattrs.clone() };
+                self.view.directory(&path, meta).map(drop)
+            }
+            Kind::Symlink => {
+                if entry.link.is_empty() {
+                    bail!("a symbolic link to nothing");
+                }
+                let outcome = self.view.place_link(&path, &entry.link, |dir, name| {
+                    disk::symlink(dir.as_fd(), name, &entry.link)?;
+                    disk::set_times_at(dir.as_fd(), name, entry.mtime)
+                })?;
+                self.hidden(&outcome, 0);
+                Ok(())
+            }
+            Kind::Hardlink => self.view.hard_link(&path, &entry.link).map(drop),
+            Kind::Fifo => {
+                let mode = self.mode(entry.mode, false);
+                let outcome = self.view.place(&path, |dir, name| disk::fifo(dir.as_fd(), name, mode))?;
+                self.hidden(&outcome, 0);
+                Ok(())
+            }
+            Kind::Character | Kind::Block => {
+                add(&counts.devices, 1);
+                self.view.leave_out(&path).map(drop)
+            }
+            Kind::Other(_) => {
+                add(&counts.unknown, 1);
+                Ok(())
+            }
+        }
+    }
+
+    fn whiteout(&mut self, path: &[u8], name: &[u8], hidden: &[u8]) -> Result<()> {
+        let parent = &path[..path.len() - name.len()];
+        match hidden {
+            b".wh..opq" => self.view.opaque(parent).map(drop),
+            b"" | b"." | b".." => bail!("a whiteout of nothing"),
+            // aufs kept its own files under such names.
+            _ if hidden.starts_with(b".wh.") => Ok(()),
+            _ => self.view.whiteout(&[parent, hidden].concat()).map(drop),
+        }
+    }
+
+    fn file(&mut self, reader: &mut Reader<PipeReader>, path: &[u8], entry: &Entry) -> Result<()> {
+        let mode = self.mode(entry.mode, false);
+        // The kernel takes setuid bits away at a write, and a read-only file takes no attributes.
+        let late = mode & 0o7000 != 0 || !entry.xattrs.is_empty();
+        let first = if late { 0o600 } else { mode };
+        let outcome = self.view.place(path, |dir, name| disk::create_file(dir.as_fd(), name, first))?;
+        self.hidden(&outcome, entry.stored());
+        let Outcome::Done(file) = outcome else { return Ok(()) };
+        self.space(entry.stored())?;
+        self.write_data(reader, &file, entry)?;
+        add(&self.target.counts.files, 1);
+        self.attributes(&file, &entry.xattrs)?;
+        if late {
+            disk::set_mode(file.as_fd(), mode)?;
+        }
+        disk::set_times(file.as_fd(), entry.mtime)
+    }
+
+    /// Writes the entry's data, holes left as holes.
+    fn write_data(&self, reader: &mut Reader<PipeReader>, file: &File, entry: &Entry) -> Result<()> {
+        let whole = [super::tar::Extent { offset: 0, length: entry.size }];
+        let map = entry.sparse.as_deref().unwrap_or(&whole);
+        for extent in map {
+            let (mut at, end) = (extent.offset, extent.offset + extent.length);
+            while at < end {
+                self.target.interrupt.check()?;
+                let piece = reader.piece().map_err(stream_error)?;
+                if piece.is_empty() {
+                    return Err(err!("the layer ends in the middle of a file"));
+                }
+                let n = piece.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
+                file.write_all_at(&piece[..n], at).context(|| "write")?;
+                reader.consume(n);
+                at += n as u64;
+            }
+        }
+        if entry.sparse.is_some() {
+            file.set_len(entry.size).context(|| "set length")?;
+        }
+        Ok(())
+    }
+
+    fn attributes(&self, file: &File, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        for (name, value) in xattrs {
+            if !set_attribute(file, name, value, self.target.rules.shared)? {
+                add(&self.target.counts.xattrs, 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// The mode on disk: what locks the owner out is repaired, what others could abuse is taken.
+    fn mode(&self, asked: u32, directory: bool) -> u32 {
+        let needed = if directory { 0o700 } else { 0o400 };
+        if asked & needed != needed {
+            add(&self.target.counts.repaired, 1);
+        }
+        let mode = asked | needed;
+        if !self.target.rules.shared {
+            return mode;
+        }
+        let guarded = guard(mode, directory);
+        if guarded != mode {
+            add(&self.target.counts.guarded, 1);
+        }
+        guarded
+    }
+
+    fn hidden<T>(&self, outcome: &Outcome<T>, bytes: u64) {
+        if matches!(outcome, Outcome::Hidden) {
+            add(&self.target.counts.hidden, 1);
+            add(&self.target.counts.hidden_bytes, bytes);
+        }
+    }
+
+    /// Counts bytes, and looks at the disk now and then.
+    fn space(&mut self, bytes: u64) -> Result<()> {
+        let written = self.target.counts.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if written > self.target.rules.max_bytes {
+            bail!("the image is larger than --max-size {} bytes", self.target.rules.max_bytes);
+        }
+        self.since_check = self.since_check.saturating_add(bytes);
+        if self.since_check < SPACE_STEP {
+            return Ok(());
+        }
+        self.since_check = 0;
+        let (free, inodes) = disk::free_space(self.target.root)?;
+        if free < bytes.saturating_add(SPACE_RESERVE) || inodes < 64 {
+            bail!("no space left on device: {free} bytes and {inodes} inodes are free");
+        }
+        Ok(())
+    }
+}
+
+/// A mode for a tree that other users see. They would run a setuid file as the caller, outside any container. What they
+/// could write, they could put their own code into; directories with the sticky bit are no danger.
+fn guard(mode: u32, directory: bool) -> u32 {
+    match directory {
+        true if mode & 0o1000 != 0 => mode,
+        true => mode & !0o022,
+        false => mode & !0o6022,
+    }
+}
+
+/// Sets what an unprivileged user may set; false for the rest.
+pub(crate) fn set_attribute(file: &File, name: &[u8], value: &[u8], shared: bool) -> Result<bool> {
+    // trusted.overlay.* would steer an overlay mount. Access lists could let others write, and who may reach a file with
+    // capabilities that root has unpacked has them.
+    let allowed = name.starts_with(b"user.") && !name.starts_with(b"user.overlay.")
+        || (name == b"security.capability" || name.starts_with(b"system.posix_acl_")) && !shared;
+    if !allowed {
+        return Ok(false);
+    }
+    disk::set_xattr(file.as_fd(), name, value)
+}
+
+/// An error of the stream's; one of our own, from the blob behind it, keeps its kind.
+fn stream_error(e: std::io::Error) -> Error {
+    e.downcast::<Error>().unwrap_or_else(Error::from)
+}
+
+fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+/// Hard links to files that a higher layer hides, or that lie in lower layers: linked where the
+/// file is in the tree, else read once more from the layers. `open` opens layer `n` again.
+pub(crate) fn finish_links<'a, R: Read + Send>(
+    target: &Target,
+    deferred: Vec<Deferred>,
+    open: impl Fn(Layer) -> (R, Expected<'a>),
+) -> Result<()> {
+    let mut waiting = Vec::new();
+    for link in deferred {
+        if let Outcome::Done(false) = target.merge.link_deferred(&link)? {
+            waiting.push(link);
+        }
+    }
+    let Some(mut layer) = waiting.iter().map(|link| link.layer).max() else { return Ok(()) };
+    // From the top: each layer gives what the links of its own and of higher layers still miss.
+    while layer >= 1 && !waiting.is_empty() {
+        let (mut now, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|link| link.layer >= layer);
+        // A link to a link says in one pass what the next has to look for.
+        for _ in 0..MAX_LINKS_OF_LINKS {
+            if now.is_empty() || !find_in_layer(target, layer, &mut now, open(layer))? {
+                break;
+            }
+        }
+        waiting = Vec::new();
+        for link in now.into_iter().chain(later) {
+            if let Outcome::Done(false) = target.merge.link_deferred(&link)? {
+                waiting.push(link);
+            }
+        }
+        layer -= 1;
+    }
+    match waiting.first() {
+        None => Ok(()),
+        Some(link) => bail!(
+            "{}: a hard link to {}, which no layer has",
+            String::from_utf8_lossy(&link.path),
+            String::from_utf8_lossy(&link.target)
+        ),
+    }
+}
+
+/// Takes from `links` those whose target this layer has; true if it found links to links.
+fn find_in_layer(
+    target: &Target,
+    layer: Layer,
+    links: &mut Vec<Deferred>,
+    source: (impl Read + Send, Expected),
+) -> Result<bool> {
+    let mut indirect = false;
+    let mut wanted: HashMap<Vec<u8>, Vec<Deferred>> = HashMap::new();
+    for link in links.drain(..) {
+        wanted.entry(link.target.clone()).or_default().push(link);
+    }
+    let worker = Worker { target, view: target.merge.view(layer), since_check: 0 };
+    with_entries(target, source, u64::MAX, |reader| {
+        while let Some(entry) = reader.next().map_err(stream_error)? {
+            target.interrupt.check()?;
+            let path = clean(&entry.path)?.into_owned();
+            let Some(links) = wanted.remove(&path) else { continue };
+            match entry.kind {
+                Kind::File | Kind::Symlink => worker.recover(reader, &entry, links)?,
+                Kind::Hardlink => {
+                    indirect = true;
+                    let next = clean(&entry.link)?.into_owned();
+                    let moved =
+                        links.into_iter().map(|link| Deferred { target: next.clone(), view: layer, ..link });
+                    wanted.entry(next.clone()).or_default().extend(moved);
+                }
+                Kind::Directory => bail!("a hard link to the directory {}", String::from_utf8_lossy(&path)),
+                _ => {}
+            }
+        }
+        reader.drain().map_err(stream_error)
+    })?;
+    links.extend(wanted.into_values().flatten());
+    Ok(indirect)
+}
+
+impl Worker<'_, '_> {
+    /// Writes the entry at the first link, and links the others to that.
+    fn recover(&self, reader: &mut Reader<PipeReader>, entry: &Entry, links: Vec<Deferred>) -> Result<()> {
+        let merge = self.target.merge;
+        let mut first: Option<Deferred> = None;
+        for link in links {
+            if let Some(first) = &first {
+                let again = Deferred { target: first.path.clone(), ..link };
+                // The first may belong to a higher layer than this one.
+                merge.link_deferred_to(&again)?;
+                continue;
+            }
+            let made = merge.make_deferred(&link, |dir, name| {
+                if entry.kind == Kind::Symlink {
+                    disk::symlink(dir.as_fd(), name, &entry.link)?;
+                    return disk::set_times_at(dir.as_fd(), name, entry.mtime);
+                }
+                let file = disk::create_file(dir.as_fd(), name, 0o600)?;
+                self.write_data(reader, &file, entry)?;
+                add(&self.target.counts.files, 1);
+                add(&self.target.counts.bytes, entry.stored());
+                self.attributes(&file, &entry.xattrs)?;
+                disk::set_mode(file.as_fd(), self.mode(entry.mode, false))?;
+                disk::set_times(file.as_fd(), entry.mtime)
+            })?;
+            if let Outcome::Done(()) = made {
+                first = Some(link);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sets modes, times and attributes of all directories, once nothing is written any more.
+pub(crate) fn finish_directories(target: &Target) -> Result<u64> {
+    target.merge.finish_dirs(|dir, meta| {
+        for (name, value) in &meta.xattrs {
+            if !set_attribute(dir, name, value, target.rules.shared)? {
+                add(&target.counts.xattrs, 1);
+            }
+        }
+        disk::set_mode(dir.as_fd(), meta.mode)?;
+        disk::set_times(dir.as_fd(), meta.mtime)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_that_others_may_see() {
+        assert_eq!(guard(0o4755, false), 0o755);
+        assert_eq!(guard(0o2755, false), 0o755);
+        assert_eq!(guard(0o6777, false), 0o755);
+        assert_eq!(guard(0o777, false), 0o755);
+        assert_eq!(guard(0o644, false), 0o644);
+        assert_eq!(guard(0o1777, true), 0o1777);
+        assert_eq!(guard(0o2775, true), 0o2755);
+    }
+}

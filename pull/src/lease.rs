@@ -1,0 +1,346 @@
+//! One worker at a time, across processes and nodes, without lock files on which the dead sit.
+//!
+//! A lease is a file that its holder renews by touching it; one that was not renewed for
+//! [`STALE`], or whose holder is a dead process of this very machine, is passed by making the lease
+//! with the next number. Nothing is ever stolen by renaming or removing, so a takeover needs no
+//! right over another user's files, and two that take over at once meet at link(2), which only one
+//! of them wins, also over NFS. Times are compared by the file server's clock alone: "now" is the
+//! time of a file that was just made.
+//!
+//! A holder that was stopped and wakes up again does no harm: each writes into a file of its own.
+//!
+//! What belongs to one process alone needs no lease: a mark inside says whose it is ([`sign`]).
+
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use super::disk;
+use rt_sys::error::{Context, Result};
+use rt_sys::{fd, process};
+
+/// A lease that was not renewed for so long is given up.
+const STALE: Duration = Duration::from_secs(30);
+/// How often leases are renewed.
+const RENEW: Duration = Duration::from_secs(4);
+
+/// What says whose a lease is, is not longer.
+const TEXT_LIMIT: usize = 4096;
+
+/// A held lease; dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    dir: Arc<OwnedFd>,
+    name: String,
+    /// Of a lease that was won.
+    renewal: Option<Renewal>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.renewal = None;
+        let _ = disk::unlink(self.dir.as_fd(), self.name.as_bytes());
+    }
+}
+
+/// Touches a name in a directory every few seconds, for other machines to see that somebody lives; until dropped.
+#[derive(Debug)]
+pub(crate) struct Renewal(Name);
+
+/// A name in a directory.
+type Name = (Arc<OwnedFd>, String);
+
+impl Renewal {
+    /// Begins to.
+    pub(crate) fn start(dir: &Arc<OwnedFd>, name: &str) -> Renewal {
+        let name: Name = (dir.clone(), name.to_owned());
+        renewed().push(name.clone());
+        Renewal(name)
+    }
+}
+
+impl Drop for Renewal {
+    fn drop(&mut self) {
+        let (dir, name) = &self.0;
+        renewed().retain(|(other, another)| !Arc::ptr_eq(other, dir) || another != name);
+    }
+}
+
+/// Takes the lease on `name` in `dir`, or says (by none) that somebody else has it.
+pub(crate) fn acquire(dir: &Arc<OwnedFd>, name: &str) -> Result<Option<Lease>> {
+    let here = dir.as_fd();
+    let known = list(here, name)?;
+    let me = Holder::this_process();
+    // Without a write, where the holder is a living process of this machine.
+    if known.iter().any(|(_, name)| Holder::read(here, name).and_then(|h| h.lives_beside(&me)) == Some(true))
+    {
+        return Ok(None);
+    }
+    let draft = format!("{name}.draft-{}", unique());
+    let made = (|| -> Result<Option<Lease>> {
+        write_new(here, &draft, &me.text())?;
+        let now = modified(here, &draft).unwrap_or_default();
+        if known.iter().any(|(_, name)| fresh(here, name, now, &me)) {
+            return Ok(None);
+        }
+        let number = known.iter().map(|(number, _)| u64::from(*number)).max().unwrap_or(0) + 1;
+        let won = format!("{name}.lease.{number}");
+        if !claim(here, &draft, &won, &me)? {
+            return Ok(None);
+        }
+        let mut lease = Lease { dir: dir.clone(), name: won, renewal: None };
+        // Another may have counted from a lease that was given back meanwhile.
+        let others = list(here, name)?;
+        let mut others = others.iter().filter(|(_, name)| *name != lease.name);
+        if others.any(|(_, name)| fresh(here, name, now, &me)) {
+            return Ok(None);
+        }
+        for (_, name) in known {
+            let _ = disk::unlink(here, name.as_bytes());
+        }
+        lease.renewal = Some(Renewal::start(dir, &lease.name));
+        Ok(Some(lease))
+    })();
+    let _ = disk::unlink(here, draft.as_bytes());
+    made
+}
+
+/// Gives a draft its name as a lease. False where another was faster.
+fn claim(dir: BorrowedFd, draft: &str, name: &str, me: &Holder) -> Result<bool> {
+    let linked = match disk::link(dir, draft.as_bytes(), dir, name.as_bytes()) {
+        // File systems without hard links; who reads it before it is written goes by its time.
+        Err(e) if !e.is(libc::EEXIST) => write_new(dir, name, &me.text()),
+        linked => linked,
+    };
+    match linked {
+        Err(e) if e.is(libc::EEXIST) => Ok(false),
+        linked => linked.map(|()| true),
+    }
+}
+
+fn write_new(dir: BorrowedFd, name: &str, text: &str) -> Result<()> {
+    let mut file = disk::create_file(dir, name.as_bytes(), 0o644)?;
+    file.write_all(text.as_bytes()).context(|| format!("write {name}"))
+}
+
+/// True while somebody holds a lease on `name`.
+pub(crate) fn held(dir: BorrowedFd, name: &str) -> bool {
+    let me = Holder::this_process();
+    list(dir, name).unwrap_or_default().iter().any(|(_, name)| fresh(dir, name, now(), &me))
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// A name that no other process uses.
+pub(crate) fn unique() -> String {
+    use std::hash::{BuildHasher, Hasher};
+    format!("{:016x}", std::collections::hash_map::RandomState::new().build_hasher().finish())
+}
+
+/// Writes into `dir` whose it is, as `mark`.
+pub(crate) fn sign(dir: BorrowedFd, mark: &[u8]) -> Result<()> {
+    let text = Holder::this_process().text();
+    let mut file = disk::create_file(dir, mark, 0o600)?;
+    file.write_all(text.as_bytes()).context(|| "sign a directory")
+}
+
+/// Whether the process that [signed](sign) `dir` is dead, or of another machine and silent for long. None where no mark of
+/// the caller's says whose it is.
+pub(crate) fn abandoned(dir: BorrowedFd, mark: &[u8]) -> Option<bool> {
+    let file = disk::open_file(dir, mark).ok().filter(disk::only_ours)?;
+    let holder = Holder::parse(fd::read_regular(file, TEXT_LIMIT)?)?;
+    Some(holder.lives_beside(&Holder::this_process()).map_or_else(|| silent(dir), |lives| !lives))
+}
+
+/// True where nobody has [renewed](Renewal) `dir` for long.
+pub(crate) fn silent(dir: impl AsFd) -> bool {
+    disk::modified(dir).is_some_and(|at| now().saturating_sub(at) > STALE)
+}
+
+fn list(dir: BorrowedFd, name: &str) -> Result<Vec<(u32, String)>> {
+    let mut leases = Vec::new();
+    for (file, _) in disk::entries(dir)? {
+        let file = String::from_utf8(file).unwrap_or_default();
+        let number = file.strip_prefix(name).and_then(|f| f.strip_prefix(".lease."));
+        if let Some(number) = number.and_then(|n| n.parse().ok()) {
+            leases.push((number, file));
+        }
+    }
+    Ok(leases)
+}
+
+fn fresh(dir: BorrowedFd, name: &str, now: Duration, me: &Holder) -> bool {
+    match Holder::read(dir, name).and_then(|holder| holder.lives_beside(me)) {
+        Some(lives) => lives,
+        None => modified(dir, name).is_some_and(|at| now.saturating_sub(at) < STALE),
+    }
+}
+
+/// Opened before it is asked, which makes NFS look at the server.
+fn modified(dir: BorrowedFd, name: &str) -> Option<Duration> {
+    disk::modified(disk::open_file(dir, name.as_bytes()).ok()?)
+}
+
+/// The leases of this process, and the thread that renews them.
+fn renewed() -> std::sync::MutexGuard<'static, Vec<Name>> {
+    static HELD: OnceLock<Mutex<Vec<Name>>> = OnceLock::new();
+    let held = HELD.get_or_init(|| {
+        std::thread::spawn(|| {
+            loop {
+                std::thread::sleep(RENEW);
+                for (dir, name) in renewed().iter() {
+                    let _ = disk::touch(dir.as_fd(), name.as_bytes());
+                }
+            }
+        });
+        Mutex::default()
+    });
+    held.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Who holds a lease: enough to see that a process of this machine is dead.
+#[derive(Debug, PartialEq, Eq)]
+struct Holder {
+    /// Host name, boot and PID namespace: where the number means something.
+    place: String,
+    pid: i32,
+    started: String,
+}
+
+impl Holder {
+    fn this_process() -> Holder {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let place = format!("{} {} {}", disk::host_name(), boot.trim(), namespace.display());
+        let pid = std::process::id() as i32;
+        Holder { place, pid, started: start_time(pid) }
+    }
+
+    fn text(&self) -> String {
+        format!("{}\n{}\n{}\n", self.place, self.pid, self.started)
+    }
+
+    fn read(dir: BorrowedFd, name: &str) -> Option<Holder> {
+        Holder::parse(disk::read_small(dir, name.as_bytes(), TEXT_LIMIT)?)
+    }
+
+    fn parse(text: Vec<u8>) -> Option<Holder> {
+        let text = String::from_utf8(text).ok()?;
+        let mut lines = text.lines();
+        let (place, pid, started) = (lines.next()?, lines.next()?, lines.next()?);
+        Some(Holder { place: place.to_owned(), pid: pid.parse().ok()?, started: started.to_owned() })
+    }
+
+    /// None where the holder is not of this machine.
+    fn lives_beside(&self, me: &Holder) -> Option<bool> {
+        (self.place == me.place).then(|| alive(self.pid, &self.started))
+    }
+}
+
+fn alive(pid: i32, started: &str) -> bool {
+    disk::process_lives(pid) && start_time(pid) == started
+}
+
+/// In ticks since the boot; empty where there is no such process.
+fn start_time(pid: i32) -> String {
+    let stat = fd::open_proc().and_then(|proc| process::stat(proc, &pid.to_string()));
+    stat.map(|stat| stat.start_time.to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::PathBuf;
+
+    fn place() -> (PathBuf, Arc<OwnedFd>) {
+        let path = std::env::temp_dir().join(format!("rt-lease-{}", unique()));
+        fs::create_dir_all(&path).unwrap();
+        let dir = disk::open_root(&path).unwrap();
+        (path, Arc::new(dir))
+    }
+
+    fn age(path: PathBuf) {
+        let old = SystemTime::now() - STALE * 2;
+        fs::File::open(&path).unwrap().set_modified(old).unwrap();
+    }
+
+    #[test]
+    fn one_holder_and_takeover() {
+        let (path, dir) = place();
+        let first = acquire(&dir, "x").unwrap().expect("free");
+        assert!(acquire(&dir, "x").unwrap().is_none());
+        assert!(held(dir.as_fd(), "x"));
+        assert!(acquire(&dir, "y").unwrap().is_some());
+        drop(first);
+        assert!(!held(dir.as_fd(), "x"));
+
+        // A dead process of this machine is seen at once.
+        let dead = Holder { pid: i32::MAX - 7, ..Holder::this_process() };
+        fs::write(path.join("x.lease.4"), dead.text()).unwrap();
+        let second = acquire(&dir, "x").unwrap().expect("its holder is dead");
+        assert_eq!(second.name, "x.lease.5");
+        assert!(!path.join("x.lease.4").exists());
+        drop(second);
+
+        // One of another machine by its age alone.
+        let far = Holder { place: "other".into(), pid: 1, started: "1".into() };
+        fs::write(path.join("x.lease.1"), far.text()).unwrap();
+        assert!(acquire(&dir, "x").unwrap().is_none());
+        age(path.join("x.lease.1"));
+        assert!(acquire(&dir, "x").unwrap().is_some());
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "nothing is left");
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_lease_holds_nothing() {
+        let (path, dir) = place();
+        disk::fifo(dir.as_fd(), b"x.lease.4294967295", 0o666).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", path.join("x.lease.7")).unwrap();
+        fs::write(path.join("x.lease.18446744073709551615"), "").unwrap();
+        fs::write(path.join("x.lease.9"), vec![b'x'; 1 << 20]).unwrap();
+        age(path.join("x.lease.9"));
+        assert!(!held(dir.as_fd(), "x"));
+        assert!(acquire(&dir, "x").unwrap().is_some());
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn marks_tell_the_dead() {
+        let (path, dir) = place();
+        let mark = |holder: &Holder| {
+            fs::write(path.join("mark"), holder.text()).unwrap();
+            abandoned(dir.as_fd(), b"mark")
+        };
+        assert_eq!(abandoned(dir.as_fd(), b"mark"), None);
+        sign(dir.as_fd(), b"mark").unwrap();
+        assert_eq!(abandoned(dir.as_fd(), b"mark"), Some(false));
+        assert_eq!(mark(&Holder { pid: i32::MAX - 7, ..Holder::this_process() }), Some(true));
+        let another = Holder { started: "1".into(), ..Holder::this_process() };
+        assert_eq!(mark(&another), Some(true), "the number went to another");
+        // Of another machine by its age alone; what nobody signed never.
+        let far = Holder { place: "other".into(), pid: 1, started: "1".into() };
+        assert_eq!(mark(&far), Some(false));
+        age(path.clone());
+        assert_eq!(abandoned(dir.as_fd(), b"mark"), Some(true));
+        fs::write(path.join("mark"), "").unwrap();
+        assert_eq!(abandoned(dir.as_fd(), b"mark"), None);
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn of_many_one() {
+        let (path, dir) = place();
+        let holders: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..16).map(|_| scope.spawn(|| acquire(&dir, "x").unwrap())).collect();
+            let leases: Vec<_> = threads.into_iter().filter_map(|t| t.join().unwrap()).collect();
+            leases.len()
+        });
+        assert!(holders <= 1, "{holders} holders");
+        fs::remove_dir_all(&path).unwrap();
+    }
+}

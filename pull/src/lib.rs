@@ -1,0 +1,49 @@
+//! `rt-pull`: registries, archives and layouts become bundles.
+//!
+//! One concern a file, in the order in which a pull goes through them:
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `run`, `save` | the story of a pull; the way back |
+//! | `reference`, `digest`, `platform`, `manifest` | names and documents; pure |
+//! | `registries_conf`, `credentials`, `auth`, `http`, `registry` | how to talk to a registry |
+//! | `source`, `layout`, `archive` | where manifests and blobs come from |
+//! | `cache`, `lease`, `blob` | blobs by digest, fetched once |
+//! | `decode`, `tar`, `merge`, `disk`, `layer` | layers to a tree |
+//! | `image_config`, `profile`, `filter` | the config |
+//! | `draft`, `bundle` | there whole or not at all |
+//! | `commands` | the command line |
+//! | `progress`, `limits`, `interrupt` | people, the job's limits, Ctrl-C |
+
+mod archive;
+mod auth;
+mod blob;
+mod bundle;
+mod cache;
+pub mod commands;
+mod credentials;
+pub mod decode;
+mod digest;
+mod disk;
+mod draft;
+mod filter;
+pub mod fuzz;
+mod http;
+mod image_config;
+mod interrupt;
+mod layer;
+mod layout;
+mod lease;
+mod limits;
+mod manifest;
+mod merge;
+mod platform;
+mod profile;
+mod progress;
+mod reference;
+mod registries_conf;
+mod registry;
+mod run;
+mod save;
+mod source;
+pub mod tar;

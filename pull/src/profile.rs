@@ -1,0 +1,338 @@
+//! `config.json` of a pulled bundle: the image-spec's conversion rules within a profile.
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::digest::Digest;
+use super::disk;
+use super::filter;
+use super::image_config::{self, User};
+use super::manifest::{Execution, ImageConfig, Manifest};
+use super::merge::MAX_PATH;
+use rt_spec::rootless::UserMap;
+use rt_spec::{
+    ANNOTATION_HOME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_USER, DEFAULT_CAPABILITIES,
+};
+use rt_sys::bail;
+use rt_sys::error::{Context, Result};
+
+/// The image's name as it was pulled.
+pub(crate) const ANNOTATION_NAME: &str = "rt.image.name";
+/// The digest of the image's manifest.
+pub(crate) const ANNOTATION_DIGEST: &str = "rt.image.digest";
+/// The digest that the name stood for: the index's, where there is one.
+pub(crate) const ANNOTATION_RESOLVED: &str = "rt.image.resolved";
+
+/// How a bundle is to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// The host's network, processes and devices; the caller's own user.
+    Hpc,
+    /// Namespaces, masks and a filter as podman has them.
+    Isolated,
+}
+
+/// What the user chose besides.
+#[derive(Debug, Clone)]
+pub(crate) struct Choices {
+    /// The profile.
+    pub profile: Profile,
+    /// `rt.user`, where it is not the profile's.
+    pub user: Option<UserMap>,
+    /// The rootfs may be written.
+    pub writable: bool,
+    /// Mount the caller's home.
+    pub home: bool,
+}
+
+/// Each is a mount, and perhaps directories in the tree.
+const MAX_VOLUMES: usize = 256;
+
+/// Files of the host that the hpc profile shows.
+const HOST_FILES: [&str; 5] =
+    ["/etc/hosts", "/etc/resolv.conf", "/etc/hostname", "/etc/localtime", "/etc/machine-id"];
+
+/// Builds the config for an image whose tree is below `root`.
+pub(crate) fn config(
+    name: &str,
+    digest: &Digest,
+    resolved: &Digest,
+    manifest: &Manifest,
+    image: &ImageConfig,
+    root: &OwnedFd,
+    choices: &Choices,
+) -> Result<Value> {
+    let nothing = Execution::default();
+    let execution = image.config.as_ref().unwrap_or(&nothing);
+    let hpc = choices.profile == Profile::Hpc;
+    // Whoever calls is the user then; a name that the image lacks matters only to the other profile.
+    let user = match image_config::user(execution, root) {
+        Ok(user) => user,
+        Err(_) if hpc => User { uid: 0, gid: 0, groups: Vec::new(), home: None },
+        Err(e) => return Err(e),
+    };
+    let mut env = image_config::environment(execution);
+    if !env.iter().any(|e| e.starts_with("HOME=")) && !hpc {
+        env.push(format!("HOME={}", user.home.as_deref().unwrap_or("/")));
+    }
+    let mut mounts = if hpc { hpc_mounts() } else { isolated_mounts() };
+    let volumes = execution.volumes.iter().flatten();
+    if volumes.clone().count() > MAX_VOLUMES {
+        bail!("the image has more than {MAX_VOLUMES} volumes");
+    }
+    for volume in volumes.map(|(path, _)| path) {
+        mounts.push(volume_mount(volume)?);
+    }
+    let capabilities: Vec<&str> = if hpc { Vec::new() } else { DEFAULT_CAPABILITIES.to_vec() };
+    let mut config = json!({
+        "ociVersion": "1.2.0",
+        "process": {
+            "terminal": false,
+            "user": { "uid": user.uid, "gid": user.gid, "additionalGids": user.groups },
+            "args": image_config::arguments(execution),
+            "env": env,
+            "cwd": image_config::working_dir(execution),
+            "capabilities": {
+                "bounding": capabilities, "effective": capabilities, "permitted": capabilities,
+            },
+            "noNewPrivileges": hpc,
+        },
+        "root": { "path": "rootfs", "readonly": hpc && !choices.writable },
+        "mounts": mounts,
+        "linux": if hpc { hpc_linux() } else { isolated_linux() },
+        "annotations": annotations(name, digest, resolved, manifest, image, execution, choices),
+    });
+    if !hpc {
+        config["hostname"] = json!("rt");
+    }
+    // As root the runtime's own filter answers what one id cannot do, and a config has only one.
+    if choices.user == Some(UserMap::Root) {
+        config["process"]["noNewPrivileges"] = json!(true);
+    } else if !hpc {
+        config["linux"]["seccomp"] = filter::section(&capabilities)?;
+    }
+    Ok(config)
+}
+
+/// image-spec, conversion: annotation fields; labels win over them.
+fn annotations(
+    name: &str,
+    digest: &Digest,
+    resolved: &Digest,
+    manifest: &Manifest,
+    image: &ImageConfig,
+    execution: &Execution,
+    choices: &Choices,
+) -> Value {
+    let mut all = Map::new();
+    let mut set = |key: &str, value: Option<&str>| {
+        if let Some(value) = value.filter(|v| !v.is_empty()) {
+            all.insert(key.to_owned(), json!(value));
+        }
+    };
+    set("org.opencontainers.image.os", Some(&image.os));
+    set("org.opencontainers.image.architecture", Some(&image.architecture));
+    set("org.opencontainers.image.author", image.author.as_deref());
+    set("org.opencontainers.image.created", image.created.as_deref());
+    set("org.opencontainers.image.stopSignal", execution.stop_signal.as_deref());
+    let ports: Vec<&str> = execution.exposed_ports.iter().flatten().map(|(port, _)| port.as_str()).collect();
+    set("org.opencontainers.image.exposedPorts", Some(&ports.join(",")));
+    for (key, value) in manifest.annotations.iter().flatten().chain(execution.labels.iter().flatten()) {
+        // What an image says about itself never steers the runtime, nor an engine's choice of devices.
+        if !["rt.", "run.oci.", "cdi.k8s.io/"].iter().any(|prefix| key.starts_with(prefix)) {
+            set(key, Some(value));
+        }
+    }
+    let hpc = choices.profile == Profile::Hpc;
+    set(ANNOTATION_USER, choices.user.map(UserMap::as_str).or(hpc.then_some("caller")));
+    if hpc {
+        set(ANNOTATION_PASSWD, Some("caller"));
+        set(ANNOTATION_OPTIONAL, Some(&HOST_FILES.join(",")));
+    }
+    set(ANNOTATION_HOME, choices.home.then_some("bind"));
+    set(ANNOTATION_NAME, Some(name));
+    set(ANNOTATION_DIGEST, Some(digest.as_str()));
+    set(ANNOTATION_RESOLVED, Some(resolved.as_str()));
+    Value::Object(all)
+}
+
+/// A volume's data never go into the rootfs; what the image has there is copied up.
+fn volume_mount(path: &str) -> Result<Value> {
+    if !path.starts_with('/') || path.split('/').any(|part| part == "..") {
+        bail!("volume {path:?}: not an absolute path");
+    }
+    Ok(json!({
+        "destination": path, "type": "tmpfs", "source": "tmpfs",
+        "options": ["nosuid", "nodev", "tmpcopyup", "mode=1777"],
+    }))
+}
+
+fn hpc_mounts() -> Vec<Value> {
+    let bind = |path: &str, options: &[&str]| json!({ "destination": path, "type": "bind", "source": path, "options": options });
+    let tmpfs = |path: &str, mode: &str| json!({ "destination": path, "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", mode] });
+    let mut mounts = vec![
+        bind("/proc", &["rbind", "nosuid", "noexec", "nodev"]),
+        bind("/sys", &["rbind", "rro", "nosuid", "noexec", "nodev"]),
+        bind("/dev", &["rbind", "nosuid"]),
+        tmpfs("/tmp", "mode=1777"),
+        tmpfs("/run", "mode=1777"),
+    ];
+    // One that a node lacks is left out there, when it starts.
+    mounts.extend(HOST_FILES.iter().map(|path| bind(path, &["bind", "ro", "nosuid", "nodev", "noexec"])));
+    mounts
+}
+
+fn hpc_linux() -> Value {
+    json!({ "namespaces": [{ "type": "user" }, { "type": "mount" }], "uidMappings": own(disk::caller().0),
+            "gidMappings": own(disk::caller().1) })
+}
+
+fn own(id: u32) -> Value {
+    json!([{ "containerID": 0, "hostID": id, "size": 1 }])
+}
+
+fn isolated_mounts() -> Vec<Value> {
+    let mount = |path: &str, kind: &str, options: &[&str]| json!({ "destination": path, "type": kind, "source": kind, "options": options });
+    vec![
+        mount("/proc", "proc", &["nosuid", "noexec", "nodev"]),
+        mount("/dev", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=65536k"]),
+        mount("/dev/pts", "devpts", &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"]),
+        mount("/dev/shm", "tmpfs", &["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"]),
+        mount("/dev/mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
+        mount("/sys", "sysfs", &["nosuid", "noexec", "nodev", "ro"]),
+    ]
+}
+
+fn isolated_linux() -> Value {
+    let (uid, gid) = disk::caller();
+    json!({
+        "namespaces": [
+            { "type": "user" }, { "type": "mount" }, { "type": "pid" }, { "type": "ipc" }, { "type": "uts" },
+            { "type": "network" },
+        ],
+        "uidMappings": own(uid),
+        "gidMappings": own(gid),
+        "maskedPaths": [
+            "/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+            "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
+        ],
+        "readonlyPaths": [
+            "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
+        ],
+    })
+}
+
+/// Makes what the config mounts on, where the image has nothing, so that a read-only tree needs no
+/// overlay. In the hpc profile the host's files replace links of the image: a mount over
+/// /etc/localtime would else land on the zone that it points to.
+pub(crate) fn prepare_mount_points(root: &OwnedFd, config: &Value) -> Result<()> {
+    let destinations =
+        config["mounts"].as_array().into_iter().flatten().filter_map(|m| m["destination"].as_str());
+    for path in destinations.filter(|path| !path.starts_with("/dev/")) {
+        let file = HOST_FILES.contains(&path);
+        prepare(root, path, file)?;
+    }
+    if let Some(dir) = config["process"]["cwd"].as_str() {
+        prepare(root, dir, false)?;
+    }
+    Ok(())
+}
+
+/// apt checks that it became its user `_apt`, which an answered setresgid(2) does not make true; one
+/// line tells it to stay root. The only package manager that needs to be told.
+pub(crate) fn prepare_package_managers(root: &OwnedFd) -> Result<()> {
+    let mut dir = disk::open_dir_again(root.as_fd())?;
+    for part in ["etc", "apt", "apt.conf.d"] {
+        let Ok(next) = disk::open_dir(dir.as_fd(), part.as_bytes()) else { return Ok(()) };
+        dir = next;
+    }
+    let name = b"zz-one-user";
+    if disk::mode_at(dir.as_fd(), name)?.is_none() {
+        let mut file = disk::create_file(dir.as_fd(), name, 0o644)?;
+        file.write_all(b"APT::Sandbox::User \"root\";\n").context(|| "write apt's configuration")?;
+    }
+    Ok(())
+}
+
+fn prepare(root: &OwnedFd, path: &str, file: bool) -> Result<()> {
+    let parts: Vec<&[u8]> =
+        path.as_bytes().split(|&b| b == b'/').filter(|p| !matches!(*p, b"" | b".")).collect();
+    let Some((last, parents)) = parts.split_last() else { return Ok(()) };
+    if parts.contains(&&b".."[..]) {
+        return Ok(());
+    }
+    if path.len() > MAX_PATH {
+        bail!("the image's config names a directory of {} bytes", path.len());
+    }
+    let mut dir: Arc<OwnedFd> = Arc::new(disk::open_dir_again(root.as_fd())?);
+    for part in parents {
+        match disk::mode_at(dir.as_fd(), part)? {
+            None => make_dir(dir.as_fd(), part)?,
+            Some(mode) if mode & 0o170000 == 0o040000 => {}
+            // Through a link of the image: the runtime resolves it, inside.
+            Some(_) => return Ok(()),
+        }
+        dir = Arc::new(disk::open_dir(dir.as_fd(), part)?);
+    }
+    match disk::mode_at(dir.as_fd(), last)? {
+        None if file => disk::create_file(dir.as_fd(), last, 0o644).map(drop),
+        None => make_dir(dir.as_fd(), last),
+        Some(mode) if file && mode & 0o170000 == 0o120000 => {
+            disk::unlink(dir.as_fd(), last)?;
+            disk::create_file(dir.as_fd(), last, 0o644).map(drop)
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+fn make_dir(parent: std::os::fd::BorrowedFd, name: &[u8]) -> Result<()> {
+    disk::make_dir(parent, name)?;
+    disk::set_mode(disk::reopen_dir(parent, name)?.as_fd(), 0o755)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configs_are_valid() {
+        let dir = std::env::temp_dir().join(format!("rt-profile-{}", super::super::lease::unique()));
+        std::fs::create_dir_all(dir.join("etc")).unwrap();
+        std::os::unix::fs::symlink("/usr/share/zoneinfo/Etc/UTC", dir.join("etc/localtime")).unwrap();
+        let root = disk::open_root(&dir).unwrap();
+        let digest = Digest::of(b"x");
+        let manifest: Manifest = serde_json::from_value(json!({
+            "config": { "digest": digest, "size": 1 }, "layers": [],
+        }))
+        .unwrap();
+        let image: ImageConfig = serde_json::from_value(json!({
+            "os": "linux", "author": "me", "config": {
+                "Env": ["A=b"], "Cmd": ["x"], "WorkingDir": "/w/d", "Volumes": { "/data": {} },
+                "Labels": { "l": "v", "rt.user": "root", "cdi.k8s.io/x": "v/c=d" }, "StopSignal": "SIGINT" } }))
+        .unwrap();
+        for (profile, user) in
+            [(Profile::Hpc, None), (Profile::Isolated, None), (Profile::Isolated, Some(UserMap::Root))]
+        {
+            let choices = Choices { profile, user, writable: false, home: false };
+            let config = config("n", &digest, &digest, &manifest, &image, &root, &choices).unwrap();
+            let spec: oci_spec::runtime::Spec = serde_json::from_value(config.clone()).unwrap();
+            assert_eq!(spec.process().as_ref().unwrap().args().as_ref().unwrap(), &["x"]);
+            assert_eq!(config["annotations"]["l"], "v");
+            assert_eq!(config["annotations"]["org.opencontainers.image.stopSignal"], "SIGINT");
+            let wanted = match (profile, user) {
+                (Profile::Hpc, _) => json!("caller"),
+                (_, Some(user)) => json!(user.as_str()),
+                _ => Value::Null,
+            };
+            assert_eq!(config["annotations"]["rt.user"], wanted, "a label must not choose the user");
+            assert!(config["annotations"].get("cdi.k8s.io/x").is_none(), "a label must not choose devices");
+            prepare_mount_points(&root, &config).unwrap();
+        }
+        assert!(dir.join("w/d").is_dir() && dir.join("data").is_dir() && dir.join("proc").is_dir());
+        assert!(dir.join("etc/localtime").symlink_metadata().unwrap().is_file());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

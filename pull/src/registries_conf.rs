@@ -1,0 +1,281 @@
+//! containers-registries.conf(5) in both versions, and containers-certs.d(5): mirrors, blocked and
+//! insecure registries, own CAs and client certificates.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::reference::Reference;
+use rt_sys::caller::own_dir;
+use rt_sys::error::Result;
+use rt_sys::{bail, err};
+
+/// What is configured.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct Registries {
+    #[serde(default)]
+    registry: Vec<Registry>,
+    /// Version 1.
+    #[serde(default)]
+    registries: Lists,
+}
+
+/// Version 1 has lists of hosts.
+#[derive(Debug, Clone, Default, Deserialize)]
+struct Lists {
+    #[serde(default)]
+    insecure: List,
+    #[serde(default)]
+    block: List,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct List {
+    #[serde(default)]
+    registries: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Registry {
+    prefix: Option<String>,
+    location: Option<String>,
+    #[serde(default)]
+    insecure: bool,
+    #[serde(default)]
+    blocked: bool,
+    #[serde(default)]
+    mirror_by_digest_only: bool,
+    #[serde(default)]
+    mirror: Vec<Mirror>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Mirror {
+    location: String,
+    #[serde(default)]
+    insecure: bool,
+    pull_from_mirror: Option<String>,
+}
+
+/// A place to ask for an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    /// Host and port.
+    pub host: String,
+    /// The repository there.
+    pub repository: String,
+    /// Certificates are not checked, and HTTP is tried.
+    pub insecure: bool,
+    /// Not the registry itself.
+    pub mirror: bool,
+}
+
+impl Registries {
+    /// Reads what the user or else the system has, with its drop-in files.
+    pub(crate) fn from_environment() -> Result<Registries> {
+        let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        if let Some(path) = variable("CONTAINERS_REGISTRIES_CONF") {
+            return Registries::read(&path);
+        }
+        let config = own_dir("XDG_CONFIG_HOME").or_else(|| own_dir("HOME").map(|home| home.join(".config")));
+        let user = config.map(|dir| dir.join("containers"));
+        let main = user.iter().map(|dir| dir.join("registries.conf")).find(|path| path.is_file());
+        let main = main.unwrap_or_else(|| "/etc/containers/registries.conf".into());
+        let mut all = if main.is_file() { Registries::read(&main)? } else { Registries::default() };
+        let drop_in = [Some(PathBuf::from("/etc/containers")), user];
+        for dir in drop_in.into_iter().flatten().map(|dir| dir.join("registries.conf.d")) {
+            let Ok(entries) = fs::read_dir(dir) else { continue };
+            let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+            paths.sort();
+            for path in paths.iter().filter(|path| path.extension().is_some_and(|e| e == "conf")) {
+                all.add(Registries::read(path)?);
+            }
+        }
+        Ok(all)
+    }
+
+    fn read(path: &Path) -> Result<Registries> {
+        let text = fs::read_to_string(path).map_err(|e| err!("read {}: {e}", path.display()))?;
+        Registries::parse(&text).map_err(|e| e.context(path.display()))
+    }
+
+    /// Reads one file.
+    pub(crate) fn parse(text: &str) -> Result<Registries> {
+        let mut file: Registries = toml::from_str(text).map_err(|e| err!("{}", e.message()))?;
+        let Lists { insecure, block } = std::mem::take(&mut file.registries);
+        let hosts: BTreeSet<&String> = insecure.registries.iter().chain(&block.registries).collect();
+        file.registry.extend(hosts.into_iter().map(|host| Registry {
+            location: Some(host.clone()),
+            insecure: insecure.registries.contains(host),
+            blocked: block.registries.contains(host),
+            ..Registry::default()
+        }));
+        Ok(file)
+    }
+
+    /// A later file's entry for a prefix replaces an earlier one's.
+    fn add(&mut self, later: Registries) {
+        for registry in later.registry {
+            self.registry.retain(|known| known.prefix() != registry.prefix());
+            self.registry.push(registry);
+        }
+    }
+
+    /// Where to ask for `reference`, in order.
+    ///
+    /// # Errors
+    /// Where the site blocks it.
+    pub(crate) fn endpoints(&self, reference: &Reference) -> Result<Vec<Endpoint>> {
+        let name = format!("{}/{}", reference.registry, reference.repository);
+        let matching = self.registry.iter().filter_map(|r| r.matches(&name).map(|length| (length, r)));
+        let Some((length, registry)) = matching.max_by_key(|(length, _)| *length) else {
+            return Ok(vec![endpoint(&name, false, false)]);
+        };
+        if registry.blocked {
+            bail!("{name}: blocked by registries.conf on this system");
+        }
+        let by_digest = reference.digest.is_some();
+        let rest = &name[length..];
+        let mut endpoints: Vec<Endpoint> = registry
+            .mirror
+            .iter()
+            .filter(|mirror| match mirror.pull_from_mirror.as_deref() {
+                Some("digest-only") => by_digest,
+                Some("tag-only") => !by_digest,
+                _ => by_digest || !registry.mirror_by_digest_only,
+            })
+            .map(|mirror| {
+                endpoint(&format!("{}{rest}", mirror.location.trim_end_matches('/')), mirror.insecure, true)
+            })
+            .collect();
+        let own = match &registry.location {
+            Some(location) => format!("{}{rest}", location.trim_end_matches('/')),
+            None => name.clone(),
+        };
+        endpoints.push(endpoint(&own, registry.insecure, false));
+        Ok(endpoints)
+    }
+}
+
+impl Registry {
+    fn prefix(&self) -> &str {
+        self.prefix.as_deref().or(self.location.as_deref()).unwrap_or_default()
+    }
+
+    /// How much of `name` the prefix covers.
+    fn matches(&self, name: &str) -> Option<usize> {
+        let prefix = self.prefix();
+        if let Some(domain) = prefix.strip_prefix('*') {
+            let host = name.split('/').next()?;
+            return (domain.starts_with('.') && host.ends_with(domain)).then_some(host.len());
+        }
+        let rest = name.strip_prefix(prefix)?;
+        (!prefix.is_empty() && (rest.is_empty() || rest.starts_with('/'))).then_some(prefix.len())
+    }
+}
+
+fn endpoint(name: &str, insecure: bool, mirror: bool) -> Endpoint {
+    let (host, repository) = name.split_once('/').unwrap_or((name, ""));
+    Endpoint { host: host.to_owned(), repository: repository.to_owned(), insecure, mirror }
+}
+
+/// What certs.d has for a host.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Certificates {
+    /// PEM texts of further CAs.
+    pub authorities: Vec<Vec<u8>>,
+    /// PEM texts of a client's certificate and key.
+    pub client: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Certificates {
+    /// Looks where podman and docker look.
+    pub(crate) fn for_host(host: &str) -> Certificates {
+        let mut dirs: Vec<PathBuf> = vec!["/etc/docker/certs.d".into(), "/etc/containers/certs.d".into()];
+        dirs.extend(own_dir("HOME").map(|home| home.join(".config/containers/certs.d")));
+        Certificates::read(dirs.iter().map(|dir| dir.join(host)))
+    }
+
+    fn read(dirs: impl Iterator<Item = PathBuf>) -> Certificates {
+        let mut found = Certificates::default();
+        for entry in dirs.filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten() {
+            let path = entry.path();
+            let Ok(text) = fs::read(&path) else { continue };
+            match path.extension().and_then(|e| e.to_str()) {
+                Some("crt") => found.authorities.push(text),
+                Some("cert") => {
+                    if let Ok(key) = fs::read(path.with_extension("key")) {
+                        found.client = Some((text, key));
+                    }
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(conf: &str, reference: &str) -> Result<Vec<String>> {
+        let endpoints = Registries::parse(conf)?.endpoints(&reference.parse()?)?;
+        Ok(endpoints
+            .iter()
+            .map(|e| format!("{}/{}{}", e.host, e.repository, if e.insecure { " insecure" } else { "" }))
+            .collect())
+    }
+
+    const CONF: &str = r#"
+        unqualified-search-registries = ["docker.io"]
+        [[registry]]
+        prefix = "docker.io"
+        location = "registry-1.docker.io"
+        [[registry.mirror]]
+        location = "mirror.site:5000/hub"
+        insecure = true
+        [[registry.mirror]]
+        location = "digests.site"
+        pull-from-mirror = "digest-only"
+        [[registry]]
+        location = "bad.example"
+        blocked = true
+        [[registry]]
+        prefix = "*.corp"
+        location = "proxy.corp"
+    "#;
+
+    #[test]
+    fn mirrors_in_order() {
+        assert_eq!(
+            asked(CONF, "debian:12").unwrap(),
+            ["mirror.site:5000/hub/library/debian insecure", "registry-1.docker.io/library/debian"]
+        );
+        let digest = format!("debian@sha256:{}", "a".repeat(64));
+        assert_eq!(asked(CONF, &digest).unwrap().len(), 3);
+        assert_eq!(asked(CONF, "quay.io/x").unwrap(), ["quay.io/x"]);
+        assert_eq!(asked(CONF, "a.b.corp/x/y").unwrap(), ["proxy.corp/x/y"]);
+        assert!(asked(CONF, "bad.example/x").unwrap_err().to_string().contains("blocked"));
+        assert_eq!(asked(CONF, "bad.example.org/x").unwrap(), ["bad.example.org/x"]);
+    }
+
+    #[test]
+    fn lists_of_version_one() {
+        let conf = "[registries.search]\nregistries = ['a.site']\n\
+            [registries.insecure]\nregistries = ['b.site:5000', 'c.site']\n\
+            [registries.block]\nregistries = ['c.site', 'docker.io']\n";
+        assert_eq!(asked(conf, "a.site/x").unwrap(), ["a.site/x"]);
+        assert_eq!(asked(conf, "b.site:5000/x").unwrap(), ["b.site:5000/x insecure"]);
+        assert!(asked(conf, "c.site/x").is_err() && asked(conf, "debian").is_err());
+    }
+
+    #[test]
+    fn damaged_files_say_so() {
+        assert!(Registries::parse("[[registry]\n").is_err());
+    }
+}

@@ -1,0 +1,465 @@
+//! A registry by the distribution-spec: manifests and blobs, with tokens, mirrors and resumption.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::sync::Mutex;
+
+use ureq::http::Response;
+use ureq::{Body, http::StatusCode};
+
+use super::auth::{self, Challenge, Token, base64};
+use super::blob::Blob;
+use super::credentials::{Credentials, Places};
+use super::digest::Digest;
+use super::http::{self, Answer, Http, Request, read_body, status_error};
+use super::interrupt::Interrupt;
+use super::manifest::{ACCEPT, MANIFEST_LIMIT};
+use super::reference::Reference;
+use super::registries_conf::{Endpoint, Registries};
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::{bail, err};
+
+/// What the user said about how to connect.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Access {
+    /// `--creds`.
+    pub credentials: Option<Credentials>,
+    /// Files with credentials.
+    pub places: Places,
+    /// Certificates are not checked, HTTP is tried after HTTPS.
+    pub insecure: bool,
+    /// HTTP from the start.
+    pub plain_http: bool,
+    /// Failures that are borne; none: the default.
+    pub retries: Option<u32>,
+}
+
+/// The registry of one image, with its mirrors.
+pub(crate) struct Registry {
+    reference: Reference,
+    endpoints: Vec<Connection>,
+    access: Access,
+    interrupt: Interrupt,
+}
+
+/// One host that has the image.
+struct Connection {
+    endpoint: Endpoint,
+    http: Http,
+    /// `https` or `http`, once one of them answered.
+    scheme: Mutex<Option<&'static str>>,
+    /// What it asked for last, and the tokens got for it.
+    challenge: Mutex<Option<Challenge>>,
+    tokens: Mutex<HashMap<String, Token>>,
+}
+
+impl Registry {
+    /// The registry of `reference`. Connects to nothing yet.
+    pub(crate) fn new(
+        reference: &Reference,
+        registries: &Registries,
+        access: Access,
+        interrupt: &Interrupt,
+    ) -> Result<Registry> {
+        let connect = |mut endpoint: Endpoint| {
+            // Docker Hub's API has another name than its images.
+            if endpoint.host == "docker.io" {
+                endpoint.host = "registry-1.docker.io".into();
+            }
+            endpoint.insecure |= access.insecure;
+            let retries = access.retries.unwrap_or(http::RETRIES);
+            let http = Http::new(&endpoint.host, endpoint.insecure, retries, interrupt.clone());
+            Connection {
+                endpoint,
+                http,
+                scheme: Mutex::new(access.plain_http.then_some("http")),
+                challenge: Mutex::default(),
+                tokens: Mutex::default(),
+            }
+        };
+        let endpoints = registries.endpoints(reference)?.into_iter().map(connect).collect();
+        Ok(Registry { reference: reference.clone(), endpoints, access, interrupt: interrupt.clone() })
+    }
+
+    /// The digest behind the reference, by one HEAD; none where the registry does not tell it.
+    pub(crate) fn digest(&self) -> Result<Option<Digest>> {
+        if let Some(digest) = &self.reference.digest {
+            return Ok(Some(digest.clone()));
+        }
+        self.first(|connection| {
+            let url = format!("manifests/{}", self.reference.manifest_name());
+            let response = self.ask(connection, "HEAD", &url, &[("accept", ACCEPT)])?;
+            let digest = response.headers().get("docker-content-digest").and_then(|d| d.to_str().ok());
+            // Some registries know no HEAD, and its answer has no text: the GET will tell.
+            Ok(digest.filter(|_| response.status() == StatusCode::OK).and_then(|d| d.parse().ok()))
+        })
+    }
+
+    /// A manifest by tag or digest, with its digest, which was checked if it was asked for.
+    pub(crate) fn manifest(&self, name: &str) -> Result<(Digest, Vec<u8>)> {
+        self.first(|connection| {
+            let response =
+                self.ask(connection, "GET", &format!("manifests/{name}"), &[("accept", ACCEPT)])?;
+            if response.status() != StatusCode::OK {
+                return Err(self.refused(response));
+            }
+            let bytes = read_body(response, MANIFEST_LIMIT)?;
+            let digest = match name.parse::<Digest>() {
+                Ok(wanted) => {
+                    wanted.check(&bytes).context(|| "manifest")?;
+                    wanted
+                }
+                Err(_) => Digest::of(&bytes),
+            };
+            Ok((digest, bytes))
+        })
+    }
+
+    /// A blob's bytes from `offset` on, in order, to `sink`. A broken connection goes on where it
+    /// broke, as long as each brings something.
+    pub(crate) fn blob(
+        &self,
+        blob: &Blob,
+        offset: u64,
+        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut at = offset;
+        let mut result = Ok(());
+        for connection in &self.endpoints {
+            let mut sink_failed = false;
+            result = self.blob_from(connection, blob, &mut at, &mut |bytes| {
+                sink(bytes).inspect_err(|_| sink_failed = true)
+            });
+            if result.is_ok() || sink_failed {
+                return result;
+            }
+            self.interrupt.check()?;
+        }
+        result
+    }
+
+    fn blob_from(
+        &self,
+        connection: &Connection,
+        blob: &Blob,
+        at: &mut u64,
+        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let url = format!("blobs/{}", blob.digest);
+        let retries = self.access.retries.unwrap_or(http::RETRIES);
+        let mut fruitless = 0;
+        let mut buffer = vec![0; 256 << 10];
+        while *at < blob.size {
+            let range = format!("bytes={at}-");
+            let headers: &[(&str, &str)] = if *at > 0 { &[("range", &range)] } else { &[] };
+            let response = self.ask(connection, "GET", &url, headers)?;
+            let mut skip = match response.status().as_u16() {
+                206 => {
+                    let start = response.headers().get("content-range").and_then(|r| r.to_str().ok());
+                    let start =
+                        start.and_then(|r| r.strip_prefix("bytes ")?.split('-').next()?.parse::<u64>().ok());
+                    match start {
+                        Some(start) if start <= *at => *at - start,
+                        _ => bail!(
+                            "blob {}: the registry sent another range than it was asked for",
+                            blob.digest
+                        ),
+                    }
+                }
+                // A server that ignores ranges sends all of it.
+                200 => *at,
+                _ => return Err(self.refused(response).context(format!("blob {}", blob.digest))),
+            };
+            let before = *at;
+            let mut reader = response.into_body().into_reader();
+            let broken = loop {
+                match reader.read(&mut buffer) {
+                    Ok(0) => break None,
+                    Ok(n) => {
+                        let skipped = skip.min(n as u64) as usize;
+                        skip -= skipped as u64;
+                        if skipped < n {
+                            sink(&buffer[skipped..n])?;
+                            *at += (n - skipped) as u64;
+                        }
+                    }
+                    Err(e) => break Some(e),
+                }
+            };
+            if *at >= blob.size {
+                break;
+            }
+            fruitless = if *at > before { 0 } else { fruitless + 1 };
+            let why = broken.map_or_else(|| "the connection ended".to_owned(), |e| e.to_string());
+            let error = err!("blob {}: {} of {} bytes: {why}", blob.digest, at, blob.size);
+            if fruitless > retries {
+                return Err(error);
+            }
+            log::info!("{error}; going on");
+            self.interrupt.sleep(std::time::Duration::from_millis(200) * 2u32.pow(fruitless.min(6)))?;
+        }
+        Ok(())
+    }
+
+    /// `GET /v2/` with the credentials: for `rt login`.
+    pub(crate) fn check_login(&self) -> Result<()> {
+        self.first(|connection| {
+            let response = self.ask(connection, "GET", "", &[])?;
+            if response.status() == StatusCode::OK { Ok(()) } else { Err(status_error(response)) }
+        })
+    }
+
+    /// Runs `request` with each endpoint until one answers.
+    fn first<T>(&self, request: impl Fn(&Connection) -> Result<T>) -> Result<T> {
+        let mut last_error: Option<Error> = None;
+        for connection in &self.endpoints {
+            match request(connection) {
+                Ok(value) => return Ok(value),
+                Err(e) => {
+                    self.interrupt.check()?;
+                    if self.endpoints.len() > 1 {
+                        log::info!("{}: {e}", connection.endpoint.host);
+                    }
+                    // The last one is the registry itself.
+                    last_error = Some(e);
+                }
+            }
+        }
+        Err(last_error.unwrap_or_else(|| err!("{}: nowhere to ask", self.reference)))
+    }
+
+    /// One request below the image's API path; an empty path is the API's root.
+    fn ask(
+        &self,
+        connection: &Connection,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Response<Body>> {
+        for attempt in 0..3 {
+            let authorization = self.authorization(connection, attempt > 0)?;
+            let Answer { response, own } =
+                self.send(connection, method, path, headers, authorization.as_deref())?;
+            if response.status() != StatusCode::UNAUTHORIZED || attempt == 2 {
+                return Ok(response);
+            }
+            if !own {
+                // Whoever it is could name a token server of his own.
+                return Err(status_error(response).context(format!(
+                    "{}: where it redirects to, credentials are asked for, which are only its own",
+                    connection.endpoint.host
+                )));
+            }
+            let asked = response.headers().get_all("www-authenticate");
+            let asked: Vec<&str> = asked.iter().filter_map(|value| value.to_str().ok()).collect();
+            let Some(challenge) = auth::parse(&asked.join(", ")) else { return Ok(response) };
+            // What was refused once with the same proof is refused again.
+            let same =
+                connection.challenge.lock().unwrap_or_else(|e| e.into_inner()).replace(challenge.clone());
+            if attempt > 0 && same == Some(challenge.clone()) && matches!(challenge, Challenge::Basic) {
+                return Ok(response);
+            }
+        }
+        Err(err!("{}: asked for credentials again and again", connection.endpoint.host))
+    }
+
+    fn send(
+        &self,
+        connection: &Connection,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        authorization: Option<&str>,
+    ) -> Result<Answer> {
+        let Endpoint { host, repository, insecure, .. } = &connection.endpoint;
+        let mut known = connection.scheme.lock().unwrap_or_else(|e| e.into_inner());
+        let scheme = match *known {
+            Some(scheme) => scheme,
+            // Only an insecure registry may be asked over HTTP, and only if HTTPS gets no answer.
+            None if *insecure => match connection.http.try_once(&Request {
+                method: "GET",
+                url: &format!("https://{host}/v2/"),
+                ..Request::default()
+            }) {
+                Ok(_) => "https",
+                Err(_) => "http",
+            },
+            None => "https",
+        };
+        *known = Some(scheme);
+        drop(known);
+        let url = match path {
+            "" => format!("{scheme}://{host}/v2/"),
+            _ => format!("{scheme}://{host}/v2/{repository}/{path}"),
+        };
+        let request = Request { method, url: &url, headers, authorization, form: None };
+        connection.http.send(&request).map_err(|failure| failure.error)
+    }
+
+    /// The header that the last challenge asks for. `refused`: what it was last time will not do.
+    fn authorization(&self, connection: &Connection, refused: bool) -> Result<Option<String>> {
+        let challenge = connection.challenge.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        let Some(challenge) = challenge else { return Ok(None) };
+        match challenge {
+            Challenge::Basic => Ok(match self.credentials(connection, None)? {
+                Some(Credentials::Password { user, password }) => {
+                    Some(format!("Basic {}", base64(format!("{user}:{password}").as_bytes())))
+                }
+                _ => None,
+            }),
+            Challenge::Bearer { realm, service, scope } => {
+                let scope = scope.unwrap_or_else(|| match connection.endpoint.repository.as_str() {
+                    "" => String::new(),
+                    repository => format!("repository:{repository}:pull"),
+                });
+                let mut tokens = connection.tokens.lock().unwrap_or_else(|e| e.into_inner());
+                if let Some(token) = tokens.get(&scope).filter(|token| token.fresh() && !refused) {
+                    return Ok(Some(format!("Bearer {}", token.text)));
+                }
+                let token = self.token(connection, &realm, service.as_deref(), &scope)?;
+                let header = format!("Bearer {}", token.text);
+                tokens.insert(scope, token);
+                Ok(Some(header))
+            }
+        }
+    }
+
+    /// Asks the token server: anonymously, with a password, or with an identity token (OAuth2).
+    fn token(
+        &self,
+        connection: &Connection,
+        realm: &str,
+        service: Option<&str>,
+        scope: &str,
+    ) -> Result<Token> {
+        let scheme = *connection.scheme.lock().unwrap_or_else(|e| e.into_inner());
+        if !is_safe(scheme, realm) {
+            bail!("{}: its token server {realm} is not https, and it is", connection.endpoint.host);
+        }
+        let credentials = self.credentials(connection, Some(realm))?;
+        let mut query = Vec::new();
+        if let Some(service) = service {
+            query.push(format!("service={}", http::encode(service)));
+        }
+        if !scope.is_empty() {
+            query.push(format!("scope={}", http::encode(scope)));
+        }
+        let response = match &credentials {
+            Some(Credentials::IdentityToken(token)) => {
+                query.push("grant_type=refresh_token&client_id=rt-pull".into());
+                query.push(format!("refresh_token={}", http::encode(token)));
+                let form = query.join("&");
+                connection.http.send(&Request {
+                    method: "POST",
+                    url: realm,
+                    form: Some(&form),
+                    ..Request::default()
+                })
+            }
+            other => {
+                let authorization = match other {
+                    Some(Credentials::Password { user, password }) => {
+                        query.push(format!("account={}", http::encode(user)));
+                        Some(format!("Basic {}", base64(format!("{user}:{password}").as_bytes())))
+                    }
+                    _ => None,
+                };
+                let separator = if realm.contains('?') { '&' } else { '?' };
+                let url = format!("{realm}{separator}{}", query.join("&"));
+                let authorization = authorization.as_deref();
+                connection.http.send(&Request {
+                    method: "GET",
+                    url: &url,
+                    authorization,
+                    ..Request::default()
+                })
+            }
+        };
+        let response = response.map_err(|failure| failure.error)?.response;
+        if response.status() != StatusCode::OK {
+            return Err(self.denied(status_error(response).context("token server")));
+        }
+        Token::parse(&read_body(response, 1 << 20)?)
+    }
+
+    fn credentials(&self, connection: &Connection, realm: Option<&str>) -> Result<Option<Credentials>> {
+        let Endpoint { host, repository, mirror, .. } = &connection.endpoint;
+        // What is given for a registry is no mirror's.
+        if let Some(given) = self.access.credentials.as_ref().filter(|_| !mirror) {
+            return Ok(Some(given.clone()));
+        }
+        let host = if host == "registry-1.docker.io" { "docker.io" } else { host };
+        let mut found = self.access.places.find(host, repository)?;
+        // netrc knows token servers by their own names. A registry may not name another's: it would be given a token
+        // of the user's for it.
+        if found.is_none()
+            && let Some(server) = realm.and_then(|r| r.split("://").nth(1)?.split('/').next())
+            && is_beside(server, host)
+        {
+            found =
+                Places { docker: Vec::new(), netrc: self.access.places.netrc.clone() }.find(server, "")?;
+        }
+        Ok(found)
+    }
+
+    fn refused(&self, response: Response<Body>) -> Error {
+        let status = response.status().as_u16();
+        let error = status_error(response);
+        match status {
+            401 | 403 => self.denied(error),
+            _ => error.context(&self.reference),
+        }
+    }
+
+    fn denied(&self, error: Error) -> Error {
+        error
+            .context(&self.reference)
+            .hint(format!("wrong name, or credentials needed: run rt login {}", self.reference.registry))
+    }
+}
+
+/// True where a registry that is asked over `scheme` may send the user to the token server `realm`.
+fn is_safe(scheme: Option<&str>, realm: &str) -> bool {
+    scheme == Some("http") || realm.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("https://"))
+}
+
+/// True where one of two hosts is the other, or within its domain.
+fn is_beside(one: &str, other: &str) -> bool {
+    let within = |name: &str, domain: &str| {
+        domain.contains('.') && name.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))
+    };
+    one == other || within(one, other) || within(other, one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_servers_of_an_https_registry_are_https() {
+        assert!(is_safe(Some("https"), "https://auth.docker.io/token"));
+        assert!(is_safe(Some("https"), "HTTPS://auth.docker.io/token"));
+        assert!(is_safe(Some("http"), "http://127.0.0.1:5001/token"));
+        for realm in ["http://auth.docker.io/token", "", "https:/", "ftp://x"] {
+            assert!(!is_safe(Some("https"), realm) && !is_safe(None, realm), "{realm}");
+        }
+    }
+
+    #[test]
+    fn token_servers_of_a_registry() {
+        for (server, registry) in
+            [("nvcr.io", "nvcr.io"), ("gitlab.com", "registry.gitlab.com"), ("auth.site.org", "site.org")]
+        {
+            assert!(is_beside(server, registry), "{server}");
+        }
+        for (server, registry) in [
+            ("auth.docker.io", "evil.io"),
+            ("evilsite.org", "site.org"),
+            ("org", "site.org"),
+            ("site.org:5000", "site.org"),
+            ("site.org@evil.org", "site.org"),
+        ] {
+            assert!(!is_beside(server, registry), "{server}");
+        }
+    }
+}

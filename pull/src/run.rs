@@ -1,0 +1,318 @@
+//! The story of a pull, from name to bundle.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::blob::Blob;
+use super::bundle::{self, Partial, Pulled};
+use super::cache::{Cache, Place};
+use super::digest::Digest;
+use super::disk;
+use super::interrupt::{Interrupt, interrupted, is_interrupted};
+use super::layer::{self, Counts, Rules, Target};
+use super::limits::Limits;
+use super::merge::{Layer, Merge};
+use super::platform::Platform;
+use super::profile::{self, Choices};
+use super::progress::{self, Style, size};
+use super::reference::Source;
+use super::registry::Access;
+use super::source::{self, Image, Opened};
+use rt_spec::rootless::UserMap;
+use rt_sys::error::{Error, Result};
+use rt_sys::{bail, err};
+
+/// What the user asked for.
+pub(crate) struct Order {
+    /// The image's name as it was given.
+    pub image: String,
+    /// What it means.
+    pub source: Source,
+    /// Where the bundle is to be.
+    pub target: PathBuf,
+    /// Which image of an index.
+    pub platform: Platform,
+    /// What the bundle is to be like.
+    pub choices: Choices,
+    /// Others may look into the bundle.
+    pub shared: bool,
+    /// Replace a bundle that is there.
+    pub force: bool,
+    /// Flush the bundle to the disk.
+    pub sync: bool,
+    /// Compare the uncompressed layers with what the config says.
+    pub verify: bool,
+    /// The most that an image may write.
+    pub max_bytes: u64,
+    /// Blobs fetched at once.
+    pub connections: Option<usize>,
+    /// How to connect.
+    pub access: Access,
+    /// Where blobs are kept.
+    pub cache: Place,
+    /// What is shown meanwhile.
+    pub style: Style,
+}
+
+/// Pulls.
+///
+/// # Errors
+/// Whatever keeps the bundle from being complete. Nothing of it is there then; blobs stay in the cache.
+pub(crate) fn run(order: &Order) -> Result<Summary> {
+    let interrupt = Interrupt::install();
+    disk::raise_open_files();
+    pull(order, &interrupt).map_err(|e| match is_interrupted(&e) {
+        true => err!("interrupted; what was fetched is kept, the same command goes on"),
+        false => e,
+    })
+}
+
+/// What happened, for people and scripts.
+pub(crate) struct Summary {
+    /// Digest of the image's manifest.
+    pub digest: String,
+    /// The bundle was there.
+    pub unchanged: bool,
+    /// Bytes from the network.
+    pub fetched: u64,
+    /// Bytes of all layers, compressed.
+    pub layer_bytes: u64,
+    /// Directories of the tree.
+    pub directories: u64,
+    /// The rest of the tree.
+    pub counts: Counts,
+    /// Times of the steps.
+    pub phases: Vec<(&'static str, Duration)>,
+}
+
+fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
+    let mut phases = Phases::start();
+    let force = order.force;
+    let exists = order.target.symlink_metadata().is_ok();
+    if exists && force {
+        bundle::replaceable(&order.target)?;
+    }
+    // The bundle's own directory comes first where it is to hold the scratch cache.
+    let mut partial = None;
+    let scratch = match order.cache == Place::Scratch && (force || !exists) {
+        true => Some(partial.insert(Partial::create(&order.target)?).scratch()?),
+        false => None,
+    };
+    let (cache, _scratch) = order.cache.open(scratch)?;
+    let opened = Opened::open(&order.source, order.access.clone(), &cache, interrupt)?;
+    let head = opened.head()?;
+    if exists && !force {
+        return unchanged(order, opened, head, &cache, interrupt, phases);
+    }
+    let image = opened.resolve(head, &order.platform, &cache, interrupt)?;
+    phases.end("resolve");
+    let partial = match partial {
+        Some(partial) => partial,
+        None => Partial::create(&order.target)?,
+    };
+    let root = disk::open_dir_again(partial.rootfs())?;
+    check_space(&root, &image, &cache)?;
+
+    let counts = Counts::default();
+    let merge = Merge::new(disk::open_dir_again(root.as_fd())?, disk::open_dir_again(partial.trash())?);
+    let rules = Rules { caller: disk::caller(), shared: order.shared, max_bytes: order.max_bytes };
+    let mask = disk::clear_umask();
+    let limits = Limits::of_this_job(order.connections);
+    let layers_of_image = image.manifest.layers.len();
+    let frame_threads = limits.frame_threads(layers_of_image);
+    let pieces = limits.pieces(layers_of_image);
+    let target =
+        Target { merge: &merge, root: &root, rules, counts: &counts, interrupt, frame_threads, pieces };
+    let fetched = layers(&image, &target, &cache, limits, order)?;
+    phases.end("layers");
+
+    let config = profile::config(
+        &order.image,
+        &image.digest,
+        &image.resolved,
+        &image.manifest,
+        &image.config,
+        &root,
+        &order.choices,
+    )?;
+    profile::prepare_mount_points(&root, &config)?;
+    if order.choices.user == Some(UserMap::Root) {
+        profile::prepare_package_managers(&root)?;
+    }
+    let directories = layer::finish_directories(&target)?;
+    let shared = order.shared && mask & 0o005 == 0;
+    let published = partial.publish(&order.target, &config, shared, force, order.sync);
+    // Somebody else was faster: with the same image, all is well.
+    let same = || Pulled::read(&order.target).is_ok_and(|have| have.digest == image.digest.as_str());
+    let unchanged = published.is_err() && same();
+    if !unchanged {
+        published.map_err(|e| in_the_way(e, order))?;
+    }
+    phases.end("finish");
+    Ok(Summary {
+        digest: image.digest.to_string(),
+        unchanged,
+        fetched,
+        layer_bytes: image.layer_bytes(),
+        directories,
+        counts,
+        phases: phases.ended,
+    })
+}
+
+/// There is something at the target: fine if it is what would be pulled.
+fn unchanged(
+    order: &Order,
+    opened: Opened,
+    head: Option<Digest>,
+    cache: &Cache,
+    interrupt: &Interrupt,
+    mut phases: Phases,
+) -> Result<Summary> {
+    let have = Pulled::read(&order.target)?;
+    let now = match head {
+        Some(head) => head,
+        None => opened.resolve(None, &order.platform, cache, interrupt)?.resolved,
+    };
+    // One index has images for several platforms.
+    let chosen = source::chosen(cache, &now, &order.platform);
+    if have.resolved != now.as_str() || chosen.is_some_and(|chosen| have.digest != chosen.as_str()) {
+        return Err(
+            err!("{}: exists, with another image", order.target.display()).hint("use --force to replace it")
+        );
+    }
+    phases.end("resolve");
+    Ok(Summary {
+        digest: now.to_string(),
+        unchanged: true,
+        fetched: 0,
+        layer_bytes: 0,
+        directories: 0,
+        counts: Counts::default(),
+        phases: phases.ended,
+    })
+}
+
+fn in_the_way(e: Error, order: &Order) -> Error {
+    match e.is(libc::EEXIST) {
+        true => {
+            err!("{}: exists by now", order.target.display()).hint("somebody else was faster, or use --force")
+        }
+        false => e,
+    }
+}
+
+/// What is sure not to fit is not begun. What layers replace of each other is counted twice only where their plain
+/// sizes are known, so half of it counts then.
+fn check_space(root: &OwnedFd, image: &Image, cache: &Cache) -> Result<()> {
+    let (tree, fetched) = image.least_space(cache);
+    let beside = if disk::same_file_system(root, cache.root())? { fetched } else { 0 };
+    let needed = image.layer_bytes().max(tree / 2).saturating_add(beside);
+    let (free, _) = disk::free_space(root)?;
+    if free < needed {
+        bail!("no space left on device: the image needs more than {}, {} are free", size(needed), size(free));
+    }
+    Ok(())
+}
+
+/// Obtains and applies all layers, several at a time, from the top. Returns bytes from the network.
+fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, order: &Order) -> Result<u64> {
+    let interrupt = target.interrupt;
+    // One blob for layers that are the same.
+    let mut blobs: Vec<Arc<Blob>> = Vec::new();
+    for layer in &image.manifest.layers {
+        let known = blobs.iter().find(|blob| blob.digest == layer.digest && blob.size == layer.size).cloned();
+        blobs.push(known.unwrap_or_else(|| Blob::new(layer.digest.clone(), layer.size)));
+    }
+    let source = |at: usize| (blobs[at].reader(), image.expected(at, order.verify));
+    let order_of_work: Vec<usize> = (0..blobs.len()).rev().collect();
+    let mut unique: Vec<usize> = order_of_work.clone();
+    unique.retain(|&at| blobs.iter().position(|blob| Arc::ptr_eq(blob, &blobs[at])) == Some(at));
+
+    let failures: Mutex<Vec<Error>> = Mutex::default();
+    let fail = |e: Error| {
+        interrupt.stop();
+        failures.lock().unwrap_or_else(|e| e.into_inner()).push(e);
+    };
+    let fetched = Mutex::new(0u64);
+    let deferred = Mutex::new(Vec::new());
+    let (next_fetch, next_layer) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let show = scope.spawn(|| progress::show(order.style, &blobs, &done));
+        let mut threads = Vec::new();
+        for _ in 0..limits.downloads.min(unique.len()) {
+            threads.push(scope.spawn(|| {
+                while let Some(&at) = unique.get(next_fetch.fetch_add(1, Ordering::Relaxed)) {
+                    let blob = &blobs[at];
+                    let result = interrupt.check().and_then(|()| image.obtain(at, blob, cache, interrupt));
+                    if let Ok(true) = result {
+                        *fetched.lock().unwrap_or_else(|e| e.into_inner()) += blob.size;
+                    }
+                    blob.finish(result.as_ref().map(drop).map_err(Error::clone));
+                    if let Err(e) = result {
+                        fail(e);
+                    }
+                }
+            }));
+        }
+        for _ in 0..limits.layers.min(blobs.len()) {
+            threads.push(scope.spawn(|| {
+                while let Some(&at) = order_of_work.get(next_layer.fetch_add(1, Ordering::Relaxed)) {
+                    let number = (at + 1) as Layer;
+                    let applied = interrupt
+                        .check()
+                        .and_then(|()| layer::apply(target, number, blobs[at].size, source(at)));
+                    match applied {
+                        Ok(links) => deferred.lock().unwrap_or_else(|e| e.into_inner()).extend(links),
+                        Err(e) => fail(e.context(format!("layer {} ({})", number, blobs[at].digest.short()))),
+                    }
+                }
+            }));
+        }
+        for thread in threads {
+            let _ = thread.join();
+        }
+        done.store(true, Ordering::Release);
+        let _ = show.join();
+    });
+    if let Some(e) = cause(failures.into_inner().unwrap_or_else(|e| e.into_inner()), &blobs) {
+        return Err(e);
+    }
+    let mut deferred = deferred.into_inner().unwrap_or_else(|e| e.into_inner());
+    deferred.sort_by_key(|link| link.layer);
+    layer::finish_links(target, deferred, |number| source(usize::from(number) - 1))?;
+    Ok(fetched.into_inner().unwrap_or_else(|e| e.into_inner()))
+}
+
+/// The failure to show: of a blob before that of what its bytes did, and "interrupted" last.
+fn cause(failures: Vec<Error>, blobs: &[Arc<Blob>]) -> Option<Error> {
+    let blob_failed = |e: &Error| blobs.iter().any(|b| matches!(b.result(), Some(Err(own)) if own == *e));
+    let rank = |e: &Error| match (is_interrupted(e), blob_failed(e)) {
+        (true, _) => 2,
+        (false, false) => 1,
+        (false, true) => 0,
+    };
+    let signal = failures.iter().all(is_interrupted);
+    let worst = failures.into_iter().min_by_key(rank)?;
+    Some(if signal { interrupted() } else { worst })
+}
+
+struct Phases {
+    since: Instant,
+    ended: Vec<(&'static str, Duration)>,
+}
+
+impl Phases {
+    fn start() -> Phases {
+        Phases { since: Instant::now(), ended: Vec::new() }
+    }
+
+    fn end(&mut self, name: &'static str) {
+        self.ended.push((name, self.since.elapsed()));
+        self.since = Instant::now();
+    }
+}

@@ -1,0 +1,20 @@
+//! The commands about images. `rt` has only their flags: it executes `rt-pull`, as git does with its commands, so
+//! that the runtime holds no network and no archive code.
+
+use rt_cli::parse::Call;
+use rt_sys::bail;
+use rt_sys::error::{Context, Result};
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+
+/// Executes `rt-pull` with this process's words. Returns only where that fails.
+pub(super) fn execute(_: &Call) -> Result<u8> {
+    let beside = std::env::current_exe().context(|| "find rt itself")?.with_file_name("rt-pull");
+    for program in [beside.as_path(), "rt-pull".as_ref()] {
+        let e = std::process::Command::new(program).args(rt_sys::start::args().iter().skip(1)).exec();
+        if e.kind() != ErrorKind::NotFound {
+            return Err(e).context(|| format!("execute {}", program.display()));
+        }
+    }
+    bail!("rt-pull is installed neither as {} nor in PATH", beside.display())
+}

@@ -1,0 +1,447 @@
+//! hooks.d: hooks that a site, or a user, adds to containers by files (oci-hooks(5), schema 1.0.0).
+//!
+//! A file names a hook, its stages, and when it runs. Files are read from several directories; of files of the
+//! same name the one in the later directory counts, and an empty one switches the hook off.
+
+use super::run::{self, Stage};
+use oci_spec::runtime::{Hook, Hooks};
+use regex_lite::Regex;
+use rt_spec::said::{ANNOTATION_ENV, PREFIXES, SAID, Said};
+use rt_spec::{Config, Spec, annotate, json_error};
+use rt_sys::bail;
+use rt_sys::caller;
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::mount::ATTR_RDONLY;
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use serde::Deserialize;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The directories of the distribution and of the site.
+const SYSTEM: [&str; 2] = ["/usr/share/rt/hooks.d", "/etc/rt/hooks.d"];
+/// Reads a config on stdin and prints another; podman's kind, not the specification's.
+const PRECREATE: &str = "precreate";
+
+/// A file of hooks.d.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Definition {
+    version: String,
+    hook: Hook,
+    when: When,
+    stages: Vec<String>,
+}
+
+/// All of these must hold, and at least one must be there.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct When {
+    always: Option<bool>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+    #[serde(default)]
+    commands: Vec<String>,
+    has_bind_mounts: Option<bool>,
+}
+
+/// Adds the hooks of all directories, `more` among them, that are for the container of `config`; where the caller names
+/// devices also the one that serves those. Out of line: mostly there is nothing to do.
+#[inline(never)]
+pub fn add_to(config: &mut Config, more: &[PathBuf], said: &Said, bundle: &Path) -> Result<()> {
+    let mut definitions = load(&dirs(more))?;
+    if !said.devices.is_empty() {
+        for_devices(&mut definitions)?;
+    }
+    if definitions.is_empty() { Ok(()) } else { inject(config, &definitions, said, bundle) }
+}
+
+/// The system's directories, the user's, and `more`, in the order in which they count.
+fn dirs(more: &[PathBuf]) -> Vec<PathBuf> {
+    SYSTEM.into_iter().map(PathBuf::from).chain(user_dir(caller::dir)).chain(more.iter().cloned()).collect()
+}
+
+/// The user's own directory, where there is a place for it among what `variable` says of the environment.
+fn user_dir(variable: fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let config = variable("XDG_CONFIG_HOME").filter(|dir| dir.is_absolute());
+    let config = config.or_else(|| variable("HOME").map(|home| home.join(".config")));
+    config.filter(|dir| dir.is_absolute()).map(|dir| dir.join("rt/hooks.d"))
+}
+
+/// The definitions in `dirs`, in the order of their names. A directory that is missing costs one call.
+fn load(dirs: &[PathBuf]) -> Result<Vec<(PathBuf, Definition)>> {
+    let mut opened = Vec::new();
+    for path in dirs {
+        let directory = Directory::open(path).context(|| format!("hooks directory {}", path.display()))?;
+        opened.extend(directory);
+    }
+    let mut files: BTreeMap<String, (&Directory, String)> = BTreeMap::new();
+    for directory in &opened {
+        let names = directory.names().context(|| format!("hooks directory {}", directory.path.display()))?;
+        // Podman's order: letters without regard to case.
+        files.extend(names.into_iter().map(|name| (name.to_lowercase(), (directory, name))));
+    }
+    let mut all = Vec::with_capacity(files.len());
+    for (directory, name) in files.into_values() {
+        let path = directory.path.join(&name);
+        let shown = || format!("hook {}", path.display());
+        let text = directory.read(&name).context(shown)?;
+        if text.is_empty() {
+            continue;
+        }
+        let definition = parse(&text).context(shown)?;
+        all.push((path, definition));
+    }
+    Ok(all)
+}
+
+/// An open directory of definitions.
+struct Directory {
+    path: PathBuf,
+    fd: OwnedFd,
+    /// It is the distribution's or the site's.
+    site: bool,
+}
+
+impl Directory {
+    /// `None` where there is no such directory, or the user's own place is somebody else's: HOME may be, after su or
+    /// setpriv.
+    fn open(path: &Path) -> Result<Option<Directory>> {
+        let users = || user_dir(caller::dir).is_some_and(|dir| dir == path);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = match fs::open(path, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(Errno::ACCESS) if users() => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        let site = SYSTEM.iter().any(|dir| Path::new(dir) == path);
+        let directory = Directory { path: path.to_owned(), fd, site };
+        let stat = fs::fstat(&directory.fd)?;
+        let trusted =
+            || directory.is_owners(&stat) && user_dir(caller::own_dir).is_some_and(|dir| dir == path);
+        if users() && !trusted() {
+            log::warn!("hooks directory {}: it is somebody else's, and not read", path.display());
+            return Ok(None);
+        }
+        directory.require_own(&stat)?;
+        Ok(Some(directory))
+    }
+
+    /// True where root or the caller owns it. What is in the site's directories belongs to the host's root, who has no
+    /// id in a user namespace.
+    fn is_owners(&self, stat: &Stat) -> bool {
+        self.site || stat.st_uid == 0 || stat.st_uid == rustix::process::geteuid().as_raw()
+    }
+
+    /// Refuses what somebody else has written, or could have: a definition has programs run as the caller.
+    fn require_own(&self, stat: &Stat) -> Result<()> {
+        if !self.is_owners(stat) {
+            bail!("it belongs to uid {}, neither to root nor to the caller", stat.st_uid);
+        }
+        if stat.st_mode & 0o022 != 0 {
+            bail!("others than its owner may write it (chmod go-w)");
+        }
+        Ok(())
+    }
+
+    /// The text of a definition; none of a link to /dev/null, which switches one off.
+    fn read(&self, name: &str) -> Result<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = fs::openat(&self.fd, name, flags, Mode::empty())?;
+        let stat = fs::fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(Vec::new());
+        }
+        self.require_own(&stat)?;
+        rt_sys::fd::read_all(file)
+    }
+
+    /// The names of the JSON files.
+    fn names(&self) -> Result<Vec<String>> {
+        let mut all = Vec::new();
+        for entry in fs::Dir::read_from(&self.fd)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if let Some(name) = name.to_str().filter(|name| name.ends_with(".json")) {
+                all.push(name.to_owned());
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Parses and checks a definition.
+pub fn parse(text: &[u8]) -> Result<Definition> {
+    let definition: Definition = serde_json::from_slice(text).map_err(json_error)?;
+    if definition.version != "1.0.0" {
+        bail!("version {:?} is not 1.0.0", definition.version);
+    }
+    if !definition.hook.path().is_absolute() {
+        bail!("hook.path {} is not absolute", definition.hook.path().display());
+    }
+    if definition.stages.is_empty() {
+        bail!("stages is empty");
+    }
+    for stage in &definition.stages {
+        if stage != PRECREATE && Stage::named(stage).is_none() {
+            bail!("unknown stage {stage:?}");
+        }
+    }
+    let when = &definition.when;
+    let patterns = when.annotations.iter().flat_map(|(key, value)| [key, value]).chain(&when.commands);
+    patterns.into_iter().try_for_each(|pattern| expression(pattern).map(|_| ()))?;
+    Ok(definition)
+}
+
+fn expression(pattern: &str) -> Result<Regex> {
+    let last = |e: regex_lite::Error| e.to_string().lines().last().unwrap_or_default().trim().to_owned();
+    Regex::new(pattern)
+        .map_err(|e| Error::new(format!("{pattern:?} is not a regular expression: {}", last(e))))
+}
+
+impl Definition {
+    /// True where the hook is for this container.
+    fn matches(&self, spec: &Spec) -> Result<bool> {
+        let when = &self.when;
+        let mut asked = 0;
+        for condition in [when.always, when.has_bind_mounts.map(|wanted| wanted && has_bind_mounts(spec))] {
+            match condition {
+                Some(false) => return Ok(false),
+                Some(true) => asked += 1,
+                None => {}
+            }
+        }
+        let none = HashMap::new();
+        let annotations = spec.annotations().as_ref().unwrap_or(&none);
+        for (key, value) in &when.annotations {
+            let (key, value) = (expression(key)?, expression(value)?);
+            if !annotations.iter().any(|(k, v)| key.is_match(k) && value.is_match(v)) {
+                return Ok(false);
+            }
+            asked += 1;
+        }
+        if !when.commands.is_empty() {
+            let args = spec.process().as_ref().and_then(|p| p.args().as_deref()).unwrap_or_default();
+            let Some(program) = args.first() else { bail!("process.args is empty") };
+            let mut any = false;
+            for pattern in &when.commands {
+                any |= expression(pattern)?.is_match(program);
+            }
+            if !any {
+                return Ok(false);
+            }
+            asked += 1;
+        }
+        Ok(asked > 0)
+    }
+}
+
+/// True where somebody's files are bound into the container, beyond what belongs to any container.
+fn has_bind_mounts(spec: &Spec) -> bool {
+    spec.mounts().iter().flatten().any(|mount| {
+        let words = mount.options().iter().flatten().map(String::as_str);
+        let options = rt_spec::mounts::parse(words);
+        let bind = options.bind || mount.typ().as_deref() == Some("bind");
+        // What engines always bind: resolv.conf and the like, and parts of the kernel's own file systems.
+        let usual = ["/etc", "/run", "/dev", "/proc", "/sys"];
+        let usual = usual.iter().any(|dir| mount.destination().starts_with(dir));
+        bind && !(usual && (options.attr.set & ATTR_RDONLY != 0 || !mount.destination().starts_with("/etc")))
+    })
+}
+
+/// Adds the hooks that are for this container to its config, after it has been through those of the stage
+/// precreate.
+fn inject(
+    config: &mut Config,
+    definitions: &[(PathBuf, Definition)],
+    said: &Said,
+    bundle: &Path,
+) -> Result<()> {
+    let mut matching = Vec::new();
+    for (path, definition) in definitions {
+        if definition.matches(&config.spec).context(|| format!("hook {}", path.display()))? {
+            matching.push((path, definition));
+        }
+    }
+    for (path, definition) in &matching {
+        if definition.stages.iter().any(|stage| stage == PRECREATE) {
+            let text = run::filter(&definition.hook, &with_said(&config.text, said)?, bundle)?;
+            let what = || format!("the config that hook {} returns", path.display());
+            *config = Config::parse(text).context(what)?;
+        }
+    }
+    if matching.is_empty() {
+        return Ok(());
+    }
+    let mut hooks = config.spec.hooks().clone().unwrap_or_default();
+    for (_, definition) in &matching {
+        for stage in definition.stages.iter().filter_map(|stage| Stage::named(stage)) {
+            add(&mut hooks, stage, &definition.hook);
+        }
+    }
+    config.spec.set_hooks(Some(hooks));
+    let env = config.spec.process().as_ref().and_then(|p| p.env().as_deref()).unwrap_or_default();
+    let told: Vec<&String> = env.iter().filter(|v| PREFIXES.iter().any(|p| v.starts_with(p))).collect();
+    let text = serde_json::to_string(&told).map_err(json_error)?;
+    annotate(&mut config.spec, ANNOTATION_ENV, &text);
+    config.changed()
+}
+
+/// The config as hooks of the stage precreate get it.
+fn with_said<'a>(config: &'a [u8], said: &Said) -> Result<Cow<'a, [u8]>> {
+    if said.is_empty() {
+        return Ok(config.into());
+    }
+    let mut value: serde_json::Value = serde_json::from_slice(config).map_err(json_error)?;
+    value[SAID] = serde_json::to_value(said).map_err(json_error)?;
+    Ok(value.to_string().into_bytes().into())
+}
+
+fn add(hooks: &mut Hooks, stage: Stage, hook: &Hook) {
+    #[allow(deprecated, reason = "definitions still name prestart")]
+    let list = match stage {
+        Stage::Prestart => hooks.prestart_mut(),
+        Stage::CreateRuntime => hooks.create_runtime_mut(),
+        Stage::CreateContainer => hooks.create_container_mut(),
+        Stage::StartContainer => hooks.start_container_mut(),
+        Stage::Poststart => hooks.poststart_mut(),
+        Stage::Poststop => hooks.poststop_mut(),
+    };
+    list.get_or_insert_default().push(hook.clone());
+}
+
+/// The hook that serves `--device`, where no file has named it: beside this program, else by PATH.
+fn for_devices(definitions: &mut Vec<(PathBuf, Definition)>) -> Result<()> {
+    const NAME: &str = "rt-hook-gpu";
+    if definitions.iter().any(|(_, d)| d.hook.path().ends_with(NAME)) {
+        return Ok(());
+    }
+    let beside = rt_sys::start::program().and_then(|own| Some(own.parent()?.to_owned()));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs = beside.into_iter().chain(std::env::split_paths(&path)).filter(|dir| dir.is_absolute());
+    let Some(path) =
+        dirs.map(|dir| dir.join(NAME)).find(|path| fs::access(path, fs::Access::EXEC_OK).is_ok())
+    else {
+        bail!("--device needs {NAME}, which is neither beside rt nor in PATH (make install installs both)");
+    };
+    let hook: Hook = serde_json::from_value(serde_json::json!({ "path": path })).map_err(json_error)?;
+    definitions.push((
+        path,
+        Definition {
+            version: "1.0.0".to_owned(),
+            hook,
+            when: When { always: Some(true), ..When::default() },
+            stages: vec![PRECREATE.to_owned(), Stage::CreateRuntime.as_str().to_owned()],
+        },
+    ));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(extra: &str) -> Spec {
+        let text = format!(
+            r#"{{"ociVersion":"1.0.0","root":{{"path":"r"}},"process":{{"cwd":"/","user":{{"uid":0,"gid":0}},
+                "args":["/usr/bin/python3","x"]}}{extra}}}"#
+        );
+        *Config::parse(text.into()).unwrap().spec
+    }
+
+    fn definition(when: &str) -> Result<Definition> {
+        let text = format!(
+            r#"{{"version":"1.0.0","hook":{{"path":"/h"}},"when":{when},"stages":["createRuntime"]}}"#
+        );
+        parse(text.as_bytes())
+    }
+
+    #[test]
+    fn all_conditions_must_hold() {
+        let plain = spec("");
+        let annotated = spec(r#","annotations":{"com.example.gpu":"yes","other":"no"}"#);
+        let bound = spec(r#","mounts":[{"destination":"/data","source":"/d","type":"bind"}]"#);
+        let usual =
+            spec(r#","mounts":[{"destination":"/etc/hosts","source":"/d","type":"bind","options":["ro"]}]"#);
+        for (when, spec, expected) in [
+            (r#"{"always":true}"#, &plain, true),
+            (r#"{"always":false}"#, &plain, false),
+            (r#"{}"#, &plain, false),
+            (r#"{"commands":["python[0-9]+$"]}"#, &plain, true),
+            (r#"{"commands":["^python"]}"#, &plain, false),
+            (r#"{"commands":["nope","/usr/"]}"#, &plain, true),
+            (r#"{"annotations":{"\\.gpu$":"^yes$"}}"#, &annotated, true),
+            (r#"{"annotations":{"\\.gpu$":"^no$"}}"#, &annotated, false),
+            (r#"{"annotations":{".*":"no"},"commands":["nope"]}"#, &annotated, false),
+            (r#"{"annotations":{".*":".*"}}"#, &plain, false),
+            (r#"{"hasBindMounts":true}"#, &bound, true),
+            (r#"{"hasBindMounts":true}"#, &plain, false),
+            (r#"{"hasBindMounts":true}"#, &usual, false),
+            (r#"{"always":true,"hasBindMounts":true}"#, &plain, false),
+        ] {
+            assert_eq!(definition(when).unwrap().matches(spec).unwrap(), expected, "{when}");
+        }
+    }
+
+    #[test]
+    fn patterns_have_bounds() {
+        let nested = format!("{}x{}", "(".repeat(100_000), ")".repeat(100_000));
+        for pattern in [nested.as_str(), "((((a{1000}){1000}){1000}){1000})", "(?:){4294967295}"] {
+            let when = serde_json::json!({ "commands": [pattern] }).to_string();
+            assert!(definition(&when).is_err(), "{:.20}", pattern);
+        }
+        let spec = spec(&format!(r#","annotations":{{"a":"{}"}}"#, "a".repeat(100_000)));
+        let slow = definition(r#"{"annotations":{"a":"^(a|a)*(a*)*b$"}}"#).unwrap();
+        assert!(!slow.matches(&spec).unwrap(), "no backtracking");
+    }
+
+    #[test]
+    fn wrong_files_are_refused() {
+        let good = r#"{"version":"1.0.0","hook":{"path":"/h"},"when":{"always":true},"stages":["precreate","poststop"]}"#;
+        parse(good.as_bytes()).unwrap();
+        for (from, to) in [
+            ("1.0.0", "0.1.0"),
+            ("/h", "h"),
+            ("poststop", "after"),
+            (r#""precreate","poststop""#, ""),
+            (r#"{"always":true}"#, r#"{"allways":true}"#),
+            (r#"{"always":true}"#, r#"{"commands":["("]}"#),
+            (r#""when""#, r#""what""#),
+        ] {
+            assert!(parse(good.replacen(from, to, 1).as_bytes()).is_err(), "{from} as {to}");
+        }
+    }
+
+    #[test]
+    fn later_directories_replace_and_switch_off() {
+        let base = std::env::temp_dir().join(format!("rt-hooks-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&base);
+        let write = |dir: &str, name: &str, text: &str| {
+            std::fs::create_dir_all(base.join(dir)).unwrap();
+            std::fs::write(base.join(dir).join(name), text).unwrap();
+        };
+        let hook = |path: &str| {
+            format!(
+                r#"{{"version":"1.0.0","hook":{{"path":"{path}"}},"when":{{"always":true}},"stages":["poststop"]}}"#
+            )
+        };
+        write("a", "B.json", &hook("/a/b"));
+        write("a", "a.json", &hook("/a/a"));
+        write("a", "c.json", &hook("/a/c"));
+        write("a", "notes.txt", "no hook");
+        write("b", "b.json", &hook("/b/b"));
+        write("b", "c.json", "");
+        let dirs = ["a", "missing", "b"].map(|dir| base.join(dir));
+        let all = load(&dirs).unwrap();
+        let paths: Vec<_> = all.iter().map(|(_, d)| d.hook.path().to_str().unwrap()).collect();
+        assert_eq!(paths, ["/a/a", "/b/b"]);
+        write("b", "d.json", "{");
+        let error = load(&dirs).unwrap_err().to_string();
+        assert!(error.contains("b/d.json: EOF"), "{error}");
+        std::fs::remove_dir_all(base).unwrap();
+    }
+}
