@@ -10,7 +10,7 @@ use super::bundle::{Bundle, State};
 use super::edits::{Bind, Edits, NewFile};
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Attr, Param};
-use rt_sys::ns::{self, Kind};
+use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::rootfs::{Rootfs, Symlink, Want, open_in};
 use rt_sys::{bail, caps, fd};
 use rustix::fd::{AsFd, OwnedFd};
@@ -29,19 +29,24 @@ pub fn enter(state: &State, bundle: &Bundle) -> Result<()> {
     }
     let proc = fd::open_proc()?;
     let pid = state.pid.to_string();
-    let differs = |kind: Kind| -> Result<u64> {
+    let differs = |kind: Namespace| -> Result<bool> {
         let other = ns::id(&proc, &pid, kind).context(|| format!("look at the container's process {pid}"))?;
-        Ok(if other == ns::id(&proc, "self", kind)? { 0 } else { kind.0 })
+        Ok(other != ns::id(&proc, "self", kind)?)
     };
-    let (user, mounts) = (differs(Kind::USER)?, differs(Kind::MOUNT)?);
+    let mut foreign = Namespaces::NONE;
+    for kind in [Namespace::User, Namespace::Mount] {
+        if differs(kind)? {
+            foreign = foreign.with(kind);
+        }
+    }
     // A createContainer hook is there already.
-    if user | mounts == 0 {
+    if foreign.is_empty() {
         return Ok(());
     }
     let Some(process) = Pid::from_raw(state.pid) else { bail!("the container's state has no pid") };
     let pidfd = rustix::process::pidfd_open(process, PidfdFlags::empty()).context(|| "open the container")?;
-    ns::join(&pidfd, user | mounts).context(|| "join the container's user and mount namespace")?;
-    if user != 0 && rustix::process::getuid().as_raw() != 0 && !is_mapped()? {
+    ns::join(&pidfd, foreign).context(|| "join the container's user and mount namespace")?;
+    if foreign.contains(Namespace::User) && rustix::process::getuid().as_raw() != 0 && !is_mapped()? {
         become_root()?;
     }
     Ok(())

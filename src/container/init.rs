@@ -8,7 +8,7 @@ use crate::hooks::{self, Stage};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount as sys_mount;
 use rt_sys::mount::Attr;
-use rt_sys::ns::{self, IdMaps, Kind, MountId};
+use rt_sys::ns::{self, IdMaps, MountNamespaceId, Namespace, Namespaces, Setgroups};
 use rt_sys::rootfs::{Rootfs, Symlink, Want};
 use rt_sys::{bail, caps, err, fd, net, process, tty};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -31,9 +31,9 @@ pub(super) struct Init<'a> {
     /// Copies of what is bound that the runtime had to make, by the mount's place in the plan.
     pub opened: &'a [Option<OwnedFd>],
     /// Namespaces that init joins itself.
-    pub joins: &'a [(Kind, OwnedFd)],
+    pub joins: &'a [(Namespace, OwnedFd)],
     /// Namespaces that init makes itself, after joining.
-    pub unshare: u64,
+    pub unshare: Namespaces,
     /// The runtime's process: init ends with it.
     pub runtime: Option<BorrowedFd<'a>>,
     /// To the runtime, where it has something to do or to hear.
@@ -47,7 +47,7 @@ pub(super) struct Init<'a> {
     /// The process has called [`hide`].
     pub hidden: bool,
     /// Makes the container known, where there is no runtime to do it.
-    pub publish: &'a dyn Fn(&process::Stat, Option<MountId>) -> Result<()>,
+    pub publish: &'a dyn Fn(&process::Stat, Option<MountNamespaceId>) -> Result<()>,
     /// The container's state as hooks get it, for a status and a pid.
     pub state_json: &'a dyn Fn(&str, i32) -> Vec<u8>,
 }
@@ -67,18 +67,18 @@ impl Init<'_> {
         for (kind, namespace) in self.joins {
             ns::enter(namespace, *kind)?;
         }
-        if self.unshare != 0 {
+        if !self.unshare.is_empty() {
             ns::unshare(self.unshare).map_err(|e| refused::namespaces(e, self.unshare))?;
         }
         if let Some(maps) = &self.plan.maps {
             if self.plan.own_maps {
-                maps.write(self.proc, "self", true).map_err(refused::maps)?;
+                maps.write(self.proc, "self", Setgroups::Deny).map_err(refused::maps)?;
             } else {
                 self.tell(&FromInit::WantMaps)?;
                 self.wait()?;
             }
         }
-        if self.plan.makes(Kind::TIME) {
+        if self.plan.makes(Namespace::Time) {
             self.enter_time_namespace()?;
         }
         Ok(())
@@ -86,14 +86,14 @@ impl Init<'_> {
 
     /// A new time namespace takes offsets only until the first process is in it.
     fn enter_time_namespace(&self) -> Result<()> {
-        ns::unshare(Kind::TIME.0).map_err(|e| refused::namespaces(e, Kind::TIME.0))?;
+        ns::unshare(Namespace::Time).map_err(|e| refused::namespaces(e, Namespace::Time))?;
         if !self.plan.time_offsets.is_empty() {
             fd::write_proc(self.proc, "self/timens_offsets", self.plan.time_offsets.as_bytes())
                 .context(|| "set timeOffsets")?;
         }
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let namespace = fs::openat(self.proc, "self/ns/time_for_children", flags, Mode::empty())?;
-        ns::join(namespace, Kind::TIME.0).context(|| "enter the time namespace")
+        ns::join(namespace, Namespace::Time).context(|| "enter the time namespace")
     }
 
     /// Makes the container's root and becomes the program.
@@ -106,7 +106,7 @@ impl Init<'_> {
         }
         let callers = rustix::process::umask(Mode::empty());
         let mut rootfs = self.attach_root()?;
-        let joins_user = plan.join.iter().any(|(kind, _)| *kind == Kind::USER);
+        let joins_user = plan.join.iter().any(|(kind, _)| *kind == Namespace::User);
         let sources = if joins_user || (plan.maps.is_some() && !plan.own_maps) {
             // The caller may read what the container's root may not.
             let sources = mounts::open_sources(self)?;
@@ -203,10 +203,10 @@ impl Init<'_> {
     }
 
     /// The id of the container's mount namespace, where its processes are to be found by it.
-    pub(super) fn mount_id(&self) -> Result<Option<MountId>> {
+    pub(super) fn mount_id(&self) -> Result<Option<MountNamespaceId>> {
         let plan = self.plan;
-        let wanted = plan.makes(Kind::MOUNT) && !plan.makes(Kind::PID);
-        wanted.then(|| ns::mount_id(self.proc, "self")).transpose()
+        let wanted = plan.makes(Namespace::Mount) && !plan.makes(Namespace::Pid);
+        wanted.then(|| ns::mount_namespace_id(self.proc, "self")).transpose()
     }
 
     fn tell(&self, message: &FromInit) -> Result<()> {
@@ -223,7 +223,7 @@ impl Init<'_> {
         let context = || format!("mount rootfs {}", plan.rootfs.display());
         if self.stays_shared() {
             make_parent_private(&plan.rootfs)?;
-        } else if !plan.makes(Kind::USER) {
+        } else if !plan.makes(Namespace::User) {
             // In a new user namespace the kernel has made every shared mount a slave already.
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let root = fs::open("/", flags, Mode::empty())?;
@@ -251,7 +251,7 @@ impl Init<'_> {
 
     /// True where mounts made in the container are to reach the host: only root may ask for that.
     fn stays_shared(&self) -> bool {
-        matches!(self.plan.propagation, Some((libc::MS_SHARED, _))) && !self.plan.makes(Kind::USER)
+        matches!(self.plan.propagation, Some((libc::MS_SHARED, _))) && !self.plan.makes(Namespace::User)
     }
 
     /// With several ids mapped, what init makes belongs to the container's root.
@@ -310,7 +310,7 @@ impl Init<'_> {
         if let Some(name) = &plan.domainname {
             rustix::system::setdomainname(name.as_bytes()).context(|| "set the domain name")?;
         }
-        if plan.makes(Kind::NETWORK) {
+        if plan.makes(Namespace::Network) {
             net::loopback_up()?;
         }
         for (key, path, value) in &plan.sysctl {

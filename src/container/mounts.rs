@@ -6,7 +6,7 @@ use super::plan::{MountPlan, Plan, What};
 use rt_sys::bail;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Attr, Param};
-use rt_sys::ns::{self, IdMaps, Kind};
+use rt_sys::ns::{self, IdMaps, Namespace, Setgroups};
 use rt_sys::process::{self, Memory};
 use rt_sys::rootfs as root;
 use rt_sys::rootfs::{Place, Rootfs, Symlink, Want};
@@ -329,10 +329,12 @@ fn idmapped(
     source: &Path,
     recursive: bool,
 ) -> Result<OwnedFd> {
-    let joined = plan.join.iter().find(|(kind, _)| *kind == Kind::USER);
+    let joined = plan.join.iter().find(|(kind, _)| *kind == Namespace::User);
     // Without maps of its own it is the container's.
     let userns = match (mount.maps.as_ref().or(plan.maps.as_ref()), joined) {
-        (Some(maps), _) => user_namespace(maps, proc, plan.own_maps)?,
+        (Some(maps), _) => {
+            user_namespace(maps, proc, if plan.own_maps { Setgroups::Deny } else { Setgroups::Allow })?
+        }
         (None, Some((_, path))) => ns::open(path)?,
         (None, None) => bail!("an idmap mount needs id maps, or a user namespace of the container"),
     };
@@ -342,14 +344,14 @@ fn idmapped(
 }
 
 /// A namespace lives as long as a process in it, or a descriptor: one process sleeps until that is open.
-fn user_namespace(maps: &IdMaps, proc: BorrowedFd<'_>, unprivileged: bool) -> Result<OwnedFd> {
-    let child = process::spawn(Kind::USER.0, Memory::Copied, || {
+fn user_namespace(maps: &IdMaps, proc: BorrowedFd<'_>, setgroups: Setgroups) -> Result<OwnedFd> {
+    let child = process::spawn(Namespace::User as u64, Memory::Copied, || {
         let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 });
         0
     })
-    .map_err(|e| super::refused::namespaces(e, Kind::USER.0))?;
+    .map_err(|e| super::refused::namespaces(e, Namespace::User))?;
     let pid = child.pid.as_raw_nonzero().to_string();
-    let opened = maps.write(proc, &pid, unprivileged).and_then(|()| {
+    let opened = maps.write(proc, &pid, setgroups).and_then(|()| {
         let path = format!("{pid}/ns/user");
         Ok(fs::openat(proc, path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     });
@@ -528,7 +530,7 @@ const CGROUP: &str = "/sys/fs/cgroup";
 
 /// True where the container may have a cgroup file system of its own.
 fn owns_cgroup(init: &Init<'_>) -> bool {
-    init.plan.may_mknod || init.plan.makes(Kind::CGROUP)
+    init.plan.may_mknod || init.plan.makes(Namespace::Cgroup)
 }
 
 /// True where the host's cgroup tree came with its /sys to where the config wants it. It then has the mount's own

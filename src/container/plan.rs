@@ -13,7 +13,7 @@ use rt_spec::{Config, Linux, Process, Spec, mounts};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::Param;
-use rt_sys::ns::{self, IdMaps, Kind};
+use rt_sys::ns::{self, IdMaps, Namespace, Namespaces};
 use rt_sys::{bail, err};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
@@ -26,10 +26,10 @@ pub(super) struct Plan {
     pub bundle: PathBuf,
     /// The root file system, absolute.
     pub rootfs: PathBuf,
-    /// `CLONE_NEW*` bits of the namespaces to make.
-    pub new: u64,
+    /// The namespaces to make.
+    pub new: Namespaces,
     /// The namespaces to join, the user namespace first.
-    pub join: Vec<(Kind, PathBuf)>,
+    pub join: Vec<(Namespace, PathBuf)>,
     /// Maps of the new user namespace.
     pub maps: Option<IdMaps>,
     /// Init writes its maps itself: one id each, which is the caller's.
@@ -267,13 +267,13 @@ impl Plan {
     }
 
     /// True where a namespace of `kind` is made, not joined or inherited.
-    pub(super) fn makes(&self, kind: Kind) -> bool {
-        self.new & kind.0 != 0
+    pub(super) fn makes(&self, kind: Namespace) -> bool {
+        self.new.contains(kind)
     }
 
     /// True where the container has a pid namespace of its own or another's.
     pub(super) fn has_pid_namespace(&self) -> bool {
-        self.makes(Kind::PID) || self.join.iter().any(|(kind, _)| *kind == Kind::PID)
+        self.makes(Namespace::Pid) || self.join.iter().any(|(kind, _)| *kind == Namespace::Pid)
     }
 
     /// True where the runtime has to do something while init waits.
@@ -332,50 +332,50 @@ fn leave_out_user_namespace(config: &mut Config) -> Result<()> {
     config.changed()
 }
 
-fn kind_of(typ: LinuxNamespaceType) -> Kind {
+fn kind_of(typ: LinuxNamespaceType) -> Namespace {
     match typ {
-        LinuxNamespaceType::Mount => Kind::MOUNT,
-        LinuxNamespaceType::Cgroup => Kind::CGROUP,
-        LinuxNamespaceType::Uts => Kind::UTS,
-        LinuxNamespaceType::Ipc => Kind::IPC,
-        LinuxNamespaceType::User => Kind::USER,
-        LinuxNamespaceType::Pid => Kind::PID,
-        LinuxNamespaceType::Network => Kind::NETWORK,
-        LinuxNamespaceType::Time => Kind::TIME,
+        LinuxNamespaceType::Mount => Namespace::Mount,
+        LinuxNamespaceType::Cgroup => Namespace::Cgroup,
+        LinuxNamespaceType::Uts => Namespace::Uts,
+        LinuxNamespaceType::Ipc => Namespace::Ipc,
+        LinuxNamespaceType::User => Namespace::User,
+        LinuxNamespaceType::Pid => Namespace::Pid,
+        LinuxNamespaceType::Network => Namespace::Network,
+        LinuxNamespaceType::Time => Namespace::Time,
     }
 }
 
-/// The namespaces of a config: bits of the new ones, and those to join with the user namespace first.
-pub(super) fn namespaces(linux: &Linux, caller: &Caller) -> Result<(u64, Vec<(Kind, PathBuf)>)> {
-    let mut new = 0;
+/// The namespaces of a config: the new ones, and those to join with the user namespace first.
+pub(super) fn namespaces(linux: &Linux, caller: &Caller) -> Result<(Namespaces, Vec<(Namespace, PathBuf)>)> {
+    let mut new = Namespaces::NONE;
     let mut join = Vec::new();
     for namespace in linux.namespaces().iter().flatten() {
         let kind = kind_of(namespace.typ());
         match namespace.path().as_ref().filter(|p| !p.as_os_str().is_empty()) {
             Some(path) => join.push((kind, path.clone())),
-            None => new |= kind.0,
+            None => new = new.with(kind),
         }
     }
-    if caller.is_unprivileged() && !join.iter().any(|(kind, _)| *kind == Kind::USER) {
-        new |= Kind::USER.0;
+    if caller.is_unprivileged() && !join.iter().any(|(kind, _)| *kind == Namespace::User) {
+        new = new.with(Namespace::User);
     }
-    join.sort_by_key(|(kind, _)| *kind != Kind::USER);
+    join.sort_by_key(|(kind, _)| *kind != Namespace::User);
     Ok((new, join))
 }
 
 /// What the kernel will not give without privilege over the host's namespaces, and what there is instead.
-fn note_substitutes(mounts: &[MountPlan], new: u64, linux: &Linux, notes: &mut Vec<String>) {
+fn note_substitutes(mounts: &[MountPlan], new: Namespaces, linux: &Linux, notes: &mut Vec<String>) {
     for mount in mounts {
         let at = mount.destination.display();
         match &mount.what {
             What::New { fstype, .. } => {
                 let owner = match fstype.as_str() {
-                    "proc" => Kind::PID,
-                    "sysfs" => Kind::NETWORK,
-                    "mqueue" => Kind::IPC,
+                    "proc" => Namespace::Pid,
+                    "sysfs" => Namespace::Network,
+                    "mqueue" => Namespace::Ipc,
                     _ => continue,
                 };
-                if new & owner.0 == 0 {
+                if !new.contains(owner) {
                     let file = owner.file();
                     notes.push(format!(
                         "mount {at}: without a {file} namespace of its own, the host's {fstype} is bound"

@@ -13,7 +13,7 @@ pub(crate) use step::{Found, Living, Member, Note};
 
 use rt_spec::slurm::Step;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::ns::MountId;
+use rt_sys::ns::MountNamespaceId;
 use rt_sys::rootfs::{self, Held, Made};
 use rt_sys::{bail, err, fd, process, signal};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -100,7 +100,7 @@ pub(crate) struct State {
     pub own_pid_namespace: bool,
     /// The container has a mount namespace of its own, by which its processes are found otherwise.
     #[serde(default)]
-    pub mount_ns: Option<MountId>,
+    pub mount_ns: Option<MountNamespaceId>,
     /// The step of a Slurm job that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,

@@ -1,7 +1,7 @@
 //! Requests to the kernel's network configuration (netlink(7), rtnetlink(7)).
 
 use super::check;
-use super::ns::{self, Kind};
+use super::ns::{self, Namespace};
 use super::process::{self, Memory};
 use crate::bail;
 use crate::error::{Context, Error, Result};
@@ -38,7 +38,7 @@ impl Netlink {
         let mut opened = None;
         // With memory and descriptors shared, what the child opens is ours.
         let child = process::spawn(libc::CLONE_FILES as u64, Memory::Shared, || {
-            let joined = ns::join(namespace, Kind::NETWORK.0).context(|| "join the network namespace");
+            let joined = ns::join(namespace, Namespace::Network).context(|| "join the network namespace");
             opened = Some(joined.and_then(|()| Netlink::open()));
             0
         })?;
