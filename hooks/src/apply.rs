@@ -9,7 +9,7 @@
 use super::bundle::{Bundle, State};
 use super::edits::{Bind, Edits, NewFile};
 use rt_sys::error::{Context, Result};
-use rt_sys::mount::{self, Attr, Param};
+use rt_sys::mount::{self, Attr, Param, Recursive};
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::rootfs::{Rootfs, Symlink, Want, open_in};
 use rt_sys::{bail, caps, fd};
@@ -115,9 +115,8 @@ impl Target {
                 continue;
             }
             if mount.readonly {
-                let writable = Attr { clear: mount::ATTR_RDONLY, ..Attr::default() };
                 // Somebody else's lock on it stands; what needs to be made there will say so.
-                if mount::set_attr(&root, false, writable).is_ok() {
+                if mount::set_attr(&root, Recursive::No, Attr::clearing(mount::ATTR_RDONLY)).is_ok() {
                     opened.push(root.try_clone()?);
                 }
             }
@@ -166,7 +165,7 @@ impl Target {
         }
         let params = [Param::Value("mode".into(), "755".into())];
         let attr = mount::ATTR_NOSUID | mount::ATTR_NODEV;
-        let tmpfs = mount::new_fs("tmpfs", Some("tmpfs"), &params, attr).context(|| "make a tmpfs")?;
+        let tmpfs = mount::new_fs("tmpfs", "tmpfs", &params, attr).context(|| "make a tmpfs")?;
         self.rootfs.place(path, Want::Directory, Symlink::Follow)?.attach(&tmpfs)?;
         self.rootfs.covered(path);
         self.own.insert(fs::fstat(&tmpfs)?.st_dev);
@@ -189,7 +188,7 @@ impl Target {
         }
         let tree = clone(&source, directory)?;
         if !bind.writable {
-            restrict(&tree, directory)?;
+            restrict(&tree, if directory { Recursive::Yes } else { Recursive::No })?;
         }
         let attached = match place {
             Some(place) => place.attach(&tree),
@@ -232,32 +231,31 @@ impl Target {
         self.made += 1;
         write_new(dir, OsStr::new(&name), &file.contents)?;
         let made = fs::openat(dir, &*name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-        let tree = mount::clone_tree(&made, Path::new(""), false, false)?;
-        restrict(&tree, false)?;
+        let tree = mount::clone_fd(&made, Recursive::No)?;
+        restrict(&tree, Recursive::No)?;
         self.prepare(&file.path)?;
         self.rootfs.place(&file.path, Want::File, Symlink::Follow)?.attach(&tree)
     }
 
     fn close(&self) -> Result<()> {
         self.rootfs.finish_covers()?;
-        let readonly = Attr { set: mount::ATTR_RDONLY, ..Attr::default() };
-        self.opened.iter().try_for_each(|fd| mount::set_attr(fd, false, readonly))
+        self.opened.iter().try_for_each(|fd| mount::set_attr(fd, Recursive::No, Attr::READONLY))
     }
 }
 
 /// A detached copy of what `source` stands for; of directories with what is mounted below, where they cannot be
 /// had without.
 fn clone(source: &OwnedFd, directory: bool) -> Result<OwnedFd> {
-    match mount::clone_tree(source, Path::new(""), false, false) {
-        Err(e) if directory && e.is(libc::EINVAL) => mount::clone_tree(source, Path::new(""), true, false),
+    match mount::clone_fd(source, Recursive::No) {
+        Err(e) if directory && e.is(libc::EINVAL) => mount::clone_fd(source, Recursive::Yes),
         tree => tree,
     }
 }
 
 /// Read-only, and no way to more rights.
-fn restrict(tree: &OwnedFd, recursive: bool) -> Result<()> {
+fn restrict(tree: &OwnedFd, recursive: Recursive) -> Result<()> {
     let set = mount::ATTR_RDONLY | mount::ATTR_NOSUID | mount::ATTR_NODEV;
-    mount::set_attr(tree, recursive, Attr { set, ..Attr::default() })
+    mount::set_attr(tree, recursive, Attr::setting(set))
 }
 
 /// The same file, or the same device.

@@ -2,9 +2,10 @@
 
 use super::plan::{DevicePlan, Plan};
 use rt_sys::error::{Context, Result};
+use rt_sys::mount::{self, Recursive};
 use rt_sys::rootfs::{Rootfs, Symlink, Want};
 use rt_sys::tty::{self, Pty};
-use rt_sys::{bail, err, fd, mount};
+use rt_sys::{bail, err, fd};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, FileType, Mode, OFlags};
 use std::path::{Path, PathBuf};
@@ -112,7 +113,7 @@ pub(super) fn make_console(rootfs: &mut Rootfs, size: Option<(u16, u16)>) -> Res
     // A link of the image's must not have the terminal mounted on something else (CVE-2025-52565).
     let target =
         rootfs.target(Path::new("/dev/console"), Want::File, Symlink::Keep).context(|| "/dev/console")?;
-    let tree = mount::clone_tree(&node, Path::new(""), false, false)?;
+    let tree = mount::clone_fd(&node, Recursive::No)?;
     mount::attach(tree, target).context(|| "bind the terminal to /dev/console")?;
     Ok(pty)
 }

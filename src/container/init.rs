@@ -7,7 +7,7 @@ use super::{account, devices, mounts, refused};
 use crate::hooks::{self, Stage};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount as sys_mount;
-use rt_sys::mount::Attr;
+use rt_sys::mount::{Attr, Follow, Propagation, PropagationType, Recursive};
 use rt_sys::ns::{self, IdMaps, MountNamespaceId, Namespace, Namespaces, Setgroups};
 use rt_sys::rootfs::{Rootfs, Symlink, Want};
 use rt_sys::{bail, caps, err, fd, net, process, tty};
@@ -227,14 +227,15 @@ impl Init<'_> {
             // In a new user namespace the kernel has made every shared mount a slave already.
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let root = fs::open("/", flags, Mode::empty())?;
-            sys_mount::set_attr(&root, true, SLAVE).context(|| "change the propagation of /")?;
+            sys_mount::set_attr(&root, Recursive::Yes, Attr::SLAVE)
+                .context(|| "change the propagation of /")?;
         }
         // The copy is a slave, as in runc: what the host mounts below the image later is seen.
-        let tree = sys_mount::clone_tree(fs::CWD, &plan.rootfs, true, false).context(context)?;
+        let tree = sys_mount::clone_path(&plan.rootfs, Recursive::Yes, Follow::Links).context(context)?;
         if !plan.may_mknod {
             // Without root no device of the image is the container's: those it has are bound over it.
-            let nodev = Attr { set: sys_mount::ATTR_NODEV, ..Attr::default() };
-            sys_mount::set_attr(&tree, false, nodev).context(context)?;
+            let nodev = Attr::setting(sys_mount::ATTR_NODEV);
+            sys_mount::set_attr(&tree, Recursive::No, nodev).context(context)?;
         }
         sys_mount::attach_to(&tree, &plan.rootfs).context(context)?;
         Ok(Rootfs::new(tree, &plan.rootfs, plan.readonly_root, Some(self.state)))
@@ -251,7 +252,8 @@ impl Init<'_> {
 
     /// True where mounts made in the container are to reach the host: only root may ask for that.
     fn stays_shared(&self) -> bool {
-        matches!(self.plan.propagation, Some((libc::MS_SHARED, _))) && !self.plan.makes(Namespace::User)
+        matches!(self.plan.propagation, Some(Propagation { kind: PropagationType::Shared, .. }))
+            && !self.plan.makes(Namespace::User)
     }
 
     /// With several ids mapped, what init makes belongs to the container's root.
@@ -336,7 +338,8 @@ impl Init<'_> {
         }
         if let Some(old) = old {
             // What is detached here must not be detached on the host.
-            sys_mount::set_attr(&old, true, SLAVE).context(|| "change the propagation of the old root")?;
+            sys_mount::set_attr(&old, Recursive::Yes, Attr::SLAVE)
+                .context(|| "change the propagation of the old root")?;
         }
         rustix::mount::unmount(".", UnmountFlags::DETACH).context(|| "detach the old root")?;
         Ok(true)
@@ -368,11 +371,11 @@ impl Init<'_> {
     fn hide_hosts(&self, point: &Path) -> Result<()> {
         if self.stays_shared() {
             let at = fs::open(point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-            sys_mount::set_attr(at, true, SLAVE)?;
+            sys_mount::set_attr(at, Recursive::Yes, Attr::SLAVE)?;
         }
         match rustix::mount::unmount(point, UnmountFlags::DETACH) {
             Err(Errno::INVAL | Errno::PERM) => {
-                let tmpfs = sys_mount::new_fs("tmpfs", Some("tmpfs"), &[], sys_mount::ATTR_RDONLY)?;
+                let tmpfs = sys_mount::new_fs("tmpfs", "tmpfs", &[], sys_mount::ATTR_RDONLY)?;
                 sys_mount::attach_to(&tmpfs, point)
             }
             result => Ok(result?),
@@ -385,9 +388,9 @@ impl Init<'_> {
         if self.plan.no_pivot || !self.change_root()? {
             self.move_root(rootfs)?;
         }
-        if let Some((propagation, recursive)) = self.plan.propagation {
-            let attr = Attr { propagation, ..Attr::default() };
-            sys_mount::set_attr(rootfs.as_fd(), recursive, attr).context(|| "set rootfsPropagation")?;
+        if let Some(Propagation { kind, recursive }) = self.plan.propagation {
+            sys_mount::set_attr(rootfs.as_fd(), recursive, Attr::propagating(kind))
+                .context(|| "set rootfsPropagation")?;
         }
         Ok(())
     }
@@ -412,8 +415,6 @@ fn is_first_root() -> Result<bool> {
         .rfind(|mounted| mounted.point == Path::new("/"))
         .is_some_and(|root| root.fstype == b"rootfs"))
 }
-
-const SLAVE: Attr = Attr { set: 0, clear: 0, propagation: libc::MS_SLAVE };
 
 /// Keeps the processes of namespaces that this one is about to join from looking into it through /proc or
 /// ptrace. What needs its own /proc files is done before.
@@ -485,6 +486,6 @@ fn make_parent_private(rootfs: &Path) -> Result<()> {
         .max_by_key(|point| point.as_os_str().len())
         .unwrap_or_else(|| PathBuf::from("/"));
     let fd = fs::open(&point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    sys_mount::set_attr(fd, false, Attr { propagation: libc::MS_PRIVATE, ..Attr::default() })
+    sys_mount::set_attr(fd, Recursive::No, Attr::propagating(PropagationType::Private))
         .context(|| format!("make the mount {} private", point.display()))
 }

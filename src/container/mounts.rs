@@ -5,7 +5,7 @@ use super::init::Init;
 use super::plan::{MountPlan, Plan, What};
 use rt_sys::bail;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::mount::{self, Attr, Param};
+use rt_sys::mount::{self, Attr, Follow, Param, PropagationType, Recursive};
 use rt_sys::ns::{self, IdMaps, Namespace, Setgroups};
 use rt_sys::process::{self, Memory};
 use rt_sys::rootfs as root;
@@ -110,12 +110,12 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
 fn set_propagation(mount: &MountPlan, tree: &OwnedFd) -> Result<()> {
     let asked = &mount.options.propagation;
     // A bind has got its private propagation with its attributes.
-    if mount.options.bind && asked.iter().all(|(p, _)| *p == libc::MS_PRIVATE) {
+    if mount.options.bind && asked.iter().all(|change| change.kind == PropagationType::Private) {
         return Ok(());
     }
-    asked.iter().try_for_each(|(propagation, recursive)| {
-        mount::set_attr(tree, *recursive, Attr { propagation: *propagation, ..Attr::default() })
-    })
+    asked
+        .iter()
+        .try_for_each(|change| mount::set_attr(tree, change.recursive, Attr::propagating(change.kind)))
 }
 
 /// The attributes of a new mount: below it there is nothing yet that a recursive one could spare.
@@ -151,7 +151,7 @@ fn link(mount: &MountPlan) -> Symlink {
     match mount.destination.as_os_str().as_bytes() {
         b"/proc" | b"/sys" | b"/dev" => Symlink::Refuse,
         _ if kernels => Symlink::Refuse,
-        _ if mount.options.destination_nofollow => Symlink::Keep,
+        _ if mount.options.follow_destination == Follow::Not => Symlink::Keep,
         _ => Symlink::Follow,
     }
 }
@@ -168,7 +168,7 @@ fn mounted(rootfs: &mut Rootfs<'_>, mount: &MountPlan, tree: Option<OwnedFd>) {
         _ => tree.into_iter().for_each(fd::leave_open),
     }
     let at_sys = mount.destination.as_os_str() == "/sys";
-    if at_sys && host_sys && mount.options.recursive && mount.options.idmap.is_none() {
+    if at_sys && host_sys && mount.options.recursive == Recursive::Yes && mount.options.idmap.is_none() {
         rootfs.add_host_sys();
     }
 }
@@ -236,7 +236,7 @@ fn clone_source(init: &Init<'_>, n: usize, mount: &MountPlan, source: &Path) -> 
     let options = &mount.options;
     let tree = match init.opened.get(n) {
         Some(Some(tree)) => tree.try_clone().context(|| "duplicate a descriptor")?,
-        _ => mount::clone_tree(fs::CWD, source, options.recursive, options.source_nofollow)?,
+        _ => mount::clone_path(source, options.recursive, options.follow_source)?,
     };
     set_attrs(&tree, mount, source.starts_with("/sys"))?;
     Ok(tree)
@@ -258,12 +258,12 @@ fn set_attrs(tree: &OwnedFd, mount: &MountPlan, deep: bool) -> Result<()> {
     }
     // Private is set along with the rest; anything else once the mount is in place.
     let asked = &options.propagation;
-    if !asked.is_empty() && asked.iter().all(|(p, _)| *p == libc::MS_PRIVATE) {
-        all.propagation = libc::MS_PRIVATE;
+    if !asked.is_empty() && asked.iter().all(|change| change.kind == PropagationType::Private) {
+        all.propagation = Some(PropagationType::Private);
     }
     // These are locked together.
     let times = mount::ATTR_ATIME | mount::ATTR_NODIRATIME;
-    for (attr, recursive) in [(all, true), (top, false)] {
+    for (attr, recursive) in [(all, Recursive::Yes), (top, Recursive::No)] {
         if attr.is_empty() {
             continue;
         }
@@ -317,8 +317,8 @@ fn closed_sources(plan: &Plan) -> Result<Vec<usize>> {
 
 /// As every bind of init's, which copies mounts that are slaves already.
 fn clone_slave(mount: &MountPlan, source: &Path) -> Result<OwnedFd> {
-    let tree = mount::clone_tree(fs::CWD, source, mount.options.recursive, mount.options.source_nofollow)?;
-    mount::set_attr(&tree, true, Attr { propagation: libc::MS_SLAVE, ..Attr::default() })?;
+    let tree = mount::clone_path(source, mount.options.recursive, mount.options.follow_source)?;
+    mount::set_attr(&tree, Recursive::Yes, Attr::SLAVE)?;
     Ok(tree)
 }
 
@@ -327,7 +327,7 @@ fn idmapped(
     proc: BorrowedFd<'_>,
     mount: &MountPlan,
     source: &Path,
-    recursive: bool,
+    recursive: Recursive,
 ) -> Result<OwnedFd> {
     let joined = plan.join.iter().find(|(kind, _)| *kind == Namespace::User);
     // Without maps of its own it is the container's.
@@ -383,12 +383,12 @@ fn new_mount(
     };
     let layers = if fstype == "overlay" { layers_by_descriptor(data, MOST_IN_A_VALUE)? } else { None };
     let data = layers.as_ref().map_or(data, |(data, _)| data);
-    let made = match mount::new_fs(fstype, Some(source), data, attr) {
+    let made = match mount::new_fs(fstype, source, data, attr) {
         Err(e) if e.is(libc::EINVAL) && data.iter().any(names_id) => {
             // The ids of a namespace that was joined are not known beforehand.
             log::debug!("{}: {e}; tried again without uid= and gid=", describe(mount));
             let data: Vec<Param> = data.iter().filter(|p| !names_id(p)).cloned().collect();
-            mount::new_fs(fstype, Some(source), &data, attr)
+            mount::new_fs(fstype, source, &data, attr)
         }
         made => made,
     };
@@ -410,7 +410,7 @@ fn new_mount(
     if !refused.is(libc::EPERM) && !refused.is(libc::EBUSY) {
         return Err(refused);
     }
-    match mount::clone_tree(fs::CWD, Path::new(host), true, true) {
+    match mount::clone_path(Path::new(host), Recursive::Yes, Follow::Not) {
         Ok(tree) => {
             log::debug!("{}: {refused}; the host's {host} is bound instead", describe(mount));
             set_attrs(&tree, mount, true)?;
@@ -555,12 +555,12 @@ fn cgroup(init: &Init<'_>, mount: &MountPlan) -> Result<OwnedFd> {
     const CGROUP2_MAGIC: u64 = 0x6367_7270;
     if owns_cgroup(init)
         && fs::statfs(CGROUP).is_ok_and(|s| s.f_type as u64 == CGROUP2_MAGIC)
-        && let Ok(tree) = mount::new_fs("cgroup2", Some("cgroup"), &[], mount.options.attr.set)
+        && let Ok(tree) = mount::new_fs("cgroup2", "cgroup", &[], mount.options.attr.set)
     {
         return Ok(tree);
     }
-    let tree =
-        mount::clone_tree(fs::CWD, Path::new(CGROUP), true, true).context(|| format!("bind {CGROUP}"))?;
+    let tree = mount::clone_path(Path::new(CGROUP), Recursive::Yes, Follow::Not)
+        .context(|| format!("bind {CGROUP}"))?;
     set_attrs(&tree, mount, true)?;
     Ok(tree)
 }
@@ -638,7 +638,7 @@ impl<'a> Masks<'a> {
             },
         };
         let made = match &self.empty {
-            _ if !directory => mount::bind(Path::new(NULL), name, false).map_err(Error::from),
+            _ if !directory => mount::bind(Path::new(NULL), name, Recursive::No).map_err(Error::from),
             Some(_) => return Ok(fs::statat(proc, name, AtFlags::empty()).err() == Some(Errno::NOENT)),
             None => match mount::mount_new("tmpfs", "tmpfs", &empty_params(), mount::ATTR_RDONLY, name) {
                 Some(made) => made,
@@ -656,10 +656,10 @@ impl<'a> Masks<'a> {
     fn at(&mut self, target: OwnedFd) -> Result<()> {
         let directory = FileType::from_raw_mode(fs::fstat(&target)?.st_mode) == FileType::Directory;
         let tree = match &self.empty {
-            _ if !directory => mount::clone_tree(&self.null, Path::new(""), false, false)?,
-            Some(Empty::Mount(tree)) => mount::clone_tree(tree, Path::new(""), false, false)?,
-            Some(Empty::Entry(proc, name)) => mount::clone_tree(proc, Path::new(name), false, false)?,
-            None => mount::new_fs("tmpfs", Some("tmpfs"), &empty_params(), mount::ATTR_RDONLY)?,
+            _ if !directory => mount::clone_fd(&self.null, Recursive::No)?,
+            Some(Empty::Mount(tree)) => mount::clone_fd(tree, Recursive::No)?,
+            Some(Empty::Entry(proc, name)) => mount::clone_entry(proc, name, Recursive::No)?,
+            None => mount::new_fs("tmpfs", "tmpfs", &empty_params(), mount::ATTR_RDONLY)?,
         };
         mount::attach(&tree, &target)?;
         fd::leave_open(target);
@@ -704,14 +704,13 @@ fn host_null() -> Result<OwnedFd> {
 
 /// Makes `paths` and everything mounted below them read-only.
 pub(super) fn make_readonly(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()> {
-    let readonly = Attr { set: mount::ATTR_RDONLY, ..Attr::default() };
     let proc = rootfs.kernels("/proc");
     enter(proc)?;
     for path in paths {
         let context = || format!("make {:?} read-only", path.display().to_string());
         if let (Some(proc), Some(name)) = (proc, entry_of_proc(path)) {
-            match mount::bind(Path::new(name), name, true) {
-                Ok(()) => mount::set_attr_at(proc, name, true, readonly).context(context)?,
+            match mount::bind(Path::new(name), name, Recursive::Yes) {
+                Ok(()) => mount::set_attr_at(proc, name, Recursive::Yes, Attr::READONLY).context(context)?,
                 Err(Errno::NOENT) => {}
                 Err(e) => return Err(e).context(context),
             }
@@ -722,8 +721,8 @@ pub(super) fn make_readonly(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()
             Err(Errno::NOENT) => continue,
             Err(e) => return Err(e).context(context),
         };
-        let tree = mount::clone_tree(&target, Path::new(""), true, false).context(context)?;
-        mount::set_attr(&tree, true, readonly).context(context)?;
+        let tree = mount::clone_fd(&target, Recursive::Yes).context(context)?;
+        mount::set_attr(&tree, Recursive::Yes, Attr::READONLY).context(context)?;
         mount::attach(&tree, &target).context(context)?;
         fd::leave_open(tree);
         fd::leave_open(target);

@@ -12,7 +12,7 @@ use rt_spec::said::{PREFIXES, Said};
 use rt_spec::{Config, Linux, Process, Spec, mounts};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
-use rt_sys::mount::Param;
+use rt_sys::mount::{Param, Propagation, Recursive};
 use rt_sys::ns::{self, IdMaps, Namespace, Namespaces};
 use rt_sys::{bail, err};
 use rustix::io::Errno;
@@ -39,7 +39,7 @@ pub(super) struct Plan {
     /// Network devices to move in, by name, with the name inside.
     pub net_devices: Vec<(String, String)>,
     /// Propagation of the container's root.
-    pub propagation: Option<(u64, bool)>,
+    pub propagation: Option<Propagation>,
     /// The root ends up read-only.
     pub readonly_root: bool,
     /// Use chroot rather than pivot_root.
@@ -243,7 +243,7 @@ impl Plan {
             own_maps,
             time_offsets: time_offsets(linux),
             net_devices: net_devices(linux),
-            propagation: linux.rootfs_propagation().as_deref().and_then(mounts::root_propagation),
+            propagation: linux.rootfs_propagation().as_deref().and_then(mounts::propagation),
             readonly_root: root.readonly().unwrap_or(false),
             no_pivot: options.no_pivot,
             mounts,
@@ -422,7 +422,7 @@ fn mount_plan(mount: &Mount, bundle: &Path) -> Result<MountPlan> {
     }
     let maps = match (mount.uid_mappings(), mount.gid_mappings()) {
         (Some(uid), Some(gid)) => {
-            options.idmap = options.idmap.or(Some(false));
+            options.idmap = options.idmap.or(Some(Recursive::No));
             let convert = |maps: &[oci_spec::runtime::LinuxIdMapping]| {
                 maps.iter()
                     .map(|m| rt_sys::ns::IdMap {

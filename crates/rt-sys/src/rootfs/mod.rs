@@ -17,7 +17,7 @@ mod notes;
 pub use notes::{Held, IMAGES, Made};
 
 use crate::error::{Context, Error, Result};
-use crate::mount::{self, Attr, Mounted, Param};
+use crate::mount::{self, Attr, Follow, Mounted, Param, Recursive};
 use crate::{bail, fd};
 use notes::{Notes, Root};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -109,12 +109,12 @@ impl Place<'_> {
     pub fn bind(self, source: &Path) -> Result<()> {
         match self {
             Place::At(_) => {
-                let tree = mount::clone_tree(fs::CWD, source, false, false)?;
+                let tree = mount::clone_path(source, Recursive::No, Follow::Links)?;
                 self.attach(&tree)?;
                 crate::fd::leave_open(tree);
                 Ok(())
             }
-            Place::In(entry) => Ok(mount::bind(source, entry.enter()?, false)?),
+            Place::In(entry) => Ok(mount::bind(source, entry.enter()?, Recursive::No)?),
         }
     }
 
@@ -591,7 +591,7 @@ impl<'a> Rootfs<'a> {
         let stat = fs::fstat(&dir)?;
         let params = [Param::Value("mode".into(), format!("{:o}", stat.st_mode & 0o7777))];
         let tmpfs =
-            mount::new_fs("tmpfs", Some("tmpfs"), &params, 0).context(|| "make a tmpfs for mount points")?;
+            mount::new_fs("tmpfs", "tmpfs", &params, 0).context(|| "make a tmpfs for mount points")?;
         fd::chown_like(&tmpfs, &stat);
         // An overlay would show what is below the mounts.
         let cover = if entries.len() > MOST_BINDS && !has_mounts_below(&dir)? {
@@ -644,10 +644,10 @@ impl<'a> Rootfs<'a> {
                 FileType::Directory => create(tmpfs, &name, Want::Directory)?,
                 _ => create(tmpfs, &name, Want::File)?,
             }
-            let tree = mount::clone_tree(dir, Path::new(&name), true, true)
+            let tree = mount::clone_entry(dir, &name, Recursive::Yes)
                 .context(|| format!("bind {}", Path::new(&name).display()))?;
             if self.readonly && mount_id(dir, &name)? == image {
-                mount::set_attr(&tree, false, Attr { set: mount::ATTR_RDONLY, ..Attr::default() })?;
+                mount::set_attr(&tree, Recursive::No, Attr::READONLY)?;
             }
             trees.push((name, tree));
         }
@@ -673,8 +673,7 @@ fn is_at_or_below(path: &Path, outer: &Path) -> bool {
 }
 
 fn make_readonly(mount: &OwnedFd) -> Result<()> {
-    let readonly = Attr { set: mount::ATTR_RDONLY, ..Attr::default() };
-    mount::set_attr(mount, false, readonly).context(|| "make a part of the root read-only")
+    mount::set_attr(mount, Recursive::No, Attr::READONLY).context(|| "make a part of the root read-only")
 }
 
 fn create(dir: &OwnedFd, name: &OsStr, want: Want) -> Result<(), Errno> {
@@ -837,8 +836,8 @@ fn cover_by_overlay(dir: &OwnedFd, stat: &fs::Stat, tmpfs: OwnedFd) -> Result<Ow
         Param::Value("workdir".into(), path(&work)),
     ];
     params.push(Param::Flag("userxattr".into()));
-    let overlay = mount::new_fs("overlay", Some("overlay"), &params, 0)
-        .context(|| "make an overlay for mount points")?;
+    let overlay =
+        mount::new_fs("overlay", "overlay", &params, 0).context(|| "make an overlay for mount points")?;
     mount::attach(&overlay, &tmpfs)?;
     Ok(overlay)
 }
