@@ -11,7 +11,7 @@ use super::edits::{Bind, Edits, NewFile};
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Attr, Param, Recursive};
 use rt_sys::ns::{self, Namespace, Namespaces};
-use rt_sys::rootfs::{Rootfs, Symlink, Want, open_in};
+use rt_sys::rootfs::{Image, MountPoint, Rootfs, Symlink, open_in};
 use rt_sys::{bail, caps, fd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags, Stat};
@@ -100,7 +100,7 @@ impl Target {
             |path: &Path| fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()));
         let root = open(&bundle.rootfs)?;
         let path = fd::path_of(&root).context(|| format!("rootfs {}", bundle.rootfs.display()))?;
-        let mut rootfs = Rootfs::of_container(root, &path, bundle.readonly);
+        let mut rootfs = Rootfs::for_hook(root, Image { path: &path, readonly: bundle.readonly });
         let table = fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
         let mut opened = Vec::new();
         let mut own = HashSet::new();
@@ -121,7 +121,7 @@ impl Target {
                 }
             }
             own.insert(device);
-            rootfs.add_own(root, &mount.path);
+            rootfs.add_own_fs(root, &mount.path);
         }
         Ok(Target { rootfs, host: open(host)?, opened, files: None, made: 0, own })
     }
@@ -166,10 +166,10 @@ impl Target {
         let params = [Param::Value("mode".into(), "755".into())];
         let attr = mount::ATTR_NOSUID | mount::ATTR_NODEV;
         let tmpfs = mount::new_fs("tmpfs", "tmpfs", &params, attr).context(|| "make a tmpfs")?;
-        self.rootfs.place(path, Want::Directory, Symlink::Follow)?.attach(&tmpfs)?;
-        self.rootfs.covered(path);
+        self.rootfs.place(path, MountPoint::Directory, Symlink::Follow)?.attach(&tmpfs)?;
+        self.rootfs.mounted_over(path);
         self.own.insert(fs::fstat(&tmpfs)?.st_dev);
-        self.rootfs.add_own(tmpfs, path);
+        self.rootfs.add_own_fs(tmpfs, path);
         Ok(())
     }
 
@@ -177,7 +177,7 @@ impl Target {
         let source = open_in(self.host.as_fd(), &bind.source, OFlags::PATH)?;
         let stat = fs::fstat(&source)?;
         let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        let want = if directory { Want::Directory } else { Want::File };
+        let want = if directory { MountPoint::Directory } else { MountPoint::File };
         self.prepare(&bind.path)?;
         let place = self.rootfs.new_place(&bind.path, want);
         if place.is_none() {
@@ -223,8 +223,11 @@ impl Target {
         }
         let Some(private) = &edits.private else { bail!("there is no place for new files") };
         if self.files.is_none() {
-            self.files =
-                Some(self.rootfs.target(&private.join("files"), Want::Directory, Symlink::Follow)?);
+            self.files = Some(self.rootfs.resolve_or_make(
+                &private.join("files"),
+                MountPoint::Directory,
+                Symlink::Follow,
+            )?);
         }
         let Some(dir) = &self.files else { bail!("there is no place for new files") };
         let name = format!("{}-{}", self.made, file.path.file_name().unwrap_or_default().to_string_lossy());
@@ -234,7 +237,7 @@ impl Target {
         let tree = mount::clone_fd(&made, Recursive::No)?;
         restrict(&tree, Recursive::No)?;
         self.prepare(&file.path)?;
-        self.rootfs.place(&file.path, Want::File, Symlink::Follow)?.attach(&tree)
+        self.rootfs.place(&file.path, MountPoint::File, Symlink::Follow)?.attach(&tree)
     }
 
     fn close(&self) -> Result<()> {

@@ -9,7 +9,7 @@ use oci_spec::runtime::{Mount, MountBuilder};
 use rt_spec::Spec;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Attr, Param, Recursive};
-use rt_sys::rootfs::{Rootfs, Symlink, Want};
+use rt_sys::rootfs::{MountPoint, Rootfs, Symlink};
 use rt_sys::{bail, err, fd};
 use rustix::fs::{self, Mode, OFlags};
 use std::ffi::OsStr;
@@ -154,7 +154,7 @@ fn bind_files(rootfs: &mut Rootfs, files: &[(&str, String)]) -> Result<()> {
     rustix::mount::unmount(".", rustix::mount::UnmountFlags::DETACH)?;
     for (path, tree) in trees {
         rootfs
-            .place(path, Want::File, Symlink::Follow)?
+            .place(path, MountPoint::File, Symlink::Follow)?
             .attach(&tree)
             .context(|| path.display().to_string())?;
     }

@@ -9,7 +9,7 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount as sys_mount;
 use rt_sys::mount::{Attr, Follow, Propagation, PropagationType, Recursive};
 use rt_sys::ns::{self, IdMaps, MountNamespaceId, Namespace, Namespaces, Setgroups};
-use rt_sys::rootfs::{Rootfs, Symlink, Want};
+use rt_sys::rootfs::{Image, MountPoint, Rootfs, Symlink};
 use rt_sys::{bail, caps, err, fd, net, process, tty};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -126,16 +126,16 @@ impl Init<'_> {
         };
         if plan.process.cwd != Path::new("/") {
             rootfs
-                .target(&plan.process.cwd, Want::Directory, Symlink::Follow)
+                .resolve_or_make(&plan.process.cwd, MountPoint::Directory, Symlink::Follow)
                 .context(|| format!("cwd {:?}", plan.process.cwd.display().to_string()))?;
         }
         let pid = self.run_early_hooks(callers)?;
         self.set_kernel()?;
-        rootfs.find_kernels()?;
+        rootfs.find_kernel_fs()?;
         mounts::mask(&rootfs, &plan.masked)?;
         mounts::make_readonly(&rootfs, &plan.readonly)?;
         rootfs.finish()?;
-        rootfs.release();
+        rootfs.release_locks();
         self.pivot(&rootfs)?;
         plan.process.close_others()?;
         if let Some(pty) = pty {
@@ -238,7 +238,8 @@ impl Init<'_> {
             sys_mount::set_attr(&tree, Recursive::No, nodev).context(context)?;
         }
         sys_mount::attach_to(&tree, &plan.rootfs).context(context)?;
-        Ok(Rootfs::new(tree, &plan.rootfs, plan.readonly_root, Some(self.state)))
+        let image = Image { path: &plan.rootfs, readonly: plan.readonly_root };
+        Ok(Rootfs::new(tree, image, Some(self.state)))
     }
 
     /// The first mount fails where the image may not be entered at all: then that is what is wrong.

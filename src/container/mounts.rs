@@ -8,8 +8,7 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Attr, Follow, Param, PropagationType, Recursive};
 use rt_sys::ns::{self, IdMaps, Namespace, Setgroups};
 use rt_sys::process::{self, Memory};
-use rt_sys::rootfs as root;
-use rt_sys::rootfs::{Place, Rootfs, Symlink, Want};
+use rt_sys::rootfs::{MountPoint, PROC_MAGIC, Place, Rootfs, SYSFS_MAGIC, Symlink};
 use rt_sys::{caps, fd};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
@@ -75,9 +74,9 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
     let Some((tree, own)) = made else { return Ok(()) };
     let want = match &mount.what {
         What::Bind(_) if FileType::from_raw_mode(fs::fstat(&tree)?.st_mode) != FileType::Directory => {
-            Want::File
+            MountPoint::File
         }
-        _ => Want::Directory,
+        _ => MountPoint::Directory,
     };
     if mount.options.copy_up && own {
         copy_up(rootfs, mount, &tree)?;
@@ -102,7 +101,7 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
     if asked_attr(mount) & mount::ATTR_RDONLY != 0 {
         rootfs.add_readonly(&tree, &mount.destination)?;
     }
-    rootfs.add_own(tree, &mount.destination);
+    rootfs.add_own_fs(tree, &mount.destination);
     Ok(())
 }
 
@@ -158,13 +157,13 @@ fn link(mount: &MountPlan) -> Symlink {
 
 /// Tells the root what is at the destination now; `tree` is the mount, where it is known.
 fn mounted(rootfs: &mut Rootfs<'_>, mount: &MountPlan, tree: Option<OwnedFd>) {
-    rootfs.covered(&mount.destination);
+    rootfs.mounted_over(&mount.destination);
     let host_sys = matches!(&mount.what, What::Bind(source) if source.as_os_str() == "/sys");
     let new_sys = matches!(&mount.what, What::New { fstype, .. } if fstype == "sysfs");
     match mount.destination.as_os_str().as_bytes() {
         // Nothing but procfs comes there.
-        b"/proc" => rootfs.add_kernels("/proc", root::PROC, tree),
-        b"/sys" if new_sys || host_sys => rootfs.add_kernels("/sys", root::SYSFS, tree),
+        b"/proc" => rootfs.add_kernel_fs("/proc", PROC_MAGIC, tree),
+        b"/sys" if new_sys || host_sys => rootfs.add_kernel_fs("/sys", SYSFS_MAGIC, tree),
         _ => tree.into_iter().for_each(fd::leave_open),
     }
     let at_sys = mount.destination.as_os_str() == "/sys";
@@ -192,10 +191,10 @@ fn mount_plainly(
         return Ok(false);
     }
     // What is to be mounted in a tmpfs needs a descriptor of it, proven to be its root.
-    if fstype == "tmpfs" && !rootfs.holds(&mount.destination) {
+    if fstype == "tmpfs" && !rootfs.is_in_own_fs(&mount.destination) {
         return Ok(false);
     }
-    let place = rootfs.place(&mount.destination, Want::Directory, link(mount))?;
+    let place = rootfs.place(&mount.destination, MountPoint::Directory, link(mount))?;
     let inside = match &place {
         Place::At(_) if fstype == "tmpfs" => return Ok(false),
         Place::At(fd) => {
@@ -216,7 +215,7 @@ fn mount_plainly(
     };
     mounted(rootfs, mount, None);
     if let Some(root) = root {
-        rootfs.add_own(root, &mount.destination);
+        rootfs.add_own_fs(root, &mount.destination);
     }
     Ok(true)
 }
@@ -449,7 +448,7 @@ fn mount_in_one_page(
     if !data.iter().any(is_long) {
         return Ok(false);
     }
-    let place = rootfs.place(&mount.destination, Want::Directory, link(mount))?;
+    let place = rootfs.place(&mount.destination, MountPoint::Directory, link(mount))?;
     if let Place::At(fd) = &place {
         guard_proc(mount, fd, || false)?;
     }
@@ -540,7 +539,7 @@ fn is_there(rootfs: &Rootfs, init: &Init<'_>, mount: &MountPlan) -> Result<bool>
     if !plain || !rootfs.has_host_sys() || mount.destination.as_os_str() != CGROUP {
         return Ok(false);
     }
-    let at = rootfs.resolve_in_kernels(&mount.destination).map_err(Error::from);
+    let at = rootfs.resolve_in_kernel_fs(&mount.destination).map_err(Error::from);
     match at.and_then(|at| set_attrs(&at, mount, true)) {
         Ok(()) => Ok(true),
         // It is no mount there: this host has none.
@@ -588,7 +587,7 @@ pub(super) fn mask(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()> {
     if paths.is_empty() {
         return Ok(());
     }
-    let proc = rootfs.kernels("/proc");
+    let proc = rootfs.kernel_fs("/proc");
     let mut masks = Masks { null: host_null()?, empty: None };
     enter(proc)?;
     for path in paths {
@@ -598,7 +597,7 @@ pub(super) fn mask(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()> {
         {
             continue;
         }
-        match rootfs.resolve_in_kernels(path) {
+        match rootfs.resolve_in_kernel_fs(path) {
             Ok(target) => masks.at(target).context(context)?,
             Err(Errno::NOENT) => {}
             Err(e) => return Err(e).context(context),
@@ -704,7 +703,7 @@ fn host_null() -> Result<OwnedFd> {
 
 /// Makes `paths` and everything mounted below them read-only.
 pub(super) fn make_readonly(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()> {
-    let proc = rootfs.kernels("/proc");
+    let proc = rootfs.kernel_fs("/proc");
     enter(proc)?;
     for path in paths {
         let context = || format!("make {:?} read-only", path.display().to_string());
@@ -716,7 +715,7 @@ pub(super) fn make_readonly(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()
             }
             continue;
         }
-        let target = match rootfs.resolve_in_kernels(path) {
+        let target = match rootfs.resolve_in_kernel_fs(path) {
             Ok(target) => target,
             Err(Errno::NOENT) => continue,
             Err(e) => return Err(e).context(context),

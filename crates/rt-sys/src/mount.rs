@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// `MOUNT_ATTR_IDMAP` (linux/mount.h): the mount translates ids through a user namespace.
-pub const ATTR_IDMAP: u64 = 0x0010_0000;
+const ATTR_IDMAP: u64 = 0x0010_0000;
 /// `MOUNT_ATTR_RDONLY`.
 pub const ATTR_RDONLY: u64 = 0x0000_0001;
 /// `MOUNT_ATTR_NOSUID`.

@@ -227,7 +227,7 @@ pub struct IdMap {
 }
 
 /// The text that the kernel takes for `maps`.
-pub fn map_text(maps: &[IdMap]) -> String {
+fn map_text(maps: &[IdMap]) -> String {
     let mut text = String::with_capacity(maps.len() * 16);
     for map in maps {
         let _ = writeln!(text, "{} {} {}", map.container, map.host, map.size);
@@ -236,7 +236,7 @@ pub fn map_text(maps: &[IdMap]) -> String {
 }
 
 /// Parses /proc/PID/uid_map.
-pub fn parse_map(text: &str) -> Vec<IdMap> {
+fn parse_map(text: &str) -> Vec<IdMap> {
     text.lines()
         .filter_map(|line| {
             let mut numbers = line.split_ascii_whitespace().map(str::parse);
