@@ -1,7 +1,7 @@
 //! Init: what happens between clone and exec, in the process that becomes the container's program.
 
 use super::plan::Plan;
-use super::process::ProcessPlan;
+use super::program::ProcessPlan;
 use super::sync::{FromInit, Link};
 use super::{account, devices, mounts, refused};
 use crate::hooks::{self, Stage};

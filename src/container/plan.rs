@@ -3,7 +3,7 @@
 //! Everything that can fail without the kernel fails here, before the first process is made.
 
 use super::account::{self, Account};
-use super::process::ProcessPlan;
+use super::program::ProcessPlan;
 use super::{CreateOptions, Overrides};
 use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDevice, LinuxDeviceType, LinuxNamespaceType, Mount, MountBuilder};

@@ -6,8 +6,8 @@
 use super::create;
 use super::exec::{self, Exec};
 use super::members::{self, Members};
-use super::process::ProcessPlan;
-use super::{CreateOptions, ExecOptions, init, lifecycle, plan};
+use super::program::ProcessPlan;
+use super::{CreateOptions, ExecOptions, hooks, init, lifecycle, plan};
 use crate::store::{Entry, Found, Living, Mark, Member, Note, State, Status, Store};
 use rt_spec::rootless;
 use rt_spec::slurm::{TaskId, TaskName};
@@ -177,11 +177,9 @@ impl<'a> Joining<'a> {
         let (child, terminal) = exec.start_child()?;
         entry.unlock()?;
         let code = exec::watch(&child, terminal)?;
-        let hooks = create::oci_config(entry).ok().and_then(|config| config.hooks().clone());
-        if store.leave(entry, self.number)?
-            && let Some(hooks) = hooks
-        {
-            lifecycle::poststop(&hooks, &exec.state);
+        let hooks = hooks::saved(entry).unwrap_or_default();
+        if store.leave(entry, self.number)? {
+            hooks::run_poststop(&hooks, &exec.state);
         }
         Ok(code)
     }
