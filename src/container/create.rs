@@ -13,8 +13,10 @@ use rt_sys::ns::{self, Kind, MountId};
 use rt_sys::process::{self, Child, Memory};
 use rt_sys::{bail, err, fd, signal, tty};
 use rustix::fd::{AsFd, OwnedFd};
+use std::ffi::OsStr;
 use std::mem::ManuallyDrop;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Creates a container whose program waits for `start`.
 pub(crate) fn create(store: &Store, options: CreateOptions) -> Result<()> {
@@ -77,7 +79,8 @@ impl<'a> Launch<'a> {
         super::protect::protect_binary()?;
         options.make_absolute()?;
         let caller = Caller::current()?;
-        let (plan, config) = Plan::make(&options, &caller)?;
+        let bundle = enter_bundle(&options.bundle)?;
+        let (plan, config) = Plan::make(&options, &caller, bundle)?;
         for note in &plan.notes {
             log::debug!("{note}");
         }
@@ -387,8 +390,8 @@ impl<'a> Launch<'a> {
         let state = self.hook_state(pid, "creating");
         if !self.plan.net_devices.is_empty() {
             let namespace = ns::open(Path::new(&format!("/proc/{pid}/ns/net")))?;
-            for (name, inside) in &self.plan.net_devices {
-                rt_sys::net::move_device(name, inside, &namespace)?;
+            for device in &self.plan.net_devices {
+                rt_sys::net::move_device(&device.name, &device.name_inside, &namespace)?;
             }
         }
         hooks::run_runtime_hooks(&self.plan.hooks, &state, &self.plan.bundle)
@@ -446,6 +449,14 @@ impl<'a> Launch<'a> {
     }
 }
 
+/// Enters the bundle, from which relative paths of the config and of hooks start. Returns its absolute path.
+pub(super) fn enter_bundle(bundle: &Path) -> Result<PathBuf> {
+    let shown = || format!("bundle {}", bundle.display());
+    rustix::process::chdir(bundle).context(shown)?;
+    let entered = rustix::process::getcwd(Vec::new()).context(shown)?;
+    Ok(OsStr::from_bytes(entered.as_bytes()).into())
+}
+
 /// Runs init in a child; what comes back is an error for the runtime.
 fn fail(init: &Init<'_>) -> i32 {
     let error = init.run();
@@ -455,8 +466,8 @@ fn fail(init: &Init<'_>) -> i32 {
     1
 }
 
-fn open_joins(join: &[(Kind, std::path::PathBuf)]) -> Result<Vec<(Kind, OwnedFd)>> {
-    let open = |(kind, path): &(Kind, std::path::PathBuf)| {
+fn open_joins(join: &[(Kind, PathBuf)]) -> Result<Vec<(Kind, OwnedFd)>> {
+    let open = |(kind, path): &(Kind, PathBuf)| {
         let fd = ns::open(path).context(|| format!("{} namespace {}", kind.file(), path.display()))?;
         Ok((*kind, fd))
     };

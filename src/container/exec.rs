@@ -1,9 +1,9 @@
 //! exec: another program in a running container.
 
 use super::handover::{self, ConsoleSockets};
-use super::program::{self, ProcessPlan};
+use super::plan::{self, ProcessPlan};
 use super::sync::{self, FromInit, Link};
-use super::{ExecOptions, devices, foreground, hooks, init, plan};
+use super::{ExecOptions, devices, foreground, hooks, init, program};
 use crate::store::{State, Status, Store};
 use rt_spec::rootless::{self, Adapted};
 use rt_spec::{Linux, Process, Spec};
@@ -149,7 +149,7 @@ impl Exec<'_> {
 
     /// Gets ready to join a container that may be hostile.
     pub(super) fn hide(&self) -> Result<()> {
-        if let Some(cpus) = &self.plan.affinity.0 {
+        if let Some(cpus) = &self.plan.affinity.before {
             program::set_affinity(cpus)?;
         }
         init::hide(self.plan, self.proc)
@@ -192,7 +192,7 @@ impl Exec<'_> {
             }
             None => Ok(()),
         })?;
-        if let Some(cpus) = &self.plan.affinity.1 {
+        if let Some(cpus) = &self.plan.affinity.inside {
             program::set_affinity(cpus)?;
         }
         init::end_with(runtime)?;
@@ -254,7 +254,7 @@ pub(super) fn watch(child: &Child, terminal: Option<OwnedFd>) -> Result<u8> {
 /// The namespaces that the config makes or joins, and the kinds of those that it joins.
 pub(super) fn configured_namespaces(config: &Spec, caller: &Caller) -> Result<(u64, Vec<Kind>)> {
     let none = Linux::default();
-    let (new, joined) = plan::namespaces(config.linux().as_ref().unwrap_or(&none), caller)?;
+    let (new, joined) = plan::configured_namespaces(config.linux().as_ref().unwrap_or(&none), caller)?;
     let joined: Vec<Kind> = joined.into_iter().map(|(kind, _)| kind).collect();
     Ok((joined.iter().fold(new, |all, kind| all | kind.0), joined))
 }

@@ -1,7 +1,7 @@
 //! What the caller of `create`, `run` and `exec` gets by files and sockets that it names: the pid, a pidfd, the
 //! terminal; and what the agent of a seccomp filter gets.
 
-use super::program::SeccompPlan;
+use super::plan::SeccompPlan;
 use rt_sys::error::{Context, Result};
 use rt_sys::{err, tty};
 use rustix::fd::{AsFd, OwnedFd};

@@ -12,6 +12,7 @@ mod init;
 mod lifecycle;
 mod members;
 mod mounts;
+mod path_search;
 mod plan;
 mod program;
 mod protect;

@@ -6,8 +6,8 @@
 use super::create;
 use super::exec::{self, Exec};
 use super::members::{self, Members};
-use super::program::ProcessPlan;
-use super::{CreateOptions, ExecOptions, hooks, init, lifecycle, plan};
+use super::plan::{self, ProcessPlan};
+use super::{CreateOptions, ExecOptions, hooks, init, lifecycle};
 use crate::store::{Entry, Found, Living, Mark, Member, Note, State, Status, Store};
 use rt_spec::rootless;
 use rt_spec::slurm::{TaskId, TaskName};
@@ -85,7 +85,8 @@ struct Joining<'a> {
 impl<'a> Joining<'a> {
     fn new(options: &CreateOptions, number: u32, ignored: u64, proc: BorrowedFd<'a>) -> Result<Self> {
         let caller = Caller::current()?;
-        let (bundle, config, _) = plan::load(options)?;
+        let bundle = create::enter_bundle(&options.bundle)?;
+        let config = plan::load(options, &bundle)?;
         let spec = &config.spec;
         rt_spec::check(spec, &caller)?;
         let adapted = rootless::adapt(spec, &caller, options.user_map)?;
