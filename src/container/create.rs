@@ -3,7 +3,7 @@
 use super::init::{self, Init};
 use super::plan::Plan;
 use super::sync::{self, FromInit, Link};
-use super::{CreateOptions, foreground, handover, hooks, mounts, refused};
+use super::{CreateOptions, Lifetime, foreground, handover, hooks, mounts, refused};
 use crate::store::{Entry, Mark, Note, State, Store};
 use rt_spec::Config;
 use rt_spec::slurm::Task;
@@ -20,9 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// Creates a container whose program waits for `start`.
 pub(crate) fn create(store: &Store, options: CreateOptions) -> Result<()> {
-    let mut launch = Launch::new(store, options)?;
-    launch.detach = true;
-    launch.wait_for_start = true;
+    let launch = Launch::new(store, CreateOptions { lifetime: Lifetime::Created, ..options })?;
     launch.check_terminal()?;
     launch.reserved(|launch, entry| launch.with_init(entry).map(|_| ()))
 }
@@ -32,10 +30,9 @@ pub(crate) fn create(store: &Store, options: CreateOptions) -> Result<()> {
 /// Does not return where the container takes this process's place.
 pub(crate) fn run(store: &Store, options: CreateOptions) -> Result<u8> {
     // The runtime ends with the container: what it has is not taken apart piece by piece.
-    let mut launch = ManuallyDrop::new(Launch::new(store, options)?);
-    launch.detach = launch.options.detach;
+    let launch = ManuallyDrop::new(Launch::new(store, options)?);
     launch.check_terminal()?;
-    if launch.detach {
+    if launch.options.lifetime.is_detached() {
         launch.reserved(|launch, entry| launch.with_init(entry).map(|_| ()))?;
         return Ok(0);
     }
@@ -60,10 +57,6 @@ struct Launch<'a> {
     config: Config,
     proc: OwnedFd,
     opened: Vec<Option<OwnedFd>>,
-    /// Init outlives this process.
-    detach: bool,
-    /// Init waits on the fifo.
-    wait_for_start: bool,
 }
 
 /// A running init and what is left to do with it.
@@ -86,22 +79,13 @@ impl<'a> Launch<'a> {
         }
         let proc = fd::open_proc()?;
         let opened = mounts::open_early(&plan, proc.as_fd())?;
-        Ok(Launch {
-            store,
-            options,
-            caller,
-            plan,
-            config,
-            proc,
-            opened,
-            detach: false,
-            wait_for_start: false,
-        })
+        Ok(Launch { store, options, caller, plan, config, proc, opened })
     }
 
     /// runc's rules on --console-socket.
     fn check_terminal(&self) -> Result<()> {
-        match (self.plan.process.terminal, self.options.handover.console_socket.is_some(), self.detach) {
+        let socket = self.options.handover.console_socket.is_some();
+        match (self.plan.process.terminal, socket, self.options.lifetime.is_detached()) {
             (true, false, true) => {
                 bail!("cannot allocate tty if the container is detached without --console-socket")
             }
@@ -113,8 +97,7 @@ impl<'a> Launch<'a> {
 
     /// True where nothing needs this process beside the container's.
     fn fits_in_place(&self) -> bool {
-        !self.detach
-            && !self.options.keep
+        self.options.lifetime == Lifetime::Foreground
             && !self.plan.has_pid_namespace()
             && !self.plan.process.terminal
             && !self.plan.needs_runtime()
@@ -169,7 +152,7 @@ impl<'a> Launch<'a> {
             Some(master) => foreground::relay(&running.child, master)?,
             None => foreground::wait(&running.child)?,
         };
-        if self.options.keep {
+        if self.options.lifetime == Lifetime::ForegroundKept {
             return Ok(code);
         }
         let last = match self.member() {
@@ -266,7 +249,7 @@ impl<'a> Launch<'a> {
     fn with_init(&self, entry: &Entry) -> Result<Running> {
         let (link, init_link) = sync::pair()?;
         let runtime = own_pidfd()?;
-        let fifo = if self.wait_for_start { Some(entry.make_fifo()?) } else { None };
+        let fifo = if self.options.lifetime == Lifetime::Created { Some(entry.make_fifo()?) } else { None };
         let console = self.options.handover.console(self.plan.process.terminal)?;
         let state_json = |status: &str, pid: i32| self.hook_state(pid, status);
         let init = Init {
@@ -372,7 +355,7 @@ impl<'a> Launch<'a> {
                     known = Some(state);
                     link.go(pid)?;
                 }
-                Some(FromInit::Detached) if self.wait_for_start => break,
+                Some(FromInit::Detached) if self.options.lifetime == Lifetime::Created => break,
                 // The program's exec, or an error, is still to come.
                 Some(FromInit::Detached | FromInit::Pid(_)) => {}
                 Some(FromInit::Failed(e)) => return Err(e),
@@ -380,7 +363,7 @@ impl<'a> Launch<'a> {
             }
         }
         let Some(state) = known else { bail!("the container's init died while it was set up") };
-        if !self.wait_for_start {
+        if self.options.lifetime != Lifetime::Created {
             hooks::run_poststart(&self.plan.hooks, &state)?;
         }
         Ok(state)
@@ -441,7 +424,7 @@ impl<'a> Launch<'a> {
             link,
             console: None,
             fifo: None,
-            detach: self.detach,
+            detach: self.options.lifetime.is_detached(),
             hidden: false,
             publish: &|_, _| Ok(()),
             state_json,

@@ -58,14 +58,33 @@ pub(crate) struct CreateOptions {
     pub user_map: Option<UserMap>,
     /// Directories of hook definitions beyond the usual ones (`--hooks-dir`).
     pub hooks_dirs: Vec<PathBuf>,
-    /// `run` only: return once the container runs.
-    pub detach: bool,
-    /// `run` only: keep the state after the container has ended.
-    pub keep: bool,
+    /// How long the runtime and the state live beside the container.
+    pub lifetime: Lifetime,
     /// What the command line changes in the config.
     pub overrides: Overrides,
     /// The task of a Slurm step that the container is for.
     pub task: Option<Task>,
+}
+
+/// How long the runtime stays beside a container, and the state after it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Lifetime {
+    /// `run`: the runtime stays until the program has ended, and removes the state then.
+    #[default]
+    Foreground,
+    /// `run --keep`: the runtime stays until the program has ended, and leaves the state to `delete`.
+    ForegroundKept,
+    /// `run --detach`: the runtime ends when the program runs.
+    Detached,
+    /// `create`: the runtime ends when init waits for `start`.
+    Created,
+}
+
+impl Lifetime {
+    /// True where the container outlives the runtime.
+    fn is_detached(self) -> bool {
+        matches!(self, Lifetime::Detached | Lifetime::Created)
+    }
 }
 
 /// What `rt run`'s command line changes in the config.
