@@ -3,7 +3,6 @@
 //! The image is not written to and no name service is asked: a copy of each file, with the line, is bound over
 //! the image's. The name is `$USER`'s, which nothing trusts: it is a text for `whoami`.
 
-use super::init::Init;
 use super::plan::{MountKind, MountPlan};
 use oci_spec::runtime::{Mount, MountBuilder};
 use rt_spec::Spec;
@@ -107,8 +106,8 @@ pub(super) fn home_mount(spec: &Spec) -> Result<Option<Mount>> {
     mount.map(Some).map_err(|e| err!("mount {home}: {e}"))
 }
 
-/// Binds the account files over the image's, but for one that the config mounts itself.
-pub(super) fn show(rootfs: &mut Rootfs, init: &Init<'_>, account: &Account) -> Result<()> {
+/// Binds the account files over the image's, but for one that is among the config's own `mounts`.
+pub(super) fn show(rootfs: &mut Rootfs, mounts: &[MountPlan], account: &Account) -> Result<()> {
     let image = |path: &str| {
         let file = rootfs.open(Path::new(path), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY).ok()?;
         // A link of the image may lead into the host's procfs.
@@ -117,7 +116,7 @@ pub(super) fn show(rootfs: &mut Rootfs, init: &Init<'_>, account: &Account) -> R
         }
         Some(String::from_utf8_lossy(&fd::read_regular(&file, MOST)?).into_owned())
     };
-    let ours = |path: &str| !init.plan.mounts.iter().any(|m| m.destination == Path::new(path));
+    let ours = |path: &str| !mounts.iter().any(|m| m.destination == Path::new(path));
     let mut files = Vec::with_capacity(2);
     if ours(PASSWD) {
         files.push((PASSWD, account.passwd(&image(PASSWD).unwrap_or_default())));

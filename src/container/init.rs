@@ -108,15 +108,16 @@ impl Init<'_> {
         let joins_user = plan.join.iter().any(|(kind, _)| *kind == Namespace::User);
         let sources = if joins_user || (plan.maps.is_some() && !plan.own_maps) {
             // The caller may read what the container's root may not.
-            let sources = mounts::open_sources(self)?;
+            let sources = mounts::open_sources(plan, self.opened)?;
             self.become_container_root()?;
             sources
         } else {
             Vec::new()
         };
-        mounts::mount_all(&mut rootfs, self, sources).map_err(|e| self.closed_root(&rootfs, e))?;
+        mounts::mount_all(&mut rootfs, plan, self.opened, sources)
+            .map_err(|e| self.closed_root(&rootfs, e))?;
         if let Some(account) = &plan.account {
-            account::show(&mut rootfs, self, account)?;
+            account::show(&mut rootfs, &plan.mounts, account)?;
         }
         devices::make(&mut rootfs, plan)?;
         let pty = match plan.process.terminal {

@@ -1,7 +1,6 @@
 //! The life of a container: create, start, run, exec, kill, pause, delete.
 
 mod account;
-mod copy_up;
 mod create;
 mod devices;
 mod exec;
