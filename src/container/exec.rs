@@ -218,7 +218,11 @@ impl Exec<'_> {
             Some((rows, columns)) => tty::resize(&pty.slave, rows, columns)?,
             None => tty::copy_size(rustix::stdio::stdin(), &pty.slave),
         }
-        init::hand_over(pty, console, self.options.handover.console_socket.is_none(), self.plan.uid)
+        let shown = match self.options.handover.console_socket {
+            None => init::Shown::ByRuntime,
+            Some(_) => init::Shown::ByCaller,
+        };
+        init::hand_over(pty, console, shown, self.plan.uid)
     }
 
     /// Does what the child asks for; returns when the program runs.

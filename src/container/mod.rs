@@ -16,6 +16,7 @@ mod plan;
 mod program;
 mod protect;
 mod refused;
+mod root;
 mod step;
 mod sync;
 
