@@ -193,7 +193,7 @@ fn mount_plainly(
     if fstype == "mqueue" && !data.is_empty() {
         return Ok(false);
     }
-    // MountKind is to be mounted in a tmpfs needs a descriptor of it, proven to be its root.
+    // What is to be mounted in a tmpfs needs a descriptor of it, proven to be its root.
     if fstype == "tmpfs" && !rootfs.holds(&mount.destination) {
         return Ok(false);
     }
@@ -246,7 +246,7 @@ fn clone_source(init: &Init<'_>, n: usize, mount: &MountPlan, source: &Path) -> 
 
 /// Applies the options' attributes to a tree that came from the host. `deep` makes read-only recursive.
 ///
-/// MountKind the parent namespace has locked stays: to clear a locked flag fails, or to change those of access times, and is
+/// What the parent namespace has locked stays: to clear a locked flag fails, or to change those of access times, and is
 /// left out then.
 fn set_attrs(tree: &OwnedFd, mount: &MountPlan, deep: bool) -> Result<()> {
     let options = &mount.options;
@@ -367,7 +367,7 @@ fn new_mount(
     source: &str,
     data: &[Param],
 ) -> Result<Option<(OwnedFd, bool)>> {
-    // MountKind belongs into a tmpfs is made in it first.
+    // What belongs into a tmpfs is made in it first.
     let attr = asked_attr(mount) & !if fstype == "tmpfs" { mount::ATTR_RDONLY } else { 0 };
     // The kernel has made the file system with the namespace, without a label, which no parameter changes then.
     let is_label =
@@ -607,7 +607,7 @@ pub(super) fn mask(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// MountKind paths are hidden behind.
+/// What paths are hidden behind.
 struct Masks<'a> {
     null: OwnedFd,
     /// The empty directory that serves all, once there is one.
@@ -617,7 +617,7 @@ struct Masks<'a> {
 enum Empty<'a> {
     /// A mount of its own.
     Mount(OwnedFd),
-    /// MountKind is mounted on an entry of the container's own procfs.
+    /// What is mounted on an entry of the container's own procfs.
     Entry(&'a OwnedFd, &'a OsStr),
 }
 
