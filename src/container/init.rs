@@ -7,6 +7,7 @@ use super::plan::{Plan, ProcessPlan, Sysctl};
 use super::sync::{FromInit, Link};
 use super::{account, devices, mounts, refused, root};
 use crate::hooks::{self, Stage};
+use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::{self, IdMaps, MountNamespaceId, Namespace, Namespaces, Setgroups};
 use rt_sys::rootfs::{MountPoint, Rootfs, Symlink};
@@ -48,7 +49,7 @@ pub(super) struct Init<'a> {
     /// Makes the container known, where there is no runtime to do it.
     pub publish: &'a dyn Fn(&process::Stat, Option<MountNamespaceId>) -> Result<()>,
     /// The container's state as hooks get it, for a status and a pid.
-    pub state_json: &'a dyn Fn(&str, i32) -> Vec<u8>,
+    pub state_json: &'a dyn Fn(Status, i32) -> Result<Vec<u8>>,
 }
 
 impl Init<'_> {
@@ -188,7 +189,7 @@ impl Init<'_> {
         }
         let hooks = plan.hooks.start_container();
         let state = match hooks {
-            Some(hooks) if !hooks.is_empty() => (self.state_json)("created", pid),
+            Some(hooks) if !hooks.is_empty() => (self.state_json)(Status::Created, pid)?,
             _ => Vec::new(),
         };
         if let Some(fifo) = self.fifo {
@@ -283,7 +284,7 @@ impl Init<'_> {
             hooks::run_all(
                 Stage::CreateContainer,
                 hooks,
-                &(self.state_json)("creating", pid),
+                &(self.state_json)(Status::Creating, pid)?,
                 &self.plan.bundle,
             )?;
             rustix::process::umask(ours);

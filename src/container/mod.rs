@@ -24,7 +24,9 @@ pub(crate) use create::{create, run};
 pub(crate) use exec::exec;
 pub(crate) use handover::Handover;
 pub(crate) use lifecycle::{delete, kill, pause, resume, start};
-pub(crate) use step::{StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status};
+pub(crate) use step::{
+    RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
+};
 
 pub(crate) use rt_spec::rootless::UserMap;
 
