@@ -33,10 +33,11 @@ impl Netlink {
 
     /// Connects to another network namespace.
     ///
-    /// A short-lived process joins it: without privilege over its own one, this process could not come back.
+    /// A short-lived process joins that namespace and opens the socket. This process may have no privilege over its own
+    /// network namespace, and could not come back into it.
     pub(crate) fn open_in(namespace: impl AsFd) -> Result<Self> {
         let mut opened = None;
-        // With memory and descriptors shared, what the child opens is ours.
+        // With CLONE_FILES the child has the same table of descriptors, so what it opens is open here too.
         let child = process::spawn(libc::CLONE_FILES as u64, Memory::Shared, || {
             let joined = ns::join(namespace, Namespace::Network).context(|| "join the network namespace");
             opened = Some(joined.and_then(|()| Netlink::open()));
@@ -58,7 +59,7 @@ impl Netlink {
         loop {
             let mut list = Vec::new();
             self.send(kind, libc::NLM_F_DUMP, body)?;
-            // A list that changed while it was read may lack something.
+            // The kernel marks a list that changed while it was read (NLM_F_DUMP_INTR): it may lack something.
             if self.receive(|body| list.push(body.to_vec()))? {
                 return Ok(list);
             }

@@ -27,13 +27,13 @@ impl Child {
     }
 }
 
-/// How a child comes to be.
+/// In which memory a child runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// The child gets a copy, as with fork(2).
     Copied,
     /// The child runs in this process's memory, and this process sleeps until the child execs or exits, as
-    /// with vfork(2). Saves copying the page tables.
+    /// with vfork(2). This saves the copy of the page tables and the page faults after it.
     Shared,
 }
 
@@ -49,7 +49,7 @@ unsafe impl Sync for Stack {}
 static CHILD_STACK: Stack = Stack(UnsafeCell::new(MaybeUninit::uninit()));
 static STACK_TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// A stack for a child of a child, which finds the other one taken.
+/// A stack for the child of a child, which finds [`CHILD_STACK`] taken by its parent.
 struct SecondStack(*mut libc::c_void);
 
 impl SecondStack {
@@ -98,7 +98,7 @@ pub fn spawn<F: FnOnce() -> i32>(flags: u64, memory: Memory, child: F) -> Result
             let mut pidfd: libc::c_int = -1;
             let signal = if flags & libc::CLONE_PARENT as u64 == 0 { libc::SIGCHLD as u64 } else { 0 };
             let flags = flags | libc::CLONE_PIDFD as u64 | signal;
-            // Not clone3: a container's hook may be started under a filter that does not know it.
+            // Not clone3(2), because a container's hook may be started under a seccomp filter that does not know it.
             // SAFETY: without CLONE_VM the child has its own copy of memory and continues on its own copy of
             // this stack; the process has one thread, so no lock is held by another.
             let pid = check(unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut pidfd, 0, 0) })?;
@@ -131,7 +131,8 @@ pub fn spawn<F: FnOnce() -> i32>(flags: u64, memory: Memory, child: F) -> Result
             STACK_TAKEN.store(taken, Ordering::Relaxed);
             check(pid.into())?;
             let pid = as_pid(pid)?;
-            // Only now, while the program starts. Nobody else waits for the child, so the pid is still its own.
+            // The pidfd is opened after the fact, while the child's program starts. Nobody else waits for the child, so
+            // its pid is still its own, even if it has ended.
             let pidfd = pidfd_open(pid, PidfdFlags::empty()).context(|| "open a pidfd")?;
             Ok(Child { pid, pidfd })
         }
@@ -201,7 +202,7 @@ impl ExecArgs {
         std::io::Error::last_os_error().into()
     }
 
-    /// The same for an open file (execveat(2) with AT_EMPTY_PATH).
+    /// Replaces this process by the program in an open file (execveat(2) with AT_EMPTY_PATH); returns only the error.
     pub fn exec_fd(&self, file: impl AsFd) -> Error {
         let (args, env) = self.pointers();
         // SAFETY: as in `exec`; the path is a literal.
@@ -307,7 +308,8 @@ pub fn new_session_keyring(name: &CStr) -> Result<()> {
     Ok(())
 }
 
-/// True where the effective user may read, write or execute (`mode`) what `fd` stands for.
+/// True where the effective user may read, write or execute (`mode`) what `fd` stands for (faccessat2(2), Linux 5.8).
+/// access(2) would answer for the real user.
 pub fn may_access(fd: impl AsFd, mode: i32) -> bool {
     // SAFETY: the path is a literal.
     unsafe {
@@ -350,7 +352,8 @@ pub fn stat(proc: impl AsFd, pid: &str) -> Result<Stat> {
     parse_stat(&buffer[..n]).ok_or_else(|| crate::err!("/proc/{path} has an unknown form"))
 }
 
-/// The name may hold anything, so fields are counted from the last parenthesis.
+/// Parses a line of proc_pid_stat(5). The process's name, in parentheses, may hold anything, so the fields are counted
+/// from the last parenthesis.
 fn parse_stat(text: &[u8]) -> Option<Stat> {
     let end = text.iter().rposition(|&b| b == b')')?;
     let pid =
