@@ -232,7 +232,7 @@ impl<'a> Launch<'a> {
         let init = Init { runtime, publish: &publish, ..self.init(dir, None, &state_json) };
         let mut failure = None;
         let new = self.plan.new.without(Namespace::Time);
-        let child = process::spawn(new.bits(), Memory::Shared, || {
+        let child = process::spawn(new, Memory::Shared, || {
             failure = Some(init.run());
             1
         })
@@ -291,18 +291,17 @@ impl<'a> Launch<'a> {
             joins.iter().any(|(kind, _)| *kind == Namespace::User || *kind == Namespace::Pid);
         if !joins_user_or_pid && (joins.is_empty() || !new.contains(Namespace::User)) {
             let init = Init { joins: &joins, ..init };
-            let child = process::spawn(new.bits(), Memory::Copied, || fail(&init));
+            let child = process::spawn(new, Memory::Copied, || fail(&init));
             return Ok((child.map_err(|e| refused::namespaces(e, new))?, Vec::new()));
         }
         // Its own maps a process must be able to write.
         let init = Init { hidden: !self.plan.own_maps, ..init };
-        let helper = process::spawn(0, Memory::Copied, || {
+        let helper = process::spawn(Namespaces::NONE, Memory::Copied, || {
             let hidden = if init.hidden { init::hide(&self.plan.process, init.proc) } else { Ok(()) };
             let entered = hidden
                 .and_then(|()| joins.iter().try_for_each(|(kind, namespace)| ns::enter(namespace, *kind)));
             let made = entered.and_then(|()| {
-                process::spawn(new.bits() | libc::CLONE_PARENT as u64, Memory::Copied, || fail(&init))
-                    .map_err(|e| refused::namespaces(e, new))
+                process::spawn_sibling(new, || fail(&init)).map_err(|e| refused::namespaces(e, new))
             });
             let told = match made {
                 Ok(child) => init.link.map(|l| l.tell(&FromInit::Pid(child.pid.as_raw_nonzero().get()))),

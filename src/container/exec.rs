@@ -133,7 +133,7 @@ impl Exec<'_> {
         // Children are born into the pid namespace that this process joins; the rest they join themselves.
         let first = Namespaces::from_iter([Namespace::Pid, Namespace::User]);
         ns::join(&self.init, self.namespaces.only(first)).context(|| "join the container")?;
-        let child = process::spawn(0, memory, || {
+        let child = process::spawn(Namespaces::NONE, memory, || {
             let console = console.as_ref().map(AsFd::as_fd);
             let error = match self.become_program(Some(&child_link), console, Some(runtime.as_fd())) {
                 Ok(never) => match never {},

@@ -2,7 +2,7 @@
 
 use super::check;
 use super::ns::{self, Namespace};
-use super::process::{self, Memory};
+use super::process;
 use crate::bail;
 use crate::error::{Context, Error, Result};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -37,8 +37,7 @@ impl Netlink {
     /// network namespace, and could not come back into it.
     pub(crate) fn open_in(namespace: impl AsFd) -> Result<Self> {
         let mut opened = None;
-        // With CLONE_FILES the child has the same table of descriptors, so what it opens is open here too.
-        let child = process::spawn(libc::CLONE_FILES as u64, Memory::Shared, || {
+        let child = process::spawn_sharing_descriptors(|| {
             let joined = ns::join(namespace, Namespace::Network).context(|| "join the network namespace");
             opened = Some(joined.and_then(|()| Netlink::open()));
             0

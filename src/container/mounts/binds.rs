@@ -168,7 +168,7 @@ fn idmapped(
 /// The kernel takes maps for a mount only as a user namespace, and makes one only for a process. A process sleeps in it
 /// until it is opened; the descriptor keeps it in existence after that.
 fn user_namespace(maps: &IdMaps, proc: BorrowedFd<'_>, setgroups: Setgroups) -> Result<OwnedFd> {
-    let child = process::spawn(Namespace::User as u64, Memory::Copied, || {
+    let child = process::spawn(Namespace::User, Memory::Copied, || {
         let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 });
         0
     })
