@@ -181,7 +181,7 @@ pub static PROCESS_LABEL: Flag = value("process-label", "LABEL", "SELinux label 
 pub static CGROUP: Flag = value("cgroup", "PATH", "cgroups are never touched").repeats().ignored();
 pub static ALL: Flag = switch("all", "signal every process of the container").short('a');
 pub static REGEX: Flag =
-    switch("regex", "ID is an extended regular expression; act on each container it matches").short('r');
+    switch("regex", "ID is a regular expression; act on each container it matches").short('r');
 pub static FORCE: Flag =
     switch("force", "kill it first where it runs; no error where there is none").short('f');
 pub static FORMAT: Flag = value("format", "table|json", "table by default").short('f');

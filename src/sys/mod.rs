@@ -12,7 +12,6 @@ pub mod net;
 pub mod netlink;
 pub mod ns;
 pub mod process;
-pub mod regex;
 pub mod seccomp;
 pub mod signal;
 pub mod start;
