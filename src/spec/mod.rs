@@ -6,17 +6,15 @@ pub mod caller;
 mod check;
 mod config;
 mod hostlist;
-mod json;
 pub mod mounts;
 pub mod rootless;
 pub mod slurm;
 
 pub use caller::Caller;
 pub use check::{allowed_below_proc, check, check_process};
-pub use config::{Linux, Process, Spec, Unread};
+pub use config::{Linux, Process, Spec};
 
 use crate::error::{Context, Error, Result};
-use json::Reader;
 use std::path::Path;
 
 /// The annotation that says which id the process has inside: `caller`, `root` or `config`.
@@ -71,11 +69,10 @@ impl Config {
     /// rest is used.
     #[inline(never)]
     pub fn parse(text: Vec<u8>) -> Result<Self> {
-        // Checked once and not string by string.
+        // Checked once and not string by string, and where it is passed over, too.
         let json = std::str::from_utf8(&text).map_err(|e| Error::new(e.to_string()))?;
-        let mut reader = Reader::new(json);
-        let spec = Box::new(reader.whole()?);
-        let warnings = reader.warnings;
+        let mut spec: Box<Spec> = serde_json::from_str(json).map_err(json_error)?;
+        let warnings = spec.take_warnings();
         Ok(Config { spec, text, warnings })
     }
 
