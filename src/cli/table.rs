@@ -62,7 +62,7 @@ pub(super) static PROCESS_LABEL: Flag = value("process-label", "LABEL", "SELinux
 pub(super) static CGROUP: Flag = value("cgroup", "PATH", "cgroups are never touched").repeats().ignored();
 pub(super) static ALL: Flag = switch("all", "signal every process of the container").short('a');
 pub(super) static REGEX: Flag =
-    switch("regex", "ID is an extended regular expression; act on each container it matches").short('r');
+    switch("regex", "ID is a regular expression; act on each container it matches").short('r');
 pub(super) static FORCE: Flag =
     switch("force", "kill it first where it runs; no error where there is none").short('f');
 pub(super) static FORMAT: Flag = value("format", "table|json", "table by default").short('f');

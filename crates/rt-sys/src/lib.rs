@@ -18,7 +18,6 @@ pub mod net;
 pub mod netlink;
 pub mod ns;
 pub mod process;
-pub mod regex;
 pub mod rootfs;
 pub mod seccomp;
 pub mod signal;
