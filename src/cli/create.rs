@@ -2,7 +2,7 @@
 
 use super::Call;
 use super::table::*;
-use crate::container::{self, CreateOptions};
+use crate::container::{self, CreateOptions, Handover};
 use rt_spec::rootless::parse_user_map;
 use rt_sys::error::Result;
 use std::path::PathBuf;
@@ -23,6 +23,15 @@ fn listen_fds() -> u32 {
     }
 }
 
+/// What the caller wants of the new process, for `create`, `run` and `exec`.
+pub(super) fn handover(call: &Call) -> Handover {
+    Handover {
+        pid_file: call.flags.path(&PID_FILE),
+        console_socket: call.flags.path(&CONSOLE_SOCKET),
+        pidfd_socket: call.flags.path(&PIDFD_SOCKET),
+    }
+}
+
 /// What the flags that `create` and `run` share say.
 pub(super) fn options(call: &Call, id: String, bundle: PathBuf) -> Result<CreateOptions> {
     let flags = &call.flags;
@@ -30,9 +39,7 @@ pub(super) fn options(call: &Call, id: String, bundle: PathBuf) -> Result<Create
         id,
         bundle,
         config: flags.path(&CONFIG),
-        pid_file: flags.path(&PID_FILE),
-        console_socket: flags.path(&CONSOLE_SOCKET),
-        pidfd_socket: flags.path(&PIDFD_SOCKET),
+        handover: handover(call),
         no_pivot: flags.has(&NO_PIVOT),
         no_new_keyring: flags.has(&NO_NEW_KEYRING),
         hooks_dirs: flags.paths(&HOOKS_DIR),

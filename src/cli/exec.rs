@@ -2,6 +2,7 @@
 
 use super::Call;
 use super::Named;
+use super::create;
 use super::table::*;
 use crate::container::{self, ExecOptions};
 use rt_sys::error::Result;
@@ -38,9 +39,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         no_new_privs: flags.has(&NO_NEW_PRIVS),
         tty: flags.switch(&TTY),
         detach: flags.has(&DETACH),
-        pid_file: flags.path(&PID_FILE),
-        console_socket: flags.path(&CONSOLE_SOCKET),
-        pidfd_socket: flags.path(&PIDFD_SOCKET),
+        handover: create::handover(call),
         preserve_fds: flags.number(&PRESERVE_FDS)?,
         ignore_paused: flags.has(&IGNORE_PAUSED),
         apparmor: flags.text(&APPARMOR)?.map(str::to_owned),

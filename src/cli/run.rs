@@ -3,7 +3,7 @@
 use super::Call;
 use super::create;
 use super::table::*;
-use crate::container::{self, Overrides};
+use crate::container::{self, Lifetime, Overrides};
 use rt_sys::bail;
 use rt_sys::error::Result;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -14,9 +14,13 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let (id, bundle) = id_and_bundle(call)?;
     let flags = &call.flags;
     let mut options = create::options(call, id, bundle)?;
-    options.detach = flags.has(&DETACH);
-    options.keep = flags.has(&KEEP);
-    if flags.has(&REMOVE) && (options.detach || options.keep) {
+    options.lifetime = match (flags.has(&DETACH), flags.has(&KEEP)) {
+        // The state of a detached container is kept in any case.
+        (true, _) => Lifetime::Detached,
+        (false, true) => Lifetime::ForegroundKept,
+        (false, false) => Lifetime::Foreground,
+    };
+    if flags.has(&REMOVE) && options.lifetime != Lifetime::Foreground {
         bail!("run: --rm cannot be kept with --detach or --keep (rt delete removes the container)");
     }
     options.overrides = Overrides {

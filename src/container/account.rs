@@ -4,7 +4,7 @@
 //! the image's. The name is `$USER`'s, which nothing trusts: it is a text for `whoami`.
 
 use super::init::Init;
-use super::plan::{MountPlan, What};
+use super::plan::{MountKind, MountPlan};
 use oci_spec::runtime::{Mount, MountBuilder};
 use rt_spec::Spec;
 use rt_sys::error::{Context, Result};
@@ -52,7 +52,7 @@ impl Account {
         let names = ["USER", "LOGNAME"].into_iter().filter_map(|name| caller_variable(spec, name));
         let name = names.into_iter().find(|name| is_name(name)).unwrap_or_else(|| "user".to_owned());
         let above = |home: &String| mounts.iter().rfind(|m| Path::new(home).starts_with(&m.destination));
-        let shown = |home: &String| above(home).is_some_and(|m| matches!(m.what, What::Bind(_)));
+        let shown = |home: &String| above(home).is_some_and(|m| matches!(m.kind, MountKind::Bind(_)));
         let home = caller_home(spec).filter(shown).unwrap_or_else(|| NO_HOME.to_owned());
         Ok(Some(Account { name, uid: ids.0, gid: ids.1, home }))
     }

@@ -2,27 +2,25 @@
 
 use super::init::{self, Init};
 use super::plan::Plan;
-use super::process::SeccompPlan;
 use super::sync::{self, FromInit, Link};
-use super::{CreateOptions, foreground, mounts, refused};
-use crate::hooks::{self, Stage};
+use super::{CreateOptions, Lifetime, foreground, handover, hooks, mounts, refused};
 use crate::store::{Entry, Mark, Note, State, Store};
+use rt_spec::Config;
 use rt_spec::slurm::Task;
-use rt_spec::{Config, Spec};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::{self, Kind, MountId};
 use rt_sys::process::{self, Child, Memory};
 use rt_sys::{bail, err, fd, signal, tty};
 use rustix::fd::{AsFd, OwnedFd};
+use std::ffi::OsStr;
 use std::mem::ManuallyDrop;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Creates a container whose program waits for `start`.
 pub(crate) fn create(store: &Store, options: CreateOptions) -> Result<()> {
-    let mut launch = Launch::new(store, options)?;
-    launch.detach = true;
-    launch.wait_for_start = true;
+    let launch = Launch::new(store, CreateOptions { lifetime: Lifetime::Created, ..options })?;
     launch.check_terminal()?;
     launch.reserved(|launch, entry| launch.with_init(entry).map(|_| ()))
 }
@@ -32,10 +30,9 @@ pub(crate) fn create(store: &Store, options: CreateOptions) -> Result<()> {
 /// Does not return where the container takes this process's place.
 pub(crate) fn run(store: &Store, options: CreateOptions) -> Result<u8> {
     // The runtime ends with the container: what it has is not taken apart piece by piece.
-    let mut launch = ManuallyDrop::new(Launch::new(store, options)?);
-    launch.detach = launch.options.detach;
+    let launch = ManuallyDrop::new(Launch::new(store, options)?);
     launch.check_terminal()?;
-    if launch.detach {
+    if launch.options.lifetime.is_detached() {
         launch.reserved(|launch, entry| launch.with_init(entry).map(|_| ()))?;
         return Ok(0);
     }
@@ -60,10 +57,6 @@ struct Launch<'a> {
     config: Config,
     proc: OwnedFd,
     opened: Vec<Option<OwnedFd>>,
-    /// Init outlives this process.
-    detach: bool,
-    /// Init waits on the fifo.
-    wait_for_start: bool,
 }
 
 /// A running init and what is left to do with it.
@@ -79,28 +72,20 @@ impl<'a> Launch<'a> {
         super::protect::protect_binary()?;
         options.make_absolute()?;
         let caller = Caller::current()?;
-        let (plan, config) = Plan::make(&options, &caller)?;
+        let bundle = enter_bundle(&options.bundle)?;
+        let (plan, config) = Plan::make(&options, &caller, bundle)?;
         for note in &plan.notes {
             log::debug!("{note}");
         }
         let proc = fd::open_proc()?;
         let opened = mounts::open_early(&plan, proc.as_fd())?;
-        Ok(Launch {
-            store,
-            options,
-            caller,
-            plan,
-            config,
-            proc,
-            opened,
-            detach: false,
-            wait_for_start: false,
-        })
+        Ok(Launch { store, options, caller, plan, config, proc, opened })
     }
 
     /// runc's rules on --console-socket.
     fn check_terminal(&self) -> Result<()> {
-        match (self.plan.process.terminal, self.options.console_socket.is_some(), self.detach) {
+        let socket = self.options.handover.console_socket.is_some();
+        match (self.plan.process.terminal, socket, self.options.lifetime.is_detached()) {
             (true, false, true) => {
                 bail!("cannot allocate tty if the container is detached without --console-socket")
             }
@@ -112,12 +97,11 @@ impl<'a> Launch<'a> {
 
     /// True where nothing needs this process beside the container's.
     fn fits_in_place(&self) -> bool {
-        !self.detach
-            && !self.options.keep
+        self.options.lifetime == Lifetime::Foreground
             && !self.plan.has_pid_namespace()
             && !self.plan.process.terminal
             && !self.plan.needs_runtime()
-            && self.options.pidfd_socket.is_none()
+            && self.options.handover.pidfd_socket.is_none()
     }
 
     /// Reserves the id, does `work`, and takes everything back where it fails.
@@ -130,9 +114,7 @@ impl<'a> Launch<'a> {
     /// Does `work` in a directory that is this process's, and takes everything back where it fails.
     fn holding<T>(&self, entry: &Entry, work: impl FnOnce(&Self, &Entry) -> Result<T>) -> Result<T> {
         work(self, entry).inspect_err(|_| {
-            if let Some(path) = &self.options.pid_file {
-                let _ = std::fs::remove_file(path);
-            }
+            self.options.handover.remove_pid();
             if self.member().is_some() {
                 self.store.forget_shared(&entry.id);
             }
@@ -170,7 +152,7 @@ impl<'a> Launch<'a> {
             Some(master) => foreground::relay(&running.child, master)?,
             None => foreground::wait(&running.child)?,
         };
-        if self.options.keep {
+        if self.options.lifetime == Lifetime::ForegroundKept {
             return Ok(code);
         }
         let last = match self.member() {
@@ -178,7 +160,7 @@ impl<'a> Launch<'a> {
             None => self.store.remove(entry).map(|()| true)?,
         };
         if last {
-            self.poststop(&running.state);
+            hooks::run_poststop(&self.plan.hooks, &running.state);
         }
         Ok(code)
     }
@@ -204,10 +186,6 @@ impl<'a> Launch<'a> {
         entry.note_first(member, ignored | 1 << (libc::SIGCHLD - 1), &state.rootfs)
     }
 
-    fn poststop(&self, state: &State) {
-        super::lifecycle::poststop(&self.plan.hooks, state);
-    }
-
     /// Becomes the container; returns only the error.
     fn in_place(&self, entry: &Entry) -> Error {
         let joins = match rt_sys::log::keep_open().and_then(|()| open_joins(&self.plan.join)) {
@@ -228,7 +206,7 @@ impl<'a> Launch<'a> {
             if !state.shared {
                 self.store.note_in_place(&entry.id, own.pid)?;
             }
-            self.write_pid_file(own.pid)?;
+            self.options.handover.write_pid(own.pid)?;
             init.set_up()
         });
         match result {
@@ -257,7 +235,7 @@ impl<'a> Launch<'a> {
             process::wait(child.pid)?;
             return Err(e);
         }
-        match self.tell_caller(&child, child.pid.as_raw_nonzero().get()) {
+        match self.options.handover.hand_over_process(child.pid.as_raw_nonzero().get(), &child.pidfd) {
             // The state is for hooks, of which there are none here.
             Ok(()) => Ok(Running { child, state: State::default(), terminal: None }),
             Err(e) => {
@@ -271,28 +249,28 @@ impl<'a> Launch<'a> {
     fn with_init(&self, entry: &Entry) -> Result<Running> {
         let (link, init_link) = sync::pair()?;
         let runtime = own_pidfd()?;
-        let fifo = if self.wait_for_start { Some(entry.make_fifo()?) } else { None };
-        let (console, receiver) =
-            console(self.plan.process.terminal, self.options.console_socket.as_deref())?;
+        let fifo = if self.options.lifetime == Lifetime::Created { Some(entry.make_fifo()?) } else { None };
+        let console = self.options.handover.console(self.plan.process.terminal)?;
         let state_json = |status: &str, pid: i32| self.hook_state(pid, status);
         let init = Init {
             runtime: Some(runtime.as_fd()),
-            console: console.as_ref().map(AsFd::as_fd),
+            console: console.sender.as_ref().map(AsFd::as_fd),
             fifo: fifo.as_ref().map(AsFd::as_fd),
             ..self.init(entry, Some(&init_link), &state_json)
         };
         let (child, early) = self.spawn_init(init, &link)?;
         drop(init_link);
-        drop(console);
+        drop(console.sender);
         match self.attend(entry, &link, &child, early) {
             Ok(state) => {
-                let terminal = receiver.map(|socket| tty::receive_fd(&socket)).transpose()?;
+                let terminal = console.receiver.map(|socket| tty::receive_fd(&socket)).transpose()?;
                 Ok(Running { child, state, terminal })
             }
             Err(e) => {
                 child.end();
                 // What the hooks before have done is undone (runtime.md "Lifecycle" steps 3 to 5, 9 and 13).
-                self.poststop(&self.state(child.pid.as_raw_nonzero().get(), 0, None));
+                let state = self.state(child.pid.as_raw_nonzero().get(), 0, None);
+                hooks::run_poststop(&self.plan.hooks, &state);
                 Err(e)
             }
         }
@@ -364,8 +342,8 @@ impl<'a> Launch<'a> {
                 }
                 Some(FromInit::Listener(fd)) => {
                     if let Some(plan) = &self.plan.process.seccomp {
-                        let state = super::oci_state(&self.state(pid, 0, None), "creating");
-                        pass_listener(plan, &child.pidfd, fd, pid, &state)?;
+                        let state = hooks::state_json(&self.state(pid, 0, None), "creating");
+                        handover::pass_listener(plan, &child.pidfd, fd, pid, &state)?;
                     }
                     link.go(pid)?;
                 }
@@ -373,11 +351,11 @@ impl<'a> Launch<'a> {
                     let stat = process::stat(&self.proc, &pid.to_string()).context(|| "look at init")?;
                     let state = self.state(pid, stat.start_time, mount_ns);
                     self.publish(entry, &state, stat.ignored)?;
-                    self.tell_caller(child, pid)?;
+                    self.options.handover.hand_over_process(pid, &child.pidfd)?;
                     known = Some(state);
                     link.go(pid)?;
                 }
-                Some(FromInit::Detached) if self.wait_for_start => break,
+                Some(FromInit::Detached) if self.options.lifetime == Lifetime::Created => break,
                 // The program's exec, or an error, is still to come.
                 Some(FromInit::Detached | FromInit::Pid(_)) => {}
                 Some(FromInit::Failed(e)) => return Err(e),
@@ -385,47 +363,26 @@ impl<'a> Launch<'a> {
             }
         }
         let Some(state) = known else { bail!("the container's init died while it was set up") };
-        if !self.wait_for_start {
-            hooks::run_all(
-                Stage::Poststart,
-                self.plan.hooks.poststart(),
-                &super::oci_state(&state, "running"),
-                &self.plan.bundle,
-            )?;
+        if self.options.lifetime != Lifetime::Created {
+            hooks::run_poststart(&self.plan.hooks, &state)?;
         }
         Ok(state)
     }
 
     fn runtime_hooks(&self, pid: i32) -> Result<()> {
         let state = self.hook_state(pid, "creating");
-        let hooks = &self.plan.hooks;
         if !self.plan.net_devices.is_empty() {
             let namespace = ns::open(Path::new(&format!("/proc/{pid}/ns/net")))?;
-            for (name, inside) in &self.plan.net_devices {
-                rt_sys::net::move_device(name, inside, &namespace)?;
+            for device in &self.plan.net_devices {
+                rt_sys::net::move_device(&device.name, &device.name_inside, &namespace)?;
             }
         }
-        #[allow(deprecated, reason = "configs still carry prestart hooks")]
-        hooks::run_all(Stage::Prestart, hooks.prestart(), &state, &self.plan.bundle)?;
-        hooks::run_all(Stage::CreateRuntime, hooks.create_runtime(), &state, &self.plan.bundle)
+        hooks::run_runtime_hooks(&self.plan.hooks, &state, &self.plan.bundle)
     }
 
     /// What hooks get on standard input while the container is made.
     fn hook_state(&self, pid: i32, status: &str) -> Vec<u8> {
-        super::hook_state(&self.state(pid, 0, None), status, &self.plan.said)
-    }
-
-    /// Tells whoever wants to know that the container is there.
-    fn tell_caller(&self, child: &Child, pid: i32) -> Result<()> {
-        self.write_pid_file(pid)?;
-        match &self.options.pidfd_socket {
-            Some(path) => send_pidfd(path, &child.pidfd),
-            None => Ok(()),
-        }
-    }
-
-    fn write_pid_file(&self, pid: i32) -> Result<()> {
-        self.options.pid_file.as_ref().map_or(Ok(()), |path| write_pid_file(path, pid))
+        hooks::creation_state_json(&self.state(pid, 0, None), status, &self.plan.said)
     }
 
     fn state(&self, pid: i32, start_time: u64, mount_ns: Option<MountId>) -> State {
@@ -467,7 +424,7 @@ impl<'a> Launch<'a> {
             link,
             console: None,
             fifo: None,
-            detach: self.detach,
+            detach: self.options.lifetime.is_detached(),
             hidden: false,
             publish: &|_, _| Ok(()),
             state_json,
@@ -475,56 +432,12 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// The socket that a terminal is sent to, and this process's end of it where it shows the terminal itself.
-pub(super) fn console(terminal: bool, socket: Option<&Path>) -> Result<(Option<OwnedFd>, Option<OwnedFd>)> {
-    if !terminal {
-        return Ok((None, None));
-    }
-    match socket {
-        Some(path) => {
-            let socket =
-                tty::connect(path).context(|| format!("connect to console socket {}", path.display()))?;
-            Ok((Some(socket), None))
-        }
-        None => tty::socket_pair().map(|(ours, theirs)| (Some(theirs), Some(ours))),
-    }
-}
-
-/// Hands the seccomp listener of the process behind `pidfd` to the agent that the config names
-/// (config-linux.md "The Container Process State").
-pub(super) fn pass_listener(
-    plan: &SeccompPlan,
-    pidfd: &OwnedFd,
-    listener: i32,
-    pid: i32,
-    state: &[u8],
-) -> Result<()> {
-    let Some(path) = &plan.listener else { return Ok(()) };
-    let context = || format!("send the seccomp listener to {}", path.display());
-    let fd = rustix::process::pidfd_getfd(pidfd, listener, rustix::process::PidfdGetfdFlags::empty())
-        .context(context)?;
-    let state: serde_json::Value = serde_json::from_slice(state).map_err(|e| err!("{e}"))?;
-    let message = serde_json::json!({
-        "ociVersion": rt_spec::OCI_VERSION,
-        "fds": ["seccompFd"],
-        "pid": pid,
-        "metadata": plan.metadata,
-        "state": state,
-    });
-    let socket = tty::connect(path).context(context)?;
-    tty::send_fds(&socket, message.to_string().as_bytes(), &[fd.as_fd()]).context(context)
-}
-
-/// Sends a pidfd to the socket at `path`.
-pub(super) fn send_pidfd(path: &Path, pidfd: &OwnedFd) -> Result<()> {
-    let context = || format!("send the pidfd to {}", path.display());
-    let socket = tty::connect(path).context(context)?;
-    tty::send_fds(&socket, b"pidfd", &[pidfd.as_fd()]).context(context)
-}
-
-/// The config that the container was made from.
-pub(super) fn oci_config(entry: &Entry) -> Result<Spec> {
-    Ok(*Config::parse(entry.config()?)?.spec)
+/// Enters the bundle, from which relative paths of the config and of hooks start. Returns its absolute path.
+pub(super) fn enter_bundle(bundle: &Path) -> Result<PathBuf> {
+    let shown = || format!("bundle {}", bundle.display());
+    rustix::process::chdir(bundle).context(shown)?;
+    let entered = rustix::process::getcwd(Vec::new()).context(shown)?;
+    Ok(OsStr::from_bytes(entered.as_bytes()).into())
 }
 
 /// Runs init in a child; what comes back is an error for the runtime.
@@ -536,8 +449,8 @@ fn fail(init: &Init<'_>) -> i32 {
     1
 }
 
-fn open_joins(join: &[(Kind, std::path::PathBuf)]) -> Result<Vec<(Kind, OwnedFd)>> {
-    let open = |(kind, path): &(Kind, std::path::PathBuf)| {
+fn open_joins(join: &[(Kind, PathBuf)]) -> Result<Vec<(Kind, OwnedFd)>> {
+    let open = |(kind, path): &(Kind, PathBuf)| {
         let fd = ns::open(path).context(|| format!("{} namespace {}", kind.file(), path.display()))?;
         Ok((*kind, fd))
     };
@@ -548,15 +461,4 @@ fn open_joins(join: &[(Kind, std::path::PathBuf)]) -> Result<Vec<(Kind, OwnedFd)
 fn own_pidfd() -> Result<OwnedFd> {
     let own = rustix::process::getpid();
     rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).context(|| "open a pidfd")
-}
-
-/// Writes a pid for whoever reads it next: digits only, and never half of them.
-pub(super) fn write_pid_file(path: &Path, pid: i32) -> Result<()> {
-    let context = || format!("write pid file {}", path.display());
-    let name = path.file_name().ok_or_else(|| err!("pid file {} has no name", path.display()))?;
-    let mut new = std::ffi::OsString::from(".");
-    new.push(name);
-    let new = path.with_file_name(new);
-    std::fs::write(&new, pid.to_string()).context(context)?;
-    std::fs::rename(&new, path).context(context)
 }

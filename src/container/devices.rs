@@ -50,7 +50,7 @@ fn make_node(rootfs: &mut Rootfs, device: &DevicePlan, kind: FileType) -> Result
         bail!("not a file name")
     };
     let dir = rootfs.target(dir, Want::Directory, Symlink::Follow)?;
-    let number = fs::makedev(device.number.0, device.number.1);
+    let number = fs::makedev(device.major, device.minor);
     let mode = Mode::from_raw_mode(device.mode & 0o7777);
     match fs::mknodat(&dir, name, kind, mode, number) {
         Ok(()) => {}
@@ -63,14 +63,14 @@ fn make_node(rootfs: &mut Rootfs, device: &DevicePlan, kind: FileType) -> Result
         }
         Err(e) => return Err(e.into()),
     }
-    let (uid, gid) = (fs::Uid::from_raw(device.owner.0), fs::Gid::from_raw(device.owner.1));
+    let (uid, gid) = (fs::Uid::from_raw(device.uid), fs::Gid::from_raw(device.gid));
     fs::chownat(&dir, name, Some(uid), Some(gid), fs::AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(())
 }
 
 /// The host's node of the same kind and number: at the same path, or where the kernel's device model says.
 fn host_node(device: &DevicePlan, kind: FileType) -> Result<PathBuf> {
-    let (major, minor) = device.number;
+    let DevicePlan { major, minor, .. } = *device;
     let number = fs::makedev(major, minor);
     let fits = |path: &Path| {
         fs::stat(path).is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == kind && s.st_rdev == number)

@@ -1,9 +1,9 @@
 //! exec: another program in a running container.
 
-use super::create::{self, oci_config, write_pid_file};
-use super::process::{self as program, ProcessPlan};
+use super::handover::{self, ConsoleSockets};
+use super::plan::{self, ProcessPlan};
 use super::sync::{self, FromInit, Link};
-use super::{ExecOptions, devices, foreground, init, plan};
+use super::{ExecOptions, devices, foreground, hooks, init, program};
 use crate::store::{State, Status, Store};
 use rt_spec::rootless::{self, Adapted};
 use rt_spec::{Linux, Process, Spec};
@@ -20,11 +20,7 @@ use std::path::Path;
 /// Runs another program in a running container and returns its exit code (0 where detached).
 pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     super::protect::protect_binary()?;
-    for path in
-        [&mut options.pid_file, &mut options.console_socket, &mut options.pidfd_socket].into_iter().flatten()
-    {
-        *path = std::path::absolute(&*path)?;
-    }
+    options.handover.make_absolute()?;
     let entry = store.entry(&options.id)?;
     let state = store.load(&options.id)?;
     match store.status(&state) {
@@ -41,13 +37,13 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     let Some(init) = state.open_first()? else {
         bail!("cannot exec in a container that has stopped: container not running: {}", options.id)
     };
-    let config = oci_config(&entry)?;
+    let config = entry.spec()?;
     let caller = Caller::current()?;
     let adapted = rootless::adapt(&config, &caller, None)?;
     let proc = fd::open_proc()?;
     let flags = namespaces(&config, &caller, proc.as_fd(), state.pid)?;
     let plan = process_plan(&options, &config, adapted)?;
-    let socket = options.console_socket.is_some();
+    let socket = options.handover.console_socket.is_some();
     match (plan.terminal, socket, options.detach) {
         (true, false, true) => {
             bail!("cannot allocate tty if the process is detached without --console-socket")
@@ -67,8 +63,10 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
         on_terminal: own.terminal,
         joined: &|| Ok(()),
     };
-    let alone =
-        flags & Kind::PID.0 == 0 && !plan.terminal && !options.detach && options.pidfd_socket.is_none();
+    let alone = flags & Kind::PID.0 == 0
+        && !plan.terminal
+        && !options.detach
+        && options.handover.pidfd_socket.is_none();
     if alone {
         return Err(exec.in_place());
     }
@@ -99,14 +97,12 @@ impl Exec<'_> {
         let pid = rustix::process::getpid().as_raw_nonzero().get();
         let written = self.hide().and_then(|()| {
             ns::join(&self.init, self.flags & Kind::USER.0)?;
-            self.options.pid_file.as_ref().map_or(Ok(()), |path| write_pid_file(path, pid))
+            self.options.handover.write_pid(pid)
         });
         match written.and_then(|()| self.become_program(None, None, None)) {
             Ok(never) => match never {},
             Err(e) => {
-                if let Some(path) = &self.options.pid_file {
-                    let _ = fs::unlink(path);
-                }
+                self.options.handover.remove_pid();
                 e
             }
         }
@@ -122,7 +118,8 @@ impl Exec<'_> {
     pub(super) fn start_child(&self) -> Result<(Child, Option<OwnedFd>)> {
         signal::block_all();
         let (link, child_link) = sync::pair()?;
-        let (console, receiver) = self.console()?;
+        let ConsoleSockets { sender: console, receiver } =
+            self.options.handover.console(self.plan.terminal)?;
         let runtime =
             rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
         // A time namespace is entered only by a process with memory of its own.
@@ -152,7 +149,7 @@ impl Exec<'_> {
 
     /// Gets ready to join a container that may be hostile.
     pub(super) fn hide(&self) -> Result<()> {
-        if let Some(cpus) = &self.plan.affinity.0 {
+        if let Some(cpus) = &self.plan.affinity.before {
             program::set_affinity(cpus)?;
         }
         init::hide(self.plan, self.proc)
@@ -195,7 +192,7 @@ impl Exec<'_> {
             }
             None => Ok(()),
         })?;
-        if let Some(cpus) = &self.plan.affinity.1 {
+        if let Some(cpus) = &self.plan.affinity.inside {
             program::set_affinity(cpus)?;
         }
         init::end_with(runtime)?;
@@ -217,7 +214,7 @@ impl Exec<'_> {
             Some((rows, columns)) => tty::resize(&pty.slave, rows, columns)?,
             None => tty::copy_size(rustix::stdio::stdin(), &pty.slave),
         }
-        init::hand_over(pty, console, self.options.console_socket.is_none(), self.plan.uid)
+        init::hand_over(pty, console, self.options.handover.console_socket.is_none(), self.plan.uid)
     }
 
     /// Does what the child asks for; returns when the program runs.
@@ -229,8 +226,8 @@ impl Exec<'_> {
                 Some(FromInit::Failed(e)) => return Err(e),
                 Some(FromInit::Listener(fd)) => {
                     if let Some(plan) = &self.plan.seccomp {
-                        let state = super::oci_state(&self.state, "running");
-                        create::pass_listener(plan, &child.pidfd, fd, pid, &state)?;
+                        let state = hooks::state_json(&self.state, "running");
+                        handover::pass_listener(plan, &child.pidfd, fd, pid, &state)?;
                     }
                     link.go(pid)?;
                 }
@@ -238,21 +235,11 @@ impl Exec<'_> {
                 None => break,
             }
         }
-        if let Some(path) = &self.options.pid_file {
-            write_pid_file(path, pid)?;
-        }
-        match &self.options.pidfd_socket {
-            Some(path) => create::send_pidfd(path, &child.pidfd),
-            None => Ok(()),
-        }
+        self.options.handover.hand_over_process(pid, &child.pidfd)
     }
 
     fn notifies(&self) -> bool {
         self.plan.seccomp.as_ref().is_some_and(|s| s.filter.notifies)
-    }
-
-    fn console(&self) -> Result<(Option<OwnedFd>, Option<OwnedFd>)> {
-        create::console(self.plan.terminal, self.options.console_socket.as_deref())
     }
 }
 
@@ -267,7 +254,7 @@ pub(super) fn watch(child: &Child, terminal: Option<OwnedFd>) -> Result<u8> {
 /// The namespaces that the config makes or joins, and the kinds of those that it joins.
 pub(super) fn configured_namespaces(config: &Spec, caller: &Caller) -> Result<(u64, Vec<Kind>)> {
     let none = Linux::default();
-    let (new, joined) = plan::namespaces(config.linux().as_ref().unwrap_or(&none), caller)?;
+    let (new, joined) = plan::configured_namespaces(config.linux().as_ref().unwrap_or(&none), caller)?;
     let joined: Vec<Kind> = joined.into_iter().map(|(kind, _)| kind).collect();
     Ok((joined.iter().fold(new, |all, kind| all | kind.0), joined))
 }

@@ -1,7 +1,6 @@
 //! Init: what happens between clone and exec, in the process that becomes the container's program.
 
-use super::plan::Plan;
-use super::process::ProcessPlan;
+use super::plan::{Plan, ProcessPlan, Sysctl};
 use super::sync::{FromInit, Link};
 use super::{account, devices, mounts, refused};
 use crate::hooks::{self, Stage};
@@ -313,7 +312,7 @@ impl Init<'_> {
         if plan.makes(Kind::NETWORK) {
             net::loopback_up()?;
         }
-        for (key, path, value) in &plan.sysctl {
+        for Sysctl { key, path, value } in &plan.sysctl {
             match fd::write_proc(self.proc, &format!("sys/{path}"), value.as_bytes()) {
                 // podman asks for "0 0" always, also where one id is mapped that is not root's.
                 Err(e) if e.is(libc::EINVAL) && key == "net.ipv4.ping_group_range" && !plan.may_mknod => {

@@ -1,11 +1,8 @@
 //! start, kill, delete, pause, resume: what is done to a container that exists.
 
-use super::create::oci_config;
+use super::hooks;
 use super::members::{Members, signal_first};
-use super::oci_state;
-use crate::hooks::{self, Stage};
 use crate::store::{State, Status, Store};
-use oci_spec::runtime::Hooks;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, signal};
 use rustix::fd::OwnedFd;
@@ -26,18 +23,19 @@ pub(crate) fn start(store: &Store, id: &str) -> Result<()> {
         bail!("cannot start an already running container");
     }
     rustix::io::write(&fifo, b"s").context(|| "release the container")?;
-    let config = oci_config(&entry)?;
-    let Some(hooks) = config.hooks().as_ref().filter(|h| h.poststart().is_some()) else { return Ok(()) };
+    let hooks = hooks::saved(&entry)?;
+    if hooks.poststart().is_none() {
+        return Ok(());
+    }
     // Init has the fifo open until its exec, or its end.
     let mut fds = [rustix::event::PollFd::new(&fifo, rustix::event::PollFlags::empty())];
     rustix::event::poll(&mut fds, None).context(|| "wait for the program")?;
-    hooks::run_all(Stage::Poststart, hooks.poststart(), &oci_state(&state, "running"), &state.bundle)
-        .inspect_err(|_| {
-            // The container is stopped and destroyed (runtime.md "Lifecycle" step 9).
-            if let Err(e) = delete(store, id, true) {
-                log::debug!("{e}");
-            }
-        })
+    hooks::run_poststart(&hooks, &state).inspect_err(|_| {
+        // The container is stopped and destroyed (runtime.md "Lifecycle" step 9).
+        if let Err(e) = delete(store, id, true) {
+            log::debug!("{e}");
+        }
+    })
 }
 
 /// Sends `number` to the container's first process, or to all its processes.
@@ -90,12 +88,11 @@ pub(crate) fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
     }
     let unknown = end_all(store, &state)?;
     // Root runs no program of a user's: it is in nobody's job.
-    let hooks =
-        oci_config(&entry).ok().and_then(|config| config.hooks().clone()).filter(|_| !store.was_root());
+    let hooks = hooks::saved(&entry).ok().filter(|_| !store.was_root());
     store.remove(&entry)?;
     store.forget_in_place(&state);
     if let Some(hooks) = hooks {
-        poststop(&hooks, &state);
+        hooks::run_poststop(&hooks, &state);
     }
     match unknown {
         Some(e) if force => Err(e),
@@ -139,15 +136,6 @@ pub(super) fn wait_for_end(pidfd: &OwnedFd, seconds: i64) -> Result<bool> {
     let mut fds = [rustix::event::PollFd::new(pidfd, rustix::event::PollFlags::IN)];
     let limit = rustix::event::Timespec { tv_sec: seconds, tv_nsec: 0 };
     Ok(rustix::event::poll(&mut fds, Some(&limit))? > 0)
-}
-
-/// Runs the poststop hooks. A failing one is logged and does not count (runtime.md "Lifecycle" step 13).
-pub(super) fn poststop(hooks: &Hooks, state: &State) {
-    for hook in hooks.poststop().iter().flatten() {
-        if let Err(e) = hooks::run_one(hook, &oci_state(state, "stopped"), &state.bundle) {
-            log::warn!("poststop hook: {e}");
-        }
-    }
 }
 
 /// Stops every process of the container until `resume`.

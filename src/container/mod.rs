@@ -6,26 +6,29 @@ mod create;
 mod devices;
 mod exec;
 mod foreground;
+mod handover;
+mod hooks;
 mod init;
 mod lifecycle;
 mod members;
 mod mounts;
+mod path_search;
 mod plan;
-mod process;
+mod program;
 mod protect;
 mod refused;
-mod share;
+mod step;
 mod sync;
 
 pub(crate) use create::{create, run};
 pub(crate) use exec::exec;
+pub(crate) use handover::Handover;
 pub(crate) use lifecycle::{delete, kill, pause, resume, start};
-pub(crate) use share::{StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status};
+pub(crate) use step::{StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status};
 
 pub(crate) use rt_spec::rootless::UserMap;
 
-use crate::store::{State, Store};
-use rt_spec::said::{SAID, Said};
+use crate::store::Store;
 use rt_spec::slurm::Task;
 use rt_sys::error::Result;
 use std::path::PathBuf;
@@ -39,12 +42,8 @@ pub(crate) struct CreateOptions {
     pub bundle: PathBuf,
     /// Another name than `<bundle>/config.json` (crun's `--config`).
     pub config: Option<PathBuf>,
-    /// Where to write the pid of the container's first process (digits only, no newline).
-    pub pid_file: Option<PathBuf>,
-    /// The AF_UNIX socket that receives the terminal's master side.
-    pub console_socket: Option<PathBuf>,
-    /// The AF_UNIX socket that receives a pidfd of the container's first process.
-    pub pidfd_socket: Option<PathBuf>,
+    /// What the caller gets of the container's first process.
+    pub handover: Handover,
     /// Use chroot(2) instead of pivot_root(2) (for a ramfs root).
     pub no_pivot: bool,
     /// Keep the caller's session keyring.
@@ -59,14 +58,33 @@ pub(crate) struct CreateOptions {
     pub user_map: Option<UserMap>,
     /// Directories of hook definitions beyond the usual ones (`--hooks-dir`).
     pub hooks_dirs: Vec<PathBuf>,
-    /// `run` only: return once the container runs.
-    pub detach: bool,
-    /// `run` only: keep the state after the container has ended.
-    pub keep: bool,
+    /// How long the runtime and the state live beside the container.
+    pub lifetime: Lifetime,
     /// What the command line changes in the config.
     pub overrides: Overrides,
     /// The task of a Slurm step that the container is for.
     pub task: Option<Task>,
+}
+
+/// How long the runtime stays beside a container, and the state after it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Lifetime {
+    /// `run`: the runtime stays until the program has ended, and removes the state then.
+    #[default]
+    Foreground,
+    /// `run --keep`: the runtime stays until the program has ended, and leaves the state to `delete`.
+    ForegroundKept,
+    /// `run --detach`: the runtime ends when the program runs.
+    Detached,
+    /// `create`: the runtime ends when init waits for `start`.
+    Created,
+}
+
+impl Lifetime {
+    /// True where the container outlives the runtime.
+    fn is_detached(self) -> bool {
+        matches!(self, Lifetime::Detached | Lifetime::Created)
+    }
 }
 
 /// What `rt run`'s command line changes in the config.
@@ -89,8 +107,8 @@ pub(crate) struct Overrides {
 impl CreateOptions {
     /// Makes every path independent of the working directory, which will be the bundle.
     fn make_absolute(&mut self) -> Result<()> {
-        let files = [&mut self.pid_file, &mut self.console_socket, &mut self.pidfd_socket, &mut self.config];
-        for path in files.into_iter().flatten().chain(&mut self.hooks_dirs) {
+        self.handover.make_absolute()?;
+        for path in self.config.iter_mut().chain(&mut self.hooks_dirs) {
             *path = std::path::absolute(&*path)?;
         }
         for volume in &mut self.overrides.volumes {
@@ -132,12 +150,8 @@ pub(crate) struct ExecOptions {
     pub tty: Option<bool>,
     /// Return once the process runs.
     pub detach: bool,
-    /// Where to write the pid of the new process.
-    pub pid_file: Option<PathBuf>,
-    /// The AF_UNIX socket that receives the terminal's master side.
-    pub console_socket: Option<PathBuf>,
-    /// The AF_UNIX socket that receives a pidfd of the new process.
-    pub pidfd_socket: Option<PathBuf>,
+    /// What the caller gets of the new process.
+    pub handover: Handover,
     /// How many descriptors above 2 the process gets.
     pub preserve_fds: u32,
     /// Enter also where the container is paused.
@@ -151,25 +165,4 @@ pub(crate) struct ExecOptions {
 /// The pids of all the container's processes as the caller sees them, ascending.
 pub(crate) fn processes(store: &Store, id: &str) -> Result<Vec<i32>> {
     members::Members::of(store, &store.load(id)?)?.list()
-}
-
-/// The container's state as the spec shapes it (runtime.md "State"), for hooks.
-pub(crate) fn oci_state(state: &State, status: &str) -> Vec<u8> {
-    hook_state(state, status, &Said::default())
-}
-
-/// The same, with what the caller has said.
-pub(crate) fn hook_state(state: &State, status: &str, said: &Said) -> Vec<u8> {
-    let mut value = serde_json::json!({
-        "ociVersion": rt_spec::OCI_VERSION,
-        "id": state.id,
-        "status": status,
-        "pid": if status == "stopped" { 0 } else { state.pid },
-        "bundle": state.bundle,
-        "annotations": state.annotations,
-    });
-    if !said.is_empty() {
-        value[SAID] = serde_json::json!(said);
-    }
-    value.to_string().into_bytes()
 }

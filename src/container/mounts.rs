@@ -2,7 +2,7 @@
 
 use super::copy_up::copy_tree;
 use super::init::Init;
-use super::plan::{MountPlan, Plan, What};
+use super::plan::{MountKind, MountPlan, Plan};
 use rt_sys::bail;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Attr, Param};
@@ -24,8 +24,8 @@ pub(super) type Sources = Vec<Option<OwnedFd>>;
 
 /// Opens the source of every bind mount now.
 pub(super) fn open_sources(init: &Init<'_>) -> Result<Sources> {
-    let open = |(n, mount): (usize, &MountPlan)| match &mount.what {
-        What::Bind(source) => clone_source(init, n, mount, source).map(Some).context(|| describe(mount)),
+    let open = |(n, mount): (usize, &MountPlan)| match &mount.kind {
+        MountKind::Bind(source) => clone_source(init, n, mount, source).map(Some).context(|| describe(mount)),
         _ => Ok(None),
     };
     init.plan.mounts.iter().enumerate().map(open).collect()
@@ -34,8 +34,10 @@ pub(super) fn open_sources(init: &Init<'_>) -> Result<Sources> {
 /// Mounts everything in order.
 pub(super) fn mount_all(rootfs: &mut Rootfs, init: &Init<'_>, mut sources: Sources) -> Result<()> {
     for (n, mount) in init.plan.mounts.iter().enumerate() {
-        let source = match (sources.get_mut(n).and_then(Option::take), &mount.what) {
-            (None, What::Bind(path)) => Some(clone_source(init, n, mount, path).context(|| describe(mount))?),
+        let source = match (sources.get_mut(n).and_then(Option::take), &mount.kind) {
+            (None, MountKind::Bind(path)) => {
+                Some(clone_source(init, n, mount, path).context(|| describe(mount))?)
+            }
             (source, _) => source,
         };
         mount_one(rootfs, init, mount, source).context(|| describe(mount))?;
@@ -44,28 +46,28 @@ pub(super) fn mount_all(rootfs: &mut Rootfs, init: &Init<'_>, mut sources: Sourc
 }
 
 fn describe(mount: &MountPlan) -> String {
-    let what = match &mount.what {
-        What::Bind(source) => source.display().to_string(),
-        What::Cgroup => "cgroup".to_owned(),
-        What::New { fstype, .. } => fstype.clone(),
+    let what = match &mount.kind {
+        MountKind::Bind(source) => source.display().to_string(),
+        MountKind::Cgroup => "cgroup".to_owned(),
+        MountKind::New { fstype, .. } => fstype.clone(),
     };
     format!("mount {what:?} to {:?}", mount.destination.display().to_string())
 }
 
 fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Option<OwnedFd>) -> Result<()> {
     let data = parameters(rootfs, mount)?;
-    if let What::New { fstype, source } = &mount.what
+    if let MountKind::New { fstype, source } = &mount.kind
         && mount_plainly(rootfs, mount, fstype, source, &data)?
     {
         return Ok(());
     }
-    if matches!(mount.what, What::Cgroup) && is_there(rootfs, init, mount)? {
+    if matches!(mount.kind, MountKind::Cgroup) && is_there(rootfs, init, mount)? {
         return Ok(());
     }
-    let made = match &mount.what {
-        What::Bind(_) => source.map(|tree| (tree, false)),
-        What::Cgroup => Some((cgroup(init, mount)?, false)),
-        What::New { fstype, source } => match new_mount(mount, fstype, source, &data) {
+    let made = match &mount.kind {
+        MountKind::Bind(_) => source.map(|tree| (tree, false)),
+        MountKind::Cgroup => Some((cgroup(init, mount)?, false)),
+        MountKind::New { fstype, source } => match new_mount(mount, fstype, source, &data) {
             Err(e) if e.is(libc::EINVAL) && fstype == "overlay" => {
                 return if mount_in_one_page(rootfs, mount, source, &data)? { Ok(()) } else { Err(e) };
             }
@@ -73,8 +75,8 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
         },
     };
     let Some((tree, own)) = made else { return Ok(()) };
-    let want = match &mount.what {
-        What::Bind(_) if FileType::from_raw_mode(fs::fstat(&tree)?.st_mode) != FileType::Directory => {
+    let want = match &mount.kind {
+        MountKind::Bind(_) if FileType::from_raw_mode(fs::fstat(&tree)?.st_mode) != FileType::Directory => {
             Want::File
         }
         _ => Want::Directory,
@@ -128,7 +130,7 @@ fn asked_attr(mount: &MountPlan) -> u64 {
 fn parameters<'a>(rootfs: &Rootfs<'_>, mount: &'a MountPlan) -> Result<Cow<'a, [Param]>> {
     let given = &mount.options.data;
     let is_mode = |param: &Param| matches!(param, Param::Value(key, _) if key == "mode");
-    let tmpfs = matches!(&mount.what, What::New { fstype, .. } if fstype == "tmpfs");
+    let tmpfs = matches!(&mount.kind, MountKind::New { fstype, .. } if fstype == "tmpfs");
     if !tmpfs || given.iter().any(is_mode) {
         return Ok(Cow::Borrowed(given));
     }
@@ -147,7 +149,7 @@ fn parameters<'a>(rootfs: &Rootfs<'_>, mount: &'a MountPlan) -> Result<Cow<'a, [
 /// elsewhere then (CVE-2019-19921).
 fn link(mount: &MountPlan) -> Symlink {
     let kernels =
-        matches!(&mount.what, What::New { fstype, .. } if matches!(fstype.as_str(), "proc" | "sysfs"));
+        matches!(&mount.kind, MountKind::New { fstype, .. } if matches!(fstype.as_str(), "proc" | "sysfs"));
     match mount.destination.as_os_str().as_bytes() {
         b"/proc" | b"/sys" | b"/dev" => Symlink::Refuse,
         _ if kernels => Symlink::Refuse,
@@ -159,8 +161,8 @@ fn link(mount: &MountPlan) -> Symlink {
 /// Tells the root what is at the destination now; `tree` is the mount, where it is known.
 fn mounted(rootfs: &mut Rootfs<'_>, mount: &MountPlan, tree: Option<OwnedFd>) {
     rootfs.covered(&mount.destination);
-    let host_sys = matches!(&mount.what, What::Bind(source) if source.as_os_str() == "/sys");
-    let new_sys = matches!(&mount.what, What::New { fstype, .. } if fstype == "sysfs");
+    let host_sys = matches!(&mount.kind, MountKind::Bind(source) if source.as_os_str() == "/sys");
+    let new_sys = matches!(&mount.kind, MountKind::New { fstype, .. } if fstype == "sysfs");
     match mount.destination.as_os_str().as_bytes() {
         // Nothing but procfs comes there.
         b"/proc" => rootfs.add_kernels("/proc", root::PROC, tree),
@@ -191,7 +193,7 @@ fn mount_plainly(
     if fstype == "mqueue" && !data.is_empty() {
         return Ok(false);
     }
-    // What is to be mounted in a tmpfs needs a descriptor of it, proven to be its root.
+    // MountKind is to be mounted in a tmpfs needs a descriptor of it, proven to be its root.
     if fstype == "tmpfs" && !rootfs.holds(&mount.destination) {
         return Ok(false);
     }
@@ -244,7 +246,7 @@ fn clone_source(init: &Init<'_>, n: usize, mount: &MountPlan, source: &Path) -> 
 
 /// Applies the options' attributes to a tree that came from the host. `deep` makes read-only recursive.
 ///
-/// What the parent namespace has locked stays: to clear a locked flag fails, or to change those of access times, and is
+/// MountKind the parent namespace has locked stays: to clear a locked flag fails, or to change those of access times, and is
 /// left out then.
 fn set_attrs(tree: &OwnedFd, mount: &MountPlan, deep: bool) -> Result<()> {
     let options = &mount.options;
@@ -283,11 +285,11 @@ fn set_attrs(tree: &OwnedFd, mount: &MountPlan, deep: bool) -> Result<()> {
 /// with several ids. Made by the runtime: it takes privilege over the file system, which that namespace has not.
 pub(super) fn open_early(plan: &Plan, proc: BorrowedFd<'_>) -> Result<Vec<Option<OwnedFd>>> {
     let closed = closed_sources(plan)?;
-    let open = |(n, mount): (usize, &MountPlan)| match (&mount.what, mount.options.idmap) {
-        (What::Bind(source), Some(recursive)) => {
+    let open = |(n, mount): (usize, &MountPlan)| match (&mount.kind, mount.options.idmap) {
+        (MountKind::Bind(source), Some(recursive)) => {
             idmapped(plan, proc, mount, source, recursive).map(Some).context(|| describe(mount))
         }
-        (What::Bind(source), None) if closed.contains(&n) => {
+        (MountKind::Bind(source), None) if closed.contains(&n) => {
             clone_slave(mount, source).map(Some).context(|| describe(mount))
         }
         _ => Ok(None),
@@ -304,8 +306,8 @@ fn closed_sources(plan: &Plan) -> Result<Vec<usize>> {
         return Ok(Vec::new());
     }
     caps::lower()?;
-    let is_closed = |mount: &MountPlan| match &mount.what {
-        What::Bind(source) => {
+    let is_closed = |mount: &MountPlan| match &mount.kind {
+        MountKind::Bind(source) => {
             matches!(fs::open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()), Err(Errno::ACCESS))
         }
         _ => false,
@@ -365,7 +367,7 @@ fn new_mount(
     source: &str,
     data: &[Param],
 ) -> Result<Option<(OwnedFd, bool)>> {
-    // What belongs into a tmpfs is made in it first.
+    // MountKind belongs into a tmpfs is made in it first.
     let attr = asked_attr(mount) & !if fstype == "tmpfs" { mount::ATTR_RDONLY } else { 0 };
     // The kernel has made the file system with the namespace, without a label, which no parameter changes then.
     let is_label =
@@ -605,7 +607,7 @@ pub(super) fn mask(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// What paths are hidden behind.
+/// MountKind paths are hidden behind.
 struct Masks<'a> {
     null: OwnedFd,
     /// The empty directory that serves all, once there is one.
@@ -615,7 +617,7 @@ struct Masks<'a> {
 enum Empty<'a> {
     /// A mount of its own.
     Mount(OwnedFd),
-    /// What is mounted on an entry of the container's own procfs.
+    /// MountKind is mounted on an entry of the container's own procfs.
     Entry(&'a OwnedFd, &'a OsStr),
 }
 

@@ -12,6 +12,7 @@ pub(crate) use mark::Mark;
 pub(crate) use step::{Found, Living, Member, Note};
 
 use rt_spec::slurm::Step;
+use rt_spec::{Config, Spec};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::MountId;
 use rt_sys::rootfs::{self, Held, Made};
@@ -584,6 +585,11 @@ impl Entry {
             Some(end) => Ok(text[end + 1..].to_vec()),
             None => Err(does_not_exist(&self.id)),
         }
+    }
+
+    /// The config, parsed.
+    pub(crate) fn spec(&self) -> Result<Spec> {
+        Ok(*Config::parse(self.config()?)?.spec)
     }
 
     /// Makes the fifo that the container's init waits on, and opens it for init.

@@ -2,6 +2,7 @@
 //!
 //! The only I/O is the load itself.
 
+pub mod account_files;
 mod check;
 mod config;
 mod hostlist;

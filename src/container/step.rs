@@ -6,8 +6,8 @@
 use super::create;
 use super::exec::{self, Exec};
 use super::members::{self, Members};
-use super::process::ProcessPlan;
-use super::{CreateOptions, ExecOptions, init, lifecycle, plan};
+use super::plan::{self, ProcessPlan};
+use super::{CreateOptions, ExecOptions, hooks, init, lifecycle};
 use crate::store::{Entry, Found, Living, Mark, Member, Note, State, Status, Store};
 use rt_spec::rootless;
 use rt_spec::slurm::{TaskId, TaskName};
@@ -85,7 +85,8 @@ struct Joining<'a> {
 impl<'a> Joining<'a> {
     fn new(options: &CreateOptions, number: u32, ignored: u64, proc: BorrowedFd<'a>) -> Result<Self> {
         let caller = Caller::current()?;
-        let (bundle, config, _) = plan::load(options)?;
+        let bundle = create::enter_bundle(&options.bundle)?;
+        let config = plan::load(options, &bundle)?;
         let spec = &config.spec;
         rt_spec::check(spec, &caller)?;
         let adapted = rootless::adapt(spec, &caller, options.user_map)?;
@@ -177,11 +178,9 @@ impl<'a> Joining<'a> {
         let (child, terminal) = exec.start_child()?;
         entry.unlock()?;
         let code = exec::watch(&child, terminal)?;
-        let hooks = create::oci_config(entry).ok().and_then(|config| config.hooks().clone());
-        if store.leave(entry, self.number)?
-            && let Some(hooks) = hooks
-        {
-            lifecycle::poststop(&hooks, &exec.state);
+        let hooks = hooks::saved(entry).unwrap_or_default();
+        if store.leave(entry, self.number)? {
+            hooks::run_poststop(&hooks, &exec.state);
         }
         Ok(code)
     }

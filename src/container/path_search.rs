@@ -1,0 +1,64 @@
+//! The search for a program by PATH, inside the container.
+
+use rt_sys::error::{Error, Result};
+use rt_sys::{bail, err};
+use rustix::fs::{self, AtFlags};
+use rustix::io::Errno;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Finds the program as execvp(3) would, so that a missing one is create's error. The texts are Go's, which
+/// clients turn into exit codes 126 and 127.
+pub(super) fn find_program(name: &str, env: &[String]) -> Result<CString> {
+    let quoted = format!("exec: {name:?}");
+    if name.is_empty() {
+        bail!("exec: executable path is empty");
+    }
+    if name.contains('/') {
+        return check_program(Path::new(name)).map_err(|e| match e {
+            Errno::NOENT => err!("{quoted}: stat {name}: {}", Error::from(e)),
+            Errno::ISDIR => err!("{quoted}: is a directory: permission denied"),
+            e => err!("{quoted}: {}", Error::from(e)),
+        });
+    }
+    let path = env.iter().find_map(|v| v.strip_prefix("PATH=")).unwrap_or("");
+    let mut refused = None;
+    for dir in path.split(':') {
+        let dir = if dir.is_empty() { "." } else { dir };
+        match check_program(&Path::new(dir).join(name)) {
+            Ok(found) => return Ok(found),
+            Err(Errno::ACCESS) => refused = Some(Errno::ACCESS),
+            Err(_) => {}
+        }
+    }
+    match refused {
+        Some(e) => Err(err!("{quoted}: {}", Error::from(e))),
+        None => Err(err!("{quoted}: executable file not found in $PATH")),
+    }
+}
+
+fn check_program(path: &Path) -> Result<CString, Errno> {
+    let found = fs::stat(path)?;
+    if fs::FileType::from_raw_mode(found.st_mode) == fs::FileType::Directory {
+        return Err(Errno::ISDIR);
+    }
+    fs::accessat(fs::CWD, path, fs::Access::EXEC_OK, AtFlags::EACCESS)?;
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::INVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_programs_have_the_texts_that_clients_match() {
+        let env = ["PATH=/usr/bin:/bin".to_owned()];
+        let text = |name: &str| find_program(name, &env).unwrap_err().to_string();
+        assert_eq!(text("/no/x"), "exec: \"/no/x\": stat /no/x: no such file or directory");
+        assert_eq!(text("no-such"), "exec: \"no-such\": executable file not found in $PATH");
+        assert_eq!(text("/etc/passwd"), "exec: \"/etc/passwd\": permission denied");
+        assert_eq!(text("/tmp"), "exec: \"/tmp\": is a directory: permission denied");
+        assert!(find_program("sh", &env).is_ok());
+    }
+}

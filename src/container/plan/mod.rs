@@ -1,0 +1,247 @@
+//! The plan: a plain value that says exactly what a container's init will do.
+//!
+//! Everything that can fail without the kernel fails here, before the first process is made.
+
+mod devices;
+mod kernel;
+mod load;
+mod mounts;
+mod namespaces;
+mod process;
+mod seccomp;
+
+pub(super) use devices::DevicePlan;
+pub(super) use kernel::{NetDevice, Sysctl};
+pub(super) use load::{full_variable, load};
+pub(super) use mounts::{MountKind, MountPlan};
+pub(super) use namespaces::configured as configured_namespaces;
+pub(super) use process::{ProcessPlan, bit_list};
+pub(super) use seccomp::{SeccompPlan, terminal_filter};
+
+use super::CreateOptions;
+use super::account::Account;
+use crate::hooks::definitions;
+use oci_spec::runtime::{Hooks, LinuxDeviceType};
+use rt_spec::rootless::{self, Adapted};
+use rt_spec::said::Said;
+use rt_spec::{Config, Linux};
+use rt_sys::caller::Caller;
+use rt_sys::error::{Context, Result};
+use rt_sys::ns::{IdMaps, Kind};
+use rt_sys::{bail, err};
+use std::path::PathBuf;
+
+/// What init will do, in this order.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// The bundle, absolute; the runtime's working directory, and init's until it mounts.
+    pub bundle: PathBuf,
+    /// The root file system, absolute.
+    pub rootfs: PathBuf,
+    /// `CLONE_NEW*` bits of the namespaces to make.
+    pub new: u64,
+    /// The namespaces to join, the user namespace first.
+    pub join: Vec<(Kind, PathBuf)>,
+    /// Maps of the new user namespace.
+    pub maps: Option<IdMaps>,
+    /// Init writes its maps itself: one id each, which is the caller's.
+    pub own_maps: bool,
+    /// Text for /proc/self/timens_offsets.
+    pub time_offsets: String,
+    /// Network devices to move in.
+    pub net_devices: Vec<NetDevice>,
+    /// Propagation of the container's root.
+    pub propagation: Option<(u64, bool)>,
+    /// The root ends up read-only.
+    pub readonly_root: bool,
+    /// Use chroot rather than pivot_root.
+    pub no_pivot: bool,
+    /// Mounts, in order.
+    pub mounts: Vec<MountPlan>,
+    /// The caller's lines in passwd and group.
+    pub account: Option<Account>,
+    /// Device nodes and links in /dev; empty where /dev is bound from the host.
+    pub devices: Vec<DevicePlan>,
+    /// False where /dev is bound from the host.
+    pub own_dev: bool,
+    /// Paths to hide.
+    pub masked: Vec<PathBuf>,
+    /// Paths to make read-only.
+    pub readonly: Vec<PathBuf>,
+    /// Host name.
+    pub hostname: Option<String>,
+    /// NIS domain name.
+    pub domainname: Option<String>,
+    /// Kernel settings.
+    pub sysctl: Vec<Sysctl>,
+    /// Device nodes can be made (real root outside a user namespace).
+    pub may_mknod: bool,
+    /// Keep the caller's session keyring.
+    pub no_new_keyring: bool,
+    /// Hooks of all stages.
+    pub hooks: Hooks,
+    /// What the caller has said, for hooks.
+    pub said: Said,
+    /// The program.
+    pub process: ProcessPlan,
+    /// What was adapted or will not be applied, for the log.
+    pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// Loads, checks and adapts the config of `bundle`, which is this process's working directory. Returns the config
+    /// too, for the state.
+    pub(super) fn make(options: &CreateOptions, caller: &Caller, bundle: PathBuf) -> Result<(Plan, Config)> {
+        let mut config = load::load(options, &bundle)?;
+        if options.change_config() {
+            config.changed()?;
+        }
+        definitions::add_to(&mut config, &options.hooks_dirs, &options.overrides.said(), &bundle)?;
+        rt_spec::check(&config.spec, caller)?;
+        if namespaces::names_own_user(&config.spec, caller) {
+            namespaces::leave_out_user(&mut config)?;
+        }
+        let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
+        let plan = Self::from_config(&config, bundle, caller, adapted, options)?;
+        if options.strict
+            && let Some(note) = plan.notes.first()
+        {
+            return Err(err!("{note}").hint("--strict"));
+        }
+        Ok((plan, config))
+    }
+
+    // Like the other steps of `make`, out of line: one after another they use the same stack pages.
+    #[inline(never)]
+    fn from_config(
+        config: &Config,
+        bundle: PathBuf,
+        caller: &Caller,
+        adapted: Adapted,
+        options: &CreateOptions,
+    ) -> Result<Plan> {
+        let spec = &config.spec;
+        let mut notes = config.warnings.clone();
+        notes.extend(adapted.notes.iter().cloned());
+        let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
+        let rootfs = bundle.join(root.path());
+        let found = rustix::fs::stat(&rootfs).context(|| format!("rootfs {}", rootfs.display()))?;
+        if rustix::fs::FileType::from_raw_mode(found.st_mode) != rustix::fs::FileType::Directory {
+            bail!("rootfs {}: not a directory", rootfs.display());
+        }
+        let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
+        let linux = spec.linux().as_ref().ok_or_else(|| err!("config.json: linux is missing"))?;
+        let (new, join) = namespaces::configured(linux, caller)?;
+        let all_ids = rootless::all_ids(caller, &adapted);
+        let ids = (!all_ids).then(|| adapted.maps.as_ref().unwrap_or(&caller.maps));
+        let mounts = mounts::plan_mounts(spec, &bundle, ids, &mut notes)?;
+        if ids.is_some() {
+            note_substitutes(&mounts, new, linux, &mut notes);
+        }
+        let own_dev = !mounts
+            .iter()
+            .any(|mount| mount.destination.as_os_str() == "/dev" && matches!(mount.kind, MountKind::Bind(_)));
+        let devices = devices::plan_devices(linux, own_dev)?;
+        let own_maps = adapted.maps.is_some() && caller.is_unprivileged();
+        let open_fds = options.preserve_fds.saturating_add(options.listen_fds);
+        let mut process = ProcessPlan::new(process, &adapted, Some(linux), open_fds, &mut notes)?;
+        process.listen_fds = options.listen_fds;
+        let account = Account::asked_for(spec, (adapted.uid, adapted.gid), &mounts)?;
+        if let Some(task) = &options.task {
+            process.set_task(spec, task);
+        }
+        Ok(Plan {
+            rootfs,
+            new,
+            join,
+            own_maps,
+            time_offsets: kernel::time_offsets(linux),
+            net_devices: kernel::net_devices(linux),
+            propagation: linux.rootfs_propagation().as_deref().and_then(rt_spec::mounts::root_propagation),
+            readonly_root: root.readonly().unwrap_or(false),
+            no_pivot: options.no_pivot,
+            mounts,
+            account,
+            devices,
+            own_dev,
+            masked: unique_paths(linux.masked_paths()),
+            readonly: unique_paths(linux.readonly_paths()),
+            hostname: spec.hostname().clone().filter(|n| !n.is_empty()),
+            domainname: spec.domainname().clone().filter(|n| !n.is_empty()),
+            sysctl: kernel::sysctl(linux),
+            may_mknod: all_ids,
+            no_new_keyring: options.no_new_keyring,
+            hooks: spec.hooks().clone().unwrap_or_default(),
+            said: options.overrides.said(),
+            process,
+            maps: adapted.maps,
+            bundle,
+            notes,
+        })
+    }
+
+    /// True where a namespace of `kind` is made, not joined or inherited.
+    pub(super) fn makes(&self, kind: Kind) -> bool {
+        self.new & kind.0 != 0
+    }
+
+    /// True where the container has a pid namespace of its own or another's.
+    pub(super) fn has_pid_namespace(&self) -> bool {
+        self.makes(Kind::PID) || self.join.iter().any(|(kind, _)| *kind == Kind::PID)
+    }
+
+    /// True where the runtime has to do something while init waits.
+    pub(super) fn needs_runtime(&self) -> bool {
+        let some = |hooks: &Option<Vec<_>>| hooks.as_ref().is_some_and(|h| !h.is_empty());
+        #[allow(deprecated, reason = "configs still carry prestart hooks")]
+        let prestart = some(self.hooks.prestart());
+        prestart
+            || some(self.hooks.create_runtime())
+            || some(self.hooks.create_container())
+            || some(self.hooks.start_container())
+            || some(self.hooks.poststart())
+            || some(self.hooks.poststop())
+            || (self.maps.is_some() && !self.own_maps)
+            || !self.net_devices.is_empty()
+            || self.process.seccomp.as_ref().is_some_and(|s| s.filter.notifies)
+    }
+}
+
+/// What the kernel will not give without privilege over the host's namespaces, and what there is instead.
+fn note_substitutes(mounts: &[MountPlan], new: u64, linux: &Linux, notes: &mut Vec<String>) {
+    for mount in mounts {
+        let at = mount.destination.display();
+        match &mount.kind {
+            MountKind::New { fstype, .. } => {
+                let owner = match fstype.as_str() {
+                    "proc" => Kind::PID,
+                    "sysfs" => Kind::NETWORK,
+                    "mqueue" => Kind::IPC,
+                    _ => continue,
+                };
+                if new & owner.0 == 0 {
+                    let file = owner.file();
+                    notes.push(format!(
+                        "mount {at}: without a {file} namespace of its own, the host's {fstype} is bound"
+                    ));
+                }
+            }
+            MountKind::Cgroup => notes.push(format!("mount {at}: the host's cgroup tree is bound")),
+            MountKind::Bind(_) => {}
+        }
+    }
+    for device in linux.devices().iter().flatten().filter(|d| d.typ() != LinuxDeviceType::P) {
+        notes.push(format!("device {} is the host's, bound", device.path().display()));
+    }
+}
+
+/// The paths of a list, each once: a path that is listed twice is not mounted over twice.
+fn unique_paths(list: &Option<Vec<String>>) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for path in list.iter().flatten().map(PathBuf::from) {
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+    paths
+}

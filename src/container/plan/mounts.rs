@@ -1,0 +1,139 @@
+//! The mounts of a plan: what is mounted where, and in which order.
+
+use crate::container::account;
+use oci_spec::runtime::Mount;
+use rt_spec::{Spec, mounts, rootless};
+use rt_sys::error::Result;
+use rt_sys::mount::Param;
+use rt_sys::ns::{IdMap, IdMaps};
+use rt_sys::{bail, err};
+use rustix::io::Errno;
+use std::path::{Component, Path, PathBuf};
+
+/// One mount.
+#[derive(Debug)]
+pub(crate) struct MountPlan {
+    /// Where, in the container.
+    pub destination: PathBuf,
+    /// What.
+    pub kind: MountKind,
+    /// Its options.
+    pub options: mounts::Options,
+    /// Maps of the mount (idmap), where they are its own.
+    pub maps: Option<IdMaps>,
+}
+
+/// What is mounted.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum MountKind {
+    /// A path of the host.
+    Bind(PathBuf),
+    /// The cgroup file system, as the host has it.
+    Cgroup,
+    /// A new instance of a file system.
+    New {
+        /// Its type.
+        fstype: String,
+        /// Its source, as mountinfo shows it.
+        source: String,
+    },
+}
+
+/// The mounts of `spec`, in order. `ids` are the ids inside, where not every id exists.
+pub(super) fn plan_mounts(
+    spec: &Spec,
+    bundle: &Path,
+    ids: Option<&IdMaps>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<MountPlan>> {
+    // selinux(8): the label of every file in a new file system.
+    let label = spec.linux().as_ref().and_then(|linux| linux.mount_label().clone()).filter(|l| !l.is_empty());
+    let optional = rt_spec::annotation(spec, rt_spec::ANNOTATION_OPTIONAL);
+    let home = account::home_mount(spec)?;
+    let mut mounts = Vec::new();
+    for mount in in_order(spec.mounts().as_deref().unwrap_or_default(), home.as_ref()) {
+        let mut plan = mount_plan(mount, bundle)?;
+        if optional.is_some_and(|list| is_left_out(&plan, list)) {
+            log::debug!("mount {}: left out, the host has no source for it", plan.destination.display());
+            continue;
+        }
+        if let (Some(label), MountKind::New { fstype, .. }) = (&label, &plan.kind)
+            && !matches!(fstype.as_str(), "proc" | "sysfs")
+        {
+            plan.options.data.push(Param::Value("context".to_owned(), label.clone()));
+        }
+        if let Some(ids) = ids {
+            rootless::drop_unmapped(&mut plan.options, ids, &plan.destination, notes);
+        }
+        mounts.push(plan);
+    }
+    Ok(mounts)
+}
+
+/// `mounts`, and `home` before the first one that is to be seen below it.
+fn in_order<'a>(mounts: &'a [Mount], home: Option<&'a Mount>) -> impl Iterator<Item = &'a Mount> {
+    let below = |home: &Mount| mounts.iter().position(|m| m.destination().starts_with(home.destination()));
+    let at = home.and_then(below).unwrap_or(mounts.len());
+    mounts[..at].iter().chain(home).chain(&mounts[at..])
+}
+
+/// True for a bind that `list` names and whose source is missing.
+fn is_left_out(mount: &MountPlan, list: &str) -> bool {
+    let MountKind::Bind(source) = &mount.kind else { return false };
+    list.split(',').any(|path| Path::new(path.trim()) == mount.destination)
+        && matches!(rustix::fs::stat(source), Err(Errno::NOENT | Errno::NOTDIR))
+}
+
+fn mount_plan(mount: &Mount, bundle: &Path) -> Result<MountPlan> {
+    let words = mount.options().iter().flatten().map(String::as_str);
+    let mut options = mounts::parse(words);
+    let fstype = mount.typ().clone().unwrap_or_default();
+    // A relative destination was allowed before 1.0; runc still takes it from the root.
+    let destination = mounts::clean(&Path::new("/").join(mount.destination())).into_owned();
+    if is_root(&destination) {
+        bail!(
+            "mount {}: nothing can be mounted over the root (set root.path instead)",
+            mount.destination().display()
+        );
+    }
+    if fstype == "bind" {
+        options.bind = true;
+    }
+    let maps = match (mount.uid_mappings(), mount.gid_mappings()) {
+        (Some(uid), Some(gid)) => {
+            options.idmap = options.idmap.or(Some(false));
+            let convert = |maps: &[oci_spec::runtime::LinuxIdMapping]| {
+                maps.iter()
+                    .map(|m| IdMap { container: m.container_id(), host: m.host_id(), size: m.size() })
+                    .collect()
+            };
+            Some(IdMaps { uid: convert(uid), gid: convert(gid) })
+        }
+        _ => None,
+    };
+    let kind = if options.bind {
+        let source = mount.source().as_ref().filter(|s| !s.as_os_str().is_empty());
+        let source = source.ok_or_else(|| err!("mount {}: a bind needs a source", destination.display()))?;
+        // Data makes no sense for a bind; runc ignores it too.
+        options.data.clear();
+        MountKind::Bind(bundle.join(source))
+    } else if matches!(fstype.as_str(), "cgroup" | "cgroup2") {
+        MountKind::Cgroup
+    } else if fstype.is_empty() || fstype == "none" {
+        bail!("mount {}: type {fstype:?} without bind", destination.display());
+    } else {
+        let source = mount.source().as_ref().map_or_else(|| fstype.clone(), |s| s.display().to_string());
+        MountKind::New { fstype, source }
+    };
+    Ok(MountPlan { destination, kind, options, maps })
+}
+
+/// True for a destination of nothing but `..`, and what leads up again.
+fn is_root(destination: &Path) -> bool {
+    let depth = destination.components().fold(0u32, |depth, part| match part {
+        Component::Normal(_) => depth + 1,
+        Component::ParentDir => depth.saturating_sub(1),
+        _ => depth,
+    });
+    depth == 0
+}

@@ -1,0 +1,60 @@
+//! The namespaces of a plan: which are made, and which are joined.
+
+use oci_spec::runtime::LinuxNamespaceType;
+use rt_spec::{Config, Linux, Spec};
+use rt_sys::caller::Caller;
+use rt_sys::error::Result;
+use rt_sys::ns::{self, Kind};
+use std::path::{Path, PathBuf};
+
+/// True where the user namespace by path is the caller's own, which setns(2) refuses: podman names it where a
+/// container is to share that of another. A plain user's own cannot be meant, since it gives no right to anything.
+pub(super) fn names_own_user(spec: &Spec, caller: &Caller) -> bool {
+    let list = spec.linux().as_ref().and_then(|linux| linux.namespaces().as_deref()).unwrap_or_default();
+    let path = list.iter().find(|n| n.typ() == LinuxNamespaceType::User).and_then(|n| n.path().as_ref());
+    !caller.is_unprivileged()
+        && path.is_some_and(|path| ns::same_namespace(path, Path::new("/proc/self/ns/user")))
+}
+
+/// Takes the user namespace out of the config.
+#[cold]
+#[inline(never)]
+pub(super) fn leave_out_user(config: &mut Config) -> Result<()> {
+    if let Some(linux) = config.spec.linux_mut() {
+        let mut namespaces = linux.namespaces().clone().unwrap_or_default();
+        namespaces.retain(|n| n.typ() != LinuxNamespaceType::User);
+        linux.set_namespaces(Some(namespaces));
+    }
+    config.changed()
+}
+
+fn kind_of(typ: LinuxNamespaceType) -> Kind {
+    match typ {
+        LinuxNamespaceType::Mount => Kind::MOUNT,
+        LinuxNamespaceType::Cgroup => Kind::CGROUP,
+        LinuxNamespaceType::Uts => Kind::UTS,
+        LinuxNamespaceType::Ipc => Kind::IPC,
+        LinuxNamespaceType::User => Kind::USER,
+        LinuxNamespaceType::Pid => Kind::PID,
+        LinuxNamespaceType::Network => Kind::NETWORK,
+        LinuxNamespaceType::Time => Kind::TIME,
+    }
+}
+
+/// The namespaces of a config: bits of the new ones, and those to join with the user namespace first.
+pub(crate) fn configured(linux: &Linux, caller: &Caller) -> Result<(u64, Vec<(Kind, PathBuf)>)> {
+    let mut new = 0;
+    let mut join = Vec::new();
+    for namespace in linux.namespaces().iter().flatten() {
+        let kind = kind_of(namespace.typ());
+        match namespace.path().as_ref().filter(|p| !p.as_os_str().is_empty()) {
+            Some(path) => join.push((kind, path.clone())),
+            None => new |= kind.0,
+        }
+    }
+    if caller.is_unprivileged() && !join.iter().any(|(kind, _)| *kind == Kind::USER) {
+        new |= Kind::USER.0;
+    }
+    join.sort_by_key(|(kind, _)| *kind != Kind::USER);
+    Ok((new, join))
+}

@@ -1,0 +1,294 @@
+//! The program of a container: what `run`, `create` and `exec` do last, in the process that becomes it.
+
+use super::path_search::find_program;
+use super::plan::{ProcessPlan, bit_list, terminal_filter};
+use crate::hooks::{self, Inside};
+use oci_spec::runtime::Hook;
+use rt_spec::account_files;
+use rt_spec::slurm::JobDirectory;
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::process::{self, ExecArgs};
+use rt_sys::{bail, caps, fd};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::{self, Mode};
+use rustix::io::Errno;
+use rustix::process::{Gid, Resource, Rlimit, Uid};
+use std::ffi::CString;
+use std::path::Path;
+
+/// Limits this process to the CPUs in `list` (sched_setaffinity(2)).
+pub(super) fn set_affinity(list: &str) -> Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    for (word, bits) in bit_list(list)?.into_iter().enumerate() {
+        for bit in (0..64).filter(|bit| bits & (1 << bit) != 0) {
+            let cpu = word * 64 + bit;
+            if cpu >= rustix::thread::CpuSet::MAX_CPU {
+                bail!("CPU {cpu} is out of range");
+            }
+            set.set(cpu);
+        }
+    }
+    rustix::thread::sched_setaffinity(None, &set).context(|| format!("set the CPU affinity to {list:?}"))
+}
+
+/// What the program becomes, ready for execve(2).
+#[derive(Debug)]
+pub(super) struct Prepared {
+    path: CString,
+    args: ExecArgs,
+    filter: bool,
+}
+
+impl ProcessPlan {
+    /// Sets everything but the seccomp filter of a process with no_new_privs, which comes last.
+    ///
+    /// The process is in all its namespaces and its root. `on_terminal` is true where it stays in its caller's session
+    /// and that has a controlling terminal. `listener` is called with a seccomp listener. Nothing after this needs a
+    /// capability.
+    pub(super) fn prepare(
+        &self,
+        on_terminal: bool,
+        listener: impl FnOnce(OwnedFd) -> Result<()>,
+    ) -> Result<Prepared> {
+        self.set_limits()?;
+        caps::limit_bounding(self.caps.bounding)?;
+        self.set_ids()?;
+        rustix::process::umask(Mode::from_raw_mode(self.umask));
+        self.enter_cwd()?;
+        let env = self.full_env();
+        let path = find_program(&self.args[0], &env)?;
+        let args = ExecArgs::new(&self.args, &env)?;
+        if on_terminal {
+            self.protect_terminal().map_err(|e| e.hint("with -t the program gets a terminal of its own"))?;
+        }
+        // Without no_new_privs a filter needs CAP_SYS_ADMIN, so it comes before the capabilities go. A
+        // listener must have a runtime that takes it.
+        let mut filter = self.seccomp.as_ref();
+        if let Some(plan) = filter
+            && (!self.no_new_privs || plan.filter.notifies)
+        {
+            if self.no_new_privs {
+                rustix::thread::set_no_new_privs(true)?;
+            }
+            filter = None;
+            if let Some(fd) = rt_sys::seccomp::load(&plan.filter)? {
+                listener(fd)?;
+            }
+        }
+        let missing = caps::set(&self.caps)?;
+        if missing != 0 {
+            log::debug!("capabilities {missing:#x} are not there to be given");
+        }
+        if self.no_new_privs {
+            rustix::thread::set_no_new_privs(true).context(|| "set no_new_privs")?;
+        }
+        Ok(Prepared { path, args, filter: filter.is_some() })
+    }
+
+    /// Loads a filter that keeps the program from typing into the caller's terminal. The config's filter comes on top of
+    /// it: of several, the strictest answer counts.
+    #[cold]
+    fn protect_terminal(&self) -> Result<()> {
+        if self.no_new_privs {
+            rustix::thread::set_no_new_privs(true)?;
+        }
+        terminal_filter()
+            .and_then(|filter| rt_sys::seccomp::load(&filter))
+            .context(|| "protect the caller's terminal")
+            .map(|_| ())
+    }
+
+    /// Becomes the program; returns only the error. `ignored` are the signals that this process ignores.
+    pub(super) fn exec(&self, prepared: &Prepared, ignored: u64) -> Error {
+        rt_sys::signal::reset(ignored);
+        if let Err(e) = self.confine(prepared) {
+            return e;
+        }
+        let error = prepared.args.exec(&prepared.path);
+        error.context(format!("exec {:?}", self.args[0]))
+    }
+
+    /// Loads the filter of a process with no_new_privs, which comes last.
+    fn confine(&self, prepared: &Prepared) -> Result<()> {
+        match &self.seccomp {
+            Some(plan) if prepared.filter => rt_sys::seccomp::load(&plan.filter).map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs the hooks of the stage startContainer, which are confined as the program is.
+    pub(super) fn run_hooks(
+        &self,
+        prepared: &Prepared,
+        hooks: &Option<Vec<Hook>>,
+        state: &[u8],
+    ) -> Result<()> {
+        let Some(hooks) = hooks.as_deref().filter(|hooks| !hooks.is_empty()) else { return Ok(()) };
+        let inside = Inside { env: &self.full_env(), confine: &|| self.confine(prepared) };
+        hooks::run_inside(hooks, state, &inside)
+    }
+
+    fn set_limits(&self) -> Result<()> {
+        for (resource, limit) in &self.rlimits {
+            set_rlimit(*resource, limit)?;
+        }
+        if let Some(attr) = self.scheduler {
+            process::set_scheduler(attr).context(|| "set the scheduler")?;
+        }
+        if let Some(priority) = &self.io_priority {
+            process::set_io_priority(priority.class, priority.level).context(|| "set ioPriority")?;
+        }
+        if let Some(persona) = self.personality {
+            process::set_personality(persona).context(|| "set the personality")?;
+        }
+        if let Some(policy) = &self.memory_policy {
+            process::set_memory_policy(policy.mode, &policy.nodes).context(|| "set linux.memoryPolicy")?;
+        }
+        Ok(())
+    }
+
+    /// What is set by writing to files of `proc`. A process does it for itself, or for its children, while it
+    /// still may: one that cannot be dumped cannot write to its own files.
+    pub(super) fn set_by_proc(&self, proc: BorrowedFd<'_>) -> Result<()> {
+        if let Some(adj) = self.oom_score_adj {
+            let text = adj.to_string();
+            match fd::write_proc(proc, "self/oom_score_adj", text.as_bytes()) {
+                // Below the caller's own value is not for everybody.
+                Err(e) if e.is(libc::EACCES) || e.is(libc::EPERM) => {
+                    log::debug!("oomScoreAdj {adj} is not permitted: left as it is");
+                }
+                result => result?,
+            }
+        }
+        if let Some(profile) = &self.apparmor {
+            let text = format!("exec {profile}");
+            let wrote = match fd::write_proc(proc, "self/attr/apparmor/exec", text.as_bytes()) {
+                Err(e) if e.is(libc::ENOENT) => fd::write_proc(proc, "self/attr/exec", text.as_bytes()),
+                result => result,
+            };
+            wrote.context(|| format!("apply AppArmor profile {profile:?}"))?;
+        }
+        if let Some(label) = &self.selinux {
+            fd::write_proc(proc, "self/attr/exec", label.as_bytes())
+                .context(|| format!("apply SELinux label {label:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// Becomes the user, keeping the permitted capabilities.
+    fn set_ids(&self) -> Result<()> {
+        let user_changes = rustix::process::getuid().as_raw() != self.uid;
+        let group_changes = rustix::process::getgid().as_raw() != self.gid;
+        if user_changes {
+            give_stdio(self.uid);
+            rustix::thread::set_keep_capabilities(true)?;
+        }
+        if let Some(groups) = &self.groups {
+            let list: Vec<Gid> = groups.iter().map(|g| Gid::from_raw(*g)).collect();
+            match rustix::thread::set_thread_groups(&list) {
+                // setgroups is denied in a namespace with one id: the caller's groups stay.
+                Ok(()) => {}
+                Err(Errno::PERM) => log::debug!("setgroups is denied here: the caller's groups are kept"),
+                Err(e) => return Err(e).context(|| format!("set additional groups {groups:?}")),
+            }
+        }
+        if group_changes {
+            let gid = Gid::from_raw(self.gid);
+            rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(|e| unmapped(e, "gid", self.gid))?;
+        }
+        if user_changes {
+            let uid = Uid::from_raw(self.uid);
+            rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(|e| unmapped(e, "uid", self.uid))?;
+            // Changing from root has emptied the effective set; the filter and the cwd may need it.
+            caps::raise()?;
+        }
+        Ok(())
+    }
+
+    fn enter_cwd(&self) -> Result<()> {
+        if self.job_cwd.as_ref().is_some_and(enter_job_directory) {
+            return Ok(());
+        }
+        let shown = || format!("chdir to cwd {:?} set in config.json failed", self.cwd.display().to_string());
+        rustix::process::chdir(&self.cwd).context(shown)?;
+        if self.cwd != Path::new("/") {
+            let cwd = rustix::process::getcwd(Vec::new()).context(shown)?;
+            // A directory outside the root shows as "(unreachable)/...".
+            if cwd.as_bytes().first() != Some(&b'/') {
+                bail!("{}: current working directory is outside of the container", shown());
+            }
+        }
+        Ok(())
+    }
+
+    /// The environment with HOME, which many programs expect, from the container's own passwd(5) where it is not given or
+    /// empty, and with what sd_listen_fds(3) looks for.
+    fn full_env(&self) -> Vec<String> {
+        let mut env = self.env.clone();
+        let given = env.iter().rev().find_map(|v| v.strip_prefix("HOME="));
+        if given.is_none_or(str::is_empty) {
+            env.retain(|v| !v.starts_with("HOME="));
+            env.push(format!("HOME={}", account_files::home_of(self.uid).unwrap_or_else(|| "/".to_owned())));
+        }
+        if self.listen_fds > 0 {
+            // The pid as the program itself sees it.
+            let pid = rustix::process::getpid().as_raw_nonzero();
+            env.retain(|v| !v.starts_with("LISTEN_FDS=") && !v.starts_with("LISTEN_PID="));
+            env.extend([format!("LISTEN_FDS={}", self.listen_fds), format!("LISTEN_PID={pid}")]);
+        }
+        env
+    }
+}
+
+/// False where the container has no such directory, or another one at this path.
+fn enter_job_directory(dir: &JobDirectory) -> bool {
+    let same = || match dir.identity {
+        Some(identity) => fs::stat(".").is_ok_and(|found| (found.st_dev, found.st_ino) == identity),
+        None => true,
+    };
+    let inside =
+        || rustix::process::getcwd(Vec::new()).is_ok_and(|cwd| cwd.as_bytes().first() == Some(&b'/'));
+    rustix::process::chdir(&dir.path).is_ok() && same() && inside()
+}
+
+/// Gives the standard streams to the user, so that it can open /dev/stdout and its kind, as runc does: the pipes and
+/// files among them. Devices are not this container's alone. What cannot be given can still be written to.
+fn give_stdio(uid: u32) {
+    for stream in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
+        let Ok(stat) = fs::fstat(stream) else { continue };
+        if stat.st_uid != uid && fs::FileType::from_raw_mode(stat.st_mode) != fs::FileType::CharacterDevice {
+            let _ = fs::fchown(stream, Some(Uid::from_raw(uid)), None);
+        }
+    }
+}
+
+fn unmapped(e: Errno, what: &str, id: u32) -> Error {
+    let error = Error::from(e).context(format!("set {what} {id}"));
+    if e == Errno::INVAL {
+        return error.hint(format!(
+            "it does not exist in this user namespace: {}",
+            rt_spec::rootless::unmapped(what)
+        ));
+    }
+    error
+}
+
+fn set_rlimit(resource: Resource, limit: &Rlimit) -> Result<()> {
+    match rustix::process::setrlimit(resource, *limit) {
+        Err(Errno::PERM) => {
+            // Only root may raise a hard limit: what may be had is better than no container.
+            let have = rustix::process::getrlimit(resource);
+            let least = |a: Option<u64>, b: Option<u64>| match (a, b) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+            let maximum = least(limit.maximum, have.maximum);
+            let current = least(limit.current, maximum);
+            let name = format!("{resource:?}").to_uppercase();
+            log::debug!("RLIMIT_{name} is limited to {maximum:?}, the caller's hard limit");
+            rustix::process::setrlimit(resource, Rlimit { current, maximum })
+                .context(|| format!("set limit {resource:?}"))
+        }
+        result => result.context(|| format!("set limit {resource:?}")),
+    }
+}
