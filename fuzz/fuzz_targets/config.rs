@@ -10,7 +10,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rt_spec::{Config, check, mounts, rootless};
-use rt_sys::caller::{Caller, Kind};
+use rt_sys::caller::{Caller, Privilege};
 use rt_sys::ns::{IdMap, IdMaps};
 
 fuzz_target!(|input: &[u8]| {
@@ -37,15 +37,15 @@ fuzz_target!(|input: &[u8]| {
     assert!(again.warnings.is_empty(), "{:?} came back", again.warnings);
     let whole = || vec![IdMap { container: 0, host: 0, size: u32::MAX }];
     let one = || vec![IdMap { container: 0, host: 1000, size: 1 }];
-    for (kind, uid, map) in
-        [(Kind::Unprivileged, 1000, vec![]), (Kind::NamespaceRoot, 0, one()), (Kind::Root, 0, whole())]
+    for (privilege, uid, map) in
+        [(Privilege::Unprivileged, 1000, vec![]), (Privilege::NamespaceRoot, 0, one()), (Privilege::Root, 0, whole())]
     {
-        let caller = Caller { kind, uid, gid: uid, maps: IdMaps { uid: map.clone(), gid: map } };
+        let caller = Caller { privilege, uid, gid: uid, maps: IdMaps { uid: map.clone(), gid: map } };
         if check(&config.spec, &caller).is_err() {
             continue;
         }
         let Ok(adapted) = rootless::adapt(&config.spec, &caller, None) else { continue };
-        if kind == Kind::Unprivileged && !adapted.joined {
+        if privilege == Privilege::Unprivileged && !adapted.joined {
             let maps = adapted.maps.as_ref().expect("an unprivileged caller gets a user namespace");
             assert_eq!((maps.uid.len(), maps.uid[0].host, maps.uid[0].size), (1, uid, 1));
             assert!(IdMaps::has(&maps.uid, adapted.uid) && IdMaps::has(&maps.gid, adapted.gid));

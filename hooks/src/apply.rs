@@ -9,9 +9,9 @@
 use super::bundle::{Bundle, State};
 use super::edits::{Bind, Edits, NewFile};
 use rt_sys::error::{Context, Result};
-use rt_sys::mount::{self, Attr, Param};
-use rt_sys::ns::{self, Kind};
-use rt_sys::rootfs::{Rootfs, Symlink, Want, open_in};
+use rt_sys::mount::{self, Attr, Param, Recursive};
+use rt_sys::ns::{self, Namespace, Namespaces};
+use rt_sys::rootfs::{Image, MountPoint, Rootfs, Symlink, open_in};
 use rt_sys::{bail, caps, fd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags, Stat};
@@ -29,19 +29,24 @@ pub fn enter(state: &State, bundle: &Bundle) -> Result<()> {
     }
     let proc = fd::open_proc()?;
     let pid = state.pid.to_string();
-    let differs = |kind: Kind| -> Result<u64> {
+    let differs = |kind: Namespace| -> Result<bool> {
         let other = ns::id(&proc, &pid, kind).context(|| format!("look at the container's process {pid}"))?;
-        Ok(if other == ns::id(&proc, "self", kind)? { 0 } else { kind.0 })
+        Ok(other != ns::id(&proc, "self", kind)?)
     };
-    let (user, mounts) = (differs(Kind::USER)?, differs(Kind::MOUNT)?);
+    let mut foreign = Namespaces::NONE;
+    for kind in [Namespace::User, Namespace::Mount] {
+        if differs(kind)? {
+            foreign = foreign.with(kind);
+        }
+    }
     // A createContainer hook is there already.
-    if user | mounts == 0 {
+    if foreign.is_empty() {
         return Ok(());
     }
     let Some(process) = Pid::from_raw(state.pid) else { bail!("the container's state has no pid") };
     let pidfd = rustix::process::pidfd_open(process, PidfdFlags::empty()).context(|| "open the container")?;
-    ns::join(&pidfd, user | mounts).context(|| "join the container's user and mount namespace")?;
-    if user != 0 && rustix::process::getuid().as_raw() != 0 && !is_mapped()? {
+    ns::join(&pidfd, foreign).context(|| "join the container's user and mount namespace")?;
+    if foreign.contains(Namespace::User) && rustix::process::getuid().as_raw() != 0 && !is_mapped()? {
         become_root()?;
     }
     Ok(())
@@ -95,7 +100,7 @@ impl Target {
             |path: &Path| fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()));
         let root = open(&bundle.rootfs)?;
         let path = fd::path_of(&root).context(|| format!("rootfs {}", bundle.rootfs.display()))?;
-        let mut rootfs = Rootfs::of_container(root, &path, bundle.readonly);
+        let mut rootfs = Rootfs::for_hook(root, Image { path: &path, readonly: bundle.readonly });
         let table = fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
         let mut opened = Vec::new();
         let mut own = HashSet::new();
@@ -110,14 +115,13 @@ impl Target {
                 continue;
             }
             if mount.readonly {
-                let writable = Attr { clear: mount::ATTR_RDONLY, ..Attr::default() };
                 // Somebody else's lock on it stands; what needs to be made there will say so.
-                if mount::set_attr(&root, false, writable).is_ok() {
+                if mount::set_attr(&root, Recursive::No, Attr::clearing(mount::ATTR_RDONLY)).is_ok() {
                     opened.push(root.try_clone()?);
                 }
             }
             own.insert(device);
-            rootfs.add_own(root, &mount.path);
+            rootfs.add_own_fs(root, &mount.path);
         }
         Ok(Target { rootfs, host: open(host)?, opened, files: None, made: 0, own })
     }
@@ -161,11 +165,11 @@ impl Target {
         }
         let params = [Param::Value("mode".into(), "755".into())];
         let attr = mount::ATTR_NOSUID | mount::ATTR_NODEV;
-        let tmpfs = mount::new_fs("tmpfs", Some("tmpfs"), &params, attr).context(|| "make a tmpfs")?;
-        self.rootfs.place(path, Want::Directory, Symlink::Follow)?.attach(&tmpfs)?;
-        self.rootfs.covered(path);
+        let tmpfs = mount::new_fs("tmpfs", "tmpfs", &params, attr).context(|| "make a tmpfs")?;
+        self.rootfs.place(path, MountPoint::Directory, Symlink::Follow)?.attach(&tmpfs)?;
+        self.rootfs.mounted_over(path);
         self.own.insert(fs::fstat(&tmpfs)?.st_dev);
-        self.rootfs.add_own(tmpfs, path);
+        self.rootfs.add_own_fs(tmpfs, path);
         Ok(())
     }
 
@@ -173,7 +177,7 @@ impl Target {
         let source = open_in(self.host.as_fd(), &bind.source, OFlags::PATH)?;
         let stat = fs::fstat(&source)?;
         let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        let want = if directory { Want::Directory } else { Want::File };
+        let want = if directory { MountPoint::Directory } else { MountPoint::File };
         self.prepare(&bind.path)?;
         let place = self.rootfs.new_place(&bind.path, want);
         if place.is_none() {
@@ -184,7 +188,7 @@ impl Target {
         }
         let tree = clone(&source, directory)?;
         if !bind.writable {
-            restrict(&tree, directory)?;
+            restrict(&tree, if directory { Recursive::Yes } else { Recursive::No })?;
         }
         let attached = match place {
             Some(place) => place.attach(&tree),
@@ -219,40 +223,42 @@ impl Target {
         }
         let Some(private) = &edits.private else { bail!("there is no place for new files") };
         if self.files.is_none() {
-            self.files =
-                Some(self.rootfs.target(&private.join("files"), Want::Directory, Symlink::Follow)?);
+            self.files = Some(self.rootfs.resolve_or_make(
+                &private.join("files"),
+                MountPoint::Directory,
+                Symlink::Follow,
+            )?);
         }
         let Some(dir) = &self.files else { bail!("there is no place for new files") };
         let name = format!("{}-{}", self.made, file.path.file_name().unwrap_or_default().to_string_lossy());
         self.made += 1;
         write_new(dir, OsStr::new(&name), &file.contents)?;
         let made = fs::openat(dir, &*name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-        let tree = mount::clone_tree(&made, Path::new(""), false, false)?;
-        restrict(&tree, false)?;
+        let tree = mount::clone_fd(&made, Recursive::No)?;
+        restrict(&tree, Recursive::No)?;
         self.prepare(&file.path)?;
-        self.rootfs.place(&file.path, Want::File, Symlink::Follow)?.attach(&tree)
+        self.rootfs.place(&file.path, MountPoint::File, Symlink::Follow)?.attach(&tree)
     }
 
     fn close(&self) -> Result<()> {
         self.rootfs.finish_covers()?;
-        let readonly = Attr { set: mount::ATTR_RDONLY, ..Attr::default() };
-        self.opened.iter().try_for_each(|fd| mount::set_attr(fd, false, readonly))
+        self.opened.iter().try_for_each(|fd| mount::set_attr(fd, Recursive::No, Attr::READONLY))
     }
 }
 
 /// A detached copy of what `source` stands for; of directories with what is mounted below, where they cannot be
 /// had without.
 fn clone(source: &OwnedFd, directory: bool) -> Result<OwnedFd> {
-    match mount::clone_tree(source, Path::new(""), false, false) {
-        Err(e) if directory && e.is(libc::EINVAL) => mount::clone_tree(source, Path::new(""), true, false),
+    match mount::clone_fd(source, Recursive::No) {
+        Err(e) if directory && e.is(libc::EINVAL) => mount::clone_fd(source, Recursive::Yes),
         tree => tree,
     }
 }
 
 /// Read-only, and no way to more rights.
-fn restrict(tree: &OwnedFd, recursive: bool) -> Result<()> {
+fn restrict(tree: &OwnedFd, recursive: Recursive) -> Result<()> {
     let set = mount::ATTR_RDONLY | mount::ATTR_NOSUID | mount::ATTR_NODEV;
-    mount::set_attr(tree, recursive, Attr { set, ..Attr::default() })
+    mount::set_attr(tree, recursive, Attr::setting(set))
 }
 
 /// The same file, or the same device.

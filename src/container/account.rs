@@ -8,8 +8,8 @@ use super::plan::{MountKind, MountPlan};
 use oci_spec::runtime::{Mount, MountBuilder};
 use rt_spec::Spec;
 use rt_sys::error::{Context, Result};
-use rt_sys::mount::{self, Attr, Param};
-use rt_sys::rootfs::{Rootfs, Symlink, Want};
+use rt_sys::mount::{self, Attr, Param, Recursive};
+use rt_sys::rootfs::{MountPoint, Rootfs, Symlink};
 use rt_sys::{bail, err, fd};
 use rustix::fs::{self, Mode, OFlags};
 use std::ffi::OsStr;
@@ -135,7 +135,7 @@ pub(super) fn show(rootfs: &mut Rootfs, init: &Init<'_>, account: &Account) -> R
 fn bind_files(rootfs: &mut Rootfs, files: &[(&str, String)]) -> Result<()> {
     let params = [Param::Value("mode".into(), "755".into())];
     let attr = mount::ATTR_NOSUID | mount::ATTR_NODEV | mount::ATTR_NOEXEC;
-    let tmpfs = mount::new_fs("tmpfs", Some("tmpfs"), &params, attr)?;
+    let tmpfs = mount::new_fs("tmpfs", "tmpfs", &params, attr)?;
     for (path, text) in files {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = fs::openat(&tmpfs, name_of(path), flags, Mode::from_raw_mode(0o644))?;
@@ -145,8 +145,8 @@ fn bind_files(rootfs: &mut Rootfs, files: &[(&str, String)]) -> Result<()> {
     let trees: Vec<_> = files
         .iter()
         .map(|(path, _)| {
-            let tree = mount::clone_tree(&tmpfs, Path::new(name_of(path)), false, true)?;
-            mount::set_attr(&tree, false, Attr { set: mount::ATTR_RDONLY, ..Attr::default() })?;
+            let tree = mount::clone_entry(&tmpfs, name_of(path), Recursive::No)?;
+            mount::set_attr(&tree, Recursive::No, Attr::READONLY)?;
             Ok((Path::new(*path), tree))
         })
         .collect::<Result<_>>()?;
@@ -154,7 +154,7 @@ fn bind_files(rootfs: &mut Rootfs, files: &[(&str, String)]) -> Result<()> {
     rustix::mount::unmount(".", rustix::mount::UnmountFlags::DETACH)?;
     for (path, tree) in trees {
         rootfs
-            .place(path, Want::File, Symlink::Follow)?
+            .place(path, MountPoint::File, Symlink::Follow)?
             .attach(&tree)
             .context(|| path.display().to_string())?;
     }

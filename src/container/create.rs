@@ -9,7 +9,7 @@ use rt_spec::Config;
 use rt_spec::slurm::Task;
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::ns::{self, Kind, MountId};
+use rt_sys::ns::{self, MountNamespaceId, Namespace, Namespaces, Setgroups};
 use rt_sys::process::{self, Child, Memory};
 use rt_sys::{bail, err, fd, signal, tty};
 use rustix::fd::{AsFd, OwnedFd};
@@ -141,7 +141,7 @@ impl<'a> Launch<'a> {
             && !self.plan.needs_runtime()
             && !self.plan.process.terminal
             && self.plan.join.is_empty()
-            && !self.plan.makes(Kind::TIME);
+            && !self.plan.makes(Namespace::Time);
         let running = if shared { self.shared_memory(entry)? } else { self.with_init(entry)? };
         if self.member().is_some() {
             // The program runs: others may join.
@@ -195,7 +195,7 @@ impl<'a> Launch<'a> {
         let state_json = |_: &str, _: i32| Vec::new();
         let init = Init {
             joins: &joins,
-            unshare: self.plan.new & !Kind::TIME.0,
+            unshare: self.plan.new.without(Namespace::Time),
             ..self.init(entry, None, &state_json)
         };
         let result = init.enter_namespaces().and_then(|()| {
@@ -219,18 +219,18 @@ impl<'a> Launch<'a> {
     fn shared_memory(&self, entry: &Entry) -> Result<Running> {
         let runtime = own_pidfd()?;
         let state_json = |_: &str, _: i32| Vec::new();
-        let publish = |own: &process::Stat, mount_ns: Option<MountId>| {
+        let publish = |own: &process::Stat, mount_ns: Option<MountNamespaceId>| {
             self.publish(entry, &self.state(own.pid, own.start_time, mount_ns), own.ignored)
         };
         let runtime = Some(runtime.as_fd());
         let init = Init { runtime, publish: &publish, ..self.init(entry, None, &state_json) };
         let mut failure = None;
-        let flags = self.plan.new & !Kind::TIME.0;
-        let child = process::spawn(flags, Memory::Shared, || {
+        let new = self.plan.new.without(Namespace::Time);
+        let child = process::spawn(new.bits(), Memory::Shared, || {
             failure = Some(init.run());
             1
         })
-        .map_err(|e| refused::namespaces(e, flags))?;
+        .map_err(|e| refused::namespaces(e, new))?;
         if let Some(e) = failure {
             process::wait(child.pid)?;
             return Err(e);
@@ -279,12 +279,13 @@ impl<'a> Launch<'a> {
     /// Makes init. Namespaces that only a process of their own can enter are entered by a helper in between.
     /// Returns what init has said before the helper has said who it is.
     fn spawn_init(&self, init: Init<'_>, link: &Link) -> Result<(Child, Vec<FromInit>)> {
-        let new = self.plan.new & !Kind::TIME.0;
+        let new = self.plan.new.without(Namespace::Time);
         let joins = open_joins(&self.plan.join)?;
-        let joins_user_or_pid = joins.iter().any(|(kind, _)| *kind == Kind::USER || *kind == Kind::PID);
-        if !joins_user_or_pid && (joins.is_empty() || new & Kind::USER.0 == 0) {
+        let joins_user_or_pid =
+            joins.iter().any(|(kind, _)| *kind == Namespace::User || *kind == Namespace::Pid);
+        if !joins_user_or_pid && (joins.is_empty() || !new.contains(Namespace::User)) {
             let init = Init { joins: &joins, ..init };
-            let child = process::spawn(new, Memory::Copied, || fail(&init));
+            let child = process::spawn(new.bits(), Memory::Copied, || fail(&init));
             return Ok((child.map_err(|e| refused::namespaces(e, new))?, Vec::new()));
         }
         // Its own maps a process must be able to write.
@@ -294,7 +295,7 @@ impl<'a> Launch<'a> {
             let entered = hidden
                 .and_then(|()| joins.iter().try_for_each(|(kind, namespace)| ns::enter(namespace, *kind)));
             let made = entered.and_then(|()| {
-                process::spawn(new | libc::CLONE_PARENT as u64, Memory::Copied, || fail(&init))
+                process::spawn(new.bits() | libc::CLONE_PARENT as u64, Memory::Copied, || fail(&init))
                     .map_err(|e| refused::namespaces(e, new))
             });
             let told = match made {
@@ -332,7 +333,7 @@ impl<'a> Launch<'a> {
             match message {
                 Some(FromInit::WantMaps) => {
                     if let Some(maps) = &self.plan.maps {
-                        maps.write(&self.proc, &pid.to_string(), false).map_err(refused::maps)?;
+                        maps.write(&self.proc, &pid.to_string(), Setgroups::Allow).map_err(refused::maps)?;
                     }
                     link.go(pid)?;
                 }
@@ -385,7 +386,7 @@ impl<'a> Launch<'a> {
         hooks::creation_state_json(&self.state(pid, 0, None), status, &self.plan.said)
     }
 
-    fn state(&self, pid: i32, start_time: u64, mount_ns: Option<MountId>) -> State {
+    fn state(&self, pid: i32, start_time: u64, mount_ns: Option<MountNamespaceId>) -> State {
         let annotations = self.config.spec.annotations().iter().flatten();
         let step = |task: &Task| Some(task.id.as_ref()?.step.of_array(&self.config.spec));
         State {
@@ -400,7 +401,7 @@ impl<'a> Launch<'a> {
             paused: false,
             // Any of those that share it may be the last, and most of them run in place.
             in_place: self.member().is_some(),
-            own_pid_namespace: self.plan.makes(Kind::PID),
+            own_pid_namespace: self.plan.makes(Namespace::Pid),
             mount_ns,
             step: self.options.task.as_ref().and_then(step),
             shared: self.member().is_some(),
@@ -419,7 +420,7 @@ impl<'a> Launch<'a> {
             state: entry.dir(),
             opened: &self.opened,
             joins: &[],
-            unshare: 0,
+            unshare: Namespaces::NONE,
             runtime: None,
             link,
             console: None,
@@ -449,8 +450,8 @@ fn fail(init: &Init<'_>) -> i32 {
     1
 }
 
-fn open_joins(join: &[(Kind, PathBuf)]) -> Result<Vec<(Kind, OwnedFd)>> {
-    let open = |(kind, path): &(Kind, PathBuf)| {
+fn open_joins(join: &[(Namespace, PathBuf)]) -> Result<Vec<(Namespace, OwnedFd)>> {
+    let open = |(kind, path): &(Namespace, PathBuf)| {
         let fd = ns::open(path).context(|| format!("{} namespace {}", kind.file(), path.display()))?;
         Ok((*kind, fd))
     };

@@ -2,9 +2,10 @@
 
 use super::plan::{DevicePlan, Plan};
 use rt_sys::error::{Context, Result};
-use rt_sys::rootfs::{Rootfs, Symlink, Want};
+use rt_sys::mount::{self, Recursive};
+use rt_sys::rootfs::{MountPoint, Rootfs, Symlink};
 use rt_sys::tty::{self, Pty};
-use rt_sys::{bail, err, fd, mount};
+use rt_sys::{bail, err, fd};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, FileType, Mode, OFlags};
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ fn make_one(rootfs: &mut Rootfs, device: &DevicePlan, may_mknod: bool) -> Result
     }
     let source = if device.default { device.path.clone() } else { host_node(device, kind)? };
     rootfs
-        .place(&device.path, Want::File, Symlink::Keep)?
+        .place(&device.path, MountPoint::File, Symlink::Keep)?
         .bind(&source)
         .context(|| format!("bind {}", source.display()))
 }
@@ -49,7 +50,7 @@ fn make_node(rootfs: &mut Rootfs, device: &DevicePlan, kind: FileType) -> Result
     let (Some(dir), Some(name)) = (device.path.parent(), device.path.file_name()) else {
         bail!("not a file name")
     };
-    let dir = rootfs.target(dir, Want::Directory, Symlink::Follow)?;
+    let dir = rootfs.resolve_or_make(dir, MountPoint::Directory, Symlink::Follow)?;
     let number = fs::makedev(device.major, device.minor);
     let mode = Mode::from_raw_mode(device.mode & 0o7777);
     match fs::mknodat(&dir, name, kind, mode, number) {
@@ -110,9 +111,10 @@ pub(super) fn make_console(rootfs: &mut Rootfs, size: Option<(u16, u16)>) -> Res
         bail!("/dev/pts/{} is not the terminal that was opened", pty.number);
     }
     // A link of the image's must not have the terminal mounted on something else (CVE-2025-52565).
-    let target =
-        rootfs.target(Path::new("/dev/console"), Want::File, Symlink::Keep).context(|| "/dev/console")?;
-    let tree = mount::clone_tree(&node, Path::new(""), false, false)?;
+    let target = rootfs
+        .resolve_or_make(Path::new("/dev/console"), MountPoint::File, Symlink::Keep)
+        .context(|| "/dev/console")?;
+    let tree = mount::clone_fd(&node, Recursive::No)?;
     mount::attach(tree, target).context(|| "bind the terminal to /dev/console")?;
     Ok(pty)
 }

@@ -9,7 +9,7 @@ use rt_spec::rootless::{self, Adapted};
 use rt_spec::{Linux, Process, Spec};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::ns::{self, Kind};
+use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Child, Memory};
 use rt_sys::{bail, err, fd, signal, tty};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -41,7 +41,7 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     let caller = Caller::current()?;
     let adapted = rootless::adapt(&config, &caller, None)?;
     let proc = fd::open_proc()?;
-    let flags = namespaces(&config, &caller, proc.as_fd(), state.pid)?;
+    let namespaces = namespaces(&config, &caller, proc.as_fd(), state.pid)?;
     let plan = process_plan(&options, &config, adapted)?;
     let socket = options.handover.console_socket.is_some();
     match (plan.terminal, socket, options.detach) {
@@ -58,12 +58,12 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
         state,
         init,
         proc: proc.as_fd(),
-        flags,
+        namespaces,
         ignored: own.ignored,
         on_terminal: own.terminal,
         joined: &|| Ok(()),
     };
-    let alone = flags & Kind::PID.0 == 0
+    let alone = !namespaces.contains(Namespace::Pid)
         && !plan.terminal
         && !options.detach
         && options.handover.pidfd_socket.is_none();
@@ -82,7 +82,7 @@ pub(super) struct Exec<'a> {
     pub init: OwnedFd,
     pub proc: BorrowedFd<'a>,
     /// The namespaces to join.
-    pub flags: u64,
+    pub namespaces: Namespaces,
     /// The signals that the caller ignores.
     pub ignored: u64,
     /// The caller's session has a controlling terminal.
@@ -96,7 +96,7 @@ impl Exec<'_> {
     fn in_place(&self) -> Error {
         let pid = rustix::process::getpid().as_raw_nonzero().get();
         let written = self.hide().and_then(|()| {
-            ns::join(&self.init, self.flags & Kind::USER.0)?;
+            ns::join(&self.init, self.namespaces.only(Namespace::User))?;
             self.options.handover.write_pid(pid)
         });
         match written.and_then(|()| self.become_program(None, None, None)) {
@@ -123,12 +123,15 @@ impl Exec<'_> {
         let runtime =
             rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
         // A time namespace is entered only by a process with memory of its own.
-        let copied =
-            self.plan.terminal || self.options.detach || self.notifies() || self.flags & Kind::TIME.0 != 0;
+        let copied = self.plan.terminal
+            || self.options.detach
+            || self.notifies()
+            || self.namespaces.contains(Namespace::Time);
         let memory = if copied { Memory::Copied } else { Memory::Shared };
         self.hide()?;
         // Children are born into the pid namespace that this process joins; the rest they join themselves.
-        ns::join(&self.init, self.flags & (Kind::PID.0 | Kind::USER.0)).context(|| "join the container")?;
+        let first = Namespaces::from_iter([Namespace::Pid, Namespace::User]);
+        ns::join(&self.init, self.namespaces.only(first)).context(|| "join the container")?;
         let child = process::spawn(0, memory, || {
             let console = console.as_ref().map(AsFd::as_fd);
             let error = match self.become_program(Some(&child_link), console, Some(runtime.as_fd())) {
@@ -163,7 +166,7 @@ impl Exec<'_> {
         runtime: Option<BorrowedFd<'_>>,
     ) -> Result<Infallible> {
         init::end_with(runtime)?;
-        let rest = self.flags & !(Kind::PID.0 | Kind::USER.0);
+        let rest = self.namespaces.without(Namespace::Pid).without(Namespace::User);
         ns::join(&self.init, rest).context(|| "join the container's namespaces")?;
         self.finish(link, console, runtime)
     }
@@ -177,7 +180,8 @@ impl Exec<'_> {
     ) -> Result<Infallible> {
         (self.joined)()?;
         // As for init: in another PID namespace, kill(0) is not to reach the caller's process group.
-        let new_session = self.options.detach || self.plan.terminal || self.flags & Kind::PID.0 != 0;
+        let new_session =
+            self.options.detach || self.plan.terminal || self.namespaces.contains(Namespace::Pid);
         if new_session {
             let _ = rustix::process::setsid();
         }
@@ -252,23 +256,28 @@ pub(super) fn watch(child: &Child, terminal: Option<OwnedFd>) -> Result<u8> {
 }
 
 /// The namespaces that the config makes or joins, and the kinds of those that it joins.
-pub(super) fn configured_namespaces(config: &Spec, caller: &Caller) -> Result<(u64, Vec<Kind>)> {
+pub(super) fn configured_namespaces(config: &Spec, caller: &Caller) -> Result<(Namespaces, Vec<Namespace>)> {
     let none = Linux::default();
     let (new, joined) = plan::configured_namespaces(config.linux().as_ref().unwrap_or(&none), caller)?;
-    let joined: Vec<Kind> = joined.into_iter().map(|(kind, _)| kind).collect();
-    Ok((joined.iter().fold(new, |all, kind| all | kind.0), joined))
+    let joined: Vec<Namespace> = joined.into_iter().map(|(kind, _)| kind).collect();
+    Ok((joined.iter().fold(new, |all, kind| all.with(*kind)), joined))
 }
 
 /// The namespaces of the container that are not the caller's.
-pub(super) fn namespaces(config: &Spec, caller: &Caller, proc: BorrowedFd<'_>, pid: i32) -> Result<u64> {
-    let (mut flags, joined) = configured_namespaces(config, caller)?;
+pub(super) fn namespaces(
+    config: &Spec,
+    caller: &Caller,
+    proc: BorrowedFd<'_>,
+    pid: i32,
+) -> Result<Namespaces> {
+    let (mut kinds, joined) = configured_namespaces(config, caller)?;
     // Joining the user namespace that one is in is an error, and others may be another's that one is in.
-    for kind in joined.into_iter().chain([Kind::USER]) {
-        if flags & kind.0 != 0 && ns::id(proc, "self", kind)? == ns::id(proc, &pid.to_string(), kind)? {
-            flags &= !kind.0;
+    for kind in joined.into_iter().chain([Namespace::User]) {
+        if kinds.contains(kind) && ns::id(proc, "self", kind)? == ns::id(proc, &pid.to_string(), kind)? {
+            kinds = kinds.without(kind);
         }
     }
-    Ok(flags)
+    Ok(kinds)
 }
 
 /// What to run: the process file, or the container's process with what the command line changes.

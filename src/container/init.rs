@@ -6,9 +6,9 @@ use super::{account, devices, mounts, refused};
 use crate::hooks::{self, Stage};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount as sys_mount;
-use rt_sys::mount::Attr;
-use rt_sys::ns::{self, IdMaps, Kind, MountId};
-use rt_sys::rootfs::{Rootfs, Symlink, Want};
+use rt_sys::mount::{Attr, Follow, Propagation, PropagationType, Recursive};
+use rt_sys::ns::{self, IdMaps, MountNamespaceId, Namespace, Namespaces, Setgroups};
+use rt_sys::rootfs::{Image, MountPoint, Rootfs, Symlink};
 use rt_sys::{bail, caps, err, fd, net, process, tty};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -30,9 +30,9 @@ pub(super) struct Init<'a> {
     /// Copies of what is bound that the runtime had to make, by the mount's place in the plan.
     pub opened: &'a [Option<OwnedFd>],
     /// Namespaces that init joins itself.
-    pub joins: &'a [(Kind, OwnedFd)],
+    pub joins: &'a [(Namespace, OwnedFd)],
     /// Namespaces that init makes itself, after joining.
-    pub unshare: u64,
+    pub unshare: Namespaces,
     /// The runtime's process: init ends with it.
     pub runtime: Option<BorrowedFd<'a>>,
     /// To the runtime, where it has something to do or to hear.
@@ -46,7 +46,7 @@ pub(super) struct Init<'a> {
     /// The process has called [`hide`].
     pub hidden: bool,
     /// Makes the container known, where there is no runtime to do it.
-    pub publish: &'a dyn Fn(&process::Stat, Option<MountId>) -> Result<()>,
+    pub publish: &'a dyn Fn(&process::Stat, Option<MountNamespaceId>) -> Result<()>,
     /// The container's state as hooks get it, for a status and a pid.
     pub state_json: &'a dyn Fn(&str, i32) -> Vec<u8>,
 }
@@ -66,18 +66,18 @@ impl Init<'_> {
         for (kind, namespace) in self.joins {
             ns::enter(namespace, *kind)?;
         }
-        if self.unshare != 0 {
+        if !self.unshare.is_empty() {
             ns::unshare(self.unshare).map_err(|e| refused::namespaces(e, self.unshare))?;
         }
         if let Some(maps) = &self.plan.maps {
             if self.plan.own_maps {
-                maps.write(self.proc, "self", true).map_err(refused::maps)?;
+                maps.write(self.proc, "self", Setgroups::Deny).map_err(refused::maps)?;
             } else {
                 self.tell(&FromInit::WantMaps)?;
                 self.wait()?;
             }
         }
-        if self.plan.makes(Kind::TIME) {
+        if self.plan.makes(Namespace::Time) {
             self.enter_time_namespace()?;
         }
         Ok(())
@@ -85,14 +85,14 @@ impl Init<'_> {
 
     /// A new time namespace takes offsets only until the first process is in it.
     fn enter_time_namespace(&self) -> Result<()> {
-        ns::unshare(Kind::TIME.0).map_err(|e| refused::namespaces(e, Kind::TIME.0))?;
+        ns::unshare(Namespace::Time).map_err(|e| refused::namespaces(e, Namespace::Time))?;
         if !self.plan.time_offsets.is_empty() {
             fd::write_proc(self.proc, "self/timens_offsets", self.plan.time_offsets.as_bytes())
                 .context(|| "set timeOffsets")?;
         }
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let namespace = fs::openat(self.proc, "self/ns/time_for_children", flags, Mode::empty())?;
-        ns::join(namespace, Kind::TIME.0).context(|| "enter the time namespace")
+        ns::join(namespace, Namespace::Time).context(|| "enter the time namespace")
     }
 
     /// Makes the container's root and becomes the program.
@@ -105,7 +105,7 @@ impl Init<'_> {
         }
         let callers = rustix::process::umask(Mode::empty());
         let mut rootfs = self.attach_root()?;
-        let joins_user = plan.join.iter().any(|(kind, _)| *kind == Kind::USER);
+        let joins_user = plan.join.iter().any(|(kind, _)| *kind == Namespace::User);
         let sources = if joins_user || (plan.maps.is_some() && !plan.own_maps) {
             // The caller may read what the container's root may not.
             let sources = mounts::open_sources(self)?;
@@ -125,16 +125,16 @@ impl Init<'_> {
         };
         if plan.process.cwd != Path::new("/") {
             rootfs
-                .target(&plan.process.cwd, Want::Directory, Symlink::Follow)
+                .resolve_or_make(&plan.process.cwd, MountPoint::Directory, Symlink::Follow)
                 .context(|| format!("cwd {:?}", plan.process.cwd.display().to_string()))?;
         }
         let pid = self.run_early_hooks(callers)?;
         self.set_kernel()?;
-        rootfs.find_kernels()?;
+        rootfs.find_kernel_fs()?;
         mounts::mask(&rootfs, &plan.masked)?;
         mounts::make_readonly(&rootfs, &plan.readonly)?;
         rootfs.finish()?;
-        rootfs.release();
+        rootfs.release_locks();
         self.pivot(&rootfs)?;
         plan.process.close_others()?;
         if let Some(pty) = pty {
@@ -202,10 +202,10 @@ impl Init<'_> {
     }
 
     /// The id of the container's mount namespace, where its processes are to be found by it.
-    pub(super) fn mount_id(&self) -> Result<Option<MountId>> {
+    pub(super) fn mount_id(&self) -> Result<Option<MountNamespaceId>> {
         let plan = self.plan;
-        let wanted = plan.makes(Kind::MOUNT) && !plan.makes(Kind::PID);
-        wanted.then(|| ns::mount_id(self.proc, "self")).transpose()
+        let wanted = plan.makes(Namespace::Mount) && !plan.makes(Namespace::Pid);
+        wanted.then(|| ns::mount_namespace_id(self.proc, "self")).transpose()
     }
 
     fn tell(&self, message: &FromInit) -> Result<()> {
@@ -222,21 +222,23 @@ impl Init<'_> {
         let context = || format!("mount rootfs {}", plan.rootfs.display());
         if self.stays_shared() {
             make_parent_private(&plan.rootfs)?;
-        } else if !plan.makes(Kind::USER) {
+        } else if !plan.makes(Namespace::User) {
             // In a new user namespace the kernel has made every shared mount a slave already.
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let root = fs::open("/", flags, Mode::empty())?;
-            sys_mount::set_attr(&root, true, SLAVE).context(|| "change the propagation of /")?;
+            sys_mount::set_attr(&root, Recursive::Yes, Attr::SLAVE)
+                .context(|| "change the propagation of /")?;
         }
         // The copy is a slave, as in runc: what the host mounts below the image later is seen.
-        let tree = sys_mount::clone_tree(fs::CWD, &plan.rootfs, true, false).context(context)?;
+        let tree = sys_mount::clone_path(&plan.rootfs, Recursive::Yes, Follow::Links).context(context)?;
         if !plan.may_mknod {
             // Without root no device of the image is the container's: those it has are bound over it.
-            let nodev = Attr { set: sys_mount::ATTR_NODEV, ..Attr::default() };
-            sys_mount::set_attr(&tree, false, nodev).context(context)?;
+            let nodev = Attr::setting(sys_mount::ATTR_NODEV);
+            sys_mount::set_attr(&tree, Recursive::No, nodev).context(context)?;
         }
         sys_mount::attach_to(&tree, &plan.rootfs).context(context)?;
-        Ok(Rootfs::new(tree, &plan.rootfs, plan.readonly_root, Some(self.state)))
+        let image = Image { path: &plan.rootfs, readonly: plan.readonly_root };
+        Ok(Rootfs::new(tree, image, Some(self.state)))
     }
 
     /// The first mount fails where the image may not be entered at all: then that is what is wrong.
@@ -250,7 +252,8 @@ impl Init<'_> {
 
     /// True where mounts made in the container are to reach the host: only root may ask for that.
     fn stays_shared(&self) -> bool {
-        matches!(self.plan.propagation, Some((libc::MS_SHARED, _))) && !self.plan.makes(Kind::USER)
+        matches!(self.plan.propagation, Some(Propagation { kind: PropagationType::Shared, .. }))
+            && !self.plan.makes(Namespace::User)
     }
 
     /// With several ids mapped, what init makes belongs to the container's root.
@@ -309,7 +312,7 @@ impl Init<'_> {
         if let Some(name) = &plan.domainname {
             rustix::system::setdomainname(name.as_bytes()).context(|| "set the domain name")?;
         }
-        if plan.makes(Kind::NETWORK) {
+        if plan.makes(Namespace::Network) {
             net::loopback_up()?;
         }
         for Sysctl { key, path, value } in &plan.sysctl {
@@ -335,7 +338,8 @@ impl Init<'_> {
         }
         if let Some(old) = old {
             // What is detached here must not be detached on the host.
-            sys_mount::set_attr(&old, true, SLAVE).context(|| "change the propagation of the old root")?;
+            sys_mount::set_attr(&old, Recursive::Yes, Attr::SLAVE)
+                .context(|| "change the propagation of the old root")?;
         }
         rustix::mount::unmount(".", UnmountFlags::DETACH).context(|| "detach the old root")?;
         Ok(true)
@@ -367,11 +371,11 @@ impl Init<'_> {
     fn hide_hosts(&self, point: &Path) -> Result<()> {
         if self.stays_shared() {
             let at = fs::open(point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-            sys_mount::set_attr(at, true, SLAVE)?;
+            sys_mount::set_attr(at, Recursive::Yes, Attr::SLAVE)?;
         }
         match rustix::mount::unmount(point, UnmountFlags::DETACH) {
             Err(Errno::INVAL | Errno::PERM) => {
-                let tmpfs = sys_mount::new_fs("tmpfs", Some("tmpfs"), &[], sys_mount::ATTR_RDONLY)?;
+                let tmpfs = sys_mount::new_fs("tmpfs", "tmpfs", &[], sys_mount::ATTR_RDONLY)?;
                 sys_mount::attach_to(&tmpfs, point)
             }
             result => Ok(result?),
@@ -384,9 +388,9 @@ impl Init<'_> {
         if self.plan.no_pivot || !self.change_root()? {
             self.move_root(rootfs)?;
         }
-        if let Some((propagation, recursive)) = self.plan.propagation {
-            let attr = Attr { propagation, ..Attr::default() };
-            sys_mount::set_attr(rootfs.as_fd(), recursive, attr).context(|| "set rootfsPropagation")?;
+        if let Some(Propagation { kind, recursive }) = self.plan.propagation {
+            sys_mount::set_attr(rootfs.as_fd(), recursive, Attr::propagating(kind))
+                .context(|| "set rootfsPropagation")?;
         }
         Ok(())
     }
@@ -411,8 +415,6 @@ fn is_first_root() -> Result<bool> {
         .rfind(|mounted| mounted.point == Path::new("/"))
         .is_some_and(|root| root.fstype == b"rootfs"))
 }
-
-const SLAVE: Attr = Attr { set: 0, clear: 0, propagation: libc::MS_SLAVE };
 
 /// Keeps the processes of namespaces that this one is about to join from looking into it through /proc or
 /// ptrace. What needs its own /proc files is done before.
@@ -484,6 +486,6 @@ fn make_parent_private(rootfs: &Path) -> Result<()> {
         .max_by_key(|point| point.as_os_str().len())
         .unwrap_or_else(|| PathBuf::from("/"));
     let fd = fs::open(&point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    sys_mount::set_attr(fd, false, Attr { propagation: libc::MS_PRIVATE, ..Attr::default() })
+    sys_mount::set_attr(fd, Recursive::No, Attr::propagating(PropagationType::Private))
         .context(|| format!("make the mount {} private", point.display()))
 }

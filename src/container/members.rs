@@ -2,7 +2,7 @@
 
 use crate::store::{State, Status, Store};
 use rt_sys::error::{Context, Result};
-use rt_sys::ns::{self, Kind, MountId};
+use rt_sys::ns::{self, MountNamespaceId, Namespace, NamespaceId};
 use rt_sys::{bail, fd, signal};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
@@ -18,7 +18,7 @@ pub(super) struct Members<'a> {
 
 enum Identity {
     /// A namespace that the descriptor holds, so that its identity cannot become another's meanwhile.
-    Held { kind: Kind, id: ns::Id, _file: OwnedFd },
+    Held { kind: Namespace, id: NamespaceId, _file: OwnedFd },
     /// The mount namespace with this id, which no other will ever have.
     UniqueMount(u64),
     /// The first process alone: all namespaces are somebody else's.
@@ -64,7 +64,7 @@ impl<'a> Members<'a> {
         match &self.identity {
             Identity::Held { kind, id, .. } => ns::id(proc, &name, *kind).is_ok_and(|found| found == *id),
             Identity::UniqueMount(id) => {
-                ns::mount_id(proc, &name).is_ok_and(|found| found == MountId::Unique(*id))
+                ns::mount_namespace_id(proc, &name).is_ok_and(|found| found == MountNamespaceId::Unique(*id))
             }
             Identity::Alone => pid == self.state.pid,
             Identity::Nobody | Identity::Unknown => false,
@@ -132,9 +132,9 @@ pub(super) fn signal_first(state: &State, number: i32) -> Result<bool> {
 
 fn identity(proc: BorrowedFd<'_>, store: &Store, state: &State) -> Result<Identity> {
     let kind = match (state.own_pid_namespace, state.mount_ns) {
-        (true, _) => Kind::PID,
-        (false, Some(MountId::Unique(id))) => return Ok(Identity::UniqueMount(id)),
-        (false, Some(MountId::Inode(_))) => Kind::MOUNT,
+        (true, _) => Namespace::Pid,
+        (false, Some(MountNamespaceId::Unique(id))) => return Ok(Identity::UniqueMount(id)),
+        (false, Some(MountNamespaceId::Inode(_))) => Namespace::Mount,
         (false, None) => return Ok(Identity::Alone),
     };
     let held = match hold(proc, state, kind) {
@@ -150,14 +150,16 @@ fn identity(proc: BorrowedFd<'_>, store: &Store, state: &State) -> Result<Identi
         return Ok(Identity::Held { kind, id, _file: file });
     }
     match state.mount_ns {
-        Some(MountId::Inode(inode)) if kind == Kind::MOUNT => after_the_first(proc, store, inode),
+        Some(MountNamespaceId::Inode(inode)) if kind == Namespace::Mount => {
+            after_the_first(proc, store, inode)
+        }
         // With its first process a PID namespace ends.
         _ => Ok(Identity::Nobody),
     }
 }
 
 /// The namespace of the first process; `None` where that has ended.
-fn hold(proc: BorrowedFd<'_>, state: &State, kind: Kind) -> Result<Option<(OwnedFd, ns::Id)>> {
+fn hold(proc: BorrowedFd<'_>, state: &State, kind: Namespace) -> Result<Option<(OwnedFd, NamespaceId)>> {
     if !state.is_alive() {
         return Ok(None);
     }
@@ -172,9 +174,11 @@ fn hold(proc: BorrowedFd<'_>, state: &State, kind: Kind) -> Result<Option<(Owned
 /// What can be said when the first process of a mount namespace that is known by its inode has ended: that nobody is
 /// in a namespace with that number, or that it is another container's by now; else nothing.
 fn after_the_first(proc: BorrowedFd<'_>, store: &Store, inode: u64) -> Result<Identity> {
-    let is_in = |pid: i32| ns::id(proc, &pid.to_string(), Kind::MOUNT).is_ok_and(|(_, found)| found == inode);
-    let others =
-        |state: &State| state.mount_ns == Some(MountId::Inode(inode)) && is_in(state.pid) && state.is_alive();
+    let is_in =
+        |pid: i32| ns::id(proc, &pid.to_string(), Namespace::Mount).is_ok_and(|found| found.inode == inode);
+    let others = |state: &State| {
+        state.mount_ns == Some(MountNamespaceId::Inode(inode)) && is_in(state.pid) && state.is_alive()
+    };
     if !pids(proc)?.into_iter().any(is_in) || store.states()?.iter().any(others) {
         return Ok(Identity::Nobody);
     }

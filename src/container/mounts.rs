@@ -5,11 +5,10 @@ use super::init::Init;
 use super::plan::{MountKind, MountPlan, Plan};
 use rt_sys::bail;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::mount::{self, Attr, Param};
-use rt_sys::ns::{self, IdMaps, Kind};
+use rt_sys::mount::{self, Attr, Follow, Param, PropagationType, Recursive};
+use rt_sys::ns::{self, IdMaps, Namespace, Setgroups};
 use rt_sys::process::{self, Memory};
-use rt_sys::rootfs as root;
-use rt_sys::rootfs::{Place, Rootfs, Symlink, Want};
+use rt_sys::rootfs::{MountPoint, PROC_MAGIC, Place, Rootfs, SYSFS_MAGIC, Symlink};
 use rt_sys::{caps, fd};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
@@ -77,9 +76,9 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
     let Some((tree, own)) = made else { return Ok(()) };
     let want = match &mount.kind {
         MountKind::Bind(_) if FileType::from_raw_mode(fs::fstat(&tree)?.st_mode) != FileType::Directory => {
-            Want::File
+            MountPoint::File
         }
-        _ => Want::Directory,
+        _ => MountPoint::Directory,
     };
     if mount.options.copy_up && own {
         copy_up(rootfs, mount, &tree)?;
@@ -104,7 +103,7 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
     if asked_attr(mount) & mount::ATTR_RDONLY != 0 {
         rootfs.add_readonly(&tree, &mount.destination)?;
     }
-    rootfs.add_own(tree, &mount.destination);
+    rootfs.add_own_fs(tree, &mount.destination);
     Ok(())
 }
 
@@ -112,12 +111,12 @@ fn mount_one(rootfs: &mut Rootfs, init: &Init<'_>, mount: &MountPlan, source: Op
 fn set_propagation(mount: &MountPlan, tree: &OwnedFd) -> Result<()> {
     let asked = &mount.options.propagation;
     // A bind has got its private propagation with its attributes.
-    if mount.options.bind && asked.iter().all(|(p, _)| *p == libc::MS_PRIVATE) {
+    if mount.options.bind && asked.iter().all(|change| change.kind == PropagationType::Private) {
         return Ok(());
     }
-    asked.iter().try_for_each(|(propagation, recursive)| {
-        mount::set_attr(tree, *recursive, Attr { propagation: *propagation, ..Attr::default() })
-    })
+    asked
+        .iter()
+        .try_for_each(|change| mount::set_attr(tree, change.recursive, Attr::propagating(change.kind)))
 }
 
 /// The attributes of a new mount: below it there is nothing yet that a recursive one could spare.
@@ -153,24 +152,24 @@ fn link(mount: &MountPlan) -> Symlink {
     match mount.destination.as_os_str().as_bytes() {
         b"/proc" | b"/sys" | b"/dev" => Symlink::Refuse,
         _ if kernels => Symlink::Refuse,
-        _ if mount.options.destination_nofollow => Symlink::Keep,
+        _ if mount.options.follow_destination == Follow::Not => Symlink::Keep,
         _ => Symlink::Follow,
     }
 }
 
 /// Tells the root what is at the destination now; `tree` is the mount, where it is known.
 fn mounted(rootfs: &mut Rootfs<'_>, mount: &MountPlan, tree: Option<OwnedFd>) {
-    rootfs.covered(&mount.destination);
+    rootfs.mounted_over(&mount.destination);
     let host_sys = matches!(&mount.kind, MountKind::Bind(source) if source.as_os_str() == "/sys");
     let new_sys = matches!(&mount.kind, MountKind::New { fstype, .. } if fstype == "sysfs");
     match mount.destination.as_os_str().as_bytes() {
         // Nothing but procfs comes there.
-        b"/proc" => rootfs.add_kernels("/proc", root::PROC, tree),
-        b"/sys" if new_sys || host_sys => rootfs.add_kernels("/sys", root::SYSFS, tree),
+        b"/proc" => rootfs.add_kernel_fs("/proc", PROC_MAGIC, tree),
+        b"/sys" if new_sys || host_sys => rootfs.add_kernel_fs("/sys", SYSFS_MAGIC, tree),
         _ => tree.into_iter().for_each(fd::leave_open),
     }
     let at_sys = mount.destination.as_os_str() == "/sys";
-    if at_sys && host_sys && mount.options.recursive && mount.options.idmap.is_none() {
+    if at_sys && host_sys && mount.options.recursive == Recursive::Yes && mount.options.idmap.is_none() {
         rootfs.add_host_sys();
     }
 }
@@ -193,11 +192,11 @@ fn mount_plainly(
     if fstype == "mqueue" && !data.is_empty() {
         return Ok(false);
     }
-    // MountKind is to be mounted in a tmpfs needs a descriptor of it, proven to be its root.
-    if fstype == "tmpfs" && !rootfs.holds(&mount.destination) {
+    // What is to be mounted in a tmpfs needs a descriptor of it, proven to be its root.
+    if fstype == "tmpfs" && !rootfs.is_in_own_fs(&mount.destination) {
         return Ok(false);
     }
-    let place = rootfs.place(&mount.destination, Want::Directory, link(mount))?;
+    let place = rootfs.place(&mount.destination, MountPoint::Directory, link(mount))?;
     let inside = match &place {
         Place::At(_) if fstype == "tmpfs" => return Ok(false),
         Place::At(fd) => {
@@ -218,7 +217,7 @@ fn mount_plainly(
     };
     mounted(rootfs, mount, None);
     if let Some(root) = root {
-        rootfs.add_own(root, &mount.destination);
+        rootfs.add_own_fs(root, &mount.destination);
     }
     Ok(true)
 }
@@ -238,7 +237,7 @@ fn clone_source(init: &Init<'_>, n: usize, mount: &MountPlan, source: &Path) -> 
     let options = &mount.options;
     let tree = match init.opened.get(n) {
         Some(Some(tree)) => tree.try_clone().context(|| "duplicate a descriptor")?,
-        _ => mount::clone_tree(fs::CWD, source, options.recursive, options.source_nofollow)?,
+        _ => mount::clone_path(source, options.recursive, options.follow_source)?,
     };
     set_attrs(&tree, mount, source.starts_with("/sys"))?;
     Ok(tree)
@@ -260,12 +259,12 @@ fn set_attrs(tree: &OwnedFd, mount: &MountPlan, deep: bool) -> Result<()> {
     }
     // Private is set along with the rest; anything else once the mount is in place.
     let asked = &options.propagation;
-    if !asked.is_empty() && asked.iter().all(|(p, _)| *p == libc::MS_PRIVATE) {
-        all.propagation = libc::MS_PRIVATE;
+    if !asked.is_empty() && asked.iter().all(|change| change.kind == PropagationType::Private) {
+        all.propagation = Some(PropagationType::Private);
     }
     // These are locked together.
     let times = mount::ATTR_ATIME | mount::ATTR_NODIRATIME;
-    for (attr, recursive) in [(all, true), (top, false)] {
+    for (attr, recursive) in [(all, Recursive::Yes), (top, Recursive::No)] {
         if attr.is_empty() {
             continue;
         }
@@ -319,8 +318,8 @@ fn closed_sources(plan: &Plan) -> Result<Vec<usize>> {
 
 /// As every bind of init's, which copies mounts that are slaves already.
 fn clone_slave(mount: &MountPlan, source: &Path) -> Result<OwnedFd> {
-    let tree = mount::clone_tree(fs::CWD, source, mount.options.recursive, mount.options.source_nofollow)?;
-    mount::set_attr(&tree, true, Attr { propagation: libc::MS_SLAVE, ..Attr::default() })?;
+    let tree = mount::clone_path(source, mount.options.recursive, mount.options.follow_source)?;
+    mount::set_attr(&tree, Recursive::Yes, Attr::SLAVE)?;
     Ok(tree)
 }
 
@@ -329,12 +328,14 @@ fn idmapped(
     proc: BorrowedFd<'_>,
     mount: &MountPlan,
     source: &Path,
-    recursive: bool,
+    recursive: Recursive,
 ) -> Result<OwnedFd> {
-    let joined = plan.join.iter().find(|(kind, _)| *kind == Kind::USER);
+    let joined = plan.join.iter().find(|(kind, _)| *kind == Namespace::User);
     // Without maps of its own it is the container's.
     let userns = match (mount.maps.as_ref().or(plan.maps.as_ref()), joined) {
-        (Some(maps), _) => user_namespace(maps, proc, plan.own_maps)?,
+        (Some(maps), _) => {
+            user_namespace(maps, proc, if plan.own_maps { Setgroups::Deny } else { Setgroups::Allow })?
+        }
         (None, Some((_, path))) => ns::open(path)?,
         (None, None) => bail!("an idmap mount needs id maps, or a user namespace of the container"),
     };
@@ -344,14 +345,14 @@ fn idmapped(
 }
 
 /// A namespace lives as long as a process in it, or a descriptor: one process sleeps until that is open.
-fn user_namespace(maps: &IdMaps, proc: BorrowedFd<'_>, unprivileged: bool) -> Result<OwnedFd> {
-    let child = process::spawn(Kind::USER.0, Memory::Copied, || {
+fn user_namespace(maps: &IdMaps, proc: BorrowedFd<'_>, setgroups: Setgroups) -> Result<OwnedFd> {
+    let child = process::spawn(Namespace::User as u64, Memory::Copied, || {
         let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 });
         0
     })
-    .map_err(|e| super::refused::namespaces(e, Kind::USER.0))?;
+    .map_err(|e| super::refused::namespaces(e, Namespace::User))?;
     let pid = child.pid.as_raw_nonzero().to_string();
-    let opened = maps.write(proc, &pid, unprivileged).and_then(|()| {
+    let opened = maps.write(proc, &pid, setgroups).and_then(|()| {
         let path = format!("{pid}/ns/user");
         Ok(fs::openat(proc, path.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     });
@@ -383,12 +384,12 @@ fn new_mount(
     };
     let layers = if fstype == "overlay" { layers_by_descriptor(data, MOST_IN_A_VALUE)? } else { None };
     let data = layers.as_ref().map_or(data, |(data, _)| data);
-    let made = match mount::new_fs(fstype, Some(source), data, attr) {
+    let made = match mount::new_fs(fstype, source, data, attr) {
         Err(e) if e.is(libc::EINVAL) && data.iter().any(names_id) => {
             // The ids of a namespace that was joined are not known beforehand.
             log::debug!("{}: {e}; tried again without uid= and gid=", describe(mount));
             let data: Vec<Param> = data.iter().filter(|p| !names_id(p)).cloned().collect();
-            mount::new_fs(fstype, Some(source), &data, attr)
+            mount::new_fs(fstype, source, &data, attr)
         }
         made => made,
     };
@@ -410,7 +411,7 @@ fn new_mount(
     if !refused.is(libc::EPERM) && !refused.is(libc::EBUSY) {
         return Err(refused);
     }
-    match mount::clone_tree(fs::CWD, Path::new(host), true, true) {
+    match mount::clone_path(Path::new(host), Recursive::Yes, Follow::Not) {
         Ok(tree) => {
             log::debug!("{}: {refused}; the host's {host} is bound instead", describe(mount));
             set_attrs(&tree, mount, true)?;
@@ -449,7 +450,7 @@ fn mount_in_one_page(
     if !data.iter().any(is_long) {
         return Ok(false);
     }
-    let place = rootfs.place(&mount.destination, Want::Directory, link(mount))?;
+    let place = rootfs.place(&mount.destination, MountPoint::Directory, link(mount))?;
     if let Place::At(fd) = &place {
         guard_proc(mount, fd, || false)?;
     }
@@ -530,7 +531,7 @@ const CGROUP: &str = "/sys/fs/cgroup";
 
 /// True where the container may have a cgroup file system of its own.
 fn owns_cgroup(init: &Init<'_>) -> bool {
-    init.plan.may_mknod || init.plan.makes(Kind::CGROUP)
+    init.plan.may_mknod || init.plan.makes(Namespace::Cgroup)
 }
 
 /// True where the host's cgroup tree came with its /sys to where the config wants it. It then has the mount's own
@@ -540,7 +541,7 @@ fn is_there(rootfs: &Rootfs, init: &Init<'_>, mount: &MountPlan) -> Result<bool>
     if !plain || !rootfs.has_host_sys() || mount.destination.as_os_str() != CGROUP {
         return Ok(false);
     }
-    let at = rootfs.resolve_in_kernels(&mount.destination).map_err(Error::from);
+    let at = rootfs.resolve_in_kernel_fs(&mount.destination).map_err(Error::from);
     match at.and_then(|at| set_attrs(&at, mount, true)) {
         Ok(()) => Ok(true),
         // It is no mount there: this host has none.
@@ -555,12 +556,12 @@ fn cgroup(init: &Init<'_>, mount: &MountPlan) -> Result<OwnedFd> {
     const CGROUP2_MAGIC: u64 = 0x6367_7270;
     if owns_cgroup(init)
         && fs::statfs(CGROUP).is_ok_and(|s| s.f_type as u64 == CGROUP2_MAGIC)
-        && let Ok(tree) = mount::new_fs("cgroup2", Some("cgroup"), &[], mount.options.attr.set)
+        && let Ok(tree) = mount::new_fs("cgroup2", "cgroup", &[], mount.options.attr.set)
     {
         return Ok(tree);
     }
-    let tree =
-        mount::clone_tree(fs::CWD, Path::new(CGROUP), true, true).context(|| format!("bind {CGROUP}"))?;
+    let tree = mount::clone_path(Path::new(CGROUP), Recursive::Yes, Follow::Not)
+        .context(|| format!("bind {CGROUP}"))?;
     set_attrs(&tree, mount, true)?;
     Ok(tree)
 }
@@ -588,7 +589,7 @@ pub(super) fn mask(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()> {
     if paths.is_empty() {
         return Ok(());
     }
-    let proc = rootfs.kernels("/proc");
+    let proc = rootfs.kernel_fs("/proc");
     let mut masks = Masks { null: host_null()?, empty: None };
     enter(proc)?;
     for path in paths {
@@ -598,7 +599,7 @@ pub(super) fn mask(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()> {
         {
             continue;
         }
-        match rootfs.resolve_in_kernels(path) {
+        match rootfs.resolve_in_kernel_fs(path) {
             Ok(target) => masks.at(target).context(context)?,
             Err(Errno::NOENT) => {}
             Err(e) => return Err(e).context(context),
@@ -638,7 +639,7 @@ impl<'a> Masks<'a> {
             },
         };
         let made = match &self.empty {
-            _ if !directory => mount::bind(Path::new(NULL), name, false).map_err(Error::from),
+            _ if !directory => mount::bind(Path::new(NULL), name, Recursive::No).map_err(Error::from),
             Some(_) => return Ok(fs::statat(proc, name, AtFlags::empty()).err() == Some(Errno::NOENT)),
             None => match mount::mount_new("tmpfs", "tmpfs", &empty_params(), mount::ATTR_RDONLY, name) {
                 Some(made) => made,
@@ -656,10 +657,10 @@ impl<'a> Masks<'a> {
     fn at(&mut self, target: OwnedFd) -> Result<()> {
         let directory = FileType::from_raw_mode(fs::fstat(&target)?.st_mode) == FileType::Directory;
         let tree = match &self.empty {
-            _ if !directory => mount::clone_tree(&self.null, Path::new(""), false, false)?,
-            Some(Empty::Mount(tree)) => mount::clone_tree(tree, Path::new(""), false, false)?,
-            Some(Empty::Entry(proc, name)) => mount::clone_tree(proc, Path::new(name), false, false)?,
-            None => mount::new_fs("tmpfs", Some("tmpfs"), &empty_params(), mount::ATTR_RDONLY)?,
+            _ if !directory => mount::clone_fd(&self.null, Recursive::No)?,
+            Some(Empty::Mount(tree)) => mount::clone_fd(tree, Recursive::No)?,
+            Some(Empty::Entry(proc, name)) => mount::clone_entry(proc, name, Recursive::No)?,
+            None => mount::new_fs("tmpfs", "tmpfs", &empty_params(), mount::ATTR_RDONLY)?,
         };
         mount::attach(&tree, &target)?;
         fd::leave_open(target);
@@ -704,26 +705,25 @@ fn host_null() -> Result<OwnedFd> {
 
 /// Makes `paths` and everything mounted below them read-only.
 pub(super) fn make_readonly(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Result<()> {
-    let readonly = Attr { set: mount::ATTR_RDONLY, ..Attr::default() };
-    let proc = rootfs.kernels("/proc");
+    let proc = rootfs.kernel_fs("/proc");
     enter(proc)?;
     for path in paths {
         let context = || format!("make {:?} read-only", path.display().to_string());
         if let (Some(proc), Some(name)) = (proc, entry_of_proc(path)) {
-            match mount::bind(Path::new(name), name, true) {
-                Ok(()) => mount::set_attr_at(proc, name, true, readonly).context(context)?,
+            match mount::bind(Path::new(name), name, Recursive::Yes) {
+                Ok(()) => mount::set_attr_at(proc, name, Recursive::Yes, Attr::READONLY).context(context)?,
                 Err(Errno::NOENT) => {}
                 Err(e) => return Err(e).context(context),
             }
             continue;
         }
-        let target = match rootfs.resolve_in_kernels(path) {
+        let target = match rootfs.resolve_in_kernel_fs(path) {
             Ok(target) => target,
             Err(Errno::NOENT) => continue,
             Err(e) => return Err(e).context(context),
         };
-        let tree = mount::clone_tree(&target, Path::new(""), true, false).context(context)?;
-        mount::set_attr(&tree, true, readonly).context(context)?;
+        let tree = mount::clone_fd(&target, Recursive::Yes).context(context)?;
+        mount::set_attr(&tree, Recursive::Yes, Attr::READONLY).context(context)?;
         mount::attach(&tree, &target).context(context)?;
         fd::leave_open(tree);
         fd::leave_open(target);

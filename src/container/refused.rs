@@ -1,23 +1,32 @@
 //! Why a host gives no namespaces, and what its administrator can do: looked for only when it has refused.
 
 use rt_sys::error::Error;
-use rt_sys::ns::Kind;
+use rt_sys::ns::{Namespace, Namespaces};
 
-const KINDS: [Kind; 8] =
-    [Kind::USER, Kind::MOUNT, Kind::PID, Kind::IPC, Kind::UTS, Kind::NETWORK, Kind::CGROUP, Kind::TIME];
+const KINDS: [Namespace; 8] = [
+    Namespace::User,
+    Namespace::Mount,
+    Namespace::Pid,
+    Namespace::Ipc,
+    Namespace::Uts,
+    Namespace::Network,
+    Namespace::Cgroup,
+    Namespace::Time,
+];
 
-/// The error of making the namespaces `flags`.
+/// The error of making the namespaces `new`.
 #[cold]
-pub(super) fn namespaces(error: Error, flags: u64) -> Error {
+pub(super) fn namespaces(error: Error, new: impl Into<Namespaces>) -> Error {
+    let new = new.into();
     let remedy = match error.errno() {
-        Some(libc::ENOSPC) => exhausted(flags, &read),
-        Some(libc::EPERM | libc::EACCES) if flags & Kind::USER.0 != 0 => forbidden(&read),
+        Some(libc::ENOSPC) => exhausted(new, &read),
+        Some(libc::EPERM | libc::EACCES) if new.contains(Namespace::User) => forbidden(&read),
         _ => None,
     };
-    let doing = if flags & Kind::USER.0 == 0 {
-        "make namespaces"
-    } else {
+    let doing = if new.contains(Namespace::User) {
         "make a user namespace and its namespaces"
+    } else {
+        "make namespaces"
     };
     with(error.context(doing), remedy)
 }
@@ -47,9 +56,9 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-/// The limits that may be reached: those of 0, else all that count for `flags`. How many there are, nobody says.
-fn exhausted(flags: u64, read: &dyn Fn(&str) -> String) -> Option<String> {
-    let asked = KINDS.into_iter().filter(|kind| flags & kind.0 != 0);
+/// The limits that may be reached: those of 0, else all that count for `new`. How many there are, nobody says.
+fn exhausted(new: Namespaces, read: &dyn Fn(&str) -> String) -> Option<String> {
+    let asked = KINDS.into_iter().filter(|kind| new.contains(*kind));
     let limits = asked.map(|kind| {
         let key = format!("max_{}_namespaces", kind.file());
         let value = read(&format!("/proc/sys/user/{key}"));
@@ -101,18 +110,18 @@ mod tests {
 
     #[test]
     fn every_exhausted_limit_is_named() {
-        let flags = Kind::USER.0 | Kind::UTS.0 | Kind::NETWORK.0;
+        let new = Namespaces::from_iter([Namespace::User, Namespace::Uts, Namespace::Network]);
         let (uts, net, pid) = (
             "/proc/sys/user/max_uts_namespaces",
             "/proc/sys/user/max_net_namespaces",
             "/proc/sys/user/max_pid_namespaces",
         );
-        let zero = exhausted(flags, &host(&[(uts, "0"), (net, "0"), (pid, "0")])).unwrap();
+        let zero = exhausted(new, &host(&[(uts, "0"), (net, "0"), (pid, "0")])).unwrap();
         assert!(zero.contains("user.max_uts_namespaces=15000 user.max_net_namespaces=15000"), "{zero}");
         assert!(!zero.contains("max_pid"), "{zero}");
-        let some = exhausted(flags, &host(&[(uts, "7"), (net, "9")])).unwrap();
+        let some = exhausted(new, &host(&[(uts, "7"), (net, "9")])).unwrap();
         assert!(some.contains("user.max_uts_namespaces=7 user.max_net_namespaces=9"), "{some}");
-        assert_eq!(exhausted(flags, &host(&[])), None);
+        assert_eq!(exhausted(new, &host(&[])), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use rt_spec::rootless;
 use rt_spec::slurm::{TaskId, TaskName};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
-use rt_sys::ns::{self, Kind};
+use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::{bail, err, fd, process, tty};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -127,7 +127,7 @@ impl<'a> Joining<'a> {
             state: State::default(),
             init: pidfd,
             proc: self.proc,
-            flags: exec::configured_namespaces(&self.config.spec, &self.caller)?.0,
+            namespaces: exec::configured_namespaces(&self.config.spec, &self.caller)?.0,
             ignored: self.ignored,
             // Its own session, while the host's /dev is still there: the others' say nothing of it.
             on_terminal: !self.plan.terminal && tty::is_controlled(),
@@ -135,15 +135,16 @@ impl<'a> Joining<'a> {
         };
         if self.plan.terminal {
             // It may be between joining and its exec, when its namespaces are not to be seen.
-            let Ok(flags) = exec::namespaces(&self.config.spec, &self.caller, self.proc, member.pid) else {
+            let Ok(namespaces) = exec::namespaces(&self.config.spec, &self.caller, self.proc, member.pid)
+            else {
                 return Ok(None);
             };
-            exec.flags = flags;
+            exec.namespaces = namespaces;
             exec.state = entry.load()?;
             return self.in_child(store, entry, &exec).map(Some);
         }
         exec.hide()?;
-        if let Err(e) = enter(&exec.init, exec.flags) {
+        if let Err(e) = enter(&exec.init, exec.namespaces) {
             init::show()?;
             // Gone, or not to be looked into.
             return match e.is(libc::ESRCH) || e.is(libc::EPERM) {
@@ -188,9 +189,11 @@ impl<'a> Joining<'a> {
 
 /// Joins these namespaces. To join the user namespace that one is in is an error, which costs less to meet than to
 /// look for.
-fn enter(pidfd: &OwnedFd, flags: u64) -> Result<()> {
-    match ns::join(pidfd, flags) {
-        Err(e) if e.is(libc::EINVAL) && flags & Kind::USER.0 != 0 => ns::join(pidfd, flags & !Kind::USER.0),
+fn enter(pidfd: &OwnedFd, kinds: Namespaces) -> Result<()> {
+    match ns::join(pidfd, kinds) {
+        Err(e) if e.is(libc::EINVAL) && kinds.contains(Namespace::User) => {
+            ns::join(pidfd, kinds.without(Namespace::User))
+        }
         result => result,
     }
 }

@@ -2,7 +2,7 @@
 
 use rt_sys::bail;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::ns::MountId;
+use rt_sys::ns::MountNamespaceId;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
@@ -19,7 +19,7 @@ pub(super) enum FromInit {
     Listener(RawFd),
     /// The program has been found and everything is set. With the id of the container's mount namespace, where
     /// it is known by that.
-    Ready(Option<MountId>),
+    Ready(Option<MountNamespaceId>),
     /// Init lives on without the runtime from here.
     Detached,
     /// Init has failed and is about to exit.
@@ -69,8 +69,8 @@ impl Link {
             FromInit::Ready(None) => packet.push(b'r'),
             FromInit::Ready(Some(id)) => {
                 let (tag, id) = match id {
-                    MountId::Unique(id) => (b'R', id),
-                    MountId::Inode(inode) => (b'I', inode),
+                    MountNamespaceId::Unique(id) => (b'R', id),
+                    MountNamespaceId::Inode(inode) => (b'I', inode),
                 };
                 packet.push(tag);
                 packet.extend(id.to_ne_bytes());
@@ -97,8 +97,8 @@ impl Link {
             (b'h', _) => FromInit::Mounted,
             (b'l', Some(fd)) => FromInit::Listener(fd),
             (b'r', _) => FromInit::Ready(None),
-            (b'R', _) => FromInit::Ready(id().map(MountId::Unique)),
-            (b'I', _) => FromInit::Ready(id().map(MountId::Inode)),
+            (b'R', _) => FromInit::Ready(id().map(MountNamespaceId::Unique)),
+            (b'I', _) => FromInit::Ready(id().map(MountNamespaceId::Inode)),
             (b'd', _) => FromInit::Detached,
             (b'f', Some(errno)) => {
                 let text = String::from_utf8_lossy(&rest[4..]).into_owned();
@@ -156,8 +156,8 @@ mod tests {
             FromInit::Pid(7),
             FromInit::Listener(3),
             FromInit::Ready(None),
-            FromInit::Ready(Some(MountId::Unique(u64::MAX))),
-            FromInit::Ready(Some(MountId::Inode(7))),
+            FromInit::Ready(Some(MountNamespaceId::Unique(u64::MAX))),
+            FromInit::Ready(Some(MountNamespaceId::Inode(7))),
             failed,
         ] {
             init.tell(&message).unwrap();

@@ -14,8 +14,8 @@ pub(crate) use step::{Found, Living, Member, Note};
 use rt_spec::slurm::Step;
 use rt_spec::{Config, Spec};
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::ns::MountId;
-use rt_sys::rootfs::{self, Held, Made};
+use rt_sys::ns::MountNamespaceId;
+use rt_sys::rootfs::{self, DirLock, MadeList};
 use rt_sys::{bail, err, fd, process, signal};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
@@ -101,7 +101,7 @@ pub(crate) struct State {
     pub own_pid_namespace: bool,
     /// The container has a mount namespace of its own, by which its processes are found otherwise.
     #[serde(default)]
-    pub mount_ns: Option<MountId>,
+    pub mount_ns: Option<MountNamespaceId>,
     /// The step of a Slurm job that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,
@@ -381,18 +381,18 @@ impl Store {
         for name in list_names(&lists, FileType::RegularFile)? {
             let Ok(created) = fd::read_at(&lists, name.as_str()) else { continue };
             // Whoever sets a container up there holds it, and may add to the list: it is held until that is gone.
-            let held = Made::parse(&created).hold(&name);
+            let held = MadeList::parse(&created).lock_dir(&name);
             match &held {
-                Held::Locked(root) => {
+                DirLock::Locked(root) => {
                     let Ok(created) = fd::read_at(&lists, name.as_str()) else { continue };
-                    let made = Made::parse(&created);
+                    let made = MadeList::parse(&created);
                     if self.uses(&made)? {
                         continue;
                     }
                     made.remove_from(root);
                 }
-                Held::Busy => continue,
-                Held::Gone => {}
+                DirLock::Busy => continue,
+                DirLock::Gone => {}
             }
             let _ = fs::unlinkat(&lists, name.as_str(), AtFlags::empty());
         }
@@ -402,7 +402,7 @@ impl Store {
     }
 
     /// True where a container lives on what the list is about, or is being made, perhaps on it.
-    fn uses(&self, made: &Made) -> Result<bool> {
+    fn uses(&self, made: &MadeList) -> Result<bool> {
         let uses = |s: &State| s.pid == 0 || ((made.bound || made.roots.contains(&s.rootfs)) && s.is_alive());
         Ok(self.states()?.iter().any(uses))
     }

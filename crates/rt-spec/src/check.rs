@@ -217,7 +217,7 @@ fn check_linux(spec: &Spec, linux: &Linux, caller: &Caller) -> Result<()> {
         }
     }
     if let Some(word) = linux.rootfs_propagation().as_deref().filter(|word| !word.is_empty())
-        && mounts::root_propagation(word).is_none()
+        && mounts::propagation(word).is_none()
     {
         bail!("config.json: rootfsPropagation {word:?} is unknown");
     }

@@ -1,6 +1,6 @@
 //! Mount options (config.md "Mounts", mount(8)): words become bits, data and intentions. Pure.
 
-use rt_sys::mount::{self, Attr, Param};
+use rt_sys::mount::{self, Attr, Follow, Param, Propagation, PropagationType, Recursive};
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -10,24 +10,24 @@ use std::path::Path;
 pub struct Options {
     /// `bind` or `rbind` was given.
     pub bind: bool,
-    /// `rbind` was given.
-    pub recursive: bool,
+    /// A bind shows what is mounted below its source too: `rbind` was given.
+    pub recursive: Recursive,
     /// Attributes of the mount itself.
     pub attr: Attr,
     /// Attributes of the mount and all below it (`rro`, `rnosuid`, ...).
     pub recursive_attr: Attr,
-    /// Propagation to set on this mount, and whether recursively, in the order given.
-    pub propagation: Vec<(u64, bool)>,
+    /// Propagation types to set on this mount, in the order given.
+    pub propagation: Vec<Propagation>,
     /// The rest, for the file system.
     pub data: Vec<Param>,
     /// Copy what the image has at the destination into the new tmpfs.
     pub copy_up: bool,
-    /// The mount translates ids; recursively where the second is true.
-    pub idmap: Option<bool>,
-    /// Do not follow a symlink at the source.
-    pub source_nofollow: bool,
-    /// Do not follow a symlink at the destination.
-    pub destination_nofollow: bool,
+    /// The mount translates ids (`idmap`), or it and what is mounted below it (`ridmap`).
+    pub idmap: Option<Recursive>,
+    /// Whether a link at the source is followed.
+    pub follow_source: Follow,
+    /// Whether a link at the destination is followed.
+    pub follow_destination: Follow,
 }
 
 enum Word {
@@ -36,7 +36,7 @@ enum Word {
     Atime(u64),
 }
 
-/// Options that become mount attributes, `r` in front makes them recursive.
+/// The words of mount attributes. With an `r` in front they are recursive.
 fn attribute(word: &str) -> Option<Word> {
     Some(match word {
         "ro" => Word::Set(mount::ATTR_RDONLY),
@@ -76,23 +76,21 @@ fn apply(attr: &mut Attr, word: Word) {
     }
 }
 
-fn propagation(word: &str) -> Option<(u64, bool)> {
-    Some(match word {
-        "private" => (libc::MS_PRIVATE, false),
-        "rprivate" => (libc::MS_PRIVATE, true),
-        "shared" => (libc::MS_SHARED, false),
-        "rshared" => (libc::MS_SHARED, true),
-        "slave" => (libc::MS_SLAVE, false),
-        "rslave" => (libc::MS_SLAVE, true),
-        "unbindable" => (libc::MS_UNBINDABLE, false),
-        "runbindable" => (libc::MS_UNBINDABLE, true),
+/// The word of a propagation type, as an option of a mount and as the value of `linux.rootfsPropagation`; an `r` in
+/// front makes it recursive.
+pub fn propagation(word: &str) -> Option<Propagation> {
+    let (kind, recursive) = match word {
+        "private" => (PropagationType::Private, Recursive::No),
+        "rprivate" => (PropagationType::Private, Recursive::Yes),
+        "shared" => (PropagationType::Shared, Recursive::No),
+        "rshared" => (PropagationType::Shared, Recursive::Yes),
+        "slave" => (PropagationType::Slave, Recursive::No),
+        "rslave" => (PropagationType::Slave, Recursive::Yes),
+        "unbindable" => (PropagationType::Unbindable, Recursive::No),
+        "runbindable" => (PropagationType::Unbindable, Recursive::Yes),
         _ => return None,
-    })
-}
-
-/// `rootfsPropagation`'s value as bits and whether it is recursive.
-pub fn root_propagation(word: &str) -> Option<(u64, bool)> {
-    propagation(word)
+    };
+    Some(Propagation { kind, recursive })
 }
 
 /// `path` without `//`, `.` and a slash at the end. Almost every path has none of them, which a look at the
@@ -131,16 +129,16 @@ fn other(options: &mut Options, word: &str) {
         "bind" => options.bind = true,
         "rbind" => {
             options.bind = true;
-            options.recursive = true;
+            options.recursive = Recursive::Yes;
         }
         "tmpcopyup" => options.copy_up = true,
-        "idmap" => options.idmap = Some(false),
-        "ridmap" => options.idmap = Some(true),
+        "idmap" => options.idmap = Some(Recursive::No),
+        "ridmap" => options.idmap = Some(Recursive::Yes),
         "copy-symlink" | "src-nofollow" => {
-            options.source_nofollow = true;
-            options.destination_nofollow = true;
+            options.follow_source = Follow::Not;
+            options.follow_destination = Follow::Not;
         }
-        "dest-nofollow" => options.destination_nofollow = true,
+        "dest-nofollow" => options.follow_destination = Follow::Not,
         _ => options.data.push(match word.split_once('=') {
             Some((key, value)) => Param::Value(key.to_owned(), value.to_owned()),
             None => Param::Flag(word.to_owned()),
@@ -224,11 +222,12 @@ mod tests {
     #[test]
     fn words_become_bits() {
         let o = parse(["rbind", "ro", "nosuid", "rro", "rslave", "size=64k", "noswap", "noatime"]);
-        assert!(o.bind && o.recursive);
+        assert!(o.bind);
+        assert_eq!(o.recursive, Recursive::Yes);
         assert_eq!(o.attr.set, mount::ATTR_RDONLY | mount::ATTR_NOSUID | mount::ATTR_NOATIME);
         assert_eq!(o.attr.clear, mount::ATTR_ATIME);
         assert_eq!(o.recursive_attr.set, mount::ATTR_RDONLY);
-        assert_eq!(o.propagation, [(libc::MS_SLAVE, true)]);
+        assert_eq!(o.propagation, [Propagation { kind: PropagationType::Slave, recursive: Recursive::Yes }]);
         assert_eq!(o.data, [Param::Value("size".into(), "64k".into()), Param::Flag("noswap".into())]);
     }
 
@@ -243,8 +242,8 @@ mod tests {
 
     #[test]
     fn the_last_word_wins() {
-        assert_eq!(parse(["ro", "rw"]).attr, Attr { clear: mount::ATTR_RDONLY, ..Attr::default() });
-        assert_eq!(parse(["rw", "ro"]).attr, Attr { set: mount::ATTR_RDONLY, ..Attr::default() });
+        assert_eq!(parse(["ro", "rw"]).attr, Attr::clearing(mount::ATTR_RDONLY));
+        assert_eq!(parse(["rw", "ro"]).attr, Attr::READONLY);
         assert_eq!(parse(["noatime", "relatime"]).attr.set, 0);
     }
 

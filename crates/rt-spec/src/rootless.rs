@@ -4,7 +4,7 @@
 use super::config::Seccomp;
 use super::{ANNOTATION_USER, Spec, mounts};
 use oci_spec::runtime::{LinuxIdMapping, LinuxNamespaceType, LinuxSeccomp};
-use rt_sys::caller::{Caller, Kind};
+use rt_sys::caller::{Caller, Privilege};
 use rt_sys::error::Result;
 use rt_sys::mount::Param;
 use rt_sys::ns::{IdMap, IdMaps};
@@ -115,7 +115,7 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
         return Ok(Adapted { maps: Some(maps), uid, gid, keep_groups: true, joined, emulate_root, notes });
     }
     if namespace.is_none() {
-        if caller.kind == Kind::NamespaceRoot {
+        if caller.privilege == Privilege::NamespaceRoot {
             require_mapped("uid", &caller.maps.uid, uid)?;
             require_mapped("gid", &caller.maps.gid, gid)?;
         }
@@ -246,7 +246,7 @@ pub fn drop_unmapped(
 
 /// True where every id exists: no user namespace but the initial one is in play.
 pub fn all_ids(caller: &Caller, adapted: &Adapted) -> bool {
-    caller.kind == Kind::Root && adapted.maps.is_none() && !adapted.joined
+    caller.privilege == Privilege::Root && adapted.maps.is_none() && !adapted.joined
 }
 
 #[cfg(test)]
@@ -254,8 +254,8 @@ mod tests {
     use super::*;
 
     fn caller(uid: u32) -> Caller {
-        let kind = if uid == 0 { Kind::Root } else { Kind::Unprivileged };
-        Caller { kind, uid, gid: uid, maps: IdMaps::default() }
+        let privilege = if uid == 0 { Privilege::Root } else { Privilege::Unprivileged };
+        Caller { privilege, uid, gid: uid, maps: IdMaps::default() }
     }
 
     fn spec(json: &str) -> Spec {
@@ -291,8 +291,12 @@ mod tests {
     #[test]
     fn an_id_that_a_namespace_lacks() {
         let one = vec![IdMap { container: 0, host: 1000, size: 1 }];
-        let caller =
-            Caller { kind: Kind::NamespaceRoot, uid: 0, gid: 0, maps: IdMaps { uid: one.clone(), gid: one } };
+        let caller = Caller {
+            privilege: Privilege::NamespaceRoot,
+            uid: 0,
+            gid: 0,
+            maps: IdMaps { uid: one.clone(), gid: one },
+        };
         let adapt = |namespaces: &str, caller: &Caller| {
             let json = r#"{"ociVersion":"1.0.0","process":{"cwd":"/","user":{"uid":33,"gid":0}},
                 "linux":{"namespaces":[NAMESPACES],"uidMappings":[{"containerID":0,"hostID":0,"size":1}],

@@ -1,17 +1,17 @@
-//! Who calls, as far as it decides what a config may ask for.
+//! Who calls, as far as this decides what a config may ask for.
 
 use crate::caps;
 use crate::error::Result;
 use crate::ns::{self, IdMaps};
 use std::path::PathBuf;
 
-/// The three kinds of callers.
+/// What a caller may do: the three kinds that a config is checked and adapted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Any uid but 0, and uid 0 without CAP_SYS_ADMIN, as in an ordinary container: one id can be mapped, nothing else is
-    /// allowed.
+pub enum Privilege {
+    /// Any uid but 0, and uid 0 without CAP_SYS_ADMIN, as in an ordinary container: it can do nothing without a user
+    /// namespace of its own, and can map only its own id there.
     Unprivileged,
-    /// uid 0 of a user namespace that somebody made: podman, rootlesskit.
+    /// uid 0 of a user namespace that a client (podman, rootlesskit) has made.
     NamespaceRoot,
     /// uid 0 of the initial user namespace.
     Root,
@@ -22,8 +22,8 @@ pub fn dir(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from)
 }
 
-/// The same, but for root only one of root's: after su or sudo HOME may still be that of a user, who must not choose what
-/// root reads.
+/// The directory that the variable `name` names, if the caller may trust it: root takes only directories that belong to
+/// root. After su or sudo, HOME may still be that of a user, who must not choose what root reads.
 pub fn own_dir(name: &str) -> Option<PathBuf> {
     let dir = dir(name)?;
     let others =
@@ -35,30 +35,30 @@ pub fn own_dir(name: &str) -> Option<PathBuf> {
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// What the caller may do.
-    pub kind: Kind,
+    pub privilege: Privilege,
     /// Effective uid.
     pub uid: u32,
     /// Effective gid.
     pub gid: u32,
-    /// The ids of the caller's user namespace; empty where unprivileged, when nobody needs them.
+    /// The ids of the caller's user namespace. Empty for an unprivileged caller: nothing depends on them there.
     pub maps: IdMaps,
 }
 
 impl Caller {
-    /// Asks the kernel.
+    /// The caller of this process, as the kernel knows it.
     pub fn current() -> Result<Self> {
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
         if uid != 0 || !caps::may_administer()? {
-            return Ok(Caller { kind: Kind::Unprivileged, uid, gid, maps: IdMaps::default() });
+            return Ok(Caller { privilege: Privilege::Unprivileged, uid, gid, maps: IdMaps::default() });
         }
         let maps = ns::own_maps()?;
-        let kind = if ns::is_initial(&maps) { Kind::Root } else { Kind::NamespaceRoot };
-        Ok(Caller { kind, uid, gid, maps })
+        let privilege = if ns::is_initial(&maps) { Privilege::Root } else { Privilege::NamespaceRoot };
+        Ok(Caller { privilege, uid, gid, maps })
     }
 
     /// True for those who can do nothing without a user namespace of their own.
     pub fn is_unprivileged(&self) -> bool {
-        self.kind == Kind::Unprivileged
+        self.privilege == Privilege::Unprivileged
     }
 }

@@ -2,7 +2,7 @@
 
 use super::check;
 use crate::error::{Context, Result};
-use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -61,16 +61,6 @@ pub fn close_each(fds: &[RawFd]) {
         // SAFETY: no pointer is passed. Owners of these descriptors never run again in this process.
         unsafe { libc::close(*fd) };
     }
-}
-
-/// Takes ownership of a descriptor that this process inherited by number, if it is open.
-pub fn inherited(fd: RawFd) -> Option<OwnedFd> {
-    // SAFETY: F_GETFD takes no pointer and changes nothing.
-    if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
-        return None;
-    }
-    // SAFETY: the descriptor is open, and nothing else in this program names it by number.
-    Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Where `fd` is, without links, as the kernel has it.

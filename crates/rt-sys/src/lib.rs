@@ -15,7 +15,7 @@ pub mod fd;
 pub mod log;
 pub mod mount;
 pub mod net;
-pub mod netlink;
+mod netlink;
 pub mod ns;
 pub mod process;
 pub mod rootfs;

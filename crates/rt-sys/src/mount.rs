@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// `MOUNT_ATTR_IDMAP` (linux/mount.h): the mount translates ids through a user namespace.
-pub const ATTR_IDMAP: u64 = 0x0010_0000;
+const ATTR_IDMAP: u64 = 0x0010_0000;
 /// `MOUNT_ATTR_RDONLY`.
 pub const ATTR_RDONLY: u64 = 0x0000_0001;
 /// `MOUNT_ATTR_NOSUID`.
@@ -31,6 +31,49 @@ pub const ATTR_NODIRATIME: u64 = 0x0000_0080;
 /// `MOUNT_ATTR_NOSYMFOLLOW`.
 pub const ATTR_NOSYMFOLLOW: u64 = 0x0020_0000;
 
+/// Whether a call is about one mount alone, or also about everything that is mounted below it (AT_RECURSIVE).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recursive {
+    /// The mount alone.
+    #[default]
+    No,
+    /// The mount and all below it.
+    Yes,
+}
+
+/// What a path stands for whose last part is a symbolic link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Follow {
+    /// What the link leads to.
+    #[default]
+    Links,
+    /// The link itself.
+    Not,
+}
+
+/// The propagation type of a mount (mount_namespaces(7)): where mounts that are made below it appear too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum PropagationType {
+    /// In every copy of the mount, and from there here.
+    Shared = libc::MS_SHARED,
+    /// What is made below the mount that this one was copied from appears here, and not the other way round.
+    Slave = libc::MS_SLAVE,
+    /// Nowhere.
+    Private = libc::MS_PRIVATE,
+    /// Nowhere, and the mount cannot be bound.
+    Unbindable = libc::MS_UNBINDABLE,
+}
+
+/// A change of propagation types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Propagation {
+    /// What the mounts become.
+    pub kind: PropagationType,
+    /// Which mounts.
+    pub recursive: Recursive,
+}
+
 /// What mount_setattr(2) changes on a mount or, recursively, on a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attr {
@@ -38,34 +81,61 @@ pub struct Attr {
     pub set: u64,
     /// `MOUNT_ATTR_*` bits to clear.
     pub clear: u64,
-    /// One of `MS_SHARED`, `MS_SLAVE`, `MS_PRIVATE`, `MS_UNBINDABLE`, or 0.
-    pub propagation: u64,
+    /// The new propagation type.
+    pub propagation: Option<PropagationType>,
 }
 
 impl Attr {
+    /// Read-only.
+    pub const READONLY: Attr = Attr::setting(ATTR_RDONLY);
+    /// A slave of the mount that it was copied from.
+    pub const SLAVE: Attr = Attr::propagating(PropagationType::Slave);
+
+    /// Sets these bits and leaves the rest.
+    pub const fn setting(bits: u64) -> Attr {
+        Attr { set: bits, clear: 0, propagation: None }
+    }
+
+    /// Clears these bits and leaves the rest.
+    pub const fn clearing(bits: u64) -> Attr {
+        Attr { set: 0, clear: bits, propagation: None }
+    }
+
+    /// Changes the propagation type alone.
+    pub const fn propagating(kind: PropagationType) -> Attr {
+        Attr { set: 0, clear: 0, propagation: Some(kind) }
+    }
+
     /// True where nothing would change.
     pub fn is_empty(&self) -> bool {
         *self == Attr::default()
     }
+
+    fn raw(self) -> libc::mount_attr {
+        libc::mount_attr {
+            attr_set: self.set,
+            attr_clr: self.clear,
+            propagation: self.propagation.map_or(0, |kind| kind as u64),
+            userns_fd: 0,
+        }
+    }
 }
 
-fn setattr(dir: BorrowedFd<'_>, path: &OsStr, recursive: bool, attr: Attr, userns: u64) -> Result<()> {
+fn setattr(dir: BorrowedFd<'_>, path: &OsStr, recursive: Recursive, attr: libc::mount_attr) -> Result<()> {
     let path = CString::new(path.as_bytes()).map_err(|_| Error::from_errno(libc::EINVAL))?;
-    let raw = libc::mount_attr {
-        attr_set: attr.set,
-        attr_clr: attr.clear,
-        propagation: attr.propagation,
-        userns_fd: userns,
-    };
-    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
-    // SAFETY: the path is a C string, `raw` lives over the call and its size is given.
+    let flags = libc::AT_EMPTY_PATH
+        | match recursive {
+            Recursive::Yes => libc::AT_RECURSIVE,
+            Recursive::No => 0,
+        };
+    // SAFETY: the path is a C string, `attr` lives over the call and its size is given.
     check(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             dir.as_raw_fd(),
             path.as_ptr(),
             flags,
-            &raw const raw,
+            &raw const attr,
             size_of::<libc::mount_attr>(),
         )
     })?;
@@ -73,34 +143,47 @@ fn setattr(dir: BorrowedFd<'_>, path: &OsStr, recursive: bool, attr: Attr, usern
 }
 
 /// Changes the attributes of the mount that `fd` is the root of.
-pub fn set_attr(fd: impl AsFd, recursive: bool, attr: Attr) -> Result<()> {
-    setattr(fd.as_fd(), OsStr::new(""), recursive, attr, 0)
+pub fn set_attr(fd: impl AsFd, recursive: Recursive, attr: Attr) -> Result<()> {
+    setattr(fd.as_fd(), OsStr::new(""), recursive, attr.raw())
 }
 
-/// The same for the mount at the entry `name` of `dir`.
-pub fn set_attr_at(dir: impl AsFd, name: &OsStr, recursive: bool, attr: Attr) -> Result<()> {
-    setattr(dir.as_fd(), name, recursive, attr, 0)
+/// Changes the attributes of the mount at the entry `name` of `dir`.
+pub fn set_attr_at(dir: impl AsFd, name: &OsStr, recursive: Recursive, attr: Attr) -> Result<()> {
+    setattr(dir.as_fd(), name, recursive, attr.raw())
 }
 
 /// Makes a detached mount translate ids through the user namespace `userns`.
-pub fn set_idmap(fd: impl AsFd, recursive: bool, userns: impl AsFd) -> Result<()> {
-    let attr = Attr { set: ATTR_IDMAP, ..Attr::default() };
-    setattr(fd.as_fd(), OsStr::new(""), recursive, attr, userns.as_fd().as_raw_fd() as u64)
+pub fn set_idmap(fd: impl AsFd, recursive: Recursive, userns: impl AsFd) -> Result<()> {
+    let userns_fd = userns.as_fd().as_raw_fd() as u64;
+    let attr = libc::mount_attr { userns_fd, ..Attr::setting(ATTR_IDMAP).raw() };
+    setattr(fd.as_fd(), OsStr::new(""), recursive, attr)
 }
 
-/// A detached copy of the mount at `path` (below `dir`), with everything mounted below it where
-/// `recursive`.
-pub fn clone_tree(dir: impl AsFd, path: &Path, recursive: bool, nofollow: bool) -> Result<OwnedFd> {
-    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    if path.as_os_str().is_empty() {
-        flags |= OpenTreeFlags::AT_EMPTY_PATH;
-    }
-    if recursive {
-        flags |= OpenTreeFlags::AT_RECURSIVE;
-    }
-    if nofollow {
-        flags |= OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
-    }
+/// A detached copy of the mount at `path`, cut to what is below it.
+pub fn clone_path(path: &Path, recursive: Recursive, follow: Follow) -> Result<OwnedFd> {
+    let nofollow = match follow {
+        Follow::Links => OpenTreeFlags::empty(),
+        Follow::Not => OpenTreeFlags::AT_SYMLINK_NOFOLLOW,
+    };
+    open_tree(rustix::fs::CWD, path.as_os_str(), recursive, nofollow)
+}
+
+/// A detached copy of the mount at the entry `name` of `dir`, cut to what is below it. A link is not followed.
+pub fn clone_entry(dir: impl AsFd, name: &OsStr, recursive: Recursive) -> Result<OwnedFd> {
+    open_tree(dir, name, recursive, OpenTreeFlags::AT_SYMLINK_NOFOLLOW)
+}
+
+/// A detached copy of the mount that `fd` is in, cut to what `fd` stands for and what is below it.
+pub fn clone_fd(fd: impl AsFd, recursive: Recursive) -> Result<OwnedFd> {
+    open_tree(fd, OsStr::new(""), recursive, OpenTreeFlags::AT_EMPTY_PATH)
+}
+
+fn open_tree(dir: impl AsFd, path: &OsStr, recursive: Recursive, flags: OpenTreeFlags) -> Result<OwnedFd> {
+    let below = match recursive {
+        Recursive::Yes => OpenTreeFlags::AT_RECURSIVE,
+        Recursive::No => OpenTreeFlags::empty(),
+    };
+    let flags = flags | below | OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     Ok(mount::open_tree(dir, path, flags)?)
 }
 
@@ -132,15 +215,14 @@ pub enum Param {
     Value(String, String),
 }
 
-/// A new, detached mount of a new instance of `fstype`.
+/// A new, detached mount of a new instance of `fstype`, with the `MOUNT_ATTR_*` bits `attr`. `source` is the name that
+/// mountinfo shows, and for some file systems the device.
 ///
-/// The error text carries what the kernel wrote into the context's log.
-pub fn new_fs(fstype: &str, source: Option<&str>, params: &[Param], attr: u64) -> Result<OwnedFd> {
+/// An error's text has what the kernel wrote into the log of the file system context.
+pub fn new_fs(fstype: &str, source: &str, params: &[Param], attr: u64) -> Result<OwnedFd> {
     let fs = mount::fsopen(fstype, FsOpenFlags::FSOPEN_CLOEXEC)?;
     let configured = (|| {
-        if let Some(source) = source {
-            mount::fsconfig_set_string(fs.as_fd(), "source", source)?;
-        }
+        mount::fsconfig_set_string(fs.as_fd(), "source", source)?;
         for param in params {
             match param {
                 Param::Flag(key) => mount::fsconfig_set_flag(fs.as_fd(), key.as_str())?,
@@ -172,18 +254,23 @@ pub fn new_fs(fstype: &str, source: Option<&str>, params: &[Param], attr: u64) -
     })
 }
 
-/// Mounts a new instance of `fstype` at `at` (mount(2)): one call instead of the six of [`new_fs`] and
-/// [`attach`], but with a bare errno and no descriptor. `ATTR_RDONLY` makes the file system itself read-only.
+/// Mounts a new instance of `fstype` at `at` (mount(2)): one call instead of the six of [`new_fs`] and [`attach`].
 ///
-/// `None` where mount(2) cannot say what `params` say.
+/// An error is a bare errno, and the mount comes without a descriptor. `ATTR_RDONLY` makes the file system itself
+/// read-only, not only this mount of it.
+///
+/// `None` where mount(2) has no words for `params`; nothing has been mounted then.
 pub fn mount_new(fstype: &str, source: &str, params: &[Param], attr: u64, at: &OsStr) -> Option<Result<()>> {
     let data = mount_data(params)?;
     Some(mount::mount(source, at, fstype, mount_flags(attr), data.as_deref()).map_err(Error::from))
 }
 
-/// Shows `source`, with what is mounted below it where `recursive`, at `at` too (mount(2)).
-pub fn bind(source: &Path, at: &OsStr, recursive: bool) -> Result<(), rustix::io::Errno> {
-    if recursive { mount::mount_bind_recursive(source, at) } else { mount::mount_bind(source, at) }
+/// Shows `source` at `at` too (mount(2) with MS_BIND).
+pub fn bind(source: &Path, at: &OsStr, recursive: Recursive) -> Result<(), rustix::io::Errno> {
+    match recursive {
+        Recursive::Yes => mount::mount_bind_recursive(source, at),
+        Recursive::No => mount::mount_bind(source, at),
+    }
 }
 
 /// Parameters in one line, as mount(2) takes them; `None` where that has no place for them.
@@ -246,7 +333,7 @@ pub struct Mounted {
     pub fstype: Vec<u8>,
 }
 
-/// What is mounted in this process's namespace, in order.
+/// The mounts of this process's mount namespace, each after the one that it is mounted on.
 pub fn table() -> Result<Vec<Mounted>> {
     let text = super::fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
     Ok(text.split(|byte| *byte == b'\n').filter_map(parse_mounted).collect())

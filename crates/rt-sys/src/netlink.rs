@@ -1,7 +1,7 @@
 //! Requests to the kernel's network configuration (netlink(7), rtnetlink(7)).
 
 use super::check;
-use super::ns::{self, Kind};
+use super::ns::{self, Namespace};
 use super::process::{self, Memory};
 use crate::bail;
 use crate::error::{Context, Error, Result};
@@ -11,11 +11,11 @@ use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, Socket
 
 /// A connection to the kernel, about the network namespace in which it was opened.
 #[derive(Debug)]
-pub struct Netlink(OwnedFd);
+pub(crate) struct Netlink(OwnedFd);
 
 impl Netlink {
     /// Connects to this process's network namespace.
-    pub fn open() -> Result<Self> {
+    pub(crate) fn open() -> Result<Self> {
         let socket = net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)
             .context(|| "open a netlink socket")?;
         // An answer that says why in words, and does not repeat the question.
@@ -34,11 +34,11 @@ impl Netlink {
     /// Connects to another network namespace.
     ///
     /// A short-lived process joins it: without privilege over its own one, this process could not come back.
-    pub fn open_in(namespace: impl AsFd) -> Result<Self> {
+    pub(crate) fn open_in(namespace: impl AsFd) -> Result<Self> {
         let mut opened = None;
         // With memory and descriptors shared, what the child opens is ours.
         let child = process::spawn(libc::CLONE_FILES as u64, Memory::Shared, || {
-            let joined = ns::join(namespace, Kind::NETWORK.0).context(|| "join the network namespace");
+            let joined = ns::join(namespace, Namespace::Network).context(|| "join the network namespace");
             opened = Some(joined.and_then(|()| Netlink::open()));
             0
         })?;
@@ -47,14 +47,14 @@ impl Netlink {
     }
 
     /// Asks for a change (`RTM_NEW*`) and waits until it is made.
-    pub fn change(&self, kind: u16, flags: i32, body: &[u8]) -> Result<()> {
+    pub(crate) fn change(&self, kind: u16, flags: i32, body: &[u8]) -> Result<()> {
         self.send(kind, flags | libc::NLM_F_ACK, body)?;
         self.receive(|_| {})?;
         Ok(())
     }
 
     /// All that there is of a kind (`RTM_GET*`), as message bodies.
-    pub fn dump(&self, kind: u16, body: &[u8]) -> Result<Vec<Vec<u8>>> {
+    pub(crate) fn dump(&self, kind: u16, body: &[u8]) -> Result<Vec<Vec<u8>>> {
         loop {
             let mut list = Vec::new();
             self.send(kind, libc::NLM_F_DUMP, body)?;
@@ -103,7 +103,7 @@ impl AsFd for Netlink {
 }
 
 /// Appends an attribute (struct rtattr) to a message body.
-pub fn put(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub(crate) fn put(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let length = ATTRIBUTE_HEADER + value.len();
     body.extend((length as u16).to_ne_bytes());
     body.extend(kind.to_ne_bytes());
@@ -112,7 +112,7 @@ pub fn put(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
 }
 
 /// The attributes in `bytes`, as kind and value; ends before the first broken one.
-pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16_at(bytes, 0)?);
         let kind = u16_at(bytes, 2)? & libc::NLA_TYPE_MASK as u16;

@@ -9,69 +9,130 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// A namespace kind: its `CLONE_NEW*` bit (sched.h).
+/// A kind of namespace; its value is its `CLONE_NEW*` bit (sched.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind(pub u64);
+#[repr(u64)]
+pub enum Namespace {
+    /// Mounts.
+    Mount = libc::CLONE_NEWNS as u64,
+    /// The root of the cgroup trees.
+    Cgroup = libc::CLONE_NEWCGROUP as u64,
+    /// Host and domain name.
+    Uts = libc::CLONE_NEWUTS as u64,
+    /// System V IPC and POSIX message queues.
+    Ipc = libc::CLONE_NEWIPC as u64,
+    /// User and group ids, capabilities.
+    User = libc::CLONE_NEWUSER as u64,
+    /// Process ids.
+    Pid = libc::CLONE_NEWPID as u64,
+    /// Network devices, addresses, ports.
+    Network = libc::CLONE_NEWNET as u64,
+    /// Monotonic and boot time. libc has the constant for some targets only.
+    Time = 0x0000_0080,
+}
 
-impl Kind {
-    /// Mount namespace.
-    pub const MOUNT: Kind = Kind(0x0002_0000);
-    /// Cgroup namespace.
-    pub const CGROUP: Kind = Kind(0x0200_0000);
-    /// UTS namespace (host and domain name).
-    pub const UTS: Kind = Kind(0x0400_0000);
-    /// IPC namespace.
-    pub const IPC: Kind = Kind(0x0800_0000);
-    /// User namespace.
-    pub const USER: Kind = Kind(0x1000_0000);
-    /// PID namespace.
-    pub const PID: Kind = Kind(0x2000_0000);
-    /// Network namespace.
-    pub const NETWORK: Kind = Kind(0x4000_0000);
-    /// Time namespace.
-    pub const TIME: Kind = Kind(0x0000_0080);
-
+impl Namespace {
     /// The file name in /proc/PID/ns.
     pub fn file(self) -> &'static str {
         match self {
-            Kind::MOUNT => "mnt",
-            Kind::CGROUP => "cgroup",
-            Kind::UTS => "uts",
-            Kind::IPC => "ipc",
-            Kind::USER => "user",
-            Kind::PID => "pid",
-            Kind::NETWORK => "net",
-            _ => "time",
+            Namespace::Mount => "mnt",
+            Namespace::Cgroup => "cgroup",
+            Namespace::Uts => "uts",
+            Namespace::Ipc => "ipc",
+            Namespace::User => "user",
+            Namespace::Pid => "pid",
+            Namespace::Network => "net",
+            Namespace::Time => "time",
         }
     }
 }
 
-/// Moves this process into new namespaces of the kinds in `flags` (unshare(2)).
-pub fn unshare(flags: u64) -> Result<()> {
-    // SAFETY: no pointer is passed. The flags are namespace kinds only (never CLONE_FILES), so no
+/// A set of kinds of namespaces, as clone(2), unshare(2) and setns(2) take it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Namespaces(u64);
+
+impl Namespaces {
+    /// No namespace.
+    pub const NONE: Namespaces = Namespaces(0);
+
+    /// True where `kind` is in the set.
+    pub const fn contains(self, kind: Namespace) -> bool {
+        self.0 & kind as u64 != 0
+    }
+
+    /// True where the set has no kind at all.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The set with `kind`.
+    #[must_use]
+    pub const fn with(self, kind: Namespace) -> Namespaces {
+        Namespaces(self.0 | kind as u64)
+    }
+
+    /// The set without `kind`.
+    #[must_use]
+    pub const fn without(self, kind: Namespace) -> Namespaces {
+        Namespaces(self.0 & !(kind as u64))
+    }
+
+    /// Those of the set that are also among `kinds`.
+    #[must_use]
+    pub fn only(self, kinds: impl Into<Namespaces>) -> Namespaces {
+        Namespaces(self.0 & kinds.into().0)
+    }
+
+    /// The `CLONE_NEW*` bits.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<Namespace> for Namespaces {
+    fn from(kind: Namespace) -> Self {
+        Namespaces::NONE.with(kind)
+    }
+}
+
+impl FromIterator<Namespace> for Namespaces {
+    fn from_iter<I: IntoIterator<Item = Namespace>>(kinds: I) -> Self {
+        kinds.into_iter().fold(Namespaces::NONE, Namespaces::with)
+    }
+}
+
+/// Moves this process into new namespaces of these kinds (unshare(2)).
+pub fn unshare(kinds: impl Into<Namespaces>) -> Result<()> {
+    // SAFETY: no pointer is passed. The flags are kinds of namespaces only (never CLONE_FILES), so no
     // descriptor's owner is cheated.
-    check(unsafe { libc::syscall(libc::SYS_unshare, flags) })?;
+    check(unsafe { libc::syscall(libc::SYS_unshare, kinds.into().bits()) })?;
     Ok(())
 }
 
-/// Joins the namespace(s) behind `fd`: one of /proc/PID/ns with its kind, or a pidfd with several.
+/// Joins namespaces (setns(2)): `fd` is a file of /proc/PID/ns with the one kind that it is of, or a pidfd with
+/// several kinds.
 ///
-/// No flags, no change.
-pub fn join(fd: impl AsFd, flags: u64) -> Result<()> {
-    if flags == 0 {
+/// With an empty set nothing happens: setns(2) would refuse it for a pidfd, and would take it for "whatever kind this
+/// is" for a file.
+pub fn join(fd: impl AsFd, kinds: impl Into<Namespaces>) -> Result<()> {
+    let kinds = kinds.into();
+    if kinds.is_empty() {
         return Ok(());
     }
     // SAFETY: no pointer is passed.
-    check(unsafe { libc::syscall(libc::SYS_setns, fd.as_fd().as_raw_fd(), flags) })?;
+    check(unsafe { libc::syscall(libc::SYS_setns, fd.as_fd().as_raw_fd(), kinds.bits()) })?;
     Ok(())
 }
 
-/// Joins one namespace by its file. That the caller is in it already is enough, also where it has no right to it.
-pub fn enter(file: impl AsFd, kind: Kind) -> Result<()> {
-    let joined = join(&file, kind.0);
+/// Joins one namespace by its file, unless the process is in it already.
+///
+/// The kernel refuses to join the user namespace that one is in, and refuses namespaces of others to those without
+/// rights over them, one's own among these. Being in it already is all that was asked for, so it counts as success.
+pub fn enter(file: impl AsFd, kind: Namespace) -> Result<()> {
+    let joined = join(&file, kind);
     if joined.is_err()
         && let (Ok(wanted), Ok(own)) = (fs::fstat(&file), fs::stat(format!("/proc/self/ns/{}", kind.file())))
-        && (wanted.st_dev, wanted.st_ino) == (own.st_dev, own.st_ino)
+        && NamespaceId::of(&wanted) == NamespaceId::of(&own)
     {
         return Ok(());
     }
@@ -91,40 +152,51 @@ pub fn open(path: &Path) -> Result<OwnedFd> {
 /// True where two files are of one namespace.
 pub fn same_namespace(a: &Path, b: &Path) -> bool {
     match (fs::stat(a), fs::stat(b)) {
-        (Ok(a), Ok(b)) => (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
+        (Ok(a), Ok(b)) => NamespaceId::of(&a) == NamespaceId::of(&b),
         _ => false,
     }
 }
 
-/// Device and inode of a namespace's file. They are its own while a process is in it or a descriptor holds it,
-/// and soon another's after that.
-pub type Id = (u64, u64);
+/// What identifies a namespace while it exists, that is, while a process is in it or a descriptor holds it. The kernel
+/// gives the same inode to another namespace soon after that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceId {
+    /// The device number of nsfs.
+    pub device: u64,
+    /// The inode of the namespace's file.
+    pub inode: u64,
+}
+
+impl NamespaceId {
+    fn of(stat: &fs::Stat) -> Self {
+        NamespaceId { device: stat.st_dev, inode: stat.st_ino }
+    }
+}
 
 /// What identifies the namespace `kind` of process `pid` ("self" for this one).
-pub fn id(proc: impl AsFd, pid: &str, kind: Kind) -> Result<Id> {
-    let stat = fs::statat(proc, file_of(pid, kind).as_str(), fs::AtFlags::empty())?;
-    Ok((stat.st_dev, stat.st_ino))
+pub fn id(proc: impl AsFd, pid: &str, kind: Namespace) -> Result<NamespaceId> {
+    Ok(NamespaceId::of(&fs::statat(proc, file_of(pid, kind).as_str(), fs::AtFlags::empty())?))
 }
 
-/// A descriptor that holds the namespace `kind` of process `pid`, and what identifies it meanwhile.
-pub fn hold(proc: impl AsFd, pid: &str, kind: Kind) -> Result<(OwnedFd, Id)> {
+/// A descriptor that keeps the namespace `kind` of process `pid` in existence, and what identifies it as long.
+pub fn hold(proc: impl AsFd, pid: &str, kind: Namespace) -> Result<(OwnedFd, NamespaceId)> {
     let fd = open_of(proc, pid, kind)?;
-    let stat = fs::fstat(&fd)?;
-    Ok((fd, (stat.st_dev, stat.st_ino)))
+    let id = NamespaceId::of(&fs::fstat(&fd)?);
+    Ok((fd, id))
 }
 
-fn open_of(proc: impl AsFd, pid: &str, kind: Kind) -> Result<OwnedFd, Errno> {
+fn open_of(proc: impl AsFd, pid: &str, kind: Namespace) -> Result<OwnedFd, Errno> {
     fs::openat(proc, file_of(pid, kind).as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
-fn file_of(pid: &str, kind: Kind) -> String {
+fn file_of(pid: &str, kind: Namespace) -> String {
     format!("{pid}/ns/{}", kind.file())
 }
 
-/// By what a mount namespace is known over its whole life.
+/// What identifies a mount namespace over its whole life and after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum MountId {
+pub enum MountNamespaceId {
     /// An id that is never given to another (ioctl_nsfs(2) NS_GET_MNTNS_ID, Linux 6.11).
     Unique(u64),
     /// On older kernels the inode, which is soon given to another when this one has gone.
@@ -132,14 +204,14 @@ pub enum MountId {
 }
 
 /// The id of the mount namespace of process `pid` ("self" for this one).
-pub fn mount_id(proc: impl AsFd, pid: &str) -> Result<MountId> {
+pub fn mount_namespace_id(proc: impl AsFd, pid: &str) -> Result<MountNamespaceId> {
     const NS_GET_MNTNS_ID: libc::c_ulong = 0x8008_b705;
-    let fd = open_of(proc, pid, Kind::MOUNT)?;
+    let fd = open_of(proc, pid, Namespace::Mount)?;
     let mut id = 0u64;
     // SAFETY: the request writes one u64.
     match unsafe { libc::ioctl(fd.as_raw_fd(), NS_GET_MNTNS_ID as _, &raw mut id) } {
-        0 => Ok(MountId::Unique(id)),
-        _ => Ok(MountId::Inode(fs::fstat(&fd)?.st_ino)),
+        0 => Ok(MountNamespaceId::Unique(id)),
+        _ => Ok(MountNamespaceId::Inode(fs::fstat(&fd)?.st_ino)),
     }
 }
 
@@ -155,7 +227,7 @@ pub struct IdMap {
 }
 
 /// The text that the kernel takes for `maps`.
-pub fn map_text(maps: &[IdMap]) -> String {
+fn map_text(maps: &[IdMap]) -> String {
     let mut text = String::with_capacity(maps.len() * 16);
     for map in maps {
         let _ = writeln!(text, "{} {} {}", map.container, map.host, map.size);
@@ -164,7 +236,7 @@ pub fn map_text(maps: &[IdMap]) -> String {
 }
 
 /// Parses /proc/PID/uid_map.
-pub fn parse_map(text: &str) -> Vec<IdMap> {
+fn parse_map(text: &str) -> Vec<IdMap> {
     text.lines()
         .filter_map(|line| {
             let mut numbers = line.split_ascii_whitespace().map(str::parse);
@@ -186,24 +258,29 @@ pub struct IdMaps {
     pub gid: Vec<IdMap>,
 }
 
-impl IdMaps {
-    /// The container's view of a host id, if it has one.
-    pub fn to_container(maps: &[IdMap], host: u32) -> Option<u32> {
-        maps.iter().find(|m| host >= m.host && host - m.host < m.size).map(|m| m.container + (host - m.host))
-    }
+/// What becomes of setgroups(2) in a user namespace that gets its maps (user_namespaces(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setgroups {
+    /// The namespace's root may call it. The writer of gid_map needs CAP_SETGID in the parent namespace.
+    Allow,
+    /// Nobody inside may call it. Without privilege the kernel takes a gid_map only then (since Linux 3.19): a process
+    /// could otherwise leave a group that a file's mode denies something to (CVE-2014-8989).
+    Deny,
+}
 
+impl IdMaps {
     /// True where `id` exists inside.
     pub fn has(maps: &[IdMap], id: u32) -> bool {
         maps.iter().any(|m| id >= m.container && id - m.container < m.size)
     }
 
-    /// Writes the maps of process `pid` ("self" for this one). Without privilege, setgroups must be denied
-    /// first.
-    pub fn write(&self, proc: impl AsFd, pid: &str, deny_setgroups: bool) -> Result<()> {
+    /// Writes the maps of process `pid` ("self" for this one).
+    pub fn write(&self, proc: impl AsFd, pid: &str, setgroups: Setgroups) -> Result<()> {
         let proc = proc.as_fd();
         let put =
             |file: &str, text: &str| super::fd::write_proc(proc, &format!("{pid}/{file}"), text.as_bytes());
-        if deny_setgroups {
+        // Before gid_map: once that is written, the file takes no "deny" any more.
+        if setgroups == Setgroups::Deny {
             put("setgroups", "deny")?;
         }
         put("uid_map", &map_text(&self.uid)).context(|| "map user ids")?;
@@ -211,7 +288,7 @@ impl IdMaps {
     }
 }
 
-/// The ids that this process can see in its own user namespace: `(uid_map, gid_map)`.
+/// The maps of the user namespace that this process is in.
 pub fn own_maps() -> Result<IdMaps> {
     let read = |path: &str| -> Result<Vec<IdMap>> {
         Ok(parse_map(&std::fs::read_to_string(path).context(|| format!("read {path}"))?))
@@ -234,8 +311,6 @@ mod tests {
             vec![IdMap { container: 0, host: 1000, size: 1 }, IdMap { container: 1, host: 7, size: 9 }];
         assert_eq!(map_text(&maps), "0 1000 1\n1 7 9\n");
         assert_eq!(parse_map("         0       1000          1\n 1 7 9\n"), maps);
-        assert_eq!(IdMaps::to_container(&maps, 8), Some(2));
-        assert_eq!(IdMaps::to_container(&maps, 16), None);
         assert!(IdMaps::has(&maps, 9) && !IdMaps::has(&maps, 10));
     }
 }

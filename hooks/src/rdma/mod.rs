@@ -11,7 +11,7 @@ use super::numbering::words;
 use super::tree::Tree;
 use discover::{CLASSES, Device, Fabric};
 use rt_sys::bail;
-use rt_sys::caller::{self, Caller};
+use rt_sys::caller::{Caller, Privilege};
 use rt_sys::error::{Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -47,7 +47,7 @@ pub fn main() -> u8 {
 
 /// What `bundle` gets of the fabrics on `host`.
 pub fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
-    let administrator = Caller::current()?.kind == caller::Kind::Root;
+    let administrator = Caller::current()?.privilege == Privilege::Root;
     edits_for(bundle, host, container, administrator)
 }
 

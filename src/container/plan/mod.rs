@@ -27,7 +27,8 @@ use rt_spec::said::Said;
 use rt_spec::{Config, Linux};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
-use rt_sys::ns::{IdMaps, Kind};
+use rt_sys::mount::Propagation;
+use rt_sys::ns::{IdMaps, Namespace, Namespaces};
 use rt_sys::{bail, err};
 use std::path::PathBuf;
 
@@ -38,10 +39,10 @@ pub(super) struct Plan {
     pub bundle: PathBuf,
     /// The root file system, absolute.
     pub rootfs: PathBuf,
-    /// `CLONE_NEW*` bits of the namespaces to make.
-    pub new: u64,
+    /// The namespaces to make.
+    pub new: Namespaces,
     /// The namespaces to join, the user namespace first.
-    pub join: Vec<(Kind, PathBuf)>,
+    pub join: Vec<(Namespace, PathBuf)>,
     /// Maps of the new user namespace.
     pub maps: Option<IdMaps>,
     /// Init writes its maps itself: one id each, which is the caller's.
@@ -51,7 +52,7 @@ pub(super) struct Plan {
     /// Network devices to move in.
     pub net_devices: Vec<NetDevice>,
     /// Propagation of the container's root.
-    pub propagation: Option<(u64, bool)>,
+    pub propagation: Option<Propagation>,
     /// The root ends up read-only.
     pub readonly_root: bool,
     /// Use chroot rather than pivot_root.
@@ -157,7 +158,7 @@ impl Plan {
             own_maps,
             time_offsets: kernel::time_offsets(linux),
             net_devices: kernel::net_devices(linux),
-            propagation: linux.rootfs_propagation().as_deref().and_then(rt_spec::mounts::root_propagation),
+            propagation: linux.rootfs_propagation().as_deref().and_then(rt_spec::mounts::propagation),
             readonly_root: root.readonly().unwrap_or(false),
             no_pivot: options.no_pivot,
             mounts,
@@ -181,13 +182,13 @@ impl Plan {
     }
 
     /// True where a namespace of `kind` is made, not joined or inherited.
-    pub(super) fn makes(&self, kind: Kind) -> bool {
-        self.new & kind.0 != 0
+    pub(super) fn makes(&self, kind: Namespace) -> bool {
+        self.new.contains(kind)
     }
 
     /// True where the container has a pid namespace of its own or another's.
     pub(super) fn has_pid_namespace(&self) -> bool {
-        self.makes(Kind::PID) || self.join.iter().any(|(kind, _)| *kind == Kind::PID)
+        self.makes(Namespace::Pid) || self.join.iter().any(|(kind, _)| *kind == Namespace::Pid)
     }
 
     /// True where the runtime has to do something while init waits.
@@ -208,18 +209,18 @@ impl Plan {
 }
 
 /// What the kernel will not give without privilege over the host's namespaces, and what there is instead.
-fn note_substitutes(mounts: &[MountPlan], new: u64, linux: &Linux, notes: &mut Vec<String>) {
+fn note_substitutes(mounts: &[MountPlan], new: Namespaces, linux: &Linux, notes: &mut Vec<String>) {
     for mount in mounts {
         let at = mount.destination.display();
         match &mount.kind {
             MountKind::New { fstype, .. } => {
                 let owner = match fstype.as_str() {
-                    "proc" => Kind::PID,
-                    "sysfs" => Kind::NETWORK,
-                    "mqueue" => Kind::IPC,
+                    "proc" => Namespace::Pid,
+                    "sysfs" => Namespace::Network,
+                    "mqueue" => Namespace::Ipc,
                     _ => continue,
                 };
-                if new & owner.0 == 0 {
+                if !new.contains(owner) {
                     let file = owner.file();
                     notes.push(format!(
                         "mount {at}: without a {file} namespace of its own, the host's {fstype} is bound"

@@ -4,7 +4,7 @@ use crate::container::account;
 use oci_spec::runtime::Mount;
 use rt_spec::{Spec, mounts, rootless};
 use rt_sys::error::Result;
-use rt_sys::mount::Param;
+use rt_sys::mount::{Param, Recursive};
 use rt_sys::ns::{IdMap, IdMaps};
 use rt_sys::{bail, err};
 use rustix::io::Errno;
@@ -101,7 +101,7 @@ fn mount_plan(mount: &Mount, bundle: &Path) -> Result<MountPlan> {
     }
     let maps = match (mount.uid_mappings(), mount.gid_mappings()) {
         (Some(uid), Some(gid)) => {
-            options.idmap = options.idmap.or(Some(false));
+            options.idmap = options.idmap.or(Some(Recursive::No));
             let convert = |maps: &[oci_spec::runtime::LinuxIdMapping]| {
                 maps.iter()
                     .map(|m| IdMap { container: m.container_id(), host: m.host_id(), size: m.size() })

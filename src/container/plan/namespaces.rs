@@ -4,7 +4,7 @@ use oci_spec::runtime::LinuxNamespaceType;
 use rt_spec::{Config, Linux, Spec};
 use rt_sys::caller::Caller;
 use rt_sys::error::Result;
-use rt_sys::ns::{self, Kind};
+use rt_sys::ns::{self, Namespace, Namespaces};
 use std::path::{Path, PathBuf};
 
 /// True where the user namespace by path is the caller's own, which setns(2) refuses: podman names it where a
@@ -28,33 +28,33 @@ pub(super) fn leave_out_user(config: &mut Config) -> Result<()> {
     config.changed()
 }
 
-fn kind_of(typ: LinuxNamespaceType) -> Kind {
+fn kind_of(typ: LinuxNamespaceType) -> Namespace {
     match typ {
-        LinuxNamespaceType::Mount => Kind::MOUNT,
-        LinuxNamespaceType::Cgroup => Kind::CGROUP,
-        LinuxNamespaceType::Uts => Kind::UTS,
-        LinuxNamespaceType::Ipc => Kind::IPC,
-        LinuxNamespaceType::User => Kind::USER,
-        LinuxNamespaceType::Pid => Kind::PID,
-        LinuxNamespaceType::Network => Kind::NETWORK,
-        LinuxNamespaceType::Time => Kind::TIME,
+        LinuxNamespaceType::Mount => Namespace::Mount,
+        LinuxNamespaceType::Cgroup => Namespace::Cgroup,
+        LinuxNamespaceType::Uts => Namespace::Uts,
+        LinuxNamespaceType::Ipc => Namespace::Ipc,
+        LinuxNamespaceType::User => Namespace::User,
+        LinuxNamespaceType::Pid => Namespace::Pid,
+        LinuxNamespaceType::Network => Namespace::Network,
+        LinuxNamespaceType::Time => Namespace::Time,
     }
 }
 
-/// The namespaces of a config: bits of the new ones, and those to join with the user namespace first.
-pub(crate) fn configured(linux: &Linux, caller: &Caller) -> Result<(u64, Vec<(Kind, PathBuf)>)> {
-    let mut new = 0;
+/// The namespaces of a config: the new ones, and those to join with the user namespace first.
+pub(crate) fn configured(linux: &Linux, caller: &Caller) -> Result<(Namespaces, Vec<(Namespace, PathBuf)>)> {
+    let mut new = Namespaces::NONE;
     let mut join = Vec::new();
     for namespace in linux.namespaces().iter().flatten() {
         let kind = kind_of(namespace.typ());
         match namespace.path().as_ref().filter(|p| !p.as_os_str().is_empty()) {
             Some(path) => join.push((kind, path.clone())),
-            None => new |= kind.0,
+            None => new = new.with(kind),
         }
     }
-    if caller.is_unprivileged() && !join.iter().any(|(kind, _)| *kind == Kind::USER) {
-        new |= Kind::USER.0;
+    if caller.is_unprivileged() && !join.iter().any(|(kind, _)| *kind == Namespace::User) {
+        new = new.with(Namespace::User);
     }
-    join.sort_by_key(|(kind, _)| *kind != Kind::USER);
+    join.sort_by_key(|(kind, _)| *kind != Namespace::User);
     Ok((new, join))
 }

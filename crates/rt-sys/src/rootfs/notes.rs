@@ -6,7 +6,7 @@
 //! then `d` or `f` and the path, below it, of each directory or file that is about to be made; `x` and the path
 //! takes one of these back.
 
-use super::{MANY, Want, lock};
+use super::{LOCK_TRIES, MountPoint, lock};
 use crate::error::{Context, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 /// The directory, in the state directory, with the lists.
 pub const IMAGES: &str = ".images";
 
-/// The root of what a list is about.
+/// What a list is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Root {
+pub(super) enum ListOf {
     /// An image, used by the containers that have it as root.
     Image,
     /// A directory of the host's, bound into whatever containers.
@@ -36,12 +36,12 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// Opens the list of `root`, whose path on the host is `path`, for what will be made in `below`. `state` is the
-    /// container's state directory. `None` where there can be none.
+    /// Opens the list of the directory `root`, whose path on the host is `path`, for what will be made in `below`.
+    /// `state` is the container's state directory. `None` where there can be no list.
     pub(super) fn open(
         state: BorrowedFd<'_>,
         root: &OwnedFd,
-        kind: Root,
+        kind: ListOf,
         path: &Path,
         below: &Path,
     ) -> Result<Option<Notes>> {
@@ -54,14 +54,14 @@ impl Notes {
         });
         let Ok(list) = list else { return Ok(None) };
         let notes = Notes { list, path: below.to_owned() };
-        notes.write(if kind == Root::Image { b'r' } else { b'b' }, path)?;
+        notes.write(if kind == ListOf::Image { b'r' } else { b'b' }, path)?;
         Ok(Some(notes))
     }
 
     /// Notes that `name` is about to be made, in what was noted before.
-    pub(super) fn add(&mut self, name: &OsStr, want: Want) -> Result<()> {
+    pub(super) fn add(&mut self, name: &OsStr, kind: MountPoint) -> Result<()> {
         self.path.push(name);
-        self.write(if want == Want::File { b'f' } else { b'd' }, &self.path)
+        self.write(if kind == MountPoint::File { b'f' } else { b'd' }, &self.path)
     }
 
     /// Takes the last note back: it was not made, or not here.
@@ -82,19 +82,19 @@ fn name_of(root: impl AsFd) -> Result<String> {
     Ok(format!("{:x}-{:x}", stat.st_dev, stat.st_ino))
 }
 
-/// What a list says.
+/// What a list says was made.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Made {
+pub struct MadeList {
     /// Where the root is on the host, as those who made something in it called it.
     pub roots: Vec<PathBuf>,
     /// It was bound: whatever container may use it.
     pub bound: bool,
-    entries: Vec<(Want, PathBuf)>,
+    entries: Vec<(MountPoint, PathBuf)>,
 }
 
-/// The root of a list.
+/// The directory that a list is about, when its lock was asked for.
 #[derive(Debug)]
-pub enum Held {
+pub enum DirLock {
     /// Locked against containers that are being set up in it.
     Locked(OwnedFd),
     /// Somebody else has the lock.
@@ -103,10 +103,10 @@ pub enum Held {
     Gone,
 }
 
-impl Made {
+impl MadeList {
     /// Reads the text of a list.
-    pub fn parse(text: &[u8]) -> Made {
-        let mut made = Made::default();
+    pub fn parse(text: &[u8]) -> MadeList {
+        let mut made = MadeList::default();
         for record in text.split(|&b| b == 0) {
             let Some((&kind, path)) = record.split_first() else { continue };
             let path = PathBuf::from(OsStr::from_bytes(path));
@@ -117,8 +117,8 @@ impl Made {
                         made.roots.push(path);
                     }
                 }
-                b'd' => made.entries.push((Want::Directory, path)),
-                b'f' => made.entries.push((Want::File, path)),
+                b'd' => made.entries.push((MountPoint::Directory, path)),
+                b'f' => made.entries.push((MountPoint::File, path)),
                 b'x' => {
                     if let Some(n) = made.entries.iter().rposition(|(_, noted)| *noted == path) {
                         made.entries.remove(n);
@@ -130,27 +130,29 @@ impl Made {
         made
     }
 
-    /// Finds and locks the root of the list called `name`.
-    pub fn hold(&self, name: &str) -> Held {
+    /// Finds the directory that the list called `name` is about, and locks it.
+    pub fn lock_dir(&self, name: &str) -> DirLock {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = |path: &PathBuf| fs::open(path, flags, Mode::empty()).ok();
         let is_it = |dir: &OwnedFd| name_of(dir).is_ok_and(|found| found == name);
         match self.roots.iter().filter_map(open).find(is_it) {
-            Some(root) if lock(&root, FlockOperation::NonBlockingLockExclusive, MANY) => Held::Locked(root),
-            Some(_) => Held::Busy,
-            None => Held::Gone,
+            Some(root) if lock(&root, FlockOperation::NonBlockingLockExclusive, LOCK_TRIES) => {
+                DirLock::Locked(root)
+            }
+            Some(_) => DirLock::Busy,
+            None => DirLock::Gone,
         }
     }
 
     /// Removes from `root` what the list names, where it is still empty.
     pub fn remove_from(&self, root: &OwnedFd) {
-        for (want, path) in self.entries.iter().rev() {
+        for (kind, path) in self.entries.iter().rev() {
             let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { continue };
             let Ok(dir) = open_below(root, dir) else { continue };
-            let _ = match want {
-                Want::Directory => fs::unlinkat(&dir, name, AtFlags::REMOVEDIR),
-                Want::File if is_empty_file(&dir, name) => fs::unlinkat(&dir, name, AtFlags::empty()),
-                Want::File => Ok(()),
+            let _ = match kind {
+                MountPoint::Directory => fs::unlinkat(&dir, name, AtFlags::REMOVEDIR),
+                MountPoint::File if is_empty_file(&dir, name) => fs::unlinkat(&dir, name, AtFlags::empty()),
+                MountPoint::File => Ok(()),
             };
         }
     }
@@ -175,11 +177,11 @@ mod tests {
 
     #[test]
     fn what_was_taken_back_is_not_removed() {
-        let made = Made::parse(b"r/image\0d/a\0f/a/b\0d/a\0x/a\0x/c\0r/image\0b/data\0");
+        let made = MadeList::parse(b"r/image\0d/a\0f/a/b\0d/a\0x/a\0x/c\0r/image\0b/data\0");
         let path = PathBuf::from;
         assert_eq!(made.roots, [path("/image"), path("/data")]);
         assert!(made.bound);
-        assert_eq!(made.entries, [(Want::Directory, path("/a")), (Want::File, path("/a/b"))]);
-        assert_eq!(Made::parse(b""), Made::default());
+        assert_eq!(made.entries, [(MountPoint::Directory, path("/a")), (MountPoint::File, path("/a/b"))]);
+        assert_eq!(MadeList::parse(b""), MadeList::default());
     }
 }

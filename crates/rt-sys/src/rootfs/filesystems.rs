@@ -1,0 +1,41 @@
+//! Types of file systems that decide where something may be made, by the magic numbers of statfs(2).
+
+/// procfs.
+pub const PROC_MAGIC: u64 = rustix::fs::PROC_SUPER_MAGIC as u64;
+/// sysfs.
+pub const SYSFS_MAGIC: u64 = 0x6265_6572;
+
+/// File systems that show the kernel's own objects. A new directory there is an order to the kernel (a directory in
+/// cgroup2 is a new cgroup), or cannot be made.
+pub(super) fn is_kernel_fs(magic: u64) -> bool {
+    matches!(
+        magic,
+        0x6367_7270         // cgroup2
+        | 0x0027_e0eb       // cgroup
+        | 0x6265_6570       // configfs
+        | 0x0765_5821       // resctrl
+        | 0x7472_6163       // tracefs
+        | 0x6462_6720       // debugfs
+        | SYSFS_MAGIC
+        | PROC_MAGIC
+    )
+}
+
+/// File systems that several nodes may have mounted. flock(2) and the notes of this node say nothing about the
+/// containers of the others.
+pub(super) fn is_shared_fs(magic: u64) -> bool {
+    matches!(
+        magic,
+        0x6969              // NFS
+        | 0x0bd0_0bd0       // Lustre
+        | 0x4750_4653       // GPFS
+        | 0x1983_0326       // BeeGFS
+        | 0x00c3_6400       // Ceph
+        | 0x6573_5546       // FUSE
+        | 0xaad7_aaea       // PanFS
+        | 0x5346_414f       // AFS
+        | 0xfe53_4d42       // SMB2
+        | 0x0102_1997       // 9P
+        | 0x7461_636f // OCFS2
+    )
+}
