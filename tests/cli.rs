@@ -91,16 +91,24 @@ fn the_version_is_in_dockers_form() {
 #[test]
 fn an_error_is_one_line_and_a_code() {
     for (words, code, line) in [
-        (&["frobnicate"][..], 1, "rt: unknown command \"frobnicate\" (rt --help lists them)\n"),
-        (&["state"], 1, "rt: state: an operand is missing: rt state ID\n"),
-        (&["state", "--frob", "c1"], 1, "rt: state: unknown flag \"--frob\"\n"),
-        (&["exec", "--frob", "c1"], 1, "rt: exec: unknown flag \"--frob\"\n"),
+        (&["frobnicate"][..], 1, "rt: unknown command \"frobnicate\" (rt --help lists the commands)\n"),
+        (&["state"], 1, "rt: state: missing operand; usage: rt state ID\n"),
+        (&["strat", "c1"], 1, "rt: unknown command \"strat\"; did you mean start?\n"),
+        (&["run", "c1", "-b"], 1, "rt: run: flag -b needs a value\n"),
+        (&["state", "--root", "/r", "c1"], 1, "rt: state: flag --root must come before the command\n"),
+        (
+            &["create", "--preserve-fds=-1", "c1"],
+            1,
+            "rt: invalid value \"-1\" for flag --preserve-fds: it takes a number, 0 or more\n",
+        ),
+        (&["state", "--frob", "c1"], 1, "rt: state: unknown flag --frob\n"),
+        (&["exec", "--frob", "c1"], 1, "rt: exec: unknown flag --frob\n"),
         (&["--log-format", "xml", "list"], 1, "rt: invalid log-format: xml\n"),
         (&["--root", "/", "list"], 1, "rt: --root: / cannot be the directory of the states\n"),
         (&["run", "--rm", "-d", "c1"], 1, "rt: run: --rm cannot be kept with --detach"),
         (&["spec", "--user-map", "config"], 1, "rt: spec: --user-map is caller or root\n"),
-        (&["run", "a\u{1b}[1m\n", "b"], 1, "rt: run: one operand too many"),
-        (&["--frob\n\u{1b}"], 1, "rt: unknown flag \"--frob\\n\\u{1b}\"\n"),
+        (&["run", "a\u{1b}[1m\n", "b"], 1, "rt: run: extra operand \"b\"; usage: rt run "),
+        (&["--frob\n\u{1b}"], 1, "rt: unknown flag --frob\\n\\u{1b}\n"),
     ] {
         let output = rt(words);
         assert_eq!(output.status.code(), Some(code), "{words:?}");

@@ -67,7 +67,7 @@ pub const PULL: Command = Command {
     name: "pull",
     summary: "turn an image into a bundle",
     usage: &["IMAGE [BUNDLE]"],
-    operands: (1, 2),
+    operands: 1..=2,
     flags: &[
         &PROFILE,
         &BUNDLE_USER,
@@ -125,7 +125,7 @@ pub const SAVE: Command = Command {
     name: "save",
     summary: "write a bundle's root as an image that podman and skopeo load",
     usage: &["BUNDLE oci:DIR[:TAG]|oci-archive:FILE[:TAG]"],
-    operands: (2, 2),
+    operands: 2..=2,
     flags: &[&SILENT],
     ..ONE_ID
 };
@@ -135,7 +135,7 @@ pub const LOGIN: Command = Command {
     name: "login",
     summary: "keep credentials for a registry",
     usage: &["[REGISTRY]"],
-    operands: (0, 1),
+    operands: 0..=1,
     flags: &[&USERNAME, &PASSWORD, &PASSWORD_STDIN, &AUTHFILE, &INSECURE, &PLAIN_HTTP, &RETRIES],
     about:
         "Tries the credentials, and keeps them where podman and skopeo find them too. REGISTRY is docker.io by
@@ -148,7 +148,7 @@ pub const LOGOUT: Command = Command {
     name: "logout",
     summary: "forget credentials for a registry",
     usage: &["[REGISTRY]"],
-    operands: (0, 1),
+    operands: 0..=1,
     flags: &[&AUTHFILE],
     ..ONE_ID
 };
