@@ -1,6 +1,7 @@
 //! The command line from outside, as far as it needs no container.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -266,5 +267,55 @@ fn man_pages_and_completions_are_written() {
             Ok(output) => assert!(output.status.success(), "{shell}: {}", err(&output)),
             Err(_) => eprintln!("skipped: {shell} is not installed"),
         }
+    }
+}
+
+/// The variables that the programs' sources read. Literals like `"RT_CACHE"` in a file that reads the environment are
+/// names of variables; tests at the end of a file do not count.
+fn variables_read(dir: &Path, names: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            variables_read(&entry, names);
+            continue;
+        }
+        let text = fs::read_to_string(&entry).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        let reads =
+            ["env::var", "own_dir(", "caller::dir", "variable("].iter().any(|call| code.contains(call));
+        if !reads {
+            continue;
+        }
+        let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let literals = code.flat_map(|line| line.split('"').skip(1).step_by(2));
+        let is_name = |word: &&str| {
+            let upper = word.len() > 3 && word.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
+            upper || word.ends_with("_proxy")
+        };
+        names.extend(literals.filter(is_name).map(str::to_owned));
+    }
+}
+
+#[test]
+fn the_man_page_names_every_variable_and_state_directory() {
+    let dir = Dir::new("environment");
+    assert!(rt(&["generate", "man", &dir.path("")]).status.success());
+    let page = fs::read_to_string(dir.0.join("rt.1")).unwrap().replace("\\-", "-");
+    let (_, page) = page.split_once("\n.SH ENVIRONMENT\n").unwrap();
+    let (environment, files) = page.split_once("\n.SH FILES\n").unwrap();
+    let items = environment.lines().filter_map(|line| line.strip_prefix("\\fB")?.strip_suffix("\\fR"));
+    let named: BTreeSet<String> = items.flat_map(|item| item.split(", ")).map(str::to_owned).collect();
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut read = BTreeSet::new();
+    for dir in ["src", "pull/src"] {
+        variables_read(&sources.join(dir), &mut read);
+    }
+    // One for the lower-case name is enough.
+    read.retain(|name| !name.ends_with("_PROXY"));
+    assert_eq!(named, read);
+    for place in ["/run/rt.", "$XDG_RUNTIME_DIR/rt", "/run/user/UID/rt", "/dev/shm/rt-UID", "/tmp/rt-UID"] {
+        assert!(files.contains(place), "{place}");
+    }
+    for place in ["/run/rt-slurm", "/usr/share/rt/hooks.d", "/etc/rt/hooks.d", "rt-cache-UID"] {
+        assert!(files.contains(place), "{place}");
     }
 }
