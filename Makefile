@@ -21,10 +21,6 @@ TARGET = $(shell ls -d "$$(rustc --print sysroot)/lib/rustlib/$(MUSL)" >/dev/nul
 	echo $(MACHINE)-unknown-linux-gnu)
 # At a fixed address: a static-pie of this size spends 0.15 ms of each start on relocations.
 FLAGS := -C target-feature=+crt-static -C relocation-model=static
-# What a start executes side by side: a fourth of the page faults. The names in the script are mangled so.
-FLAGS += -C symbol-mangling-version=v0 -C link-arg=-Wl,-T,$(CURDIR)/src/start-path.ld
-# Text and constants in one mapping: fewer of them to make and to take down.
-FLAGS += -C link-arg=-Wl,-z,noseparate-code
 
 .PHONY: all install install-apparmor install-hooks uninstall demo demo-hooks test test-slurm bench bench-hooks bench-syscalls fuzz clean build/rt
 
@@ -33,7 +29,6 @@ all: build/rt
 # What rt-pull has in C is compiled for musl by musl-gcc, or else by the host's compiler, whose headers will do.
 build/rt:
 	@target=$(TARGET); set -e; mkdir -p build; \
-	if [ src/start-path.ld -nt build/rt ]; then touch src/main.rs; fi; : cargo does not know of it; \
 	case $$target in *-musl) command -v musl-gcc >/dev/null || { \
 		export CC_$$(echo $$target | tr - _)=cc CFLAGS_$$(echo $$target | tr - _)=-U_FORTIFY_SOURCE; } ;; esac; \
 	RUSTFLAGS="$(FLAGS)" $(CARGO) build --release --locked --workspace --target $$target --bins; \

@@ -1,6 +1,7 @@
 //! The command line from outside, as far as it needs no container.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -91,16 +92,24 @@ fn the_version_is_in_dockers_form() {
 #[test]
 fn an_error_is_one_line_and_a_code() {
     for (words, code, line) in [
-        (&["frobnicate"][..], 1, "rt: unknown command \"frobnicate\" (rt --help lists them)\n"),
-        (&["state"], 1, "rt: state: an operand is missing: rt state ID\n"),
-        (&["state", "--frob", "c1"], 1, "rt: state: unknown flag \"--frob\"\n"),
-        (&["exec", "--frob", "c1"], 1, "rt: exec: unknown flag \"--frob\"\n"),
+        (&["frobnicate"][..], 1, "rt: unknown command \"frobnicate\" (rt --help lists the commands)\n"),
+        (&["state"], 1, "rt: state: missing operand; usage: rt state ID\n"),
+        (&["strat", "c1"], 1, "rt: unknown command \"strat\"; did you mean start?\n"),
+        (&["run", "c1", "-b"], 1, "rt: run: flag -b needs a value\n"),
+        (&["state", "--root", "/r", "c1"], 1, "rt: state: flag --root must come before the command\n"),
+        (
+            &["create", "--preserve-fds=-1", "c1"],
+            1,
+            "rt: invalid value \"-1\" for flag --preserve-fds: it takes a number, 0 or more\n",
+        ),
+        (&["state", "--frob", "c1"], 1, "rt: state: unknown flag --frob\n"),
+        (&["exec", "--frob", "c1"], 1, "rt: exec: unknown flag --frob\n"),
         (&["--log-format", "xml", "list"], 1, "rt: invalid log-format: xml\n"),
         (&["--root", "/", "list"], 1, "rt: --root: / cannot be the directory of the states\n"),
         (&["run", "--rm", "-d", "c1"], 1, "rt: run: --rm cannot be kept with --detach"),
         (&["spec", "--user-map", "config"], 1, "rt: spec: --user-map is caller or root\n"),
-        (&["run", "a\u{1b}[1m\n", "b"], 1, "rt: run: one operand too many"),
-        (&["--frob\n\u{1b}"], 1, "rt: unknown flag \"--frob\\n\\u{1b}\"\n"),
+        (&["run", "a\u{1b}[1m\n", "b"], 1, "rt: run: extra operand \"b\"; usage: rt run "),
+        (&["--frob\n\u{1b}"], 1, "rt: unknown flag --frob\\n\\u{1b}\n"),
     ] {
         let output = rt(words);
         assert_eq!(output.status.code(), Some(code), "{words:?}");
@@ -258,5 +267,55 @@ fn man_pages_and_completions_are_written() {
             Ok(output) => assert!(output.status.success(), "{shell}: {}", err(&output)),
             Err(_) => eprintln!("skipped: {shell} is not installed"),
         }
+    }
+}
+
+/// The variables that the programs' sources read. Literals like `"RT_CACHE"` in a file that reads the environment are
+/// names of variables; tests at the end of a file do not count.
+fn variables_read(dir: &Path, names: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            variables_read(&entry, names);
+            continue;
+        }
+        let text = fs::read_to_string(&entry).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        let reads =
+            ["env::var", "own_dir(", "caller::dir", "variable("].iter().any(|call| code.contains(call));
+        if !reads {
+            continue;
+        }
+        let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let literals = code.flat_map(|line| line.split('"').skip(1).step_by(2));
+        let is_name = |word: &&str| {
+            let upper = word.len() > 3 && word.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
+            upper || word.ends_with("_proxy")
+        };
+        names.extend(literals.filter(is_name).map(str::to_owned));
+    }
+}
+
+#[test]
+fn the_man_page_names_every_variable_and_state_directory() {
+    let dir = Dir::new("environment");
+    assert!(rt(&["generate", "man", &dir.path("")]).status.success());
+    let page = fs::read_to_string(dir.0.join("rt.1")).unwrap().replace("\\-", "-");
+    let (_, page) = page.split_once("\n.SH ENVIRONMENT\n").unwrap();
+    let (environment, files) = page.split_once("\n.SH FILES\n").unwrap();
+    let items = environment.lines().filter_map(|line| line.strip_prefix("\\fB")?.strip_suffix("\\fR"));
+    let named: BTreeSet<String> = items.flat_map(|item| item.split(", ")).map(str::to_owned).collect();
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut read = BTreeSet::new();
+    for dir in ["src", "pull/src"] {
+        variables_read(&sources.join(dir), &mut read);
+    }
+    // One for the lower-case name is enough.
+    read.retain(|name| !name.ends_with("_PROXY"));
+    assert_eq!(named, read);
+    for place in ["/run/rt.", "$XDG_RUNTIME_DIR/rt", "/run/user/UID/rt", "/dev/shm/rt-UID", "/tmp/rt-UID"] {
+        assert!(files.contains(place), "{place}");
+    }
+    for place in ["/run/rt-slurm", "/usr/share/rt/hooks.d", "/etc/rt/hooks.d", "rt-cache-UID"] {
+        assert!(files.contains(place), "{place}");
     }
 }

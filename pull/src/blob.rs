@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::digest::{Digest, Hasher};
 use super::interrupt::Interrupt;
-use rt_sys::bail;
-use rt_sys::error::{Context, Error, Result};
+use rt_sys::err;
+use rt_sys::error::{Context, Error, Kind, Result};
 
 /// Bytes that are hashed at once.
 const STEP: usize = 256 << 10;
@@ -98,7 +98,8 @@ impl Blob {
                 .read_at(&mut buffer[..most], base + at)
                 .context(|| format!("read blob {}", self.digest))?;
             if n == 0 {
-                bail!("blob {}: {} bytes of {}", self.digest, at, self.size);
+                let short = err!("blob {}: {} bytes of {}", self.digest, at, self.size);
+                return Err(short.of_kind(Kind::Damaged));
             }
             hasher.update(&buffer[..n]);
             at += n as u64;

@@ -23,7 +23,7 @@ use super::digest::{Digest, Hasher};
 use super::disk;
 use super::interrupt::Interrupt;
 use super::lease::{self, Lease};
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Kind, Result};
 use rt_sys::{bail, err};
 
 /// A partial blob that nobody touched for so long is rubbish.
@@ -268,7 +268,10 @@ impl Cache {
             (true, true) => blob.available(file, 0, blob.size),
             // It cannot be changed, but be another.
             (true, false) => {
-                blob.verify(file, 0, interrupt).map_err(|e| e.hint("in the cache: run rt cache verify"))?;
+                blob.verify(file, 0, interrupt).map_err(|e| match e.kind() {
+                    Kind::Damaged => e.hint("in the cache: run rt cache verify"),
+                    _ => e,
+                })?;
             }
             (false, _) => blob.unsure(file, 0),
         }
@@ -425,8 +428,15 @@ impl Cache {
     }
 
     /// Hashes a blob.
+    ///
+    /// # Errors
+    /// Of kind [`Kind::Damaged`] only if what has the blob's name is not the blob.
     pub(crate) fn verify(&self, digest: &Digest, size: u64, interrupt: &Interrupt) -> Result<()> {
-        let file = self.find(digest, Some(size)).ok_or_else(|| err!("blob {digest}: gone"))?;
+        let (dir, name) = (self.dir(digest).as_fd(), digest.hex().as_bytes());
+        if disk::mode_at(dir, name)?.is_some_and(|mode| mode & libc::S_IFMT != libc::S_IFREG) {
+            return Err(err!("blob {digest}: not a regular file").of_kind(Kind::Damaged));
+        }
+        let file = Arc::new(disk::open_file(dir, name).context(|| format!("blob {digest}"))?);
         Blob::new(digest.clone(), size).verify(&file, 0, interrupt)
     }
 }
@@ -461,4 +471,34 @@ fn open_or_make(parent: &OwnedFd, name: &str, mode: u32) -> Result<OwnedFd> {
         }
     }
     disk::open_dir(parent, name.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `rt cache verify` removes what is damaged, so nothing else may call itself so.
+    #[test]
+    fn only_wrong_bytes_are_damage() {
+        let path = std::env::temp_dir().join(format!("rt-cache-{}", lease::unique()));
+        let cache = Cache::open(&path).unwrap();
+        let digest = Digest::of(b"right");
+        let place = path.join("blobs/sha256").join(digest.hex());
+        let verify = || cache.verify(&digest, 5, &Interrupt::default()).map_err(|e| e.kind());
+        assert_eq!(verify(), Err(Kind::Other), "nothing is there");
+        for (bytes, result) in [("right", Ok(())), ("wrong", Err(Kind::Damaged)), ("rig", Err(Kind::Damaged))]
+        {
+            std::fs::write(&place, bytes).unwrap();
+            assert_eq!(verify(), result, "{bytes}");
+        }
+        std::fs::remove_file(&place).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &place).unwrap();
+        assert_eq!(verify(), Err(Kind::Damaged), "a link is no blob");
+        std::fs::remove_file(&place).unwrap();
+        std::fs::write(&place, "right").unwrap();
+        let interrupt = Interrupt::default();
+        interrupt.stop();
+        assert_eq!(cache.verify(&digest, 5, &interrupt).map_err(|e| e.kind()), Err(Kind::Interrupted));
+        std::fs::remove_dir_all(&path).unwrap();
+    }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use rt_sys::error::{Error, Result};
+use rt_sys::error::{Error, Kind, Result};
 use rt_sys::{bail, err};
 
 /// A digest that was checked to be `sha256:` or `sha512:` with as many lower-case hex digits as
@@ -55,9 +55,9 @@ impl Digest {
         if got == *self { Ok(()) } else { Err(self.mismatch(&got)) }
     }
 
-    /// The error for bytes that hash to something else.
+    /// The error, of kind [`Kind::Damaged`], for bytes that hash to something else.
     pub fn mismatch(&self, got: &Digest) -> Error {
-        err!("{self}: its bytes hash to {got}")
+        err!("{self}: its bytes hash to {got}").of_kind(Kind::Damaged)
     }
 
     /// The whole text.
@@ -146,6 +146,7 @@ mod tests {
         let mut hasher = sha512.hasher();
         hasher.update(b"abc");
         assert!(hasher.finish().as_str().starts_with("sha512:ddaf35a193617abacc417349ae204131"));
+        assert_eq!(Digest::of(b"abc").check(b"abd").unwrap_err().kind(), Kind::Damaged);
     }
 
     #[test]

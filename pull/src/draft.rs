@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::disk;
 use super::lease::{self, Renewal};
 use rt_sys::err;
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 
 const MARK: &[u8] = b"mark";
 
@@ -63,10 +63,14 @@ impl Draft {
     /// Puts `made` where the directory `old` is, which goes away with this.
     ///
     /// # Errors
-    /// Where something else is there.
+    /// EEXIST where something else is there.
     pub(crate) fn replace(&self, made: &[u8], old: &OwnedFd) -> Result<()> {
         let (dir, parent, target) = (self.dir(), self.parent.as_fd(), &self.target[..]);
-        let changed = || err!("{}: something else has come into its place", String::from_utf8_lossy(target));
+        let changed = || {
+            let target = String::from_utf8_lossy(target);
+            Error::from_errno(libc::EEXIST)
+                .context(format!("{target}: something else has come into its place"))
+        };
         if disk::exchange(dir, made, parent, target).is_ok() {
             if disk::is_same(dir, made, old) {
                 return Ok(());

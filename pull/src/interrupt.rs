@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use rt_sys::error::{Error, Result};
+use rt_sys::error::{Error, Kind, Result};
 
 /// Whether the work should go on: false after a signal, or after another thread failed.
 #[derive(Debug, Clone, Default)]
@@ -61,13 +61,12 @@ impl Interrupt {
     }
 }
 
-/// The error of a thread that was asked to stop: never the cause, so the other one is shown. Its number is one that no
-/// call on files or sockets gives.
+/// The error of a thread that was asked to stop: never the cause, so the other one is shown.
 pub(crate) fn interrupted() -> Error {
-    Error::from_parts("interrupted".into(), Some(libc::ECANCELED))
+    Error::new("interrupted").of_kind(Kind::Interrupted)
 }
 
 /// True for [`interrupted`] and what was added to it.
 pub(crate) fn is_interrupted(error: &Error) -> bool {
-    error.is(libc::ECANCELED)
+    error.kind() == Kind::Interrupted
 }

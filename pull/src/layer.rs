@@ -12,7 +12,7 @@ use super::disk;
 use super::interrupt::Interrupt;
 use super::merge::{Deferred, DirMeta, Layer, Merge, Outcome, View, clean};
 use super::tar::{Entry, Kind, Reader};
-use rt_sys::error::{Context, Error, Result};
+use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 
 /// Free space is looked at each time that many bytes were written.
@@ -123,17 +123,17 @@ struct Worker<'a, 'b> {
 
 impl Worker<'_, '_> {
     fn run(&mut self, reader: &mut Reader<PipeReader>) -> Result<()> {
-        while let Some(entry) = reader.next().map_err(stream_error)? {
+        while let Some(entry) = reader.next()? {
             self.target.interrupt.check()?;
             self.entry(reader, &entry)
                 .map_err(|e| e.context(String::from_utf8_lossy(&entry.path).escape_default()))?;
         }
-        reader.drain().map_err(stream_error)
+        Ok(reader.drain()?)
     }
 
     fn entry(&mut self, reader: &mut Reader<PipeReader>, entry: &Entry) -> Result<()> {
         if !reader.get_ref().may_bring(entry.stored()) {
-            return Err(stream_error(decode::bomb()));
+            return Err(decode::bomb().into());
         }
         let path = clean(&entry.path)?;
         let name = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
@@ -218,7 +218,7 @@ impl Worker<'_, '_> {
             let (mut at, end) = (extent.offset, extent.offset + extent.length);
             while at < end {
                 self.target.interrupt.check()?;
-                let piece = reader.piece().map_err(stream_error)?;
+                let piece = reader.piece()?;
                 if piece.is_empty() {
                     return Err(err!("the layer ends in the middle of a file"));
                 }
@@ -308,11 +308,6 @@ pub(crate) fn set_attribute(file: &File, name: &[u8], value: &[u8], shared: bool
     disk::set_xattr(file.as_fd(), name, value)
 }
 
-/// An error of the stream's; one of our own, from the blob behind it, keeps its kind.
-fn stream_error(e: std::io::Error) -> Error {
-    e.downcast::<Error>().unwrap_or_else(Error::from)
-}
-
 fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
@@ -372,7 +367,7 @@ fn find_in_layer(
     }
     let worker = Worker { target, view: target.merge.view(layer), since_check: 0 };
     with_entries(target, source, u64::MAX, |reader| {
-        while let Some(entry) = reader.next().map_err(stream_error)? {
+        while let Some(entry) = reader.next()? {
             target.interrupt.check()?;
             let path = clean(&entry.path)?.into_owned();
             let Some(links) = wanted.remove(&path) else { continue };
@@ -389,7 +384,7 @@ fn find_in_layer(
                 _ => {}
             }
         }
-        reader.drain().map_err(stream_error)
+        Ok(reader.drain()?)
     })?;
     links.extend(wanted.into_values().flatten());
     Ok(indirect)

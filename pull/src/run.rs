@@ -147,7 +147,7 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
     let published = partial.publish(&order.target, &config, shared, force, order.sync);
     // Somebody else was faster: with the same image, all is well.
     let same = || Pulled::read(&order.target).is_ok_and(|have| have.digest == image.digest.as_str());
-    let unchanged = published.is_err() && same();
+    let unchanged = published.as_ref().is_err_and(was_outrun) && same();
     if !unchanged {
         published.map_err(|e| in_the_way(e, order))?;
     }
@@ -196,8 +196,14 @@ fn unchanged(
     })
 }
 
+/// True where something came to the target, or went from it, while the bundle was made. ENOTEMPTY is what rename(2)
+/// says without RENAME_NOREPLACE (NFS).
+fn was_outrun(e: &Error) -> bool {
+    [libc::EEXIST, libc::ENOTEMPTY, libc::ENOENT].iter().any(|errno| e.is(*errno))
+}
+
 fn in_the_way(e: Error, order: &Order) -> Error {
-    match e.is(libc::EEXIST) {
+    match !order.force && was_outrun(&e) {
         true => {
             err!("{}: exists by now", order.target.display()).hint("somebody else was faster, or use --force")
         }
@@ -232,10 +238,10 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, order: 
     let mut unique: Vec<usize> = order_of_work.clone();
     unique.retain(|&at| blobs.iter().position(|blob| Arc::ptr_eq(blob, &blobs[at])) == Some(at));
 
-    let failures: Mutex<Vec<Error>> = Mutex::default();
-    let fail = |e: Error| {
+    let failures: Mutex<Vec<(Task, Error)>> = Mutex::default();
+    let fail = |task, e: Error| {
         interrupt.stop();
-        failures.lock().unwrap_or_else(|e| e.into_inner()).push(e);
+        failures.lock().unwrap_or_else(|e| e.into_inner()).push((task, e));
     };
     let fetched = Mutex::new(0u64);
     let deferred = Mutex::new(Vec::new());
@@ -254,7 +260,7 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, order: 
                     }
                     blob.finish(result.as_ref().map(drop).map_err(Error::clone));
                     if let Err(e) = result {
-                        fail(e);
+                        fail(Task::Obtain, e);
                     }
                 }
             }));
@@ -268,7 +274,10 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, order: 
                         .and_then(|()| layer::apply(target, number, blobs[at].size, source(at)));
                     match applied {
                         Ok(links) => deferred.lock().unwrap_or_else(|e| e.into_inner()).extend(links),
-                        Err(e) => fail(e.context(format!("layer {} ({})", number, blobs[at].digest.short()))),
+                        Err(e) => {
+                            let layer = format!("layer {} ({})", number, blobs[at].digest.short());
+                            fail(Task::Unpack, e.context(layer));
+                        }
                     }
                 }
             }));
@@ -279,7 +288,7 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, order: 
         done.store(true, Ordering::Release);
         let _ = show.join();
     });
-    if let Some(e) = cause(failures.into_inner().unwrap_or_else(|e| e.into_inner()), &blobs) {
+    if let Some(e) = cause(failures.into_inner().unwrap_or_else(|e| e.into_inner())) {
         return Err(e);
     }
     let mut deferred = deferred.into_inner().unwrap_or_else(|e| e.into_inner());
@@ -288,17 +297,25 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, order: 
     Ok(fetched.into_inner().unwrap_or_else(|e| e.into_inner()))
 }
 
-/// The failure to show: of a blob before that of what its bytes did, and "interrupted" last.
-fn cause(failures: Vec<Error>, blobs: &[Arc<Blob>]) -> Option<Error> {
-    let blob_failed = |e: &Error| blobs.iter().any(|b| matches!(b.result(), Some(Err(own)) if own == *e));
-    let rank = |e: &Error| match (is_interrupted(e), blob_failed(e)) {
-        (true, _) => 2,
-        (false, false) => 1,
-        (false, true) => 0,
-    };
-    let signal = failures.iter().all(is_interrupted);
-    let worst = failures.into_iter().min_by_key(rank)?;
-    Some(if signal { interrupted() } else { worst })
+/// What a thread was doing when it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Task {
+    /// It obtained a blob.
+    Obtain,
+    /// It unpacked a layer.
+    Unpack,
+}
+
+/// The failure to show: that of a blob before that of what its bytes did, since the readers of a blob fail with it.
+/// "interrupted" only where there is nothing else.
+fn cause(failures: Vec<(Task, Error)>) -> Option<Error> {
+    failures.into_iter().min_by_key(|(task, e)| (is_interrupted(e), *task)).map(
+        |(_, e)| match is_interrupted(&e) {
+            // Without the layer at which it happened to be noticed.
+            true => interrupted(),
+            false => e,
+        },
+    )
 }
 
 struct Phases {
@@ -314,5 +331,28 @@ impl Phases {
     fn end(&mut self, name: &'static str) {
         self.ended.push((name, self.since.elapsed()));
         self.since = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rt_sys::error::Kind;
+
+    #[test]
+    fn the_cause_is_shown() {
+        let layer = |e: Error| (Task::Unpack, e.context("layer 1"));
+        let lost = || err!("connection lost");
+        let shown = |failures: Vec<(Task, Error)>| cause(failures).map(|e| (e.kind(), e.to_string()));
+        let other = |text: &str| Some((Kind::Other, text.to_owned()));
+        assert_eq!(shown(vec![]), None);
+        // A reader of a blob fails with its error, and other layers are asked to stop.
+        let failures = vec![layer(interrupted()), layer(lost()), (Task::Obtain, lost())];
+        assert_eq!(shown(failures), other("connection lost"));
+        assert_eq!(shown(vec![(Task::Obtain, interrupted()), layer(err!("tar"))]), other("layer 1: tar"));
+        let signal = shown(vec![layer(interrupted()), (Task::Obtain, interrupted())]);
+        assert_eq!(signal, Some((Kind::Interrupted, "interrupted".to_owned())));
+        // Not everything that calls itself so is.
+        assert_eq!(shown(vec![layer(err!("interrupted"))]), other("layer 1: interrupted"));
     }
 }

@@ -7,6 +7,7 @@ mod image;
 mod others;
 mod registry;
 mod stress;
+mod tls;
 mod transports;
 mod trees;
 

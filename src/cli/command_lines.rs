@@ -158,26 +158,38 @@ fn every_way_to_write_a_flag() {
 #[test]
 fn what_is_wrong_is_said() {
     for (line, error) in [
-        ("checkpoint --help", r#"unknown command "checkpoint" (rt --help lists them)"#),
-        ("help restore", r#"unknown command "restore" (rt --help lists them)"#),
-        ("--foo state c1", r#"unknown flag "--foo""#),
-        ("state --foo=1 c1", r#"unknown flag "--foo=1""#),
-        ("state -x c1", r#"unknown flag "-x""#),
-        ("run -itx c1", r#"unknown flag "-itx""#),
-        ("state --root /r c1", r#"flag "--root" stands before the command"#),
-        ("state -root=/r c1", r#"flag "-root=/r" stands before the command"#),
-        ("--root", r#"flag "--root" stands without its value DIR"#),
-        ("run c1 -b", r#"flag "-b" stands without its value DIR"#),
-        ("delete --force=maybe c1", r#"flag "--force=maybe" is true or false"#),
-        ("state", "an operand is missing: rt state ID"),
-        ("run", "an operand is missing: rt run BUNDLE [-- ARGS...], or rt run [-b BUNDLE] ID [-- ARGS...]"),
-        ("state c1 c2", r#"one operand too many, "c2": rt state ID"#),
-        ("list c1", r#"one operand too many, "c1": rt list"#),
+        ("checkpoint --help", r#"unknown command "checkpoint" (rt --help lists the commands)"#),
+        ("help restore", r#"unknown command "restore" (rt --help lists the commands)"#),
+        ("strat c1", r#"unknown command "strat"; did you mean start?"#),
+        ("help lst", r#"unknown command "lst"; did you mean list?"#),
+        ("generat", r#"unknown command "generat" (rt --help lists the commands)"#),
+        ("--foo state c1", "unknown flag --foo"),
+        ("--rot /r state c1", "unknown flag --rot; did you mean --root?"),
+        ("state --foo=1 c1", "unknown flag --foo"),
+        ("delete --froce c1", "unknown flag --froce; did you mean --force?"),
+        ("run --bunle=/b c1", "unknown flag --bunle; did you mean --bundle?"),
+        ("state -x c1", "unknown flag -x"),
+        ("run -itx c1", "unknown flag -x in -itx"),
+        ("state -=x c1", "unknown flag -"),
+        ("state --root /r c1", "flag --root must come before the command"),
+        ("state -root=/r c1", "flag -root must come before the command"),
+        ("state -v c1", "flag -v must come before the command"),
+        ("--detach run c1", "flag --detach must come after the command"),
+        ("-b /b run c1", "flag -b must come after the command"),
+        ("--root", "flag --root needs a value"),
+        ("run c1 -b", "flag -b needs a value"),
+        ("run c1 -bundle", "flag -bundle needs a value"),
+        ("run c1 -itb", "flag -b needs a value"),
+        ("delete --force=maybe c1", r#"invalid value "maybe" for flag --force: it takes true or false"#),
+        ("state", "missing operand; usage: rt state ID"),
+        ("run", "missing operand; usage: rt run BUNDLE [-- ARGS...], or rt run [-b BUNDLE] ID [-- ARGS...]"),
+        ("state c1 c2", r#"extra operand "c2"; usage: rt state ID"#),
+        ("list c1", r#"extra operand "c1"; usage: rt list"#),
     ] {
         assert_eq!(parse(line).unwrap_err().to_string(), error, "{line}");
     }
     let text = parse("run ./b ls").unwrap_err().to_string();
-    assert!(text.ends_with("; the program's arguments stand behind --"), "{text}");
+    assert!(text.ends_with(" (the program's arguments come after --)"), "{text}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `rt generate`: man pages and completions, which `make install` calls.
 
 use super::{Call, PROGRAM};
-use rt_cli::man::Texts;
+use rt_cli::man::{Item, Section, Texts};
 use rt_cli::{completions, man};
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
@@ -33,48 +33,142 @@ pub(super) fn run(call: &Call) -> Result<u8> {
 const TEXTS: Texts = Texts {
     description: DESCRIPTION,
     sections: &[
-        ("EXIT STATUS", EXIT_STATUS),
-        ("ERRORS AND LOG", LOG),
-        ("ENVIRONMENT", ENVIRONMENT),
-        ("FILES", FILES),
+        Section { title: "EXIT STATUS", text: EXIT_STATUS, items: &[] },
+        Section { title: "ERRORS AND LOG", text: LOG, items: &[] },
+        Section { title: "ENVIRONMENT", text: ENVIRONMENT, items: VARIABLES },
+        Section { title: "FILES", text: FILES, items: PATHS },
     ],
 };
 
 const DESCRIPTION: &str = "\
-rt runs containers from bundles, as the OCI runtime specification has them: a directory with a
-config.json and a root directory. It has runc's command line, so that podman, containerd, docker,
-CRI-O and Slurm can call it in runc's place.
+rt runs containers from bundles. A bundle, as the OCI runtime specification defines it, is a directory
+with a config.json and a root directory. rt has runc's command line, so that podman, containerd,
+docker, CRI-O and Slurm can call it instead of runc.
 
-The caller needs no privilege. Its one user id and one group id are mapped into the container; the
-supplementary groups stay. A container stays in the cgroup of its caller: rt never makes, joins or
-changes one.
+The caller needs no privileges. The caller's user id and group id are mapped into the container, and
+the supplementary groups stay. A container stays in the cgroup of its caller: rt never makes, joins or
+changes a cgroup.
 
-What a config made for root asks for and one id cannot give is adapted: a user namespace is added,
-other users become the mapped one, device nodes become bind mounts, limits are left out. --debug logs
-each of these; --strict refuses them.";
+A config that was made for root can ask for what a single user id cannot have. rt adapts it: it adds a
+user namespace, maps other users to the mapped one, mounts device nodes from the host and leaves out
+limits. --debug logs each of these changes, and with --strict they are errors.";
 
 const EXIT_STATUS: &str = "\
-run and exec exit as the program does, or with 128 and the number of the signal that ended it.
-Errors of rt itself are 1, and 255 from exec. All other commands exit with 0 or 1.";
+run and exec exit with the exit code of the program, or with 128 plus the number of the signal that
+ended it. An error of rt itself is exit code 1, and 255 for exec. All other commands exit with 0 or 1.";
 
 const LOG: &str = "\
-An error is one line on stderr: what was being done, to what, and why it failed. Nothing else is
-written to stderr unless --debug or --log-level asks for it.
+An error is one line on stderr. It says what rt was doing, with what, and why that failed. A call that
+succeeds writes nothing to stderr unless --debug or --log-level asks for it.
 
-With --log, the error is appended to that file as well, as one line of text, or of JSON with the
-keys level, msg and time; on stderr it then stands without \"rt: \" in front. By default errors are
-all that is logged: podman reads the whole file as one JSON object, so that a warning in it would
-hide the error. --log-level and --debug add what is less severe, to the file where there is one,
-else to stderr. The file is opened when there is something to write.";
+With --log, errors are also appended to that file, as a line of text, or as a line of JSON with the
+keys level, msg and time. On stderr they then have no \"rt: \" in front. By default only errors are
+logged: podman reads the whole file as one JSON object, and a warning in it would hide the error.
+--log-level and --debug log more, to the file if there is one, or else to stderr. The file is opened
+when there is something to write.";
 
 const ENVIRONMENT: &str = "\
-XDG_RUNTIME_DIR is where states are kept. PATH is where ps(1) and rt-pull are looked for. No other
-variable is read, and none reaches the container but by -e.";
+The container does not inherit the environment of rt. It gets the variables of its config and of -e,
+and LISTEN_FDS and LISTEN_PID if sockets are passed to it. A hook for which the config sets no
+environment gets that of rt, or of the container if it is a startContainer hook.";
+
+/// What the environment can say. A test compares it with the variables that the sources read.
+const VARIABLES: &[Item] = &[
+    Item {
+        name: "XDG_RUNTIME_DIR",
+        text: "States are kept in the directory rt below it, and credentials for registries in
+containers/auth.json; see FILES.",
+    },
+    Item {
+        name: "XDG_CONFIG_HOME",
+        text: "The user's configuration files are below it; see FILES. The default is $HOME/.config.",
+    },
+    Item {
+        name: "HOME",
+        text: "The default for the directories of XDG_CONFIG_HOME and XDG_CACHE_HOME. It is also the home
+directory that a bundle with the annotation rt.home or rt.passwd shows. If root calls, files are read
+only below a HOME or XDG_CONFIG_HOME that belongs to root.",
+    },
+    Item {
+        name: "USER, LOGNAME",
+        text: "The name of the caller in the container's passwd(5), if the annotation rt.passwd asks for it.",
+    },
+    Item {
+        name: "PATH",
+        text: "Where rt looks for ps(1), for rt-pull and for rt-hook-gpu. The last two are first looked for
+beside rt.",
+    },
+    Item {
+        name: "LISTEN_FDS, LISTEN_PID",
+        text: "If LISTEN_PID is the process id of rt, so many sockets are passed to the container's program,
+as sd_listen_fds(3) describes.",
+    },
+    Item {
+        name: "SLURMD_NODENAME, PMIX_SERVER_TMPDIR",
+        text: "Slurm's name of the node and directory of PMIx, which rt slurm reads. The other variables of
+the task come from the config: SLURM_*, PMI_FD and TMPDIR.",
+    },
+    Item { name: "RT_CACHE, XDG_CACHE_HOME", text: "Where the commands about images keep blobs; see FILES." },
+    Item {
+        name: "REGISTRY_AUTH_FILE, DOCKER_CONFIG, ENROOT_CONFIG_PATH",
+        text: "The file with credentials for registries, and the directories in which docker and enroot keep
+theirs.",
+    },
+    Item { name: "CONTAINERS_REGISTRIES_CONF", text: "The file to read instead of registries.conf." },
+    Item {
+        name: "SSL_CERT_FILE, SSL_CERT_DIR",
+        text: "Certificates of authorities that registries are checked with, instead of and besides the
+system's.",
+    },
+    Item {
+        name: "https_proxy, http_proxy, all_proxy, no_proxy",
+        text: "Proxies for registries, as curl(1) reads them. All but http_proxy can be in upper case.",
+    },
+    Item { name: "TERM", text: "rt pull draws no progress bar on a terminal of the type dumb." },
+];
 
 const FILES: &str = "\
-States are kept in the directory of --root, else in /run/rt for root. For everybody else, and for
-root in a user namespace, it is the first that can be used of $XDG_RUNTIME_DIR/rt, /run/user/UID/rt
-and /tmp/rt-UID.";
+The state of each container is a directory in the directory of --root. The default for root is
+/run/rt. For all other callers, and for root in a user namespace, the default is the first of
+$XDG_RUNTIME_DIR/rt, /run/user/UID/rt, /dev/shm/rt-UID and /tmp/rt-UID that can be used.";
+
+const PATHS: &[Item] = &[
+    Item {
+        name: "/run/rt-slurm/USER",
+        text: "Where exec, state, ps, kill, delete, pause, resume and events also look for the container of
+a Slurm job, if there is no --root.",
+    },
+    Item {
+        name: "/usr/share/rt/hooks.d, /etc/rt/hooks.d, $XDG_CONFIG_HOME/rt/hooks.d",
+        text:
+            "Definitions of hooks (oci-hooks(5)) from the distribution, the site and the user. Of files with
+the same name the one in the later directory counts, and --hooks-dir comes last.",
+    },
+    Item {
+        name: "$RT_CACHE, $XDG_CACHE_HOME/rt, $HOME/.cache/rt, /tmp/rt-cache-UID",
+        text: "The cache of blobs: the first of these whose variable is set. --cache comes before all of
+them.",
+    },
+    Item {
+        name: "$XDG_CONFIG_HOME/containers/registries.conf, /etc/containers/registries.conf",
+        text: "Mirrors, blocked and insecure registries (containers-registries.conf(5)): the user's file or
+else the system's, and then the files in registries.conf.d of both directories.",
+    },
+    Item {
+        name: "$XDG_RUNTIME_DIR/containers/auth.json, $XDG_CONFIG_HOME/containers/auth.json, \
+               $HOME/.docker/config.json, $XDG_CONFIG_HOME/enroot/.credentials",
+        text: "Credentials for registries. --creds, --authfile and $REGISTRY_AUTH_FILE come before them.
+Without XDG_RUNTIME_DIR the first one is /run/containers/UID/auth.json. rt login writes the second one.",
+    },
+    Item {
+        name: "/etc/docker/certs.d, /etc/containers/certs.d, $HOME/.config/containers/certs.d",
+        text: "Certificates of authorities and clients for single registries (containers-certs.d(5)).",
+    },
+    Item {
+        name: "/etc/containers/seccomp.json, /usr/share/containers/seccomp.json",
+        text: "The seccomp profile of bundles with the profile isolated.",
+    },
+];
 
 #[cfg(test)]
 mod tests {

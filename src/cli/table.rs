@@ -9,72 +9,82 @@ use rt_cli::flag::{Flag, switch, value};
 pub(super) static BUNDLE: Flag =
     value("bundle", "DIR", "the bundle; the current directory by default").short('b');
 pub(super) static CONFIG: Flag =
-    value("config", "FILE", "another file than config.json in the bundle").short('f');
+    value("config", "FILE", "read this config instead of the bundle's config.json").short('f');
 pub(super) static PID_FILE: Flag = value("pid-file", "FILE", "write the process id to FILE");
 pub(super) static CONSOLE_SOCKET: Flag =
-    value("console-socket", "SOCKET", "send the terminal's master side to this AF_UNIX socket");
+    value("console-socket", "SOCKET", "send the master side of the terminal to this AF_UNIX socket");
 pub(super) static PIDFD_SOCKET: Flag =
     value("pidfd-socket", "SOCKET", "send a pidfd of the process to this AF_UNIX socket");
 pub(super) static PRESERVE_FDS: Flag =
-    value("preserve-fds", "N", "pass N file descriptors more than 0, 1 and 2");
+    value("preserve-fds", "N", "pass N more file descriptors, from 3 on, to the process");
 pub(super) static NO_PIVOT: Flag =
-    switch("no-pivot", "use chroot instead of pivot_root, for a root on a ramfs");
-pub(super) static NO_NEW_KEYRING: Flag = switch("no-new-keyring", "keep the caller's session keyring");
-pub(super) static NO_SUBREAPER: Flag = switch("no-subreaper", "rt never is a subreaper").ignored();
-pub(super) static STRICT: Flag = switch("strict", "refuse a config that would have to be adapted to one id");
-pub(super) static USER_MAP: Flag =
-    value("user-map", "caller|root|config", "who the caller is inside; over the annotation rt.user");
-pub(super) static DETACH: Flag = switch("detach", "return once the process runs").short('d');
-pub(super) static KEEP: Flag = switch("keep", "keep the state after the container has ended, until delete");
+    switch("no-pivot", "use chroot instead of pivot_root, which fails on a ramfs");
+pub(super) static NO_NEW_KEYRING: Flag =
+    switch("no-new-keyring", "keep the caller's session keyring instead of making one");
+pub(super) static NO_SUBREAPER: Flag =
+    switch("no-subreaper", "do not become a subreaper; rt never does").ignored();
+pub(super) static STRICT: Flag =
+    switch("strict", "fail where the config would have to be adapted to a single id");
+pub(super) static USER_MAP: Flag = value(
+    "user-map",
+    "caller|root|config",
+    "which user the caller is inside; overrides the annotation rt.user",
+);
+pub(super) static DETACH: Flag = switch("detach", "return as soon as the process runs").short('d');
+pub(super) static KEEP: Flag =
+    switch("keep", "keep the state until rt delete, after the container has ended");
 pub(super) static REMOVE: Flag =
-    switch("rm", "remove the state afterwards, as a run in the foreground does anyway");
-pub(super) static TTY: Flag =
-    switch("tty", "give the process a terminal, or with --tty=false none").short('t');
-pub(super) static INTERACTIVE: Flag = switch("interactive", "stdin is always passed").short('i').ignored();
+    switch("rm", "remove the container afterwards, which is the default without --detach");
+pub(super) static TTY: Flag = switch("tty", "give the process a terminal; --tty=false gives none").short('t');
+pub(super) static INTERACTIVE: Flag =
+    switch("interactive", "pass stdin on; rt always does").short('i').ignored();
 pub(super) static ENV: Flag =
-    value("env", "NAME[=VALUE]", "add a variable; a name alone takes the caller's value")
-        .short('e')
-        .repeats();
-pub(super) static CWD: Flag = value("cwd", "DIR", "working directory inside").short('w').alias("workdir");
+    value("env", "NAME[=VALUE]", "set a variable; NAME alone takes the caller's value").short('e').repeats();
+pub(super) static CWD: Flag =
+    value("cwd", "DIR", "working directory in the container").short('w').alias("workdir");
 pub(super) static VOLUME: Flag =
-    value("volume", "SRC:DST[:OPTIONS]", "bind mount SRC at DST; options as in a config's mounts")
+    value("volume", "SRC:DST[:OPTIONS]", "bind mount SRC at DST, with mount options as in config.json")
         .short('v')
         .repeats();
 pub(super) static SHARE: Flag =
-    switch("share", "the tasks of a step share one container on a node; on unless --share=false");
+    switch("share", "run the tasks of a step on a node in one container; --share=false gives each its own");
 pub(super) static CHDIR: Flag =
-    value("chdir", "DIR", "start in DIR where the container has it; %Z in oci.conf since Slurm 26.05");
+    value("chdir", "DIR", "start in DIR if the container has it; oci.conf names it %Z since Slurm 26.05");
 pub(super) static DEVICE: Flag =
-    value("device", "VENDOR/CLASS=NAME", "add a device by its CDI name, with all that belongs to it")
+    value("device", "VENDOR/CLASS=NAME", "add the CDI device of this name with its libraries and mounts")
         .repeats();
 pub(super) static HOOKS_DIR: Flag =
-    value("hooks-dir", "DIR", "read hook definitions there, too; they count over all others").repeats();
+    value("hooks-dir", "DIR", "read hook definitions from DIR too; they override all others").repeats();
 pub(super) static PROCESS: Flag =
-    value("process", "FILE", "the OCI process to run; over every flag").short('p');
+    value("process", "FILE", "run the process that this OCI JSON describes, instead of flags and COMMAND")
+        .short('p');
 pub(super) static USER: Flag = value("user", "UID[:GID]", "run as this user").short('u');
 pub(super) static ADDITIONAL_GIDS: Flag =
     value("additional-gids", "GID", "add a supplementary group").short('g').repeats();
 pub(super) static CAP: Flag = value("cap", "CAP_NAME", "add a capability").short('c').repeats();
-pub(super) static NO_NEW_PRIVS: Flag = switch("no-new-privs", "set no_new_privs whatever the config says");
-pub(super) static IGNORE_PAUSED: Flag = switch("ignore-paused", "enter also a paused container");
+pub(super) static NO_NEW_PRIVS: Flag = switch("no-new-privs", "set no_new_privs, whatever the config says");
+pub(super) static IGNORE_PAUSED: Flag =
+    switch("ignore-paused", "run the process even if the container is paused");
 pub(super) static APPARMOR: Flag = value("apparmor", "PROFILE", "AppArmor profile of the process");
 pub(super) static PROCESS_LABEL: Flag = value("process-label", "LABEL", "SELinux label of the process");
-pub(super) static CGROUP: Flag = value("cgroup", "PATH", "cgroups are never touched").repeats().ignored();
+pub(super) static CGROUP: Flag =
+    value("cgroup", "PATH", "cgroup of the process; rt changes none").repeats().ignored();
 pub(super) static ALL: Flag = switch("all", "signal every process of the container").short('a');
 pub(super) static REGEX: Flag =
-    switch("regex", "ID is an extended regular expression; act on each container it matches").short('r');
+    switch("regex", "take ID as a regular expression, for every container that it matches").short('r');
 pub(super) static FORCE: Flag =
-    switch("force", "kill it first where it runs; no error where there is none").short('f');
-pub(super) static FORMAT: Flag = value("format", "table|json", "table by default").short('f');
-pub(super) static QUIET: Flag = switch("quiet", "print the ids only").short('q');
-pub(super) static STATS: Flag = switch("stats", "print one sample and exit");
+    switch("force", "kill it first if it runs; no error if it does not exist").short('f');
+pub(super) static FORMAT: Flag =
+    value("format", "table|json", "format of the output; table by default").short('f');
+pub(super) static QUIET: Flag = switch("quiet", "print only the ids").short('q');
+pub(super) static STATS: Flag = switch("stats", "print one sample, then exit");
 pub(super) static INTERVAL: Flag =
     value("interval", "DURATION", "time between samples, such as 500ms; 5s by default");
-pub(super) static HOST: Flag = switch("host", "the root is the host's own userland, read-only");
-pub(super) static SPEC_ROOTLESS: Flag = switch("rootless", "with a user namespace also where root calls");
-pub(super) static SPEC_USER_MAP: Flag = value("user-map", "caller|root", "who the caller is inside");
+pub(super) static HOST: Flag = switch("host", "use the host's own userland, read-only, as the root");
+pub(super) static SPEC_ROOTLESS: Flag = switch("rootless", "add a user namespace even if root calls");
+pub(super) static SPEC_USER_MAP: Flag = value("user-map", "caller|root", "which user the caller is inside");
 pub(super) static RESOURCES: Flag =
-    value("resources", "FILE", "the limits asked for, as JSON; - is stdin").short('r');
+    value("resources", "FILE", "read the limits from FILE as JSON; - is stdin").short('r');
 
 /// The commands, those that people need first at the top.
 pub(super) static COMMANDS: &[Command] = &[
@@ -107,14 +117,14 @@ pub(super) static COMMANDS: &[Command] = &[
             &NO_SUBREAPER,
         ],
         about: "\
-The operand is a bundle where it contains a slash, or is a directory that holds a config.json, and
-no -b is given; the id is then made up. Else it is the id, and the bundle is that of -b or the
-current directory.
+Without -b, an operand that contains a slash or names a directory with a config.json is the BUNDLE,
+and rt makes up an id. Any other operand is the ID of the new container, and the bundle is the
+directory of -b, or the current directory.
 
 ARGS replace the arguments of the config's process.
 
-The exit code is the program's, or 128 and the number of the signal that ended it; 1 where the
-container could not be run.",
+The exit code is that of the program, or 128 plus the number of the signal that ended it. It is 1 if
+the container could not be run.",
         examples: &[
             ("run what the bundle's config says", "rt run ./debian"),
             ("run a shell with a terminal", "rt run -t ./debian -- bash -l"),
@@ -150,14 +160,14 @@ container could not be run.",
             &CGROUP,
         ],
         about: "\
-Flags stand before ID: everything behind it belongs to COMMAND.
+Flags must come before ID. Everything after ID belongs to COMMAND.
 
-JOBID names the container of a Slurm job on this node, and of a step where the job has several here;
-281_1 is a job of an array. With TASK the program gets the environment of that task. state, ps, kill,
-delete, pause, resume and events take such names too.
+JOBID names the container of a Slurm job on this node. Where the job has several containers here,
+STEP says which. 281_1 is a job of an array. With TASK the program gets the environment of that task.
+The commands state, ps, kill, delete, pause, resume and events take such names too.
 
-The exit code is the program's, or 128 and the number of the signal that ended it; 255 where the
-program could not be run.",
+The exit code is that of the program, or 128 plus the number of the signal that ended it. It is 255
+if the program could not be run.",
         examples: &[("a shell in the container", "rt exec -t web sh")],
         // As with runc: it keeps exec's own failures apart from most programs' exit codes.
         failure: 255,
@@ -168,9 +178,9 @@ program could not be run.",
         name: "list",
         summary: "list the containers",
         usage: &[""],
-        operands: (0, 0),
+        operands: 0..=0,
         flags: &[&FORMAT, &QUIET],
-        examples: &[("remove all that have ended", "rt delete --regex '.*'")],
+        examples: &[("remove all containers that have stopped", "rt delete --regex '.*'")],
         run: list::run,
         ..ONE_ID
     },
@@ -178,7 +188,7 @@ program could not be run.",
         name: "state",
         summary: "print the state of a container as JSON",
         about: "\
-The status is creating, created, running, paused or stopped. The pid is 0 where it has stopped.",
+The status is creating, created, running, paused or stopped. The pid of a stopped container is 0.",
         run: state::run,
         ..ONE_ID
     },
@@ -189,8 +199,8 @@ The status is creating, created, running, paused or stopped. The pid is 0 where 
         rest: Rest::Verbatim,
         flags: &[&FORMAT],
         about: "\
-The table is what ps(1) prints for PS-ARGS, -ef by default, less the processes of others. JSON is
-the list of the process ids, as the caller sees them.",
+The table is the output of ps(1) with PS-ARGS, -ef by default, without the lines of processes outside
+the container. The JSON is the list of process ids, as the caller sees them.",
         run: ps::run,
         ..ONE_ID
     },
@@ -198,11 +208,12 @@ the list of the process ids, as the caller sees them.",
         name: "kill",
         summary: "send a signal to a container",
         usage: &["ID [SIGNAL]", "JOBID[.STEP[.TASK]] [SIGNAL]"],
-        operands: (1, 2),
+        operands: 1..=2,
         flags: &[&ALL, &REGEX],
         about: "\
-SIGNAL is a number or a name with or without SIG, TERM by default. It goes to the container's first
-process; KILL without a PID namespace, and any with --all, to every process.",
+SIGNAL is a number, or a name with or without SIG. The default is TERM. The signal goes to the
+container's first process. With --all it goes to every process, and so does KILL to a container
+without a PID namespace.",
         run: kill::run,
         ..ONE_ID
     },
@@ -212,8 +223,8 @@ process; KILL without a PID namespace, and any with --all, to every process.",
         usage: &["ID", "JOBID[.STEP[.TASK]]"],
         flags: &[&FORCE, &REGEX],
         about: "\
-A container that was created and never started is ended. With --regex and no --force, those that run
-are left.",
+A container that was created and never started is ended first. A container that runs is an error;
+with --regex it is skipped. --force kills it first.",
         run: delete::run,
         ..ONE_ID
     },
@@ -240,8 +251,8 @@ are left.",
     Command { name: "start", summary: "start a created container", run: start::run, ..ONE_ID },
     Command {
         name: "pause",
-        summary: "stop every process of a container until resume",
-        about: "The processes get SIGSTOP: there is no cgroup to freeze.",
+        summary: "stop all processes of a container until rt resume",
+        about: "The processes get SIGSTOP, because rt has no cgroup to freeze.",
         run: pause::run,
         ..ONE_ID
     },
@@ -250,15 +261,16 @@ are left.",
         name: "spec",
         summary: "write a config.json to start from",
         usage: &[""],
-        operands: (0, 0),
+        operands: 0..=0,
         flags: &[&BUNDLE, &HOST, &SPEC_USER_MAP, &SPEC_ROOTLESS],
         about: "\
-The config runs without root: a user namespace maps the caller to root, or with --user-map caller to
-its own id. Root gets no user namespace unless --rootless is given. The process has a terminal where
-this call's stdin and stdout are terminals. A config.json that exists is not overwritten.
+The config needs no privileges: a user namespace maps the caller to root, or with --user-map caller
+to the caller's own id. For root there is no user namespace unless --rootless is given. The process
+gets a terminal if stdin and stdout of this call are terminals. An existing config.json is not
+overwritten.
 
-With --host the root needs no image: the host's /usr, /bin, /sbin, /lib*, /etc and /opt are mounted
-read-only in the directory rootfs, which is made in the bundle; /tmp, /var/tmp and /run are private.
+With --host no image is needed: the host's /usr, /bin, /sbin, /lib*, /etc and /opt are mounted
+read-only in the directory rootfs, which is made in the bundle. /tmp, /var/tmp and /run are private.
 The caller keeps its own id unless --user-map root is given.",
         examples: &[(
             "a container with no image",
@@ -271,57 +283,57 @@ The caller keeps its own id unless --user-map root is given.",
         name: "features",
         summary: "print what this runtime can do as JSON",
         usage: &[""],
-        operands: (0, 0),
-        about: "The form is that of features.md in the OCI runtime specification.",
+        operands: 0..=0,
+        about: "The format is described in features.md of the OCI runtime specification.",
         run: features::run,
         ..ONE_ID
     },
     Command {
         name: "events",
-        summary: "print what a container uses as JSON, one line per sample",
+        summary: "print the resources that a container uses as JSON lines",
         flags: &[&STATS, &INTERVAL],
         about: "\
-The figures are those of the cgroup that the container's first process is in. rt makes no cgroup, so
-in a batch job they are the job's. They are read, never written. A line of type oom follows where
-the kernel has killed a process of that cgroup for memory since the sample before.",
+Each line is a sample. Its figures are those of the cgroup in which the container's first process is.
+rt makes no cgroup, so in a batch job they are the figures of the job. A line of type oom follows if
+the kernel has killed a process of that cgroup for lack of memory since the last sample.",
         run: events::run,
         ..ONE_ID
     },
     Command {
         name: "update",
-        summary: "refuse to change limits: they are the scheduler's",
+        summary: "refuse to change limits, which belong to the scheduler",
         flags: &[
             &RESOURCES,
-            &value("memory", "BYTES", "memory"),
+            &value("memory", "BYTES", "limit of memory"),
             &value("memory-reservation", "BYTES", "soft limit of memory"),
-            &value("memory-swap", "BYTES", "memory and swap"),
-            &value("kernel-memory", "BYTES", "kernel memory"),
-            &value("kernel-memory-tcp", "BYTES", "kernel memory for TCP buffers"),
-            &value("cpu-period", "USEC", "CFS period"),
-            &value("cpu-quota", "USEC", "CFS quota"),
-            &value("cpu-burst", "USEC", "CFS burst"),
-            &value("cpu-share", "N", "weight").alias("cpu-shares"),
-            &value("cpu-rt-period", "USEC", "realtime period"),
-            &value("cpu-rt-runtime", "USEC", "realtime quota"),
-            &value("cpu-idle", "N", "SCHED_IDLE"),
-            &value("cpuset-cpus", "LIST", "CPUs"),
-            &value("cpuset-mems", "LIST", "memory nodes"),
-            &value("pids-limit", "N", "processes"),
-            &value("blkio-weight", "N", "weight"),
-            &value("l3-cache-schema", "SCHEMA", "cache allocation"),
-            &value("mem-bw-schema", "SCHEMA", "memory bandwidth"),
+            &value("memory-swap", "BYTES", "limit of memory and swap"),
+            &value("kernel-memory", "BYTES", "limit of kernel memory"),
+            &value("kernel-memory-tcp", "BYTES", "limit of kernel memory for TCP buffers"),
+            &value("cpu-period", "USEC", "period of the CPU quota"),
+            &value("cpu-quota", "USEC", "CPU time in each period"),
+            &value("cpu-burst", "USEC", "CPU time above the quota"),
+            &value("cpu-share", "N", "CPU weight").alias("cpu-shares"),
+            &value("cpu-rt-period", "USEC", "period of the realtime quota"),
+            &value("cpu-rt-runtime", "USEC", "realtime CPU time in each period"),
+            &value("cpu-idle", "N", "1 runs all processes as SCHED_IDLE"),
+            &value("cpuset-cpus", "LIST", "CPUs to use"),
+            &value("cpuset-mems", "LIST", "memory nodes to use"),
+            &value("pids-limit", "N", "limit of processes"),
+            &value("blkio-weight", "N", "block I/O weight"),
+            &value("l3-cache-schema", "SCHEMA", "L3 cache allocation (resctrl)"),
+            &value("mem-bw-schema", "SCHEMA", "memory bandwidth allocation (resctrl)"),
         ],
         about: "\
-rt never writes to a cgroup. An update that asks for nothing succeeds; any other is an error and
-changes nothing.",
+rt never writes to a cgroup. An update without limits succeeds. Any other is an error and changes
+nothing.",
         run: update::run,
         ..ONE_ID
     },
     Command {
         name: "slurm",
-        summary: "what Slurm's oci.conf calls",
+        summary: "run tasks of Slurm, as its oci.conf calls rt",
         usage: &["run --bundle DIR ID", "state ID", "kill ID [SIGNAL]", "delete [--force] ID|JOBID"],
-        operands: (2, 3),
+        operands: 2..=3,
         rest: Rest::AfterDashes,
         flags: &[
             &BUNDLE,
@@ -337,17 +349,18 @@ changes nothing.",
             &NO_NEW_KEYRING,
         ],
         about: "\
-ID ends in %j.%s.%t, job, step and task. The tasks of a step on a node run in one container: the first
-makes it, the others join it, each with its own program, environment and descriptors; it ends with the
-last of them. They keep the host's PID, network and UTS namespaces and its /dev/shm.
+ID ends in %j.%s.%t: job, step and task. The tasks of a step on a node run in one container. The first
+task makes it and the others join it, each with its own program, environment and file descriptors.
+The container ends with its last task. The tasks keep the host's PID, network and UTS namespaces and
+its /dev/shm.
 
-A config that says nothing about ids runs as the caller. Under PMIx every config does, and the
-directories that PMIx needs are bound; the descriptor of PMI_FD stays open.
+A config that does not say which user to run as runs as the caller. Under PMIx every config does, and
+the directories that PMIx needs are mounted. The descriptor that PMI_FD names stays open.
 
-state prints one JSON object and succeeds whatever happens. An id that ends in -1 stands for every
-task of the step; delete takes a JOBID too, for an epilog. Called by root, state, kill and delete first
-become the owner of the directory that --root names, and run no hook of his. A dead container of the
-same id is replaced.",
+state prints one JSON object and always succeeds. An ID that ends in -1 stands for all tasks of the
+step. delete also takes a JOBID, for an epilog. If root calls state, kill or delete, rt first becomes
+the owner of the directory of --root, and runs none of the owner's hooks. run replaces a stopped
+container of the same ID.",
         examples: &[
             ("RunTimeRun", "exec rt '--root=/run/rt-slurm/%u' slurm run --bundle '%b' %n.%j.%s.%t"),
             ("RunTimeQuery", "exec rt '--root=/run/rt-slurm/%u' slurm state %n.%j.%s.%t"),
@@ -365,7 +378,7 @@ same id is replaced.",
         name: "generate",
         summary: "write the man pages or a shell's completions into a directory",
         usage: &["man|bash|zsh|fish DIR"],
-        operands: (2, 2),
+        operands: 2..=2,
         hidden: true,
         run: generate::run,
         ..ONE_ID

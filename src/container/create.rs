@@ -401,7 +401,7 @@ impl<'a> Launch<'a> {
             start_time,
             bundle: self.plan.bundle.clone(),
             rootfs: self.plan.rootfs.clone(),
-            created: rt_sys::log::rfc3339(rt_sys::now()),
+            created: rt_sys::time::rfc3339(rt_sys::time::now()),
             owner: self.caller.uid,
             annotations: annotations.map(|(k, v)| (k.clone(), v.clone())).collect(),
             paused: false,

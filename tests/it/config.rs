@@ -38,7 +38,10 @@ fn broken_json_fails(ctx: &Ctx) {
     ctx.run(&bundle).failed(&["config.json"]);
     // The place of the mistake is named.
     bundle.raw("{\n  \"ociVersion\": \"1.0.0\",\n  \"process\": oops\n}");
-    ctx.run(&bundle).failed(&["line 3"]);
+    ctx.run(&bundle).failed(&["line 3 column"]);
+    // Of two values for one key readers may take either.
+    bundle.raw("{\n  \"ociVersion\": \"1.0.0\",\n  \"hostname\": \"a\", \"hostname\": \"b\"\n}");
+    ctx.run(&bundle).failed(&["duplicate field `hostname`", "line 3 column"]);
 }
 
 fn wrong_types_fail(ctx: &Ctx) {
@@ -263,13 +266,20 @@ fn deep_config(ctx: &Ctx) {
     for (section, key) in [
         ("linux", "seccomp"),
         ("linux", "intelRdt"),
-        ("linux", "unknown"),
+        ("linux", "resources"),
         ("hooks", "poststop"),
         ("process", "args"),
+        ("process", "scheduler"),
     ] {
         bundle.raw(&format!("{{\"ociVersion\":\"1.0.0\",\"{section}\":{{\"{key}\":{deep}}}}}"));
-        ctx.run(&bundle).failed(&["config.json"]);
+        // Refused while it is read, not for what the config lacks.
+        ctx.run(&bundle).failed(&["config.json", "line 1 column"]);
     }
+    // What nobody reads is passed over, also where the stack would not do for it.
+    let bundle = ctx.bundle().ops(&["ready"]);
+    let text = serde_json::to_string(&bundle.config).unwrap();
+    bundle.raw(&text.replacen('{', &format!("{{\"unknown\":{deep},"), 1));
+    assert_eq!(ctx.run(&bundle).all()[0], "ready");
     let container = ctx.started(&ctx.bundle().ops(&["pause"]));
     let file = ctx.file("process.json", &format!("{{\"cwd\":\"/\",\"user\":{deep}}}"));
     let out = ctx.rt(["exec", "--process"]).arg(&file).arg(&container.id).run();

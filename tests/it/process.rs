@@ -353,7 +353,8 @@ fn memory_policy(ctx: &Ctx) {
         out.failed(&["memoryPolicy"]);
     }
     let bad = json!({ "mode": "MPOL_NONSENSE", "nodes": "0" });
-    ctx.run(&ctx.bundle().with("/linux/memoryPolicy", bad)).failed(&["memoryPolicy: ", "MPOL_NONSENSE"]);
+    ctx.run(&ctx.bundle().with("/linux/memoryPolicy", bad))
+        .failed(&["unknown variant `MPOL_NONSENSE`", " at line "]);
     let bad = json!({ "mode": "MPOL_BIND", "nodes": "x" });
     ctx.run(&ctx.bundle().with("/linux/memoryPolicy", bad)).failed(&["linux.memoryPolicy.nodes: \"x\""]);
 }

@@ -5,6 +5,7 @@ use crate::parse::Call;
 use ::log::LevelFilter;
 use rt_sys::error::Result;
 use rt_sys::log;
+use std::ops::RangeInclusive;
 
 /// A command.
 #[derive(Debug)]
@@ -15,8 +16,8 @@ pub struct Command {
     pub summary: &'static str,
     /// The operands of each of its forms.
     pub usage: &'static [&'static str],
-    /// How many operands it takes.
-    pub operands: (usize, usize),
+    /// How many operands it takes: at least and at most.
+    pub operands: RangeInclusive<usize>,
     /// What stands behind the operands.
     pub rest: Rest,
     /// The flags, in the order of help.
@@ -49,7 +50,7 @@ pub const ONE_ID: Command = Command {
     name: "",
     summary: "",
     usage: &["ID"],
-    operands: (1, 1),
+    operands: 1..=1,
     rest: Rest::None,
     flags: &[],
     about: "",

@@ -11,12 +11,12 @@ pub struct Flag {
     pub alias: Option<&'static str>,
     /// The name after `-`.
     pub short: Option<char>,
-    /// What help calls the value; none for a switch. Completions read it: `DIR`, `FILE`, `SOCKET`,
-    /// or `a|b|c`.
+    /// What help calls the value; none for a switch. Completions offer directories for `DIR`, files for `FILE` and
+    /// `SOCKET`, and the words of `a|b|c`.
     pub value: Option<&'static str>,
-    /// Every occurrence counts, not just the last one.
+    /// The flag can be given several times, and every occurrence counts. Of other flags the last one counts.
     pub repeats: bool,
-    /// Taken because callers send it; nothing depends on it.
+    /// The flag is accepted because callers send it, and has no effect.
     pub ignored: bool,
     /// One sentence, no dot.
     pub help: &'static str,
@@ -52,16 +52,19 @@ impl Flag {
 }
 
 // Global flags.
-pub static ROOT: Flag = value("root", "DIR", "directory of the containers' states");
-pub static LOG: Flag = value("log", "FILE", "append the error to FILE, as well as to stderr");
-pub static LOG_FORMAT: Flag = value("log-format", "text|json", "form of the lines in the log");
+pub static ROOT: Flag = value("root", "DIR", "keep the containers' states in DIR");
+pub static LOG: Flag = value("log", "FILE", "append errors to FILE as well as to stderr");
+pub static LOG_FORMAT: Flag = value("log-format", "text|json", "format of the log; text by default");
 pub static LOG_LEVEL: Flag =
-    value("log-level", "error|warning|info|debug", "log also what is less severe; error by default");
+    value("log-level", "error|warning|info|debug", "log messages of this level and above; error by default");
 pub static DEBUG: Flag = switch("debug", "the same as --log-level debug");
 pub static CGROUP_MANAGER: Flag =
-    value("cgroup-manager", "cgroupfs|systemd|disabled", "cgroups are never touched").ignored();
-pub static SYSTEMD_CGROUP: Flag = switch("systemd-cgroup", "cgroups are never touched").ignored();
-pub static ROOTLESS: Flag = value("rootless", "true|false|auto", "found out by itself").ignored();
+    value("cgroup-manager", "cgroupfs|systemd|disabled", "how to make cgroups; rt makes none").ignored();
+pub static SYSTEMD_CGROUP: Flag =
+    switch("systemd-cgroup", "let systemd make cgroups; rt makes none").ignored();
+pub static ROOTLESS: Flag =
+    value("rootless", "true|false|auto", "whether the caller lacks privileges; rt finds out itself")
+        .ignored();
 pub static VERSION: Flag = switch("version", "print the version").short('v');
 pub static HELP: Flag = switch("help", "print this help").short('h');
 

@@ -11,7 +11,7 @@ pub fn of_program(program: &Program) -> String {
         let _ = writeln!(text, "  {:<10}{}", command.name, command.summary);
     }
     help_flags(&mut text, flags(None));
-    text.push_str("\nrt COMMAND --help, or man rt-COMMAND, tells more.\n");
+    text.push_str("\nMore about a command: rt COMMAND --help, or man rt-COMMAND.\n");
     text
 }
 
@@ -82,7 +82,7 @@ fn names(flag: &Flag) -> String {
 
 pub(crate) fn remark(flag: &Flag) -> &'static str {
     match flag {
-        Flag { ignored: true, .. } => " (accepted, without effect)",
+        Flag { ignored: true, .. } => " (accepted; has no effect)",
         Flag { repeats: true, .. } => " (can be repeated)",
         _ => "",
     }

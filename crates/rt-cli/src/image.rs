@@ -6,68 +6,72 @@ use crate::command::{Command, ONE_ID};
 use crate::flag::{Flag, switch, value};
 
 // How to talk to a registry.
-pub static AUTHFILE: Flag = value("authfile", "FILE", "credentials, in docker's format");
+pub static AUTHFILE: Flag = value("authfile", "FILE", "read credentials from FILE, in docker's format");
 pub static CREDS: Flag = value("creds", "USER:PASSWORD", "credentials for this call");
-pub static INSECURE: Flag = switch("insecure", "do not check certificates, and try HTTP after HTTPS");
-pub static PLAIN_HTTP: Flag = switch("plain-http", "use HTTP");
-pub static RETRIES: Flag = value("retries", "N", "how often a failed request is made again; 6 by default");
+pub static INSECURE: Flag = switch("insecure", "do not check certificates, and use HTTP if HTTPS fails");
+pub static PLAIN_HTTP: Flag = switch("plain-http", "use HTTP instead of HTTPS");
+pub static RETRIES: Flag = value("retries", "N", "repeat a failed request up to N times; 6 by default");
 
 // Where blobs are kept.
-pub static CACHE_DIR: Flag = value("cache", "DIR", "the cache, over RT_CACHE");
-pub static NO_CACHE: Flag = switch("no-cache", "keep no blobs");
+pub static CACHE_DIR: Flag = value("cache", "DIR", "keep blobs in DIR; overrides RT_CACHE");
+pub static NO_CACHE: Flag = switch("no-cache", "keep no blobs in the cache");
 
 pub static PLATFORM: Flag =
-    value("platform", "OS/ARCH[/VARIANT]", "an image for another machine than this one");
+    value("platform", "OS/ARCH[/VARIANT]", "take the image for another platform than this one");
 pub static JSON: Flag = switch("json", "print one JSON document");
-pub static SILENT: Flag = switch("quiet", "print nothing but the result and errors").short('q');
+pub static SILENT: Flag = switch("quiet", "print only the result and errors").short('q');
 
 // What a bundle is to be like.
-pub static PROFILE: Flag = value("profile", "hpc|isolated", "how the bundle is to run; hpc by default");
-pub static BUNDLE_USER: Flag =
-    value("user-map", "caller|root|config", "who the process is inside; root emulates what installers need");
-pub static WRITABLE: Flag = switch("writable", "the root can be written in the hpc profile too");
-pub static HOME: Flag = switch("home", "mount the home directory of whoever runs the bundle");
-pub static PRIVATE: Flag = switch("private", "modes as in the image, and nobody else sees the bundle");
-pub static REPLACE: Flag = switch("force", "replace a bundle that is there").short('f');
-pub static SYNC: Flag = switch("sync", "once this returns, the bundle survives a crash of the machine");
-pub static VERIFY: Flag =
-    switch("verify", "compare the uncompressed layers, too, with what the image says of them");
-pub static CONNECTIONS: Flag = value("connections", "N", "blobs fetched at once; 4 by default");
-pub static MAX_SIZE: Flag = value("max-size", "BYTES", "refuse images that write more, such as 20G");
+pub static PROFILE: Flag = value("profile", "hpc|isolated", "how the container is to run; hpc by default");
+pub static BUNDLE_USER: Flag = value(
+    "user-map",
+    "caller|root|config",
+    "which user the process is inside; root also emulates what installers need",
+);
+pub static WRITABLE: Flag = switch("writable", "make the root writable in the hpc profile too");
+pub static HOME: Flag = switch("home", "mount the home directory of the user who runs the bundle");
+pub static PRIVATE: Flag =
+    switch("private", "keep the image's file modes, and hide the bundle from other users");
+pub static REPLACE: Flag = switch("force", "replace an existing bundle").short('f');
+pub static SYNC: Flag =
+    switch("sync", "write the bundle to disk before returning, so that it survives a crash");
+pub static VERIFY: Flag = switch("verify", "check the digests of the uncompressed layers too");
+pub static CONNECTIONS: Flag = value("connections", "N", "fetch N blobs at once; 4 by default");
+pub static MAX_SIZE: Flag = value("max-size", "BYTES", "refuse images that unpack to more, such as 20G");
 
-pub static USERNAME: Flag = value("username", "USER", "the user").short('u');
+pub static USERNAME: Flag = value("username", "USER", "name of the user").short('u');
 pub static PASSWORD: Flag =
-    value("password", "PASSWORD", "the password, which others may see in ps").short('p');
+    value("password", "PASSWORD", "password; other users may see it in the output of ps").short('p');
 pub static PASSWORD_STDIN: Flag = switch("password-stdin", "read the password from stdin");
 
-pub static OLDER_THAN: Flag = value("older-than", "DAYS", "prune blobs that were not used for so long");
+pub static OLDER_THAN: Flag = value("older-than", "DAYS", "prune blobs that were not used for DAYS days");
 pub static KEEP_SIZE: Flag =
-    value("max-size", "BYTES", "prune what was used longest ago until so much is left");
+    value("max-size", "BYTES", "prune the least recently used blobs until the rest fits");
 
 const ABOUT_PULL: &str = "\
-IMAGE is NAME[:TAG][@DIGEST] or docker://... in a registry, docker.io where none is named, or enroot's
-REGISTRY#IMAGE:TAG; oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker-archive:FILE[:NAME:TAG]; or
-docker-daemon:NAME or podman:NAME. BUNDLE is a directory that is made, by default in the current one,
-named after the image. It is there whole or not at all. One that is there is replaced only with
---force; if it is of the same image, nothing is done.
+IMAGE is an image in a registry, NAME[:TAG][@DIGEST], where docker.io is the default registry. Further
+forms are docker://NAME and enroot's REGISTRY#IMAGE:TAG; oci:DIR[:TAG], oci-archive:FILE[:TAG] and
+docker-archive:FILE[:NAME:TAG]; docker-daemon:NAME and podman:NAME.
 
-With the profile hpc the container shares the host's network, processes and devices, and runs as
-whoever calls rt run, with a root that is read-only. With isolated it has namespaces of its own and is
-root inside.
+BUNDLE is the directory to make. By default it is made in the current directory and named after the
+image. It appears only when it is complete. Where a bundle of the same image is there already, nothing
+is done. A bundle of another image is an error; --force replaces it.
 
-Blobs are kept in the directory of --cache, RT_CACHE, $XDG_CACHE_HOME/rt or ~/.cache/rt, which users
-and nodes can share. Credentials come from --creds, --authfile, $REGISTRY_AUTH_FILE and the files of
-podman, docker and enroot. Mirrors and blocked registries come from registries.conf, certificates from
-certs.d and $SSL_CERT_FILE.";
+With the profile hpc the container shares the host's network, processes and devices, runs as the user
+who calls rt run, and has a read-only root. With the profile isolated the container has namespaces of
+its own and runs as root inside.
 
-const IMAGES: &str = "For the forms of IMAGE see rt-pull(1).";
+Blobs are kept in a cache, which users and nodes can share. rt(1) says under ENVIRONMENT and FILES
+where the cache is, and from which files credentials, mirrors and certificates are read.";
+
+const IMAGES: &str = "rt-pull(1) lists the forms of IMAGE.";
 
 /// `rt pull`
 pub const PULL: Command = Command {
     name: "pull",
     summary: "turn an image into a bundle",
     usage: &["IMAGE [BUNDLE]"],
-    operands: (1, 2),
+    operands: 1..=2,
     flags: &[
         &PROFILE,
         &BUNDLE_USER,
@@ -92,9 +96,9 @@ pub const PULL: Command = Command {
     ],
     about: ABOUT_PULL,
     examples: &[
-        ("Debian from Docker Hub", "rt pull debian:12 && rt run ./debian-12 -- cat /etc/os-release"),
-        ("a root to install things in", "rt pull --user-map root debian:12 build"),
-        ("what `podman save` wrote", "rt pull docker-archive:image.tar mine"),
+        ("run Debian from Docker Hub", "rt pull debian:12 && rt run ./debian-12 -- cat /etc/os-release"),
+        ("a root in which to install software", "rt pull --user-map root debian:12 build"),
+        ("from the output of podman save", "rt pull docker-archive:image.tar mine"),
     ],
     ..ONE_ID
 };
@@ -125,7 +129,7 @@ pub const SAVE: Command = Command {
     name: "save",
     summary: "write a bundle's root as an image that podman and skopeo load",
     usage: &["BUNDLE oci:DIR[:TAG]|oci-archive:FILE[:TAG]"],
-    operands: (2, 2),
+    operands: 2..=2,
     flags: &[&SILENT],
     ..ONE_ID
 };
@@ -133,22 +137,22 @@ pub const SAVE: Command = Command {
 /// `rt login`
 pub const LOGIN: Command = Command {
     name: "login",
-    summary: "keep credentials for a registry",
+    summary: "store credentials for a registry",
     usage: &["[REGISTRY]"],
-    operands: (0, 1),
+    operands: 0..=1,
     flags: &[&USERNAME, &PASSWORD, &PASSWORD_STDIN, &AUTHFILE, &INSECURE, &PLAIN_HTTP, &RETRIES],
     about:
-        "Tries the credentials, and keeps them where podman and skopeo find them too. REGISTRY is docker.io by
-default.",
+        "The credentials are tried, and then stored where podman and skopeo find them too. REGISTRY is docker.io
+by default.",
     ..ONE_ID
 };
 
 /// `rt logout`
 pub const LOGOUT: Command = Command {
     name: "logout",
-    summary: "forget credentials for a registry",
+    summary: "remove the credentials for a registry",
     usage: &["[REGISTRY]"],
-    operands: (0, 1),
+    operands: 0..=1,
     flags: &[&AUTHFILE],
     ..ONE_ID
 };
@@ -156,11 +160,11 @@ pub const LOGOUT: Command = Command {
 /// `rt cache`
 pub const CACHE: Command = Command {
     name: "cache",
-    summary: "look after the blobs that were fetched",
+    summary: "list, prune or verify the cache of blobs",
     usage: &["list|prune|verify"],
     flags: &[&OLDER_THAN, &KEEP_SIZE, &CACHE_DIR, &JSON],
     about: "\
-prune removes all blobs, or with --older-than and --max-size those that these name. verify reads all of
-them and removes what is damaged.",
+list prints the blobs in the cache. prune removes all blobs, or only those that --older-than and
+--max-size choose. verify reads all blobs and removes those that are damaged.",
     ..ONE_ID
 };

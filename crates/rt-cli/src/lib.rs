@@ -10,6 +10,7 @@ pub mod help;
 pub mod image;
 pub mod man;
 pub mod parse;
+pub mod wrong;
 
 use ::log::LevelFilter;
 use command::Program;

@@ -5,13 +5,33 @@ use crate::flag::Flag;
 use crate::help::{flags, remark, usages};
 use std::fmt::Write;
 
-/// What the page of the program says beside its commands and flags. Paragraphs are separated by an empty line.
+/// What the page of the program says besides its commands and flags. An empty line separates paragraphs.
 #[derive(Debug)]
 pub struct Texts {
     /// DESCRIPTION.
     pub description: &'static str,
-    /// Title and text of the sections behind the flags.
-    pub sections: &'static [(&'static str, &'static str)],
+    /// The sections behind the flags.
+    pub sections: &'static [Section],
+}
+
+/// A section of the program's page.
+#[derive(Debug)]
+pub struct Section {
+    /// Its head.
+    pub title: &'static str,
+    /// Its paragraphs.
+    pub text: &'static str,
+    /// The list below them.
+    pub items: &'static [Item],
+}
+
+/// An entry of a list: a variable, or a file.
+#[derive(Debug)]
+pub struct Item {
+    /// What it is about.
+    pub name: &'static str,
+    /// What is said of it.
+    pub text: &'static str,
 }
 
 /// `text` so that roff(7) prints it as it is.
@@ -85,8 +105,11 @@ pub fn of_program(program: &Program, texts: &Texts) -> String {
     }
     page += &man_flags("GLOBAL FLAGS", flags(None));
     page += &paragraphs(FLAG_RULES);
-    for (title, text) in texts.sections {
-        let _ = write!(page, ".SH {title}\n{}", paragraphs(text));
+    for section in texts.sections {
+        let _ = write!(page, ".SH {}\n{}", section.title, paragraphs(section.text));
+        for item in section.items {
+            let _ = write!(page, ".TP\n\\fB{}\\fR\n{}", inline(item.name), roff(item.text));
+        }
     }
     let pages: Vec<_> = program.shown().map(|command| format!("\\fBrt\\-{}\\fR(1)", command.name)).collect();
     let _ = writeln!(page, ".SH SEE ALSO\n{}", pages.join(",\n"));
@@ -94,10 +117,11 @@ pub fn of_program(program: &Program, texts: &Texts) -> String {
 }
 
 const FLAG_RULES: &str = "\
-Flags are written --flag VALUE, --flag=VALUE, -f VALUE, -fVALUE, and -flag VALUE as with Go's flag
-package. A switch can be --flag=true or --flag=false, and short ones can be joined, as in -it. The
-last occurrence wins. Global flags stand before the command; a command's stand anywhere behind it,
-but for exec and ps before the ID. -- ends the flags.";
+Flags are written --flag VALUE, --flag=VALUE, -f VALUE or -fVALUE, and also -flag VALUE, as with Go's
+flag package. A switch can be given as --flag=true or --flag=false. Short switches can be joined, as
+in -it. Of a flag that is given several times the last one counts. Global flags come before the
+command. The flags of a command can stand anywhere after it, but those of exec and ps must come before
+the ID. -- ends the flags.";
 
 #[cfg(test)]
 mod tests {

@@ -6,8 +6,9 @@
 
 use crate::command::{Command, Program, Rest};
 use crate::flag::{Flag, GLOBALS, HELP, VERSION};
-use rt_sys::bail;
-use rt_sys::error::Result;
+use crate::wrong;
+use rt_sys::error::{Error, Result};
+use rt_sys::{bail, err};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -42,11 +43,18 @@ pub enum Request<'a> {
     Nothing,
 }
 
+/// Where on the command line a flag stands, which decides what flags there are.
+#[derive(Clone, Copy)]
+enum Place<'p> {
+    BeforeCommand(&'p Program),
+    Behind(&'static Command),
+}
+
 /// Reads the global flags and the command's name. The flags that were understood are kept also
-/// where there is an error, which is to be logged as they say.
+/// where there is an error, because they say where errors are logged.
 pub fn globals<'a>(program: &Program, words: &'a [OsString], flags: &mut Flags<'a>) -> Result<Request<'a>> {
     let mut words = words;
-    while let Some(len) = flags.take(GLOBALS, words)? {
+    while let Some(len) = flags.take(Place::BeforeCommand(program), words)? {
         words = &words[len..];
     }
     if flags.switch(&VERSION) == Some(true) {
@@ -58,7 +66,10 @@ pub fn globals<'a>(program: &Program, words: &'a [OsString], flags: &mut Flags<'
     let Some((name, rest)) = words.split_first() else { return Ok(Request::Nothing) };
     let find = |name: &OsStr| match name.to_str().and_then(|name| program.command(name)) {
         Some(command) => Ok(command),
-        None => bail!("unknown command {name:?} (rt --help lists them)"),
+        None => {
+            let known = program.shown().map(|command| command.name);
+            Err(wrong::unknown_command(name, known, "rt --help lists the commands"))
+        }
     };
     match name.to_str() {
         Some("help") => Ok(Request::Help(rest.first().map(|name| find(name)).transpose()?)),
@@ -73,7 +84,7 @@ pub fn call<'a>(
     words: &'a [OsString],
 ) -> Result<Option<Call<'a>>> {
     let mut call = Call { globals, flags: Flags::default(), operands: Vec::new(), rest: &[] };
-    let (least, most) = command.operands;
+    let (least, most) = (*command.operands.start(), *command.operands.end());
     let mut words = words;
     let mut dashes = false;
     loop {
@@ -93,7 +104,7 @@ pub fn call<'a>(
                 break;
             }
             dashes = true;
-        } else if let Some(len) = call.flags.take(command.flags, words)? {
+        } else if let Some(len) = call.flags.take(Place::Behind(command), words)? {
             words = &words[len..];
         } else {
             call.operands.push(word);
@@ -108,21 +119,53 @@ pub fn call<'a>(
         forms.join(", or ").trim_end().to_owned()
     };
     if call.operands.len() < least {
-        bail!("an operand is missing: {}", usage());
+        bail!("missing operand; usage: {}", usage());
     }
     if let Some(extra) = call.operands.get(most) {
-        let hint =
-            if command.rest == Rest::AfterDashes { "; the program's arguments stand behind --" } else { "" };
-        bail!("one operand too many, {extra:?}: {}{hint}", usage());
+        let hint = match command.rest {
+            Rest::AfterDashes => " (the program's arguments come after --)",
+            _ => "",
+        };
+        bail!("extra operand {extra:?}; usage: {}{hint}", usage());
     }
     Ok(Some(call))
+}
+
+impl Place<'_> {
+    /// The flags that there are, but for `--help`.
+    fn flags(self) -> &'static [&'static Flag] {
+        match self {
+            Place::BeforeCommand(_) => GLOBALS,
+            Place::Behind(command) => command.flags,
+        }
+    }
+
+    /// The error for a flag that is none of these: typed as `typed`, and called `name` without its dashes.
+    fn unknown(self, typed: &OsStr, name: &[u8]) -> Error {
+        let is_flag_of = |flags: &[&'static Flag]| match name {
+            [byte] => short(flags, *byte).is_some(),
+            _ => long(flags, name).is_some(),
+        };
+        match self {
+            Place::Behind(_) if is_flag_of(GLOBALS) => {
+                return err!("flag {} must come before the command", typed.display());
+            }
+            Place::BeforeCommand(program) if program.shown().any(|command| is_flag_of(command.flags)) => {
+                return err!("flag {} must come after the command", typed.display());
+            }
+            _ => {}
+        }
+        let known: Vec<String> =
+            self.flags().iter().chain(&[&HELP]).map(|flag| format!("--{}", flag.long)).collect();
+        wrong::unknown_flag(typed, known.iter().map(String::as_str))
+    }
 }
 
 impl<'a> Flags<'a> {
     /// Takes one word with flags from the front of `words`, with the value that the last of them
     /// may have in the next word, and returns how many words that was; `None` where there is no
     /// flag.
-    fn take(&mut self, known: &[&'static Flag], words: &'a [OsString]) -> Result<Option<usize>> {
+    fn take(&mut self, place: Place<'_>, words: &'a [OsString]) -> Result<Option<usize>> {
         let Some(word) = words.first() else { return Ok(None) };
         let Some(name) = word.as_bytes().strip_prefix(b"-").filter(|name| !name.is_empty()) else {
             return Ok(None);
@@ -135,15 +178,22 @@ impl<'a> Flags<'a> {
         let next = words.get(1).map(OsString::as_os_str);
         let end = name.iter().position(|&b| b == b'=').unwrap_or(name.len());
         let attached = name.get(end + 1..).map(OsStr::from_bytes);
-        if let Some(flag) = long(known, &name[..end]) {
-            return self.push(flag, word, attached, next).map(Some);
+        // As it was typed, without a value: for errors.
+        let typed = OsStr::from_bytes(&word.as_bytes()[..word.len() - (name.len() - end)]);
+        if let Some(flag) = long(place.flags(), &name[..end]) {
+            return self.push(flag, typed, attached, next).map(Some);
         }
         if double {
-            return unknown(word);
+            return Err(place.unknown(typed, &name[..end]));
         }
         // A row of short switches, the last of which may be a flag with a value.
         for (i, &byte) in name.iter().enumerate() {
-            let Some(flag) = short(known, byte) else { return unknown(word) };
+            let Some(flag) = short(place.flags(), byte) else {
+                return Err(match i {
+                    0 => place.unknown(typed, &name[..end]),
+                    _ => err!("unknown flag -{} in {}", byte.escape_ascii(), word.display()),
+                });
+            };
             let rest = &name[i + 1..];
             let attached = match (flag.value, rest) {
                 (_, []) => None,
@@ -153,16 +203,18 @@ impl<'a> Flags<'a> {
                     continue;
                 }
             };
-            return self.push(flag, word, attached, next).map(Some);
+            let typed = OsString::from(format!("-{}", char::from(byte)));
+            return self.push(flag, &typed, attached, next).map(Some);
         }
-        unknown(word)
+        // `-=x` has no name.
+        Err(place.unknown(typed, &[]))
     }
 
-    /// Notes `flag` and returns how many words it took.
+    /// Notes `flag`, which was typed so, and returns how many words it took.
     fn push(
         &mut self,
         flag: &'static Flag,
-        word: &OsStr,
+        typed: &OsStr,
         attached: Option<&'a OsStr>,
         next: Option<&'a OsStr>,
     ) -> Result<usize> {
@@ -170,10 +222,10 @@ impl<'a> Flags<'a> {
             (_, Some(value), _) => (value, 1),
             (None, None, _) => (OsStr::new("true"), 1),
             (Some(_), None, Some(value)) => (value, 2),
-            (Some(metavar), None, None) => bail!("flag {word:?} stands without its value {metavar}"),
+            (Some(_), None, None) => return Err(wrong::without_value(typed)),
         };
         if flag.value.is_none() && go_bool(value).is_none() {
-            bail!("flag {word:?} is true or false");
+            return Err(wrong::invalid_value(typed, value, "true or false"));
         }
         self.0.push((flag, value));
         Ok(len)
@@ -219,17 +271,19 @@ impl<'a> Flags<'a> {
         self.values(flag).map(|value| text(flag.long, value).map(str::to_owned)).collect()
     }
 
-    /// The value of the last `flag` as a number that is not negative; 0 where there is none.
+    /// The value of the last `flag` as a number; 0 where there is none.
     pub fn number(&self, flag: &Flag) -> Result<u32> {
         match self.text(flag)? {
             Some(text) => {
-                text.parse().or_else(|_| bail!("--{}: {text:?} is not a number from 0 up", flag.long))
+                let typed = format!("--{}", flag.long);
+                let takes = "a number, 0 or more";
+                text.parse().map_err(|_| wrong::invalid_value(typed.as_ref(), text.as_ref(), takes))
             }
             None => Ok(0),
         }
     }
 
-    /// The same as [`Flags::number`]; `None` where there is none.
+    /// The value of the last `flag` as a number; `None` where there is none.
     pub fn given_number(&self, flag: &Flag) -> Result<Option<u32>> {
         self.value(flag).map(|_| self.number(flag)).transpose()
     }
@@ -272,16 +326,6 @@ fn long(known: &[&'static Flag], name: &[u8]) -> Option<&'static Flag> {
 
 fn short(known: &[&'static Flag], byte: u8) -> Option<&'static Flag> {
     known.iter().chain(&[&HELP]).find(|flag| flag.short == Some(char::from(byte))).copied()
-}
-
-fn unknown<T>(word: &OsStr) -> Result<T> {
-    let bytes = word.as_bytes();
-    let name = bytes.strip_prefix(b"--").unwrap_or(&bytes[1..]);
-    let end = name.iter().position(|&b| b == b'=').unwrap_or(name.len());
-    match long(GLOBALS, &name[..end]) {
-        Some(_) => bail!("flag {word:?} stands before the command"),
-        None => bail!("unknown flag {word:?}"),
-    }
 }
 
 /// The words that Go's flag package takes for a switch.

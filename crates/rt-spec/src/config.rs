@@ -1,29 +1,27 @@
 //! The types of a config that every start reads (runtime-spec, config.md and config-linux.md), and how they are read.
 //! What is below them is oci-spec's, but for what a runtime that touches no cgroup has no use for.
 
-use super::json::{Read, Reader, Value};
 use getset::{CopyGetters, Getters, MutGetters, Setters};
-use oci_spec::OciSpecError;
 use oci_spec::runtime::{
-    Box as Size, Hooks, LinuxDevice, LinuxIOPriority, LinuxIdMapping, LinuxIdMappingBuilder,
-    LinuxMemoryPolicy, LinuxNamespace, LinuxNetDevice, LinuxPersonality, LinuxSeccomp, LinuxSeccompArg,
-    LinuxSeccompArgBuilder, LinuxSeccompOperator, LinuxSyscall, LinuxTimeOffset, Mount, PosixRlimit,
-    PosixRlimitBuilder, PosixRlimitType, Root, Scheduler, User,
+    Box as Size, Hooks, LinuxDevice, LinuxIOPriority, LinuxIdMapping, LinuxMemoryPolicy, LinuxNamespace,
+    LinuxNetDevice, LinuxPersonality, LinuxSeccomp, LinuxSeccompAction, LinuxSyscall, LinuxTimeOffset, Mount,
+    PosixRlimit, Root, Scheduler, User,
 };
 use rt_sys::caps::{self, Sets};
 use serde::de::value::StrDeserializer;
-use serde::ser::{Error as _, SerializeMap};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
 /// A config.json (config.md).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Getters, MutGetters, Setters)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Getters, MutGetters, Setters)]
 #[serde(rename_all = "camelCase")]
 #[getset(get = "pub", get_mut = "pub", set = "pub")]
 pub struct Spec {
     /// `ociVersion`.
-    #[serde(rename = "ociVersion")]
+    #[serde(rename = "ociVersion", default)]
     version: String,
     /// `root`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,7 +50,9 @@ pub struct Spec {
 }
 
 /// `process` (config.md "Process").
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Getters, CopyGetters, MutGetters, Setters)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Getters, CopyGetters, MutGetters, Setters,
+)]
 #[serde(rename_all = "camelCase")]
 #[getset(set = "pub")]
 pub struct Process {
@@ -65,6 +65,7 @@ pub struct Process {
     #[getset(get_copy = "pub")]
     console_size: Option<Size>,
     /// `user`.
+    #[serde(default, deserialize_with = "or_default")]
     #[getset(get = "pub", get_mut = "pub")]
     user: User,
     /// `args`.
@@ -76,12 +77,13 @@ pub struct Process {
     #[getset(get = "pub")]
     env: Option<Vec<String>>,
     /// `cwd`.
+    #[serde(default, deserialize_with = "or_default")]
     #[getset(get = "pub")]
     cwd: PathBuf,
     /// `capabilities`: those of them that are known.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_capabilities")]
-    #[getset(get_copy = "pub")]
-    capabilities: Option<Sets>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[getset(skip)]
+    capabilities: Option<Capabilities>,
     /// `rlimits`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[getset(get = "pub")]
@@ -107,7 +109,7 @@ pub struct Process {
     #[getset(get = "pub")]
     io_priority: Option<LinuxIOPriority>,
     /// `scheduler`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "scheduler", skip_serializing_if = "Option::is_none")]
     #[getset(get = "pub")]
     scheduler: Option<Scheduler>,
     /// `execCPUAffinity`.
@@ -130,7 +132,7 @@ pub struct CpuAffinity {
 }
 
 /// `linux` (config-linux.md).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Getters, MutGetters, Setters)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Getters, MutGetters, Setters)]
 #[serde(rename_all = "camelCase")]
 #[getset(get = "pub", set = "pub")]
 pub struct Linux {
@@ -148,7 +150,7 @@ pub struct Linux {
     sysctl: Option<HashMap<String, String>>,
     /// `resources`, which are not applied.
     #[serde(skip_serializing_if = "Option::is_none")]
-    resources: Option<Unread>,
+    resources: Option<serde_json::Value>,
     /// `cgroupsPath`, which is not followed.
     #[serde(skip_serializing_if = "Option::is_none")]
     cgroups_path: Option<PathBuf>,
@@ -158,9 +160,10 @@ pub struct Linux {
     /// `devices`.
     #[serde(skip_serializing_if = "Option::is_none")]
     devices: Option<Vec<LinuxDevice>>,
-    /// `seccomp`.
+    /// `seccomp`: what is known of it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    seccomp: Option<LinuxSeccomp>,
+    #[getset(skip)]
+    seccomp: Option<Seccomp>,
     /// `rootfsPropagation`.
     #[serde(skip_serializing_if = "Option::is_none")]
     rootfs_propagation: Option<String>,
@@ -175,7 +178,7 @@ pub struct Linux {
     mount_label: Option<String>,
     /// `intelRdt`, which is not applied.
     #[serde(skip_serializing_if = "Option::is_none")]
-    intel_rdt: Option<Unread>,
+    intel_rdt: Option<serde_json::Value>,
     /// `memoryPolicy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_policy: Option<LinuxMemoryPolicy>,
@@ -187,393 +190,162 @@ pub struct Linux {
     time_offsets: Option<HashMap<String, LinuxTimeOffset>>,
 }
 
-/// The JSON text of what nobody here reads.
-#[derive(Clone, Debug)]
-pub struct Unread(String);
-
-impl PartialEq for Unread {
-    fn eq(&self, other: &Self) -> bool {
-        let value = |text| serde_json::from_str::<serde_json::Value>(text).ok();
-        self.0 == other.0 || value(&self.0) == value(&other.0)
-    }
-}
-
-impl Eq for Unread {}
-
-impl Serialize for Unread {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let value: serde_json::Value = serde_json::from_str(&self.0).map_err(S::Error::custom)?;
-        value.serialize(serializer)
-    }
-}
-
-impl Value for Unread {
-    fn read(r: &mut Reader<'_>) -> Read<Self> {
-        r.skip().map(|text| Unread(text.to_owned()))
-    }
-}
-
-impl Value for Spec {
-    fn read(r: &mut Reader<'_>) -> Read<Self> {
-        let mut spec = Spec::default();
-        r.object(&mut |r, key| {
-            match key {
-                "ociVersion" => spec.version = Value::read(r)?,
-                "root" => spec.root = Value::read(r)?,
-                "mounts" => spec.mounts = Value::read(r)?,
-                "process" => spec.process = Value::read(r)?,
-                "hostname" => spec.hostname = Value::read(r)?,
-                "domainname" => spec.domainname = Value::read(r)?,
-                "hooks" => spec.hooks = r.rare()?,
-                "annotations" => spec.annotations = Value::read(r)?,
-                "linux" => spec.linux = Value::read(r)?,
-                _ => drop(r.skip()?),
+impl Spec {
+    /// Takes what was read and cannot be used: capabilities and seccomp's words that nobody knows (config.md), each once.
+    pub(super) fn take_warnings(&mut self) -> Vec<String> {
+        let capabilities = self.process.as_mut().and_then(|p| p.capabilities.as_mut());
+        let mut warnings = capabilities.map(|c| std::mem::take(&mut c.warnings)).unwrap_or_default();
+        let seccomp = self.linux.as_mut().and_then(|l| l.seccomp.as_mut());
+        warnings.extend(seccomp.into_iter().flat_map(|s| std::mem::take(&mut s.warnings)));
+        let mut seen: Vec<String> = Vec::new();
+        for warning in warnings {
+            if !seen.contains(&warning) {
+                seen.push(warning);
             }
-            Ok(())
-        })?;
-        Ok(spec)
+        }
+        seen
     }
 }
 
-impl Value for Process {
-    fn read(r: &mut Reader<'_>) -> Read<Self> {
-        let mut process = Process::default();
-        r.object(&mut |r, key| {
-            match key {
-                "terminal" => process.terminal = Value::read(r)?,
-                "consoleSize" => process.console_size = r.rare()?,
-                "user" => process.user = Option::read(r)?.unwrap_or_default(),
-                "args" => process.args = Value::read(r)?,
-                "env" => process.env = Value::read(r)?,
-                "cwd" => process.cwd = Option::read(r)?.unwrap_or_default(),
-                "capabilities" => process.capabilities = Value::read(r)?,
-                "rlimits" => process.rlimits = Value::read(r)?,
-                "noNewPrivileges" => process.no_new_privileges = Value::read(r)?,
-                "apparmorProfile" => process.apparmor_profile = Value::read(r)?,
-                "oomScoreAdj" => process.oom_score_adj = Value::read(r)?,
-                "selinuxLabel" => process.selinux_label = Value::read(r)?,
-                "ioPriority" => process.io_priority = r.rare()?,
-                "scheduler" => process.scheduler = scheduler(r)?,
-                "execCPUAffinity" => process.exec_cpu_affinity = r.rare()?,
-                _ => drop(r.skip()?),
-            }
-            Ok(())
-        })?;
-        Ok(process)
+impl Process {
+    /// `capabilities`: those of them that are known.
+    pub fn capabilities(&self) -> Option<Sets> {
+        self.capabilities.as_ref().map(|c| c.sets)
     }
+
+    /// Sets `capabilities`.
+    pub fn set_capabilities(&mut self, sets: Option<Sets>) {
+        self.capabilities = sets.map(|sets| Capabilities { sets, warnings: Vec::new() });
+    }
+}
+
+impl Linux {
+    /// `seccomp`: what is known of it.
+    pub fn seccomp(&self) -> Option<&LinuxSeccomp> {
+        self.seccomp.as_ref().map(|s| &s.section)
+    }
+}
+
+/// Reads a field that has a default, which it also has where it is null, as for runc.
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// Reads a process's scheduler: oci-spec has a name of its own for one of the flags (config.md "Scheduler").
-#[cold]
-fn scheduler(r: &mut Reader<'_>) -> Read<Option<Scheduler>> {
-    let mut value: serde_json::Value = r.rare()?;
+fn scheduler<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Scheduler>, D::Error> {
+    let mut value = serde_json::Value::deserialize(deserializer)?;
     for flag in value.get_mut("flags").and_then(|flags| flags.as_array_mut()).into_iter().flatten() {
         if *flag == "SCHED_FLAG_RESET_ON_FORK" {
             *flag = "SCHED_RESET_ON_FORK".into();
         }
     }
-    serde_json::from_value(value).or_else(|e| r.wrong(e.to_string()))
+    serde_json::from_value(value).map_err(D::Error::custom)
 }
 
-impl Value for Linux {
-    fn read(r: &mut Reader<'_>) -> Read<Self> {
-        let mut linux = Linux::default();
-        r.object(&mut |r, key| {
-            match key {
-                "netDevices" => linux.net_devices = r.rare()?,
-                "uidMappings" => linux.uid_mappings = Value::read(r)?,
-                "gidMappings" => linux.gid_mappings = Value::read(r)?,
-                "sysctl" => linux.sysctl = Value::read(r)?,
-                "resources" => linux.resources = Value::read(r)?,
-                "cgroupsPath" => linux.cgroups_path = Value::read(r)?,
-                "namespaces" => linux.namespaces = Value::read(r)?,
-                "devices" => linux.devices = r.rare()?,
-                "seccomp" => linux.seccomp = Value::read(r)?,
-                "rootfsPropagation" => linux.rootfs_propagation = Value::read(r)?,
-                "maskedPaths" => linux.masked_paths = Value::read(r)?,
-                "readonlyPaths" => linux.readonly_paths = Value::read(r)?,
-                "mountLabel" => linux.mount_label = Value::read(r)?,
-                "intelRdt" => linux.intel_rdt = Value::read(r)?,
-                "memoryPolicy" => linux.memory_policy = r.rare()?,
-                "personality" => linux.personality = r.rare()?,
-                "timeOffsets" => linux.time_offsets = r.rare()?,
-                _ => drop(r.skip()?),
-            }
-            Ok(())
-        })?;
-        Ok(linux)
-    }
+/// `process.capabilities`: those that are known. The others are warnings (config.md).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Capabilities {
+    sets: Sets,
+    warnings: Vec<String>,
 }
 
-impl Value for Root {
-    fn read(r: &mut Reader<'_>) -> Read<Self> {
-        let (mut path, mut readonly) = (None, None);
-        r.object(&mut |r, key| {
-            match key {
-                "path" => path = Value::read(r)?,
-                "readonly" => readonly = Value::read(r)?,
-                _ => drop(r.skip()?),
-            }
-            Ok(())
-        })?;
-        let mut root = Root::default();
-        root.set_path(path.unwrap_or_default()).set_readonly(readonly);
-        Ok(root)
-    }
-}
-
-impl Value for User {
-    fn read(r: &mut Reader<'_>) -> Read<Self> {
-        let (mut uid, mut gid, mut umask, mut gids, mut name) = (None, None, None, None, None);
-        r.object(&mut |r, key| {
-            match key {
-                "uid" => uid = Value::read(r)?,
-                "gid" => gid = Value::read(r)?,
-                "umask" => umask = Value::read(r)?,
-                "additionalGids" => gids = Value::read(r)?,
-                "username" => name = Value::read(r)?,
-                _ => drop(r.skip()?),
-            }
-            Ok(())
-        })?;
-        let mut user = User::default();
-        user.set_uid(uid.unwrap_or_default()).set_gid(gid.unwrap_or_default()).set_umask(umask);
-        user.set_additional_gids(gids).set_username(name);
-        Ok(user)
-    }
-}
-
-impl Value for Mount {
-    fn read(r: &mut Reader<'_>) -> Read<Self> {
-        let (mut destination, mut typ, mut source, mut options) = (None, None, None, None);
-        let (mut uids, mut gids) = (None, None);
-        r.object(&mut |r, key| {
-            match key {
-                "destination" => destination = Value::read(r)?,
-                "type" => typ = Value::read(r)?,
-                "source" => source = Value::read(r)?,
-                "options" => options = Value::read(r)?,
-                "uidMappings" => uids = Value::read(r)?,
-                "gidMappings" => gids = Value::read(r)?,
-                _ => drop(r.skip()?),
-            }
-            Ok(())
-        })?;
-        let mut mount = Mount::default();
-        mount.set_destination(destination.unwrap_or_default()).set_typ(typ).set_source(source);
-        mount.set_options(options).set_uid_mappings(uids).set_gid_mappings(gids);
-        Ok(mount)
-    }
-}
-
-impl Value for LinuxIdMapping {
-    fn read(r: &mut Reader<'_>) -> Read<Self> {
-        let (mut container, mut host, mut size) = (0u32, 0u32, 0u32);
-        r.object(&mut |r, key| {
-            match key {
-                "containerID" => container = Value::read(r)?,
-                "hostID" => host = Value::read(r)?,
-                "size" => size = Value::read(r)?,
-                _ => drop(r.skip()?),
-            }
-            Ok(())
-        })?;
-        built(r, LinuxIdMappingBuilder::default().container_id(container).host_id(host).size(size).build())
-    }
-}
-
-/// Every field is given, so there is nothing that could fail.
-fn built<T>(r: &mut Reader<'_>, value: Result<T, OciSpecError>) -> Read<T> {
-    value.or_else(|e| r.wrong(e.to_string()))
-}
-
-impl Value for LinuxNamespace {
-    fn read(r: &mut Reader<'_>) -> Read<Self> {
-        let (mut typ, mut path) = (None, None);
-        r.object(&mut |r, key| {
-            match key {
-                "type" => typ = Some(word(r)?),
-                "path" => path = Value::read(r)?,
-                _ => drop(r.skip()?),
-            }
-            Ok(())
-        })?;
-        let Some(typ) = typ else { return r.wrong("a namespace without a type") };
-        let mut namespace = LinuxNamespace::default();
-        namespace.set_typ(typ).set_path(path);
-        Ok(namespace)
-    }
-}
-
-impl Value for PosixRlimit {
-    fn read(r: &mut Reader<'_>) -> Read<Self> {
-        let (mut typ, mut soft, mut hard) = (None, 0u64, 0u64);
-        r.object(&mut |r, key| {
-            match key {
-                "type" => typ = Some(word(r)?),
-                "soft" => soft = Value::read(r)?,
-                "hard" => hard = Value::read(r)?,
-                _ => drop(r.skip()?),
-            }
-            Ok(())
-        })?;
-        let Some(typ) = typ else { return r.wrong("an rlimit without a type") };
-        built(r, PosixRlimitBuilder::default().typ::<PosixRlimitType>(typ).soft(soft).hard(hard).build())
-    }
-}
-
-/// The capabilities that are known; the others are warnings (config.md).
-impl Value for Sets {
-    fn read(r: &mut Reader<'_>) -> Read<Self> {
-        let mut sets = Sets::default();
-        r.object(&mut |r, key| {
-            let set = match key {
-                "bounding" => &mut sets.bounding,
-                "effective" => &mut sets.effective,
-                "inheritable" => &mut sets.inheritable,
-                "permitted" => &mut sets.permitted,
-                "ambient" => &mut sets.ambient,
-                _ => return r.skip().map(drop),
-            };
-            if r.null() {
-                return Ok(());
-            }
-            r.array(&mut |r| {
-                let name = r.text()?;
-                match caps::by_name(&name) {
+impl<'de> Deserialize<'de> for Capabilities {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Names {
+            bounding: Option<Vec<String>>,
+            effective: Option<Vec<String>>,
+            inheritable: Option<Vec<String>>,
+            permitted: Option<Vec<String>>,
+            ambient: Option<Vec<String>>,
+        }
+        let names = Names::deserialize(deserializer)?;
+        let mut read = Capabilities::default();
+        for (key, names, set) in [
+            ("bounding", names.bounding, &mut read.sets.bounding),
+            ("effective", names.effective, &mut read.sets.effective),
+            ("inheritable", names.inheritable, &mut read.sets.inheritable),
+            ("permitted", names.permitted, &mut read.sets.permitted),
+            ("ambient", names.ambient, &mut read.sets.ambient),
+        ] {
+            for name in names.iter().flatten() {
+                match caps::by_name(name) {
                     Some(capability) => *set |= capability,
-                    None => warn(r, format!("unknown capability {name:?} in {key} is ignored")),
+                    None => read.warnings.push(format!("unknown capability {name:?} in {key} is ignored")),
                 }
-                Ok(())
-            })
-        })?;
-        Ok(sets)
-    }
-}
-
-fn write_capabilities<S: Serializer>(sets: &Option<Sets>, serializer: S) -> Result<S::Ok, S::Error> {
-    let sets = sets.unwrap_or_default();
-    let mut map = serializer.serialize_map(None)?;
-    for (key, set) in [
-        ("bounding", sets.bounding),
-        ("effective", sets.effective),
-        ("inheritable", sets.inheritable),
-        ("permitted", sets.permitted),
-        ("ambient", sets.ambient),
-    ] {
-        if set != 0 {
-            map.serialize_entry(key, &caps::names(set))?;
-        }
-    }
-    map.end()
-}
-
-impl Value for LinuxSeccomp {
-    fn read(r: &mut Reader<'_>) -> Read<Self> {
-        let (mut default, mut errno, mut architectures, mut flags) = (None, None, None, None);
-        let (mut path, mut metadata, mut calls) = (None, None, None);
-        r.object(&mut |r, key| {
-            match key {
-                "defaultAction" => default = Some(word(r)?),
-                "defaultErrnoRet" => errno = Value::read(r)?,
-                "architectures" => architectures = known(r, "architecture")?,
-                "flags" => flags = known(r, "flag")?,
-                "listenerPath" => path = Value::read(r)?,
-                "listenerMetadata" => metadata = Value::read(r)?,
-                "syscalls" => calls = Value::read(r)?,
-                _ => drop(r.skip()?),
             }
-            Ok(())
-        })?;
-        let Some(default) = default else { return r.wrong("seccomp without a defaultAction") };
+        }
+        Ok(read)
+    }
+}
+
+impl Serialize for Capabilities {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (key, set) in [
+            ("bounding", self.sets.bounding),
+            ("effective", self.sets.effective),
+            ("inheritable", self.sets.inheritable),
+            ("permitted", self.sets.permitted),
+            ("ambient", self.sets.ambient),
+        ] {
+            if set != 0 {
+                map.serialize_entry(key, &caps::names(set))?;
+            }
+        }
+        map.end()
+    }
+}
+
+/// `linux.seccomp` (config-linux.md) with the architectures and flags that oci-spec knows. The others are warnings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seccomp {
+    pub(super) section: LinuxSeccomp,
+    warnings: Vec<String>,
+}
+
+impl<'de> Deserialize<'de> for Seccomp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Section {
+            default_action: LinuxSeccompAction,
+            default_errno_ret: Option<u32>,
+            architectures: Option<Vec<String>>,
+            flags: Option<Vec<String>>,
+            listener_path: Option<PathBuf>,
+            listener_metadata: Option<String>,
+            syscalls: Option<Vec<LinuxSyscall>>,
+        }
+        let read = Section::deserialize(deserializer)?;
+        let mut warnings = Vec::new();
+        let architectures = read.architectures.map(|words| known(&words, "architecture", &mut warnings));
+        let flags = read.flags.map(|words| known(&words, "flag", &mut warnings));
         let mut section = LinuxSeccomp::default();
-        section.set_default_action(default).set_default_errno_ret(errno).set_architectures(architectures);
-        section.set_flags(flags).set_listener_path(path).set_listener_metadata(metadata).set_syscalls(calls);
-        Ok(section)
+        section.set_default_action(read.default_action).set_default_errno_ret(read.default_errno_ret);
+        section.set_architectures(architectures).set_flags(flags).set_listener_path(read.listener_path);
+        section.set_listener_metadata(read.listener_metadata).set_syscalls(read.syscalls);
+        Ok(Seccomp { section, warnings })
     }
 }
 
-impl Value for LinuxSyscall {
-    fn read(r: &mut Reader<'_>) -> Read<Self> {
-        let (mut names, mut action, mut errno, mut args) = (None, None, None, None);
-        r.object(&mut |r, key| {
-            match key {
-                "names" => names = Value::read(r)?,
-                "action" => action = Some(word(r)?),
-                "errnoRet" => errno = Value::read(r)?,
-                "args" => args = Value::read(r)?,
-                _ => drop(r.skip()?),
-            }
-            Ok(())
-        })?;
-        let (Some(names), Some(action)) = (names, action) else {
-            return r.wrong("a seccomp rule without names or action");
-        };
-        let mut call = LinuxSyscall::default();
-        call.set_names(names).set_action(action).set_errno_ret(errno).set_args(args);
-        Ok(call)
+impl Serialize for Seccomp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.section.serialize(serializer)
     }
 }
 
-impl Value for LinuxSeccompArg {
-    fn read(r: &mut Reader<'_>) -> Read<Self> {
-        let (mut index, mut value, mut two, mut op) = (None, None, None, None);
-        r.object(&mut |r, key| {
-            match key {
-                "index" => index = Some(usize::read(r)?),
-                "value" => value = Some(u64::read(r)?),
-                "valueTwo" => two = Option::<u64>::read(r)?,
-                "op" => op = Some(word::<LinuxSeccompOperator>(r)?),
-                _ => drop(r.skip()?),
-            }
-            Ok(())
-        })?;
-        let (Some(index), Some(value), Some(op)) = (index, value, op) else {
-            return r.wrong("a seccomp argument without index, value or op");
-        };
-        let mut arg = LinuxSeccompArgBuilder::default().index(index).value(value).op(op);
-        if let Some(two) = two {
-            arg = arg.value_two(two);
-        }
-        built(r, arg.build())
-    }
-}
-
-/// A word that oci-spec has a variant for.
-fn word<T: for<'de> Deserialize<'de>>(r: &mut Reader<'_>) -> Read<T> {
-    let word = r.text()?;
-    match named(&word) {
-        Some(value) => Ok(value),
-        None => r.wrong(format!("unknown word {word:?}")),
-    }
-}
-
-fn named<T: for<'de> Deserialize<'de>>(word: &str) -> Option<T> {
-    T::deserialize(StrDeserializer::<serde::de::value::Error>::new(word)).ok()
-}
-
-/// The words of a list that are known; the others are warnings.
-fn known<T: for<'de> Deserialize<'de>>(r: &mut Reader<'_>, what: &str) -> Read<Option<Vec<T>>> {
-    if r.null() {
-        return Ok(None);
-    }
-    let mut list = Vec::new();
-    r.array(&mut |r| {
-        let name = r.text()?;
-        match named(&name) {
-            Some(value) => list.push(value),
-            None => warn(r, format!("unknown seccomp {what} {name:?} is ignored")),
-        }
-        Ok(())
-    })?;
-    Ok(Some(list))
-}
-
-#[cold]
-fn warn(r: &mut Reader<'_>, warning: String) {
-    if !r.warnings.contains(&warning) {
-        r.warnings.push(warning);
-    }
+/// The words of a list that oci-spec has a variant for; of the others, the warnings.
+fn known<T: DeserializeOwned>(words: &[String], what: &str, warnings: &mut Vec<String>) -> Vec<T> {
+    let known = |word: &String| {
+        let deserializer = StrDeserializer::<serde::de::value::Error>::new(word);
+        T::deserialize(deserializer)
+            .map_err(|_| warnings.push(format!("unknown seccomp {what} {word:?} is ignored")))
+            .ok()
+    };
+    words.iter().filter_map(known).collect()
 }
 
 #[cfg(test)]
@@ -584,12 +356,11 @@ mod tests {
     /// Whatever oci-spec reads is read the same here, and written so that oci-spec reads it again.
     fn is_read_alike(text: &str) {
         let theirs: Theirs = serde_json::from_str(text).unwrap();
-        let mut reader = Reader::new(text);
-        let ours: Spec = reader.whole().unwrap();
-        assert_eq!(reader.warnings, [""; 0]);
+        let mut ours: Spec = serde_json::from_str(text).unwrap();
+        assert_eq!(ours.take_warnings(), [""; 0]);
         let written = serde_json::to_string(&ours).unwrap();
         assert_eq!(serde_json::from_str::<Theirs>(&written).unwrap(), theirs, "{text}");
-        assert_eq!(Reader::new(&written).whole::<Spec>().unwrap(), ours);
+        assert_eq!(serde_json::from_str::<Spec>(&written).unwrap(), ours);
     }
 
     #[test]
@@ -612,33 +383,54 @@ mod tests {
             r#"{{"ociVersion":"1","process":{},"linux":{},"root":{},"mounts":[{}]}}"#,
             nulls(&all["process"]),
             nulls(&all["linux"]),
-            nulls(&all["root"]),
-            nulls(&all["mounts"][0])
+            r#"{"path":"r","readonly":null}"#,
+            r#"{"destination":"/d","type":null,"source":null,"options":null,"uidMappings":null,"gidMappings":null}"#
         );
-        let spec: Spec = Reader::new(&text).whole().unwrap();
+        let spec: Spec = serde_json::from_str(&text).unwrap();
         assert_eq!(spec.process, Some(Process::default()));
         assert_eq!(spec.linux, Some(Linux::default()));
+        let text = r#"{"process":{"user":{"uid":1,"gid":2,"umask":null,"additionalGids":null,"username":null}},
+            "mounts":null,"linux":{"seccomp":{"defaultAction":"SCMP_ACT_LOG","defaultErrnoRet":null,
+            "architectures":null,"flags":null,"listenerPath":null,"listenerMetadata":null,"syscalls":null}}}"#;
+        let without =
+            r#"{"process":{"user":{"uid":1,"gid":2}},"linux":{"seccomp":{"defaultAction":"SCMP_ACT_LOG"}}}"#;
+        let read = |text| serde_json::from_str::<Spec>(text).unwrap();
+        assert_eq!(read(text), read(without));
+    }
+
+    fn wrong(text: &str) -> String {
+        serde_json::from_str::<Spec>(text).unwrap_err().to_string()
     }
 
     #[test]
     fn what_is_missing_or_unknown_is_named() {
-        let wrong = |linux: &str| {
-            let text = format!("{{\"linux\":{{{linux}}}}}");
-            Reader::new(&text).whole::<Spec>().unwrap_err().to_string()
-        };
         for (linux, reason) in [
-            (r#""namespaces":[{"path":"/x"}]"#, "a namespace without a type"),
-            (r#""namespaces":[{"type":"moon"}]"#, "type: unknown word \"moon\""),
-            (r#""seccomp":{}"#, "seccomp without a defaultAction"),
+            (r#""namespaces":[{"path":"/x"}]"#, "missing field `type`"),
+            (r#""namespaces":[{"type":"moon"}]"#, "unknown variant `moon`, expected one of "),
+            (r#""seccomp":{}"#, "missing field `defaultAction`"),
             (
                 r#""seccomp":{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["read"]}]}"#,
-                "without names or action",
+                "missing field `action`",
             ),
-            (r#""devices":[{"path":7}]"#, "invalid type: integer `7`, expected path string at line 1 column"),
-            (r#""maskedPaths":{}"#, "maskedPaths: expected an array"),
+            (r#""devices":[{"path":7}]"#, "invalid type: integer `7`, expected path string"),
+            (r#""maskedPaths":{}"#, "invalid type: map, expected a sequence"),
         ] {
-            assert!(wrong(linux).contains(reason), "{}", wrong(linux));
+            let text = wrong(&format!("{{\"linux\":\n {{{linux}}}}}"));
+            assert!(text.starts_with(reason) && text.contains(" at line 2 column "), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_read_twice_or_deep_is_refused() {
+        assert!(wrong(r#"{"hostname":"a","hostname":"b"}"#).starts_with("duplicate field `hostname`"));
+        let nested = |deep: usize| format!("{}{}", "[".repeat(deep), "]".repeat(deep));
+        for (section, key) in [("linux", "resources"), ("linux", "intelRdt"), ("process", "scheduler")] {
+            let text = format!(r#"{{"{section}":{{"{key}":{}}}}}"#, nested(100_000));
+            assert!(wrong(&text).starts_with("recursion limit exceeded"), "{key}: {}", wrong(&text));
+        }
+        // What nobody knows is passed over, however deep, without a stack.
+        let unknown = format!(r#"{{"unknown":{},"hostname":"h"}}"#, nested(100_000));
+        assert_eq!(serde_json::from_str::<Spec>(&unknown).unwrap().hostname(), &Some("h".to_owned()));
     }
 
     /// Every key that is read.

@@ -6,7 +6,6 @@ pub mod account_files;
 mod check;
 mod config;
 mod hostlist;
-mod json;
 pub mod mounts;
 pub mod rootless;
 pub mod said;
@@ -14,9 +13,8 @@ pub mod slurm;
 pub mod state;
 
 pub use check::{allowed_below_proc, check, check_process};
-pub use config::{Linux, Process, Spec, Unread};
+pub use config::{Linux, Process, Spec};
 
-use json::Reader;
 use rt_sys::error::{Context, Error, Result};
 use std::path::Path;
 
@@ -75,11 +73,10 @@ impl Config {
     /// rest is used.
     #[inline(never)]
     pub fn parse(text: Vec<u8>) -> Result<Self> {
-        // Checked once and not string by string.
+        // Checked once and not string by string, and where it is passed over, too.
         let json = std::str::from_utf8(&text).map_err(|e| Error::new(e.to_string()))?;
-        let mut reader = Reader::new(json);
-        let spec = Box::new(reader.whole()?);
-        let warnings = reader.warnings;
+        let mut spec: Box<Spec> = serde_json::from_str(json).map_err(json_error)?;
+        let warnings = spec.take_warnings();
         Ok(Config { spec, text, warnings })
     }
 

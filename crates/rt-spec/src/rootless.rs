@@ -1,7 +1,7 @@
 //! What is done to a config without root (README, "What is done to a config without root"): what one id can express is
 //! honoured, the rest is adapted, and every adaptation is noted.
 
-use super::json::Reader;
+use super::config::Seccomp;
 use super::{ANNOTATION_USER, Spec, mounts};
 use oci_spec::runtime::{LinuxIdMapping, LinuxNamespaceType, LinuxSeccomp};
 use rt_sys::caller::{Caller, Privilege};
@@ -156,7 +156,9 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
 /// The seccomp section that answers with success what only root with all ids can do (owners, ids, capabilities,
 /// device nodes), so that package managers run where one id is mapped.
 pub fn root_emulation() -> Result<LinuxSeccomp> {
-    Reader::new(include_str!("root_emulation.json")).whole()
+    let read: Seccomp =
+        serde_json::from_str(include_str!("root_emulation.json")).map_err(super::json_error)?;
+    Ok(read.section)
 }
 
 fn is_one_id(maps: &[IdMap]) -> bool {
@@ -257,7 +259,7 @@ mod tests {
     }
 
     fn spec(json: &str) -> Spec {
-        Reader::new(json).whole().unwrap()
+        serde_json::from_str(json).unwrap()
     }
 
     #[test]

@@ -367,7 +367,7 @@ mod tests {
     }
 
     fn spec(json: &str) -> Spec {
-        crate::json::Reader::new(json).whole().unwrap()
+        serde_json::from_str(json).unwrap()
     }
 
     const CONFIG: &str = r#"{"ociVersion":"1.0.0","hostname":"runc",

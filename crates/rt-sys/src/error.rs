@@ -1,5 +1,7 @@
 //! One error type whose text reads "doing what: why", outermost step first.
 //!
+//! Code that has to decide looks at the [`Kind`] or the errno(3) value of an error, never at its text.
+//!
 //! System error texts are the C library's with a lower-case first letter ("no such file or
 //! directory"): podman, containerd, docker and CRI-O match them case-sensitively.
 
@@ -8,6 +10,20 @@ use std::fmt;
 /// The result of everything that can fail in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// What an error is to the code that has to decide by it. Most errors are only told, so most are [`Kind::Other`]; what
+/// a system call said is in [`Error::errno`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Nothing is decided by it.
+    #[default]
+    Other,
+    /// The work was asked to stop, by a signal or because another part of it failed. It is never the cause.
+    Interrupted,
+    /// Bytes are not those that their digest or their size promises. To try the same bytes again is no use.
+    Damaged,
+}
+
 /// An error as the user reads it, in one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
@@ -15,17 +31,28 @@ pub struct Error {
     /// calls are answers that were asked for.
     text: String,
     errno: Option<i32>,
+    kind: Kind,
 }
 
 impl Error {
     /// An error that no system call caused.
     pub fn new(text: impl Into<String>) -> Self {
-        Error { text: text.into(), errno: None }
+        Error { text: text.into(), errno: None, kind: Kind::Other }
+    }
+
+    /// The same error, as one of `kind`.
+    pub fn of_kind(self, kind: Kind) -> Self {
+        Error { kind, ..self }
+    }
+
+    /// What it is to code that decides; context and hints do not change it.
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// The error of a system call, by its positive errno(3) value.
     pub fn from_errno(errno: i32) -> Self {
-        Error { text: String::new(), errno: Some(errno) }
+        Error { text: String::new(), errno: Some(errno), kind: Kind::Other }
     }
 
     /// The errno(3) value of the system call at the root of this error, if there was one.
@@ -40,17 +67,18 @@ impl Error {
 
     /// Puts the step that failed in front of the text.
     pub fn context(self, doing: impl fmt::Display) -> Self {
-        Error { text: format!("{doing}: {self}"), errno: self.errno }
+        Error { text: format!("{doing}: {self}"), ..self }
     }
 
     /// Appends what the user can do about it.
     pub fn hint(self, remedy: impl fmt::Display) -> Self {
-        Error { text: format!("{self} ({remedy})"), errno: self.errno }
+        Error { text: format!("{self} ({remedy})"), ..self }
     }
 
-    /// An error received from another process, rebuilt from its parts.
+    /// An error received from another process, rebuilt from its parts. A kind is not among them: errors of a kind are
+    /// decided by in the process in which they arise.
     pub fn from_parts(text: String, errno: Option<i32>) -> Self {
-        Error { text, errno }
+        Error { text, errno, kind: Kind::Other }
     }
 }
 
@@ -71,11 +99,13 @@ impl From<rustix::io::Errno> for Error {
     }
 }
 
+/// An error of this type that was carried through a reader or writer, as [`std::io::Error::other`] does, comes out as
+/// it went in.
 impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Self {
         match e.raw_os_error() {
             Some(errno) => Error::from_errno(errno),
-            None => Error::new(e.to_string()),
+            None => e.downcast().unwrap_or_else(|e| Error::new(e.to_string())),
         }
     }
 }
@@ -127,5 +157,16 @@ mod tests {
         let e = Error::from_errno(libc::ENOENT).context("stat /x").context("exec: \"/x\"");
         assert_eq!(e.to_string(), "exec: \"/x\": stat /x: no such file or directory");
         assert_eq!(e.errno(), Some(libc::ENOENT));
+    }
+
+    #[test]
+    fn kinds_outlast_context_and_readers() {
+        let e = Error::new("wrong").of_kind(Kind::Damaged).context("blob").hint("fetch it again");
+        assert_eq!((e.kind(), e.errno()), (Kind::Damaged, None));
+        let through = Error::from(std::io::Error::other(e.clone()));
+        assert_eq!(through, e);
+        assert_eq!(Error::from(std::io::Error::other("text")).to_string(), "text");
+        assert_eq!(Error::from_errno(libc::EIO).kind(), Kind::Other);
+        assert!(size_of::<Error>() <= 40, "errors of system calls are common");
     }
 }

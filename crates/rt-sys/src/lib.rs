@@ -18,23 +18,14 @@ pub mod net;
 mod netlink;
 pub mod ns;
 pub mod process;
-pub mod regex;
 pub mod rootfs;
 pub mod seccomp;
 pub mod signal;
 pub mod start;
+pub mod time;
 pub mod tty;
 
 use crate::error::{Error, Result};
-
-/// The time of day, by a system call. To find the clock in the vDSO costs a process that asks once more than it saves.
-pub fn now() -> std::time::SystemTime {
-    // SAFETY: a timespec of zeroes is valid.
-    let mut now: libc::timespec = unsafe { std::mem::zeroed() };
-    // SAFETY: `now` lives over the call.
-    unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_REALTIME, &raw mut now) };
-    std::time::UNIX_EPOCH + std::time::Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-}
 
 /// The kernel's release (uname(2)), such as `6.1.0-13-amd64`.
 pub fn kernel_release() -> String {

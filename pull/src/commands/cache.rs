@@ -6,13 +6,13 @@ use serde_json::json;
 
 use super::{bytes, cache_place, operand, tell};
 use crate::cache::Cache;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, is_interrupted};
 use crate::progress::size;
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::print;
 use rt_sys::bail;
-use rt_sys::error::Result;
+use rt_sys::error::{Kind, Result};
 
 /// Runs the command.
 pub(super) fn run(call: &Call) -> Result<u8> {
@@ -71,20 +71,30 @@ fn prune(call: &Call, cache: &Cache) -> Result<u8> {
 
 fn verify(cache: &Cache) -> Result<u8> {
     let interrupt = Interrupt::install();
-    let mut bad = 0;
+    let (mut damaged, mut unread) = (0, 0);
     for (digest, size, _) in cache.list()? {
-        if let Err(e) = cache.verify(&digest, size, &interrupt) {
-            interrupt.check()?;
-            match cache.remove(&digest) {
-                Ok(_) => tell(&format!("{e}: removed\n")),
-                // Perhaps another user's.
-                Err(why) => tell(&format!("{e}: not removed: {why}\n")),
+        match cache.verify(&digest, size, &interrupt) {
+            Ok(()) => {}
+            Err(e) if is_interrupted(&e) => return Err(e),
+            Err(e) if e.kind() == Kind::Damaged => {
+                damaged += 1;
+                match cache.remove(&digest) {
+                    Ok(_) => tell(&format!("{e}: removed\n")),
+                    // Perhaps another user's.
+                    Err(why) => tell(&format!("{e}: not removed: {why}\n")),
+                }
             }
-            bad += 1;
+            // A disk or a server that fails today says nothing about the blob.
+            Err(e) => {
+                unread += 1;
+                tell(&format!("{e}\n"));
+            }
         }
     }
-    if bad > 0 {
-        bail!("{bad} damaged blobs");
+    match (damaged, unread) {
+        (0, 0) => {}
+        (_, 0) => bail!("{damaged} damaged blobs"),
+        _ => bail!("{damaged} damaged blobs, and {unread} that could not be read"),
     }
     print("all blobs are right\n")
 }

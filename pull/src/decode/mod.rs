@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use super::digest::{Digest, Hasher};
 use rt_sys::err;
+use rt_sys::error::Kind;
 
 mod frames;
 
@@ -120,7 +121,8 @@ impl Expected<'_> {
 }
 
 fn another(diff_id: &Digest, got: &Digest) -> io::Error {
-    io::Error::other(err!("uncompressed it hashes to {got}, and the image's config says {diff_id}"))
+    let differs = err!("uncompressed it hashes to {got}, and the image's config says {diff_id}");
+    io::Error::other(differs.of_kind(Kind::Damaged))
 }
 
 /// Hashes what is read, and compares at the end.

@@ -107,7 +107,7 @@ impl ProcessPlan {
         preserve_fds: u32,
         notes: &mut Vec<String>,
     ) -> Result<Self> {
-        let filter = linux.and_then(|l| l.seccomp().as_ref());
+        let filter = linux.and_then(|l| l.seccomp());
         let user = process.user();
         let groups = (!adapted.keep_groups).then(|| user.additional_gids().clone().unwrap_or_default());
         let text = |label: &Option<String>| label.clone().filter(|l| !l.is_empty());

@@ -1,0 +1,55 @@
+//! Bodies of answers that are small enough to be held, and what a registry says in them about an error.
+
+use std::io::Read;
+
+use ureq::Body;
+use ureq::http::Response;
+
+use rt_sys::error::{Error, Result};
+use rt_sys::{bail, err};
+
+/// A body, up to `limit` bytes.
+pub(crate) fn read_body(response: Response<Body>, limit: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut reader = response.into_body().into_reader().take(limit + 1);
+    reader.read_to_end(&mut bytes).map_err(|e| err!("read the answer: {e}"))?;
+    if bytes.len() as u64 > limit {
+        bail!("an answer longer than {limit} bytes");
+    }
+    Ok(bytes)
+}
+
+/// The registry's own words, from the distribution-spec's error body.
+pub(crate) fn status_error(response: Response<Body>) -> Error {
+    #[derive(serde::Deserialize)]
+    struct Body {
+        #[serde(default)]
+        errors: Vec<One>,
+        details: Option<String>,
+    }
+    #[derive(serde::Deserialize)]
+    struct One {
+        #[serde(default)]
+        code: String,
+        #[serde(default)]
+        message: String,
+    }
+    let status = response.status();
+    let body = read_body(response, 64 << 10).unwrap_or_default();
+    let said = serde_json::from_slice::<Body>(&body).ok().and_then(|body| {
+        let first = body.errors.into_iter().next().map(|one| match one.message.is_empty() {
+            true => one.code,
+            false => one.message,
+        });
+        first.or(body.details)
+    });
+    match said {
+        // A hostile registry shall not paint the user's terminal.
+        Some(said) => err!(
+            "{} ({})",
+            said.chars().filter(|c| !c.is_control()).take(300).collect::<String>(),
+            status.as_u16()
+        ),
+        None => err!("{} {}", status.as_u16(), status.canonical_reason().unwrap_or("")),
+    }
+}
