@@ -272,17 +272,24 @@ pub(super) fn namespaces(config: &Spec, caller: &Caller, proc: BorrowedFd<'_>, p
     Ok(flags)
 }
 
+/// The user and the group of a program.
+#[derive(Debug, Clone, Copy)]
+struct Ids {
+    uid: u32,
+    gid: u32,
+}
+
 /// What to run: the process file, or the container's process with what the command line changes.
 fn process_plan(options: &ExecOptions, config: &Spec, adapted: Adapted) -> Result<ProcessPlan> {
     let configured = config.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
-    let mut ids = (adapted.uid, adapted.gid);
+    let mut ids = Ids { uid: adapted.uid, gid: adapted.gid };
     let process = match &options.process {
         Some(path) => {
             let mut process = read_process(path)?;
             if process.capabilities().is_none() {
                 process.set_capabilities(configured.capabilities());
             }
-            ids = (process.user().uid(), process.user().gid());
+            ids = Ids { uid: process.user().uid(), gid: process.user().gid() };
             process
         }
         None => {
@@ -295,7 +302,7 @@ fn process_plan(options: &ExecOptions, config: &Spec, adapted: Adapted) -> Resul
         }
     };
     rt_spec::check_process(&process)?;
-    let adapted = Adapted { uid: ids.0, gid: ids.1, ..adapted };
+    let adapted = Adapted { uid: ids.uid, gid: ids.gid, ..adapted };
     let mut notes = Vec::new();
     let linux = config.linux().as_ref();
     let mut plan = ProcessPlan::new(&process, &adapted, linux, options.preserve_fds, &mut notes)?;
@@ -323,7 +330,7 @@ fn read_process(path: &Path) -> Result<Process> {
     config.spec.process().clone().ok_or_else(|| err!("{}: no process", path.display()))
 }
 
-fn change_process(process: &mut Process, options: &ExecOptions, ids: (u32, u32)) -> Result<()> {
+fn change_process(process: &mut Process, options: &ExecOptions, ids: Ids) -> Result<()> {
     process.set_args(Some(options.args.clone()));
     process.set_terminal(Some(false));
     let base = options.base_env.as_ref().or(process.env().as_ref());
@@ -334,7 +341,7 @@ fn change_process(process: &mut Process, options: &ExecOptions, ids: (u32, u32))
         process.set_cwd(cwd.clone());
     }
     let user = process.user_mut();
-    user.set_uid(ids.0).set_gid(ids.1);
+    user.set_uid(ids.uid).set_gid(ids.gid);
     if !options.additional_gids.is_empty() {
         user.set_additional_gids(Some(options.additional_gids.clone()));
     }
@@ -342,10 +349,10 @@ fn change_process(process: &mut Process, options: &ExecOptions, ids: (u32, u32))
 }
 
 /// `UID[:GID]`; without a gid the group is 0, as in runc.
-fn parse_user(user: &str) -> Result<(u32, u32)> {
+fn parse_user(user: &str) -> Result<Ids> {
     let (uid, gid) = user.split_once(':').unwrap_or((user, "0"));
     match (uid.parse(), gid.parse()) {
-        (Ok(uid), Ok(gid)) => Ok((uid, gid)),
+        (Ok(uid), Ok(gid)) => Ok(Ids { uid, gid }),
         _ => bail!("user {user:?} is not UID[:GID] in numbers"),
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn start(store: &Store, id: &str) -> Result<()> {
         _ => bail!("cannot start an already running container"),
     }
     let Some(fifo) = dir.open_fifo()? else { bail!("cannot start a container that has stopped") };
-    // Whoever removes the fifo is the one that starts.
+    // Of several that start the container, the one that removes the fifo does it: unlink(2) succeeds once.
     if dir.remove_fifo().is_err() {
         bail!("cannot start an already running container");
     }
@@ -28,21 +28,39 @@ pub(crate) fn start(store: &Store, id: &str) -> Result<()> {
     if hooks.poststart().is_none() {
         return Ok(());
     }
-    // Init has the fifo open until its exec, or its end.
+    // Init has the fifo open until its exec, or its end. poll(2) then reports an error on this end.
     let mut fds = [rustix::event::PollFd::new(&fifo, rustix::event::PollFlags::empty())];
     rustix::event::poll(&mut fds, None).context(|| "wait for the program")?;
     hooks::run_poststart(&hooks, &record).inspect_err(|_| {
         // The container is stopped and destroyed (runtime.md "Lifecycle" step 9).
-        if let Err(e) = delete(store, id, true) {
+        if let Err(e) = delete(store, id, Deletion::Forced) {
             log::debug!("{e}");
         }
     })
 }
 
-/// Sends `number` to the container's first process, or to all its processes.
-pub(crate) fn kill(store: &Store, id: &str, number: i32, all: bool) -> Result<()> {
+/// Which processes of a container a signal is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Receiver {
+    /// The first process.
+    FirstProcess,
+    /// Every process, also where the first has ended.
+    AllProcesses,
+}
+
+/// What `delete` may do to a container that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Deletion {
+    /// Nothing: that it runs is an error.
+    IfStopped,
+    /// It is killed. A container that is not there is no error.
+    Forced,
+}
+
+/// Sends `number` to processes of a container.
+pub(crate) fn kill(store: &Store, id: &str, number: i32, receiver: Receiver) -> Result<()> {
     let record = store.load(id)?;
-    if all {
+    if receiver == Receiver::AllProcesses {
         // Also after the first process has ended: others may live on in a shared pid namespace.
         return Members::of(store, &record)?.signal(number);
     }
@@ -64,8 +82,9 @@ pub(crate) fn kill(store: &Store, id: &str, number: i32, all: bool) -> Result<()
     Ok(())
 }
 
-/// Removes a stopped container, or with `force` any container; `force` of an unknown id is no error.
-pub(crate) fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
+/// Removes a container.
+pub(crate) fn delete(store: &Store, id: &str, deletion: Deletion) -> Result<()> {
+    let force = deletion == Deletion::Forced;
     let dir = match store.container(id) {
         Err(_) if force && crate::store::check_id(id).is_ok() => return Ok(()),
         result => result?,
@@ -88,7 +107,7 @@ pub(crate) fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
         Status::Created | Status::Running | Status::Paused => {}
     }
     let unknown = end_all(store, &record)?;
-    // Root runs no program of a user's: it is in nobody's job.
+    // Called by root for a user, this process is in no job of that user's, and must not run the user's programs.
     let hooks = hooks::saved(&dir).ok().filter(|_| !store.was_root());
     store.remove(&dir)?;
     store.forget_in_place(&record);
@@ -97,7 +116,7 @@ pub(crate) fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
     }
     match unknown {
         Some(e) if force => Err(e),
-        // Who puts a stopped container away has not asked for anybody's end.
+        // A caller that removes a stopped container has not asked to end any process.
         Some(e) => {
             log::warn!("{e}");
             Ok(())

@@ -93,7 +93,7 @@ pub(crate) fn run_one(hook: &Hook, state: &[u8], cwd: &Path) -> Result<()> {
 
 fn run_logged(hook: &Hook, state: &[u8], cwd: &Path, inside: Option<&Inside<'_>>) -> Result<()> {
     let output = memory_file(c"hook-output")?;
-    run(hook, state, cwd, (&output, &output), inside)?;
+    run(hook, state, cwd, Streams { stdout: &output, stderr: &output }, inside)?;
     warn_of(hook, &output);
     Ok(())
 }
@@ -101,7 +101,7 @@ fn run_logged(hook: &Hook, state: &[u8], cwd: &Path, inside: Option<&Inside<'_>>
 /// Runs a hook that reads `input` and prints something else.
 pub(super) fn filter(hook: &Hook, input: &[u8], cwd: &Path) -> Result<Vec<u8>> {
     let (answer, output) = (memory_file(c"hook-answer")?, memory_file(c"hook-output")?);
-    run(hook, input, cwd, (&answer, &output), None)?;
+    run(hook, input, cwd, Streams { stdout: &answer, stderr: &output }, None)?;
     warn_of(hook, &output);
     fs::seek(&answer, fs::SeekFrom::Start(0))?;
     let mut text = Vec::new();
@@ -111,19 +111,27 @@ pub(super) fn filter(hook: &Hook, input: &[u8], cwd: &Path) -> Result<Vec<u8>> {
 
 fn warn_of(hook: &Hook, output: &OwnedFd) {
     if log::max_level() >= log::LevelFilter::Warn {
-        let text = said(output);
+        let text = end_of(output);
         if !text.is_empty() {
             log::warn!("{}{text}", hook.path().display());
         }
     }
 }
 
-/// `answer` gets the hook's standard output, `output` what it says beside that.
+/// The files that get what a hook prints.
+#[derive(Clone, Copy)]
+struct Streams<'a> {
+    stdout: &'a OwnedFd,
+    /// What the hook says in an error or in the log is read from here.
+    stderr: &'a OwnedFd,
+}
+
+/// Runs a hook and waits for it.
 fn run(
     hook: &Hook,
     state: &[u8],
     cwd: &Path,
-    (answer, output): (&OwnedFd, &OwnedFd),
+    Streams { stdout, stderr }: Streams<'_>,
     inside: Option<&Inside<'_>>,
 ) -> Result<()> {
     let shown = hook.path().display();
@@ -149,9 +157,10 @@ fn run(
         // A group of its own, so that a hook that takes too long ends with its children.
         let _ = rustix::process::setpgid(None, None);
         let _ = rustix::process::chdir(cwd);
-        let ready = tty::become_hook_stdio(&input, answer, output);
+        let ready = tty::become_hook_stdio(&input, stdout, stderr);
         signal::reset(u64::MAX);
-        // Only the filter of a container can refuse it, and inside that only the program's own are not so already.
+        // A container's seccomp filter can refuse close_range(2). It does so only inside, where every descriptor but the
+        // program's own is close-on-exec already.
         let _ = fd::cloexec_from(3);
         match ready.and_then(|()| inside.map_or(Ok(()), |inside| (inside.confine)())) {
             Ok(()) => drop(args.exec(&path)),
@@ -172,7 +181,7 @@ fn run(
     let status = process::wait(child.pid)?;
     let failure = match (status.exit_status(), status.terminating_signal()) {
         (Some(0), _) => return Ok(()),
-        (Some(127), _) if fs::fstat(output).is_ok_and(|s| s.st_size == 0) => {
+        (Some(127), _) if fs::fstat(stderr).is_ok_and(|s| s.st_size == 0) => {
             match check_program(hook.path()) {
                 Ok(()) => "exit status 127".to_owned(),
                 Err(e) => e.to_string(),
@@ -181,7 +190,7 @@ fn run(
         (Some(code), _) => format!("exit status {code}"),
         (None, signal) => format!("signal {}", signal.unwrap_or_default()),
     };
-    bail!("{shown}: {failure}{}", said(output))
+    bail!("{shown}: {failure}{}", end_of(stderr))
 }
 
 fn check_program(path: &Path) -> Result<()> {
@@ -211,7 +220,7 @@ fn ends_within(pidfd: &OwnedFd, seconds: i64) -> Result<bool> {
 }
 
 /// The end of what a hook printed, in one line.
-fn said(output: &OwnedFd) -> String {
+fn end_of(output: &OwnedFd) -> String {
     const MOST: u64 = 1024;
     let size = fs::fstat(output).map_or(0, |s| s.st_size as u64);
     let mut text = vec![0; MOST as usize];

@@ -1,8 +1,9 @@
 //! A task of a Slurm step: its id as oci.conf names it, and what a config must give up so that the tasks of
 //! a step on a node can share one container (oci.conf(5); README, "Use from Slurm").
 
+use super::annotations::{self, ANNOTATION_OPTIONAL, ANNOTATION_USER, annotate};
 use super::rootless::UserMap;
-use super::{ANNOTATION_OPTIONAL, ANNOTATION_USER, Spec, hostlist, variable};
+use super::{Spec, hostlist, variable};
 use oci_spec::runtime::{LinuxNamespaceType, Mount, MountBuilder};
 use serde::{Deserialize, Serialize};
 use std::path::{Component, Path, PathBuf};
@@ -162,9 +163,8 @@ pub fn adapt(spec: &mut Spec, task: &Task, asked: Option<UserMap>) -> Vec<String
         show(spec, &dir, &mut notes);
     }
     if let Some(dir) = job_tmpdir(spec, task) {
-        let optional =
-            super::annotation(spec, ANNOTATION_OPTIONAL).map(|list| format!("{list},")).unwrap_or_default();
-        super::annotate(spec, ANNOTATION_OPTIONAL, &format!("{optional}{}", dir.display()));
+        let optional = annotations::optional_mounts(spec).map(|list| format!("{list},")).unwrap_or_default();
+        annotate(spec, ANNOTATION_OPTIONAL, &format!("{optional}{}", dir.display()));
         show(spec, &dir, &mut notes);
     }
     if !has_own_environment(spec, task)
@@ -251,7 +251,7 @@ fn names_job(path: &str, task: &Task) -> bool {
 /// A config that says nothing about ids runs as the caller; so does any under PMIx, whose server compares ids
 /// and hangs where they differ. `--user-map` and the annotation are asked before.
 fn choose_user(spec: &mut Spec, asked: Option<UserMap>, pmix: bool, notes: &mut Vec<String>) {
-    if asked.is_some() || super::annotation(spec, ANNOTATION_USER).is_some() {
+    if asked.is_some() || annotations::has_user_map(spec) {
         return;
     }
     let mapped = |spec: &Spec| {
@@ -267,7 +267,7 @@ fn choose_user(spec: &mut Spec, asked: Option<UserMap>, pmix: bool, notes: &mut 
     if !silent {
         notes.push("PMIx needs the uid inside to be the caller's: the id mappings are not used".to_owned());
     }
-    super::annotate(spec, ANNOTATION_USER, UserMap::Caller.as_str());
+    annotate(spec, ANNOTATION_USER, UserMap::Caller.as_str());
 }
 
 /// A shared container has no first process that all others end with, and its tasks are known to other nodes by
@@ -449,7 +449,7 @@ mod tests {
             config.set_mounts(Some(all));
             adapt(&mut config, &Task { id: TaskId::parse("n.42.0.0"), ..Task::default() }, None);
             let shown = config.mounts().iter().flatten().any(|m| m.destination() == Path::new(tmpdir));
-            assert_eq!(super::super::annotation(&config, ANNOTATION_OPTIONAL).is_some(), shown, "{tmpdir}");
+            assert_eq!(annotations::optional_mounts(&config).is_some(), shown, "{tmpdir}");
             shown
         };
         for dir in ["/scratch/42", "/tmp/slurm.42/x", "/local/job42.n1"] {
