@@ -30,7 +30,7 @@ pub(crate) fn create(store: &Store, options: CreateOptions) -> Result<()> {
 ///
 /// Does not return where the container takes this process's place.
 pub(crate) fn run(store: &Store, options: CreateOptions) -> Result<u8> {
-    // The runtime ends with the container: what it has is not taken apart piece by piece.
+    // Never dropped: this process ends with the container, and the kernel frees everything at once.
     let launch = ManuallyDrop::new(Launch::new(store, options)?);
     launch.check_terminal()?;
     if launch.options.lifetime.is_detached() {
@@ -107,7 +107,7 @@ impl<'a> Launch<'a> {
 
     /// Reserves the id, does `work`, and takes everything back where it fails.
     fn reserved<T>(&self, work: impl FnOnce(&Self, &ContainerDir) -> Result<T>) -> Result<T> {
-        // It is open, and so locked, until this process ends.
+        // Never closed: the descriptor holds the lock until this process ends.
         let dir = ManuallyDrop::new(self.store.reserve(&self.options.id)?);
         self.holding(&dir, work)
     }
@@ -123,7 +123,8 @@ impl<'a> Launch<'a> {
             if self.member().is_some() {
                 self.store.forget_shared(&dir.id);
             }
-            // A process that may have left the host cannot clean the image: the next one does.
+            // A process that has entered the container's namespaces does not see the image where the host has it. What
+            // was made in the image is removed by the next `rt`.
             let removed = if self.fits_in_place() { self.store.forget(dir) } else { self.store.remove(dir) };
             if let Err(e) = removed {
                 log::debug!("{e}");
@@ -138,8 +139,8 @@ impl<'a> Launch<'a> {
 
     fn foreground(&self, dir: &ContainerDir) -> Result<u8> {
         signal::block_all();
-        // Init writes the state itself, as the user it becomes. A time namespace is entered only by a process
-        // with memory of its own.
+        // In shared memory init saves the record itself, and can do so only as the user who owns the store. The kernel
+        // lets a process enter a time namespace only if it shares its memory with nobody (setns(2), EUSERS).
         let same_user = self.plan.own_maps || self.plan.process.uid == self.caller.uid;
         let shared = same_user
             && !self.plan.needs_runtime()
@@ -282,8 +283,12 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Makes init. Namespaces that only a process of their own can enter are entered by a helper in between.
-    /// Returns what init has said before the helper has said who it is.
+    /// Makes init, and returns what init has said before its pid was known.
+    ///
+    /// Some namespaces init cannot join itself: a PID namespace, into which setns(2) moves only children that are made
+    /// later; and any other where clone(2) makes a user namespace for init, because a process in that has no right to
+    /// namespaces outside it. This process must not join them either: it still serves its caller on the host. A helper
+    /// process in between joins them, and makes init.
     fn spawn_init(&self, init: Init<'_>, link: &Link) -> Result<(Child, Vec<FromInit>)> {
         let new = self.plan.new & !Kind::TIME.0;
         let joins = open_joins(&self.plan.join)?;
@@ -293,7 +298,7 @@ impl<'a> Launch<'a> {
             let child = process::spawn(new, Memory::Copied, || fail(&init));
             return Ok((child.map_err(|e| refused::namespaces(e, new))?, Vec::new()));
         }
-        // Its own maps a process must be able to write.
+        // A process that is to write its own id maps must not be undumpable: its files in /proc would belong to root.
         let init = Init { hidden: !self.plan.own_maps, ..init };
         let helper = process::spawn(0, Memory::Copied, || {
             let hidden = if init.hidden { init::hide(&self.plan.process, init.proc) } else { Ok(()) };

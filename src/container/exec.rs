@@ -82,9 +82,9 @@ pub(super) struct Exec<'a> {
     /// The container's first process.
     pub init: OwnedFd,
     pub proc: BorrowedFd<'a>,
-    /// The namespaces to join.
+    /// `CLONE_NEW*` bits of the namespaces to join.
     pub flags: u64,
-    /// The signals that the caller ignores.
+    /// The signals that the caller ignores, bit n-1 for signal n. The program gets their default actions.
     pub ignored: u64,
     /// The caller's session has a controlling terminal.
     pub on_terminal: bool,
@@ -93,10 +93,12 @@ pub(super) struct Exec<'a> {
 }
 
 impl Exec<'_> {
-    /// Becomes the program; returns only the error.
+    /// Becomes the program in this process; returns only the error.
     fn in_place(&self) -> Error {
         let pid = rustix::process::getpid().as_raw_nonzero().get();
         let written = self.hide().and_then(|()| {
+            // The user namespace is joined by itself, as where there is a child: become_program joins the others. The
+            // pid file is written in between, while this process still has the host's mount namespace.
             ns::join(&self.init, self.flags & Kind::USER.0)?;
             self.options.handover.write_pid(pid)
         });
@@ -123,12 +125,15 @@ impl Exec<'_> {
             self.options.handover.console(self.plan.terminal)?;
         let runtime =
             rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
-        // A time namespace is entered only by a process with memory of its own.
+        // The kernel lets a process join a time namespace only if it shares its memory with nobody (setns(2), EUSERS):
+        // the namespace decides which clock page is mapped in that memory.
         let copied =
             self.plan.terminal || self.options.detach || self.notifies() || self.flags & Kind::TIME.0 != 0;
         let memory = if copied { Memory::Copied } else { Memory::Shared };
         self.hide()?;
-        // Children are born into the pid namespace that this process joins; the rest they join themselves.
+        // setns(2) moves into a PID namespace the children that are made after it, never the caller. The user namespace
+        // is joined with it, because it gives the right to join the PID namespace that it owns. The child joins the
+        // others itself: this process must stay on the host, where it has files and sockets of its caller's.
         ns::join(&self.init, self.flags & (Kind::PID.0 | Kind::USER.0)).context(|| "join the container")?;
         let child = process::spawn(0, memory, || {
             let console = console.as_ref().map(AsFd::as_fd);
@@ -148,15 +153,17 @@ impl Exec<'_> {
         Ok((child, receiver))
     }
 
-    /// Gets ready to join a container that may be hostile.
+    /// Keeps processes of the container, which may be hostile, from looking into this one once it has joined: it
+    /// still has memory and descriptors of the host's.
     pub(super) fn hide(&self) -> Result<()> {
+        // These CPUs are for the time until the process is in the container (config.md "execCPUAffinity").
         if let Some(cpus) = &self.plan.affinity.before {
             program::set_affinity(cpus)?;
         }
         init::hide(self.plan, self.proc)
     }
 
-    /// In the process that becomes the program.
+    /// Joins the rest of the namespaces and becomes the program, in the process that does so.
     fn become_program(
         &self,
         link: Option<&Link>,
@@ -169,7 +176,7 @@ impl Exec<'_> {
         self.finish(link, console, runtime)
     }
 
-    /// The same in a process that is in all namespaces.
+    /// Becomes the program in a process that is in all namespaces.
     pub(super) fn finish(
         &self,
         link: Option<&Link>,
@@ -177,7 +184,8 @@ impl Exec<'_> {
         runtime: Option<BorrowedFd<'_>>,
     ) -> Result<Infallible> {
         (self.joined)()?;
-        // As for init: in another PID namespace, kill(0) is not to reach the caller's process group.
+        // kill(2) with pid 0 reaches the whole process group, also its members in other PID namespaces: without a
+        // session of its own a program could end processes of its caller's.
         let new_session = self.options.detach || self.plan.terminal || self.flags & Kind::PID.0 != 0;
         if new_session {
             let _ = rustix::process::setsid();
@@ -196,6 +204,8 @@ impl Exec<'_> {
         if let Some(cpus) = &self.plan.affinity.inside {
             program::set_affinity(cpus)?;
         }
+        // Asked for again: the kernel clears the parent-death signal where a process changes its effective ids or gains
+        // capabilities (PR_SET_PDEATHSIG(2const)).
         init::end_with(runtime)?;
         if self.options.detach
             && let Some(link) = link
@@ -263,7 +273,8 @@ pub(super) fn configured_namespaces(config: &Spec, caller: &Caller) -> Result<(u
 /// The namespaces of the container that are not the caller's.
 pub(super) fn namespaces(config: &Spec, caller: &Caller, proc: BorrowedFd<'_>, pid: i32) -> Result<u64> {
     let (mut flags, joined) = configured_namespaces(config, caller)?;
-    // Joining the user namespace that one is in is an error, and others may be another's that one is in.
+    // setns(2) refuses the user namespace that the caller is in already. A namespace that the config names by its path
+    // may be the caller's too, and the caller may have no right to join it again.
     for kind in joined.into_iter().chain([Kind::USER]) {
         if flags & kind.0 != 0 && ns::id(proc, "self", kind)? == ns::id(proc, &pid.to_string(), kind)? {
             flags &= !kind.0;
