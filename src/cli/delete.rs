@@ -23,7 +23,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     }
     let store = super::store(call)?;
     for id in kill::matching(&store, call.id()?)? {
-        // One that is gone by now needs no removing.
+        // A container that has gone meanwhile is no error.
         let stopped = |record| matches!(store.status(&record), Status::Stopped | Status::Created);
         if force || store.load(&id).is_ok_and(stopped) {
             container::delete(&store, &id, deletion)?;

@@ -19,6 +19,9 @@ use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// How many dead containers a run in place sweeps away: nobody else may do it for them, and no run is to take long.
+const SWEPT_PER_RUN: usize = 16;
+
 /// Creates a container whose program waits for `start`.
 pub(crate) fn create(store: &Store, options: CreateOptions) -> Result<()> {
     let launch = Launch::new(store, CreateOptions { lifetime: Lifetime::Created, ..options })?;
@@ -96,7 +99,7 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// True where nothing needs this process beside the container's.
+    /// True where nothing is left to do for the runtime once the program runs: this process can become the program.
     fn fits_in_place(&self) -> bool {
         self.options.lifetime == Lifetime::Foreground
             && !self.plan.has_pid_namespace()
@@ -112,7 +115,7 @@ impl<'a> Launch<'a> {
         self.holding(&dir, work)
     }
 
-    /// Does `work` in a directory that is this process's, and takes everything back where it fails.
+    /// Does `work` in a directory that this process has locked, and takes everything back where it fails.
     fn holding<T>(
         &self,
         dir: &ContainerDir,
@@ -208,7 +211,7 @@ impl<'a> Launch<'a> {
         let result = init.enter_namespaces().and_then(|()| {
             let own = process::stat(&self.proc, "self")?;
             let record = Record { in_place: true, ..self.record(own.pid, own.start_time, init.mount_id()?) };
-            self.store.sweep(16);
+            self.store.sweep(SWEPT_PER_RUN);
             self.publish(dir, &record, own.ignored)?;
             if !record.shared {
                 self.store.note_in_place(&dir.id, own.pid)?;
@@ -222,7 +225,7 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Starts init in this process's memory. Everything is over with init's exec, or its error.
+    /// Starts init in this process's memory. clone(2) returns here when init has called exec or failed (CLONE_VFORK).
     fn shared_memory(&self, dir: &ContainerDir) -> Result<Running> {
         let runtime = own_pidfd()?;
         let state_json = |_: Status, _: i32| Ok(Vec::new());
@@ -275,7 +278,7 @@ impl<'a> Launch<'a> {
             }
             Err(e) => {
                 child.end();
-                // What the hooks before have done is undone (runtime.md "Lifecycle" steps 3 to 5, 9 and 13).
+                // Poststop hooks undo what the hooks before have done (runtime.md "Lifecycle" steps 3 to 5, 9 and 13).
                 let record = self.record(child.pid.as_raw_nonzero().get(), 0, None);
                 hooks::run_poststop(&self.plan.hooks, &record);
                 Err(e)
@@ -410,7 +413,7 @@ impl<'a> Launch<'a> {
             owner: self.caller.uid,
             annotations: annotations.map(|(k, v)| (k.clone(), v.clone())).collect(),
             paused: false,
-            // Any of those that share it may be the last, and most of them run in place.
+            // Any member may be the last one, and most of them run in place.
             in_place: self.member().is_some(),
             own_pid_namespace: self.plan.makes(Kind::PID),
             mount_ns,
@@ -469,7 +472,7 @@ fn open_joins(join: &[(Kind, PathBuf)]) -> Result<Vec<(Kind, OwnedFd)>> {
     join.iter().map(open).collect()
 }
 
-/// A descriptor of this process, for init to see it die.
+/// A descriptor of this process, by which init sees it end.
 fn own_pidfd() -> Result<OwnedFd> {
     let own = rustix::process::getpid();
     rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).context(|| "open a pidfd")

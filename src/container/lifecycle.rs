@@ -8,7 +8,7 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, signal};
 use rustix::fd::OwnedFd;
 
-/// Releases a created container.
+/// Starts the program of a created container.
 pub(crate) fn start(store: &Store, id: &str) -> Result<()> {
     let dir = store.container(id)?;
     let record = store.load(id)?;
@@ -69,14 +69,15 @@ pub(crate) fn kill(store: &Store, id: &str, number: i32, receiver: Receiver) -> 
         _ => {}
     }
     if number == libc::SIGKILL && !record.own_pid_namespace {
-        // As runc does: what the first process leaves behind has nobody to end it, and may not be found any more.
+        // As runc does. Without a PID namespace the kernel ends the first process alone, and without that the others may
+        // not be found any more.
         return Members::of(store, &record)?.signal(number);
     }
     if !signal_first(&record, number)? {
         bail!("container not running: {id}");
     }
     if record.paused && number == libc::SIGKILL {
-        // A stopped process takes a SIGKILL at once; its container is not paused any more.
+        // SIGKILL ends a stopped process too. The others go on: the container is not paused any more.
         let _ = Members::of(store, &record).and_then(|members| members.signal(libc::SIGCONT));
     }
     Ok(())
@@ -93,7 +94,7 @@ pub(crate) fn delete(store: &Store, id: &str, deletion: Deletion) -> Result<()> 
         dir.wait_until_made()?;
     }
     let record = match dir.load() {
-        // What cannot be read can still be removed.
+        // A record that cannot be read keeps nobody from removing the container.
         Err(_) if force => return store.remove(&dir),
         result => result?,
     };
@@ -125,8 +126,8 @@ pub(crate) fn delete(store: &Store, id: &str, deletion: Deletion) -> Result<()> 
     }
 }
 
-/// Kills all processes of the container and waits for the end of the first. Where nobody knows any more which they
-/// are, the error that says so is returned, and nobody is killed.
+/// Kills all processes of the container and waits for the end of the first. Where it cannot be told which processes are
+/// the container's, none is killed, and the error that says so is returned in `Some`.
 fn end_all(store: &Store, record: &Record) -> Result<Option<Error>> {
     // A PID namespace ends with its first process.
     if !record.own_pid_namespace {
@@ -145,7 +146,8 @@ pub(super) fn end(record: &Record) -> Result<()> {
     let Some(pidfd) = record.open_first_process()? else { return Ok(()) };
     signal::send_pidfd(&pidfd, libc::SIGKILL).context(|| "kill the container")?;
     if !wait_for_end(&pidfd, 10)? {
-        // It cannot escape any more: it waits for a member that its new parent has not reaped.
+        // It will end. The first process of a PID namespace waits until all others in it have been reaped, some of them by
+        // a parent outside.
         log::warn!("the container's first process ({}) has not ended within 10 s of SIGKILL", record.pid);
     }
     Ok(())

@@ -122,7 +122,7 @@ fn warn_of(hook: &Hook, output: &OwnedFd) {
 #[derive(Clone, Copy)]
 struct Streams<'a> {
     stdout: &'a OwnedFd,
-    /// What the hook says in an error or in the log is read from here.
+    /// What it holds in the end goes into the error or the log.
     stderr: &'a OwnedFd,
 }
 
@@ -144,14 +144,14 @@ fn run(
     let env = match (hook.env(), inside) {
         (Some(env), _) => env.clone(),
         (None, Some(inside)) => inside.env.to_vec(),
-        // A hook without an environment finds what it needs by the runtime's PATH.
+        // A hook for which the config names no environment gets the runtime's.
         (None, None) => std::env::vars().map(|(name, value)| format!("{name}={value}")).collect(),
     };
     let args = ExecArgs::new(&args, &env)?;
     let input = memory_file(c"hook-stdin")?;
     rustix::io::write(&input, state)?;
     fs::seek(&input, fs::SeekFrom::Start(0))?;
-    // Outside and inside a container alike the bundle is the place, where there still is one.
+    // runc starts hooks in the bundle. A bundle that is gone is no reason to fail.
     let child = process::spawn(0, Memory::Copied, || {
         let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         // A group of its own, so that a hook that takes too long ends with its children.
@@ -173,7 +173,7 @@ fn run(
         && !ends_within(&child.pidfd, seconds)?
     {
         let _ = rustix::process::kill_process_group(child.pid, rustix::process::Signal::KILL);
-        // It may not have made its group yet.
+        // The hook may have been killed before it made its group.
         let _ = rustix::process::pidfd_send_signal(&child.pidfd, rustix::process::Signal::KILL);
         process::wait(child.pid)?;
         bail!("{shown} did not end within {seconds} s");
@@ -203,7 +203,7 @@ fn memory_file(name: &std::ffi::CStr) -> Result<OwnedFd> {
 }
 
 fn ends_within(pidfd: &OwnedFd, seconds: i64) -> Result<bool> {
-    // Somebody's "for ever" may lie beyond the clock's end.
+    // A timeout of i64::MAX seconds, which means "never", is more than an Instant can hold.
     let wait = std::time::Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
     let deadline = std::time::Instant::now().checked_add(wait);
     loop {

@@ -24,7 +24,7 @@ pub(crate) struct ContainerDir {
 }
 
 impl ContainerDir {
-    /// Waits until nobody is making the container any more, ten seconds at most.
+    /// Waits until no process is making the container any more, ten seconds at most.
     pub(crate) fn wait_until_made(&self) -> Result<()> {
         for _ in 0..1000 {
             match fs::flock(&self.fd, fs::FlockOperation::NonBlockingLockShared) {
@@ -39,7 +39,7 @@ impl ContainerDir {
         bail!("container {} is being created", self.id)
     }
 
-    /// The directory, for what else is kept there.
+    /// A descriptor of the directory.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -80,7 +80,7 @@ impl ContainerDir {
     }
 
     fn read(&self) -> Result<Vec<u8>> {
-        // Where somebody has put a fifo, reading it ends at once.
+        // O_NONBLOCK: the user may have put a fifo in the file's place, on which open(2) and read(2) would wait.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         match fs::openat(&self.fd, STATE, flags, Mode::empty()) {
             Ok(file) => fd::read_regular(file, MOST)
@@ -134,7 +134,7 @@ impl ContainerDir {
     pub(crate) fn make_fifo(&self) -> Result<OwnedFd> {
         fs::mknodat(&self.fd, FIFO, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
             .context(|| "make the start fifo")?;
-        // Open for both, reading blocks until somebody has written.
+        // Opened for writing too, since read(2) of a fifo that has no writer returns at once: so it waits for `start`.
         Ok(fs::openat(&self.fd, FIFO, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
     }
 

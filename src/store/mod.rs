@@ -125,7 +125,7 @@ impl Store {
         self.access == Access::AsOwner
     }
 
-    /// The same store, for more than to look: root becomes its owner.
+    /// The same store for use: where root only looks into it, this process becomes its owner.
     pub(crate) fn for_use(self) -> Result<Self> {
         match self.access {
             Access::Look(_) => Self::open_as_owner(&self.root),
@@ -157,7 +157,7 @@ impl Store {
         }
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        // Of a default place the parent is the system's.
+        // The parent of a default place belongs to the system and is not made here.
         builder.recursive(chosen == Chosen::ByCaller).create(path)?;
         match open_root(path, chosen)? {
             Some(dir) => Ok(Store::at(path, Some(dir))),
@@ -248,7 +248,7 @@ impl Store {
     /// The records of another user's containers. That user has written them: whose containers they are is told by the
     /// directory, not by the records.
     fn look(&self, owner: u32) -> Vec<Record> {
-        // One user's directory that goes away hides nobody else's.
+        // The directory may be removed meanwhile. That is no reason to fail for the other users' directories.
         let mut records = self.records().unwrap_or_default();
         records.retain(|record| !record.in_place || record.is_alive());
         records.iter_mut().for_each(|record| record.owner = owner);
@@ -301,7 +301,8 @@ impl Store {
         let Ok(lists) = open_dir(dir, rootfs::IMAGES) else { return Ok(()) };
         for name in list_names(&lists, FileType::RegularFile)? {
             let Ok(created) = fd::read_at(&lists, name.as_str()) else { continue };
-            // Whoever sets a container up there holds it, and may add to the list: it is held until that is gone.
+            // A runtime that sets a container up there holds the lock and may add to the list. The lock is therefore held
+            // until the list is gone, and the list is read again under it.
             let held = Made::parse(&created).hold(&name);
             match &held {
                 Held::Locked(root) => {
@@ -317,12 +318,13 @@ impl Store {
             }
             let _ = fs::unlinkat(&lists, name.as_str(), AtFlags::empty());
         }
-        // Who needs it next makes it anew.
+        // It fails where a list is left. The next container that needs the directory makes it anew.
         let _ = fs::unlinkat(dir, rootfs::IMAGES, AtFlags::REMOVEDIR);
         Ok(())
     }
 
-    /// True where a container lives on what the list is about, or is being made, perhaps on it.
+    /// True where a container that lives uses the image or the bind that the list is about. One that is being made may
+    /// use it.
     fn uses(&self, made: &Made) -> Result<bool> {
         let uses =
             |s: &Record| s.pid == 0 || ((made.bound || made.roots.contains(&s.rootfs)) && s.is_alive());
@@ -346,7 +348,7 @@ impl Store {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(e) => return Err(e.into()),
                 },
-                // An old process had this pid.
+                // The note of a dead container whose process had this pid.
                 Err(Errno::EXIST) => self.forget_link(dir, &pid.to_string()),
                 Err(e) => return Err(e.into()),
             }
@@ -361,7 +363,7 @@ impl Store {
         let Ok(pids) = list_names(&index, FileType::Symlink) else { return };
         let dead = |name: &String| match name.parse() {
             Ok(pid) => signal::send(pid, 0).is_err_and(|e| e.is(libc::ESRCH)),
-            // Of a shared container any member may live.
+            // The note of a shared container has the container's id as name: any member may live.
             Err(_) => self.forget_dead_shared(name).unwrap_or(false),
         };
         let mut left = pids.len();
@@ -370,7 +372,7 @@ impl Store {
             left -= 1;
         }
         if left == 0 {
-            // Who needs it next makes it anew.
+            // The next container in place makes it anew.
             let _ = fs::unlinkat(dir, IN_PLACE, AtFlags::REMOVEDIR);
         }
     }

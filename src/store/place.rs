@@ -16,7 +16,7 @@ pub(super) enum Chosen {
     ByDefault,
 }
 
-/// Where state may live, best first. A tmpfs is wanted: state means nothing after a reboot.
+/// The places of a store that nobody has named, best first. A tmpfs is wanted: records mean nothing after a reboot.
 pub(super) fn default_roots() -> impl Iterator<Item = PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
     let system = (uid == 0 && is_real_root()).then(|| PathBuf::from("/run/rt"));
@@ -39,7 +39,7 @@ fn is_real_root() -> bool {
 /// does not exist, or is not usable and was not asked for by name.
 pub(super) fn open_root(path: &Path, chosen: Chosen) -> Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // A directory in /tmp could be somebody's link.
+    // In /tmp every user can make a link of this name.
     let required = chosen == Chosen::ByCaller;
     let flags = if required { flags } else { flags | OFlags::NOFOLLOW };
     let dir = match fs::open(path, flags, Mode::empty()) {

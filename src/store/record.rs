@@ -37,8 +37,8 @@ pub(crate) struct Record {
     /// Set by pause, cleared by resume.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
-    /// True where the runtime's process became the container's: nobody is there to remove the state, so
-    /// a dead one counts as gone.
+    /// The runtime's process became the program. No process is left to remove the record, so the container counts as gone
+    /// when the program has ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_place: bool,
     /// The container has a pid namespace of its own: its processes are those in it.
@@ -79,7 +79,7 @@ impl Record {
             Err(Errno::SRCH | Errno::INVAL) => return Ok(None),
             Err(e) => return Err(e).context(|| "open the container's first process"),
         };
-        // The pidfd is opened first and the identity looked at after that: the pid was not reused in between.
+        // The pidfd is opened first and the start time looked at after that: the pid was not reused in between.
         Ok(self.is_alive().then_some(pidfd))
     }
 

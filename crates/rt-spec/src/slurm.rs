@@ -25,7 +25,7 @@ impl Step {
     pub fn of_array(&self, spec: &Spec) -> Step {
         let number = |name| variable(spec, name)?.parse::<u32>().ok();
         let name = |job: u32| Some(format!("{job}_{}", number("SLURM_ARRAY_TASK_ID")?));
-        // What a job hands to another that it submits is not that one's.
+        // A job that is submitted by a task of an array inherits the variables of that array, which is not its own.
         let own = variable(spec, "SLURM_JOB_ID") == Some(self.job.as_str());
         let array = number("SLURM_ARRAY_JOB_ID").filter(|_| own).and_then(name);
         Step { array, ..self.clone() }
@@ -143,7 +143,7 @@ pub struct JobDirectory {
     pub asked: bool,
 }
 
-/// `spec` as a task of a step needs it. Each change is a note.
+/// Changes `spec` as a task of a step needs it. Each change is a note.
 pub fn adapt(spec: &mut Spec, task: &Task, asked: Option<UserMap>) -> Vec<String> {
     let mut notes = Vec::new();
     let pmix = pmix_dir(spec, task);
@@ -179,8 +179,8 @@ pub fn adapt(spec: &mut Spec, task: &Task, asked: Option<UserMap>) -> Vec<String
     notes
 }
 
-/// True where the config has the task's environment. In that of Slurm 22.05 is the job's, in which a batch script
-/// leaves its own rank to its steps.
+/// True where the config has the task's own environment. Slurm 22.05 puts the job's into it, and with that the rank of
+/// the batch script that has started the step.
 fn has_own_environment(spec: &Spec, task: &Task) -> bool {
     match variable(spec, "SLURM_TASK_PID") {
         Some(pid) => pid.parse() == Ok(task.pid),
@@ -217,7 +217,7 @@ fn rank(spec: &Spec, task: &Task) -> Option<[String; 6]> {
 fn job_tmpdir(spec: &Spec, task: &Task) -> Option<PathBuf> {
     let dir = Path::new(variable(spec, "TMPDIR").filter(|dir| names_job(dir, task) && !dir.contains(','))?);
     let plain = dir.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
-    // What is bound above it was asked for, and is what the user wants to see there.
+    // A bind that shows it already was asked for by the user.
     let is_shown = |mount: &Mount| dir.starts_with(mount.destination()) && is_bind(mount);
     let shown = spec.mounts().iter().flatten().any(is_shown);
     (dir.is_absolute() && plain && !shown).then(|| dir.to_owned())
@@ -236,7 +236,7 @@ pub fn pmi_fd(spec: &Spec) -> Option<i32> {
 /// The directory above PMIX_SERVER_TMPDIR: PMIx clients map files of several directories in it.
 fn pmix_dir(spec: &Spec, task: &Task) -> Option<PathBuf> {
     let of_task = variable(spec, "PMIX_SERVER_TMPDIR").filter(|dir| names_job(dir, task)).map(Path::new);
-    // Where both are there, slurmstepd's own is another directory.
+    // Where both are there, the caller's variable is slurmstepd's own, of another directory.
     let dir = of_task.or(task.pmix_dir.as_deref())?;
     let parent = dir.parent().filter(|p| p.is_absolute() && *p != Path::new("/"))?;
     Some(parent.to_owned())
@@ -313,7 +313,7 @@ fn show(spec: &mut Spec, dir: &Path, notes: &mut Vec<String>) {
 fn bind(path: &Path, options: &[&str]) -> Mount {
     let options = options.iter().map(|o| (*o).to_owned()).collect::<Vec<_>>();
     let mount = MountBuilder::default().destination(path).source(path).typ("bind").options(options);
-    // Every field that it asks for is set.
+    // The builder fails only where a required field is missing.
     mount.build().unwrap_or_default()
 }
 
