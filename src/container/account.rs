@@ -17,12 +17,12 @@ use std::path::Path;
 
 const PASSWD: &str = "/etc/passwd";
 const GROUP: &str = "/etc/group";
-/// Account files of images are not longer.
+/// The longest account file that is read, in bytes: those of images are far shorter.
 const MOST: usize = 4 << 20;
-/// Home of who has none inside: a place that can be written wherever /tmp can.
+/// The home of an account whose own home directory is not shown inside. /tmp can be written to in most containers.
 const NO_HOME: &str = "/tmp";
 
-/// Who the container's account files show.
+/// The account that the container's account files show for the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Account {
     /// The name, if no other account of the image has it.
@@ -38,12 +38,17 @@ pub(super) struct Account {
 impl Account {
     /// The account that `spec` asks for, of a process with these ids; its home is the caller's where one of
     /// `mounts` shows it.
-    pub(super) fn asked_for(spec: &Spec, ids: (u32, u32), mounts: &[MountPlan]) -> Result<Option<Account>> {
+    pub(super) fn asked_for(
+        spec: &Spec,
+        uid: u32,
+        gid: u32,
+        mounts: &[MountPlan],
+    ) -> Result<Option<Account>> {
         if !annotations::asks_for_account(spec)? {
             return Ok(None);
         }
         // Root has a line in every image, with root's home.
-        if ids.0 == 0 {
+        if uid == 0 {
             return Ok(None);
         }
         let names = ["USER", "LOGNAME"].into_iter().filter_map(|name| caller_variable(spec, name));
@@ -51,7 +56,7 @@ impl Account {
         let above = |home: &String| mounts.iter().rfind(|m| Path::new(home).starts_with(&m.destination));
         let shown = |home: &String| above(home).is_some_and(|m| matches!(m.kind, MountKind::Bind(_)));
         let home = caller_home(spec).filter(shown).unwrap_or_else(|| NO_HOME.to_owned());
-        Ok(Some(Account { name, uid: ids.0, gid: ids.1, home }))
+        Ok(Some(Account { name, uid, gid, home }))
     }
 
     /// passwd(5) of the image with this account's line first, so that it wins over another one of this uid.

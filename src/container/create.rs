@@ -60,7 +60,7 @@ struct Launch<'a> {
     plan: Plan,
     config: Config,
     proc: OwnedFd,
-    opened: Vec<Option<OwnedFd>>,
+    copies: mounts::Trees,
 }
 
 /// A running init and what is left to do with it.
@@ -82,8 +82,8 @@ impl<'a> Launch<'a> {
             log::debug!("{note}");
         }
         let proc = fd::open_proc()?;
-        let opened = mounts::open_early(&plan, proc.as_fd())?;
-        Ok(Launch { store, options, caller, plan, config, proc, opened })
+        let copies = mounts::open_early(&plan, proc.as_fd())?;
+        Ok(Launch { store, options, caller, plan, config, proc, copies })
     }
 
     /// runc's rules on --console-socket.
@@ -432,7 +432,7 @@ impl<'a> Launch<'a> {
             plan: &self.plan,
             proc: self.proc.as_fd(),
             state: dir.fd(),
-            opened: &self.opened,
+            copies: &self.copies,
             joins: &[],
             unshare: Namespaces::NONE,
             runtime: None,

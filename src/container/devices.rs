@@ -102,14 +102,11 @@ fn host_node(device: &DevicePlan, kind: FileType) -> Result<PathBuf> {
 }
 
 /// Opens a terminal of the container's own devpts and puts it at /dev/console.
-pub(super) fn make_console(rootfs: &mut Rootfs, size: Option<(u16, u16)>) -> Result<Pty> {
+pub(super) fn make_console(rootfs: &mut Rootfs, size: Option<tty::Size>) -> Result<Pty> {
     let pts = open_devpts(rootfs)?;
     let pty = tty::open_pty(&pts)?;
-    match size {
-        Some((rows, columns)) => tty::resize(&pty.slave, rows, columns)?,
-        // The size of the caller's terminal. It is set before the program runs, which may read it only once.
-        None => tty::copy_size(rustix::stdio::stdin(), &pty.slave),
-    }
+    // Before the program runs, which may read the size only once.
+    tty::set_size(&pty.slave, size)?;
     // The slave was opened by an ioctl, without a path. What is to be mounted needs one; the device number proves that
     // nobody has put another node there.
     let node = fs::openat(

@@ -225,10 +225,7 @@ impl Exec<'_> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let pts = fs::open("/dev/pts", flags, Mode::empty()).context(|| "open /dev/pts")?;
         let pty = tty::open_pty(devices::require_devpts(pts)?)?;
-        match self.plan.console_size {
-            Some((rows, columns)) => tty::resize(&pty.slave, rows, columns)?,
-            None => tty::copy_size(rustix::stdio::stdin(), &pty.slave),
-        }
+        tty::set_size(&pty.slave, self.plan.console_size)?;
         let shown = match self.options.handover.console_socket {
             None => init::Shown::ByRuntime,
             Some(_) => init::Shown::ByCaller,

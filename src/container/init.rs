@@ -28,8 +28,8 @@ pub(super) struct Init<'a> {
     pub proc: BorrowedFd<'a>,
     /// The container's state directory, for notes about what is made in the image.
     pub state: BorrowedFd<'a>,
-    /// Copies of what is bound that the runtime had to make, by the mount's place in the plan.
-    pub opened: &'a [Option<OwnedFd>],
+    /// Detached copies that the runtime had to make of what is bound, by the mount's place in the plan.
+    pub copies: &'a [Option<OwnedFd>],
     /// Namespaces that init joins itself.
     pub joins: &'a [(Namespace, OwnedFd)],
     /// Namespaces that init makes itself, after joining.
@@ -117,13 +117,13 @@ impl Init<'_> {
         let sources = if joins_user || (plan.maps.is_some() && !plan.own_maps) {
             // The caller may read what the container's root may not, so the sources are opened first. What init makes
             // from here on belongs to the container's root, as its programs expect.
-            let sources = mounts::open_sources(plan, self.opened)?;
+            let sources = mounts::open_sources(plan, self.copies)?;
             self.become_container_root()?;
             sources
         } else {
             Vec::new()
         };
-        mounts::mount_all(&mut rootfs, plan, self.opened, sources)
+        mounts::mount_all(&mut rootfs, plan, self.copies, sources)
             .map_err(|e| self.closed_root(&rootfs, e))?;
         if let Some(account) = &plan.account {
             account::show(&mut rootfs, &plan.mounts, account)?;

@@ -70,10 +70,27 @@ pub fn become_hook_stdio(input: impl AsFd, output: impl AsFd, errors: impl AsFd)
     Ok(())
 }
 
-/// Sets the size of `tty` in characters.
-pub fn resize(tty: impl AsFd, rows: u16, columns: u16) -> Result<()> {
-    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    Ok(termios::tcsetwinsize(tty, size)?)
+/// The size of a terminal in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Lines.
+    pub rows: u16,
+    /// Characters in a line.
+    pub columns: u16,
+}
+
+/// Gives `tty` this size, or without one the size of the terminal that is standard input.
+pub fn set_size(tty: impl AsFd, size: Option<Size>) -> Result<()> {
+    match size {
+        Some(Size { rows, columns }) => {
+            let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+            Ok(termios::tcsetwinsize(tty, size)?)
+        }
+        None => {
+            copy_size(rustix::stdio::stdin(), tty);
+            Ok(())
+        }
+    }
 }
 
 /// True where this process's session has a controlling terminal: opening /dev/tty fails with ENXIO where there is none.

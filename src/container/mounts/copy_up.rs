@@ -13,6 +13,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,14 @@ const DIRECTORY: OFlags = FLAGS.union(OFlags::RDONLY).union(OFlags::DIRECTORY);
 
 /// The longest path that the kernel takes, with its end.
 const PATH_MAX: usize = libc::PATH_MAX as usize;
+
+/// A directory of the image that was found and made, and is yet to be filled.
+struct Directory {
+    /// Its path below the one that is copied.
+    path: PathBuf,
+    /// Its owner and mode.
+    stat: Stat,
+}
 
 /// Fills a new tmpfs, which is still detached, with what the image has at its destination.
 pub(super) fn fill(rootfs: &Rootfs<'_>, mount: &MountPlan, tmpfs: &OwnedFd) -> Result<()> {
@@ -43,7 +52,7 @@ pub(super) fn fill(rootfs: &Rootfs<'_>, mount: &MountPlan, tmpfs: &OwnedFd) -> R
 /// Copies directories, files and links below `from` to `to`, with owners and modes. Devices, sockets and fifos are left
 /// out.
 fn copy_tree(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
-    let mut found = Vec::new();
+    let mut found: Vec<Directory> = Vec::new();
     copy_entries(
         &open_below(from, Path::new("."))?,
         &open_below(to, Path::new("."))?,
@@ -52,8 +61,8 @@ fn copy_tree(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
     )?;
     // Each directory comes after the one it is in; the list grows meanwhile.
     let mut next = 0;
-    while let Some((path, _)) = found.get(next) {
-        let path: PathBuf = path.clone();
+    while let Some(directory) = found.get(next) {
+        let path = directory.path.clone();
         let (source, target) = (open_below(from, &path), open_below(to, &path));
         source
             .and_then(|source| Ok((source, target?)))
@@ -64,7 +73,7 @@ fn copy_tree(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
     }
     // Modes are set at the end: a directory that its owner may not search or write could not have been filled. The inner
     // ones come first, since they could not be reached through such a directory.
-    for (path, stat) in found.iter().rev() {
+    for Directory { path, stat } in found.iter().rev() {
         let dir = open_below(to, path).context(|| path.display())?;
         fd::chown_like(&dir, stat);
         fs::fchmod(&dir, mode_of(stat)).context(|| path.display())?;
@@ -80,7 +89,7 @@ fn open_below(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 /// Copies what is in one directory, whose path is `path`. The directories in it are made empty, and added to `found`.
-fn copy_entries(from: &OwnedFd, to: &OwnedFd, path: &Path, found: &mut Vec<(PathBuf, Stat)>) -> Result<()> {
+fn copy_entries(from: &OwnedFd, to: &OwnedFd, path: &Path, found: &mut Vec<Directory>) -> Result<()> {
     for entry in fs::Dir::read_from(from)? {
         let entry = entry?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
@@ -95,7 +104,7 @@ fn copy_entries(from: &OwnedFd, to: &OwnedFd, path: &Path, found: &mut Vec<(Path
                     bail!("a path in it has more than {PATH_MAX} bytes");
                 }
                 fs::mkdirat(to, name, Mode::RWXU)?;
-                found.push((path, stat));
+                found.push(Directory { path, stat });
             }
             FileType::Symlink => fs::symlinkat(fs::readlinkat(from, name, Vec::new())?, to, name)?,
             FileType::RegularFile => {
@@ -120,9 +129,9 @@ fn copy_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr) -> Result<(
     // The file has its full size first, as one hole. Only the parts with data are written then.
     fs::ftruncate(&file, size)?;
     let mut at = 0;
-    while let Some((start, end)) = next_data(&source, at, size)? {
-        copy_range(&source, &file, start, end)?;
-        at = end;
+    while let Some(data) = next_data(&source, at, size)? {
+        at = data.end;
+        copy_range(&source, &file, data)?;
     }
     // In this order: chown(2) clears the set-user-ID and set-group-ID bits.
     fd::chown_like(&file, &stat);
@@ -130,8 +139,9 @@ fn copy_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr) -> Result<(
     Ok(())
 }
 
-/// Where the next data of `file` is, from `at` on and below `size`.
-fn next_data(file: &OwnedFd, at: u64, size: u64) -> Result<Option<(u64, u64)>, Errno> {
+/// Where the next data of `file` is, from `at` on and below `size` (lseek(2), SEEK_DATA and SEEK_HOLE). A file system that
+/// knows nothing of holes shows the whole file as data.
+fn next_data(file: &OwnedFd, at: u64, size: u64) -> Result<Option<Range<u64>>, Errno> {
     if at >= size {
         return Ok(None);
     }
@@ -142,16 +152,17 @@ fn next_data(file: &OwnedFd, at: u64, size: u64) -> Result<Option<(u64, u64)>, E
         Err(e) => return Err(e),
     };
     let end = fs::seek(file, SeekFrom::Hole(start))?.min(size);
-    Ok((start < end).then_some((start, end)))
+    Ok((start < end).then_some(start..end))
 }
 
-fn copy_range(from: &OwnedFd, to: &OwnedFd, start: u64, end: u64) -> Result<(), Errno> {
-    fs::seek(to, SeekFrom::Start(start))?;
-    let mut at = start;
-    while at < end {
-        let most = usize::try_from(end - at).unwrap_or(usize::MAX);
+/// Copies a part of a file inside the kernel (sendfile(2)), to the same place.
+fn copy_range(from: &OwnedFd, to: &OwnedFd, part: Range<u64>) -> Result<(), Errno> {
+    fs::seek(to, SeekFrom::Start(part.start))?;
+    let mut at = part.start;
+    while at < part.end {
+        let most = usize::try_from(part.end - at).unwrap_or(usize::MAX);
         match fs::sendfile(to, from, Some(&mut at), most) {
-            // It has become shorter.
+            // The file has become shorter meanwhile.
             Ok(0) => break,
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(e),

@@ -19,6 +19,8 @@ pub(in crate::container) fn mask(rootfs: &Rootfs<'_>, paths: &[PathBuf]) -> Resu
     if paths.is_empty() {
         return Ok(());
     }
+    // The paths are those of files that tell or change what concerns the whole host, and that procfs has no namespace
+    // for. They must be found where procfs was mounted, and not where the image's own path leads.
     let proc = rootfs.kernel_fs("/proc");
     let mut masks = Masks { null: host_null()?, empty: None };
     enter(proc)?;

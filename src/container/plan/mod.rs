@@ -147,7 +147,7 @@ impl Plan {
         let open_fds = options.preserve_fds.saturating_add(options.listen_fds);
         let mut process = ProcessPlan::new(process, &adapted, Some(linux), open_fds, &mut notes)?;
         process.listen_fds = options.listen_fds;
-        let account = Account::asked_for(spec, (adapted.uid, adapted.gid), &mounts)?;
+        let account = Account::asked_for(spec, adapted.uid, adapted.gid, &mounts)?;
         if let Some(task) = &options.task {
             process.set_task(spec, task);
         }

@@ -10,7 +10,7 @@ use rt_spec::slurm::{JobDirectory, Task};
 use rt_spec::{Linux, Process, Spec};
 use rt_sys::error::{Context, Result};
 use rt_sys::process::SchedAttr;
-use rt_sys::{bail, caps, fd};
+use rt_sys::{bail, caps, fd, tty};
 use rustix::process::{Resource, Rlimit};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ pub(crate) struct ProcessPlan {
     /// The program gets a terminal.
     pub terminal: bool,
     /// Rows and columns of the terminal.
-    pub console_size: Option<(u16, u16)>,
+    pub console_size: Option<tty::Size>,
     /// The CPUs that a program of `exec` runs on.
     pub affinity: Affinity,
     /// How many descriptors above 2 stay open.
@@ -161,7 +161,9 @@ impl ProcessPlan {
             memory_policy: None,
             seccomp,
             terminal: process.terminal().unwrap_or(false),
-            console_size: process.console_size().map(|size| (size.height() as u16, size.width() as u16)),
+            console_size: process
+                .console_size()
+                .map(|size| tty::Size { rows: size.height() as u16, columns: size.width() as u16 }),
             affinity: match process.exec_cpu_affinity() {
                 Some(affinity) => Affinity {
                     before: cpus("initial", affinity.initial())?,

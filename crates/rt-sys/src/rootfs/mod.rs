@@ -84,6 +84,15 @@ impl OwnFs {
     }
 }
 
+/// A file system that is made read-only at the end, when all is in it that belongs there.
+#[derive(Debug)]
+struct Sealed {
+    /// Where it is mounted.
+    path: PathBuf,
+    /// Its device number, which proves what is found at the path.
+    device: u64,
+}
+
 /// A file system of the kernel's at its usual place, in which masks and read-only paths must not miss their targets.
 #[derive(Debug)]
 struct KernelFs {
@@ -112,8 +121,8 @@ pub struct Rootfs<'a> {
     host_sys: bool,
     /// tmpfs and overlay mounts over directories that lacked something, to be made read-only in the end.
     covers: Vec<OwnedFd>,
-    /// The paths and device numbers of file systems of this container's own that are made so, too.
-    sealed: Vec<(PathBuf, u64)>,
+    /// File systems of this container's own that are made so, too.
+    sealed: Vec<Sealed>,
     /// The container's state directory, for notes of what is made where others see it; `None` where nothing may be.
     state: Option<BorrowedFd<'a>>,
     /// Directories outside the image in which something was made, locked as the image is.
@@ -258,7 +267,7 @@ impl<'a> Rootfs<'a> {
 
     /// Has the file system `root`, mounted at `path`, made read-only at the end, when all is in it that belongs there.
     pub fn add_readonly(&mut self, root: &OwnedFd, path: &Path) -> Result<()> {
-        self.sealed.push((path.to_owned(), fs::fstat(root)?.st_dev));
+        self.sealed.push(Sealed { path: path.to_owned(), device: fs::fstat(root)?.st_dev });
         Ok(())
     }
 
@@ -364,7 +373,7 @@ impl<'a> Rootfs<'a> {
     /// Makes the root, what covers parts of it and file systems of its own read-only, where the config wants that.
     pub fn finish(&self) -> Result<()> {
         self.finish_covers()?;
-        for (path, device) in &self.sealed {
+        for Sealed { path, device } in &self.sealed {
             // By its path, since a cover may show a copy of the mount, and the copy counts. What something else hides
             // needs nothing.
             let at = match self.resolve(path) {
