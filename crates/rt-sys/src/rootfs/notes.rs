@@ -64,12 +64,13 @@ impl Notes {
         self.write(if kind == MountPoint::File { b'f' } else { b'd' }, &self.path)
     }
 
-    /// Takes the last note back: it was not made, or not here.
+    /// Takes the last note back: the entry could not be made, or somebody else had made it.
     pub(super) fn take_back(&self) -> Result<()> {
         self.write(b'x', &self.path)
     }
 
-    /// One write per record, so that those of several containers do not mix.
+    /// One write(2) per record. The list is open with O_APPEND, by which the kernel makes finding the end and writing there
+    /// one step (open(2)): records of several containers do not mix.
     fn write(&self, kind: u8, path: &Path) -> Result<()> {
         let record = [&[kind], path.as_os_str().as_bytes(), &[0]].concat();
         rustix::io::write(&self.list, &record).context(|| "note a new mount point")?;
@@ -87,7 +88,7 @@ fn name_of(root: impl AsFd) -> Result<String> {
 pub struct MadeList {
     /// Where the root is on the host, as those who made something in it called it.
     pub roots: Vec<PathBuf>,
-    /// It was bound: whatever container may use it.
+    /// The directory was bound, so any container may use it, whatever its image is.
     pub bound: bool,
     entries: Vec<(MountPoint, PathBuf)>,
 }
@@ -158,7 +159,8 @@ impl MadeList {
     }
 }
 
-/// The paths that are noted have no links in them: where one has taken a directory's place, it is not followed.
+/// Opens the directory `dir` of a note below `root`. The paths that are noted have no links in them. Where a link has
+/// taken a directory's place since, it is not followed: it could lead to other people's directories.
 fn open_below(root: &OwnedFd, dir: &Path) -> Result<OwnedFd, Errno> {
     let below =
         dir.strip_prefix("/").ok().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
