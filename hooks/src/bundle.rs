@@ -5,37 +5,10 @@ use rt_spec::said::{ANNOTATION_ENV, Said, is_callers};
 use rt_spec::{Config, Spec, json_error};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, ns};
-use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// The state as runtimes pass it to hooks (runtime.md "State"), as far as hooks need it.
-#[derive(Debug, Default, Deserialize)]
-pub struct State {
-    /// The container's first process, as the runtime sees it.
-    #[serde(default)]
-    pub pid: i32,
-    /// The bundle's directory, absolute.
-    pub bundle: PathBuf,
-    /// The annotations.
-    #[serde(default)]
-    pub annotations: Option<HashMap<String, String>>,
-    /// What the caller of `rt` has said.
-    #[serde(default, rename = "rtCaller")]
-    pub said: Said,
-}
-
-impl State {
-    /// Parses the state.
-    pub fn parse(text: &[u8]) -> Result<State> {
-        let state: State = serde_json::from_slice(text)
-            .map_err(|e| json_error(e).context("the container's state on stdin"))?;
-        if !state.bundle.is_absolute() {
-            bail!("the container's state on stdin: bundle {} is not absolute", state.bundle.display());
-        }
-        Ok(state)
-    }
-}
+pub use rt_spec::state::State;
 
 /// A bundle and what its config says that matters to hooks.
 #[derive(Debug, Default)]
@@ -218,12 +191,5 @@ mod tests {
         assert!(plain.refused().is_empty() && plain.env("NVIDIA_VISIBLE_DEVICES") == Some("0,1"));
         let cdi = bundle(&[("NVIDIA_VISIBLE_DEVICES", "v/c=0")], &[], &[], false);
         assert_eq!(cdi.env("NVIDIA_VISIBLE_DEVICES"), None);
-    }
-
-    #[test]
-    fn a_state_without_an_absolute_bundle_is_refused() {
-        assert_eq!(State::parse(br#"{"pid":7,"bundle":"/b"}"#).unwrap().pid, 7);
-        assert!(State::parse(br#"{"pid":7,"bundle":"b"}"#).is_err());
-        assert!(State::parse(b"").is_err());
     }
 }

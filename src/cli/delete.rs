@@ -4,7 +4,7 @@ use super::Call;
 use super::table::*;
 use super::{Named, kill};
 use crate::container;
-use crate::store::Status;
+use rt_spec::state::Status;
 use rt_sys::bail;
 use rt_sys::error::Result;
 
@@ -14,8 +14,8 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     if !call.flags.has(&REGEX) {
         let Named { store, id, task } = super::find(call)?;
         match task {
-            Some((task, _)) if force => container::tasks_delete(&store, &task)?,
-            Some((task, _)) => bail!("cannot delete task {task} that is not stopped: running"),
+            Some(task) if force => container::tasks_delete(&store, &task.id)?,
+            Some(task) => bail!("cannot delete task {} that is not stopped: running", task.id),
             None => container::delete(&store, &id, force)?,
         }
         return Ok(0);
@@ -23,7 +23,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let store = super::store(call)?;
     for id in kill::matching(&store, call.id()?)? {
         // One that is gone by now needs no removing.
-        let stopped = |state| matches!(store.status(&state), Status::Stopped | Status::Created);
+        let stopped = |record| matches!(store.status(&record), Status::Stopped | Status::Created);
         if force || store.load(&id).is_ok_and(stopped) {
             container::delete(&store, &id, force)?;
         }

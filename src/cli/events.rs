@@ -4,7 +4,8 @@ use super::Call;
 use super::Named;
 use super::state::not_json;
 use super::table::*;
-use crate::store::{Status, Store};
+use crate::store::Store;
+use rt_spec::state::Status;
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::unescape;
@@ -64,8 +65,8 @@ fn print(event: &Event<'_>) -> Result<u8> {
 
 /// The pid of the container's first process, where there is one.
 fn running(store: &Store, id: &str) -> Result<Option<i32>> {
-    let state = store.load(id)?;
-    Ok((store.status(&state) != Status::Stopped && state.pid != 0).then_some(state.pid))
+    let record = store.load(id)?;
+    Ok((store.status(&record) != Status::Stopped && record.pid != 0).then_some(record.pid))
 }
 
 /// A Go duration, such as `1m30s` or `500ms`; a number alone is in seconds.

@@ -21,7 +21,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
             "exec: container {id} is another user's: root's terminal is not for it (become that user first)"
         );
     }
-    let base_env = task.map(|(_, pid)| container::environment(pid)).transpose()?;
+    let base_env = task.map(|task| container::environment(task.pid)).transpose()?;
     let gids = flags.texts(&ADDITIONAL_GIDS)?;
     let gids = gids.iter().flat_map(|list| list.split(','));
     let options = ExecOptions {

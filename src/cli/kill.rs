@@ -19,7 +19,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     if !call.flags.has(&REGEX) {
         let Named { store, id, task } = super::find(call)?;
         match task.filter(|_| !all) {
-            Some((task, _)) => container::tasks_kill(&store, &task, signal)?,
+            Some(task) => container::tasks_kill(&store, &task.id, signal)?,
             None => container::kill(&store, &id, signal, all)?,
         }
         return Ok(0);
@@ -34,7 +34,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
 /// The ids that `pattern` matches.
 pub(super) fn matching(store: &Store, pattern: &str) -> Result<Vec<String>> {
     let regex = expression(pattern)?;
-    let ids = store.list()?.into_iter().map(|state| state.id);
+    let ids = store.list()?.into_iter().map(|record| record.id);
     Ok(ids.filter(|id| regex.is_match(id)).collect())
 }
 

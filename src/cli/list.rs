@@ -1,9 +1,10 @@
 //! `rt list`
 
 use super::Call;
-use super::state::{View, not_json};
+use super::state::{not_json, printed};
 use super::table::*;
-use crate::store::Store;
+use crate::store::{Record, Store};
+use rt_spec::state::State;
 use rt_sys::bail;
 use rt_sys::error::Result;
 
@@ -14,38 +15,40 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         stores.extend(Store::of_jobs());
     }
     let lists = stores.iter().map(|store| Ok((store, store.list()?))).collect::<Result<Vec<_>>>()?;
-    let views: Vec<_> =
-        lists.iter().flat_map(|(store, states)| states.iter().map(|state| View::new(store, state))).collect();
+    let of_store = |(store, records): &(&Store, Vec<Record>)| {
+        records.iter().map(|record| printed(store, record)).collect::<Vec<_>>()
+    };
+    let states: Vec<State> = lists.iter().flat_map(of_store).collect();
     if call.flags.has(&QUIET) {
-        return super::print(views.iter().map(|view| format!("{}\n", view.id)).collect::<String>());
+        return super::print(states.iter().map(|state| format!("{}\n", state.id)).collect::<String>());
     }
     match call.flags.text(&FORMAT)?.unwrap_or("table") {
-        "table" => super::print(table(&views)),
-        "json" => super::print(format!("{}\n", serde_json::to_string(&views).map_err(not_json)?)),
+        "table" => super::print(table(&states)),
+        "json" => super::print(format!("{}\n", serde_json::to_string(&states).map_err(not_json)?)),
         other => bail!("list: invalid format option {other:?}"),
     }
 }
 
 /// runc's columns: three blanks between them, none narrower than twelve. Where there are containers of jobs, a last
 /// one says of which.
-fn table(views: &[View]) -> String {
-    let jobs = views.iter().any(|view| view.step.is_some());
+fn table(states: &[State]) -> String {
+    let jobs = states.iter().any(|state| state.step.is_some());
     let head = ["ID", "PID", "STATUS", "BUNDLE", "CREATED", "OWNER", "JOB"].map(String::from);
     let columns = if jobs { 7 } else { 6 };
-    let row = |view: &View| {
+    let row = |state: &State| {
         // Root sees what others have written.
-        let bundle = super::one_line(&view.bundle.display().to_string());
+        let bundle = super::one_line(&state.bundle.display().to_string());
         [
-            view.id.into(),
-            view.pid.to_string(),
-            view.status.into(),
+            state.id.clone(),
+            state.pid.to_string(),
+            state.status.clone(),
             bundle,
-            super::one_line(view.created),
-            view.owner.clone(),
-            view.step.map(|step| super::one_line(&step.to_string())).unwrap_or_default(),
+            super::one_line(state.created.as_deref().unwrap_or_default()),
+            state.owner.clone().unwrap_or_default(),
+            state.step.as_ref().map(|step| super::one_line(&step.to_string())).unwrap_or_default(),
         ]
     };
-    let rows: Vec<_> = std::iter::once(head).chain(views.iter().map(row)).collect();
+    let rows: Vec<_> = std::iter::once(head).chain(states.iter().map(row)).collect();
     let mut text = String::new();
     for row in &rows {
         for (column, cell) in row[..columns - 1].iter().enumerate() {

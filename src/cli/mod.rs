@@ -22,7 +22,7 @@ mod state;
 mod table;
 mod update;
 
-use crate::container::{self, StepTask};
+use crate::container::{self, RunningTask, StepTask};
 use crate::store::Store;
 use ::log::LevelFilter;
 use rt_cli::command::Program;
@@ -61,8 +61,8 @@ fn new_store(call: &Call) -> Result<Store> {
 struct Named {
     store: Store,
     id: String,
-    /// The id and the pid of a task, where the operand names one.
-    task: Option<(String, i32)>,
+    /// The task, where the operand names one.
+    task: Option<RunningTask>,
 }
 
 /// What the operand names: an id, or a Slurm job, whose state may lie where oci.conf puts it. Of what is nowhere the
@@ -70,12 +70,12 @@ struct Named {
 fn find(call: &Call) -> Result<Named> {
     let (store, name) = (store(call)?, call.id()?);
     let of = |store: Store, id: &str, task| Ok(Named { store: store.for_use()?, id: id.to_owned(), task });
-    if store.entry(name).is_ok() {
+    if store.container(name).is_ok() {
         return of(store, name, None);
     }
     let jobs = if root(call)?.is_none() { Store::of_jobs() } else { Vec::new() };
     let mut stores: Vec<Store> = jobs.into_iter().chain([store]).collect();
-    if let Some(holder) = stores.iter().position(|store| store.entry(name).is_ok()) {
+    if let Some(holder) = stores.iter().position(|store| store.container(name).is_ok()) {
         return of(stores.swap_remove(holder), name, None);
     }
     for (n, store) in stores.iter().enumerate() {

@@ -3,7 +3,6 @@
 //! The image is not written to and no name service is asked: a copy of each file, with the line, is bound over
 //! the image's. The name is `$USER`'s, which nothing trusts: it is a text for `whoami`.
 
-use super::init::Init;
 use super::plan::{MountKind, MountPlan};
 use oci_spec::runtime::{Mount, MountBuilder};
 use rt_spec::Spec;
@@ -107,17 +106,19 @@ pub(super) fn home_mount(spec: &Spec) -> Result<Option<Mount>> {
     mount.map(Some).map_err(|e| err!("mount {home}: {e}"))
 }
 
-/// Binds the account files over the image's, but for one that the config mounts itself.
-pub(super) fn show(rootfs: &mut Rootfs, init: &Init<'_>, account: &Account) -> Result<()> {
+/// Binds the account files over the image's, but for one that is among the config's own `mounts`.
+pub(super) fn show(rootfs: &mut Rootfs, mounts: &[MountPlan], account: &Account) -> Result<()> {
     let image = |path: &str| {
+        // Of a fifo, an open without O_NONBLOCK would wait for ever; a terminal must not become the controlling one.
         let file = rootfs.open(Path::new(path), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY).ok()?;
-        // A link of the image may lead into the host's procfs.
+        // The host's procfs may be mounted in the container, and a link of the image may lead to a file of it that shows
+        // what the container must not know.
         if fd::require_proc(&file).is_ok() {
             return None;
         }
         Some(String::from_utf8_lossy(&fd::read_regular(&file, MOST)?).into_owned())
     };
-    let ours = |path: &str| !init.plan.mounts.iter().any(|m| m.destination == Path::new(path));
+    let ours = |path: &str| !mounts.iter().any(|m| m.destination == Path::new(path));
     let mut files = Vec::with_capacity(2);
     if ours(PASSWD) {
         files.push((PASSWD, account.passwd(&image(PASSWD).unwrap_or_default())));
@@ -130,8 +131,9 @@ pub(super) fn show(rootfs: &mut Rootfs, init: &Init<'_>, account: &Account) -> R
 
 /// Shows each text as a read-only file at its path in the root.
 ///
-/// Only what is mounted can be bound (before Linux 6.15), so the file system that holds the files is mounted on
-/// the root for a moment. The binds keep it.
+/// Before Linux 6.15, open_tree(2) copies only what is mounted in this mount namespace. The tmpfs that holds the files is
+/// therefore mounted on the root for a moment, where no other process of the container can see it yet. The binds keep
+/// the file system in existence after it has been unmounted.
 fn bind_files(rootfs: &mut Rootfs, files: &[(&str, String)]) -> Result<()> {
     let params = [Param::Value("mode".into(), "755".into())];
     let attr = mount::ATTR_NOSUID | mount::ATTR_NODEV | mount::ATTR_NOEXEC;
@@ -142,6 +144,7 @@ fn bind_files(rootfs: &mut Rootfs, files: &[(&str, String)]) -> Result<()> {
         fd::write_all(&file, text.as_bytes())?;
     }
     mount::attach(&tmpfs, rootfs.as_fd())?;
+    // The trees are detached copies, which the unmount does not reach.
     let trees: Vec<_> = files
         .iter()
         .map(|(path, _)| {
@@ -150,6 +153,8 @@ fn bind_files(rootfs: &mut Rootfs, files: &[(&str, String)]) -> Result<()> {
             Ok((Path::new(*path), tree))
         })
         .collect::<Result<_>>()?;
+    // umount2(2) takes a path. "." is the mount itself, whatever the path of the root is by now. MNT_DETACH, since the
+    // working directory is in it.
     rootfs.enter(&tmpfs)?;
     rustix::mount::unmount(".", rustix::mount::UnmountFlags::DETACH)?;
     for (path, tree) in trees {

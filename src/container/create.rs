@@ -4,9 +4,10 @@ use super::init::{self, Init};
 use super::plan::Plan;
 use super::sync::{self, FromInit, Link};
 use super::{CreateOptions, Lifetime, foreground, handover, hooks, mounts, refused};
-use crate::store::{Entry, Mark, Note, State, Store};
+use crate::store::{ContainerDir, Member, ProcessIdentity, Record, Store};
 use rt_spec::Config;
 use rt_spec::slurm::Task;
+use rt_spec::state::Status;
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::{self, MountNamespaceId, Namespace, Namespaces, Setgroups};
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 pub(crate) fn create(store: &Store, options: CreateOptions) -> Result<()> {
     let launch = Launch::new(store, CreateOptions { lifetime: Lifetime::Created, ..options })?;
     launch.check_terminal()?;
-    launch.reserved(|launch, entry| launch.with_init(entry).map(|_| ()))
+    launch.reserved(|launch, dir| launch.with_init(dir).map(|_| ()))
 }
 
 /// Creates and starts a container and returns its exit code (0 where detached).
@@ -33,19 +34,19 @@ pub(crate) fn run(store: &Store, options: CreateOptions) -> Result<u8> {
     let launch = ManuallyDrop::new(Launch::new(store, options)?);
     launch.check_terminal()?;
     if launch.options.lifetime.is_detached() {
-        launch.reserved(|launch, entry| launch.with_init(entry).map(|_| ()))?;
+        launch.reserved(|launch, dir| launch.with_init(dir).map(|_| ()))?;
         return Ok(0);
     }
     launch.reserved(Launch::attached)
 }
 
-/// The same in `entry`, for the first task of those that share a container. Where it fails, `entry` is removed.
-pub(super) fn run_shared(store: &Store, options: CreateOptions, entry: &Entry) -> Result<u8> {
+/// The same in `dir`, for the first of the tasks that share a container. Where it fails, `dir` is removed.
+pub(super) fn run_shared(store: &Store, options: CreateOptions, dir: &ContainerDir) -> Result<u8> {
     let launch = Launch::new(store, options).and_then(|launch| launch.check_terminal().map(|()| launch));
     let launch = launch.inspect_err(|_| {
-        let _ = store.remove(entry);
+        let _ = store.remove(dir);
     })?;
-    launch.holding(entry, Launch::attached)
+    launch.holding(dir, Launch::attached)
 }
 
 /// Everything that making one container needs.
@@ -62,7 +63,7 @@ struct Launch<'a> {
 /// A running init and what is left to do with it.
 struct Running {
     child: Child,
-    state: State,
+    record: Record,
     /// The terminal's master side, of a foreground container.
     terminal: Option<OwnedFd>,
 }
@@ -105,22 +106,25 @@ impl<'a> Launch<'a> {
     }
 
     /// Reserves the id, does `work`, and takes everything back where it fails.
-    fn reserved<T>(&self, work: impl FnOnce(&Self, &Entry) -> Result<T>) -> Result<T> {
+    fn reserved<T>(&self, work: impl FnOnce(&Self, &ContainerDir) -> Result<T>) -> Result<T> {
         // It is open, and so locked, until this process ends.
-        let entry = ManuallyDrop::new(self.store.reserve(&self.options.id)?);
-        self.holding(&entry, work)
+        let dir = ManuallyDrop::new(self.store.reserve(&self.options.id)?);
+        self.holding(&dir, work)
     }
 
     /// Does `work` in a directory that is this process's, and takes everything back where it fails.
-    fn holding<T>(&self, entry: &Entry, work: impl FnOnce(&Self, &Entry) -> Result<T>) -> Result<T> {
-        work(self, entry).inspect_err(|_| {
+    fn holding<T>(
+        &self,
+        dir: &ContainerDir,
+        work: impl FnOnce(&Self, &ContainerDir) -> Result<T>,
+    ) -> Result<T> {
+        work(self, dir).inspect_err(|_| {
             self.options.handover.remove_pid();
             if self.member().is_some() {
-                self.store.forget_shared(&entry.id);
+                self.store.forget_shared(&dir.id);
             }
             // A process that may have left the host cannot clean the image: the next one does.
-            let removed =
-                if self.fits_in_place() { self.store.forget(entry) } else { self.store.remove(entry) };
+            let removed = if self.fits_in_place() { self.store.forget(dir) } else { self.store.remove(dir) };
             if let Err(e) = removed {
                 log::debug!("{e}");
             }
@@ -128,11 +132,11 @@ impl<'a> Launch<'a> {
     }
 
     /// Becomes the container, or waits for its end.
-    fn attached(&self, entry: &Entry) -> Result<u8> {
-        if self.fits_in_place() { Err(self.in_place(entry)) } else { self.foreground(entry) }
+    fn attached(&self, dir: &ContainerDir) -> Result<u8> {
+        if self.fits_in_place() { Err(self.in_place(dir)) } else { self.foreground(dir) }
     }
 
-    fn foreground(&self, entry: &Entry) -> Result<u8> {
+    fn foreground(&self, dir: &ContainerDir) -> Result<u8> {
         signal::block_all();
         // Init writes the state itself, as the user it becomes. A time namespace is entered only by a process
         // with memory of its own.
@@ -142,10 +146,10 @@ impl<'a> Launch<'a> {
             && !self.plan.process.terminal
             && self.plan.join.is_empty()
             && !self.plan.makes(Namespace::Time);
-        let running = if shared { self.shared_memory(entry)? } else { self.with_init(entry)? };
+        let running = if shared { self.shared_memory(dir)? } else { self.with_init(dir)? };
         if self.member().is_some() {
             // The program runs: others may join.
-            entry.unlock()?;
+            dir.unlock()?;
         }
         let running = ManuallyDrop::new(running);
         let code = match &running.terminal {
@@ -156,11 +160,11 @@ impl<'a> Launch<'a> {
             return Ok(code);
         }
         let last = match self.member() {
-            Some(task) => self.store.leave(entry, task)?,
-            None => self.store.remove(entry).map(|()| true)?,
+            Some(task) => self.store.leave(dir, task)?,
+            None => self.store.remove(dir).map(|()| true)?,
         };
         if last {
-            hooks::run_poststop(&self.plan.hooks, &running.state);
+            hooks::run_poststop(&self.plan.hooks, &running.record);
         }
         Ok(code)
     }
@@ -171,40 +175,42 @@ impl<'a> Launch<'a> {
         task.id.as_ref()?.task
     }
 
-    /// Saves the state for the first time. `ignored` are the signals that init ignores.
-    fn publish(&self, entry: &Entry, state: &State, ignored: u64) -> Result<()> {
-        entry.save_new(state, &self.config.text)?;
+    /// Saves the record for the first time. `ignored` are the signals that init ignores.
+    fn publish(&self, dir: &ContainerDir, record: &Record, ignored: u64) -> Result<()> {
+        dir.save_new(record, &self.config.text)?;
         let Some(task) = self.member() else { return Ok(()) };
-        self.store.note_shared(&entry.id)?;
-        // It is this process, unless it has a runtime beside it.
+        self.store.note_shared(&dir.id)?;
+        // The member is this process, unless a runtime stays beside the container.
         let own = rustix::process::getpid();
-        let is_own = own.as_raw_nonzero().get() == state.pid;
-        let mark = is_own.then(|| Mark::own(own, None)).flatten().unwrap_or(Mark::Start(state.start_time));
-        let member = Note { task, pid: state.pid, mark };
-        entry.add_member(member)?;
-        // A runtime beside it has given this one its default.
-        entry.note_first(member, ignored | 1 << (libc::SIGCHLD - 1), &state.rootfs)
+        let is_own = own.as_raw_nonzero().get() == record.pid;
+        let identity = is_own.then(|| ProcessIdentity::own(own, None)).flatten();
+        let identity = identity.unwrap_or(ProcessIdentity::StartTime(record.start_time));
+        let member = Member { task, pid: record.pid, identity };
+        dir.add_member(member)?;
+        // A runtime that stays beside the container has given SIGCHLD its default by now (signal::block_all). The tasks
+        // that join may have come with it ignored.
+        dir.note_first(member, ignored | 1 << (libc::SIGCHLD - 1), &record.rootfs)
     }
 
     /// Becomes the container; returns only the error.
-    fn in_place(&self, entry: &Entry) -> Error {
+    fn in_place(&self, dir: &ContainerDir) -> Error {
         let joins = match rt_sys::log::keep_open().and_then(|()| open_joins(&self.plan.join)) {
             Ok(joins) => joins,
             Err(e) => return e,
         };
-        let state_json = |_: &str, _: i32| Vec::new();
+        let state_json = |_: Status, _: i32| Ok(Vec::new());
         let init = Init {
             joins: &joins,
             unshare: self.plan.new.without(Namespace::Time),
-            ..self.init(entry, None, &state_json)
+            ..self.init(dir, None, &state_json)
         };
         let result = init.enter_namespaces().and_then(|()| {
             let own = process::stat(&self.proc, "self")?;
-            let state = State { in_place: true, ..self.state(own.pid, own.start_time, init.mount_id()?) };
+            let record = Record { in_place: true, ..self.record(own.pid, own.start_time, init.mount_id()?) };
             self.store.sweep(16);
-            self.publish(entry, &state, own.ignored)?;
-            if !state.shared {
-                self.store.note_in_place(&entry.id, own.pid)?;
+            self.publish(dir, &record, own.ignored)?;
+            if !record.shared {
+                self.store.note_in_place(&dir.id, own.pid)?;
             }
             self.options.handover.write_pid(own.pid)?;
             init.set_up()
@@ -216,17 +222,17 @@ impl<'a> Launch<'a> {
     }
 
     /// Starts init in this process's memory. Everything is over with init's exec, or its error.
-    fn shared_memory(&self, entry: &Entry) -> Result<Running> {
+    fn shared_memory(&self, dir: &ContainerDir) -> Result<Running> {
         let runtime = own_pidfd()?;
-        let state_json = |_: &str, _: i32| Vec::new();
+        let state_json = |_: Status, _: i32| Ok(Vec::new());
         let publish = |own: &process::Stat, mount_ns: Option<MountNamespaceId>| {
-            self.publish(entry, &self.state(own.pid, own.start_time, mount_ns), own.ignored)
+            self.publish(dir, &self.record(own.pid, own.start_time, mount_ns), own.ignored)
         };
         let runtime = Some(runtime.as_fd());
-        let init = Init { runtime, publish: &publish, ..self.init(entry, None, &state_json) };
+        let init = Init { runtime, publish: &publish, ..self.init(dir, None, &state_json) };
         let mut failure = None;
         let new = self.plan.new.without(Namespace::Time);
-        let child = process::spawn(new.bits(), Memory::Shared, || {
+        let child = process::spawn(new, Memory::Shared, || {
             failure = Some(init.run());
             1
         })
@@ -236,8 +242,8 @@ impl<'a> Launch<'a> {
             return Err(e);
         }
         match self.options.handover.hand_over_process(child.pid.as_raw_nonzero().get(), &child.pidfd) {
-            // The state is for hooks, of which there are none here.
-            Ok(()) => Ok(Running { child, state: State::default(), terminal: None }),
+            // Only hooks need the record, and there are none here.
+            Ok(()) => Ok(Running { child, record: Record::default(), terminal: None }),
             Err(e) => {
                 child.end();
                 Err(e)
@@ -246,31 +252,31 @@ impl<'a> Launch<'a> {
     }
 
     /// Starts init as a process of its own and does the runtime's part until init needs nothing more.
-    fn with_init(&self, entry: &Entry) -> Result<Running> {
+    fn with_init(&self, dir: &ContainerDir) -> Result<Running> {
         let (link, init_link) = sync::pair()?;
         let runtime = own_pidfd()?;
-        let fifo = if self.options.lifetime == Lifetime::Created { Some(entry.make_fifo()?) } else { None };
+        let fifo = if self.options.lifetime == Lifetime::Created { Some(dir.make_fifo()?) } else { None };
         let console = self.options.handover.console(self.plan.process.terminal)?;
-        let state_json = |status: &str, pid: i32| self.hook_state(pid, status);
+        let state_json = |status: Status, pid: i32| self.hook_state(pid, status);
         let init = Init {
             runtime: Some(runtime.as_fd()),
             console: console.sender.as_ref().map(AsFd::as_fd),
             fifo: fifo.as_ref().map(AsFd::as_fd),
-            ..self.init(entry, Some(&init_link), &state_json)
+            ..self.init(dir, Some(&init_link), &state_json)
         };
         let (child, early) = self.spawn_init(init, &link)?;
         drop(init_link);
         drop(console.sender);
-        match self.attend(entry, &link, &child, early) {
-            Ok(state) => {
+        match self.attend(dir, &link, &child, early) {
+            Ok(record) => {
                 let terminal = console.receiver.map(|socket| tty::receive_fd(&socket)).transpose()?;
-                Ok(Running { child, state, terminal })
+                Ok(Running { child, record, terminal })
             }
             Err(e) => {
                 child.end();
                 // What the hooks before have done is undone (runtime.md "Lifecycle" steps 3 to 5, 9 and 13).
-                let state = self.state(child.pid.as_raw_nonzero().get(), 0, None);
-                hooks::run_poststop(&self.plan.hooks, &state);
+                let record = self.record(child.pid.as_raw_nonzero().get(), 0, None);
+                hooks::run_poststop(&self.plan.hooks, &record);
                 Err(e)
             }
         }
@@ -285,18 +291,17 @@ impl<'a> Launch<'a> {
             joins.iter().any(|(kind, _)| *kind == Namespace::User || *kind == Namespace::Pid);
         if !joins_user_or_pid && (joins.is_empty() || !new.contains(Namespace::User)) {
             let init = Init { joins: &joins, ..init };
-            let child = process::spawn(new.bits(), Memory::Copied, || fail(&init));
+            let child = process::spawn(new, Memory::Copied, || fail(&init));
             return Ok((child.map_err(|e| refused::namespaces(e, new))?, Vec::new()));
         }
         // Its own maps a process must be able to write.
         let init = Init { hidden: !self.plan.own_maps, ..init };
-        let helper = process::spawn(0, Memory::Copied, || {
+        let helper = process::spawn(Namespaces::NONE, Memory::Copied, || {
             let hidden = if init.hidden { init::hide(&self.plan.process, init.proc) } else { Ok(()) };
             let entered = hidden
                 .and_then(|()| joins.iter().try_for_each(|(kind, namespace)| ns::enter(namespace, *kind)));
             let made = entered.and_then(|()| {
-                process::spawn(new.bits() | libc::CLONE_PARENT as u64, Memory::Copied, || fail(&init))
-                    .map_err(|e| refused::namespaces(e, new))
+                process::spawn_sibling(new, || fail(&init)).map_err(|e| refused::namespaces(e, new))
             });
             let told = match made {
                 Ok(child) => init.link.map(|l| l.tell(&FromInit::Pid(child.pid.as_raw_nonzero().get()))),
@@ -321,7 +326,7 @@ impl<'a> Launch<'a> {
     }
 
     /// Does what init asks for until it needs nothing more, and makes the container known.
-    fn attend(&self, entry: &Entry, link: &Link, child: &Child, early: Vec<FromInit>) -> Result<State> {
+    fn attend(&self, dir: &ContainerDir, link: &Link, child: &Child, early: Vec<FromInit>) -> Result<Record> {
         let pid = child.pid.as_raw_nonzero().get();
         let mut known = None;
         let mut early = early.into_iter();
@@ -343,17 +348,17 @@ impl<'a> Launch<'a> {
                 }
                 Some(FromInit::Listener(fd)) => {
                     if let Some(plan) = &self.plan.process.seccomp {
-                        let state = hooks::state_json(&self.state(pid, 0, None), "creating");
+                        let state = hooks::state_json(&self.record(pid, 0, None), Status::Creating)?;
                         handover::pass_listener(plan, &child.pidfd, fd, pid, &state)?;
                     }
                     link.go(pid)?;
                 }
                 Some(FromInit::Ready(mount_ns)) => {
                     let stat = process::stat(&self.proc, &pid.to_string()).context(|| "look at init")?;
-                    let state = self.state(pid, stat.start_time, mount_ns);
-                    self.publish(entry, &state, stat.ignored)?;
+                    let record = self.record(pid, stat.start_time, mount_ns);
+                    self.publish(dir, &record, stat.ignored)?;
                     self.options.handover.hand_over_process(pid, &child.pidfd)?;
-                    known = Some(state);
+                    known = Some(record);
                     link.go(pid)?;
                 }
                 Some(FromInit::Detached) if self.options.lifetime == Lifetime::Created => break,
@@ -363,15 +368,15 @@ impl<'a> Launch<'a> {
                 None => break,
             }
         }
-        let Some(state) = known else { bail!("the container's init died while it was set up") };
+        let Some(record) = known else { bail!("the container's init died while it was set up") };
         if self.options.lifetime != Lifetime::Created {
-            hooks::run_poststart(&self.plan.hooks, &state)?;
+            hooks::run_poststart(&self.plan.hooks, &record)?;
         }
-        Ok(state)
+        Ok(record)
     }
 
     fn runtime_hooks(&self, pid: i32) -> Result<()> {
-        let state = self.hook_state(pid, "creating");
+        let state = self.hook_state(pid, Status::Creating)?;
         if !self.plan.net_devices.is_empty() {
             let namespace = ns::open(Path::new(&format!("/proc/{pid}/ns/net")))?;
             for device in &self.plan.net_devices {
@@ -382,14 +387,15 @@ impl<'a> Launch<'a> {
     }
 
     /// What hooks get on standard input while the container is made.
-    fn hook_state(&self, pid: i32, status: &str) -> Vec<u8> {
-        hooks::creation_state_json(&self.state(pid, 0, None), status, &self.plan.said)
+    fn hook_state(&self, pid: i32, status: Status) -> Result<Vec<u8>> {
+        hooks::creation_state_json(&self.record(pid, 0, None), status, &self.plan.said)
     }
 
-    fn state(&self, pid: i32, start_time: u64, mount_ns: Option<MountNamespaceId>) -> State {
+    /// What is recorded of the container, whose first process is `pid`.
+    fn record(&self, pid: i32, start_time: u64, mount_ns: Option<MountNamespaceId>) -> Record {
         let annotations = self.config.spec.annotations().iter().flatten();
         let step = |task: &Task| Some(task.id.as_ref()?.step.of_array(&self.config.spec));
-        State {
+        Record {
             id: self.options.id.clone(),
             pid,
             start_time,
@@ -410,14 +416,14 @@ impl<'a> Launch<'a> {
 
     fn init<'b>(
         &'b self,
-        entry: &'b Entry,
+        dir: &'b ContainerDir,
         link: Option<&'b Link>,
-        state_json: &'b dyn Fn(&str, i32) -> Vec<u8>,
+        state_json: &'b dyn Fn(Status, i32) -> Result<Vec<u8>>,
     ) -> Init<'b> {
         Init {
             plan: &self.plan,
             proc: self.proc.as_fd(),
-            state: entry.dir(),
+            state: dir.fd(),
             opened: &self.opened,
             joins: &[],
             unshare: Namespaces::NONE,

@@ -19,9 +19,13 @@ const LINKS: [(&str, &str); 5] = [
     ("pts/ptmx", "/dev/ptmx"),
 ];
 
-/// Makes the devices of the plan, and the links where /dev is the container's own.
+/// Makes the devices of the plan, and the links of /dev where /dev is the container's own.
+///
+/// mknod(2) of a device takes CAP_MKNOD in the initial user namespace. Without it the host's node is bound, which keeps
+/// the rights that the caller has on it.
 pub(super) fn make(rootfs: &mut Rootfs, plan: &Plan) -> Result<()> {
-    // A node of the host's would be a terminal of the host's, and it is a link below.
+    // A node with the number of the host's ptmx opens terminals of the host's devpts. The link to pts/ptmx, which is
+    // made below, leads to the container's own.
     let is_link = |device: &&DevicePlan| plan.own_dev && device.path.as_os_str() == "/dev/ptmx";
     for device in plan.devices.iter().filter(|device| !is_link(device)) {
         make_one(rootfs, device, plan.may_mknod).context(|| format!("device {}", device.path.display()))?;
@@ -36,6 +40,7 @@ pub(super) fn make(rootfs: &mut Rootfs, plan: &Plan) -> Result<()> {
 
 fn make_one(rootfs: &mut Rootfs, device: &DevicePlan, may_mknod: bool) -> Result<()> {
     let kind = FileType::from_raw_mode(device.mode);
+    // A fifo is no device and needs no privilege.
     if kind == FileType::Fifo || may_mknod {
         return make_node(rootfs, device, kind);
     }
@@ -55,6 +60,8 @@ fn make_node(rootfs: &mut Rootfs, device: &DevicePlan, kind: FileType) -> Result
     let mode = Mode::from_raw_mode(device.mode & 0o7777);
     match fs::mknodat(&dir, name, kind, mode, number) {
         Ok(()) => {}
+        // The image, or an earlier entry of the config, has a node there. The right one will do; a wrong one must not pass
+        // for it. A link at this place is not followed.
         Err(rustix::io::Errno::EXIST) => {
             let found = fs::statat(&dir, name, fs::AtFlags::SYMLINK_NOFOLLOW)?;
             if FileType::from_raw_mode(found.st_mode) != kind || found.st_rdev != number {
@@ -65,11 +72,13 @@ fn make_node(rootfs: &mut Rootfs, device: &DevicePlan, kind: FileType) -> Result
         Err(e) => return Err(e.into()),
     }
     let (uid, gid) = (fs::Uid::from_raw(device.uid), fs::Gid::from_raw(device.gid));
+    // By chown(2) rather than by making it as that user: mknod(2) gives the new node this process's ids.
     fs::chownat(&dir, name, Some(uid), Some(gid), fs::AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(())
 }
 
-/// The host's node of the same kind and number: at the same path, or where the kernel's device model says.
+/// The host's node of the same kind and number: at the same path, or where the kernel's device model says that udev
+/// makes it (DEVNAME in sysfs).
 fn host_node(device: &DevicePlan, kind: FileType) -> Result<PathBuf> {
     let DevicePlan { major, minor, .. } = *device;
     let number = fs::makedev(major, minor);
@@ -98,9 +107,11 @@ pub(super) fn make_console(rootfs: &mut Rootfs, size: Option<(u16, u16)>) -> Res
     let pty = tty::open_pty(&pts)?;
     match size {
         Some((rows, columns)) => tty::resize(&pty.slave, rows, columns)?,
-        // The caller's own, so that the program never sees another.
+        // The size of the caller's terminal. It is set before the program runs, which may read it only once.
         None => tty::copy_size(rustix::stdio::stdin(), &pty.slave),
     }
+    // The slave was opened by an ioctl, without a path. What is to be mounted needs one; the device number proves that
+    // nobody has put another node there.
     let node = fs::openat(
         &pts,
         pty.number.to_string().as_str(),
@@ -110,7 +121,8 @@ pub(super) fn make_console(rootfs: &mut Rootfs, size: Option<(u16, u16)>) -> Res
     if fs::fstat(&node)?.st_rdev != fs::fstat(&pty.slave)?.st_rdev {
         bail!("/dev/pts/{} is not the terminal that was opened", pty.number);
     }
-    // A link of the image's must not have the terminal mounted on something else (CVE-2025-52565).
+    // A link of the image's at /dev/console is not followed: the terminal would be mounted on another file, and what
+    // that file guards would be gone (CVE-2025-52565).
     let target = rootfs
         .resolve_or_make(Path::new("/dev/console"), MountPoint::File, Symlink::Keep)
         .context(|| "/dev/console")?;
@@ -119,7 +131,7 @@ pub(super) fn make_console(rootfs: &mut Rootfs, size: Option<(u16, u16)>) -> Res
     Ok(pty)
 }
 
-/// /dev/pts of the root, proven to be a devpts.
+/// /dev/pts of the root, proven to be a devpts: a ptmx elsewhere could be the host's, or an ordinary file.
 pub(super) fn open_devpts(rootfs: &Rootfs) -> Result<OwnedFd> {
     let pts =
         rootfs.open(Path::new("/dev/pts"), OFlags::PATH | OFlags::DIRECTORY).context(|| "open /dev/pts")?;

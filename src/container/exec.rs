@@ -4,8 +4,9 @@ use super::handover::{self, ConsoleSockets};
 use super::plan::{self, ProcessPlan};
 use super::sync::{self, FromInit, Link};
 use super::{ExecOptions, devices, foreground, hooks, init, program};
-use crate::store::{State, Status, Store};
+use crate::store::{Record, Store};
 use rt_spec::rootless::{self, Adapted};
+use rt_spec::state::Status;
 use rt_spec::{Linux, Process, Spec};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Error, Result};
@@ -21,9 +22,9 @@ use std::path::Path;
 pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     super::protect::protect_binary()?;
     options.handover.make_absolute()?;
-    let entry = store.entry(&options.id)?;
-    let state = store.load(&options.id)?;
-    match store.status(&state) {
+    let dir = store.container(&options.id)?;
+    let record = store.load(&options.id)?;
+    match store.status(&record) {
         Status::Running | Status::Created => {}
         Status::Paused if options.ignore_paused => {}
         Status::Paused => bail!("cannot exec in a paused container"),
@@ -34,14 +35,14 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
             bail!("cannot exec in a container that has stopped: container not running: {}", options.id)
         }
     }
-    let Some(init) = state.open_first()? else {
+    let Some(init) = record.open_first_process()? else {
         bail!("cannot exec in a container that has stopped: container not running: {}", options.id)
     };
-    let config = entry.spec()?;
+    let config = dir.spec()?;
     let caller = Caller::current()?;
     let adapted = rootless::adapt(&config, &caller, None)?;
     let proc = fd::open_proc()?;
-    let namespaces = namespaces(&config, &caller, proc.as_fd(), state.pid)?;
+    let namespaces = namespaces(&config, &caller, proc.as_fd(), record.pid)?;
     let plan = process_plan(&options, &config, adapted)?;
     let socket = options.handover.console_socket.is_some();
     match (plan.terminal, socket, options.detach) {
@@ -55,7 +56,7 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     let exec = Exec {
         options: &options,
         plan: &plan,
-        state,
+        record,
         init,
         proc: proc.as_fd(),
         namespaces,
@@ -77,7 +78,7 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
 pub(super) struct Exec<'a> {
     pub options: &'a ExecOptions,
     pub plan: &'a ProcessPlan,
-    pub state: State,
+    pub record: Record,
     /// The container's first process.
     pub init: OwnedFd,
     pub proc: BorrowedFd<'a>,
@@ -132,7 +133,7 @@ impl Exec<'_> {
         // Children are born into the pid namespace that this process joins; the rest they join themselves.
         let first = Namespaces::from_iter([Namespace::Pid, Namespace::User]);
         ns::join(&self.init, self.namespaces.only(first)).context(|| "join the container")?;
-        let child = process::spawn(0, memory, || {
+        let child = process::spawn(Namespaces::NONE, memory, || {
             let console = console.as_ref().map(AsFd::as_fd);
             let error = match self.become_program(Some(&child_link), console, Some(runtime.as_fd())) {
                 Ok(never) => match never {},
@@ -218,7 +219,11 @@ impl Exec<'_> {
             Some((rows, columns)) => tty::resize(&pty.slave, rows, columns)?,
             None => tty::copy_size(rustix::stdio::stdin(), &pty.slave),
         }
-        init::hand_over(pty, console, self.options.handover.console_socket.is_none(), self.plan.uid)
+        let shown = match self.options.handover.console_socket {
+            None => init::Shown::ByRuntime,
+            Some(_) => init::Shown::ByCaller,
+        };
+        init::hand_over(pty, console, shown, self.plan.uid)
     }
 
     /// Does what the child asks for; returns when the program runs.
@@ -230,7 +235,7 @@ impl Exec<'_> {
                 Some(FromInit::Failed(e)) => return Err(e),
                 Some(FromInit::Listener(fd)) => {
                     if let Some(plan) = &self.plan.seccomp {
-                        let state = hooks::state_json(&self.state, "running");
+                        let state = hooks::state_json(&self.record, Status::Running)?;
                         handover::pass_listener(plan, &child.pidfd, fd, pid, &state)?;
                     }
                     link.go(pid)?;

@@ -49,9 +49,9 @@ pub(super) fn relay(child: &Child, master: &OwnedFd) -> Result<u8> {
     let mut stdin_open = true;
     loop {
         let mut fds = Vec::with_capacity(4);
-        fds.push((Who::Signals, PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)));
+        fds.push((Polled::Signals, PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)));
         if stdin_open && input.has_room() {
-            fds.push((Who::Stdin, PollFd::from_borrowed_fd(stdin, PollFlags::IN)));
+            fds.push((Polled::Stdin, PollFd::from_borrowed_fd(stdin, PollFlags::IN)));
         }
         let mut wanted = PollFlags::empty();
         if output.has_room() {
@@ -60,14 +60,14 @@ pub(super) fn relay(child: &Child, master: &OwnedFd) -> Result<u8> {
         if !input.is_empty() {
             wanted |= PollFlags::OUT;
         }
-        fds.push((Who::Master, PollFd::from_borrowed_fd(master.as_fd(), wanted)));
+        fds.push((Polled::Master, PollFd::from_borrowed_fd(master.as_fd(), wanted)));
         if !output.is_empty() {
-            fds.push((Who::Stdout, PollFd::from_borrowed_fd(stdout, PollFlags::OUT)));
+            fds.push((Polled::Stdout, PollFd::from_borrowed_fd(stdout, PollFlags::OUT)));
         }
         let ready = poll(&mut fds)?;
-        for (who, events) in ready {
-            match who {
-                Who::Signals => {
+        for (polled, events) in ready {
+            match polled {
+                Polled::Signals => {
                     while let Some(signal) = signal::next(&signals)? {
                         match signal {
                             libc::SIGCHLD => code = code.or(ended(child)?),
@@ -76,8 +76,8 @@ pub(super) fn relay(child: &Child, master: &OwnedFd) -> Result<u8> {
                         }
                     }
                 }
-                Who::Stdin => stdin_open = input.fill(stdin),
-                Who::Master => {
+                Polled::Stdin => stdin_open = input.fill(stdin),
+                Polled::Master => {
                     if events.contains(PollFlags::OUT) {
                         input.drain(master.as_fd());
                     }
@@ -92,7 +92,7 @@ pub(super) fn relay(child: &Child, master: &OwnedFd) -> Result<u8> {
                         };
                     }
                 }
-                Who::Stdout => {
+                Polled::Stdout => {
                     if !output.drain(stdout) {
                         output = Pipe::sink();
                     }
@@ -120,22 +120,23 @@ pub(super) fn relay(child: &Child, master: &OwnedFd) -> Result<u8> {
     }
 }
 
+/// A descriptor that the relay waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Who {
+enum Polled {
     Signals,
     Stdin,
     Stdout,
     Master,
 }
 
-fn poll(fds: &mut [(Who, PollFd<'_>)]) -> Result<Vec<(Who, PollFlags)>> {
+fn poll(fds: &mut [(Polled, PollFd<'_>)]) -> Result<Vec<(Polled, PollFlags)>> {
     let mut plain: Vec<PollFd<'_>> = fds.iter().map(|(_, fd)| fd.clone()).collect();
     match rustix::event::poll(&mut plain, None) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(e) => return Err(e).context(|| "poll the terminal"),
     }
     let events = plain.iter().map(PollFd::revents);
-    Ok(fds.iter().map(|(who, _)| *who).zip(events).filter(|(_, events)| !events.is_empty()).collect())
+    Ok(fds.iter().map(|(polled, _)| *polled).zip(events).filter(|(_, events)| !events.is_empty()).collect())
 }
 
 fn readable(fd: &OwnedFd) -> Result<bool> {

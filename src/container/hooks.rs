@@ -1,39 +1,29 @@
 //! The hooks of a container at each point of its life, and the state that they read.
 
 use crate::hooks::{self, Stage};
-use crate::store::{Entry, State};
+use crate::store::{ContainerDir, Record};
 use oci_spec::runtime::Hooks;
-use rt_spec::said::{SAID, Said};
+use rt_spec::said::Said;
+use rt_spec::state::{State, Status};
 use rt_sys::error::Result;
 use std::path::Path;
 
-/// The container's state as the spec shapes it (runtime.md "State"), for hooks.
-pub(super) fn state_json(state: &State, status: &str) -> Vec<u8> {
-    creation_state_json(state, status, &Said::default())
+/// The state that a hook of a container with this status reads, as JSON.
+pub(super) fn state_json(record: &Record, status: Status) -> Result<Vec<u8>> {
+    record.oci_state(status).to_json()
 }
 
-/// The same while the container is made, with what the caller has said.
-pub(super) fn creation_state_json(state: &State, status: &str, said: &Said) -> Vec<u8> {
-    let mut value = serde_json::json!({
-        "ociVersion": rt_spec::OCI_VERSION,
-        "id": state.id,
-        "status": status,
-        "pid": if status == "stopped" { 0 } else { state.pid },
-        "bundle": state.bundle,
-        "annotations": state.annotations,
-    });
-    if !said.is_empty() {
-        value[SAID] = serde_json::json!(said);
-    }
-    value.to_string().into_bytes()
+/// The state that a hook reads while the container is made, with what the caller has said to hooks.
+pub(super) fn creation_state_json(record: &Record, status: Status, said: &Said) -> Result<Vec<u8>> {
+    State { said: said.clone(), ..record.oci_state(status) }.to_json()
 }
 
 /// The hooks that the container was made with.
-pub(super) fn saved(entry: &Entry) -> Result<Hooks> {
-    Ok(entry.spec()?.hooks().clone().unwrap_or_default())
+pub(super) fn saved(dir: &ContainerDir) -> Result<Hooks> {
+    Ok(dir.spec()?.hooks().clone().unwrap_or_default())
 }
 
-/// Runs what runs in the runtime's namespaces while init waits before pivot_root.
+/// Runs the hooks that run in the runtime's namespaces while init waits before pivot_root(2).
 pub(super) fn run_runtime_hooks(hooks: &Hooks, state: &[u8], bundle: &Path) -> Result<()> {
     #[allow(deprecated, reason = "configs still carry prestart hooks")]
     hooks::run_all(Stage::Prestart, hooks.prestart(), state, bundle)?;
@@ -41,14 +31,16 @@ pub(super) fn run_runtime_hooks(hooks: &Hooks, state: &[u8], bundle: &Path) -> R
 }
 
 /// Runs the poststart hooks of a container whose program runs.
-pub(super) fn run_poststart(hooks: &Hooks, state: &State) -> Result<()> {
-    hooks::run_all(Stage::Poststart, hooks.poststart(), &state_json(state, "running"), &state.bundle)
+pub(super) fn run_poststart(hooks: &Hooks, record: &Record) -> Result<()> {
+    hooks::run_all(Stage::Poststart, hooks.poststart(), &state_json(record, Status::Running)?, &record.bundle)
 }
 
 /// Runs the poststop hooks. A failing one is logged and does not count (runtime.md "Lifecycle" step 13).
-pub(super) fn run_poststop(hooks: &Hooks, state: &State) {
+pub(super) fn run_poststop(hooks: &Hooks, record: &Record) {
     for hook in hooks.poststop().iter().flatten() {
-        if let Err(e) = hooks::run_one(hook, &state_json(state, "stopped"), &state.bundle) {
+        let ran = state_json(record, Status::Stopped)
+            .and_then(|state| hooks::run_one(hook, &state, &record.bundle));
+        if let Err(e) = ran {
             log::warn!("poststop hook: {e}");
         }
     }

@@ -1,23 +1,24 @@
 //! Init: what happens between clone and exec, in the process that becomes the container's program.
+//!
+//! The order of the steps is forced at many places, because each step takes away what an earlier one needs: ids and
+//! capabilities, the host's /proc, the way back to the host. The comments say so where it is.
 
 use super::plan::{Plan, ProcessPlan, Sysctl};
 use super::sync::{FromInit, Link};
-use super::{account, devices, mounts, refused};
+use super::{account, devices, mounts, refused, root};
 use crate::hooks::{self, Stage};
+use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::mount as sys_mount;
-use rt_sys::mount::{Attr, Follow, Propagation, PropagationType, Recursive};
 use rt_sys::ns::{self, IdMaps, MountNamespaceId, Namespace, Namespaces, Setgroups};
-use rt_sys::rootfs::{Image, MountPoint, Rootfs, Symlink};
+use rt_sys::rootfs::{MountPoint, Rootfs, Symlink};
 use rt_sys::{bail, caps, err, fd, net, process, tty};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::{MoveMountFlags, UnmountFlags};
 use rustix::process::{Gid, Signal, Uid};
 use std::convert::Infallible;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What init has beside the plan.
 pub(super) struct Init<'a> {
@@ -48,7 +49,7 @@ pub(super) struct Init<'a> {
     /// Makes the container known, where there is no runtime to do it.
     pub publish: &'a dyn Fn(&process::Stat, Option<MountNamespaceId>) -> Result<()>,
     /// The container's state as hooks get it, for a status and a pid.
-    pub state_json: &'a dyn Fn(&str, i32) -> Vec<u8>,
+    pub state_json: &'a dyn Fn(Status, i32) -> Result<Vec<u8>>,
 }
 
 impl Init<'_> {
@@ -60,7 +61,11 @@ impl Init<'_> {
         }
     }
 
-    /// Joins and makes the namespaces that clone did not, and gets ids.
+    /// Joins and makes the namespaces that clone(2) did not make, and gets ids.
+    ///
+    /// Namespaces are joined before any is made: those that are made then belong to the user namespace that was joined.
+    /// The user namespace comes first among the joined ones (the plan has sorted them), because setns(2) to the others
+    /// takes the capabilities that it gives.
     pub(super) fn enter_namespaces(&self) -> Result<()> {
         end_with(self.runtime)?;
         for (kind, namespace) in self.joins {
@@ -83,7 +88,8 @@ impl Init<'_> {
         Ok(())
     }
 
-    /// A new time namespace takes offsets only until the first process is in it.
+    /// Makes a time namespace and enters it. unshare(2) makes it for children only, and the kernel takes offsets only
+    /// until the first process is in it (time_namespaces(7)); so the offsets come between, and setns(2) after them.
     fn enter_time_namespace(&self) -> Result<()> {
         ns::unshare(Namespace::Time).map_err(|e| refused::namespaces(e, Namespace::Time))?;
         if !self.plan.time_offsets.is_empty() {
@@ -98,25 +104,29 @@ impl Init<'_> {
     /// Makes the container's root and becomes the program.
     pub(super) fn set_up(&self) -> Result<Infallible> {
         let plan = self.plan;
-        // A container with pids of its own must not share a process group with the host: kill(0) would reach
-        // there. In place the program stays where any program started here would be.
+        // A container with pids of its own must not share a process group with the host: kill(2) of pid 0 signals the
+        // caller's whole group, across PID namespaces. In place the program stays in the caller's session, as any
+        // program that a shell starts. setsid(2) fails only for a process that leads a group already.
         if self.runtime.is_some() {
             let _ = rustix::process::setsid();
         }
-        let callers = rustix::process::umask(Mode::empty());
-        let mut rootfs = self.attach_root()?;
+        // The modes of what is made for the container are those that the code names.
+        let callers_umask = rustix::process::umask(Mode::empty());
+        let mut rootfs = root::attach(plan, self.state)?;
         let joins_user = plan.join.iter().any(|(kind, _)| *kind == Namespace::User);
         let sources = if joins_user || (plan.maps.is_some() && !plan.own_maps) {
-            // The caller may read what the container's root may not.
-            let sources = mounts::open_sources(self)?;
+            // The caller may read what the container's root may not, so the sources are opened first. What init makes
+            // from here on belongs to the container's root, as its programs expect.
+            let sources = mounts::open_sources(plan, self.opened)?;
             self.become_container_root()?;
             sources
         } else {
             Vec::new()
         };
-        mounts::mount_all(&mut rootfs, self, sources).map_err(|e| self.closed_root(&rootfs, e))?;
+        mounts::mount_all(&mut rootfs, plan, self.opened, sources)
+            .map_err(|e| self.closed_root(&rootfs, e))?;
         if let Some(account) = &plan.account {
-            account::show(&mut rootfs, self, account)?;
+            account::show(&mut rootfs, &plan.mounts, account)?;
         }
         devices::make(&mut rootfs, plan)?;
         let pty = match plan.process.terminal {
@@ -128,19 +138,29 @@ impl Init<'_> {
                 .resolve_or_make(&plan.process.cwd, MountPoint::Directory, Symlink::Follow)
                 .context(|| format!("cwd {:?}", plan.process.cwd.display().to_string()))?;
         }
-        let pid = self.run_early_hooks(callers)?;
+        // Hooks see the container's mounts and the host's files, and can still mount: after the mounts, before masks
+        // and pivot_root.
+        let pid = self.run_early_hooks(callers_umask)?;
         self.set_kernel()?;
+        // Masks come after the hooks, which may mount below /proc and /sys too, and before pivot_root, because they are
+        // binds of the host's /dev/null.
         rootfs.find_kernel_fs()?;
         mounts::mask(&rootfs, &plan.masked)?;
         mounts::make_readonly(&rootfs, &plan.readonly)?;
+        // Read-only at the end: until now mount points were made.
         rootfs.finish()?;
         rootfs.release_locks();
-        self.pivot(&rootfs)?;
+        root::pivot(plan, &rootfs)?;
+        // Descriptors of the host must not reach the program: one of a directory leads out of the new root
+        // (CVE-2016-9962, CVE-2024-21626).
         plan.process.close_others()?;
         if let Some(pty) = pty {
             let console = self.console.ok_or_else(|| err!("no socket for the terminal"))?;
-            hand_over(pty, console, !self.detach, plan.process.uid)?;
+            let shown = if self.detach { Shown::ByCaller } else { Shown::ByRuntime };
+            hand_over(pty, console, shown, plan.process.uid)?;
         }
+        // By the host's procfs, which cannot be faked from inside. A process that joins namespaces of others has done
+        // it before that, in `hide`.
         if !self.hidden {
             plan.process.set_by_proc(self.proc)?;
         }
@@ -154,8 +174,9 @@ impl Init<'_> {
             self.tell(&FromInit::Listener(listener.as_raw_fd()))?;
             self.wait()
         })?;
+        // Once more: the kernel clears the death signal when ids change (prctl(2), PR_SET_PDEATHSIG).
         end_with(self.runtime)?;
-        // The container is known before its program runs.
+        // The container is known before its program runs, so that nothing runs that `delete` cannot find.
         if self.link.is_some() {
             self.tell(&FromInit::Ready(mount_id))?;
             self.wait()?;
@@ -168,12 +189,13 @@ impl Init<'_> {
         }
         let hooks = plan.hooks.start_container();
         let state = match hooks {
-            Some(hooks) if !hooks.is_empty() => (self.state_json)("created", pid),
+            Some(hooks) if !hooks.is_empty() => (self.state_json)(Status::Created, pid)?,
             _ => Vec::new(),
         };
         if let Some(fifo) = self.fifo {
             fd::close_each(&self.last_hosts());
-            // No descriptor that is closed may have its owner run: there is no way back from here.
+            // The owners of the closed descriptors must not run any more, so there is no way back from here: the
+            // process becomes the program, or ends.
             let hooks = || plan.process.run_hooks(&prepared, hooks, &state);
             end_started(&match wait_for_start(fifo).and_then(|()| hooks()) {
                 Ok(()) => plan.process.exec(&prepared, own.ignored),
@@ -184,10 +206,11 @@ impl Init<'_> {
         Err(plan.process.exec(&prepared, own.ignored))
     }
 
-    /// Closes what this process has of the host, but for what it needs until it waits for start: whoever enters the
-    /// container then must find none of it in /proc/PID/fd. It is done before the container's seccomp filter is
-    /// loaded, which need not know close_range(2).
+    /// Closes the descriptors of the host, but for those that this process needs until it waits for start: whoever enters
+    /// the container meanwhile must find none of them in /proc/PID/fd. It is done before the container's seccomp filter
+    /// is loaded, since the filter may not allow close_range(2).
     fn close_hosts(&self, rootfs: Rootfs<'_>) -> Result<()> {
+        // Its descriptors are closed below, so its destructor must not close them again.
         std::mem::forget(rootfs);
         let mut keep = self.last_hosts();
         keep.extend(self.fifo.map(|fifo| fifo.as_raw_fd()));
@@ -216,32 +239,8 @@ impl Init<'_> {
         self.link.map_or(Ok(()), |link| link.wait().map(|_| ()))
     }
 
-    /// Mounts the image where it is, in this mount namespace only.
-    fn attach_root(&self) -> Result<Rootfs<'_>> {
-        let plan = self.plan;
-        let context = || format!("mount rootfs {}", plan.rootfs.display());
-        if self.stays_shared() {
-            make_parent_private(&plan.rootfs)?;
-        } else if !plan.makes(Namespace::User) {
-            // In a new user namespace the kernel has made every shared mount a slave already.
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let root = fs::open("/", flags, Mode::empty())?;
-            sys_mount::set_attr(&root, Recursive::Yes, Attr::SLAVE)
-                .context(|| "change the propagation of /")?;
-        }
-        // The copy is a slave, as in runc: what the host mounts below the image later is seen.
-        let tree = sys_mount::clone_path(&plan.rootfs, Recursive::Yes, Follow::Links).context(context)?;
-        if !plan.may_mknod {
-            // Without root no device of the image is the container's: those it has are bound over it.
-            let nodev = Attr::setting(sys_mount::ATTR_NODEV);
-            sys_mount::set_attr(&tree, Recursive::No, nodev).context(context)?;
-        }
-        sys_mount::attach_to(&tree, &plan.rootfs).context(context)?;
-        let image = Image { path: &plan.rootfs, readonly: plan.readonly_root };
-        Ok(Rootfs::new(tree, image, Some(self.state)))
-    }
-
-    /// The first mount fails where the image may not be entered at all: then that is what is wrong.
+    /// The error of mounting. Where the image may not be entered at all, the first mount fails with the same errno, and
+    /// the text should name the image rather than that mount.
     #[cold]
     fn closed_root(&self, rootfs: &Rootfs, e: Error) -> Error {
         if e.is(libc::EACCES) && !process::may_access(rootfs.as_fd(), libc::X_OK) {
@@ -250,16 +249,11 @@ impl Init<'_> {
         e
     }
 
-    /// True where mounts made in the container are to reach the host: only root may ask for that.
-    fn stays_shared(&self) -> bool {
-        matches!(self.plan.propagation, Some(Propagation { kind: PropagationType::Shared, .. }))
-            && !self.plan.makes(Namespace::User)
-    }
-
-    /// With several ids mapped, what init makes belongs to the container's root.
+    /// Becomes the container's root, with several ids mapped or in a joined user namespace: what init makes belongs to
+    /// it, and files are made by ids that exist in the namespace, since the kernel refuses others (EOVERFLOW).
     fn become_container_root(&self) -> Result<()> {
         let Some(maps) = &self.plan.maps else {
-            // Of a joined namespace the maps are not known: without a root in it there is nothing to become.
+            // The maps of a joined namespace are not known. If no root exists in it, the ids stay as they are.
             let _ = rustix::thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT);
             let _ = rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT);
             return Ok(());
@@ -267,6 +261,8 @@ impl Init<'_> {
         let pick = |list, other| if IdMaps::has(list, 0) { 0 } else { other };
         let gid = Gid::from_raw(pick(&maps.gid, self.plan.process.gid));
         let uid = Uid::from_raw(pick(&maps.uid, self.plan.process.uid));
+        // Without PR_SET_KEEPCAPS, a change from root to another uid takes all capabilities. The group comes first,
+        // since after the change of the uid it may be refused.
         rustix::thread::set_keep_capabilities(true)?;
         rustix::thread::set_thread_res_gid(gid, gid, gid).context(|| "become the container's root group")?;
         rustix::thread::set_thread_res_uid(uid, uid, uid).context(|| "become the container's root")?;
@@ -288,7 +284,7 @@ impl Init<'_> {
             hooks::run_all(
                 Stage::CreateContainer,
                 hooks,
-                &(self.state_json)("creating", pid),
+                &(self.state_json)(Status::Creating, pid)?,
                 &self.plan.bundle,
             )?;
             rustix::process::umask(ours);
@@ -296,12 +292,13 @@ impl Init<'_> {
         Ok(pid)
     }
 
-    /// What belongs to namespaces rather than to the process.
+    /// Sets what belongs to the namespaces of the container rather than to the process.
     fn set_kernel(&self) -> Result<()> {
         let plan = self.plan;
         if !plan.no_new_keyring {
             match process::new_session_keyring(c"_ses") {
-                // Kernels without keyrings, quotas, and seccomp around the caller.
+                // Errors that a container can live with: a kernel without keyrings, a used-up quota of keys (each
+                // user has 200 by default), and a client's seccomp filter around this process.
                 Err(e) if [libc::ENOSYS, libc::EDQUOT, libc::EPERM].iter().any(|n| e.is(*n)) => {}
                 result => result.context(|| "make a session keyring")?,
             }
@@ -312,6 +309,7 @@ impl Init<'_> {
         if let Some(name) = &plan.domainname {
             rustix::system::setdomainname(name.as_bytes()).context(|| "set the domain name")?;
         }
+        // A new network namespace has a loopback device, and it is down.
         if plan.makes(Namespace::Network) {
             net::loopback_up()?;
         }
@@ -326,98 +324,12 @@ impl Init<'_> {
         }
         Ok(())
     }
-
-    /// Pivots and detaches the old root. False where that is impossible; nothing has changed then.
-    fn change_root(&self) -> Result<bool> {
-        let old = match self.stays_shared() {
-            true => Some(fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),
-            false => None,
-        };
-        if !pivot_root()? {
-            return Ok(false);
-        }
-        if let Some(old) = old {
-            // What is detached here must not be detached on the host.
-            sys_mount::set_attr(&old, Recursive::Yes, Attr::SLAVE)
-                .context(|| "change the propagation of the old root")?;
-        }
-        rustix::mount::unmount(".", UnmountFlags::DETACH).context(|| "detach the old root")?;
-        Ok(true)
-    }
-
-    /// Mounts the image over the host's root, which stays below. The kernel lets whoever makes a user namespace mount
-    /// what its mount namespace has in full: so the host's procfs and sysfs must go, whose files are not masked.
-    fn move_root(&self, rootfs: &Rootfs<'_>) -> Result<()> {
-        let image = fd::path_of(rootfs.as_fd())?;
-        let hosts = sys_mount::table()?.into_iter().filter(|mounted| {
-            matches!(mounted.fstype.as_slice(), b"proc" | b"sysfs")
-                && mounted.root == Path::new("/")
-                && !mounted.point.starts_with(&image)
-        });
-        for mounted in hosts {
-            let context = || format!("hide the host's {}", mounted.point.display());
-            match self.hide_hosts(&mounted.point) {
-                // It was below another.
-                Err(e) if e.is(libc::ENOENT) => {}
-                result => result.context(context)?,
-            }
-        }
-        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-        rustix::mount::move_mount(rootfs.as_fd(), "", fs::CWD, "/", flags).context(|| "move the root")?;
-        rustix::process::chroot(".").context(|| "chroot")
-    }
-
-    /// Unmounts what the host has at `point`, in this namespace, or covers it where the kernel has locked it.
-    fn hide_hosts(&self, point: &Path) -> Result<()> {
-        if self.stays_shared() {
-            let at = fs::open(point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-            sys_mount::set_attr(at, Recursive::Yes, Attr::SLAVE)?;
-        }
-        match rustix::mount::unmount(point, UnmountFlags::DETACH) {
-            Err(Errno::INVAL | Errno::PERM) => {
-                let tmpfs = sys_mount::new_fs("tmpfs", "tmpfs", &[], sys_mount::ATTR_RDONLY)?;
-                sys_mount::attach_to(&tmpfs, point)
-            }
-            result => Ok(result?),
-        }
-    }
-
-    /// Makes the image the root and lets go of the host's.
-    fn pivot(&self, rootfs: &Rootfs<'_>) -> Result<()> {
-        rustix::process::fchdir(rootfs.as_fd())?;
-        if self.plan.no_pivot || !self.change_root()? {
-            self.move_root(rootfs)?;
-        }
-        if let Some(Propagation { kind, recursive }) = self.plan.propagation {
-            sys_mount::set_attr(rootfs.as_fd(), recursive, Attr::propagating(kind))
-                .context(|| "set rootfsPropagation")?;
-        }
-        Ok(())
-    }
 }
 
-/// pivot_root(2), which the kernel's first root file system does not allow: false where that is the host's, as on a
-/// node without a disk that has stayed in its initramfs.
-fn pivot_root() -> Result<bool> {
-    // The old root ends up on top of the new one, at the same place.
-    match rustix::process::pivot_root(".", ".") {
-        Ok(()) => Ok(true),
-        Err(Errno::INVAL) if is_first_root()? => Ok(false),
-        Err(e) => Err(e).context(|| "pivot_root"),
-    }
-}
-
-/// True where nothing is below this process's root, as mountinfo shows it.
-fn is_first_root() -> Result<bool> {
-    let table = sys_mount::table()?;
-    Ok(table
-        .iter()
-        .rfind(|mounted| mounted.point == Path::new("/"))
-        .is_some_and(|root| root.fstype == b"rootfs"))
-}
-
-/// Keeps the processes of namespaces that this one is about to join from looking into it through /proc or
-/// ptrace. What needs its own /proc files is done before.
+/// Keeps the processes of namespaces that this one is about to join from looking into it, by /proc or ptrace(2): they
+/// could take its descriptors of the host or write to its memory (CVE-2016-9962, CVE-2019-5736).
+///
+/// The files in /proc/self of an undumpable process belong to root (proc(5)), so what is written there comes first.
 pub(super) fn hide(process: &ProcessPlan, proc: BorrowedFd<'_>) -> Result<()> {
     process.set_by_proc(proc)?;
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
@@ -430,7 +342,10 @@ pub(super) fn show() -> Result<()> {
         .context(|| "become dumpable")
 }
 
-/// Asks the kernel to end this process with the runtime, which may have died already.
+/// Asks the kernel to end this process with the runtime.
+///
+/// The signal only comes for a death that is yet to happen. A look at the pidfd after the call finds a runtime that had
+/// ended before it; the parent's pid would not show that, since it is 0 for a parent in another PID namespace.
 pub(super) fn end_with(runtime: Option<BorrowedFd<'_>>) -> Result<()> {
     let Some(runtime) = runtime else { return Ok(()) };
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -441,17 +356,26 @@ pub(super) fn end_with(runtime: Option<BorrowedFd<'_>>) -> Result<()> {
     Ok(())
 }
 
-/// Sends a terminal's master side to `console` and takes the slave as controlling terminal and standard
-/// streams. `relayed`: the runtime is who gets it, and shows it on its own standard streams, which this process still has.
-pub(super) fn hand_over(pty: tty::Pty, console: BorrowedFd<'_>, relayed: bool, uid: u32) -> Result<()> {
-    // What reads a pipe is not to find the carriage returns that only a terminal needs.
-    if relayed && !tty::is_terminal(rustix::stdio::stdout()) {
+/// Who shows the terminal of a new process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// The runtime, on its own standard streams, which the new process still has.
+    ByRuntime,
+    /// Whoever listens on the console socket.
+    ByCaller,
+}
+
+/// Sends a terminal's master side to `console`, and takes the slave as controlling terminal and standard streams.
+pub(super) fn hand_over(pty: tty::Pty, console: BorrowedFd<'_>, shown: Shown, uid: u32) -> Result<()> {
+    // Where the output goes to a pipe or a file, the carriage returns that only a terminal needs must not be in it.
+    if shown == Shown::ByRuntime && !tty::is_terminal(rustix::stdio::stdout()) {
         tty::keep_line_ends(&pty.slave)?;
     }
     tty::send_fds(console, b"/dev/ptmx", &[pty.master.as_fd()]).context(|| "send the terminal")?;
     // The receiver may wait for the end of the connection, which this process keeps open until its exec.
     let _ = rustix::net::shutdown(console, rustix::net::Shutdown::Both);
-    // Of one id there is nothing to change, and nobody to forbid it.
+    // The program must be able to open its terminal by name (/dev/pts/N) after it has become `uid`. Where one id is
+    // mapped, the terminal belongs to that id already, and an error means nothing.
     let _ = fs::fchown(&pty.slave, Some(Uid::from_raw(uid)), None);
     tty::set_controlling(&pty.slave)?;
     tty::become_stdio(&pty.slave)
@@ -469,23 +393,9 @@ fn wait_for_start(fifo: BorrowedFd<'_>) -> Result<()> {
     }
 }
 
-/// Ends a container that was started and cannot run. Nobody waits for an answer any more, so it goes where the
-/// program's own errors would have gone.
+/// Ends a container that was started and cannot run. `start` has returned and nobody waits for an answer any more, so the
+/// error goes where the program's own would have gone.
 fn end_started(error: &Error) -> ! {
     let _ = rustix::io::write(rustix::stdio::stderr(), format!("rt: {error}\n").as_bytes());
     process::exit_now(1)
-}
-
-/// pivot_root(2) wants the new root's parent mount not to be shared.
-fn make_parent_private(rootfs: &Path) -> Result<()> {
-    let rootfs = rootfs.canonicalize()?;
-    let point = sys_mount::table()?
-        .into_iter()
-        .map(|mounted| mounted.point)
-        .filter(|point| rootfs.starts_with(point))
-        .max_by_key(|point| point.as_os_str().len())
-        .unwrap_or_else(|| PathBuf::from("/"));
-    let fd = fs::open(&point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    sys_mount::set_attr(fd, Recursive::No, Attr::propagating(PropagationType::Private))
-        .context(|| format!("make the mount {} private", point.display()))
 }

@@ -1,6 +1,7 @@
 //! The processes of a container, found by namespace identity in /proc: there is no cgroup to ask.
 
-use crate::store::{State, Status, Store};
+use crate::store::{Record, Store};
+use rt_spec::state::Status;
 use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, MountNamespaceId, Namespace, NamespaceId};
 use rt_sys::{bail, fd, signal};
@@ -12,11 +13,12 @@ use rustix::process::{Pid, PidfdFlags};
 /// process may be what they are found by.
 pub(super) struct Members<'a> {
     proc: OwnedFd,
-    identity: Identity,
-    state: &'a State,
+    criterion: Criterion,
+    record: &'a Record,
 }
 
-enum Identity {
+/// What the processes of a container have in common, and no other process has.
+enum Criterion {
     /// A namespace that the descriptor holds, so that its identity cannot become another's meanwhile.
     Held { kind: Namespace, id: NamespaceId, _file: OwnedFd },
     /// The mount namespace with this id, which no other will ever have.
@@ -31,16 +33,16 @@ enum Identity {
 }
 
 impl<'a> Members<'a> {
-    /// Finds out what the processes of `state` are known by. `store` is where the container is.
-    pub(super) fn of(store: &Store, state: &'a State) -> Result<Members<'a>> {
+    /// Finds out what the processes of the container of `record` are known by. `store` is where the container is.
+    pub(super) fn of(store: &Store, record: &'a Record) -> Result<Members<'a>> {
         let proc = fd::open_proc()?;
-        let identity = identity(proc.as_fd(), store, state)?;
-        Ok(Members { proc, identity, state })
+        let criterion = criterion(proc.as_fd(), store, record)?;
+        Ok(Members { proc, criterion, record })
     }
 
     /// An error where nobody can say any more which processes were the container's.
     pub(super) fn known(&self) -> Result<()> {
-        if let Identity::Unknown = self.identity {
+        if let Criterion::Unknown = self.criterion {
             bail!(
                 "the container's first process has ended, and before Linux 6.11 nothing tells whether the processes \
                  that are left are the container's"
@@ -52,7 +54,7 @@ impl<'a> Members<'a> {
     /// The pids of all the container's processes as the caller sees them, ascending.
     pub(super) fn list(&self) -> Result<Vec<i32>> {
         self.known()?;
-        if let Identity::Nobody = self.identity {
+        if let Criterion::Nobody = self.criterion {
             return Ok(Vec::new());
         }
         Ok(pids(self.proc.as_fd())?.into_iter().filter(|pid| self.has(*pid)).collect())
@@ -61,20 +63,20 @@ impl<'a> Members<'a> {
     /// Of a process that may not be looked at, the answer is no.
     fn has(&self, pid: i32) -> bool {
         let (proc, name) = (self.proc.as_fd(), pid.to_string());
-        match &self.identity {
-            Identity::Held { kind, id, .. } => ns::id(proc, &name, *kind).is_ok_and(|found| found == *id),
-            Identity::UniqueMount(id) => {
+        match &self.criterion {
+            Criterion::Held { kind, id, .. } => ns::id(proc, &name, *kind).is_ok_and(|found| found == *id),
+            Criterion::UniqueMount(id) => {
                 ns::mount_namespace_id(proc, &name).is_ok_and(|found| found == MountNamespaceId::Unique(*id))
             }
-            Identity::Alone => pid == self.state.pid,
-            Identity::Nobody | Identity::Unknown => false,
+            Criterion::Alone => pid == self.record.pid,
+            Criterion::Nobody | Criterion::Unknown => false,
         }
     }
 
     /// Sends `number` to every process, again until no new one turns up. The first process comes last: while it lives,
     /// another `rt` finds the rest. It is known by its mark, since nobody may look at it while it waits for start.
     pub(super) fn signal(&self, number: i32) -> Result<()> {
-        let mut done = std::collections::HashSet::from([self.state.pid]);
+        let mut done = std::collections::HashSet::from([self.record.pid]);
         loop {
             let mut new = self.list()?;
             new.retain(|pid| done.insert(*pid));
@@ -85,7 +87,7 @@ impl<'a> Members<'a> {
                 self.send(pid, number)?;
             }
         }
-        signal_first(self.state, number)?;
+        signal_first(self.record, number)?;
         Ok(())
     }
 
@@ -124,22 +126,24 @@ impl<'a> Members<'a> {
 }
 
 /// Sends `number` to the first process; false where that has ended.
-pub(super) fn signal_first(state: &State, number: i32) -> Result<bool> {
-    let Some(pidfd) = state.open_first()? else { return Ok(false) };
+pub(super) fn signal_first(record: &Record, number: i32) -> Result<bool> {
+    let Some(pidfd) = record.open_first_process()? else { return Ok(false) };
     signal::send_pidfd(pidfd, number).context(|| format!("signal {number}"))?;
     Ok(true)
 }
 
-fn identity(proc: BorrowedFd<'_>, store: &Store, state: &State) -> Result<Identity> {
-    let kind = match (state.own_pid_namespace, state.mount_ns) {
+fn criterion(proc: BorrowedFd<'_>, store: &Store, record: &Record) -> Result<Criterion> {
+    let kind = match (record.own_pid_namespace, record.mount_ns) {
         (true, _) => Namespace::Pid,
-        (false, Some(MountNamespaceId::Unique(id))) => return Ok(Identity::UniqueMount(id)),
+        (false, Some(MountNamespaceId::Unique(id))) => return Ok(Criterion::UniqueMount(id)),
         (false, Some(MountNamespaceId::Inode(_))) => Namespace::Mount,
-        (false, None) => return Ok(Identity::Alone),
+        (false, None) => return Ok(Criterion::Alone),
     };
-    let held = match hold(proc, state, kind) {
+    let held = match hold(proc, record, kind) {
         // Until start it is alone, and the kernel keeps it from being looked at.
-        Err(e) if e.is(libc::EACCES) && store.status(state) == Status::Created => return Ok(Identity::Alone),
+        Err(e) if e.is(libc::EACCES) && store.status(record) == Status::Created => {
+            return Ok(Criterion::Alone);
+        }
         held => held?,
     };
     if let Some((file, id)) = held {
@@ -147,25 +151,25 @@ fn identity(proc: BorrowedFd<'_>, store: &Store, state: &State) -> Result<Identi
         if id == ns::id(proc, "self", kind)? {
             bail!("the container's {} namespace is the caller's", kind.file());
         }
-        return Ok(Identity::Held { kind, id, _file: file });
+        return Ok(Criterion::Held { kind, id, _file: file });
     }
-    match state.mount_ns {
+    match record.mount_ns {
         Some(MountNamespaceId::Inode(inode)) if kind == Namespace::Mount => {
             after_the_first(proc, store, inode)
         }
         // With its first process a PID namespace ends.
-        _ => Ok(Identity::Nobody),
+        _ => Ok(Criterion::Nobody),
     }
 }
 
 /// The namespace of the first process; `None` where that has ended.
-fn hold(proc: BorrowedFd<'_>, state: &State, kind: Namespace) -> Result<Option<(OwnedFd, NamespaceId)>> {
-    if !state.is_alive() {
+fn hold(proc: BorrowedFd<'_>, record: &Record, kind: Namespace) -> Result<Option<(OwnedFd, NamespaceId)>> {
+    if !record.is_alive() {
         return Ok(None);
     }
-    let held = ns::hold(proc, &state.pid.to_string(), kind);
+    let held = ns::hold(proc, &record.pid.to_string(), kind);
     // Only now it is certain that the pid was not reused in between.
-    if !state.is_alive() {
+    if !record.is_alive() {
         return Ok(None);
     }
     held.map(Some).context(|| "look at the container's namespace")
@@ -173,16 +177,16 @@ fn hold(proc: BorrowedFd<'_>, state: &State, kind: Namespace) -> Result<Option<(
 
 /// What can be said when the first process of a mount namespace that is known by its inode has ended: that nobody is
 /// in a namespace with that number, or that it is another container's by now; else nothing.
-fn after_the_first(proc: BorrowedFd<'_>, store: &Store, inode: u64) -> Result<Identity> {
+fn after_the_first(proc: BorrowedFd<'_>, store: &Store, inode: u64) -> Result<Criterion> {
     let is_in =
         |pid: i32| ns::id(proc, &pid.to_string(), Namespace::Mount).is_ok_and(|found| found.inode == inode);
-    let others = |state: &State| {
-        state.mount_ns == Some(MountNamespaceId::Inode(inode)) && is_in(state.pid) && state.is_alive()
+    let others = |record: &Record| {
+        record.mount_ns == Some(MountNamespaceId::Inode(inode)) && is_in(record.pid) && record.is_alive()
     };
-    if !pids(proc)?.into_iter().any(is_in) || store.states()?.iter().any(others) {
-        return Ok(Identity::Nobody);
+    if !pids(proc)?.into_iter().any(is_in) || store.records()?.iter().any(others) {
+        return Ok(Criterion::Nobody);
     }
-    Ok(Identity::Unknown)
+    Ok(Criterion::Unknown)
 }
 
 /// Every pid that `proc` shows, ascending.

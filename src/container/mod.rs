@@ -1,7 +1,6 @@
 //! The life of a container: create, start, run, exec, kill, pause, delete.
 
 mod account;
-mod copy_up;
 mod create;
 mod devices;
 mod exec;
@@ -17,6 +16,7 @@ mod plan;
 mod program;
 mod protect;
 mod refused;
+mod root;
 mod step;
 mod sync;
 
@@ -24,7 +24,9 @@ pub(crate) use create::{create, run};
 pub(crate) use exec::exec;
 pub(crate) use handover::Handover;
 pub(crate) use lifecycle::{delete, kill, pause, resume, start};
-pub(crate) use step::{StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status};
+pub(crate) use step::{
+    RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
+};
 
 pub(crate) use rt_spec::rootless::UserMap;
 

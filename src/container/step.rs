@@ -1,16 +1,19 @@
-//! One container for the tasks of a step on a node: the first makes it, the others join it.
+//! One container for the tasks of a Slurm step on a node: the first task makes it, the others join it.
 //!
-//! A task reads its own config, so its program, environment, limits and filter are its own; namespaces,
-//! mounts and hooks are those of the task that came first. Which of the two a task is, `store::step` tells.
+//! Each task reads its own config, so its program, environment, limits and filter are its own. Namespaces, mounts and
+//! hooks are those of the task that came first. `store::step` tells a task which of the two it is.
 
 use super::create;
 use super::exec::{self, Exec};
 use super::members::{self, Members};
 use super::plan::{self, ProcessPlan};
 use super::{CreateOptions, ExecOptions, hooks, init, lifecycle};
-use crate::store::{Entry, Found, Living, Mark, Member, Note, State, Status, Store};
+use crate::store::{
+    ContainerDir, JoinTarget, LivingMember, Lock, Member, ProcessIdentity, Record, Role, Store,
+};
 use rt_spec::rootless;
 use rt_spec::slurm::{TaskId, TaskName};
+use rt_spec::state::Status;
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, Namespace, Namespaces};
@@ -23,32 +26,33 @@ use std::path::PathBuf;
 pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> {
     super::protect::protect_binary()?;
     options.bundle = std::path::absolute(&options.bundle).context(|| "bundle")?;
-    // Before who looks for a container to join enters the bundle.
+    // Relative paths are the caller's. Joining enters the bundle before it is known whether this task joins at all.
     options.make_absolute()?;
     let shared = options.task.as_ref().filter(|task| task.share).and_then(|task| task.id.clone());
     let Some((container, number)) = shared.and_then(|id| Some((id.container, id.task?))) else {
         return run_alone(store, options);
     };
     let proc = fd::open_proc()?;
-    let mut alone = false;
+    let mut lock = Lock::Shared;
     loop {
-        match store.enter_shared(&container, alone, proc.as_fd())? {
-            Found::Nobody(entry) => {
+        match store.enter_shared(&container, lock, proc.as_fd())? {
+            Role::Maker(dir) => {
                 options.id = container;
-                return create::run_shared(store, options, &entry);
+                return create::run_shared(store, options, &dir);
             }
-            Found::Member(entry, living) => {
-                let task = Joining::new(&options, number, living.ignored, proc.as_fd())?;
-                let same = task.rootfs == living.rootfs;
-                if same && let Some(code) = task.join(store, &entry, living)? {
+            Role::Joiner(dir, target) => {
+                let task = Joining::new(&options, number, target.ignored, proc.as_fd())?;
+                let same_image = task.rootfs == target.rootfs;
+                if same_image && let Some(code) = task.join(store, &dir, target)? {
                     return Ok(code);
                 }
-                if !same || alone {
-                    // Another image, or members that nobody may look into.
+                if !same_image || lock == Lock::Exclusive {
+                    // Another image, or members that have made themselves undumpable for good.
                     return run_alone(store, options);
                 }
-                // The one that lived has gone, or is not ready itself.
-                alone = true;
+                // The members have ended, or are joining themselves and cannot be looked into until their exec. The
+                // exclusive lock is there when those that join have become their programs.
+                lock = Lock::Exclusive;
             }
         }
     }
@@ -56,24 +60,25 @@ pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> 
 
 /// Runs a task in a container of its own; one of the same id that has ended is replaced.
 fn run_alone(store: &Store, options: CreateOptions) -> Result<u8> {
-    if let Ok(state) = store.entry(&options.id).and_then(|entry| entry.load())
-        && state.pid != 0
+    if let Ok(record) = store.container(&options.id).and_then(|dir| dir.load())
+        && record.pid != 0
     {
-        // Slurm uses an id again when its task has ended; the container's processes may still be about to.
-        if let Some(init) = state.open_first()? {
+        // Slurm uses an id again as soon as its task has ended. The container's first process may not have been reaped
+        // by then.
+        if let Some(init) = record.open_first_process()? {
             lifecycle::wait_for_end(&init, 2)?;
         }
-        if !state.is_alive() {
+        if !record.is_alive() {
             lifecycle::delete(store, &options.id, false)?;
         }
     }
     create::run(store, options)
 }
 
-/// A task that finds its container made.
+/// A task that joins a container which is there.
 struct Joining<'a> {
     number: u32,
-    /// The signals that its caller ignores.
+    /// The signals that the caller of the container's first task ignored. One process starts all tasks of a step.
     ignored: u64,
     config: rt_spec::Config,
     caller: Caller,
@@ -102,14 +107,14 @@ impl<'a> Joining<'a> {
     }
 
     /// Becomes the task's program beside a member that lives. `None` where none can be joined (any more).
-    fn join(&self, store: &Store, entry: &Entry, living: Living) -> Result<Option<u8>> {
-        let tried = living.member;
-        if let Some(code) = self.join_member(store, entry, tried, living.pidfd)? {
+    fn join(&self, store: &Store, dir: &ContainerDir, target: JoinTarget) -> Result<Option<u8>> {
+        let tried = target.member;
+        if let Some(code) = self.join_member(store, dir, tried, target.pidfd)? {
             return Ok(Some(code));
         }
-        for member in entry.members().into_iter().filter(|member| member.pid != tried.pid) {
+        for member in dir.members().into_iter().filter(|member| member.pid != tried.pid) {
             if let Some(pidfd) = member.open(self.proc)
-                && let Some(code) = self.join_member(store, entry, member, pidfd)?
+                && let Some(code) = self.join_member(store, dir, member, pidfd)?
             {
                 return Ok(Some(code));
             }
@@ -117,37 +122,48 @@ impl<'a> Joining<'a> {
         Ok(None)
     }
 
-    /// The same beside `member`.
-    fn join_member(&self, store: &Store, entry: &Entry, member: Note, pidfd: OwnedFd) -> Result<Option<u8>> {
-        let joined = || entry.add_member(self.note(member.mark)?);
+    /// Becomes the task's program beside `member`. `None` where that cannot be joined.
+    fn join_member(
+        &self,
+        store: &Store,
+        dir: &ContainerDir,
+        member: Member,
+        pidfd: OwnedFd,
+    ) -> Result<Option<u8>> {
+        // Not before the namespaces are joined: another task takes a member for a way into the container.
+        let joined = || dir.add_member(self.own_member(member.identity)?);
         let mut exec = Exec {
             options: &ExecOptions::default(),
             plan: &self.plan,
-            // Only a process beside the program asks for it.
-            state: State::default(),
+            // Only a runtime that stays beside the program needs it, which is the case with a terminal.
+            record: Record::default(),
             init: pidfd,
             proc: self.proc,
             namespaces: exec::configured_namespaces(&self.config.spec, &self.caller)?.0,
             ignored: self.ignored,
-            // Its own session, while the host's /dev is still there: the others' say nothing of it.
+            // Asked by opening /dev/tty while that is the host's. The other tasks' answers say nothing about this
+            // one: srun --pty gives its terminal to one of them.
             on_terminal: !self.plan.terminal && tty::is_controlled(),
             joined: &joined,
         };
         if self.plan.terminal {
-            // It may be between joining and its exec, when its namespaces are not to be seen.
+            // start_child joins the user namespace without the second try that `enter` makes, so it must know whether
+            // this process is in it already. Of a member that is about to become its program nobody can know it: that
+            // one is undumpable, and its namespaces cannot be looked at.
             let Ok(namespaces) = exec::namespaces(&self.config.spec, &self.caller, self.proc, member.pid)
             else {
                 return Ok(None);
             };
             exec.namespaces = namespaces;
-            exec.state = entry.load()?;
-            return self.in_child(store, entry, &exec).map(Some);
+            exec.record = dir.load()?;
+            return self.in_child(store, dir, &exec).map(Some);
         }
+        // The container may be hostile: from here until the exec its processes cannot look into this one.
         exec.hide()?;
         if let Err(e) = enter(&exec.init, exec.namespaces) {
             init::show()?;
-            // Gone, or not to be looked into.
             return match e.is(libc::ESRCH) || e.is(libc::EPERM) {
+                // ESRCH: the member has ended. EPERM: it is undumpable, and setns(2) asks for the right to ptrace it.
                 true => Ok(None),
                 false => Err(e.context("join the step's container")),
             };
@@ -155,40 +171,47 @@ impl<'a> Joining<'a> {
         match exec.finish(None, None, None) {
             Ok(never) => match never {},
             Err(e) => {
-                entry.remove_member(self.number);
+                dir.remove_member(self.number);
                 Err(e)
             }
         }
     }
 
-    /// This process as a member, beside one with the mark `other`.
-    fn note(&self, other: Mark) -> Result<Note> {
+    /// This process as a member, beside one with the identity `other`.
+    fn own_member(&self, other: ProcessIdentity) -> Result<Member> {
         let own = rustix::process::getpid();
-        // With a terminal it is a child, whose own idea of its pid is another where it has a PID namespace.
+        // With a terminal this is a child, and where the container has a PID namespace its getpid(2) is another number
+        // than the host's.
         if !self.plan.terminal
-            && let Some(mark) = Mark::own(own, Some(other))
+            && let Some(identity) = ProcessIdentity::own(own, Some(other))
         {
-            return Ok(Note { task: self.number, pid: own.as_raw_nonzero().get(), mark });
+            return Ok(Member { task: self.number, pid: own.as_raw_nonzero().get(), identity });
         }
         let own = process::stat(self.proc, "self")?;
-        Ok(Note { task: self.number, pid: own.pid, mark: Mark::Start(own.start_time) })
+        let identity = ProcessIdentity::StartTime(own.start_time);
+        Ok(Member { task: self.number, pid: own.pid, identity })
     }
 
-    /// With a terminal, which this process shows.
-    fn in_child(&self, store: &Store, entry: &Entry, exec: &Exec<'_>) -> Result<u8> {
+    /// Has a child become the program, and shows its terminal.
+    fn in_child(&self, store: &Store, dir: &ContainerDir, exec: &Exec<'_>) -> Result<u8> {
         let (child, terminal) = exec.start_child()?;
-        entry.unlock()?;
+        // The child has become the program. This process stays, and must not keep others from joining.
+        dir.unlock()?;
         let code = exec::watch(&child, terminal)?;
-        let hooks = hooks::saved(entry).unwrap_or_default();
-        if store.leave(entry, self.number)? {
-            hooks::run_poststop(&hooks, &exec.state);
+        // Read before the container is removed.
+        let hooks = hooks::saved(dir).unwrap_or_default();
+        if store.leave(dir, self.number)? {
+            hooks::run_poststop(&hooks, &exec.record);
         }
         Ok(code)
     }
 }
 
-/// Joins these namespaces. To join the user namespace that one is in is an error, which costs less to meet than to
-/// look for.
+/// Joins the namespaces `kinds` of the process behind `pidfd` by one setns(2).
+///
+/// A process cannot join the user namespace that it is in already, as it is where the caller made none for the step:
+/// setns(2) fails with EINVAL then, before it has joined any of them. To call it again without the user namespace
+/// costs less than to compare the namespaces of both processes in /proc before.
 fn enter(pidfd: &OwnedFd, kinds: Namespaces) -> Result<()> {
     match ns::join(pidfd, kinds) {
         Err(e) if e.is(libc::EINVAL) && kinds.contains(Namespace::User) => {
@@ -201,7 +224,7 @@ fn enter(pidfd: &OwnedFd, kinds: Namespaces) -> Result<()> {
 /// What an id of a task, or of all tasks of a step, stands for.
 struct Tasks {
     /// The container that tasks share.
-    shared: Option<(Entry, TaskId)>,
+    shared: Option<(ContainerDir, TaskId)>,
     /// Containers that are a task's alone.
     own: Vec<String>,
 }
@@ -214,16 +237,16 @@ impl Tasks {
             Some(TaskId { task: None, container, .. }) => store.tasks_of(container)?,
             _ => vec![id.to_owned()],
         };
-        let own = own.into_iter().filter(|id| store.entry(id).is_ok()).collect();
-        let shared = parsed.and_then(|id| Some((store.entry(&id.container).ok()?, id)));
+        let own = own.into_iter().filter(|id| store.container(id).is_ok()).collect();
+        let shared = parsed.and_then(|id| Some((store.container(&id.container).ok()?, id)));
         Ok(Tasks { shared, own })
     }
 
     /// The members of the shared container that are meant and live.
-    fn living(&self) -> Vec<Member> {
-        let Some((entry, id)) = &self.shared else { return Vec::new() };
-        let meant = |member: &Member| id.task.is_none_or(|task| task == member.task);
-        entry.living_members().into_iter().filter(meant).collect()
+    fn living(&self) -> Vec<LivingMember> {
+        let Some((dir, id)) = &self.shared else { return Vec::new() };
+        let meant = |member: &LivingMember| id.task.is_none_or(|task| task == member.task);
+        dir.living_members().into_iter().filter(meant).collect()
     }
 }
 
@@ -239,19 +262,28 @@ pub(crate) fn tasks_status(store: &Store, id: &str) -> Result<Status> {
 pub(crate) fn tasks_kill(store: &Store, id: &str, number: i32) -> Result<()> {
     let tasks = Tasks::find(store, id)?;
     for id in &tasks.own {
-        if let Ok(state) = store.load(id) {
-            Members::of(store, &state)?.signal(number)?;
+        if let Ok(record) = store.load(id) {
+            Members::of(store, &record)?.signal(number)?;
         }
     }
-    let Some((entry, id)) = &tasks.shared else { return Ok(()) };
-    let state = entry.load()?;
-    if id.task.is_none() || entry.living_members().is_empty() {
-        return Members::of(store, &state)?.signal(number);
+    let Some((dir, id)) = &tasks.shared else { return Ok(()) };
+    let record = dir.load()?;
+    if id.task.is_none() || dir.living_members().is_empty() {
+        return Members::of(store, &record)?.signal(number);
     }
     for member in tasks.living() {
-        members::signal_first(&member_state(&state, member), number)?;
+        members::signal_first(&member_record(&record, member), number)?;
     }
     Ok(())
+}
+
+/// A task of a step that lives.
+#[derive(Debug)]
+pub(crate) struct RunningTask {
+    /// Its id as Slurm names it.
+    pub id: String,
+    /// Its pid.
+    pub pid: i32,
 }
 
 /// The container of a step, and one task of it where the user has named one.
@@ -259,20 +291,20 @@ pub(crate) fn tasks_kill(store: &Store, id: &str, number: i32) -> Result<()> {
 pub(crate) struct StepTask {
     /// The container's id.
     pub container: String,
-    /// The task's id and its pid. It lives.
-    pub task: Option<(String, i32)>,
+    /// The task, which lives.
+    pub task: Option<RunningTask>,
 }
 
 /// The container of the step that a user names. `None` where `name` is no such name, or no container of that job is
 /// here.
 pub(crate) fn find_step(store: &Store, name: &str) -> Result<Option<StepTask>> {
     let Some(wanted) = TaskName::parse(name) else { return Ok(None) };
-    let meant = |state: &State| state.step.as_ref().is_some_and(|step| wanted.means(step));
-    let states: Vec<State> = store.list()?.into_iter().filter(meant).collect();
+    let meant = |record: &Record| record.step.as_ref().is_some_and(|step| wanted.means(step));
+    let records: Vec<Record> = store.list()?.into_iter().filter(meant).collect();
     let Some(task) = wanted.task else {
-        return match states.as_slice() {
+        return match records.as_slice() {
             [] => Ok(None),
-            [state] => Ok(Some(StepTask { container: state.id.clone(), task: None })),
+            [record] => Ok(Some(StepTask { container: record.id.clone(), task: None })),
             several => {
                 let names: Vec<String> =
                     several.iter().filter_map(|s| Some(s.step.as_ref()?.to_string())).collect();
@@ -280,14 +312,17 @@ pub(crate) fn find_step(store: &Store, name: &str) -> Result<Option<StepTask>> {
             }
         };
     };
-    for state in states {
-        let entry = store.entry(&state.id)?;
-        let own = TaskId::parse(&state.id).filter(|_| !state.shared);
-        let own = own.filter(|id| id.task == Some(task)).map(|_| (state.id.clone(), state.pid));
-        let member = || entry.living_members().into_iter().find(|member| member.task == task);
-        let member = || member().map(|member| (format!("{}.{task}", state.id), member.pid));
+    for record in records {
+        let dir = store.container(&record.id)?;
+        let own = TaskId::parse(&record.id).filter(|_| !record.shared);
+        let own = own
+            .filter(|id| id.task == Some(task))
+            .map(|_| RunningTask { id: record.id.clone(), pid: record.pid });
+        let member = || dir.living_members().into_iter().find(|member| member.task == task);
+        let member =
+            || member().map(|member| RunningTask { id: format!("{}.{task}", record.id), pid: member.pid });
         if let Some(task) = own.or_else(member) {
-            return Ok(Some(StepTask { container: state.id, task: Some(task) }));
+            return Ok(Some(StepTask { container: record.id, task: Some(task) }));
         }
     }
     Ok(None)
@@ -305,9 +340,9 @@ pub(crate) fn environment(pid: i32) -> Result<Vec<String>> {
 /// forgotten already.
 pub(crate) fn tasks_delete(store: &Store, id: &str) -> Result<()> {
     if let Some(job) = TaskName::parse(id).filter(|name| name.step.is_none()) {
-        let of_job = |state: &State| state.step.as_ref().is_some_and(|step| job.means(step));
-        for state in store.list()?.into_iter().filter(of_job) {
-            lifecycle::delete(store, &state.id, true)?;
+        let of_job = |record: &Record| record.step.as_ref().is_some_and(|step| job.means(step));
+        for record in store.list()?.into_iter().filter(of_job) {
+            lifecycle::delete(store, &record.id, true)?;
         }
         return Ok(());
     }
@@ -315,14 +350,14 @@ pub(crate) fn tasks_delete(store: &Store, id: &str) -> Result<()> {
     for id in &tasks.own {
         lifecycle::delete(store, id, true)?;
     }
-    let Some((entry, id)) = &tasks.shared else { return Ok(()) };
+    let Some((dir, id)) = &tasks.shared else { return Ok(()) };
     if let Some(task) = id.task {
-        let state = entry.load()?;
+        let record = dir.load()?;
         for member in tasks.living() {
-            lifecycle::end(&member_state(&state, member))?;
+            lifecycle::end(&member_record(&record, member))?;
         }
-        entry.remove_member(task);
-        if !entry.living_members().is_empty() {
+        dir.remove_member(task);
+        if !dir.living_members().is_empty() {
             return Ok(());
         }
     }
@@ -332,7 +367,7 @@ pub(crate) fn tasks_delete(store: &Store, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// `state` with `member` as first process.
-fn member_state(state: &State, member: Member) -> State {
-    State { pid: member.pid, start_time: member.start_time, ..state.clone() }
+/// `record` with `member` in the place of the first process.
+fn member_record(record: &Record, member: LivingMember) -> Record {
+    Record { pid: member.pid, start_time: member.start_time, ..record.clone() }
 }

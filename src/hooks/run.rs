@@ -2,6 +2,7 @@
 
 use oci_spec::runtime::Hook;
 use rt_sys::error::{Context, Result};
+use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, ExecArgs, Memory};
 use rt_sys::{bail, err, fd, signal, tty};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -144,7 +145,7 @@ fn run(
     rustix::io::write(&input, state)?;
     fs::seek(&input, fs::SeekFrom::Start(0))?;
     // Outside and inside a container alike the bundle is the place, where there still is one.
-    let child = process::spawn(0, Memory::Copied, || {
+    let child = process::spawn(Namespaces::NONE, Memory::Copied, || {
         let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         // A group of its own, so that a hook that takes too long ends with its children.
         let _ = rustix::process::setpgid(None, None);

@@ -1,17 +1,18 @@
 //! The state directory: one directory per container, named by its id.
 //!
 //! `<root>/<id>/` is made by mkdir, which is the lock against a second create of the same id.
-//! `state.json` in it is written once in one write, and changed by rename; its first line is [`State`], the
+//! `state.json` in it is written once in one write, and changed by rename; its first line is [`Record`], the
 //! rest is the config as it was loaded. `start.fifo` is there from create to start.
 //! `.images/` names what was made in images. Everything goes through descriptors, and no link is followed.
 
-mod mark;
+mod process_identity;
 mod step;
 
-pub(crate) use mark::Mark;
-pub(crate) use step::{Found, Living, Member, Note};
+pub(crate) use process_identity::ProcessIdentity;
+pub(crate) use step::{JoinTarget, LivingMember, Lock, Member, Role};
 
 use rt_spec::slurm::Step;
+use rt_spec::state::{State, Status};
 use rt_spec::{Config, Spec};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::MountNamespaceId;
@@ -39,38 +40,10 @@ const JOBS: &str = "/run/rt-slurm";
 /// A group that has nothing: the kernel's for ids that it cannot show (/proc/sys/kernel/overflowgid).
 const NO_GROUP: u32 = 65534;
 
-/// The status of a container (runtime.md "State"; `paused` is runc's addition).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Status {
-    /// Reserved; the environment is being made.
-    Creating,
-    /// The program waits for `start`.
-    Created,
-    /// The program runs.
-    Running,
-    /// Every process is stopped by `pause`.
-    Paused,
-    /// The first process has ended.
-    Stopped,
-}
-
-impl Status {
-    /// The word that `state` prints.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Status::Creating => "creating",
-            Status::Created => "created",
-            Status::Running => "running",
-            Status::Paused => "paused",
-            Status::Stopped => "stopped",
-        }
-    }
-}
-
-/// What is known of a container.
+/// What is recorded of a container: the first line of its state.json.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct State {
+pub(crate) struct Record {
     /// The container's id.
     pub id: String,
     /// The first process, in the runtime's pid namespace; 0 until there is one.
@@ -130,23 +103,32 @@ enum Access {
     Look(u32),
 }
 
-/// The directory of one container.
+/// Who has chosen the path of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chosen {
+    /// The caller, by `--root`: the path may lead through links, and an unusable one is an error.
+    ByCaller,
+    /// This module ([`default_roots`]): an unusable path is passed over.
+    ByDefault,
+}
+
+/// The directory of one container, open.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ContainerDir {
     /// The container's id.
     pub id: String,
-    dir: OwnedFd,
+    fd: OwnedFd,
 }
 
 impl Store {
     /// Opens the store at `root`, or at the caller's default place. Makes nothing.
     pub(crate) fn open(root: Option<&Path>) -> Result<Self> {
-        let candidates = match root {
-            Some(root) => vec![root.to_owned()],
-            None => default_roots().collect(),
+        let (candidates, chosen) = match root {
+            Some(root) => (vec![root.to_owned()], Chosen::ByCaller),
+            None => (default_roots().collect(), Chosen::ByDefault),
         };
         for path in &candidates {
-            if let Some(dir) = open_root(path, root.is_some())? {
+            if let Some(dir) = open_root(path, chosen)? {
                 return Ok(Store::at(path, Some(dir)));
             }
         }
@@ -218,11 +200,11 @@ impl Store {
         let context =
             |e: Error, path: &Path| e.context(format!("make the state directory {}", path.display()));
         if let Some(root) = root {
-            return Self::create_at(root, true).map_err(|e| context(e, root));
+            return Self::create_at(root, Chosen::ByCaller).map_err(|e| context(e, root));
         }
         let mut first = None;
         for path in default_roots() {
-            match Self::create_at(&path, false) {
+            match Self::create_at(&path, Chosen::ByDefault) {
                 Ok(store) => return Ok(store),
                 Err(e) => first = first.or(Some((e, path))),
             }
@@ -231,23 +213,22 @@ impl Store {
         Err(first.unwrap_or_else(|| err!("no place for the state directory")).hint("give one with --root"))
     }
 
-    /// `named`: the caller has given the path, so it may lead through links.
-    fn create_at(path: &Path, named: bool) -> Result<Self> {
-        if let Some(dir) = open_root(path, named)? {
+    fn create_at(path: &Path, chosen: Chosen) -> Result<Self> {
+        if let Some(dir) = open_root(path, chosen)? {
             return Ok(Store::at(path, Some(dir)));
         }
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         // Of a default place the parent is the system's.
-        builder.recursive(named).create(path)?;
-        match open_root(path, named)? {
+        builder.recursive(chosen == Chosen::ByCaller).create(path)?;
+        match open_root(path, chosen)? {
             Some(dir) => Ok(Store::at(path, Some(dir))),
             None => bail!("not a directory of this user alone"),
         }
     }
 
     /// Reserves `id` for a new container. Of two callers one gets it.
-    pub(crate) fn reserve(&self, id: &str) -> Result<Entry> {
+    pub(crate) fn reserve(&self, id: &str) -> Result<ContainerDir> {
         check_id(id)?;
         let dir = self.dir.as_ref().ok_or_else(|| err!("the state directory is missing"))?;
         match fs::mkdirat(dir, id, Mode::RWXU) {
@@ -258,61 +239,62 @@ impl Store {
             Err(Errno::EXIST) => bail!("container with given ID already exists: {id}"),
             Err(e) => return Err(e).context(|| format!("make {}", self.root.join(id).display())),
         }
-        let entry = Entry { id: id.to_owned(), dir: open_dir(dir, id)? };
+        let reserved = ContainerDir { id: id.to_owned(), fd: open_dir(dir, id)? };
         // Held until this process and the init that it makes have ended or exec'd.
-        fs::flock(&entry.dir, fs::FlockOperation::LockExclusive)?;
-        Ok(entry)
+        fs::flock(&reserved.fd, fs::FlockOperation::LockExclusive)?;
+        Ok(reserved)
     }
 
     /// The directory of an existing container.
-    pub(crate) fn entry(&self, id: &str) -> Result<Entry> {
+    pub(crate) fn container(&self, id: &str) -> Result<ContainerDir> {
         check_id(id)?;
         let opened = match &self.dir {
             Some(dir) => open_dir(dir, id),
             None => Err(Errno::NOENT),
         };
         match opened {
-            Ok(dir) => Ok(Entry { id: id.to_owned(), dir }),
+            Ok(fd) => Ok(ContainerDir { id: id.to_owned(), fd }),
             Err(Errno::NOENT) => Err(does_not_exist(id)),
             Err(e) => Err(e).context(|| format!("open {}", self.root.join(id).display())),
         }
     }
 
-    /// What is known of container `id`. A dead one that ran in place is gone.
-    pub(crate) fn load(&self, id: &str) -> Result<State> {
-        let entry = self.entry(id)?;
-        let state = entry.load()?;
-        if state.in_place && !state.is_alive() {
-            if state.shared {
+    /// The record of container `id`. A dead one that ran in place is gone.
+    pub(crate) fn load(&self, id: &str) -> Result<Record> {
+        let dir = self.container(id)?;
+        let record = dir.load()?;
+        if record.in_place && !record.is_alive() {
+            if record.shared {
                 self.forget_dead_shared(id)?;
             } else {
-                self.remove(&entry)?;
-                self.forget_in_place(&state);
+                self.remove(&dir)?;
+                self.forget_in_place(&record);
             }
             return Err(does_not_exist(id));
         }
-        Ok(state)
+        Ok(record)
     }
 
     /// The status of a container.
-    pub(crate) fn status(&self, state: &State) -> Status {
-        if state.pid == 0 {
+    pub(crate) fn status(&self, record: &Record) -> Status {
+        if record.pid == 0 {
             return Status::Creating;
         }
-        if !state.is_alive() {
+        if !record.is_alive() {
             return Status::Stopped;
         }
-        if state.paused {
+        if record.paused {
             return Status::Paused;
         }
-        let waits =
-            self.entry(&state.id).is_ok_and(|e| fs::statat(&e.dir, FIFO, AtFlags::SYMLINK_NOFOLLOW).is_ok());
+        let waits = self
+            .container(&record.id)
+            .is_ok_and(|dir| fs::statat(&dir.fd, FIFO, AtFlags::SYMLINK_NOFOLLOW).is_ok());
         if waits { Status::Created } else { Status::Running }
     }
 
-    /// Every container, ordered by id; what has no readable state is left out.
-    pub(crate) fn list(&self) -> Result<Vec<State>> {
-        let mut states = match self.access {
+    /// The records of all containers, ordered by id; a container without a readable one is left out.
+    pub(crate) fn list(&self) -> Result<Vec<Record>> {
+        let mut records = match self.access {
             Access::Look(owner) => self.look(owner),
             _ => {
                 self.sweep(usize::MAX);
@@ -321,17 +303,18 @@ impl Store {
                 ids.iter().filter_map(|id| self.load(id).ok()).collect()
             }
         };
-        states.sort_by(|a, b| a.id.cmp(&b.id));
-        Ok(states)
+        records.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(records)
     }
 
-    /// What is known of somebody else's containers. Who they belong to is not the state's to say.
-    fn look(&self, owner: u32) -> Vec<State> {
+    /// The records of another user's containers. That user has written them: whose containers they are is told by the
+    /// directory, not by the records.
+    fn look(&self, owner: u32) -> Vec<Record> {
         // One user's directory that goes away hides nobody else's.
-        let mut states = self.states().unwrap_or_default();
-        states.retain(|state| !state.in_place || state.is_alive());
-        states.iter_mut().for_each(|state| state.owner = owner);
-        states
+        let mut records = self.records().unwrap_or_default();
+        records.retain(|record| !record.in_place || record.is_alive());
+        records.iter_mut().for_each(|record| record.owner = owner);
+        records
     }
 
     /// The containers of single tasks of the step whose shared container would be `container`.
@@ -342,33 +325,33 @@ impl Store {
     }
 
     /// Removes a container's directory, and mount points made in images that no container uses any more.
-    pub(crate) fn remove(&self, entry: &Entry) -> Result<()> {
-        self.forget(entry)?;
-        // After the entry: of several that end at once, the last one sees no other.
+    pub(crate) fn remove(&self, container: &ContainerDir) -> Result<()> {
+        self.forget(container)?;
+        // After the directory: of several containers that end at once, the last one sees no other.
         self.clean_images()
     }
 
     /// Removes a container's directory alone.
-    pub(crate) fn forget(&self, entry: &Entry) -> Result<()> {
-        let dir = self.dir.as_ref().ok_or_else(|| does_not_exist(&entry.id))?;
-        let context = || format!("remove the state of {}", entry.id);
-        match self.try_remove(dir, entry, &[STATE]) {
+    pub(crate) fn forget(&self, container: &ContainerDir) -> Result<()> {
+        let dir = self.dir.as_ref().ok_or_else(|| does_not_exist(&container.id))?;
+        let context = || format!("remove the state of {}", container.id);
+        match self.try_remove(dir, container, &[STATE]) {
             Err(Errno::NOTEMPTY) => {}
             result => return result.context(context),
         }
-        let files = names_of_files(&entry.dir)?;
+        let files = names_of_files(&container.fd)?;
         let files: Vec<&str> = files.iter().map(String::as_str).collect();
-        self.try_remove(dir, entry, &files).context(context)
+        self.try_remove(dir, container, &files).context(context)
     }
 
-    fn try_remove(&self, dir: &OwnedFd, entry: &Entry, files: &[&str]) -> Result<(), Errno> {
+    fn try_remove(&self, dir: &OwnedFd, container: &ContainerDir, files: &[&str]) -> Result<(), Errno> {
         for file in files {
-            match fs::unlinkat(&entry.dir, *file, AtFlags::empty()) {
+            match fs::unlinkat(&container.fd, *file, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(e) => return Err(e),
             }
         }
-        match fs::unlinkat(dir, entry.id.as_str(), AtFlags::REMOVEDIR) {
+        match fs::unlinkat(dir, container.id.as_str(), AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(e) => Err(e),
         }
@@ -403,14 +386,15 @@ impl Store {
 
     /// True where a container lives on what the list is about, or is being made, perhaps on it.
     fn uses(&self, made: &MadeList) -> Result<bool> {
-        let uses = |s: &State| s.pid == 0 || ((made.bound || made.roots.contains(&s.rootfs)) && s.is_alive());
-        Ok(self.states()?.iter().any(uses))
+        let uses =
+            |s: &Record| s.pid == 0 || ((made.bound || made.roots.contains(&s.rootfs)) && s.is_alive());
+        Ok(self.records()?.iter().any(uses))
     }
 
-    /// What is known of every container, in no order; nothing is removed.
-    pub(crate) fn states(&self) -> Result<Vec<State>> {
+    /// The records of all containers, in no order; nothing is removed.
+    pub(crate) fn records(&self) -> Result<Vec<Record>> {
         let Some(dir) = &self.dir else { return Ok(Vec::new()) };
-        Ok(names(dir)?.into_iter().filter_map(|id| self.entry(&id).ok()?.load().ok()).collect())
+        Ok(names(dir)?.into_iter().filter_map(|id| self.container(&id).ok()?.load().ok()).collect())
     }
 
     /// Notes that container `id` runs in place, as this process.
@@ -454,11 +438,11 @@ impl Store {
     }
 
     /// Removes the note that the container ran in place.
-    pub(crate) fn forget_in_place(&self, state: &State) {
-        if state.shared {
-            self.forget_shared(&state.id);
-        } else if let (true, Some(dir)) = (state.in_place, &self.dir) {
-            let _ = fs::unlinkat(dir, format!("{IN_PLACE}/{}", state.pid).as_str(), AtFlags::empty());
+    pub(crate) fn forget_in_place(&self, record: &Record) {
+        if record.shared {
+            self.forget_shared(&record.id);
+        } else if let (true, Some(dir)) = (record.in_place, &self.dir) {
+            let _ = fs::unlinkat(dir, format!("{IN_PLACE}/{}", record.pid).as_str(), AtFlags::empty());
         }
     }
 
@@ -474,11 +458,11 @@ impl Store {
 
     /// True where `id` was a dead container that had run in place; its state is gone then.
     fn forget_dead_in_place(&self, id: &str) -> Result<bool> {
-        let Ok(entry) = self.entry(id) else { return Ok(false) };
-        match entry.load() {
-            Ok(state) if state.shared => self.forget_dead_shared(id),
-            Ok(state) if state.in_place && !state.is_alive() => {
-                self.remove(&entry)?;
+        let Ok(dir) = self.container(id) else { return Ok(false) };
+        match dir.load() {
+            Ok(record) if record.shared => self.forget_dead_shared(id),
+            Ok(record) if record.in_place && !record.is_alive() => {
+                self.remove(&dir)?;
                 Ok(true)
             }
             _ => Ok(false),
@@ -486,12 +470,12 @@ impl Store {
     }
 }
 
-impl Entry {
+impl ContainerDir {
     /// Waits until nobody is making the container any more, ten seconds at most.
-    pub(crate) fn wait_made(&self) -> Result<()> {
+    pub(crate) fn wait_until_made(&self) -> Result<()> {
         for _ in 0..1000 {
-            match fs::flock(&self.dir, fs::FlockOperation::NonBlockingLockShared) {
-                Ok(()) => return Ok(fs::flock(&self.dir, fs::FlockOperation::Unlock)?),
+            match fs::flock(&self.fd, fs::FlockOperation::NonBlockingLockShared) {
+                Ok(()) => return Ok(fs::flock(&self.fd, fs::FlockOperation::Unlock)?),
                 Err(Errno::WOULDBLOCK) => {
                     let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
                     let _ = rustix::thread::nanosleep(&pause);
@@ -503,49 +487,49 @@ impl Entry {
     }
 
     /// The directory, for what else is kept there.
-    pub(crate) fn dir(&self) -> BorrowedFd<'_> {
-        self.dir.as_fd()
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 
     /// Removes what is left of a container that was here before.
     fn clear(&self) -> Result<()> {
-        for file in names_of_files(&self.dir)? {
-            fs::unlinkat(&self.dir, file.as_str(), AtFlags::empty())
+        for file in names_of_files(&self.fd)? {
+            fs::unlinkat(&self.fd, file.as_str(), AtFlags::empty())
                 .context(|| format!("replace the state of {}", self.id))?;
         }
         Ok(())
     }
 
-    /// Writes the first state, with the config behind it. The directory must hold none yet.
-    pub(crate) fn save_new(&self, state: &State, config: &[u8]) -> Result<()> {
-        self.write(STATE, OFlags::EXCL, state, config)
+    /// Writes the first record, with the config behind it. The directory must hold none yet.
+    pub(crate) fn save_new(&self, record: &Record, config: &[u8]) -> Result<()> {
+        self.write(STATE, OFlags::EXCL, record, config)
     }
 
-    /// Replaces the state and keeps the config.
-    pub(crate) fn save(&self, state: &State) -> Result<()> {
+    /// Replaces the record and keeps the config.
+    pub(crate) fn save(&self, record: &Record) -> Result<()> {
         let config = self.config()?;
         let new = "state.json.new";
-        self.write(new, OFlags::TRUNC, state, &config)?;
-        fs::renameat(&self.dir, new, &self.dir, STATE).context(|| format!("replace the state of {}", self.id))
+        self.write(new, OFlags::TRUNC, record, &config)?;
+        fs::renameat(&self.fd, new, &self.fd, STATE).context(|| format!("replace the state of {}", self.id))
     }
 
-    fn write(&self, name: &str, how: OFlags, state: &State, config: &[u8]) -> Result<()> {
+    fn write(&self, name: &str, how: OFlags, record: &Record, config: &[u8]) -> Result<()> {
         let context = || format!("write the state of {}", self.id);
-        let mut text = serde_json::to_vec(state).map_err(|e| err!("{e}"))?;
+        let mut text = serde_json::to_vec(record).map_err(|e| err!("{e}"))?;
         text.push(b'\n');
         text.extend_from_slice(config);
         if text.len() > MOST {
             return Err(err!("more than {MOST} bytes").context(context()));
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | how;
-        let file = fs::openat(&self.dir, name, flags, Mode::RUSR | Mode::WUSR).context(context)?;
+        let file = fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR).context(context)?;
         fd::write_all(&file, &text).context(context)
     }
 
     fn read(&self) -> Result<Vec<u8>> {
         // Where somebody has put a fifo, reading it ends at once.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        match fs::openat(&self.dir, STATE, flags, Mode::empty()) {
+        match fs::openat(&self.fd, STATE, flags, Mode::empty()) {
             Ok(file) => fd::read_regular(file, MOST)
                 .ok_or_else(|| err!("the state of {} is no file of at most {MOST} bytes", self.id)),
             Err(Errno::NOENT) => Ok(Vec::new()),
@@ -553,29 +537,30 @@ impl Entry {
         }
     }
 
-    /// The state; pid 0 where there is none yet.
-    pub(crate) fn load(&self) -> Result<State> {
-        let mut state = self.load_first()?;
-        if state.shared
-            && !state.is_alive()
+    /// The record; its pid is 0 where none was written yet. Of a shared container whose first process has ended, a
+    /// member that lives stands in the place of that process.
+    pub(crate) fn load(&self) -> Result<Record> {
+        let mut record = self.read_record()?;
+        if record.shared
+            && !record.is_alive()
             && let Some(member) = self.living_members().first()
         {
-            (state.pid, state.start_time) = (member.pid, member.start_time);
+            (record.pid, record.start_time) = (member.pid, member.start_time);
         }
-        Ok(state)
+        Ok(record)
     }
 
-    /// The state as it was written.
-    fn load_first(&self) -> Result<State> {
+    /// The record as it was written.
+    fn read_record(&self) -> Result<Record> {
         let text = self.read()?;
         // Not written yet: the container is being created.
         if text.is_empty() {
-            return Ok(State { id: self.id.clone(), ..State::default() });
+            return Ok(Record { id: self.id.clone(), ..Record::default() });
         }
         let end = text.iter().position(|&b| b == b'\n').unwrap_or(text.len());
-        let state: State = serde_json::from_slice(&text[..end])
+        let record: Record = serde_json::from_slice(&text[..end])
             .map_err(|e| err!("the state of {} is damaged: {e}", self.id))?;
-        Ok(State { id: self.id.clone(), ..state })
+        Ok(Record { id: self.id.clone(), ..record })
     }
 
     /// The config as it was loaded.
@@ -594,16 +579,16 @@ impl Entry {
 
     /// Makes the fifo that the container's init waits on, and opens it for init.
     pub(crate) fn make_fifo(&self) -> Result<OwnedFd> {
-        fs::mknodat(&self.dir, FIFO, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+        fs::mknodat(&self.fd, FIFO, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
             .context(|| "make the start fifo")?;
         // Open for both, reading blocks until somebody has written.
-        Ok(fs::openat(&self.dir, FIFO, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+        Ok(fs::openat(&self.fd, FIFO, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
     }
 
     /// Opens the fifo to release init; `None` where init does not wait any more.
     pub(crate) fn open_fifo(&self) -> Result<Option<OwnedFd>> {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        match fs::openat(&self.dir, FIFO, flags, Mode::empty()) {
+        match fs::openat(&self.fd, FIFO, flags, Mode::empty()) {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT | Errno::NXIO) => Ok(None),
             Err(e) => Err(e).context(|| "open the start fifo"),
@@ -612,13 +597,27 @@ impl Entry {
 
     /// Removes the fifo: of two callers one succeeds.
     pub(crate) fn remove_fifo(&self) -> Result<(), Errno> {
-        fs::unlinkat(&self.dir, FIFO, AtFlags::empty())
+        fs::unlinkat(&self.fd, FIFO, AtFlags::empty())
     }
 }
 
-impl State {
+impl Record {
+    /// The state of the container as the specification shapes it, where `status` is its status. What only `state` and
+    /// `list` print is not in it.
+    pub(crate) fn oci_state(&self, status: Status) -> State {
+        State {
+            oci_version: rt_spec::OCI_VERSION.to_owned(),
+            id: self.id.clone(),
+            pid: if status == Status::Stopped { 0 } else { self.pid },
+            status: status.as_str().to_owned(),
+            bundle: self.bundle.clone(),
+            annotations: Some(self.annotations.clone()),
+            ..State::default()
+        }
+    }
+
     /// A descriptor of the first process (pidfd_open(2)); `None` where that has ended.
-    pub(crate) fn open_first(&self) -> Result<Option<OwnedFd>> {
+    pub(crate) fn open_first_process(&self) -> Result<Option<OwnedFd>> {
         let Some(pid) = rustix::process::Pid::from_raw(self.pid) else { return Ok(None) };
         let pidfd = match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
@@ -626,13 +625,15 @@ impl State {
             Err(Errno::SRCH | Errno::INVAL) => return Ok(None),
             Err(e) => return Err(e).context(|| "open the container's first process"),
         };
-        // Only now it is certain that the pid was not reused in between.
+        // The pidfd is opened first and the identity looked at after that: the pid was not reused in between.
         Ok(self.is_alive().then_some(pidfd))
     }
 
     /// True while the first process lives; a zombie does not.
     pub(crate) fn is_alive(&self) -> bool {
-        self.pid > 0 && fd::open_proc().is_ok_and(|proc| mark::lives_since(proc, self.pid, self.start_time))
+        self.pid > 0
+            && fd::open_proc()
+                .is_ok_and(|proc| process_identity::lives_since(proc, self.pid, self.start_time))
     }
 }
 
@@ -677,9 +678,10 @@ fn is_real_root() -> bool {
 
 /// Opens a store's directory after checking that nobody else can have put something into it. `None` where it
 /// does not exist, or is not usable and was not asked for by name.
-fn open_root(path: &Path, required: bool) -> Result<Option<OwnedFd>> {
+fn open_root(path: &Path, chosen: Chosen) -> Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // A directory in /tmp could be somebody's link.
+    let required = chosen == Chosen::ByCaller;
     let flags = if required { flags } else { flags | OFlags::NOFOLLOW };
     let dir = match fs::open(path, flags, Mode::empty()) {
         Ok(dir) => dir,
@@ -747,10 +749,10 @@ mod tests {
     #[test]
     fn one_of_two_gets_an_id() {
         let store = store("reserve");
-        let entry = store.reserve("a").unwrap();
+        let dir = store.reserve("a").unwrap();
         assert_eq!(store.reserve("a").unwrap_err().to_string(), "container with given ID already exists: a");
-        assert_eq!(store.status(&entry.load().unwrap()), Status::Creating);
-        store.remove(&entry).unwrap();
+        assert_eq!(store.status(&dir.load().unwrap()), Status::Creating);
+        store.remove(&dir).unwrap();
         assert_eq!(store.load("a").unwrap_err().to_string(), "container does not exist: a");
         std::fs::remove_dir_all(&store.root).unwrap();
     }
@@ -768,13 +770,13 @@ mod tests {
     #[test]
     fn the_config_comes_back_as_it_was() {
         let store = store("config");
-        let entry = store.reserve("c").unwrap();
-        let state = State { id: "c".into(), pid: 1, ..State::default() };
-        entry.save_new(&state, b"{\n \"x\": 1\n}").unwrap();
-        assert_eq!(entry.config().unwrap(), b"{\n \"x\": 1\n}");
-        entry.save(&State { paused: true, ..state }).unwrap();
-        assert!(entry.load().unwrap().paused);
-        assert_eq!(entry.config().unwrap(), b"{\n \"x\": 1\n}");
+        let dir = store.reserve("c").unwrap();
+        let record = Record { id: "c".into(), pid: 1, ..Record::default() };
+        dir.save_new(&record, b"{\n \"x\": 1\n}").unwrap();
+        assert_eq!(dir.config().unwrap(), b"{\n \"x\": 1\n}");
+        dir.save(&Record { paused: true, ..record }).unwrap();
+        assert!(dir.load().unwrap().paused);
+        assert_eq!(dir.config().unwrap(), b"{\n \"x\": 1\n}");
         std::fs::remove_dir_all(&store.root).unwrap();
     }
 
@@ -783,8 +785,8 @@ mod tests {
         let store = store("sweep");
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id() as i32;
-        let entry = store.reserve("e").unwrap();
-        entry.save_new(&State { id: "e".into(), pid, in_place: true, ..State::default() }, b"{}").unwrap();
+        let dir = store.reserve("e").unwrap();
+        dir.save_new(&Record { id: "e".into(), pid, in_place: true, ..Record::default() }, b"{}").unwrap();
         store.note_in_place("e", pid).unwrap();
         child.wait().unwrap();
         assert!(store.list().unwrap().is_empty());

@@ -1,12 +1,14 @@
-//! Containers that the tasks of a step share: who makes one, who joins, and who is the last.
+//! Containers that the tasks of a step share: which task makes one, which join it, and which is the last.
 //!
-//! The container's directory is its lock. Who makes the container, or removes it, holds the lock alone; who
-//! joins holds it together with others. Both hold it until their exec or their end, so the kernel lets go
-//! where they are killed. Each member is a link `task.N` to its pid and mark, made when the member is in the
-//! namespaces. A link `first` says all that one who joins must know, for one system call. A container without
-//! a living member is nobody's: who comes next clears it and makes it anew.
+//! The lock is the container's directory (flock(2)). A task that makes the container holds it exclusively, a task that
+//! joins holds it shared, and both hold it until their exec or their end: the descriptor is close-on-exec, so the
+//! kernel releases the lock also where a task is killed. Who removes the container holds the lock exclusively.
+//!
+//! Each member is a link `task.N` to its pid and identity. It is made when the member is in the namespaces, because
+//! from then on others can join by it. A link `first` has everything that a joining task must know, so that it costs
+//! one system call. A container without a living member is dead: the next task clears its directory and makes it anew.
 
-use super::{Entry, IN_PLACE, Mark, Store, check_id, does_not_exist, list_names, open_dir};
+use super::{ContainerDir, IN_PLACE, ProcessIdentity, Store, check_id, does_not_exist, list_names, open_dir};
 use rt_sys::error::{Context, Result};
 use rt_sys::{err, fd, process};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,20 +21,29 @@ use std::path::{Path, PathBuf};
 const MEMBER: &str = "task.";
 const FIRST: &str = "first";
 
-/// What a task finds when it comes.
+/// What a task has to do for a shared container, with the container's directory.
 #[derive(Debug)]
-pub(crate) enum Found {
-    /// Nobody lives in the container: the task makes it, and has the lock alone.
-    Nobody(Entry),
-    /// A member lives. The task has the lock with others.
-    Member(Entry, Living),
+pub(crate) enum Role {
+    /// It makes the container, in which nobody lives. It holds the lock exclusively.
+    Maker(ContainerDir),
+    /// It joins a member that lives. It holds the lock shared.
+    Joiner(ContainerDir, JoinTarget),
 }
 
-/// A member that lives in a shared container.
+/// How a task first asks for the lock of a shared container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lock {
+    /// With others that join at the same time.
+    Shared,
+    /// Alone: it waits until nobody makes or joins the container any more.
+    Exclusive,
+}
+
+/// A member of a shared container that lives, and what a task must know to join it.
 #[derive(Debug)]
-pub(crate) struct Living {
-    /// Who it is.
-    pub member: Note,
+pub(crate) struct JoinTarget {
+    /// The member.
+    pub member: Member,
     /// A descriptor of the process (pidfd_open(2)).
     pub pidfd: OwnedFd,
     /// The signals that the first task was started with ignored, bit n-1 for signal n. One process starts all tasks.
@@ -41,20 +52,20 @@ pub(crate) struct Living {
     pub rootfs: PathBuf,
 }
 
-/// A process that a task has become, as it is noted. It may have ended.
+/// A process that a task has become, as the container's directory names it. It may have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Note {
+pub(crate) struct Member {
     /// The task's number on this node.
     pub task: u32,
     /// Its pid.
     pub pid: i32,
     /// What tells it from a later process with that pid.
-    pub mark: Mark,
+    pub identity: ProcessIdentity,
 }
 
-/// The same, alive a moment ago.
+/// A member that lived a moment ago, with what a [`super::Record`] has of a first process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Member {
+pub(crate) struct LivingMember {
     /// The task's number on this node.
     pub task: u32,
     /// Its pid.
@@ -63,85 +74,101 @@ pub(crate) struct Member {
     pub start_time: u64,
 }
 
-impl Note {
+impl Member {
     /// A descriptor of the process (pidfd_open(2)); `None` where it has ended. `proc` is /proc.
     pub(crate) fn open(&self, proc: impl AsFd) -> Option<OwnedFd> {
-        self.mark.open(self.pid, proc)
+        self.identity.open(self.pid, proc)
     }
 
-    fn living(&self, proc: &OwnedFd) -> Option<Member> {
+    fn living(&self, proc: &OwnedFd) -> Option<LivingMember> {
         let _held = self.open(proc)?;
         let start_time = process::stat(proc, &self.pid.to_string()).ok()?.start_time;
-        Some(Member { task: self.task, pid: self.pid, start_time })
+        Some(LivingMember { task: self.task, pid: self.pid, start_time })
     }
 
-    fn parse(task: &str, pid: &str, mark: &str) -> Option<Note> {
-        Some(Note { task: task.parse().ok()?, pid: pid.parse().ok()?, mark: Mark::parse(mark)? })
+    fn parse(task: &str, pid: &str, identity: &str) -> Option<Member> {
+        let identity = ProcessIdentity::parse(identity)?;
+        Some(Member { task: task.parse().ok()?, pid: pid.parse().ok()?, identity })
     }
 }
 
+/// What the link `first` says.
+struct First {
+    /// The member that has made the container.
+    member: Member,
+    /// The signals that it was started with ignored.
+    ignored: u64,
+    /// The container's root file system.
+    rootfs: PathBuf,
+}
+
 impl Store {
-    /// Enters the directory of the shared container `id`, which is made where it is missing. `alone` waits until
-    /// nobody is making or joining it, whatever is found. `proc` is /proc.
-    pub(crate) fn enter_shared(&self, id: &str, alone: bool, proc: BorrowedFd<'_>) -> Result<Found> {
+    /// Opens and locks the directory of the shared container `id`, which is made where it is missing, and says what
+    /// the task has to do. `lock` is what it asks for first. `proc` is /proc.
+    pub(crate) fn enter_shared(&self, id: &str, lock: Lock, proc: BorrowedFd<'_>) -> Result<Role> {
         check_id(id)?;
         let root = self.dir.as_ref().ok_or_else(|| err!("the state directory is missing"))?;
         loop {
-            let dir = match open_dir(root, id) {
-                Ok(dir) => dir,
+            let fd = match open_dir(root, id) {
+                Ok(fd) => fd,
                 Err(Errno::NOENT) => match fs::mkdirat(root, id, Mode::RWXU) {
                     Ok(()) | Err(Errno::EXIST) => continue,
                     Err(e) => return Err(e).context(|| format!("make {}", self.root.join(id).display())),
                 },
                 Err(e) => return Err(e).context(|| format!("open {}", self.root.join(id).display())),
             };
-            let entry = Entry { id: id.to_owned(), dir };
-            let kind = if alone { FlockOperation::LockExclusive } else { FlockOperation::LockShared };
-            lock(&entry, kind)?;
-            if let Some(living) = entry.living(proc) {
-                return Ok(Found::Member(entry, living));
+            let dir = ContainerDir { id: id.to_owned(), fd };
+            dir.flock(match lock {
+                Lock::Shared => FlockOperation::LockShared,
+                Lock::Exclusive => FlockOperation::LockExclusive,
+            })?;
+            if let Some(target) = dir.join_target(proc) {
+                return Ok(Role::Joiner(dir, target));
             }
-            // Waits for those who are joining, of whom one may live on.
-            lock(&entry, FlockOperation::LockExclusive)?;
-            if let Some(living) = entry.living(proc) {
-                lock(&entry, FlockOperation::LockShared)?;
-                return Ok(Found::Member(entry, living));
+            // flock(2) waits for the tasks that are joining, of which one may live on. It lets go of the shared lock
+            // first, so another task can have made the container by the time it returns.
+            dir.flock(FlockOperation::LockExclusive)?;
+            if let Some(target) = dir.join_target(proc) {
+                dir.flock(FlockOperation::LockShared)?;
+                return Ok(Role::Joiner(dir, target));
             }
-            if entry.is_removed() {
+            // The last member may have removed the directory while this task waited for it: the lock is then one on a
+            // directory without a name, which no other task can find.
+            if dir.is_removed() {
                 continue;
             }
-            entry.clear()?;
-            return Ok(Found::Nobody(entry));
+            dir.clear()?;
+            return Ok(Role::Maker(dir));
         }
     }
 
-    /// Removes member `task` of a shared container, and the container with the last one. True for that.
-    pub(crate) fn leave(&self, entry: &Entry, task: u32) -> Result<bool> {
-        lock(entry, FlockOperation::LockExclusive)?;
-        entry.remove_member(task);
-        let last = entry.living(fd::open_proc()?.as_fd()).is_none();
-        if last && !entry.is_removed() {
-            self.forget_shared(&entry.id);
-            self.remove(entry)?;
+    /// Removes member `task` of a shared container, and the container with the last one. True where this was the last.
+    pub(crate) fn leave(&self, dir: &ContainerDir, task: u32) -> Result<bool> {
+        dir.flock(FlockOperation::LockExclusive)?;
+        dir.remove_member(task);
+        let last = dir.join_target(fd::open_proc()?.as_fd()).is_none();
+        if last && !dir.is_removed() {
+            self.forget_shared(&dir.id);
+            self.remove(dir)?;
         }
-        entry.unlock()?;
+        dir.unlock()?;
         Ok(last)
     }
 
     /// Removes the shared container `id` if nobody lives in it or is about to. True where it is gone.
     pub(super) fn forget_dead_shared(&self, id: &str) -> Result<bool> {
-        let Ok(entry) = self.entry(id) else { return Ok(true) };
-        match fs::flock(&entry.dir, FlockOperation::NonBlockingLockExclusive) {
+        let Ok(dir) = self.container(id) else { return Ok(true) };
+        match fs::flock(&dir.fd, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => return Ok(false),
             result => result?,
         }
-        if entry.living(fd::open_proc()?.as_fd()).is_some() {
+        if dir.join_target(fd::open_proc()?.as_fd()).is_some() {
             return Ok(false);
         }
-        if !entry.is_removed() {
-            // First: whoever makes the container anew notes it again.
+        if !dir.is_removed() {
+            // The note goes first: a task that makes the container anew writes it again.
             self.forget_shared(id);
-            self.remove(&entry)?;
+            self.remove(&dir)?;
         }
         Ok(true)
     }
@@ -171,72 +198,72 @@ impl Store {
     }
 }
 
-impl Entry {
+impl ContainerDir {
     /// Makes `member` known. It is in the container's namespaces.
-    pub(crate) fn add_member(&self, member: Note) -> Result<()> {
+    pub(crate) fn add_member(&self, member: Member) -> Result<()> {
         let name = format!("{MEMBER}{}", member.task);
-        let text = format!("{} {}", member.pid, member.mark.text());
+        let text = format!("{} {}", member.pid, member.identity.text());
         loop {
-            match fs::symlinkat(text.as_str(), &self.dir, name.as_str()) {
-                // A task of this number that was there before, in a step that is run again.
+            match fs::symlinkat(text.as_str(), &self.fd, name.as_str()) {
+                // The link of an earlier task of this number: the step is run again.
                 Err(Errno::EXIST) => self.remove_member(member.task),
                 result => return result.context(|| format!("note task {}", member.task)),
             }
         }
     }
 
-    /// Makes the container known to those who join, by the member that has made it and the signals that it was
-    /// started with ignored.
-    pub(crate) fn note_first(&self, member: Note, ignored: u64, rootfs: &Path) -> Result<()> {
-        let Note { task, pid, mark } = member;
-        let mut text = format!("{task} {pid} {} {ignored} ", mark.text()).into_bytes();
+    /// Makes the container known to the tasks that join. `member` has made it, and was started with the signals
+    /// `ignored` ignored.
+    pub(crate) fn note_first(&self, member: Member, ignored: u64, rootfs: &Path) -> Result<()> {
+        let Member { task, pid, identity } = member;
+        let mut text = format!("{task} {pid} {} {ignored} ", identity.text()).into_bytes();
         text.extend_from_slice(rootfs.as_os_str().as_bytes());
-        fs::symlinkat(text, &self.dir, FIRST).context(|| "note the container's first task")
+        fs::symlinkat(text, &self.fd, FIRST).context(|| "note the container's first task")
     }
 
-    /// Who has made the container, the signals that it ignored, and its root file system.
-    fn first(&self) -> Option<(Note, u64, PathBuf)> {
-        let text = fs::readlinkat(&self.dir, FIRST, Vec::with_capacity(256)).ok()?;
+    /// What was made known by [`ContainerDir::note_first`].
+    fn first(&self) -> Option<First> {
+        let text = fs::readlinkat(&self.fd, FIRST, Vec::with_capacity(256)).ok()?;
         let mut fields = text.to_bytes().splitn(5, |&byte| byte == b' ');
         let mut word = || std::str::from_utf8(fields.next()?).ok();
-        let note = Note::parse(word()?, word()?, word()?)?;
+        let member = Member::parse(word()?, word()?, word()?)?;
         let ignored = word()?.parse().ok()?;
-        Some((note, ignored, OsStr::from_bytes(fields.next()?).into()))
+        Some(First { member, ignored, rootfs: OsStr::from_bytes(fields.next()?).into() })
     }
 
     /// Forgets a member.
     pub(crate) fn remove_member(&self, task: u32) {
-        let _ = fs::unlinkat(&self.dir, format!("{MEMBER}{task}").as_str(), fs::AtFlags::empty());
+        let _ = fs::unlinkat(&self.fd, format!("{MEMBER}{task}").as_str(), fs::AtFlags::empty());
     }
 
     /// The members that were made known, ascending; some may have ended.
-    pub(crate) fn members(&self) -> Vec<Note> {
-        let names = list_names(&self.dir, FileType::Symlink).unwrap_or_default();
+    pub(crate) fn members(&self) -> Vec<Member> {
+        let names = list_names(&self.fd, FileType::Symlink).unwrap_or_default();
         let read = |name: &String| {
             let task = name.strip_prefix(MEMBER)?;
-            let text = fs::readlinkat(&self.dir, name.as_str(), Vec::new()).ok()?;
-            let (pid, mark) = text.to_str().ok()?.split_once(' ')?;
-            Note::parse(task, pid, mark)
+            let text = fs::readlinkat(&self.fd, name.as_str(), Vec::new()).ok()?;
+            let (pid, identity) = text.to_str().ok()?.split_once(' ')?;
+            Member::parse(task, pid, identity)
         };
-        let mut members: Vec<Note> = names.iter().filter_map(read).collect();
+        let mut members: Vec<Member> = names.iter().filter_map(read).collect();
         members.sort_unstable_by_key(|member| member.task);
         members
     }
 
     /// The members that live.
-    pub(crate) fn living_members(&self) -> Vec<Member> {
+    pub(crate) fn living_members(&self) -> Vec<LivingMember> {
         let Ok(proc) = fd::open_proc() else { return Vec::new() };
         self.members().iter().filter_map(|member| member.living(&proc)).collect()
     }
 
-    /// A member that lives; `None` where there is none, and nobody is making one.
-    fn living(&self, proc: BorrowedFd<'_>) -> Option<Living> {
-        let (first, ignored, rootfs) = self.first()?;
+    /// A member that lives, the first before the others; `None` where there is none.
+    fn join_target(&self, proc: BorrowedFd<'_>) -> Option<JoinTarget> {
+        let First { mut member, ignored, rootfs } = self.first()?;
+        // Listed only where the first has ended.
         let mut others = None;
-        let mut member = first;
         loop {
             if let Some(pidfd) = member.open(proc) {
-                return Some(Living { member, pidfd, ignored, rootfs });
+                return Some(JoinTarget { member, pidfd, ignored, rootfs });
             }
             member = others.get_or_insert_with(|| self.members().into_iter()).next()?;
         }
@@ -244,21 +271,21 @@ impl Entry {
 
     /// Lets others make, join or remove the container.
     pub(crate) fn unlock(&self) -> Result<()> {
-        Ok(fs::flock(&self.dir, FlockOperation::Unlock)?)
+        Ok(fs::flock(&self.fd, FlockOperation::Unlock)?)
     }
 
-    /// True where the directory has been removed since it was opened.
-    fn is_removed(&self) -> bool {
-        fs::fstat(&self.dir).is_ok_and(|stat| stat.st_nlink == 0)
-    }
-}
-
-/// Waits for the lock. Signals end this process as usual.
-fn lock(entry: &Entry, kind: FlockOperation) -> Result<()> {
-    loop {
-        match fs::flock(&entry.dir, kind) {
-            Err(Errno::INTR) => {}
-            result => return result.context(|| format!("lock the state of {}", entry.id)),
+    /// Waits for the lock. A signal that this process handles interrupts flock(2), which is then called again.
+    fn flock(&self, operation: FlockOperation) -> Result<()> {
+        loop {
+            match fs::flock(&self.fd, operation) {
+                Err(Errno::INTR) => {}
+                result => return result.context(|| format!("lock the state of {}", self.id)),
+            }
         }
+    }
+
+    /// True where the directory has been removed since it was opened: its link count is 0 then.
+    fn is_removed(&self) -> bool {
+        fs::fstat(&self.fd).is_ok_and(|stat| stat.st_nlink == 0)
     }
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a config, found before anything is made.
+//! Checks of a config, before anything is made.
 
 use super::mounts;
 use super::{Linux, Process, Spec};
@@ -9,7 +9,7 @@ use rt_sys::{bail, err};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Checks `spec` as `caller` would run it. Pure but for looking whether an LSM is there.
+/// Checks `spec` as `caller` would run it. The only I/O is a look whether an LSM that the config names is there.
 #[inline(never)]
 pub fn check(spec: &Spec, caller: &Caller) -> Result<()> {
     version(spec.version())?;
@@ -227,7 +227,7 @@ fn check_linux(spec: &Spec, linux: &Linux, caller: &Caller) -> Result<()> {
     Ok(())
 }
 
-/// A sysctl(8) key may be set only where a namespace of the container holds it.
+/// Checks that a sysctl(8) key belongs to a namespace of the container. Any other would change the host.
 fn check_sysctl(key: &str, spec: &Spec, has: &dyn Fn(LinuxNamespaceType) -> bool) -> Result<()> {
     const IPC: [&str; 9] = [
         "kernel.msgmax",

@@ -1,6 +1,7 @@
 //! Slurm's lists of nodes, `n[01-03,7],login` (scontrol(1), "hostlist").
 
-/// The place of `node` in `list`; `None` where it is not there, or the list has a form that this does not read.
+/// The position of `node` in `list`, from 0 on. `None` where it is not there, or where the list has a form that is not
+/// read here: a wrong position would be worse than none.
 pub(crate) fn position(list: &str, node: &str) -> Option<usize> {
     let mut before = 0;
     for part in split(list)? {
@@ -25,7 +26,7 @@ pub(crate) fn position(list: &str, node: &str) -> Option<usize> {
     None
 }
 
-/// The parts between the commas that are in no brackets.
+/// The parts of the list: a comma inside brackets separates numbers, any other separates parts.
 fn split(list: &str) -> Option<Vec<&str>> {
     let mut inside = false;
     for c in list.chars() {
@@ -48,7 +49,8 @@ fn split(list: &str) -> Option<Vec<&str>> {
     (!inside).then(|| list.split(outside).collect())
 }
 
-/// The number in `text` where it is written with so many digits, leading zeros included.
+/// The number in `text`, where it is written with at least `width` digits and with leading zeros up to that width, as
+/// Slurm writes the numbers of a range whose first has so many digits.
 fn of_width(text: &str, width: usize) -> Option<usize> {
     let plain = text.len() == width || (text.len() > width && !text.starts_with('0'));
     text.parse().ok().filter(|_| plain && text.bytes().all(|c| c.is_ascii_digit()))

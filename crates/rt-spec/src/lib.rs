@@ -10,6 +10,7 @@ pub mod mounts;
 pub mod rootless;
 pub mod said;
 pub mod slurm;
+pub mod state;
 
 pub use check::{allowed_below_proc, check, check_process};
 pub use config::{Linux, Process, Spec};

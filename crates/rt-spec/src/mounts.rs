@@ -1,4 +1,5 @@
-//! Mount options (config.md "Mounts", mount(8)): words become bits, data and intentions. Pure.
+//! Mount options (config.md "Mounts", mount(8)): words become attributes, propagation types, parameters of the file system
+//! and what `rt` does itself. Nothing here touches the system.
 
 use rt_sys::mount::{self, Attr, Follow, Param, Propagation, PropagationType, Recursive};
 use std::borrow::Cow;
@@ -93,8 +94,8 @@ pub fn propagation(word: &str) -> Option<Propagation> {
     Some(Propagation { kind, recursive })
 }
 
-/// `path` without `//`, `.` and a slash at the end. Almost every path has none of them, which a look at the
-/// bytes tells.
+/// `path` without `//`, `.` and a slash at the end. Almost every path has none of them, and a look at its bytes shows that
+/// without a copy.
 pub fn clean(path: &Path) -> Cow<'_, Path> {
     let bytes = path.as_os_str().as_bytes();
     let odd = |pair: &[u8]| matches!(pair, b"//" | b"/.");

@@ -1,5 +1,5 @@
-//! What "rootless" does to a config (README, "What rootless does to a config"): what one id can express is honoured, the rest is
-//! adapted, and every adaptation is noted.
+//! What is done to a config without root (README, "What is done to a config without root"): what one id can express is
+//! honoured, the rest is adapted, and every adaptation is noted.
 
 use super::config::Seccomp;
 use super::{ANNOTATION_USER, Spec, mounts};
@@ -38,9 +38,9 @@ impl UserMap {
 pub struct Adapted {
     /// Maps of the new user namespace; `None` where the config makes no new one.
     pub maps: Option<IdMaps>,
-    /// The uid and gid of the process inside.
+    /// The uid of the process inside.
     pub uid: u32,
-    /// The same for the group.
+    /// The gid of the process inside.
     pub gid: u32,
     /// True where the process keeps the groups of the caller, because setgroups is denied.
     pub keep_groups: bool,
@@ -144,7 +144,7 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
         if !is_one_id(own) {
             bail!("process {what} {id} is not mapped in the container's user namespace");
         }
-        // Of one id, nothing else can be meant.
+        // Where the caller has one id, no other can be meant.
         *list = vec![IdMap { container: id, host, size: 1 }];
         notes.push(format!("{what} mappings are reduced to {what} {id}, which is the caller"));
     }
@@ -165,12 +165,12 @@ fn is_one_id(maps: &[IdMap]) -> bool {
     matches!(maps, [IdMap { size: 1, .. }])
 }
 
-/// The ids that a map names outside must be in the caller's namespace, each line's in one range of it: the kernel says no
-/// more than that something is not permitted.
+/// Checks that the ids that a map names outside are in the caller's user namespace, those of each line in one range of it
+/// (user_namespaces(7)). The kernel would only say EPERM.
 fn require_host_ids(what: &str, maps: &[IdMap], own: &[IdMap]) -> Result<()> {
     for map in maps {
         let range = own.iter().find(|own| IdMaps::has(&[**own], map.host));
-        // Counted wide: a range may end with the last id.
+        // In 64 bits: a range may end with the last id, and the id after it does not fit into 32.
         let end = |first: u32, size: u32| u64::from(first) + u64::from(size);
         let there = range.map_or(map.host.into(), |range| end(range.container, range.size));
         if there < end(map.host, map.size) {
@@ -186,7 +186,7 @@ fn require_host_ids(what: &str, maps: &[IdMap], own: &[IdMap]) -> Result<()> {
     Ok(())
 }
 
-/// The ids inside a namespace, `0 1-65536`.
+/// The ids inside a user namespace as text, such as `0 1-65536`.
 fn ranges(maps: &[IdMap]) -> String {
     let each = maps.iter().map(|map| match map.size {
         1 => map.container.to_string(),
@@ -206,7 +206,7 @@ fn require_mapped(what: &str, maps: &[IdMap], id: u32) -> Result<()> {
     Err(err!("process.user: {what} {id} does not exist in this user namespace{only}").hint(unmapped(what)))
 }
 
-/// What to do about an id that a user namespace has not.
+/// The remedy for an id that a user namespace does not have.
 pub fn unmapped(what: &str) -> String {
     format!(
         "run as 0, map it in a user namespace of the container's own, or ask the administrator for a range in /etc/sub{what}"
@@ -244,7 +244,7 @@ pub fn drop_unmapped(
     });
 }
 
-/// True where every id exists: no user namespace but the initial one is in play.
+/// True where every id exists: the container stays in the initial user namespace.
 pub fn all_ids(caller: &Caller, adapted: &Adapted) -> bool {
     caller.privilege == Privilege::Root && adapted.maps.is_none() && !adapted.joined
 }

@@ -126,13 +126,14 @@ pub fn may_administer() -> Result<bool> {
     Ok(current()?.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
-/// Takes everything out of force, until [`raise`].
+/// Takes all capabilities out of force until [`raise`]: what this process may do now is what its ids alone allow.
 pub fn lower() -> Result<()> {
     let none = CapabilitySets { effective: CapabilitySet::empty(), ..current()? };
     thread::set_capabilities(None, none).context(|| "lower capabilities")
 }
 
-/// Puts everything permitted in force: a change of ids from or to root has changed what is.
+/// Puts all permitted capabilities in force. A change of the effective uid from root to another empties the effective set
+/// (capabilities(7)), also where PR_SET_KEEPCAPS keeps the permitted one.
 pub fn raise() -> Result<()> {
     let now = current()?;
     let all = CapabilitySets { effective: now.permitted, ..now };
@@ -143,7 +144,7 @@ pub fn raise() -> Result<()> {
 ///
 /// Returns what was asked for and could not be given.
 pub fn set(sets: &Sets) -> Result<Mask> {
-    // In a namespace of its own a process has everything that can be asked for.
+    // In a user namespace of its own a process has every capability, so that this one call is enough.
     if sets.ambient & sets.inheritable == 0 && set_exactly(sets).is_ok() {
         return Ok(0);
     }

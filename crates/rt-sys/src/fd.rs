@@ -1,4 +1,4 @@
-//! Descriptors: what is passed on, what is closed, what is really procfs.
+//! Descriptors: which are passed on, which are closed, and which are proven to be procfs.
 
 use super::check;
 use crate::error::{Context, Result};
@@ -15,7 +15,8 @@ pub fn cloexec_from(first: u32) -> Result<()> {
     Ok(())
 }
 
-/// True where `fd` is open and was so when this program began: what it opens itself is close-on-exec.
+/// True where `fd` was open when this program began. F_GETFD is 0 for a descriptor without close-on-exec, and every
+/// descriptor that the program opens itself has it.
 pub fn is_inherited(fd: RawFd) -> bool {
     // SAFETY: F_GETFD takes no pointer and changes nothing.
     unsafe { libc::fcntl(fd, libc::F_GETFD) == 0 }
@@ -28,17 +29,18 @@ pub fn keep_over_exec(fd: RawFd) -> Result<()> {
     Ok(())
 }
 
-/// Leaves a close-on-exec descriptor to be closed by exec or exit, which costs less than closing each.
+/// Leaves a close-on-exec descriptor to be closed by exec or exit: the kernel closes many at once for less than the
+/// system calls of closing each. For a process that is about to do one of the two.
 ///
-/// For a process that is about to do one of the two. Where many are open it is closed here after all.
+/// Where many are open, the descriptor is closed after all, so that a long plan does not reach RLIMIT_NOFILE.
 pub fn leave_open(fd: OwnedFd) {
     if fd.as_raw_fd() < 200 {
         std::mem::forget(fd);
     }
 }
 
-/// Closes every descriptor from `first` up but those in `keep`, for a process that is about to wait or exec
-/// and uses no others.
+/// Closes every descriptor from `first` up but those in `keep` (close_range(2), Linux 5.9), for a process that is about
+/// to wait or exec and uses no others.
 pub fn close_all_but(first: u32, keep: &[RawFd]) -> Result<()> {
     let mut keep: Vec<u32> = keep.iter().map(|fd| *fd as u32).filter(|fd| *fd >= first).collect();
     keep.sort_unstable();
@@ -55,7 +57,8 @@ pub fn close_all_but(first: u32, keep: &[RawFd]) -> Result<()> {
     Ok(())
 }
 
-/// Closes these descriptors, for the same kind of process, by a call that every seccomp filter lets pass.
+/// Closes these descriptors, for a process that is about to wait or exec, by close(2): a seccomp filter may refuse
+/// close_range(2), and every filter allows close(2).
 pub fn close_each(fds: &[RawFd]) {
     for fd in fds {
         // SAFETY: no pointer is passed. Owners of these descriptors never run again in this process.
@@ -63,7 +66,7 @@ pub fn close_each(fds: &[RawFd]) {
     }
 }
 
-/// Where `fd` is, without links, as the kernel has it.
+/// The path of the file behind `fd`, free of links, as the kernel knows it.
 pub fn path_of(fd: impl AsFd) -> Result<PathBuf> {
     let text = fs::readlink(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()), Vec::with_capacity(128))?;
     Ok(PathBuf::from(OsStr::from_bytes(text.as_bytes())))
@@ -75,7 +78,8 @@ pub fn chown_like(fd: impl AsFd, stat: &fs::Stat) {
     let _ = fs::chownat(fd, "", Some(uid), Some(gid), fs::AtFlags::EMPTY_PATH);
 }
 
-/// Opens the proc file system at /proc, refusing anything else that may be mounted there.
+/// Opens the proc file system at /proc, refusing anything else that may be mounted there: a client's container may have
+/// a /proc whose files swallow what is written to them.
 pub fn open_proc() -> Result<OwnedFd> {
     let proc = fs::open("/proc", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .context(|| "open /proc")?;
@@ -92,7 +96,8 @@ pub fn require_proc(fd: impl AsFd) -> Result<()> {
     Ok(())
 }
 
-/// Writes `text` to the file `path` below `proc` in one write(2), through no link and no mount on top.
+/// Writes `text` to the file `path` below `proc`, through no link (RESOLVE_BENEATH, O_NOFOLLOW) and through no mount on
+/// top of procfs (RESOLVE_NO_XDEV). In one write(2), since the kernel takes each write to such a file as a whole value.
 pub fn write_proc(proc: impl AsFd, path: &str, text: &[u8]) -> Result<()> {
     let file = fs::openat2(
         proc,
@@ -121,13 +126,14 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
     read_at(fs::CWD, path)
 }
 
-/// Reads a file that a container may have put there: regular ones of `most` bytes at the most, else `None`.
+/// Reads a file that a container may have put there: a regular one of `most` bytes at the most, else `None`. The open
+/// waits for no writer of a fifo and takes no terminal.
 pub fn read_hostile(path: &Path, most: usize) -> Option<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     read_regular(fs::open(path, flags, Mode::empty()).ok()?, most)
 }
 
-/// The same for a file that is open.
+/// Reads an open file that a container may have put there: a regular one of `most` bytes at the most, else `None`.
 pub fn read_regular(file: impl AsFd, most: usize) -> Option<Vec<u8>> {
     let stat = fs::fstat(&file).ok()?;
     if fs::FileType::from_raw_mode(stat.st_mode) != fs::FileType::RegularFile || stat.st_size as usize > most
@@ -140,7 +146,7 @@ pub fn read_regular(file: impl AsFd, most: usize) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// The same for a path below `dir`.
+/// Reads the whole small file `path` below `dir`.
 pub fn read_at(dir: impl AsFd, path: impl rustix::path::Arg) -> Result<Vec<u8>> {
     read_all(fs::openat(dir, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }

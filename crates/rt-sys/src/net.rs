@@ -21,7 +21,8 @@ fn relocate(name: &str, inside: &str, namespace: &OwnedFd) -> Result<()> {
     let here = Netlink::open()?;
     let index = netdevice::name_to_index(&here, name)?;
     let there = Netlink::open_in(namespace)?;
-    // The kernel moves first and renames then: a name that is taken has to be found out before.
+    // The kernel moves the device first and renames it then, and leaves it moved if that fails. A name that is taken must
+    // be found out before.
     let inside = free_name(inside, |name| netdevice::name_to_index(&there, name).is_ok())?;
     let addresses = here
         .dump(libc::RTM_GETADDR, &[0; ADDRESS_HEADER])
@@ -108,7 +109,7 @@ fn is_kept(address: &[u8], index: u32) -> bool {
         && flags & libc::IFA_F_PERMANENT != 0
 }
 
-/// The same address for device `index`, which is called `name`; the rest is as the kernel told it.
+/// `address` for device `index`, which is called `name`; everything else in it is as the kernel told it.
 fn moved(address: &[u8], index: u32, name: &str) -> Vec<u8> {
     let (header, rest) = address.split_at(ADDRESS_HEADER);
     let mut body = [&header[..4], &index.to_ne_bytes()].concat();

@@ -2,7 +2,7 @@
 
 use super::check;
 use super::ns::{self, Namespace};
-use super::process::{self, Memory};
+use super::process;
 use crate::bail;
 use crate::error::{Context, Error, Result};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -33,11 +33,11 @@ impl Netlink {
 
     /// Connects to another network namespace.
     ///
-    /// A short-lived process joins it: without privilege over its own one, this process could not come back.
+    /// A short-lived process joins that namespace and opens the socket. This process may have no privilege over its own
+    /// network namespace, and could not come back into it.
     pub(crate) fn open_in(namespace: impl AsFd) -> Result<Self> {
         let mut opened = None;
-        // With memory and descriptors shared, what the child opens is ours.
-        let child = process::spawn(libc::CLONE_FILES as u64, Memory::Shared, || {
+        let child = process::spawn_sharing_descriptors(|| {
             let joined = ns::join(namespace, Namespace::Network).context(|| "join the network namespace");
             opened = Some(joined.and_then(|()| Netlink::open()));
             0
@@ -58,7 +58,7 @@ impl Netlink {
         loop {
             let mut list = Vec::new();
             self.send(kind, libc::NLM_F_DUMP, body)?;
-            // A list that changed while it was read may lack something.
+            // The kernel marks a list that changed while it was read (NLM_F_DUMP_INTR): it may lack something.
             if self.receive(|body| list.push(body.to_vec()))? {
                 return Ok(list);
             }

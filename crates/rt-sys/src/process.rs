@@ -1,6 +1,7 @@
 //! Processes: making them, waiting for them, replacing them, and their odd settings.
 
 use super::check;
+use super::ns::Namespaces;
 use crate::error::{Context, Error, Result};
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, WaitStatus, pidfd_open};
@@ -27,13 +28,13 @@ impl Child {
     }
 }
 
-/// How a child comes to be.
+/// In which memory a child runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// The child gets a copy, as with fork(2).
     Copied,
     /// The child runs in this process's memory, and this process sleeps until the child execs or exits, as
-    /// with vfork(2). Saves copying the page tables.
+    /// with vfork(2). This saves the copy of the page tables and the page faults after it.
     Shared,
 }
 
@@ -49,7 +50,7 @@ unsafe impl Sync for Stack {}
 static CHILD_STACK: Stack = Stack(UnsafeCell::new(MaybeUninit::uninit()));
 static STACK_TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// A stack for a child of a child, which finds the other one taken.
+/// A stack for the child of a child, which finds [`CHILD_STACK`] taken by its parent.
 struct SecondStack(*mut libc::c_void);
 
 impl SecondStack {
@@ -88,54 +89,73 @@ fn guard(base: usize) -> Result<()> {
     if closed { Ok(()) } else { Err(std::io::Error::last_os_error().into()) }
 }
 
-/// Makes a child in new namespaces (`flags`: `CLONE_NEW*`, `CLONE_PARENT`), which runs `child`.
+/// Makes a child in new namespaces of these kinds, which runs `child`.
 ///
 /// What `child` returns, if it does not exec, is the exit code. With [`Memory::Shared`] everything it writes
 /// is seen here afterwards.
-pub fn spawn<F: FnOnce() -> i32>(flags: u64, memory: Memory, child: F) -> Result<Child> {
+pub fn spawn<F: FnOnce() -> i32>(new: impl Into<Namespaces>, memory: Memory, child: F) -> Result<Child> {
+    let new = new.into().bits();
     match memory {
-        Memory::Copied => {
-            let mut pidfd: libc::c_int = -1;
-            let signal = if flags & libc::CLONE_PARENT as u64 == 0 { libc::SIGCHLD as u64 } else { 0 };
-            let flags = flags | libc::CLONE_PIDFD as u64 | signal;
-            // Not clone3: a container's hook may be started under a filter that does not know it.
-            // SAFETY: without CLONE_VM the child has its own copy of memory and continues on its own copy of
-            // this stack; the process has one thread, so no lock is held by another.
-            let pid = check(unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut pidfd, 0, 0) })?;
-            if pid == 0 {
-                exit_now(child());
-            }
-            // SAFETY: the kernel has just made this descriptor (close-on-exec) for us.
-            Ok(Child { pid: as_pid(pid as i32)?, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
-        }
-        Memory::Shared => {
-            extern "C" fn enter<F: FnOnce() -> i32>(arg: *mut libc::c_void) -> libc::c_int {
-                // SAFETY: `arg` is the Option<F> below, alive because the parent sleeps in clone.
-                let child = unsafe { &mut *arg.cast::<Option<F>>() };
-                match child.take() {
-                    Some(child) => exit_now(child()),
-                    None => 127,
-                }
-            }
-            let mut child = Some(child);
-            // A child's child gets another.
-            let taken = STACK_TAKEN.swap(true, Ordering::Relaxed);
-            let second = if taken { Some(SecondStack::new()?) } else { None };
-            let base = second.as_ref().map_or(CHILD_STACK.0.get().cast(), |second| second.0);
-            guard(base as usize)?;
-            let clone_flags = flags as libc::c_int | libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-            // SAFETY: the child has a stack of its own; CLONE_VFORK keeps this thread asleep until the child has
-            // left the memory, so `child` and the stack outlive its use of them.
-            let pid =
-                unsafe { libc::clone(enter::<F>, base.add(STACK), clone_flags, (&raw mut child).cast()) };
-            STACK_TAKEN.store(taken, Ordering::Relaxed);
-            check(pid.into())?;
-            let pid = as_pid(pid)?;
-            // Only now, while the program starts. Nobody else waits for the child, so the pid is still its own.
-            let pidfd = pidfd_open(pid, PidfdFlags::empty()).context(|| "open a pidfd")?;
-            Ok(Child { pid, pidfd })
+        Memory::Copied => clone_copied(new | libc::SIGCHLD as u64, child),
+        Memory::Shared => clone_shared(new, child),
+    }
+}
+
+/// Makes a process in new namespaces of these kinds, in a copy of this one's memory, which is a child of this process's
+/// parent (CLONE_PARENT): the parent can wait for it when this process has ended.
+pub fn spawn_sibling<F: FnOnce() -> i32>(new: impl Into<Namespaces>, child: F) -> Result<Child> {
+    // With CLONE_PARENT the kernel takes the signal at the end from this process's own clone.
+    clone_copied(new.into().bits() | libc::CLONE_PARENT as u64, child)
+}
+
+/// Makes a child in this process's memory that also has this process's descriptors (CLONE_FILES): what it opens is open
+/// here too.
+pub(crate) fn spawn_sharing_descriptors<F: FnOnce() -> i32>(child: F) -> Result<Child> {
+    clone_shared(libc::CLONE_FILES as u64, child)
+}
+
+/// `flags` are those of clone(2), with the signal that the parent gets at the end.
+fn clone_copied<F: FnOnce() -> i32>(flags: u64, child: F) -> Result<Child> {
+    let mut pidfd: libc::c_int = -1;
+    let flags = flags | libc::CLONE_PIDFD as u64;
+    // Not clone3(2), because a container's hook may be started under a seccomp filter that does not know it.
+    // SAFETY: without CLONE_VM the child has its own copy of memory and continues on its own copy of
+    // this stack; the process has one thread, so no lock is held by another.
+    let pid = check(unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut pidfd, 0, 0) })?;
+    if pid == 0 {
+        exit_now(child());
+    }
+    // SAFETY: the kernel has just made this descriptor (close-on-exec) for us.
+    Ok(Child { pid: as_pid(pid as i32)?, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
+}
+
+/// `flags` are further flags of clone(2).
+fn clone_shared<F: FnOnce() -> i32>(flags: u64, child: F) -> Result<Child> {
+    extern "C" fn enter<F: FnOnce() -> i32>(arg: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: `arg` is the Option<F> below, alive because the parent sleeps in clone.
+        let child = unsafe { &mut *arg.cast::<Option<F>>() };
+        match child.take() {
+            Some(child) => exit_now(child()),
+            None => 127,
         }
     }
+    let mut child = Some(child);
+    // A child's child gets another stack.
+    let taken = STACK_TAKEN.swap(true, Ordering::Relaxed);
+    let second = if taken { Some(SecondStack::new()?) } else { None };
+    let base = second.as_ref().map_or(CHILD_STACK.0.get().cast(), |second| second.0);
+    guard(base as usize)?;
+    let clone_flags = flags as libc::c_int | libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the child has a stack of its own; CLONE_VFORK keeps this thread asleep until the child has
+    // left the memory, so `child` and the stack outlive its use of them.
+    let pid = unsafe { libc::clone(enter::<F>, base.add(STACK), clone_flags, (&raw mut child).cast()) };
+    STACK_TAKEN.store(taken, Ordering::Relaxed);
+    check(pid.into())?;
+    let pid = as_pid(pid)?;
+    // The pidfd is opened after the fact, while the child's program starts. Nobody else waits for the child, so
+    // its pid is still its own, even if it has ended.
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).context(|| "open a pidfd")?;
+    Ok(Child { pid, pidfd })
 }
 
 fn as_pid(pid: i32) -> Result<Pid> {
@@ -201,7 +221,7 @@ impl ExecArgs {
         std::io::Error::last_os_error().into()
     }
 
-    /// The same for an open file (execveat(2) with AT_EMPTY_PATH).
+    /// Replaces this process by the program in an open file (execveat(2) with AT_EMPTY_PATH); returns only the error.
     pub fn exec_fd(&self, file: impl AsFd) -> Error {
         let (args, env) = self.pointers();
         // SAFETY: as in `exec`; the path is a literal.
@@ -307,7 +327,8 @@ pub fn new_session_keyring(name: &CStr) -> Result<()> {
     Ok(())
 }
 
-/// True where the effective user may read, write or execute (`mode`) what `fd` stands for.
+/// True where the effective user may read, write or execute (`mode`) what `fd` stands for (faccessat2(2), Linux 5.8).
+/// access(2) would answer for the real user.
 pub fn may_access(fd: impl AsFd, mode: i32) -> bool {
     // SAFETY: the path is a literal.
     unsafe {
@@ -350,7 +371,8 @@ pub fn stat(proc: impl AsFd, pid: &str) -> Result<Stat> {
     parse_stat(&buffer[..n]).ok_or_else(|| crate::err!("/proc/{path} has an unknown form"))
 }
 
-/// The name may hold anything, so fields are counted from the last parenthesis.
+/// Parses a line of proc_pid_stat(5). The process's name, in parentheses, may hold anything, so the fields are counted
+/// from the last parenthesis.
 fn parse_stat(text: &[u8]) -> Option<Stat> {
     let end = text.iter().rposition(|&b| b == b')')?;
     let pid =
@@ -391,11 +413,13 @@ mod tests {
         // The first child of this process, and a child's child, which has a stack of another kind.
         for level in [0, 1] {
             let overflow = || deep(0) as i32;
-            let in_between =
-                || spawn(0, Memory::Shared, overflow).map_or(1, |c| exit_code(wait(c.pid).unwrap()).into());
+            let in_between = || {
+                spawn(Namespaces::NONE, Memory::Shared, overflow)
+                    .map_or(1, |c| exit_code(wait(c.pid).unwrap()).into())
+            };
             let child = match level {
-                0 => spawn(0, Memory::Shared, overflow),
-                _ => spawn(0, Memory::Shared, in_between),
+                0 => spawn(Namespaces::NONE, Memory::Shared, overflow),
+                _ => spawn(Namespaces::NONE, Memory::Shared, in_between),
             };
             assert_eq!(
                 exit_code(wait(child.unwrap().pid).unwrap()),
@@ -408,7 +432,7 @@ mod tests {
     #[test]
     fn children_in_shared_memory_leave_what_they_wrote() {
         let mut seen = 0;
-        let child = spawn(0, Memory::Shared, || {
+        let child = spawn(Namespaces::NONE, Memory::Shared, || {
             seen = 7;
             3
         })

@@ -16,8 +16,8 @@ fn full_set() -> libc::sigset_t {
     }
 }
 
-/// Gives the `ignored` signals their default disposition and blocks none: what a new program expects. Those
-/// with a handler get theirs by exec.
+/// Gives the `ignored` signals their default disposition and blocks none, as a new program expects. execve(2) resets
+/// the signals that have a handler, but not those that are ignored or blocked.
 pub fn reset(ignored: u64) {
     // SAFETY: SIG_DFL is a valid handler for every signal; KILL, STOP and the C library's own are
     // refused, which does no harm. The empty set is initialised before use.
@@ -33,13 +33,14 @@ pub fn reset(ignored: u64) {
     }
 }
 
-/// Blocks every signal, to be taken by [`take`], and makes sure that an ended child can be waited for.
+/// Blocks every signal, so that [`take`] gets them in order and none ends this process, and makes sure that an ended
+/// child can be waited for.
 pub fn block_all() {
     let set = full_set();
     // SAFETY: both structures are initialised; null old values are allowed.
     unsafe {
         libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-        // A caller that ignores SIGCHLD would make the kernel reap our child.
+        // Where the caller has left SIGCHLD ignored, the kernel reaps children itself and wait(2) finds none.
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = libc::SIG_DFL;
         libc::sigaction(libc::SIGCHLD, &raw const action, std::ptr::null_mut());

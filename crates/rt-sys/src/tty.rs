@@ -62,7 +62,7 @@ pub fn become_stdio(fd: impl AsFd) -> Result<()> {
     Ok(())
 }
 
-/// Gives this process `input` as standard input and `output` as standard output and error.
+/// Gives this process these three as standard input, output and error.
 pub fn become_hook_stdio(input: impl AsFd, output: impl AsFd, errors: impl AsFd) -> Result<()> {
     rustix::stdio::dup2_stdin(input)?;
     rustix::stdio::dup2_stdout(output)?;
@@ -76,13 +76,14 @@ pub fn resize(tty: impl AsFd, rows: u16, columns: u16) -> Result<()> {
     Ok(termios::tcsetwinsize(tty, size)?)
 }
 
-/// True where this process's session has a controlling terminal; also where that cannot be known.
+/// True where this process's session has a controlling terminal: opening /dev/tty fails with ENXIO where there is none.
+/// Also true where that cannot be known.
 pub fn is_controlled() -> bool {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     !matches!(rustix::fs::open("/dev/tty", flags, Mode::empty()), Err(rustix::io::Errno::NXIO))
 }
 
-/// True where standard input is a terminal (isatty(3)). The standard library's stdin would come with a buffer of 8 KiB.
+/// True where standard input is a terminal (isatty(3)). The standard library's stdin would allocate a buffer of 8 KiB.
 pub fn stdin_is_terminal() -> bool {
     is_terminal(rustix::stdio::stdin())
 }
@@ -130,7 +131,8 @@ impl Drop for RawMode<'_> {
     }
 }
 
-/// Connects to the AF_UNIX stream socket at `path`, which may be longer than a socket address holds.
+/// Connects to the AF_UNIX stream socket at `path`. A socket address holds 108 bytes (unix(7)), so a longer path is
+/// opened and named by /proc/self/fd/N.
 pub fn connect(path: &Path) -> Result<OwnedFd> {
     let socket =
         net::socket_with(net::AddressFamily::UNIX, net::SocketType::STREAM, net::SocketFlags::CLOEXEC, None)?;

@@ -1,10 +1,13 @@
 //! tmpcopyup: a new tmpfs is filled with what the image has at its place.
 //!
-//! The image is hostile, so nothing here grows with it but a list of directories: no recursion, and two directories
-//! open at a time. How much is copied is bounded by the tmpfs, whose pages are charged to the caller's cgroup; what
-//! is sparse stays sparse.
+//! The image is hostile, so nothing here grows with it but a list of directories: no recursion, which would need stack
+//! for every level, and two directories open at a time. How much is copied is bounded by the tmpfs, whose pages are
+//! charged to the caller's cgroup. Sparse files stay sparse, since a file of a terabyte can be all holes.
 
+use super::new_fs::names_id;
+use crate::container::plan::MountPlan;
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::rootfs::Rootfs;
 use rt_sys::{bail, fd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat};
@@ -19,9 +22,27 @@ const DIRECTORY: OFlags = FLAGS.union(OFlags::RDONLY).union(OFlags::DIRECTORY);
 /// The longest path that the kernel takes, with its end.
 const PATH_MAX: usize = libc::PATH_MAX as usize;
 
-/// Copies directories, files and links below `from` to `to`, with owners and modes; what else may be there is left
+/// Fills a new tmpfs, which is still detached, with what the image has at its destination.
+pub(super) fn fill(rootfs: &Rootfs<'_>, mount: &MountPlan, tmpfs: &OwnedFd) -> Result<()> {
+    let dir = match rootfs.open(&mount.destination, OFlags::RDONLY | OFlags::DIRECTORY) {
+        Ok(dir) => dir,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(e) => return Err(e.into()),
+    };
+    copy_tree(&dir, tmpfs).map_err(|e| {
+        let full = e.is(libc::ENOSPC);
+        let e = e.context("copy the image's directory");
+        if full { e.hint("the tmpfs is too small for it: set size= and nr_inodes=") } else { e }
+    })?;
+    if !mount.options.data.iter().any(names_id) {
+        fd::chown_like(tmpfs, &fs::fstat(&dir)?);
+    }
+    Ok(())
+}
+
+/// Copies directories, files and links below `from` to `to`, with owners and modes. Devices, sockets and fifos are left
 /// out.
-pub(super) fn copy_tree(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
+fn copy_tree(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
     let mut found = Vec::new();
     copy_entries(
         &open_below(from, Path::new("."))?,
@@ -41,7 +62,8 @@ pub(super) fn copy_tree(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
             .context(|| path.display())?;
         next += 1;
     }
-    // Only now: a directory that its owner may not search could not have been filled. The inner ones first.
+    // Modes are set at the end: a directory that its owner may not search or write could not have been filled. The inner
+    // ones come first, since they could not be reached through such a directory.
     for (path, stat) in found.iter().rev() {
         let dir = open_below(to, path).context(|| path.display())?;
         fd::chown_like(&dir, stat);
@@ -50,14 +72,14 @@ pub(super) fn copy_tree(from: &OwnedFd, to: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-/// Somebody may exchange directories of the image meanwhile.
+/// Opens the directory `path` below `root`. Somebody may replace a directory of the image by a link meanwhile, so no link
+/// is followed, and nothing outside `root` is reached (openat2(2), Linux 5.6).
 fn open_below(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     fs::openat2(root, path, DIRECTORY, Mode::empty(), resolve)
 }
 
-/// Copies what is in one directory, whose path is `path`; of the directories in it the place alone, and adds them to
-/// `found`.
+/// Copies what is in one directory, whose path is `path`. The directories in it are made empty, and added to `found`.
 fn copy_entries(from: &OwnedFd, to: &OwnedFd, path: &Path, found: &mut Vec<(PathBuf, Stat)>) -> Result<()> {
     for entry in fs::Dir::read_from(from)? {
         let entry = entry?;
@@ -86,7 +108,7 @@ fn copy_entries(from: &OwnedFd, to: &OwnedFd, path: &Path, found: &mut Vec<(Path
 }
 
 fn copy_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr) -> Result<()> {
-    // A fifo that has taken the file's place must not block.
+    // Without O_NONBLOCK, the open of a fifo that has taken the file's place would wait for a writer for ever.
     let source = fs::openat(from, name, OFlags::RDONLY | OFlags::NONBLOCK | FLAGS, Mode::empty())?;
     let stat = fs::fstat(&source)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
@@ -95,12 +117,14 @@ fn copy_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr) -> Result<(
     let create = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | FLAGS;
     let file = fs::openat(to, name, create, Mode::RUSR | Mode::WUSR)?;
     let size = stat.st_size as u64;
+    // The file has its full size first, as one hole. Only the parts with data are written then.
     fs::ftruncate(&file, size)?;
     let mut at = 0;
     while let Some((start, end)) = next_data(&source, at, size)? {
         copy_range(&source, &file, start, end)?;
         at = end;
     }
+    // In this order: chown(2) clears the set-user-ID and set-group-ID bits.
     fd::chown_like(&file, &stat);
     fs::fchmod(&file, mode_of(&stat))?;
     Ok(())
@@ -113,6 +137,7 @@ fn next_data(file: &OwnedFd, at: u64, size: u64) -> Result<Option<(u64, u64)>, E
     }
     let start = match fs::seek(file, SeekFrom::Data(at)) {
         Ok(start) => start,
+        // Only a hole is left.
         Err(Errno::NXIO) => return Ok(None),
         Err(e) => return Err(e),
     };

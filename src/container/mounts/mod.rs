@@ -1,0 +1,214 @@
+//! Mounting, inside init: every mount of the plan, through the root's descriptor.
+//!
+//! | what | where |
+//! |---|---|
+//! | the order of one mount's steps, the place that it comes to | here |
+//! | binds, id-mapped ones among them | [`binds`] |
+//! | new file systems, and what takes their place where the kernel refuses them | [`new_fs`] |
+//! | overlays with long paths | [`overlay`] |
+//! | the cgroup tree | [`cgroup`] |
+//! | `tmpcopyup` | [`copy_up`] |
+//! | masked and read-only paths | [`masks`] |
+
+mod binds;
+mod cgroup;
+mod copy_up;
+mod masks;
+mod new_fs;
+mod overlay;
+
+pub(super) use binds::{open_early, open_sources};
+pub(super) use masks::{make_readonly, mask};
+
+use super::plan::{MountKind, MountPlan, Plan};
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::mount::{self, Attr, Follow, PropagationType, Recursive};
+use rt_sys::rootfs::{MountPoint, PROC_MAGIC, Place, Rootfs, SYSFS_MAGIC, Symlink};
+use rt_sys::{bail, fd};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, FileType};
+use std::os::unix::ffi::OsStrExt;
+
+/// Detached trees for the binds of the plan that were made beforehand, by the mount's place in the plan.
+pub(super) type Trees = Vec<Option<OwnedFd>>;
+
+/// A mount that is ready to be attached.
+enum Detached {
+    /// A file system that was made for this container alone: mount points can be made in it.
+    Own(OwnedFd),
+    /// A mount that shows what others use as well: files of the host, or a file system of the kernel's.
+    Foreign(OwnedFd),
+}
+
+/// Mounts everything in order. `copies` are the trees that the runtime has made for init, `opened` those that init has
+/// opened itself before its ids changed.
+pub(super) fn mount_all(
+    rootfs: &mut Rootfs,
+    plan: &Plan,
+    copies: &[Option<OwnedFd>],
+    mut opened: Trees,
+) -> Result<()> {
+    for (n, mount) in plan.mounts.iter().enumerate() {
+        let tree = match (opened.get_mut(n).and_then(Option::take), &mount.kind) {
+            (None, MountKind::Bind(source)) => {
+                Some(binds::clone_source(copies, n, mount, source).context(|| describe(mount))?)
+            }
+            (tree, _) => tree,
+        };
+        mount_one(rootfs, plan, mount, tree).context(|| describe(mount))?;
+    }
+    Ok(())
+}
+
+fn describe(mount: &MountPlan) -> String {
+    let what = match &mount.kind {
+        MountKind::Bind(source) => source.display().to_string(),
+        MountKind::Cgroup => "cgroup".to_owned(),
+        MountKind::New { fstype, .. } => fstype.clone(),
+    };
+    format!("mount {what:?} to {:?}", mount.destination.display().to_string())
+}
+
+/// Mounts one. `bound` is the tree of a bind.
+fn mount_one(rootfs: &mut Rootfs, plan: &Plan, mount: &MountPlan, bound: Option<OwnedFd>) -> Result<()> {
+    let detached = match &mount.kind {
+        MountKind::Bind(_) => bound.map(Detached::Foreign),
+        MountKind::Cgroup => {
+            if cgroup::came_with_sys(rootfs, plan, mount)? {
+                return Ok(());
+            }
+            Some(Detached::Foreign(cgroup::tree(plan, mount)?))
+        }
+        MountKind::New { fstype, source } => {
+            let params = new_fs::parameters(rootfs, mount)?;
+            if new_fs::mount_in_one_call(rootfs, mount, fstype, source, &params)? {
+                return Ok(());
+            }
+            match new_fs::detached(mount, fstype, source, &params) {
+                Err(e) if e.is(libc::EINVAL) && fstype == "overlay" => {
+                    let mounted = overlay::mount_with_one_parameter(rootfs, mount, source, &params)?;
+                    return if mounted { Ok(()) } else { Err(e) };
+                }
+                made => made?,
+            }
+        }
+    };
+    match detached {
+        Some(Detached::Own(tree)) => {
+            if mount.options.copy_up {
+                copy_up::fill(rootfs, mount, &tree)?;
+            }
+            attach(rootfs, mount, &tree, MountPoint::Directory)?;
+            note_mounted(rootfs, mount, None);
+            if attributes_of_new(mount) & mount::ATTR_RDONLY != 0 {
+                rootfs.add_readonly(&tree, &mount.destination)?;
+            }
+            rootfs.add_own_fs(tree, &mount.destination);
+        }
+        Some(Detached::Foreign(tree)) => {
+            let point = match &mount.kind {
+                MountKind::Bind(_) => kind_of(&tree)?,
+                _ => MountPoint::Directory,
+            };
+            attach(rootfs, mount, &tree, point)?;
+            note_mounted(rootfs, mount, Some(tree));
+        }
+        // Left out, which has been logged.
+        None => {}
+    }
+    Ok(())
+}
+
+/// On what `tree` can be mounted.
+fn kind_of(tree: &OwnedFd) -> Result<MountPoint> {
+    Ok(match FileType::from_raw_mode(fs::fstat(tree)?.st_mode) {
+        FileType::Directory => MountPoint::Directory,
+        _ => MountPoint::File,
+    })
+}
+
+/// Attaches `tree` at the destination, which is made as `point` where it is missing.
+fn attach(rootfs: &mut Rootfs, mount: &MountPlan, tree: &OwnedFd, point: MountPoint) -> Result<()> {
+    let place = rootfs.place(&mount.destination, point, symlink(mount))?;
+    if let Place::At(fd) = &place {
+        guard_proc(mount, fd, || fd::require_proc(tree).is_ok())?;
+    }
+    match place.attach(tree) {
+        // A directory cannot be mounted on a file, nor the other way round. For that move_mount(2) says EINVAL, as for
+        // much else; mount(2) says ENOTDIR, which is what people understand.
+        Err(e) if e.is(libc::EINVAL) && !rootfs.is(&mount.destination, point) => {
+            return Err(Error::from_errno(libc::ENOTDIR));
+        }
+        result => result?,
+    }
+    set_propagation(mount, tree)
+}
+
+/// Gives an attached mount the propagation types that its options ask for.
+///
+/// Not before: a mount that is attached below a shared mount becomes shared itself, whatever it was. Private is the
+/// exception, since the root is shared only where the config asks for that.
+fn set_propagation(mount: &MountPlan, tree: &OwnedFd) -> Result<()> {
+    let asked = &mount.options.propagation;
+    // Binds have become private together with getting their attributes, by the same call.
+    if mount.options.bind && asked.iter().all(|change| change.kind == PropagationType::Private) {
+        return Ok(());
+    }
+    asked
+        .iter()
+        .try_for_each(|change| mount::set_attr(tree, change.recursive, Attr::propagating(change.kind)))
+}
+
+/// The attributes of a new mount. Nothing is mounted below it yet, so recursive ones are the same as others.
+fn attributes_of_new(mount: &MountPlan) -> u64 {
+    mount.options.attr.set | mount.options.recursive_attr.set
+}
+
+/// What becomes of a link at the destination.
+///
+/// At the places of the kernel's file systems a link is refused: the file system would be mounted where the link
+/// leads, and the masks, which protect /proc and /sys, would be set on the image's own files (CVE-2019-19921).
+fn symlink(mount: &MountPlan) -> Symlink {
+    let is_kernels =
+        matches!(&mount.kind, MountKind::New { fstype, .. } if matches!(fstype.as_str(), "proc" | "sysfs"));
+    match mount.destination.as_os_str().as_bytes() {
+        b"/proc" | b"/sys" | b"/dev" => Symlink::Refuse,
+        _ if is_kernels => Symlink::Refuse,
+        _ if mount.options.follow_destination == Follow::Not => Symlink::Keep,
+        _ => Symlink::Follow,
+    }
+}
+
+/// Tells the root what is at the destination now; `tree` is the mount, where it is known and is nobody else's.
+fn note_mounted(rootfs: &mut Rootfs<'_>, mount: &MountPlan, tree: Option<OwnedFd>) {
+    rootfs.mounted_over(&mount.destination);
+    let leave_open = |tree: Option<OwnedFd>| tree.into_iter().for_each(fd::leave_open);
+    match mount.destination.as_os_str().as_bytes() {
+        // Nothing but procfs can be mounted there.
+        b"/proc" => rootfs.add_kernel_fs("/proc", PROC_MAGIC, tree),
+        b"/sys" => match &mount.kind {
+            MountKind::Bind(source) if source.as_os_str() == "/sys" => {
+                rootfs.add_kernel_fs("/sys", SYSFS_MAGIC, tree);
+                if mount.options.recursive == Recursive::Yes && mount.options.idmap.is_none() {
+                    rootfs.add_host_sys();
+                }
+            }
+            MountKind::New { fstype, .. } if fstype == "sysfs" => {
+                rootfs.add_kernel_fs("/sys", SYSFS_MAGIC, tree);
+            }
+            _ => leave_open(tree),
+        },
+        _ => leave_open(tree),
+    }
+}
+
+/// Refuses what would put something else in procfs' place: programs of the container, and `rt` itself, write to files
+/// of /proc by which the kernel confines a process (CVE-2019-16884). The files that lxcfs and the like replace are
+/// allowed.
+fn guard_proc(mount: &MountPlan, place: &OwnedFd, is_proc: impl FnOnce() -> bool) -> Result<()> {
+    let at_proc = mount.destination.as_os_str() == "/proc" || fd::require_proc(place).is_ok();
+    if at_proc && !rt_spec::allowed_below_proc(&mount.destination) && !is_proc() {
+        bail!("only a proc file system may be mounted on /proc");
+    }
+    Ok(())
+}
