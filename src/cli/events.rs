@@ -36,7 +36,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
             let nap = left.min(Duration::from_secs(1));
             std::thread::sleep(nap);
             left -= nap;
-            // A new process of the same id is another container's.
+            // Another pid means that another container has got the id.
             if running(&store, &id).ok().flatten() != Some(pid) {
                 return Ok(0);
             }

@@ -3,7 +3,7 @@
 use super::Call;
 use super::Named;
 use super::table::*;
-use crate::container;
+use crate::container::{self, Receiver};
 use crate::store::Store;
 use regex_lite::Regex;
 use rt_sys::error::Result;
@@ -15,18 +15,21 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         Some(name) => signal(&name.to_string_lossy())?,
         None => 15,
     };
-    let all = call.flags.has(&ALL);
+    let receiver = match call.flags.has(&ALL) {
+        true => Receiver::AllProcesses,
+        false => Receiver::FirstProcess,
+    };
     if !call.flags.has(&REGEX) {
         let Named { store, id, task } = super::find(call)?;
-        match task.filter(|_| !all) {
+        match task.filter(|_| receiver == Receiver::FirstProcess) {
             Some(task) => container::tasks_kill(&store, &task.id, signal)?,
-            None => container::kill(&store, &id, signal, all)?,
+            None => container::kill(&store, &id, signal, receiver)?,
         }
         return Ok(0);
     }
     let store = super::store(call)?;
     for id in matching(&store, call.id()?)? {
-        container::kill(&store, &id, signal, all)?;
+        container::kill(&store, &id, signal, receiver)?;
     }
     Ok(0)
 }

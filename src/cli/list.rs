@@ -30,13 +30,13 @@ pub(super) fn run(call: &Call) -> Result<u8> {
 }
 
 /// runc's columns: three blanks between them, none narrower than twelve. Where there are containers of jobs, a last
-/// one says of which.
+/// column names the job.
 fn table(states: &[State]) -> String {
     let jobs = states.iter().any(|state| state.step.is_some());
     let head = ["ID", "PID", "STATUS", "BUNDLE", "CREATED", "OWNER", "JOB"].map(String::from);
     let columns = if jobs { 7 } else { 6 };
     let row = |state: &State| {
-        // Root sees what others have written.
+        // Another user may have written the record that root looks at: no control character reaches the terminal.
         let bundle = super::one_line(&state.bundle.display().to_string());
         [
             state.id.clone(),

@@ -65,8 +65,8 @@ struct Named {
     task: Option<RunningTask>,
 }
 
-/// What the operand names: an id, or a Slurm job, whose state may lie where oci.conf puts it. Of what is nowhere the
-/// answer is the default store.
+/// Finds the container that the operand names: by its id, or by its Slurm job, whose store may lie where oci.conf puts
+/// it. A container that is in no store is looked for in the default one by the caller, which says that it is not there.
 fn find(call: &Call) -> Result<Named> {
     let (store, name) = (store(call)?, call.id()?);
     let of = |store: Store, id: &str, task| Ok(Named { store: store.for_use()?, id: id.to_owned(), task });

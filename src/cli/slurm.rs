@@ -84,7 +84,8 @@ fn job_directory(asked: Option<PathBuf>, bundle: &Path) -> Option<JobDirectory> 
     Some(JobDirectory { path, identity: Some((found.dev(), found.ino())), asked: false })
 }
 
-/// The state directory, as its owner. A user's file system may never answer; Slurm waits for ever.
+/// The state directory, as its owner. Slurm waits for this call without a limit, and the user's file system may never
+/// answer.
 fn owners_store(call: &Call) -> Result<Store> {
     process::end_after(20);
     match super::root(call)? {
@@ -99,6 +100,7 @@ fn state(call: &Call) -> Result<u8> {
     let id = id(call)?;
     let status = owners_store(call).and_then(|store| container::tasks_status(&store, id));
     let status = status.unwrap_or(Status::Stopped).as_str();
+    // Less than a state of the specification: a task has no bundle of its own, and Slurm reads the status alone.
     let json = serde_json::json!({ "ociVersion": OCI_VERSION, "id": id, "status": status });
     super::print(format!("{json}\n"))
 }

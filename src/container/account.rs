@@ -5,11 +5,11 @@
 
 use super::plan::{MountKind, MountPlan};
 use oci_spec::runtime::{Mount, MountBuilder};
-use rt_spec::Spec;
+use rt_spec::{Spec, annotations};
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Attr, Param, Recursive};
 use rt_sys::rootfs::{MountPoint, Rootfs, Symlink};
-use rt_sys::{bail, err, fd};
+use rt_sys::{err, fd};
 use rustix::fs::{self, Mode, OFlags};
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
@@ -39,10 +39,8 @@ impl Account {
     /// The account that `spec` asks for, of a process with these ids; its home is the caller's where one of
     /// `mounts` shows it.
     pub(super) fn asked_for(spec: &Spec, ids: (u32, u32), mounts: &[MountPlan]) -> Result<Option<Account>> {
-        match rt_spec::annotation(spec, rt_spec::ANNOTATION_PASSWD) {
-            None => return Ok(None),
-            Some("caller") => {}
-            Some(other) => bail!("annotation {}: {other:?} is not \"caller\"", rt_spec::ANNOTATION_PASSWD),
+        if !annotations::asks_for_account(spec)? {
+            return Ok(None);
         }
         // Root has a line in every image, with root's home.
         if ids.0 == 0 {
@@ -92,10 +90,8 @@ fn caller_home(spec: &Spec) -> Option<String> {
 
 /// The bind of the caller's home at its own place, where the annotation `rt.home` asks for one and it is there.
 pub(super) fn home_mount(spec: &Spec) -> Result<Option<Mount>> {
-    match rt_spec::annotation(spec, rt_spec::ANNOTATION_HOME) {
-        None => return Ok(None),
-        Some("bind") => {}
-        Some(other) => bail!("annotation {}: {other:?} is not \"bind\"", rt_spec::ANNOTATION_HOME),
+    if !annotations::asks_for_home(spec)? {
+        return Ok(None);
     }
     let Some(home) = caller_home(spec).filter(|home| Path::new(home).is_dir()) else {
         log::debug!("the caller's home directory is not there: it is not mounted");

@@ -19,6 +19,9 @@ use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// How many dead containers a run in place sweeps away: nobody else may do it for them, and no run is to take long.
+const SWEPT_PER_RUN: usize = 16;
+
 /// Creates a container whose program waits for `start`.
 pub(crate) fn create(store: &Store, options: CreateOptions) -> Result<()> {
     let launch = Launch::new(store, CreateOptions { lifetime: Lifetime::Created, ..options })?;
@@ -30,7 +33,7 @@ pub(crate) fn create(store: &Store, options: CreateOptions) -> Result<()> {
 ///
 /// Does not return where the container takes this process's place.
 pub(crate) fn run(store: &Store, options: CreateOptions) -> Result<u8> {
-    // The runtime ends with the container: what it has is not taken apart piece by piece.
+    // Never dropped: this process ends with the container, and the kernel frees everything at once.
     let launch = ManuallyDrop::new(Launch::new(store, options)?);
     launch.check_terminal()?;
     if launch.options.lifetime.is_detached() {
@@ -96,7 +99,7 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// True where nothing needs this process beside the container's.
+    /// True where nothing is left to do for the runtime once the program runs: this process can become the program.
     fn fits_in_place(&self) -> bool {
         self.options.lifetime == Lifetime::Foreground
             && !self.plan.has_pid_namespace()
@@ -107,12 +110,12 @@ impl<'a> Launch<'a> {
 
     /// Reserves the id, does `work`, and takes everything back where it fails.
     fn reserved<T>(&self, work: impl FnOnce(&Self, &ContainerDir) -> Result<T>) -> Result<T> {
-        // It is open, and so locked, until this process ends.
+        // Never closed: the descriptor holds the lock until this process ends.
         let dir = ManuallyDrop::new(self.store.reserve(&self.options.id)?);
         self.holding(&dir, work)
     }
 
-    /// Does `work` in a directory that is this process's, and takes everything back where it fails.
+    /// Does `work` in a directory that this process has locked, and takes everything back where it fails.
     fn holding<T>(
         &self,
         dir: &ContainerDir,
@@ -123,7 +126,8 @@ impl<'a> Launch<'a> {
             if self.member().is_some() {
                 self.store.forget_shared(&dir.id);
             }
-            // A process that may have left the host cannot clean the image: the next one does.
+            // A process that has entered the container's namespaces does not see the image where the host has it. What
+            // was made in the image is removed by the next `rt`.
             let removed = if self.fits_in_place() { self.store.forget(dir) } else { self.store.remove(dir) };
             if let Err(e) = removed {
                 log::debug!("{e}");
@@ -138,8 +142,8 @@ impl<'a> Launch<'a> {
 
     fn foreground(&self, dir: &ContainerDir) -> Result<u8> {
         signal::block_all();
-        // Init writes the state itself, as the user it becomes. A time namespace is entered only by a process
-        // with memory of its own.
+        // In shared memory init saves the record itself, and can do so only as the user who owns the store. The kernel
+        // lets a process enter a time namespace only if it shares its memory with nobody (setns(2), EUSERS).
         let same_user = self.plan.own_maps || self.plan.process.uid == self.caller.uid;
         let shared = same_user
             && !self.plan.needs_runtime()
@@ -207,7 +211,7 @@ impl<'a> Launch<'a> {
         let result = init.enter_namespaces().and_then(|()| {
             let own = process::stat(&self.proc, "self")?;
             let record = Record { in_place: true, ..self.record(own.pid, own.start_time, init.mount_id()?) };
-            self.store.sweep(16);
+            self.store.sweep(SWEPT_PER_RUN);
             self.publish(dir, &record, own.ignored)?;
             if !record.shared {
                 self.store.note_in_place(&dir.id, own.pid)?;
@@ -221,7 +225,7 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Starts init in this process's memory. Everything is over with init's exec, or its error.
+    /// Starts init in this process's memory. clone(2) returns here when init has called exec or failed (CLONE_VFORK).
     fn shared_memory(&self, dir: &ContainerDir) -> Result<Running> {
         let runtime = own_pidfd()?;
         let state_json = |_: Status, _: i32| Ok(Vec::new());
@@ -274,7 +278,7 @@ impl<'a> Launch<'a> {
             }
             Err(e) => {
                 child.end();
-                // What the hooks before have done is undone (runtime.md "Lifecycle" steps 3 to 5, 9 and 13).
+                // Poststop hooks undo what the hooks before have done (runtime.md "Lifecycle" steps 3 to 5, 9 and 13).
                 let record = self.record(child.pid.as_raw_nonzero().get(), 0, None);
                 hooks::run_poststop(&self.plan.hooks, &record);
                 Err(e)
@@ -282,8 +286,12 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Makes init. Namespaces that only a process of their own can enter are entered by a helper in between.
-    /// Returns what init has said before the helper has said who it is.
+    /// Makes init, and returns what init has said before its pid was known.
+    ///
+    /// Some namespaces init cannot join itself: a PID namespace, into which setns(2) moves only children that are made
+    /// later; and any other where clone(2) makes a user namespace for init, because a process in that has no right to
+    /// namespaces outside it. This process must not join them either: it still serves its caller on the host. A helper
+    /// process in between joins them, and makes init.
     fn spawn_init(&self, init: Init<'_>, link: &Link) -> Result<(Child, Vec<FromInit>)> {
         let new = self.plan.new.without(Namespace::Time);
         let joins = open_joins(&self.plan.join)?;
@@ -294,7 +302,7 @@ impl<'a> Launch<'a> {
             let child = process::spawn(new, Memory::Copied, || fail(&init));
             return Ok((child.map_err(|e| refused::namespaces(e, new))?, Vec::new()));
         }
-        // Its own maps a process must be able to write.
+        // A process that is to write its own id maps must not be undumpable: its files in /proc would belong to root.
         let init = Init { hidden: !self.plan.own_maps, ..init };
         let helper = process::spawn(Namespaces::NONE, Memory::Copied, || {
             let hidden = if init.hidden { init::hide(&self.plan.process, init.proc) } else { Ok(()) };
@@ -405,7 +413,7 @@ impl<'a> Launch<'a> {
             owner: self.caller.uid,
             annotations: annotations.map(|(k, v)| (k.clone(), v.clone())).collect(),
             paused: false,
-            // Any of those that share it may be the last, and most of them run in place.
+            // Any member may be the last one, and most of them run in place.
             in_place: self.member().is_some(),
             own_pid_namespace: self.plan.makes(Namespace::Pid),
             mount_ns,
@@ -464,7 +472,7 @@ fn open_joins(join: &[(Namespace, PathBuf)]) -> Result<Vec<(Namespace, OwnedFd)>
     join.iter().map(open).collect()
 }
 
-/// A descriptor of this process, for init to see it die.
+/// A descriptor of this process, by which init sees it end.
 fn own_pidfd() -> Result<OwnedFd> {
     let own = rustix::process::getpid();
     rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).context(|| "open a pidfd")

@@ -84,7 +84,7 @@ pub(super) struct Exec<'a> {
     pub proc: BorrowedFd<'a>,
     /// The namespaces to join.
     pub namespaces: Namespaces,
-    /// The signals that the caller ignores.
+    /// The signals that the caller ignores, bit n-1 for signal n. The program gets their default actions.
     pub ignored: u64,
     /// The caller's session has a controlling terminal.
     pub on_terminal: bool,
@@ -93,10 +93,12 @@ pub(super) struct Exec<'a> {
 }
 
 impl Exec<'_> {
-    /// Becomes the program; returns only the error.
+    /// Becomes the program in this process; returns only the error.
     fn in_place(&self) -> Error {
         let pid = rustix::process::getpid().as_raw_nonzero().get();
         let written = self.hide().and_then(|()| {
+            // The user namespace is joined by itself, as where there is a child: become_program joins the others. The
+            // pid file is written in between, while this process still has the host's mount namespace.
             ns::join(&self.init, self.namespaces.only(Namespace::User))?;
             self.options.handover.write_pid(pid)
         });
@@ -123,16 +125,19 @@ impl Exec<'_> {
             self.options.handover.console(self.plan.terminal)?;
         let runtime =
             rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
-        // A time namespace is entered only by a process with memory of its own.
+        // The kernel lets a process join a time namespace only if it shares its memory with nobody (setns(2), EUSERS):
+        // the namespace decides which clock page is mapped in that memory.
         let copied = self.plan.terminal
             || self.options.detach
             || self.notifies()
             || self.namespaces.contains(Namespace::Time);
         let memory = if copied { Memory::Copied } else { Memory::Shared };
         self.hide()?;
-        // Children are born into the pid namespace that this process joins; the rest they join themselves.
-        let first = Namespaces::from_iter([Namespace::Pid, Namespace::User]);
-        ns::join(&self.init, self.namespaces.only(first)).context(|| "join the container")?;
+        // setns(2) moves into a PID namespace the children that are made after it, never the caller. The user namespace
+        // is joined with it, because it gives the right to join the PID namespace that it owns. The child joins the
+        // others itself: this process must stay on the host, where it has files and sockets of its caller's.
+        ns::join(&self.init, self.namespaces.only(Namespaces::from_iter([Namespace::Pid, Namespace::User])))
+            .context(|| "join the container")?;
         let child = process::spawn(Namespaces::NONE, memory, || {
             let console = console.as_ref().map(AsFd::as_fd);
             let error = match self.become_program(Some(&child_link), console, Some(runtime.as_fd())) {
@@ -151,15 +156,17 @@ impl Exec<'_> {
         Ok((child, receiver))
     }
 
-    /// Gets ready to join a container that may be hostile.
+    /// Keeps processes of the container, which may be hostile, from looking into this one once it has joined: it
+    /// still has memory and descriptors of the host's.
     pub(super) fn hide(&self) -> Result<()> {
+        // These CPUs are for the time until the process is in the container (config.md "execCPUAffinity").
         if let Some(cpus) = &self.plan.affinity.before {
             program::set_affinity(cpus)?;
         }
         init::hide(self.plan, self.proc)
     }
 
-    /// In the process that becomes the program.
+    /// Joins the rest of the namespaces and becomes the program, in the process that does so.
     fn become_program(
         &self,
         link: Option<&Link>,
@@ -172,7 +179,7 @@ impl Exec<'_> {
         self.finish(link, console, runtime)
     }
 
-    /// The same in a process that is in all namespaces.
+    /// Becomes the program in a process that is in all namespaces.
     pub(super) fn finish(
         &self,
         link: Option<&Link>,
@@ -180,7 +187,8 @@ impl Exec<'_> {
         runtime: Option<BorrowedFd<'_>>,
     ) -> Result<Infallible> {
         (self.joined)()?;
-        // As for init: in another PID namespace, kill(0) is not to reach the caller's process group.
+        // kill(2) with pid 0 reaches the whole process group, also its members in other PID namespaces: without a
+        // session of its own a program could end processes of its caller's.
         let new_session =
             self.options.detach || self.plan.terminal || self.namespaces.contains(Namespace::Pid);
         if new_session {
@@ -200,6 +208,8 @@ impl Exec<'_> {
         if let Some(cpus) = &self.plan.affinity.inside {
             program::set_affinity(cpus)?;
         }
+        // Asked for again: the kernel clears the parent-death signal where a process changes its effective ids or gains
+        // capabilities (PR_SET_PDEATHSIG(2const)).
         init::end_with(runtime)?;
         if self.options.detach
             && let Some(link) = link
@@ -276,7 +286,8 @@ pub(super) fn namespaces(
     pid: i32,
 ) -> Result<Namespaces> {
     let (mut kinds, joined) = configured_namespaces(config, caller)?;
-    // Joining the user namespace that one is in is an error, and others may be another's that one is in.
+    // setns(2) refuses the user namespace that the caller is in already. A namespace that the config names by its path
+    // may be the caller's too, and the caller may have no right to join it again.
     for kind in joined.into_iter().chain([Namespace::User]) {
         if kinds.contains(kind) && ns::id(proc, "self", kind)? == ns::id(proc, &pid.to_string(), kind)? {
             kinds = kinds.without(kind);
@@ -285,17 +296,24 @@ pub(super) fn namespaces(
     Ok(kinds)
 }
 
+/// The user and the group of a program.
+#[derive(Debug, Clone, Copy)]
+struct Ids {
+    uid: u32,
+    gid: u32,
+}
+
 /// What to run: the process file, or the container's process with what the command line changes.
 fn process_plan(options: &ExecOptions, config: &Spec, adapted: Adapted) -> Result<ProcessPlan> {
     let configured = config.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
-    let mut ids = (adapted.uid, adapted.gid);
+    let mut ids = Ids { uid: adapted.uid, gid: adapted.gid };
     let process = match &options.process {
         Some(path) => {
             let mut process = read_process(path)?;
             if process.capabilities().is_none() {
                 process.set_capabilities(configured.capabilities());
             }
-            ids = (process.user().uid(), process.user().gid());
+            ids = Ids { uid: process.user().uid(), gid: process.user().gid() };
             process
         }
         None => {
@@ -308,7 +326,7 @@ fn process_plan(options: &ExecOptions, config: &Spec, adapted: Adapted) -> Resul
         }
     };
     rt_spec::check_process(&process)?;
-    let adapted = Adapted { uid: ids.0, gid: ids.1, ..adapted };
+    let adapted = Adapted { uid: ids.uid, gid: ids.gid, ..adapted };
     let mut notes = Vec::new();
     let linux = config.linux().as_ref();
     let mut plan = ProcessPlan::new(&process, &adapted, linux, options.preserve_fds, &mut notes)?;
@@ -336,7 +354,7 @@ fn read_process(path: &Path) -> Result<Process> {
     config.spec.process().clone().ok_or_else(|| err!("{}: no process", path.display()))
 }
 
-fn change_process(process: &mut Process, options: &ExecOptions, ids: (u32, u32)) -> Result<()> {
+fn change_process(process: &mut Process, options: &ExecOptions, ids: Ids) -> Result<()> {
     process.set_args(Some(options.args.clone()));
     process.set_terminal(Some(false));
     let base = options.base_env.as_ref().or(process.env().as_ref());
@@ -347,7 +365,7 @@ fn change_process(process: &mut Process, options: &ExecOptions, ids: (u32, u32))
         process.set_cwd(cwd.clone());
     }
     let user = process.user_mut();
-    user.set_uid(ids.0).set_gid(ids.1);
+    user.set_uid(ids.uid).set_gid(ids.gid);
     if !options.additional_gids.is_empty() {
         user.set_additional_gids(Some(options.additional_gids.clone()));
     }
@@ -355,10 +373,10 @@ fn change_process(process: &mut Process, options: &ExecOptions, ids: (u32, u32))
 }
 
 /// `UID[:GID]`; without a gid the group is 0, as in runc.
-fn parse_user(user: &str) -> Result<(u32, u32)> {
+fn parse_user(user: &str) -> Result<Ids> {
     let (uid, gid) = user.split_once(':').unwrap_or((user, "0"));
     match (uid.parse(), gid.parse()) {
-        (Ok(uid), Ok(gid)) => Ok((uid, gid)),
+        (Ok(uid), Ok(gid)) => Ok(Ids { uid, gid }),
         _ => bail!("user {user:?} is not UID[:GID] in numbers"),
     }
 }

@@ -32,7 +32,7 @@ fn ended(child: &Child) -> Result<Option<u8>> {
 }
 
 fn pass_on(child: &Child, signal: i32) {
-    // It may just have ended: the next wait says so.
+    // An error means that the process has just ended, which the next waitpid(2) tells.
     let _ = signal::send_pidfd(&child.pidfd, signal);
 }
 
@@ -81,7 +81,7 @@ pub(super) fn relay(child: &Child, master: &OwnedFd) -> Result<u8> {
                     if events.contains(PollFlags::OUT) {
                         input.drain(master.as_fd());
                     }
-                    // EIO says that nobody has the other side open any more.
+                    // read(2) of a terminal's master fails with EIO when no process has the slave open any more.
                     let gone =
                         events.intersects(PollFlags::IN | PollFlags::HUP) && !output.fill(master.as_fd());
                     if gone && output.is_empty() {

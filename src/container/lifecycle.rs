@@ -8,7 +8,7 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, signal};
 use rustix::fd::OwnedFd;
 
-/// Releases a created container.
+/// Starts the program of a created container.
 pub(crate) fn start(store: &Store, id: &str) -> Result<()> {
     let dir = store.container(id)?;
     let record = store.load(id)?;
@@ -19,7 +19,7 @@ pub(crate) fn start(store: &Store, id: &str) -> Result<()> {
         _ => bail!("cannot start an already running container"),
     }
     let Some(fifo) = dir.open_fifo()? else { bail!("cannot start a container that has stopped") };
-    // Whoever removes the fifo is the one that starts.
+    // Of several that start the container, the one that removes the fifo does it: unlink(2) succeeds once.
     if dir.remove_fifo().is_err() {
         bail!("cannot start an already running container");
     }
@@ -28,21 +28,39 @@ pub(crate) fn start(store: &Store, id: &str) -> Result<()> {
     if hooks.poststart().is_none() {
         return Ok(());
     }
-    // Init has the fifo open until its exec, or its end.
+    // Init has the fifo open until its exec, or its end. poll(2) then reports an error on this end.
     let mut fds = [rustix::event::PollFd::new(&fifo, rustix::event::PollFlags::empty())];
     rustix::event::poll(&mut fds, None).context(|| "wait for the program")?;
     hooks::run_poststart(&hooks, &record).inspect_err(|_| {
         // The container is stopped and destroyed (runtime.md "Lifecycle" step 9).
-        if let Err(e) = delete(store, id, true) {
+        if let Err(e) = delete(store, id, Deletion::Forced) {
             log::debug!("{e}");
         }
     })
 }
 
-/// Sends `number` to the container's first process, or to all its processes.
-pub(crate) fn kill(store: &Store, id: &str, number: i32, all: bool) -> Result<()> {
+/// Which processes of a container a signal is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Receiver {
+    /// The first process.
+    FirstProcess,
+    /// Every process, also where the first has ended.
+    AllProcesses,
+}
+
+/// What `delete` may do to a container that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Deletion {
+    /// Nothing: that it runs is an error.
+    IfStopped,
+    /// It is killed. A container that is not there is no error.
+    Forced,
+}
+
+/// Sends `number` to processes of a container.
+pub(crate) fn kill(store: &Store, id: &str, number: i32, receiver: Receiver) -> Result<()> {
     let record = store.load(id)?;
-    if all {
+    if receiver == Receiver::AllProcesses {
         // Also after the first process has ended: others may live on in a shared pid namespace.
         return Members::of(store, &record)?.signal(number);
     }
@@ -51,21 +69,23 @@ pub(crate) fn kill(store: &Store, id: &str, number: i32, all: bool) -> Result<()
         _ => {}
     }
     if number == libc::SIGKILL && !record.own_pid_namespace {
-        // As runc does: what the first process leaves behind has nobody to end it, and may not be found any more.
+        // As runc does. Without a PID namespace the kernel ends the first process alone, and without that the others may
+        // not be found any more.
         return Members::of(store, &record)?.signal(number);
     }
     if !signal_first(&record, number)? {
         bail!("container not running: {id}");
     }
     if record.paused && number == libc::SIGKILL {
-        // A stopped process takes a SIGKILL at once; its container is not paused any more.
+        // SIGKILL ends a stopped process too. The others go on: the container is not paused any more.
         let _ = Members::of(store, &record).and_then(|members| members.signal(libc::SIGCONT));
     }
     Ok(())
 }
 
-/// Removes a stopped container, or with `force` any container; `force` of an unknown id is no error.
-pub(crate) fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
+/// Removes a container.
+pub(crate) fn delete(store: &Store, id: &str, deletion: Deletion) -> Result<()> {
+    let force = deletion == Deletion::Forced;
     let dir = match store.container(id) {
         Err(_) if force && crate::store::check_id(id).is_ok() => return Ok(()),
         result => result?,
@@ -74,7 +94,7 @@ pub(crate) fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
         dir.wait_until_made()?;
     }
     let record = match dir.load() {
-        // What cannot be read can still be removed.
+        // A record that cannot be read keeps nobody from removing the container.
         Err(_) if force => return store.remove(&dir),
         result => result?,
     };
@@ -88,7 +108,7 @@ pub(crate) fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
         Status::Created | Status::Running | Status::Paused => {}
     }
     let unknown = end_all(store, &record)?;
-    // Root runs no program of a user's: it is in nobody's job.
+    // Called by root for a user, this process is in no job of that user's, and must not run the user's programs.
     let hooks = hooks::saved(&dir).ok().filter(|_| !store.was_root());
     store.remove(&dir)?;
     store.forget_in_place(&record);
@@ -97,7 +117,7 @@ pub(crate) fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
     }
     match unknown {
         Some(e) if force => Err(e),
-        // Who puts a stopped container away has not asked for anybody's end.
+        // A caller that removes a stopped container has not asked to end any process.
         Some(e) => {
             log::warn!("{e}");
             Ok(())
@@ -106,8 +126,8 @@ pub(crate) fn delete(store: &Store, id: &str, force: bool) -> Result<()> {
     }
 }
 
-/// Kills all processes of the container and waits for the end of the first. Where nobody knows any more which they
-/// are, the error that says so is returned, and nobody is killed.
+/// Kills all processes of the container and waits for the end of the first. Where it cannot be told which processes are
+/// the container's, none is killed, and the error that says so is returned in `Some`.
 fn end_all(store: &Store, record: &Record) -> Result<Option<Error>> {
     // A PID namespace ends with its first process.
     if !record.own_pid_namespace {
@@ -126,7 +146,8 @@ pub(super) fn end(record: &Record) -> Result<()> {
     let Some(pidfd) = record.open_first_process()? else { return Ok(()) };
     signal::send_pidfd(&pidfd, libc::SIGKILL).context(|| "kill the container")?;
     if !wait_for_end(&pidfd, 10)? {
-        // It cannot escape any more: it waits for a member that its new parent has not reaped.
+        // It will end. The first process of a PID namespace waits until all others in it have been reaped, some of them by
+        // a parent outside.
         log::warn!("the container's first process ({}) has not ended within 10 s of SIGKILL", record.pid);
     }
     Ok(())

@@ -9,8 +9,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags};
 
-/// What a container's processes are known by. It is found out once, before any of them is signalled: the first
-/// process may be what they are found by.
+/// The processes of a container, as they are found in /proc. By which criterion is decided once, before any of them is
+/// signalled, because the decision needs the first process.
 pub(super) struct Members<'a> {
     proc: OwnedFd,
     criterion: Criterion,
@@ -19,16 +19,16 @@ pub(super) struct Members<'a> {
 
 /// What the processes of a container have in common, and no other process has.
 enum Criterion {
-    /// A namespace that the descriptor holds, so that its identity cannot become another's meanwhile.
+    /// A namespace of the container's own. The descriptor keeps the kernel from giving its inode to another one.
     Held { kind: Namespace, id: NamespaceId, _file: OwnedFd },
-    /// The mount namespace with this id, which no other will ever have.
+    /// The mount namespace with this id, which the kernel never gives to another one.
     UniqueMount(u64),
-    /// The first process alone: all namespaces are somebody else's.
+    /// The first process alone: the container has no namespace of its own.
     Alone,
-    /// None of them can be left.
+    /// No process of the container can be left.
     Nobody,
-    /// The first process has ended, and processes are in a mount namespace that has the number of the container's:
-    /// it, or a later one.
+    /// The first process has ended, and there are processes in a mount namespace with the inode of the container's. It
+    /// can be the container's, or a later one that was given the same inode.
     Unknown,
 }
 
@@ -40,7 +40,7 @@ impl<'a> Members<'a> {
         Ok(Members { proc, criterion, record })
     }
 
-    /// An error where nobody can say any more which processes were the container's.
+    /// An error where it cannot be told any more which processes are the container's.
     pub(super) fn known(&self) -> Result<()> {
         if let Criterion::Unknown = self.criterion {
             bail!(
@@ -60,7 +60,7 @@ impl<'a> Members<'a> {
         Ok(pids(self.proc.as_fd())?.into_iter().filter(|pid| self.has(*pid)).collect())
     }
 
-    /// Of a process that may not be looked at, the answer is no.
+    /// True where process `pid` is the container's. A process that the caller may not look at is not.
     fn has(&self, pid: i32) -> bool {
         let (proc, name) = (self.proc.as_fd(), pid.to_string());
         match &self.criterion {
@@ -74,7 +74,7 @@ impl<'a> Members<'a> {
     }
 
     /// Sends `number` to every process, again until no new one turns up. The first process comes last: while it lives,
-    /// another `rt` finds the rest. It is known by its mark, since nobody may look at it while it waits for start.
+    /// another `rt` finds the rest. It is not looked for in /proc, since it is undumpable while it waits for start.
     pub(super) fn signal(&self, number: i32) -> Result<()> {
         let mut done = std::collections::HashSet::from([self.record.pid]);
         loop {
@@ -91,7 +91,7 @@ impl<'a> Members<'a> {
         Ok(())
     }
 
-    /// Sends to one process that still is the container's.
+    /// Sends `number` to process `pid`, if that is still the container's.
     fn send(&self, pid: i32, number: i32) -> Result<()> {
         let Some(handle) = Pid::from_raw(pid) else { return Ok(()) };
         let Ok(pidfd) = rustix::process::pidfd_open(handle, PidfdFlags::empty()) else { return Ok(()) };
@@ -104,7 +104,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Stops every process: again and again, since one that still runs may make others.
+    /// Stops every process. It takes several rounds, since a process that still runs may make others.
     pub(super) fn stop(&self) -> Result<()> {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
         while std::time::Instant::now() < deadline {
@@ -116,7 +116,7 @@ impl<'a> Members<'a> {
             for pid in running {
                 self.send(pid, libc::SIGSTOP)?;
             }
-            // A stopped process needs a moment to get there.
+            // SIGSTOP takes effect when the process is scheduled next.
             let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 500_000 };
             let _ = rustix::thread::nanosleep(&pause);
         }
@@ -140,14 +140,14 @@ fn criterion(proc: BorrowedFd<'_>, store: &Store, record: &Record) -> Result<Cri
         (false, None) => return Ok(Criterion::Alone),
     };
     let held = match hold(proc, record, kind) {
-        // Until start it is alone, and the kernel keeps it from being looked at.
+        // A container that waits for start has one process, which is undumpable: /proc shows its namespaces to root only.
         Err(e) if e.is(libc::EACCES) && store.status(record) == Status::Created => {
             return Ok(Criterion::Alone);
         }
         held => held?,
     };
     if let Some((file, id)) = held {
-        // Never take the caller's own world for the container.
+        // The caller's own namespace is never taken for the container's: its processes would be signalled.
         if id == ns::id(proc, "self", kind)? {
             bail!("the container's {} namespace is the caller's", kind.file());
         }
@@ -157,7 +157,7 @@ fn criterion(proc: BorrowedFd<'_>, store: &Store, record: &Record) -> Result<Cri
         Some(MountNamespaceId::Inode(inode)) if kind == Namespace::Mount => {
             after_the_first(proc, store, inode)
         }
-        // With its first process a PID namespace ends.
+        // The kernel ends every process of a PID namespace with the first one.
         _ => Ok(Criterion::Nobody),
     }
 }
@@ -168,15 +168,16 @@ fn hold(proc: BorrowedFd<'_>, record: &Record, kind: Namespace) -> Result<Option
         return Ok(None);
     }
     let held = ns::hold(proc, &record.pid.to_string(), kind);
-    // Only now it is certain that the pid was not reused in between.
+    // Asked again after the namespace was opened: the pid was not given to another process in between.
     if !record.is_alive() {
         return Ok(None);
     }
     held.map(Some).context(|| "look at the container's namespace")
 }
 
-/// What can be said when the first process of a mount namespace that is known by its inode has ended: that nobody is
-/// in a namespace with that number, or that it is another container's by now; else nothing.
+/// The criterion where the first process has ended and the mount namespace is known by its inode alone, which the
+/// kernel may have given to another one. Nothing of the container is left where no process is in a namespace with this
+/// inode, or where another container has it by now. In any other case it cannot be told.
 fn after_the_first(proc: BorrowedFd<'_>, store: &Store, inode: u64) -> Result<Criterion> {
     let is_in =
         |pid: i32| ns::id(proc, &pid.to_string(), Namespace::Mount).is_ok_and(|found| found.inode == inode);

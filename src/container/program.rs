@@ -1,4 +1,7 @@
-//! The program of a container: what `run`, `create` and `exec` do last, in the process that becomes it.
+//! The system calls by which a process becomes the program of a container: what `run`, `create` and `exec` do last.
+//!
+//! The kernel dictates their order: most of them take a capability, so the capabilities are dropped late; and a seccomp
+//! filter may forbid any of them, so it is loaded last where the kernel allows that.
 
 use super::path_search::find_program;
 use super::plan::{ProcessPlan, bit_list, terminal_filter};
@@ -31,11 +34,12 @@ pub(super) fn set_affinity(list: &str) -> Result<()> {
     rustix::thread::sched_setaffinity(None, &set).context(|| format!("set the CPU affinity to {list:?}"))
 }
 
-/// What the program becomes, ready for execve(2).
+/// A program that is ready for execve(2).
 #[derive(Debug)]
 pub(super) struct Prepared {
     path: CString,
     args: ExecArgs,
+    /// The filter is still to be loaded.
     filter: bool,
 }
 
@@ -50,10 +54,13 @@ impl ProcessPlan {
         on_terminal: bool,
         listener: impl FnOnce(OwnedFd) -> Result<()>,
     ) -> Result<Prepared> {
+        // To raise a hard limit takes CAP_SYS_RESOURCE, to set a real-time policy CAP_SYS_NICE, and to drop from the
+        // bounding set CAP_SETPCAP. The program may have none of them.
         self.set_limits()?;
         caps::limit_bounding(self.caps.bounding)?;
         self.set_ids()?;
         rustix::process::umask(Mode::from_raw_mode(self.umask));
+        // As the user, who may enter what root may not: a directory on a network file system that trusts no root.
         self.enter_cwd()?;
         let env = self.full_env();
         let path = find_program(&self.args[0], &env)?;
@@ -61,8 +68,9 @@ impl ProcessPlan {
         if on_terminal {
             self.protect_terminal().map_err(|e| e.hint("with -t the program gets a terminal of its own"))?;
         }
-        // Without no_new_privs a filter needs CAP_SYS_ADMIN, so it comes before the capabilities go. A
-        // listener must have a runtime that takes it.
+        // seccomp(2) wants no_new_privs or CAP_SYS_ADMIN: without no_new_privs the filter is loaded before the
+        // capabilities are dropped. A filter with a listener is loaded now in any case, while there is a runtime that
+        // takes the listener. Any other is loaded last, so that it need not allow what happens until execve(2).
         let mut filter = self.seccomp.as_ref();
         if let Some(plan) = filter
             && (!self.no_new_privs || plan.filter.notifies)
@@ -75,6 +83,7 @@ impl ProcessPlan {
                 listener(fd)?;
             }
         }
+        // Capabilities come after the ids: setresuid(2) to another id than root's empties the effective set.
         let missing = caps::set(&self.caps)?;
         if missing != 0 {
             log::debug!("capabilities {missing:#x} are not there to be given");
@@ -147,13 +156,13 @@ impl ProcessPlan {
         Ok(())
     }
 
-    /// What is set by writing to files of `proc`. A process does it for itself, or for its children, while it
-    /// still may: one that cannot be dumped cannot write to its own files.
+    /// Sets what is set by writing to files of this process in `proc`. Children inherit it. It is done before the
+    /// process becomes undumpable: the files of an undumpable process belong to root (proc_pid(5)).
     pub(super) fn set_by_proc(&self, proc: BorrowedFd<'_>) -> Result<()> {
         if let Some(adj) = self.oom_score_adj {
             let text = adj.to_string();
             match fd::write_proc(proc, "self/oom_score_adj", text.as_bytes()) {
-                // Below the caller's own value is not for everybody.
+                // To lower the value takes CAP_SYS_RESOURCE (proc_pid_oom_score_adj(5)).
                 Err(e) if e.is(libc::EACCES) || e.is(libc::EPERM) => {
                     log::debug!("oomScoreAdj {adj} is not permitted: left as it is");
                 }
@@ -175,23 +184,26 @@ impl ProcessPlan {
         Ok(())
     }
 
-    /// Becomes the user, keeping the permitted capabilities.
+    /// Becomes the user. The permitted capabilities are kept: they are set by [`caps::set`].
     fn set_ids(&self) -> Result<()> {
         let user_changes = rustix::process::getuid().as_raw() != self.uid;
         let group_changes = rustix::process::getgid().as_raw() != self.gid;
         if user_changes {
             give_stdio(self.uid);
+            // Without it setresuid(2) from root to another id empties the permitted set too.
             rustix::thread::set_keep_capabilities(true)?;
         }
         if let Some(groups) = &self.groups {
             let list: Vec<Gid> = groups.iter().map(|g| Gid::from_raw(*g)).collect();
             match rustix::thread::set_thread_groups(&list) {
-                // setgroups is denied in a namespace with one id: the caller's groups stay.
+                // A user namespace in which a caller without root has mapped a group must deny setgroups(2)
+                // (user_namespaces(7)): the caller's groups stay.
                 Ok(()) => {}
                 Err(Errno::PERM) => log::debug!("setgroups is denied here: the caller's groups are kept"),
                 Err(e) => return Err(e).context(|| format!("set additional groups {groups:?}")),
             }
         }
+        // The group before the user, who has no right to change it.
         if group_changes {
             let gid = Gid::from_raw(self.gid);
             rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(|e| unmapped(e, "gid", self.gid))?;
@@ -199,7 +211,8 @@ impl ProcessPlan {
         if user_changes {
             let uid = Uid::from_raw(self.uid);
             rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(|e| unmapped(e, "uid", self.uid))?;
-            // Changing from root has emptied the effective set; the filter and the cwd may need it.
+            // setresuid(2) has emptied the effective set. It is filled from the permitted one, because loading the filter
+            // and entering the working directory may need it.
             caps::raise()?;
         }
         Ok(())
@@ -213,7 +226,8 @@ impl ProcessPlan {
         rustix::process::chdir(&self.cwd).context(shown)?;
         if self.cwd != Path::new("/") {
             let cwd = rustix::process::getcwd(Vec::new()).context(shown)?;
-            // A directory outside the root shows as "(unreachable)/...".
+            // The path can lead out of the root by an open descriptor (/proc/self/fd/N, CVE-2024-21626). The kernel
+            // shows such a directory as "(unreachable)/...".
             if cwd.as_bytes().first() != Some(&b'/') {
                 bail!("{}: current working directory is outside of the container", shown());
             }
@@ -231,7 +245,7 @@ impl ProcessPlan {
             env.push(format!("HOME={}", account_files::home_of(self.uid).unwrap_or_else(|| "/".to_owned())));
         }
         if self.listen_fds > 0 {
-            // The pid as the program itself sees it.
+            // The pid in the container's PID namespace, which the program compares with its own.
             let pid = rustix::process::getpid().as_raw_nonzero();
             env.retain(|v| !v.starts_with("LISTEN_FDS=") && !v.starts_with("LISTEN_PID="));
             env.extend([format!("LISTEN_FDS={}", self.listen_fds), format!("LISTEN_PID={pid}")]);
@@ -276,7 +290,7 @@ fn unmapped(e: Errno, what: &str, id: u32) -> Error {
 fn set_rlimit(resource: Resource, limit: &Rlimit) -> Result<()> {
     match rustix::process::setrlimit(resource, *limit) {
         Err(Errno::PERM) => {
-            // Only root may raise a hard limit: what may be had is better than no container.
+            // Raising a hard limit takes CAP_SYS_RESOURCE. The limit is then set as high as the caller may.
             let have = rustix::process::getrlimit(resource);
             let least = |a: Option<u64>, b: Option<u64>| match (a, b) {
                 (Some(a), Some(b)) => Some(a.min(b)),

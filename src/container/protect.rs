@@ -1,8 +1,8 @@
 //! The runtime's own binary, kept from containers (CVE-2019-5736).
 //!
 //! A container whose program is `/proc/self/exe` runs this binary, and another of its processes can then open
-//! it for writing through /proc/PID/exe, if the caller may write it. So a caller who may runs a sealed copy in
-//! memory instead; everybody else pays one system call.
+//! it for writing through /proc/PID/exe, if the caller may write it. Therefore the runtime of such a caller executes a
+//! sealed copy of itself in memory. For every other caller, to find that out costs one system call.
 
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::process::ExecArgs;
@@ -26,19 +26,19 @@ pub(super) fn protect_binary() -> Result<()> {
     Err(run_again(&copy).context("run the copy of the runtime's binary"))
 }
 
-/// True where the binary is plainly somebody else's, as an installed one is for a user: by the path it was
-/// executed by, which costs a fraction of a look into /proc.
+/// True where another user owns the binary and nobody else may write it, as of an installed one. The kernel is asked by
+/// the path that the binary was executed by, which costs a fraction of resolving /proc/self/exe.
 fn is_anothers() -> bool {
     let Some(path) = start::exec_path() else { return false };
     let kernels = [&b"/proc/"[..], b"/dev/fd/"].iter().any(|dir| path.as_bytes().starts_with(dir));
     let uid = rustix::process::geteuid();
-    // The bits of the group are the mask of an access list, where there is one.
+    // The group's bits are the mask of an access control list, where the file has one (acl(5)).
     !kernels
         && !uid.is_root()
         && fs::stat(path).is_ok_and(|s| s.st_uid != uid.as_raw() && s.st_mode & 0o022 == 0)
 }
 
-/// True where the caller may write the file, or as its owner allow himself to.
+/// True where the caller may write the file, or owns it and can thus make it writable.
 fn may_change(path: &str) -> bool {
     fs::accessat(fs::CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
         || fs::stat(path).is_ok_and(|s| s.st_uid == rustix::process::geteuid().as_raw())
@@ -50,9 +50,9 @@ fn is_sealed(file: &OwnedFd) -> bool {
 
 fn sealed_copy(exe: &OwnedFd) -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Named after the file, for what is looked for beside that. The kernel takes 249 bytes.
+    // Named after the file, since the copy looks for `rt-pull` and the hooks beside that. memfd_create(2) takes 249 bytes.
     let name = start::program().filter(|path| path.as_os_str().len() < 249).unwrap_or_else(|| "rt".into());
-    // Kernels before 6.3 do not know EXEC, and need it not.
+    // Kernels before 6.3 do not know MFD_EXEC, and let every memory file be executed.
     let copy =
         fs::memfd_create(&name, flags | MemfdFlags::EXEC).or_else(|_| fs::memfd_create(&name, flags))?;
     let mut left = fs::fstat(exe)?.st_size as usize;
@@ -77,7 +77,7 @@ fn run_again(copy: &OwnedFd) -> Error {
         })
         .collect();
     match ExecArgs::new(&args, &env) {
-        // Debian's Linux 5.10 says that of every file in memory: what it means is that it cannot do it.
+        // Debian's Linux 5.10 fails with ENOENT for every file in memory: it cannot execute one.
         Ok(args) => match args.exec_fd(copy) {
             e if e.is(libc::ENOENT) => Error::from_errno(libc::ENOSYS),
             e => e,

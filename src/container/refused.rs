@@ -1,4 +1,4 @@
-//! Why a host gives no namespaces, and what its administrator can do: looked for only when it has refused.
+//! Why a host gives no namespaces, and what its administrator can do. It is looked for only after the kernel has refused.
 
 use rt_sys::error::Error;
 use rt_sys::ns::{Namespace, Namespaces};
@@ -31,7 +31,7 @@ pub(super) fn namespaces(error: Error, new: impl Into<Namespaces>) -> Error {
     with(error.context(doing), remedy)
 }
 
-/// The error of writing the maps of a new user namespace: some hosts let everybody make one, and nobody use it.
+/// The error of writing the maps of a new user namespace. Some hosts let every user make one, and fail here.
 #[cold]
 pub(super) fn maps(error: Error) -> Error {
     let remedy = match error.errno() {
@@ -56,28 +56,35 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-/// The limits that may be reached: those of 0, else all that count for `new`. How many there are, nobody says.
+/// A limit on namespaces (namespaces(7)), as sysctl(8) shows it.
+struct Limit {
+    key: String,
+    value: String,
+}
+
+/// The limits that may be reached: those of 0, else all that count for `new`. The kernel does not tell how many
+/// namespaces there are.
 fn exhausted(new: Namespaces, read: &dyn Fn(&str) -> String) -> Option<String> {
     let asked = KINDS.into_iter().filter(|kind| new.contains(*kind));
     let limits = asked.map(|kind| {
         let key = format!("max_{}_namespaces", kind.file());
         let value = read(&format!("/proc/sys/user/{key}"));
-        (format!("user.{key}"), value)
+        Limit { key: format!("user.{key}"), value }
     });
-    let limits: Vec<(String, String)> = limits.filter(|(_, value)| !value.is_empty()).collect();
-    let listed = |value: &dyn Fn(&(String, String)) -> Option<String>| {
-        limits.iter().filter_map(value).collect::<Vec<_>>().join(" ")
+    let limits: Vec<Limit> = limits.filter(|limit| !limit.value.is_empty()).collect();
+    let listed = |text: &dyn Fn(&Limit) -> Option<String>| {
+        limits.iter().filter_map(text).collect::<Vec<_>>().join(" ")
     };
-    let zero = listed(&|(key, value)| (value == "0").then(|| format!("{key}=15000")));
+    let zero = listed(&|limit| (limit.value == "0").then(|| format!("{}=15000", limit.key)));
     if !zero.is_empty() {
         return Some(format!("this host forbids it: sysctl -w {zero} allows it"));
     }
-    let all = listed(&|(key, value)| Some(format!("{key}={value}")));
+    let all = listed(&|limit| Some(format!("{}={}", limit.key, limit.value)));
     let reached = format!("a limit is reached, one of {all}, or namespaces are nested 32 deep");
     (!all.is_empty()).then_some(reached)
 }
 
-/// What forbids user namespaces to those without privilege.
+/// What forbids user namespaces to callers without privilege.
 fn forbidden(read: &dyn Fn(&str) -> String) -> Option<String> {
     const DEBIAN: &str = "kernel.unprivileged_userns_clone";
     if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {

@@ -5,9 +5,10 @@
 
 use super::create;
 use super::exec::{self, Exec};
+use super::lifecycle::{self, Deletion};
 use super::members::{self, Members};
 use super::plan::{self, ProcessPlan};
-use super::{CreateOptions, ExecOptions, hooks, init, lifecycle};
+use super::{CreateOptions, ExecOptions, hooks, init};
 use crate::store::{
     ContainerDir, JoinTarget, LivingMember, Lock, Member, ProcessIdentity, Record, Role, Store,
 };
@@ -69,7 +70,7 @@ fn run_alone(store: &Store, options: CreateOptions) -> Result<u8> {
             lifecycle::wait_for_end(&init, 2)?;
         }
         if !record.is_alive() {
-            lifecycle::delete(store, &options.id, false)?;
+            lifecycle::delete(store, &options.id, Deletion::IfStopped)?;
         }
     }
     create::run(store, options)
@@ -342,13 +343,13 @@ pub(crate) fn tasks_delete(store: &Store, id: &str) -> Result<()> {
     if let Some(job) = TaskName::parse(id).filter(|name| name.step.is_none()) {
         let of_job = |record: &Record| record.step.as_ref().is_some_and(|step| job.means(step));
         for record in store.list()?.into_iter().filter(of_job) {
-            lifecycle::delete(store, &record.id, true)?;
+            lifecycle::delete(store, &record.id, Deletion::Forced)?;
         }
         return Ok(());
     }
     let tasks = Tasks::find(store, id)?;
     for id in &tasks.own {
-        lifecycle::delete(store, id, true)?;
+        lifecycle::delete(store, id, Deletion::Forced)?;
     }
     let Some((dir, id)) = &tasks.shared else { return Ok(()) };
     if let Some(task) = id.task {
@@ -361,7 +362,7 @@ pub(crate) fn tasks_delete(store: &Store, id: &str) -> Result<()> {
             return Ok(());
         }
     }
-    lifecycle::delete(store, &id.container, true)?;
+    lifecycle::delete(store, &id.container, Deletion::Forced)?;
     // Also where the state could not be read.
     store.forget_shared(&id.container);
     Ok(())

@@ -17,8 +17,8 @@ pub(super) enum FromInit {
     Mounted,
     /// The seccomp listener is this descriptor of init.
     Listener(RawFd),
-    /// The program has been found and everything is set. With the id of the container's mount namespace, where
-    /// it is known by that.
+    /// The program has been found and everything is set. It carries the id of the container's mount namespace where
+    /// the container's processes are found by that.
     Ready(Option<MountNamespaceId>),
     /// Init lives on without the runtime from here.
     Detached,
@@ -29,7 +29,7 @@ pub(super) enum FromInit {
 /// What the runtime says to init: go on. `pid` is init's pid as the runtime sees it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Go {
-    /// For hooks that init runs.
+    /// Init's pid in the runtime's PID namespace, for hooks that init runs.
     pub pid: i32,
 }
 
@@ -122,7 +122,7 @@ impl Link {
     }
 
     fn send(&self, packet: &[u8]) -> Result<()> {
-        // An error text may be long; the receiver reads no more than this.
+        // An error text may be longer than a packet. It is cut, because the receiver reads no more than this.
         let packet = &packet[..packet.len().min(PACKET)];
         net::send(self.0.as_fd(), packet, SendFlags::NOSIGNAL).context(|| "send a message")?;
         Ok(())

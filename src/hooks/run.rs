@@ -94,7 +94,7 @@ pub(crate) fn run_one(hook: &Hook, state: &[u8], cwd: &Path) -> Result<()> {
 
 fn run_logged(hook: &Hook, state: &[u8], cwd: &Path, inside: Option<&Inside<'_>>) -> Result<()> {
     let output = memory_file(c"hook-output")?;
-    run(hook, state, cwd, (&output, &output), inside)?;
+    run(hook, state, cwd, Streams { stdout: &output, stderr: &output }, inside)?;
     warn_of(hook, &output);
     Ok(())
 }
@@ -102,7 +102,7 @@ fn run_logged(hook: &Hook, state: &[u8], cwd: &Path, inside: Option<&Inside<'_>>
 /// Runs a hook that reads `input` and prints something else.
 pub(super) fn filter(hook: &Hook, input: &[u8], cwd: &Path) -> Result<Vec<u8>> {
     let (answer, output) = (memory_file(c"hook-answer")?, memory_file(c"hook-output")?);
-    run(hook, input, cwd, (&answer, &output), None)?;
+    run(hook, input, cwd, Streams { stdout: &answer, stderr: &output }, None)?;
     warn_of(hook, &output);
     fs::seek(&answer, fs::SeekFrom::Start(0))?;
     let mut text = Vec::new();
@@ -112,19 +112,27 @@ pub(super) fn filter(hook: &Hook, input: &[u8], cwd: &Path) -> Result<Vec<u8>> {
 
 fn warn_of(hook: &Hook, output: &OwnedFd) {
     if log::max_level() >= log::LevelFilter::Warn {
-        let text = said(output);
+        let text = end_of(output);
         if !text.is_empty() {
             log::warn!("{}{text}", hook.path().display());
         }
     }
 }
 
-/// `answer` gets the hook's standard output, `output` what it says beside that.
+/// The files that get what a hook prints.
+#[derive(Clone, Copy)]
+struct Streams<'a> {
+    stdout: &'a OwnedFd,
+    /// What it holds in the end goes into the error or the log.
+    stderr: &'a OwnedFd,
+}
+
+/// Runs a hook and waits for it.
 fn run(
     hook: &Hook,
     state: &[u8],
     cwd: &Path,
-    (answer, output): (&OwnedFd, &OwnedFd),
+    Streams { stdout, stderr }: Streams<'_>,
     inside: Option<&Inside<'_>>,
 ) -> Result<()> {
     let shown = hook.path().display();
@@ -137,22 +145,23 @@ fn run(
     let env = match (hook.env(), inside) {
         (Some(env), _) => env.clone(),
         (None, Some(inside)) => inside.env.to_vec(),
-        // A hook without an environment finds what it needs by the runtime's PATH.
+        // A hook for which the config names no environment gets the runtime's.
         (None, None) => std::env::vars().map(|(name, value)| format!("{name}={value}")).collect(),
     };
     let args = ExecArgs::new(&args, &env)?;
     let input = memory_file(c"hook-stdin")?;
     rustix::io::write(&input, state)?;
     fs::seek(&input, fs::SeekFrom::Start(0))?;
-    // Outside and inside a container alike the bundle is the place, where there still is one.
+    // runc starts hooks in the bundle. A bundle that is gone is no reason to fail.
     let child = process::spawn(Namespaces::NONE, Memory::Copied, || {
         let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         // A group of its own, so that a hook that takes too long ends with its children.
         let _ = rustix::process::setpgid(None, None);
         let _ = rustix::process::chdir(cwd);
-        let ready = tty::become_hook_stdio(&input, answer, output);
+        let ready = tty::become_hook_stdio(&input, stdout, stderr);
         signal::reset(u64::MAX);
-        // Only the filter of a container can refuse it, and inside that only the program's own are not so already.
+        // A container's seccomp filter can refuse close_range(2). It does so only inside, where every descriptor but the
+        // program's own is close-on-exec already.
         let _ = fd::cloexec_from(3);
         match ready.and_then(|()| inside.map_or(Ok(()), |inside| (inside.confine)())) {
             Ok(()) => drop(args.exec(&path)),
@@ -165,7 +174,7 @@ fn run(
         && !ends_within(&child.pidfd, seconds)?
     {
         let _ = rustix::process::kill_process_group(child.pid, rustix::process::Signal::KILL);
-        // It may not have made its group yet.
+        // The hook may have been killed before it made its group.
         let _ = rustix::process::pidfd_send_signal(&child.pidfd, rustix::process::Signal::KILL);
         process::wait(child.pid)?;
         bail!("{shown} did not end within {seconds} s");
@@ -173,7 +182,7 @@ fn run(
     let status = process::wait(child.pid)?;
     let failure = match (status.exit_status(), status.terminating_signal()) {
         (Some(0), _) => return Ok(()),
-        (Some(127), _) if fs::fstat(output).is_ok_and(|s| s.st_size == 0) => {
+        (Some(127), _) if fs::fstat(stderr).is_ok_and(|s| s.st_size == 0) => {
             match check_program(hook.path()) {
                 Ok(()) => "exit status 127".to_owned(),
                 Err(e) => e.to_string(),
@@ -182,7 +191,7 @@ fn run(
         (Some(code), _) => format!("exit status {code}"),
         (None, signal) => format!("signal {}", signal.unwrap_or_default()),
     };
-    bail!("{shown}: {failure}{}", said(output))
+    bail!("{shown}: {failure}{}", end_of(stderr))
 }
 
 fn check_program(path: &Path) -> Result<()> {
@@ -195,7 +204,7 @@ fn memory_file(name: &std::ffi::CStr) -> Result<OwnedFd> {
 }
 
 fn ends_within(pidfd: &OwnedFd, seconds: i64) -> Result<bool> {
-    // Somebody's "for ever" may lie beyond the clock's end.
+    // A timeout of i64::MAX seconds, which means "never", is more than an Instant can hold.
     let wait = std::time::Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
     let deadline = std::time::Instant::now().checked_add(wait);
     loop {
@@ -212,7 +221,7 @@ fn ends_within(pidfd: &OwnedFd, seconds: i64) -> Result<bool> {
 }
 
 /// The end of what a hook printed, in one line.
-fn said(output: &OwnedFd) -> String {
+fn end_of(output: &OwnedFd) -> String {
     const MOST: u64 = 1024;
     let size = fs::fstat(output).map_or(0, |s| s.st_size as u64);
     let mut text = vec![0; MOST as usize];

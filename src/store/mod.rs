@@ -5,32 +5,30 @@
 //! rest is the config as it was loaded. `start.fifo` is there from create to start.
 //! `.images/` names what was made in images. Everything goes through descriptors, and no link is followed.
 
+mod container_dir;
+mod place;
 mod process_identity;
+mod record;
 mod step;
 
+pub(crate) use container_dir::ContainerDir;
 pub(crate) use process_identity::ProcessIdentity;
+pub(crate) use record::Record;
 pub(crate) use step::{JoinTarget, LivingMember, Lock, Member, Role};
 
-use rt_spec::slurm::Step;
-use rt_spec::state::{State, Status};
-use rt_spec::{Config, Spec};
+use container_dir::{FIFO, STATE};
+use place::{Chosen, default_roots, open_root};
+use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::ns::MountNamespaceId;
 use rt_sys::rootfs::{self, DirLock, MadeList};
 use rt_sys::{bail, err, fd, process, signal};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-const STATE: &str = "state.json";
-const FIFO: &str = "start.fifo";
-/// How long a state may be: its reader may act for somebody else.
-const MOST: usize = 16 << 20;
 /// Holds a link per container that runs in place, named by its pid and pointing to its id.
 const IN_PLACE: &str = ".in-place";
 
@@ -39,49 +37,6 @@ const JOBS: &str = "/run/rt-slurm";
 
 /// A group that has nothing: the kernel's for ids that it cannot show (/proc/sys/kernel/overflowgid).
 const NO_GROUP: u32 = 65534;
-
-/// What is recorded of a container: the first line of its state.json.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Record {
-    /// The container's id.
-    pub id: String,
-    /// The first process, in the runtime's pid namespace; 0 until there is one.
-    pub pid: i32,
-    /// The first process's start time in clock ticks since boot (proc_pid_stat(5) field 22), so that a
-    /// reused pid is never signalled.
-    pub start_time: u64,
-    /// The bundle directory, absolute.
-    pub bundle: PathBuf,
-    /// The root file system, absolute.
-    pub rootfs: PathBuf,
-    /// When the container was created (RFC 3339, UTC).
-    pub created: String,
-    /// The uid that created the container.
-    pub owner: u32,
-    /// The config's annotations.
-    #[serde(default)]
-    pub annotations: BTreeMap<String, String>,
-    /// Set by pause, cleared by resume.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub paused: bool,
-    /// True where the runtime's process became the container's: nobody is there to remove the state, so
-    /// a dead one counts as gone.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub in_place: bool,
-    /// The container has a pid namespace of its own: its processes are those in it.
-    #[serde(default)]
-    pub own_pid_namespace: bool,
-    /// The container has a mount namespace of its own, by which its processes are found otherwise.
-    #[serde(default)]
-    pub mount_ns: Option<MountNamespaceId>,
-    /// The step of a Slurm job that it belongs to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub step: Option<Step>,
-    /// The tasks of the step share it: `pid` is the first of them, and when loaded one that lives.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub shared: bool,
-}
 
 /// The state directory of one user.
 #[derive(Debug)]
@@ -101,23 +56,6 @@ enum Access {
     AsOwner,
     /// It is this uid's, and root looks into it. Nothing is changed.
     Look(u32),
-}
-
-/// Who has chosen the path of a store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Chosen {
-    /// The caller, by `--root`: the path may lead through links, and an unusable one is an error.
-    ByCaller,
-    /// This module ([`default_roots`]): an unusable path is passed over.
-    ByDefault,
-}
-
-/// The directory of one container, open.
-#[derive(Debug)]
-pub(crate) struct ContainerDir {
-    /// The container's id.
-    pub id: String,
-    fd: OwnedFd,
 }
 
 impl Store {
@@ -187,7 +125,7 @@ impl Store {
         self.access == Access::AsOwner
     }
 
-    /// The same store, for more than to look: root becomes its owner.
+    /// The same store for use: where root only looks into it, this process becomes its owner.
     pub(crate) fn for_use(self) -> Result<Self> {
         match self.access {
             Access::Look(_) => Self::open_as_owner(&self.root),
@@ -219,7 +157,7 @@ impl Store {
         }
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        // Of a default place the parent is the system's.
+        // The parent of a default place belongs to the system and is not made here.
         builder.recursive(chosen == Chosen::ByCaller).create(path)?;
         match open_root(path, chosen)? {
             Some(dir) => Ok(Store::at(path, Some(dir))),
@@ -310,7 +248,7 @@ impl Store {
     /// The records of another user's containers. That user has written them: whose containers they are is told by the
     /// directory, not by the records.
     fn look(&self, owner: u32) -> Vec<Record> {
-        // One user's directory that goes away hides nobody else's.
+        // The directory may be removed meanwhile. That is no reason to fail for the other users' directories.
         let mut records = self.records().unwrap_or_default();
         records.retain(|record| !record.in_place || record.is_alive());
         records.iter_mut().for_each(|record| record.owner = owner);
@@ -363,7 +301,8 @@ impl Store {
         let Ok(lists) = open_dir(dir, rootfs::IMAGES) else { return Ok(()) };
         for name in list_names(&lists, FileType::RegularFile)? {
             let Ok(created) = fd::read_at(&lists, name.as_str()) else { continue };
-            // Whoever sets a container up there holds it, and may add to the list: it is held until that is gone.
+            // A runtime that sets a container up there holds the lock and may add to the list. The lock is therefore held
+            // until the list is gone, and the list is read again under it.
             let held = MadeList::parse(&created).lock_dir(&name);
             match &held {
                 DirLock::Locked(root) => {
@@ -379,12 +318,13 @@ impl Store {
             }
             let _ = fs::unlinkat(&lists, name.as_str(), AtFlags::empty());
         }
-        // Who needs it next makes it anew.
+        // It fails where a list is left. The next container that needs the directory makes it anew.
         let _ = fs::unlinkat(dir, rootfs::IMAGES, AtFlags::REMOVEDIR);
         Ok(())
     }
 
-    /// True where a container lives on what the list is about, or is being made, perhaps on it.
+    /// True where a container that lives uses the image or the bind that the list is about. One that is being made may
+    /// use it.
     fn uses(&self, made: &MadeList) -> Result<bool> {
         let uses =
             |s: &Record| s.pid == 0 || ((made.bound || made.roots.contains(&s.rootfs)) && s.is_alive());
@@ -408,7 +348,7 @@ impl Store {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(e) => return Err(e.into()),
                 },
-                // An old process had this pid.
+                // The note of a dead container whose process had this pid.
                 Err(Errno::EXIST) => self.forget_link(dir, &pid.to_string()),
                 Err(e) => return Err(e.into()),
             }
@@ -423,7 +363,7 @@ impl Store {
         let Ok(pids) = list_names(&index, FileType::Symlink) else { return };
         let dead = |name: &String| match name.parse() {
             Ok(pid) => signal::send(pid, 0).is_err_and(|e| e.is(libc::ESRCH)),
-            // Of a shared container any member may live.
+            // The note of a shared container has the container's id as name: any member may live.
             Err(_) => self.forget_dead_shared(name).unwrap_or(false),
         };
         let mut left = pids.len();
@@ -432,7 +372,7 @@ impl Store {
             left -= 1;
         }
         if left == 0 {
-            // Who needs it next makes it anew.
+            // The next container in place makes it anew.
             let _ = fs::unlinkat(dir, IN_PLACE, AtFlags::REMOVEDIR);
         }
     }
@@ -470,173 +410,6 @@ impl Store {
     }
 }
 
-impl ContainerDir {
-    /// Waits until nobody is making the container any more, ten seconds at most.
-    pub(crate) fn wait_until_made(&self) -> Result<()> {
-        for _ in 0..1000 {
-            match fs::flock(&self.fd, fs::FlockOperation::NonBlockingLockShared) {
-                Ok(()) => return Ok(fs::flock(&self.fd, fs::FlockOperation::Unlock)?),
-                Err(Errno::WOULDBLOCK) => {
-                    let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-                    let _ = rustix::thread::nanosleep(&pause);
-                }
-                Err(e) => return Err(e.into()),
-            }
-        }
-        bail!("container {} is being created", self.id)
-    }
-
-    /// The directory, for what else is kept there.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-
-    /// Removes what is left of a container that was here before.
-    fn clear(&self) -> Result<()> {
-        for file in names_of_files(&self.fd)? {
-            fs::unlinkat(&self.fd, file.as_str(), AtFlags::empty())
-                .context(|| format!("replace the state of {}", self.id))?;
-        }
-        Ok(())
-    }
-
-    /// Writes the first record, with the config behind it. The directory must hold none yet.
-    pub(crate) fn save_new(&self, record: &Record, config: &[u8]) -> Result<()> {
-        self.write(STATE, OFlags::EXCL, record, config)
-    }
-
-    /// Replaces the record and keeps the config.
-    pub(crate) fn save(&self, record: &Record) -> Result<()> {
-        let config = self.config()?;
-        let new = "state.json.new";
-        self.write(new, OFlags::TRUNC, record, &config)?;
-        fs::renameat(&self.fd, new, &self.fd, STATE).context(|| format!("replace the state of {}", self.id))
-    }
-
-    fn write(&self, name: &str, how: OFlags, record: &Record, config: &[u8]) -> Result<()> {
-        let context = || format!("write the state of {}", self.id);
-        let mut text = serde_json::to_vec(record).map_err(|e| err!("{e}"))?;
-        text.push(b'\n');
-        text.extend_from_slice(config);
-        if text.len() > MOST {
-            return Err(err!("more than {MOST} bytes").context(context()));
-        }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | how;
-        let file = fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR).context(context)?;
-        fd::write_all(&file, &text).context(context)
-    }
-
-    fn read(&self) -> Result<Vec<u8>> {
-        // Where somebody has put a fifo, reading it ends at once.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        match fs::openat(&self.fd, STATE, flags, Mode::empty()) {
-            Ok(file) => fd::read_regular(file, MOST)
-                .ok_or_else(|| err!("the state of {} is no file of at most {MOST} bytes", self.id)),
-            Err(Errno::NOENT) => Ok(Vec::new()),
-            Err(e) => Err(e).context(|| format!("read the state of {}", self.id)),
-        }
-    }
-
-    /// The record; its pid is 0 where none was written yet. Of a shared container whose first process has ended, a
-    /// member that lives stands in the place of that process.
-    pub(crate) fn load(&self) -> Result<Record> {
-        let mut record = self.read_record()?;
-        if record.shared
-            && !record.is_alive()
-            && let Some(member) = self.living_members().first()
-        {
-            (record.pid, record.start_time) = (member.pid, member.start_time);
-        }
-        Ok(record)
-    }
-
-    /// The record as it was written.
-    fn read_record(&self) -> Result<Record> {
-        let text = self.read()?;
-        // Not written yet: the container is being created.
-        if text.is_empty() {
-            return Ok(Record { id: self.id.clone(), ..Record::default() });
-        }
-        let end = text.iter().position(|&b| b == b'\n').unwrap_or(text.len());
-        let record: Record = serde_json::from_slice(&text[..end])
-            .map_err(|e| err!("the state of {} is damaged: {e}", self.id))?;
-        Ok(Record { id: self.id.clone(), ..record })
-    }
-
-    /// The config as it was loaded.
-    pub(crate) fn config(&self) -> Result<Vec<u8>> {
-        let text = self.read()?;
-        match text.iter().position(|&b| b == b'\n') {
-            Some(end) => Ok(text[end + 1..].to_vec()),
-            None => Err(does_not_exist(&self.id)),
-        }
-    }
-
-    /// The config, parsed.
-    pub(crate) fn spec(&self) -> Result<Spec> {
-        Ok(*Config::parse(self.config()?)?.spec)
-    }
-
-    /// Makes the fifo that the container's init waits on, and opens it for init.
-    pub(crate) fn make_fifo(&self) -> Result<OwnedFd> {
-        fs::mknodat(&self.fd, FIFO, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
-            .context(|| "make the start fifo")?;
-        // Open for both, reading blocks until somebody has written.
-        Ok(fs::openat(&self.fd, FIFO, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
-    }
-
-    /// Opens the fifo to release init; `None` where init does not wait any more.
-    pub(crate) fn open_fifo(&self) -> Result<Option<OwnedFd>> {
-        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        match fs::openat(&self.fd, FIFO, flags, Mode::empty()) {
-            Ok(fd) => Ok(Some(fd)),
-            Err(Errno::NOENT | Errno::NXIO) => Ok(None),
-            Err(e) => Err(e).context(|| "open the start fifo"),
-        }
-    }
-
-    /// Removes the fifo: of two callers one succeeds.
-    pub(crate) fn remove_fifo(&self) -> Result<(), Errno> {
-        fs::unlinkat(&self.fd, FIFO, AtFlags::empty())
-    }
-}
-
-impl Record {
-    /// The state of the container as the specification shapes it, where `status` is its status. What only `state` and
-    /// `list` print is not in it.
-    pub(crate) fn oci_state(&self, status: Status) -> State {
-        State {
-            oci_version: rt_spec::OCI_VERSION.to_owned(),
-            id: self.id.clone(),
-            pid: if status == Status::Stopped { 0 } else { self.pid },
-            status: status.as_str().to_owned(),
-            bundle: self.bundle.clone(),
-            annotations: Some(self.annotations.clone()),
-            ..State::default()
-        }
-    }
-
-    /// A descriptor of the first process (pidfd_open(2)); `None` where that has ended.
-    pub(crate) fn open_first_process(&self) -> Result<Option<OwnedFd>> {
-        let Some(pid) = rustix::process::Pid::from_raw(self.pid) else { return Ok(None) };
-        let pidfd = match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
-            Ok(pidfd) => pidfd,
-            // EINVAL: no process has this number, only a thread or, before Linux 6.15, one that is just being reaped.
-            Err(Errno::SRCH | Errno::INVAL) => return Ok(None),
-            Err(e) => return Err(e).context(|| "open the container's first process"),
-        };
-        // The pidfd is opened first and the identity looked at after that: the pid was not reused in between.
-        Ok(self.is_alive().then_some(pidfd))
-    }
-
-    /// True while the first process lives; a zombie does not.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.pid > 0
-            && fd::open_proc()
-                .is_ok_and(|proc| process_identity::lives_since(proc, self.pid, self.start_time))
-    }
-}
-
 /// Checks that `id` is a plain name, as runc does.
 pub(crate) fn check_id(id: &str) -> Result<()> {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '+' | '-' | '.');
@@ -655,52 +428,6 @@ pub(crate) fn check_id(id: &str) -> Result<()> {
 
 fn does_not_exist(id: &str) -> Error {
     err!("container does not exist: {id}")
-}
-
-/// Where state may live, best first. A tmpfs is wanted: state means nothing after a reboot.
-fn default_roots() -> impl Iterator<Item = PathBuf> {
-    let uid = rustix::process::geteuid().as_raw();
-    let system = (uid == 0 && is_real_root()).then(|| PathBuf::from("/run/rt"));
-    let users: &[(&str, &str)] = match system {
-        Some(_) => &[],
-        None => &[("/run/user/", "/rt"), ("/dev/shm/rt-", ""), ("/tmp/rt-", "")],
-    };
-    let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let runtime_dir =
-        runtime_dir.filter(|dir| !users.is_empty() && dir.is_absolute()).map(|dir| dir.join("rt"));
-    let users = users.iter().map(move |(before, after)| PathBuf::from(format!("{before}{uid}{after}")));
-    system.into_iter().chain(runtime_dir).chain(users)
-}
-
-fn is_real_root() -> bool {
-    rt_sys::ns::own_maps().is_ok_and(|maps| rt_sys::ns::is_initial(&maps))
-}
-
-/// Opens a store's directory after checking that nobody else can have put something into it. `None` where it
-/// does not exist, or is not usable and was not asked for by name.
-fn open_root(path: &Path, chosen: Chosen) -> Result<Option<OwnedFd>> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // A directory in /tmp could be somebody's link.
-    let required = chosen == Chosen::ByCaller;
-    let flags = if required { flags } else { flags | OFlags::NOFOLLOW };
-    let dir = match fs::open(path, flags, Mode::empty()) {
-        Ok(dir) => dir,
-        Err(Errno::NOENT) => return Ok(None),
-        Err(_) if !required => return Ok(None),
-        Err(e) => return Err(e).context(|| format!("open the state directory {}", path.display())),
-    };
-    let stat = fs::fstat(&dir)?;
-    let me = rustix::process::geteuid().as_raw();
-    if stat.st_uid != me || stat.st_mode & 0o022 != 0 {
-        if !required {
-            return Ok(None);
-        }
-        bail!(
-            "the state directory {} must belong to uid {me} and be writable by nobody else",
-            path.display()
-        );
-    }
-    Ok(Some(dir))
 }
 
 fn open_dir(dir: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {

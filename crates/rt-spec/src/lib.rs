@@ -1,8 +1,9 @@
-//! The config: loaded, checked, and adapted to what the caller may do.
+//! The config: loaded, checked, and adapted to what the caller may do; and the state of a container, as JSON.
 //!
-//! The only I/O is the load itself.
+//! Files are read only by [`Config::load`] and [`account_files`].
 
 pub mod account_files;
+pub mod annotations;
 mod check;
 mod config;
 mod hostlist;
@@ -12,6 +13,7 @@ pub mod said;
 pub mod slurm;
 pub mod state;
 
+pub use annotations::{ANNOTATION_HOME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_USER, annotate};
 pub use check::{allowed_below_proc, check, check_process};
 pub use config::{Linux, Process, Spec};
 
@@ -20,16 +22,6 @@ use std::path::Path;
 
 /// The OCI runtime-spec version that state and features name.
 pub const OCI_VERSION: &str = "1.3.0";
-
-/// The annotation that says which id the process has inside: `caller`, `root` or `config`.
-pub const ANNOTATION_USER: &str = "rt.user";
-/// The annotation that asks, by `caller`, for lines of the caller in the container's passwd and group files.
-pub const ANNOTATION_PASSWD: &str = "rt.passwd";
-/// The annotation that asks, by `bind`, for the caller's home directory at its own path.
-pub const ANNOTATION_HOME: &str = "rt.home";
-/// The annotation that lists, separated by commas, destinations of binds that are left out where their source is
-/// missing.
-pub const ANNOTATION_OPTIONAL: &str = "rt.mounts.optional";
 
 /// podman's default capabilities: what root in a container has unless a config says more.
 pub const DEFAULT_CAPABILITIES: [&str; 11] = [
@@ -85,18 +77,6 @@ impl Config {
         self.text = serde_json::to_vec(&self.spec).map_err(json_error)?;
         Ok(())
     }
-}
-
-/// The value of an annotation.
-pub fn annotation<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
-    spec.annotations().as_ref()?.get(name).map(String::as_str)
-}
-
-/// Gives an annotation a value, whatever it had.
-pub fn annotate(spec: &mut Spec, name: &str, value: &str) {
-    let mut annotations = spec.annotations().clone().unwrap_or_default();
-    annotations.insert(name.to_owned(), value.to_owned());
-    spec.set_annotations(Some(annotations));
 }
 
 /// The value of a variable in the config's environment; the last one counts.

@@ -2,7 +2,7 @@
 //! honoured, the rest is adapted, and every adaptation is noted.
 
 use super::config::Seccomp;
-use super::{ANNOTATION_USER, Spec, mounts};
+use super::{Spec, annotations, mounts};
 use oci_spec::runtime::{LinuxIdMapping, LinuxNamespaceType, LinuxSeccomp};
 use rt_sys::caller::{Caller, Privilege};
 use rt_sys::error::Result;
@@ -68,11 +68,9 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
     let mut notes = Vec::new();
     let linux = spec.linux().as_ref();
     let user = spec.process().as_ref().map(|p| p.user());
-    let annotated = super::annotation(spec, ANNOTATION_USER);
-    let mode = match (asked, annotated) {
-        (Some(mode), _) => mode,
-        (None, Some(word)) => parse_user_map(word)?,
-        (None, None) => UserMap::Config,
+    let mode = match asked {
+        Some(mode) => mode,
+        None => annotations::user_map(spec)?.unwrap_or(UserMap::Config),
     };
     let (uid, gid) = match mode {
         UserMap::Caller => (caller.uid, caller.gid),
@@ -91,8 +89,7 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
     let namespace = linux
         .and_then(|l| l.namespaces().as_ref())
         .and_then(|list| list.iter().find(|n| n.typ() == LinuxNamespaceType::User));
-    // podman's --group-add keep-groups.
-    let keep_groups = super::annotation(spec, "run.oci.keep_original_groups").is_some();
+    let keep_groups = annotations::keeps_groups(spec);
     let joined = namespace.is_some_and(|n| n.path().as_ref().is_some_and(|p| !p.as_os_str().is_empty()));
     if joined {
         return Ok(Adapted { uid, gid, keep_groups, joined, notes, ..Adapted::default() });

@@ -2,9 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The annotation in which `rt` tells hooks the variables that the command line and precreate hooks have set: the
-/// bundle's config.json does not have them.
-pub const ANNOTATION_ENV: &str = "rt.env";
+pub use super::annotations::ANNOTATION_ENV;
 
 /// The key by which `rt` passes [`Said`] on: in the state, and in the config that precreate hooks get. An image can give
 /// a container variables and annotations, but no key beside those of the specification.

@@ -1,8 +1,9 @@
 //! A task of a Slurm step: its id as oci.conf names it, and what a config must give up so that the tasks of
 //! a step on a node can share one container (oci.conf(5); README, "Use from Slurm").
 
+use super::annotations::{self, ANNOTATION_OPTIONAL, ANNOTATION_USER, annotate};
 use super::rootless::UserMap;
-use super::{ANNOTATION_OPTIONAL, ANNOTATION_USER, Spec, hostlist, variable};
+use super::{Spec, hostlist, variable};
 use oci_spec::runtime::{LinuxNamespaceType, Mount, MountBuilder};
 use serde::{Deserialize, Serialize};
 use std::path::{Component, Path, PathBuf};
@@ -24,7 +25,7 @@ impl Step {
     pub fn of_array(&self, spec: &Spec) -> Step {
         let number = |name| variable(spec, name)?.parse::<u32>().ok();
         let name = |job: u32| Some(format!("{job}_{}", number("SLURM_ARRAY_TASK_ID")?));
-        // What a job hands to another that it submits is not that one's.
+        // A job that is submitted by a task of an array inherits the variables of that array, which is not its own.
         let own = variable(spec, "SLURM_JOB_ID") == Some(self.job.as_str());
         let array = number("SLURM_ARRAY_JOB_ID").filter(|_| own).and_then(name);
         Step { array, ..self.clone() }
@@ -142,7 +143,7 @@ pub struct JobDirectory {
     pub asked: bool,
 }
 
-/// `spec` as a task of a step needs it. Each change is a note.
+/// Changes `spec` as a task of a step needs it. Each change is a note.
 pub fn adapt(spec: &mut Spec, task: &Task, asked: Option<UserMap>) -> Vec<String> {
     let mut notes = Vec::new();
     let pmix = pmix_dir(spec, task);
@@ -162,9 +163,8 @@ pub fn adapt(spec: &mut Spec, task: &Task, asked: Option<UserMap>) -> Vec<String
         show(spec, &dir, &mut notes);
     }
     if let Some(dir) = job_tmpdir(spec, task) {
-        let optional =
-            super::annotation(spec, ANNOTATION_OPTIONAL).map(|list| format!("{list},")).unwrap_or_default();
-        super::annotate(spec, ANNOTATION_OPTIONAL, &format!("{optional}{}", dir.display()));
+        let optional = annotations::optional_mounts(spec).map(|list| format!("{list},")).unwrap_or_default();
+        annotate(spec, ANNOTATION_OPTIONAL, &format!("{optional}{}", dir.display()));
         show(spec, &dir, &mut notes);
     }
     if !has_own_environment(spec, task)
@@ -179,8 +179,8 @@ pub fn adapt(spec: &mut Spec, task: &Task, asked: Option<UserMap>) -> Vec<String
     notes
 }
 
-/// True where the config has the task's environment. In that of Slurm 22.05 is the job's, in which a batch script
-/// leaves its own rank to its steps.
+/// True where the config has the task's own environment. Slurm 22.05 puts the job's into it, and with that the rank of
+/// the batch script that has started the step.
 fn has_own_environment(spec: &Spec, task: &Task) -> bool {
     match variable(spec, "SLURM_TASK_PID") {
         Some(pid) => pid.parse() == Ok(task.pid),
@@ -217,7 +217,7 @@ fn rank(spec: &Spec, task: &Task) -> Option<[String; 6]> {
 fn job_tmpdir(spec: &Spec, task: &Task) -> Option<PathBuf> {
     let dir = Path::new(variable(spec, "TMPDIR").filter(|dir| names_job(dir, task) && !dir.contains(','))?);
     let plain = dir.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
-    // What is bound above it was asked for, and is what the user wants to see there.
+    // A bind that shows it already was asked for by the user.
     let is_shown = |mount: &Mount| dir.starts_with(mount.destination()) && is_bind(mount);
     let shown = spec.mounts().iter().flatten().any(is_shown);
     (dir.is_absolute() && plain && !shown).then(|| dir.to_owned())
@@ -236,7 +236,7 @@ pub fn pmi_fd(spec: &Spec) -> Option<i32> {
 /// The directory above PMIX_SERVER_TMPDIR: PMIx clients map files of several directories in it.
 fn pmix_dir(spec: &Spec, task: &Task) -> Option<PathBuf> {
     let of_task = variable(spec, "PMIX_SERVER_TMPDIR").filter(|dir| names_job(dir, task)).map(Path::new);
-    // Where both are there, slurmstepd's own is another directory.
+    // Where both are there, the caller's variable is slurmstepd's own, of another directory.
     let dir = of_task.or(task.pmix_dir.as_deref())?;
     let parent = dir.parent().filter(|p| p.is_absolute() && *p != Path::new("/"))?;
     Some(parent.to_owned())
@@ -251,7 +251,7 @@ fn names_job(path: &str, task: &Task) -> bool {
 /// A config that says nothing about ids runs as the caller; so does any under PMIx, whose server compares ids
 /// and hangs where they differ. `--user-map` and the annotation are asked before.
 fn choose_user(spec: &mut Spec, asked: Option<UserMap>, pmix: bool, notes: &mut Vec<String>) {
-    if asked.is_some() || super::annotation(spec, ANNOTATION_USER).is_some() {
+    if asked.is_some() || annotations::has_user_map(spec) {
         return;
     }
     let mapped = |spec: &Spec| {
@@ -267,7 +267,7 @@ fn choose_user(spec: &mut Spec, asked: Option<UserMap>, pmix: bool, notes: &mut 
     if !silent {
         notes.push("PMIx needs the uid inside to be the caller's: the id mappings are not used".to_owned());
     }
-    super::annotate(spec, ANNOTATION_USER, UserMap::Caller.as_str());
+    annotate(spec, ANNOTATION_USER, UserMap::Caller.as_str());
 }
 
 /// A shared container has no first process that all others end with, and its tasks are known to other nodes by
@@ -313,7 +313,7 @@ fn show(spec: &mut Spec, dir: &Path, notes: &mut Vec<String>) {
 fn bind(path: &Path, options: &[&str]) -> Mount {
     let options = options.iter().map(|o| (*o).to_owned()).collect::<Vec<_>>();
     let mount = MountBuilder::default().destination(path).source(path).typ("bind").options(options);
-    // Every field that it asks for is set.
+    // The builder fails only where a required field is missing.
     mount.build().unwrap_or_default()
 }
 
@@ -449,7 +449,7 @@ mod tests {
             config.set_mounts(Some(all));
             adapt(&mut config, &Task { id: TaskId::parse("n.42.0.0"), ..Task::default() }, None);
             let shown = config.mounts().iter().flatten().any(|m| m.destination() == Path::new(tmpdir));
-            assert_eq!(super::super::annotation(&config, ANNOTATION_OPTIONAL).is_some(), shown, "{tmpdir}");
+            assert_eq!(annotations::optional_mounts(&config).is_some(), shown, "{tmpdir}");
             shown
         };
         for dir in ["/scratch/42", "/tmp/slurm.42/x", "/local/job42.n1"] {

@@ -48,7 +48,7 @@ pub(super) fn plan_mounts(
 ) -> Result<Vec<MountPlan>> {
     // selinux(8): the label of every file in a new file system.
     let label = spec.linux().as_ref().and_then(|linux| linux.mount_label().clone()).filter(|l| !l.is_empty());
-    let optional = rt_spec::annotation(spec, rt_spec::ANNOTATION_OPTIONAL);
+    let optional = rt_spec::annotations::optional_mounts(spec);
     let home = account::home_mount(spec)?;
     let mut mounts = Vec::new();
     for mount in in_order(spec.mounts().as_deref().unwrap_or_default(), home.as_ref()) {

@@ -1,0 +1,72 @@
+//! The annotations that `rt` reads: their names, and what each one says. Nothing else reads annotations by name.
+
+use super::Spec;
+use super::rootless::{UserMap, parse_user_map};
+use rt_sys::bail;
+use rt_sys::error::Result;
+
+/// The annotation that says which id the process has inside: `caller`, `root` or `config`.
+pub const ANNOTATION_USER: &str = "rt.user";
+/// The annotation that asks, by `caller`, for lines of the caller in the container's passwd and group files.
+pub const ANNOTATION_PASSWD: &str = "rt.passwd";
+/// The annotation that asks, by `bind`, for the caller's home directory at its own path.
+pub const ANNOTATION_HOME: &str = "rt.home";
+/// The annotation that lists, separated by commas, destinations of binds that are left out where their source is
+/// missing.
+pub const ANNOTATION_OPTIONAL: &str = "rt.mounts.optional";
+/// The annotation in which `rt` tells hooks the variables that the command line and precreate hooks have set: the
+/// bundle's config.json does not have them.
+pub const ANNOTATION_ENV: &str = "rt.env";
+/// crun's annotation for podman's `--group-add keep-groups`. Any value counts.
+const KEEP_GROUPS: &str = "run.oci.keep_original_groups";
+
+/// The value of an annotation.
+fn annotation<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
+    spec.annotations().as_ref()?.get(name).map(String::as_str)
+}
+
+/// Gives an annotation a value, whatever it had.
+pub fn annotate(spec: &mut Spec, name: &str, value: &str) {
+    let mut annotations = spec.annotations().clone().unwrap_or_default();
+    annotations.insert(name.to_owned(), value.to_owned());
+    spec.set_annotations(Some(annotations));
+}
+
+/// Which id the process has inside; `None` where the config does not say it.
+pub fn user_map(spec: &Spec) -> Result<Option<UserMap>> {
+    annotation(spec, ANNOTATION_USER).map(parse_user_map).transpose()
+}
+
+/// True where the config says which id the process has inside, readable or not.
+pub fn has_user_map(spec: &Spec) -> bool {
+    annotation(spec, ANNOTATION_USER).is_some()
+}
+
+/// True where the caller is to have lines in passwd and group.
+pub fn asks_for_account(spec: &Spec) -> Result<bool> {
+    is_word(spec, ANNOTATION_PASSWD, "caller")
+}
+
+/// True where the caller's home directory is to be bound.
+pub fn asks_for_home(spec: &Spec) -> Result<bool> {
+    is_word(spec, ANNOTATION_HOME, "bind")
+}
+
+/// The destinations of binds that are left out where their source is missing, separated by commas.
+pub fn optional_mounts(spec: &Spec) -> Option<&str> {
+    annotation(spec, ANNOTATION_OPTIONAL)
+}
+
+/// True where the process keeps the caller's groups.
+pub fn keeps_groups(spec: &Spec) -> bool {
+    annotation(spec, KEEP_GROUPS).is_some()
+}
+
+/// True where the annotation `name` is `word`, which is the only one that it may be.
+fn is_word(spec: &Spec, name: &str, word: &str) -> Result<bool> {
+    match annotation(spec, name) {
+        None => Ok(false),
+        Some(found) if found == word => Ok(true),
+        Some(other) => bail!("annotation {name}: {other:?} is not {word:?}"),
+    }
+}

@@ -1,0 +1,155 @@
+//! The directory of one container: its record with the config, and the fifo that init waits on.
+
+use super::{Record, does_not_exist, names_of_files};
+use rt_spec::{Config, Spec};
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err, fd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+/// The file with the record and the config.
+pub(super) const STATE: &str = "state.json";
+/// The fifo of a container that was created and not started.
+pub(super) const FIFO: &str = "start.fifo";
+/// How long the state may be. Root reads states that users have written.
+const MOST: usize = 16 << 20;
+
+/// The directory of one container, open.
+#[derive(Debug)]
+pub(crate) struct ContainerDir {
+    /// The container's id.
+    pub id: String,
+    pub(super) fd: OwnedFd,
+}
+
+impl ContainerDir {
+    /// Waits until no process is making the container any more, ten seconds at most.
+    pub(crate) fn wait_until_made(&self) -> Result<()> {
+        for _ in 0..1000 {
+            match fs::flock(&self.fd, fs::FlockOperation::NonBlockingLockShared) {
+                Ok(()) => return Ok(fs::flock(&self.fd, fs::FlockOperation::Unlock)?),
+                Err(Errno::WOULDBLOCK) => {
+                    let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+                    let _ = rustix::thread::nanosleep(&pause);
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        bail!("container {} is being created", self.id)
+    }
+
+    /// A descriptor of the directory.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Removes what is left of a container that was here before.
+    pub(super) fn clear(&self) -> Result<()> {
+        for file in names_of_files(&self.fd)? {
+            fs::unlinkat(&self.fd, file.as_str(), AtFlags::empty())
+                .context(|| format!("replace the state of {}", self.id))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the first record, with the config behind it. The directory must hold none yet.
+    pub(crate) fn save_new(&self, record: &Record, config: &[u8]) -> Result<()> {
+        self.write(STATE, OFlags::EXCL, record, config)
+    }
+
+    /// Replaces the record and keeps the config.
+    pub(crate) fn save(&self, record: &Record) -> Result<()> {
+        let config = self.config()?;
+        let new = "state.json.new";
+        self.write(new, OFlags::TRUNC, record, &config)?;
+        fs::renameat(&self.fd, new, &self.fd, STATE).context(|| format!("replace the state of {}", self.id))
+    }
+
+    fn write(&self, name: &str, how: OFlags, record: &Record, config: &[u8]) -> Result<()> {
+        let context = || format!("write the state of {}", self.id);
+        let mut text = serde_json::to_vec(record).map_err(|e| err!("{e}"))?;
+        text.push(b'\n');
+        text.extend_from_slice(config);
+        if text.len() > MOST {
+            return Err(err!("more than {MOST} bytes").context(context()));
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | how;
+        let file = fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR).context(context)?;
+        fd::write_all(&file, &text).context(context)
+    }
+
+    fn read(&self) -> Result<Vec<u8>> {
+        // O_NONBLOCK: the user may have put a fifo in the file's place, on which open(2) and read(2) would wait.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        match fs::openat(&self.fd, STATE, flags, Mode::empty()) {
+            Ok(file) => fd::read_regular(file, MOST)
+                .ok_or_else(|| err!("the state of {} is no file of at most {MOST} bytes", self.id)),
+            Err(Errno::NOENT) => Ok(Vec::new()),
+            Err(e) => Err(e).context(|| format!("read the state of {}", self.id)),
+        }
+    }
+
+    /// The record; its pid is 0 where none was written yet. Of a shared container whose first process has ended, a
+    /// member that lives stands in the place of that process.
+    pub(crate) fn load(&self) -> Result<Record> {
+        let mut record = self.read_record()?;
+        if record.shared
+            && !record.is_alive()
+            && let Some(member) = self.living_members().first()
+        {
+            (record.pid, record.start_time) = (member.pid, member.start_time);
+        }
+        Ok(record)
+    }
+
+    /// The record as it was written.
+    fn read_record(&self) -> Result<Record> {
+        let text = self.read()?;
+        // Not written yet: the container is being created.
+        if text.is_empty() {
+            return Ok(Record { id: self.id.clone(), ..Record::default() });
+        }
+        let end = text.iter().position(|&b| b == b'\n').unwrap_or(text.len());
+        let record: Record = serde_json::from_slice(&text[..end])
+            .map_err(|e| err!("the state of {} is damaged: {e}", self.id))?;
+        Ok(Record { id: self.id.clone(), ..record })
+    }
+
+    /// The config as it was loaded.
+    pub(crate) fn config(&self) -> Result<Vec<u8>> {
+        let text = self.read()?;
+        match text.iter().position(|&b| b == b'\n') {
+            Some(end) => Ok(text[end + 1..].to_vec()),
+            None => Err(does_not_exist(&self.id)),
+        }
+    }
+
+    /// The config, parsed.
+    pub(crate) fn spec(&self) -> Result<Spec> {
+        Ok(*Config::parse(self.config()?)?.spec)
+    }
+
+    /// Makes the fifo that the container's init waits on, and opens it for init.
+    pub(crate) fn make_fifo(&self) -> Result<OwnedFd> {
+        fs::mknodat(&self.fd, FIFO, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .context(|| "make the start fifo")?;
+        // Opened for writing too, since read(2) of a fifo that has no writer returns at once: so it waits for `start`.
+        Ok(fs::openat(&self.fd, FIFO, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+    }
+
+    /// Opens the fifo to release init; `None` where init does not wait any more.
+    pub(crate) fn open_fifo(&self) -> Result<Option<OwnedFd>> {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        match fs::openat(&self.fd, FIFO, flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::NOENT | Errno::NXIO) => Ok(None),
+            Err(e) => Err(e).context(|| "open the start fifo"),
+        }
+    }
+
+    /// Removes the fifo: of two callers one succeeds.
+    pub(crate) fn remove_fifo(&self) -> Result<(), Errno> {
+        fs::unlinkat(&self.fd, FIFO, AtFlags::empty())
+    }
+}
