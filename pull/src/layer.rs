@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::decode::{self, Expected, PipeReader};
 use super::disk;
 use super::interrupt::Interrupt;
-use super::merge::{Deferred, DirMeta, Layer, Merge, Outcome, View, clean};
+use super::merge::{DeferredLink, DirMetadata, LayerNumber, LayerWriter, MergedTree, Outcome, clean};
 use super::tar::{Entry, Kind, Reader};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
@@ -59,9 +59,9 @@ pub(crate) struct Rules {
 }
 
 /// All that the threads of the layers share.
-pub(crate) struct Target<'a> {
+pub(crate) struct UnpackContext<'a> {
     /// The tree.
-    pub merge: &'a Merge,
+    pub tree: &'a MergedTree,
     /// Any file on the target's file system, to ask for free space.
     pub root: &'a OwnedFd,
     /// How to write.
@@ -81,28 +81,28 @@ pub(crate) struct Target<'a> {
 /// # Errors
 /// A damaged stream or another one than is expected, an entry that leaves the tree, a full disk.
 pub(crate) fn apply(
-    target: &Target,
-    layer: Layer,
+    context: &UnpackContext,
+    layer: LayerNumber,
     blob_size: u64,
     source: (impl Read + Send, Expected),
-) -> Result<Vec<Deferred>> {
-    let view = target.merge.view(layer);
-    let mut worker = Worker { target, view, since_check: SPACE_STEP };
-    with_entries(target, source, decode::bomb_limit(blob_size), |reader| worker.run(reader))?;
-    Ok(worker.view.deferred)
+) -> Result<Vec<DeferredLink>> {
+    let writer = context.tree.writer(layer);
+    let mut worker = Worker { context, writer, since_check: SPACE_STEP };
+    with_entries(context, source, decode::bomb_limit(blob_size), |reader| worker.run(reader))?;
+    Ok(worker.writer.deferred)
 }
 
 /// Runs `work` on the entries of a compressed stream that another thread inflates.
 fn with_entries<T>(
-    target: &Target,
+    context: &UnpackContext,
     (source, expected): (impl Read + Send, Expected),
     limit: u64,
     work: impl FnOnce(&mut Reader<PipeReader>) -> Result<T>,
 ) -> Result<T> {
     std::thread::scope(|scope| {
-        let (writer, pipe) = decode::pipe(target.pieces, limit);
+        let (writer, pipe) = decode::pipe(context.pieces, limit);
         let source = BufReader::with_capacity(128 << 10, source);
-        let inflate = move || decode::inflate(source, target.frame_threads, expected, &writer);
+        let inflate = move || decode::inflate(source, context.frame_threads, expected, &writer);
         std::thread::Builder::new()
             .name("inflate".into())
             .spawn_scoped(scope, inflate)
@@ -116,15 +116,15 @@ fn with_entries<T>(
 }
 
 struct Worker<'a, 'b> {
-    target: &'a Target<'a>,
-    view: View<'b>,
+    context: &'a UnpackContext<'a>,
+    writer: LayerWriter<'b>,
     since_check: u64,
 }
 
 impl Worker<'_, '_> {
     fn run(&mut self, reader: &mut Reader<PipeReader>) -> Result<()> {
         while let Some(entry) = reader.next()? {
-            self.target.interrupt.check()?;
+            self.context.interrupt.check()?;
             self.entry(reader, &entry)
                 .map_err(|e| e.context(String::from_utf8_lossy(&entry.path).escape_default()))?;
         }
@@ -140,8 +140,8 @@ impl Worker<'_, '_> {
         if let Some(hidden) = name.strip_prefix(b".wh.") {
             return self.whiteout(&path, name, hidden);
         }
-        let counts = self.target.counts;
-        let caller = self.target.rules.caller;
+        let counts = self.context.counts;
+        let caller = self.context.rules.caller;
         if entry.kind != Kind::Hardlink && (entry.uid, entry.gid) != (caller.0.into(), caller.1.into()) {
             add(&counts.owners, 1);
         }
@@ -149,30 +149,30 @@ impl Worker<'_, '_> {
             Kind::File => self.file(reader, &path, entry),
             Kind::Directory => {
                 let mode = self.mode(entry.mode, true);
-                let meta = DirMeta { mode, mtime: entry.mtime, xattrs: entry.xattrs.clone() };
-                self.view.directory(&path, meta).map(drop)
+                let meta = DirMetadata { mode, mtime: entry.mtime, xattrs: entry.xattrs.clone() };
+                self.writer.directory(&path, meta).map(drop)
             }
             Kind::Symlink => {
                 if entry.link.is_empty() {
                     bail!("a symbolic link to nothing");
                 }
-                let outcome = self.view.place_link(&path, &entry.link, |dir, name| {
+                let outcome = self.writer.place_symlink(&path, &entry.link, |dir, name| {
                     disk::symlink(dir.as_fd(), name, &entry.link)?;
                     disk::set_times_at(dir.as_fd(), name, entry.mtime)
                 })?;
                 self.hidden(&outcome, 0);
                 Ok(())
             }
-            Kind::Hardlink => self.view.hard_link(&path, &entry.link).map(drop),
+            Kind::Hardlink => self.writer.hard_link(&path, &entry.link).map(drop),
             Kind::Fifo => {
                 let mode = self.mode(entry.mode, false);
-                let outcome = self.view.place(&path, |dir, name| disk::fifo(dir.as_fd(), name, mode))?;
+                let outcome = self.writer.place(&path, |dir, name| disk::fifo(dir.as_fd(), name, mode))?;
                 self.hidden(&outcome, 0);
                 Ok(())
             }
             Kind::Character | Kind::Block => {
                 add(&counts.devices, 1);
-                self.view.leave_out(&path).map(drop)
+                self.writer.leave_out(&path).map(drop)
             }
             Kind::Other(_) => {
                 add(&counts.unknown, 1);
@@ -184,11 +184,11 @@ impl Worker<'_, '_> {
     fn whiteout(&mut self, path: &[u8], name: &[u8], hidden: &[u8]) -> Result<()> {
         let parent = &path[..path.len() - name.len()];
         match hidden {
-            b".wh..opq" => self.view.opaque(parent).map(drop),
+            b".wh..opq" => self.writer.opaque(parent).map(drop),
             b"" | b"." | b".." => bail!("a whiteout of nothing"),
             // aufs kept its own files under such names.
             _ if hidden.starts_with(b".wh.") => Ok(()),
-            _ => self.view.whiteout(&[parent, hidden].concat()).map(drop),
+            _ => self.writer.whiteout(&[parent, hidden].concat()).map(drop),
         }
     }
 
@@ -197,12 +197,12 @@ impl Worker<'_, '_> {
         // The kernel takes setuid bits away at a write, and a read-only file takes no attributes.
         let late = mode & 0o7000 != 0 || !entry.xattrs.is_empty();
         let first = if late { 0o600 } else { mode };
-        let outcome = self.view.place(path, |dir, name| disk::create_file(dir.as_fd(), name, first))?;
+        let outcome = self.writer.place(path, |dir, name| disk::create_file(dir.as_fd(), name, first))?;
         self.hidden(&outcome, entry.stored());
         let Outcome::Done(file) = outcome else { return Ok(()) };
         self.space(entry.stored())?;
         self.write_data(reader, &file, entry)?;
-        add(&self.target.counts.files, 1);
+        add(&self.context.counts.files, 1);
         self.attributes(&file, &entry.xattrs)?;
         if late {
             disk::set_mode(file.as_fd(), mode)?;
@@ -217,7 +217,7 @@ impl Worker<'_, '_> {
         for extent in map {
             let (mut at, end) = (extent.offset, extent.offset + extent.length);
             while at < end {
-                self.target.interrupt.check()?;
+                self.context.interrupt.check()?;
                 let piece = reader.piece()?;
                 if piece.is_empty() {
                     return Err(err!("the layer ends in the middle of a file"));
@@ -236,8 +236,8 @@ impl Worker<'_, '_> {
 
     fn attributes(&self, file: &File, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         for (name, value) in xattrs {
-            if !set_attribute(file, name, value, self.target.rules.shared)? {
-                add(&self.target.counts.xattrs, 1);
+            if !set_attribute(file, name, value, self.context.rules.shared)? {
+                add(&self.context.counts.xattrs, 1);
             }
         }
         Ok(())
@@ -247,38 +247,38 @@ impl Worker<'_, '_> {
     fn mode(&self, asked: u32, directory: bool) -> u32 {
         let needed = if directory { 0o700 } else { 0o400 };
         if asked & needed != needed {
-            add(&self.target.counts.repaired, 1);
+            add(&self.context.counts.repaired, 1);
         }
         let mode = asked | needed;
-        if !self.target.rules.shared {
+        if !self.context.rules.shared {
             return mode;
         }
         let guarded = guard(mode, directory);
         if guarded != mode {
-            add(&self.target.counts.guarded, 1);
+            add(&self.context.counts.guarded, 1);
         }
         guarded
     }
 
     fn hidden<T>(&self, outcome: &Outcome<T>, bytes: u64) {
         if matches!(outcome, Outcome::Hidden) {
-            add(&self.target.counts.hidden, 1);
-            add(&self.target.counts.hidden_bytes, bytes);
+            add(&self.context.counts.hidden, 1);
+            add(&self.context.counts.hidden_bytes, bytes);
         }
     }
 
     /// Counts bytes, and looks at the disk now and then.
     fn space(&mut self, bytes: u64) -> Result<()> {
-        let written = self.target.counts.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if written > self.target.rules.max_bytes {
-            bail!("the image is larger than --max-size {} bytes", self.target.rules.max_bytes);
+        let written = self.context.counts.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if written > self.context.rules.max_bytes {
+            bail!("the image is larger than --max-size {} bytes", self.context.rules.max_bytes);
         }
         self.since_check = self.since_check.saturating_add(bytes);
         if self.since_check < SPACE_STEP {
             return Ok(());
         }
         self.since_check = 0;
-        let (free, inodes) = disk::free_space(self.target.root)?;
+        let (free, inodes) = disk::free_space(self.context.root)?;
         if free < bytes.saturating_add(SPACE_RESERVE) || inodes < 64 {
             bail!("no space left on device: {free} bytes and {inodes} inodes are free");
         }
@@ -315,13 +315,13 @@ fn add(counter: &AtomicU64, n: u64) {
 /// Hard links to files that a higher layer hides, or that lie in lower layers: linked where the
 /// file is in the tree, else read once more from the layers. `open` opens layer `n` again.
 pub(crate) fn finish_links<'a, R: Read + Send>(
-    target: &Target,
-    deferred: Vec<Deferred>,
-    open: impl Fn(Layer) -> (R, Expected<'a>),
+    context: &UnpackContext,
+    deferred: Vec<DeferredLink>,
+    open: impl Fn(LayerNumber) -> (R, Expected<'a>),
 ) -> Result<()> {
     let mut waiting = Vec::new();
     for link in deferred {
-        if let Outcome::Done(false) = target.merge.link_deferred(&link)? {
+        if let Outcome::Done(false) = context.tree.link_deferred(&link)? {
             waiting.push(link);
         }
     }
@@ -331,13 +331,13 @@ pub(crate) fn finish_links<'a, R: Read + Send>(
         let (mut now, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|link| link.layer >= layer);
         // A link to a link says in one pass what the next has to look for.
         for _ in 0..MAX_LINKS_OF_LINKS {
-            if now.is_empty() || !find_in_layer(target, layer, &mut now, open(layer))? {
+            if now.is_empty() || !find_in_layer(context, layer, &mut now, open(layer))? {
                 break;
             }
         }
         waiting = Vec::new();
         for link in now.into_iter().chain(later) {
-            if let Outcome::Done(false) = target.merge.link_deferred(&link)? {
+            if let Outcome::Done(false) = context.tree.link_deferred(&link)? {
                 waiting.push(link);
             }
         }
@@ -355,20 +355,20 @@ pub(crate) fn finish_links<'a, R: Read + Send>(
 
 /// Takes from `links` those whose target this layer has; true if it found links to links.
 fn find_in_layer(
-    target: &Target,
-    layer: Layer,
-    links: &mut Vec<Deferred>,
+    context: &UnpackContext,
+    layer: LayerNumber,
+    links: &mut Vec<DeferredLink>,
     source: (impl Read + Send, Expected),
 ) -> Result<bool> {
     let mut indirect = false;
-    let mut wanted: HashMap<Vec<u8>, Vec<Deferred>> = HashMap::new();
+    let mut wanted: HashMap<Vec<u8>, Vec<DeferredLink>> = HashMap::new();
     for link in links.drain(..) {
         wanted.entry(link.target.clone()).or_default().push(link);
     }
-    let worker = Worker { target, view: target.merge.view(layer), since_check: 0 };
-    with_entries(target, source, u64::MAX, |reader| {
+    let worker = Worker { context, writer: context.tree.writer(layer), since_check: 0 };
+    with_entries(context, source, u64::MAX, |reader| {
         while let Some(entry) = reader.next()? {
-            target.interrupt.check()?;
+            context.interrupt.check()?;
             let path = clean(&entry.path)?.into_owned();
             let Some(links) = wanted.remove(&path) else { continue };
             match entry.kind {
@@ -376,8 +376,11 @@ fn find_in_layer(
                 Kind::Hardlink => {
                     indirect = true;
                     let next = clean(&entry.link)?.into_owned();
-                    let moved =
-                        links.into_iter().map(|link| Deferred { target: next.clone(), view: layer, ..link });
+                    let moved = links.into_iter().map(|link| DeferredLink {
+                        target: next.clone(),
+                        target_layer: layer,
+                        ..link
+                    });
                     wanted.entry(next.clone()).or_default().extend(moved);
                 }
                 Kind::Directory => bail!("a hard link to the directory {}", String::from_utf8_lossy(&path)),
@@ -392,25 +395,30 @@ fn find_in_layer(
 
 impl Worker<'_, '_> {
     /// Writes the entry at the first link, and links the others to that.
-    fn recover(&self, reader: &mut Reader<PipeReader>, entry: &Entry, links: Vec<Deferred>) -> Result<()> {
-        let merge = self.target.merge;
-        let mut first: Option<Deferred> = None;
+    fn recover(
+        &self,
+        reader: &mut Reader<PipeReader>,
+        entry: &Entry,
+        links: Vec<DeferredLink>,
+    ) -> Result<()> {
+        let tree = self.context.tree;
+        let mut first: Option<DeferredLink> = None;
         for link in links {
             if let Some(first) = &first {
-                let again = Deferred { target: first.path.clone(), ..link };
+                let again = DeferredLink { target: first.path.clone(), ..link };
                 // The first may belong to a higher layer than this one.
-                merge.link_deferred_to(&again)?;
+                tree.link_deferred_to(&again)?;
                 continue;
             }
-            let made = merge.make_deferred(&link, |dir, name| {
+            let made = tree.make_deferred(&link, |dir, name| {
                 if entry.kind == Kind::Symlink {
                     disk::symlink(dir.as_fd(), name, &entry.link)?;
                     return disk::set_times_at(dir.as_fd(), name, entry.mtime);
                 }
                 let file = disk::create_file(dir.as_fd(), name, 0o600)?;
                 self.write_data(reader, &file, entry)?;
-                add(&self.target.counts.files, 1);
-                add(&self.target.counts.bytes, entry.stored());
+                add(&self.context.counts.files, 1);
+                add(&self.context.counts.bytes, entry.stored());
                 self.attributes(&file, &entry.xattrs)?;
                 disk::set_mode(file.as_fd(), self.mode(entry.mode, false))?;
                 disk::set_times(file.as_fd(), entry.mtime)
@@ -424,11 +432,11 @@ impl Worker<'_, '_> {
 }
 
 /// Sets modes, times and attributes of all directories, once nothing is written any more.
-pub(crate) fn finish_directories(target: &Target) -> Result<u64> {
-    target.merge.finish_dirs(|dir, meta| {
+pub(crate) fn finish_directories(context: &UnpackContext) -> Result<u64> {
+    context.tree.finish_dirs(|dir, meta| {
         for (name, value) in &meta.xattrs {
-            if !set_attribute(dir, name, value, target.rules.shared)? {
-                add(&target.counts.xattrs, 1);
+            if !set_attribute(dir, name, value, context.rules.shared)? {
+                add(&context.counts.xattrs, 1);
             }
         }
         disk::set_mode(dir.as_fd(), meta.mode)?;

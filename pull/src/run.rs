@@ -12,9 +12,9 @@ use super::cache::{Cache, Place};
 use super::digest::Digest;
 use super::disk;
 use super::interrupt::{Interrupt, interrupted, is_interrupted};
-use super::layer::{self, Counts, Rules, Target};
+use super::layer::{self, Counts, Rules, UnpackContext};
 use super::limits::Limits;
-use super::merge::{Layer, Merge};
+use super::merge::{LayerNumber, MergedTree};
 use super::platform::Platform;
 use super::profile::{self, Choices};
 use super::progress::{self, Style, size};
@@ -117,16 +117,16 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
     check_space(&root, &image, &cache)?;
 
     let counts = Counts::default();
-    let merge = Merge::new(disk::open_dir_again(root.as_fd())?, disk::open_dir_again(partial.trash())?);
+    let tree = MergedTree::new(disk::open_dir_again(root.as_fd())?, disk::open_dir_again(partial.trash())?);
     let rules = Rules { caller: disk::caller(), shared: order.shared, max_bytes: order.max_bytes };
     let mask = disk::clear_umask();
     let limits = Limits::of_this_job(order.connections);
     let layers_of_image = image.manifest.layers.len();
     let frame_threads = limits.frame_threads(layers_of_image);
     let pieces = limits.pieces(layers_of_image);
-    let target =
-        Target { merge: &merge, root: &root, rules, counts: &counts, interrupt, frame_threads, pieces };
-    let fetched = layers(&image, &target, &cache, limits, order)?;
+    let context =
+        UnpackContext { tree: &tree, root: &root, rules, counts: &counts, interrupt, frame_threads, pieces };
+    let fetched = layers(&image, &context, &cache, limits, order)?;
     phases.end("layers");
 
     let config = profile::config(
@@ -142,7 +142,7 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
     if order.choices.user == Some(UserMap::Root) {
         profile::prepare_package_managers(&root)?;
     }
-    let directories = layer::finish_directories(&target)?;
+    let directories = layer::finish_directories(&context)?;
     let shared = order.shared && mask & 0o005 == 0;
     let published = partial.publish(&order.target, &config, shared, force, order.sync);
     // Somebody else was faster: with the same image, all is well.
@@ -225,8 +225,14 @@ fn check_space(root: &OwnedFd, image: &Image, cache: &Cache) -> Result<()> {
 }
 
 /// Obtains and applies all layers, several at a time, from the top. Returns bytes from the network.
-fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, order: &Order) -> Result<u64> {
-    let interrupt = target.interrupt;
+fn layers(
+    image: &Image,
+    context: &UnpackContext,
+    cache: &Cache,
+    limits: Limits,
+    order: &Order,
+) -> Result<u64> {
+    let interrupt = context.interrupt;
     // One blob for layers that are the same.
     let mut blobs: Vec<Arc<Blob>> = Vec::new();
     for layer in &image.manifest.layers {
@@ -268,10 +274,10 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, order: 
         for _ in 0..limits.layers.min(blobs.len()) {
             threads.push(scope.spawn(|| {
                 while let Some(&at) = order_of_work.get(next_layer.fetch_add(1, Ordering::Relaxed)) {
-                    let number = (at + 1) as Layer;
+                    let number = (at + 1) as LayerNumber;
                     let applied = interrupt
                         .check()
-                        .and_then(|()| layer::apply(target, number, blobs[at].size, source(at)));
+                        .and_then(|()| layer::apply(context, number, blobs[at].size, source(at)));
                     match applied {
                         Ok(links) => deferred.lock().unwrap_or_else(|e| e.into_inner()).extend(links),
                         Err(e) => {
@@ -293,7 +299,7 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, order: 
     }
     let mut deferred = deferred.into_inner().unwrap_or_else(|e| e.into_inner());
     deferred.sort_by_key(|link| link.layer);
-    layer::finish_links(target, deferred, |number| source(usize::from(number) - 1))?;
+    layer::finish_links(context, deferred, |number| source(usize::from(number) - 1))?;
     Ok(fetched.into_inner().unwrap_or_else(|e| e.into_inner()))
 }
 
