@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::decode::{self, Compression};
 use super::disk;
-use super::tar::{Kind, Reader};
+use super::tar::{EntryKind, Reader};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 
@@ -91,17 +91,18 @@ impl Store {
             let data = reader.get_ref().position();
             let name = super::merge::clean(&entry.path)?;
             let name = String::from_utf8_lossy(&name).into_owned();
-            let stored = if entry.kind == Kind::File { entry.size } else { 0 };
+            let stored = if entry.kind == EntryKind::File { entry.size } else { 0 };
             let end = data.checked_add(stored).filter(|end| *end <= length);
             let end = end.ok_or_else(|| err!("{name}: cut off"))?;
             match entry.kind {
-                Kind::File if entry.sparse.is_none() => {
+                EntryKind::File if entry.sparse.is_none() => {
                     members.insert(name, Member::File(data, entry.size));
                 }
-                Kind::Symlink | Kind::Hardlink => {
+                EntryKind::Symlink | EntryKind::Hardlink => {
                     let target = String::from_utf8_lossy(&entry.link).into_owned();
                     let dir = name.rsplit_once('/').map_or("", |(dir, _)| dir);
-                    let target = if entry.kind == Kind::Symlink { format!("{dir}/{target}") } else { target };
+                    let target =
+                        if entry.kind == EntryKind::Symlink { format!("{dir}/{target}") } else { target };
                     // A link out of the archive leads nowhere.
                     if let Ok(clean) = super::merge::clean(target.as_bytes()) {
                         let target = String::from_utf8_lossy(&clean).into_owned();

@@ -15,7 +15,7 @@ use super::draft::Draft;
 use super::interrupt::Interrupt;
 use super::layout::REF_NAME;
 use super::platform::Platform;
-use super::tar::{self, Entry, Kind};
+use super::tar::{self, EntryKind, Header};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 
@@ -156,8 +156,8 @@ fn write_layer(root: OwnedFd, layout: &Layout) -> Result<Written> {
 }
 
 /// One id is all that a bundle has; inside it is root's.
-fn plain_entry(path: Vec<u8>, kind: Kind, mode: u32) -> Entry {
-    Entry {
+fn plain_entry(path: Vec<u8>, kind: EntryKind, mode: u32) -> Header {
+    Header {
         path,
         link: Vec::new(),
         kind,
@@ -220,23 +220,23 @@ fn write_entry(
     let any = disk::open_any(dir, name)?;
     let metadata = any.metadata().context(|| "stat")?;
     let kind = metadata.file_type();
-    let mut entry = Entry {
+    let mut entry = Header {
         mtime: (metadata.mtime(), 0),
-        ..plain_entry(path.to_vec(), Kind::File, metadata.permissions().mode() & 0o7777)
+        ..plain_entry(path.to_vec(), EntryKind::File, metadata.permissions().mode() & 0o7777)
     };
     let mut inner = None;
     if kind.is_symlink() {
-        entry.kind = Kind::Symlink;
+        entry.kind = EntryKind::Symlink;
         entry.mode = 0o777;
         entry.link = disk::read_link(any.as_fd())?;
     } else if kind.is_dir() {
         let open = disk::reopen_dir(dir, name)?;
-        entry.kind = Kind::Directory;
+        entry.kind = EntryKind::Directory;
         entry.xattrs = disk::xattrs(open.as_fd());
         entry.path.push(b'/');
         inner = Some(open.into());
     } else if kind.is_fifo() {
-        entry.kind = Kind::Fifo;
+        entry.kind = EntryKind::Fifo;
     } else if kind.is_file() {
         let file = disk::open_file(dir, name)?;
         let metadata = file.metadata().context(|| "stat")?;
@@ -244,7 +244,7 @@ fn write_entry(
         if metadata.nlink() > 1
             && let Some(first) = seen.get(&inode)
         {
-            entry.kind = Kind::Hardlink;
+            entry.kind = EntryKind::Hardlink;
             entry.link = first.clone();
             tar::write_header(out, &entry).context(|| "write")?;
             return Ok(None);
@@ -309,13 +309,13 @@ fn write_archive(layout: &Layout, file: File) -> Result<()> {
     let mut out = BufWriter::with_capacity(256 << 10, file);
     // Without these skopeo makes them, and wants to give them to root.
     for dir in ["blobs/", "blobs/sha256/"] {
-        tar::write_header(&mut out, &plain_entry(dir.into(), Kind::Directory, 0o755)).context(doing)?;
+        tar::write_header(&mut out, &plain_entry(dir.into(), EntryKind::Directory, 0o755)).context(doing)?;
     }
     let mut write = |dir: &OwnedFd, name: &[u8], below: &str| -> Result<()> {
         let mut file = disk::open_file(dir.as_fd(), name)?;
         let length = file.metadata().context(doing)?.len();
         let entry =
-            Entry { size: length, ..plain_entry([below.as_bytes(), name].concat(), Kind::File, 0o644) };
+            Header { size: length, ..plain_entry([below.as_bytes(), name].concat(), EntryKind::File, 0o644) };
         tar::write_header(&mut out, &entry).context(doing)?;
         io::copy(&mut file, &mut out).context(doing)?;
         tar::pad(&mut out, length).context(doing)

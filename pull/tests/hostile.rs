@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use rt_pull::tar::Kind;
+use rt_pull::tar::EntryKind;
 
 use super::Place;
 use super::faults::{Fault, Server};
@@ -117,11 +117,11 @@ fn accounts_of_the_host_are_not_read() {
 #[test]
 fn devices_and_modes() {
     let layer = Layer::default()
-        .entry(Kind::Character, "null", "", 0o666, b"")
-        .entry(Kind::File, "suid", "", 0o4755, b"x")
-        .entry(Kind::File, "open", "", 0o666, b"x")
-        .entry(Kind::File, "closed", "", 0o000, b"x")
-        .entry(Kind::Directory, "locked/", "", 0o000, b"")
+        .entry(EntryKind::Character, "null", "", 0o666, b"")
+        .entry(EntryKind::File, "suid", "", 0o4755, b"x")
+        .entry(EntryKind::File, "open", "", 0o666, b"x")
+        .entry(EntryKind::File, "closed", "", 0o000, b"x")
+        .entry(EntryKind::Directory, "locked/", "", 0o000, b"")
         .file("locked/in", "x");
     let place = pull("modes", vec![layer]).unwrap();
     let mode = |path: &str| {
@@ -159,10 +159,10 @@ fn what_root_pulls_makes_nobody_root() {
         ("suid", 0o4755, Vec::new()),
         ("sgid", 0o2755, Vec::new()),
     ] {
-        let entry = rt_pull::tar::Entry {
+        let entry = rt_pull::tar::Header {
             path: path.into(),
             link: Vec::new(),
-            kind: Kind::File,
+            kind: EntryKind::File,
             mode,
             uid: 0,
             gid: 0,
@@ -233,10 +233,10 @@ fn bombs_are_bounded() {
     place.is_clean();
     // A size that no disk has, in a header alone.
     let mut layer = Layer::default();
-    let entry = rt_pull::tar::Entry {
+    let entry = rt_pull::tar::Header {
         path: b"huge".to_vec(),
         link: Vec::new(),
-        kind: Kind::File,
+        kind: EntryKind::File,
         mode: 0o644,
         uid: 0,
         gid: 0,
@@ -271,7 +271,7 @@ fn sparse(path: &str, size: u64) -> Layer {
         // Both are of two digits.
         records += &format!("{} {key}={value}\n", key.len() + value.len() + 5);
     }
-    let layer = Layer::default().entry(Kind::Other(b'x'), "pax", "", 0o644, records.as_bytes());
+    let layer = Layer::default().entry(EntryKind::Other(b'x'), "pax", "", 0o644, records.as_bytes());
     layer.file(path, "hello")
 }
 

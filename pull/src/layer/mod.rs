@@ -1,17 +1,19 @@
 //! One layer, from its blob into the tree: a thread inflates, another reads the tar and writes.
 
-use std::collections::HashMap;
+mod links;
+
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub(crate) use self::links::finish_links;
 use super::decode::{self, Expected, PipeReader};
 use super::disk;
 use super::interrupt::Interrupt;
 use super::merge::{DeferredLink, DirMetadata, LayerNumber, LayerWriter, MergedTree, Outcome, clean};
-use super::tar::{Entry, Kind, Reader};
+use super::tar::{EntryKind, Header, Reader};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 
@@ -19,8 +21,6 @@ use rt_sys::{bail, err};
 const SPACE_STEP: u64 = 64 << 20;
 /// And that many are always left to others.
 const SPACE_RESERVE: u64 = 32 << 20;
-/// Hard links to hard links are followed that far.
-const MAX_LINKS_OF_LINKS: usize = 8;
 
 /// What was done, for the summary; shared by all layers.
 #[derive(Debug, Default)]
@@ -131,7 +131,7 @@ impl Worker<'_, '_> {
         Ok(reader.drain()?)
     }
 
-    fn entry(&mut self, reader: &mut Reader<PipeReader>, entry: &Entry) -> Result<()> {
+    fn entry(&mut self, reader: &mut Reader<PipeReader>, entry: &Header) -> Result<()> {
         if !reader.get_ref().may_bring(entry.stored()) {
             return Err(decode::bomb().into());
         }
@@ -142,17 +142,17 @@ impl Worker<'_, '_> {
         }
         let counts = self.context.counts;
         let caller = self.context.rules.caller;
-        if entry.kind != Kind::Hardlink && (entry.uid, entry.gid) != (caller.0.into(), caller.1.into()) {
+        if entry.kind != EntryKind::Hardlink && (entry.uid, entry.gid) != (caller.0.into(), caller.1.into()) {
             add(&counts.owners, 1);
         }
         match entry.kind {
-            Kind::File => self.file(reader, &path, entry),
-            Kind::Directory => {
-                let mode = self.mode(entry.mode, true);
+            EntryKind::File => self.file(reader, &path, entry),
+            EntryKind::Directory => {
+                let mode = self.dir_mode(entry.mode);
                 let meta = DirMetadata { mode, mtime: entry.mtime, xattrs: entry.xattrs.clone() };
                 self.writer.directory(&path, meta).map(drop)
             }
-            Kind::Symlink => {
+            EntryKind::Symlink => {
                 if entry.link.is_empty() {
                     bail!("a symbolic link to nothing");
                 }
@@ -163,18 +163,18 @@ impl Worker<'_, '_> {
                 self.hidden(&outcome, 0);
                 Ok(())
             }
-            Kind::Hardlink => self.writer.hard_link(&path, &entry.link).map(drop),
-            Kind::Fifo => {
-                let mode = self.mode(entry.mode, false);
+            EntryKind::Hardlink => self.writer.hard_link(&path, &entry.link).map(drop),
+            EntryKind::Fifo => {
+                let mode = self.file_mode(entry.mode);
                 let outcome = self.writer.place(&path, |dir, name| disk::fifo(dir.as_fd(), name, mode))?;
                 self.hidden(&outcome, 0);
                 Ok(())
             }
-            Kind::Character | Kind::Block => {
+            EntryKind::Character | EntryKind::Block => {
                 add(&counts.devices, 1);
                 self.writer.leave_out(&path).map(drop)
             }
-            Kind::Other(_) => {
+            EntryKind::Other(_) => {
                 add(&counts.unknown, 1);
                 Ok(())
             }
@@ -192,9 +192,10 @@ impl Worker<'_, '_> {
         }
     }
 
-    fn file(&mut self, reader: &mut Reader<PipeReader>, path: &[u8], entry: &Entry) -> Result<()> {
-        let mode = self.mode(entry.mode, false);
-        // The kernel takes setuid bits away at a write, and a read-only file takes no attributes.
+    fn file(&mut self, reader: &mut Reader<PipeReader>, path: &[u8], entry: &Header) -> Result<()> {
+        let mode = self.file_mode(entry.mode);
+        // The kernel takes setuid and setgid bits away when the file is written (inode(7)), and sets no attributes of a
+        // file that its owner may not write.
         let late = mode & 0o7000 != 0 || !entry.xattrs.is_empty();
         let first = if late { 0o600 } else { mode };
         let outcome = self.writer.place(path, |dir, name| disk::create_file(dir.as_fd(), name, first))?;
@@ -211,7 +212,7 @@ impl Worker<'_, '_> {
     }
 
     /// Writes the entry's data, holes left as holes.
-    fn write_data(&self, reader: &mut Reader<PipeReader>, file: &File, entry: &Entry) -> Result<()> {
+    fn write_data(&self, reader: &mut Reader<PipeReader>, file: &File, entry: &Header) -> Result<()> {
         let whole = [super::tar::Extent { offset: 0, length: entry.size }];
         let map = entry.sparse.as_deref().unwrap_or(&whole);
         for extent in map {
@@ -236,16 +237,25 @@ impl Worker<'_, '_> {
 
     fn attributes(&self, file: &File, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         for (name, value) in xattrs {
-            if !set_attribute(file, name, value, self.context.rules.shared)? {
+            if !set_attribute(file, name, value, &self.context.rules)? {
                 add(&self.context.counts.xattrs, 1);
             }
         }
         Ok(())
     }
 
-    /// The mode on disk: what locks the owner out is repaired, what others could abuse is taken.
-    fn mode(&self, asked: u32, directory: bool) -> u32 {
-        let needed = if directory { 0o700 } else { 0o400 };
+    /// The mode of a file on disk: its owner can read it.
+    fn file_mode(&self, asked: u32) -> u32 {
+        self.mode(asked, 0o400, guard_file)
+    }
+
+    /// The mode of a directory on disk: its owner can do everything in it, or could not even remove the tree.
+    fn dir_mode(&self, asked: u32) -> u32 {
+        self.mode(asked, 0o700, guard_dir)
+    }
+
+    /// A mode with what its owner needs and, in a tree that others see, without what `guard` takes.
+    fn mode(&self, asked: u32, needed: u32, guard: fn(u32) -> u32) -> u32 {
         if asked & needed != needed {
             add(&self.context.counts.repaired, 1);
         }
@@ -253,7 +263,7 @@ impl Worker<'_, '_> {
         if !self.context.rules.shared {
             return mode;
         }
-        let guarded = guard(mode, directory);
+        let guarded = guard(mode);
         if guarded != mode {
             add(&self.context.counts.guarded, 1);
         }
@@ -286,22 +296,28 @@ impl Worker<'_, '_> {
     }
 }
 
-/// A mode for a tree that other users see. They would run a setuid file as the caller, outside any container. What they
-/// could write, they could put their own code into; directories with the sticky bit are no danger.
-fn guard(mode: u32, directory: bool) -> u32 {
-    match directory {
-        true if mode & 0o1000 != 0 => mode,
-        true => mode & !0o022,
-        false => mode & !0o6022,
+/// A file's mode in a tree that other users see. They would run a setuid file as the caller, outside any container, and
+/// could put their own code into what they may write.
+fn guard_file(mode: u32) -> u32 {
+    mode & !0o6022
+}
+
+/// The same of a directory. One with the sticky bit is no danger: others can make files in it, and replace none.
+fn guard_dir(mode: u32) -> u32 {
+    match mode & 0o1000 {
+        0 => mode & !0o022,
+        _ => mode,
     }
 }
 
 /// Sets what an unprivileged user may set; false for the rest.
-pub(crate) fn set_attribute(file: &File, name: &[u8], value: &[u8], shared: bool) -> Result<bool> {
-    // trusted.overlay.* would steer an overlay mount. Access lists could let others write, and who may reach a file with
-    // capabilities that root has unpacked has them.
-    let allowed = name.starts_with(b"user.") && !name.starts_with(b"user.overlay.")
-        || (name == b"security.capability" || name.starts_with(b"system.posix_acl_")) && !shared;
+fn set_attribute(file: &File, name: &[u8], value: &[u8], rules: &Rules) -> Result<bool> {
+    // An overlay mount obeys user.overlay.* of its layers, so an image could steer it (mount option userxattr).
+    let harmless = name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
+    // Access lists could let others write. Everybody who can execute a file with capabilities that root has unpacked gets
+    // them, also outside any container.
+    let powerful = name == b"security.capability" || name.starts_with(b"system.posix_acl_");
+    let allowed = harmless || powerful && !rules.shared;
     if !allowed {
         return Ok(false);
     }
@@ -312,130 +328,11 @@ fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
-/// Hard links to files that a higher layer hides, or that lie in lower layers: linked where the
-/// file is in the tree, else read once more from the layers. `open` opens layer `n` again.
-pub(crate) fn finish_links<'a, R: Read + Send>(
-    context: &UnpackContext,
-    deferred: Vec<DeferredLink>,
-    open: impl Fn(LayerNumber) -> (R, Expected<'a>),
-) -> Result<()> {
-    let mut waiting = Vec::new();
-    for link in deferred {
-        if let Outcome::Done(false) = context.tree.link_deferred(&link)? {
-            waiting.push(link);
-        }
-    }
-    let Some(mut layer) = waiting.iter().map(|link| link.layer).max() else { return Ok(()) };
-    // From the top: each layer gives what the links of its own and of higher layers still miss.
-    while layer >= 1 && !waiting.is_empty() {
-        let (mut now, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|link| link.layer >= layer);
-        // A link to a link says in one pass what the next has to look for.
-        for _ in 0..MAX_LINKS_OF_LINKS {
-            if now.is_empty() || !find_in_layer(context, layer, &mut now, open(layer))? {
-                break;
-            }
-        }
-        waiting = Vec::new();
-        for link in now.into_iter().chain(later) {
-            if let Outcome::Done(false) = context.tree.link_deferred(&link)? {
-                waiting.push(link);
-            }
-        }
-        layer -= 1;
-    }
-    match waiting.first() {
-        None => Ok(()),
-        Some(link) => bail!(
-            "{}: a hard link to {}, which no layer has",
-            String::from_utf8_lossy(&link.path),
-            String::from_utf8_lossy(&link.target)
-        ),
-    }
-}
-
-/// Takes from `links` those whose target this layer has; true if it found links to links.
-fn find_in_layer(
-    context: &UnpackContext,
-    layer: LayerNumber,
-    links: &mut Vec<DeferredLink>,
-    source: (impl Read + Send, Expected),
-) -> Result<bool> {
-    let mut indirect = false;
-    let mut wanted: HashMap<Vec<u8>, Vec<DeferredLink>> = HashMap::new();
-    for link in links.drain(..) {
-        wanted.entry(link.target.clone()).or_default().push(link);
-    }
-    let worker = Worker { context, writer: context.tree.writer(layer), since_check: 0 };
-    with_entries(context, source, u64::MAX, |reader| {
-        while let Some(entry) = reader.next()? {
-            context.interrupt.check()?;
-            let path = clean(&entry.path)?.into_owned();
-            let Some(links) = wanted.remove(&path) else { continue };
-            match entry.kind {
-                Kind::File | Kind::Symlink => worker.recover(reader, &entry, links)?,
-                Kind::Hardlink => {
-                    indirect = true;
-                    let next = clean(&entry.link)?.into_owned();
-                    let moved = links.into_iter().map(|link| DeferredLink {
-                        target: next.clone(),
-                        target_layer: layer,
-                        ..link
-                    });
-                    wanted.entry(next.clone()).or_default().extend(moved);
-                }
-                Kind::Directory => bail!("a hard link to the directory {}", String::from_utf8_lossy(&path)),
-                _ => {}
-            }
-        }
-        Ok(reader.drain()?)
-    })?;
-    links.extend(wanted.into_values().flatten());
-    Ok(indirect)
-}
-
-impl Worker<'_, '_> {
-    /// Writes the entry at the first link, and links the others to that.
-    fn recover(
-        &self,
-        reader: &mut Reader<PipeReader>,
-        entry: &Entry,
-        links: Vec<DeferredLink>,
-    ) -> Result<()> {
-        let tree = self.context.tree;
-        let mut first: Option<DeferredLink> = None;
-        for link in links {
-            if let Some(first) = &first {
-                let again = DeferredLink { target: first.path.clone(), ..link };
-                // The first may belong to a higher layer than this one.
-                tree.link_deferred_to(&again)?;
-                continue;
-            }
-            let made = tree.make_deferred(&link, |dir, name| {
-                if entry.kind == Kind::Symlink {
-                    disk::symlink(dir.as_fd(), name, &entry.link)?;
-                    return disk::set_times_at(dir.as_fd(), name, entry.mtime);
-                }
-                let file = disk::create_file(dir.as_fd(), name, 0o600)?;
-                self.write_data(reader, &file, entry)?;
-                add(&self.context.counts.files, 1);
-                add(&self.context.counts.bytes, entry.stored());
-                self.attributes(&file, &entry.xattrs)?;
-                disk::set_mode(file.as_fd(), self.mode(entry.mode, false))?;
-                disk::set_times(file.as_fd(), entry.mtime)
-            })?;
-            if let Outcome::Done(()) = made {
-                first = Some(link);
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Sets modes, times and attributes of all directories, once nothing is written any more.
 pub(crate) fn finish_directories(context: &UnpackContext) -> Result<u64> {
     context.tree.finish_dirs(|dir, meta| {
         for (name, value) in &meta.xattrs {
-            if !set_attribute(dir, name, value, context.rules.shared)? {
+            if !set_attribute(dir, name, value, &context.rules)? {
                 add(&context.counts.xattrs, 1);
             }
         }
@@ -450,12 +347,12 @@ mod tests {
 
     #[test]
     fn modes_that_others_may_see() {
-        assert_eq!(guard(0o4755, false), 0o755);
-        assert_eq!(guard(0o2755, false), 0o755);
-        assert_eq!(guard(0o6777, false), 0o755);
-        assert_eq!(guard(0o777, false), 0o755);
-        assert_eq!(guard(0o644, false), 0o644);
-        assert_eq!(guard(0o1777, true), 0o1777);
-        assert_eq!(guard(0o2775, true), 0o2755);
+        assert_eq!(guard_file(0o4755), 0o755);
+        assert_eq!(guard_file(0o2755), 0o755);
+        assert_eq!(guard_file(0o6777), 0o755);
+        assert_eq!(guard_file(0o777), 0o755);
+        assert_eq!(guard_file(0o644), 0o644);
+        assert_eq!(guard_dir(0o1777), 0o1777);
+        assert_eq!(guard_dir(0o2775), 0o2755);
     }
 }
