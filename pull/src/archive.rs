@@ -32,10 +32,25 @@ pub(crate) enum Store {
     },
 }
 
+/// A file of an image, where it can be read.
+pub(crate) struct StoredFile {
+    /// The file itself, or the archive that it is in.
+    pub file: Arc<File>,
+    /// Where it starts there.
+    pub offset: u64,
+    /// Its length.
+    pub length: u64,
+}
+
 /// A member of an archive.
 pub(crate) enum Member {
-    /// A file: where it starts, how long it is.
-    File(u64, u64),
+    /// A file.
+    File {
+        /// Where its data start in the archive.
+        offset: u64,
+        /// Its length.
+        length: u64,
+    },
     /// Another name.
     Link(String),
 }
@@ -96,7 +111,7 @@ impl Store {
             let end = end.ok_or_else(|| err!("{name}: cut off"))?;
             match entry.kind {
                 EntryKind::File if entry.sparse.is_none() => {
-                    members.insert(name, Member::File(data, entry.size));
+                    members.insert(name, Member::File { offset: data, length: entry.size });
                 }
                 EntryKind::Symlink | EntryKind::Hardlink => {
                     let target = String::from_utf8_lossy(&entry.link).into_owned();
@@ -119,19 +134,22 @@ impl Store {
         Ok(Store::Tar { file: Arc::new(file), members })
     }
 
-    /// The file `name`: where to read it, its start and its length.
-    pub(crate) fn find(&self, name: &str) -> Result<(Arc<File>, u64, u64)> {
+    /// The file `name`.
+    pub(crate) fn find(&self, name: &str) -> Result<StoredFile> {
         match self {
             Store::Directory(dir) => {
                 let file = disk::open_named(&dir.join(name))?;
                 let length = file.metadata().context(|| "stat")?.len();
-                Ok((Arc::new(file), 0, length))
+                Ok(StoredFile { file: Arc::new(file), offset: 0, length })
             }
             Store::Tar { file, members } => {
                 let mut name = name.to_owned();
                 for _ in 0..LINKS {
                     match members.get(&name) {
-                        Some(Member::File(at, length)) => return Ok((file.clone(), *at, *length)),
+                        Some(Member::File { offset, length }) => {
+                            let file = file.clone();
+                            return Ok(StoredFile { file, offset: *offset, length: *length });
+                        }
                         Some(Member::Link(target)) => name = target.clone(),
                         None => break,
                     }
@@ -143,12 +161,12 @@ impl Store {
 
     /// A small file.
     pub(crate) fn read(&self, name: &str, limit: u64) -> Result<Vec<u8>> {
-        let (file, base, length) = self.find(name)?;
+        let StoredFile { file, offset, length } = self.find(name)?;
         if length > limit {
             bail!("{name}: longer than {limit} bytes");
         }
         let mut bytes = vec![0; length as usize];
-        file.read_exact_at(&mut bytes, base).context(|| format!("read {name}"))?;
+        file.read_exact_at(&mut bytes, offset).context(|| format!("read {name}"))?;
         Ok(bytes)
     }
 }

@@ -19,12 +19,12 @@ pub(crate) struct Blob {
     pub digest: Digest,
     /// Its size in bytes.
     pub size: u64,
-    state: Mutex<State>,
+    state: Mutex<BlobState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct BlobState {
     file: Option<(Arc<File>, u64)>,
     available: u64,
     received: u64,
@@ -39,7 +39,7 @@ impl Blob {
         Arc::new(Blob { digest, size, state: Mutex::default(), changed: Condvar::new() })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BlobState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 

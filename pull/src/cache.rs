@@ -29,6 +29,15 @@ use rt_sys::{bail, err};
 /// A partial blob that nobody touched for so long is rubbish.
 const RUBBISH: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// Which remains of dead processes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sweep {
+    /// Those of which the next pull is no longer likely to make use.
+    Old,
+    /// All on which nobody works.
+    All,
+}
+
 /// A cache directory.
 pub(crate) struct Cache {
     path: PathBuf,
@@ -41,28 +50,38 @@ pub(crate) struct Cache {
     ours: bool,
 }
 
+/// A complete blob.
+pub(crate) struct CachedBlob {
+    /// What it hashes to.
+    pub digest: Digest,
+    /// Its bytes.
+    pub size: u64,
+    /// When it was used last.
+    pub used: SystemTime,
+}
+
 /// What fetches bytes of a blob from an offset on, in order.
 pub(crate) type Fetch<'a> = dyn Fn(&Blob, u64, &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> + Sync + 'a;
 
 /// Which cache is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum CacheLocation {
     /// A directory that stays.
     Lasting(PathBuf),
     /// One that goes with the command.
     Scratch,
 }
 
-impl Default for Place {
-    fn default() -> Place {
-        Place::Lasting(Cache::default_root())
+impl Default for CacheLocation {
+    fn default() -> CacheLocation {
+        CacheLocation::Lasting(Cache::default_root())
     }
 }
 
 /// A scratch cache's directory, removed at the end.
-pub(crate) struct Scratch(Option<(OwnedFd, String, OwnedFd)>);
+pub(crate) struct ScratchDir(Option<(OwnedFd, String, OwnedFd)>);
 
-impl Drop for Scratch {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         if let Some((parent, name, dir)) = &self.0 {
             let _ = disk::remove_contents(dir.as_fd(), b"");
@@ -71,19 +90,21 @@ impl Drop for Scratch {
     }
 }
 
-impl Place {
+impl CacheLocation {
     /// Opens the cache; `scratch` is where one for this call alone would be, by default a temporary directory.
-    pub(crate) fn open(&self, scratch: Option<OwnedFd>) -> Result<(Cache, Scratch)> {
+    pub(crate) fn open(&self, scratch: Option<OwnedFd>) -> Result<(Cache, ScratchDir)> {
         match (self, scratch) {
-            (Place::Lasting(root), _) => Ok((Cache::open(root)?, Scratch(None))),
-            (Place::Scratch, Some(dir)) => Ok((Cache::within(dir, PathBuf::from("scratch"))?, Scratch(None))),
-            (Place::Scratch, None) => {
+            (CacheLocation::Lasting(root), _) => Ok((Cache::open(root)?, ScratchDir(None))),
+            (CacheLocation::Scratch, Some(dir)) => {
+                Ok((Cache::within(dir, PathBuf::from("scratch"))?, ScratchDir(None)))
+            }
+            (CacheLocation::Scratch, None) => {
                 let place = std::env::temp_dir();
                 let name = format!("rt-pull-{}", lease::unique());
                 let parent = disk::open_root(&place)?;
                 let dir = disk::make_own_dir(parent.as_fd(), name.as_bytes())?;
                 let again = disk::open_dir_again(dir.as_fd())?;
-                let scratch = Scratch(Some((parent, name.clone(), dir)));
+                let scratch = ScratchDir(Some((parent, name.clone(), dir)));
                 Ok((Cache::within(again, place.join(name))?, scratch))
             }
         }
@@ -121,7 +142,7 @@ impl Cache {
         variable("RT_CACHE")
             .or_else(|| variable("XDG_CACHE_HOME").map(|dir| dir.join("rt")))
             .or_else(|| variable("HOME").map(|dir| dir.join(".cache/rt")))
-            .unwrap_or_else(|| format!("/tmp/rt-cache-{}", disk::caller().0).into())
+            .unwrap_or_else(|| format!("/tmp/rt-cache-{}", disk::caller().uid).into())
     }
 
     /// The directory, for people.
@@ -382,15 +403,15 @@ impl Cache {
         Ok(at)
     }
 
-    /// All complete blobs: digest, size, time of the last use.
-    pub(crate) fn list(&self) -> Result<Vec<(Digest, u64, SystemTime)>> {
+    /// All complete blobs.
+    pub(crate) fn list(&self) -> Result<Vec<CachedBlob>> {
         let mut blobs = Vec::new();
         for (algorithm, dir) in [("sha256", &self.sha256), ("sha512", &self.sha512)] {
             for (name, _) in disk::entries(dir.as_fd())? {
                 let name = String::from_utf8(name).unwrap_or_default();
                 let Ok(digest) = format!("{algorithm}:{name}").parse() else { continue };
                 if let Ok((size, used)) = disk::size_and_time(dir.as_fd(), name.as_bytes()) {
-                    blobs.push((digest, size, used));
+                    blobs.push(CachedBlob { digest, size, used });
                 }
             }
         }
@@ -405,9 +426,8 @@ impl Cache {
         Ok(size)
     }
 
-    /// Removes what dead processes left: parts of blobs, leases and their drafts. Of some age; with `all`, everything
-    /// that nobody works on. Returns bytes.
-    pub(crate) fn sweep(&self, all: bool) -> Result<u64> {
+    /// Removes what dead processes left: parts of blobs, leases and their drafts. Returns bytes.
+    pub(crate) fn sweep(&self, what: Sweep) -> Result<u64> {
         let mut freed = 0;
         let now = SystemTime::now();
         let leases = self.leases.as_fd();
@@ -416,7 +436,7 @@ impl Cache {
                 let Ok((size, changed)) = disk::size_and_time(dir, &name) else { continue };
                 let age = now.duration_since(changed).unwrap_or_default();
                 let hex = name.split(|&b| b == b'.').next().and_then(|hex| std::str::from_utf8(hex).ok());
-                if (all || age > RUBBISH)
+                if (what == Sweep::All || age > RUBBISH)
                     && !lease::held(leases, hex.unwrap_or_default())
                     && disk::unlink(dir, &name).is_ok()
                 {

@@ -101,13 +101,13 @@ fn require_file(stat: &fs::Stat) -> Result<()> {
 
 /// True where nobody but the caller and root can change what `file` has, or the names in that directory.
 pub(crate) fn only_ours(file: &impl AsFd) -> bool {
-    fs::fstat(file).is_ok_and(|stat| [0, caller().0].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0)
+    fs::fstat(file).is_ok_and(|stat| [0, caller().uid].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0)
 }
 
 /// True where what has that name, a link itself, belongs to the caller or to root.
 pub(crate) fn is_own(parent: BorrowedFd, name: &[u8]) -> bool {
     fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|stat| [0, caller().0].contains(&stat.st_uid))
+        .is_ok_and(|stat| [0, caller().uid].contains(&stat.st_uid))
 }
 
 /// Makes a directory that only the caller may enter, and opens it.
@@ -127,7 +127,7 @@ pub(crate) fn make_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
 pub(crate) fn open_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
     let dir: OwnedFd = reopen_dir(parent, name)?.into();
     let stat = fs::fstat(&dir).context(|| "stat")?;
-    if stat.st_uid != caller().0 || stat.st_mode & 0o077 != 0 {
+    if stat.st_uid != caller().uid || stat.st_mode & 0o077 != 0 {
         return Err(not_ours(name));
     }
     Ok(dir)
@@ -363,12 +363,19 @@ pub(crate) fn mode_at(parent: BorrowedFd, name: &[u8]) -> Result<Option<u32>> {
     }
 }
 
-/// Bytes and inodes that the caller may still use on the file system of `file`.
-pub(crate) fn free_space(file: impl AsFd) -> Result<(u64, u64)> {
+/// What the caller may still use of a file system.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FreeSpace {
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
+/// The free space on the file system of `file`.
+pub(crate) fn free_space(file: impl AsFd) -> Result<FreeSpace> {
     let stat = fs::fstatvfs(file).context(|| "statvfs")?;
     // File systems without an inode table (btrfs, Lustre clients at times) say zero of zero.
     let inodes = if stat.f_files == 0 { u64::MAX } else { stat.f_favail };
-    Ok((stat.f_bavail.saturating_mul(stat.f_frsize), inodes))
+    Ok(FreeSpace { bytes: stat.f_bavail.saturating_mul(stat.f_frsize), inodes })
 }
 
 /// True where both are on one file system.
@@ -405,9 +412,18 @@ pub(crate) fn clear_umask() -> u32 {
     rustix::process::umask(Mode::empty()).as_raw_mode()
 }
 
+/// A user and a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ids {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
 /// The caller's effective user and group.
-pub(crate) fn caller() -> (u32, u32) {
-    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+pub(crate) fn caller() -> Ids {
+    Ids { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
 }
 
 /// Raises the soft limit of open files to the hard one.

@@ -13,7 +13,7 @@ use rt_sys::{bail, err};
 pub(crate) const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
 /// An image found on disk.
-pub(crate) struct Found {
+pub(crate) struct FoundImage {
     /// Its digest.
     pub digest: Digest,
     /// Its manifest.
@@ -35,7 +35,7 @@ fn read_checked(store: &Store, digest: &Digest, limit: u64) -> Result<Vec<u8>> {
 }
 
 /// The image that `select` (a tag or digest) names in an image-spec layout, for `platform`.
-pub(crate) fn find_oci(store: &Store, select: Option<&str>, platform: &Platform) -> Result<Found> {
+pub(crate) fn find_oci(store: &Store, select: Option<&str>, platform: &Platform) -> Result<FoundImage> {
     let bytes = store.read("index.json", MANIFEST_LIMIT).context(|| "not an OCI image layout")?;
     let index: Index = serde_json::from_slice(&bytes).map_err(|e| err!("index.json: {e}"))?;
     let mut digest = select_entry(&index, select, platform)?.digest.clone();
@@ -47,7 +47,7 @@ pub(crate) fn find_oci(store: &Store, select: Option<&str>, platform: &Platform)
                 manifest.check()?;
                 let config = read_checked(store, &manifest.config.digest, CONFIG_LIMIT)?;
                 let layers = manifest.layers.iter().map(|layer| blob_name(&layer.digest)).collect();
-                return Ok(Found { digest, manifest, layers, config });
+                return Ok(FoundImage { digest, manifest, layers, config });
             }
         }
     }
@@ -75,17 +75,18 @@ fn select_entry<'a>(index: &'a Index, select: Option<&str>, platform: &Platform)
 }
 
 /// The image that `select` (`NAME:TAG`) names in an archive of `docker save`.
-pub(crate) fn find_docker(store: &Store, select: Option<&str>) -> Result<Found> {
+pub(crate) fn find_docker(store: &Store, select: Option<&str>) -> Result<FoundImage> {
+    /// An entry of manifest.json, which lists the images of the archive.
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
-    struct Entry {
+    struct SavedImage {
         config: String,
         repo_tags: Option<Vec<String>>,
         layers: Vec<String>,
     }
     let bytes = store.read("manifest.json", MANIFEST_LIMIT).context(|| "not an archive of docker save")?;
-    let entries: Vec<Entry> = serde_json::from_slice(&bytes).map_err(|e| err!("manifest.json: {e}"))?;
-    let has = |entry: &Entry, name: &str| {
+    let entries: Vec<SavedImage> = serde_json::from_slice(&bytes).map_err(|e| err!("manifest.json: {e}"))?;
+    let has = |entry: &SavedImage, name: &str| {
         let wanted = if name.rsplit('/').next().is_some_and(|n| n.contains(':')) {
             name.to_owned()
         } else {
@@ -117,7 +118,7 @@ pub(crate) fn find_docker(store: &Store, select: Option<&str>) -> Result<Found> 
     let mut descriptors = Vec::new();
     for (name, digest) in entry.layers.iter().zip(parsed.rootfs.diff_ids) {
         let name = clean(name)?;
-        let size = store.find(&name)?.2;
+        let size = store.find(&name)?.length;
         descriptors.push(Descriptor {
             media_type: String::new(),
             digest,
@@ -137,7 +138,7 @@ pub(crate) fn find_docker(store: &Store, select: Option<&str>) -> Result<Found> 
     };
     let manifest = Manifest { config: own, layers: descriptors, annotations: None };
     manifest.check()?;
-    Ok(Found { digest, manifest, layers, config })
+    Ok(FoundImage { digest, manifest, layers, config })
 }
 
 fn clean(name: &str) -> Result<String> {

@@ -46,24 +46,28 @@ impl Drop for Lease {
 
 /// Touches a name in a directory every few seconds, for other machines to see that somebody lives; until dropped.
 #[derive(Debug)]
-pub(crate) struct Renewal(Name);
+pub(crate) struct Renewal(Renewed);
 
-/// A name in a directory.
-type Name = (Arc<OwnedFd>, String);
+/// A name in a directory, which is renewed.
+#[derive(Debug, Clone)]
+struct Renewed {
+    dir: Arc<OwnedFd>,
+    name: String,
+}
 
 impl Renewal {
     /// Begins to.
     pub(crate) fn start(dir: &Arc<OwnedFd>, name: &str) -> Renewal {
-        let name: Name = (dir.clone(), name.to_owned());
-        renewed().push(name.clone());
-        Renewal(name)
+        let renewed_name = Renewed { dir: dir.clone(), name: name.to_owned() };
+        renewed().push(renewed_name.clone());
+        Renewal(renewed_name)
     }
 }
 
 impl Drop for Renewal {
     fn drop(&mut self) {
-        let (dir, name) = &self.0;
-        renewed().retain(|(other, another)| !Arc::ptr_eq(other, dir) || another != name);
+        let Renewed { dir, name } = &self.0;
+        renewed().retain(|other| !Arc::ptr_eq(&other.dir, dir) || other.name != *name);
     }
 }
 
@@ -185,13 +189,13 @@ fn modified(dir: BorrowedFd, name: &str) -> Option<Duration> {
 }
 
 /// The leases of this process, and the thread that renews them.
-fn renewed() -> std::sync::MutexGuard<'static, Vec<Name>> {
-    static HELD: OnceLock<Mutex<Vec<Name>>> = OnceLock::new();
+fn renewed() -> std::sync::MutexGuard<'static, Vec<Renewed>> {
+    static HELD: OnceLock<Mutex<Vec<Renewed>>> = OnceLock::new();
     let held = HELD.get_or_init(|| {
         std::thread::spawn(|| {
             loop {
                 std::thread::sleep(RENEW);
-                for (dir, name) in renewed().iter() {
+                for Renewed { dir, name } in renewed().iter() {
                     let _ = disk::touch(dir.as_fd(), name.as_bytes());
                 }
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::digest::Digest;
-use super::disk;
+use super::disk::{self, Ids};
 use super::filter;
 use super::image_config::{self, User};
 use super::manifest::{Execution, ImageConfig, Manifest};
@@ -186,8 +186,8 @@ fn hpc_mounts() -> Vec<Value> {
 }
 
 fn hpc_linux() -> Value {
-    json!({ "namespaces": [{ "type": "user" }, { "type": "mount" }], "uidMappings": own(disk::caller().0),
-            "gidMappings": own(disk::caller().1) })
+    json!({ "namespaces": [{ "type": "user" }, { "type": "mount" }], "uidMappings": own(disk::caller().uid),
+            "gidMappings": own(disk::caller().gid) })
 }
 
 fn own(id: u32) -> Value {
@@ -207,7 +207,7 @@ fn isolated_mounts() -> Vec<Value> {
 }
 
 fn isolated_linux() -> Value {
-    let (uid, gid) = disk::caller();
+    let Ids { uid, gid } = disk::caller();
     json!({
         "namespaces": [
             { "type": "user" }, { "type": "mount" }, { "type": "pid" }, { "type": "ipc" }, { "type": "uts" },
@@ -232,11 +232,11 @@ pub(crate) fn prepare_mount_points(root: &OwnedFd, config: &Value) -> Result<()>
     let destinations =
         config["mounts"].as_array().into_iter().flatten().filter_map(|m| m["destination"].as_str());
     for path in destinations.filter(|path| !path.starts_with("/dev/")) {
-        let file = HOST_FILES.contains(&path);
-        prepare(root, path, file)?;
+        let what = if HOST_FILES.contains(&path) { MountPoint::File } else { MountPoint::Directory };
+        prepare(root, path, what)?;
     }
     if let Some(dir) = config["process"]["cwd"].as_str() {
-        prepare(root, dir, false)?;
+        prepare(root, dir, MountPoint::Directory)?;
     }
     Ok(())
 }
@@ -257,7 +257,15 @@ pub(crate) fn prepare_package_managers(root: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-fn prepare(root: &OwnedFd, path: &str, file: bool) -> Result<()> {
+/// What a mount needs below it: a file is mounted on a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MountPoint {
+    File,
+    Directory,
+}
+
+fn prepare(root: &OwnedFd, path: &str, what: MountPoint) -> Result<()> {
+    let file = what == MountPoint::File;
     let parts: Vec<&[u8]> =
         path.as_bytes().split(|&b| b == b'/').filter(|p| !matches!(*p, b"" | b".")).collect();
     let Some((last, parents)) = parts.split_last() else { return Ok(()) };

@@ -9,7 +9,7 @@ use ureq::{Body, http::StatusCode};
 
 use super::auth::{self, Challenge, Token, base64};
 use super::blob::Blob;
-use super::credentials::{Credentials, Places};
+use super::credentials::{CredentialFiles, Credentials};
 use super::digest::Digest;
 use super::http::{self, Answer, Http, Request, read_body, status_error};
 use super::interrupt::Interrupt;
@@ -21,11 +21,11 @@ use rt_sys::{bail, err};
 
 /// What the user said about how to connect.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Access {
+pub(crate) struct ConnectOptions {
     /// `--creds`.
     pub credentials: Option<Credentials>,
     /// Files with credentials.
-    pub places: Places,
+    pub credential_files: CredentialFiles,
     /// Certificates are not checked, HTTP is tried after HTTPS.
     pub insecure: bool,
     /// HTTP from the start.
@@ -38,7 +38,7 @@ pub(crate) struct Access {
 pub(crate) struct Registry {
     reference: Reference,
     endpoints: Vec<Connection>,
-    access: Access,
+    connect: ConnectOptions,
     interrupt: Interrupt,
 }
 
@@ -58,27 +58,27 @@ impl Registry {
     pub(crate) fn new(
         reference: &Reference,
         registries: &Registries,
-        access: Access,
+        connect: ConnectOptions,
         interrupt: &Interrupt,
     ) -> Result<Registry> {
-        let connect = |mut endpoint: Endpoint| {
+        let connection = |mut endpoint: Endpoint| {
             // Docker Hub's API has another name than its images.
             if endpoint.host == "docker.io" {
                 endpoint.host = "registry-1.docker.io".into();
             }
-            endpoint.insecure |= access.insecure;
-            let retries = access.retries.unwrap_or(http::RETRIES);
+            endpoint.insecure |= connect.insecure;
+            let retries = connect.retries.unwrap_or(http::RETRIES);
             let http = Http::new(&endpoint.host, endpoint.insecure, retries, interrupt.clone());
             Connection {
                 endpoint,
                 http,
-                scheme: Mutex::new(access.plain_http.then_some("http")),
+                scheme: Mutex::new(connect.plain_http.then_some("http")),
                 challenge: Mutex::default(),
                 tokens: Mutex::default(),
             }
         };
-        let endpoints = registries.endpoints(reference)?.into_iter().map(connect).collect();
-        Ok(Registry { reference: reference.clone(), endpoints, access, interrupt: interrupt.clone() })
+        let endpoints = registries.endpoints(reference)?.into_iter().map(connection).collect();
+        Ok(Registry { reference: reference.clone(), endpoints, connect, interrupt: interrupt.clone() })
     }
 
     /// The digest behind the reference, by one HEAD; none where the registry does not tell it.
@@ -146,7 +146,7 @@ impl Registry {
         sink: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let url = format!("blobs/{}", blob.digest);
-        let retries = self.access.retries.unwrap_or(http::RETRIES);
+        let retries = self.connect.retries.unwrap_or(http::RETRIES);
         let mut fruitless = 0;
         let mut buffer = vec![0; 256 << 10];
         while *at < blob.size {
@@ -385,11 +385,11 @@ impl Registry {
     fn credentials(&self, connection: &Connection, realm: Option<&str>) -> Result<Option<Credentials>> {
         let Endpoint { host, repository, mirror, .. } = &connection.endpoint;
         // What is given for a registry is no mirror's.
-        if let Some(given) = self.access.credentials.as_ref().filter(|_| !mirror) {
+        if let Some(given) = self.connect.credentials.as_ref().filter(|_| !mirror) {
             return Ok(Some(given.clone()));
         }
         let host = if host == "registry-1.docker.io" { "docker.io" } else { host };
-        let mut found = self.access.places.find(host, repository)?;
+        let mut found = self.connect.credential_files.find(host, repository)?;
         // netrc knows token servers by their own names. A registry may not name another's: it would be given a token
         // of the user's for it.
         if found.is_none()
@@ -397,7 +397,8 @@ impl Registry {
             && is_beside(server, host)
         {
             found =
-                Places { docker: Vec::new(), netrc: self.access.places.netrc.clone() }.find(server, "")?;
+                CredentialFiles { docker: Vec::new(), netrc: self.connect.credential_files.netrc.clone() }
+                    .find(server, "")?;
         }
         Ok(found)
     }

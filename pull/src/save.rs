@@ -32,9 +32,17 @@ pub(crate) struct Saved {
     pub compressed: u64,
 }
 
-/// Writes the root of `bundle` as an image of one layer to `path`: a layout, or an archive of one. Nothing may be
-/// there yet.
-pub(crate) fn save(bundle: &Path, path: &Path, tag: Option<&str>, archive: bool) -> Result<Saved> {
+/// What an image is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SaveFormat {
+    /// A directory, the image-spec's layout.
+    Layout,
+    /// A tar archive of one.
+    Archive,
+}
+
+/// Writes the root of `bundle` as an image of one layer to `path`. Nothing may be there yet.
+pub(crate) fn save(bundle: &Path, path: &Path, tag: Option<&str>, format: SaveFormat) -> Result<Saved> {
     if path.symlink_metadata().is_ok() {
         bail!("{}: exists", path.display());
     }
@@ -72,14 +80,17 @@ pub(crate) fn save(bundle: &Path, path: &Path, tag: Option<&str>, archive: bool)
                         "manifests": [entry] });
     dir.write_file(&dir.image, b"index.json", index.to_string().as_bytes())?;
     dir.write_file(&dir.image, b"oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
-    if archive {
-        write_archive(dir, disk::create_file(draft.dir(), ARCHIVE, dir.mode)?)?;
-        draft.publish(ARCHIVE)?;
-    } else {
-        for made in [&dir.sha256, &blobs, &dir.image] {
-            disk::set_mode(made.as_fd(), 0o777 & !mask)?;
+    match format {
+        SaveFormat::Archive => {
+            write_archive(dir, disk::create_file(draft.dir(), ARCHIVE, dir.mode)?)?;
+            draft.publish(ARCHIVE)?;
         }
-        draft.publish(IMAGE)?;
+        SaveFormat::Layout => {
+            for made in [&dir.sha256, &blobs, &dir.image] {
+                disk::set_mode(made.as_fd(), 0o777 & !mask)?;
+            }
+            draft.publish(IMAGE)?;
+        }
     }
     Ok(Saved { digest, plain: layer.plain, compressed: layer.size })
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use self::links::finish_links;
 use super::decode::{self, Expected, PipeReader};
-use super::disk;
+use super::disk::{self, Ids};
 use super::interrupt::Interrupt;
 use super::merge::{DeferredLink, DirMetadata, LayerNumber, LayerWriter, MergedTree, Outcome, clean};
 use super::tar::{EntryKind, Header, Reader};
@@ -19,8 +19,10 @@ use rt_sys::{bail, err};
 
 /// Free space is looked at each time that many bytes were written.
 const SPACE_STEP: u64 = 64 << 20;
-/// And that many are always left to others.
+/// Bytes that are always left to others.
 const SPACE_RESERVE: u64 = 32 << 20;
+/// Inodes that are always left to others.
+const INODES_RESERVE: u64 = 64;
 
 /// What was done, for the summary; shared by all layers.
 #[derive(Debug, Default)]
@@ -51,7 +53,7 @@ pub(crate) struct Counts {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     /// The caller's user and group.
-    pub caller: (u32, u32),
+    pub caller: Ids,
     /// Others may look into the bundle: no write permission but the caller's, no setuid, no file capabilities.
     pub shared: bool,
     /// Bytes of the tree at most.
@@ -142,7 +144,9 @@ impl Worker<'_, '_> {
         }
         let counts = self.context.counts;
         let caller = self.context.rules.caller;
-        if entry.kind != EntryKind::Hardlink && (entry.uid, entry.gid) != (caller.0.into(), caller.1.into()) {
+        if entry.kind != EntryKind::Hardlink
+            && (entry.uid, entry.gid) != (caller.uid.into(), caller.gid.into())
+        {
             add(&counts.owners, 1);
         }
         match entry.kind {
@@ -288,9 +292,9 @@ impl Worker<'_, '_> {
             return Ok(());
         }
         self.since_check = 0;
-        let (free, inodes) = disk::free_space(self.context.root)?;
-        if free < bytes.saturating_add(SPACE_RESERVE) || inodes < 64 {
-            bail!("no space left on device: {free} bytes and {inodes} inodes are free");
+        let free = disk::free_space(self.context.root)?;
+        if free.bytes < bytes.saturating_add(SPACE_RESERVE) || free.inodes < INODES_RESERVE {
+            bail!("no space left on device: {} bytes and {} inodes are free", free.bytes, free.inodes);
         }
         Ok(())
     }
