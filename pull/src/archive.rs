@@ -108,7 +108,7 @@ impl Store {
             let name = String::from_utf8_lossy(&name).into_owned();
             let stored = if entry.kind == EntryKind::File { entry.size } else { 0 };
             let end = data.checked_add(stored).filter(|end| *end <= length);
-            let end = end.ok_or_else(|| err!("{name}: cut off"))?;
+            let end = end.ok_or_else(|| err!("{name}: the archive ends in the middle of it"))?;
             match entry.kind {
                 EntryKind::File if entry.sparse.is_none() => {
                     members.insert(name, Member::File { offset: data, length: entry.size });
@@ -127,7 +127,7 @@ impl Store {
                 _ => {}
             }
             if members.len() > MAX_MEMBERS {
-                bail!("more than {MAX_MEMBERS} files");
+                bail!("the archive has more than {MAX_MEMBERS} files");
             }
             at = end.next_multiple_of(512);
         }

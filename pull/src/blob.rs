@@ -98,7 +98,7 @@ impl Blob {
                 .read_at(&mut buffer[..most], base + at)
                 .context(|| format!("read blob {}", self.digest))?;
             if n == 0 {
-                let short = err!("blob {}: {} bytes of {}", self.digest, at, self.size);
+                let short = err!("blob {}: only {} of {} bytes", self.digest, at, self.size);
                 return Err(short.of_kind(Kind::Damaged));
             }
             hasher.update(&buffer[..n]);

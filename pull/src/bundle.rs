@@ -127,7 +127,7 @@ impl Pulled {
         let annotation = |name: &str| config.as_ref()?["annotations"][name].as_str().map(str::to_owned);
         let (digest, resolved) = (annotation(ANNOTATION_DIGEST), annotation(ANNOTATION_RESOLVED));
         let (Some(digest), Some(resolved)) = (digest, resolved) else {
-            bail!("{}: exists and is no pulled bundle", bundle.display());
+            bail!("{}: exists, and is not a bundle that rt pull made", bundle.display());
         };
         Ok(Pulled { digest, resolved })
     }

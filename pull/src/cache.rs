@@ -290,7 +290,7 @@ impl Cache {
             // It cannot be changed, but be another.
             (true, false) => {
                 blob.verify(file, 0, interrupt).map_err(|e| match e.kind() {
-                    Kind::Damaged => e.hint("in the cache: run rt cache verify"),
+                    Kind::Damaged => e.hint("the damaged blob is in the cache: rt cache verify removes it"),
                     _ => e,
                 })?;
             }
@@ -351,7 +351,7 @@ impl Cache {
             Ok(())
         });
         if result.is_ok() && at != blob.size {
-            result = Err(err!("blob {}: {at} bytes of {}", blob.digest, blob.size));
+            result = Err(err!("blob {}: only {at} of {} bytes", blob.digest, blob.size));
         }
         // What came is worth keeping, unless it cannot be right.
         if result.is_err() && (at == resumed || at == blob.size) {

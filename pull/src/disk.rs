@@ -372,7 +372,7 @@ pub(crate) struct FreeSpace {
 
 /// The free space on the file system of `file`.
 pub(crate) fn free_space(file: impl AsFd) -> Result<FreeSpace> {
-    let stat = fs::fstatvfs(file).context(|| "statvfs")?;
+    let stat = fs::fstatvfs(file).context(|| "look up free space")?;
     // File systems without an inode table (btrfs, Lustre clients at times) say zero of zero.
     let inodes = if stat.f_files == 0 { u64::MAX } else { stat.f_favail };
     Ok(FreeSpace { bytes: stat.f_bavail.saturating_mul(stat.f_frsize), inodes })
@@ -404,7 +404,7 @@ pub(crate) fn modified(file: impl AsFd) -> Option<Duration> {
 
 /// Writes what the file system holds back to its device.
 pub(crate) fn sync(file: impl AsFd) -> Result<()> {
-    fs::syncfs(file).context(|| "syncfs")
+    fs::syncfs(file).context(|| "flush the file system")
 }
 
 /// Files are made with the mode that is asked for; returns the mask that the user had.
@@ -459,9 +459,9 @@ pub(crate) fn host_name() -> String {
 /// Turns the echo of a terminal on standard input off or on again.
 pub(crate) fn set_echo(on: bool) -> Result<()> {
     use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-    let mut modes = tcgetattr(std::io::stdin()).context(|| "tcgetattr")?;
+    let mut modes = tcgetattr(std::io::stdin()).context(|| "read the settings of the terminal")?;
     modes.local_modes.set(LocalModes::ECHO, on);
-    tcsetattr(std::io::stdin(), OptionalActions::Now, &modes).context(|| "tcsetattr")
+    tcsetattr(std::io::stdin(), OptionalActions::Now, &modes).context(|| "set the terminal")
 }
 
 fn stamps((seconds, nanoseconds): (i64, u32)) -> Timestamps {

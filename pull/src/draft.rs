@@ -101,7 +101,7 @@ impl Drop for Draft {
 /// The directory that `target` is to be in, and its name there.
 pub(crate) fn place(target: &Path) -> Result<(OwnedFd, Vec<u8>)> {
     let name = target.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| err!("{}: not a name for something new", target.display()))?;
+    let name = name.ok_or_else(|| err!("{}: not a file name", target.display()))?;
     let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
     Ok((disk::open_root(parent.unwrap_or(Path::new(".")))?, name.into()))
 }

@@ -4,7 +4,9 @@ use serde::Deserialize;
 
 use super::archive::Store;
 use super::digest::Digest;
-use super::manifest::{self, CONFIG_LIMIT, Descriptor, Document, Index, MANIFEST_LIMIT, Manifest};
+use super::manifest::{
+    self, CONFIG_LIMIT, Descriptor, Document, Index, MANIFEST_LIMIT, MAX_INDEXES, Manifest,
+};
 use super::platform::Platform;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
@@ -39,8 +41,8 @@ pub(crate) fn find_oci(store: &Store, select: Option<&str>, platform: &Platform)
     let bytes = store.read("index.json", MANIFEST_LIMIT).context(|| "not an OCI image layout")?;
     let index: Index = serde_json::from_slice(&bytes).map_err(|e| err!("index.json: {e}"))?;
     let mut digest = select_entry(&index, select, platform)?.digest.clone();
-    // An index may point to an index; not for ever.
-    for _ in 0..4 {
+    // An index may point to another index, or to itself.
+    for _ in 0..=MAX_INDEXES {
         match manifest::parse(&read_checked(store, &digest, MANIFEST_LIMIT)?)? {
             Document::Index(index) => digest = index.choose(platform)?.digest.clone(),
             Document::Manifest(manifest) => {
@@ -51,7 +53,7 @@ pub(crate) fn find_oci(store: &Store, select: Option<&str>, platform: &Platform)
             }
         }
     }
-    bail!("indexes within indexes")
+    bail!("image index: more than {MAX_INDEXES} indexes within each other")
 }
 
 fn select_entry<'a>(index: &'a Index, select: Option<&str>, platform: &Platform) -> Result<&'a Descriptor> {
@@ -112,7 +114,11 @@ pub(crate) fn find_docker(store: &Store, select: Option<&str>) -> Result<FoundIm
     let config = store.read(&clean(&entry.config)?, CONFIG_LIMIT)?;
     let parsed = manifest::parse_config(&config)?;
     if parsed.rootfs.diff_ids.len() != entry.layers.len() {
-        bail!("the archive has {} layers, its config {}", entry.layers.len(), parsed.rootfs.diff_ids.len());
+        bail!(
+            "the archive has {} layers, but its config has {}",
+            entry.layers.len(),
+            parsed.rootfs.diff_ids.len()
+        );
     }
     let mut layers = Vec::new();
     let mut descriptors = Vec::new();

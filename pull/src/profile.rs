@@ -273,7 +273,7 @@ fn prepare(root: &OwnedFd, path: &str, what: MountPoint) -> Result<()> {
         return Ok(());
     }
     if path.len() > MAX_PATH {
-        bail!("the image's config names a directory of {} bytes", path.len());
+        bail!("the image's config names a path of {} bytes, longer than {MAX_PATH}", path.len());
     }
     let mut dir: Arc<OwnedFd> = Arc::new(disk::open_dir_again(root.as_fd())?);
     for part in parents {

@@ -225,7 +225,7 @@ impl Registry {
                 }
             }
         }
-        Err(last_error.unwrap_or_else(|| err!("{}: nowhere to ask", self.reference)))
+        Err(last_error.unwrap_or_else(|| err!("{}: no registry or mirror to ask", self.reference)))
     }
 
     /// One request below the image's API path; an empty path is the API's root.
@@ -246,7 +246,7 @@ impl Registry {
             if !own {
                 // Whoever it is could name a token server of his own.
                 return Err(status_error(response).context(format!(
-                    "{}: where it redirects to, credentials are asked for, which are only its own",
+                    "{}: redirects to a server that asks for credentials, which only the registry may get",
                     connection.endpoint.host
                 )));
             }
@@ -260,7 +260,7 @@ impl Registry {
                 return Ok(response);
             }
         }
-        Err(err!("{}: asked for credentials again and again", connection.endpoint.host))
+        Err(err!("{}: asks for credentials again and again", connection.endpoint.host))
     }
 
     fn send(
@@ -334,7 +334,10 @@ impl Registry {
     ) -> Result<Token> {
         let scheme = *connection.scheme.lock().unwrap_or_else(|e| e.into_inner());
         if !is_safe(scheme, realm) {
-            bail!("{}: its token server {realm} is not https, and it is", connection.endpoint.host);
+            bail!(
+                "{}: its token server {realm} is not https, though the registry is",
+                connection.endpoint.host
+            );
         }
         let credentials = self.credentials(connection, Some(realm))?;
         let mut query = Vec::new();

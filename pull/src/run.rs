@@ -204,8 +204,8 @@ fn was_outrun(e: &Error) -> bool {
 
 fn in_the_way(e: Error, options: &PullOptions) -> Error {
     match !options.force && was_outrun(&e) {
-        true => err!("{}: exists by now", options.target.display())
-            .hint("somebody else was faster, or use --force"),
+        true => err!("{}: appeared while the image was pulled", options.target.display())
+            .hint("use --force to replace it"),
         false => e,
     }
 }

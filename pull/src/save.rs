@@ -266,7 +266,7 @@ fn write_entry(
         tar::write_header(out, &entry).context(|| "write")?;
         let copied = io::copy(&mut file.take(entry.size), out).context(|| "copy")?;
         if copied != entry.size {
-            bail!("it became shorter meanwhile");
+            bail!("became shorter while it was read");
         }
         tar::pad(out, entry.size).context(|| "write")?;
         return Ok(None);

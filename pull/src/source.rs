@@ -11,7 +11,9 @@ use super::digest::Digest;
 use super::disk;
 use super::interrupt::Interrupt;
 use super::layout;
-use super::manifest::{self, CONFIG_LIMIT, Descriptor, Document, ImageConfig, MANIFEST_LIMIT, Manifest};
+use super::manifest::{
+    self, CONFIG_LIMIT, Descriptor, Document, ImageConfig, MANIFEST_LIMIT, MAX_INDEXES, Manifest,
+};
 use super::platform::Platform;
 use super::reference::Source;
 use super::registries_conf::Registries;
@@ -163,7 +165,7 @@ fn resolve_registry(
     let (resolved, bytes) = document(&name)?;
     let mut digest = resolved.clone();
     let mut parsed = manifest::parse(&bytes)?;
-    for _ in 0..4 {
+    for _ in 0..=MAX_INDEXES {
         match parsed {
             Document::Index(index) => {
                 let chosen = index.choose(platform)?;
@@ -180,13 +182,13 @@ fn resolve_registry(
             }
         }
     }
-    bail!("indexes within indexes")
+    bail!("image index: more than {MAX_INDEXES} indexes within each other")
 }
 
 /// The manifest for `platform` behind the digest `resolved`, as far as documents in the cache tell.
 pub(crate) fn chosen(cache: &Cache, resolved: &Digest, platform: &Platform) -> Option<Digest> {
     let mut digest = resolved.clone();
-    for _ in 0..4 {
+    for _ in 0..=MAX_INDEXES {
         let Some(bytes) = cache.read(&digest, MANIFEST_LIMIT) else {
             // Of an image that was never pulled only the index is there.
             return (digest != *resolved).then_some(digest);
@@ -207,7 +209,9 @@ fn small_blob(
 ) -> Result<Vec<u8>> {
     let blob = Blob::new(descriptor.digest.clone(), descriptor.size);
     cache.obtain(&blob, &|blob, offset, sink| registry.blob(blob, offset, sink), interrupt)?;
-    cache.read(&descriptor.digest, CONFIG_LIMIT).ok_or_else(|| err!("blob {}: gone", descriptor.digest))
+    cache
+        .read(&descriptor.digest, CONFIG_LIMIT)
+        .ok_or_else(|| err!("blob {}: no longer in the cache", descriptor.digest))
 }
 
 impl Image {
@@ -215,7 +219,7 @@ impl Image {
     fn checked(self) -> Result<Image> {
         let (layers, ids) = (self.manifest.layers.len(), self.config.rootfs.diff_ids.len());
         if layers != ids {
-            bail!("the manifest has {layers} layers, the config {ids}");
+            bail!("the manifest has {layers} layers, but the config has {ids}");
         }
         if !self.config.os.is_empty() && self.config.os != "linux" {
             bail!("an image for {}, not for linux", self.config.os);
@@ -266,7 +270,7 @@ impl Image {
             Origin::Store { store, layers, format } => {
                 let StoredFile { file, offset, length } = store.find(&layers[at])?;
                 if length != blob.size {
-                    bail!("blob {}: {length} bytes, the manifest says {}", blob.digest, blob.size);
+                    bail!("blob {}: {length} bytes, but the manifest says {}", blob.digest, blob.size);
                 }
                 match (format, disk::only_ours(&file)) {
                     (StoreFormat::Docker, _) => blob.available(&file, offset, length),

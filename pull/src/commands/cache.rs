@@ -21,7 +21,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         "list" => list(call, &cache),
         "prune" => prune(call, &cache),
         "verify" => verify(&cache),
-        other => bail!("{other}: list, prune and verify are known"),
+        other => bail!("unknown operation {other:?}: use list, prune or verify"),
     }
 }
 

@@ -36,12 +36,12 @@ fn options(call: &Call) -> Result<PullOptions> {
     let target = match (call.operands.get(1), &source) {
         (Some(target), _) => PathBuf::from(target),
         (None, Source::Registry(reference)) => reference.bundle_name().into(),
-        (None, _) => bail!("{image} needs the name of a directory for the bundle"),
+        (None, _) => bail!("{image}: needs a name for the bundle's directory"),
     };
     let profile = match flags.text(&PROFILE)? {
         None | Some("hpc") => Profile::Hpc,
         Some("isolated") => Profile::Isolated,
-        Some(other) => bail!("--profile {other}: hpc and isolated are known"),
+        Some(other) => bail!("--profile {other}: use hpc or isolated"),
     };
     let user = flags.text(&BUNDLE_USER)?.map(rt_spec::rootless::parse_user_map).transpose()?;
     // Root inside is for installing things.

@@ -17,7 +17,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let (path, tag, format) = match image.parse::<Source>()? {
         Source::OciLayout { path, select } => (path, select, SaveFormat::Layout),
         Source::OciArchive { path, select } => (path, select, SaveFormat::Archive),
-        _ => bail!("{image}: only oci:DIR[:TAG] and oci-archive:FILE[:TAG] are written"),
+        _ => bail!("{image}: images are written to oci:DIR[:TAG] and oci-archive:FILE[:TAG] only"),
     };
     let saved = save::save(Path::new(call.operands[0]), &path, tag.as_deref(), format)?;
     if !call.flags.has(&SILENT) {

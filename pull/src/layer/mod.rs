@@ -158,7 +158,7 @@ impl Worker<'_, '_> {
             }
             EntryKind::Symlink => {
                 if entry.link.is_empty() {
-                    bail!("a symbolic link to nothing");
+                    bail!("a symbolic link without a target");
                 }
                 let outcome = self.writer.place_symlink(&path, &entry.link, |dir, name| {
                     disk::symlink(dir.as_fd(), name, &entry.link)?;
@@ -189,7 +189,7 @@ impl Worker<'_, '_> {
         let parent = &path[..path.len() - name.len()];
         match hidden {
             b".wh..opq" => self.writer.opaque(parent).map(drop),
-            b"" | b"." | b".." => bail!("a whiteout of nothing"),
+            b"" | b"." | b".." => bail!("a whiteout without a name"),
             // aufs kept its own files under such names.
             _ if hidden.starts_with(b".wh.") => Ok(()),
             _ => self.writer.whiteout(&[parent, hidden].concat()).map(drop),
@@ -285,7 +285,7 @@ impl Worker<'_, '_> {
     fn space(&mut self, bytes: u64) -> Result<()> {
         let written = self.context.counts.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if written > self.context.rules.max_bytes {
-            bail!("the image is larger than --max-size {} bytes", self.context.rules.max_bytes);
+            bail!("the image is larger than the {} bytes of --max-size", self.context.rules.max_bytes);
         }
         self.since_check = self.since_check.saturating_add(bytes);
         if self.since_check < SPACE_STEP {

@@ -17,7 +17,7 @@ const MAX_NAME: usize = 255;
 /// A name that climbs out of the tree, or is too long.
 pub(crate) fn clean(path: &[u8]) -> Result<Cow<'_, [u8]>> {
     if path.len() > MAX_PATH {
-        bail!("a path of {} bytes", path.len());
+        bail!("a path of {} bytes, longer than {MAX_PATH}", path.len());
     }
     let mut trimmed = path;
     while let Some(rest) = trimmed.strip_prefix(b"/").or_else(|| trimmed.strip_prefix(b"./")) {
@@ -40,7 +40,9 @@ pub(crate) fn clean(path: &[u8]) -> Result<Cow<'_, [u8]>> {
                     bail!("{:?} leaves the image", show(path));
                 }
             }
-            _ if part.len() > MAX_NAME => bail!("a file name of {} bytes", part.len()),
+            _ if part.len() > MAX_NAME => {
+                bail!("a file name of {} bytes, longer than {MAX_NAME}", part.len())
+            }
             _ => parts.push(part),
         }
     }

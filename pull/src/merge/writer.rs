@@ -92,7 +92,7 @@ impl LayerWriter<'_> {
         make: impl FnOnce(&OwnedFd, &[u8]) -> Result<()>,
     ) -> Result<Outcome<()>> {
         if target.len() > MAX_PATH {
-            bail!("a symbolic link of {} bytes", target.len());
+            bail!("a symbolic link to a path of {} bytes, longer than {MAX_PATH}", target.len());
         }
         let outcome = self.leaf(path, NodeState::Leaf, make)?;
         let path = self.resolve(path)?.into_owned();
@@ -130,7 +130,7 @@ impl LayerWriter<'_> {
         let target = self.resolve(target)?;
         let (parents, name) = split(&path);
         if name.is_empty() || target.is_empty() {
-            bail!("a hard link at or to the root");
+            bail!("a hard link at or to the root directory");
         }
         if path == target {
             return Ok(Outcome::Done(true));
@@ -173,7 +173,7 @@ impl LayerWriter<'_> {
         let path = self.resolve(path)?;
         let (parents, name) = split(&path);
         if name.is_empty() {
-            bail!("a whiteout of the root");
+            bail!("a whiteout of the root directory");
         }
         self.step(|writer, access| {
             let parent = writer.enter_path(parents, access)?;
@@ -239,7 +239,7 @@ impl LayerWriter<'_> {
         let path = self.resolve(path)?;
         let (parents, name) = split(&path);
         if name.is_empty() {
-            bail!("a file at the root");
+            bail!("a file in place of the root directory");
         }
         self.symlinks.remove(&*path);
         self.step(|writer, access| {
@@ -321,7 +321,7 @@ impl LayerWriter<'_> {
         }
         let done = done.join(&b'/');
         if done.len() > MAX_PATH {
-            bail!("a path of {} bytes, by symbolic links", done.len());
+            bail!("a path of {} bytes by symbolic links, longer than {MAX_PATH}", done.len());
         }
         Ok(Cow::Owned(done))
     }

@@ -36,10 +36,18 @@ impl<R: BufRead> Reader<R> {
         loop {
             self.skip_data()?;
             let Some(block) = self.block()? else {
-                return if meta == 0 { Ok(None) } else { Err(bad("it ends after an extended header")) };
+                return if meta == 0 {
+                    Ok(None)
+                } else {
+                    Err(bad("the archive ends after an extended header"))
+                };
             };
             if block.iter().all(|&b| b == 0) {
-                return if meta == 0 { Ok(None) } else { Err(bad("it ends after an extended header")) };
+                return if meta == 0 {
+                    Ok(None)
+                } else {
+                    Err(bad("the archive ends after an extended header"))
+                };
             }
             check_sum(&block)?;
             let flag = block[156];
@@ -49,7 +57,7 @@ impl<R: BufRead> Reader<R> {
             let size = number(&block[124..136])?;
             meta = meta.saturating_add(size).saturating_add(BLOCK as u64);
             if meta > META_LIMIT {
-                return Err(bad("extended headers longer than 1 MiB"));
+                return Err(bad("extended headers of more than 1 MiB"));
             }
             let text = self.meta(size)?;
             match flag {
@@ -69,7 +77,7 @@ impl<R: BufRead> Reader<R> {
         }
         let piece = self.inner.fill_buf()?;
         if piece.is_empty() {
-            return Err(bad("it ends in the middle of a file"));
+            return Err(bad("the archive ends in the middle of a file"));
         }
         let most = usize::try_from(self.data).unwrap_or(usize::MAX).min(piece.len());
         Ok(&piece[..most])
@@ -95,7 +103,7 @@ impl<R: BufRead> Reader<R> {
             self.inner.consume(n);
             drained += n;
         }
-        Err(bad("more than 64 MiB behind its end"))
+        Err(bad("more than 64 MiB after the end of the archive"))
     }
 
     /// Where the bytes come from.
@@ -140,10 +148,10 @@ impl<R: BufRead> Reader<R> {
             size = number(&block[483..495])?;
             sparse = Some(self.gnu_sparse(block)?);
         } else if pending.sparse_major == Some(1) {
-            size = pending.sparse_size.ok_or_else(|| bad("sparse file without size"))?;
+            size = pending.sparse_size.ok_or_else(|| bad("a sparse file without a size"))?;
             sparse = Some(self.pax_sparse()?);
         } else if let Some(map) = pending.sparse_map.take() {
-            size = pending.sparse_size.ok_or_else(|| bad("sparse file without size"))?;
+            size = pending.sparse_size.ok_or_else(|| bad("a sparse file without a size"))?;
             sparse = Some(map);
         }
         if let Some(map) = &sparse {
@@ -152,7 +160,8 @@ impl<R: BufRead> Reader<R> {
         if let Some(name) = pending.sparse_name {
             path = name;
         }
-        let clean = |bytes: &[u8]| if bytes.contains(&0) { Err(bad("a name with a NUL")) } else { Ok(()) };
+        let clean =
+            |bytes: &[u8]| if bytes.contains(&0) { Err(bad("a name with a NUL byte")) } else { Ok(()) };
         clean(&path)?;
         clean(&link)?;
         Ok(Header {
@@ -177,7 +186,11 @@ impl<R: BufRead> Reader<R> {
             let n = self.inner.fill_buf()?.len();
             if n == 0 {
                 // Some writers leave the last padding away.
-                return if left <= padding { Ok(()) } else { Err(bad("it ends in the middle of a file")) };
+                return if left <= padding {
+                    Ok(())
+                } else {
+                    Err(bad("the archive ends in the middle of a file"))
+                };
             }
             let n = n.min(usize::try_from(left).unwrap_or(usize::MAX));
             self.inner.consume(n);
@@ -192,7 +205,11 @@ impl<R: BufRead> Reader<R> {
         while filled < BLOCK {
             let n = self.inner.read(&mut block[filled..])?;
             if n == 0 {
-                return if filled == 0 { Ok(None) } else { Err(bad("it ends in the middle of a header")) };
+                return if filled == 0 {
+                    Ok(None)
+                } else {
+                    Err(bad("the archive ends in the middle of a header"))
+                };
             }
             filled += n;
         }
@@ -203,7 +220,7 @@ impl<R: BufRead> Reader<R> {
         let mut text = Vec::new();
         self.inner.by_ref().take(size).read_to_end(&mut text)?;
         if (text.len() as u64) < size {
-            return Err(bad("it ends in an extended header"));
+            return Err(bad("the archive ends in an extended header"));
         }
         self.padding = size.wrapping_neg() % BLOCK as u64;
         Ok(text)

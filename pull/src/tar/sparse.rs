@@ -47,7 +47,7 @@ impl<R: BufRead> Reader<R> {
         take(&block[386..482], &mut map)?;
         let mut more = block[482] != 0;
         while more {
-            let next = self.block()?.ok_or_else(|| bad("it ends in a sparse map"))?;
+            let next = self.block()?.ok_or_else(|| bad("the archive ends in a sparse map"))?;
             let known = map.len();
             take(&next[..504], &mut map)?;
             if map.len() == known {
@@ -65,7 +65,7 @@ impl<R: BufRead> Reader<R> {
             let mut value = 0u64;
             let mut digits = 0;
             loop {
-                let byte = *reader.piece()?.first().ok_or_else(|| bad("it ends in a sparse map"))?;
+                let byte = *reader.piece()?.first().ok_or_else(|| bad("the archive ends in a sparse map"))?;
                 reader.consume(1);
                 taken += 1;
                 match byte {
@@ -90,7 +90,7 @@ impl<R: BufRead> Reader<R> {
         while pad > 0 {
             let n = self.piece()?.len().min(pad as usize);
             if n == 0 {
-                return Err(bad("it ends in a sparse map"));
+                return Err(bad("the archive ends in a sparse map"));
             }
             self.consume(n);
             pad -= n as u64;
