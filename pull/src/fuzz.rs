@@ -1,4 +1,5 @@
-//! What the fuzz targets call; each panics where a promise is broken.
+//! What the fuzz targets (`fuzz/` at the root of the sources) call, for they see only what is public. Each function
+//! panics where a promise is broken.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;

@@ -292,7 +292,10 @@ fn what_follows_an_archive_has_a_bound() {
         Image::raw(vec![(kind, gzip(&tar))], vec![id], json!({})).layout(&place.join("image"));
         let output = place.run(&["pull", "-q", "oci:image:t", "b"]);
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() == good && (good || said.contains("after the end of the archive")), "{said}");
+        assert!(
+            output.status.success() == good && (good || said.contains("after the end of the archive")),
+            "{said}"
+        );
         place.is_clean();
     }
 }

@@ -9,7 +9,7 @@ use rt_sys::error::Kind;
 
 /// What the plain bytes of a layer are to be.
 #[derive(Debug, Clone, Copy)]
-pub enum Expected<'a> {
+pub(crate) enum Expected<'a> {
     /// Whatever they are.
     Any,
     /// What hashes to `diff_id`, as far as that is known without hashing them: a layer that is not compressed has

@@ -12,8 +12,8 @@ use std::fs::File;
 use std::io::{self, BufRead, Cursor, Read};
 use std::os::unix::fs::FileExt;
 
-pub use self::expected::Expected;
-pub use self::pipe::{PIECE, PipeReader, PipeWriter, pipe};
+pub(crate) use self::expected::Expected;
+pub(crate) use self::pipe::{PIECE, PipeReader, PipeWriter, pipe};
 use self::zstd_frame::content_size;
 
 /// No honest stream inflates to more than this many times its size once it is beyond the floor below: text reaches 20, and
@@ -23,18 +23,18 @@ const BOMB_RATIO: u64 = 200;
 const BOMB_FLOOR: u64 = 4 << 30;
 
 /// What a stream of `size` bytes may inflate to.
-pub fn bomb_limit(size: u64) -> u64 {
+pub(crate) fn bomb_limit(size: u64) -> u64 {
     size.saturating_mul(BOMB_RATIO).max(BOMB_FLOOR)
 }
 
 /// The error for one that inflates to more.
-pub fn bomb() -> io::Error {
+pub(crate) fn bomb() -> io::Error {
     io::Error::other(format!("it inflates to more than {BOMB_RATIO} times its size"))
 }
 
 /// What the first bytes of a stream say about its compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compression {
+pub(crate) enum Compression {
     /// Plain.
     None,
     /// RFC 1952, one member or several.
@@ -50,7 +50,7 @@ const HEAD: usize = 14;
 ///
 /// # Errors
 /// bzip2 and xz, which the image-spec does not have, are named.
-pub fn sniff(head: &[u8]) -> io::Result<Compression> {
+pub(crate) fn sniff(head: &[u8]) -> io::Result<Compression> {
     match head {
         [0x1f, 0x8b, ..] => Ok(Compression::Gzip),
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Compression::Zstd),
@@ -63,7 +63,7 @@ pub fn sniff(head: &[u8]) -> io::Result<Compression> {
 }
 
 /// The plain bytes of `source`.
-pub fn plain<'a>(source: impl BufRead + Send + 'a) -> io::Result<Box<dyn Read + Send + 'a>> {
+pub(crate) fn plain<'a>(source: impl BufRead + Send + 'a) -> io::Result<Box<dyn Read + Send + 'a>> {
     let (compression, head, source) = begin(source)?;
     Ok(match compression {
         Compression::None => Box::new(source),
@@ -73,7 +73,7 @@ pub fn plain<'a>(source: impl BufRead + Send + 'a) -> io::Result<Box<dyn Read + 
 }
 
 /// Sends the plain bytes of `source` into a pipe; zstd frames are inflated by as many threads as `threads` says.
-pub fn inflate(source: impl BufRead + Send, threads: usize, expected: Expected, pipe: &PipeWriter) {
+pub(crate) fn inflate(source: impl BufRead + Send, threads: usize, expected: Expected, pipe: &PipeWriter) {
     let begun = begin(source).and_then(|begun| expected.check(begun.0).map(|()| begun));
     let plain = match begun {
         Ok((Compression::Zstd, _, source)) if threads > 1 => {
@@ -95,7 +95,7 @@ fn begin<S: BufRead>(mut source: S) -> io::Result<(Compression, Vec<u8>, impl Bu
 
 /// How long the stream of `size` bytes in `file` at `base` is at least when it is inflated, as far as its first and
 /// last bytes tell.
-pub fn least_plain_size(file: &File, base: u64, size: u64) -> u64 {
+pub(crate) fn least_plain_size(file: &File, base: u64, size: u64) -> u64 {
     let mut head = [0; HEAD];
     let known = file.read_at(&mut head, base).ok().and_then(|n| match sniff(&head[..n]).ok()? {
         Compression::None => None,

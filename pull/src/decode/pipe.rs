@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex};
 use super::bomb;
 
 /// Bytes of one piece in the pipe between two threads of a layer.
-pub const PIECE: usize = 256 << 10;
+pub(crate) const PIECE: usize = 256 << 10;
 /// The writing end of a pipe between threads.
-pub struct PipeWriter {
+pub(crate) struct PipeWriter {
     full: SyncSender<io::Result<Vec<u8>>>,
     empty: Empty,
 }
 
 /// The reading end: whole pieces, without a copy.
-pub struct PipeReader {
+pub(crate) struct PipeReader {
     full: Receiver<io::Result<Vec<u8>>>,
     empty: Empty,
     pub(super) piece: Vec<u8>,
@@ -29,7 +29,7 @@ pub struct PipeReader {
 type Empty = Arc<Mutex<Vec<Vec<u8>>>>;
 
 /// A bounded pipe, in which at most `pieces` of [`PIECE`] bytes wait, and through which no more than `limit` bytes go.
-pub fn pipe(pieces: usize, limit: u64) -> (PipeWriter, PipeReader) {
+pub(crate) fn pipe(pieces: usize, limit: u64) -> (PipeWriter, PipeReader) {
     let (full_in, full) = sync_channel(pieces);
     let empty = Empty::default();
     (
@@ -45,7 +45,7 @@ impl PipeWriter {
     }
 
     /// Sends all of `source`, then the end or the error. Returns early when nobody reads any more.
-    pub fn copy(&self, source: io::Result<Box<dyn Read + Send + '_>>) {
+    pub(crate) fn copy(&self, source: io::Result<Box<dyn Read + Send + '_>>) {
         let mut source = match source {
             Ok(source) => source,
             Err(e) => return drop(self.full.send(Err(e))),
@@ -102,7 +102,7 @@ impl PipeReader {
     }
 
     /// True where `more` bytes still may come.
-    pub fn may_bring(&self, more: u64) -> bool {
+    pub(crate) fn may_bring(&self, more: u64) -> bool {
         self.arrived.saturating_add(more) <= self.limit
     }
 }
