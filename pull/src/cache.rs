@@ -6,9 +6,14 @@
 //! leases/<hex>.lease.<n>        who fetches it
 //! ```
 //!
-//! A blob appears under its name by link(2). Others may write here. What the caller or root owns, in directories in which
-//! nobody else can write, is taken as it is. What else they own is hashed before the end of its use, and what others own
-//! as it is read: they can change it at any time. Nothing but regular files is opened, through no link.
+//! A blob appears under its name by link(2), complete and checked. Others may write here too, so three cases differ:
+//!
+//! - What the caller or root owns, in directories in which nobody else can write, is taken as it is.
+//! - What they own elsewhere cannot be changed by others, but its name can be that of another file. It is hashed beside its
+//!   use.
+//! - What others own can change at any time. Each reader hashes what it reads.
+//!
+//! Only regular files are opened, and through no link.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,7 +31,7 @@ use super::lease::{self, Lease};
 use rt_sys::error::{Context, Kind, Result};
 use rt_sys::{bail, err};
 
-/// A partial blob that nobody touched for so long is rubbish.
+/// What is left of a blob and was not touched for so long will not be continued any more.
 const RUBBISH: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Which remains of dead processes go.
@@ -46,7 +51,7 @@ pub(crate) struct Cache {
     sha512: OwnedFd,
     partial: OwnedFd,
     leases: Arc<OwnedFd>,
-    /// Nobody else can put anything into it.
+    /// Nobody else can write in any of its directories.
     ours: bool,
 }
 
@@ -124,7 +129,7 @@ impl Cache {
 
     /// The cache in the directory `root`; `path` is for people.
     fn within(root: OwnedFd, path: PathBuf) -> Result<Cache> {
-        // Below, everything is as open as the directory that the user or the site made.
+        // The directories inside get the mode of the one that the user or the site made: a shared cache stays shared.
         let mode = disk::mode(&root)?;
         let inside = |parent: &OwnedFd, name: &str| {
             open_or_make(parent, name, mode).map_err(|e| e.context(format!("the cache {}", path.display())))
@@ -155,7 +160,7 @@ impl Cache {
         &self.root
     }
 
-    /// A file without a name, for what is needed once.
+    /// A file without a name, for what is needed once. It goes with its last descriptor, however this process ends.
     pub(crate) fn nameless(&self) -> Result<File> {
         let name = format!("scratch.{}", lease::unique()).into_bytes();
         let file = disk::create_own_file(self.partial.as_fd(), &name)?;
@@ -214,13 +219,14 @@ impl Cache {
         match disk::link(from, from_name, to, to_name) {
             Ok(()) => {}
             Err(e) if e.is(libc::EEXIST) => {
-                // One of the wrong size cannot be right; replace it if the directory lets us.
+                // Somebody was faster, unless what is there has the wrong size: that cannot be the blob, and is replaced if
+                // the directory allows it.
                 let size = file.metadata().context(|| "stat")?.len();
                 if self.find(digest, Some(size)).is_none() {
                     return disk::rename(from, from_name, to, to_name);
                 }
             }
-            // File systems without hard links.
+            // File systems without hard links; rename(2) replaces a blob by the same blob at worst.
             Err(_) => return disk::rename(from, from_name, to, to_name),
         }
         let _ = disk::unlink(from, from_name);
@@ -245,7 +251,7 @@ impl Cache {
             interrupt.sleep(wait)?;
             wait = (wait * 2).min(Duration::from_millis(500));
         };
-        // Its last holder may have finished between the two looks.
+        // The last holder of the lease may have finished after the first look and before the lease was taken.
         if let Some(file) = self.find(&blob.digest, Some(blob.size)) {
             drop(lease);
             self.reuse(blob, &file, interrupt)?;
@@ -317,15 +323,15 @@ impl Cache {
             if resumed == 0 {
                 return checked;
             }
-            // Whose bytes were wrong, nobody knows; nobody has read them either.
+            // The kept bytes may have been wrong, or those that were fetched now. No reader has seen either.
             log::info!("blob {}: what was kept of it is wrong, all of it is fetched again", blob.digest);
             self.clear_partials(&blob.digest);
         }
         bail!("blob {}: resumed where nothing was kept", blob.digest)
     }
 
-    /// Fetches what comes after the first `resumed` bytes. These, and so all that follows them, can be wrong: readers,
-    /// who cannot give back what they read, do not see them before they are checked.
+    /// Fetches what comes after the first `resumed` bytes. Where there are such, nobody knows whether they are right, so
+    /// readers see nothing before the whole blob has been checked: they cannot take back what they unpacked.
     fn receive(
         &self,
         blob: &Blob,
@@ -367,17 +373,17 @@ impl Cache {
         entries.into_iter().map(|(name, _)| name).filter(|name| name.starts_with(prefix.as_bytes())).collect()
     }
 
-    /// What dead processes left of a blob that is complete or wrong. Only with its lease.
+    /// Removes what dead processes left of a blob that is complete, or was wrong. Only with its lease.
     fn clear_partials(&self, digest: &Digest) {
         for name in self.partials(digest) {
             let _ = disk::unlink(self.partial.as_fd(), &name);
         }
     }
 
-    /// Copies what a process that is gone left of this blob; returns how much. It is copied, so
-    /// that one that was only asleep writes into a file that nobody uses any more.
+    /// Copies what a process that is gone left of this blob; returns how much. It is copied, since the process may only be
+    /// asleep (a suspended job): when it wakes up, it writes into a file that nobody uses any more.
     fn resume(&self, blob: &Blob, file: &File, hasher: &mut Hasher, interrupt: &Interrupt) -> Result<u64> {
-        // Only the caller's own or root's; others' might be wrong on purpose and cost a download.
+        // Only the caller's own or root's: others could leave wrong bytes on purpose, and each time a download is lost.
         let best = self
             .partials(&blob.digest)
             .iter()
@@ -461,8 +467,9 @@ impl Cache {
     }
 }
 
-/// Opens the directory `root`. A link of somebody else's, where others may make one, as in /tmp, could lead to any other
-/// directory of the caller's; it is refused, as the kernel does in sticky directories (proc(5), protected_symlinks).
+/// Opens the directory `root`. Where others may make names, as in /tmp, a link that is somebody else's could lead to any
+/// directory of the caller's. It is refused, as the kernel refuses it in sticky directories (proc_sys_fs(5),
+/// protected_symlinks).
 fn open_place(root: &Path) -> Result<OwnedFd> {
     let parent = root.parent().filter(|parent| !parent.as_os_str().is_empty());
     let (Some(parent), Some(name)) = (parent, root.file_name()) else { return disk::open_root(root) };
@@ -473,8 +480,8 @@ fn open_place(root: &Path) -> Result<OwnedFd> {
     disk::open_dir(parent.as_fd(), name.as_bytes()).context(|| format!("the cache {}", root.display()))
 }
 
-/// The directory `name`, made with `mode` where there is none: under a name of this process's own, since others make it
-/// at the same time.
+/// The directory `name`, made with `mode` where there is none. It is made under a name of this process's own and renamed,
+/// so that it never appears with another mode, and so that processes that make it at the same time do not meet.
 fn open_or_make(parent: &OwnedFd, name: &str, mode: u32) -> Result<OwnedFd> {
     let parent = parent.as_fd();
     match disk::open_dir(parent, name.as_bytes()) {

@@ -55,18 +55,25 @@ const MAX_VOLUMES: usize = 256;
 const HOST_FILES: [&str; 5] =
     ["/etc/hosts", "/etc/resolv.conf", "/etc/hostname", "/etc/localtime", "/etc/machine-id"];
 
+/// What the config of a bundle is made from.
+#[derive(Clone, Copy)]
+pub(crate) struct BundledImage<'a> {
+    /// The image's name as it was given.
+    pub name: &'a str,
+    /// The digest of its manifest.
+    pub digest: &'a Digest,
+    /// The digest that the name stood for.
+    pub resolved: &'a Digest,
+    /// Its manifest.
+    pub manifest: &'a Manifest,
+    /// Its config.
+    pub config: &'a ImageConfig,
+}
+
 /// Builds the config for an image whose tree is below `root`.
-pub(crate) fn config(
-    name: &str,
-    digest: &Digest,
-    resolved: &Digest,
-    manifest: &Manifest,
-    image: &ImageConfig,
-    root: &OwnedFd,
-    choices: &Choices,
-) -> Result<Value> {
+pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) -> Result<Value> {
     let nothing = Execution::default();
-    let execution = image.config.as_ref().unwrap_or(&nothing);
+    let execution = image.config.config.as_ref().unwrap_or(&nothing);
     let hpc = choices.profile == Profile::Hpc;
     // Whoever calls is the user then; a name that the image lacks matters only to the other profile.
     let user = match image_config::user(execution, root) {
@@ -103,7 +110,7 @@ pub(crate) fn config(
         "root": { "path": "rootfs", "readonly": hpc && !choices.writable },
         "mounts": mounts,
         "linux": if hpc { hpc_linux() } else { isolated_linux() },
-        "annotations": annotations(name, digest, resolved, manifest, image, execution, choices),
+        "annotations": annotations(image, execution, choices),
     });
     if !hpc {
         config["hostname"] = json!("rt");
@@ -118,25 +125,18 @@ pub(crate) fn config(
 }
 
 /// image-spec, conversion: annotation fields; labels win over them.
-fn annotations(
-    name: &str,
-    digest: &Digest,
-    resolved: &Digest,
-    manifest: &Manifest,
-    image: &ImageConfig,
-    execution: &Execution,
-    choices: &Choices,
-) -> Value {
+fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -> Value {
+    let BundledImage { name, digest, resolved, manifest, config } = *image;
     let mut all = Map::new();
     let mut set = |key: &str, value: Option<&str>| {
         if let Some(value) = value.filter(|v| !v.is_empty()) {
             all.insert(key.to_owned(), json!(value));
         }
     };
-    set("org.opencontainers.image.os", Some(&image.os));
-    set("org.opencontainers.image.architecture", Some(&image.architecture));
-    set("org.opencontainers.image.author", image.author.as_deref());
-    set("org.opencontainers.image.created", image.created.as_deref());
+    set("org.opencontainers.image.os", Some(&config.os));
+    set("org.opencontainers.image.architecture", Some(&config.architecture));
+    set("org.opencontainers.image.author", config.author.as_deref());
+    set("org.opencontainers.image.created", config.created.as_deref());
     set("org.opencontainers.image.stopSignal", execution.stop_signal.as_deref());
     let ports: Vec<&str> = execution.exposed_ports.iter().flatten().map(|(port, _)| port.as_str()).collect();
     set("org.opencontainers.image.exposedPorts", Some(&ports.join(",")));
@@ -325,7 +325,14 @@ mod tests {
             [(Profile::Hpc, None), (Profile::Isolated, None), (Profile::Isolated, Some(UserMap::Root))]
         {
             let choices = Choices { profile, user, writable: false, home: false };
-            let config = config("n", &digest, &digest, &manifest, &image, &root, &choices).unwrap();
+            let bundled = BundledImage {
+                name: "n",
+                digest: &digest,
+                resolved: &digest,
+                manifest: &manifest,
+                config: &image,
+            };
+            let config = config(&bundled, &root, &choices).unwrap();
             let spec: oci_spec::runtime::Spec = serde_json::from_value(config.clone()).unwrap();
             assert_eq!(spec.process().as_ref().unwrap().args().as_ref().unwrap(), &["x"]);
             assert_eq!(config["annotations"]["l"], "v");

@@ -90,7 +90,7 @@ impl Registry {
             let url = format!("manifests/{}", self.reference.manifest_name());
             let response = self.ask(connection, "HEAD", &url, &[("accept", ACCEPT)])?;
             let digest = response.headers().get("docker-content-digest").and_then(|d| d.to_str().ok());
-            // Some registries know no HEAD, and its answer has no text: the GET will tell.
+            // Some registries do not know HEAD, and its answer has no body that could say why: the GET will.
             Ok(digest.filter(|_| response.status() == StatusCode::OK).and_then(|d| d.parse().ok()))
         })
     }
@@ -244,7 +244,7 @@ impl Registry {
                 return Ok(response);
             }
             if !own {
-                // Whoever it is could name a token server of his own.
+                // It is not the registry that asks, and it could name any token server.
                 return Err(status_error(response).context(format!(
                     "{}: redirects to a server that asks for credentials, which only the registry may get",
                     connection.endpoint.host
@@ -253,7 +253,7 @@ impl Registry {
             let asked = response.headers().get_all("www-authenticate");
             let asked: Vec<&str> = asked.iter().filter_map(|value| value.to_str().ok()).collect();
             let Some(challenge) = auth::parse(&asked.join(", ")) else { return Ok(response) };
-            // What was refused once with the same proof is refused again.
+            // The same name and password are refused again. A token may only have ended, so a new one is worth an attempt.
             let same =
                 connection.challenge.lock().unwrap_or_else(|e| e.into_inner()).replace(challenge.clone());
             if attempt > 0 && same == Some(challenge.clone()) && matches!(challenge, Challenge::Basic) {

@@ -16,7 +16,7 @@ use super::layer::{self, Counts, Rules, UnpackContext};
 use super::limits::Limits;
 use super::merge::{LayerNumber, MergedTree};
 use super::platform::Platform;
-use super::profile::{self, Choices};
+use super::profile::{self, BundledImage, Choices};
 use super::progress::{self, Style, size};
 use super::reference::Source;
 use super::registry::ConnectOptions;
@@ -129,15 +129,14 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
     let fetched = layers(&image, &context, &cache, limits, options)?;
     phases.end("layers");
 
-    let config = profile::config(
-        &options.image,
-        &image.digest,
-        &image.resolved,
-        &image.manifest,
-        &image.config,
-        &root,
-        &options.choices,
-    )?;
+    let bundled = BundledImage {
+        name: &options.image,
+        digest: &image.digest,
+        resolved: &image.resolved,
+        manifest: &image.manifest,
+        config: &image.config,
+    };
+    let config = profile::config(&bundled, &root, &options.choices)?;
     profile::prepare_mount_points(&root, &config)?;
     if options.choices.user == Some(UserMap::Root) {
         profile::prepare_package_managers(&root)?;

@@ -166,22 +166,6 @@ fn write_layer(root: OwnedFd, layout: &Layout) -> Result<Written> {
     Ok(Written { digest, diff_id: plain.hasher.finish(), size: compressed.bytes, plain: plain.bytes })
 }
 
-/// One id is all that a bundle has; inside it is root's.
-fn plain_entry(path: Vec<u8>, kind: EntryKind, mode: u32) -> Header {
-    Header {
-        path,
-        link: Vec::new(),
-        kind,
-        mode,
-        uid: 0,
-        gid: 0,
-        size: 0,
-        mtime: (0, 0),
-        xattrs: Vec::new(),
-        sparse: None,
-    }
-}
-
 /// A directory, its path, and the names in it that are still to come, the first one last.
 struct Level {
     dir: OwnedFd,
@@ -220,7 +204,7 @@ fn write_tree(root: OwnedFd, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// Writes one entry; a directory is returned, open. `seen`: first names of files with several.
+/// Writes one entry, as root's: a bundle has only one id, and inside it is root's. A directory is returned, open. `seen`: first names of files with several.
 fn write_entry(
     dir: BorrowedFd,
     name: &[u8],
@@ -233,7 +217,7 @@ fn write_entry(
     let kind = metadata.file_type();
     let mut entry = Header {
         mtime: (metadata.mtime(), 0),
-        ..plain_entry(path.to_vec(), EntryKind::File, metadata.permissions().mode() & 0o7777)
+        ..Header::new(path.to_vec(), EntryKind::File, metadata.permissions().mode() & 0o7777)
     };
     let mut inner = None;
     if kind.is_symlink() {
@@ -320,13 +304,13 @@ fn write_archive(layout: &Layout, file: File) -> Result<()> {
     let mut out = BufWriter::with_capacity(256 << 10, file);
     // Without these skopeo makes them, and wants to give them to root.
     for dir in ["blobs/", "blobs/sha256/"] {
-        tar::write_header(&mut out, &plain_entry(dir.into(), EntryKind::Directory, 0o755)).context(doing)?;
+        tar::write_header(&mut out, &Header::new(dir.into(), EntryKind::Directory, 0o755)).context(doing)?;
     }
     let mut write = |dir: &OwnedFd, name: &[u8], below: &str| -> Result<()> {
         let mut file = disk::open_file(dir.as_fd(), name)?;
         let length = file.metadata().context(doing)?.len();
         let entry =
-            Header { size: length, ..plain_entry([below.as_bytes(), name].concat(), EntryKind::File, 0o644) };
+            Header { size: length, ..Header::new([below.as_bytes(), name].concat(), EntryKind::File, 0o644) };
         tar::write_header(&mut out, &entry).context(doing)?;
         io::copy(&mut file, &mut out).context(doing)?;
         tar::pad(&mut out, length).context(doing)

@@ -1,7 +1,15 @@
 //! Decompression of layers, and the pipe that carries the plain bytes to the thread that writes.
 //!
-//! What compresses a layer is told by its first bytes (media types lie). C's zstd is five times as
-//! fast here as the pure Rust decoder; zlib-rs is the fastest inflate in Rust.
+//! What compresses a layer is told by its first bytes, since media types are often wrong. C's zstd is five times as fast
+//! here as the pure Rust decoder; zlib-rs is the fastest inflate in Rust.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `mod.rs` | compressions, and bounds on what a stream inflates to |
+//! | `zstd_frame.rs` | headers of zstd frames, and memory for their windows |
+//! | `frames.rs` | the frames of one stream, inflated by several threads |
+//! | `pipe.rs` | the pipe between the threads of a layer |
+//! | `expected.rs` | what the plain bytes must hash to |
 
 mod expected;
 mod frames;

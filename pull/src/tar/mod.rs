@@ -3,6 +3,14 @@
 //! Own code, because the data of an entry is handed out as slices of the inflated pieces (no copy between inflate and
 //! write), pax sparse files and `SCHILY.xattr` are needed, and every length of a hostile header is bounded. Pure: it reads
 //! bytes and opens nothing. Format: pax(1) of POSIX and "Basic Tar Format" of the GNU tar manual.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `read.rs` | headers in their order, and the data after them |
+//! | `extended.rs` | what pax and GNU write before a header |
+//! | `sparse.rs` | the maps of sparse files |
+//! | `field.rs` | the fields of a header's block |
+//! | `write.rs` | the way back |
 
 mod extended;
 mod field;
@@ -74,6 +82,22 @@ pub struct Header {
 }
 
 impl Header {
+    /// The header of something that is empty and root's, of 1970.
+    pub fn new(path: Vec<u8>, kind: EntryKind, mode: u32) -> Header {
+        Header {
+            path,
+            link: Vec::new(),
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            mtime: (0, 0),
+            xattrs: Vec::new(),
+            sparse: None,
+        }
+    }
+
     /// Bytes of data that the archive has of the file: less than its size where it has holes.
     pub fn stored(&self) -> u64 {
         self.sparse.as_ref().map_or(self.size, |map| map.iter().map(|extent| extent.length).sum())

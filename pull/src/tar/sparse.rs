@@ -101,7 +101,8 @@ impl<R: BufRead> Reader<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::write::raw_header;
+    use super::super::write::ustar_block;
+    use super::super::{EntryKind, Header};
     use super::*;
 
     #[test]
@@ -147,7 +148,7 @@ mod tests {
     /// Each block of GNU's map says that another follows, and none has a piece.
     #[test]
     fn sparse_maps_go_on_with_something() {
-        let mut block = raw_header(b"name", b"", b'S', 0o644, (0, 0), 0, 0);
+        let mut block = ustar_block(&Header::new(b"name".to_vec(), EntryKind::Other(b'S'), 0o644));
         block[482] = 1;
         block[483..494].copy_from_slice(b"00000001000");
         block[148..156].copy_from_slice(b"        ");
