@@ -71,8 +71,8 @@ impl Draft {
         let (dir, parent, target) = (self.dir(), self.parent.as_fd(), &self.target[..]);
         let changed = || {
             let target = String::from_utf8_lossy(target);
-            Error::from_errno(libc::EEXIST)
-                .context(format!("{target}: something else has come into its place"))
+            let text = format!("{target}: something else has come into its place");
+            Error::from_parts(text, Some(libc::EEXIST))
         };
         if disk::exchange(dir, made, parent, target).is_ok() {
             if disk::is_same(dir, made, old) {

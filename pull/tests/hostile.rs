@@ -401,8 +401,8 @@ fn directories_of_the_config_have_a_bound() {
     let mut one = serde_json::Map::new();
     one.insert(deep.clone(), json!({}));
     for (config, why) in [
-        (json!({ "WorkingDir": deep }), "a directory of 1000000 bytes"),
-        (json!({ "Volumes": one }), "a directory of 1000000 bytes"),
+        (json!({ "WorkingDir": deep }), "a path of 1000000 bytes"),
+        (json!({ "Volumes": one }), "a path of 1000000 bytes"),
         (json!({ "Volumes": volumes }), "more than 256 volumes"),
         (json!({ "Cmd": ["x".repeat(5 << 20)] }), "larger than 4194304 bytes"),
     ] {
