@@ -2,6 +2,7 @@
 # make install  binaries, man pages, completions, AppArmor's profile where it is needed (PREFIX, DESTDIR)
 # make demo     a container of the host's own userland, as a plain user
 # make demo-hooks  the hooks for GPUs and RDMA on a stand-in node
+# make check    format, lints, unit tests, black-box tests as the current user: two minutes after a build
 # make test     everything that CI checks; as root it installs what the tests use
 # make test-slurm  newer versions of Slurm, several nodes, MPI: integration/slurm/RESULTS.md (root, 20 minutes)
 # make bench    benches/RESULTS.md: rt beside crun, runc, bubblewrap and the floor
@@ -22,7 +23,7 @@ TARGET = $(shell ls -d "$$(rustc --print sysroot)/lib/rustlib/$(MUSL)" >/dev/nul
 # At a fixed address: a static-pie of this size spends 0.15 ms of each start on relocations.
 FLAGS := -C target-feature=+crt-static -C relocation-model=static
 
-.PHONY: all install install-apparmor install-hooks uninstall demo demo-hooks test test-slurm bench bench-hooks bench-syscalls fuzz clean build/rt
+.PHONY: all install install-apparmor install-hooks uninstall demo demo-hooks check test test-slurm bench bench-hooks bench-syscalls fuzz clean build/rt
 
 all: build/rt
 
@@ -82,6 +83,14 @@ demo: build/rt
 
 demo-hooks: build/rt
 	@demo/hooks build
+
+# The whole is built first: tests/it runs the hooks, which `cargo test --test it` does not build.
+check:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) build --locked --workspace
+	$(CARGO) test --locked --workspace --quiet --lib --test cli --test tidy --test hooks --test seccomp
+	$(CARGO) test --locked --quiet --test it -- --quiet --as current
 
 test:
 	@integration/all

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::decode::{self, Compression};
 use super::disk;
-use super::tar::{Kind, Reader};
+use super::tar::{EntryKind, Reader};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 
@@ -32,10 +32,25 @@ pub(crate) enum Store {
     },
 }
 
+/// A file of an image, where it can be read.
+pub(crate) struct StoredFile {
+    /// The file itself, or the archive that it is in.
+    pub file: Arc<File>,
+    /// Where it starts there.
+    pub offset: u64,
+    /// Its length.
+    pub length: u64,
+}
+
 /// A member of an archive.
 pub(crate) enum Member {
-    /// A file: where it starts, how long it is.
-    File(u64, u64),
+    /// A file.
+    File {
+        /// Where its data start in the archive.
+        offset: u64,
+        /// Its length.
+        length: u64,
+    },
     /// Another name.
     Link(String),
 }
@@ -91,17 +106,18 @@ impl Store {
             let data = reader.get_ref().position();
             let name = super::merge::clean(&entry.path)?;
             let name = String::from_utf8_lossy(&name).into_owned();
-            let stored = if entry.kind == Kind::File { entry.size } else { 0 };
+            let stored = if entry.kind == EntryKind::File { entry.size } else { 0 };
             let end = data.checked_add(stored).filter(|end| *end <= length);
-            let end = end.ok_or_else(|| err!("{name}: cut off"))?;
+            let end = end.ok_or_else(|| err!("{name}: the archive ends in the middle of it"))?;
             match entry.kind {
-                Kind::File if entry.sparse.is_none() => {
-                    members.insert(name, Member::File(data, entry.size));
+                EntryKind::File if entry.sparse.is_none() => {
+                    members.insert(name, Member::File { offset: data, length: entry.size });
                 }
-                Kind::Symlink | Kind::Hardlink => {
+                EntryKind::Symlink | EntryKind::Hardlink => {
                     let target = String::from_utf8_lossy(&entry.link).into_owned();
                     let dir = name.rsplit_once('/').map_or("", |(dir, _)| dir);
-                    let target = if entry.kind == Kind::Symlink { format!("{dir}/{target}") } else { target };
+                    let target =
+                        if entry.kind == EntryKind::Symlink { format!("{dir}/{target}") } else { target };
                     // A link out of the archive leads nowhere.
                     if let Ok(clean) = super::merge::clean(target.as_bytes()) {
                         let target = String::from_utf8_lossy(&clean).into_owned();
@@ -111,26 +127,29 @@ impl Store {
                 _ => {}
             }
             if members.len() > MAX_MEMBERS {
-                bail!("more than {MAX_MEMBERS} files");
+                bail!("the archive has more than {MAX_MEMBERS} files");
             }
             at = end.next_multiple_of(512);
         }
         Ok(Store::Tar { file: Arc::new(file), members })
     }
 
-    /// The file `name`: where to read it, its start and its length.
-    pub(crate) fn find(&self, name: &str) -> Result<(Arc<File>, u64, u64)> {
+    /// The file `name`.
+    pub(crate) fn find(&self, name: &str) -> Result<StoredFile> {
         match self {
             Store::Directory(dir) => {
                 let file = disk::open_named(&dir.join(name))?;
                 let length = file.metadata().context(|| "stat")?.len();
-                Ok((Arc::new(file), 0, length))
+                Ok(StoredFile { file: Arc::new(file), offset: 0, length })
             }
             Store::Tar { file, members } => {
                 let mut name = name.to_owned();
                 for _ in 0..LINKS {
                     match members.get(&name) {
-                        Some(Member::File(at, length)) => return Ok((file.clone(), *at, *length)),
+                        Some(Member::File { offset, length }) => {
+                            let file = file.clone();
+                            return Ok(StoredFile { file, offset: *offset, length: *length });
+                        }
                         Some(Member::Link(target)) => name = target.clone(),
                         None => break,
                     }
@@ -142,12 +161,12 @@ impl Store {
 
     /// A small file.
     pub(crate) fn read(&self, name: &str, limit: u64) -> Result<Vec<u8>> {
-        let (file, base, length) = self.find(name)?;
+        let StoredFile { file, offset, length } = self.find(name)?;
         if length > limit {
             bail!("{name}: longer than {limit} bytes");
         }
         let mut bytes = vec![0; length as usize];
-        file.read_exact_at(&mut bytes, base).context(|| format!("read {name}"))?;
+        file.read_exact_at(&mut bytes, offset).context(|| format!("read {name}"))?;
         Ok(bytes)
     }
 }

@@ -19,16 +19,16 @@ pub(crate) struct Blob {
     pub digest: Digest,
     /// Its size in bytes.
     pub size: u64,
-    state: Mutex<State>,
+    state: Mutex<BlobState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct BlobState {
     file: Option<(Arc<File>, u64)>,
     available: u64,
     received: u64,
-    /// Nobody has hashed it, or whoever can change it may have done so since.
+    /// Nobody has hashed it, or somebody else can have changed it since.
     unsure: bool,
     finished: Option<Result<()>>,
 }
@@ -39,7 +39,7 @@ impl Blob {
         Arc::new(Blob { digest, size, state: Mutex::default(), changed: Condvar::new() })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BlobState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -98,7 +98,7 @@ impl Blob {
                 .read_at(&mut buffer[..most], base + at)
                 .context(|| format!("read blob {}", self.digest))?;
             if n == 0 {
-                let short = err!("blob {}: {} bytes of {}", self.digest, at, self.size);
+                let short = err!("blob {}: only {} of {} bytes", self.digest, at, self.size);
                 return Err(short.of_kind(Kind::Damaged));
             }
             hasher.update(&buffer[..n]);
@@ -122,7 +122,7 @@ pub(crate) struct BlobReader {
     file: Option<(Arc<File>, u64)>,
     /// Of what must be hashed as it is read.
     hasher: Option<Hasher>,
-    /// What came of it; kept, since who looks ahead may not tell of an error.
+    /// The result; kept, because a decoder that reads ahead drops an error and asks again.
     wrong: Option<Error>,
 }
 
@@ -164,7 +164,7 @@ impl Read for BlobReader {
         let most = buffer.len().min(usize::try_from(self.available - self.offset).unwrap_or(usize::MAX));
         let n = file.read_at(&mut buffer[..most], base + self.offset)?;
         if n == 0 {
-            // It has become shorter.
+            // The file has become shorter since its size was asked.
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if let Some(hasher) = &mut self.hasher {

@@ -18,6 +18,17 @@ const CONFIG: &[u8] = b"config.json";
 /// No config is longer.
 const CONFIG_LIMIT: usize = 64 << 20;
 
+/// How a bundle is put into its place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Publish {
+    /// Others may look into it.
+    pub shared: bool,
+    /// A bundle that is there is replaced.
+    pub replace: bool,
+    /// It is on the disk when it appears.
+    pub sync: bool,
+}
+
 /// A bundle in the making; dropped before it is published, it goes away.
 pub(crate) struct Partial {
     draft: Draft,
@@ -54,24 +65,19 @@ impl Partial {
     /// Writes `config.json` and renames the bundle into its place.
     ///
     /// # Errors
-    /// EEXIST where something is there and `force` is not given.
-    pub(crate) fn publish(
-        self,
-        target: &Path,
-        config: &Value,
-        shared: bool,
-        force: bool,
-        sync: bool,
-    ) -> Result<()> {
+    /// EEXIST where something is there that is not to be replaced.
+    pub(crate) fn publish(self, target: &Path, config: &Value, how: Publish) -> Result<()> {
         let text = serde_json::to_vec_pretty(config).map_err(|e| err!("config.json: {e}"))?;
         let mut file = disk::create_own_file(self.bundle.as_fd(), CONFIG)?;
         file.write_all(&text).context(|| "write config.json")?;
-        disk::set_mode(file.as_fd(), if shared { 0o644 } else { 0o600 })?;
-        disk::set_mode(self.bundle.as_fd(), if shared { 0o755 } else { 0o700 })?;
-        if sync {
+        disk::set_mode(file.as_fd(), if how.shared { 0o644 } else { 0o600 })?;
+        disk::set_mode(self.bundle.as_fd(), if how.shared { 0o755 } else { 0o700 })?;
+        if how.sync {
             disk::sync(&file)?;
         }
-        if force && let Some(old) = replaceable(target)? {
+        if how.replace
+            && let Some(old) = replaceable(target)?
+        {
             return self.draft.replace(BUNDLE, &old);
         }
         self.draft.publish(BUNDLE)
@@ -121,7 +127,7 @@ impl Pulled {
         let annotation = |name: &str| config.as_ref()?["annotations"][name].as_str().map(str::to_owned);
         let (digest, resolved) = (annotation(ANNOTATION_DIGEST), annotation(ANNOTATION_RESOLVED));
         let (Some(digest), Some(resolved)) = (digest, resolved) else {
-            bail!("{}: exists and is no pulled bundle", bundle.display());
+            bail!("{}: exists, and is not a bundle that rt pull made", bundle.display());
         };
         Ok(Pulled { digest, resolved })
     }

@@ -6,9 +6,14 @@
 //! leases/<hex>.lease.<n>        who fetches it
 //! ```
 //!
-//! A blob appears under its name by link(2). Others may write here. What the caller or root owns, in directories in which
-//! nobody else can write, is taken as it is. What else they own is hashed before the end of its use, and what others own
-//! as it is read: they can change it at any time. Nothing but regular files is opened, through no link.
+//! A blob appears under its name by link(2), complete and checked. Others may write here too, so three cases differ:
+//!
+//! - What the caller or root owns, in directories in which nobody else can write, is taken as it is.
+//! - What they own elsewhere cannot be changed by others, but its name can be that of another file. It is hashed beside its
+//!   use.
+//! - What others own can change at any time. Each reader hashes what it reads.
+//!
+//! Only regular files are opened, and through no link.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,8 +31,17 @@ use super::lease::{self, Lease};
 use rt_sys::error::{Context, Kind, Result};
 use rt_sys::{bail, err};
 
-/// A partial blob that nobody touched for so long is rubbish.
+/// What is left of a blob and was not touched for so long will not be continued any more.
 const RUBBISH: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Which remains of dead processes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sweep {
+    /// Those of which the next pull is no longer likely to make use.
+    Old,
+    /// All on which nobody works.
+    All,
+}
 
 /// A cache directory.
 pub(crate) struct Cache {
@@ -37,8 +51,18 @@ pub(crate) struct Cache {
     sha512: OwnedFd,
     partial: OwnedFd,
     leases: Arc<OwnedFd>,
-    /// Nobody else can put anything into it.
+    /// Nobody else can write in any of its directories.
     ours: bool,
+}
+
+/// A complete blob.
+pub(crate) struct CachedBlob {
+    /// What it hashes to.
+    pub digest: Digest,
+    /// Its bytes.
+    pub size: u64,
+    /// When it was used last.
+    pub used: SystemTime,
 }
 
 /// What fetches bytes of a blob from an offset on, in order.
@@ -46,23 +70,23 @@ pub(crate) type Fetch<'a> = dyn Fn(&Blob, u64, &mut dyn FnMut(&[u8]) -> Result<(
 
 /// Which cache is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum CacheLocation {
     /// A directory that stays.
     Lasting(PathBuf),
     /// One that goes with the command.
     Scratch,
 }
 
-impl Default for Place {
-    fn default() -> Place {
-        Place::Lasting(Cache::default_root())
+impl Default for CacheLocation {
+    fn default() -> CacheLocation {
+        CacheLocation::Lasting(Cache::default_root())
     }
 }
 
 /// A scratch cache's directory, removed at the end.
-pub(crate) struct Scratch(Option<(OwnedFd, String, OwnedFd)>);
+pub(crate) struct ScratchDir(Option<(OwnedFd, String, OwnedFd)>);
 
-impl Drop for Scratch {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         if let Some((parent, name, dir)) = &self.0 {
             let _ = disk::remove_contents(dir.as_fd(), b"");
@@ -71,19 +95,21 @@ impl Drop for Scratch {
     }
 }
 
-impl Place {
+impl CacheLocation {
     /// Opens the cache; `scratch` is where one for this call alone would be, by default a temporary directory.
-    pub(crate) fn open(&self, scratch: Option<OwnedFd>) -> Result<(Cache, Scratch)> {
+    pub(crate) fn open(&self, scratch: Option<OwnedFd>) -> Result<(Cache, ScratchDir)> {
         match (self, scratch) {
-            (Place::Lasting(root), _) => Ok((Cache::open(root)?, Scratch(None))),
-            (Place::Scratch, Some(dir)) => Ok((Cache::within(dir, PathBuf::from("scratch"))?, Scratch(None))),
-            (Place::Scratch, None) => {
+            (CacheLocation::Lasting(root), _) => Ok((Cache::open(root)?, ScratchDir(None))),
+            (CacheLocation::Scratch, Some(dir)) => {
+                Ok((Cache::within(dir, PathBuf::from("scratch"))?, ScratchDir(None)))
+            }
+            (CacheLocation::Scratch, None) => {
                 let place = std::env::temp_dir();
                 let name = format!("rt-pull-{}", lease::unique());
                 let parent = disk::open_root(&place)?;
                 let dir = disk::make_own_dir(parent.as_fd(), name.as_bytes())?;
                 let again = disk::open_dir_again(dir.as_fd())?;
-                let scratch = Scratch(Some((parent, name.clone(), dir)));
+                let scratch = ScratchDir(Some((parent, name.clone(), dir)));
                 Ok((Cache::within(again, place.join(name))?, scratch))
             }
         }
@@ -103,7 +129,7 @@ impl Cache {
 
     /// The cache in the directory `root`; `path` is for people.
     fn within(root: OwnedFd, path: PathBuf) -> Result<Cache> {
-        // Below, everything is as open as the directory that the user or the site made.
+        // The directories inside get the mode of the one that the user or the site made: a shared cache stays shared.
         let mode = disk::mode(&root)?;
         let inside = |parent: &OwnedFd, name: &str| {
             open_or_make(parent, name, mode).map_err(|e| e.context(format!("the cache {}", path.display())))
@@ -121,7 +147,7 @@ impl Cache {
         variable("RT_CACHE")
             .or_else(|| variable("XDG_CACHE_HOME").map(|dir| dir.join("rt")))
             .or_else(|| variable("HOME").map(|dir| dir.join(".cache/rt")))
-            .unwrap_or_else(|| format!("/tmp/rt-cache-{}", disk::caller().0).into())
+            .unwrap_or_else(|| format!("/tmp/rt-cache-{}", disk::caller().uid).into())
     }
 
     /// The directory, for people.
@@ -134,7 +160,7 @@ impl Cache {
         &self.root
     }
 
-    /// A file without a name, for what is needed once.
+    /// A file without a name, for what is needed once. It goes with its last descriptor, however this process ends.
     pub(crate) fn nameless(&self) -> Result<File> {
         let name = format!("scratch.{}", lease::unique()).into_bytes();
         let file = disk::create_own_file(self.partial.as_fd(), &name)?;
@@ -193,13 +219,14 @@ impl Cache {
         match disk::link(from, from_name, to, to_name) {
             Ok(()) => {}
             Err(e) if e.is(libc::EEXIST) => {
-                // One of the wrong size cannot be right; replace it if the directory lets us.
+                // Somebody was faster, unless what is there has the wrong size: that cannot be the blob, and is replaced if
+                // the directory allows it.
                 let size = file.metadata().context(|| "stat")?.len();
                 if self.find(digest, Some(size)).is_none() {
                     return disk::rename(from, from_name, to, to_name);
                 }
             }
-            // File systems without hard links.
+            // File systems without hard links; rename(2) replaces a blob by the same blob at worst.
             Err(_) => return disk::rename(from, from_name, to, to_name),
         }
         let _ = disk::unlink(from, from_name);
@@ -224,7 +251,7 @@ impl Cache {
             interrupt.sleep(wait)?;
             wait = (wait * 2).min(Duration::from_millis(500));
         };
-        // Its last holder may have finished between the two looks.
+        // The last holder of the lease may have finished after the first look and before the lease was taken.
         if let Some(file) = self.find(&blob.digest, Some(blob.size)) {
             drop(lease);
             self.reuse(blob, &file, interrupt)?;
@@ -269,7 +296,7 @@ impl Cache {
             // It cannot be changed, but be another.
             (true, false) => {
                 blob.verify(file, 0, interrupt).map_err(|e| match e.kind() {
-                    Kind::Damaged => e.hint("in the cache: run rt cache verify"),
+                    Kind::Damaged => e.hint("the damaged blob is in the cache: rt cache verify removes it"),
                     _ => e,
                 })?;
             }
@@ -296,15 +323,15 @@ impl Cache {
             if resumed == 0 {
                 return checked;
             }
-            // Whose bytes were wrong, nobody knows; nobody has read them either.
+            // The kept bytes may have been wrong, or those that were fetched now. No reader has seen either.
             log::info!("blob {}: what was kept of it is wrong, all of it is fetched again", blob.digest);
             self.clear_partials(&blob.digest);
         }
         bail!("blob {}: resumed where nothing was kept", blob.digest)
     }
 
-    /// Fetches what comes after the first `resumed` bytes. These, and so all that follows them, can be wrong: readers,
-    /// who cannot give back what they read, do not see them before they are checked.
+    /// Fetches what comes after the first `resumed` bytes. Where there are such, nobody knows whether they are right, so
+    /// readers see nothing before the whole blob has been checked: they cannot take back what they unpacked.
     fn receive(
         &self,
         blob: &Blob,
@@ -330,7 +357,7 @@ impl Cache {
             Ok(())
         });
         if result.is_ok() && at != blob.size {
-            result = Err(err!("blob {}: {at} bytes of {}", blob.digest, blob.size));
+            result = Err(err!("blob {}: only {at} of {} bytes", blob.digest, blob.size));
         }
         // What came is worth keeping, unless it cannot be right.
         if result.is_err() && (at == resumed || at == blob.size) {
@@ -346,17 +373,17 @@ impl Cache {
         entries.into_iter().map(|(name, _)| name).filter(|name| name.starts_with(prefix.as_bytes())).collect()
     }
 
-    /// What dead processes left of a blob that is complete or wrong. Only with its lease.
+    /// Removes what dead processes left of a blob that is complete, or was wrong. Only with its lease.
     fn clear_partials(&self, digest: &Digest) {
         for name in self.partials(digest) {
             let _ = disk::unlink(self.partial.as_fd(), &name);
         }
     }
 
-    /// Copies what a process that is gone left of this blob; returns how much. It is copied, so
-    /// that one that was only asleep writes into a file that nobody uses any more.
+    /// Copies what a process that is gone left of this blob; returns how much. It is copied, since the process may only be
+    /// asleep (a suspended job): when it wakes up, it writes into a file that nobody uses any more.
     fn resume(&self, blob: &Blob, file: &File, hasher: &mut Hasher, interrupt: &Interrupt) -> Result<u64> {
-        // Only the caller's own or root's; others' might be wrong on purpose and cost a download.
+        // Only the caller's own or root's: others could leave wrong bytes on purpose, and each time a download is lost.
         let best = self
             .partials(&blob.digest)
             .iter()
@@ -382,15 +409,15 @@ impl Cache {
         Ok(at)
     }
 
-    /// All complete blobs: digest, size, time of the last use.
-    pub(crate) fn list(&self) -> Result<Vec<(Digest, u64, SystemTime)>> {
+    /// All complete blobs.
+    pub(crate) fn list(&self) -> Result<Vec<CachedBlob>> {
         let mut blobs = Vec::new();
         for (algorithm, dir) in [("sha256", &self.sha256), ("sha512", &self.sha512)] {
             for (name, _) in disk::entries(dir.as_fd())? {
                 let name = String::from_utf8(name).unwrap_or_default();
                 let Ok(digest) = format!("{algorithm}:{name}").parse() else { continue };
                 if let Ok((size, used)) = disk::size_and_time(dir.as_fd(), name.as_bytes()) {
-                    blobs.push((digest, size, used));
+                    blobs.push(CachedBlob { digest, size, used });
                 }
             }
         }
@@ -405,9 +432,8 @@ impl Cache {
         Ok(size)
     }
 
-    /// Removes what dead processes left: parts of blobs, leases and their drafts. Of some age; with `all`, everything
-    /// that nobody works on. Returns bytes.
-    pub(crate) fn sweep(&self, all: bool) -> Result<u64> {
+    /// Removes what dead processes left: parts of blobs, leases and their drafts. Returns bytes.
+    pub(crate) fn sweep(&self, what: Sweep) -> Result<u64> {
         let mut freed = 0;
         let now = SystemTime::now();
         let leases = self.leases.as_fd();
@@ -416,7 +442,7 @@ impl Cache {
                 let Ok((size, changed)) = disk::size_and_time(dir, &name) else { continue };
                 let age = now.duration_since(changed).unwrap_or_default();
                 let hex = name.split(|&b| b == b'.').next().and_then(|hex| std::str::from_utf8(hex).ok());
-                if (all || age > RUBBISH)
+                if (what == Sweep::All || age > RUBBISH)
                     && !lease::held(leases, hex.unwrap_or_default())
                     && disk::unlink(dir, &name).is_ok()
                 {
@@ -441,8 +467,9 @@ impl Cache {
     }
 }
 
-/// Opens the directory `root`. A link of somebody else's, where others may make one, as in /tmp, could lead to any other
-/// directory of the caller's; it is refused, as the kernel does in sticky directories (proc(5), protected_symlinks).
+/// Opens the directory `root`. Where others may make names, as in /tmp, a link that is somebody else's could lead to any
+/// directory of the caller's. It is refused, as the kernel refuses it in sticky directories (proc_sys_fs(5),
+/// protected_symlinks).
 fn open_place(root: &Path) -> Result<OwnedFd> {
     let parent = root.parent().filter(|parent| !parent.as_os_str().is_empty());
     let (Some(parent), Some(name)) = (parent, root.file_name()) else { return disk::open_root(root) };
@@ -453,8 +480,8 @@ fn open_place(root: &Path) -> Result<OwnedFd> {
     disk::open_dir(parent.as_fd(), name.as_bytes()).context(|| format!("the cache {}", root.display()))
 }
 
-/// The directory `name`, made with `mode` where there is none: under a name of this process's own, since others make it
-/// at the same time.
+/// The directory `name`, made with `mode` where there is none. It is made under a name of this process's own and renamed,
+/// so that it never appears with another mode, and so that processes that make it at the same time do not meet.
 fn open_or_make(parent: &OwnedFd, name: &str, mode: u32) -> Result<OwnedFd> {
     let parent = parent.as_fd();
     match disk::open_dir(parent, name.as_bytes()) {

@@ -37,18 +37,18 @@ impl Credentials {
     }
 }
 
-/// Where files are looked for; a value, so that tests can say where.
+/// The files in which credentials are looked for; a value, so that tests can say where.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Places {
+pub(crate) struct CredentialFiles {
     /// Files in docker's format, the first that knows the registry wins.
     pub docker: Vec<PathBuf>,
     /// Files in netrc's format.
     pub netrc: Vec<PathBuf>,
 }
 
-impl Places {
+impl CredentialFiles {
     /// The places of containers-auth.json(5), docker and enroot, in that order.
-    pub(crate) fn from_environment() -> Places {
+    pub(crate) fn from_environment() -> CredentialFiles {
         let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         let home = own_dir("HOME");
         let config = own_dir("XDG_CONFIG_HOME").or_else(|| home.as_ref().map(|h| h.join(".config")));
@@ -56,14 +56,14 @@ impl Places {
         docker.extend(variable("REGISTRY_AUTH_FILE"));
         match own_dir("XDG_RUNTIME_DIR") {
             Some(dir) => docker.push(dir.join("containers/auth.json")),
-            None => docker.push(format!("/run/containers/{}/auth.json", disk::caller().0).into()),
+            None => docker.push(format!("/run/containers/{}/auth.json", disk::caller().uid).into()),
         }
         docker.extend(config.as_ref().map(|dir| dir.join("containers/auth.json")));
         docker.extend(
             variable("DOCKER_CONFIG").or(home.map(|h| h.join(".docker"))).map(|d| d.join("config.json")),
         );
         let enroot = variable("ENROOT_CONFIG_PATH").or(config.map(|dir| dir.join("enroot")));
-        Places { docker, netrc: enroot.map(|dir| dir.join(".credentials")).into_iter().collect() }
+        CredentialFiles { docker, netrc: enroot.map(|dir| dir.join(".credentials")).into_iter().collect() }
     }
 
     /// The credentials for `registry` and, where a file is that exact, `repository`.
@@ -325,7 +325,7 @@ mod tests {
     fn stored_found_and_removed() {
         let dir = std::env::temp_dir().join(format!("rt-auth-{}", unique()));
         let path = dir.join("sub/auth.json");
-        let places = Places { docker: vec![path.clone()], netrc: Vec::new() };
+        let places = CredentialFiles { docker: vec![path.clone()], netrc: Vec::new() };
         store(&path, "r.example:5000", password("u", "p").as_ref()).unwrap();
         store(&path, "docker.io", password("h", "q").as_ref()).unwrap();
         assert_eq!(places.find("r.example:5000", "x").unwrap(), password("u", "p"));

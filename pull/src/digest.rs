@@ -11,35 +11,35 @@ use rt_sys::{bail, err};
 /// A digest that was checked to be `sha256:` or `sha512:` with as many lower-case hex digits as
 /// that algorithm has: safe to be a file name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Digest {
+pub(crate) struct Digest {
     text: String,
 }
 
 impl Digest {
     /// The digest of `bytes`, by SHA-256.
-    pub fn of(bytes: &[u8]) -> Digest {
+    pub(crate) fn of(bytes: &[u8]) -> Digest {
         let mut hasher = Hasher::sha256();
         hasher.update(bytes);
         hasher.finish()
     }
 
     /// `sha256` or `sha512`.
-    pub fn algorithm(&self) -> &str {
+    pub(crate) fn algorithm(&self) -> &str {
         self.text.split_once(':').map_or("", |(a, _)| a)
     }
 
     /// The hex digits.
-    pub fn hex(&self) -> &str {
+    pub(crate) fn hex(&self) -> &str {
         self.text.split_once(':').map_or("", |(_, h)| h)
     }
 
     /// The first twelve hex digits, for people.
-    pub fn short(&self) -> &str {
+    pub(crate) fn short(&self) -> &str {
         &self.hex()[..12]
     }
 
     /// A hasher of this digest's algorithm.
-    pub fn hasher(&self) -> Hasher {
+    pub(crate) fn hasher(&self) -> Hasher {
         match self.algorithm() {
             "sha512" => Hasher { name: "sha512", context: ring::digest::Context::new(&ring::digest::SHA512) },
             _ => Hasher::sha256(),
@@ -48,7 +48,7 @@ impl Digest {
 
     /// # Errors
     /// The digest that `bytes` have, where it is another.
-    pub fn check(&self, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn check(&self, bytes: &[u8]) -> Result<()> {
         let mut hasher = self.hasher();
         hasher.update(bytes);
         let got = hasher.finish();
@@ -56,36 +56,36 @@ impl Digest {
     }
 
     /// The error, of kind [`Kind::Damaged`], for bytes that hash to something else.
-    pub fn mismatch(&self, got: &Digest) -> Error {
+    pub(crate) fn mismatch(&self, got: &Digest) -> Error {
         err!("{self}: its bytes hash to {got}").of_kind(Kind::Damaged)
     }
 
     /// The whole text.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
 }
 
 /// A running hash.
 #[derive(Clone)]
-pub struct Hasher {
+pub(crate) struct Hasher {
     name: &'static str,
     context: ring::digest::Context,
 }
 
 impl Hasher {
     /// SHA-256. ring's assembly is twice as fast as the sha2 crate on processors without SHA-NI.
-    pub fn sha256() -> Hasher {
+    pub(crate) fn sha256() -> Hasher {
         Hasher { name: "sha256", context: ring::digest::Context::new(&ring::digest::SHA256) }
     }
 
     /// Adds `bytes`.
-    pub fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.context.update(bytes);
     }
 
     /// The digest of all that was added.
-    pub fn finish(self) -> Digest {
+    pub(crate) fn finish(self) -> Digest {
         let mut text = String::with_capacity(7 + 128);
         text.push_str(self.name);
         text.push(':');

@@ -15,14 +15,15 @@ use rustix::io::Errno;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{err, fd};
 
-/// A directory, open to be the parent of one-component names.
+/// Opens a directory to be the parent of names. With O_PATH no read permission is needed, and O_NOFOLLOW makes a link an
+/// error (ENOTDIR, with O_DIRECTORY).
 pub(crate) fn open_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
     check_component(name)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     fs::openat(parent, name, flags, Mode::empty()).context(|| format!("open directory {}", show(name)))
 }
 
-/// A directory that the user named, whatever links lead to it.
+/// Opens a directory that the user named, whatever links lead to it.
 pub(crate) fn open_root(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     fs::openat(CWD, path, flags, Mode::empty()).context(|| format!("open {}", path.display()))
@@ -34,7 +35,7 @@ pub(crate) fn make_dir(parent: BorrowedFd, name: &[u8]) -> Result<()> {
     fs::mkdirat(parent, name, Mode::RWXU).context(|| format!("make directory {}", show(name)))
 }
 
-/// Makes a file that was not there.
+/// Makes a file that was not there. O_EXCL refuses any name that exists, a link included.
 pub(crate) fn create_file(parent: BorrowedFd, name: &[u8], mode: u32) -> Result<File> {
     check_component(name)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -43,7 +44,7 @@ pub(crate) fn create_file(parent: BorrowedFd, name: &[u8], mode: u32) -> Result<
     Ok(File::from(fd))
 }
 
-/// Makes a file that was not there, to be written and read, by nobody else.
+/// Makes a file that was not there, for the caller alone, to be written and read.
 pub(crate) fn create_own_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     check_component(name)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -52,7 +53,8 @@ pub(crate) fn create_own_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     Ok(File::from(fd))
 }
 
-/// Opens a regular file for reading. Nothing else is opened for longer than it takes to see what it is.
+/// Opens a regular file for reading. What it is can only be asked once it is open, since its name can become another
+/// file's at any time; so it is opened in a way that does not wait for a fifo's writer ([`READ`]).
 pub(crate) fn open_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     check_component(name)?;
     let fd = fs::openat(parent, name, READ | OFlags::NOFOLLOW, Mode::empty())
@@ -63,7 +65,8 @@ pub(crate) fn open_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
 
 /// Opens a regular file that the user named, or an image by its digest, whatever links lead to it.
 pub(crate) fn open_named(path: &Path) -> Result<File> {
-    // Asked first, since to open a device can do something.
+    // Asked first, since opening a device can have effects: a tape rewinds when it is closed. The file may be another by the time it is
+    // open, so it is asked again.
     require_file(&fs::stat(path).context(|| format!("open {}", path.display()))?)
         .context(|| path.display().to_string())?;
     let fd = fs::open(path, READ, Mode::empty()).context(|| format!("open {}", path.display()))?;
@@ -71,7 +74,8 @@ pub(crate) fn open_named(path: &Path) -> Result<File> {
     Ok(File::from(fd))
 }
 
-/// Whatever has that name, to ask what it is: no link is followed, and nothing is opened for more.
+/// Opens whatever has that name to ask what it is. With O_PATH a link is opened itself, and a device or fifo is not
+/// touched.
 pub(crate) fn open_any(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     check_component(name)?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -79,7 +83,7 @@ pub(crate) fn open_any(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     Ok(File::from(fd))
 }
 
-/// What a symbolic link says that [`open_any`] has opened.
+/// The target of a symbolic link that [`open_any`] has opened. readlinkat(2) takes an empty path for such a descriptor.
 pub(crate) fn read_link(link: BorrowedFd) -> Result<Vec<u8>> {
     Ok(fs::readlinkat(link, "", Vec::new()).context(|| "read link")?.into_bytes())
 }
@@ -89,7 +93,8 @@ pub(crate) fn read_small(parent: BorrowedFd, name: &[u8], most: usize) -> Option
     fd::read_regular(open_file(parent, name).ok()?, most)
 }
 
-/// A fifo is not waited for, and a terminal does not become this process's.
+/// How files are opened that may be anything: O_NONBLOCK, or a fifo would be waited for (fifo(7)); O_NOCTTY, or a terminal
+/// could become the controlling one of this process.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 fn require_file(stat: &fs::Stat) -> Result<()> {
@@ -99,15 +104,15 @@ fn require_file(stat: &fs::Stat) -> Result<()> {
     }
 }
 
-/// True where nobody but the caller and root can change what `file` has, or the names in that directory.
+/// True where nobody but the caller and root can change what the file contains, or the names in the directory.
 pub(crate) fn only_ours(file: &impl AsFd) -> bool {
-    fs::fstat(file).is_ok_and(|stat| [0, caller().0].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0)
+    fs::fstat(file).is_ok_and(|stat| [0, caller().uid].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0)
 }
 
-/// True where what has that name, a link itself, belongs to the caller or to root.
+/// True where what has that name belongs to the caller or to root; of a link, the link itself.
 pub(crate) fn is_own(parent: BorrowedFd, name: &[u8]) -> bool {
     fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|stat| [0, caller().0].contains(&stat.st_uid))
+        .is_ok_and(|stat| [0, caller().uid].contains(&stat.st_uid))
 }
 
 /// Makes a directory that only the caller may enter, and opens it.
@@ -127,7 +132,7 @@ pub(crate) fn make_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
 pub(crate) fn open_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
     let dir: OwnedFd = reopen_dir(parent, name)?.into();
     let stat = fs::fstat(&dir).context(|| "stat")?;
-    if stat.st_uid != caller().0 || stat.st_mode & 0o077 != 0 {
+    if stat.st_uid != caller().uid || stat.st_mode & 0o077 != 0 {
         return Err(not_ours(name));
     }
     Ok(dir)
@@ -152,11 +157,11 @@ pub(crate) fn entries(dir: BorrowedFd) -> Result<Vec<(Vec<u8>, FileType)>> {
     Ok(entries)
 }
 
-/// Of directories within each other that many are open at most while a tree is removed.
+/// Directories that are open at the same time while a tree is removed; the soft limit of descriptors can be 1024.
 const OPEN_AT_REMOVAL: usize = 128;
 
-/// Removes what is in a directory but `kept`, as far as that is possible. What lies deeper than descriptors reach is moved
-/// up to be removed: no depth is too much.
+/// Removes what is in a directory except `kept`, as far as that is possible. A directory that lies deeper than descriptors
+/// may be open is moved up to the top and removed there, so any depth can be removed.
 ///
 /// # Errors
 /// The first thing that could not be removed.
@@ -225,7 +230,7 @@ pub(crate) fn fifo(parent: BorrowedFd, name: &[u8], mode: u32) -> Result<()> {
         .context(|| format!("make fifo {}", show(name)))
 }
 
-/// Gives a file a second name. The first is not followed if it is a symbolic link.
+/// Gives a file a second name. Without AT_SYMLINK_FOLLOW, linkat(2) links a symbolic link itself.
 pub(crate) fn link(from: BorrowedFd, from_name: &[u8], to: BorrowedFd, to_name: &[u8]) -> Result<()> {
     check_component(from_name)?;
     check_component(to_name)?;
@@ -269,7 +274,7 @@ pub(crate) fn rename_new(from: BorrowedFd, from_name: &[u8], to: BorrowedFd, to_
     }
 }
 
-/// Swaps two names.
+/// Swaps two names in one step, so that neither is missing at any moment. Not all file systems can (NFS cannot).
 pub(crate) fn exchange(one: BorrowedFd, one_name: &[u8], other: BorrowedFd, other_name: &[u8]) -> Result<()> {
     check_component(one_name)?;
     check_component(other_name)?;
@@ -277,7 +282,7 @@ pub(crate) fn exchange(one: BorrowedFd, one_name: &[u8], other: BorrowedFd, othe
         .context(|| format!("exchange {} and {}", show(one_name), show(other_name)))
 }
 
-/// True where the name is that directory, and no link to it.
+/// True where the name is that of this open directory, and not a link to it. Device and inode number name a file.
 pub(crate) fn is_same(parent: BorrowedFd, name: &[u8], dir: impl AsFd) -> bool {
     let there = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| (stat.st_dev, stat.st_ino));
     let known = fs::fstat(dir).map(|stat| (stat.st_dev, stat.st_ino));
@@ -308,7 +313,7 @@ pub(crate) fn set_mode(file: BorrowedFd, mode: u32) -> Result<()> {
     fs::fchmod(file, Mode::from_raw_mode(mode)).context(|| "set mode")
 }
 
-/// Sets an extended attribute; false where the file system or the kernel does not allow it.
+/// Sets an extended attribute; false where the file system has none, or the kernel does not allow it.
 pub(crate) fn set_xattr(file: BorrowedFd, name: &[u8], value: &[u8]) -> Result<bool> {
     let text = String::from_utf8_lossy(name);
     match fs::fsetxattr(file, text.as_ref(), value, XattrFlags::empty()) {
@@ -333,7 +338,7 @@ pub(crate) fn xattrs(file: BorrowedFd) -> Vec<(Vec<u8>, Vec<u8>)> {
     all
 }
 
-/// A directory again, this time to change its mode and times.
+/// Opens a directory to read it, or to change its mode and times, for which the kernel takes no O_PATH descriptor (EBADF).
 pub(crate) fn reopen_dir(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     check_component(name)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -347,13 +352,13 @@ pub(crate) fn open_dir_again(dir: BorrowedFd) -> Result<OwnedFd> {
     fs::openat(dir, ".", flags, Mode::empty()).context(|| "open .")
 }
 
-/// The directory behind a path descriptor, readable.
+/// Opens the directory behind an O_PATH descriptor for reading.
 pub(crate) fn reopen_self(dir: BorrowedFd) -> Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(File::from(fs::openat(dir, ".", flags, Mode::empty()).context(|| "open .")?))
 }
 
-/// Type and mode of a name, not followed; none where there is nothing.
+/// Type and mode of what has a name, of a link itself; none where there is nothing.
 pub(crate) fn mode_at(parent: BorrowedFd, name: &[u8]) -> Result<Option<u32>> {
     check_component(name)?;
     match fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -363,12 +368,19 @@ pub(crate) fn mode_at(parent: BorrowedFd, name: &[u8]) -> Result<Option<u32>> {
     }
 }
 
-/// Bytes and inodes that the caller may still use on the file system of `file`.
-pub(crate) fn free_space(file: impl AsFd) -> Result<(u64, u64)> {
-    let stat = fs::fstatvfs(file).context(|| "statvfs")?;
+/// What the caller may still use of a file system.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FreeSpace {
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
+/// The free space on the file system of `file`.
+pub(crate) fn free_space(file: impl AsFd) -> Result<FreeSpace> {
+    let stat = fs::fstatvfs(file).context(|| "look up free space")?;
     // File systems without an inode table (btrfs, Lustre clients at times) say zero of zero.
     let inodes = if stat.f_files == 0 { u64::MAX } else { stat.f_favail };
-    Ok((stat.f_bavail.saturating_mul(stat.f_frsize), inodes))
+    Ok(FreeSpace { bytes: stat.f_bavail.saturating_mul(stat.f_frsize), inodes })
 }
 
 /// True where both are on one file system.
@@ -397,17 +409,26 @@ pub(crate) fn modified(file: impl AsFd) -> Option<Duration> {
 
 /// Writes what the file system holds back to its device.
 pub(crate) fn sync(file: impl AsFd) -> Result<()> {
-    fs::syncfs(file).context(|| "syncfs")
+    fs::syncfs(file).context(|| "flush the file system")
 }
 
-/// Files are made with the mode that is asked for; returns the mask that the user had.
+/// Clears the umask, so that files get the mode that is asked for; returns the mask that the user had.
 pub(crate) fn clear_umask() -> u32 {
     rustix::process::umask(Mode::empty()).as_raw_mode()
 }
 
+/// A user and a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ids {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
 /// The caller's effective user and group.
-pub(crate) fn caller() -> (u32, u32) {
-    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+pub(crate) fn caller() -> Ids {
+    Ids { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
 }
 
 /// Raises the soft limit of open files to the hard one.
@@ -427,7 +448,7 @@ pub(crate) fn terminal_width() -> Option<usize> {
     rustix::termios::tcgetwinsize(std::io::stderr()).ok().map(|size| usize::from(size.ws_col).max(20))
 }
 
-/// True where a process of this machine has that number.
+/// True where a process of this PID namespace has that number. EPERM means that it is another user's.
 pub(crate) fn process_lives(pid: i32) -> bool {
     match rustix::process::Pid::from_raw(pid) {
         Some(pid) => !matches!(rustix::process::test_kill_process(pid), Err(Errno::SRCH)),
@@ -443,9 +464,9 @@ pub(crate) fn host_name() -> String {
 /// Turns the echo of a terminal on standard input off or on again.
 pub(crate) fn set_echo(on: bool) -> Result<()> {
     use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-    let mut modes = tcgetattr(std::io::stdin()).context(|| "tcgetattr")?;
+    let mut modes = tcgetattr(std::io::stdin()).context(|| "read the settings of the terminal")?;
     modes.local_modes.set(LocalModes::ECHO, on);
-    tcsetattr(std::io::stdin(), OptionalActions::Now, &modes).context(|| "tcsetattr")
+    tcsetattr(std::io::stdin(), OptionalActions::Now, &modes).context(|| "set the terminal")
 }
 
 fn stamps((seconds, nanoseconds): (i64, u32)) -> Timestamps {

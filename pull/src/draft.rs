@@ -6,9 +6,12 @@
 //! <name>.partial-<random>/...   what is made, and what is needed for it
 //! ```
 //!
-//! Others may write beside it. So the directory is held open from the moment it was made, and seen to be the caller's own;
-//! every call goes by its descriptor, and what is made is renamed out of it. What another process left is removed if it is
-//! the caller's, nobody else may enter it, and its mark, not its name, says that its process is dead.
+//! Others may write in the directory around it, and so can rename it, and put something else in its place. Therefore the
+//! directory is held open from the moment at which it was made, and checked to be the caller's own. Every call goes by its
+//! descriptor, and what is made is renamed out of it.
+//!
+//! What another process left is removed if it belongs to the caller, if nobody else may enter it, and if its mark says that
+//! its process is dead. Its name says nothing, since anybody can make such a name.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -68,8 +71,8 @@ impl Draft {
         let (dir, parent, target) = (self.dir(), self.parent.as_fd(), &self.target[..]);
         let changed = || {
             let target = String::from_utf8_lossy(target);
-            Error::from_errno(libc::EEXIST)
-                .context(format!("{target}: something else has come into its place"))
+            let text = format!("{target}: something else has come into its place");
+            Error::from_parts(text, Some(libc::EEXIST))
         };
         if disk::exchange(dir, made, parent, target).is_ok() {
             if disk::is_same(dir, made, old) {
@@ -78,7 +81,8 @@ impl Draft {
             disk::exchange(dir, made, parent, target)?;
             return Err(changed());
         }
-        // Without RENAME_EXCHANGE (NFS) there is a moment without a bundle.
+        // Without RENAME_EXCHANGE (NFS) there is a moment without a bundle. What was at the target is looked at where nobody
+        // else can change it, and moved back if it is not what was to be replaced.
         let aside = b"old";
         disk::rename(parent, target, dir, aside)?;
         let published = match disk::is_same(dir, aside, old) {
@@ -101,20 +105,21 @@ impl Drop for Draft {
 /// The directory that `target` is to be in, and its name there.
 pub(crate) fn place(target: &Path) -> Result<(OwnedFd, Vec<u8>)> {
     let name = target.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| err!("{}: not a name for something new", target.display()))?;
+    let name = name.ok_or_else(|| err!("{}: not a file name", target.display()))?;
     let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
     Ok((disk::open_root(parent.unwrap_or(Path::new(".")))?, name.into()))
 }
 
-/// As far as it goes: what is left says in its mark that it may go.
+/// Removes a draft as far as that is possible. The mark goes last: whatever is left can be swept later.
 fn remove(parent: BorrowedFd, name: &[u8], dir: BorrowedFd) {
     if disk::remove_contents(dir, MARK).is_ok() {
         let _ = disk::unlink(dir, MARK);
-        // By its name, but nothing that has something in it.
+        // By its name, which can be another's by now: rmdir(2) removes only what is empty.
         let _ = disk::remove_dir(parent, name);
     }
 }
 
+/// Removes the drafts of dead processes.
 fn sweep(parent: BorrowedFd, prefix: &[u8]) {
     for (name, _) in disk::entries(parent).unwrap_or_default() {
         if name.starts_with(prefix)
@@ -123,7 +128,7 @@ fn sweep(parent: BorrowedFd, prefix: &[u8]) {
             match lease::abandoned(dir.as_fd(), MARK) {
                 Some(true) => remove(parent, &name, dir.as_fd()),
                 Some(false) => {}
-                // Its process died before it could sign it.
+                // Its process died between mkdir(2) and the mark; one that is alive would have signed it long ago.
                 None if lease::silent(&dir) => drop(disk::remove_dir(parent, &name)),
                 None => {}
             }

@@ -104,33 +104,33 @@ pub(crate) fn section(capabilities: &[&str]) -> Result<Value> {
             Err(e) => return Err(e).context(|| format!("read {}", path.display())),
         }
     }
-    Ok(own())
+    Ok(without_a_list())
 }
 
 /// The file's format: an OCI section with conditions.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct List {
+struct SeccompList {
     default_action: String,
     default_errno_ret: Option<u32>,
     #[serde(default)]
-    arch_map: Vec<Machine>,
+    arch_map: Vec<ArchMapping>,
     #[serde(default)]
     architectures: Vec<String>,
     #[serde(default)]
-    syscalls: Vec<Entry>,
+    syscalls: Vec<SyscallRule>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Machine {
+struct ArchMapping {
     architecture: String,
     sub_architectures: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry {
+struct SyscallRule {
     names: Vec<String>,
     action: String,
     errno_ret: Option<u32>,
@@ -163,7 +163,7 @@ impl Conditions {
 }
 
 fn resolve(text: &[u8], capabilities: &[&str]) -> Result<Value> {
-    let list: List = serde_json::from_slice(text).map_err(|e| rt_sys::err!("{e}"))?;
+    let list: SeccompList = serde_json::from_slice(text).map_err(|e| rt_sys::err!("{e}"))?;
     let architecture = Platform::host().architecture;
     let native = native();
     let machine = list.arch_map.iter().find(|m| m.architecture == native);
@@ -174,7 +174,7 @@ fn resolve(text: &[u8], capabilities: &[&str]) -> Result<Value> {
         }
         None => list.architectures,
     };
-    let applies = |entry: &&Entry| {
+    let applies = |entry: &&SyscallRule| {
         entry.includes.held(&architecture, capabilities).all(|held| held)
             && !entry.excludes.held(&architecture, capabilities).any(|held| held)
     };
@@ -195,7 +195,7 @@ fn resolve(text: &[u8], capabilities: &[&str]) -> Result<Value> {
 }
 
 /// The filter without a list of the machine's.
-fn own() -> Value {
+fn without_a_list() -> Value {
     const CONDITIONAL: [&str; 2] = ["personality", "socket"];
     let (refused, rest): (Vec<&str>, Vec<&str>) =
         oci_seccomp::names().filter(|name| !ABSENT.contains(name)).partition(|name| REFUSED.contains(name));
@@ -270,7 +270,7 @@ mod tests {
         for name in REFUSED.iter().chain(ABSENT) {
             assert!(known.contains(name), "{name}");
         }
-        let section = own();
+        let section = without_a_list();
         compiles(&section);
         let (allowed, refused) = (names(&section, ALLOW), names(&section, ERRNO));
         for name in known {

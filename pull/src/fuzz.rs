@@ -1,12 +1,13 @@
-//! What the fuzz targets call; each panics where a promise is broken.
+//! What the fuzz targets (`fuzz/` at the root of the sources) call, for they see only what is public. Each function
+//! panics where a promise is broken.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use super::decode::Expected;
 use super::interrupt::Interrupt;
-use super::layer::{self, Counts, Rules, Target};
-use super::merge::Merge;
+use super::layer::{self, Counts, Rules, UnpackContext};
+use super::merge::MergedTree;
 use super::reference::{Reference, Source};
 use super::tar::Reader;
 use super::{auth, disk, lease, manifest};
@@ -60,22 +61,24 @@ pub fn layers(bytes: &[u8]) {
     }
     let root = disk::open_root(&place.join("tree")).expect("open the tree");
     let trash = disk::open_root(&place.join("trash")).expect("open the trash");
-    let merge = Merge::new(disk::open_dir_again(std::os::fd::AsFd::as_fd(&root)).expect("open again"), trash);
+    let tree =
+        MergedTree::new(disk::open_dir_again(std::os::fd::AsFd::as_fd(&root)).expect("open again"), trash);
     let counts = Counts::default();
     let interrupt = Interrupt::default();
     let rules = Rules { caller: disk::caller(), shared: true, max_bytes: 1 << 20 };
     let (counts, interrupt) = (&counts, &interrupt);
-    let target = Target { merge: &merge, root: &root, rules, counts, interrupt, frame_threads: 3, pieces: 4 };
+    let context =
+        UnpackContext { tree: &tree, root: &root, rules, counts, interrupt, frame_threads: 3, pieces: 4 };
     let parts = [&bytes[..bytes.len() / 2], &bytes[bytes.len() / 2..]];
     let mut deferred = Vec::new();
     for number in [2u16, 1] {
         let part = parts[usize::from(number) - 1];
         deferred.extend(
-            layer::apply(&target, number, part.len() as u64, (part, Expected::Any)).unwrap_or_default(),
+            layer::apply(&context, number, part.len() as u64, (part, Expected::Any)).unwrap_or_default(),
         );
     }
-    let _ = layer::finish_links(&target, deferred, |number| (parts[usize::from(number) - 1], Expected::Any));
-    let _ = layer::finish_directories(&target);
+    let _ = layer::finish_links(&context, deferred, |number| (parts[usize::from(number) - 1], Expected::Any));
+    let _ = layer::finish_directories(&context);
     let canary = std::fs::read_dir(place.join("canary")).expect("the canary is there").count();
     let beside = std::fs::read_dir(place).expect("the place is there").count();
     assert!(canary == 0 && beside == 3, "something left the tree");

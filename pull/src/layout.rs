@@ -4,7 +4,9 @@ use serde::Deserialize;
 
 use super::archive::Store;
 use super::digest::Digest;
-use super::manifest::{self, CONFIG_LIMIT, Descriptor, Document, Index, MANIFEST_LIMIT, Manifest};
+use super::manifest::{
+    self, CONFIG_LIMIT, Descriptor, Document, Index, MANIFEST_LIMIT, MAX_INDEXES, Manifest,
+};
 use super::platform::Platform;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
@@ -13,7 +15,7 @@ use rt_sys::{bail, err};
 pub(crate) const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
 /// An image found on disk.
-pub(crate) struct Found {
+pub(crate) struct FoundImage {
     /// Its digest.
     pub digest: Digest,
     /// Its manifest.
@@ -35,23 +37,23 @@ fn read_checked(store: &Store, digest: &Digest, limit: u64) -> Result<Vec<u8>> {
 }
 
 /// The image that `select` (a tag or digest) names in an image-spec layout, for `platform`.
-pub(crate) fn find_oci(store: &Store, select: Option<&str>, platform: &Platform) -> Result<Found> {
+pub(crate) fn find_oci(store: &Store, select: Option<&str>, platform: &Platform) -> Result<FoundImage> {
     let bytes = store.read("index.json", MANIFEST_LIMIT).context(|| "not an OCI image layout")?;
     let index: Index = serde_json::from_slice(&bytes).map_err(|e| err!("index.json: {e}"))?;
     let mut digest = select_entry(&index, select, platform)?.digest.clone();
-    // An index may point to an index; not for ever.
-    for _ in 0..4 {
+    // An index may point to another index, or to itself.
+    for _ in 0..=MAX_INDEXES {
         match manifest::parse(&read_checked(store, &digest, MANIFEST_LIMIT)?)? {
             Document::Index(index) => digest = index.choose(platform)?.digest.clone(),
             Document::Manifest(manifest) => {
                 manifest.check()?;
                 let config = read_checked(store, &manifest.config.digest, CONFIG_LIMIT)?;
                 let layers = manifest.layers.iter().map(|layer| blob_name(&layer.digest)).collect();
-                return Ok(Found { digest, manifest, layers, config });
+                return Ok(FoundImage { digest, manifest, layers, config });
             }
         }
     }
-    bail!("indexes within indexes")
+    bail!("image index: more than {MAX_INDEXES} indexes within each other")
 }
 
 fn select_entry<'a>(index: &'a Index, select: Option<&str>, platform: &Platform) -> Result<&'a Descriptor> {
@@ -75,17 +77,18 @@ fn select_entry<'a>(index: &'a Index, select: Option<&str>, platform: &Platform)
 }
 
 /// The image that `select` (`NAME:TAG`) names in an archive of `docker save`.
-pub(crate) fn find_docker(store: &Store, select: Option<&str>) -> Result<Found> {
+pub(crate) fn find_docker(store: &Store, select: Option<&str>) -> Result<FoundImage> {
+    /// An entry of manifest.json, which lists the images of the archive.
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
-    struct Entry {
+    struct SavedImage {
         config: String,
         repo_tags: Option<Vec<String>>,
         layers: Vec<String>,
     }
     let bytes = store.read("manifest.json", MANIFEST_LIMIT).context(|| "not an archive of docker save")?;
-    let entries: Vec<Entry> = serde_json::from_slice(&bytes).map_err(|e| err!("manifest.json: {e}"))?;
-    let has = |entry: &Entry, name: &str| {
+    let entries: Vec<SavedImage> = serde_json::from_slice(&bytes).map_err(|e| err!("manifest.json: {e}"))?;
+    let has = |entry: &SavedImage, name: &str| {
         let wanted = if name.rsplit('/').next().is_some_and(|n| n.contains(':')) {
             name.to_owned()
         } else {
@@ -111,13 +114,17 @@ pub(crate) fn find_docker(store: &Store, select: Option<&str>) -> Result<Found> 
     let config = store.read(&clean(&entry.config)?, CONFIG_LIMIT)?;
     let parsed = manifest::parse_config(&config)?;
     if parsed.rootfs.diff_ids.len() != entry.layers.len() {
-        bail!("the archive has {} layers, its config {}", entry.layers.len(), parsed.rootfs.diff_ids.len());
+        bail!(
+            "the archive has {} layers, but its config has {}",
+            entry.layers.len(),
+            parsed.rootfs.diff_ids.len()
+        );
     }
     let mut layers = Vec::new();
     let mut descriptors = Vec::new();
     for (name, digest) in entry.layers.iter().zip(parsed.rootfs.diff_ids) {
         let name = clean(name)?;
-        let size = store.find(&name)?.2;
+        let size = store.find(&name)?.length;
         descriptors.push(Descriptor {
             media_type: String::new(),
             digest,
@@ -137,7 +144,7 @@ pub(crate) fn find_docker(store: &Store, select: Option<&str>) -> Result<Found> 
     };
     let manifest = Manifest { config: own, layers: descriptors, annotations: None };
     manifest.check()?;
-    Ok(Found { digest, manifest, layers, config })
+    Ok(FoundImage { digest, manifest, layers, config })
 }
 
 fn clean(name: &str) -> Result<String> {

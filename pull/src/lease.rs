@@ -1,13 +1,15 @@
-//! One worker at a time, across processes and nodes, without lock files on which the dead sit.
+//! Leases: one worker at a time for a piece of work, across processes and nodes.
 //!
-//! A lease is a file that its holder renews by touching it; one that was not renewed for
-//! [`STALE`], or whose holder is a dead process of this very machine, is passed by making the lease
-//! with the next number. Nothing is ever stolen by renaming or removing, so a takeover needs no
-//! right over another user's files, and two that take over at once meet at link(2), which only one
-//! of them wins, also over NFS. Times are compared by the file server's clock alone: "now" is the
-//! time of a file that was just made.
+//! A lease is a file that its holder renews by touching it. A lock of flock(2) or fcntl(2) would end with its process as
+//! well, but network file systems are often mounted without locks, or with locks that only one node sees.
 //!
-//! A holder that was stopped and wakes up again does no harm: each writes into a file of its own.
+//! A lease that has not been renewed for [`STALE`], or whose holder is a dead process of this machine, is passed over: the
+//! next holder makes the lease with the next number. Nothing is taken by renaming or removing, so a takeover needs no right
+//! over another user's files. Of two processes that take over at once, one makes the link(2); link is atomic over NFS too
+//! (open(2), O_EXCL).
+//!
+//! Nodes can disagree about the time, so only times of the file server are compared: "now" is the time of a file that was
+//! just made. A holder that was stopped and goes on later does no harm, since each holder writes into a file of its own.
 //!
 //! What belongs to one process alone needs no lease: a mark inside says whose it is ([`sign`]).
 
@@ -20,12 +22,13 @@ use super::disk;
 use rt_sys::error::{Context, Result};
 use rt_sys::{fd, process};
 
-/// A lease that was not renewed for so long is given up.
+/// A lease that was not renewed for so long counts as given up. It is several times [`RENEW`], since the holder's node or
+/// the file server may be busy.
 const STALE: Duration = Duration::from_secs(30);
 /// How often leases are renewed.
 const RENEW: Duration = Duration::from_secs(4);
 
-/// What says whose a lease is, is not longer.
+/// The text that says whose a lease is, is not longer.
 const TEXT_LIMIT: usize = 4096;
 
 /// A held lease; dropping it gives it back.
@@ -46,33 +49,37 @@ impl Drop for Lease {
 
 /// Touches a name in a directory every few seconds, for other machines to see that somebody lives; until dropped.
 #[derive(Debug)]
-pub(crate) struct Renewal(Name);
+pub(crate) struct Renewal(Renewed);
 
-/// A name in a directory.
-type Name = (Arc<OwnedFd>, String);
+/// A name in a directory, which is renewed.
+#[derive(Debug, Clone)]
+struct Renewed {
+    dir: Arc<OwnedFd>,
+    name: String,
+}
 
 impl Renewal {
     /// Begins to.
     pub(crate) fn start(dir: &Arc<OwnedFd>, name: &str) -> Renewal {
-        let name: Name = (dir.clone(), name.to_owned());
-        renewed().push(name.clone());
-        Renewal(name)
+        let renewed_name = Renewed { dir: dir.clone(), name: name.to_owned() };
+        renewed().push(renewed_name.clone());
+        Renewal(renewed_name)
     }
 }
 
 impl Drop for Renewal {
     fn drop(&mut self) {
-        let (dir, name) = &self.0;
-        renewed().retain(|(other, another)| !Arc::ptr_eq(other, dir) || another != name);
+        let Renewed { dir, name } = &self.0;
+        renewed().retain(|other| !Arc::ptr_eq(&other.dir, dir) || other.name != *name);
     }
 }
 
-/// Takes the lease on `name` in `dir`, or says (by none) that somebody else has it.
+/// Takes the lease on `name` in `dir`; none where somebody else has it.
 pub(crate) fn acquire(dir: &Arc<OwnedFd>, name: &str) -> Result<Option<Lease>> {
     let here = dir.as_fd();
     let known = list(here, name)?;
     let me = Holder::this_process();
-    // Without a write, where the holder is a living process of this machine.
+    // This is asked again and again while another process works, so it writes nothing where the answer needs no clock.
     if known.iter().any(|(_, name)| Holder::read(here, name).and_then(|h| h.lives_beside(&me)) == Some(true))
     {
         return Ok(None);
@@ -90,7 +97,8 @@ pub(crate) fn acquire(dir: &Arc<OwnedFd>, name: &str) -> Result<Option<Lease>> {
             return Ok(None);
         }
         let mut lease = Lease { dir: dir.clone(), name: won, renewal: None };
-        // Another may have counted from a lease that was given back meanwhile.
+        // Another process may have seen other leases when it chose its number, since one was given back meanwhile. Whoever
+        // sees a second one gives up; both may, and then both try again.
         let others = list(here, name)?;
         let mut others = others.iter().filter(|(_, name)| *name != lease.name);
         if others.any(|(_, name)| fresh(here, name, now, &me)) {
@@ -109,7 +117,7 @@ pub(crate) fn acquire(dir: &Arc<OwnedFd>, name: &str) -> Result<Option<Lease>> {
 /// Gives a draft its name as a lease. False where another was faster.
 fn claim(dir: BorrowedFd, draft: &str, name: &str, me: &Holder) -> Result<bool> {
     let linked = match disk::link(dir, draft.as_bytes(), dir, name.as_bytes()) {
-        // File systems without hard links; who reads it before it is written goes by its time.
+        // File systems without hard links. A process that reads the lease before its text is there goes by its time.
         Err(e) if !e.is(libc::EEXIST) => write_new(dir, name, &me.text()),
         linked => linked,
     };
@@ -179,19 +187,20 @@ fn fresh(dir: BorrowedFd, name: &str, now: Duration, me: &Holder) -> bool {
     }
 }
 
-/// Opened before it is asked, which makes NFS look at the server.
+/// The file is opened before it is asked for its time: then an NFS client asks the server (close-to-open consistency,
+/// nfs(5)), and does not answer from its cache.
 fn modified(dir: BorrowedFd, name: &str) -> Option<Duration> {
     disk::modified(disk::open_file(dir, name.as_bytes()).ok()?)
 }
 
-/// The leases of this process, and the thread that renews them.
-fn renewed() -> std::sync::MutexGuard<'static, Vec<Name>> {
-    static HELD: OnceLock<Mutex<Vec<Name>>> = OnceLock::new();
+/// The names that this process renews. The thread that does so starts with the first.
+fn renewed() -> std::sync::MutexGuard<'static, Vec<Renewed>> {
+    static HELD: OnceLock<Mutex<Vec<Renewed>>> = OnceLock::new();
     let held = HELD.get_or_init(|| {
         std::thread::spawn(|| {
             loop {
                 std::thread::sleep(RENEW);
-                for (dir, name) in renewed().iter() {
+                for Renewed { dir, name } in renewed().iter() {
                     let _ = disk::touch(dir.as_fd(), name.as_bytes());
                 }
             }
@@ -201,12 +210,13 @@ fn renewed() -> std::sync::MutexGuard<'static, Vec<Name>> {
     held.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Who holds a lease: enough to see that a process of this machine is dead.
+/// Who holds a lease: as much as it takes to see that a process of this machine is dead.
 #[derive(Debug, PartialEq, Eq)]
 struct Holder {
-    /// Host name, boot and PID namespace: where the number means something.
+    /// Host name, boot and PID namespace: where the process's number means something.
     place: String,
     pid: i32,
+    /// Its start time, since a number goes to another process one day.
     started: String,
 }
 
@@ -244,7 +254,7 @@ fn alive(pid: i32, started: &str) -> bool {
     disk::process_lives(pid) && start_time(pid) == started
 }
 
-/// In ticks since the boot; empty where there is no such process.
+/// A process's start time in ticks since the boot (proc_pid_stat(5)); empty where there is no such process.
 fn start_time(pid: i32) -> String {
     let stat = fd::open_proc().and_then(|proc| process::stat(proc, &pid.to_string()));
     stat.map(|stat| stat.start_time.to_string()).unwrap_or_default()

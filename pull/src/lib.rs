@@ -1,8 +1,8 @@
 //! `rt-pull`: registries, archives and layouts become bundles.
 //!
-//! One concern a file, in the order in which a pull goes through them:
+//! Each module has one concern. In the order in which a pull goes through them:
 //!
-//! | file | what it knows |
+//! | module | what it knows |
 //! |---|---|
 //! | `run`, `save` | the story of a pull; the way back |
 //! | `reference`, `digest`, `platform`, `manifest` | names and documents; pure |
@@ -14,6 +14,10 @@
 //! | `draft`, `bundle` | there whole or not at all |
 //! | `commands` | the command line |
 //! | `progress`, `limits`, `interrupt` | people, the job's limits, Ctrl-C |
+//! | `fuzz` | what the fuzz targets call |
+//!
+//! `commands` is for the program, `fuzz` for the fuzz targets, and `tar` for the tests, which make layers with it. Nothing
+//! else is public.
 
 mod archive;
 mod auth;
@@ -22,7 +26,7 @@ mod bundle;
 mod cache;
 pub mod commands;
 mod credentials;
-pub mod decode;
+mod decode;
 mod digest;
 mod disk;
 mod draft;

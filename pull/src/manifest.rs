@@ -19,6 +19,8 @@ pub(crate) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
 pub(crate) const MANIFEST_LIMIT: u64 = 8 << 20;
 /// No image config is larger (podman and skopeo take as much).
 pub(crate) const CONFIG_LIMIT: u64 = 4 << 20;
+/// Indexes that may lead to a manifest, one through another.
+pub(crate) const MAX_INDEXES: usize = 3;
 /// Layers are numbered by 16 bits; overlay-based engines stop at 127.
 const MAX_LAYERS: usize = 4096;
 
@@ -169,7 +171,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Document> {
     let index = media_type.contains("image.index") || media_type.contains("manifest.list");
     if shape.manifests.is_some() {
         if !media_type.is_empty() && !index {
-            bail!("manifest: an index that calls itself {media_type}");
+            bail!("manifest: an image index with the media type {media_type}");
         }
         let index = serde_json::from_slice(bytes).map_err(|e| err!("image index: {e}"))?;
         return Ok(Document::Index(index));
@@ -196,7 +198,7 @@ impl Manifest {
             bail!("image config: larger than {CONFIG_LIMIT} bytes");
         }
         if self.layers.len() > MAX_LAYERS {
-            bail!("image has {} layers, at most {MAX_LAYERS} are taken", self.layers.len());
+            bail!("the image has {} layers, more than {MAX_LAYERS}", self.layers.len());
         }
         self.layers.iter().try_for_each(Descriptor::check_layer)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::digest::Digest;
-use super::disk;
+use super::disk::{self, Ids};
 use super::filter;
 use super::image_config::{self, User};
 use super::manifest::{Execution, ImageConfig, Manifest};
@@ -55,18 +55,25 @@ const MAX_VOLUMES: usize = 256;
 const HOST_FILES: [&str; 5] =
     ["/etc/hosts", "/etc/resolv.conf", "/etc/hostname", "/etc/localtime", "/etc/machine-id"];
 
+/// What the config of a bundle is made from.
+#[derive(Clone, Copy)]
+pub(crate) struct BundledImage<'a> {
+    /// The image's name as it was given.
+    pub name: &'a str,
+    /// The digest of its manifest.
+    pub digest: &'a Digest,
+    /// The digest that the name stood for.
+    pub resolved: &'a Digest,
+    /// Its manifest.
+    pub manifest: &'a Manifest,
+    /// Its config.
+    pub config: &'a ImageConfig,
+}
+
 /// Builds the config for an image whose tree is below `root`.
-pub(crate) fn config(
-    name: &str,
-    digest: &Digest,
-    resolved: &Digest,
-    manifest: &Manifest,
-    image: &ImageConfig,
-    root: &OwnedFd,
-    choices: &Choices,
-) -> Result<Value> {
+pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) -> Result<Value> {
     let nothing = Execution::default();
-    let execution = image.config.as_ref().unwrap_or(&nothing);
+    let execution = image.config.config.as_ref().unwrap_or(&nothing);
     let hpc = choices.profile == Profile::Hpc;
     // Whoever calls is the user then; a name that the image lacks matters only to the other profile.
     let user = match image_config::user(execution, root) {
@@ -103,7 +110,7 @@ pub(crate) fn config(
         "root": { "path": "rootfs", "readonly": hpc && !choices.writable },
         "mounts": mounts,
         "linux": if hpc { hpc_linux() } else { isolated_linux() },
-        "annotations": annotations(name, digest, resolved, manifest, image, execution, choices),
+        "annotations": annotations(image, execution, choices),
     });
     if !hpc {
         config["hostname"] = json!("rt");
@@ -118,25 +125,18 @@ pub(crate) fn config(
 }
 
 /// image-spec, conversion: annotation fields; labels win over them.
-fn annotations(
-    name: &str,
-    digest: &Digest,
-    resolved: &Digest,
-    manifest: &Manifest,
-    image: &ImageConfig,
-    execution: &Execution,
-    choices: &Choices,
-) -> Value {
+fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -> Value {
+    let BundledImage { name, digest, resolved, manifest, config } = *image;
     let mut all = Map::new();
     let mut set = |key: &str, value: Option<&str>| {
         if let Some(value) = value.filter(|v| !v.is_empty()) {
             all.insert(key.to_owned(), json!(value));
         }
     };
-    set("org.opencontainers.image.os", Some(&image.os));
-    set("org.opencontainers.image.architecture", Some(&image.architecture));
-    set("org.opencontainers.image.author", image.author.as_deref());
-    set("org.opencontainers.image.created", image.created.as_deref());
+    set("org.opencontainers.image.os", Some(&config.os));
+    set("org.opencontainers.image.architecture", Some(&config.architecture));
+    set("org.opencontainers.image.author", config.author.as_deref());
+    set("org.opencontainers.image.created", config.created.as_deref());
     set("org.opencontainers.image.stopSignal", execution.stop_signal.as_deref());
     let ports: Vec<&str> = execution.exposed_ports.iter().flatten().map(|(port, _)| port.as_str()).collect();
     set("org.opencontainers.image.exposedPorts", Some(&ports.join(",")));
@@ -186,8 +186,8 @@ fn hpc_mounts() -> Vec<Value> {
 }
 
 fn hpc_linux() -> Value {
-    json!({ "namespaces": [{ "type": "user" }, { "type": "mount" }], "uidMappings": own(disk::caller().0),
-            "gidMappings": own(disk::caller().1) })
+    json!({ "namespaces": [{ "type": "user" }, { "type": "mount" }], "uidMappings": own(disk::caller().uid),
+            "gidMappings": own(disk::caller().gid) })
 }
 
 fn own(id: u32) -> Value {
@@ -207,7 +207,7 @@ fn isolated_mounts() -> Vec<Value> {
 }
 
 fn isolated_linux() -> Value {
-    let (uid, gid) = disk::caller();
+    let Ids { uid, gid } = disk::caller();
     json!({
         "namespaces": [
             { "type": "user" }, { "type": "mount" }, { "type": "pid" }, { "type": "ipc" }, { "type": "uts" },
@@ -232,11 +232,11 @@ pub(crate) fn prepare_mount_points(root: &OwnedFd, config: &Value) -> Result<()>
     let destinations =
         config["mounts"].as_array().into_iter().flatten().filter_map(|m| m["destination"].as_str());
     for path in destinations.filter(|path| !path.starts_with("/dev/")) {
-        let file = HOST_FILES.contains(&path);
-        prepare(root, path, file)?;
+        let what = if HOST_FILES.contains(&path) { MountPoint::File } else { MountPoint::Directory };
+        prepare(root, path, what)?;
     }
     if let Some(dir) = config["process"]["cwd"].as_str() {
-        prepare(root, dir, false)?;
+        prepare(root, dir, MountPoint::Directory)?;
     }
     Ok(())
 }
@@ -257,7 +257,15 @@ pub(crate) fn prepare_package_managers(root: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-fn prepare(root: &OwnedFd, path: &str, file: bool) -> Result<()> {
+/// What a mount needs below it: a file is mounted on a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MountPoint {
+    File,
+    Directory,
+}
+
+fn prepare(root: &OwnedFd, path: &str, what: MountPoint) -> Result<()> {
+    let file = what == MountPoint::File;
     let parts: Vec<&[u8]> =
         path.as_bytes().split(|&b| b == b'/').filter(|p| !matches!(*p, b"" | b".")).collect();
     let Some((last, parents)) = parts.split_last() else { return Ok(()) };
@@ -265,7 +273,7 @@ fn prepare(root: &OwnedFd, path: &str, file: bool) -> Result<()> {
         return Ok(());
     }
     if path.len() > MAX_PATH {
-        bail!("the image's config names a directory of {} bytes", path.len());
+        bail!("the image's config names a path of {} bytes, longer than {MAX_PATH}", path.len());
     }
     let mut dir: Arc<OwnedFd> = Arc::new(disk::open_dir_again(root.as_fd())?);
     for part in parents {
@@ -317,7 +325,14 @@ mod tests {
             [(Profile::Hpc, None), (Profile::Isolated, None), (Profile::Isolated, Some(UserMap::Root))]
         {
             let choices = Choices { profile, user, writable: false, home: false };
-            let config = config("n", &digest, &digest, &manifest, &image, &root, &choices).unwrap();
+            let bundled = BundledImage {
+                name: "n",
+                digest: &digest,
+                resolved: &digest,
+                manifest: &manifest,
+                config: &image,
+            };
+            let config = config(&bundled, &root, &choices).unwrap();
             let spec: oci_spec::runtime::Spec = serde_json::from_value(config.clone()).unwrap();
             assert_eq!(spec.process().as_ref().unwrap().args().as_ref().unwrap(), &["x"]);
             assert_eq!(config["annotations"]["l"], "v");

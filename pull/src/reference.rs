@@ -128,8 +128,8 @@ impl FromStr for Source {
             "dockerd" => engine("docker", rest.trim_start_matches('/')),
             "podman" | "containers-storage" => engine("podman", rest.trim_start_matches('/')),
             _ if text.contains("://") => bail!(
-                "image {text:?}: unknown transport {scheme:?} (docker://, oci:, oci-archive:, docker-archive:, \
-                 docker-daemon: and podman: are known)"
+                "image {text:?}: unknown transport {scheme:?} (use docker://, oci:, oci-archive:, docker-archive:, \
+                 docker-daemon: or podman:)"
             ),
             _ => Ok(Source::Registry(parse_enroot(text)?)),
         }

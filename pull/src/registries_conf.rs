@@ -16,30 +16,30 @@ use rt_sys::{bail, err};
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct Registries {
     #[serde(default)]
-    registry: Vec<Registry>,
+    registry: Vec<RegistryTable>,
     /// Version 1.
     #[serde(default)]
-    registries: Lists,
+    registries: VersionOne,
 }
 
 /// Version 1 has lists of hosts.
 #[derive(Debug, Clone, Default, Deserialize)]
-struct Lists {
+struct VersionOne {
     #[serde(default)]
-    insecure: List,
+    insecure: HostList,
     #[serde(default)]
-    block: List,
+    block: HostList,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
-struct List {
+struct HostList {
     #[serde(default)]
     registries: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Registry {
+struct RegistryTable {
     prefix: Option<String>,
     location: Option<String>,
     #[serde(default)]
@@ -49,12 +49,12 @@ struct Registry {
     #[serde(default)]
     mirror_by_digest_only: bool,
     #[serde(default)]
-    mirror: Vec<Mirror>,
+    mirror: Vec<MirrorTable>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Mirror {
+struct MirrorTable {
     location: String,
     #[serde(default)]
     insecure: bool,
@@ -106,13 +106,13 @@ impl Registries {
     /// Reads one file.
     pub(crate) fn parse(text: &str) -> Result<Registries> {
         let mut file: Registries = toml::from_str(text).map_err(|e| err!("{}", e.message()))?;
-        let Lists { insecure, block } = std::mem::take(&mut file.registries);
+        let VersionOne { insecure, block } = std::mem::take(&mut file.registries);
         let hosts: BTreeSet<&String> = insecure.registries.iter().chain(&block.registries).collect();
-        file.registry.extend(hosts.into_iter().map(|host| Registry {
+        file.registry.extend(hosts.into_iter().map(|host| RegistryTable {
             location: Some(host.clone()),
             insecure: insecure.registries.contains(host),
             blocked: block.registries.contains(host),
-            ..Registry::default()
+            ..RegistryTable::default()
         }));
         Ok(file)
     }
@@ -161,7 +161,7 @@ impl Registries {
     }
 }
 
-impl Registry {
+impl RegistryTable {
     fn prefix(&self) -> &str {
         self.prefix.as_deref().or(self.location.as_deref()).unwrap_or_default()
     }

@@ -9,7 +9,7 @@ use ureq::{Body, http::StatusCode};
 
 use super::auth::{self, Challenge, Token, base64};
 use super::blob::Blob;
-use super::credentials::{Credentials, Places};
+use super::credentials::{CredentialFiles, Credentials};
 use super::digest::Digest;
 use super::http::{self, Answer, Http, Request, read_body, status_error};
 use super::interrupt::Interrupt;
@@ -21,11 +21,11 @@ use rt_sys::{bail, err};
 
 /// What the user said about how to connect.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Access {
+pub(crate) struct ConnectOptions {
     /// `--creds`.
     pub credentials: Option<Credentials>,
     /// Files with credentials.
-    pub places: Places,
+    pub credential_files: CredentialFiles,
     /// Certificates are not checked, HTTP is tried after HTTPS.
     pub insecure: bool,
     /// HTTP from the start.
@@ -38,7 +38,7 @@ pub(crate) struct Access {
 pub(crate) struct Registry {
     reference: Reference,
     endpoints: Vec<Connection>,
-    access: Access,
+    connect: ConnectOptions,
     interrupt: Interrupt,
 }
 
@@ -58,27 +58,27 @@ impl Registry {
     pub(crate) fn new(
         reference: &Reference,
         registries: &Registries,
-        access: Access,
+        connect: ConnectOptions,
         interrupt: &Interrupt,
     ) -> Result<Registry> {
-        let connect = |mut endpoint: Endpoint| {
+        let connection = |mut endpoint: Endpoint| {
             // Docker Hub's API has another name than its images.
             if endpoint.host == "docker.io" {
                 endpoint.host = "registry-1.docker.io".into();
             }
-            endpoint.insecure |= access.insecure;
-            let retries = access.retries.unwrap_or(http::RETRIES);
+            endpoint.insecure |= connect.insecure;
+            let retries = connect.retries.unwrap_or(http::RETRIES);
             let http = Http::new(&endpoint.host, endpoint.insecure, retries, interrupt.clone());
             Connection {
                 endpoint,
                 http,
-                scheme: Mutex::new(access.plain_http.then_some("http")),
+                scheme: Mutex::new(connect.plain_http.then_some("http")),
                 challenge: Mutex::default(),
                 tokens: Mutex::default(),
             }
         };
-        let endpoints = registries.endpoints(reference)?.into_iter().map(connect).collect();
-        Ok(Registry { reference: reference.clone(), endpoints, access, interrupt: interrupt.clone() })
+        let endpoints = registries.endpoints(reference)?.into_iter().map(connection).collect();
+        Ok(Registry { reference: reference.clone(), endpoints, connect, interrupt: interrupt.clone() })
     }
 
     /// The digest behind the reference, by one HEAD; none where the registry does not tell it.
@@ -90,7 +90,7 @@ impl Registry {
             let url = format!("manifests/{}", self.reference.manifest_name());
             let response = self.ask(connection, "HEAD", &url, &[("accept", ACCEPT)])?;
             let digest = response.headers().get("docker-content-digest").and_then(|d| d.to_str().ok());
-            // Some registries know no HEAD, and its answer has no text: the GET will tell.
+            // Some registries do not know HEAD, and its answer has no body that could say why: the GET will.
             Ok(digest.filter(|_| response.status() == StatusCode::OK).and_then(|d| d.parse().ok()))
         })
     }
@@ -146,7 +146,7 @@ impl Registry {
         sink: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let url = format!("blobs/{}", blob.digest);
-        let retries = self.access.retries.unwrap_or(http::RETRIES);
+        let retries = self.connect.retries.unwrap_or(http::RETRIES);
         let mut fruitless = 0;
         let mut buffer = vec![0; 256 << 10];
         while *at < blob.size {
@@ -225,7 +225,7 @@ impl Registry {
                 }
             }
         }
-        Err(last_error.unwrap_or_else(|| err!("{}: nowhere to ask", self.reference)))
+        Err(last_error.unwrap_or_else(|| err!("{}: no registry or mirror to ask", self.reference)))
     }
 
     /// One request below the image's API path; an empty path is the API's root.
@@ -244,23 +244,23 @@ impl Registry {
                 return Ok(response);
             }
             if !own {
-                // Whoever it is could name a token server of his own.
+                // It is not the registry that asks, and it could name any token server.
                 return Err(status_error(response).context(format!(
-                    "{}: where it redirects to, credentials are asked for, which are only its own",
+                    "{}: redirects to a server that asks for credentials, which only the registry may get",
                     connection.endpoint.host
                 )));
             }
             let asked = response.headers().get_all("www-authenticate");
             let asked: Vec<&str> = asked.iter().filter_map(|value| value.to_str().ok()).collect();
             let Some(challenge) = auth::parse(&asked.join(", ")) else { return Ok(response) };
-            // What was refused once with the same proof is refused again.
+            // The same name and password are refused again. A token may only have ended, so a new one is worth an attempt.
             let same =
                 connection.challenge.lock().unwrap_or_else(|e| e.into_inner()).replace(challenge.clone());
             if attempt > 0 && same == Some(challenge.clone()) && matches!(challenge, Challenge::Basic) {
                 return Ok(response);
             }
         }
-        Err(err!("{}: asked for credentials again and again", connection.endpoint.host))
+        Err(err!("{}: asks for credentials again and again", connection.endpoint.host))
     }
 
     fn send(
@@ -334,7 +334,10 @@ impl Registry {
     ) -> Result<Token> {
         let scheme = *connection.scheme.lock().unwrap_or_else(|e| e.into_inner());
         if !is_safe(scheme, realm) {
-            bail!("{}: its token server {realm} is not https, and it is", connection.endpoint.host);
+            bail!(
+                "{}: its token server {realm} is not https, though the registry is",
+                connection.endpoint.host
+            );
         }
         let credentials = self.credentials(connection, Some(realm))?;
         let mut query = Vec::new();
@@ -385,11 +388,11 @@ impl Registry {
     fn credentials(&self, connection: &Connection, realm: Option<&str>) -> Result<Option<Credentials>> {
         let Endpoint { host, repository, mirror, .. } = &connection.endpoint;
         // What is given for a registry is no mirror's.
-        if let Some(given) = self.access.credentials.as_ref().filter(|_| !mirror) {
+        if let Some(given) = self.connect.credentials.as_ref().filter(|_| !mirror) {
             return Ok(Some(given.clone()));
         }
         let host = if host == "registry-1.docker.io" { "docker.io" } else { host };
-        let mut found = self.access.places.find(host, repository)?;
+        let mut found = self.connect.credential_files.find(host, repository)?;
         // netrc knows token servers by their own names. A registry may not name another's: it would be given a token
         // of the user's for it.
         if found.is_none()
@@ -397,7 +400,8 @@ impl Registry {
             && is_beside(server, host)
         {
             found =
-                Places { docker: Vec::new(), netrc: self.access.places.netrc.clone() }.find(server, "")?;
+                CredentialFiles { docker: Vec::new(), netrc: self.connect.credential_files.netrc.clone() }
+                    .find(server, "")?;
         }
         Ok(found)
     }

@@ -7,26 +7,26 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::blob::Blob;
-use super::bundle::{self, Partial, Pulled};
-use super::cache::{Cache, Place};
+use super::bundle::{self, Partial, Publish, Pulled};
+use super::cache::{Cache, CacheLocation};
 use super::digest::Digest;
 use super::disk;
 use super::interrupt::{Interrupt, interrupted, is_interrupted};
-use super::layer::{self, Counts, Rules, Target};
+use super::layer::{self, Counts, Rules, UnpackContext};
 use super::limits::Limits;
-use super::merge::{Layer, Merge};
+use super::merge::{LayerNumber, MergedTree};
 use super::platform::Platform;
-use super::profile::{self, Choices};
+use super::profile::{self, BundledImage, Choices};
 use super::progress::{self, Style, size};
 use super::reference::Source;
-use super::registry::Access;
+use super::registry::ConnectOptions;
 use super::source::{self, Image, Opened};
 use rt_spec::rootless::UserMap;
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
 
 /// What the user asked for.
-pub(crate) struct Order {
+pub(crate) struct PullOptions {
     /// The image's name as it was given.
     pub image: String,
     /// What it means.
@@ -50,9 +50,9 @@ pub(crate) struct Order {
     /// Blobs fetched at once.
     pub connections: Option<usize>,
     /// How to connect.
-    pub access: Access,
+    pub connect: ConnectOptions,
     /// Where blobs are kept.
-    pub cache: Place,
+    pub cache: CacheLocation,
     /// What is shown meanwhile.
     pub style: Style,
 }
@@ -61,10 +61,10 @@ pub(crate) struct Order {
 ///
 /// # Errors
 /// Whatever keeps the bundle from being complete. Nothing of it is there then; blobs stay in the cache.
-pub(crate) fn run(order: &Order) -> Result<Summary> {
+pub(crate) fn run(options: &PullOptions) -> Result<Summary> {
     let interrupt = Interrupt::install();
     disk::raise_open_files();
-    pull(order, &interrupt).map_err(|e| match is_interrupted(&e) {
+    pull(options, &interrupt).map_err(|e| match is_interrupted(&e) {
         true => err!("interrupted; what was fetched is kept, the same command goes on"),
         false => e,
     })
@@ -88,68 +88,68 @@ pub(crate) struct Summary {
     pub phases: Vec<(&'static str, Duration)>,
 }
 
-fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
+fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
     let mut phases = Phases::start();
-    let force = order.force;
-    let exists = order.target.symlink_metadata().is_ok();
+    let force = options.force;
+    let exists = options.target.symlink_metadata().is_ok();
     if exists && force {
-        bundle::replaceable(&order.target)?;
+        bundle::replaceable(&options.target)?;
     }
     // The bundle's own directory comes first where it is to hold the scratch cache.
     let mut partial = None;
-    let scratch = match order.cache == Place::Scratch && (force || !exists) {
-        true => Some(partial.insert(Partial::create(&order.target)?).scratch()?),
+    let scratch = match options.cache == CacheLocation::Scratch && (force || !exists) {
+        true => Some(partial.insert(Partial::create(&options.target)?).scratch()?),
         false => None,
     };
-    let (cache, _scratch) = order.cache.open(scratch)?;
-    let opened = Opened::open(&order.source, order.access.clone(), &cache, interrupt)?;
+    let (cache, _scratch) = options.cache.open(scratch)?;
+    let opened = Opened::open(&options.source, options.connect.clone(), &cache, interrupt)?;
     let head = opened.head()?;
     if exists && !force {
-        return unchanged(order, opened, head, &cache, interrupt, phases);
+        return unchanged(options, opened, head, &cache, interrupt, phases);
     }
-    let image = opened.resolve(head, &order.platform, &cache, interrupt)?;
+    let image = opened.resolve(head, &options.platform, &cache, interrupt)?;
     phases.end("resolve");
     let partial = match partial {
         Some(partial) => partial,
-        None => Partial::create(&order.target)?,
+        None => Partial::create(&options.target)?,
     };
     let root = disk::open_dir_again(partial.rootfs())?;
     check_space(&root, &image, &cache)?;
 
     let counts = Counts::default();
-    let merge = Merge::new(disk::open_dir_again(root.as_fd())?, disk::open_dir_again(partial.trash())?);
-    let rules = Rules { caller: disk::caller(), shared: order.shared, max_bytes: order.max_bytes };
+    let tree = MergedTree::new(disk::open_dir_again(root.as_fd())?, disk::open_dir_again(partial.trash())?);
+    let rules = Rules { caller: disk::caller(), shared: options.shared, max_bytes: options.max_bytes };
     let mask = disk::clear_umask();
-    let limits = Limits::of_this_job(order.connections);
+    let limits = Limits::of_this_job(options.connections);
     let layers_of_image = image.manifest.layers.len();
     let frame_threads = limits.frame_threads(layers_of_image);
     let pieces = limits.pieces(layers_of_image);
-    let target =
-        Target { merge: &merge, root: &root, rules, counts: &counts, interrupt, frame_threads, pieces };
-    let fetched = layers(&image, &target, &cache, limits, order)?;
+    let context =
+        UnpackContext { tree: &tree, root: &root, rules, counts: &counts, interrupt, frame_threads, pieces };
+    let fetched = layers(&image, &context, &cache, limits, options)?;
     phases.end("layers");
 
-    let config = profile::config(
-        &order.image,
-        &image.digest,
-        &image.resolved,
-        &image.manifest,
-        &image.config,
-        &root,
-        &order.choices,
-    )?;
+    let bundled = BundledImage {
+        name: &options.image,
+        digest: &image.digest,
+        resolved: &image.resolved,
+        manifest: &image.manifest,
+        config: &image.config,
+    };
+    let config = profile::config(&bundled, &root, &options.choices)?;
     profile::prepare_mount_points(&root, &config)?;
-    if order.choices.user == Some(UserMap::Root) {
+    if options.choices.user == Some(UserMap::Root) {
         profile::prepare_package_managers(&root)?;
     }
-    let directories = layer::finish_directories(&target)?;
-    let shared = order.shared && mask & 0o005 == 0;
-    let published = partial.publish(&order.target, &config, shared, force, order.sync);
+    let directories = layer::finish_directories(&context)?;
+    let shared = options.shared && mask & 0o005 == 0;
+    let published =
+        partial.publish(&options.target, &config, Publish { shared, replace: force, sync: options.sync });
     // Somebody else was faster: with the same image, all is well.
-    let same = || Pulled::read(&order.target).is_ok_and(|have| have.digest == image.digest.as_str());
+    let same = || Pulled::read(&options.target).is_ok_and(|have| have.digest == image.digest.as_str());
     let unchanged = published.as_ref().is_err_and(was_outrun) && same();
     if !unchanged {
-        published.map_err(|e| in_the_way(e, order))?;
+        published.map_err(|e| in_the_way(e, options))?;
     }
     phases.end("finish");
     Ok(Summary {
@@ -165,24 +165,23 @@ fn pull(order: &Order, interrupt: &Interrupt) -> Result<Summary> {
 
 /// There is something at the target: fine if it is what would be pulled.
 fn unchanged(
-    order: &Order,
+    options: &PullOptions,
     opened: Opened,
     head: Option<Digest>,
     cache: &Cache,
     interrupt: &Interrupt,
     mut phases: Phases,
 ) -> Result<Summary> {
-    let have = Pulled::read(&order.target)?;
+    let have = Pulled::read(&options.target)?;
     let now = match head {
         Some(head) => head,
-        None => opened.resolve(None, &order.platform, cache, interrupt)?.resolved,
+        None => opened.resolve(None, &options.platform, cache, interrupt)?.resolved,
     };
     // One index has images for several platforms.
-    let chosen = source::chosen(cache, &now, &order.platform);
+    let chosen = source::chosen(cache, &now, &options.platform);
     if have.resolved != now.as_str() || chosen.is_some_and(|chosen| have.digest != chosen.as_str()) {
-        return Err(
-            err!("{}: exists, with another image", order.target.display()).hint("use --force to replace it")
-        );
+        return Err(err!("{}: exists, with another image", options.target.display())
+            .hint("use --force to replace it"));
     }
     phases.end("resolve");
     Ok(Summary {
@@ -202,11 +201,10 @@ fn was_outrun(e: &Error) -> bool {
     [libc::EEXIST, libc::ENOTEMPTY, libc::ENOENT].iter().any(|errno| e.is(*errno))
 }
 
-fn in_the_way(e: Error, order: &Order) -> Error {
-    match !order.force && was_outrun(&e) {
-        true => {
-            err!("{}: exists by now", order.target.display()).hint("somebody else was faster, or use --force")
-        }
+fn in_the_way(e: Error, options: &PullOptions) -> Error {
+    match !options.force && was_outrun(&e) {
+        true => err!("{}: appeared while the image was pulled", options.target.display())
+            .hint("use --force to replace it"),
         false => e,
     }
 }
@@ -214,10 +212,10 @@ fn in_the_way(e: Error, order: &Order) -> Error {
 /// What is sure not to fit is not begun. What layers replace of each other is counted twice only where their plain
 /// sizes are known, so half of it counts then.
 fn check_space(root: &OwnedFd, image: &Image, cache: &Cache) -> Result<()> {
-    let (tree, fetched) = image.least_space(cache);
-    let beside = if disk::same_file_system(root, cache.root())? { fetched } else { 0 };
-    let needed = image.layer_bytes().max(tree / 2).saturating_add(beside);
-    let (free, _) = disk::free_space(root)?;
+    let least = image.least_space(cache);
+    let beside = if disk::same_file_system(root, cache.root())? { least.cache } else { 0 };
+    let needed = image.layer_bytes().max(least.tree / 2).saturating_add(beside);
+    let free = disk::free_space(root)?.bytes;
     if free < needed {
         bail!("no space left on device: the image needs more than {}, {} are free", size(needed), size(free));
     }
@@ -225,15 +223,21 @@ fn check_space(root: &OwnedFd, image: &Image, cache: &Cache) -> Result<()> {
 }
 
 /// Obtains and applies all layers, several at a time, from the top. Returns bytes from the network.
-fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, order: &Order) -> Result<u64> {
-    let interrupt = target.interrupt;
+fn layers(
+    image: &Image,
+    context: &UnpackContext,
+    cache: &Cache,
+    limits: Limits,
+    options: &PullOptions,
+) -> Result<u64> {
+    let interrupt = context.interrupt;
     // One blob for layers that are the same.
     let mut blobs: Vec<Arc<Blob>> = Vec::new();
     for layer in &image.manifest.layers {
         let known = blobs.iter().find(|blob| blob.digest == layer.digest && blob.size == layer.size).cloned();
         blobs.push(known.unwrap_or_else(|| Blob::new(layer.digest.clone(), layer.size)));
     }
-    let source = |at: usize| (blobs[at].reader(), image.expected(at, order.verify));
+    let source = |at: usize| (blobs[at].reader(), image.expected(at, options.verify));
     let order_of_work: Vec<usize> = (0..blobs.len()).rev().collect();
     let mut unique: Vec<usize> = order_of_work.clone();
     unique.retain(|&at| blobs.iter().position(|blob| Arc::ptr_eq(blob, &blobs[at])) == Some(at));
@@ -248,7 +252,7 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, order: 
     let (next_fetch, next_layer) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let show = scope.spawn(|| progress::show(order.style, &blobs, &done));
+        let show = scope.spawn(|| progress::show(options.style, &blobs, &done));
         let mut threads = Vec::new();
         for _ in 0..limits.downloads.min(unique.len()) {
             threads.push(scope.spawn(|| {
@@ -268,10 +272,10 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, order: 
         for _ in 0..limits.layers.min(blobs.len()) {
             threads.push(scope.spawn(|| {
                 while let Some(&at) = order_of_work.get(next_layer.fetch_add(1, Ordering::Relaxed)) {
-                    let number = (at + 1) as Layer;
+                    let number = (at + 1) as LayerNumber;
                     let applied = interrupt
                         .check()
-                        .and_then(|()| layer::apply(target, number, blobs[at].size, source(at)));
+                        .and_then(|()| layer::apply(context, number, blobs[at].size, source(at)));
                     match applied {
                         Ok(links) => deferred.lock().unwrap_or_else(|e| e.into_inner()).extend(links),
                         Err(e) => {
@@ -293,7 +297,7 @@ fn layers(image: &Image, target: &Target, cache: &Cache, limits: Limits, order: 
     }
     let mut deferred = deferred.into_inner().unwrap_or_else(|e| e.into_inner());
     deferred.sort_by_key(|link| link.layer);
-    layer::finish_links(target, deferred, |number| source(usize::from(number) - 1))?;
+    layer::finish_links(context, deferred, |number| source(usize::from(number) - 1))?;
     Ok(fetched.into_inner().unwrap_or_else(|e| e.into_inner()))
 }
 

@@ -15,7 +15,7 @@ use super::draft::Draft;
 use super::interrupt::Interrupt;
 use super::layout::REF_NAME;
 use super::platform::Platform;
-use super::tar::{self, Entry, Kind};
+use super::tar::{self, EntryKind, Header};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 
@@ -32,9 +32,17 @@ pub(crate) struct Saved {
     pub compressed: u64,
 }
 
-/// Writes the root of `bundle` as an image of one layer to `path`: a layout, or an archive of one. Nothing may be
-/// there yet.
-pub(crate) fn save(bundle: &Path, path: &Path, tag: Option<&str>, archive: bool) -> Result<Saved> {
+/// What an image is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SaveFormat {
+    /// A directory, the image-spec's layout.
+    Layout,
+    /// A tar archive of one.
+    Archive,
+}
+
+/// Writes the root of `bundle` as an image of one layer to `path`. Nothing may be there yet.
+pub(crate) fn save(bundle: &Path, path: &Path, tag: Option<&str>, format: SaveFormat) -> Result<Saved> {
     if path.symlink_metadata().is_ok() {
         bail!("{}: exists", path.display());
     }
@@ -72,14 +80,17 @@ pub(crate) fn save(bundle: &Path, path: &Path, tag: Option<&str>, archive: bool)
                         "manifests": [entry] });
     dir.write_file(&dir.image, b"index.json", index.to_string().as_bytes())?;
     dir.write_file(&dir.image, b"oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
-    if archive {
-        write_archive(dir, disk::create_file(draft.dir(), ARCHIVE, dir.mode)?)?;
-        draft.publish(ARCHIVE)?;
-    } else {
-        for made in [&dir.sha256, &blobs, &dir.image] {
-            disk::set_mode(made.as_fd(), 0o777 & !mask)?;
+    match format {
+        SaveFormat::Archive => {
+            write_archive(dir, disk::create_file(draft.dir(), ARCHIVE, dir.mode)?)?;
+            draft.publish(ARCHIVE)?;
         }
-        draft.publish(IMAGE)?;
+        SaveFormat::Layout => {
+            for made in [&dir.sha256, &blobs, &dir.image] {
+                disk::set_mode(made.as_fd(), 0o777 & !mask)?;
+            }
+            draft.publish(IMAGE)?;
+        }
     }
     Ok(Saved { digest, plain: layer.plain, compressed: layer.size })
 }
@@ -155,22 +166,6 @@ fn write_layer(root: OwnedFd, layout: &Layout) -> Result<Written> {
     Ok(Written { digest, diff_id: plain.hasher.finish(), size: compressed.bytes, plain: plain.bytes })
 }
 
-/// One id is all that a bundle has; inside it is root's.
-fn plain_entry(path: Vec<u8>, kind: Kind, mode: u32) -> Entry {
-    Entry {
-        path,
-        link: Vec::new(),
-        kind,
-        mode,
-        uid: 0,
-        gid: 0,
-        size: 0,
-        mtime: (0, 0),
-        xattrs: Vec::new(),
-        sparse: None,
-    }
-}
-
 /// A directory, its path, and the names in it that are still to come, the first one last.
 struct Level {
     dir: OwnedFd,
@@ -209,7 +204,7 @@ fn write_tree(root: OwnedFd, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// Writes one entry; a directory is returned, open. `seen`: first names of files with several.
+/// Writes one entry, as root's: a bundle has only one id, and inside it is root's. A directory is returned, open. `seen`: first names of files with several.
 fn write_entry(
     dir: BorrowedFd,
     name: &[u8],
@@ -220,23 +215,23 @@ fn write_entry(
     let any = disk::open_any(dir, name)?;
     let metadata = any.metadata().context(|| "stat")?;
     let kind = metadata.file_type();
-    let mut entry = Entry {
+    let mut entry = Header {
         mtime: (metadata.mtime(), 0),
-        ..plain_entry(path.to_vec(), Kind::File, metadata.permissions().mode() & 0o7777)
+        ..Header::new(path.to_vec(), EntryKind::File, metadata.permissions().mode() & 0o7777)
     };
     let mut inner = None;
     if kind.is_symlink() {
-        entry.kind = Kind::Symlink;
+        entry.kind = EntryKind::Symlink;
         entry.mode = 0o777;
         entry.link = disk::read_link(any.as_fd())?;
     } else if kind.is_dir() {
         let open = disk::reopen_dir(dir, name)?;
-        entry.kind = Kind::Directory;
+        entry.kind = EntryKind::Directory;
         entry.xattrs = disk::xattrs(open.as_fd());
         entry.path.push(b'/');
         inner = Some(open.into());
     } else if kind.is_fifo() {
-        entry.kind = Kind::Fifo;
+        entry.kind = EntryKind::Fifo;
     } else if kind.is_file() {
         let file = disk::open_file(dir, name)?;
         let metadata = file.metadata().context(|| "stat")?;
@@ -244,7 +239,7 @@ fn write_entry(
         if metadata.nlink() > 1
             && let Some(first) = seen.get(&inode)
         {
-            entry.kind = Kind::Hardlink;
+            entry.kind = EntryKind::Hardlink;
             entry.link = first.clone();
             tar::write_header(out, &entry).context(|| "write")?;
             return Ok(None);
@@ -255,7 +250,7 @@ fn write_entry(
         tar::write_header(out, &entry).context(|| "write")?;
         let copied = io::copy(&mut file.take(entry.size), out).context(|| "copy")?;
         if copied != entry.size {
-            bail!("it became shorter meanwhile");
+            bail!("became shorter while it was read");
         }
         tar::pad(out, entry.size).context(|| "write")?;
         return Ok(None);
@@ -309,13 +304,13 @@ fn write_archive(layout: &Layout, file: File) -> Result<()> {
     let mut out = BufWriter::with_capacity(256 << 10, file);
     // Without these skopeo makes them, and wants to give them to root.
     for dir in ["blobs/", "blobs/sha256/"] {
-        tar::write_header(&mut out, &plain_entry(dir.into(), Kind::Directory, 0o755)).context(doing)?;
+        tar::write_header(&mut out, &Header::new(dir.into(), EntryKind::Directory, 0o755)).context(doing)?;
     }
     let mut write = |dir: &OwnedFd, name: &[u8], below: &str| -> Result<()> {
         let mut file = disk::open_file(dir.as_fd(), name)?;
         let length = file.metadata().context(doing)?.len();
         let entry =
-            Entry { size: length, ..plain_entry([below.as_bytes(), name].concat(), Kind::File, 0o644) };
+            Header { size: length, ..Header::new([below.as_bytes(), name].concat(), EntryKind::File, 0o644) };
         tar::write_header(&mut out, &entry).context(doing)?;
         io::copy(&mut file, &mut out).context(doing)?;
         tar::pad(&mut out, length).context(doing)

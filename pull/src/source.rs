@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::archive::Store;
+use super::archive::{Store, StoredFile};
 use super::blob::Blob;
 use super::cache::Cache;
 use super::decode::{self, Expected};
@@ -11,11 +11,13 @@ use super::digest::Digest;
 use super::disk;
 use super::interrupt::Interrupt;
 use super::layout;
-use super::manifest::{self, CONFIG_LIMIT, Descriptor, Document, ImageConfig, MANIFEST_LIMIT, Manifest};
+use super::manifest::{
+    self, CONFIG_LIMIT, Descriptor, Document, ImageConfig, MANIFEST_LIMIT, MAX_INDEXES, Manifest,
+};
 use super::platform::Platform;
 use super::reference::Source;
 use super::registries_conf::Registries;
-use super::registry::{Access, Registry};
+use super::registry::{ConnectOptions, Registry};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 
@@ -39,39 +41,61 @@ enum Origin {
     Store {
         store: Store,
         layers: Vec<String>,
-        docker: bool,
+        format: StoreFormat,
     },
+}
+
+/// How an image lies in a directory or archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoreFormat {
+    /// The image-spec's layout: blobs by digest.
+    Oci,
+    /// That of `docker save`: plain layers by file name.
+    Docker,
+}
+
+/// Bytes that an image needs at least.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LeastSpace {
+    /// For the tree, as far as that is known before layers are fetched.
+    pub tree: u64,
+    /// In the cache.
+    pub cache: u64,
 }
 
 /// A source that was opened, and not yet resolved.
 pub(crate) enum Opened {
-    /// A registry.
+    /// A registry, and the tag or digest there.
     Registry(Arc<Registry>, String),
-    /// A directory or archive, OCI or (true) docker, and which image.
-    Store(Store, bool, Option<String>),
+    /// A directory or archive, and which of its images.
+    Store { store: Store, format: StoreFormat, select: Option<String> },
 }
 
 impl Opened {
     /// Opens a source; a registry is not asked yet.
     pub(crate) fn open(
         source: &Source,
-        access: Access,
+        connect: ConnectOptions,
         cache: &Cache,
         interrupt: &Interrupt,
     ) -> Result<Opened> {
         let tar = |path: &Path| Store::open_tar(path, || cache.nameless());
+        let image =
+            |store, format, select: &Option<String>| Opened::Store { store, format, select: select.clone() };
         Ok(match source {
             Source::Registry(reference) => {
-                let registry = Registry::new(reference, &Registries::from_environment()?, access, interrupt)?;
+                let registry =
+                    Registry::new(reference, &Registries::from_environment()?, connect, interrupt)?;
                 Opened::Registry(Arc::new(registry), reference.manifest_name().to_owned())
             }
             Source::OciLayout { path, select } => {
-                Opened::Store(Store::Directory(path.clone()), false, select.clone())
+                image(Store::Directory(path.clone()), StoreFormat::Oci, select)
             }
-            Source::OciArchive { path, select } => Opened::Store(tar(path)?, false, select.clone()),
-            Source::DockerArchive { path, select } => Opened::Store(tar(path)?, true, select.clone()),
-            Source::Engine { program, image } => {
-                Opened::Store(Store::save_from_engine(program, image, cache.nameless()?)?, true, None)
+            Source::OciArchive { path, select } => image(tar(path)?, StoreFormat::Oci, select),
+            Source::DockerArchive { path, select } => image(tar(path)?, StoreFormat::Docker, select),
+            Source::Engine { program, image: name } => {
+                let store = Store::save_from_engine(program, name, cache.nameless()?)?;
+                image(store, StoreFormat::Docker, &None)
             }
         })
     }
@@ -80,7 +104,7 @@ impl Opened {
     pub(crate) fn head(&self) -> Result<Option<Digest>> {
         match self {
             Opened::Registry(registry, _) => registry.digest(),
-            Opened::Store(..) => Ok(None),
+            Opened::Store { .. } => Ok(None),
         }
     }
 
@@ -94,10 +118,10 @@ impl Opened {
         interrupt: &Interrupt,
     ) -> Result<Image> {
         match self {
-            Opened::Store(store, docker, select) => {
-                let found = match docker {
-                    true => layout::find_docker(&store, select.as_deref())?,
-                    false => layout::find_oci(&store, select.as_deref(), platform)?,
+            Opened::Store { store, format, select } => {
+                let found = match format {
+                    StoreFormat::Docker => layout::find_docker(&store, select.as_deref())?,
+                    StoreFormat::Oci => layout::find_oci(&store, select.as_deref(), platform)?,
                 };
                 let config = manifest::parse_config(&found.config)?;
                 Image {
@@ -105,7 +129,7 @@ impl Opened {
                     resolved: found.digest,
                     manifest: found.manifest,
                     config,
-                    origin: Origin::Store { store, layers: found.layers, docker },
+                    origin: Origin::Store { store, layers: found.layers, format },
                 }
                 .checked()
             }
@@ -141,7 +165,7 @@ fn resolve_registry(
     let (resolved, bytes) = document(&name)?;
     let mut digest = resolved.clone();
     let mut parsed = manifest::parse(&bytes)?;
-    for _ in 0..4 {
+    for _ in 0..=MAX_INDEXES {
         match parsed {
             Document::Index(index) => {
                 let chosen = index.choose(platform)?;
@@ -158,13 +182,13 @@ fn resolve_registry(
             }
         }
     }
-    bail!("indexes within indexes")
+    bail!("image index: more than {MAX_INDEXES} indexes within each other")
 }
 
 /// The manifest for `platform` behind the digest `resolved`, as far as documents in the cache tell.
 pub(crate) fn chosen(cache: &Cache, resolved: &Digest, platform: &Platform) -> Option<Digest> {
     let mut digest = resolved.clone();
-    for _ in 0..4 {
+    for _ in 0..=MAX_INDEXES {
         let Some(bytes) = cache.read(&digest, MANIFEST_LIMIT) else {
             // Of an image that was never pulled only the index is there.
             return (digest != *resolved).then_some(digest);
@@ -185,7 +209,9 @@ fn small_blob(
 ) -> Result<Vec<u8>> {
     let blob = Blob::new(descriptor.digest.clone(), descriptor.size);
     cache.obtain(&blob, &|blob, offset, sink| registry.blob(blob, offset, sink), interrupt)?;
-    cache.read(&descriptor.digest, CONFIG_LIMIT).ok_or_else(|| err!("blob {}: gone", descriptor.digest))
+    cache
+        .read(&descriptor.digest, CONFIG_LIMIT)
+        .ok_or_else(|| err!("blob {}: no longer in the cache", descriptor.digest))
 }
 
 impl Image {
@@ -193,7 +219,7 @@ impl Image {
     fn checked(self) -> Result<Image> {
         let (layers, ids) = (self.manifest.layers.len(), self.config.rootfs.diff_ids.len());
         if layers != ids {
-            bail!("the manifest has {layers} layers, the config {ids}");
+            bail!("the manifest has {layers} layers, but the config has {ids}");
         }
         if !self.config.os.is_empty() && self.config.os != "linux" {
             bail!("an image for {}, not for linux", self.config.os);
@@ -206,25 +232,27 @@ impl Image {
         self.manifest.layers.iter().map(|layer| layer.size).fold(0, u64::saturating_add)
     }
 
-    /// What the layers need at least: bytes of the tree, as far as it is known before they are fetched, and bytes
-    /// that the cache will take.
-    pub(crate) fn least_space(&self, cache: &Cache) -> (u64, u64) {
-        let (mut tree, mut fetched) = (0u64, 0u64);
+    /// What the layers need at least.
+    pub(crate) fn least_space(&self, cache: &Cache) -> LeastSpace {
+        let mut least = LeastSpace { tree: 0, cache: 0 };
         for (at, layer) in self.manifest.layers.iter().enumerate() {
-            let plain = match &self.origin {
-                Origin::Registry(_) => cache.find(&layer.digest, Some(layer.size)).map(|file| (file, 0)),
-                Origin::Store { store, layers, .. } => {
-                    store.find(&layers[at]).ok().map(|(file, base, _)| (file, base))
+            let stored = match &self.origin {
+                Origin::Registry(_) => {
+                    let file = cache.find(&layer.digest, Some(layer.size));
+                    file.map(|file| StoredFile { file, offset: 0, length: layer.size })
+                }
+                Origin::Store { store, layers, .. } => store.find(&layers[at]).ok(),
+            };
+            let plain = match stored {
+                Some(StoredFile { file, offset, .. }) => decode::least_plain_size(&file, offset, layer.size),
+                None => {
+                    least.cache = least.cache.saturating_add(layer.size);
+                    layer.size
                 }
             };
-            if plain.is_none() {
-                fetched = fetched.saturating_add(layer.size);
-            }
-            let least =
-                plain.map_or(layer.size, |(file, base)| decode::least_plain_size(&file, base, layer.size));
-            tree = tree.saturating_add(least);
+            least.tree = least.tree.saturating_add(plain);
         }
-        (tree, fetched)
+        least
     }
 
     /// Gets layer `at` of the manifest, checked; its readers read behind. True if the network gave it.
@@ -239,17 +267,17 @@ impl Image {
             Origin::Registry(registry) => {
                 cache.obtain(blob, &|blob, offset, sink| registry.blob(blob, offset, sink), interrupt)
             }
-            Origin::Store { store, layers, docker } => {
-                let (file, base, length) = store.find(&layers[at])?;
+            Origin::Store { store, layers, format } => {
+                let StoredFile { file, offset, length } = store.find(&layers[at])?;
                 if length != blob.size {
-                    bail!("blob {}: {length} bytes, the manifest says {}", blob.digest, blob.size);
+                    bail!("blob {}: {length} bytes, but the manifest says {}", blob.digest, blob.size);
                 }
-                match (docker, disk::only_ours(&file)) {
-                    (true, _) => blob.available(&file, base, length),
-                    (false, true) => {
-                        blob.verify(&file, base, interrupt).context(|| format!("layer {}", at + 1))?;
+                match (format, disk::only_ours(&file)) {
+                    (StoreFormat::Docker, _) => blob.available(&file, offset, length),
+                    (StoreFormat::Oci, true) => {
+                        blob.verify(&file, offset, interrupt).context(|| format!("layer {}", at + 1))?;
                     }
-                    (false, false) => blob.unsure(&file, base),
+                    (StoreFormat::Oci, false) => blob.unsure(&file, offset),
                 }
                 Ok(false)
             }
@@ -260,7 +288,7 @@ impl Image {
     pub(crate) fn expected(&self, at: usize, verify: bool) -> Expected<'_> {
         let diff_id = &self.config.rootfs.diff_ids[at];
         match &self.origin {
-            Origin::Store { docker: true, .. } => Expected::Hashed(diff_id),
+            Origin::Store { format: StoreFormat::Docker, .. } => Expected::Hashed(diff_id),
             _ if verify => Expected::Hashed(diff_id),
             _ => Expected::Stored { diff_id, stored: &self.manifest.layers[at].digest },
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
-use rt_pull::tar::{self, Entry, Kind};
+use rt_pull::tar::{self, EntryKind, Header};
 use serde_json::{Value, json};
 
 pub fn digest(bytes: &[u8]) -> String {
@@ -17,8 +17,8 @@ pub fn digest(bytes: &[u8]) -> String {
 pub struct Layer(pub Vec<u8>);
 
 impl Layer {
-    pub fn entry(mut self, kind: Kind, path: &str, link: &str, mode: u32, data: &[u8]) -> Layer {
-        let entry = Entry {
+    pub fn entry(mut self, kind: EntryKind, path: &str, link: &str, mode: u32, data: &[u8]) -> Layer {
+        let entry = Header {
             path: path.into(),
             link: link.into(),
             kind,
@@ -37,19 +37,19 @@ impl Layer {
     }
 
     pub fn file(self, path: &str, data: impl AsRef<[u8]>) -> Layer {
-        self.entry(Kind::File, path, "", 0o644, data.as_ref())
+        self.entry(EntryKind::File, path, "", 0o644, data.as_ref())
     }
 
     pub fn dir(self, path: &str) -> Layer {
-        self.entry(Kind::Directory, &format!("{path}/"), "", 0o755, b"")
+        self.entry(EntryKind::Directory, &format!("{path}/"), "", 0o755, b"")
     }
 
     pub fn symlink(self, path: &str, target: &str) -> Layer {
-        self.entry(Kind::Symlink, path, target, 0o777, b"")
+        self.entry(EntryKind::Symlink, path, target, 0o777, b"")
     }
 
     pub fn link(self, path: &str, target: &str) -> Layer {
-        self.entry(Kind::Hardlink, path, target, 0o644, b"")
+        self.entry(EntryKind::Hardlink, path, target, 0o644, b"")
     }
 
     pub fn done(mut self) -> Vec<u8> {

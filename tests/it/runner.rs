@@ -1,6 +1,6 @@
 //! Lists, filters and runs the tests, each in a process of its own, and counts what was skipped.
 
-use crate::client::Caller;
+use crate::client::{Caller, EVERY};
 use crate::fixture::Ctx;
 use crate::sys;
 use std::collections::{BTreeMap, VecDeque};
@@ -100,11 +100,39 @@ fn own_mounts() -> std::io::Result<()> {
     sys::mount("none", "/", "", libc::MS_REC | libc::MS_SHARED, "")
 }
 
-/// Runs all tests that the arguments ask for; the exit code is 0 or 101.
+const USAGE: &str = "\
+Usage: cargo test --test it -- [FLAGS] [NAME...]
+
+Runs the tests whose names contain one of NAME. A name is topic::test/CALLER.
+
+  --as CALLER       only as this caller: user, root, nested, range, or current,
+                    which is root for root and user for everybody else
+  --skip NAME       leave out tests whose names contain NAME
+  --exact           NAME is a whole name
+  --list            print the names
+  --nocapture       print what each test prints
+  --test-threads N  run N tests at a time
+  -q, --quiet       print only the tests that fail
+";
+
+/// Runs all tests that the arguments ask for; the exit code is 0, 101, or 2 where the arguments are wrong.
 pub fn all(args: &[String], tests: Vec<Test>) -> i32 {
-    let options = Options::parse(args);
-    let wanted: Vec<String> =
-        variants(&tests).map(|(t, c)| full_name(t, c)).filter(|name| options.wants(name)).collect();
+    if args.iter().any(|arg| arg == "--help" || arg == "-h") {
+        print!("{USAGE}");
+        return 0;
+    }
+    let options = match Options::parse(args) {
+        Ok(options) => options,
+        Err(e) => {
+            eprint!("{e}\n\n{USAGE}");
+            return 2;
+        }
+    };
+    let wanted: Vec<String> = variants(&tests)
+        .filter(|(_, caller)| options.caller.is_none_or(|only| only == *caller))
+        .map(|(test, caller)| full_name(test, caller))
+        .filter(|name| options.wants(name))
+        .collect();
     if options.list {
         wanted.iter().for_each(|name| println!("{name}: test"));
         return 0;
@@ -206,10 +234,12 @@ struct Options {
     quiet: bool,
     nocapture: bool,
     threads: usize,
+    /// The only caller that tests run as, where one is chosen.
+    caller: Option<Caller>,
 }
 
 impl Options {
-    fn parse(args: &[String]) -> Options {
+    fn parse(args: &[String]) -> Result<Options, String> {
         let mut options = Options {
             filters: Vec::new(),
             skips: Vec::new(),
@@ -218,6 +248,7 @@ impl Options {
             quiet: false,
             nocapture: false,
             threads: std::thread::available_parallelism().map_or(2, |n| n.get()).max(2),
+            caller: None,
         };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
@@ -231,6 +262,7 @@ impl Options {
                 "--list" => options.list = true,
                 "-q" | "--quiet" => options.quiet = true,
                 "--nocapture" | "--no-capture" => options.nocapture = true,
+                "--as" => options.caller = Some(caller(&value())?),
                 "--skip" => options.skips.push(value()),
                 "--test-threads" => options.threads = value().parse().unwrap_or(options.threads).max(1),
                 "--color" | "--format" | "--logfile" | "-Z" => drop(value()),
@@ -238,12 +270,25 @@ impl Options {
                 filter => options.filters.push(filter.to_string()),
             }
         }
-        options
+        Ok(options)
     }
 
     fn wants(&self, name: &str) -> bool {
         let matches = |f: &String| if self.exact { name == f } else { name.contains(f.as_str()) };
         (self.filters.is_empty() || self.filters.iter().any(matches)) && !self.skips.iter().any(matches)
+    }
+}
+
+/// The caller that `--as` names.
+fn caller(word: &str) -> Result<Caller, String> {
+    let current = if Caller::tests_are_root() { Caller::Root } else { Caller::User };
+    match word {
+        "current" => Ok(current),
+        _ => EVERY
+            .iter()
+            .copied()
+            .find(|caller| caller.word() == word)
+            .ok_or_else(|| format!("--as: there is no caller {word:?}")),
     }
 }
 

@@ -27,7 +27,7 @@ const ARGUMENTS: u32 = 16;
 
 /// Where a jump goes.
 #[derive(Clone, Copy)]
-pub(super) enum Target {
+pub(super) enum JumpTarget {
     /// An outcome, wherever it is or will be written.
     Leaf(u16),
     /// An instruction, counted from the end of the program.
@@ -83,10 +83,10 @@ impl Assembler {
     }
 
     /// Makes a leaf of the code that `target` starts.
-    pub(super) fn block(&mut self, target: Target) -> Result<u16> {
+    pub(super) fn block(&mut self, target: JumpTarget) -> Result<u16> {
         match target {
-            Target::Leaf(leaf) => Ok(leaf),
-            Target::At(at) => self.leaf(Leaf { answer: None, at: Some(at) }),
+            JumpTarget::Leaf(leaf) => Ok(leaf),
+            JumpTarget::At(at) => self.leaf(Leaf { answer: None, at: Some(at) }),
         }
     }
 
@@ -99,18 +99,18 @@ impl Assembler {
     }
 
     /// Writes a search for the call's number. `runs` are in order, start at 0 and are not empty.
-    pub(super) fn search(&mut self, runs: &[Run]) -> Target {
+    pub(super) fn search(&mut self, runs: &[Run]) -> JumpTarget {
         let root = self.tree(runs, &blocks(runs));
         self.before(root, NUMBER)
     }
 
-    fn tree(&mut self, runs: &[Run], blocks: &[Block]) -> Target {
+    fn tree(&mut self, runs: &[Run], blocks: &[Block]) -> JumpTarget {
         if let [block] = blocks {
-            let rest = Target::Leaf(block.rest);
+            let rest = JumpTarget::Leaf(block.rest);
             let apart = runs[block.first as usize..].iter().step_by(2).take(block.count as usize);
             return apart
                 .rev()
-                .fold(rest, |no, run| self.branch(EQUAL, run.start, Target::Leaf(run.leaf), no));
+                .fold(rest, |no, run| self.branch(EQUAL, run.start, JumpTarget::Leaf(run.leaf), no));
         }
         let (low, high) = blocks.split_at(blocks.len() / 2);
         let high_root = self.tree(runs, high);
@@ -119,11 +119,11 @@ impl Assembler {
     }
 
     /// Writes the program's beginning: `ways` lists AUDIT_ARCH values and what handles them.
-    pub(super) fn dispatch(&mut self, ways: &[(u32, Target)], other: u16) {
+    pub(super) fn dispatch(&mut self, ways: &[(u32, JumpTarget)], other: u16) {
         let root = ways
             .iter()
             .rev()
-            .fold(Target::Leaf(other), |no, (audit, yes)| self.branch(EQUAL, *audit, *yes, no));
+            .fold(JumpTarget::Leaf(other), |no, (audit, yes)| self.branch(EQUAL, *audit, *yes, no));
         self.before(root, ARCHITECTURE);
     }
 
@@ -147,9 +147,9 @@ impl Assembler {
         &mut self,
         conditions: &[Condition],
         layout: Layout,
-        yes: Target,
-        no: Target,
-    ) -> Target {
+        yes: JumpTarget,
+        no: JumpTarget,
+    ) -> JumpTarget {
         conditions.iter().rev().fold(yes, |yes, condition| self.condition(condition, layout, yes, no))
     }
 
@@ -159,12 +159,12 @@ impl Assembler {
         argument: u8,
         layout: Layout,
         cases: impl DoubleEndedIterator<Item = (u64, u16)>,
-        no: Target,
-    ) -> Target {
+        no: JumpTarget,
+    ) -> JumpTarget {
         let mut upper = 0;
         let lower = cases.rev().fold(no, |no, (value, leaf)| {
             upper = (value >> 32) as u32;
-            self.branch(EQUAL, value as u32, Target::Leaf(leaf), no)
+            self.branch(EQUAL, value as u32, JumpTarget::Leaf(leaf), no)
         });
         let lower = self.before(lower, layout.lower(argument));
         if !layout.wide {
@@ -174,7 +174,13 @@ impl Assembler {
         self.before(both, layout.upper(argument))
     }
 
-    fn condition(&mut self, condition: &Condition, layout: Layout, yes: Target, no: Target) -> Target {
+    fn condition(
+        &mut self,
+        condition: &Condition,
+        layout: Layout,
+        yes: JumpTarget,
+        no: JumpTarget,
+    ) -> JumpTarget {
         let Condition { argument, operator, value, mask } = *condition;
         let (upper, lower) = ((value >> 32) as u32, value as u32);
         let lower_offset = layout.lower(argument);
@@ -219,7 +225,7 @@ impl Assembler {
         }
     }
 
-    fn masked(&mut self, value: u32, mask: u32, offset: u32, yes: Target, no: Target) -> Target {
+    fn masked(&mut self, value: u32, mask: u32, offset: u32, yes: JumpTarget, no: JumpTarget) -> JumpTarget {
         let test = match (value, mask) {
             (_, 0) => return yes,
             (0, _) => self.branch(ANY_BIT, mask, no, yes),
@@ -235,10 +241,10 @@ impl Assembler {
     }
 
     /// Writes a load of a word of `seccomp_data` before the test that was written last.
-    fn before(&mut self, test: Target, offset: u32) -> Target {
+    fn before(&mut self, test: JumpTarget, offset: u32) -> JumpTarget {
         match test {
-            Target::Leaf(_) => test,
-            Target::At(_) => {
+            JumpTarget::Leaf(_) => test,
+            JumpTarget::At(_) => {
                 self.push(LOAD, 0, 0, offset);
                 self.after(test)
             }
@@ -246,18 +252,18 @@ impl Assembler {
     }
 
     /// The instruction written last, which falls through to `test`.
-    fn after(&self, test: Target) -> Target {
-        debug_assert!(matches!(test, Target::At(at) if at + 2 == self.code.len()));
-        Target::At(self.code.len() - 1)
+    fn after(&self, test: JumpTarget) -> JumpTarget {
+        debug_assert!(matches!(test, JumpTarget::At(at) if at + 2 == self.code.len()));
+        JumpTarget::At(self.code.len() - 1)
     }
 
     /// Writes a test of the word loaded last.
-    fn branch(&mut self, test: u16, value: u32, mut yes: Target, mut no: Target) -> Target {
+    fn branch(&mut self, test: u16, value: u32, mut yes: JumpTarget, mut no: JumpTarget) -> JumpTarget {
         loop {
             match (self.distance(yes), self.distance(no)) {
                 (Some(jt), Some(jf)) => {
                     self.push(test, jt, jf, value);
-                    return Target::At(self.code.len() - 1);
+                    return JumpTarget::At(self.code.len() - 1);
                 }
                 (None, _) => yes = self.fetch(yes),
                 (_, None) => no = self.fetch(no),
@@ -266,32 +272,32 @@ impl Assembler {
     }
 
     /// How far `target` is from the next instruction to write, if a test can jump there.
-    fn distance(&self, target: Target) -> Option<u8> {
+    fn distance(&self, target: JumpTarget) -> Option<u8> {
         let at = match target {
-            Target::Leaf(leaf) => self.leaves[leaf as usize].at?,
-            Target::At(at) => at,
+            JumpTarget::Leaf(leaf) => self.leaves[leaf as usize].at?,
+            JumpTarget::At(at) => at,
         };
         u8::try_from(self.code.len() - at - 1).ok()
     }
 
     /// Brings `target` near: a return once more, or a long jump. Only for the test to be written
     /// next: unlike a load, it falls through to nothing, so that this may stand behind it.
-    fn fetch(&mut self, target: Target) -> Target {
+    fn fetch(&mut self, target: JumpTarget) -> JumpTarget {
         let next = self.code.len();
         let (answer, at) = match target {
-            Target::Leaf(leaf) => {
+            JumpTarget::Leaf(leaf) => {
                 let leaf = &mut self.leaves[leaf as usize];
                 (leaf.answer, leaf.at.replace(next))
             }
-            Target::At(at) => (None, Some(at)),
+            JumpTarget::At(at) => (None, Some(at)),
         };
         match (answer, at) {
             (Some(answer), _) => self.push(RETURN, 0, 0, answer),
             (None, at) => self.push(JUMP, 0, 0, (next - at.unwrap_or_default() - 1) as u32),
         }
         match target {
-            Target::Leaf(_) => target,
-            Target::At(_) => Target::At(next),
+            JumpTarget::Leaf(_) => target,
+            JumpTarget::At(_) => JumpTarget::At(next),
         }
     }
 

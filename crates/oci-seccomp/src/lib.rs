@@ -1,17 +1,45 @@
-//! The seccomp compiler: an OCI `linux.seccomp` section becomes a classic BPF program.
+//! Compiles the `linux.seccomp` section of an OCI runtime config to a classic BPF program for seccomp(2).
 //!
 //! ```
-//! let section = serde_json::from_str(r#"{
+//! use oci_seccomp::LinuxSeccomp;
+//!
+//! let section: LinuxSeccomp = serde_json::from_str(r#"{
 //!     "defaultAction": "SCMP_ACT_ALLOW",
-//!     "syscalls": [{ "names": ["ptrace"], "action": "SCMP_ACT_ERRNO" }]
+//!     "syscalls": [{ "names": ["ptrace", "no_such_call"], "action": "SCMP_ACT_ERRNO" }]
 //! }"#)?;
 //! let program = oci_seccomp::compile(&section)?;
-//! assert!(!program.instructions.is_empty() && program.unknown.is_empty());
+//! assert!(!program.instructions.is_empty());
+//! assert_eq!(program.unknown, ["no_such_call"]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Pure: no system call, no file. Follows the runtime-spec's config-linux.md "Seccomp" and
-//! seccomp(2); the meaning of rules is libseccomp's, as runc uses it:
+//! # Loading
+//!
+//! This crate makes no system call. An [`Instruction`] is laid out as the kernel's `struct sock_filter`, so a program is
+//! loaded as it is:
+//!
+//! ```no_run
+//! # let program = oci_seccomp::Program::default();
+//! let filter = libc::sock_fprog {
+//!     len: program.instructions.len() as libc::c_ushort,
+//!     filter: program.instructions.as_ptr().cast_mut().cast(),
+//! };
+//! // Without CAP_SYS_ADMIN the kernel takes a filter only from a process that cannot gain privileges any more.
+//! // SAFETY: the kernel copies the program during the call.
+//! let loaded = unsafe {
+//!     libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+//!     libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, program.flags, &raw const filter)
+//! };
+//! assert_eq!(loaded, 0, "{}", std::io::Error::last_os_error());
+//! ```
+//!
+//! Where [`Program::notifies`] is true, add `SECCOMP_FILTER_FLAG_NEW_LISTENER` to the flags; the call returns the
+//! listener's descriptor then.
+//!
+//! # What a section means
+//!
+//! The rules are those of "Seccomp" in the runtime-spec's config-linux.md and of seccomp(2). Where these leave something
+//! open, a section means what libseccomp makes of it under runc:
 //!
 //! - The native architecture is always filtered. A call from an architecture that the section does
 //!   not name kills the thread, as does a call of x32 where x32 is not named.
@@ -24,12 +52,14 @@
 //! - 32-bit architectures, x32 among them, compare the lower 32 bits of an argument.
 //! - socketcall(2) and ipc(2) follow the rules of the calls that go through them.
 //!
-//! One thing is runc's own: a call with a number above all that the section names is newer than
+//! One rule is runc's own: a call with a number above all that the section names is newer than
 //! the section, and it fails with ENOSYS, unless the default action lets it pass. Docker's and
 //! containerd's profiles answer EPERM by default, and a C library that tries a new call first falls
 //! back to an old one on ENOSYS only.
 //!
-//! How it works: names become numbers by a hash table made at build time (`arch`); each
+//! # How it works
+//!
+//! Names become numbers by a hash table made at build time (`arch`); each
 //! architecture has an array from number to outcome (`verdicts`); runs of one outcome become
 //! a balanced search tree, whose leaves are actions or argument checks (`code`).
 
@@ -43,7 +73,9 @@ mod verdicts;
 use arch::Machine;
 use error::bail;
 pub use error::{Error, Result};
-use oci_spec::runtime::{Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompFilterFlag};
+#[doc(no_inline)]
+pub use oci_spec::runtime::{Arch, LinuxSeccomp};
+use oci_spec::runtime::{LinuxSeccompAction, LinuxSeccompFilterFlag};
 use verdicts::Verdicts;
 
 /// One classic BPF instruction, laid out as the kernel's `struct sock_filter` (linux/filter.h).
@@ -69,7 +101,8 @@ pub struct Program {
     pub flags: u32,
     /// True where some rule answers SCMP_ACT_NOTIFY: the loader must ask for a listener.
     pub notifies: bool,
-    /// What the section names and no known kernel has (syscalls, in the order given). Not an error.
+    /// The system calls of the section that no kernel is known to have, in the order given. They are no error, since
+    /// profiles name calls of newer kernels; a caller may want to tell its user.
     pub unknown: Vec<String>,
 }
 
@@ -89,7 +122,11 @@ const SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV: u32 = 1 << 5;
 /// errno(3), the same everywhere.
 const EPERM: u32 = 1;
 
-/// Compiles `section` for the machine that runs this program.
+/// Compiles `section` for the architecture that this program was built for.
+///
+/// # Errors
+/// A section that contradicts itself, or that needs more instructions than the kernel takes. The text begins with the
+/// place in the config.
 pub fn compile(section: &LinuxSeccomp) -> Result<Program> {
     compile_for(arch::NATIVE, section)
 }
@@ -98,6 +135,19 @@ pub fn compile(section: &LinuxSeccomp) -> Result<Program> {
 ///
 /// Only architectures that such a kernel runs get code. libseccomp gives every named one its code;
 /// the others' could never run, and a call from them, were there one, would kill the thread.
+///
+/// # Errors
+/// Those of [`compile`].
+///
+/// ```
+/// use oci_seccomp::{Arch, LinuxSeccomp};
+///
+/// let section: LinuxSeccomp = serde_json::from_str(r#"{"defaultAction": "SCMP_ACT_ALLOW"}"#)?;
+/// let program = oci_seccomp::compile_for(Arch::ScmpArchAarch64, &section)?;
+/// // The program looks at the architecture first (AUDIT_ARCH_AARCH64).
+/// assert_eq!(program.instructions[1].k, 0xc000_00b7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn compile_for(native: Arch, section: &LinuxSeccomp) -> Result<Program> {
     let default = action(section.default_action(), section.default_errno_ret())
         .map_err(|e| e.at("linux.seccomp: defaultAction"))?;
@@ -132,7 +182,7 @@ pub fn compile_for(native: Arch, section: &LinuxSeccomp) -> Result<Program> {
     Ok(Program { instructions, flags: flags(section, notifies), notifies, unknown })
 }
 
-/// Every architecture that a section can name, for `features`.
+/// Every architecture that a section can name, except `SCMP_ARCH_NATIVE`, which stands for one of them.
 pub fn architectures() -> impl Iterator<Item = Arch> {
     arch::MACHINES.iter().map(|machine| machine.arch)
 }
@@ -145,7 +195,7 @@ pub fn native_architectures() -> impl Iterator<Item = Arch> {
     std::iter::once(native.arch).chain(others.map(|machine| machine.arch))
 }
 
-/// Every call that any architecture has, by name.
+/// Every system call that any architecture has, by name, in alphabetical order.
 pub fn names() -> impl Iterator<Item = &'static str> {
     tables::NAMES.split_ascii_whitespace()
 }
@@ -196,6 +246,11 @@ fn flags(section: &LinuxSeccomp, notifies: bool) -> u32 {
         }
     })
 }
+
+/// The example of the README works.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 #[cfg(test)]
 mod tests {

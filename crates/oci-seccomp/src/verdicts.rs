@@ -1,7 +1,7 @@
 //! What each call of each architecture comes to: entries are added one by one, then become code.
 
 use super::arch::{Machine, Name, SLOTS, X32_BIT};
-use super::code::{Assembler, Layout, Run, Target};
+use super::code::{Assembler, JumpTarget, Layout, Run};
 use super::rules::Rules;
 use super::{
     Instruction, SECCOMP_RET_ACTION_FULL, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, SECCOMP_RET_KILL_THREAD,
@@ -23,7 +23,7 @@ pub(super) struct Verdicts<'a> {
     rules: Rules,
     /// For each call that has rules with arguments, the place in `links` of the first.
     chains: Vec<u32>,
-    links: Vec<Link>,
+    links: Vec<ChainLink>,
 }
 
 /// A leaf of the program, or a chain of rules with `CHAIN` added.
@@ -33,9 +33,17 @@ const CHAIN: Verdict = 0x8000;
 
 /// A rule with arguments of a call, and the place in `links` of its next.
 #[derive(Clone, Copy)]
-struct Link {
+struct ChainLink {
     rule: u32,
     next: u32,
+}
+
+/// A chain of which the program has the code.
+struct WrittenChain {
+    /// It was written for arguments of 64 bits.
+    wide: bool,
+    chain: u16,
+    leaf: u16,
 }
 
 /// The end of a list.
@@ -48,8 +56,8 @@ const LONGEST_CHAIN: u32 = 4096;
 const SOCKETCALL: usize = 102;
 const IPC: usize = 117;
 
-/// One entry of the section's `syscalls`.
-pub(super) struct Entry {
+/// An entry of the section's `syscalls`, less the names that it is for.
+pub(super) struct CompiledEntry {
     /// The leaf of the action.
     action: u16,
     /// Its rules, if it has arguments.
@@ -75,7 +83,7 @@ impl<'a> Verdicts<'a> {
     }
 
     /// Reads an entry's action, a `SECCOMP_RET_*` value, and its arguments.
-    pub(super) fn entry(&mut self, action: u32, arguments: &[LinuxSeccompArg]) -> Result<Entry> {
+    pub(super) fn entry(&mut self, action: u32, arguments: &[LinuxSeccompArg]) -> Result<CompiledEntry> {
         let action = self.assembler.answer(action)?;
         let first = self.rules.count();
         if let Some(argument) = arguments.iter().find(|argument| argument.index() > 5) {
@@ -91,11 +99,11 @@ impl<'a> Verdicts<'a> {
         } else if !arguments.is_empty() {
             self.rules.add(action, arguments);
         }
-        Ok(Entry { action, rules: first..self.rules.count() })
+        Ok(CompiledEntry { action, rules: first..self.rules.count() })
     }
 
     /// Applies an entry to a call, on every architecture that has it.
-    pub(super) fn add(&mut self, entry: &Entry, name: Name) -> Result<()> {
+    pub(super) fn add(&mut self, entry: &CompiledEntry, name: Name) -> Result<()> {
         for (at, machine) in self.machines.iter().enumerate() {
             if let Some(slot) = machine.slot(name) {
                 self.highest[at] = self.highest[at].max(machine.number(slot));
@@ -131,7 +139,14 @@ impl<'a> Verdicts<'a> {
 
     /// Applies an entry to the calls through `slot` whose first argument is `selector`. Conditions
     /// on other arguments stay, as libseccomp leaves them, though there they mean something else.
-    fn multiplex(&mut self, at: usize, slot: usize, selector: u8, entry: &Entry, name: Name) -> Result<()> {
+    fn multiplex(
+        &mut self,
+        at: usize,
+        slot: usize,
+        selector: u8,
+        entry: &CompiledEntry,
+        name: Name,
+    ) -> Result<()> {
         let machine = self.machines[at];
         self.highest[at] = self.highest[at].max(machine.number(slot));
         if entry.action == DEFAULT || self.is_settled(at, slot) {
@@ -160,7 +175,7 @@ impl<'a> Verdicts<'a> {
         let Some(chain) = self.slots[machine][slot].checked_sub(CHAIN) else {
             self.slots[machine][slot] = CHAIN + self.chains.len() as u16;
             self.chains.push(link);
-            self.links.push(Link { rule, next: END });
+            self.links.push(ChainLink { rule, next: END });
             return Ok(());
         };
         // Of two rules with one action, the one that asks more says nothing.
@@ -169,7 +184,7 @@ impl<'a> Verdicts<'a> {
         }
         let (mut last, mut at, mut length) = (END, self.chains[chain as usize], 0);
         while at != END {
-            let Link { rule: old, next } = self.links[at as usize];
+            let ChainLink { rule: old, next } = self.links[at as usize];
             if self.rules.covers(rule, old, wide) {
                 self.link(chain, last, next);
             } else {
@@ -189,7 +204,7 @@ impl<'a> Verdicts<'a> {
         if length == LONGEST_CHAIN {
             bail!("{}: more than {LONGEST_CHAIN} rules for one call", name.text());
         }
-        self.links.push(Link { rule, next: END });
+        self.links.push(ChainLink { rule, next: END });
         self.link(chain, last, link);
         Ok(())
     }
@@ -205,7 +220,7 @@ impl<'a> Verdicts<'a> {
     /// The rules of a chain, in the order in which they were added.
     fn rules_of(&self, chain: u16) -> impl Iterator<Item = u32> + Clone {
         let first = self.links.get(self.chains[chain as usize] as usize);
-        let next = |link: &&Link| self.links.get(link.next as usize);
+        let next = |link: &&ChainLink| self.links.get(link.next as usize);
         std::iter::successors(first, next).map(|link| link.rule)
     }
 
@@ -281,21 +296,21 @@ impl<'a> Verdicts<'a> {
         if self.chains.is_empty() {
             return Ok(());
         }
-        let mut written: Vec<(bool, u16, u16)> = Vec::with_capacity(self.chains.len());
+        let mut written: Vec<WrittenChain> = Vec::with_capacity(self.chains.len());
         let mut order = Vec::with_capacity(16);
         for at in 0..self.machines.len() {
             let machine = self.machines[at];
             for slot in 0..SLOTS {
                 let Some(chain) = self.slots[at][slot].checked_sub(CHAIN) else { continue };
-                let same = |(wide, other, _): &&(bool, u16, u16)| {
-                    *wide == machine.wide && self.rules_of(*other).eq(self.rules_of(chain))
+                let same = |other: &&WrittenChain| {
+                    other.wide == machine.wide && self.rules_of(other.chain).eq(self.rules_of(chain))
                 };
                 let leaf = match written.iter().find(same) {
-                    Some((_, _, leaf)) => *leaf,
+                    Some(other) => other.leaf,
                     None => {
                         self.rules.sort(self.rules_of(chain), machine.wide, &mut order);
                         let leaf = self.write_chain(&order, machine)?;
-                        written.push((machine.wide, chain, leaf));
+                        written.push(WrittenChain { wide: machine.wide, chain, leaf });
                         leaf
                     }
                 };
@@ -310,7 +325,7 @@ impl<'a> Verdicts<'a> {
         let layout = Layout { wide: machine.wide, little_endian: machine.little_endian() };
         let rules = &self.rules;
         let case = |rule: u32| rules.case(rule, machine.wide);
-        let mut next = Target::Leaf(DEFAULT);
+        let mut next = JumpTarget::Leaf(DEFAULT);
         // Rules that ask for values of one argument with the same upper half share that test.
         for group in order.chunk_by(|one, two| case(*one).is_some() && case(*one) == case(*two)).rev() {
             let conditions = |rule: u32| rules.conditions(rule, machine.wide);
@@ -320,7 +335,7 @@ impl<'a> Verdicts<'a> {
                     self.assembler.cases(argument, layout, cases, next)
                 }
                 None => {
-                    let yes = Target::Leaf(rules.action(group[0]));
+                    let yes = JumpTarget::Leaf(rules.action(group[0]));
                     self.assembler.conditions(conditions(group[0]), layout, yes, next)
                 }
             };

@@ -75,8 +75,8 @@ impl Error {
         Error { text: format!("{self} ({remedy})"), ..self }
     }
 
-    /// An error received from another process, rebuilt from its parts. A kind is not among them: errors of a kind are
-    /// decided by in the process in which they arise.
+    /// An error whose text is not that of its errno, or that was received from another process. A kind is not among the
+    /// parts: only the process in which an error arises decides by its kind.
     pub fn from_parts(text: String, errno: Option<i32>) -> Self {
         Error { text, errno, kind: Kind::Other }
     }

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
-use super::{bytes, cache_place, operand, tell};
-use crate::cache::Cache;
+use super::{bytes, cache_location, operand, tell};
+use crate::cache::{Cache, CachedBlob, Sweep};
 use crate::interrupt::{Interrupt, is_interrupted};
 use crate::progress::size;
 use rt_cli::image::*;
@@ -16,28 +16,29 @@ use rt_sys::error::{Kind, Result};
 
 /// Runs the command.
 pub(super) fn run(call: &Call) -> Result<u8> {
-    let (cache, _scratch) = cache_place(&call.flags).open(None)?;
+    let (cache, _scratch) = cache_location(&call.flags).open(None)?;
     match operand(call, 0)? {
         "list" => list(call, &cache),
         "prune" => prune(call, &cache),
         "verify" => verify(&cache),
-        other => bail!("{other}: list, prune and verify are known"),
+        other => bail!("unknown operation {other:?}: use list, prune or verify"),
     }
 }
 
 fn list(call: &Call, cache: &Cache) -> Result<u8> {
     let mut blobs = cache.list()?;
-    blobs.sort_by_key(|(_, size, _)| std::cmp::Reverse(*size));
-    let total: u64 = blobs.iter().map(|(_, size, _)| size).sum();
+    blobs.sort_by_key(|blob| std::cmp::Reverse(blob.size));
+    let total: u64 = blobs.iter().map(|blob| blob.size).sum();
     if call.flags.has(&JSON) {
         let blobs: Vec<_> = blobs
             .iter()
-            .map(|(digest, size, used)| json!({ "digest": digest, "size": size, "idleSeconds": idle(*used).as_secs() }))
+            .map(|CachedBlob { digest, size, used }| json!({ "digest": digest, "size": size, "idleSeconds": idle(*used).as_secs() }))
             .collect();
         return print(format!("{}\n", json!({ "path": cache.path(), "bytes": total, "blobs": blobs })));
     }
-    let row = |(digest, bytes, used): &(_, u64, SystemTime)| {
-        format!("{:>9}  {:>4} d  {digest}\n", size(*bytes), idle(*used).as_secs() / 86400)
+    let row = |blob: &CachedBlob| {
+        let days = idle(blob.used).as_secs() / 86400;
+        format!("{:>9}  {days:>4} d  {}\n", size(blob.size), blob.digest)
     };
     let rows: String = blobs.iter().map(row).collect();
     print(format!("{rows}{:>9}  {} blobs in {}\n", size(total), blobs.len(), cache.path().display()))
@@ -50,12 +51,12 @@ fn idle(used: SystemTime) -> Duration {
 /// Oldest first, until what the options allow is left.
 fn prune(call: &Call, cache: &Cache) -> Result<u8> {
     let mut blobs = cache.list()?;
-    blobs.sort_by_key(|(_, _, used)| *used);
-    let mut kept: u64 = blobs.iter().map(|(_, size, _)| size).sum();
+    blobs.sort_by_key(|blob| blob.used);
+    let mut kept: u64 = blobs.iter().map(|blob| blob.size).sum();
     let (days, most) = (call.flags.given_number(&OLDER_THAN)?, bytes(&call.flags, &KEEP_SIZE)?);
     let all = days.is_none() && most.is_none();
-    let mut freed = cache.sweep(all)?;
-    for (digest, size, used) in blobs {
+    let mut freed = cache.sweep(if all { Sweep::All } else { Sweep::Old })?;
+    for CachedBlob { digest, size, used } in blobs {
         let old = days.is_some_and(|days| idle(used) > Duration::from_secs(u64::from(days) * 86400));
         let much = most.is_some_and(|most| kept > most);
         if all || old || much {
@@ -72,7 +73,7 @@ fn prune(call: &Call, cache: &Cache) -> Result<u8> {
 fn verify(cache: &Cache) -> Result<u8> {
     let interrupt = Interrupt::install();
     let (mut damaged, mut unread) = (0, 0);
-    for (digest, size, _) in cache.list()? {
+    for CachedBlob { digest, size, .. } in cache.list()? {
         match cache.verify(&digest, size, &interrupt) {
             Ok(()) => {}
             Err(e) if is_interrupted(&e) => return Err(e),

@@ -1,6 +1,6 @@
 //! `rt inspect`: an image's manifest, config and sizes, without its layers.
 
-use super::{access, cache_place, operand};
+use super::{cache_location, connect_options, operand};
 use crate::interrupt::Interrupt;
 use crate::platform::Platform;
 use crate::progress::size;
@@ -18,8 +18,8 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let source: Source = name.parse()?;
     let platform = call.flags.text(&PLATFORM)?.map_or_else(|| Ok(Platform::host()), str::parse)?;
     let interrupt = Interrupt::install();
-    let (cache, _scratch) = cache_place(&call.flags).open(None)?;
-    let opened = Opened::open(&source, access(&call.flags)?, &cache, &interrupt)?;
+    let (cache, _scratch) = cache_location(&call.flags).open(None)?;
+    let opened = Opened::open(&source, connect_options(&call.flags)?, &cache, &interrupt)?;
     let head = opened.head()?;
     let image = opened.resolve(head, &platform, &cache, &interrupt)?;
     match call.flags.has(&JSON) {

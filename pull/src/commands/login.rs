@@ -1,7 +1,7 @@
 //! `rt login` and `rt logout`.
 
-use super::{access, operand, tell};
-use crate::credentials::{self, Credentials, Places};
+use super::{connect_options, operand, tell};
+use crate::credentials::{self, CredentialFiles, Credentials};
 use crate::disk;
 use crate::interrupt::Interrupt;
 use crate::reference::Reference;
@@ -20,20 +20,20 @@ pub(super) fn login(call: &Call) -> Result<u8> {
     let registry = registry_name(call)?;
     let user = match call.flags.text(&USERNAME)? {
         Some(user) => user.to_owned(),
-        None => prompt("user name: ", true)?,
+        None => prompt("user name: ", Echo::On)?,
     };
     let password = match (call.flags.text(&PASSWORD)?, call.flags.has(&PASSWORD_STDIN)) {
         (Some(password), _) => password.to_owned(),
         (None, true) => read_line()?,
-        (None, false) => prompt("password: ", false)?,
+        (None, false) => prompt("password: ", Echo::Off)?,
     };
     let credentials = Credentials::Password { user, password };
-    let mut access = access(&call.flags)?;
-    access.credentials = Some(credentials.clone());
+    let mut connect = connect_options(&call.flags)?;
+    connect.credentials = Some(credentials.clone());
     // A name is needed to parse; only the registry's root is asked.
     let reference: Reference = format!("{registry}/x").parse()?;
     let interrupt = Interrupt::install();
-    Registry::new(&reference, &Registries::default(), access, &interrupt)?
+    Registry::new(&reference, &Registries::default(), connect, &interrupt)?
         .check_login()
         .map_err(|e| e.context(format!("log in to {registry}")))?;
     let path = file(call)?;
@@ -68,20 +68,27 @@ fn registry_name(call: &Call) -> Result<String> {
 fn file(call: &Call) -> Result<PathBuf> {
     match call.flags.path(&AUTHFILE) {
         Some(path) => Ok(path),
-        None => Places::from_environment()
+        None => CredentialFiles::from_environment()
             .login_file()
             .map(Into::into)
             .ok_or_else(|| err!("no home directory to keep credentials in (use --authfile)")),
     }
 }
 
-fn prompt(text: &str, echo: bool) -> Result<String> {
+/// Whether a terminal shows what is typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Echo {
+    On,
+    Off,
+}
+
+fn prompt(text: &str, echo: Echo) -> Result<String> {
     tell(text);
-    if !echo {
+    if echo == Echo::Off {
         disk::set_echo(false).map_err(|e| e.hint("without a terminal use --password-stdin"))?;
     }
     let line = read_line();
-    if !echo {
+    if echo == Echo::Off {
         disk::set_echo(true)?;
         tell("\n");
     }

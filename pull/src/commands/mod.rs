@@ -6,9 +6,9 @@ mod login;
 mod pull;
 mod save;
 
-use crate::cache::Place;
-use crate::credentials::{Credentials, Places};
-use crate::registry::Access;
+use crate::cache::CacheLocation;
+use crate::credentials::{CredentialFiles, Credentials};
+use crate::registry::ConnectOptions;
 use ::log::LevelFilter;
 use rt_cli::command::{Command, Program};
 use rt_cli::flag::{DEBUG, Flag};
@@ -48,18 +48,18 @@ fn heeding_quiet(call: &Call, run: fn(&Call) -> Result<u8>) -> Result<u8> {
 }
 
 /// What the flags say about the registry.
-fn access(flags: &Flags) -> Result<Access> {
+fn connect_options(flags: &Flags) -> Result<ConnectOptions> {
     let credentials = match flags.text(&CREDS)? {
         Some(pair) => Some(Credentials::from_pair(pair).ok_or_else(|| err!("--creds: not USER:PASSWORD"))?),
         None => None,
     };
-    let mut places = Places::from_environment();
+    let mut credential_files = CredentialFiles::from_environment();
     if let Some(path) = flags.path(&AUTHFILE) {
-        places.docker.insert(0, path);
+        credential_files.docker.insert(0, path);
     }
-    Ok(Access {
+    Ok(ConnectOptions {
         credentials,
-        places,
+        credential_files,
         insecure: flags.has(&INSECURE),
         plain_http: flags.has(&PLAIN_HTTP),
         retries: flags.given_number(&RETRIES)?.map(|n| n.min(100)),
@@ -67,11 +67,11 @@ fn access(flags: &Flags) -> Result<Access> {
 }
 
 /// Where blobs are kept.
-fn cache_place(flags: &Flags) -> Place {
+fn cache_location(flags: &Flags) -> CacheLocation {
     match (flags.has(&NO_CACHE), flags.path(&CACHE_DIR)) {
-        (true, _) => Place::Scratch,
-        (false, Some(dir)) => Place::Lasting(dir),
-        (false, None) => Place::default(),
+        (true, _) => CacheLocation::Scratch,
+        (false, Some(dir)) => CacheLocation::Lasting(dir),
+        (false, None) => CacheLocation::default(),
     }
 }
 

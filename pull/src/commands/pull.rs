@@ -1,11 +1,11 @@
 //! `rt pull`
 
-use super::{access, bytes, cache_place, operand, tell};
+use super::{bytes, cache_location, connect_options, operand, tell};
 use crate::platform::Platform;
 use crate::profile::{Choices, Profile};
 use crate::progress::{Style, size};
 use crate::reference::Source;
-use crate::run::{self, Order, Summary};
+use crate::run::{self, PullOptions, Summary};
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::print;
@@ -17,36 +17,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Pulls an image and says what came of it: the bundle's path on stdout, the rest on stderr.
 pub(super) fn run(call: &Call) -> Result<u8> {
-    let order = order(call)?;
-    let summary = run::run(&order)?;
-    let path = std::path::absolute(&order.target).unwrap_or_else(|_| order.target.clone());
+    let options = options(call)?;
+    let summary = run::run(&options)?;
+    let path = std::path::absolute(&options.target).unwrap_or_else(|_| options.target.clone());
     if call.flags.has(&JSON) {
         return print(format!("{}\n", as_json(&path, &summary)));
     }
-    if order.style != Style::Quiet {
+    if options.style != Style::Quiet {
         tell(&as_text(&summary));
     }
     print(format!("{}\n", path.display()))
 }
 
-fn order(call: &Call) -> Result<Order> {
+fn options(call: &Call) -> Result<PullOptions> {
     let flags = &call.flags;
     let image = operand(call, 0)?.to_owned();
     let source: Source = image.parse()?;
     let target = match (call.operands.get(1), &source) {
         (Some(target), _) => PathBuf::from(target),
         (None, Source::Registry(reference)) => reference.bundle_name().into(),
-        (None, _) => bail!("{image} needs the name of a directory for the bundle"),
+        (None, _) => bail!("{image}: needs a name for the bundle's directory"),
     };
     let profile = match flags.text(&PROFILE)? {
         None | Some("hpc") => Profile::Hpc,
         Some("isolated") => Profile::Isolated,
-        Some(other) => bail!("--profile {other}: hpc and isolated are known"),
+        Some(other) => bail!("--profile {other}: use hpc or isolated"),
     };
     let user = flags.text(&BUNDLE_USER)?.map(rt_spec::rootless::parse_user_map).transpose()?;
     // Root inside is for installing things.
     let writable = flags.has(&WRITABLE) || user == Some(rt_spec::rootless::UserMap::Root);
-    Ok(Order {
+    Ok(PullOptions {
         image,
         source,
         target,
@@ -58,8 +58,8 @@ fn order(call: &Call) -> Result<Order> {
         verify: flags.has(&VERIFY),
         max_bytes: bytes(flags, &MAX_SIZE)?.unwrap_or(u64::MAX),
         connections: flags.given_number(&CONNECTIONS)?.map(|n| n as usize),
-        access: access(flags)?,
-        cache: cache_place(flags),
+        connect: connect_options(flags)?,
+        cache: cache_location(flags),
         style: Style::of_terminal(flags.has(&SILENT) || flags.has(&JSON)),
     })
 }

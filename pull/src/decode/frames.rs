@@ -8,7 +8,8 @@
 use std::io::{self, BufRead, Cursor, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use super::{Expected, LARGE_WINDOW, PipeReader, PipeWriter, begin, fields, window, zstd_decoder};
+use super::zstd_frame::{self, LARGE_WINDOW, fields, window};
+use super::{Expected, PipeReader, PipeWriter, begin};
 
 /// Compressed bytes that are dealt at least; zstd:chunked has frames of some hundred bytes.
 const DEAL: usize = 1 << 20;
@@ -108,7 +109,7 @@ fn work(dealt: &Receiver<Share>, pipe: &PipeWriter) {
     for share in dealt {
         match begin(share) {
             Ok((_, head, _)) if head.is_empty() => {}
-            Ok((_, head, share)) => pipe.copy(zstd_decoder(&head, share)),
+            Ok((_, head, share)) => pipe.copy(zstd_frame::decoder(&head, share)),
             Err(e) => pipe.copy(Err(e)),
         }
         if !pipe.mark() {

@@ -14,7 +14,7 @@ pub(crate) fn read_body(response: Response<Body>, limit: u64) -> Result<Vec<u8>>
     let mut reader = response.into_body().into_reader().take(limit + 1);
     reader.read_to_end(&mut bytes).map_err(|e| err!("read the answer: {e}"))?;
     if bytes.len() as u64 > limit {
-        bail!("an answer longer than {limit} bytes");
+        bail!("the answer is longer than {limit} bytes");
     }
     Ok(bytes)
 }

@@ -1,4 +1,14 @@
 //! HTTP as registries need it: certificates, proxies, redirects without credentials, patience.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `mod.rs` | a client of one host: requests, redirects, connections |
+//! | `failure.rs` | why there is no answer, and whether to ask again |
+//! | `patience.rs` | how long to wait before that |
+//! | `trust.rs` | certificates |
+//! | `proxy.rs` | the proxy of the environment |
+//! | `body.rs` | small bodies, and a registry's own words for an error |
+//! | `url.rs` | the text of a URL |
 
 mod body;
 mod failure;
@@ -130,8 +140,8 @@ impl Http {
         }
     }
 
-    /// One request, without patience. Redirects are followed, with the authorization only while the host stays the
-    /// same.
+    /// One request, without patience. Redirects are followed here and not by ureq, since the authorization may be sent on
+    /// only while scheme, host and port stay the same (RFC 9110, 15.4).
     pub(crate) fn try_once(&self, request: &Request) -> Result<Answer, Failure> {
         let Request { method, headers, mut authorization, form, .. } = *request;
         let shown = |text: &str| url::shown(text).to_owned();
@@ -168,7 +178,7 @@ impl Http {
                 return Err(fatal(err!("{}: redirects from https to {}", shown(&url), shown(&next))));
             }
             if (next_uri.authority(), next_uri.scheme()) != (uri.authority(), uri.scheme()) {
-                // A form holds a token, as the header does.
+                // A form holds a token, as the authorization header does.
                 if form.is_some() {
                     return Err(fatal(err!("{}: redirects to {}", shown(&url), shown(&next))));
                 }
@@ -180,7 +190,7 @@ impl Http {
         Err(fatal(err!("{}: more than {REDIRECTS} redirects", shown(&url))))
     }
 
-    /// Agents keep connections; one for the registry with its certificates, one for the rest.
+    /// The agent for a host. Agents keep their connections, so there are few of them.
     fn agent(&self, uri: &Uri) -> Result<Agent> {
         let authority = uri.authority().map_or("", |a| a.as_str());
         let key = AgentKey {

@@ -1,0 +1,137 @@
+//! Hard links that could not be made while layers were applied.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::os::fd::AsFd;
+
+use super::{UnpackContext, Worker, add, with_entries};
+use crate::decode::{Expected, PipeReader};
+use crate::disk;
+use crate::merge::{DeferredLink, LayerNumber, Outcome, clean};
+use crate::tar::{EntryKind, Header, Reader};
+use rt_sys::bail;
+use rt_sys::error::Result;
+
+/// Hard links to hard links are followed that far.
+const MAX_LINKS_OF_LINKS: usize = 8;
+
+/// Hard links to files that a higher layer hides, or that lie in lower layers: linked where the
+/// file is in the tree, else read once more from the layers. `open` opens layer `n` again.
+pub(crate) fn finish_links<'a, R: Read + Send>(
+    context: &UnpackContext,
+    deferred: Vec<DeferredLink>,
+    open: impl Fn(LayerNumber) -> (R, Expected<'a>),
+) -> Result<()> {
+    let mut waiting = Vec::new();
+    for link in deferred {
+        if let Outcome::Done(false) = context.tree.link_deferred(&link)? {
+            waiting.push(link);
+        }
+    }
+    let Some(mut layer) = waiting.iter().map(|link| link.layer).max() else { return Ok(()) };
+    // From the top: each layer gives what the links of its own and of higher layers still miss.
+    while layer >= 1 && !waiting.is_empty() {
+        let (mut now, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|link| link.layer >= layer);
+        // A link to a link says in one pass what the next has to look for.
+        for _ in 0..MAX_LINKS_OF_LINKS {
+            if now.is_empty() || !find_in_layer(context, layer, &mut now, open(layer))? {
+                break;
+            }
+        }
+        waiting = Vec::new();
+        for link in now.into_iter().chain(later) {
+            if let Outcome::Done(false) = context.tree.link_deferred(&link)? {
+                waiting.push(link);
+            }
+        }
+        layer -= 1;
+    }
+    match waiting.first() {
+        None => Ok(()),
+        Some(link) => bail!(
+            "{}: a hard link to {}, which no layer has",
+            String::from_utf8_lossy(&link.path),
+            String::from_utf8_lossy(&link.target)
+        ),
+    }
+}
+
+/// Takes from `links` those whose target this layer has; true if it found links to links.
+fn find_in_layer(
+    context: &UnpackContext,
+    layer: LayerNumber,
+    links: &mut Vec<DeferredLink>,
+    source: (impl Read + Send, Expected),
+) -> Result<bool> {
+    let mut indirect = false;
+    let mut wanted: HashMap<Vec<u8>, Vec<DeferredLink>> = HashMap::new();
+    for link in links.drain(..) {
+        wanted.entry(link.target.clone()).or_default().push(link);
+    }
+    let worker = Worker { context, writer: context.tree.writer(layer), since_check: 0 };
+    with_entries(context, source, u64::MAX, |reader| {
+        while let Some(entry) = reader.next()? {
+            context.interrupt.check()?;
+            let path = clean(&entry.path)?.into_owned();
+            let Some(links) = wanted.remove(&path) else { continue };
+            match entry.kind {
+                EntryKind::File | EntryKind::Symlink => worker.recover(reader, &entry, links)?,
+                EntryKind::Hardlink => {
+                    indirect = true;
+                    let next = clean(&entry.link)?.into_owned();
+                    let moved = links.into_iter().map(|link| DeferredLink {
+                        target: next.clone(),
+                        target_layer: layer,
+                        ..link
+                    });
+                    wanted.entry(next.clone()).or_default().extend(moved);
+                }
+                EntryKind::Directory => {
+                    bail!("a hard link to the directory {}", String::from_utf8_lossy(&path))
+                }
+                _ => {}
+            }
+        }
+        Ok(reader.drain()?)
+    })?;
+    links.extend(wanted.into_values().flatten());
+    Ok(indirect)
+}
+
+impl Worker<'_, '_> {
+    /// Writes the entry at the first link, and links the others to that.
+    fn recover(
+        &self,
+        reader: &mut Reader<PipeReader>,
+        entry: &Header,
+        links: Vec<DeferredLink>,
+    ) -> Result<()> {
+        let tree = self.context.tree;
+        let mut first: Option<DeferredLink> = None;
+        for link in links {
+            if let Some(first) = &first {
+                let again = DeferredLink { target: first.path.clone(), ..link };
+                // The first may belong to a higher layer than this one.
+                tree.link_deferred_to(&again)?;
+                continue;
+            }
+            let made = tree.make_deferred(&link, |dir, name| {
+                if entry.kind == EntryKind::Symlink {
+                    disk::symlink(dir.as_fd(), name, &entry.link)?;
+                    return disk::set_times_at(dir.as_fd(), name, entry.mtime);
+                }
+                let file = disk::create_file(dir.as_fd(), name, 0o600)?;
+                self.write_data(reader, &file, entry)?;
+                add(&self.context.counts.files, 1);
+                add(&self.context.counts.bytes, entry.stored());
+                self.attributes(&file, &entry.xattrs)?;
+                disk::set_mode(file.as_fd(), self.file_mode(entry.mode))?;
+                disk::set_times(file.as_fd(), entry.mtime)
+            })?;
+            if let Outcome::Done(()) = made {
+                first = Some(link);
+            }
+        }
+        Ok(())
+    }
+}
