@@ -2,6 +2,7 @@
 //!
 //! Everything that can fail without the kernel fails here, before the first process is made.
 
+mod account;
 mod devices;
 mod kernel;
 mod load;
@@ -10,6 +11,7 @@ mod namespaces;
 mod process;
 mod seccomp;
 
+pub(super) use account::Account;
 pub(super) use devices::DevicePlan;
 pub(super) use kernel::{NetDevice, Sysctl};
 pub(super) use load::{full_variable, load};
@@ -19,7 +21,6 @@ pub(super) use process::{ProcessPlan, bit_list};
 pub(super) use seccomp::{SeccompPlan, terminal_filter};
 
 use super::CreateOptions;
-use super::account::Account;
 use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_spec::rootless::{self, Adapted};
@@ -147,7 +148,7 @@ impl Plan {
         let open_fds = options.preserve_fds.saturating_add(options.listen_fds);
         let mut process = ProcessPlan::new(process, &adapted, Some(linux), open_fds, &mut notes)?;
         process.listen_fds = options.listen_fds;
-        let account = Account::asked_for(spec, (adapted.uid, adapted.gid), &mounts)?;
+        let account = Account::asked_for(spec, &adapted, &mounts)?;
         if let Some(task) = &options.task {
             process.set_task(spec, task);
         }

@@ -1,6 +1,6 @@
 //! The mounts of a plan: what is mounted where, and in which order.
 
-use crate::container::account;
+use super::account;
 use oci_spec::runtime::Mount;
 use rt_spec::{Spec, mounts, rootless};
 use rt_sys::error::Result;
