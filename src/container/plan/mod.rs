@@ -136,7 +136,8 @@ impl Plan {
         let (new, join) = namespaces::configured(linux, caller)?;
         let all_ids = rootless::all_ids(caller, &adapted);
         let ids = (!all_ids).then(|| adapted.maps.as_ref().unwrap_or(&caller.maps));
-        let mounts = mounts::plan_mounts(spec, &bundle, ids, &mut notes)?;
+        let home = account::home_mount(spec)?;
+        let mounts = mounts::plan_mounts(spec, &bundle, home.as_ref(), ids, &mut notes)?;
         if ids.is_some() {
             note_substitutes(&mounts, new, linux, &mut notes);
         }

@@ -1,6 +1,5 @@
 //! The mounts of a plan: what is mounted where, and in which order.
 
-use super::account;
 use oci_spec::runtime::Mount;
 use rt_spec::{Spec, mounts, rootless};
 use rt_sys::error::Result;
@@ -39,19 +38,19 @@ pub(crate) enum MountKind {
     },
 }
 
-/// The mounts of `spec`, in order. `ids` are the ids inside, where not every id exists.
+/// The mounts of `spec`, in order, and among them `home`. `ids` are the ids inside, where not every id exists.
 pub(super) fn plan_mounts(
     spec: &Spec,
     bundle: &Path,
+    home: Option<&Mount>,
     ids: Option<&IdMaps>,
     notes: &mut Vec<String>,
 ) -> Result<Vec<MountPlan>> {
     // selinux(8): the label of every file in a new file system.
     let label = spec.linux().as_ref().and_then(|linux| linux.mount_label().clone()).filter(|l| !l.is_empty());
     let optional = rt_spec::annotations::optional_mounts(spec);
-    let home = account::home_mount(spec)?;
     let mut mounts = Vec::new();
-    for mount in in_order(spec.mounts().as_deref().unwrap_or_default(), home.as_ref()) {
+    for mount in in_order(spec.mounts().as_deref().unwrap_or_default(), home) {
         let mut plan = mount_plan(mount, bundle)?;
         if optional.is_some_and(|list| is_left_out(&plan, list)) {
             log::debug!("mount {}: left out, the host has no source for it", plan.destination.display());
