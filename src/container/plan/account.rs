@@ -9,10 +9,10 @@ use rt_sys::error::Result;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Home of who has none inside: a place that can be written wherever /tmp can.
+/// The home of a user whose home is not in the container: a place that can be written.
 const NO_HOME: &str = "/tmp";
 
-/// Who the container's account files show.
+/// The account that the container's passwd(5) and group(5) show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Account {
     /// The name, if no other account of the image has it.
@@ -26,8 +26,8 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// The account that `spec` asks for, of a process with the ids that `adapted` decided; its home is the caller's where one of
-    /// `mounts` shows it.
+    /// The account that `spec` asks for, of a process with the ids that `adapted` decided. Its home is the caller's where
+    /// one of `mounts` shows that.
     pub(super) fn asked_for(spec: &Spec, adapted: &Adapted, mounts: &[MountPlan]) -> Result<Option<Account>> {
         if !annotations::asks_for_account(spec)? {
             return Ok(None);
@@ -45,13 +45,13 @@ impl Account {
     }
 }
 
-/// A name of the caller's. Where there is none, as below Slurm, the config has the environment of the user's job.
+/// A variable of the caller. Where the caller has none of this name, as Slurm, the config may have it from the user's job.
 fn caller_variable(spec: &Spec, name: &str) -> Option<String> {
     std::env::var(name).ok().or_else(|| rt_spec::variable(spec, name).map(str::to_owned))
 }
 
-/// `$HOME`, if it can stand in passwd(5) and is more than the root. The config's may be its image's word: it counts for a
-/// directory of the caller's own only.
+/// `$HOME`, if it can stand in passwd(5) and is not the root. That of the config may come from its image: it counts only
+/// where it is a directory that the caller owns.
 fn caller_home(spec: &Spec) -> Option<String> {
     let caller = rustix::process::geteuid().as_raw();
     let is_own = |home: &String| std::fs::metadata(home).is_ok_and(|m| m.is_dir() && m.uid() == caller);

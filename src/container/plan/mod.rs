@@ -44,7 +44,7 @@ pub(super) struct Plan {
     pub new: Namespaces,
     /// The namespaces to join, the user namespace first.
     pub join: Vec<(Namespace, PathBuf)>,
-    /// Maps of the new user namespace.
+    /// Id maps of the new user namespace.
     pub maps: Option<IdMaps>,
     /// Init writes its maps itself: one id each, which is the caller's.
     pub own_maps: bool,
@@ -113,7 +113,7 @@ impl Plan {
         Ok((plan, config))
     }
 
-    // Like the other steps of `make`, out of line: one after another they use the same stack pages.
+    // Out of line as the other steps of `make`: called one after another, they use the same pages of the stack.
     #[inline(never)]
     fn from_config(
         config: &Config,
@@ -210,7 +210,7 @@ impl Plan {
     }
 }
 
-/// What the kernel will not give without privilege over the host's namespaces, and what there is instead.
+/// Notes what the kernel does not give without privilege over the host's namespaces, and what is there instead.
 fn note_substitutes(mounts: &[MountPlan], new: Namespaces, linux: &Linux, notes: &mut Vec<String>) {
     for mount in mounts {
         let at = mount.destination.display();

@@ -14,11 +14,11 @@ use std::path::{Component, Path, PathBuf};
 pub(crate) struct MountPlan {
     /// Where, in the container.
     pub destination: PathBuf,
-    /// What.
+    /// What is mounted.
     pub kind: MountKind,
     /// Its options.
     pub options: mounts::Options,
-    /// Maps of the mount (idmap), where they are its own.
+    /// Id maps of the mount (idmap), where the config gives it some of its own.
     pub maps: Option<IdMaps>,
 }
 
@@ -113,7 +113,7 @@ fn mount_plan(mount: &Mount, bundle: &Path) -> Result<MountPlan> {
     let kind = if options.bind {
         let source = mount.source().as_ref().filter(|s| !s.as_os_str().is_empty());
         let source = source.ok_or_else(|| err!("mount {}: a bind needs a source", destination.display()))?;
-        // Data makes no sense for a bind; runc ignores it too.
+        // A bind has no parameters of a file system. runc ignores them too.
         options.data.clear();
         MountKind::Bind(bundle.join(source))
     } else if matches!(fstype.as_str(), "cgroup" | "cgroup2") {
@@ -127,7 +127,7 @@ fn mount_plan(mount: &Mount, bundle: &Path) -> Result<MountPlan> {
     Ok(MountPlan { destination, kind, options, maps })
 }
 
-/// True for a destination of nothing but `..`, and what leads up again.
+/// True where the destination is the root, also by a path that leads up again.
 fn is_root(destination: &Path) -> bool {
     let depth = destination.components().fold(0u32, |depth, part| match part {
         Component::Normal(_) => depth + 1,
