@@ -1,64 +1,23 @@
-//! The caller's line in the container's passwd(5) and group(5), where the annotation `rt.passwd` asks for it.
+//! The caller's line in the container's passwd(5) and group(5), as the plan has it.
 //!
 //! The image is not written to and no name service is asked: a copy of each file, with the line, is bound over
 //! the image's. The name is `$USER`'s, which nothing trusts: it is a text for `whoami`.
 
-use super::plan::{MountKind, MountPlan};
-use oci_spec::runtime::{Mount, MountBuilder};
-use rt_spec::{Spec, annotations};
+use super::plan::{Account, MountPlan};
 use rt_sys::error::{Context, Result};
+use rt_sys::fd;
 use rt_sys::mount::{self, Attr, Param, Recursive};
 use rt_sys::rootfs::{MountPoint, Rootfs, Symlink};
-use rt_sys::{err, fd};
 use rustix::fs::{self, Mode, OFlags};
 use std::ffi::OsStr;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 const PASSWD: &str = "/etc/passwd";
 const GROUP: &str = "/etc/group";
 /// The longest account file that is read, in bytes: those of images are far shorter.
 const MOST: usize = 4 << 20;
-/// The home of an account whose own home directory is not shown inside. /tmp can be written to in most containers.
-const NO_HOME: &str = "/tmp";
-
-/// The account that the container's account files show for the caller.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Account {
-    /// The name, if no other account of the image has it.
-    pub name: String,
-    /// User id inside.
-    pub uid: u32,
-    /// Group id inside.
-    pub gid: u32,
-    /// Home directory inside.
-    pub home: String,
-}
 
 impl Account {
-    /// The account that `spec` asks for, of a process with these ids; its home is the caller's where one of
-    /// `mounts` shows it.
-    pub(super) fn asked_for(
-        spec: &Spec,
-        uid: u32,
-        gid: u32,
-        mounts: &[MountPlan],
-    ) -> Result<Option<Account>> {
-        if !annotations::asks_for_account(spec)? {
-            return Ok(None);
-        }
-        // Root has a line in every image, with root's home.
-        if uid == 0 {
-            return Ok(None);
-        }
-        let names = ["USER", "LOGNAME"].into_iter().filter_map(|name| caller_variable(spec, name));
-        let name = names.into_iter().find(|name| is_name(name)).unwrap_or_else(|| "user".to_owned());
-        let above = |home: &String| mounts.iter().rfind(|m| Path::new(home).starts_with(&m.destination));
-        let shown = |home: &String| above(home).is_some_and(|m| matches!(m.kind, MountKind::Bind(_)));
-        let home = caller_home(spec).filter(shown).unwrap_or_else(|| NO_HOME.to_owned());
-        Ok(Some(Account { name, uid, gid, home }))
-    }
-
     /// passwd(5) of the image with this account's line first, so that it wins over another one of this uid.
     fn passwd(&self, image: &str) -> String {
         let taken = |name: &str| taken(image, name, self.uid);
@@ -76,35 +35,6 @@ impl Account {
         let end = if image.is_empty() || image.ends_with('\n') { "" } else { "\n" };
         format!("{image}{end}{name}:x:{}:\n", self.gid)
     }
-}
-
-/// A name of the caller's. Where there is none, as below Slurm, the config has the environment of the user's job.
-fn caller_variable(spec: &Spec, name: &str) -> Option<String> {
-    std::env::var(name).ok().or_else(|| rt_spec::variable(spec, name).map(str::to_owned))
-}
-
-/// `$HOME`, if it can stand in passwd(5) and is more than the root. The config's may be its image's word: it counts for a
-/// directory of the caller's own only.
-fn caller_home(spec: &Spec) -> Option<String> {
-    let caller = rustix::process::geteuid().as_raw();
-    let is_own = |home: &String| std::fs::metadata(home).is_ok_and(|m| m.is_dir() && m.uid() == caller);
-    let fits = |home: &String| home.starts_with('/') && home.len() > 1 && !home.contains([':', '\n']);
-    let config = || rt_spec::variable(spec, "HOME").map(str::to_owned).filter(is_own);
-    std::env::var("HOME").ok().or_else(config).filter(fits)
-}
-
-/// The bind of the caller's home at its own place, where the annotation `rt.home` asks for one and it is there.
-pub(super) fn home_mount(spec: &Spec) -> Result<Option<Mount>> {
-    if !annotations::asks_for_home(spec)? {
-        return Ok(None);
-    }
-    let Some(home) = caller_home(spec).filter(|home| Path::new(home).is_dir()) else {
-        log::debug!("the caller's home directory is not there: it is not mounted");
-        return Ok(None);
-    };
-    let options = ["rbind", "rslave", "nosuid", "nodev"].map(str::to_owned).to_vec();
-    let mount = MountBuilder::default().destination(&home).source(&home).typ("bind").options(options).build();
-    mount.map(Some).map_err(|e| err!("mount {home}: {e}"))
 }
 
 /// Binds the account files over the image's, but for one that is among the config's own `mounts`.
@@ -171,13 +101,6 @@ fn name_of(path: &str) -> &OsStr {
     Path::new(path).file_name().unwrap_or_default()
 }
 
-/// useradd(8)'s names, which no reader of the files takes for anything else.
-fn is_name(name: &str) -> bool {
-    let first = |c: char| c.is_ascii_alphabetic() || c == '_';
-    let rest = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    name.len() <= 32 && name.starts_with(first) && name.chars().all(rest)
-}
-
 fn field(line: &str, n: usize) -> Option<&str> {
     line.split(':').nth(n)
 }
@@ -218,11 +141,5 @@ mod tests {
         assert_eq!(account("me").group("root:x:0:"), "root:x:0:\nme:x:100:\n");
         assert_eq!(account("me").group("me:x:7:\n"), "me:x:7:\ng100:x:100:\n");
         assert_eq!(account("me").group(""), "me:x:100:\n");
-    }
-
-    #[test]
-    fn names_are_those_of_accounts() {
-        assert!(["me", "_apt", "a.b-c", "User1"].into_iter().all(is_name));
-        assert!(!["", "1x", "a:b", "a b", "a\nb", "-x", "ä", &"x".repeat(33)].into_iter().any(is_name));
     }
 }

@@ -19,7 +19,8 @@ use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// How many dead containers a run in place sweeps away: nobody else may do it for them, and no run is to take long.
+/// How many dead containers a run in place removes at most. A container in place leaves no runtime to remove it, so
+/// later runs do, each a few: none of them is to take long.
 const SWEPT_PER_RUN: usize = 16;
 
 /// Creates a container whose program waits for `start`.

@@ -226,7 +226,7 @@ fn enter(pidfd: &OwnedFd, kinds: Namespaces) -> Result<()> {
 struct Tasks {
     /// The container that tasks share.
     shared: Option<(ContainerDir, TaskId)>,
-    /// Containers that are a task's alone.
+    /// The ids of containers that belong to one task each.
     own: Vec<String>,
 }
 
@@ -243,7 +243,7 @@ impl Tasks {
         Ok(Tasks { shared, own })
     }
 
-    /// The members of the shared container that are meant and live.
+    /// The members of the shared container that live, of those that the id means.
     fn living(&self) -> Vec<LivingMember> {
         let Some((dir, id)) = &self.shared else { return Vec::new() };
         let meant = |member: &LivingMember| id.task.is_none_or(|task| task == member.task);
@@ -251,7 +251,7 @@ impl Tasks {
     }
 }
 
-/// Whether a task runs, or any task of the step. Of tasks that nobody knows the answer is `Stopped`.
+/// The status of a task, or of all tasks of the step together. A task that is unknown is `Stopped`.
 pub(crate) fn tasks_status(store: &Store, id: &str) -> Result<Status> {
     let tasks = Tasks::find(store, id)?;
     let mut all = tasks.own.iter().filter_map(|id| Some(store.status(&store.load(id).ok()?)));
@@ -259,7 +259,7 @@ pub(crate) fn tasks_status(store: &Store, id: &str) -> Result<Status> {
     Ok(if runs { Status::Running } else { Status::Stopped })
 }
 
-/// Sends `number` to a task, or to every process of the step's container. What is not there needs no signal.
+/// Sends `number` to a task, or to every process of the step's container. A task that is not there is no error.
 pub(crate) fn tasks_kill(store: &Store, id: &str, number: i32) -> Result<()> {
     let tasks = Tasks::find(store, id)?;
     for id in &tasks.own {
@@ -337,8 +337,8 @@ pub(crate) fn environment(pid: i32) -> Result<Vec<String>> {
     Ok(variables.map(|v| String::from_utf8_lossy(v).into_owned()).collect())
 }
 
-/// Ends a task, every task of the step, or (`id` is a number) of the job, and forgets it. What is not there is
-/// forgotten already.
+/// Ends a task, every task of the step, or every task of the job where `id` is a number, and removes the containers
+/// that no task is left in. A task that is not there is no error.
 pub(crate) fn tasks_delete(store: &Store, id: &str) -> Result<()> {
     if let Some(job) = TaskName::parse(id).filter(|name| name.step.is_none()) {
         let of_job = |record: &Record| record.step.as_ref().is_some_and(|step| job.means(step));

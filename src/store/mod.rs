@@ -35,7 +35,8 @@ const IN_PLACE: &str = ".in-place";
 /// Where sites let Slurm keep state (integration/slurm): a directory per user.
 const JOBS: &str = "/run/rt-slurm";
 
-/// A group that has nothing: the kernel's for ids that it cannot show (/proc/sys/kernel/overflowgid).
+/// A group without rights to anything: the one that the kernel shows for ids that it cannot map
+/// (/proc/sys/kernel/overflowgid).
 const NO_GROUP: u32 = 65534;
 
 /// The state directory of one user.
@@ -77,8 +78,8 @@ impl Store {
         Store { root: root.to_owned(), dir, access: Access::Own }
     }
 
-    /// The caller's stores below the directory that sites give to Slurm, for root everybody's to look at: oci.conf
-    /// names them by user, and only the kernel is asked who the caller is.
+    /// The caller's stores in the directory that sites give to Slurm. Root gets those of all users, to look at. oci.conf
+    /// names each by its user. Whose it is, is told by the owner of the directory.
     pub(crate) fn of_jobs() -> Vec<Self> {
         let me = rustix::process::geteuid();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -99,8 +100,8 @@ impl Store {
         names.into_iter().filter_map(open).collect()
     }
 
-    /// Opens the store at `root` as its owner, who this process becomes where it is root: nothing in a user's
-    /// directory is trusted with root's privileges. What is no directory holds no container.
+    /// Opens the store at `root` as its owner. Where this process is root it becomes the owner, because nothing in a
+    /// user's directory is to be read or signalled with root's privileges. A path that is no directory has no container.
     pub(crate) fn open_as_owner(root: &Path) -> Result<Self> {
         if !rustix::process::geteuid().is_root() {
             return Self::open(Some(root));
@@ -114,7 +115,7 @@ impl Store {
         if owner == 0 {
             return Self::open(Some(root));
         }
-        // Not of the directory's group, which may be that of its parent (inode(7), set-group-ID).
+        // The group of the directory is not the user's where the parent has the set-group-ID bit (inode(7)).
         process::become_user(owner, NO_GROUP)?;
         Ok(Store { access: Access::AsOwner, ..Self::open(Some(root))? })
     }

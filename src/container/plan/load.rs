@@ -46,8 +46,8 @@ impl Overrides {
     }
 }
 
-/// Changes what the command line changes. Out of line: most have nothing to change, and it needs a large stack
-/// frame.
+/// Changes the config as the command line and the task ask. Out of line, because most calls change nothing, and it
+/// needs a large stack frame.
 #[cold]
 #[inline(never)]
 fn override_config(config: &mut Config, options: &CreateOptions) -> Result<()> {
@@ -113,7 +113,7 @@ fn volume_mount(volume: &str) -> Result<Mount> {
         bail!("volume {volume:?}: destination {destination:?} is not an absolute path");
     }
     let mut options = vec!["rbind".to_owned()];
-    // Labels, ownership and the like are podman's business.
+    // podman's words for labels, ownership and overlays have no meaning here.
     let words = parts.next().unwrap_or("").split(',').filter(|w| !matches!(*w, "" | "z" | "Z" | "U" | "O"));
     options.extend(words.map(str::to_owned));
     if mounts::parse(options.iter().map(String::as_str)).propagation.is_empty() {

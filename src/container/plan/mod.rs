@@ -2,6 +2,7 @@
 //!
 //! Everything that can fail without the kernel fails here, before the first process is made.
 
+mod account;
 mod devices;
 mod kernel;
 mod load;
@@ -10,6 +11,7 @@ mod namespaces;
 mod process;
 mod seccomp;
 
+pub(super) use account::Account;
 pub(super) use devices::DevicePlan;
 pub(super) use kernel::{NetDevice, Sysctl};
 pub(super) use load::{full_variable, load};
@@ -19,7 +21,6 @@ pub(super) use process::{ProcessPlan, bit_list};
 pub(super) use seccomp::{SeccompPlan, terminal_filter};
 
 use super::CreateOptions;
-use super::account::Account;
 use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_spec::rootless::{self, Adapted};
@@ -43,7 +44,7 @@ pub(super) struct Plan {
     pub new: Namespaces,
     /// The namespaces to join, the user namespace first.
     pub join: Vec<(Namespace, PathBuf)>,
-    /// Maps of the new user namespace.
+    /// Id maps of the new user namespace.
     pub maps: Option<IdMaps>,
     /// Init writes its maps itself: one id each, which is the caller's.
     pub own_maps: bool,
@@ -112,7 +113,7 @@ impl Plan {
         Ok((plan, config))
     }
 
-    // Like the other steps of `make`, out of line: one after another they use the same stack pages.
+    // Out of line as the other steps of `make`: called one after another, they use the same pages of the stack.
     #[inline(never)]
     fn from_config(
         config: &Config,
@@ -135,7 +136,8 @@ impl Plan {
         let (new, join) = namespaces::configured(linux, caller)?;
         let all_ids = rootless::all_ids(caller, &adapted);
         let ids = (!all_ids).then(|| adapted.maps.as_ref().unwrap_or(&caller.maps));
-        let mounts = mounts::plan_mounts(spec, &bundle, ids, &mut notes)?;
+        let home = account::home_mount(spec)?;
+        let mounts = mounts::plan_mounts(spec, &bundle, home.as_ref(), ids, &mut notes)?;
         if ids.is_some() {
             note_substitutes(&mounts, new, linux, &mut notes);
         }
@@ -147,7 +149,7 @@ impl Plan {
         let open_fds = options.preserve_fds.saturating_add(options.listen_fds);
         let mut process = ProcessPlan::new(process, &adapted, Some(linux), open_fds, &mut notes)?;
         process.listen_fds = options.listen_fds;
-        let account = Account::asked_for(spec, adapted.uid, adapted.gid, &mounts)?;
+        let account = Account::asked_for(spec, &adapted, &mounts)?;
         if let Some(task) = &options.task {
             process.set_task(spec, task);
         }
@@ -208,7 +210,7 @@ impl Plan {
     }
 }
 
-/// What the kernel will not give without privilege over the host's namespaces, and what there is instead.
+/// Notes what the kernel does not give without privilege over the host's namespaces, and what is there instead.
 fn note_substitutes(mounts: &[MountPlan], new: Namespaces, linux: &Linux, notes: &mut Vec<String>) {
     for mount in mounts {
         let at = mount.destination.display();

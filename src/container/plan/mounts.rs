@@ -1,6 +1,5 @@
 //! The mounts of a plan: what is mounted where, and in which order.
 
-use crate::container::account;
 use oci_spec::runtime::Mount;
 use rt_spec::{Spec, mounts, rootless};
 use rt_sys::error::Result;
@@ -15,11 +14,11 @@ use std::path::{Component, Path, PathBuf};
 pub(crate) struct MountPlan {
     /// Where, in the container.
     pub destination: PathBuf,
-    /// What.
+    /// What is mounted.
     pub kind: MountKind,
     /// Its options.
     pub options: mounts::Options,
-    /// Maps of the mount (idmap), where they are its own.
+    /// Id maps of the mount (idmap), where the config gives it some of its own.
     pub maps: Option<IdMaps>,
 }
 
@@ -39,19 +38,19 @@ pub(crate) enum MountKind {
     },
 }
 
-/// The mounts of `spec`, in order. `ids` are the ids inside, where not every id exists.
+/// The mounts of `spec`, in order, and among them `home`. `ids` are the ids inside, where not every id exists.
 pub(super) fn plan_mounts(
     spec: &Spec,
     bundle: &Path,
+    home: Option<&Mount>,
     ids: Option<&IdMaps>,
     notes: &mut Vec<String>,
 ) -> Result<Vec<MountPlan>> {
     // selinux(8): the label of every file in a new file system.
     let label = spec.linux().as_ref().and_then(|linux| linux.mount_label().clone()).filter(|l| !l.is_empty());
     let optional = rt_spec::annotations::optional_mounts(spec);
-    let home = account::home_mount(spec)?;
     let mut mounts = Vec::new();
-    for mount in in_order(spec.mounts().as_deref().unwrap_or_default(), home.as_ref()) {
+    for mount in in_order(spec.mounts().as_deref().unwrap_or_default(), home) {
         let mut plan = mount_plan(mount, bundle)?;
         if optional.is_some_and(|list| is_left_out(&plan, list)) {
             log::debug!("mount {}: left out, the host has no source for it", plan.destination.display());
@@ -114,7 +113,7 @@ fn mount_plan(mount: &Mount, bundle: &Path) -> Result<MountPlan> {
     let kind = if options.bind {
         let source = mount.source().as_ref().filter(|s| !s.as_os_str().is_empty());
         let source = source.ok_or_else(|| err!("mount {}: a bind needs a source", destination.display()))?;
-        // Data makes no sense for a bind; runc ignores it too.
+        // A bind has no parameters of a file system. runc ignores them too.
         options.data.clear();
         MountKind::Bind(bundle.join(source))
     } else if matches!(fstype.as_str(), "cgroup" | "cgroup2") {
@@ -128,7 +127,7 @@ fn mount_plan(mount: &Mount, bundle: &Path) -> Result<MountPlan> {
     Ok(MountPlan { destination, kind, options, maps })
 }
 
-/// True for a destination of nothing but `..`, and what leads up again.
+/// True where the destination is the root, also by a path that leads up again.
 fn is_root(destination: &Path) -> bool {
     let depth = destination.components().fold(0u32, |depth, part| match part {
         Component::Normal(_) => depth + 1,

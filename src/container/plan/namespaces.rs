@@ -7,8 +7,9 @@ use rt_sys::error::Result;
 use rt_sys::ns::{self, Namespace, Namespaces};
 use std::path::{Path, PathBuf};
 
-/// True where the user namespace by path is the caller's own, which setns(2) refuses: podman names it where a
-/// container is to share that of another. A plain user's own cannot be meant, since it gives no right to anything.
+/// True where the user namespace that the config names by its path is the caller's own, which setns(2) refuses to join.
+/// podman names it where a container is to share the user namespace of another. For a caller without privilege it cannot
+/// be meant: its own namespace gives it no right to make the others.
 pub(super) fn names_own_user(spec: &Spec, caller: &Caller) -> bool {
     let list = spec.linux().as_ref().and_then(|linux| linux.namespaces().as_deref()).unwrap_or_default();
     let path = list.iter().find(|n| n.typ() == LinuxNamespaceType::User).and_then(|n| n.path().as_ref());

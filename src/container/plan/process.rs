@@ -280,7 +280,7 @@ fn resource(typ: PosixRlimitType) -> Resource {
     }
 }
 
-/// Above i64's range means "no limit": Slurm clamps to 2^63-1 what was 2^64-1.
+/// A value from 2^63-1 on means "no limit": RLIM_INFINITY is 2^64-1, and Slurm clamps it to 2^63-1.
 fn rlimit(soft: u64, hard: u64) -> Rlimit {
     let value = |v: u64| (v < i64::MAX as u64).then_some(v);
     Rlimit { current: value(soft), maximum: value(hard) }

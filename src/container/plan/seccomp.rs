@@ -53,7 +53,7 @@ fn filter_of(program: &oci_seccomp::Program) -> Filter {
     }
 }
 
-/// The filter of [`terminal_section`].
+/// The filter that keeps a program from typing into the terminal of its session.
 pub(crate) fn terminal_filter() -> Result<Filter> {
     Ok(filter_of(&compile(&terminal_section()?)?))
 }
@@ -66,7 +66,7 @@ fn terminal_section() -> Result<LinuxSeccomp> {
             .index(1usize)
             .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
             .value(u64::from(u32::MAX))
-            // A C library's type for it is its own.
+            // The C libraries differ in the type of these constants.
             .value_two(command as u32)
             .build()?;
         LinuxSyscallBuilder::default()
