@@ -147,7 +147,9 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
         partial.publish(&options.target, &config, Publish { shared, replace: force, sync: options.sync });
     // Another process may have made the bundle meanwhile. If it is of the same image, this pull has succeeded as well.
     let same = || PulledBundle::read(&options.target).is_ok_and(|have| have.digest == image.digest.as_str());
-    let unchanged = published.as_ref().is_err_and(was_outrun) && same();
+    // ENOENT: with --force on both sides, the other one is just about to rename.
+    let outrun = |e: &Error| came_meanwhile(e) || e.is(libc::ENOENT);
+    let unchanged = published.as_ref().is_err_and(outrun) && same();
     if !unchanged {
         published.map_err(|e| in_the_way(e, options))?;
     }
@@ -195,14 +197,14 @@ fn unchanged(
     })
 }
 
-/// True where something came to the target, or went from it, while the bundle was made. ENOTEMPTY is what rename(2)
-/// says without RENAME_NOREPLACE (NFS).
-fn was_outrun(e: &Error) -> bool {
-    [libc::EEXIST, libc::ENOTEMPTY, libc::ENOENT].iter().any(|errno| e.is(*errno))
+/// True where something came to the target while the bundle was made. ENOTEMPTY is what rename(2) says instead of EEXIST
+/// where there is no RENAME_NOREPLACE (NFS).
+fn came_meanwhile(e: &Error) -> bool {
+    e.is(libc::EEXIST) || e.is(libc::ENOTEMPTY)
 }
 
 fn in_the_way(e: Error, options: &PullOptions) -> Error {
-    match !options.force && was_outrun(&e) {
+    match !options.force && came_meanwhile(&e) {
         true => err!("{}: appeared while the image was pulled", options.target.display())
             .hint("use --force to replace it"),
         false => e,
