@@ -1,4 +1,4 @@
-//! Files of an image that lie in a directory or, unpacked by nobody, in a tar archive.
+//! The files of an image, in a directory or in a tar archive that is read where it lies, without unpacking it.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -99,7 +99,7 @@ impl Store {
         let mut members = HashMap::new();
         let mut at = 0;
         while at < length {
-            // Only headers are read; the data are jumped over.
+            // Only headers are read: the next one is where the data end.
             let mut reader =
                 Reader::new(Positioned { file: &file, at, buffer: [0; 4096], filled: 0, used: 0 });
             let Some(entry) = reader.next().context(|| format!("at byte {at}"))? else { break };
@@ -118,7 +118,7 @@ impl Store {
                     let dir = name.rsplit_once('/').map_or("", |(dir, _)| dir);
                     let target =
                         if entry.kind == EntryKind::Symlink { format!("{dir}/{target}") } else { target };
-                    // A link out of the archive leads nowhere.
+                    // A link that leads out of the archive is left out, so its name is not found.
                     if let Ok(clean) = super::merge::clean(target.as_bytes()) {
                         let target = String::from_utf8_lossy(&clean).into_owned();
                         members.insert(name, Member::Link(target));

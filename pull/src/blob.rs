@@ -29,7 +29,7 @@ struct BlobState {
     available: u64,
     received: u64,
     /// Nobody has hashed it, or somebody else can have changed it since.
-    unsure: bool,
+    untrusted: bool,
     finished: Option<Result<()>>,
 }
 
@@ -53,8 +53,8 @@ impl Blob {
     }
 
     /// All of it can be read from `file` at `base`, which somebody else can change: each reader hashes what it reads.
-    pub(crate) fn unsure(&self, file: &Arc<File>, base: u64) {
-        self.state().unsure = true;
+    pub(crate) fn untrusted(&self, file: &Arc<File>, base: u64) {
+        self.state().untrusted = true;
         self.available(file, base, self.size);
     }
 
@@ -154,7 +154,7 @@ impl Read for BlobReader {
                 }
                 state = self.blob.changed.wait(state).unwrap_or_else(|e| e.into_inner());
             }
-            if self.file.is_none() && state.unsure {
+            if self.file.is_none() && state.untrusted {
                 self.hasher = Some(self.blob.digest.hasher());
             }
             self.available = state.available;

@@ -30,21 +30,21 @@ pub(crate) struct Publish {
 }
 
 /// A bundle in the making; dropped before it is published, it goes away.
-pub(crate) struct Partial {
+pub(crate) struct NewBundle {
     draft: Draft,
     bundle: OwnedFd,
     rootfs: OwnedFd,
     trash: OwnedFd,
 }
 
-impl Partial {
+impl NewBundle {
     /// Makes one for `target`, with empty `rootfs` and `trash`.
-    pub(crate) fn create(target: &Path) -> Result<Partial> {
+    pub(crate) fn create(target: &Path) -> Result<NewBundle> {
         let draft = Draft::beside(target)?;
         let bundle = disk::make_own_dir(draft.dir(), BUNDLE)?;
         let rootfs = disk::make_own_dir(bundle.as_fd(), ROOTFS)?;
         let trash = disk::make_own_dir(draft.dir(), b"trash")?;
-        Ok(Partial { draft, bundle, rootfs, trash })
+        Ok(NewBundle { draft, bundle, rootfs, trash })
     }
 
     /// The root file system.
@@ -104,19 +104,19 @@ pub(crate) fn replaceable(target: &Path) -> Result<Option<OwnedFd>> {
 }
 
 /// What a bundle was pulled from.
-pub(crate) struct Pulled {
+pub(crate) struct PulledBundle {
     /// The digest of the image's manifest.
     pub digest: String,
     /// The digest that the image's name stood for.
     pub resolved: String,
 }
 
-impl Pulled {
+impl PulledBundle {
     /// What the config of `bundle` says.
     ///
     /// # Errors
     /// It is no pulled one, or somebody else can make it say anything.
-    pub(crate) fn read(bundle: &Path) -> Result<Pulled> {
+    pub(crate) fn read(bundle: &Path) -> Result<PulledBundle> {
         let dir = disk::open_root(bundle)?;
         if !disk::only_ours(&dir) {
             return Err(err!("{}: exists, and others can change it", bundle.display())
@@ -129,6 +129,6 @@ impl Pulled {
         let (Some(digest), Some(resolved)) = (digest, resolved) else {
             bail!("{}: exists, and is not a bundle that rt pull made", bundle.display());
         };
-        Ok(Pulled { digest, resolved })
+        Ok(PulledBundle { digest, resolved })
     }
 }

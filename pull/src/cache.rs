@@ -300,7 +300,7 @@ impl Cache {
                     _ => e,
                 })?;
             }
-            (false, _) => blob.unsure(file, 0),
+            (false, _) => blob.untrusted(file, 0),
         }
         Ok(())
     }

@@ -178,7 +178,7 @@ fn ask_helper(helper: &str, server: &str) -> Result<Option<Credentials>> {
         .spawn()
         .context(doing)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A helper that does not read has its reasons.
+        // A helper that exits without reading (EPIPE) says by its exit status whether that is an error.
         let _ = stdin.write_all(server.as_bytes());
     }
     let output = child.wait_with_output().context(doing)?;
@@ -202,7 +202,7 @@ fn from_netrc(text: &str, registry: &str) -> Option<Credentials> {
     for line in text.lines().filter(|line| !line.trim_start().starts_with('#')) {
         let mut rest = line.trim();
         while !rest.is_empty() {
-            // A command's value has blanks in it and ends at its parenthesis.
+            // `$(command)` may contain blanks, and ends at its parenthesis.
             let end = match rest.starts_with("$(") {
                 true => rest.find(')').map_or(rest.len(), |at| at + 1),
                 false => rest.find(char::is_whitespace).unwrap_or(rest.len()),
@@ -233,7 +233,7 @@ fn from_netrc(text: &str, registry: &str) -> Option<Credentials> {
     }
     let password = password.filter(|_| matched)?;
     let password = match password.strip_prefix("$(").and_then(|p| p.strip_suffix(')')) {
-        // The file is the user's own, as a shell's start file is.
+        // To execute what the file says is safe: it is the user's own, as a start file of the shell is.
         Some(command) => {
             let output = Command::new("sh").args(["-c", command]).stderr(Stdio::inherit()).output().ok()?;
             String::from_utf8(output.stdout).ok()?.trim_end().to_owned()

@@ -15,8 +15,8 @@ use rt_sys::error::{Context, Result};
 /// Where podman looks: the site's list, then the distribution's.
 const LISTS: [&str; 2] = ["/etc/containers/seccomp.json", "/usr/share/containers/seccomp.json"];
 
-/// Calls that change or look into the whole machine, or other programs past what namespaces divide. Most ask for a
-/// capability that the profile does not give, too; a namespace made inside would give it.
+/// Calls that change or look into the whole machine, or reach other programs across namespaces. Most need a capability that
+/// the profile does not give; but whoever makes a user namespace inside has all capabilities in it.
 const REFUSED: &[&str] = &[
     // Modules, other kernels, swap, quotas, accounting.
     "create_module",
@@ -64,12 +64,12 @@ const REFUSED: &[&str] = &[
     "process_madvise",
     "uprobe",
     "uretprobe",
-    // What exploits of the kernel are built with, and few programs.
+    // Few programs use these, and many exploits of the kernel do.
     "userfaultfd",
     "vm86",
     "vm86old",
     "vmsplice",
-    // Of the past.
+    // Obsolete calls.
     "_sysctl",
     "afs_syscall",
     "bdflush",
@@ -79,7 +79,8 @@ const REFUSED: &[&str] = &[
     "ustat",
 ];
 
-/// Programs do without these where the kernel seems to lack them, and its checks have been passed by them.
+/// Calls that seem to be missing from the kernel (ENOSYS), so that programs use others: io_uring makes calls on behalf of
+/// the program that no filter sees.
 const ABSENT: &[&str] = &["io_uring_enter", "io_uring_register", "io_uring_setup"];
 
 /// Execution domains that change nothing but how a program sees itself: Linux, 32 bits, the release 2.6, a question.

@@ -1,5 +1,5 @@
-//! Ctrl-C: threads are asked to stop at their next entry, so that blobs stay resumable and the
-//! half-written bundle goes away. A second Ctrl-C kills.
+//! Ctrl-C: threads are asked to stop, and do so at the next entry or piece of a file. Then what was fetched is kept, and the
+//! half-written bundle is removed. A second Ctrl-C ends the process at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ impl Interrupt {
     pub(crate) fn install() -> Interrupt {
         let interrupt = Interrupt::default();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // In this order: the flag is not yet set when the first one arrives.
+            // Handlers run in this order: at the first signal the flag is not set yet, so only the second one ends the process.
             let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, interrupt.signal.clone());
             let _ = signal_hook::flag::register(signal, interrupt.signal.clone());
         }

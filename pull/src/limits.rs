@@ -34,10 +34,10 @@ impl Limits {
     }
 
     fn of(processors: usize, memory: Option<u64>, connections: Option<usize>) -> Limits {
-        // A quarter of what the cgroup allows; the rest is the page cache's and the job's.
+        // A quarter of what the cgroup allows: the page cache counts in the cgroup as well, and so does the rest of the job.
         let by_memory = memory.map_or(usize::MAX, |limit| (limit / 4 / PER_LAYER) as usize);
         let threads = processors.min(by_memory).max(1);
-        // Above eight layers at once the table of 100 MB would not hold.
+        // More than eight layers at once would use more than 100 MB.
         Limits { threads, layers: threads.min(8), downloads: connections.unwrap_or(4).clamp(1, 32) }
     }
 

@@ -75,7 +75,7 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
     let nothing = Execution::default();
     let execution = image.config.config.as_ref().unwrap_or(&nothing);
     let hpc = choices.profile == Profile::Hpc;
-    // Whoever calls is the user then; a name that the image lacks matters only to the other profile.
+    // In the hpc profile the container's user is the caller, so a user that the image asks for and lacks is no error.
     let user = match image_config::user(execution, root) {
         Ok(user) => user,
         Err(_) if hpc => User { uid: 0, gid: 0, groups: Vec::new(), home: None },
@@ -115,7 +115,8 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
     if !hpc {
         config["hostname"] = json!("rt");
     }
-    // As root the runtime's own filter answers what one id cannot do, and a config has only one.
+    // Where the user is root, the runtime adds a filter of its own that answers calls which one id cannot do (chown and the
+    // like). A config has room for one filter only.
     if choices.user == Some(UserMap::Root) {
         config["process"]["noNewPrivileges"] = json!(true);
     } else if !hpc {
@@ -141,7 +142,8 @@ fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -
     let ports: Vec<&str> = execution.exposed_ports.iter().flatten().map(|(port, _)| port.as_str()).collect();
     set("org.opencontainers.image.exposedPorts", Some(&ports.join(",")));
     for (key, value) in manifest.annotations.iter().flatten().chain(execution.labels.iter().flatten()) {
-        // What an image says about itself never steers the runtime, nor an engine's choice of devices.
+        // The labels of an image must not become annotations by which the runtime, or an engine's choice of devices, is
+        // configured.
         if !["rt.", "run.oci.", "cdi.k8s.io/"].iter().any(|prefix| key.starts_with(prefix)) {
             set(key, Some(value));
         }
@@ -180,17 +182,17 @@ fn hpc_mounts() -> Vec<Value> {
         tmpfs("/tmp", "mode=1777"),
         tmpfs("/run", "mode=1777"),
     ];
-    // One that a node lacks is left out there, when it starts.
+    // rt.optional names these files: a node that lacks one starts the container without it.
     mounts.extend(HOST_FILES.iter().map(|path| bind(path, &["bind", "ro", "nosuid", "nodev", "noexec"])));
     mounts
 }
 
 fn hpc_linux() -> Value {
-    json!({ "namespaces": [{ "type": "user" }, { "type": "mount" }], "uidMappings": own(disk::caller().uid),
-            "gidMappings": own(disk::caller().gid) })
+    json!({ "namespaces": [{ "type": "user" }, { "type": "mount" }], "uidMappings": one_id_map(disk::caller().uid),
+            "gidMappings": one_id_map(disk::caller().gid) })
 }
 
-fn own(id: u32) -> Value {
+fn one_id_map(id: u32) -> Value {
     json!([{ "containerID": 0, "hostID": id, "size": 1 }])
 }
 
@@ -213,8 +215,8 @@ fn isolated_linux() -> Value {
             { "type": "user" }, { "type": "mount" }, { "type": "pid" }, { "type": "ipc" }, { "type": "uts" },
             { "type": "network" },
         ],
-        "uidMappings": own(uid),
-        "gidMappings": own(gid),
+        "uidMappings": one_id_map(uid),
+        "gidMappings": one_id_map(gid),
         "maskedPaths": [
             "/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
             "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
@@ -280,7 +282,7 @@ fn prepare(root: &OwnedFd, path: &str, what: MountPoint) -> Result<()> {
         match disk::mode_at(dir.as_fd(), part)? {
             None => make_dir(dir.as_fd(), part)?,
             Some(mode) if mode & 0o170000 == 0o040000 => {}
-            // Through a link of the image: the runtime resolves it, inside.
+            // The image has a link here. The runtime resolves it inside the container; nothing is made through it.
             Some(_) => return Ok(()),
         }
         dir = Arc::new(disk::open_dir(dir.as_fd(), part)?);

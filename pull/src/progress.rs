@@ -74,7 +74,7 @@ fn draw(width: usize, blobs: &[Arc<Blob>], drawn: usize, last: bool) -> usize {
     if drawn > 0 {
         text.push_str(&format!("\x1b[{drawn}A"));
     }
-    // What is not complete matters; of the rest there is a sum.
+    // A row for each layer that is not complete, and one for the sum of all.
     let mut rows: Vec<String> = Vec::new();
     let open = blobs.iter().filter(|blob| !matches!(blob.result(), Some(Ok(()))));
     for blob in open.take(if last { 0 } else { ROWS }) {
@@ -90,7 +90,7 @@ fn draw(width: usize, blobs: &[Arc<Blob>], drawn: usize, last: bool) -> usize {
         text.push_str(&row);
         text.push('\n');
     }
-    // Rows that are not needed any more.
+    // Erases rows of the last time that are not needed any more.
     text.push_str("\x1b[J");
     let _ = std::io::stderr().write_all(text.as_bytes());
     count

@@ -82,7 +82,7 @@ impl Reference {
 
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // After a host that looks like a part of a name only enroot's mark makes it one.
+        // A host such as `nas` would be read as a part of the repository. With enroot's `#` it is a host.
         let mark = if is_host(&self.registry) { '/' } else { '#' };
         write!(f, "{}{mark}{}", self.registry, self.repository)?;
         if let Some(tag) = &self.tag {

@@ -238,12 +238,12 @@ impl Registry {
     ) -> Result<Response<Body>> {
         for attempt in 0..3 {
             let authorization = self.authorization(connection, attempt > 0)?;
-            let Answer { response, own } =
+            let Answer { response, same_host } =
                 self.send(connection, method, path, headers, authorization.as_deref())?;
             if response.status() != StatusCode::UNAUTHORIZED || attempt == 2 {
                 return Ok(response);
             }
-            if !own {
+            if !same_host {
                 // It is not the registry that asks, and it could name any token server.
                 return Err(status_error(response).context(format!(
                     "{}: redirects to a server that asks for credentials, which only the registry may get",
@@ -387,14 +387,14 @@ impl Registry {
 
     fn credentials(&self, connection: &Connection, realm: Option<&str>) -> Result<Option<Credentials>> {
         let Endpoint { host, repository, mirror, .. } = &connection.endpoint;
-        // What is given for a registry is no mirror's.
+        // --creds are for the registry that the user named, not for its mirrors.
         if let Some(given) = self.connect.credentials.as_ref().filter(|_| !mirror) {
             return Ok(Some(given.clone()));
         }
         let host = if host == "registry-1.docker.io" { "docker.io" } else { host };
         let mut found = self.connect.credential_files.find(host, repository)?;
-        // netrc knows token servers by their own names. A registry may not name another's: it would be given a token
-        // of the user's for it.
+        // enroot's netrc file lists token servers under their own names. A registry may only name one of its own domain, or
+        // it would be given a token of the user's for another registry.
         if found.is_none()
             && let Some(server) = realm.and_then(|r| r.split("://").nth(1)?.split('/').next())
             && is_beside(server, host)

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::blob::Blob;
-use super::bundle::{self, Partial, Publish, Pulled};
+use super::bundle::{self, NewBundle, Publish, PulledBundle};
 use super::cache::{Cache, CacheLocation};
 use super::digest::Digest;
 use super::disk;
@@ -95,10 +95,10 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
     if exists && force {
         bundle::replaceable(&options.target)?;
     }
-    // The bundle's own directory comes first where it is to hold the scratch cache.
+    // A scratch cache is in the directory in which the bundle is made, so that is made first.
     let mut partial = None;
     let scratch = match options.cache == CacheLocation::Scratch && (force || !exists) {
-        true => Some(partial.insert(Partial::create(&options.target)?).scratch()?),
+        true => Some(partial.insert(NewBundle::create(&options.target)?).scratch()?),
         false => None,
     };
     let (cache, _scratch) = options.cache.open(scratch)?;
@@ -111,7 +111,7 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
     phases.end("resolve");
     let partial = match partial {
         Some(partial) => partial,
-        None => Partial::create(&options.target)?,
+        None => NewBundle::create(&options.target)?,
     };
     let root = disk::open_dir_again(partial.rootfs())?;
     check_space(&root, &image, &cache)?;
@@ -145,9 +145,11 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
     let shared = options.shared && mask & 0o005 == 0;
     let published =
         partial.publish(&options.target, &config, Publish { shared, replace: force, sync: options.sync });
-    // Somebody else was faster: with the same image, all is well.
-    let same = || Pulled::read(&options.target).is_ok_and(|have| have.digest == image.digest.as_str());
-    let unchanged = published.as_ref().is_err_and(was_outrun) && same();
+    // Another process may have made the bundle meanwhile. If it is of the same image, this pull has succeeded as well.
+    let same = || PulledBundle::read(&options.target).is_ok_and(|have| have.digest == image.digest.as_str());
+    // ENOENT: with --force on both sides, the other one is just about to rename.
+    let outrun = |e: &Error| came_meanwhile(e) || e.is(libc::ENOENT);
+    let unchanged = published.as_ref().is_err_and(outrun) && same();
     if !unchanged {
         published.map_err(|e| in_the_way(e, options))?;
     }
@@ -172,12 +174,12 @@ fn unchanged(
     interrupt: &Interrupt,
     mut phases: Phases,
 ) -> Result<Summary> {
-    let have = Pulled::read(&options.target)?;
+    let have = PulledBundle::read(&options.target)?;
     let now = match head {
         Some(head) => head,
         None => opened.resolve(None, &options.platform, cache, interrupt)?.resolved,
     };
-    // One index has images for several platforms.
+    // The digest of an index is the same for all its platforms, so the bundle's own manifest is compared as well.
     let chosen = source::chosen(cache, &now, &options.platform);
     if have.resolved != now.as_str() || chosen.is_some_and(|chosen| have.digest != chosen.as_str()) {
         return Err(err!("{}: exists, with another image", options.target.display())
@@ -195,14 +197,14 @@ fn unchanged(
     })
 }
 
-/// True where something came to the target, or went from it, while the bundle was made. ENOTEMPTY is what rename(2)
-/// says without RENAME_NOREPLACE (NFS).
-fn was_outrun(e: &Error) -> bool {
-    [libc::EEXIST, libc::ENOTEMPTY, libc::ENOENT].iter().any(|errno| e.is(*errno))
+/// True where something came to the target while the bundle was made. ENOTEMPTY is what rename(2) says instead of EEXIST
+/// where there is no RENAME_NOREPLACE (NFS).
+fn came_meanwhile(e: &Error) -> bool {
+    e.is(libc::EEXIST) || e.is(libc::ENOTEMPTY)
 }
 
 fn in_the_way(e: Error, options: &PullOptions) -> Error {
-    match !options.force && was_outrun(&e) {
+    match !options.force && came_meanwhile(&e) {
         true => err!("{}: appeared while the image was pulled", options.target.display())
             .hint("use --force to replace it"),
         false => e,
@@ -231,7 +233,7 @@ fn layers(
     options: &PullOptions,
 ) -> Result<u64> {
     let interrupt = context.interrupt;
-    // One blob for layers that are the same.
+    // Layers can be the same (empty ones often are); their blob is fetched once.
     let mut blobs: Vec<Arc<Blob>> = Vec::new();
     for layer in &image.manifest.layers {
         let known = blobs.iter().find(|blob| blob.digest == layer.digest && blob.size == layer.size).cloned();
@@ -315,7 +317,7 @@ enum Task {
 fn cause(failures: Vec<(Task, Error)>) -> Option<Error> {
     failures.into_iter().min_by_key(|(task, e)| (is_interrupted(e), *task)).map(
         |(_, e)| match is_interrupted(&e) {
-            // Without the layer at which it happened to be noticed.
+            // The layer in which it happened to be noticed says nothing.
             true => interrupted(),
             false => e,
         },

@@ -58,7 +58,7 @@ pub(crate) fn save(bundle: &Path, path: &Path, tag: Option<&str>, format: SaveFo
     let draft = Draft::beside(path)?;
     let image = disk::make_own_dir(draft.dir(), IMAGE)?;
     let blobs = disk::make_own_dir(image.as_fd(), b"blobs")?;
-    let dir = Layout { sha256: disk::make_own_dir(blobs.as_fd(), b"sha256")?, image, mode: 0o666 & !mask };
+    let dir = NewLayout { sha256: disk::make_own_dir(blobs.as_fd(), b"sha256")?, image, mode: 0o666 & !mask };
     let dir = &dir;
     let layer = write_layer(root, dir)?;
     let image_config = serde_json::to_vec(&image_config(&config, &layer.diff_id)).map_err(|e| err!("{e}"))?;
@@ -96,14 +96,14 @@ pub(crate) fn save(bundle: &Path, path: &Path, tag: Option<&str>, format: SaveFo
 }
 
 /// A layout in the making.
-struct Layout {
+struct NewLayout {
     image: OwnedFd,
     sha256: OwnedFd,
     /// Of the files in it.
     mode: u32,
 }
 
-impl Layout {
+impl NewLayout {
     fn write_blob(&self, bytes: &[u8]) -> Result<Digest> {
         let digest = Digest::of(bytes);
         self.write_file(&self.sha256, digest.hex().as_bytes(), bytes)?;
@@ -116,7 +116,7 @@ impl Layout {
     }
 }
 
-struct Written {
+struct WrittenLayer {
     digest: Digest,
     diff_id: Digest,
     size: u64,
@@ -147,7 +147,7 @@ fn hashing<W: Write>(inner: W) -> Hashing<W> {
     Hashing { inner, hasher: Hasher::sha256(), bytes: 0 }
 }
 
-fn write_layer(root: OwnedFd, layout: &Layout) -> Result<Written> {
+fn write_layer(root: OwnedFd, layout: &NewLayout) -> Result<WrittenLayer> {
     let draft = b"layer";
     let doing = || "write the layer";
     let file = disk::create_file(layout.sha256.as_fd(), draft, layout.mode)?;
@@ -163,7 +163,7 @@ fn write_layer(root: OwnedFd, layout: &Layout) -> Result<Written> {
     let digest = compressed.hasher.finish();
     let sha256 = layout.sha256.as_fd();
     disk::rename(sha256, draft, sha256, digest.hex().as_bytes())?;
-    Ok(Written { digest, diff_id: plain.hasher.finish(), size: compressed.bytes, plain: plain.bytes })
+    Ok(WrittenLayer { digest, diff_id: plain.hasher.finish(), size: compressed.bytes, plain: plain.bytes })
 }
 
 /// A directory, its path, and the names in it that are still to come, the first one last.
@@ -255,7 +255,7 @@ fn write_entry(
         tar::pad(out, entry.size).context(|| "write")?;
         return Ok(None);
     } else {
-        // Sockets and devices are not an image's.
+        // A socket lives only as long as its program, and devices are left out of images at a pull as well.
         return Ok(None);
     }
     tar::write_header(out, &entry).context(|| "write")?;
@@ -299,10 +299,10 @@ fn image_config(config: &Value, diff_id: &Digest) -> Value {
 }
 
 /// The layout as a tar archive.
-fn write_archive(layout: &Layout, file: File) -> Result<()> {
+fn write_archive(layout: &NewLayout, file: File) -> Result<()> {
     let doing = || "write the archive";
     let mut out = BufWriter::with_capacity(256 << 10, file);
-    // Without these skopeo makes them, and wants to give them to root.
+    // Without entries for directories skopeo makes them itself, and fails where it may not give them to root.
     for dir in ["blobs/", "blobs/sha256/"] {
         tar::write_header(&mut out, &Header::new(dir.into(), EntryKind::Directory, 0o755)).context(doing)?;
     }

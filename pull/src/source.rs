@@ -153,7 +153,8 @@ fn resolve_registry(
             if let Some(bytes) = cache.read(&digest, MANIFEST_LIMIT) {
                 return Ok((digest, bytes));
             }
-            // Of many processes one asks; a manifest's size is not known before, so no resumption.
+            // Of many processes that pull at the same time, one asks the registry. The size of a manifest is not known before,
+            // so a part of it cannot be continued as a blob's can.
             let bytes = cache.once(&digest, MANIFEST_LIMIT, interrupt, || Ok(registry.manifest(name)?.1))?;
             return Ok((digest, bytes));
         }
@@ -190,7 +191,7 @@ pub(crate) fn chosen(cache: &Cache, resolved: &Digest, platform: &Platform) -> O
     let mut digest = resolved.clone();
     for _ in 0..=MAX_INDEXES {
         let Some(bytes) = cache.read(&digest, MANIFEST_LIMIT) else {
-            // Of an image that was never pulled only the index is there.
+            // The cache may have only the index, of an image that was inspected and never pulled.
             return (digest != *resolved).then_some(digest);
         };
         match manifest::parse(&bytes).ok()? {
@@ -277,7 +278,7 @@ impl Image {
                     (StoreFormat::Oci, true) => {
                         blob.verify(&file, offset, interrupt).context(|| format!("layer {}", at + 1))?;
                     }
-                    (StoreFormat::Oci, false) => blob.unsure(&file, offset),
+                    (StoreFormat::Oci, false) => blob.untrusted(&file, offset),
                 }
                 Ok(false)
             }

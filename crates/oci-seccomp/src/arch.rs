@@ -13,7 +13,7 @@ pub(super) struct Machine {
     pub(super) base: u32,
     /// Arguments have 64 bits; else libseccomp compares only the lower 32.
     pub(super) wide: bool,
-    /// Old programs reach socket and IPC calls through socketcall(2) and ipc(2).
+    /// The architecture has socketcall(2) and ipc(2), through which old programs make socket and IPC calls.
     pub(super) multiplexed: bool,
     family: Family,
     table: &'static [u16; COUNT],

@@ -1,13 +1,13 @@
 //! Classic BPF, written from its last instruction to its first.
 //!
-//! Jumps go forward only, so writing backwards every target is known when a jump is written, and
-//! the distance that decides between a short and a long jump with it.
+//! Jumps of classic BPF only go forward. Written backwards, the target of each jump is known when the jump is written, and so
+//! is its distance: a test can jump over at most 255 instructions, and needs a jump of its own for more.
 
 use super::Instruction;
 use super::rules::{Condition, Operator};
 use crate::error::{Result, bail};
 
-/// BPF_MAXINSNS: the kernel takes no longer program.
+/// BPF_MAXINSNS (linux/bpf_common.h): the kernel takes no longer program.
 const LONGEST: usize = 4096;
 
 // linux/bpf_common.h: class, size or operation, mode or source.
@@ -38,29 +38,30 @@ pub(super) enum JumpTarget {
 struct Leaf {
     /// What a return returns.
     answer: Option<u32>,
-    /// Its copy nearest to the start, if it is written: a return, checks, or a jump to them.
+    /// Where its copy nearest to the program's start is, if there is one yet: a return, checks, or a jump to them.
     at: Option<usize>,
 }
 
-/// Numbers from `start` on, up to the next run, have one outcome.
+/// A range of call numbers with one outcome: from `start` up to the next run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) start: u32,
     pub(super) leaf: u16,
 }
 
-/// Numbers from `start` on, up to the next block: a few single ones apart, with one outcome.
+/// A range of call numbers from `start` up to the next block, which have one outcome but for a few single ones.
 #[derive(Clone, Copy)]
 struct Block {
     start: u32,
     rest: u16,
-    /// The numbers apart: every second run from here.
+    /// The single numbers: every second run from this one on.
     first: u16,
+    /// How many they are.
     count: u16,
 }
 
-/// So many comparisons for equality end a search: each costs one instruction, where cutting
-/// a number out of a run by search costs two.
+/// Single numbers of a block at most. The search ends in a comparison with each, which is one instruction. To divide the
+/// range at a number instead costs two.
 const APART: u16 = 3;
 
 /// A program in the making.
@@ -98,7 +99,7 @@ impl Assembler {
         Ok(self.leaves.len() as u16 - 1)
     }
 
-    /// Writes a search for the call's number. `runs` are in order, start at 0 and are not empty.
+    /// Writes a binary search for the call's number. `runs` are in order, begin with number 0, and are not empty.
     pub(super) fn search(&mut self, runs: &[Run]) -> JumpTarget {
         let root = self.tree(runs, &blocks(runs));
         self.before(root, NUMBER)
@@ -185,7 +186,7 @@ impl Assembler {
         let (upper, lower) = ((value >> 32) as u32, value as u32);
         let lower_offset = layout.lower(argument);
         let upper_offset = layout.upper(argument);
-        // NE, LT and LE are EQ, GE and GT the other way round.
+        // NE, LT and LE are EQ, GE and GT with the targets exchanged.
         let (yes, no) = match operator {
             Operator::NotEqual | Operator::Less | Operator::LessOrEqual => (no, yes),
             _ => (yes, no),
@@ -207,7 +208,7 @@ impl Assembler {
                 if !layout.wide {
                     return test;
                 }
-                // What is not above 0 is 0.
+                // Where the upper half of the value is 0, an upper half that is not above it equals it.
                 if upper != 0 {
                     test = self.branch(EQUAL, upper, test, no);
                 }
@@ -251,7 +252,7 @@ impl Assembler {
         }
     }
 
-    /// The instruction written last, which falls through to `test`.
+    /// The instruction written last; `test` is the one after it.
     fn after(&self, test: JumpTarget) -> JumpTarget {
         debug_assert!(matches!(test, JumpTarget::At(at) if at + 2 == self.code.len()));
         JumpTarget::At(self.code.len() - 1)
@@ -280,8 +281,8 @@ impl Assembler {
         u8::try_from(self.code.len() - at - 1).ok()
     }
 
-    /// Brings `target` near: a return once more, or a long jump. Only for the test to be written
-    /// next: unlike a load, it falls through to nothing, so that this may stand behind it.
+    /// Brings `target` within the reach of the test that is written next, by another copy of a return or by a long jump. A
+    /// test always jumps, so these may stand right behind it; behind a load they could not.
     fn fetch(&mut self, target: JumpTarget) -> JumpTarget {
         let next = self.code.len();
         let (answer, at) = match target {
@@ -325,7 +326,7 @@ impl Layout {
     }
 }
 
-/// Gathers runs to blocks, from the lowest number on.
+/// Gathers runs into blocks, from the lowest number on.
 fn blocks(runs: &[Run]) -> Vec<Block> {
     let single = |at: usize| runs.get(at + 1).is_some_and(|next| next.start == runs[at].start + 1);
     let resumes = |at: usize, leaf: u16| runs.get(at + 1).is_some_and(|next| next.leaf == leaf);
@@ -333,7 +334,7 @@ fn blocks(runs: &[Run]) -> Vec<Block> {
     let mut at = 0;
     while at < runs.len() {
         let mut block = Block { start: runs[at].start, rest: runs[at].leaf, first: at as u16 + 1, count: 0 };
-        // A number apart may come first.
+        // The first number of a block may be a single one.
         if single(at) && !(single(at + 1) && resumes(at + 1, runs[at].leaf)) {
             block = Block { rest: runs[at + 1].leaf, first: at as u16, count: 1, ..block };
             at += 1;

@@ -1,4 +1,4 @@
-//! What each call of each architecture comes to: entries are added one by one, then become code.
+//! The outcome of each call on each architecture. The section's entries are added one by one, then become code.
 
 use super::arch::{Machine, Name, SLOTS, X32_BIT};
 use super::code::{Assembler, JumpTarget, Layout, Run};
@@ -49,10 +49,10 @@ struct WrittenChain {
 /// The end of a list.
 const END: u32 = u32::MAX;
 
-/// So many different rules for one call make a program too long in any case.
+/// More different rules for one call make a program too long in any case (BPF_MAXINSNS).
 const LONGEST_CHAIN: u32 = 4096;
 
-/// The slots of calls that others go through, on every architecture that has them.
+/// The slots of socketcall(2) and ipc(2), which are the same on every architecture that has them.
 const SOCKETCALL: usize = 102;
 const IPC: usize = 117;
 
@@ -126,7 +126,7 @@ impl<'a> Verdicts<'a> {
         Ok(())
     }
 
-    /// A rule without arguments, unless there was one before.
+    /// Gives a call an outcome whatever its arguments are, unless it has one already: the first such rule counts.
     fn settle(&mut self, machine: usize, slot: usize, action: u16) {
         if !self.is_settled(machine, slot) {
             self.slots[machine][slot] = action;
@@ -178,7 +178,7 @@ impl<'a> Verdicts<'a> {
             self.links.push(ChainLink { rule, next: END });
             return Ok(());
         };
-        // Of two rules with one action, the one that asks more says nothing.
+        // Of two rules with one action, one that asks for more than the other changes nothing.
         if self.rules_of(chain).any(|old| self.rules.covers(old, rule, wide)) {
             return Ok(());
         }
@@ -235,7 +235,7 @@ impl<'a> Verdicts<'a> {
         self.write_chains()?;
         let mut ways = Vec::with_capacity(3);
         let mut runs = Vec::with_capacity(128);
-        // The native architecture is written last and so comes first.
+        // Code is written backwards: the native architecture is written last, so its calls are found first.
         for at in (0..self.machines.len()).rev() {
             let machine = self.machines[at];
             runs.clear();
@@ -253,7 +253,7 @@ impl<'a> Verdicts<'a> {
                     Some(high) => self.runs(high, newer, &mut runs),
                     None => {
                         push(&mut runs, X32_BIT, stranger);
-                        // A tracer skips a call by making it -1.
+                        // A tracer skips a call by setting its number to -1 (ptrace(2)), which must not kill.
                         push(&mut runs, u32::MAX, DEFAULT);
                     }
                 }
@@ -271,7 +271,7 @@ impl<'a> Verdicts<'a> {
     fn runs(&mut self, at: usize, newer: u16, runs: &mut Vec<Run>) {
         let machine = self.machines[at];
         let highest = self.highest[at];
-        // On s390 a number too high for the kernel arrives as 0, a call that nothing else uses.
+        // On s390 the kernel passes a number that is too high for it as 0, which is no other call's.
         if matches!(machine.arch, Arch::ScmpArchS390 | Arch::ScmpArchS390x)
             && highest != 0
             && newer != DEFAULT
@@ -326,7 +326,7 @@ impl<'a> Verdicts<'a> {
         let rules = &self.rules;
         let case = |rule: u32| rules.case(rule, machine.wide);
         let mut next = JumpTarget::Leaf(DEFAULT);
-        // Rules that ask for values of one argument with the same upper half share that test.
+        // Rules that compare one argument with values of the same upper half share the test of that half.
         for group in order.chunk_by(|one, two| case(*one).is_some() && case(*one) == case(*two)).rev() {
             let conditions = |rule: u32| rules.conditions(rule, machine.wide);
             next = match case(group[0]) {

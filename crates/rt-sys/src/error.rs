@@ -13,7 +13,6 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What an error is to the code that has to decide by it. Most errors are only told, so most are [`Kind::Other`]; what
 /// a system call said is in [`Error::errno`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Kind {
     /// Nothing is decided by it.
     #[default]

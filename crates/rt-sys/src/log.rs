@@ -143,9 +143,19 @@ fn line(format: Format, level: Level, text: &str, time: SystemTime) -> String {
     match format {
         // logrus sorts the keys.
         Format::Json => format!("{}\n", serde_json::json!({ "level": level, "msg": text, "time": time })),
-        Format::Plain => format!("rt: {text}\n"),
+        Format::Plain => format!("rt: {}\n", one_line(text)),
         Format::Text => format!("time=\"{time}\" level={level} msg={}\n", quoted(text)),
     }
+}
+
+/// `text` with its control characters escaped. Names come from configs, images and registries, and lines go to
+/// terminals, which must not be steered by them.
+pub fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.trim_end().chars() {
+        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    line
 }
 
 /// logrus' names.
@@ -194,5 +204,11 @@ mod tests {
         );
         assert!(line(Level::Error, "word").ends_with(" level=error msg=word\n"));
         assert!(line(Level::Error, "").ends_with(" msg=\"\"\n"));
+    }
+
+    #[test]
+    fn plain_lines_do_not_steer_a_terminal() {
+        let text = line(Format::Plain, Level::Info, "a \x1b[31mmirror\r\n says \u{e9}\u{9b}2J\n", at(0));
+        assert_eq!(text, "rt: a \\u{1b}[31mmirror\\r\\n says \u{e9}\\u{9b}2J\n");
     }
 }

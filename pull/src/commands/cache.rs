@@ -60,7 +60,7 @@ fn prune(call: &Call, cache: &Cache) -> Result<u8> {
         let old = days.is_some_and(|days| idle(used) > Duration::from_secs(u64::from(days) * 86400));
         let much = most.is_some_and(|most| kept > most);
         if all || old || much {
-            // Other users' blobs in a sticky directory are theirs.
+            // In a sticky directory the blobs of other users cannot be removed; that is no error.
             if let Ok(bytes) = cache.remove(&digest) {
                 freed += bytes;
                 kept = kept.saturating_sub(size);
@@ -81,7 +81,7 @@ fn verify(cache: &Cache) -> Result<u8> {
                 damaged += 1;
                 match cache.remove(&digest) {
                     Ok(_) => tell(&format!("{e}: removed\n")),
-                    // Perhaps another user's.
+                    // It may be another user's.
                     Err(why) => tell(&format!("{e}: not removed: {why}\n")),
                 }
             }

@@ -30,7 +30,7 @@ pub(super) fn login(call: &Call) -> Result<u8> {
     let credentials = Credentials::Password { user, password };
     let mut connect = connect_options(&call.flags)?;
     connect.credentials = Some(credentials.clone());
-    // A name is needed to parse; only the registry's root is asked.
+    // A reference has a repository. No repository is asked for here, only the API's root.
     let reference: Reference = format!("{registry}/x").parse()?;
     let interrupt = Interrupt::install();
     Registry::new(&reference, &Registries::default(), connect, &interrupt)?
@@ -58,7 +58,7 @@ fn registry_name(call: &Call) -> Result<String> {
     let name = operand(call, 0)?;
     let host = name.trim_start_matches("https://").trim_end_matches('/');
     let reference: Reference = format!("{host}/x").parse()?;
-    // `rt login quay` would else go to Docker Hub.
+    // `quay/x` is a repository of Docker Hub, where `rt login quay` must not send a password.
     if reference.registry.as_str() == "docker.io" && !host.contains("docker") {
         bail!("{name}: not a registry's host name");
     }

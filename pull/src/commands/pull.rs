@@ -44,7 +44,7 @@ fn options(call: &Call) -> Result<PullOptions> {
         Some(other) => bail!("--profile {other}: use hpc or isolated"),
     };
     let user = flags.text(&BUNDLE_USER)?.map(rt_spec::rootless::parse_user_map).transpose()?;
-    // Root inside is for installing things.
+    // Somebody who wants to be root inside wants to install something.
     let writable = flags.has(&WRITABLE) || user == Some(rt_spec::rootless::UserMap::Root);
     Ok(PullOptions {
         image,

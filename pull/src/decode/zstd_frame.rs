@@ -16,7 +16,7 @@ pub(super) fn decoder<'a>(
     let mut decoder = zstd::stream::read::Decoder::with_buffer(source)?;
     decoder.window_log_max(ZSTD_WINDOW_LOG)?;
     Ok(match window(head) > LARGE_WINDOW {
-        true => Box::new(Large { _turn: Turn::wait(), decoder }),
+        true => Box::new(LargeWindowDecoder { _turn: LargeWindowTurn::wait(), decoder }),
         false => Box::new(decoder),
     })
 }
@@ -54,12 +54,12 @@ pub(super) fn content_size(head: &[u8]) -> Option<u64> {
 }
 
 /// A decoder that needs so much memory that others wait for it.
-struct Large<R> {
+struct LargeWindowDecoder<R> {
     decoder: R,
-    _turn: Turn,
+    _turn: LargeWindowTurn,
 }
 
-impl<R: Read> Read for Large<R> {
+impl<R: Read> Read for LargeWindowDecoder<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.decoder.read(buffer)
     }
@@ -69,17 +69,17 @@ static TAKEN: Mutex<bool> = Mutex::new(false);
 static FREE: Condvar = Condvar::new();
 
 /// The right to have a large window.
-struct Turn;
+struct LargeWindowTurn;
 
-impl Turn {
-    fn wait() -> Turn {
+impl LargeWindowTurn {
+    fn wait() -> LargeWindowTurn {
         let taken = TAKEN.lock().unwrap_or_else(|e| e.into_inner());
         *FREE.wait_while(taken, |taken| *taken).unwrap_or_else(|e| e.into_inner()) = true;
-        Turn
+        LargeWindowTurn
     }
 }
 
-impl Drop for Turn {
+impl Drop for LargeWindowTurn {
     fn drop(&mut self) {
         *TAKEN.lock().unwrap_or_else(|e| e.into_inner()) = false;
         FREE.notify_one();

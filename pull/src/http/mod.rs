@@ -84,7 +84,7 @@ pub(crate) struct Answer {
     /// The answer.
     pub response: Response<Body>,
     /// False where a redirect led to another host.
-    pub own: bool,
+    pub same_host: bool,
 }
 
 impl Http {
@@ -147,7 +147,7 @@ impl Http {
         let shown = |text: &str| url::shown(text).to_owned();
         let fatal = Failure::of_request;
         let mut url = request.url.to_owned();
-        let mut own = true;
+        let mut same_host = true;
         for _ in 0..REDIRECTS {
             let uri: Uri = url.parse().map_err(|e| fatal(err!("{:?}: {e}", shown(&url))))?;
             let mut request =
@@ -168,7 +168,7 @@ impl Http {
             };
             let response = response.map_err(|e| Failure::of_connection(e, &url))?;
             if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
-                return Ok(Answer { response, own });
+                return Ok(Answer { response, same_host });
             }
             let location = response.headers().get("location").and_then(|l| l.to_str().ok());
             let location = location.ok_or_else(|| fatal(err!("{}: redirects to nowhere", shown(&url))))?;
@@ -183,7 +183,7 @@ impl Http {
                     return Err(fatal(err!("{}: redirects to {}", shown(&url), shown(&next))));
                 }
                 authorization = None;
-                own = false;
+                same_host = false;
             }
             url = next;
         }

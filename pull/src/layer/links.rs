@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::os::fd::AsFd;
 
-use super::{UnpackContext, Worker, add, with_entries};
+use super::{UnpackContext, Unpacker, add, with_entries};
 use crate::decode::{Expected, PipeReader};
 use crate::disk;
 use crate::merge::{DeferredLink, LayerNumber, Outcome, clean};
@@ -68,14 +68,14 @@ fn find_in_layer(
     for link in links.drain(..) {
         wanted.entry(link.target.clone()).or_default().push(link);
     }
-    let worker = Worker { context, writer: context.tree.writer(layer), since_check: 0 };
+    let unpacker = Unpacker { context, writer: context.tree.writer(layer), since_check: 0 };
     with_entries(context, source, u64::MAX, |reader| {
         while let Some(entry) = reader.next()? {
             context.interrupt.check()?;
             let path = clean(&entry.path)?.into_owned();
             let Some(links) = wanted.remove(&path) else { continue };
             match entry.kind {
-                EntryKind::File | EntryKind::Symlink => worker.recover(reader, &entry, links)?,
+                EntryKind::File | EntryKind::Symlink => unpacker.recover(reader, &entry, links)?,
                 EntryKind::Hardlink => {
                     indirect = true;
                     let next = clean(&entry.link)?.into_owned();
@@ -98,7 +98,7 @@ fn find_in_layer(
     Ok(indirect)
 }
 
-impl Worker<'_, '_> {
+impl Unpacker<'_, '_> {
     /// Writes the entry at the first link, and links the others to that.
     fn recover(
         &self,

@@ -89,9 +89,9 @@ pub(crate) fn apply(
     source: (impl Read + Send, Expected),
 ) -> Result<Vec<DeferredLink>> {
     let writer = context.tree.writer(layer);
-    let mut worker = Worker { context, writer, since_check: SPACE_STEP };
-    with_entries(context, source, decode::bomb_limit(blob_size), |reader| worker.run(reader))?;
-    Ok(worker.writer.deferred)
+    let mut unpacker = Unpacker { context, writer, since_check: SPACE_STEP };
+    with_entries(context, source, decode::bomb_limit(blob_size), |reader| unpacker.run(reader))?;
+    Ok(unpacker.writer.deferred)
 }
 
 /// Runs `work` on the entries of a compressed stream that another thread inflates.
@@ -117,13 +117,13 @@ fn with_entries<T>(
     })
 }
 
-struct Worker<'a, 'b> {
+struct Unpacker<'a, 'b> {
     context: &'a UnpackContext<'a>,
     writer: LayerWriter<'b>,
     since_check: u64,
 }
 
-impl Worker<'_, '_> {
+impl Unpacker<'_, '_> {
     fn run(&mut self, reader: &mut Reader<PipeReader>) -> Result<()> {
         while let Some(entry) = reader.next()? {
             self.context.interrupt.check()?;
