@@ -1,13 +1,13 @@
 //! AMD GPUs: /dev/kfd and the DRM nodes of the GPUs that KFD's topology names, and ROCm's libraries where they are
 //! asked for.
 
-use super::bundle::Bundle;
 use super::drm;
-use super::edits::Edits;
-use super::fit::{self, Fit};
-use super::libraries;
-use super::numbering::{self, is_for_any_vendor, job_list, renumbered, words};
-use super::tree::Tree;
+use crate::kit::bundle::Bundle;
+use crate::kit::edits::Edits;
+use crate::kit::fit::{self, Fit};
+use crate::kit::libraries;
+use crate::kit::numbering::{self, is_for_any_vendor, job_list, renumbered, words};
+use crate::kit::tree::Tree;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 
@@ -104,7 +104,7 @@ fn add_libraries(edits: &mut Edits, bundle: &Bundle, host: &Tree, container: &Tr
         let found = stems.iter().filter_map(|stem| fit.host.newest(stem, fit.flags));
         let wanted: Vec<_> = found.collect();
         let set = match wanted.first() {
-            Some((name, _)) if name.starts_with(stems[0]) => fit.set(&wanted),
+            Some(library) if library.name.starts_with(stems[0]) => fit.set(&wanted),
             _ => Err(format!("neither container nor host has {} (install ROCm on the node)", stems[0])),
         };
         match set {

@@ -3,10 +3,10 @@
 //! Called by a runtime, a hook takes no arguments and reads the container's state. Everything else is for people
 //! and for engines that prepare configs.
 
-use super::apply;
-use super::bundle::{Bundle, State, require_root};
-use super::edits::Edits;
-use super::tree::Tree;
+use crate::kit::apply;
+use crate::kit::bundle::{Bundle, State, require_root};
+use crate::kit::edits::Edits;
+use crate::kit::tree::Tree;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, start};
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 /// One of our hooks.
-pub struct Hook {
+pub(crate) struct Hook {
     /// Its program's name.
     pub name: &'static str,
     /// What `--help` says of it.
@@ -28,14 +28,14 @@ pub struct Hook {
 }
 
 /// Reads a config, answers another.
-pub type Precreate = fn(&Call, &[u8]) -> Result<String>;
+pub(crate) type Precreate = fn(&Call, &[u8]) -> Result<String>;
 
 /// A further command: its words in, its answer on stdout.
-pub type Command = fn(&Call) -> Result<String>;
+pub(crate) type Command = fn(&Call) -> Result<String>;
 
 /// A parsed command line.
 #[derive(Debug)]
-pub struct Call {
+pub(crate) struct Call {
     /// The words that are no flags.
     pub words: Vec<String>,
     /// `--root`.
@@ -48,7 +48,7 @@ pub struct Call {
 }
 
 /// Runs the command line of this process; returns its exit status.
-pub fn main(hook: &Hook) -> u8 {
+pub(crate) fn main(hook: &Hook) -> u8 {
     match run(hook, start::args().into_iter().skip(1).collect()) {
         Ok(answer) => {
             let _ = std::io::stdout().write_all(answer.as_bytes());
@@ -168,7 +168,7 @@ fn compute(hook: &Hook, bundle: &Bundle, root: &Path) -> Result<Edits> {
 }
 
 /// Standard input, whole.
-pub fn stdin() -> Result<Vec<u8>> {
+pub(crate) fn stdin() -> Result<Vec<u8>> {
     // A state is some hundred bytes, a config some thousand.
     let mut text = Vec::with_capacity(16 << 10);
     std::io::stdin().lock().read_to_end(&mut text).context(|| "read stdin")?;

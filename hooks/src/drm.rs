@@ -1,7 +1,7 @@
 //! /dev/dri: the nodes of a GPU, by its PCI address.
 
-use super::edits::Edits;
-use super::tree::Tree;
+use crate::kit::edits::Edits;
+use crate::kit::tree::Tree;
 
 /// Adds the DRM nodes of the GPU at `pci`, and the links that lead to them by its place.
 pub(crate) fn add(edits: &mut Edits, pci: &str, host: &Tree) {

@@ -1,12 +1,14 @@
 //! All GPUs together: what `rt-hook-gpu` does.
 
-use super::bundle::Bundle;
 use super::cdi::{self, Registry};
 use super::command::{self, Call, Hook};
-use super::edits::Edits;
 use super::nvidia::request::{Request, Visible};
-use super::tree::Tree;
-use super::{amd, generate, intel, libraries, nvidia};
+use super::{amd, intel, nvidia};
+use crate::cdi::generate;
+use crate::kit::bundle::Bundle;
+use crate::kit::edits::Edits;
+use crate::kit::libraries;
+use crate::kit::tree::Tree;
 use rt_spec::said::{SAID, Said};
 use rt_spec::{Config, json_error};
 use rt_sys::error::{Context, Result};

@@ -1,10 +1,10 @@
 //! Intel GPUs (Level Zero) and Gaudi accelerators.
 
-use super::bundle::Bundle;
 use super::drm;
-use super::edits::Edits;
-use super::numbering::{is_for_any_vendor, job_list, renumbered, words};
-use super::tree::Tree;
+use crate::kit::bundle::Bundle;
+use crate::kit::edits::Edits;
+use crate::kit::numbering::{is_for_any_vendor, job_list, renumbered, words};
+use crate::kit::tree::Tree;
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
 

@@ -1,6 +1,6 @@
 //! The NVIDIA driver as the kernel shows it, in /proc/driver/nvidia and /dev: no NVML, no device is opened.
 
-use crate::tree::Tree;
+use crate::kit::tree::Tree;
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
 
@@ -134,7 +134,7 @@ fn instances(gpus: &[Gpu], caps: &[(String, u32)]) -> Vec<Mig> {
 }
 
 /// Keeps the instances that exist now: those with a directory in procfs.
-pub fn existing(driver: &mut Driver, host: &Tree) {
+pub(crate) fn existing(driver: &mut Driver, host: &Tree) {
     let gpus = &driver.gpus;
     driver.mig.retain(|m| {
         let gpu = gpus[m.gpu].minor;

@@ -1,19 +1,19 @@
 //! NVIDIA GPUs: what the container asks for by `NVIDIA_*`, what the node has, and the edits that follow.
 
 pub mod compat;
-pub mod driver;
+pub(crate) mod driver;
 mod parts;
-pub mod request;
+pub(crate) mod request;
 pub mod require;
-pub mod select;
+pub(crate) mod select;
 
-use super::bundle::Bundle;
 use super::drm;
-use super::edits::Edits;
-use super::libraries::{self, Found, Libraries};
-use super::tree::Tree;
+use crate::kit::bundle::Bundle;
+use crate::kit::edits::{Access, Bind, Edits};
+use crate::kit::libraries::{self, FoundLibrary, Libraries};
+use crate::kit::tree::Tree;
 use driver::Driver;
-use ld_so_cache::elf::{self, machine};
+use ld_so_cache::elf::{self, Class, machine};
 use request::{Capability, Request, Visible};
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
@@ -137,19 +137,19 @@ fn add_user_space(edits: &mut Edits, request: &Request, driver: &Driver, places:
         let dirs = ["/usr/bin", "/usr/local/bin", "/usr/sbin", "/usr/lib/nvidia/current"];
         if let Some(path) = dirs.iter().map(|d| Path::new(d).join(name)).find(|p| places.host.has(p)) {
             let source = places.host.real(&path).unwrap_or(path);
-            edits.bind_at(source, programs.join(name), false);
+            edits.bind_at(source, programs.join(name), Access::ReadOnly);
         }
     }
     let firmware = format!("/lib/firmware/nvidia/{}", driver.version);
     // Not worth a directory at the root, where an image has none.
     if let Some(source) = places.host.real(&firmware).filter(|_| places.container.has_dir("/lib")) {
-        edits.bind_at(source, &firmware, false);
+        edits.bind_at(source, &firmware, Access::ReadOnly);
     }
     if parts::wanted(request, &[Capability::Graphics, Capability::Display]) {
         for alternatives in parts::GRAPHICS_FILES {
             if let Some(path) = alternatives.iter().find(|p| places.host.has(p)) {
                 let source = places.host.real(path).unwrap_or_else(|| path.into());
-                edits.bind_at(source, *path, false);
+                edits.bind_at(source, *path, Access::ReadOnly);
             }
         }
     }
@@ -157,34 +157,30 @@ fn add_user_space(edits: &mut Edits, request: &Request, driver: &Driver, places:
         && let Some(dir) = &library_dir
     {
         let file = parts::DISPLAY_FILES.iter().map(|file| dir.join(file)).find(|p| places.host.has(p));
-        edits.binds.extend(file.map(|path| super::edits::Bind {
-            source: path.clone(),
-            path,
-            writable: false,
-        }));
+        edits.binds.extend(file.map(|path| Bind { source: path.clone(), path, access: Access::ReadOnly }));
     }
     Ok(())
 }
 
 /// libvdpau_nvidia stands in a directory that no loader looks through.
-fn beside(host: &Libraries<'_>, dir: Option<&Path>, stem: &str, driver: &Driver) -> Option<Found> {
+fn beside(host: &Libraries<'_>, dir: Option<&Path>, stem: &str, driver: &Driver) -> Option<FoundLibrary> {
     if stem != "libvdpau_nvidia.so" {
         return None;
     }
     let path = dir?.join("vdpau").join(format!("{stem}.{}", driver.version));
     let elf = host.elf(&path)?;
-    Some(Found { names: elf.soname.clone().into_iter().collect(), flags: elf.cache_flags()?, path })
+    Some(FoundLibrary { names: elf.soname.clone().into_iter().collect(), flags: elf.cache_flags()?, path })
 }
 
 fn is_32bit(flags: i32) -> bool {
-    elf::cache_flags(machine::I386, false) == Some(flags)
+    elf::cache_flags(machine::I386, Class::Elf32) == Some(flags)
 }
 
 /// The library in the private directory, with a link and an entry of ld.so.cache for each of its names.
-fn add_library(edits: &mut Edits, found: &Found, private: &Path) {
+fn add_library(edits: &mut Edits, found: &FoundLibrary, private: &Path) {
     let dir = private.join(if is_32bit(found.flags) { "lib32" } else { "lib" });
     let file = found.file_name();
-    edits.bind_at(&found.path, dir.join(file), false);
+    edits.bind_at(&found.path, dir.join(file), Access::ReadOnly);
     let mut names: Vec<&str> = found.names.iter().map(String::as_str).collect();
     for (link, target) in parts::LINKS {
         if names.contains(target) && !names.contains(link) {
@@ -319,11 +315,7 @@ fn add_sockets(edits: &mut Edits, request: &Request, places: &Places<'_>) {
     let mut optional = |path: &str| {
         let top = Path::new("/").join(Path::new(path).iter().nth(1).unwrap_or_default());
         let source = places.host.real(path).filter(|_| places.container.has_dir(top));
-        edits.binds.extend(source.map(|source| super::edits::Bind {
-            source,
-            path: path.into(),
-            writable: true,
-        }));
+        edits.binds.extend(source.map(|source| Bind { source, path: path.into(), access: Access::Writable }));
     };
     if request.wants(Capability::Utility) {
         optional("/run/nvidia-persistenced/socket");

@@ -1,13 +1,13 @@
 //! What a container asks for, by its environment.
 
-use crate::bundle::Bundle;
-use crate::numbering::words;
+use crate::kit::bundle::Bundle;
+use crate::kit::numbering::words;
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
 
 /// Which devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Visible {
+pub(crate) enum Visible {
     /// The container has nothing to do with NVIDIA.
     Nothing,
     /// The driver's libraries, but no GPU.
@@ -22,7 +22,7 @@ pub enum Visible {
 
 /// A part of the driver (`NVIDIA_DRIVER_CAPABILITIES`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Capability {
+pub(crate) enum Capability {
     /// 32-bit libraries.
     Compat32,
     /// CUDA and OpenCL.
@@ -52,7 +52,7 @@ const CAPABILITIES: &[(&str, Capability)] = &[
 
 /// Everything that the environment says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub(crate) struct Request {
     /// `NVIDIA_VISIBLE_DEVICES`.
     pub visible: Visible,
     /// `NVIDIA_DRIVER_CAPABILITIES`.
@@ -77,7 +77,7 @@ pub struct Request {
 
 impl Request {
     /// Reads the environment of `bundle`. A wrong value is an error only where the container asks for GPUs.
-    pub fn of(bundle: &Bundle) -> Result<Request> {
+    pub(crate) fn of(bundle: &Bundle) -> Result<Request> {
         // Images of before CUDA 10: they say only their version, and mean everything.
         let legacy = bundle.env("CUDA_VERSION").is_some() && bundle.env("NVIDIA_REQUIRE_CUDA").is_none();
         let visible = visible(bundle, legacy);
@@ -116,7 +116,7 @@ impl Request {
     }
 
     /// True where the container wants this part of the driver.
-    pub fn wants(&self, capability: Capability) -> bool {
+    pub(crate) fn wants(&self, capability: Capability) -> bool {
         self.capabilities.contains(&capability)
     }
 }

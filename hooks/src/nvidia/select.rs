@@ -2,14 +2,14 @@
 
 use super::driver::{Driver, Gpu, Mig};
 use super::request::Visible;
-use crate::bundle::Bundle;
-use crate::numbering::{self, renumbered};
+use crate::kit::bundle::Bundle;
+use crate::kit::numbering::{self, renumbered};
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
 
 /// The GPUs and MIG instances of a container, by their place in [`Driver`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selected {
+pub(crate) struct Selected {
     /// Whole GPUs, in ascending order.
     pub gpus: Vec<usize>,
     /// MIG compute instances, in ascending order.
@@ -22,7 +22,7 @@ impl Selected {
     }
 
     /// All GPUs that are there, whole or in part.
-    pub fn all_gpus(&self, driver: &Driver) -> Vec<usize> {
+    pub(crate) fn all_gpus(&self, driver: &Driver) -> Vec<usize> {
         let mut gpus: Vec<usize> = self.mig.iter().map(|n| driver.mig[*n].gpu).collect();
         gpus.extend(&self.gpus);
         gpus.sort_unstable();
@@ -33,7 +33,7 @@ impl Selected {
 
 /// The GPUs of the job that this process runs in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Job {
+pub(crate) struct Job {
     /// Slurm's list of the job's or the step's GPUs, as the node numbers them.
     pub gpus: Option<Vec<String>>,
     /// `CUDA_VISIBLE_DEVICES`.
@@ -44,7 +44,7 @@ pub struct Job {
 
 impl Job {
     /// Reads the job's environment.
-    pub fn of(bundle: &Bundle) -> Job {
+    pub(crate) fn of(bundle: &Bundle) -> Job {
         const CUDA: &str = "CUDA_VISIBLE_DEVICES";
         Job {
             gpus: numbering::slurm_gpus(bundle),
@@ -65,7 +65,12 @@ impl Job {
 }
 
 /// The devices that `visible` and the job agree on. Notes say what was decided for whom.
-pub fn select(visible: &Visible, driver: &Driver, job: &Job, notes: &mut Vec<String>) -> Result<Selected> {
+pub(crate) fn select(
+    visible: &Visible,
+    driver: &Driver,
+    job: &Job,
+    notes: &mut Vec<String>,
+) -> Result<Selected> {
     let wanted = match visible {
         Visible::Nothing | Visible::NoDevice | Visible::Cdi(_) => return Ok(Selected::default()),
         Visible::All => everything(driver),
@@ -90,7 +95,7 @@ pub fn select(visible: &Visible, driver: &Driver, job: &Job, notes: &mut Vec<Str
 }
 
 /// What a precreate hook gives `CUDA_VISIBLE_DEVICES` and `NVIDIA_VISIBLE_DEVICES`; `None` where they stay.
-pub fn renumber(visible: &Visible, driver: &Driver, job: &Job) -> Result<Option<(String, String)>> {
+pub(crate) fn renumber(visible: &Visible, driver: &Driver, job: &Job) -> Result<Option<(String, String)>> {
     let (Visible::All, Some(cuda)) = (visible, &job.cuda) else { return Ok(None) };
     let Some(share) = job.share(driver)? else { return Ok(None) };
     let new = share.renumbered(cuda).filter(|new| new != cuda);
@@ -104,7 +109,7 @@ fn everything(driver: &Driver) -> Selected {
 }
 
 /// The devices that `list` names.
-pub fn pick(list: &[String], driver: &Driver) -> Result<Selected> {
+pub(crate) fn pick(list: &[String], driver: &Driver) -> Result<Selected> {
     let mut selected = Selected::default();
     for word in list {
         if let Some(mig) = find_mig(word, driver)? {

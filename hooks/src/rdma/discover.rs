@@ -1,7 +1,7 @@
 //! The node's fabrics, from sysfs and /dev. Everything is keyed by the device's name, never by its place in a list:
 //! a VF has no umad, infiniband_cm may be missing, and numbers of different classes need not agree.
 
-use crate::tree::Tree;
+use crate::kit::tree::Tree;
 use std::path::Path;
 
 /// What programs use a device by.

@@ -1,13 +1,14 @@
 //! Applying [`Edits`] to a container that has its mounts but not yet its root (before pivot_root).
 //!
-//! The hook joins the user and mount namespace of the container's first process. There the host's files are
-//! still to be seen, and the hook may mount, whoever called. Every place in the container is a descriptor that
-//! was resolved inside the root. The image is not written: what is new stands in a tmpfs of the container.
+//! The hook joins the user namespace and mount namespace of the container's first process. There it still sees the
+//! host's files, and has the privilege to mount (CAP_SYS_ADMIN) even if a plain user calls. Every place in the container
+//! is a descriptor that was resolved inside the root. The image is not written: new files are in a tmpfs of the
+//! container.
 //!
-//! Everything may be asked for twice, by an engine and by the runtime: what is there already is left alone.
+//! An engine and the runtime may both run the hook, so each edit first looks whether it has been done.
 
 use super::bundle::{Bundle, State};
-use super::edits::{Bind, Edits, NewFile};
+use super::edits::{Access, Bind, Edits, NewFile};
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Attr, Param};
 use rt_sys::ns::{self, Kind};
@@ -23,7 +24,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// Moves this process into the user and mount namespace of the container.
-pub fn enter(state: &State, bundle: &Bundle) -> Result<()> {
+pub(crate) fn enter(state: &State, bundle: &Bundle) -> Result<()> {
     if !bundle.has_mount_namespace {
         bail!("the container has no mount namespace of its own (add one to linux.namespaces in config.json)");
     }
@@ -34,7 +35,7 @@ pub fn enter(state: &State, bundle: &Bundle) -> Result<()> {
         Ok(if other == ns::id(&proc, "self", kind)? { 0 } else { kind.0 })
     };
     let (user, mounts) = (differs(Kind::USER)?, differs(Kind::MOUNT)?);
-    // A createContainer hook is there already.
+    // Hooks of the stage createContainer run in these namespaces already.
     if user | mounts == 0 {
         return Ok(());
     }
@@ -53,7 +54,8 @@ fn is_mapped() -> Result<bool> {
     Ok(overflow.trim() != rustix::process::getuid().as_raw().to_string())
 }
 
-/// An id that is not mapped cannot make files: become the namespace's root.
+/// Makes this process root of its user namespace. The kernel lets no process make files whose id is not mapped
+/// (EOVERFLOW).
 fn become_root() -> Result<()> {
     let (uid, gid) = (fs::Uid::ROOT, fs::Gid::ROOT);
     rustix::thread::set_keep_capabilities(true)?;
@@ -64,19 +66,19 @@ fn become_root() -> Result<()> {
 
 /// Applies `edits` to the container of `bundle`, into whose namespaces this process has moved. Sources are below
 /// `host`.
-pub fn apply(edits: &Edits, bundle: &Bundle, host: &Path) -> Result<()> {
+pub(crate) fn apply(edits: &Edits, bundle: &Bundle, host: &Path) -> Result<()> {
     if edits.is_empty() {
         return Ok(());
     }
-    let mut target = Target::open(edits, bundle, host)?;
-    let result = target.apply(edits);
-    // Also after a failure: a container that goes on nevertheless must not find its root writable.
-    let closed = target.close();
+    let mut root = ContainerRoot::open(edits, bundle, host)?;
+    let result = root.apply(edits);
+    // Also after a failure: some engines run the container nevertheless, and its mounts must be read-only again.
+    let closed = root.close();
     result.and(closed)
 }
 
-/// The container's root, and what is needed to change it.
-struct Target {
+/// The container's root while it is being changed.
+struct ContainerRoot {
     rootfs: Rootfs<'static>,
     host: OwnedFd,
     /// tmpfs mounts of the container that were read-only, and will be again.
@@ -88,8 +90,8 @@ struct Target {
     own: HashSet<u64>,
 }
 
-impl Target {
-    fn open(edits: &Edits, bundle: &Bundle, host: &Path) -> Result<Target> {
+impl ContainerRoot {
+    fn open(edits: &Edits, bundle: &Bundle, host: &Path) -> Result<ContainerRoot> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open =
             |path: &Path| fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()));
@@ -111,7 +113,7 @@ impl Target {
             }
             if mount.readonly {
                 let writable = Attr { clear: mount::ATTR_RDONLY, ..Attr::default() };
-                // Somebody else's lock on it stands; what needs to be made there will say so.
+                // A mount that was locked with its namespace stays read-only. What must be made in it then fails by itself.
                 if mount::set_attr(&root, false, writable).is_ok() {
                     opened.push(root.try_clone()?);
                 }
@@ -119,7 +121,7 @@ impl Target {
             own.insert(device);
             rootfs.add_own(root, &mount.path);
         }
-        Ok(Target { rootfs, host: open(host)?, opened, files: None, made: 0, own })
+        Ok(ContainerRoot { rootfs, host: open(host)?, opened, files: None, made: 0, own })
     }
 
     fn apply(&mut self, edits: &Edits) -> Result<()> {
@@ -154,7 +156,7 @@ impl Target {
     /// Makes an empty directory at `path` that is this container's own, unless that has been done.
     fn cover(&mut self, path: &Path) -> Result<()> {
         match self.rootfs.resolve(path) {
-            // What was not there needs no file system of its own.
+            // A missing directory is made in the cover of its parent, and needs no tmpfs of its own.
             Err(Errno::NOENT) => return self.rootfs.add_own_dir(path),
             Ok(there) if self.own.contains(&fs::fstat(&there)?.st_dev) => return Ok(()),
             _ => {}
@@ -172,8 +174,8 @@ impl Target {
     fn bind(&mut self, bind: &Bind) -> Result<()> {
         let source = open_in(self.host.as_fd(), &bind.source, OFlags::PATH)?;
         let stat = fs::fstat(&source)?;
-        let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        let want = if directory { Want::Directory } else { Want::File };
+        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let want = if is_directory { Want::Directory } else { Want::File };
         self.prepare(&bind.path)?;
         let place = self.rootfs.new_place(&bind.path, want);
         if place.is_none() {
@@ -182,9 +184,9 @@ impl Target {
                 return Ok(());
             }
         }
-        let tree = clone(&source, directory)?;
-        if !bind.writable {
-            restrict(&tree, directory)?;
+        let tree = clone(&source, want)?;
+        if bind.access == Access::ReadOnly {
+            restrict(&tree, want)?;
         }
         let attached = match place {
             Some(place) => place.attach(&tree),
@@ -198,7 +200,8 @@ impl Target {
         Ok(())
     }
 
-    /// A new file where the container's own file systems are; elsewhere, one that is bound there.
+    /// Makes a new file: by writing it where the directory is of the container's own file systems, else in the private
+    /// directory, from where it is bound to its place.
     fn file(&mut self, edits: &Edits, file: &NewFile) -> Result<()> {
         match self.rootfs.open(&file.path, OFlags::RDONLY | OFlags::NONBLOCK) {
             Ok(there) => {
@@ -228,7 +231,7 @@ impl Target {
         write_new(dir, OsStr::new(&name), &file.contents)?;
         let made = fs::openat(dir, &*name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let tree = mount::clone_tree(&made, Path::new(""), false, false)?;
-        restrict(&tree, false)?;
+        restrict(&tree, Want::File)?;
         self.prepare(&file.path)?;
         self.rootfs.place(&file.path, Want::File, Symlink::Follow)?.attach(&tree)
     }
@@ -240,17 +243,23 @@ impl Target {
     }
 }
 
-/// A detached copy of what `source` stands for; of directories with what is mounted below, where they cannot be
-/// had without.
-fn clone(source: &OwnedFd, directory: bool) -> Result<OwnedFd> {
+/// A detached copy of the mount of `source`, a file or a directory.
+///
+/// open_tree(2) refuses with EINVAL to clone a directory alone where mounts below it are locked, because what they hide
+/// would show. Then they are cloned along.
+fn clone(source: &OwnedFd, kind: Want) -> Result<OwnedFd> {
     match mount::clone_tree(source, Path::new(""), false, false) {
-        Err(e) if directory && e.is(libc::EINVAL) => mount::clone_tree(source, Path::new(""), true, false),
+        Err(e) if matches!(kind, Want::Directory) && e.is(libc::EINVAL) => {
+            mount::clone_tree(source, Path::new(""), true, false)
+        }
         tree => tree,
     }
 }
 
-/// Read-only, and no way to more rights.
-fn restrict(tree: &OwnedFd, recursive: bool) -> Result<()> {
+/// Makes a detached mount read-only, without set-user-ID programs and devices; that of a directory with what is mounted
+/// below.
+fn restrict(tree: &OwnedFd, kind: Want) -> Result<()> {
+    let recursive = matches!(kind, Want::Directory);
     let set = mount::ATTR_RDONLY | mount::ATTR_NOSUID | mount::ATTR_NODEV;
     mount::set_attr(tree, recursive, Attr { set, ..Attr::default() })
 }
@@ -277,7 +286,7 @@ fn contents(file: &OwnedFd, size: usize) -> Option<Vec<u8>> {
 fn write_new(dir: &OwnedFd, name: &OsStr, contents: &[u8]) -> Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = fs::openat(dir, name, flags, Mode::from_raw_mode(0o644))?;
-    // Whatever the umask says: the container's users read it.
+    // The umask must not keep the container's users from reading it.
     fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
     fd::write_all(&file, contents)
 }

@@ -1,12 +1,12 @@
 //! A CDI spec of the node's NVIDIA GPUs, for engines that read such specs themselves.
 
-use super::bundle::{Bundle, State};
-use super::cdi::{ContainerEdits, Device, DeviceNode, Hook, Mount, Spec};
-use super::command::{self, Call};
-use super::edits::Edits;
-use super::nvidia::{self, driver::Driver};
-use super::tree::Tree;
-use super::{apply, libraries};
+use super::{ContainerEdits, Device, DeviceNode, Hook, Mount, Spec};
+use crate::command::{self, Call};
+use crate::kit::bundle::{Bundle, State};
+use crate::kit::edits::{Access, Edits};
+use crate::kit::tree::Tree;
+use crate::kit::{apply, libraries};
+use crate::nvidia::{self, driver::Driver};
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
 use std::path::{Path, PathBuf};
@@ -96,7 +96,10 @@ fn mounts(all: &Edits, root: &Path) -> Vec<Mount> {
                 Some(name) if private => Path::new(FOLDER).join(name),
                 _ => bind.path.clone(),
             };
-            let mode = if bind.writable { "rw" } else { "ro" };
+            let mode = match bind.access {
+                Access::Writable => "rw",
+                Access::ReadOnly => "ro",
+            };
             let options = [mode, "nosuid", "nodev", "rbind", "rprivate"].map(str::to_owned).to_vec();
             Mount { host_path: below(root, &bind.source), container_path: path, options, kind: None }
         })

@@ -8,7 +8,7 @@ use rt_sys::error::{Context, Result};
 use rt_sys::fd::path_of;
 use rt_sys::rootfs::open_in;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -145,14 +145,6 @@ impl Tree {
     /// The last name of the link at `path`: how sysfs says to which device or driver something belongs.
     pub fn link_name(&self, path: impl AsRef<Path>) -> Option<String> {
         Some(self.link(path)?.file_name()?.to_str()?.to_owned())
-    }
-
-    /// True where `path` itself is a directory entry, wherever it leads.
-    pub fn has_entry(&self, path: impl AsRef<Path>) -> bool {
-        let path = path.as_ref();
-        let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return false };
-        open_in(self.root.as_fd(), dir, OFlags::PATH)
-            .is_ok_and(|dir| fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok())
     }
 }
 
