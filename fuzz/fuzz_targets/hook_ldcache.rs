@@ -1,7 +1,7 @@
 //! Any ld.so.cache either is refused or is written again as the same libraries in the same order.
 #![no_main]
 
-use ld_so_cache::{Cache, Entry};
+use ld_so_cache::{Cache, CacheEntry};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(mut cache) = Cache::parse(bytes) else { return };
@@ -12,6 +12,6 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         assert_eq!((&a.name, &a.path, a.flags, &a.subdirectory), (&b.name, &b.path, b.flags, &b.subdirectory));
     }
     assert_eq!(again.entries.len(), cache.entries.len());
-    cache.add_first(vec![Entry::new("libnew.so.1", "/new/libnew.so.1", 0x303)]);
+    cache.add_first(vec![CacheEntry::new("libnew.so.1", "/new/libnew.so.1", 0x303)]);
     assert_eq!(cache.find("libnew.so.1", 0x303).and_then(|p| p.to_str()), Some("/new/libnew.so.1"));
 });

@@ -1,12 +1,14 @@
 //! All GPUs together: what `rt-hook-gpu` does.
 
-use super::bundle::Bundle;
 use super::cdi::{self, Registry};
-use super::command::{self, Call, Hook};
-use super::edits::Edits;
+use super::command::{self, Call, HookProgram, Subcommand};
 use super::nvidia::request::{Request, Visible};
-use super::tree::Tree;
-use super::{amd, generate, intel, libraries, nvidia};
+use super::{amd, intel, nvidia};
+use crate::cdi::generate;
+use crate::kit::bundle::Bundle;
+use crate::kit::edits::Edits;
+use crate::kit::libraries;
+use crate::kit::tree::Tree;
 use rt_spec::said::{SAID, Said};
 use rt_spec::{Config, json_error};
 use rt_sys::error::{Context, Result};
@@ -44,7 +46,7 @@ fn cdi_names(bundle: &Bundle) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Variables with new values, for a precreate hook.
+/// The variables that a precreate hook changes.
 pub fn renumbered(bundle: &Bundle, host: &Tree) -> Result<Vec<String>> {
     let mut env = nvidia::renumbered(bundle, host)?;
     env.extend(amd::renumbered_env(bundle, host)?);
@@ -54,23 +56,27 @@ pub fn renumbered(bundle: &Bundle, host: &Tree) -> Result<Vec<String>> {
 
 /// Runs the command line of `rt-hook-gpu`; returns its exit status.
 pub fn main() -> u8 {
-    command::main(&Hook {
+    command::main(&HookProgram {
         name: "rt-hook-gpu",
         about: "Puts GPUs into a container: NVIDIA, AMD, Intel, and devices by their CDI names.",
         edits,
         precreate: Some(precreate),
         commands: &[
-            ("cdi", "print a CDI spec of this node's NVIDIA GPUs", generate::run),
-            (
-                "ldcache",
-                "as the hook of such a spec: make its libraries known to the loader",
-                generate::ldcache,
-            ),
+            Subcommand {
+                name: "cdi",
+                summary: "print a CDI spec of this node's NVIDIA GPUs",
+                run: generate::run,
+            },
+            Subcommand {
+                name: "ldcache",
+                summary: "enter the libraries of such a spec in the container's ld.so.cache, as its hook",
+                run: generate::ldcache,
+            },
         ],
     })
 }
 
-/// The config with what only the config can have.
+/// The config with the variables, hooks and devices that cannot be added later.
 fn precreate(call: &Call, config: &[u8]) -> Result<String> {
     let config = Config::parse(config.to_vec())?;
     let host = Tree::open(&call.root)?;

@@ -1,21 +1,14 @@
 //! `rt-hook-gpu` and `rt-hook-rdma`: OCI hooks (config.md "POSIX-platform Hooks"), and the kit they are written with.
 //!
-//! A hook reads the container's state, looks at the bundle and the host, computes [`edits::Edits`],
-//! and applies them.
+//! A hook reads the container's state, looks at the bundle and the host, computes [`kit::edits::Edits`],
+//! and applies them. What is public here is used by the two programs, by tests and by fuzz targets.
 
 mod amd;
-pub mod apply;
-pub mod bundle;
 pub mod cdi;
-pub mod command;
+mod command;
 mod drm;
-pub mod edits;
-pub mod fit;
-mod generate;
 pub mod gpu;
 mod intel;
-pub mod libraries;
-pub mod numbering;
+pub mod kit;
 pub mod nvidia;
 pub mod rdma;
-pub mod tree;

@@ -1,9 +1,9 @@
 //! rt-hook-gpu: variables to edits.
 
 use crate::standin::{self, Library, StandIn};
-use rt_hooks::bundle::Bundle;
-use rt_hooks::edits::Edits;
-use rt_hooks::tree::Tree;
+use rt_hooks::kit::bundle::Bundle;
+use rt_hooks::kit::edits::{Access, Edits};
+use rt_hooks::kit::tree::Tree;
 use rt_spec::Config;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -210,7 +210,8 @@ fn programs_sockets_firmware_and_proc() {
     }
     assert!(bound("/proc/driver/nvidia/gpus/0000:01:00.0").is_none());
     assert!(
-        bound("/tmp/nvidia-mps").unwrap().writable && !bound("/usr/local/sbin/nvidia-smi").unwrap().writable
+        bound("/tmp/nvidia-mps").unwrap().access == Access::Writable
+            && bound("/usr/local/sbin/nvidia-smi").unwrap().access == Access::ReadOnly
     );
     assert_eq!(edits.masks, [Path::new("/proc/driver/nvidia")]);
     let params = edits.files.iter().find(|f| f.path.ends_with("params")).unwrap();

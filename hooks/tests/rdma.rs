@@ -2,8 +2,9 @@
 
 use crate::gpu::bundle;
 use crate::standin::{self, Hca, Library, StandIn};
-use rt_hooks::edits::Edits;
-use rt_hooks::tree::Tree;
+use rt_hooks::kit::edits::Edits;
+use rt_hooks::kit::tree::Tree;
+use rt_sys::caller::Privilege;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -34,14 +35,14 @@ fn node(devices: &[Hca]) -> Node {
 }
 
 impl Node {
-    fn of(&self, variables: &str, administrator: bool) -> Result<Edits, String> {
+    fn of(&self, variables: &str, caller: Privilege) -> Result<Edits, String> {
         let (host, root) = (Tree::open(&self.host.dir).unwrap(), Tree::open(&self.root.dir).unwrap());
-        rt_hooks::rdma::edits_for(&bundle(variables), &host, &root, administrator).map_err(|e| e.to_string())
+        rt_hooks::rdma::edits_for(&bundle(variables), &host, &root, caller).map_err(|e| e.to_string())
     }
 
     #[track_caller]
     fn ok(&self, variables: &str) -> Edits {
-        self.of(variables, false).unwrap_or_else(|e| panic!("{variables}: {e}"))
+        self.of(variables, Privilege::Unprivileged).unwrap_or_else(|e| panic!("{variables}: {e}"))
     }
 
     #[track_caller]
@@ -51,7 +52,7 @@ impl Node {
 
     #[track_caller]
     fn fails(&self, variables: &str, expected: &str) {
-        let error = self.of(variables, false).expect_err(variables);
+        let error = self.of(variables, Privilege::Unprivileged).expect_err(variables);
         assert!(error.contains(expected), "{variables}: {error}");
     }
 }
@@ -98,7 +99,7 @@ fn devices_are_named_and_never_counted() {
     node.fails("MELLANOX_VISIBLE_DEVICES=efa_0", "no RDMA device \"efa_0\"");
     node.fails("MELLANOX_VISIBLE_DEVICES=3", "no RDMA device \"3\"");
     // Management is for the node's root, and only of devices that have it.
-    let root = shown(&node.of("RT_RDMA_DEVICES=mlx5_2,mlx4_0", true).unwrap());
+    let root = shown(&node.of("RT_RDMA_DEVICES=mlx5_2,mlx4_0", Privilege::Root).unwrap());
     assert_eq!(root, "issm2 rdma_cm umad2 uverbs0 uverbs1");
 }
 

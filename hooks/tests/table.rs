@@ -94,7 +94,7 @@ fn every_variable_has_a_row() {
     let prefixes =
         ["NVIDIA_", "CUDA_", "AMD_", "ROCR_", "HIP_", "ZE_", "HABANA_", "RT_", "MELLANOX_", "SLURM_"];
     let sources =
-        ["amd", "gpu", "intel", "numbering", "nvidia/mod", "nvidia/request", "nvidia/select", "rdma/mod"];
+        ["amd", "gpu", "intel", "kit/numbering", "nvidia/mod", "nvidia/request", "nvidia/select", "rdma/mod"];
     let used: BTreeSet<String> =
         sources.iter().flat_map(|s| named(&program(&format!("hooks/src/{s}.rs")), &prefixes)).collect();
     assert!(used.len() > 20, "{used:?}");

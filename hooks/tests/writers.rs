@@ -3,9 +3,9 @@
 use crate::standin::{self, Library, StandIn};
 use ld_so_cache::Cache;
 use ld_so_cache::elf::Elf;
-use rt_hooks::edits::{Edits, Library as Entry};
-use rt_hooks::libraries;
-use rt_hooks::tree::Tree;
+use rt_hooks::kit::edits::{Edits, Library as Entry};
+use rt_hooks::kit::libraries;
+use rt_hooks::kit::tree::Tree;
 
 #[test]
 fn elf_files_say_what_was_put_into_them() {
@@ -22,7 +22,8 @@ fn elf_files_say_what_was_put_into_them() {
         assert_eq!(elf.soname.as_deref(), Some("libx.so.1"));
         assert_eq!(elf.needed, ["libc.so.6", "libm.so.6"]);
         assert_eq!(elf.defines, ["X_1.0", "X_2.0"]);
-        let requires: Vec<String> = elf.requires.iter().map(|(l, v)| format!("{l}:{v}")).collect();
+        let requires: Vec<String> =
+            elf.requires.iter().map(|need| format!("{}:{}", need.library, need.version)).collect();
         assert_eq!(requires, ["libc.so.6:GLIBC_2.2.5", "libc.so.6:GLIBC_2.34", "libm.so.6:GLIBC_2.29"]);
         assert_eq!(elf.cache_flags(), Some(if i386 { 3 } else { 0x303 }));
         let notes = elf.notes(&bytes[..]).unwrap();

@@ -29,9 +29,11 @@ const TAG_HWCAPS: u32 = 1;
 /// DL_CACHE_HWCAP_EXTENSION: the low half of `hwcap` is an index into the names of subdirectories.
 const HWCAP_EXTENSION: u64 = 1 << 62;
 
-/// One library that the dynamic loader finds by name. A node has thousands: their strings stay where they are.
+/// One library that the dynamic loader finds by name.
+///
+/// A node has thousands of them, so an entry that was parsed borrows its strings from the bytes of the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct CacheEntry<'a> {
     /// Kind and ABI (`FLAG_*` of glibc's ldconfig.h), see [`crate::elf::Elf::cache_flags`].
     pub flags: i32,
     /// What programs ask for: the SONAME, or the name of a link.
@@ -46,23 +48,45 @@ pub struct Entry<'a> {
     pub subdirectory: Option<&'a OsStr>,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> CacheEntry<'a> {
     /// A library for every processor.
     pub fn new(
         name: &'a (impl AsRef<OsStr> + ?Sized),
         path: &'a (impl AsRef<OsStr> + ?Sized),
         flags: i32,
-    ) -> Entry<'a> {
-        Entry::of(Cow::Borrowed(name.as_ref()), Cow::Borrowed(path.as_ref()), flags)
+    ) -> CacheEntry<'a> {
+        CacheEntry::of(Cow::Borrowed(name.as_ref()), Cow::Borrowed(path.as_ref()), flags)
     }
 
     /// The same with strings of its own.
-    pub fn owned(name: impl AsRef<OsStr>, path: impl AsRef<OsStr>, flags: i32) -> Entry<'a> {
-        Entry::of(Cow::Owned(name.as_ref().to_owned()), Cow::Owned(path.as_ref().to_owned()), flags)
+    pub fn owned(name: impl AsRef<OsStr>, path: impl AsRef<OsStr>, flags: i32) -> CacheEntry<'a> {
+        CacheEntry::of(Cow::Owned(name.as_ref().to_owned()), Cow::Owned(path.as_ref().to_owned()), flags)
     }
 
-    fn of(name: Cow<'a, OsStr>, path: Cow<'a, OsStr>, flags: i32) -> Entry<'a> {
-        Entry { flags, name, path, os_version: 0, hwcap: 0, subdirectory: None }
+    fn of(name: Cow<'a, OsStr>, path: Cow<'a, OsStr>, flags: i32) -> CacheEntry<'a> {
+        CacheEntry { flags, name, path, os_version: 0, hwcap: 0, subdirectory: None }
+    }
+}
+
+/// Which names of libraries are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameMatch<'n> {
+    /// This name, such as `libcuda.so.1`.
+    Exact(&'n str),
+    /// This name, and this name with any version behind it: `libcuda.so` stands for `libcuda.so.1` too.
+    AnyVersion(&'n str),
+}
+
+impl NameMatch<'_> {
+    /// True where the library called `name` is looked for.
+    pub fn matches(self, name: &OsStr) -> bool {
+        match self {
+            NameMatch::Exact(wanted) => name == wanted,
+            NameMatch::AnyVersion(stem) => {
+                let rest = name.as_bytes().strip_prefix(stem.as_bytes());
+                rest.is_some_and(|rest| rest.first().is_none_or(|byte| *byte == b'.'))
+            }
+        }
     }
 }
 
@@ -70,18 +94,18 @@ impl<'a> Entry<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cache<'a> {
     /// The libraries.
-    pub entries: Vec<Entry<'a>>,
+    pub entries: Vec<CacheEntry<'a>>,
 }
 
 impl<'a> Cache<'a> {
     /// Parses a cache of any form.
     pub fn parse(bytes: &'a [u8]) -> Result<Cache<'a>> {
-        let view = View::parse(bytes)?;
-        // Some more will be added.
-        let mut entries = Vec::with_capacity(view.table.len() / view.width + 32);
+        let reader = CacheReader::parse(bytes)?;
+        // Room for the libraries that callers add.
+        let mut entries = Vec::with_capacity(reader.table.len() / reader.width + 32);
         let mut strings = 0;
-        for raw in view.table.chunks_exact(view.width) {
-            let Some(entry) = view.entry(raw)? else { continue };
+        for raw in reader.table.chunks_exact(reader.width) {
+            let Some(entry) = reader.entry(raw)? else { continue };
             strings += entry.name.len() + entry.path.len();
             if strings > MOST_STRINGS {
                 return Err(Error::malformed(format!(
@@ -95,15 +119,15 @@ impl<'a> Cache<'a> {
 
     /// The path that the loader takes for `name`, of processors without special features.
     pub fn find(&self, name: &str, flags: i32) -> Option<&OsStr> {
-        let plain = |e: &&Entry| e.flags == flags && &*e.name == name && e.subdirectory.is_none();
+        let plain = |e: &&CacheEntry| e.flags == flags && &*e.name == name && e.subdirectory.is_none();
         self.entries.iter().find(plain).map(|e| &*e.path)
     }
 
     /// Adds libraries so that they are found before those of the same name that are there already.
-    pub fn add_first(&mut self, new: Vec<Entry<'a>>) {
+    pub fn add_first(&mut self, new: Vec<CacheEntry<'a>>) {
         // Within a name, the loader prefers subdirectories for better processors, whatever stands first.
         self.entries.retain(|old| {
-            let same = |e: &Entry| e.name == old.name && e.flags == old.flags;
+            let same = |e: &CacheEntry| e.name == old.name && e.flags == old.flags;
             !new.iter().any(|e| same(e) && (old.subdirectory.is_some() || e.path == old.path))
         });
         self.entries.splice(0..0, new);
@@ -160,9 +184,9 @@ fn add(bytes: &mut Vec<u8>, text: &OsStr) -> u32 {
     at as u32
 }
 
-/// A cache for looking things up: what is in it stays where it is.
+/// Looks libraries up in the bytes of a cache, without reading all of it as [`Cache::parse`] does.
 #[derive(Debug)]
-pub struct View<'a> {
+pub struct CacheReader<'a> {
     /// The entries, and the size of one.
     table: &'a [u8],
     width: usize,
@@ -172,11 +196,11 @@ pub struct View<'a> {
     subdirectories: Vec<&'a OsStr>,
 }
 
-impl<'a> View<'a> {
+impl<'a> CacheReader<'a> {
     /// Finds the parts of a cache of any form.
-    pub fn parse(bytes: &'a [u8]) -> Result<View<'a>> {
+    pub fn parse(bytes: &'a [u8]) -> Result<CacheReader<'a>> {
         if bytes.starts_with(MAGIC) {
-            return View::of_new(bytes);
+            return CacheReader::of_new(bytes);
         }
         if !bytes.starts_with(OLD_MAGIC) {
             return Err(Error::OtherFormat("not an ld.so.cache"));
@@ -185,9 +209,9 @@ impl<'a> View<'a> {
         let end = count.checked_mul(OLD_ENTRY).and_then(|n| n.checked_add(16));
         let end = end.filter(|end| *end <= bytes.len()).ok_or_else(cut_off)?;
         match bytes.get(end.next_multiple_of(8)..) {
-            Some(new) if new.starts_with(MAGIC) => View::of_new(new),
+            Some(new) if new.starts_with(MAGIC) => CacheReader::of_new(new),
             // libc5's form: strings are counted from behind the table.
-            _ => Ok(View {
+            _ => Ok(CacheReader {
                 table: &bytes[16..end],
                 width: OLD_ENTRY,
                 strings: &bytes[end..],
@@ -196,7 +220,7 @@ impl<'a> View<'a> {
         }
     }
 
-    fn of_new(bytes: &'a [u8]) -> Result<View<'a>> {
+    fn of_new(bytes: &'a [u8]) -> Result<CacheReader<'a>> {
         if !matches!(bytes.get(28), Some(0 | &LITTLE_ENDIAN)) {
             return Err(Error::OtherFormat("an ld.so.cache of the other byte order"));
         }
@@ -207,17 +231,19 @@ impl<'a> View<'a> {
             0 => Vec::new(),
             at => subdirectories(bytes, at as usize)?,
         };
-        Ok(View { table, width: ENTRY, strings: bytes, subdirectories })
+        Ok(CacheReader { table, width: ENTRY, strings: bytes, subdirectories })
     }
 
-    /// The libraries called `stem`, and those called `stem.…` where `versions` are asked for, in order. What is damaged
-    /// is left out.
-    pub fn named(&self, stem: &str, versions: bool) -> impl Iterator<Item = Entry<'a>> {
-        let stem = stem.as_bytes().to_owned();
+    /// The libraries whose names match `name`, in the order of the cache. Damaged entries are left out.
+    pub fn named(&self, name: NameMatch<'_>) -> impl Iterator<Item = CacheEntry<'a>> {
+        let (stem, versions) = match name {
+            NameMatch::Exact(name) => (name.as_bytes().to_owned(), false),
+            NameMatch::AnyVersion(stem) => (stem.as_bytes().to_owned(), true),
+        };
         let called = move |raw: &&[u8]| {
             let rest = u32_at(raw, 4).ok().and_then(|at| self.strings.get(at as usize..));
             let Some(rest) = rest else { return false };
-            // Nearly all begin with the same letters, and few are of that length.
+            // Nearly all names begin with the same letters, and few are of that length: this comparison is the fast one.
             let end = rest.get(stem.len());
             (end == Some(&0) || (versions && end == Some(&b'.'))) && rest.starts_with(&stem)
         };
@@ -225,10 +251,10 @@ impl<'a> View<'a> {
     }
 
     /// An entry; `None` for what the loader skips.
-    fn entry(&self, raw: &[u8]) -> Result<Option<Entry<'a>>> {
+    fn entry(&self, raw: &[u8]) -> Result<Option<CacheEntry<'a>>> {
         let name = string(self.strings, u32_at(raw, 4)? as usize)?;
         let path = string(self.strings, u32_at(raw, 8)? as usize)?;
-        let mut entry = Entry::new(name, path, u32_at(raw, 0)? as i32);
+        let mut entry = CacheEntry::new(name, path, u32_at(raw, 0)? as i32);
         if self.width == OLD_ENTRY {
             return Ok(Some(entry));
         }
@@ -363,14 +389,14 @@ mod tests {
 
     fn sample() -> Cache<'static> {
         let mut cache = Cache::default();
-        let mut better = Entry::new("libz.so.1", "/usr/lib/glibc-hwcaps/x86-64-v3/libz.so.1", AMD64);
+        let mut better = CacheEntry::new("libz.so.1", "/usr/lib/glibc-hwcaps/x86-64-v3/libz.so.1", AMD64);
         better.subdirectory = Some(OsStr::new("x86-64-v3"));
         better.hwcap = 3 << 32;
         cache.add_first(vec![
-            Entry::new("libz.so.1", "/usr/lib/libz.so.1", AMD64),
-            Entry::new("libc.so.6", "/lib/libc.so.6", AMD64),
-            Entry::new("libc.so.6", "/lib32/libc.so.6", 3),
-            Entry::new("libodd.so.1", "/usr/lib/other-name.so", AMD64),
+            CacheEntry::new("libz.so.1", "/usr/lib/libz.so.1", AMD64),
+            CacheEntry::new("libc.so.6", "/lib/libc.so.6", AMD64),
+            CacheEntry::new("libc.so.6", "/lib32/libc.so.6", 3),
+            CacheEntry::new("libodd.so.1", "/usr/lib/other-name.so", AMD64),
         ]);
         let at = cache.entries.iter().position(|e| &*e.name == "libz.so.1").unwrap();
         cache.entries.insert(at, better);
@@ -388,12 +414,12 @@ mod tests {
     #[test]
     fn new_libraries_come_first_and_hide_better_processors() {
         let mut cache = sample();
-        cache.add_first(vec![Entry::new("libz.so.1", "/run/rt/libz.so.1", AMD64)]);
+        cache.add_first(vec![CacheEntry::new("libz.so.1", "/run/rt/libz.so.1", AMD64)]);
         assert_eq!(cache.find("libz.so.1", AMD64), Some(OsStr::new("/run/rt/libz.so.1")));
         assert_eq!(cache.find("libc.so.6", 3), Some(OsStr::new("/lib32/libc.so.6")));
         assert!(cache.entries.iter().all(|e| e.subdirectory.is_none()));
         let before = cache.clone();
-        cache.add_first(vec![Entry::new("libz.so.1", "/run/rt/libz.so.1", AMD64)]);
+        cache.add_first(vec![CacheEntry::new("libz.so.1", "/run/rt/libz.so.1", AMD64)]);
         assert_eq!(cache, before, "a second time changes nothing");
     }
 
@@ -421,28 +447,27 @@ mod tests {
             bytes.extend(word.to_le_bytes());
         }
         let old_only = [&bytes[..], b"lib\0/lib\0"].concat();
-        assert_eq!(Cache::parse(&old_only).unwrap().entries, [Entry::new("lib", "/lib", 3)]);
+        assert_eq!(Cache::parse(&old_only).unwrap().entries, [CacheEntry::new("lib", "/lib", 3)]);
         bytes.resize(bytes.len().next_multiple_of(8), 0);
         bytes.extend(new.to_bytes());
         assert_eq!(Cache::parse(&bytes).unwrap(), new);
     }
 
     #[test]
-    fn a_view_finds_what_the_cache_has() {
+    fn a_reader_finds_what_the_cache_has() {
         let cache = sample();
         let bytes = cache.to_bytes();
-        let view = View::parse(&bytes).unwrap();
-        for (name, versions, count) in [
-            ("libz.so.1", false, 2),
-            ("libz.so", true, 2),
-            ("libz.so", false, 0),
-            ("libc", true, 2),
-            ("lib", true, 0),
+        let reader = CacheReader::parse(&bytes).unwrap();
+        for (name, count) in [
+            (NameMatch::Exact("libz.so.1"), 2),
+            (NameMatch::AnyVersion("libz.so"), 2),
+            (NameMatch::Exact("libz.so"), 0),
+            (NameMatch::AnyVersion("libc"), 2),
+            (NameMatch::AnyVersion("lib"), 0),
         ] {
-            let found: Vec<Entry> = view.named(name, versions).collect();
-            assert_eq!(found.len(), count, "{name}");
-            let expected = |e: &&Entry| e.name.to_str().unwrap().starts_with(name);
-            assert!(found.iter().eq(cache.entries.iter().filter(expected).take(count)), "{name}");
+            let found: Vec<CacheEntry> = reader.named(name).collect();
+            assert_eq!(found.len(), count, "{name:?}");
+            assert!(found.iter().eq(cache.entries.iter().filter(|e| name.matches(&e.name))), "{name:?}");
         }
     }
 

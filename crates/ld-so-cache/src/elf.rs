@@ -10,13 +10,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Bytes that are read by their place.
-pub trait Source {
+/// A file, or bytes in memory, of which parts are read.
+pub trait ReadAt {
     /// Reads at `offset` until `buffer` is full or the end is met; returns how many bytes.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 }
 
-impl Source for File {
+impl ReadAt for File {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut done = 0;
         while done < buffer.len() {
@@ -32,7 +32,7 @@ impl Source for File {
     }
 }
 
-impl Source for [u8] {
+impl ReadAt for [u8] {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let rest = usize::try_from(offset).ok().and_then(|at| self.get(at..)).unwrap_or_default();
         let n = rest.len().min(buffer.len());
@@ -41,13 +41,13 @@ impl Source for [u8] {
     }
 }
 
-/// A file of which the first bytes have been read.
+/// A file of which the first bytes have been read already: nearly all of what is asked for is in them.
 struct Begun<'a, S: ?Sized> {
     head: &'a [u8],
     file: &'a S,
 }
 
-impl<S: Source + ?Sized> Source for Begun<'_, S> {
+impl<S: ReadAt + ?Sized> ReadAt for Begun<'_, S> {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let rest = usize::try_from(offset).ok().and_then(|at| self.head.get(at..));
         match rest.and_then(|rest| rest.get(..buffer.len())) {
@@ -60,7 +60,7 @@ impl<S: Source + ?Sized> Source for Begun<'_, S> {
     }
 }
 
-/// The machines of `e_machine` (elf(5)) that this program knows.
+/// The machines of `e_machine` (elf(5)) whose flags in ld.so.cache are known.
 pub mod machine {
     /// Intel 80386.
     pub const I386: u16 = 3;
@@ -74,11 +74,21 @@ pub mod machine {
     pub const RISCV: u16 = 243;
 }
 
+/// The class of an ELF file: how wide its addresses are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Class {
+    /// 32 bits (ELFCLASS32).
+    Elf32,
+    /// 64 bits (ELFCLASS64).
+    #[default]
+    Elf64,
+}
+
 /// A shared object as the dynamic loader sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Elf {
-    /// 64-bit, rather than 32.
-    pub wide: bool,
+    /// 32-bit or 64-bit.
+    pub class: Class,
     /// `e_machine`.
     pub machine: u16,
     /// DT_SONAME.
@@ -87,15 +97,31 @@ pub struct Elf {
     pub needed: Vec<String>,
     /// The versions that it defines, but for the one that stands for the file.
     pub defines: Vec<String>,
-    /// The versions that it needs: library and version. Weak ones are left out.
-    pub requires: Vec<(String, String)>,
-    /// PT_NOTE segments: place, size, alignment.
-    notes: Vec<(u64, u64, u64)>,
+    /// The versions that it needs. Weak ones are left out.
+    pub requires: Vec<VersionNeed>,
+    notes: Vec<NoteSegment>,
+}
+
+/// A symbol version that a library needs of another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionNeed {
+    /// The SONAME of the other library.
+    pub library: String,
+    /// The version, such as `GLIBC_2.34`.
+    pub version: String,
+}
+
+/// Where the notes of a PT_NOTE segment are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct NoteSegment {
+    offset: u64,
+    size: u64,
+    align: u64,
 }
 
 /// One note of an ELF file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct ElfNote {
     /// Who defined it, without the final NUL.
     pub owner: String,
     /// What it says.
@@ -104,17 +130,17 @@ pub struct Note {
     pub description: Vec<u8>,
 }
 
-/// How much of one table is read at the most.
+/// The most bytes of one table that are read.
 const MOST: u64 = 1 << 20;
-/// How much of one table is read at first.
+/// The bytes of one table that are read first: nearly all tables end within them.
 const SOME: u64 = 16 << 10;
-/// How long a string of a table may be.
+/// The longest string of a table.
 const LONGEST: u64 = 4096;
-/// How many entries of a version table, needed libraries, or notes are read at the most.
+/// The most entries of a version table, needed libraries, and notes that are read.
 const MOST_ENTRIES: usize = 4096;
-/// How long the strings that are kept of one file may be together.
+/// The most bytes of strings that are kept of one file.
 const MOST_STRINGS: usize = 1 << 20;
-/// How many segments of notes are read.
+/// The most segments of notes that are read.
 const MOST_NOTES: usize = 16;
 
 const PT_LOAD: u32 = 1;
@@ -123,24 +149,25 @@ const PT_NOTE: u32 = 4;
 
 impl Elf {
     /// Reads a shared object or dynamic executable, little-endian ones only.
-    pub fn read(file: &(impl Source + ?Sized)) -> Result<Elf> {
+    pub fn read(file: &(impl ReadAt + ?Sized)) -> Result<Elf> {
         let mut head = vec![0; 4096];
         let n = file.read_at(0, &mut head)?;
         head.truncate(n);
         if head.get(..4) != Some(b"\x7fELF") {
             return Err(Error::OtherFormat("not an ELF file"));
         }
-        let wide = match (head.get(4), head.get(5)) {
-            (Some(2), Some(1)) => true,
-            (Some(1), Some(1)) => false,
+        let class = match (head.get(4), head.get(5)) {
+            (Some(2), Some(1)) => Class::Elf64,
+            (Some(1), Some(1)) => Class::Elf32,
             _ => return Err(Error::OtherFormat("not a little-endian ELF file")),
         };
         let machine = u16_at(&head, 18)?;
         let file = &Begun { head: &head, file };
-        let headers = program_headers(file, wide)?;
-        let mut elf = Elf { wide, machine, ..Elf::default() };
+        let headers = program_headers(file, class)?;
+        let mut elf = Elf { class, machine, ..Elf::default() };
         for header in headers.iter().filter(|h| h.kind == PT_NOTE).take(MOST_NOTES) {
-            elf.notes.push((header.offset, header.size, header.align));
+            let Segment { offset, size, align, .. } = *header;
+            elf.notes.push(NoteSegment { offset, size, align });
         }
         if let Some(dynamic) = headers.iter().find(|h| h.kind == PT_DYNAMIC) {
             elf.read_dynamic(file, &headers, dynamic)?;
@@ -149,27 +176,27 @@ impl Elf {
     }
 
     /// Reads the notes of all PT_NOTE segments.
-    pub fn notes(&self, file: &(impl Source + ?Sized)) -> Result<Vec<Note>> {
+    pub fn notes(&self, file: &(impl ReadAt + ?Sized)) -> Result<Vec<ElfNote>> {
         let mut all = Vec::new();
-        for (offset, size, align) in &self.notes {
-            let bytes = read(file, *offset, (*size).min(MOST))?;
-            parse_notes(&bytes, if *align == 8 { 8 } else { 4 }, &mut all);
+        for segment in &self.notes {
+            let bytes = read(file, segment.offset, segment.size.min(MOST))?;
+            parse_notes(&bytes, if segment.align == 8 { 8 } else { 4 }, &mut all);
         }
         Ok(all)
     }
 
     /// The flags that ld.so.cache has for such a file, if its machine is known.
     pub fn cache_flags(&self) -> Option<i32> {
-        cache_flags(self.machine, self.wide)
+        cache_flags(self.machine, self.class)
     }
 
     fn read_dynamic(
         &mut self,
-        file: &(impl Source + ?Sized),
+        file: &(impl ReadAt + ?Sized),
         headers: &[Segment],
         dynamic: &Segment,
     ) -> Result<()> {
-        let table = Dynamic::read(file, dynamic, self.wide)?;
+        let table = Dynamic::read(file, dynamic, self.class)?;
         let place = |address: u64| {
             headers
                 .iter()
@@ -198,16 +225,16 @@ impl Elf {
     }
 }
 
-/// The flags of ld.so.cache (glibc's FLAG_ELF_LIBC6 and the ABI's) for a machine and its 64-bit or 32-bit class.
-pub fn cache_flags(machine: u16, wide: bool) -> Option<i32> {
+/// The flags of ld.so.cache (glibc's FLAG_ELF_LIBC6 and the ABI's) for a machine (`e_machine`) and a class.
+pub fn cache_flags(machine: u16, class: Class) -> Option<i32> {
     const LIBC6: i32 = 3;
-    let abi = match (machine, wide) {
-        (machine::X86_64, true) => 0x0300,
-        (machine::X86_64, false) => 0x0800,
-        (machine::I386, false) => 0,
-        (machine::AARCH64, true) => 0x0a00,
-        (machine::PPC64, true) => 0x0500,
-        (machine::RISCV, true) => 0x1000,
+    let abi = match (machine, class) {
+        (machine::X86_64, Class::Elf64) => 0x0300,
+        (machine::X86_64, Class::Elf32) => 0x0800,
+        (machine::I386, Class::Elf32) => 0,
+        (machine::AARCH64, Class::Elf64) => 0x0a00,
+        (machine::PPC64, Class::Elf64) => 0x0500,
+        (machine::RISCV, Class::Elf64) => 0x1000,
         _ => return None,
     };
     Some(LIBC6 | abi)
@@ -222,28 +249,32 @@ struct Segment {
     align: u64,
 }
 
-fn program_headers(file: &Begun<'_, impl Source + ?Sized>, wide: bool) -> Result<Vec<Segment>> {
+fn program_headers(file: &Begun<'_, impl ReadAt + ?Sized>, class: Class) -> Result<Vec<Segment>> {
     let head = file.head;
-    let (offset, size, count) = match wide {
-        true => (u64_at(head, 32)?, u16_at(head, 54)?, u16_at(head, 56)?),
-        false => (u32_at(head, 28)?.into(), u16_at(head, 42)?, u16_at(head, 44)?),
+    let (offset, size, count) = match class {
+        Class::Elf64 => (u64_at(head, 32)?, u16_at(head, 54)?, u16_at(head, 56)?),
+        Class::Elf32 => (u32_at(head, 28)?.into(), u16_at(head, 42)?, u16_at(head, 44)?),
     };
-    if size < if wide { 56 } else { 32 } {
+    let least = match class {
+        Class::Elf64 => 56,
+        Class::Elf32 => 32,
+    };
+    if size < least {
         return Err(Error::malformed(format!("program headers of {size} bytes")));
     }
     let bytes = read(file, offset, u64::from(size) * u64::from(count))?;
     bytes
         .chunks_exact(size.into())
         .map(|h| {
-            Ok(match wide {
-                true => Segment {
+            Ok(match class {
+                Class::Elf64 => Segment {
                     kind: u32_at(h, 0)?,
                     offset: u64_at(h, 8)?,
                     address: u64_at(h, 16)?,
                     size: u64_at(h, 32)?,
                     align: u64_at(h, 48)?,
                 },
-                false => Segment {
+                Class::Elf32 => Segment {
                     kind: u32_at(h, 0)?,
                     offset: u32_at(h, 4)?.into(),
                     address: u32_at(h, 8)?.into(),
@@ -267,13 +298,17 @@ struct Dynamic {
 }
 
 impl Dynamic {
-    fn read(file: &(impl Source + ?Sized), segment: &Segment, wide: bool) -> Result<Dynamic> {
+    fn read(file: &(impl ReadAt + ?Sized), segment: &Segment, class: Class) -> Result<Dynamic> {
         let bytes = read(file, segment.offset, segment.size)?;
         let mut table = Dynamic::default();
-        for entry in bytes.chunks_exact(if wide { 16 } else { 8 }) {
-            let (tag, value) = match wide {
-                true => (u64_at(entry, 0)?, u64_at(entry, 8)?),
-                false => (u32_at(entry, 0)?.into(), u32_at(entry, 4)?.into()),
+        let size = match class {
+            Class::Elf64 => 16,
+            Class::Elf32 => 8,
+        };
+        for entry in bytes.chunks_exact(size) {
+            let (tag, value) = match class {
+                Class::Elf64 => (u64_at(entry, 0)?, u64_at(entry, 8)?),
+                Class::Elf32 => (u32_at(entry, 0)?.into(), u32_at(entry, 4)?.into()),
             };
             match tag {
                 0 => break,
@@ -290,7 +325,7 @@ impl Dynamic {
     }
 }
 
-/// A string table, of which the parts are read that are asked for: that of a large library has megabytes of symbols.
+/// A string table. Only those parts are read that are asked for: the table of a large library has megabytes of symbols.
 struct Strings<'a, S: ?Sized> {
     file: &'a S,
     offset: u64,
@@ -301,7 +336,7 @@ struct Strings<'a, S: ?Sized> {
     left: Cell<usize>,
 }
 
-impl<S: Source + ?Sized> Strings<'_, S> {
+impl<S: ReadAt + ?Sized> Strings<'_, S> {
     fn get(&self, at: u64) -> Result<String> {
         let text = self.find(at)?;
         let left = self
@@ -338,9 +373,9 @@ fn ended(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
 }
 
-/// What `parse` makes of a table at `offset` whose size nobody says: of its first part where that is enough.
+/// What `parse` makes of a table at `offset`. Nothing says how large the table is, so its first part is tried first.
 fn whole<T>(
-    file: &(impl Source + ?Sized),
+    file: &(impl ReadAt + ?Sized),
     offset: u64,
     rest: u64,
     parse: impl Fn(&[u8]) -> Result<T>,
@@ -349,7 +384,7 @@ fn whole<T>(
 }
 
 /// Elf64_Verneed and Elf64_Vernaux, which are the same in both classes.
-fn version_needs(bytes: &[u8], strings: &Strings<'_, impl Source + ?Sized>) -> Result<Vec<(String, String)>> {
+fn version_needs(bytes: &[u8], strings: &Strings<'_, impl ReadAt + ?Sized>) -> Result<Vec<VersionNeed>> {
     const WEAK: u16 = 2;
     let mut all = Vec::new();
     let mut at = 0usize;
@@ -364,7 +399,8 @@ fn version_needs(bytes: &[u8], strings: &Strings<'_, impl Source + ?Sized>) -> R
             }
             left -= 1;
             if u16_at(bytes, inner + 4)? & WEAK == 0 {
-                all.push((library.clone(), strings.get(u32_at(bytes, inner + 8)?.into())?));
+                let version = strings.get(u32_at(bytes, inner + 8)?.into())?;
+                all.push(VersionNeed { library: library.clone(), version });
             }
             match u32_at(bytes, inner + 12)? {
                 0 => break,
@@ -380,7 +416,7 @@ fn version_needs(bytes: &[u8], strings: &Strings<'_, impl Source + ?Sized>) -> R
 }
 
 /// Elf64_Verdef and the first Elf64_Verdaux of each.
-fn version_definitions(bytes: &[u8], strings: &Strings<'_, impl Source + ?Sized>) -> Result<Vec<String>> {
+fn version_definitions(bytes: &[u8], strings: &Strings<'_, impl ReadAt + ?Sized>) -> Result<Vec<String>> {
     const BASE: u16 = 1;
     let mut all = Vec::new();
     let mut at = 0usize;
@@ -402,7 +438,7 @@ fn step(at: usize, by: u32) -> Result<usize> {
 }
 
 /// Notes of one segment; what is cut off ends the list.
-fn parse_notes(bytes: &[u8], align: usize, all: &mut Vec<Note>) {
+fn parse_notes(bytes: &[u8], align: usize, all: &mut Vec<ElfNote>) {
     let mut at = 0usize;
     while all.len() < MOST_ENTRIES {
         let (Ok(name), Ok(size), Ok(kind)) =
@@ -415,7 +451,7 @@ fn parse_notes(bytes: &[u8], align: usize, all: &mut Vec<Note>) {
         let inner = (begin + name as usize).next_multiple_of(align);
         let Some(description) = bytes.get(inner..).and_then(|b| b.get(..size as usize)) else { return };
         let owner = owner.split(|&b| b == 0).next().unwrap_or_default();
-        all.push(Note {
+        all.push(ElfNote {
             owner: String::from_utf8_lossy(owner).into_owned(),
             kind,
             description: description.to_vec(),
@@ -425,7 +461,7 @@ fn parse_notes(bytes: &[u8], align: usize, all: &mut Vec<Note>) {
 }
 
 /// Reads `size` bytes at `offset`, less where the file ends; an error where a table is absurdly large.
-fn read(file: &(impl Source + ?Sized), offset: u64, size: u64) -> Result<Vec<u8>> {
+fn read(file: &(impl ReadAt + ?Sized), offset: u64, size: u64) -> Result<Vec<u8>> {
     if size > 16 * MOST {
         return Err(Error::malformed(format!("a table of {size} bytes")));
     }
@@ -463,7 +499,7 @@ mod tests {
     fn this_program_reads_itself() {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let elf = Elf::read(&file).unwrap();
-        assert!(elf.wide == cfg!(target_pointer_width = "64"));
+        assert_eq!(elf.class == Class::Elf64, cfg!(target_pointer_width = "64"));
         assert!(elf.cache_flags().is_some());
         if !cfg!(target_feature = "crt-static") {
             assert!(elf.needed.iter().any(|n| n.starts_with("libc.")), "{elf:?}");
@@ -509,7 +545,7 @@ mod tests {
         bytes.extend([1, 2, 3]);
         let mut notes = Vec::new();
         parse_notes(&bytes, 4, &mut notes);
-        let note = Note { owner: "NVIDIA".into(), kind: 3, description: b"hello".to_vec() };
+        let note = ElfNote { owner: "NVIDIA".into(), kind: 3, description: b"hello".to_vec() };
         assert_eq!(notes, [note]);
     }
 }

@@ -1,12 +1,12 @@
 //! CUDA forward compatibility: an image may bring a libcuda that is newer than the driver's, and works with it.
 //!
-//! Such libraries stand in /usr/local/cuda/compat. Newer ones say in an ELF note which CUDA version they are
-//! and on which driver branches they run; of others the branch in the file's name must be newer than the driver's.
+//! Such libraries are in /usr/local/cuda/compat. Newer ones have an ELF note that names their CUDA version and the driver
+//! branches on which they run. Of others, the branch in the file's name must be newer than the driver's.
 
 use super::driver::Driver;
 use super::parts;
-use crate::edits::{Edits, Library};
-use crate::tree::Tree;
+use crate::kit::edits::{Edits, Library};
+use crate::kit::tree::Tree;
 use ld_so_cache::elf::Elf;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ const OWNER: &str = "NVIDIA Corporation";
 
 /// The note's description, which is JSON.
 #[derive(Debug, Default, Deserialize)]
-struct Note {
+struct CompatNote {
     #[serde(rename = "CUDA Version")]
     cuda: String,
     #[serde(default, rename = "Driver")]
@@ -24,7 +24,7 @@ struct Note {
 }
 
 /// Makes the container's own compatibility libraries come before the injected ones, where they fit.
-pub fn prefer(edits: &mut Edits, driver: &Driver, container: &Tree) {
+pub(crate) fn prefer(edits: &mut Edits, driver: &Driver, container: &Tree) {
     let names = container.list(DIR);
     let libcuda: Vec<&String> = names.iter().filter(|name| versioned_libcuda(name).is_some()).collect();
     let [libcuda] = libcuda[..] else { return };
@@ -36,16 +36,17 @@ pub fn prefer(edits: &mut Edits, driver: &Driver, container: &Tree) {
     };
     let notes = elf.notes(&file).unwrap_or_default();
     let note = notes.iter().find(|n| n.owner == OWNER);
-    let note: Option<Note> = note.and_then(|n| serde_json::from_slice(trimmed(&n.description)).ok());
+    let note: Option<CompatNote> = note.and_then(|n| serde_json::from_slice(trimmed(&n.description)).ok());
     let branch = versioned_libcuda(libcuda).unwrap_or(0);
-    let (fits, why) = fits(note.as_ref(), branch, driver);
-    if !fits {
-        edits.note(format!("{}: {why}, so the driver's libcuda is used", path.display()));
-        return;
+    match fits(note.as_ref(), branch, driver) {
+        Ok(why) => edits.note(format!("{}: {why}, so it is used rather than the driver's", path.display())),
+        Err(why) => {
+            edits.note(format!("{}: {why}, so the driver's libcuda is used", path.display()));
+            return;
+        }
     }
-    edits.note(format!("{}: {why}, so it is used rather than the driver's", path.display()));
     let Some(flags) = elf.cache_flags() else { return };
-    // The directory as a whole, as ldconfig would take it.
+    // All libraries of the directory belong together, and ldconfig would enter all of them.
     let libraries: Vec<Library> = names
         .iter()
         .filter(|name| name.starts_with("lib") && name.contains(".so"))
@@ -56,23 +57,22 @@ pub fn prefer(edits: &mut Edits, driver: &Driver, container: &Tree) {
     edits.libraries.splice(0..0, libraries);
 }
 
-/// Whether the libraries are to be used, and why.
-fn fits(note: Option<&Note>, branch: u32, driver: &Driver) -> (bool, String) {
+/// Why the libraries are to be used; as an error, why they are not.
+fn fits(note: Option<&CompatNote>, branch: u32, driver: &Driver) -> Result<String, String> {
     let Some(note) = note else {
-        let newer = branch > driver.branch();
-        return (
-            newer,
-            format!("branch {branch} is {} than the driver's", if newer { "newer" } else { "no newer" }),
-        );
+        return match branch > driver.branch() {
+            true => Ok(format!("branch {branch} is newer than the driver's")),
+            false => Err(format!("branch {branch} is no newer than the driver's")),
+        };
     };
     let host = parts::cuda_version(driver);
     if !newer(&note.cuda, host) {
-        return (false, format!("CUDA {} is no newer than the driver's {host}", note.cuda));
+        return Err(format!("CUDA {} is no newer than the driver's {host}", note.cuda));
     }
     if !note.branches.is_empty() && !note.branches.contains(&driver.branch()) {
-        return (false, format!("CUDA {} does not run on driver branch {}", note.cuda, driver.branch()));
+        return Err(format!("CUDA {} does not run on driver branch {}", note.cuda, driver.branch()));
     }
-    (true, format!("CUDA {} is newer than the driver's {host}", note.cuda))
+    Ok(format!("CUDA {} is newer than the driver's {host}", note.cuda))
 }
 
 /// The branch in `libcuda.so.550.54.14`.
@@ -81,7 +81,7 @@ fn versioned_libcuda(name: &str) -> Option<u32> {
     (!rest.is_empty()).then(|| branch.parse().ok())?
 }
 
-/// Versions numerically; what is unknown is not older.
+/// True where version `a` is newer than `b`, compared number by number; false where one is not a version.
 fn newer(a: &str, b: &str) -> bool {
     let numbers = |v: &str| v.split('.').map(|n| n.parse::<u32>().ok()).collect::<Option<Vec<_>>>();
     match (numbers(a), numbers(b)) {
@@ -97,7 +97,7 @@ fn trimmed(bytes: &[u8]) -> &[u8] {
 
 /// Reads a note's description, for the fuzzer.
 pub fn parse_note(description: &[u8]) -> bool {
-    serde_json::from_slice::<Note>(trimmed(description)).is_ok()
+    serde_json::from_slice::<CompatNote>(trimmed(description)).is_ok()
 }
 
 #[cfg(test)]
@@ -107,12 +107,12 @@ mod tests {
     #[test]
     fn the_note_decides_and_else_the_name() {
         let driver = Driver { version: "535.261.03".into(), ..Driver::default() };
-        let note = |cuda: &str, branches: &[u32]| Note { cuda: cuda.into(), branches: branches.into() };
-        assert!(fits(Some(&note("12.4", &[535, 550])), 550, &driver).0);
-        assert!(fits(Some(&note("12.4", &[])), 550, &driver).0);
-        assert!(!fits(Some(&note("12.4", &[470])), 550, &driver).0);
-        assert!(!fits(Some(&note("12.2", &[535])), 550, &driver).0);
-        assert!(fits(None, 550, &driver).0 && !fits(None, 535, &driver).0);
+        let note = |cuda: &str, branches: &[u32]| CompatNote { cuda: cuda.into(), branches: branches.into() };
+        assert!(fits(Some(&note("12.4", &[535, 550])), 550, &driver).is_ok());
+        assert!(fits(Some(&note("12.4", &[])), 550, &driver).is_ok());
+        assert!(fits(Some(&note("12.4", &[470])), 550, &driver).is_err());
+        assert!(fits(Some(&note("12.2", &[535])), 550, &driver).is_err());
+        assert!(fits(None, 550, &driver).is_ok() && fits(None, 535, &driver).is_err());
         assert_eq!(versioned_libcuda("libcuda.so.550.54.14"), Some(550));
         assert_eq!(versioned_libcuda("libcuda.so.1"), None);
         assert!(newer("12.10", "12.9") && !newer("12.2", "12.2") && !newer("x", "12"));

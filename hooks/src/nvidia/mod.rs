@@ -1,23 +1,23 @@
 //! NVIDIA GPUs: what the container asks for by `NVIDIA_*`, what the node has, and the edits that follow.
 
 pub mod compat;
-pub mod driver;
+pub(crate) mod driver;
 mod parts;
-pub mod request;
+pub(crate) mod request;
 pub mod require;
-pub mod select;
+pub(crate) mod select;
 
-use super::bundle::Bundle;
 use super::drm;
-use super::edits::Edits;
-use super::libraries::{self, Found, Libraries};
-use super::tree::Tree;
+use crate::kit::bundle::Bundle;
+use crate::kit::edits::{Access, Bind, Edits};
+use crate::kit::libraries::{self, FoundLibrary, Libraries};
+use crate::kit::tree::Tree;
 use driver::Driver;
-use ld_so_cache::elf::{self, machine};
+use ld_so_cache::elf::{self, Class, machine};
 use request::{Capability, Request, Visible};
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
-use select::{Job, Selected};
+use select::{JobGpus, Selected};
 use std::path::{Path, PathBuf};
 
 const PROC: &str = "/proc/driver/nvidia";
@@ -34,7 +34,7 @@ pub fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
         return Ok(edits);
     };
     driver::existing(&mut driver, host);
-    let selected = select::select(&request.visible, &driver, &Job::of(bundle), &mut edits.notes)
+    let selected = select::select(&request.visible, &driver, &JobGpus::of(bundle), &mut edits.notes)
         .context(|| "NVIDIA_VISIBLE_DEVICES")?;
     check_requirements(&request, &driver, &selected)?;
     let private = libraries::private_dir(container, "gpu");
@@ -57,14 +57,14 @@ pub fn renumbered(bundle: &Bundle, host: &Tree) -> Result<Vec<String>> {
     }
     let Some(mut driver) = Driver::find(host)? else { return Ok(Vec::new()) };
     driver::existing(&mut driver, host);
-    let new = select::renumber(&request.visible, &driver, &Job::of(bundle))?;
-    let variables = new.map(|(cuda, devices)| {
-        vec![format!("CUDA_VISIBLE_DEVICES={cuda}"), format!("NVIDIA_VISIBLE_DEVICES={devices}")]
+    let new = select::renumber(&request.visible, &driver, &JobGpus::of(bundle))?;
+    let variables = new.map(|new| {
+        vec![format!("CUDA_VISIBLE_DEVICES={}", new.cuda), format!("NVIDIA_VISIBLE_DEVICES={}", new.visible)]
     });
     Ok(variables.unwrap_or_default())
 }
 
-/// Where things come from and go to.
+/// The trees between which files are bound, and the hook's directory.
 struct Places<'a> {
     host: &'a Tree,
     container: &'a Tree,
@@ -75,7 +75,7 @@ struct Places<'a> {
 /// Fails where the driver or a selected GPU is not what the image needs.
 fn check_requirements(request: &Request, driver: &Driver, selected: &Selected) -> Result<()> {
     let gpus = selected.all_gpus(driver);
-    for (name, expression) in &request.requires {
+    for request::Requirement { variable, expression } in &request.requires {
         let facts = |gpu: Option<&driver::Gpu>| require::Facts {
             cuda: parts::cuda_version(driver).to_owned(),
             driver: driver.version.clone(),
@@ -87,9 +87,9 @@ fn check_requirements(request: &Request, driver: &Driver, selected: &Selected) -
             _ => gpus.iter().map(|n| facts(Some(&driver.gpus[*n]))).collect(),
         };
         for facts in of_each {
-            if !require::holds(expression, &facts).context(|| name)? {
+            if !require::holds(expression, &facts).context(|| variable)? {
                 bail!(
-                    "the image needs {expression:?} ({name}); this node has cuda {}, driver {}, arch {}, brand {} \
+                    "the image needs {expression:?} ({variable}); this node has cuda {}, driver {}, arch {}, brand {} \
                      (NVIDIA_DISABLE_REQUIRE=1 goes on nevertheless)",
                     or_unknown(&facts.cuda),
                     facts.driver,
@@ -137,19 +137,19 @@ fn add_user_space(edits: &mut Edits, request: &Request, driver: &Driver, places:
         let dirs = ["/usr/bin", "/usr/local/bin", "/usr/sbin", "/usr/lib/nvidia/current"];
         if let Some(path) = dirs.iter().map(|d| Path::new(d).join(name)).find(|p| places.host.has(p)) {
             let source = places.host.real(&path).unwrap_or(path);
-            edits.bind_at(source, programs.join(name), false);
+            edits.bind_at(source, programs.join(name), Access::ReadOnly);
         }
     }
     let firmware = format!("/lib/firmware/nvidia/{}", driver.version);
-    // Not worth a directory at the root, where an image has none.
+    // Without /lib the image has no dynamic loader, and so no use for firmware: its root is not covered for it.
     if let Some(source) = places.host.real(&firmware).filter(|_| places.container.has_dir("/lib")) {
-        edits.bind_at(source, &firmware, false);
+        edits.bind_at(source, &firmware, Access::ReadOnly);
     }
     if parts::wanted(request, &[Capability::Graphics, Capability::Display]) {
         for alternatives in parts::GRAPHICS_FILES {
             if let Some(path) = alternatives.iter().find(|p| places.host.has(p)) {
                 let source = places.host.real(path).unwrap_or_else(|| path.into());
-                edits.bind_at(source, *path, false);
+                edits.bind_at(source, *path, Access::ReadOnly);
             }
         }
     }
@@ -157,34 +157,30 @@ fn add_user_space(edits: &mut Edits, request: &Request, driver: &Driver, places:
         && let Some(dir) = &library_dir
     {
         let file = parts::DISPLAY_FILES.iter().map(|file| dir.join(file)).find(|p| places.host.has(p));
-        edits.binds.extend(file.map(|path| super::edits::Bind {
-            source: path.clone(),
-            path,
-            writable: false,
-        }));
+        edits.binds.extend(file.map(|path| Bind { source: path.clone(), path, access: Access::ReadOnly }));
     }
     Ok(())
 }
 
-/// libvdpau_nvidia stands in a directory that no loader looks through.
-fn beside(host: &Libraries<'_>, dir: Option<&Path>, stem: &str, driver: &Driver) -> Option<Found> {
+/// libvdpau_nvidia in its own directory: libvdpau opens it by path, and no loader searches there.
+fn beside(host: &Libraries<'_>, dir: Option<&Path>, stem: &str, driver: &Driver) -> Option<FoundLibrary> {
     if stem != "libvdpau_nvidia.so" {
         return None;
     }
     let path = dir?.join("vdpau").join(format!("{stem}.{}", driver.version));
     let elf = host.elf(&path)?;
-    Some(Found { names: elf.soname.clone().into_iter().collect(), flags: elf.cache_flags()?, path })
+    Some(FoundLibrary { names: elf.soname.clone().into_iter().collect(), flags: elf.cache_flags()?, path })
 }
 
 fn is_32bit(flags: i32) -> bool {
-    elf::cache_flags(machine::I386, false) == Some(flags)
+    elf::cache_flags(machine::I386, Class::Elf32) == Some(flags)
 }
 
 /// The library in the private directory, with a link and an entry of ld.so.cache for each of its names.
-fn add_library(edits: &mut Edits, found: &Found, private: &Path) {
+fn add_library(edits: &mut Edits, found: &FoundLibrary, private: &Path) {
     let dir = private.join(if is_32bit(found.flags) { "lib32" } else { "lib" });
     let file = found.file_name();
-    edits.bind_at(&found.path, dir.join(file), false);
+    edits.bind_at(&found.path, dir.join(file), Access::ReadOnly);
     let mut names: Vec<&str> = found.names.iter().map(String::as_str).collect();
     for (link, target) in parts::LINKS {
         if names.contains(target) && !names.contains(link) {
@@ -199,7 +195,7 @@ fn add_library(edits: &mut Edits, found: &Found, private: &Path) {
     }
 }
 
-/// Fails where a part that was asked for has no library of the module's version.
+/// Fails where a capability that was asked for lacks its library of the kernel module's version.
 fn check_essential(edits: &Edits, request: &Request, driver: &Driver, other: Option<PathBuf>) -> Result<()> {
     for (stem, capability) in parts::ESSENTIAL.iter().filter(|(_, c)| request.wants(*c)) {
         if edits.libraries.iter().any(|l| l.name.starts_with(stem)) {
@@ -264,7 +260,7 @@ fn cap_device(minor: u32) -> String {
     format!("/dev/nvidia-caps/nvidia-cap{minor}")
 }
 
-/// What a container gets only where it asks for it by name.
+/// Devices and files that have a variable of their own.
 fn add_switched(edits: &mut Edits, request: &Request, host: &Tree) {
     const CHANNELS: &str = "/dev/nvidia-caps-imex-channels";
     for channel in &request.imex {
@@ -306,7 +302,7 @@ fn add_switched(edits: &mut Edits, request: &Request, host: &Tree) {
     }
 }
 
-/// EGL looks at no other GPU than those in `mask`, a bit per device minor.
+/// An application profile with which EGL uses only the GPUs in `mask`, which has a bit for each device minor.
 fn profile(mask: u64) -> String {
     let profile = serde_json::json!({
         "profiles": [{ "name": "_container_", "settings": ["EGLVisibleDGPUDevices", mask] }],
@@ -319,11 +315,7 @@ fn add_sockets(edits: &mut Edits, request: &Request, places: &Places<'_>) {
     let mut optional = |path: &str| {
         let top = Path::new("/").join(Path::new(path).iter().nth(1).unwrap_or_default());
         let source = places.host.real(path).filter(|_| places.container.has_dir(top));
-        edits.binds.extend(source.map(|source| super::edits::Bind {
-            source,
-            path: path.into(),
-            writable: true,
-        }));
+        edits.binds.extend(source.map(|source| Bind { source, path: path.into(), access: Access::Writable }));
     };
     if request.wants(Capability::Utility) {
         optional("/run/nvidia-persistenced/socket");
@@ -334,7 +326,8 @@ fn add_sockets(edits: &mut Edits, request: &Request, places: &Places<'_>) {
     }
 }
 
-/// /proc/driver/nvidia shows the container's GPUs only, and that libraries are to make no device nodes.
+/// Hides /proc/driver/nvidia behind a copy that has only the container's GPUs, and parameters that keep the libraries from
+/// making device nodes.
 fn add_proc(edits: &mut Edits, driver: &Driver, selected: &Selected, host: &Tree) {
     edits.mask(PROC);
     let read = |name: &str| host.read(format!("{PROC}/{name}"));

@@ -2,14 +2,14 @@
 
 use super::driver::{Driver, Gpu, Mig};
 use super::request::Visible;
-use crate::bundle::Bundle;
-use crate::numbering::{self, renumbered};
+use crate::kit::bundle::Bundle;
+use crate::kit::numbering::{self, renumbered};
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
 
 /// The GPUs and MIG instances of a container, by their place in [`Driver`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selected {
+pub(crate) struct Selected {
     /// Whole GPUs, in ascending order.
     pub gpus: Vec<usize>,
     /// MIG compute instances, in ascending order.
@@ -22,7 +22,7 @@ impl Selected {
     }
 
     /// All GPUs that are there, whole or in part.
-    pub fn all_gpus(&self, driver: &Driver) -> Vec<usize> {
+    pub(crate) fn all_gpus(&self, driver: &Driver) -> Vec<usize> {
         let mut gpus: Vec<usize> = self.mig.iter().map(|n| driver.mig[*n].gpu).collect();
         gpus.extend(&self.gpus);
         gpus.sort_unstable();
@@ -33,20 +33,20 @@ impl Selected {
 
 /// The GPUs of the job that this process runs in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Job {
+pub(crate) struct JobGpus {
     /// Slurm's list of the job's or the step's GPUs, as the node numbers them.
     pub gpus: Option<Vec<String>>,
     /// `CUDA_VISIBLE_DEVICES`.
     pub cuda: Option<Vec<String>>,
-    /// They may be meant for another vendor's GPUs.
+    /// The lists may be meant for another vendor's GPUs.
     pub any_vendor: bool,
 }
 
-impl Job {
+impl JobGpus {
     /// Reads the job's environment.
-    pub fn of(bundle: &Bundle) -> Job {
+    pub(crate) fn of(bundle: &Bundle) -> JobGpus {
         const CUDA: &str = "CUDA_VISIBLE_DEVICES";
-        Job {
+        JobGpus {
             gpus: numbering::slurm_gpus(bundle),
             cuda: numbering::job_list(bundle, CUDA),
             any_vendor: numbering::is_for_any_vendor(bundle, CUDA),
@@ -58,14 +58,19 @@ impl Job {
         let Some(list) = self.gpus.as_ref().or(self.cuda.as_ref()) else { return Ok(None) };
         match pick(list, driver) {
             Err(_) if self.any_vendor => Ok(None),
-            // CUDA stops at the first that it does not know; so do we, by an error.
+            // CUDA ignores an unknown device and all behind it. An error tells the user instead.
             share => share.map(Some),
         }
     }
 }
 
-/// The devices that `visible` and the job agree on. Notes say what was decided for whom.
-pub fn select(visible: &Visible, driver: &Driver, job: &Job, notes: &mut Vec<String>) -> Result<Selected> {
+/// The devices that `visible` asks for and that the job has.
+pub(crate) fn select(
+    visible: &Visible,
+    driver: &Driver,
+    job: &JobGpus,
+    notes: &mut Vec<String>,
+) -> Result<Selected> {
     let wanted = match visible {
         Visible::Nothing | Visible::NoDevice | Visible::Cdi(_) => return Ok(Selected::default()),
         Visible::All => everything(driver),
@@ -89,13 +94,22 @@ pub fn select(visible: &Visible, driver: &Driver, job: &Job, notes: &mut Vec<Str
     }
 }
 
-/// What a precreate hook gives `CUDA_VISIBLE_DEVICES` and `NVIDIA_VISIBLE_DEVICES`; `None` where they stay.
-pub fn renumber(visible: &Visible, driver: &Driver, job: &Job) -> Result<Option<(String, String)>> {
+/// The variables that a precreate hook gives a container whose GPUs have other numbers than on the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Renumbered {
+    /// `CUDA_VISIBLE_DEVICES`, as the container counts.
+    pub cuda: String,
+    /// `NVIDIA_VISIBLE_DEVICES`, as the node counts.
+    pub visible: String,
+}
+
+/// The new values of the variables; `None` where they stay as they are.
+pub(crate) fn renumber(visible: &Visible, driver: &Driver, job: &JobGpus) -> Result<Option<Renumbered>> {
     let (Visible::All, Some(cuda)) = (visible, &job.cuda) else { return Ok(None) };
     let Some(share) = job.share(driver)? else { return Ok(None) };
     let new = share.renumbered(cuda).filter(|new| new != cuda);
     let devices: Vec<String> = share.gpus.iter().map(usize::to_string).collect();
-    Ok(new.map(|new| (new.join(","), devices.join(","))))
+    Ok(new.map(|new| Renumbered { cuda: new.join(","), visible: devices.join(",") }))
 }
 
 fn everything(driver: &Driver) -> Selected {
@@ -104,14 +118,14 @@ fn everything(driver: &Driver) -> Selected {
 }
 
 /// The devices that `list` names.
-pub fn pick(list: &[String], driver: &Driver) -> Result<Selected> {
+pub(crate) fn pick(list: &[String], driver: &Driver) -> Result<Selected> {
     let mut selected = Selected::default();
     for word in list {
         if let Some(mig) = find_mig(word, driver)? {
             selected.mig.extend(mig);
         } else {
             let gpu = find_gpu(word, &driver.gpus)?;
-            // A GPU in MIG mode is its instances.
+            // A GPU in MIG mode can be used only by its instances.
             let instances = (0..driver.mig.len()).filter(|n| driver.mig[*n].gpu == gpu);
             let before = selected.mig.len();
             selected.mig.extend(instances);
@@ -168,7 +182,7 @@ fn find_mig(word: &str, driver: &Driver) -> Result<Option<Vec<usize>>> {
         return if found.is_empty() { bail!("no MIG instance {word} on this node") } else { Ok(Some(found)) };
     }
     if word.starts_with("MIG-") {
-        // Only NVML knows which one has that UUID.
+        // The kernel does not show the UUIDs of instances; only NVML knows them.
         return match all(&|_| true)[..] {
             [one] => Ok(Some(vec![one])),
             [] => bail!("no MIG instance on this node, and so no {word}"),
@@ -230,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_job_gets_its_share_and_numbers_that_fit() {
-        let job = |slurm: Option<&str>, cuda: Option<&str>| Job {
+        let job = |slurm: Option<&str>, cuda: Option<&str>| JobGpus {
             gpus: slurm.map(list),
             cuda: cuda.map(list),
             any_vendor: false,
@@ -253,7 +267,7 @@ mod tests {
             let expected = gpus.map_or(all.clone(), |gpus| Selected { gpus, mig: vec![] });
             assert_eq!(selected, expected, "{slurm:?} {cuda:?}");
             let renumbered = renumber(&Visible::All, &driver(), &job).unwrap();
-            assert_eq!(renumbered.as_ref().map(|(cuda, _)| cuda.as_str()), new, "{slurm:?} {cuda:?}");
+            assert_eq!(renumbered.as_ref().map(|new| new.cuda.as_str()), new, "{slurm:?} {cuda:?}");
         }
     }
 }

@@ -1,10 +1,12 @@
-//! The node's fabrics, from sysfs and /dev. Everything is keyed by the device's name, never by its place in a list:
-//! a VF has no umad, infiniband_cm may be missing, and numbers of different classes need not agree.
+//! The node's fabrics, from sysfs and /dev.
+//!
+//! Entries of different classes are matched by the device's name and not by their numbers: a virtual function has no umad,
+//! infiniband_cm can be missing, and so the numbers of the classes differ.
 
-use crate::tree::Tree;
+use crate::kit::tree::Tree;
 use std::path::Path;
 
-/// What programs use a device by.
+/// The library by which programs use a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fabric {
     /// libibverbs.
@@ -31,7 +33,7 @@ impl Fabric {
 
 /// A device of a fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Device {
+pub(super) struct FabricDevice {
     /// `mlx5_0`, `cxi0`.
     pub name: String,
     /// PCI address; empty where it has none.
@@ -40,7 +42,7 @@ pub(super) struct Device {
     pub guid: String,
     /// The kernel's driver: `mlx5_core`.
     pub driver: String,
-    /// What it is used by.
+    /// The library that uses it.
     pub fabric: Fabric,
     /// Its nodes in /dev.
     pub nodes: Vec<String>,
@@ -54,8 +56,8 @@ pub(super) struct Device {
 pub(super) const CLASSES: [&str; 4] = ["infiniband", "infiniband_verbs", "infiniband_mad", "infiniband_cm"];
 
 /// All devices, in the order of their PCI addresses.
-pub(super) fn devices(host: &Tree) -> Vec<Device> {
-    let mut all: Vec<Device> = Vec::new();
+pub(super) fn devices(host: &Tree) -> Vec<FabricDevice> {
+    let mut all: Vec<FabricDevice> = Vec::new();
     for name in host.list("/sys/class/infiniband") {
         let class = format!("/sys/class/infiniband/{name}");
         all.push(device(host, name, &class, "infiniband"));
@@ -65,7 +67,7 @@ pub(super) fn devices(host: &Tree) -> Vec<Device> {
             let Some(name) = host.text(format!("/sys/class/{class}/{entry}/ibdev")) else { continue };
             let at = match all.iter().position(|d| d.name == name) {
                 Some(at) => at,
-                // Verbs without RDMA's own class: seen on nodes that hide parts of sysfs.
+                // Nodes that hide parts of sysfs can have infiniband_verbs without infiniband.
                 None => {
                     all.push(device(host, name, &format!("/sys/class/{class}/{entry}"), class));
                     all.len() - 1
@@ -97,13 +99,13 @@ pub(super) fn devices(host: &Tree) -> Vec<Device> {
     all
 }
 
-fn device(host: &Tree, name: String, class: &str, kind: &'static str) -> Device {
+fn device(host: &Tree, name: String, class: &str, kind: &'static str) -> FabricDevice {
     let driver = host.link_name(format!("{class}/device/driver")).unwrap_or_default();
     let pci = host.real(format!("{class}/device")).and_then(|path| pci_of(&path)).unwrap_or_default();
     let guid = host.text(format!("/sys/class/infiniband/{name}/node_guid")).unwrap_or_default();
     let fabric = if driver == "efa" || name.starts_with("efa_") { Fabric::Efa } else { Fabric::Verbs };
     let entry = Path::new(class).file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
-    Device {
+    FabricDevice {
         name,
         pci,
         guid,

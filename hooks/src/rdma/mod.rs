@@ -2,14 +2,14 @@
 
 mod discover;
 
-use super::bundle::Bundle;
-use super::command::{self, Hook};
-use super::edits::Edits;
-use super::fit::{self, Fit};
-use super::libraries;
-use super::numbering::words;
-use super::tree::Tree;
-use discover::{CLASSES, Device, Fabric};
+use super::command::{self, HookProgram};
+use crate::kit::bundle::Bundle;
+use crate::kit::edits::{Access, Edits};
+use crate::kit::fit::{self, Fit};
+use crate::kit::libraries::{self, NamedLibrary};
+use crate::kit::numbering::words;
+use crate::kit::tree::Tree;
+use discover::{CLASSES, Fabric, FabricDevice};
 use rt_sys::bail;
 use rt_sys::caller::{Caller, Privilege};
 use rt_sys::error::{Context, Result};
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 const MELLANOX: &str = "MELLANOX_VISIBLE_DEVICES";
 const DEVICES: &str = "RT_RDMA_DEVICES";
 const LIBRARIES: &str = "RT_RDMA_LIBRARIES";
-/// Nodes that belong to no device: memory shared between processes, and with GPUs.
+/// Device nodes that belong to no RDMA device: shared memory between processes (xpmem, knem) and with GPUs (gdrdrv).
 const SHARED: [&str; 3] = ["/dev/xpmem", "/dev/knem", "/dev/gdrdrv"];
 
 /// libibverbs' providers by the kernel's driver.
@@ -36,7 +36,7 @@ const PROVIDERS: &[(&str, &str)] = &[
 
 /// Runs the command line of `rt-hook-rdma`; returns its exit status.
 pub fn main() -> u8 {
-    command::main(&Hook {
+    command::main(&HookProgram {
         name: "rt-hook-rdma",
         about: "Puts RDMA devices into a container, and the libraries that use them where it has none that fit.",
         edits,
@@ -47,12 +47,11 @@ pub fn main() -> u8 {
 
 /// What `bundle` gets of the fabrics on `host`.
 pub fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
-    let administrator = Caller::current()?.privilege == Privilege::Root;
-    edits_for(bundle, host, container, administrator)
+    edits_for(bundle, host, container, Caller::current()?.privilege)
 }
 
-/// The same for a caller who is an administrator, that is root of the node, or not.
-pub fn edits_for(bundle: &Bundle, host: &Tree, container: &Tree, administrator: bool) -> Result<Edits> {
+/// What `bundle` gets if such a caller calls. Only root of the node gets the nodes for administrators.
+pub fn edits_for(bundle: &Bundle, host: &Tree, container: &Tree, caller: Privilege) -> Result<Edits> {
     let mut edits = Edits::default();
     let all = discover::devices(host);
     let Some(chosen) = chosen(bundle, &all)? else {
@@ -69,7 +68,7 @@ pub fn edits_for(bundle: &Bundle, host: &Tree, container: &Tree, administrator: 
         edits.note("no RDMA device on this node: nothing is added");
     }
     for device in &chosen {
-        add_device(&mut edits, device, administrator)?;
+        add_device(&mut edits, device, caller)?;
     }
     if chosen.iter().any(|d| d.fabric != Fabric::Cxi) && host.has("/dev/infiniband/rdma_cm") {
         edits.device("/dev/infiniband/rdma_cm");
@@ -91,7 +90,7 @@ pub fn edits_for(bundle: &Bundle, host: &Tree, container: &Tree, administrator: 
     finish(edits, bundle)
 }
 
-/// A site, or a job, may rather not run than run slowly.
+/// Turns the first warning into an error where the site or the job would rather fail than run slowly.
 fn finish(edits: Edits, bundle: &Bundle) -> Result<Edits> {
     match edits.warnings.first() {
         Some(warning) if bundle.job("RT_RDMA_STRICT") == Some("1") => bail!("{warning} (RT_RDMA_STRICT=1)"),
@@ -99,18 +98,20 @@ fn finish(edits: Edits, bundle: &Bundle) -> Result<Edits> {
     }
 }
 
-fn listed(devices: &[Device]) -> String {
+fn listed(devices: &[FabricDevice]) -> String {
     let each = devices.iter().map(|d| format!("{} ({})", d.name, d.fabric.name()));
     each.collect::<Vec<_>>().join(", ")
 }
 
 /// The devices that the environment names; `None` where it names none on purpose, or says nothing.
-fn chosen(bundle: &Bundle, all: &[Device]) -> Result<Option<Vec<Device>>> {
-    let mellanox: Vec<&Device> =
+fn chosen(bundle: &Bundle, all: &[FabricDevice]) -> Result<Option<Vec<FabricDevice>>> {
+    let mellanox: Vec<&FabricDevice> =
         all.iter().filter(|d| matches!(&*d.driver, "mlx4_core" | "mlx5_core")).collect();
-    let every: Vec<&Device> = all.iter().collect();
-    let mut chosen: Option<Vec<Device>> = None;
-    for (name, candidates, by_number) in [(MELLANOX, mellanox, true), (DEVICES, every, false)] {
+    let every: Vec<&FabricDevice> = all.iter().collect();
+    let mut chosen: Option<Vec<FabricDevice>> = None;
+    for (name, candidates, names) in
+        [(MELLANOX, mellanox, Naming::OrByNumber), (DEVICES, every, Naming::ByName)]
+    {
         let value = match bundle.env(name).map(str::trim) {
             None | Some("" | "void" | "none") => continue,
             Some(value) => value,
@@ -118,7 +119,7 @@ fn chosen(bundle: &Bundle, all: &[Device]) -> Result<Option<Vec<Device>>> {
         let list = chosen.get_or_insert_default();
         let found = match value {
             "all" => candidates,
-            _ => pick(&words(value), &candidates, by_number).context(|| name)?,
+            _ => pick(&words(value), &candidates, names).context(|| name)?,
         };
         list.extend(found.into_iter().cloned());
         list.sort_by(|a, b| (&a.pci, &a.name).cmp(&(&b.pci, &b.name)));
@@ -127,18 +128,27 @@ fn chosen(bundle: &Bundle, all: &[Device]) -> Result<Option<Vec<Device>>> {
     Ok(chosen)
 }
 
-/// By name, PCI address, GUID or node; and by number, where that has been the custom: the n-th by PCI address.
-fn pick<'a>(list: &[String], devices: &[&'a Device], by_number: bool) -> Result<Vec<&'a Device>> {
+/// How a variable names devices.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Naming {
+    /// By name, PCI address, GUID or node.
+    ByName,
+    /// In the same ways, or by number, the n-th in the order of PCI addresses: images for NVIDIA's own hook do so.
+    OrByNumber,
+}
+
+/// The devices that `list` names.
+fn pick<'a>(list: &[String], devices: &[&'a FabricDevice], naming: Naming) -> Result<Vec<&'a FabricDevice>> {
     let mut chosen = Vec::new();
     for word in list {
-        let named = |d: &&&Device| {
+        let named = |d: &&&FabricDevice| {
             d.name == *word
                 || d.pci.eq_ignore_ascii_case(word)
                 || (!d.pci.is_empty() && d.pci.trim_start_matches("0000:") == word)
                 || (!d.guid.is_empty() && same_guid(&d.guid, word))
                 || d.nodes.iter().any(|node| node == word || node.rsplit('/').next() == Some(word))
         };
-        let number = word.parse::<usize>().ok().filter(|_| by_number);
+        let number = word.parse::<usize>().ok().filter(|_| naming == Naming::OrByNumber);
         let found = match number {
             Some(n) => devices.get(n),
             None => devices.iter().find(named),
@@ -162,7 +172,7 @@ fn same_guid(a: &str, b: &str) -> bool {
     digits(a) == digits(b)
 }
 
-fn add_device(edits: &mut Edits, device: &Device, administrator: bool) -> Result<()> {
+fn add_device(edits: &mut Edits, device: &FabricDevice, caller: Privilege) -> Result<()> {
     if device.nodes.is_empty() {
         bail!(
             "{} has no node in /dev (load ib_uverbs, or the driver's own module for user space)",
@@ -170,7 +180,7 @@ fn add_device(edits: &mut Edits, device: &Device, administrator: bool) -> Result
         );
     }
     device.nodes.iter().for_each(|node| edits.device(node));
-    if administrator {
+    if caller == Privilege::Root {
         device.admin.iter().for_each(|node| edits.device(node));
     } else if !device.admin.is_empty() {
         edits.note(format!("{}: {} only for root of the node", device.name, device.admin.join(" ")));
@@ -178,8 +188,8 @@ fn add_device(edits: &mut Edits, device: &Device, administrator: bool) -> Result
     Ok(())
 }
 
-/// Shows only the chosen devices in /sys/class, where there are others.
-fn hide_others(edits: &mut Edits, all: &[Device], chosen: &[Device], host: &Tree) {
+/// Hides the devices of the node that were not chosen from /sys/class, where libibverbs and others look for devices.
+fn hide_others(edits: &mut Edits, all: &[FabricDevice], chosen: &[FabricDevice], host: &Tree) {
     if all.iter().all(|d| d.fabric == Fabric::Cxi || chosen.contains(d)) {
         return;
     }
@@ -200,18 +210,20 @@ fn hide_others(edits: &mut Edits, all: &[Device], chosen: &[Device], host: &Tree
     }
 }
 
-/// What a fabric needs in user space.
-struct Needs {
+/// Whether a container can use a fabric that it has devices of.
+struct FabricUse {
     fabric: Fabric,
-    names: Vec<String>,
+    /// The names of the devices.
+    devices: Vec<String>,
+    /// The error says why the container cannot use it.
     usable: Result<(), String>,
 }
 
-/// Brings libraries where the container has none that serve its devices, and says which fabric it will use.
+/// Adds libraries where the container has none for its devices, and notes which fabrics it can use.
 fn add_libraries(
     edits: &mut Edits,
     bundle: &Bundle,
-    chosen: &[Device],
+    chosen: &[FabricDevice],
     host: &Tree,
     container: &Tree,
 ) -> Result<()> {
@@ -220,7 +232,7 @@ fn add_libraries(
     if let Some(word) = asked.iter().find(|w| !matches!(**w, "verbs" | "fabric" | "ucx")) {
         bail!("{LIBRARIES}: unknown set {word:?} (verbs, fabric, ucx, none)");
     }
-    let kit = Kit {
+    let space = UserSpace {
         fit: Fit::new(host, container),
         host,
         container,
@@ -233,24 +245,24 @@ fn add_libraries(
     fabrics.dedup();
     let mut used = Vec::new();
     for fabric in fabrics {
-        let devices: Vec<&Device> = chosen.iter().filter(|d| d.fabric == fabric).collect();
+        let devices: Vec<&FabricDevice> = chosen.iter().filter(|d| d.fabric == fabric).collect();
         let names = devices.iter().map(|d| d.name.clone()).collect();
         let usable = match fabric {
-            Fabric::Verbs => kit.add_verbs(edits, &devices),
+            Fabric::Verbs => space.add_verbs(edits, &devices),
             Fabric::Efa => {
-                kit.add_verbs(edits, &devices).and_then(|()| kit.add_fabric(edits, "libefa.so.1", "efa"))
+                space.add_verbs(edits, &devices).and_then(|()| space.add_fabric(edits, "libefa.so.1", "efa"))
             }
-            Fabric::Psm2 => kit.add_fabric(edits, "libpsm2.so.2", "psm2"),
-            Fabric::Cxi => kit.add_fabric(edits, "libcxi.so.1", "cxi"),
+            Fabric::Psm2 => space.add_fabric(edits, "libpsm2.so.2", "psm2"),
+            Fabric::Cxi => space.add_fabric(edits, "libcxi.so.1", "cxi"),
         };
-        let needs = Needs { fabric, names, usable };
-        say(edits, &needs);
-        if needs.usable.is_ok() {
+        let found = FabricUse { fabric, devices: names, usable };
+        say(edits, &found);
+        if found.usable.is_ok() {
             used.push(fabric.name());
         }
     }
     if asked.contains(&"ucx")
-        && let Err(why) = kit.add_ucx(edits)
+        && let Err(why) = space.add_ucx(edits)
     {
         edits.warn(format!("UCX is not added: {why}"));
     }
@@ -258,9 +270,9 @@ fn add_libraries(
     Ok(())
 }
 
-fn say(edits: &mut Edits, needs: &Needs) {
-    let (fabric, names) = (needs.fabric.name(), needs.names.join(", "));
-    match &needs.usable {
+fn say(edits: &mut Edits, found: &FabricUse) {
+    let (fabric, names) = (found.fabric.name(), found.devices.join(", "));
+    match &found.usable {
         Ok(()) => edits.note(format!("{fabric} over {names} can be used")),
         Err(why) => edits.warn(format!(
             "{fabric} over {names} is there, but the container cannot use it, and MPI and NCCL will use tcp: {why}"
@@ -268,8 +280,8 @@ fn say(edits: &mut Edits, needs: &Needs) {
     }
 }
 
-/// Both sides, and where libraries go.
-struct Kit<'a> {
+/// The libraries of node and container, and where those go that the container gets.
+struct UserSpace<'a> {
     fit: Fit<'a>,
     host: &'a Tree,
     container: &'a Tree,
@@ -278,9 +290,9 @@ struct Kit<'a> {
     fabric: bool,
 }
 
-impl Kit<'_> {
+impl UserSpace<'_> {
     /// libibverbs, librdmacm and the providers of `devices`. A container that has its own for them keeps it.
-    fn add_verbs(&self, edits: &mut Edits, devices: &[&Device]) -> Result<(), String> {
+    fn add_verbs(&self, edits: &mut Edits, devices: &[&FabricDevice]) -> Result<(), String> {
         const VERBS: &str = "libibverbs.so.1";
         let mut providers: Vec<&str> = devices.iter().filter_map(|d| provider(d)).collect();
         providers.sort_unstable();
@@ -303,16 +315,17 @@ impl Kit<'_> {
                 return Err(format!("neither container nor host has libibverbs' provider {name}"));
             };
             let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            wanted.push((file, path));
+            wanted.push(NamedLibrary { name: file, path });
         }
-        // A provider and libibverbs are of one release; librdmacm of the host needs the host's.
-        wanted.push((VERBS.to_owned(), verbs));
+        // Providers work only with the libibverbs of their release, and the host's librdmacm needs the host's libibverbs.
+        wanted.push(NamedLibrary { name: VERBS.to_owned(), path: verbs });
         let cm = "librdmacm.so.1";
-        wanted.extend(self.fit.host.find(cm, self.fit.flags).map(|path| (cm.to_owned(), path)));
+        let found = self.fit.host.find(cm, self.fit.flags);
+        wanted.extend(found.map(|path| NamedLibrary { name: cm.to_owned(), path }));
         let set = self.fit.set(&wanted)?;
         fit::bring(edits, &set, &self.dir, self.fit.flags, self.host);
         for name in &providers {
-            // libibverbs appends its ABI's suffix to an absolute path.
+            // libibverbs appends `-rdmavN.so`, with its ABI's number, to the path.
             let text = format!("driver {}\n", self.dir.join(format!("lib{name}")).display());
             edits.file(format!("/etc/libibverbs.d/{name}.driver"), text);
         }
@@ -339,31 +352,33 @@ impl Kit<'_> {
         let Some(path) = serves(&self.fit.host, self.host) else {
             return Err(format!("neither container nor host has a libfabric with {provider}"));
         };
-        let set = self.fit.set(&[(FABRIC.to_owned(), path)])?;
+        let set = self.fit.set(&[NamedLibrary { name: FABRIC.to_owned(), path }])?;
         fit::bring(edits, &set, &self.dir, self.fit.flags, self.host);
         edits.note(format!("the host's libfabric is used, for {provider}"));
         Ok(())
     }
 
-    /// UCX with its modules, which it looks for beside itself.
+    /// Adds UCX, with the modules that it looks for in the directory `ucx` beside itself.
     fn add_ucx(&self, edits: &mut Edits) -> Result<(), String> {
         let names = ["libucp.so.0", "libuct.so.0", "libucs.so.0", "libucm.so.0"];
         let mut wanted = Vec::new();
         for name in names {
             let path = self.fit.host.find(name, self.fit.flags);
-            wanted.push((name.to_owned(), path.ok_or_else(|| format!("the host has no {name}"))?));
+            let path = path.ok_or_else(|| format!("the host has no {name}"))?;
+            wanted.push(NamedLibrary { name: name.to_owned(), path });
         }
-        let modules = wanted.first().and_then(|(_, path)| Some(self.host.real(path)?.parent()?.join("ucx")));
+        let modules =
+            wanted.first().and_then(|first| Some(self.host.real(&first.path)?.parent()?.join("ucx")));
         let set = self.fit.set(&wanted)?;
         fit::bring(edits, &set, &self.dir, self.fit.flags, self.host);
         if let Some(modules) = modules.filter(|dir| self.host.has_dir(dir)) {
-            edits.bind_at(modules, self.dir.join("ucx"), false);
+            edits.bind_at(modules, self.dir.join("ucx"), Access::ReadOnly);
         }
         Ok(())
     }
 }
 
-fn provider(device: &Device) -> Option<&'static str> {
+fn provider(device: &FabricDevice) -> Option<&'static str> {
     PROVIDERS.iter().find(|(driver, _)| *driver == device.driver).map(|(_, provider)| *provider)
 }
 

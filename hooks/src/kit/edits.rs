@@ -23,17 +23,17 @@ pub struct Edits {
     pub files: Vec<NewFile>,
     /// New symbolic links.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub links: Vec<Link>,
+    pub links: Vec<NewLink>,
     /// Libraries that the container's dynamic loader finds from now on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub libraries: Vec<Library>,
     /// Environment variables. A hook that runs beside a container cannot set them: `precreate` does.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// What was decided and why, for who asks.
+    /// What was decided and why. Only `--dry-run` prints it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What somebody should know even if nobody asks.
+    /// What the user should know. It is printed on every run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -45,9 +45,28 @@ pub struct Bind {
     pub source: PathBuf,
     /// In the container.
     pub path: PathBuf,
-    /// The container may write to it.
-    #[serde(skip_serializing_if = "is_false")]
-    pub writable: bool,
+    /// What the container may do with it. Printed as `"writable": true`, or not at all.
+    #[serde(
+        rename = "writable",
+        serialize_with = "is_writable",
+        skip_serializing_if = "Access::is_read_only"
+    )]
+    pub access: Access,
+}
+
+/// What a container may do with something of the host's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It may read it.
+    ReadOnly,
+    /// It may write to it as well.
+    Writable,
+}
+
+impl Access {
+    fn is_read_only(&self) -> bool {
+        *self == Access::ReadOnly
+    }
 }
 
 /// A new file.
@@ -62,14 +81,14 @@ pub struct NewFile {
 
 /// A new symbolic link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Link {
+pub struct NewLink {
     /// In the container.
     pub path: PathBuf,
     /// Its text.
     pub target: PathBuf,
 }
 
-/// An entry of ld.so.cache.
+/// A library that is entered in ld.so.cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Library {
     /// What programs ask for.
@@ -96,7 +115,7 @@ impl Edits {
         self.private = self.private.take().or(more.private);
         self.masks.extend(more.masks);
         more.devices.into_iter().for_each(|d| self.device_at(d.source, d.path));
-        more.binds.into_iter().for_each(|b| self.bind_at(b.source, b.path, b.writable));
+        more.binds.into_iter().for_each(|b| self.bind_at(b.source, b.path, b.access));
         self.files.extend(more.files);
         self.links.extend(more.links);
         self.libraries.extend(more.libraries);
@@ -114,21 +133,21 @@ impl Edits {
     /// Adds the device node `source` at `path`.
     pub fn device_at(&mut self, source: PathBuf, path: PathBuf) {
         if !self.devices.iter().any(|d| d.path == path) {
-            self.devices.push(Bind { source, path, writable: true });
+            self.devices.push(Bind { source, path, access: Access::Writable });
         }
     }
 
     /// Adds something of the host's, read-only, at the same place.
     pub fn bind(&mut self, path: impl Into<PathBuf>) {
         let path = path.into();
-        self.bind_at(path.clone(), path, false);
+        self.bind_at(path.clone(), path, Access::ReadOnly);
     }
 
-    /// Adds something of the host's.
-    pub fn bind_at(&mut self, source: impl Into<PathBuf>, path: impl Into<PathBuf>, writable: bool) {
+    /// Binds `source` of the host at `path`, unless something else has been bound there.
+    pub fn bind_at(&mut self, source: impl Into<PathBuf>, path: impl Into<PathBuf>, access: Access) {
         let (source, path) = (source.into(), path.into());
         if !self.binds.iter().any(|b| b.path == path) {
-            self.binds.push(Bind { source, path, writable });
+            self.binds.push(Bind { source, path, access });
         }
     }
 
@@ -139,7 +158,7 @@ impl Edits {
 
     /// Adds a link.
     pub fn link(&mut self, path: impl Into<PathBuf>, target: impl Into<PathBuf>) {
-        let link = Link { path: path.into(), target: target.into() };
+        let link = NewLink { path: path.into(), target: target.into() };
         if !self.links.contains(&link) {
             self.links.push(link);
         }
@@ -158,12 +177,12 @@ impl Edits {
         self.masks.push(path.into());
     }
 
-    /// Says what was decided.
+    /// Adds a note about a decision.
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }
 
-    /// Says what somebody should know.
+    /// Adds a warning.
     pub fn warn(&mut self, text: impl Into<String>) {
         self.warnings.push(text.into());
     }
@@ -181,8 +200,8 @@ impl Edits {
     }
 }
 
-fn is_false(value: &bool) -> bool {
-    !value
+fn is_writable<S: Serializer>(access: &Access, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bool(*access == Access::Writable)
 }
 
 /// Text as it is; of anything else its size.

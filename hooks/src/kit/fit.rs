@@ -1,13 +1,13 @@
 //! Whether libraries of the host run in a container: by their symbol versions, before anything is injected.
 
-use super::edits::Edits;
-use super::libraries::Libraries;
+use super::edits::{Access, Edits};
+use super::libraries::{Libraries, NamedLibrary};
 use super::tree::Tree;
-use ld_so_cache::elf::Elf;
+use ld_so_cache::elf::{self, Class, Elf};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The C library's parts belong together, and to the container.
+/// The parts of the C library. They belong together, and a container keeps its own: its loader is of the same release.
 const LIBC: &[&str] = &[
     "libc.so.6",
     "libm.so.6",
@@ -19,10 +19,10 @@ const LIBC: &[&str] = &[
 ];
 
 /// Libraries of the host that go into a container together, by the names that they are asked for.
-pub type Set = BTreeMap<String, PathBuf>;
+pub(crate) type LibrarySet = BTreeMap<String, PathBuf>;
 
-/// Two sets of libraries: what may be brought, and what is there.
-pub struct Fit<'a> {
+/// Compares the libraries that may be brought with those that are there.
+pub(crate) struct Fit<'a> {
     /// The host's.
     pub host: Libraries<'a>,
     /// The container's.
@@ -33,22 +33,19 @@ pub struct Fit<'a> {
 
 impl<'a> Fit<'a> {
     /// The libraries of both trees, of this program's machine.
-    pub fn new(host: &'a Tree, container: &'a Tree) -> Fit<'a> {
-        let machine = if cfg!(target_arch = "aarch64") {
-            ld_so_cache::elf::machine::AARCH64
-        } else {
-            ld_so_cache::elf::machine::X86_64
-        };
-        let flags = ld_so_cache::elf::cache_flags(machine, true).unwrap_or_default();
+    pub(crate) fn new(host: &'a Tree, container: &'a Tree) -> Fit<'a> {
+        let machine =
+            if cfg!(target_arch = "aarch64") { elf::machine::AARCH64 } else { elf::machine::X86_64 };
+        let flags = elf::cache_flags(machine, Class::Elf64).unwrap_or_default();
         Fit { host: Libraries::of(host), container: Libraries::of(container), flags }
     }
 
     /// `wanted` of the host and everything of the host's that it needs and the container lacks; else why it would
     /// not run there.
-    pub fn set(&self, wanted: &[(String, PathBuf)]) -> Result<Set, String> {
-        let mut set: Set = wanted.iter().cloned().collect();
-        let mut todo: Vec<(String, PathBuf)> = wanted.to_vec();
-        while let Some((name, path)) = todo.pop() {
+    pub(crate) fn set(&self, wanted: &[NamedLibrary]) -> Result<LibrarySet, String> {
+        let mut set: LibrarySet = wanted.iter().map(|l| (l.name.clone(), l.path.clone())).collect();
+        let mut todo = wanted.to_vec();
+        while let Some(NamedLibrary { name, path }) = todo.pop() {
             let Some(elf) = self.host.elf(&path) else {
                 return Err(format!("the host's {} is no library", path.display()));
             };
@@ -59,7 +56,7 @@ impl<'a> Fit<'a> {
                         format!("neither container nor host has {need}, which {name} needs")
                     })?;
                     set.insert(need.clone(), path.clone());
-                    todo.push((need, path));
+                    todo.push(NamedLibrary { name: need, path });
                 }
             }
         }
@@ -68,11 +65,12 @@ impl<'a> Fit<'a> {
     }
 
     /// The libraries that `elf` needs and the container has not, or has in a version that is too old.
-    fn needs(&self, elf: &Elf, name: &str, set: &Set) -> Result<Vec<String>, String> {
+    fn needs(&self, elf: &Elf, name: &str, set: &LibrarySet) -> Result<Vec<String>, String> {
         let mut missing = Vec::new();
         for library in elf.needed.iter().filter(|library| !set.contains_key(*library)) {
             let there = self.container.find(library, self.flags).and_then(|path| self.container.elf(path));
-            let versions = elf.requires.iter().filter(|(of, _)| of == library).map(|(_, version)| version);
+            let versions =
+                elf.requires.iter().filter(|need| need.library == *library).map(|need| &need.version);
             let lacking =
                 versions.into_iter().find(|v| there.as_ref().is_none_or(|elf| !elf.defines.contains(v)));
             let is_libc = LIBC.contains(&library.as_str()) || library.starts_with("ld-linux");
@@ -93,7 +91,8 @@ impl<'a> Fit<'a> {
         Ok(missing)
     }
 
-    /// The container's programs must find in the host's library what they found in the container's.
+    /// An error where the host's library lacks versions that the container's one of this name has: programs of the
+    /// container may need them.
     fn replaces(&self, name: &str, path: &Path) -> Result<(), String> {
         let Some(old) = self.container.find(name, self.flags).and_then(|path| self.container.elf(path))
         else {
@@ -101,7 +100,7 @@ impl<'a> Fit<'a> {
         };
         let new = self.host.elf(path);
         let defines = |v| new.as_ref().is_some_and(|new| new.defines.contains(v));
-        // Private versions are between libraries of one release, which come together.
+        // Only libraries of the same release use each other's private versions, and these come together.
         let lost = old.defines.iter().find(|v| !v.contains("PRIVATE") && !defines(v));
         match lost {
             None => Ok(()),
@@ -116,11 +115,11 @@ fn newest(versions: &[String]) -> Option<&str> {
     public.max_by(|a, b| ld_so_cache::compare(a.as_ref(), b.as_ref())).map(String::as_str)
 }
 
-/// Puts the libraries of `set` into `dir`, by the names that they are asked for.
-pub fn bring(edits: &mut Edits, set: &Set, dir: &Path, flags: i32, host: &Tree) {
+/// Binds the libraries of `set` into `dir`, by the names that programs ask for.
+pub(crate) fn bring(edits: &mut Edits, set: &LibrarySet, dir: &Path, flags: i32, host: &Tree) {
     for (name, path) in set {
         let source = host.real(path).unwrap_or_else(|| path.clone());
-        edits.bind_at(source, dir.join(name), false);
+        edits.bind_at(source, dir.join(name), Access::ReadOnly);
         edits.library(name, dir.join(name), flags);
     }
 }

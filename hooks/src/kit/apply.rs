@@ -1,13 +1,14 @@
 //! Applying [`Edits`] to a container that has its mounts but not yet its root (before pivot_root).
 //!
-//! The hook joins the user and mount namespace of the container's first process. There the host's files are
-//! still to be seen, and the hook may mount, whoever called. Every place in the container is a descriptor that
-//! was resolved inside the root. The image is not written: what is new stands in a tmpfs of the container.
+//! The hook joins the user namespace and mount namespace of the container's first process. There it still sees the
+//! host's files, and has the privilege to mount (CAP_SYS_ADMIN) even if a plain user calls. Every place in the container
+//! is a descriptor that was resolved inside the root. The image is not written: new files are in a tmpfs of the
+//! container.
 //!
-//! Everything may be asked for twice, by an engine and by the runtime: what is there already is left alone.
+//! An engine and the runtime may both run the hook, so each edit first looks whether it has been done.
 
 use super::bundle::{Bundle, State};
-use super::edits::{Bind, Edits, NewFile};
+use super::edits::{Access, Bind, Edits, NewFile};
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Attr, Param, Recursive};
 use rt_sys::ns::{self, Namespace, Namespaces};
@@ -23,7 +24,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// Moves this process into the user and mount namespace of the container.
-pub fn enter(state: &State, bundle: &Bundle) -> Result<()> {
+pub(crate) fn enter(state: &State, bundle: &Bundle) -> Result<()> {
     if !bundle.has_mount_namespace {
         bail!("the container has no mount namespace of its own (add one to linux.namespaces in config.json)");
     }
@@ -39,7 +40,7 @@ pub fn enter(state: &State, bundle: &Bundle) -> Result<()> {
             foreign = foreign.with(kind);
         }
     }
-    // A createContainer hook is there already.
+    // Hooks of the stage createContainer run in these namespaces already.
     if foreign.is_empty() {
         return Ok(());
     }
@@ -58,7 +59,8 @@ fn is_mapped() -> Result<bool> {
     Ok(overflow.trim() != rustix::process::getuid().as_raw().to_string())
 }
 
-/// An id that is not mapped cannot make files: become the namespace's root.
+/// Makes this process root of its user namespace. The kernel lets no process make files whose id is not mapped
+/// (EOVERFLOW).
 fn become_root() -> Result<()> {
     let (uid, gid) = (fs::Uid::ROOT, fs::Gid::ROOT);
     rustix::thread::set_keep_capabilities(true)?;
@@ -69,19 +71,19 @@ fn become_root() -> Result<()> {
 
 /// Applies `edits` to the container of `bundle`, into whose namespaces this process has moved. Sources are below
 /// `host`.
-pub fn apply(edits: &Edits, bundle: &Bundle, host: &Path) -> Result<()> {
+pub(crate) fn apply(edits: &Edits, bundle: &Bundle, host: &Path) -> Result<()> {
     if edits.is_empty() {
         return Ok(());
     }
-    let mut target = Target::open(edits, bundle, host)?;
-    let result = target.apply(edits);
-    // Also after a failure: a container that goes on nevertheless must not find its root writable.
-    let closed = target.close();
+    let mut root = ContainerRoot::open(edits, bundle, host)?;
+    let result = root.apply(edits);
+    // Also after a failure: some engines run the container nevertheless, and its mounts must be read-only again.
+    let closed = root.close();
     result.and(closed)
 }
 
-/// The container's root, and what is needed to change it.
-struct Target {
+/// The container's root while it is being changed.
+struct ContainerRoot {
     rootfs: Rootfs<'static>,
     host: OwnedFd,
     /// tmpfs mounts of the container that were read-only, and will be again.
@@ -93,8 +95,8 @@ struct Target {
     own: HashSet<u64>,
 }
 
-impl Target {
-    fn open(edits: &Edits, bundle: &Bundle, host: &Path) -> Result<Target> {
+impl ContainerRoot {
+    fn open(edits: &Edits, bundle: &Bundle, host: &Path) -> Result<ContainerRoot> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open =
             |path: &Path| fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()));
@@ -115,7 +117,7 @@ impl Target {
                 continue;
             }
             if mount.readonly {
-                // Somebody else's lock on it stands; what needs to be made there will say so.
+                // A mount that was locked with its namespace stays read-only. What must be made in it then fails by itself.
                 if mount::set_attr(&root, Recursive::No, Attr::clearing(mount::ATTR_RDONLY)).is_ok() {
                     opened.push(root.try_clone()?);
                 }
@@ -123,7 +125,7 @@ impl Target {
             own.insert(device);
             rootfs.add_own_fs(root, &mount.path);
         }
-        Ok(Target { rootfs, host: open(host)?, opened, files: None, made: 0, own })
+        Ok(ContainerRoot { rootfs, host: open(host)?, opened, files: None, made: 0, own })
     }
 
     fn apply(&mut self, edits: &Edits) -> Result<()> {
@@ -158,7 +160,7 @@ impl Target {
     /// Makes an empty directory at `path` that is this container's own, unless that has been done.
     fn cover(&mut self, path: &Path) -> Result<()> {
         match self.rootfs.resolve(path) {
-            // What was not there needs no file system of its own.
+            // A missing directory is made in the cover of its parent, and needs no tmpfs of its own.
             Err(Errno::NOENT) => return self.rootfs.add_own_dir(path),
             Ok(there) if self.own.contains(&fs::fstat(&there)?.st_dev) => return Ok(()),
             _ => {}
@@ -176,8 +178,8 @@ impl Target {
     fn bind(&mut self, bind: &Bind) -> Result<()> {
         let source = open_in(self.host.as_fd(), &bind.source, OFlags::PATH)?;
         let stat = fs::fstat(&source)?;
-        let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        let want = if directory { MountPoint::Directory } else { MountPoint::File };
+        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let want = if is_directory { MountPoint::Directory } else { MountPoint::File };
         self.prepare(&bind.path)?;
         let place = self.rootfs.new_place(&bind.path, want);
         if place.is_none() {
@@ -186,9 +188,9 @@ impl Target {
                 return Ok(());
             }
         }
-        let tree = clone(&source, directory)?;
-        if !bind.writable {
-            restrict(&tree, if directory { Recursive::Yes } else { Recursive::No })?;
+        let tree = clone(&source, want)?;
+        if bind.access == Access::ReadOnly {
+            restrict(&tree, want)?;
         }
         let attached = match place {
             Some(place) => place.attach(&tree),
@@ -202,7 +204,8 @@ impl Target {
         Ok(())
     }
 
-    /// A new file where the container's own file systems are; elsewhere, one that is bound there.
+    /// Makes a new file: by writing it where the directory is of the container's own file systems, else in the private
+    /// directory, from where it is bound to its place.
     fn file(&mut self, edits: &Edits, file: &NewFile) -> Result<()> {
         match self.rootfs.open(&file.path, OFlags::RDONLY | OFlags::NONBLOCK) {
             Ok(there) => {
@@ -235,7 +238,7 @@ impl Target {
         write_new(dir, OsStr::new(&name), &file.contents)?;
         let made = fs::openat(dir, &*name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let tree = mount::clone_fd(&made, Recursive::No)?;
-        restrict(&tree, Recursive::No)?;
+        restrict(&tree, MountPoint::File)?;
         self.prepare(&file.path)?;
         self.rootfs.place(&file.path, MountPoint::File, Symlink::Follow)?.attach(&tree)
     }
@@ -246,17 +249,23 @@ impl Target {
     }
 }
 
-/// A detached copy of what `source` stands for; of directories with what is mounted below, where they cannot be
-/// had without.
-fn clone(source: &OwnedFd, directory: bool) -> Result<OwnedFd> {
+/// A detached copy of the mount of `source`, a file or a directory.
+///
+/// open_tree(2) refuses with EINVAL to clone a directory alone where mounts below it are locked, because what they hide
+/// would show. Then they are cloned along.
+fn clone(source: &OwnedFd, kind: MountPoint) -> Result<OwnedFd> {
     match mount::clone_fd(source, Recursive::No) {
-        Err(e) if directory && e.is(libc::EINVAL) => mount::clone_fd(source, Recursive::Yes),
+        Err(e) if kind == MountPoint::Directory && e.is(libc::EINVAL) => {
+            mount::clone_fd(source, Recursive::Yes)
+        }
         tree => tree,
     }
 }
 
-/// Read-only, and no way to more rights.
-fn restrict(tree: &OwnedFd, recursive: Recursive) -> Result<()> {
+/// Makes a detached mount read-only, without set-user-ID programs and devices; that of a directory with what is mounted
+/// below.
+fn restrict(tree: &OwnedFd, kind: MountPoint) -> Result<()> {
+    let recursive = if kind == MountPoint::Directory { Recursive::Yes } else { Recursive::No };
     let set = mount::ATTR_RDONLY | mount::ATTR_NOSUID | mount::ATTR_NODEV;
     mount::set_attr(tree, recursive, Attr::setting(set))
 }
@@ -283,7 +292,7 @@ fn contents(file: &OwnedFd, size: usize) -> Option<Vec<u8>> {
 fn write_new(dir: &OwnedFd, name: &OsStr, contents: &[u8]) -> Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = fs::openat(dir, name, flags, Mode::from_raw_mode(0o644))?;
-    // Whatever the umask says: the container's users read it.
+    // The umask must not keep the container's users from reading it.
     fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
     fd::write_all(&file, contents)
 }

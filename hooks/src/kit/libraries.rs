@@ -3,14 +3,13 @@
 use super::edits::Edits;
 use super::tree::Tree;
 use ld_so_cache::elf::Elf;
-use ld_so_cache::{Cache, Entry, LD_CACHE, View};
+use ld_so_cache::{Cache, CacheEntry, CacheReader, LD_CACHE, NameMatch};
 use rt_sys::error::Result;
 use std::collections::HashSet;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Directories that are looked through where there is no ld.so.cache.
+/// Directories that are searched where there is no ld.so.cache.
 const DIRECTORIES: &[&str] = &[
     "/lib64",
     "/usr/lib64",
@@ -24,16 +23,16 @@ const DIRECTORIES: &[&str] = &[
     "/lib",
     "/usr/lib",
     "/usr/local/lib",
-    // ROCm's own packages tell ldconfig nothing of it.
+    // ROCm's own packages do not enter it in ld.so.conf.
     "/opt/rocm/lib",
 ];
 
-/// How many libraries of one name are looked at.
+/// The most libraries of one name that are looked at.
 const MOST: usize = 1024;
 
 /// A library of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundLibrary {
     /// What programs ask for: SONAME and links.
     pub names: Vec<String>,
     /// The file itself, no link.
@@ -42,11 +41,20 @@ pub struct Found {
     pub flags: i32,
 }
 
-impl Found {
+impl FoundLibrary {
     /// The file's own name.
     pub fn file_name(&self) -> &str {
         self.path.file_name().and_then(|n| n.to_str()).unwrap_or_default()
     }
+}
+
+/// A library by the name that programs ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedLibrary {
+    /// The SONAME, or a name that dlopen(3) is called with.
+    pub name: String,
+    /// Where it is in its tree.
+    pub path: PathBuf,
 }
 
 /// The libraries that a tree's dynamic loader finds.
@@ -56,24 +64,25 @@ pub struct Libraries<'a> {
     known: Known<'a>,
 }
 
-/// What there is by name.
+/// The libraries that are known by name.
 #[derive(Debug)]
 enum Known<'a> {
-    Cache(View<'a>),
+    /// Those of the tree's ld.so.cache.
+    Cache(CacheReader<'a>),
+    /// Those of the library directories, in the form of such a cache.
     Listed(Cache<'static>),
 }
 
 impl Known<'_> {
-    /// The libraries for every processor called `stem`, and `stem.…` where `versions` are asked for, in order: the first
-    /// of them, since an image's cache may have any number.
-    fn named(&self, stem: &str, versions: bool) -> Vec<Entry<'_>> {
-        let called = |e: &&Entry| {
-            let rest = e.name.as_bytes().strip_prefix(stem.as_bytes());
-            rest.is_some_and(|rest| rest.is_empty() || (versions && rest[0] == b'.'))
-        };
-        let mut all: Vec<Entry<'_>> = match self {
-            Known::Cache(view) => view.named(stem, versions).take(MOST).collect(),
-            Known::Listed(cache) => cache.entries.iter().filter(called).take(MOST).cloned().collect(),
+    /// The libraries of that name that run on every processor, in the order of the loader. Their number is bounded,
+    /// because the cache of an image can have any number of them.
+    fn named(&self, name: NameMatch<'_>) -> Vec<CacheEntry<'_>> {
+        let mut all: Vec<CacheEntry<'_>> = match self {
+            Known::Cache(reader) => reader.named(name).take(MOST).collect(),
+            Known::Listed(cache) => {
+                let found = cache.entries.iter().filter(|entry| name.matches(&entry.name));
+                found.take(MOST).cloned().collect()
+            }
         };
         all.retain(|e| e.subdirectory.is_none());
         all
@@ -83,18 +92,18 @@ impl Known<'_> {
 impl<'a> Libraries<'a> {
     /// Reads the tree's ld.so.cache; where it has none, lists its library directories.
     pub fn of(tree: &'a Tree) -> Libraries<'a> {
-        let view = tree.ld_cache().and_then(|bytes| View::parse(bytes).ok());
-        Libraries { tree, known: view.map_or_else(|| Known::Listed(listed(tree)), Known::Cache) }
+        let reader = tree.ld_cache().and_then(|bytes| CacheReader::parse(bytes).ok());
+        Libraries { tree, known: reader.map_or_else(|| Known::Listed(listed(tree)), Known::Cache) }
     }
 
     /// What the loader takes for `name`.
     pub fn find(&self, name: &str, flags: i32) -> Option<PathBuf> {
-        let listed = self.known.named(name, false).into_iter().find(|e| e.flags == flags);
+        let listed = self.known.named(NameMatch::Exact(name)).into_iter().find(|e| e.flags == flags);
         let listed = listed.map(|e| PathBuf::from(&*e.path)).filter(|path| self.tree.has(path));
         listed.or_else(|| self.in_directories(name, flags))
     }
 
-    /// The directories come after the cache: what was installed since ldconfig ran.
+    /// The loader searches its default directories after the cache: a library may be newer than the last run of ldconfig.
     fn in_directories(&self, name: &str, flags: i32) -> Option<PathBuf> {
         let paths = DIRECTORIES.iter().map(|dir| Path::new(dir).join(name));
         paths.into_iter().find(|path| self.elf(path).is_some_and(|elf| elf.cache_flags() == Some(flags)))
@@ -106,23 +115,23 @@ impl<'a> Libraries<'a> {
     }
 
     /// All libraries called `stem` or `stem.…` (`libcuda.so`), each file once, with all names it goes by.
-    pub fn named(&self, stem: &str) -> Vec<Found> {
-        let mut all: Vec<Found> = Vec::new();
-        for entry in self.known.named(stem, true) {
+    pub fn named(&self, stem: &str) -> Vec<FoundLibrary> {
+        let mut all: Vec<FoundLibrary> = Vec::new();
+        for entry in self.known.named(NameMatch::AnyVersion(stem)) {
             let Some(name) = entry.name.to_str() else { continue };
             let Some(path) = self.tree.real(&*entry.path) else { continue };
             match all.iter_mut().find(|f| f.path == path) {
                 Some(found) if found.names.iter().any(|n| n == name) => {}
                 Some(found) => found.names.push(name.to_owned()),
-                None => all.push(Found { names: vec![name.to_owned()], path, flags: entry.flags }),
+                None => all.push(FoundLibrary { names: vec![name.to_owned()], path, flags: entry.flags }),
             }
         }
         all
     }
 
-    /// The SONAME and place of the newest library `stem.…` of an ABI: of those that the loader finds, else of those in
-    /// the library directories.
-    pub fn newest(&self, stem: &str, flags: i32) -> Option<(String, PathBuf)> {
+    /// The newest library `stem.…` of an ABI, by its SONAME: of those that the loader finds, else of those in the library
+    /// directories.
+    pub fn newest(&self, stem: &str, flags: i32) -> Option<NamedLibrary> {
         let found = self.named(stem).into_iter().filter(|found| found.flags == flags);
         let mut paths: Vec<PathBuf> = found.map(|found| found.path).collect();
         if paths.is_empty() {
@@ -135,13 +144,13 @@ impl<'a> Libraries<'a> {
         }
         let named = paths.into_iter().filter_map(|path| {
             let elf = self.elf(&path).filter(|elf| elf.cache_flags() == Some(flags))?;
-            Some((elf.soname.clone()?, path))
+            Some(NamedLibrary { name: elf.soname.clone()?, path })
         });
-        named.max_by(|(a, _), (b, _)| ld_so_cache::compare(a.as_ref(), b.as_ref()))
+        named.max_by(|a, b| ld_so_cache::compare(a.name.as_ref(), b.name.as_ref()))
     }
 }
 
-/// The library directories as a cache: without reading the files, a library's name is its file's.
+/// The library directories in the form of a cache, as ldconfig would make one.
 fn listed(tree: &Tree) -> Cache<'static> {
     let mut cache = Cache::default();
     let mut seen = HashSet::new();
@@ -156,7 +165,7 @@ fn listed(tree: &Tree) -> Cache<'static> {
             let Some(elf) = tree.elf(&path) else { continue };
             let Some(flags) = elf.cache_flags() else { continue };
             for name in elf.soname.iter().filter(|soname| *soname != name).chain([name]) {
-                cache.entries.push(Entry::owned(name, &path, flags));
+                cache.entries.push(CacheEntry::owned(name, &path, flags));
             }
         }
     }
@@ -204,7 +213,7 @@ pub fn announce(edits: &mut Edits, container: &Tree) -> Result<()> {
             }),
             None => listed(container),
         };
-        cache.add_first(edits.libraries.iter().map(|l| Entry::new(&l.name, &l.path, l.flags)).collect());
+        cache.add_first(edits.libraries.iter().map(|l| CacheEntry::new(&l.name, &l.path, l.flags)).collect());
         let bytes = cache.to_bytes();
         edits.file(LD_CACHE, bytes);
     }
@@ -227,14 +236,14 @@ pub fn announce(edits: &mut Edits, container: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// The directory of a hook in the container: below /run, which every image has and nobody keeps anything in.
+/// The directory of a hook in the container. It is below /run, which every image has, and in which no image keeps files.
 pub fn private_dir(container: &Tree, hook: &str) -> PathBuf {
     let place = ["/run", "/dev", "/tmp"].into_iter().find(|dir| container.has_dir(dir)).unwrap_or("/run");
     Path::new(place).join("rt").join(hook)
 }
 
-/// Where programs go: the first directory of the container's PATH that holds little, so that covering it is
-/// cheap.
+/// The directory for programs: one of the container's PATH, if possible one with few entries. Each entry of a directory
+/// that is covered by a tmpfs costs a mount.
 pub fn program_dir(container: &Tree, path: Option<&str>) -> PathBuf {
     let path = path.unwrap_or("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     let dirs: Vec<&str> = path.split(':').filter(|dir| dir.starts_with('/')).collect();

@@ -1,23 +1,25 @@
 //! CDI, the container device interface, version 1.1: devices by name, described in files.
 //!
-//! A hook can do what concerns files and devices. What concerns the config (variables, hooks of other stages,
-//! network devices) a precreate hook does.
+//! A hook of the stage createRuntime adds files and devices. Variables, hooks of other stages and network devices must be
+//! in the config, where the same program puts them as a precreate hook.
 
-use super::bundle::Bundle;
-use super::edits::Edits;
-use super::nvidia::{compat, driver::Driver};
-use super::tree::Tree;
+pub(crate) mod generate;
+
+use crate::kit::bundle::Bundle;
+use crate::kit::edits::{Access, Edits};
+use crate::kit::tree::Tree;
+use crate::nvidia::{compat, driver::Driver};
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Where specs are, later ones over earlier ones.
+/// The directories of specs. Devices of later directories replace those of earlier ones.
 const DIRS: &[&str] = &["/etc/cdi", "/var/run/cdi"];
-/// Annotations by which engines are told of devices begin with this.
+/// The prefix of annotations that name devices to Kubernetes' engines.
 pub const ANNOTATION: &str = "cdi.k8s.io/";
-/// Set by precreate, so that the hook does not do again what is in the config.
+/// The annotation that precreate sets, so that the later stage does not repeat what is in the config already.
 pub const MERGED: &str = "rt.cdi.merged";
 
 /// A CDI file.
@@ -83,7 +85,7 @@ pub struct DeviceNode {
     /// On the host, where it is not the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_path: Option<PathBuf>,
-    /// For the device cgroup, which is not touched.
+    /// Permissions in the device cgroup, which hooks never change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permissions: Option<String>,
     /// Owner.
@@ -139,9 +141,18 @@ pub struct Mount {
     pub kind: Option<String>,
 }
 
-/// Parses and checks one file, YAML or JSON.
-pub fn parse(text: &[u8], yaml: bool) -> Result<Spec> {
-    let spec: Spec = if yaml {
+/// The format of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `.json`
+    Json,
+    /// `.yaml` or `.yml`
+    Yaml,
+}
+
+/// Parses and checks one file.
+pub fn parse(text: &[u8], format: Format) -> Result<Spec> {
+    let spec: Spec = if format == Format::Yaml {
         let text = std::str::from_utf8(text).map_err(|_| err!("not UTF-8"))?;
         serde_saphyr::from_str(text)
             .map_err(|e| err!("{}", e.to_string().lines().next().unwrap_or("not YAML")))?
@@ -184,12 +195,20 @@ fn check(spec: &Spec) -> Result<()> {
     Ok(())
 }
 
+/// A file with a spec.
+#[derive(Debug)]
+struct SpecFile {
+    path: PathBuf,
+    /// The place of its directory in [`DIRS`]: the devices of later directories win.
+    rank: usize,
+    spec: Spec,
+}
+
 /// All specs of a node.
 #[derive(Debug, Default)]
 pub struct Registry {
-    /// File, its directory's rank, and what it says.
-    specs: Vec<(PathBuf, usize, Spec)>,
-    /// Files that are broken, and why: they matter only where a device is not found elsewhere.
+    files: Vec<SpecFile>,
+    /// Why files could not be parsed. The reason is shown only if a device is found in no other file.
     broken: Vec<String>,
 }
 
@@ -200,14 +219,14 @@ impl Registry {
         for (rank, dir) in DIRS.iter().enumerate() {
             for name in host.list(dir) {
                 let path = Path::new(dir).join(&name);
-                let yaml = match path.extension().and_then(|e| e.to_str()) {
-                    Some("json") => false,
-                    Some("yaml" | "yml") => true,
+                let format = match path.extension().and_then(|e| e.to_str()) {
+                    Some("json") => Format::Json,
+                    Some("yaml" | "yml") => Format::Yaml,
                     _ => continue,
                 };
                 let Some(text) = host.read(&path) else { continue };
-                match parse(&text, yaml) {
-                    Ok(spec) => registry.specs.push((path, rank, spec)),
+                match parse(&text, format) {
+                    Ok(spec) => registry.files.push(SpecFile { path, rank, spec }),
                     Err(e) => registry.broken.push(e.context(path.display()).to_string()),
                 }
             }
@@ -220,27 +239,28 @@ impl Registry {
         let mut all = ContainerEdits::default();
         let mut used: Vec<&Path> = Vec::new();
         for name in names {
-            let (path, spec, device) = self.find(name)?;
-            if !used.contains(&path) {
-                used.push(path);
-                all.extend(&spec.container_edits);
+            let (file, device) = self.find(name)?;
+            if !used.contains(&file.path.as_path()) {
+                used.push(&file.path);
+                all.extend(&file.spec.container_edits);
             }
             all.extend(&device.container_edits);
         }
         Ok(all)
     }
 
-    fn find(&self, name: &str) -> Result<(&Path, &Spec, &Device)> {
+    /// The device called `name`, and the file that describes it.
+    fn find(&self, name: &str) -> Result<(&SpecFile, &Device)> {
         let (kind, wanted) = split(name)?;
-        let mut found: Vec<(usize, &Path, &Spec, &Device)> = Vec::new();
-        for (path, rank, spec) in self.specs.iter().filter(|(_, _, spec)| spec.kind == kind) {
-            let devices = spec.devices.iter().filter(|d| d.name == wanted);
-            found.extend(devices.map(|device| (*rank, path.as_path(), spec, device)));
+        let mut found: Vec<(&SpecFile, &Device)> = Vec::new();
+        for file in self.files.iter().filter(|file| file.spec.kind == kind) {
+            let devices = file.spec.devices.iter().filter(|d| d.name == wanted);
+            found.extend(devices.map(|device| (file, device)));
         }
-        let best = found.iter().map(|f| f.0).max();
-        found.retain(|f| Some(f.0) == best);
+        let best = found.iter().map(|(file, _)| file.rank).max();
+        found.retain(|(file, _)| Some(file.rank) == best);
         match found[..] {
-            [(_, path, spec, device)] => Ok((path, spec, device)),
+            [(file, device)] => Ok((file, device)),
             [] => {
                 let mut remedy = format!("{} describe it", DIRS.join(" or "));
                 for broken in &self.broken {
@@ -250,8 +270,8 @@ impl Registry {
             }
             _ => bail!(
                 "CDI device {name} is described twice: {} and {}",
-                found[0].1.display(),
-                found[1].1.display()
+                found[0].0.path.display(),
+                found[1].0.path.display()
             ),
         }
     }
@@ -277,7 +297,7 @@ fn split(name: &str) -> Result<(&str, &str)> {
     parts.ok_or_else(|| err!("{name:?} is no CDI device (VENDOR/CLASS=NAME)"))
 }
 
-/// The part that concerns files and devices.
+/// The files and devices of `cdi` as edits.
 pub fn edits(cdi: &ContainerEdits, bundle: &Bundle, host: &Tree, container: &Tree) -> Edits {
     let mut edits = Edits::default();
     for node in &cdi.device_nodes {
@@ -298,8 +318,11 @@ pub fn edits(cdi: &ContainerEdits, bundle: &Bundle, host: &Tree, container: &Tre
         if mount.kind.as_deref() == Some("tmpfs") {
             edits.mask(&mount.container_path);
         } else {
-            let writable = !mount.options.iter().any(|o| o == "ro");
-            edits.bind_at(&mount.host_path, &mount.container_path, writable);
+            let access = match mount.options.iter().any(|o| o == "ro") {
+                true => Access::ReadOnly,
+                false => Access::Writable,
+            };
+            edits.bind_at(&mount.host_path, &mount.container_path, access);
         }
     }
     let merged = bundle.annotations.contains_key(MERGED);
@@ -477,9 +500,10 @@ mod tests {
 
     fn registry(files: &[(&str, usize, &str)]) -> Registry {
         let spec = |(path, rank, text): &(&str, usize, &str)| {
-            (PathBuf::from(path), *rank, parse(text.as_bytes(), !text.starts_with('{')).unwrap())
+            let format = if text.starts_with('{') { Format::Json } else { Format::Yaml };
+            SpecFile { path: path.into(), rank: *rank, spec: parse(text.as_bytes(), format).unwrap() }
         };
-        Registry { specs: files.iter().map(spec).collect(), broken: Vec::new() }
+        Registry { files: files.iter().map(spec).collect(), broken: Vec::new() }
     }
 
     #[test]
@@ -512,20 +536,21 @@ mod tests {
             let rdt = |value: &str| JSON.replacen(r#"{"closID":"c"}"#, value, 1);
             let text = rdt(&format!("{open}{close}"));
             assert!(
-                parse(text.as_bytes(), false).is_err() && parse(text.as_bytes(), true).is_err(),
+                parse(text.as_bytes(), Format::Json).is_err()
+                    && parse(text.as_bytes(), Format::Yaml).is_err(),
                 "{deep}"
             );
             let unknown = format!("{YAML}unknown: {open}{close}\n");
-            assert!(parse(unknown.as_bytes(), true).is_err(), "{deep}");
+            assert!(parse(unknown.as_bytes(), Format::Yaml).is_err(), "{deep}");
             let indented: String = (0..deep.min(5000)).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
-            assert!(parse(indented.as_bytes(), true).is_err(), "{deep}");
+            assert!(parse(indented.as_bytes(), Format::Yaml).is_err(), "{deep}");
         }
         let mut laughs = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
         for n in 1..30 {
             let last = format!("*a{}", n - 1);
             laughs += &format!("a{n}: &a{n} [{}]\n", [last.as_str(); 10].join(","));
         }
-        assert!(parse(format!("{laughs}{YAML}").as_bytes(), true).is_err());
+        assert!(parse(format!("{laughs}{YAML}").as_bytes(), Format::Yaml).is_err());
     }
 
     #[test]
@@ -540,21 +565,21 @@ mod tests {
             ("A=1", "A"),
             ("\"devices\"", "\"devices"),
         ] {
-            assert!(parse(JSON.replacen(from, to, 1).as_bytes(), false).is_err(), "{from} as {to}");
+            assert!(parse(JSON.replacen(from, to, 1).as_bytes(), Format::Json).is_err(), "{from} as {to}");
         }
-        assert!(parse(b"\xff", true).is_err() && parse(b": :", true).is_err());
+        assert!(parse(b"\xff", Format::Yaml).is_err() && parse(b": :", Format::Yaml).is_err());
     }
 
     #[test]
     fn what_a_hook_can_do_and_what_only_the_config_can() {
-        let spec = parse(JSON.as_bytes(), false).unwrap();
+        let spec = parse(JSON.as_bytes(), Format::Json).unwrap();
         let mut all = spec.devices[0].container_edits.clone();
         all.extend(&spec.container_edits);
         let root = Tree::open(Path::new("/proc/self/fdinfo")).unwrap();
         let edits = edits(&all, &Bundle::default(), &root, &root);
         assert_eq!(edits.devices[0].source, Path::new("/dev/b"));
         assert_eq!(edits.masks, [Path::new("/opt/t")]);
-        assert!(!edits.binds[0].writable);
+        assert!(edits.binds[0].access == Access::ReadOnly);
         assert_eq!(edits.links[0].target, Path::new("libx.so.1"));
         assert_eq!(edits.notes.len(), 4, "{:?}", edits.notes);
         for about in ["owner", "permissions", "additionalGids", "intelRdt"] {
