@@ -1,7 +1,11 @@
 //! The `rt` command.
-#![no_main]
+
+use std::process::ExitCode;
 
 #[global_allocator]
 static ALLOCATOR: rt::sys::alloc::Bump = rt::sys::alloc::Bump::new();
 
-rt::sys::start::entry!(rt::cli::main, ALLOCATOR);
+fn main() -> ExitCode {
+    rt::sys::start::begin((&raw const ALLOCATOR).addr());
+    rt::sys::process::exit_now(rt::cli::main().into())
+}

@@ -1,7 +1,11 @@
 //! `rt-hook-gpu`: the OCI hook that puts GPUs into a container.
-#![no_main]
+
+use std::process::ExitCode;
 
 #[global_allocator]
 static ALLOCATOR: rt::sys::alloc::Bump = rt::sys::alloc::Bump::new();
 
-rt::sys::start::entry!(rt::hook::gpu::main, ALLOCATOR);
+fn main() -> ExitCode {
+    rt::sys::start::begin((&raw const ALLOCATOR).addr());
+    rt::sys::process::exit_now(rt::hook::gpu::main().into())
+}

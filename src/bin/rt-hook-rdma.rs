@@ -1,7 +1,11 @@
 //! `rt-hook-rdma`: the OCI hook that puts RDMA devices into a container.
-#![no_main]
+
+use std::process::ExitCode;
 
 #[global_allocator]
 static ALLOCATOR: rt::sys::alloc::Bump = rt::sys::alloc::Bump::new();
 
-rt::sys::start::entry!(rt::hook::rdma::main, ALLOCATOR);
+fn main() -> ExitCode {
+    rt::sys::start::begin((&raw const ALLOCATOR).addr());
+    rt::sys::process::exit_now(rt::hook::rdma::main().into())
+}

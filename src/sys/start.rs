@@ -1,57 +1,15 @@
-//! Where the program begins: what the standard library does before `main`, less what a process that lives for
-//! a millisecond has no use for (a guard page's signal handlers, an alternate stack, names of threads).
+//! What a binary does first, and what it can ask about how it was started.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
 const PAGE: usize = 4096;
 
-static ARGS: OnceLock<Vec<OsString>> = OnceLock::new();
-
-/// Defines the C `main` of a binary, which runs `$main` and ends with its exit code. `$allocator` is its allocator.
-#[macro_export]
-macro_rules! entry {
-    ($main:path, $allocator:path) => {
-        // SAFETY: the C library calls this name, and a binary without a main of Rust's has no other.
-        #[unsafe(no_mangle)]
-        extern "C" fn main(count: i32, words: *const *const std::ffi::c_char) -> i32 {
-            // SAFETY: these are what the C library passes to main, before anything else runs.
-            unsafe { $crate::sys::start::begin(count, words, (&raw const $allocator).addr()) };
-            $crate::sys::process::exit_now($main().into())
-        }
-    };
-}
-
-pub use entry;
-
-/// Keeps the arguments, ignores SIGPIPE and sees to it that the descriptors 0 to 2 are open, so that no file
-/// opened later is taken for a standard stream. `memory` is where the allocator takes from.
-///
-/// # Safety
-///
-/// `words` must be `count` pointers to C strings that are never freed, and the process must have one thread.
-pub unsafe fn begin(count: i32, words: *const *const libc::c_char, memory: usize) {
+/// What every binary with the bump allocator does first; `memory` is where that takes from.
+pub fn begin(memory: usize) {
     protect_constants();
     prefault(memory);
-    // SAFETY: as the caller promises.
-    let word = |n: usize| OsStr::from_bytes(unsafe { CStr::from_ptr(*words.add(n)) }.to_bytes()).to_owned();
-    let _ = ARGS.set((0..usize::try_from(count).unwrap_or(0)).map(word).collect());
-    let mut streams = [0, 1, 2].map(|fd| libc::pollfd { fd, events: 0, revents: 0 });
-    // SAFETY: SIG_IGN is a valid handler; `streams` lives over the call and its length is given.
-    let closed = unsafe {
-        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
-        libc::poll(streams.as_mut_ptr(), 3, 0) > 0
-    };
-    if closed {
-        for _ in streams.iter().filter(|stream| stream.revents & libc::POLLNVAL != 0) {
-            // SAFETY: the path is a C string. The lowest free number is taken, which is the stream's.
-            if unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) } < 0 {
-                super::process::exit_now(1);
-            }
-        }
-    }
 }
 
 /// Makes read-only what is constant once the program is loaded (the ELF segment PT_GNU_RELRO): pointers to functions among
@@ -107,7 +65,7 @@ fn populate(address: usize, pages: usize) {
 
 /// The words of the command line, the program's name first.
 pub fn args() -> Vec<OsString> {
-    ARGS.get().cloned().unwrap_or_else(|| std::env::args_os().collect())
+    std::env::args_os().collect()
 }
 
 /// Where this program is, or the file of which it is a copy in memory.
