@@ -6,6 +6,7 @@ use std::process::ExitCode;
 static ALLOCATOR: rt::sys::alloc::Bump = rt::sys::alloc::Bump::new();
 
 fn main() -> ExitCode {
-    rt::sys::start::begin((&raw const ALLOCATOR).addr());
+    rt::sys::start::protect_constants();
+    // The process ends here: whatever has a destructor is the kernel's to take back.
     rt::sys::process::exit_now(rt::hook::rdma::main().into())
 }

@@ -1,16 +1,10 @@
-//! What a binary does first, and what it can ask about how it was started.
+//! What every binary does first, and what a process can ask about how it was started.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 const PAGE: usize = 4096;
-
-/// What every binary with the bump allocator does first; `memory` is where that takes from.
-pub fn begin(memory: usize) {
-    protect_constants();
-    prefault(memory);
-}
 
 /// Makes read-only what is constant once the program is loaded (the ELF segment PT_GNU_RELRO): pointers to functions among
 /// it. glibc does so by itself, musl only in programs that are linked dynamically.
@@ -36,31 +30,6 @@ pub fn protect_constants() {
     }
     // SAFETY: the function is called during this call only, and has no data.
     unsafe { libc::dl_iterate_phdr(Some(protect), std::ptr::null_mut()) };
-}
-
-/// Has the kernel map in two calls what every start would touch in eight page faults: the stack, and the first of the
-/// allocator's memory. A page that is not used costs as much as half a page fault.
-///
-/// It is a hint: kernels before 5.14 do not know it, and what is not there is left out.
-fn prefault(memory: usize) {
-    let here = 0u8;
-    populate(&raw const here as usize - 4 * PAGE, 4);
-    populate(memory, 4);
-}
-
-/// The same for what reading and using `text`, the allocator's newest block, will take: some times its length.
-pub fn prefault_after(text: &[u8]) {
-    let pages = (4 * text.len() / PAGE).min(32);
-    // A short one has been seen to.
-    if pages > 8 {
-        populate(text.as_ptr_range().end as usize, pages);
-    }
-}
-
-fn populate(address: usize, pages: usize) {
-    let address = (address & !(PAGE - 1)) as *mut libc::c_void;
-    // SAFETY: no memory is changed; a page that the process may not have is refused.
-    unsafe { libc::madvise(address, pages * PAGE, libc::MADV_POPULATE_WRITE) };
 }
 
 /// The words of the command line, the program's name first.
