@@ -1,7 +1,12 @@
 //! The `rt` command.
-#![no_main]
+
+use std::process::ExitCode;
 
 #[global_allocator]
 static ALLOCATOR: rt_sys::alloc::Bump = rt_sys::alloc::Bump::new();
 
-rt_sys::start::entry!(rt::cli::main, ALLOCATOR);
+fn main() -> ExitCode {
+    rt_sys::start::protect_constants();
+    // The process ends here: whatever has a destructor is the kernel's to take back.
+    rt_sys::process::exit_now(rt::cli::main().into())
+}

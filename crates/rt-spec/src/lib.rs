@@ -57,7 +57,6 @@ impl Config {
             Some(libc::ENOENT) => e.context(format!("JSON specification file {} not found", shown())),
             _ => e.context(format!("read {}", shown())),
         })?;
-        rt_sys::start::prefault_after(&text);
         Self::parse(text).context(shown)
     }
 

@@ -11,8 +11,7 @@ const ARENA: usize = 512 * 1024;
 /// A larger block is the system's.
 const LARGEST: usize = ARENA / 8;
 
-/// The allocator; one per program. What is written first stands first: one page less is touched.
-#[repr(C)]
+/// The allocator; one per program.
 pub struct Bump {
     used: Cell<usize>,
     /// Where the newest block begins, plus one; 0 where it cannot be taken back. All of this is zero at first,

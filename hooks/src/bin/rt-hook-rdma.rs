@@ -1,7 +1,12 @@
 //! `rt-hook-rdma`: the OCI hook that puts RDMA devices into a container.
-#![no_main]
+
+use std::process::ExitCode;
 
 #[global_allocator]
 static ALLOCATOR: rt_sys::alloc::Bump = rt_sys::alloc::Bump::new();
 
-rt_sys::start::entry!(rt_hooks::rdma::main, ALLOCATOR);
+fn main() -> ExitCode {
+    rt_sys::start::protect_constants();
+    // The process ends here: whatever has a destructor is the kernel's to take back.
+    rt_sys::process::exit_now(rt_hooks::rdma::main().into())
+}
