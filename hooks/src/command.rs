@@ -1,12 +1,14 @@
-//! The command line of our hooks: what they share.
+//! The command line that our hooks share.
 //!
-//! Called by a runtime, a hook takes no arguments and reads the container's state. Everything else is for people
-//! and for engines that prepare configs.
+//! A runtime calls a hook without arguments and writes the container's state to its stdin. Everything else here is for
+//! people, and for engines that prepare configs. The parser of `rt` serves programs that have commands; a hook mostly has
+//! none, so it has a small parser of its own, with the same texts for what is wrong.
 
 use crate::kit::apply;
 use crate::kit::bundle::{Bundle, State, require_root};
 use crate::kit::edits::Edits;
 use crate::kit::tree::Tree;
+use rt_cli::wrong;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, start};
 use std::ffi::OsString;
@@ -14,24 +16,31 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 /// One of our hooks.
-pub(crate) struct Hook {
+pub(crate) struct HookProgram {
     /// Its program's name.
     pub name: &'static str,
     /// What `--help` says of it.
     pub about: &'static str,
     /// The edits of a bundle: bundle, host, container.
     pub edits: fn(&Bundle, &Tree, &Tree) -> Result<Edits>,
-    /// What it makes of a config, called as a precreate hook.
+    /// How it changes a config when it is called as a precreate hook.
     pub precreate: Option<Precreate>,
-    /// Further commands: name, summary, what does it.
-    pub commands: &'static [(&'static str, &'static str, Command)],
+    /// Further commands.
+    pub commands: &'static [Subcommand],
 }
 
-/// Reads a config, answers another.
-pub(crate) type Precreate = fn(&Call, &[u8]) -> Result<String>;
+/// A command of a hook that no runtime calls.
+pub(crate) struct Subcommand {
+    /// What the user types.
+    pub name: &'static str,
+    /// One line for `--help`.
+    pub summary: &'static str,
+    /// Does it; the answer goes to stdout.
+    pub run: fn(&Call) -> Result<String>,
+}
 
-/// A further command: its words in, its answer on stdout.
-pub(crate) type Command = fn(&Call) -> Result<String>;
+/// Makes another config, as JSON, of the one that was on stdin.
+pub(crate) type Precreate = fn(&Call, &[u8]) -> Result<String>;
 
 /// A parsed command line.
 #[derive(Debug)]
@@ -48,7 +57,7 @@ pub(crate) struct Call {
 }
 
 /// Runs the command line of this process; returns its exit status.
-pub(crate) fn main(hook: &Hook) -> u8 {
+pub(crate) fn main(hook: &HookProgram) -> u8 {
     match run(hook, start::args().into_iter().skip(1).collect()) {
         Ok(answer) => {
             let _ = std::io::stdout().write_all(answer.as_bytes());
@@ -62,12 +71,12 @@ pub(crate) fn main(hook: &Hook) -> u8 {
 }
 
 /// One line on stderr, which the runtime shows or logs.
-fn say(hook: &Hook, text: &str) {
+fn say(hook: &HookProgram, text: &str) {
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let _ = std::io::stderr().write_all(format!("{}: {line}\n", hook.name).as_bytes());
 }
 
-fn run(hook: &Hook, words: Vec<OsString>) -> Result<String> {
+fn run(hook: &HookProgram, words: Vec<OsString>) -> Result<String> {
     let call = parse(words)?;
     if call.help {
         return Ok(help(hook));
@@ -77,12 +86,19 @@ fn run(hook: &Hook, words: Vec<OsString>) -> Result<String> {
     }
     match call.words.first() {
         None => inject(hook, &call),
-        Some(word) => match hook.commands.iter().find(|(name, _, _)| name == word) {
-            Some((_, _, command)) => command(&call),
-            None => bail!("unknown command {word:?} ({} --help lists them)", hook.name),
+        Some(word) => match hook.commands.iter().find(|command| command.name == word) {
+            Some(command) => (command.run)(&call),
+            None => {
+                let known = hook.commands.iter().map(|command| command.name);
+                let hint = format!("{} --help lists the commands", hook.name);
+                Err(wrong::unknown_command(word.as_ref(), known, &hint))
+            }
         },
     }
 }
+
+/// The flags, for suggestions.
+const FLAGS: [&str; 5] = ["--root", "--bundle", "--dry-run", "--help", "--version"];
 
 fn parse(words: Vec<OsString>) -> Result<Call> {
     let mut call = Call {
@@ -102,7 +118,7 @@ fn parse(words: Vec<OsString>) -> Result<Call> {
         };
         let mut value = || match inline.clone().map(OsString::from).or_else(|| words.next()) {
             Some(value) => Ok(PathBuf::from(value)),
-            None => Err(rt_sys::err!("{flag} needs a value")),
+            None => Err(wrong::without_value(flag.as_ref())),
         };
         match flag {
             "--root" => call.root = std::path::absolute(value()?)?,
@@ -110,17 +126,17 @@ fn parse(words: Vec<OsString>) -> Result<Call> {
             "--dry-run" => call.dry_run = true,
             "--help" | "-h" => call.help = true,
             "--version" | "-v" => call.version = true,
-            flag if flag.starts_with('-') => bail!("unknown flag {flag} (--help lists them)"),
+            flag if flag.starts_with('-') => return Err(wrong::unknown_flag(flag.as_ref(), FLAGS)),
             _ => call.words.push(text),
         }
     }
     Ok(call)
 }
 
-/// What a runtime calls the hook for; with `--dry-run`, says what would be done.
-fn inject(hook: &Hook, call: &Call) -> Result<String> {
+/// Does what a runtime calls the hook for, or with `--dry-run` prints what would be done.
+fn inject(hook: &HookProgram, call: &Call) -> Result<String> {
     let input = if call.bundle.is_some() { Vec::new() } else { stdin()? };
-    // An engine has one command line for all stages: what it sends says which one this is.
+    // Engines call a hook with the same command line in every stage: its input tells whether this is precreate.
     if let Some(precreate) = hook.precreate
         && is_config(&input)
     {
@@ -161,39 +177,39 @@ fn is_config(input: &[u8]) -> bool {
     serde_json::from_slice::<Either>(input).is_ok_and(|it| it.bundle.is_none() && it.root.is_some())
 }
 
-fn compute(hook: &Hook, bundle: &Bundle, root: &Path) -> Result<Edits> {
+fn compute(hook: &HookProgram, bundle: &Bundle, root: &Path) -> Result<Edits> {
     let host = Tree::open(root)?;
     let container = Tree::open(&bundle.rootfs)?;
     (hook.edits)(bundle, &host, &container)
 }
 
-/// Standard input, whole.
+/// Reads all of standard input.
 pub(crate) fn stdin() -> Result<Vec<u8>> {
-    // A state is some hundred bytes, a config some thousand.
+    // States have hundreds of bytes and configs thousands: nearly all of them fit without growing the buffer.
     let mut text = Vec::with_capacity(16 << 10);
     std::io::stdin().lock().read_to_end(&mut text).context(|| "read stdin")?;
     Ok(text)
 }
 
-fn help(hook: &Hook) -> String {
+fn help(hook: &HookProgram) -> String {
     let mut text = format!(
         "{about}\n\nUsage: {name} [--root DIR]            as an OCI hook: the container's state on stdin\n       \
          {name} --dry-run --bundle DIR [--root DIR]\n",
         about = hook.about,
         name = hook.name
     );
-    for (command, _, _) in hook.commands {
-        text.push_str(&format!("       {} {command} [--root DIR]\n", hook.name));
+    for command in hook.commands {
+        text.push_str(&format!("       {} {} [--root DIR]\n", hook.name, command.name));
     }
     text.push_str(
-        "\nFlags:\n  --dry-run     print what would be done, as JSON\n  --bundle DIR  the bundle to look at\n  \
-         --root DIR    the host's files are below DIR: a driver container, or a test\n",
+        "\nFlags:\n  --dry-run     print what would be done, as JSON\n  --bundle DIR  look at the bundle in DIR\n  \
+         --root DIR    look for the host's files below DIR, such as a driver container\n",
     );
     if !hook.commands.is_empty() {
         text.push_str("\nCommands:\n");
     }
-    for (command, summary, _) in hook.commands {
-        text.push_str(&format!("  {command:<12}  {summary}\n"));
+    for command in hook.commands {
+        text.push_str(&format!("  {:<12}  {}\n", command.name, command.summary));
     }
     text
 }
@@ -211,6 +227,13 @@ mod tests {
             (Path::new("/r"), Some(Path::new("/b")))
         );
         assert!(parsed.dry_run && parsed.words == ["cdi"]);
-        assert!(call(&["--root"]).is_err() && call(&["--fly"]).is_err());
+        for (words, text) in [
+            (&["--root"][..], "flag --root needs a value"),
+            (&["-b"], "flag -b needs a value"),
+            (&["--fly"], "unknown flag --fly"),
+            (&["--rot=/r"], "unknown flag --rot; did you mean --root?"),
+        ] {
+            assert_eq!(call(words).unwrap_err().to_string(), text);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! All GPUs together: what `rt-hook-gpu` does.
 
 use super::cdi::{self, Registry};
-use super::command::{self, Call, Hook};
+use super::command::{self, Call, HookProgram, Subcommand};
 use super::nvidia::request::{Request, Visible};
 use super::{amd, intel, nvidia};
 use crate::cdi::generate;
@@ -56,18 +56,22 @@ pub fn renumbered(bundle: &Bundle, host: &Tree) -> Result<Vec<String>> {
 
 /// Runs the command line of `rt-hook-gpu`; returns its exit status.
 pub fn main() -> u8 {
-    command::main(&Hook {
+    command::main(&HookProgram {
         name: "rt-hook-gpu",
         about: "Puts GPUs into a container: NVIDIA, AMD, Intel, and devices by their CDI names.",
         edits,
         precreate: Some(precreate),
         commands: &[
-            ("cdi", "print a CDI spec of this node's NVIDIA GPUs", generate::run),
-            (
-                "ldcache",
-                "as the hook of such a spec: make its libraries known to the loader",
-                generate::ldcache,
-            ),
+            Subcommand {
+                name: "cdi",
+                summary: "print a CDI spec of this node's NVIDIA GPUs",
+                run: generate::run,
+            },
+            Subcommand {
+                name: "ldcache",
+                summary: "enter the libraries of such a spec in the container's ld.so.cache, as its hook",
+                run: generate::ldcache,
+            },
         ],
     })
 }

@@ -24,7 +24,7 @@ struct CompatNote {
 }
 
 /// Makes the container's own compatibility libraries come before the injected ones, where they fit.
-pub fn prefer(edits: &mut Edits, driver: &Driver, container: &Tree) {
+pub(crate) fn prefer(edits: &mut Edits, driver: &Driver, container: &Tree) {
     let names = container.list(DIR);
     let libcuda: Vec<&String> = names.iter().filter(|name| versioned_libcuda(name).is_some()).collect();
     let [libcuda] = libcuda[..] else { return };

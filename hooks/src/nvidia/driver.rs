@@ -8,7 +8,7 @@ const PROC: &str = "/proc/driver/nvidia";
 
 /// The loaded driver and its devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Driver {
+pub(crate) struct Driver {
     /// The module's version, such as `535.261.03`.
     pub version: String,
     /// What the module says of itself.
@@ -17,13 +17,22 @@ pub struct Driver {
     pub gpus: Vec<Gpu>,
     /// All MIG compute instances, in the order of their GPUs.
     pub mig: Vec<Mig>,
-    /// Capabilities by name (`mig/config`) and the minor number of /dev/nvidia-caps.
-    pub caps: Vec<(String, u32)>,
+    /// The capabilities that the driver has device nodes for.
+    pub caps: Vec<Cap>,
+}
+
+/// A capability of the driver: who may open its node may use it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cap {
+    /// Such as `mig/config`.
+    pub name: String,
+    /// The number in /dev/nvidia-caps/nvidia-capN.
+    pub minor: u32,
 }
 
 /// A GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gpu {
+pub(crate) struct Gpu {
     /// PCI address as in /proc/driver/nvidia/gpus.
     pub pci: String,
     /// `GPU-…`; with question marks while nothing has initialised the GPU since boot.
@@ -38,7 +47,7 @@ pub struct Gpu {
 
 /// A MIG compute instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mig {
+pub(crate) struct Mig {
     /// Index of its GPU in [`Driver::gpus`].
     pub gpu: usize,
     /// GPU instance.
@@ -51,7 +60,7 @@ pub struct Mig {
 
 impl Driver {
     /// Looks for the driver below `host`; `None` where none is loaded.
-    pub fn find(host: &Tree) -> Result<Option<Driver>> {
+    pub(crate) fn find(host: &Tree) -> Result<Option<Driver>> {
         let Some(text) = host.read(format!("{PROC}/version")) else { return Ok(None) };
         let shown = String::from_utf8_lossy(&text);
         let version =
@@ -67,12 +76,12 @@ impl Driver {
     }
 
     /// The minor number of the capability called `name`.
-    pub fn cap(&self, name: &str) -> Option<u32> {
-        self.caps.iter().find(|(n, _)| n == name).map(|(_, minor)| *minor)
+    pub(crate) fn cap(&self, name: &str) -> Option<u32> {
+        self.caps.iter().find(|cap| cap.name == name).map(|cap| cap.minor)
     }
 
     /// The part of the version in front of the first dot.
-    pub fn branch(&self) -> u32 {
+    pub(crate) fn branch(&self) -> u32 {
         self.version.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0)
     }
 }
@@ -107,26 +116,29 @@ fn gpu(host: &Tree, pci: String, text: &str) -> Result<Gpu> {
 }
 
 /// Lines of mig-minors: `gpu0/gi1/ci0/access 12`.
-fn caps(text: &str) -> Vec<(String, u32)> {
+fn caps(text: &str) -> Vec<Cap> {
     let pairs = text.lines().filter_map(|line| line.trim().rsplit_once(' '));
-    pairs.filter_map(|(name, minor)| Some((name.trim().to_owned(), minor.parse().ok()?))).collect()
+    pairs
+        .filter_map(|(name, minor)| Some(Cap { name: name.trim().to_owned(), minor: minor.parse().ok()? }))
+        .collect()
 }
 
 /// The compute instances among the capabilities. `gpuN` counts device minors.
 ///
 /// The table lists every instance that could be; one is there where procfs has its directory, which for a driver
 /// that is loaded in the kernel means that its GPU instance and compute instance were made.
-fn instances(gpus: &[Gpu], caps: &[(String, u32)]) -> Vec<Mig> {
+fn instances(gpus: &[Gpu], caps: &[Cap]) -> Vec<Mig> {
     let mut all: Vec<Mig> = caps
         .iter()
-        .filter_map(|(name, minor)| {
+        .filter_map(|Cap { name, minor }| {
             let mut parts = name.split('/');
             let number = |part: Option<&str>, prefix: &str| part?.strip_prefix(prefix)?.parse::<u32>().ok();
             let (gpu, gi, ci) =
                 (number(parts.next(), "gpu")?, number(parts.next(), "gi")?, number(parts.next(), "ci")?);
-            let (_, outer) = caps.iter().find(|(n, _)| *n == format!("gpu{gpu}/gi{gi}/access"))?;
+            let access = format!("gpu{gpu}/gi{gi}/access");
+            let outer = caps.iter().find(|cap| cap.name == access)?.minor;
             let gpu = gpus.iter().position(|g| g.minor == gpu)?;
-            Some(Mig { gpu, gi, ci, caps: [*outer, *minor] })
+            Some(Mig { gpu, gi, ci, caps: [outer, *minor] })
         })
         .collect();
     all.sort_unstable_by_key(|m| (m.gpu, m.gi, m.ci));

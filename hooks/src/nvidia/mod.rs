@@ -17,7 +17,7 @@ use ld_so_cache::elf::{self, Class, machine};
 use request::{Capability, Request, Visible};
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
-use select::{Job, Selected};
+use select::{JobGpus, Selected};
 use std::path::{Path, PathBuf};
 
 const PROC: &str = "/proc/driver/nvidia";
@@ -34,7 +34,7 @@ pub fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
         return Ok(edits);
     };
     driver::existing(&mut driver, host);
-    let selected = select::select(&request.visible, &driver, &Job::of(bundle), &mut edits.notes)
+    let selected = select::select(&request.visible, &driver, &JobGpus::of(bundle), &mut edits.notes)
         .context(|| "NVIDIA_VISIBLE_DEVICES")?;
     check_requirements(&request, &driver, &selected)?;
     let private = libraries::private_dir(container, "gpu");
@@ -57,9 +57,9 @@ pub fn renumbered(bundle: &Bundle, host: &Tree) -> Result<Vec<String>> {
     }
     let Some(mut driver) = Driver::find(host)? else { return Ok(Vec::new()) };
     driver::existing(&mut driver, host);
-    let new = select::renumber(&request.visible, &driver, &Job::of(bundle))?;
-    let variables = new.map(|(cuda, devices)| {
-        vec![format!("CUDA_VISIBLE_DEVICES={cuda}"), format!("NVIDIA_VISIBLE_DEVICES={devices}")]
+    let new = select::renumber(&request.visible, &driver, &JobGpus::of(bundle))?;
+    let variables = new.map(|new| {
+        vec![format!("CUDA_VISIBLE_DEVICES={}", new.cuda), format!("NVIDIA_VISIBLE_DEVICES={}", new.visible)]
     });
     Ok(variables.unwrap_or_default())
 }
@@ -75,7 +75,7 @@ struct Places<'a> {
 /// Fails where the driver or a selected GPU is not what the image needs.
 fn check_requirements(request: &Request, driver: &Driver, selected: &Selected) -> Result<()> {
     let gpus = selected.all_gpus(driver);
-    for (name, expression) in &request.requires {
+    for request::Requirement { variable, expression } in &request.requires {
         let facts = |gpu: Option<&driver::Gpu>| require::Facts {
             cuda: parts::cuda_version(driver).to_owned(),
             driver: driver.version.clone(),
@@ -87,9 +87,9 @@ fn check_requirements(request: &Request, driver: &Driver, selected: &Selected) -
             _ => gpus.iter().map(|n| facts(Some(&driver.gpus[*n]))).collect(),
         };
         for facts in of_each {
-            if !require::holds(expression, &facts).context(|| name)? {
+            if !require::holds(expression, &facts).context(|| variable)? {
                 bail!(
-                    "the image needs {expression:?} ({name}); this node has cuda {}, driver {}, arch {}, brand {} \
+                    "the image needs {expression:?} ({variable}); this node has cuda {}, driver {}, arch {}, brand {} \
                      (NVIDIA_DISABLE_REQUIRE=1 goes on nevertheless)",
                     or_unknown(&facts.cuda),
                     facts.driver,

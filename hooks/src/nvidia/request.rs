@@ -50,6 +50,33 @@ const CAPABILITIES: &[(&str, Capability)] = &[
     ("video", Capability::Video),
 ];
 
+/// What an image needs of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Requirement {
+    /// The variable that says so.
+    pub variable: String,
+    /// See [`super::require`].
+    pub expression: String,
+}
+
+/// How an image says what it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    /// Images from before CUDA 10 say only `CUDA_VERSION`, and mean all GPUs and capabilities.
+    Legacy,
+    /// By `NVIDIA_*`.
+    Variables,
+}
+
+impl Style {
+    fn of(bundle: &Bundle) -> Style {
+        match bundle.env("CUDA_VERSION").is_some() && bundle.env("NVIDIA_REQUIRE_CUDA").is_none() {
+            true => Style::Legacy,
+            false => Style::Variables,
+        }
+    }
+}
+
 /// Everything that the environment says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
@@ -57,8 +84,8 @@ pub(crate) struct Request {
     pub visible: Visible,
     /// `NVIDIA_DRIVER_CAPABILITIES`.
     pub capabilities: Vec<Capability>,
-    /// `NVIDIA_REQUIRE_*`: name and expression.
-    pub requires: Vec<(String, String)>,
+    /// `NVIDIA_REQUIRE_*`.
+    pub requires: Vec<Requirement>,
     /// `NVIDIA_MIG_CONFIG_DEVICES` is set to something.
     pub mig_config: bool,
     /// `NVIDIA_MIG_MONITOR_DEVICES` is set to something.
@@ -78,9 +105,8 @@ pub(crate) struct Request {
 impl Request {
     /// Reads the environment of `bundle`. A wrong value is an error only where the container asks for GPUs.
     pub(crate) fn of(bundle: &Bundle) -> Result<Request> {
-        // Images of before CUDA 10: they say only their version, and mean everything.
-        let legacy = bundle.env("CUDA_VERSION").is_some() && bundle.env("NVIDIA_REQUIRE_CUDA").is_none();
-        let visible = visible(bundle, legacy);
+        let style = Style::of(bundle);
+        let visible = visible(bundle, style);
         if visible == Visible::Nothing {
             return Ok(Request::nothing());
         }
@@ -88,8 +114,8 @@ impl Request {
         let devices = |name: &str| !words(bundle.env(name).unwrap_or_default()).is_empty();
         Ok(Request {
             visible,
-            capabilities: capabilities(bundle.env("NVIDIA_DRIVER_CAPABILITIES"), legacy)?,
-            requires: requires(bundle, legacy)?,
+            capabilities: capabilities(bundle.env("NVIDIA_DRIVER_CAPABILITIES"), style)?,
+            requires: requires(bundle, style)?,
             mig_config: devices("NVIDIA_MIG_CONFIG_DEVICES"),
             mig_monitor: devices("NVIDIA_MIG_MONITOR_DEVICES"),
             imex: words(bundle.env("NVIDIA_IMEX_CHANNELS").unwrap_or_default()),
@@ -121,11 +147,11 @@ impl Request {
     }
 }
 
-fn visible(bundle: &Bundle, legacy: bool) -> Visible {
+fn visible(bundle: &Bundle, style: Style) -> Visible {
     let value = match bundle.env("NVIDIA_VISIBLE_DEVICES") {
         Some(value) => value,
-        None if legacy => "all",
-        // An image that knows nothing of NVIDIA, in a job that has GPUs.
+        None if style == Style::Legacy => "all",
+        // An image that does not name NVIDIA's variables, in a job that has GPUs.
         None if bundle.env("CUDA_VISIBLE_DEVICES").is_some_and(|v| !words(v).is_empty()) => "all",
         None => return Visible::Nothing,
     };
@@ -146,9 +172,9 @@ fn visible(bundle: &Bundle, legacy: bool) -> Visible {
     }
 }
 
-fn capabilities(value: Option<&str>, legacy: bool) -> Result<Vec<Capability>> {
+fn capabilities(value: Option<&str>, style: Style) -> Result<Vec<Capability>> {
     let value = match value.map(str::trim) {
-        None if legacy => "all",
+        None if style == Style::Legacy => "all",
         None | Some("") => "utility,compute",
         Some(value) => value,
     };
@@ -168,18 +194,24 @@ fn capabilities(value: Option<&str>, legacy: bool) -> Result<Vec<Capability>> {
     Ok(all)
 }
 
-fn requires(bundle: &Bundle, legacy: bool) -> Result<Vec<(String, String)>> {
+fn requires(bundle: &Bundle, style: Style) -> Result<Vec<Requirement>> {
     if matches!(bundle.env("NVIDIA_DISABLE_REQUIRE"), Some("1" | "t" | "T" | "true" | "TRUE" | "True")) {
         return Ok(Vec::new());
     }
     let named = bundle.env_with_prefix("NVIDIA_REQUIRE_").into_iter();
-    let mut all: Vec<(String, String)> = named.map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
-    if legacy && let Some(version) = bundle.env("CUDA_VERSION") {
+    let requirement = |(variable, expression): (&str, &str)| Requirement {
+        variable: variable.to_owned(),
+        expression: expression.to_owned(),
+    };
+    let mut all: Vec<Requirement> = named.map(requirement).collect();
+    if style == Style::Legacy
+        && let Some(version) = bundle.env("CUDA_VERSION")
+    {
         let mut parts = version.split('.');
         let mut number = || parts.next().and_then(|n| n.parse::<u32>().ok());
         let major = number().ok_or_else(|| err!("CUDA_VERSION {version:?} is not a version"))?;
         let minor = number().unwrap_or(0);
-        all.push(("CUDA_VERSION".to_owned(), format!("cuda>={major}.{minor}")));
+        all.push(requirement(("CUDA_VERSION", &format!("cuda>={major}.{minor}"))));
     }
     Ok(all)
 }

@@ -33,7 +33,7 @@ impl Selected {
 
 /// The GPUs of the job that this process runs in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Job {
+pub(crate) struct JobGpus {
     /// Slurm's list of the job's or the step's GPUs, as the node numbers them.
     pub gpus: Option<Vec<String>>,
     /// `CUDA_VISIBLE_DEVICES`.
@@ -42,11 +42,11 @@ pub(crate) struct Job {
     pub any_vendor: bool,
 }
 
-impl Job {
+impl JobGpus {
     /// Reads the job's environment.
-    pub(crate) fn of(bundle: &Bundle) -> Job {
+    pub(crate) fn of(bundle: &Bundle) -> JobGpus {
         const CUDA: &str = "CUDA_VISIBLE_DEVICES";
-        Job {
+        JobGpus {
             gpus: numbering::slurm_gpus(bundle),
             cuda: numbering::job_list(bundle, CUDA),
             any_vendor: numbering::is_for_any_vendor(bundle, CUDA),
@@ -68,7 +68,7 @@ impl Job {
 pub(crate) fn select(
     visible: &Visible,
     driver: &Driver,
-    job: &Job,
+    job: &JobGpus,
     notes: &mut Vec<String>,
 ) -> Result<Selected> {
     let wanted = match visible {
@@ -94,13 +94,22 @@ pub(crate) fn select(
     }
 }
 
-/// What a precreate hook gives `CUDA_VISIBLE_DEVICES` and `NVIDIA_VISIBLE_DEVICES`; `None` where they stay.
-pub(crate) fn renumber(visible: &Visible, driver: &Driver, job: &Job) -> Result<Option<(String, String)>> {
+/// The variables that a precreate hook gives a container whose GPUs have other numbers than on the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Renumbered {
+    /// `CUDA_VISIBLE_DEVICES`, as the container counts.
+    pub cuda: String,
+    /// `NVIDIA_VISIBLE_DEVICES`, as the node counts.
+    pub visible: String,
+}
+
+/// The new values of the variables; `None` where they stay as they are.
+pub(crate) fn renumber(visible: &Visible, driver: &Driver, job: &JobGpus) -> Result<Option<Renumbered>> {
     let (Visible::All, Some(cuda)) = (visible, &job.cuda) else { return Ok(None) };
     let Some(share) = job.share(driver)? else { return Ok(None) };
     let new = share.renumbered(cuda).filter(|new| new != cuda);
     let devices: Vec<String> = share.gpus.iter().map(usize::to_string).collect();
-    Ok(new.map(|new| (new.join(","), devices.join(","))))
+    Ok(new.map(|new| Renumbered { cuda: new.join(","), visible: devices.join(",") }))
 }
 
 fn everything(driver: &Driver) -> Selected {
@@ -235,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_job_gets_its_share_and_numbers_that_fit() {
-        let job = |slurm: Option<&str>, cuda: Option<&str>| Job {
+        let job = |slurm: Option<&str>, cuda: Option<&str>| JobGpus {
             gpus: slurm.map(list),
             cuda: cuda.map(list),
             any_vendor: false,
@@ -258,7 +267,7 @@ mod tests {
             let expected = gpus.map_or(all.clone(), |gpus| Selected { gpus, mig: vec![] });
             assert_eq!(selected, expected, "{slurm:?} {cuda:?}");
             let renumbered = renumber(&Visible::All, &driver(), &job).unwrap();
-            assert_eq!(renumbered.as_ref().map(|(cuda, _)| cuda.as_str()), new, "{slurm:?} {cuda:?}");
+            assert_eq!(renumbered.as_ref().map(|new| new.cuda.as_str()), new, "{slurm:?} {cuda:?}");
         }
     }
 }

@@ -31,7 +31,7 @@ impl Fabric {
 
 /// A device of a fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Device {
+pub(super) struct FabricDevice {
     /// `mlx5_0`, `cxi0`.
     pub name: String,
     /// PCI address; empty where it has none.
@@ -54,8 +54,8 @@ pub(super) struct Device {
 pub(super) const CLASSES: [&str; 4] = ["infiniband", "infiniband_verbs", "infiniband_mad", "infiniband_cm"];
 
 /// All devices, in the order of their PCI addresses.
-pub(super) fn devices(host: &Tree) -> Vec<Device> {
-    let mut all: Vec<Device> = Vec::new();
+pub(super) fn devices(host: &Tree) -> Vec<FabricDevice> {
+    let mut all: Vec<FabricDevice> = Vec::new();
     for name in host.list("/sys/class/infiniband") {
         let class = format!("/sys/class/infiniband/{name}");
         all.push(device(host, name, &class, "infiniband"));
@@ -97,13 +97,13 @@ pub(super) fn devices(host: &Tree) -> Vec<Device> {
     all
 }
 
-fn device(host: &Tree, name: String, class: &str, kind: &'static str) -> Device {
+fn device(host: &Tree, name: String, class: &str, kind: &'static str) -> FabricDevice {
     let driver = host.link_name(format!("{class}/device/driver")).unwrap_or_default();
     let pci = host.real(format!("{class}/device")).and_then(|path| pci_of(&path)).unwrap_or_default();
     let guid = host.text(format!("/sys/class/infiniband/{name}/node_guid")).unwrap_or_default();
     let fabric = if driver == "efa" || name.starts_with("efa_") { Fabric::Efa } else { Fabric::Verbs };
     let entry = Path::new(class).file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
-    Device {
+    FabricDevice {
         name,
         pci,
         guid,

@@ -2,14 +2,14 @@
 
 mod discover;
 
-use super::command::{self, Hook};
+use super::command::{self, HookProgram};
 use crate::kit::bundle::Bundle;
 use crate::kit::edits::{Access, Edits};
 use crate::kit::fit::{self, Fit};
 use crate::kit::libraries::{self, NamedLibrary};
 use crate::kit::numbering::words;
 use crate::kit::tree::Tree;
-use discover::{CLASSES, Device, Fabric};
+use discover::{CLASSES, Fabric, FabricDevice};
 use rt_sys::bail;
 use rt_sys::caller::{self, Caller};
 use rt_sys::error::{Context, Result};
@@ -36,7 +36,7 @@ const PROVIDERS: &[(&str, &str)] = &[
 
 /// Runs the command line of `rt-hook-rdma`; returns its exit status.
 pub fn main() -> u8 {
-    command::main(&Hook {
+    command::main(&HookProgram {
         name: "rt-hook-rdma",
         about: "Puts RDMA devices into a container, and the libraries that use them where it has none that fit.",
         edits,
@@ -98,17 +98,17 @@ fn finish(edits: Edits, bundle: &Bundle) -> Result<Edits> {
     }
 }
 
-fn listed(devices: &[Device]) -> String {
+fn listed(devices: &[FabricDevice]) -> String {
     let each = devices.iter().map(|d| format!("{} ({})", d.name, d.fabric.name()));
     each.collect::<Vec<_>>().join(", ")
 }
 
 /// The devices that the environment names; `None` where it names none on purpose, or says nothing.
-fn chosen(bundle: &Bundle, all: &[Device]) -> Result<Option<Vec<Device>>> {
-    let mellanox: Vec<&Device> =
+fn chosen(bundle: &Bundle, all: &[FabricDevice]) -> Result<Option<Vec<FabricDevice>>> {
+    let mellanox: Vec<&FabricDevice> =
         all.iter().filter(|d| matches!(&*d.driver, "mlx4_core" | "mlx5_core")).collect();
-    let every: Vec<&Device> = all.iter().collect();
-    let mut chosen: Option<Vec<Device>> = None;
+    let every: Vec<&FabricDevice> = all.iter().collect();
+    let mut chosen: Option<Vec<FabricDevice>> = None;
     for (name, candidates, names) in
         [(MELLANOX, mellanox, Naming::OrByNumber), (DEVICES, every, Naming::ByName)]
     {
@@ -138,10 +138,10 @@ enum Naming {
 }
 
 /// The devices that `list` names.
-fn pick<'a>(list: &[String], devices: &[&'a Device], naming: Naming) -> Result<Vec<&'a Device>> {
+fn pick<'a>(list: &[String], devices: &[&'a FabricDevice], naming: Naming) -> Result<Vec<&'a FabricDevice>> {
     let mut chosen = Vec::new();
     for word in list {
-        let named = |d: &&&Device| {
+        let named = |d: &&&FabricDevice| {
             d.name == *word
                 || d.pci.eq_ignore_ascii_case(word)
                 || (!d.pci.is_empty() && d.pci.trim_start_matches("0000:") == word)
@@ -172,7 +172,7 @@ fn same_guid(a: &str, b: &str) -> bool {
     digits(a) == digits(b)
 }
 
-fn add_device(edits: &mut Edits, device: &Device, caller: caller::Kind) -> Result<()> {
+fn add_device(edits: &mut Edits, device: &FabricDevice, caller: caller::Kind) -> Result<()> {
     if device.nodes.is_empty() {
         bail!(
             "{} has no node in /dev (load ib_uverbs, or the driver's own module for user space)",
@@ -189,7 +189,7 @@ fn add_device(edits: &mut Edits, device: &Device, caller: caller::Kind) -> Resul
 }
 
 /// Shows only the chosen devices in /sys/class, where there are others.
-fn hide_others(edits: &mut Edits, all: &[Device], chosen: &[Device], host: &Tree) {
+fn hide_others(edits: &mut Edits, all: &[FabricDevice], chosen: &[FabricDevice], host: &Tree) {
     if all.iter().all(|d| d.fabric == Fabric::Cxi || chosen.contains(d)) {
         return;
     }
@@ -223,7 +223,7 @@ struct FabricUse {
 fn add_libraries(
     edits: &mut Edits,
     bundle: &Bundle,
-    chosen: &[Device],
+    chosen: &[FabricDevice],
     host: &Tree,
     container: &Tree,
 ) -> Result<()> {
@@ -245,7 +245,7 @@ fn add_libraries(
     fabrics.dedup();
     let mut used = Vec::new();
     for fabric in fabrics {
-        let devices: Vec<&Device> = chosen.iter().filter(|d| d.fabric == fabric).collect();
+        let devices: Vec<&FabricDevice> = chosen.iter().filter(|d| d.fabric == fabric).collect();
         let names = devices.iter().map(|d| d.name.clone()).collect();
         let usable = match fabric {
             Fabric::Verbs => space.add_verbs(edits, &devices),
@@ -292,7 +292,7 @@ struct UserSpace<'a> {
 
 impl UserSpace<'_> {
     /// libibverbs, librdmacm and the providers of `devices`. A container that has its own for them keeps it.
-    fn add_verbs(&self, edits: &mut Edits, devices: &[&Device]) -> Result<(), String> {
+    fn add_verbs(&self, edits: &mut Edits, devices: &[&FabricDevice]) -> Result<(), String> {
         const VERBS: &str = "libibverbs.so.1";
         let mut providers: Vec<&str> = devices.iter().filter_map(|d| provider(d)).collect();
         providers.sort_unstable();
@@ -378,7 +378,7 @@ impl UserSpace<'_> {
     }
 }
 
-fn provider(device: &Device) -> Option<&'static str> {
+fn provider(device: &FabricDevice) -> Option<&'static str> {
     PROVIDERS.iter().find(|(driver, _)| *driver == device.driver).map(|(_, provider)| *provider)
 }
 
