@@ -23,12 +23,31 @@ fn program(ctx: &Ctx, name: &str) -> PathBuf {
     // Another package's: `cargo test` of the workspace builds it beside rt.
     let built = Path::new(env!("CARGO_BIN_EXE_rt")).with_file_name(name);
     assert!(built.exists(), "{} is not there: cargo build --workspace", built.display());
+    // `cargo test --test it` builds only the package rt: an older hook would be tested without notice.
+    let modified = |path: &Path| path.metadata().and_then(|m| m.modified()).unwrap();
+    if let Some(source) = sources().into_iter().find(|source| modified(source) > modified(&built)) {
+        panic!("{} is older than {}: cargo build --workspace", built.display(), source.display());
+    }
     let path = ctx.path(name);
     if !path.exists() {
         std::fs::copy(built, &path).unwrap();
         ctx.give(&path);
     }
     path
+}
+
+/// The sources of our hooks.
+fn sources() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let packages = ["hooks", "crates/ld-so-cache", "crates/rt-cli", "crates/rt-spec", "crates/rt-sys"];
+    let mut dirs: Vec<PathBuf> = packages.iter().map(|package| root.join(package).join("src")).collect();
+    let mut files = Vec::new();
+    while let Some(dir) = dirs.pop() {
+        for path in std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() { dirs.push(path) } else { files.push(path) }
+        }
+    }
+    files
 }
 
 /// A node with GPUs, whose device nodes are stand-ins.
