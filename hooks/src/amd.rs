@@ -13,11 +13,11 @@ use rt_sys::{bail, err};
 
 const NODES: &str = "/sys/class/kfd/kfd/topology/nodes";
 const LIBRARIES: &str = "RT_AMD_LIBRARIES";
-/// Sets of ROCm's libraries, by the name in front of the version. The first of a set is what it is for; the others come
-/// where the node has them. What they need comes along.
+/// Sets of ROCm's libraries, each by its name without a version. The first library of a set must be on the node; the
+/// others are added if they are there. The libraries that these need are added too.
 const SETS: &[(&str, &[&str])] = &[
     ("hsa", &["libhsa-runtime64.so"]),
-    // It opens comgr by name.
+    // libamdhip64 opens libamd_comgr with dlopen(3), so no NEEDED entry names it.
     ("hip", &["libamdhip64.so", "libamd_comgr.so", "libhiprtc.so"]),
     ("smi", &["librocm_smi64.so", "libamd_smi.so"]),
 ];
@@ -83,8 +83,8 @@ pub(crate) fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Ed
     Ok(edits)
 }
 
-/// Brings the sets of libraries that are asked for. A container that has its own of a set keeps it: ROCm is one release
-/// throughout.
+/// Adds the sets of libraries that are asked for. A container that has the first library of a set keeps its own set,
+/// because the parts of ROCm work only with those of the same release.
 fn add_libraries(edits: &mut Edits, bundle: &Bundle, host: &Tree, container: &Tree) -> Result<()> {
     let asked = words(bundle.env(LIBRARIES).unwrap_or_default());
     if asked.is_empty() {
@@ -145,17 +145,17 @@ fn request(bundle: &Bundle) -> Request {
     }
 }
 
-/// The part of the node that is the job's.
+/// The GPUs of the job, if the job does not have the whole node.
 struct Share {
-    /// The variable that says so.
+    /// The variable that names them.
     name: &'static str,
-    /// Its list.
+    /// The variable's list.
     list: Vec<String>,
     gpus: Vec<usize>,
 }
 
 fn share(bundle: &Bundle, gpus: &[Gpu]) -> Result<Option<Share>> {
-    // HIP counts what ROCR leaves, so ROCR's list is the one that chooses.
+    // HIP numbers the GPUs that ROCR_VISIBLE_DEVICES leaves, so that variable decides which GPUs there are.
     let names = ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
     let found = names.into_iter().find_map(|name| Some((name, job_list(bundle, name)?)));
     let slurm = numbering::slurm_gpus(bundle);
@@ -185,13 +185,13 @@ fn pick(list: &[String], gpus: &[Gpu]) -> Result<Vec<usize>> {
     Ok(all)
 }
 
-/// The nodes of the topology that are GPUs, in its order, which is ROCR's.
+/// The GPUs of KFD's topology, in the order in which ROCR numbers them.
 fn gpus(host: &Tree) -> Result<Vec<Gpu>> {
     let mut nodes: Vec<u32> = host.list(NODES).iter().filter_map(|name| name.parse().ok()).collect();
     nodes.sort_unstable();
     let mut gpus = Vec::new();
     for node in nodes {
-        // A node whose id is not to be read is another job's, by the device cgroup.
+        // The kernel lets nobody read the id of a GPU that the device cgroup denies: it is another job's.
         let id = host.text(format!("{NODES}/{node}/gpu_id"));
         if id.is_none_or(|id| id == "0" || id.is_empty()) {
             continue;

@@ -3,7 +3,7 @@
 use crate::kit::edits::Edits;
 use crate::kit::tree::Tree;
 
-/// Adds the DRM nodes of the GPU at `pci`, and the links that lead to them by its place.
+/// Adds the DRM nodes of the GPU with the PCI address `pci`, and the links in by-path that name it by this address.
 pub(crate) fn add(edits: &mut Edits, pci: &str, host: &Tree) {
     for node in host.list(format!("/sys/bus/pci/devices/{pci}/drm")) {
         let kind = match &node {

@@ -46,7 +46,7 @@ fn cdi_names(bundle: &Bundle) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Variables with new values, for a precreate hook.
+/// The variables that a precreate hook changes.
 pub fn renumbered(bundle: &Bundle, host: &Tree) -> Result<Vec<String>> {
     let mut env = nvidia::renumbered(bundle, host)?;
     env.extend(amd::renumbered_env(bundle, host)?);
@@ -76,7 +76,7 @@ pub fn main() -> u8 {
     })
 }
 
-/// The config with what only the config can have.
+/// The config with the variables, hooks and devices that cannot be added later.
 fn precreate(call: &Call, config: &[u8]) -> Result<String> {
     let config = Config::parse(config.to_vec())?;
     let host = Tree::open(&call.root)?;

@@ -9,7 +9,7 @@ use rt_sys::bail;
 use rt_sys::error::{Context, Result};
 
 const MASK: &str = "ZE_AFFINITY_MASK";
-/// What this hook's own variable is called: Level Zero has none that says which devices are there.
+/// This hook's own variable, because Level Zero has none that says which devices a container gets.
 const DEVICES: &str = "RT_INTEL_DEVICES";
 const INTEL: &str = "0x8086";
 
@@ -69,7 +69,7 @@ fn add_gpus(edits: &mut Edits, bundle: &Bundle, host: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// The GPUs that the mask names; `None` where it is not about these.
+/// The GPUs that the mask names; `None` where it is meant for another vendor's GPUs.
 fn share(bundle: &Bundle, mask: &[String], gpus: &[String]) -> Result<Option<Vec<usize>>> {
     match pick(mask, gpus) {
         Err(_) if is_for_any_vendor(bundle, MASK) => Ok(None),
@@ -77,7 +77,7 @@ fn share(bundle: &Bundle, mask: &[String], gpus: &[String]) -> Result<Option<Vec
     }
 }
 
-/// `2`, or `2.1` for a part of it, or a PCI address.
+/// The GPUs that `list` names: by number, as `2` or `2.1` for a part of it, or by PCI address.
 fn pick(list: &[String], gpus: &[String]) -> Result<Vec<usize>> {
     let mut all = Vec::new();
     for word in list {
@@ -94,7 +94,7 @@ fn pick(list: &[String], gpus: &[String]) -> Result<Vec<usize>> {
     Ok(all)
 }
 
-/// PCI addresses, in their order, which is Level Zero's.
+/// The PCI addresses of the GPUs in ascending order, in which Level Zero numbers them.
 fn gpus(host: &Tree) -> Vec<String> {
     let renders = host.list("/sys/class/drm").into_iter().filter(|name| name.starts_with("renderD"));
     let mut all: Vec<String> = renders

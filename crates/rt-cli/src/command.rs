@@ -10,31 +10,31 @@ use std::ops::RangeInclusive;
 /// A command.
 #[derive(Debug)]
 pub struct Command {
-    /// What the user types.
+    /// The word that the user types.
     pub name: &'static str,
-    /// One line, no dot.
+    /// One line for lists of commands, without a dot.
     pub summary: &'static str,
-    /// The operands of each of its forms.
+    /// The operands of each form, as help shows them.
     pub usage: &'static [&'static str],
     /// How many operands it takes: at least and at most.
     pub operands: RangeInclusive<usize>,
-    /// What stands behind the operands.
+    /// What may follow the operands.
     pub rest: Rest,
-    /// The flags, in the order of help.
+    /// The flags, in the order in which help shows them.
     pub flags: &'static [&'static Flag],
     /// Paragraphs for `--help` and the man page.
     pub about: &'static str,
-    /// `(what for, command line)` each.
+    /// Examples: what each is for, and the command line.
     pub examples: &'static [(&'static str, &'static str)],
-    /// Not shown.
+    /// The command is shown neither in help nor in man pages and completions.
     pub hidden: bool,
-    /// The exit code of an error that is not the user's program's.
+    /// The exit code of rt's own errors, which differs from the exit codes of the user's program where possible.
     pub failure: u8,
-    /// What does it. The result is the exit code.
+    /// Executes the command. The result is the exit code.
     pub run: fn(&Call<'_>) -> Result<u8>,
 }
 
-/// What a command does with words behind its operands.
+/// What a command does with the words behind its operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
     /// There are none.
@@ -45,7 +45,7 @@ pub enum Rest {
     AfterDashes,
 }
 
-/// What most commands are: one id, flags anywhere.
+/// The defaults of commands, which most of them keep: one id, and flags anywhere.
 pub const ONE_ID: Command = Command {
     name: "",
     summary: "",
@@ -69,9 +69,9 @@ pub struct Program {
     pub commands: &'static [Command],
     /// What `--version` prints.
     pub version: fn() -> String,
-    /// The form of log lines, where no flag says.
+    /// The default format of the log.
     pub log_format: log::Format,
-    /// What is logged, where no flag says.
+    /// The default level of the log.
     pub log_level: LevelFilter,
 }
 

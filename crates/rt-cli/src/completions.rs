@@ -5,7 +5,7 @@ use crate::flag::Flag;
 use crate::help::flags;
 use std::fmt::Write;
 
-/// What can stand for a flag's value, as far as the table tells.
+/// What completions offer for the value of a flag.
 enum Values {
     Dir,
     File,
@@ -112,7 +112,7 @@ complete -F _rt rt
     script
 }
 
-/// `text` within single quotes, of which zsh's `_arguments` takes brackets and colons to mean something.
+/// `text` for use within single quotes, with the characters escaped that zsh's `_arguments` interprets.
 fn zsh_text(text: &str) -> String {
     text.replace('\'', "'\\''").replace('[', "\\[").replace(']', "\\]").replace(':', "\\:")
 }

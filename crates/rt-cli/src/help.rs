@@ -41,7 +41,7 @@ fn help_flags(text: &mut String, flags: impl Iterator<Item = &'static Flag>) {
         text.push_str(if i == 0 { "\nFlags:\n" } else { "" });
         let names = format!("  {}", names(flag));
         let help = wrapped(&format!("{}{}", flag.help, remark(flag)), 30);
-        // A long name has a line of its own.
+        // A name that does not fit into its column gets a line of its own.
         if names.len() > 28 {
             let _ = write!(text, "{names}\n{help}");
         } else {

@@ -1,5 +1,5 @@
-//! The commands about images, without what does them: `rt` parses them, so that help and errors need no second
-//! program, and executes `rt-pull`, which parses the same words and acts.
+//! The descriptions of the commands about images. `rt` parses these commands, so that help and errors need no second
+//! program, and then executes `rt-pull`, which parses the same words and acts.
 #![allow(missing_docs, reason = "each flag says in its help what it is for")]
 
 use crate::command::{Command, ONE_ID};

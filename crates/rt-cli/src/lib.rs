@@ -1,7 +1,7 @@
 //! The command line that `rt` and `rt-pull` share: tables of flags and commands, and everything that reads them.
 //!
-//! A command prints its answer on stdout and nothing else: callers read stdout and stderr together. What went wrong is
-//! one line on stderr, and one in the log where `--log` names one.
+//! A command that succeeds prints only its answer, on stdout, because callers read stdout and stderr as one stream. An
+//! error is one line on stderr, and one in the log if `--log` names a log.
 
 pub mod command;
 pub mod completions;
@@ -43,7 +43,7 @@ pub fn run(program: &Program) -> u8 {
 fn act(program: &Program, words: &[OsString], failure: &mut u8) -> Result<u8> {
     let mut flags = Flags::default();
     let request = parse::globals(program, words, &mut flags);
-    // Before the parser's error is looked at: callers want that one in their log too.
+    // The log is opened before the parser's error is returned, because callers look for that error in their log too.
     let log = set_up_log(program, &flags);
     let request = request?;
     log?;
@@ -84,8 +84,8 @@ fn set_up_log(program: &Program, flags: &Flags) -> Result<()> {
     log::init(level, format, file.as_deref())
 }
 
-/// Says what went wrong. A person reads `rt: text`; a program that names a log puts its own name in
-/// front.
+/// Prints an error. People get `rt: text`. A program that names a log gets the text alone, because it puts a name of its
+/// own in front.
 fn report(error: &Error) {
     let kernel = too_old(error.errno(), &rt_sys::kernel_release());
     let text = one_line(&format!("{error}{}", kernel.unwrap_or_default()));
@@ -93,16 +93,16 @@ fn report(error: &Error) {
         Ok(true) => format!("{text}\n"),
         Ok(false) => format!("rt: {text}\n"),
         Err(e) => match one_line(&e.to_string()) {
-            // That there is no log is the error itself.
+            // The error is that the log cannot be opened: once is enough.
             same if same == text => format!("rt: {text}\n"),
             other => format!("rt: {text}\nrt: {other}\n"),
         },
     };
-    // Whoever closed stderr does not want to know.
+    // There is nobody left to tell that stderr is closed.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
-/// What to add to the error of a call that a kernel refuses which it does not know: that it is too old.
+/// A remark for the error of a system call that an old kernel may not know.
 fn too_old(errno: Option<i32>, release: &str) -> Option<String> {
     const OLDEST: (u32, u32) = (5, 14);
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());
@@ -112,8 +112,8 @@ fn too_old(errno: Option<i32>, release: &str) -> Option<String> {
         .then(|| format!(" (rt needs Linux {}.{}, this is {major}.{minor})", OLDEST.0, OLDEST.1))
 }
 
-/// `text` with its control characters escaped: names come from configs and images, lines go to
-/// terminals.
+/// `text` with its control characters escaped, because names come from configs and images, and the line may go to a
+/// terminal.
 pub fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.trim_end().chars() {
@@ -122,7 +122,7 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
-/// Writes a command's answer to stdout. A reader that has gone away is no error.
+/// Writes a command's answer to stdout. It is no error if the reader has closed the pipe.
 pub fn print(answer: impl AsRef<[u8]>) -> Result<u8> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(answer.as_ref()).and_then(|()| stdout.flush()) {

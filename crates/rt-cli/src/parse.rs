@@ -17,7 +17,7 @@ use std::path::PathBuf;
 #[derive(Debug, Default)]
 pub struct Flags<'a>(Vec<(&'static Flag, &'a OsStr)>);
 
-/// A command line that means something.
+/// A parsed command line.
 #[derive(Debug)]
 pub struct Call<'a> {
     /// The flags before the command.
@@ -89,7 +89,7 @@ pub fn call<'a>(
     let mut dashes = false;
     loop {
         if command.rest == Rest::Verbatim && call.operands.len() == most {
-            // `exec ID -- sh` reads as `exec ID sh`.
+            // `exec ID -- sh` means `exec ID sh`.
             call.rest = words.strip_prefix(&[OsString::from("--")]).unwrap_or(words);
             break;
         }
@@ -311,7 +311,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// JSON, in which all of this ends, cannot hold anything else.
+/// `value` as text: states and configs are JSON, which holds only UTF-8.
 fn text<'a>(what: &str, value: &'a OsStr) -> Result<&'a str> {
     match value.to_str() {
         Some(text) => Ok(text),

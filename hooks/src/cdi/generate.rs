@@ -11,7 +11,7 @@ use rt_sys::bail;
 use rt_sys::error::{Context, Result};
 use std::path::{Path, PathBuf};
 
-/// The libraries of a spec stand here, whatever the image has.
+/// The directory of a spec's libraries in the container. Every image has /run.
 const FOLDER: &str = "/run/rt/gpu/lib";
 
 /// Prints the spec.
@@ -27,7 +27,7 @@ pub(crate) fn run(call: &Call) -> Result<String> {
 
 /// A device for each GPU by index and by UUID, and one for all.
 fn spec(driver: &Driver, host: &Tree, root: &Path) -> Result<Spec> {
-    // An image that has nothing, and asks for everything.
+    // A spec is for any image, so it is made for one that is empty and asks for everything.
     let config = r#"{"ociVersion":"1.0.0","root":{"path":"proc"},"process":{"cwd":"/","user":{"uid":0,"gid":0},
         "env":["NVIDIA_VISIBLE_DEVICES=all","NVIDIA_DRIVER_CAPABILITIES=all"]}}"#;
     let config = rt_spec::Config::parse(config.into())?;
@@ -86,7 +86,8 @@ fn node(source: &Path, path: &Path, root: &Path) -> DeviceNode {
     }
 }
 
-/// Libraries in one folder, the rest where it is; nothing of /proc, which engines do not let be mounted on.
+/// Libraries are mounted in one directory, and other files at their own places. Files of /proc are left out, because
+/// engines refuse mounts there.
 fn mounts(all: &Edits, root: &Path) -> Vec<Mount> {
     let outside = all.binds.iter().filter(|b| !b.path.starts_with("/proc"));
     outside
@@ -112,11 +113,11 @@ fn ldcache_hook() -> Result<Hook> {
     Ok(Hook { hook_name: "createContainer".to_owned(), path, args, ..Hook::default() })
 }
 
-/// The hook of such a spec: enters the libraries of the folder into ld.so.cache.
+/// Enters the libraries of the spec's directory in the container's ld.so.cache; the spec names this command as its hook.
 pub(crate) fn ldcache(_: &Call) -> Result<String> {
     let state = State::parse(&command::stdin()?)?;
     let bundle = Bundle::load(&state.bundle, Some(&state))?;
-    // crun knows no pid to tell its createContainer hooks, which are in the container already.
+    // The state that crun gives to createContainer hooks has no pid; these hooks are in the container already.
     if state.pid != 0 || !bundle.has_mount_namespace {
         apply::enter(&state, &bundle)?;
     }

@@ -1,7 +1,7 @@
 //! CDI, the container device interface, version 1.1: devices by name, described in files.
 //!
-//! A hook can do what concerns files and devices. What concerns the config (variables, hooks of other stages,
-//! network devices) a precreate hook does.
+//! A hook of the stage createRuntime adds files and devices. Variables, hooks of other stages and network devices must be
+//! in the config, where the same program puts them as a precreate hook.
 
 pub(crate) mod generate;
 
@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Where specs are, later ones over earlier ones.
+/// The directories of specs. Devices of later directories replace those of earlier ones.
 const DIRS: &[&str] = &["/etc/cdi", "/var/run/cdi"];
-/// Annotations by which engines are told of devices begin with this.
+/// The prefix of annotations that name devices to Kubernetes' engines.
 pub const ANNOTATION: &str = "cdi.k8s.io/";
-/// Set by precreate, so that the hook does not do again what is in the config.
+/// The annotation that precreate sets, so that the later stage does not repeat what is in the config already.
 pub const MERGED: &str = "rt.cdi.merged";
 
 /// A CDI file.
@@ -85,7 +85,7 @@ pub struct DeviceNode {
     /// On the host, where it is not the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_path: Option<PathBuf>,
-    /// For the device cgroup, which is not touched.
+    /// Permissions in the device cgroup, which hooks never change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permissions: Option<String>,
     /// Owner.
@@ -208,7 +208,7 @@ struct SpecFile {
 #[derive(Debug, Default)]
 pub struct Registry {
     files: Vec<SpecFile>,
-    /// Files that are broken, and why: they matter only where a device is not found elsewhere.
+    /// Why files could not be parsed. The reason is shown only if a device is found in no other file.
     broken: Vec<String>,
 }
 
@@ -297,7 +297,7 @@ fn split(name: &str) -> Result<(&str, &str)> {
     parts.ok_or_else(|| err!("{name:?} is no CDI device (VENDOR/CLASS=NAME)"))
 }
 
-/// The part that concerns files and devices.
+/// The files and devices of `cdi` as edits.
 pub fn edits(cdi: &ContainerEdits, bundle: &Bundle, host: &Tree, container: &Tree) -> Edits {
     let mut edits = Edits::default();
     for node in &cdi.device_nodes {

@@ -44,19 +44,20 @@ pub struct Bundle {
     pub rootfs: PathBuf,
     /// The root ends up read-only.
     pub readonly: bool,
-    /// The container has a mount namespace: without one, everything would be done to the host.
+    /// The container has a mount namespace. Without one, a hook would change the host.
     pub has_mount_namespace: bool,
     /// The annotations of the config, and of the state over them.
     pub annotations: HashMap<String, String>,
-    /// CDI names that the caller has said.
+    /// CDI devices that the caller names by `--device`.
     pub devices: Vec<String>,
     /// The container's environment, which may be the image's.
     env: HashMap<String, String>,
-    /// Variables that the caller has said.
+    /// Variables that the caller sets by `-e`.
     said: HashMap<String, String>,
-    /// This process's environment: what the job of the caller says.
+    /// This process's environment, which is that of the caller's job.
     caller: HashMap<String, String>,
-    /// This process is in the container's namespaces, where some runtimes give it the container's environment.
+    /// This process is in the container's namespaces. Some runtimes give such hooks the container's environment, so that
+    /// it does not count as the caller's.
     inside: bool,
 }
 
@@ -79,7 +80,7 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// The same of a config at hand; the caller's environment is empty.
+    /// The bundle of a parsed config, with an empty environment of the caller.
     pub fn from_spec(spec: &Spec, dir: &Path) -> Result<Bundle> {
         let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
         let variables = spec.process().as_ref().and_then(|p| p.env().as_deref()).unwrap_or_default();
@@ -94,7 +95,7 @@ impl Bundle {
         })
     }
 
-    /// With what `rt` says of its caller.
+    /// Adds the variables and devices that, as `rt` says, its caller has named.
     pub fn told(mut self, said: &Said) -> Bundle {
         self.said = variables_of(&said.env);
         self.env.extend(self.said.clone());
@@ -102,26 +103,26 @@ impl Bundle {
         self
     }
 
-    /// With another environment of the caller.
+    /// Replaces the environment of the caller.
     pub fn called_with(mut self, caller: impl IntoIterator<Item = (String, String)>) -> Bundle {
         self.caller = caller.into_iter().collect();
         self
     }
 
-    /// A variable of the container's environment. What only the caller may say is there only if the caller says the
-    /// same.
+    /// A variable of the container's environment. A variable that only the caller may set counts only if the caller has
+    /// set the same value, because it may be the image's.
     pub fn env(&self, name: &str) -> Option<&str> {
         let value = self.env.get(name)?;
         (!is_callers(name, value) || self.caller(name) == Some(value)).then_some(value)
     }
 
-    /// A variable as the caller or the site says it: by `rt`'s command line, else in this process's environment.
+    /// A variable that the caller or the site has set: on `rt`'s command line, or else in this process's environment.
     pub fn caller(&self, name: &str) -> Option<&str> {
         let own = || self.caller.get(name).filter(|_| !self.inside);
         self.said.get(name).or_else(own).map(String::as_str)
     }
 
-    /// What stands in the container's environment and is not the caller's to have said.
+    /// Warnings about variables of the container that only the caller may set, and has not set.
     pub fn refused(&self) -> Vec<String> {
         let refused = self.env.iter().filter(|(name, _)| self.env(name).is_none());
         let mut all: Vec<String> = refused
@@ -157,13 +158,13 @@ fn variables_of(list: &[String]) -> HashMap<String, String> {
 }
 
 /// True where this process is in the mount namespace of the container's first process, as hooks of the stage
-/// createContainer are. crun tells those no pid.
+/// createContainer are. The state that crun gives to such hooks has the pid 0.
 fn is_inside(pid: i32) -> bool {
     let of = |pid: &str| PathBuf::from(format!("/proc/{pid}/ns/mnt"));
     pid == 0 || ns::same_namespace(&of(&pid.to_string()), &of("self"))
 }
 
-/// Makes sure that there is a root to work in.
+/// Checks that the root file system is a directory.
 pub fn require_root(bundle: &Bundle) -> Result<()> {
     let found =
         std::fs::metadata(&bundle.rootfs).context(|| format!("rootfs {}", bundle.rootfs.display()))?;

@@ -1,8 +1,8 @@
-//! Numbers of devices in a job's environment, which must fit the devices that the container has.
+//! Numbers of devices in a job's environment. They must fit the devices that the container has.
 
 use super::bundle::Bundle;
 
-/// The parts of a list separated by commas; none for what means nothing.
+/// The words of a list separated by commas, without those that stand for no device.
 pub(crate) fn words(list: &str) -> Vec<String> {
     let words = list.split(',').map(str::trim).filter(|w| !w.is_empty());
     words.filter(|w| !matches!(*w, "void" | "none" | "NoDevFiles")).map(str::to_owned).collect()
@@ -13,27 +13,27 @@ pub(crate) fn slurm_gpus(bundle: &Bundle) -> Option<Vec<String>> {
     bundle.job("SLURM_STEP_GPUS").or_else(|| bundle.job("SLURM_JOB_GPUS")).map(words)
 }
 
-/// The value of a job's variable. Within Slurm it may stand in the caller's environment; without, only the
-/// container's own environment speaks of this container.
+/// The words of a job's variable. In a job of Slurm the variable can be in the caller's environment. Without Slurm only
+/// the container's environment counts, because the caller's may be about something else.
 pub(crate) fn job_list(bundle: &Bundle, name: &str) -> Option<Vec<String>> {
     let in_slurm = bundle.job("SLURM_JOB_ID").is_some();
     let value = if in_slurm { bundle.job(name) } else { bundle.env(name) };
     value.map(words)
 }
 
-/// True where the job's variable `name` is no word about one vendor's GPUs: Slurm sets those of all vendors beside each
-/// other where it has not been told what the GPUs are.
+/// True where the job's variable `name` says nothing about one vendor's GPUs. Slurm sets the variables of all vendors to
+/// the same value if gres.conf does not say whose GPUs they are.
 pub(crate) fn is_for_any_vendor(bundle: &Bundle, name: &str) -> bool {
     const NAMES: [&str; 3] = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
     let value = bundle.job(name);
     value.is_some() && NAMES.into_iter().any(|other| other != name && bundle.job(other) == value)
 }
 
-/// `list` as it must be where of the node's devices only `share` is there, and `count` devices in all; `None`
-/// where it names something else.
+/// The numbers of `list` as a container must have them that gets only the devices `share` of the node, and `count`
+/// devices in all. `None` where the list names a device outside the share.
 ///
-/// Slurm counts either the node's devices or, where it confines devices by cgroup, the job's. Numbers that fit
-/// the second are taken as such. Names (UUIDs) mean the same everywhere. A part behind a dot stays.
+/// Slurm numbers either the node's devices or, if it confines devices by cgroup, the job's. Numbers below `count` are
+/// taken for the job's. Names (UUIDs) mean the same everywhere. The part of a word behind a dot stays.
 pub(crate) fn renumbered(list: &[String], share: &[usize], count: usize) -> Option<Vec<String>> {
     let parts = list.iter().map(|word| {
         let (number, rest) = word.split_at(word.find('.').unwrap_or(word.len()));

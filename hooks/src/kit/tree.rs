@@ -17,10 +17,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// How much of a file is read at the most: ld.so.cache is some 100 KB.
+/// The most bytes of a file that are read. A large ld.so.cache has some 100 KB.
 const MOST: usize = 16 << 20;
 
-/// What has been read of libraries, by device and inode: each goes by several names.
+/// The libraries that have been read, by device and inode, because each library has several names.
 type Elfs = HashMap<(u64, u64), Option<Rc<Elf>>>;
 
 /// A root directory and what is below it.
@@ -28,7 +28,7 @@ type Elfs = HashMap<(u64, u64), Option<Rc<Elf>>>;
 pub struct Tree {
     root: OwnedFd,
     path: PathBuf,
-    /// The root as the kernel names it.
+    /// The root's path as the kernel knows it, without links.
     shown: OnceCell<Option<PathBuf>>,
     elfs: RefCell<Elfs>,
     ld_cache: OnceCell<Option<Vec<u8>>>,
@@ -48,7 +48,7 @@ impl Tree {
         &self.path
     }
 
-    /// Opens `path` for reading, only where it is a regular file or, as in procfs and sysfs, says that it is.
+    /// Opens `path` for reading if it is a regular file. Those of procfs and sysfs say that they are.
     pub fn file(&self, path: impl AsRef<Path>) -> Option<File> {
         self.file_and_stat(path.as_ref()).map(|(file, _)| file)
     }
@@ -77,7 +77,8 @@ impl Tree {
     /// The contents of a file; `None` where it is missing, no regular file, unreadable, or absurdly large.
     pub fn read(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         let (file, stat) = self.file_and_stat(path.as_ref())?;
-        // procfs and sysfs say 0 and a page. One more than there is, for the end to be seen.
+        // procfs says that its files have 0 bytes, and sysfs a page. With one byte of room more than the file has, the
+        // read that meets its end needs no larger buffer.
         let mut bytes = Vec::with_capacity((stat.st_size as usize).clamp(4095, MOST) + 1);
         loop {
             match rustix::io::read(&file, rustix::buffer::spare_capacity(&mut bytes)) {

@@ -1,7 +1,7 @@
 //! CUDA forward compatibility: an image may bring a libcuda that is newer than the driver's, and works with it.
 //!
-//! Such libraries stand in /usr/local/cuda/compat. Newer ones say in an ELF note which CUDA version they are
-//! and on which driver branches they run; of others the branch in the file's name must be newer than the driver's.
+//! Such libraries are in /usr/local/cuda/compat. Newer ones have an ELF note that names their CUDA version and the driver
+//! branches on which they run. Of others, the branch in the file's name must be newer than the driver's.
 
 use super::driver::Driver;
 use super::parts;
@@ -46,7 +46,7 @@ pub(crate) fn prefer(edits: &mut Edits, driver: &Driver, container: &Tree) {
         }
     }
     let Some(flags) = elf.cache_flags() else { return };
-    // The directory as a whole, as ldconfig would take it.
+    // All libraries of the directory belong together, and ldconfig would enter all of them.
     let libraries: Vec<Library> = names
         .iter()
         .filter(|name| name.starts_with("lib") && name.contains(".so"))
@@ -81,7 +81,7 @@ fn versioned_libcuda(name: &str) -> Option<u32> {
     (!rest.is_empty()).then(|| branch.parse().ok())?
 }
 
-/// Versions numerically; what is unknown is not older.
+/// True where version `a` is newer than `b`, compared number by number; false where one is not a version.
 fn newer(a: &str, b: &str) -> bool {
     let numbers = |v: &str| v.split('.').map(|n| n.parse::<u32>().ok()).collect::<Option<Vec<_>>>();
     match (numbers(a), numbers(b)) {

@@ -1,4 +1,5 @@
-//! The NVIDIA driver as the kernel shows it, in /proc/driver/nvidia and /dev: no NVML, no device is opened.
+//! The NVIDIA driver as the kernel shows it in /proc/driver/nvidia and /dev. NVML is not used and no device is opened,
+//! because opening a GPU initialises it, which can take seconds.
 
 use crate::kit::tree::Tree;
 use rt_sys::error::Result;
@@ -11,7 +12,7 @@ const PROC: &str = "/proc/driver/nvidia";
 pub(crate) struct Driver {
     /// The module's version, such as `535.261.03`.
     pub version: String,
-    /// What the module says of itself.
+    /// The text of /proc/driver/nvidia/version.
     pub text: Vec<u8>,
     /// In the order of PCI addresses, as nvidia-smi and CUDA (PCI_BUS_ID) number them.
     pub gpus: Vec<Gpu>,
@@ -125,8 +126,7 @@ fn caps(text: &str) -> Vec<Cap> {
 
 /// The compute instances among the capabilities. `gpuN` counts device minors.
 ///
-/// The table lists every instance that could be; one is there where procfs has its directory, which for a driver
-/// that is loaded in the kernel means that its GPU instance and compute instance were made.
+/// The table lists every instance that is possible. [`existing`] keeps those that have been made.
 fn instances(gpus: &[Gpu], caps: &[Cap]) -> Vec<Mig> {
     let mut all: Vec<Mig> = caps
         .iter()

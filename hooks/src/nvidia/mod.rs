@@ -64,7 +64,7 @@ pub fn renumbered(bundle: &Bundle, host: &Tree) -> Result<Vec<String>> {
     Ok(variables.unwrap_or_default())
 }
 
-/// Where things come from and go to.
+/// The trees between which files are bound, and the hook's directory.
 struct Places<'a> {
     host: &'a Tree,
     container: &'a Tree,
@@ -141,7 +141,7 @@ fn add_user_space(edits: &mut Edits, request: &Request, driver: &Driver, places:
         }
     }
     let firmware = format!("/lib/firmware/nvidia/{}", driver.version);
-    // Not worth a directory at the root, where an image has none.
+    // Without /lib the image has no dynamic loader, and so no use for firmware: its root is not covered for it.
     if let Some(source) = places.host.real(&firmware).filter(|_| places.container.has_dir("/lib")) {
         edits.bind_at(source, &firmware, Access::ReadOnly);
     }
@@ -162,7 +162,7 @@ fn add_user_space(edits: &mut Edits, request: &Request, driver: &Driver, places:
     Ok(())
 }
 
-/// libvdpau_nvidia stands in a directory that no loader looks through.
+/// libvdpau_nvidia in its own directory: libvdpau opens it by path, and no loader searches there.
 fn beside(host: &Libraries<'_>, dir: Option<&Path>, stem: &str, driver: &Driver) -> Option<FoundLibrary> {
     if stem != "libvdpau_nvidia.so" {
         return None;
@@ -195,7 +195,7 @@ fn add_library(edits: &mut Edits, found: &FoundLibrary, private: &Path) {
     }
 }
 
-/// Fails where a part that was asked for has no library of the module's version.
+/// Fails where a capability that was asked for lacks its library of the kernel module's version.
 fn check_essential(edits: &Edits, request: &Request, driver: &Driver, other: Option<PathBuf>) -> Result<()> {
     for (stem, capability) in parts::ESSENTIAL.iter().filter(|(_, c)| request.wants(*c)) {
         if edits.libraries.iter().any(|l| l.name.starts_with(stem)) {
@@ -260,7 +260,7 @@ fn cap_device(minor: u32) -> String {
     format!("/dev/nvidia-caps/nvidia-cap{minor}")
 }
 
-/// What a container gets only where it asks for it by name.
+/// Devices and files that have a variable of their own.
 fn add_switched(edits: &mut Edits, request: &Request, host: &Tree) {
     const CHANNELS: &str = "/dev/nvidia-caps-imex-channels";
     for channel in &request.imex {
@@ -302,7 +302,7 @@ fn add_switched(edits: &mut Edits, request: &Request, host: &Tree) {
     }
 }
 
-/// EGL looks at no other GPU than those in `mask`, a bit per device minor.
+/// An application profile with which EGL uses only the GPUs in `mask`, which has a bit for each device minor.
 fn profile(mask: u64) -> String {
     let profile = serde_json::json!({
         "profiles": [{ "name": "_container_", "settings": ["EGLVisibleDGPUDevices", mask] }],
@@ -326,7 +326,8 @@ fn add_sockets(edits: &mut Edits, request: &Request, places: &Places<'_>) {
     }
 }
 
-/// /proc/driver/nvidia shows the container's GPUs only, and that libraries are to make no device nodes.
+/// Hides /proc/driver/nvidia behind a copy that has only the container's GPUs, and parameters that keep the libraries from
+/// making device nodes.
 fn add_proc(edits: &mut Edits, driver: &Driver, selected: &Selected, host: &Tree) {
     edits.mask(PROC);
     let read = |name: &str| host.read(format!("{PROC}/{name}"));

@@ -56,7 +56,7 @@ pub(super) const LIBRARIES: &[(&str, &[Capability])] = &[
 pub(super) const OWN_VERSION: &[&str] =
     &["libnvidia-egl-gbm.so", "libnvidia-egl-wayland.so", "libnvidia-nscq.so"];
 
-/// The libraries without which a capability is nothing.
+/// The libraries without which a capability cannot be used.
 pub(super) const ESSENTIAL: &[(&str, Capability)] = &[("libnvidia-ml.so", Utility), ("libcuda.so", Compute)];
 
 /// Links that programs expect beside the libraries: link, the name that it leads to.
@@ -98,8 +98,8 @@ pub(super) const GRAPHICS_FILES: &[&[&str]] = &[
 pub(super) const DISPLAY_FILES: &[&str] =
     &["xorg/modules/drivers/nvidia_drv.so", "nvidia/xorg/nvidia_drv.so"];
 
-/// The newest CUDA version of each driver branch, from NVIDIA's release notes. A branch without a line has the
-/// one before it.
+/// The newest CUDA version of each driver branch, from NVIDIA's release notes. A branch that is not listed has that of the
+/// branch before it.
 const CUDA: &[(u32, &str)] = &[
     (384, "9.0"),
     (390, "9.1"),

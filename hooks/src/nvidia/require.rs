@@ -66,7 +66,7 @@ impl Operator {
 pub fn holds(expression: &str, facts: &Facts) -> Result<bool> {
     let mut alternatives = 0;
     let mut satisfied = false;
-    // All of it is read, so that a mistake is found on every machine.
+    // The whole expression is parsed, so that a mistake in it is an error on every node.
     for alternative in expression.split_ascii_whitespace() {
         alternatives += 1;
         let mut all = true;
@@ -105,7 +105,7 @@ fn condition_holds(condition: &Condition<'_>, facts: &Facts) -> Result<bool> {
         name => bail!("unknown name {name:?} (cuda, driver, arch or brand)"),
     };
     let wanted = version(condition.value).ok_or_else(|| err!("{:?} is not a version", condition.value))?;
-    // What is not known of a new GPU is no reason to refuse it.
+    // The tables here lack GPUs and drivers that are newer than this program. These are not refused.
     let Some(fact) = version(fact) else { return Ok(true) };
     Ok(condition.operator.holds(compare(&fact, &wanted)))
 }

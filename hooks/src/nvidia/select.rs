@@ -38,7 +38,7 @@ pub(crate) struct JobGpus {
     pub gpus: Option<Vec<String>>,
     /// `CUDA_VISIBLE_DEVICES`.
     pub cuda: Option<Vec<String>>,
-    /// They may be meant for another vendor's GPUs.
+    /// The lists may be meant for another vendor's GPUs.
     pub any_vendor: bool,
 }
 
@@ -58,13 +58,13 @@ impl JobGpus {
         let Some(list) = self.gpus.as_ref().or(self.cuda.as_ref()) else { return Ok(None) };
         match pick(list, driver) {
             Err(_) if self.any_vendor => Ok(None),
-            // CUDA stops at the first that it does not know; so do we, by an error.
+            // CUDA ignores an unknown device and all behind it. An error tells the user instead.
             share => share.map(Some),
         }
     }
 }
 
-/// The devices that `visible` and the job agree on. Notes say what was decided for whom.
+/// The devices that `visible` asks for and that the job has.
 pub(crate) fn select(
     visible: &Visible,
     driver: &Driver,
@@ -125,7 +125,7 @@ pub(crate) fn pick(list: &[String], driver: &Driver) -> Result<Selected> {
             selected.mig.extend(mig);
         } else {
             let gpu = find_gpu(word, &driver.gpus)?;
-            // A GPU in MIG mode is its instances.
+            // A GPU in MIG mode can be used only by its instances.
             let instances = (0..driver.mig.len()).filter(|n| driver.mig[*n].gpu == gpu);
             let before = selected.mig.len();
             selected.mig.extend(instances);
@@ -182,7 +182,7 @@ fn find_mig(word: &str, driver: &Driver) -> Result<Option<Vec<usize>>> {
         return if found.is_empty() { bail!("no MIG instance {word} on this node") } else { Ok(Some(found)) };
     }
     if word.starts_with("MIG-") {
-        // Only NVML knows which one has that UUID.
+        // The kernel does not show the UUIDs of instances; only NVML knows them.
         return match all(&|_| true)[..] {
             [one] => Ok(Some(vec![one])),
             [] => bail!("no MIG instance on this node, and so no {word}"),

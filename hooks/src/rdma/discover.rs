@@ -1,10 +1,12 @@
-//! The node's fabrics, from sysfs and /dev. Everything is keyed by the device's name, never by its place in a list:
-//! a VF has no umad, infiniband_cm may be missing, and numbers of different classes need not agree.
+//! The node's fabrics, from sysfs and /dev.
+//!
+//! Entries of different classes are matched by the device's name and not by their numbers: a virtual function has no umad,
+//! infiniband_cm can be missing, and so the numbers of the classes differ.
 
 use crate::kit::tree::Tree;
 use std::path::Path;
 
-/// What programs use a device by.
+/// The library by which programs use a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fabric {
     /// libibverbs.
@@ -40,7 +42,7 @@ pub(super) struct FabricDevice {
     pub guid: String,
     /// The kernel's driver: `mlx5_core`.
     pub driver: String,
-    /// What it is used by.
+    /// The library that uses it.
     pub fabric: Fabric,
     /// Its nodes in /dev.
     pub nodes: Vec<String>,
@@ -65,7 +67,7 @@ pub(super) fn devices(host: &Tree) -> Vec<FabricDevice> {
             let Some(name) = host.text(format!("/sys/class/{class}/{entry}/ibdev")) else { continue };
             let at = match all.iter().position(|d| d.name == name) {
                 Some(at) => at,
-                // Verbs without RDMA's own class: seen on nodes that hide parts of sysfs.
+                // Nodes that hide parts of sysfs can have infiniband_verbs without infiniband.
                 None => {
                     all.push(device(host, name, &format!("/sys/class/{class}/{entry}"), class));
                     all.len() - 1

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 const MELLANOX: &str = "MELLANOX_VISIBLE_DEVICES";
 const DEVICES: &str = "RT_RDMA_DEVICES";
 const LIBRARIES: &str = "RT_RDMA_LIBRARIES";
-/// Nodes that belong to no device: memory shared between processes, and with GPUs.
+/// Device nodes that belong to no RDMA device: shared memory between processes (xpmem, knem) and with GPUs (gdrdrv).
 const SHARED: [&str; 3] = ["/dev/xpmem", "/dev/knem", "/dev/gdrdrv"];
 
 /// libibverbs' providers by the kernel's driver.
@@ -90,7 +90,7 @@ pub fn edits_for(bundle: &Bundle, host: &Tree, container: &Tree, caller: caller:
     finish(edits, bundle)
 }
 
-/// A site, or a job, may rather not run than run slowly.
+/// Turns the first warning into an error where the site or the job would rather fail than run slowly.
 fn finish(edits: Edits, bundle: &Bundle) -> Result<Edits> {
     match edits.warnings.first() {
         Some(warning) if bundle.job("RT_RDMA_STRICT") == Some("1") => bail!("{warning} (RT_RDMA_STRICT=1)"),
@@ -188,7 +188,7 @@ fn add_device(edits: &mut Edits, device: &FabricDevice, caller: caller::Kind) ->
     Ok(())
 }
 
-/// Shows only the chosen devices in /sys/class, where there are others.
+/// Hides the devices of the node that were not chosen from /sys/class, where libibverbs and others look for devices.
 fn hide_others(edits: &mut Edits, all: &[FabricDevice], chosen: &[FabricDevice], host: &Tree) {
     if all.iter().all(|d| d.fabric == Fabric::Cxi || chosen.contains(d)) {
         return;
@@ -219,7 +219,7 @@ struct FabricUse {
     usable: Result<(), String>,
 }
 
-/// Brings libraries where the container has none that serve its devices, and says which fabric it will use.
+/// Adds libraries where the container has none for its devices, and notes which fabrics it can use.
 fn add_libraries(
     edits: &mut Edits,
     bundle: &Bundle,
@@ -317,7 +317,7 @@ impl UserSpace<'_> {
             let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             wanted.push(NamedLibrary { name: file, path });
         }
-        // A provider and libibverbs are of one release; librdmacm of the host needs the host's.
+        // Providers work only with the libibverbs of their release, and the host's librdmacm needs the host's libibverbs.
         wanted.push(NamedLibrary { name: VERBS.to_owned(), path: verbs });
         let cm = "librdmacm.so.1";
         let found = self.fit.host.find(cm, self.fit.flags);
@@ -325,7 +325,7 @@ impl UserSpace<'_> {
         let set = self.fit.set(&wanted)?;
         fit::bring(edits, &set, &self.dir, self.fit.flags, self.host);
         for name in &providers {
-            // libibverbs appends its ABI's suffix to an absolute path.
+            // libibverbs appends `-rdmavN.so`, with its ABI's number, to the path.
             let text = format!("driver {}\n", self.dir.join(format!("lib{name}")).display());
             edits.file(format!("/etc/libibverbs.d/{name}.driver"), text);
         }
@@ -358,7 +358,7 @@ impl UserSpace<'_> {
         Ok(())
     }
 
-    /// UCX with its modules, which it looks for beside itself.
+    /// Adds UCX, with the modules that it looks for in the directory `ucx` beside itself.
     fn add_ucx(&self, edits: &mut Edits) -> Result<(), String> {
         let names = ["libucp.so.0", "libuct.so.0", "libucs.so.0", "libucm.so.0"];
         let mut wanted = Vec::new();
