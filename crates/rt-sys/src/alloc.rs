@@ -11,7 +11,9 @@ const ARENA: usize = 512 * 1024;
 /// A larger block is the system's.
 const LARGEST: usize = ARENA / 8;
 
-/// The allocator; one per program.
+/// The allocator; one per program. Its two numbers stand in front of the arena, on a page that the kernel has
+/// prepared with the executable's data; behind the arena they would take a page of their own.
+#[repr(C)]
 pub struct Bump {
     used: Cell<usize>,
     /// Where the newest block begins, plus one; 0 where it cannot be taken back. All of this is zero at first,
