@@ -7,6 +7,7 @@ use crate::store::{Record, Store};
 use rt_spec::state::State;
 use rt_sys::bail;
 use rt_sys::error::Result;
+use rt_sys::log::one_line;
 
 /// Lists the containers.
 pub(super) fn run(call: &Call) -> Result<u8> {
@@ -37,15 +38,15 @@ fn table(states: &[State]) -> String {
     let columns = if jobs { 7 } else { 6 };
     let row = |state: &State| {
         // Another user may have written the record that root looks at: no control character reaches the terminal.
-        let bundle = super::one_line(&state.bundle.display().to_string());
+        let bundle = one_line(&state.bundle.display().to_string());
         [
             state.id.clone(),
             state.pid.to_string(),
             state.status.clone(),
             bundle,
-            super::one_line(state.created.as_deref().unwrap_or_default()),
+            one_line(state.created.as_deref().unwrap_or_default()),
             state.owner.clone().unwrap_or_default(),
-            state.step.as_ref().map(|step| super::one_line(&step.to_string())).unwrap_or_default(),
+            state.step.as_ref().map(|step| one_line(&step.to_string())).unwrap_or_default(),
         ]
     };
     let rows: Vec<_> = std::iter::once(head).chain(states.iter().map(row)).collect();

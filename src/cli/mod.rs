@@ -28,7 +28,7 @@ use ::log::LevelFilter;
 use rt_cli::command::Program;
 use rt_cli::flag::ROOT;
 use rt_cli::parse::Call;
-use rt_cli::{one_line, print};
+use rt_cli::print;
 use rt_spec::OCI_VERSION;
 use rt_sys::error::Result;
 use rt_sys::{bail, log};

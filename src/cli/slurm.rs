@@ -21,7 +21,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let form = call.operands[0].to_str().unwrap_or_default();
     let most = if form == "kill" { 3 } else { 2 };
     if let Some(extra) = call.operands.get(most) {
-        bail!("slurm {form}: one operand too many, {extra:?}");
+        bail!("slurm {form}: extra operand {extra:?}");
     }
     match form {
         "run" => run_task(call),

@@ -16,6 +16,7 @@ use ::log::LevelFilter;
 use command::Program;
 use parse::{Flags, Request};
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::log::one_line;
 use rt_sys::{bail, log, start};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
@@ -110,16 +111,6 @@ fn too_old(errno: Option<i32>, release: &str) -> Option<String> {
     let unknown = matches!(errno, Some(libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP));
     (unknown && (major, minor) < OLDEST)
         .then(|| format!(" (rt needs Linux {}.{}, this is {major}.{minor})", OLDEST.0, OLDEST.1))
-}
-
-/// `text` with its control characters escaped, because names come from configs and images, and the line may go to a
-/// terminal.
-pub fn one_line(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for c in text.trim_end().chars() {
-        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
-    }
-    line
 }
 
 /// Writes a command's answer to stdout. It is no error if the reader has closed the pipe.

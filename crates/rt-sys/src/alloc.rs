@@ -1,6 +1,6 @@
 //! An allocator for processes that live for a millisecond: take from the front, give nothing back.
 //!
-//! musl's own asks the kernel for a page at a time. This one serves the first [`ARENA`] bytes from memory that
+//! musl's own asks the kernel for a page at a time. This one serves the first 512 KiB from memory that
 //! the executable has anyway, and leaves everything after that, and everything large, to the system.
 
 use std::alloc::{GlobalAlloc, Layout, System};
