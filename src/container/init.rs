@@ -110,7 +110,8 @@ impl Init<'_> {
         if self.runtime.is_some() {
             let _ = rustix::process::setsid();
         }
-        // The modes of what is made for the container are those that the code names.
+        // With umask 0 files and directories get exactly the modes that the code names. Hooks and the program get the
+        // caller's umask again.
         let callers_umask = rustix::process::umask(Mode::empty());
         let mut rootfs = root::attach(plan, self.state)?;
         let joins_user = plan.join.iter().any(|(kind, _)| *kind == Namespace::User);
@@ -159,8 +160,8 @@ impl Init<'_> {
             let shown = if self.detach { Shown::ByCaller } else { Shown::ByRuntime };
             hand_over(pty, console, shown, plan.process.uid)?;
         }
-        // By the host's procfs, which cannot be faked from inside. A process that joins namespaces of others has done
-        // it before that, in `hide`.
+        // The OOM score and the labels of AppArmor and SELinux are written through the host's procfs, because a /proc of
+        // the image's could be a fake. A process that joins namespaces of others has written them before that, in `hide`.
         if !self.hidden {
             plan.process.set_by_proc(self.proc)?;
         }
@@ -194,8 +195,8 @@ impl Init<'_> {
         };
         if let Some(fifo) = self.fifo {
             fd::close_each(&self.last_hosts());
-            // The owners of the closed descriptors must not run any more, so there is no way back from here: the
-            // process becomes the program, or ends.
+            // `close_each` has closed descriptors that Rust values still own. To return would run their destructors, which
+            // would close whatever has these numbers by then. So this branch becomes the program, or ends.
             let hooks = || plan.process.run_hooks(&prepared, hooks, &state);
             end_started(&match wait_for_start(fifo).and_then(|()| hooks()) {
                 Ok(()) => plan.process.exec(&prepared, own.ignored),
@@ -224,7 +225,8 @@ impl Init<'_> {
         [link, runtime, rt_sys::log::descriptor()].into_iter().flatten().collect()
     }
 
-    /// The id of the container's mount namespace, where its processes are to be found by it.
+    /// The id of the container's mount namespace, by which its processes are found where it has no PID namespace of its
+    /// own. `None` for all other containers.
     pub(super) fn mount_id(&self) -> Result<Option<MountNamespaceId>> {
         let plan = self.plan;
         let wanted = plan.makes(Namespace::Mount) && !plan.makes(Namespace::Pid);

@@ -131,7 +131,8 @@ impl<'a> Joining<'a> {
         member: Member,
         pidfd: OwnedFd,
     ) -> Result<Option<u8>> {
-        // Not before the namespaces are joined: another task takes a member for a way into the container.
+        // The link of the member is made only after joining. Other tasks pass the pidfd of a member that they find to
+        // setns(2), so who is listed must be inside already.
         let joined = || dir.add_member(self.own_member(member.identity)?);
         let mut exec = Exec {
             options: &ExecOptions::default(),
@@ -148,9 +149,9 @@ impl<'a> Joining<'a> {
             joined: &joined,
         };
         if self.plan.terminal {
-            // start_child joins the user namespace without the second try that `enter` makes, so it must know whether
-            // this process is in it already. Of a member that is about to become its program nobody can know it: that
-            // one is undumpable, and its namespaces cannot be looked at.
+            // `enter` calls setns(2) again without the user namespace where this process is in it already. start_child does
+            // not, so the namespaces to join are compared here, in the member's /proc. That is closed while the member is
+            // undumpable, before its exec: then it cannot be joined.
             let Ok(namespaces) = exec::namespaces(&self.config.spec, &self.caller, self.proc, member.pid)
             else {
                 return Ok(None);

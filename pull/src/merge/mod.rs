@@ -51,7 +51,8 @@ pub(crate) struct MergedTree {
     table: Mutex<Table>,
     /// Told when a directory has been made.
     made: Condvar,
-    /// Counts the steps after which a directory may be in the trash: descriptors from before are not used any more.
+    /// Raised whenever a directory may have gone to the trash. A thread that holds descriptors of directories from an
+    /// older epoch looks them up again.
     epoch: AtomicU64,
     root: Arc<OwnedFd>,
     trash: OwnedFd,
@@ -64,7 +65,8 @@ pub(crate) struct MergedTree {
 pub(crate) struct DeferredLink {
     /// The layer that has the link.
     pub layer: LayerNumber,
-    /// The link means what this layer, or else those below it, have at the target.
+    /// Only an entry of this layer, or of one below it, is the target. What a higher layer has at that path is another
+    /// file.
     pub target_layer: LayerNumber,
     /// The link.
     pub path: Vec<u8>,

@@ -179,12 +179,13 @@ fn symlink(mount: &MountPlan) -> Symlink {
     }
 }
 
-/// Tells the root what is at the destination now; `tree` is the mount, where it is known and is nobody else's.
+/// Tells the root what is at the destination now. `tree` is a descriptor of the attached mount's root; `None` where the
+/// caller has none.
 fn note_mounted(rootfs: &mut Rootfs<'_>, mount: &MountPlan, tree: Option<OwnedFd>) {
     rootfs.mounted_over(&mount.destination);
     let leave_open = |tree: Option<OwnedFd>| tree.into_iter().for_each(fd::leave_open);
     match mount.destination.as_os_str().as_bytes() {
-        // Nothing but procfs can be mounted there.
+        // The check of the config lets only procfs be mounted at /proc, so its type is not asked here.
         b"/proc" => rootfs.add_kernel_fs("/proc", PROC_MAGIC, tree),
         b"/sys" => match &mount.kind {
             MountKind::Bind(source) if source.as_os_str() == "/sys" => {

@@ -56,8 +56,8 @@ impl Rootfs<'_> {
         // that are hidden now: what is mounted next must go to the copies, and masks must be set on them.
         self.own_fs.iter_mut().for_each(OwnFs::forget_path);
         self.kernel_fs.iter_mut().for_each(|kernel_fs| kernel_fs.root = None);
-        // It is known without its path: what is in it was the image's, links among it, so an entry in it may not be
-        // mounted on by name.
+        // It is registered with an empty path. To mount on an entry by its name (`Place::In`) needs the path, and must not be
+        // done here: the cover repeats the links of an image that may be hostile.
         self.add_own_fs(cover.try_clone()?, Path::new(""));
         if readonly {
             self.covers.push(cover.try_clone()?);
