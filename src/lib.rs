@@ -5,6 +5,7 @@
 //! | [`cli`] | the command line, one file per command |
 //! | `container` | the life of a container |
 //! | `hooks` | running OCI hooks, and the definitions in hooks.d |
+//! | `pattern` | regular expressions of users |
 //! | `store` | the state directory |
 //!
 //! What stands below these, and what `rt-pull` and the hooks share, are crates of their own: ARCHITECTURE.md has the
@@ -13,4 +14,5 @@
 pub mod cli;
 mod container;
 pub mod hooks;
+mod pattern;
 mod store;

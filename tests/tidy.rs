@@ -8,8 +8,13 @@ use std::process::Command;
 
 /// Who may use whom in `rt`, lower modules first: a module, and the modules of the crate that may be named in it. Between
 /// crates the same stands in each Cargo.toml.
-const MAY_USE: &[(&str, &[&str])] =
-    &[("store", &[]), ("hooks", &[]), ("container", &["store", "hooks"]), ("cli", &["store", "container"])];
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("pattern", &[]),
+    ("store", &[]),
+    ("hooks", &["pattern"]),
+    ("container", &["store", "hooks"]),
+    ("cli", &["pattern", "store", "container"]),
+];
 
 /// Packages that are published, and know nothing of rt.
 const PUBLISHED: [&str; 2] = ["oci-seccomp", "ld-so-cache"];

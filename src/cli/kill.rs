@@ -4,10 +4,10 @@ use super::Call;
 use super::Named;
 use super::table::*;
 use crate::container::{self, Receiver};
+use crate::pattern;
 use crate::store::Store;
-use regex_lite::Regex;
+use rt_sys::bail;
 use rt_sys::error::Result;
-use rt_sys::{bail, err};
 
 /// Sends a signal to a container.
 pub(super) fn run(call: &Call) -> Result<u8> {
@@ -36,13 +36,9 @@ pub(super) fn run(call: &Call) -> Result<u8> {
 
 /// The ids that `pattern` matches.
 pub(super) fn matching(store: &Store, pattern: &str) -> Result<Vec<String>> {
-    let regex = expression(pattern)?;
+    let regex = pattern::compile(pattern)?;
     let ids = store.list()?.into_iter().map(|record| record.id);
     Ok(ids.filter(|id| regex.is_match(id)).collect())
-}
-
-fn expression(pattern: &str) -> Result<Regex> {
-    Regex::new(pattern).map_err(|e| err!("{pattern:?} is not a regular expression: {e}"))
 }
 
 /// Linux's signals by number, as on all architectures but alpha, mips, parisc and sparc (signal(7)).
@@ -85,19 +81,6 @@ fn real_time(name: &str) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn patterns_are_regular_expressions() {
-        let job = expression("^job-(17|18)\\.[[:digit:]]+$").unwrap();
-        assert!(job.is_match("job-17.0"));
-        assert!(!job.is_match("job-19.0"));
-        assert!(expression("a").unwrap().is_match("xax"));
-        for pattern in ["(", "([", "a{2,1}", "a\n(b", "*"] {
-            let text = expression(pattern).unwrap_err().to_string();
-            assert!(text.starts_with(&format!("{pattern:?} is not a regular expression: ")), "{text}");
-            assert_eq!(text.lines().count(), 1, "{text}");
-        }
-    }
 
     #[test]
     fn signals_by_number_and_by_name() {

@@ -4,13 +4,13 @@
 //! same name the one in the later directory counts, and an empty one switches the hook off.
 
 use super::run::{self, Stage};
+use crate::pattern;
 use oci_spec::runtime::{Hook, Hooks};
-use regex_lite::Regex;
 use rt_spec::said::{ANNOTATION_ENV, PREFIXES, SAID, Said};
 use rt_spec::{Config, Spec, annotate, json_error};
 use rt_sys::bail;
 use rt_sys::caller;
-use rt_sys::error::{Context, Error, Result};
+use rt_sys::error::{Context, Result};
 use rt_sys::mount::ATTR_RDONLY;
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, FileType, Mode, OFlags, Stat};
@@ -61,7 +61,7 @@ pub fn add_to(config: &mut Config, more: &[PathBuf], said: &Said, bundle: &Path)
 
 /// The system's directories, the user's, and `more`, in the order in which they count.
 fn dirs(more: &[PathBuf]) -> Vec<PathBuf> {
-    SYSTEM.into_iter().map(PathBuf::from).chain(user_dir(caller::dir)).chain(more.iter().cloned()).collect()
+    SYSTEM.into_iter().map(PathBuf::from).chain(user_dir(caller::path)).chain(more.iter().cloned()).collect()
 }
 
 /// The user's own directory, where there is a place for it among what `variable` says of the environment.
@@ -110,7 +110,7 @@ impl Directory {
     /// `None` where there is no such directory, or the user's own place is somebody else's: HOME may be, after su or
     /// setpriv.
     fn open(path: &Path) -> Result<Option<Directory>> {
-        let users = || user_dir(caller::dir).is_some_and(|dir| dir == path);
+        let users = || user_dir(caller::path).is_some_and(|dir| dir == path);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = match fs::open(path, flags, Mode::empty()) {
             Ok(fd) => fd,
@@ -193,14 +193,8 @@ pub fn parse(text: &[u8]) -> Result<Definition> {
     }
     let when = &definition.when;
     let patterns = when.annotations.iter().flat_map(|(key, value)| [key, value]).chain(&when.commands);
-    patterns.into_iter().try_for_each(|pattern| expression(pattern).map(|_| ()))?;
+    patterns.into_iter().try_for_each(|pattern| pattern::compile(pattern).map(|_| ()))?;
     Ok(definition)
-}
-
-fn expression(pattern: &str) -> Result<Regex> {
-    let last = |e: regex_lite::Error| e.to_string().lines().last().unwrap_or_default().trim().to_owned();
-    Regex::new(pattern)
-        .map_err(|e| Error::new(format!("{pattern:?} is not a regular expression: {}", last(e))))
 }
 
 impl Definition {
@@ -218,7 +212,7 @@ impl Definition {
         let none = HashMap::new();
         let annotations = spec.annotations().as_ref().unwrap_or(&none);
         for (key, value) in &when.annotations {
-            let (key, value) = (expression(key)?, expression(value)?);
+            let (key, value) = (pattern::compile(key)?, pattern::compile(value)?);
             if !annotations.iter().any(|(k, v)| key.is_match(k) && value.is_match(v)) {
                 return Ok(false);
             }
@@ -229,7 +223,7 @@ impl Definition {
             let Some(program) = args.first() else { bail!("process.args is empty") };
             let mut any = false;
             for pattern in &when.commands {
-                any |= expression(pattern)?.is_match(program);
+                any |= pattern::compile(pattern)?.is_match(program);
             }
             if !any {
                 return Ok(false);
