@@ -281,7 +281,7 @@ fn variables_read(dir: &Path, names: &mut BTreeSet<String>) {
         let text = fs::read_to_string(&entry).unwrap();
         let code = text.split("#[cfg(test)]").next().unwrap();
         let reads =
-            ["env::var", "own_dir(", "caller::dir", "variable("].iter().any(|call| code.contains(call));
+            ["env::var", "own_dir(", "caller::path", "variable("].iter().any(|call| code.contains(call));
         if !reads {
             continue;
         }

@@ -9,8 +9,8 @@ use crate::kit::bundle::{Bundle, State, require_root};
 use crate::kit::edits::Edits;
 use crate::kit::tree::Tree;
 use rt_cli::wrong;
+use rt_sys::bail;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, start};
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ pub(crate) struct Call {
 
 /// Runs the command line of this process; returns its exit status.
 pub(crate) fn main(hook: &HookProgram) -> u8 {
-    match run(hook, start::args().into_iter().skip(1).collect()) {
+    match run(hook, std::env::args_os().skip(1).collect()) {
         Ok(answer) => {
             let _ = std::io::stdout().write_all(answer.as_bytes());
             0

@@ -203,9 +203,7 @@ impl BufRead for Positioned<'_> {
 
 impl Read for Positioned<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let available = self.fill_buf()?;
-        let n = available.len().min(buffer.len());
-        buffer[..n].copy_from_slice(&available[..n]);
+        let n = self.fill_buf()?.read(buffer)?;
         self.consume(n);
         Ok(n)
     }

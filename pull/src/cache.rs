@@ -29,7 +29,7 @@ use super::disk;
 use super::interrupt::Interrupt;
 use super::lease::{self, Lease};
 use rt_sys::error::{Context, Kind, Result};
-use rt_sys::{bail, err};
+use rt_sys::{bail, caller, err};
 
 /// What is left of a blob and was not touched for so long will not be continued any more.
 const RUBBISH: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -143,10 +143,9 @@ impl Cache {
 
     /// Where the cache is when nothing else is said: RT_CACHE, else below XDG_CACHE_HOME, HOME or /tmp.
     pub(crate) fn default_root() -> PathBuf {
-        let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-        variable("RT_CACHE")
-            .or_else(|| variable("XDG_CACHE_HOME").map(|dir| dir.join("rt")))
-            .or_else(|| variable("HOME").map(|dir| dir.join(".cache/rt")))
+        caller::path("RT_CACHE")
+            .or_else(|| caller::path("XDG_CACHE_HOME").map(|dir| dir.join("rt")))
+            .or_else(|| caller::path("HOME").map(|dir| dir.join(".cache/rt")))
             .unwrap_or_else(|| format!("/tmp/rt-cache-{}", disk::caller().uid).into())
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::auth::{base64, unbase64};
 use super::disk;
 use super::lease::unique;
-use rt_sys::caller::own_dir;
+use rt_sys::caller::{self, own_dir};
 use rt_sys::err;
 use rt_sys::error::{Context, Result};
 
@@ -49,20 +49,19 @@ pub(crate) struct CredentialFiles {
 impl CredentialFiles {
     /// The places of containers-auth.json(5), docker and enroot, in that order.
     pub(crate) fn from_environment() -> CredentialFiles {
-        let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         let home = own_dir("HOME");
         let config = own_dir("XDG_CONFIG_HOME").or_else(|| home.as_ref().map(|h| h.join(".config")));
         let mut docker = Vec::new();
-        docker.extend(variable("REGISTRY_AUTH_FILE"));
+        docker.extend(caller::path("REGISTRY_AUTH_FILE"));
         match own_dir("XDG_RUNTIME_DIR") {
             Some(dir) => docker.push(dir.join("containers/auth.json")),
             None => docker.push(format!("/run/containers/{}/auth.json", disk::caller().uid).into()),
         }
         docker.extend(config.as_ref().map(|dir| dir.join("containers/auth.json")));
         docker.extend(
-            variable("DOCKER_CONFIG").or(home.map(|h| h.join(".docker"))).map(|d| d.join("config.json")),
+            caller::path("DOCKER_CONFIG").or(home.map(|h| h.join(".docker"))).map(|d| d.join("config.json")),
         );
-        let enroot = variable("ENROOT_CONFIG_PATH").or(config.map(|dir| dir.join("enroot")));
+        let enroot = caller::path("ENROOT_CONFIG_PATH").or(config.map(|dir| dir.join("enroot")));
         CredentialFiles { docker, netrc: enroot.map(|dir| dir.join(".credentials")).into_iter().collect() }
     }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::reference::Reference;
-use rt_sys::caller::own_dir;
+use rt_sys::caller::{self, own_dir};
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
 
@@ -77,8 +77,7 @@ pub(crate) struct Endpoint {
 impl Registries {
     /// Reads what the user or else the system has, with its drop-in files.
     pub(crate) fn from_environment() -> Result<Registries> {
-        let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-        if let Some(path) = variable("CONTAINERS_REGISTRIES_CONF") {
+        if let Some(path) = caller::path("CONTAINERS_REGISTRIES_CONF") {
             return Registries::read(&path);
         }
         let config = own_dir("XDG_CONFIG_HOME").or_else(|| own_dir("HOME").map(|home| home.join(".config")));

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 pub(super) fn execute(_: &Call) -> Result<u8> {
     let beside = std::env::current_exe().context(|| "find rt itself")?.with_file_name("rt-pull");
     for program in [beside.as_path(), "rt-pull".as_ref()] {
-        let e = std::process::Command::new(program).args(rt_sys::start::args().iter().skip(1)).exec();
+        let e = std::process::Command::new(program).args(std::env::args_os().skip(1)).exec();
         if e.kind() != ErrorKind::NotFound {
             return Err(e).context(|| format!("execute {}", program.display()));
         }

@@ -28,9 +28,8 @@ pub(crate) use step::{
     RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
 };
 
-pub(crate) use rt_spec::rootless::UserMap;
-
 use crate::store::Store;
+use rt_spec::rootless::UserMap;
 use rt_spec::slurm::Task;
 use rt_sys::error::Result;
 use std::path::PathBuf;

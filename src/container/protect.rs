@@ -68,7 +68,7 @@ fn sealed_copy(exe: &OwnedFd) -> Result<OwnedFd> {
 }
 
 fn run_again(copy: &OwnedFd) -> Error {
-    let args = start::args();
+    let args: Vec<_> = std::env::args_os().collect();
     let env: Vec<_> = std::env::vars_os()
         .map(|(mut name, value)| {
             name.push("=");

@@ -17,7 +17,7 @@ use command::Program;
 use parse::{Flags, Request};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::log::one_line;
-use rt_sys::{bail, log, start};
+use rt_sys::{bail, log};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 
@@ -29,7 +29,7 @@ pub const COMMIT: Option<&str> = option_env!("RT_COMMIT");
 
 /// Runs the command line of this process and returns the exit code.
 pub fn run(program: &Program) -> u8 {
-    let words = start::args();
+    let words: Vec<OsString> = std::env::args_os().collect();
     let mut failure = 1;
     match act(program, words.get(1..).unwrap_or_default(), &mut failure) {
         Ok(code) => code,

@@ -17,15 +17,15 @@ pub enum Privilege {
     Root,
 }
 
-/// The directory that the variable `name` of the environment names.
-pub fn dir(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from)
+/// The path that the variable `name` of the environment names. An empty variable names none.
+pub fn path(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 /// The directory that the variable `name` names, if the caller may trust it: root takes only directories that belong to
 /// root. After su or sudo, HOME may still be that of a user, who must not choose what root reads.
 pub fn own_dir(name: &str) -> Option<PathBuf> {
-    let dir = dir(name)?;
+    let dir = path(name)?;
     let others =
         rustix::process::geteuid().is_root() && rustix::fs::stat(&dir).is_ok_and(|stat| stat.st_uid != 0);
     (!others).then_some(dir)

@@ -1,6 +1,6 @@
 //! What every binary does first, and what a process can ask about how it was started.
 
-use std::ffi::{CStr, OsStr, OsString};
+use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -30,11 +30,6 @@ pub fn protect_constants() {
     }
     // SAFETY: the function is called during this call only, and has no data.
     unsafe { libc::dl_iterate_phdr(Some(protect), std::ptr::null_mut()) };
-}
-
-/// The words of the command line, the program's name first.
-pub fn args() -> Vec<OsString> {
-    std::env::args_os().collect()
 }
 
 /// Where this program is, or the file of which it is a copy in memory.

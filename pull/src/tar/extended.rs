@@ -102,24 +102,9 @@ mod tests {
     use super::super::{EntryKind, Header, Reader, write_header};
     use super::*;
 
-    fn file(path: &str, size: u64) -> Header {
-        Header {
-            path: path.into(),
-            link: Vec::new(),
-            kind: EntryKind::File,
-            mode: 0o4755,
-            uid: 7,
-            gid: 8,
-            size,
-            mtime: (1_700_000_000, 0),
-            xattrs: vec![(b"user.a".to_vec(), b"b\nc=".to_vec())],
-            sparse: None,
-        }
-    }
-
     #[test]
     fn attributes_are_counted() {
-        let mut entry = file("name", 0);
+        let mut entry = Header::new(b"name".to_vec(), EntryKind::File, 0o644);
         let mut out = Vec::new();
         for (most, good) in [(XATTR_LIMIT, true), (XATTR_LIMIT + 1, false)] {
             entry.xattrs = (0..most).map(|n| (format!("user.{n}").into_bytes(), b"x".to_vec())).collect();

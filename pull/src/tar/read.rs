@@ -234,16 +234,12 @@ mod tests {
 
     fn file(path: &str, size: u64) -> Header {
         Header {
-            path: path.into(),
-            link: Vec::new(),
-            kind: EntryKind::File,
-            mode: 0o4755,
             uid: 7,
             gid: 8,
             size,
             mtime: (1_700_000_000, 0),
             xattrs: vec![(b"user.a".to_vec(), b"b\nc=".to_vec())],
-            sparse: None,
+            ..Header::new(path.into(), EntryKind::File, 0o4755)
         }
     }
 
