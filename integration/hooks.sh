@@ -63,9 +63,7 @@ if [ ! -s "$node/ready" ]; then
 	skip "no mirror to get drivers from"
 	exit 0
 fi
-debian=$keep/debian
-[ -e "$debian/usr/bin/dpkg" ] || mmdebstrap --quiet --variant=minbase --mode=root bookworm "$debian" >/dev/null 2>&1
-if [ ! -e "$debian/usr/bin/perl" ]; then
+if ! debian=$(integration/debian); then
 	skip "no Debian root"
 	exit 0
 fi
