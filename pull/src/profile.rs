@@ -93,7 +93,6 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
     for volume in volumes.map(|(path, _)| path) {
         mounts.push(volume_mount(volume)?);
     }
-    let capabilities: Vec<&str> = if hpc { Vec::new() } else { DEFAULT_CAPABILITIES.to_vec() };
     let mut config = json!({
         "ociVersion": "1.2.0",
         "process": {
@@ -102,9 +101,6 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
             "args": image_config::arguments(execution),
             "env": env,
             "cwd": image_config::working_dir(execution),
-            "capabilities": {
-                "bounding": capabilities, "effective": capabilities, "permitted": capabilities,
-            },
             "noNewPrivileges": hpc,
         },
         "root": { "path": "rootfs", "readonly": hpc && !choices.writable },
@@ -112,8 +108,12 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
         "linux": if hpc { hpc_linux() } else { isolated_linux() },
         "annotations": annotations(image, execution, choices),
     });
+    // The hpc profile lists none: the caller's own uid has none, and root inside has what its user namespace gives.
+    let capabilities = DEFAULT_CAPABILITIES;
     if !hpc {
         config["hostname"] = json!("rt");
+        config["process"]["capabilities"] =
+            json!({ "bounding": capabilities, "effective": capabilities, "permitted": capabilities });
     }
     // Where the user is root, the runtime adds a filter of its own that answers calls which one id cannot do (chown and the
     // like). A config has room for one filter only.
