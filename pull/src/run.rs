@@ -144,6 +144,7 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
     }
     let directories = layer::finish_directories(&context)?;
     let shared = options.shared && mask & 0o005 == 0;
+    partial.write_image_config(&image.config_text, shared)?;
     let published =
         partial.publish(&options.target, &config, Publish { shared, replace: force, sync: options.sync });
     // Another process may have made the bundle meanwhile. If it is of the same image, this pull has succeeded as well.
