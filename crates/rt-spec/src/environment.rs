@@ -3,13 +3,13 @@
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
 
-/// Variables of the caller that no container inherits, by name; with `*` at the end all that begin so. README and man
-/// pages speak of this list, and of nothing else.
+/// Variables of the caller that no container inherits, by name; with `*` at the end all that begin so. The page rt(1)
+/// names each.
 ///
 /// What is here says where things are on the host, or belongs to one process of the host. Everything else is passed on,
 /// as pyxis, Apptainer and Charliecloud do. Apptainer keeps PATH, HOME and LD_LIBRARY_PATH back, and Charliecloud
 /// TMPDIR. enroot and pyxis, in which the image's value wins, have the image's PATH, and a home of their own.
-const KEPT_BACK: &[&str] = &[
+pub const KEPT_BACK: &[&str] = &[
     // Where the host has its programs and libraries. An image without PATH has a default one in its config.
     "PATH",
     "LD_*",
