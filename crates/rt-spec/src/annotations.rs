@@ -17,6 +17,8 @@ pub const ANNOTATION_OPTIONAL: &str = "rt.mounts.optional";
 /// The annotation in which `rt` tells hooks the variables that the command line and precreate hooks have set: the
 /// bundle's config.json does not have them.
 pub const ANNOTATION_ENV: &str = "rt.env";
+/// The annotation that asks, by `host`, for the host's MPI library.
+pub const ANNOTATION_MPI: &str = "rt.mpi";
 /// crun's annotation for podman's `--group-add keep-groups`. Any value counts.
 const KEEP_GROUPS: &str = "run.oci.keep_original_groups";
 
