@@ -2,7 +2,8 @@
 
 use super::Call;
 use super::table::*;
-use crate::container::{self, CreateOptions, Handover};
+use crate::container::{self, CreateOptions, Handover, ImageMounts};
+use rt_cli::flag::MOUNTED;
 use rt_spec::rootless::parse_user_map;
 use rt_sys::error::Result;
 use std::path::PathBuf;
@@ -32,6 +33,15 @@ pub(super) fn handover(call: &Call) -> Handover {
     }
 }
 
+/// Where images that are files are mounted, or who mounts them.
+pub(super) fn images(call: &Call) -> ImageMounts {
+    ImageMounts {
+        mounted: call.globals.path(&MOUNTED),
+        mounter: Some(super::image::mount_images),
+        called_in: None,
+    }
+}
+
 /// What the flags that `create` and `run` share say.
 pub(super) fn options(call: &Call, id: String, bundle: PathBuf) -> Result<CreateOptions> {
     let flags = &call.flags;
@@ -47,6 +57,7 @@ pub(super) fn options(call: &Call, id: String, bundle: PathBuf) -> Result<Create
         listen_fds: listen_fds(),
         strict: flags.has(&STRICT),
         user_map: flags.text(&USER_MAP)?.map(parse_user_map).transpose()?,
+        images: images(call),
         ..CreateOptions::default()
     })
 }

@@ -11,8 +11,11 @@ use std::path::{Path, PathBuf};
 
 /// Creates a container, starts it and, unless it is detached, waits for its end and removes it.
 pub(super) fn run(call: &Call) -> Result<u8> {
-    let (id, bundle) = id_and_bundle(call)?;
     let flags = &call.flags;
+    let (id, mut bundle) = id_and_bundle(call)?;
+    if flags.path(&BUNDLE).is_none() && bundle.is_file() {
+        bundle = container::bundle_of_image(&super::new_store(call)?, &create::images(call), &bundle)?;
+    }
     let mut options = create::options(call, id, bundle)?;
     options.lifetime = match (flags.has(&DETACH), flags.has(&KEEP)) {
         // The state of a detached container is kept in any case.
@@ -40,7 +43,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
 }
 
 /// What the operand is: the bundle where no `--bundle` is given and it either can be no id, having
-/// a slash in it, or names a directory with a config; else the id.
+/// a slash in it, or names a directory with a config, or a file, which is an image; else the id.
 fn id_and_bundle(call: &Call) -> Result<(String, PathBuf)> {
     if let Some(bundle) = call.flags.path(&BUNDLE) {
         return Ok((call.id()?.to_owned(), bundle));
@@ -48,7 +51,7 @@ fn id_and_bundle(call: &Call) -> Result<(String, PathBuf)> {
     let operand = Path::new(call.operands[0]);
     let config = call.flags.path(&CONFIG).unwrap_or_else(|| PathBuf::from("config.json"));
     let is_path = operand.as_os_str().as_encoded_bytes().contains(&b'/') || operand == "." || operand == "..";
-    if is_path || operand.join(config).is_file() {
+    if is_path || operand.join(config).is_file() || operand.is_file() {
         return Ok((made_up_id(), operand.to_owned()));
     }
     Ok((call.id()?.to_owned(), PathBuf::from(".")))

@@ -8,6 +8,7 @@ mod check;
 mod config;
 pub mod environment;
 mod hostlist;
+pub mod hpc;
 pub mod mounts;
 pub mod rootless;
 pub mod said;

@@ -58,7 +58,7 @@ impl Overrides {
     pub(super) fn said(&self) -> Said {
         let mut env = environment::asked(&self.env);
         env.retain(|variable| PREFIXES.iter().any(|p| variable.starts_with(p)));
-        Said { env, devices: self.devices.clone() }
+        Said { env, devices: self.devices.clone(), ..Said::default() }
     }
 }
 
@@ -181,8 +181,19 @@ fn volume_mount(volume: &str) -> Result<Mount> {
     if let Some(Param::Flag(word) | Param::Value(word, _)) = unknown.first() {
         bail!("volume {volume:?}: unknown option {word:?}");
     }
+    if is_image(source) && !is_image(destination) {
+        options.retain(|word| !matches!(word.as_str(), "rbind" | "bind"));
+        let mount = MountBuilder::default().destination(destination).source(source).typ("squashfs");
+        return mount.options(options).build().map_err(|e| err!("volume {volume:?}: {e}"));
+    }
     let mount = MountBuilder::default().destination(destination).source(source).typ("bind").options(options);
     mount.build().map_err(|e| err!("volume {volume:?}: {e}"))
+}
+
+/// True for the name of an image file, which is mounted where it is given to a directory. Under a name of that kind it is
+/// bound as the file that it is.
+fn is_image(path: &str) -> bool {
+    [".sqsh", ".squashfs", ".sqfs", ".sif"].iter().any(|ending| path.ends_with(ending))
 }
 
 #[cfg(test)]
@@ -197,5 +208,12 @@ mod tests {
         for bad in ["/a", "/a:b", ":/b", "/a:/b:fly"] {
             assert!(volume_mount(bad).is_err(), "{bad}");
         }
+        let image = volume_mount("/d/x.sqsh:/data:noexec").unwrap();
+        assert_eq!(
+            (image.typ().as_deref(), image.source().as_deref()),
+            (Some("squashfs"), Some(Path::new("/d/x.sqsh")))
+        );
+        assert_eq!(image.options().as_deref().unwrap(), ["noexec", "rprivate"]);
+        assert_eq!(volume_mount("/d/x.sqsh:/x.sqsh").unwrap().typ().as_deref(), Some("bind"));
     }
 }

@@ -21,6 +21,7 @@ pub(super) use process::{ProcessPlan, bit_list};
 pub(super) use seccomp::{SeccompPlan, terminal_filter};
 
 use super::CreateOptions;
+use super::images::Used;
 use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_spec::rootless::{self, Adapted};
@@ -31,6 +32,7 @@ use rt_sys::error::{Context, Result};
 use rt_sys::mount::Propagation;
 use rt_sys::ns::{IdMaps, Namespace, Namespaces};
 use rt_sys::{bail, err};
+use rustix::fs::FileType;
 use std::path::PathBuf;
 
 /// What init will do, in this order.
@@ -88,6 +90,8 @@ pub(super) struct Plan {
     pub process: ProcessPlan,
     /// What was adapted or will not be applied, for the log.
     pub notes: Vec<String>,
+    /// Images that are files and have to be mounted before this plan can be carried out.
+    pub image_files: Vec<PathBuf>,
 }
 
 impl Plan {
@@ -129,10 +133,15 @@ impl Plan {
         let mut notes = config.warnings.clone();
         notes.extend(adapted.notes.iter().cloned());
         let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
-        let rootfs = bundle.join(root.path());
+        let mut rootfs = bundle.join(root.path());
+        let mut image_files = Vec::new();
         let found = rustix::fs::stat(&rootfs).context(|| format!("rootfs {}", rootfs.display()))?;
-        if rustix::fs::FileType::from_raw_mode(found.st_mode) != rustix::fs::FileType::Directory {
-            bail!("rootfs {}: not a directory", rootfs.display());
+        match FileType::from_raw_mode(found.st_mode) {
+            FileType::Directory => {}
+            FileType::RegularFile => {
+                options.images.resolve(&mut rootfs, &found, Used::Root, &mut image_files);
+            }
+            _ => bail!("rootfs {}: neither a directory nor an image", rootfs.display()),
         }
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
         let linux = spec.linux().as_ref().ok_or_else(|| err!("config.json: linux is missing"))?;
@@ -140,7 +149,8 @@ impl Plan {
         let all_ids = rootless::all_ids(caller, &adapted);
         let ids = (!all_ids).then(|| adapted.maps.as_ref().unwrap_or(&caller.maps));
         let home = account::home_mount(spec)?;
-        let mounts = mounts::plan_mounts(spec, &bundle, home.as_ref(), ids, &mut notes)?;
+        let mut mounts = mounts::plan_mounts(spec, &bundle, home.as_ref(), ids, &mut notes)?;
+        mounts::mount_images(&mut mounts, &bundle, &options.images, &mut image_files)?;
         if ids.is_some() {
             note_substitutes(&mounts, new, linux, &mut notes);
         }
@@ -183,6 +193,7 @@ impl Plan {
             maps: adapted.maps,
             bundle,
             notes,
+            image_files,
         })
     }
 
