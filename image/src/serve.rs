@@ -32,8 +32,14 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
         let word = call.operand(n, what)?;
         word.parse().map_err(|_| err!("{what}: {word:?} is no number"))
     };
-    let descriptor = |n| fd::take_inherited(number(n, "a descriptor")? as i32);
-    let (image, device, ready) = (descriptor(0)?, descriptor(1)?, descriptor(2)?);
+    let mut descriptors = [0; 3];
+    for (n, descriptor) in descriptors.iter_mut().enumerate() {
+        *descriptor = number(n, "a descriptor")? as i32;
+    }
+    // What the caller has left open for its program is none of this process's.
+    fd::close_all_but(3, &descriptors)?;
+    let [image, device, ready] = descriptors.map(fd::take_inherited);
+    let (image, device, ready) = (image?, device?, ready?);
     let part = Part { offset: number(3, "the offset")?, size: number(4, "the size")? };
     let owner = match call.operand(5, "the owner")? {
         "-" => Owner::OfImage,

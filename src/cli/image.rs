@@ -5,8 +5,8 @@ use super::PROGRAM;
 use crate::container::MountRequest;
 use rt_cli::flag::{MOUNTED, ROOT};
 use rt_cli::parse::{self, Call, Flags};
-use rt_sys::err;
-use rt_sys::error::{Context, Error, Result};
+use rt_sys::error::{Error, Result};
+use rt_sys::{err, start};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
@@ -62,7 +62,7 @@ fn words_for_mounting(request: &MountRequest<'_>) -> Result<Vec<OsString>> {
 }
 
 fn this_program() -> Result<PathBuf> {
-    std::env::current_exe().context(|| "find rt itself")
+    start::program().ok_or_else(|| err!("find rt itself: /proc/self/exe cannot be read"))
 }
 
 /// Executes the program `name` beside this one, or in PATH. Returns only the error.

@@ -26,7 +26,7 @@ use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_spec::rootless::{self, Adapted};
 use rt_spec::said::Said;
-use rt_spec::{Config, Linux};
+use rt_spec::{Config, Linux, annotations};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::Propagation;
@@ -133,7 +133,7 @@ impl Plan {
         let mut notes = config.warnings.clone();
         notes.extend(adapted.notes.iter().cloned());
         let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
-        let mut rootfs = bundle.join(root.path());
+        let mut rootfs = bundle.join(annotations::image_file(spec).unwrap_or(root.path()));
         let mut image_files = Vec::new();
         let found = rustix::fs::stat(&rootfs).context(|| format!("rootfs {}", rootfs.display()))?;
         match FileType::from_raw_mode(found.st_mode) {
