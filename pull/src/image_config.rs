@@ -2,6 +2,8 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use serde_json::Value;
+
 use super::disk;
 use super::manifest::Execution;
 use rt_sys::error::Result;
@@ -31,6 +33,11 @@ pub(crate) fn arguments(execution: &Execution) -> Vec<String> {
     let entrypoint = execution.entrypoint.iter().flatten();
     let args: Vec<String> = entrypoint.chain(execution.cmd.iter().flatten()).cloned().collect();
     if args.is_empty() { vec!["/bin/sh".to_owned()] } else { args }
+}
+
+/// Entrypoint or Cmd as the text of an annotation, a JSON array; none where the image has none.
+pub(crate) fn words(words: Option<&[String]>) -> Option<String> {
+    words.filter(|words| !words.is_empty()).map(|words| Value::from(words.to_vec()).to_string())
 }
 
 /// Env, with a PATH if there is none.
@@ -143,6 +150,8 @@ mod tests {
             ..Execution::default()
         };
         assert_eq!(arguments(&both), ["a", "b"]);
+        assert_eq!(words(both.entrypoint.as_deref()).as_deref(), Some(r#"["a"]"#));
+        assert_eq!((words(None), words(Some(&[]))), (None, None));
         assert_eq!(arguments(&Execution::default()), ["/bin/sh"]);
         assert_eq!(environment(&Execution::default()), [PATH]);
         assert_eq!(working_dir(&Execution::default()), "/");

@@ -14,7 +14,8 @@ use super::manifest::{Execution, ImageConfig, Manifest};
 use super::merge::MAX_PATH;
 use rt_spec::rootless::UserMap;
 use rt_spec::{
-    ANNOTATION_HOME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_USER, DEFAULT_CAPABILITIES,
+    ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_HOME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD,
+    ANNOTATION_USER, DEFAULT_CAPABILITIES,
 };
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
@@ -158,6 +159,8 @@ fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -
     set(ANNOTATION_NAME, Some(name));
     set(ANNOTATION_DIGEST, Some(digest.as_str()));
     set(ANNOTATION_RESOLVED, Some(resolved.as_str()));
+    set(ANNOTATION_ENTRYPOINT, image_config::words(execution.entrypoint.as_deref()).as_deref());
+    set(ANNOTATION_CMD, image_config::words(execution.cmd.as_deref()).as_deref());
     Value::Object(all)
 }
 
@@ -320,8 +323,8 @@ mod tests {
         .unwrap();
         let image: ImageConfig = serde_json::from_value(json!({
             "os": "linux", "author": "me", "config": {
-                "Env": ["A=b"], "Cmd": ["x"], "WorkingDir": "/w/d", "Volumes": { "/data": {} },
-                "Labels": { "l": "v", "rt.user": "root", "cdi.k8s.io/x": "v/c=d" }, "StopSignal": "SIGINT" } }))
+                "Env": ["A=b"], "Entrypoint": ["/e", "a b"], "Cmd": ["x"], "WorkingDir": "/w/d", "Volumes": { "/data": {} },
+                "Labels": { "l": "v", "rt.user": "root", "rt.image.cmd": "[]", "cdi.k8s.io/x": "v/c=d" }, "StopSignal": "SIGINT" } }))
         .unwrap();
         for (profile, user) in
             [(Profile::Hpc, None), (Profile::Isolated, None), (Profile::Isolated, Some(UserMap::Root))]
@@ -336,7 +339,12 @@ mod tests {
             };
             let config = config(&bundled, &root, &choices).unwrap();
             let spec: oci_spec::runtime::Spec = serde_json::from_value(config.clone()).unwrap();
-            assert_eq!(spec.process().as_ref().unwrap().args().as_ref().unwrap(), &["x"]);
+            assert_eq!(spec.process().as_ref().unwrap().args().as_ref().unwrap(), &["/e", "a b", "x"]);
+            assert_eq!(config["annotations"]["rt.image.entrypoint"], r#"["/e","a b"]"#);
+            assert_eq!(
+                config["annotations"]["rt.image.cmd"], r#"["x"]"#,
+                "a label must not choose what runs"
+            );
             assert_eq!(config["annotations"]["l"], "v");
             assert_eq!(config["annotations"]["org.opencontainers.image.stopSignal"], "SIGINT");
             let wanted = match (profile, user) {
