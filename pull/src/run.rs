@@ -12,7 +12,7 @@ use super::cache::{Cache, CacheLocation};
 use super::digest::Digest;
 use super::disk;
 use super::interrupt::{Interrupt, interrupted, is_interrupted};
-use super::layer::{self, Counts, Rules, UnpackContext};
+use super::layer::{self, Counts, DirectoryTarget, LayerTarget, UnpackContext};
 use super::limits::Limits;
 use super::merge::{LayerNumber, MergedTree};
 use super::platform::Platform;
@@ -117,15 +117,23 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
     check_space(&root, &image, &cache)?;
 
     let counts = Counts::default();
-    let tree = MergedTree::new(disk::open_dir_again(root.as_fd())?, disk::open_dir_again(partial.trash())?);
-    let rules = Rules { caller: disk::caller(), shared: options.shared, max_bytes: options.max_bytes };
+    let (below, trash) = (disk::open_dir_again(root.as_fd())?, disk::open_dir_again(partial.trash())?);
+    let tree = MergedTree::new(DirectoryTarget::new(below, trash, options.shared, &counts));
     let mask = disk::clear_umask();
     let limits = Limits::of_this_job(options.connections);
     let layers_of_image = image.manifest.layers.len();
     let frame_threads = limits.frame_threads(layers_of_image);
     let pieces = limits.pieces(layers_of_image);
     let context =
-        UnpackContext { tree: &tree, root: &root, rules, counts: &counts, interrupt, frame_threads, pieces };
+        UnpackContext {
+        tree: &tree,
+        root: &root,
+        max_bytes: options.max_bytes,
+        counts: &counts,
+        interrupt,
+        frame_threads,
+        pieces,
+    };
     let fetched = layers(&image, &context, &cache, limits, options)?;
     phases.end("layers");
 
@@ -141,7 +149,7 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
     if options.choices.user == Some(UserMap::Root) {
         profile::prepare_package_managers(&root)?;
     }
-    let directories = layer::finish_directories(&context)?;
+    let directories = tree.finish_dirs()?;
     let shared = options.shared && mask & 0o005 == 0;
     let published =
         partial.publish(&options.target, &config, Publish { shared, replace: force, sync: options.sync });
@@ -225,9 +233,9 @@ fn check_space(root: &OwnedFd, image: &Image, cache: &Cache) -> Result<()> {
 }
 
 /// Obtains and applies all layers, several at a time, from the top. Returns bytes from the network.
-fn layers(
+fn layers<T: LayerTarget>(
     image: &Image,
-    context: &UnpackContext,
+    context: &UnpackContext<T>,
     cache: &Cache,
     limits: Limits,
     options: &PullOptions,

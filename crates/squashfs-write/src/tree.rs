@@ -105,6 +105,11 @@ impl Tree {
         matches!(self.nodes[node.0 as usize].kind, Kind::Directory(_))
     }
 
+    /// Replaces what a node is, which is not a directory.
+    pub fn set_kind(&mut self, node: NodeId, kind: Kind) {
+        self.nodes[node.0 as usize].kind = kind;
+    }
+
     /// The metadata of a node, to be changed.
     pub fn metadata(&mut self, node: NodeId) -> &mut Metadata {
         &mut self.nodes[node.0 as usize].metadata
