@@ -105,6 +105,11 @@ impl Tree {
         matches!(self.nodes[node.0 as usize].kind, Kind::Directory(_))
     }
 
+    /// True for a symbolic link.
+    pub fn is_symlink(&self, node: NodeId) -> bool {
+        matches!(self.nodes[node.0 as usize].kind, Kind::Symlink(_))
+    }
+
     /// Replaces what a node is, which is not a directory.
     pub fn set_kind(&mut self, node: NodeId, kind: Kind) {
         self.nodes[node.0 as usize].kind = kind;

@@ -30,24 +30,33 @@ impl ImageTarget<'_> {
         Ok(ImageTarget { tree, image: Mutex::new(image), empty, counts })
     }
 
-    /// Writes what is left, after `change` has been at the tree.
+    /// Writes what is left.
     pub(crate) fn finish(self) -> Result<Written> {
         let tree = self.tree.into_inner().unwrap_or_else(PoisonError::into_inner);
         let image = self.image.into_inner().unwrap_or_else(PoisonError::into_inner);
         image.finish(&tree).map_err(wrong)
     }
 
-    /// The directory at `path`, made where it is missing. None where something else is there.
+    /// The directory at `path`. None where there is none.
+    pub(crate) fn existing_directory(&self, path: &str) -> Option<NodeId> {
+        let tree = self.tree();
+        let mut names = path.split('/').filter(|name| !name.is_empty());
+        let dir = names.try_fold(Tree::ROOT, |dir, name| tree.get(dir, name.as_bytes()));
+        dir.filter(|&dir| tree.is_directory(dir))
+    }
+
+    /// The directory at `path`, made where nothing is. None where something else is there: the image has a link, and
+    /// nothing is made through it.
     pub(crate) fn directory(&self, path: &str) -> Result<Option<NodeId>> {
         let mut tree = self.tree();
         let mut at = Tree::ROOT;
-        for name in path.split('/').filter(|name| !name.is_empty()) {
+        for name in path.split('/').filter(|name| !matches!(*name, "" | ".")) {
             at = match tree.get(at, name.as_bytes()) {
                 Some(node) if tree.is_directory(node) => node,
                 Some(_) => return Ok(None),
                 None => {
-                    let node =
-                        tree.add(Metadata { mode: 0o755, ..Metadata::default() }, Kind::Directory(BTreeMap::new()));
+                    let metadata = Metadata { mode: 0o755, ..Metadata::default() };
+                    let node = tree.add(metadata, Kind::Directory(BTreeMap::new()));
                     tree.insert(at, name.as_bytes(), node).map_err(wrong)?;
                     node
                 }
@@ -56,20 +65,28 @@ impl ImageTarget<'_> {
         Ok(Some(at))
     }
 
-    /// Makes a file of root's in a directory, in place of what is there and is no directory.
-    pub(crate) fn add_file(&self, dir: NodeId, name: &str, content: &[u8]) -> Result<()> {
-        let file = self.image().add_file(&mut &content[..], content.len() as u64).map_err(wrong)?;
-        let mut tree = self.tree();
-        if tree.get(dir, name.as_bytes()).is_some_and(|there| tree.is_directory(there)) {
-            return Ok(());
-        }
-        let node = tree.add(Metadata { mode: 0o644, ..Metadata::default() }, Kind::File(file));
-        tree.insert(dir, name.as_bytes(), node).map_err(wrong).map(drop)
+    /// Makes `path` a file that can be mounted on: an empty one where the image has nothing or a symbolic link.
+    pub(crate) fn file_mount_point(&self, path: &str) -> Result<()> {
+        let Some((parent, name)) = path.rsplit_once('/') else { return Ok(()) };
+        let Some(parent) = self.directory(parent)? else { return Ok(()) };
+        let there = {
+            let tree = self.tree();
+            tree.get(parent, name.as_bytes()).is_some_and(|node| !tree.is_symlink(node))
+        };
+        if there { Ok(()) } else { self.add_file(parent, name, b"") }
     }
 
-    /// True where the directory has something of this name.
-    pub(crate) fn has(&self, dir: NodeId, name: &str) -> bool {
-        self.tree().get(dir, name.as_bytes()).is_some()
+    /// Makes a file of root's in a directory, in place of what is there and is no directory.
+    pub(crate) fn add_file(&self, dir: NodeId, name: &str, content: &[u8]) -> Result<()> {
+        {
+            let tree = self.tree();
+            if tree.get(dir, name.as_bytes()).is_some_and(|there| tree.is_directory(there)) {
+                return Ok(());
+            }
+        }
+        let file = self.image().add_file(&mut &content[..], content.len() as u64).map_err(wrong)?;
+        let metadata = Metadata { mode: 0o644, ..Metadata::default() };
+        self.insert(dir, name.as_bytes(), metadata, Kind::File(file)).map(drop)
     }
 
     fn tree(&self) -> MutexGuard<'_, Tree> {

@@ -96,6 +96,11 @@ impl<T: Target> MergedTree<T> {
         }
     }
 
+    /// The target, when all layers are done.
+    pub(crate) fn into_target(self) -> T {
+        self.target
+    }
+
     /// What writes the entries of `layer`, 1 for the lowest.
     pub(crate) fn writer(&self, layer: LayerNumber) -> LayerWriter<'_, T> {
         LayerWriter {
