@@ -32,7 +32,11 @@ const MAGIC: &[u8; 4] = b"hsqs";
 const CONFIG_DIR: &str = ".rt";
 
 /// Pulls into the file `options.target`.
-pub(super) fn pull(options: &PullOptions, compression: Compression, interrupt: &Interrupt) -> Result<Summary> {
+pub(super) fn pull(
+    options: &PullOptions,
+    compression: Compression,
+    interrupt: &Interrupt,
+) -> Result<Summary> {
     let mut phases = Phases::start();
     let target = &options.target;
     let old = replaceable(target, options.force)?;

@@ -22,10 +22,10 @@ use super::progress::{self, Style, size};
 use super::reference::Source;
 use super::registry::ConnectOptions;
 use super::source::{self, Image, Opened};
-use squashfs_write::Compression;
 use rt_spec::rootless::UserMap;
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
+use squashfs_write::Compression;
 
 /// What the user asked for.
 pub(crate) struct PullOptions {

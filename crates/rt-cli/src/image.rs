@@ -32,11 +32,8 @@ pub static WRITABLE: Flag = switch("writable", "make the root writable in the hp
 pub static HOME: Flag = switch("home", "mount the home directory of the user who runs the bundle");
 pub static PRIVATE: Flag =
     switch("private", "keep the image's file modes, and hide the bundle from other users");
-pub static COMPRESS: Flag = value(
-    "compress",
-    "zstd[:N]|lz4|gzip[:N]|none",
-    "how an image file is compressed; zstd:3 by default",
-);
+pub static COMPRESS: Flag =
+    value("compress", "zstd[:N]|lz4|gzip[:N]|none", "how an image file is compressed; zstd:3 by default");
 pub static REPLACE: Flag = switch("force", "replace an existing bundle or image file").short('f');
 pub static REPLACE_IMAGE: Flag = switch("force", "replace an existing image").short('f');
 pub static SYNC: Flag =

@@ -36,10 +36,17 @@ pub(crate) struct Fragment {
 /// What is written in this order, once its block is compressed.
 enum Pending {
     /// A block of a file.
-    Block { number: u64, file: u32 },
+    Block {
+        number: u64,
+        file: u32,
+    },
     /// All blocks of the file stand before this.
-    FileEnd { file: u32 },
-    Fragment { number: u64 },
+    FileEnd {
+        file: u32,
+    },
+    Fragment {
+        number: u64,
+    },
 }
 
 /// Writes blocks.
@@ -164,7 +171,9 @@ impl Blocks {
 
     fn front_is_packed(&self) -> bool {
         match self.pending.front() {
-            Some(Pending::Block { number, .. } | Pending::Fragment { number }) => self.packed.contains_key(number),
+            Some(Pending::Block { number, .. } | Pending::Fragment { number }) => {
+                self.packed.contains_key(number)
+            }
             Some(Pending::FileEnd { .. }) | None => true,
         }
     }
@@ -257,7 +266,10 @@ fn read_block(content: &mut dyn Read, length: usize) -> io::Result<Vec<u8>> {
     let mut block = Vec::with_capacity(length);
     content.take(length as u64).read_to_end(&mut block)?;
     if block.len() != length {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the content of a file is shorter than its size"));
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the content of a file is shorter than its size",
+        ));
     }
     Ok(block)
 }

@@ -287,7 +287,11 @@ impl<'a> InodeWriter<'a> {
             let place = self.directories.place();
             if place.block != indexed {
                 indexed = place.block;
-                listing.index.push(IndexEntry { from_start: listing.size, block: place.block, name: first_name });
+                listing.index.push(IndexEntry {
+                    from_start: listing.size,
+                    block: place.block,
+                    name: first_name,
+                });
             }
             let mut bytes = Vec::new();
             put32(&mut bytes, run.len() as u32 - 1);

@@ -35,7 +35,12 @@ pub(crate) struct MetadataRow<'a> {
 
 impl<'a> MetadataRow<'a> {
     pub(crate) fn new(compressor: &'a mut Compressor) -> MetadataRow<'a> {
-        MetadataRow { compressor, block: Vec::with_capacity(METADATA_SIZE), bytes: Vec::new(), starts: Vec::new() }
+        MetadataRow {
+            compressor,
+            block: Vec::with_capacity(METADATA_SIZE),
+            bytes: Vec::new(),
+            starts: Vec::new(),
+        }
     }
 
     /// Where the next byte goes.

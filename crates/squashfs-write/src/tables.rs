@@ -59,7 +59,8 @@ impl Xattrs {
             let known = PREFIXES.iter().zip(0u16..).find_map(|(prefix, number)| {
                 name.strip_prefix(*prefix).filter(|rest| !rest.is_empty()).map(|rest| (number, rest))
             });
-            let Some((prefix, rest)) = known.filter(|(_, rest)| rest.len() <= 255 && value.len() <= 65536) else {
+            let Some((prefix, rest)) = known.filter(|(_, rest)| rest.len() <= 255 && value.len() <= 65536)
+            else {
                 self.left_out += 1;
                 continue;
             };
@@ -83,7 +84,11 @@ impl Xattrs {
     }
 
     /// The table as it stands at `position` in the image, and where its head is. Nothing where there are no attributes.
-    pub(crate) fn table(&self, position: u64, compressor: &mut Compressor) -> io::Result<Option<(Vec<u8>, u64)>> {
+    pub(crate) fn table(
+        &self,
+        position: u64,
+        compressor: &mut Compressor,
+    ) -> io::Result<Option<(Vec<u8>, u64)>> {
         if self.sets.is_empty() {
             return Ok(None);
         }
@@ -112,7 +117,11 @@ impl Xattrs {
 
 /// A table in metadata blocks, followed by the places of its blocks, as it stands at `position` in the image; and where the
 /// places begin, which is what the superblock names.
-pub(crate) fn indexed(table: &[u8], position: u64, compressor: &mut Compressor) -> io::Result<(Vec<u8>, u64)> {
+pub(crate) fn indexed(
+    table: &[u8],
+    position: u64,
+    compressor: &mut Compressor,
+) -> io::Result<(Vec<u8>, u64)> {
     let mut row = MetadataRow::new(compressor);
     row.write(table)?;
     let (mut bytes, starts) = row.finish()?;

@@ -122,7 +122,8 @@ impl ImageWriter {
         let inode_table = append(&tables.inodes)?;
         let directory_table = append(&tables.directories)?;
         let after = directory_table + tables.directories.len() as u64;
-        let (bytes, fragment_table) = tables::indexed(&fragment_table(&fragments), after, &mut self.compressor)?;
+        let (bytes, fragment_table) =
+            tables::indexed(&fragment_table(&fragments), after, &mut self.compressor)?;
         append(&bytes)?;
         let after = after + bytes.len() as u64;
         let (bytes, id_table) = tables::indexed(&tables.ids.bytes(), after, &mut self.compressor)?;
@@ -149,8 +150,7 @@ impl ImageWriter {
             flags |= if there { flag } else { 0 };
         }
         let mut head = Vec::with_capacity(SUPERBLOCK_SIZE);
-        for word in
-            [MAGIC, tables.count, self.options.time, self.options.block_size, fragments.len() as u32]
+        for word in [MAGIC, tables.count, self.options.time, self.options.block_size, fragments.len() as u32]
         {
             head.extend_from_slice(&word.to_le_bytes());
         }

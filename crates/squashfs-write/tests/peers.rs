@@ -60,7 +60,9 @@ fn nasty_files() -> Vec<(String, Vec<u8>)> {
     let mut holes = vec![0; 1 << 20];
     holes[300_000..400_000].fill(b'x');
     files.push(("holes".to_owned(), holes));
-    files.extend((0..3000).map(|i| (format!("large/entry-{i:05}-with-a-long-name"), format!("{i}\n").into_bytes())));
+    files.extend(
+        (0..3000).map(|i| (format!("large/entry-{i:05}-with-a-long-name"), format!("{i}\n").into_bytes())),
+    );
     let deep: String = (0..60).map(|i| format!("d{i}/")).collect();
     files.push((format!("{deep}bottom"), b"deep".to_vec()));
     files
@@ -136,7 +138,11 @@ fn unsquashfs_reads_what_was_written() -> TestResult {
         // "again" and one of the two small texts.
         assert_eq!((written.duplicates, written.xattrs_left_out), (2, 2), "{compression:?}");
         let out = scratch.0.join("out");
-        let ran = Command::new("unsquashfs").args(["-n", "-q", "-user-xattrs", "-d"]).arg(&out).arg(&image).output()?;
+        let ran = Command::new("unsquashfs")
+            .args(["-n", "-q", "-user-xattrs", "-d"])
+            .arg(&out)
+            .arg(&image)
+            .output()?;
         let said = String::from_utf8_lossy(&ran.stderr);
         // A plain user cannot make the devices.
         assert!(out.join("large").is_dir(), "{compression:?}: {said}");

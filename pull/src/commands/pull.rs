@@ -41,7 +41,9 @@ fn options(call: &Call) -> Result<PullOptions> {
     };
     let image_file = match is_image_file(&target) {
         true => Some(compression(flags.text(&COMPRESS)?.unwrap_or("zstd"))?),
-        false if flags.has(&COMPRESS) => bail!("--compress is for an image file, such as {}.sqsh", target.display()),
+        false if flags.text(&COMPRESS)?.is_some() => {
+            bail!("--compress is for an image file, such as {}.sqsh", target.display())
+        }
         false => None,
     };
     let profile = match flags.text(&PROFILE)? {

@@ -32,7 +32,15 @@ impl<'a> Content<'a> {
         let whole = || vec![Extent { offset: 0, length: entry.size }];
         let extents = entry.sparse.clone().unwrap_or_else(whole).into_iter();
         let current = Extent { offset: 0, length: 0 };
-        Content { reader, interrupt, extents, current, sparse: entry.sparse.is_some(), size: entry.size, position: 0 }
+        Content {
+            reader,
+            interrupt,
+            extents,
+            current,
+            sparse: entry.sparse.is_some(),
+            size: entry.size,
+            position: 0,
+        }
     }
 
     /// Writes it to an empty file, holes left as holes.

@@ -98,13 +98,7 @@ impl Target for DirectoryTarget<'_> {
         disk::rename(parent.as_fd(), name, self.trash.as_fd(), number.to_string().as_bytes())
     }
 
-    fn link(
-        &self,
-        from: &Arc<OwnedFd>,
-        from_name: &[u8],
-        to: &Arc<OwnedFd>,
-        to_name: &[u8],
-    ) -> Result<()> {
+    fn link(&self, from: &Arc<OwnedFd>, from_name: &[u8], to: &Arc<OwnedFd>, to_name: &[u8]) -> Result<()> {
         disk::link(from.as_fd(), from_name, to.as_fd(), to_name)
     }
 

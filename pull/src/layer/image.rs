@@ -104,7 +104,13 @@ impl ImageTarget<'_> {
         Ok(node)
     }
 
-    fn metadata(&self, mode: u32, owner: (u64, u64), mtime: (i64, u32), xattrs: &[(Vec<u8>, Vec<u8>)]) -> Metadata {
+    fn metadata(
+        &self,
+        mode: u32,
+        owner: (u64, u64),
+        mtime: (i64, u32),
+        xattrs: &[(Vec<u8>, Vec<u8>)],
+    ) -> Metadata {
         let id = |id: u64| u32::try_from(id).unwrap_or(0);
         let mut kept = BTreeMap::new();
         for (name, value) in xattrs {

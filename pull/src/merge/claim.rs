@@ -39,7 +39,12 @@ impl<T: Target> LayerWriter<'_, T> {
     }
 
     /// One step down, to a directory that is made where there is none.
-    pub(super) fn enter(&mut self, parent: NodeId, name: &[u8], access: Access) -> Result<OpenDir<T::Dir>, Stop> {
+    pub(super) fn enter(
+        &mut self,
+        parent: NodeId,
+        name: &[u8],
+        access: Access,
+    ) -> Result<OpenDir<T::Dir>, Stop> {
         let layer = self.layer;
         let tree = self.tree;
         let mut table = tree.table();
