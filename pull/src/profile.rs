@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -12,10 +13,11 @@ use super::filter;
 use super::image_config::{self, User};
 use super::manifest::{Execution, ImageConfig, Manifest};
 use super::merge::MAX_PATH;
+use rt_spec::host_files;
 use rt_spec::rootless::UserMap;
 use rt_spec::{
-    ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_HOME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD,
-    ANNOTATION_USER, DEFAULT_CAPABILITIES,
+    ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_ENTRYPOINT, ANNOTATION_HOME, ANNOTATION_OPTIONAL,
+    ANNOTATION_PASSWD, ANNOTATION_USER, DEFAULT_CAPABILITIES,
 };
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
@@ -174,6 +176,7 @@ fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -
     if hpc {
         set(ANNOTATION_PASSWD, Some("caller"));
         set(ANNOTATION_OPTIONAL, Some(&HOST_FILES.join(",")));
+        set(ANNOTATION_COPIED, Some(&HOST_FILES.join(",")));
     }
     set(ANNOTATION_HOME, choices.home.then_some("bind"));
     set(ANNOTATION_NAME, Some(name));
@@ -264,6 +267,21 @@ pub(crate) fn prepare_mount_points(root: &OwnedFd, config: &Value) -> Result<()>
         prepare(root, dir, MountPoint::Directory)?;
     }
     Ok(())
+}
+
+/// The record of what the image itself has at the places of host files: a bind hides it, so a copy may replace it.
+pub(crate) fn host_files_record(root: &OwnedFd) -> Result<Vec<u8>> {
+    let mut record = Vec::new();
+    for path in HOST_FILES {
+        let Some((dir, name)) = path.trim_start_matches('/').rsplit_once('/') else { continue };
+        let Ok(dir) = disk::open_dir(root.as_fd(), dir.as_bytes()) else { continue };
+        if let Some(text) = disk::read_small(dir.as_fd(), name.as_bytes(), host_files::MOST)
+            && !text.is_empty()
+        {
+            record.extend(host_files::line(Path::new(path), &text));
+        }
+    }
+    Ok(record)
 }
 
 /// apt checks that it became its user `_apt`, which an answered setresgid(2) does not make true; one

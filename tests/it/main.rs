@@ -16,6 +16,7 @@ mod devices;
 mod exec;
 mod fixture;
 mod hooks;
+mod host_files;
 mod lifecycle;
 mod mounts;
 mod namespaces;
@@ -61,6 +62,7 @@ fn tests() -> Vec<runner::Test> {
         seccomp::tests(),
         rootless::tests(),
         caller::tests(),
+        host_files::tests(),
         slurm::tests(),
         security::tests(),
         cgroup::tests(),

@@ -25,7 +25,7 @@ use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_spec::rootless::{self, Adapted};
 use rt_spec::said::Said;
-use rt_spec::{Config, Linux};
+use rt_spec::{Config, Linux, annotations};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::Propagation;
@@ -137,7 +137,10 @@ impl Plan {
         let all_ids = rootless::all_ids(caller, &adapted);
         let ids = (!all_ids).then(|| adapted.maps.as_ref().unwrap_or(&caller.maps));
         let home = account::home_mount(spec)?;
-        let mounts = mounts::plan_mounts(spec, &bundle, home.as_ref(), ids, &mut notes)?;
+        let readonly_root = root.readonly().unwrap_or(false);
+        // Only root replaces such files. For everybody else a bind shows each node's own.
+        let copied = annotations::copied_mounts(spec).filter(|_| !readonly_root && adapted.uid == 0);
+        let mounts = mounts::plan_mounts(spec, &bundle, home.as_ref(), copied, ids, &mut notes)?;
         if ids.is_some() {
             note_substitutes(&mounts, new, linux, &mut notes);
         }
@@ -161,7 +164,7 @@ impl Plan {
             time_offsets: kernel::time_offsets(linux),
             net_devices: kernel::net_devices(linux),
             propagation: linux.rootfs_propagation().as_deref().and_then(rt_spec::mounts::propagation),
-            readonly_root: root.readonly().unwrap_or(false),
+            readonly_root,
             no_pivot: options.no_pivot,
             mounts,
             account,
