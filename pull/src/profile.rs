@@ -16,8 +16,8 @@ use super::merge::MAX_PATH;
 use rt_spec::host_files;
 use rt_spec::rootless::UserMap;
 use rt_spec::{
-    ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_ENTRYPOINT, ANNOTATION_HOME, ANNOTATION_OPTIONAL,
-    ANNOTATION_PASSWD, ANNOTATION_USER, DEFAULT_CAPABILITIES,
+    ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_HOME,
+    ANNOTATION_INIT, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_USER, DEFAULT_CAPABILITIES,
 };
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
@@ -175,6 +175,7 @@ fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -
     set(ANNOTATION_USER, choices.user.map(UserMap::as_str).or(hpc.then_some("caller")));
     if hpc {
         set(ANNOTATION_PASSWD, Some("caller"));
+        set(ANNOTATION_ENVIRONMENT, Some("caller"));
         set(ANNOTATION_OPTIONAL, Some(&HOST_FILES.join(",")));
         set(ANNOTATION_COPIED, Some(&HOST_FILES.join(",")));
     }

@@ -196,6 +196,13 @@ impl ProcessPlan {
         self.job_cwd = task.cwd.clone().filter(|dir| dir.asked || self.cwd == Path::new("/"));
     }
 
+    /// Keeps the connection to the scheduler open that PMI_FD of the caller's environment names: the program has that
+    /// variable, too. What the image says does not count.
+    pub(crate) fn inherit_pmi(&mut self) {
+        let named = std::env::var("PMI_FD").ok().and_then(|fd| fd.parse().ok());
+        self.keep_fd = named.filter(|number| *number > 2 && fd::is_inherited(*number));
+    }
+
     /// Has every descriptor but those of the program closed by its exec.
     pub(crate) fn close_others(&self) -> Result<()> {
         fd::cloexec_from(3 + self.preserve_fds)?;
