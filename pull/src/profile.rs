@@ -179,6 +179,8 @@ fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -
         set(ANNOTATION_OPTIONAL, Some(&HOST_FILES.join(",")));
         set(ANNOTATION_COPIED, Some(&HOST_FILES.join(",")));
     }
+    // Programs of images seldom have handlers of their own, without which the first process of a PID namespace gets no ^C.
+    set(ANNOTATION_INIT, (!hpc).then_some("true"));
     set(ANNOTATION_HOME, choices.home.then_some("bind"));
     set(ANNOTATION_NAME, Some(name));
     set(ANNOTATION_DIGEST, Some(digest.as_str()));

@@ -18,6 +18,7 @@ mod exec;
 mod fixture;
 mod hooks;
 mod host_files;
+mod init;
 mod lifecycle;
 mod mounts;
 mod namespaces;
@@ -65,6 +66,7 @@ fn tests() -> Vec<runner::Test> {
         rootless::tests(),
         caller::tests(),
         host_files::tests(),
+        init::tests(),
         slurm::tests(),
         security::tests(),
         cgroup::tests(),

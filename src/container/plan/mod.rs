@@ -84,6 +84,8 @@ pub(super) struct Plan {
     pub hooks: Hooks,
     /// What the caller has said, for hooks.
     pub said: Said,
+    /// The first process of the new PID namespace is an init of `rt`'s own.
+    pub init: bool,
     /// The program.
     pub process: ProcessPlan,
     /// What was adapted or will not be applied, for the log.
@@ -137,6 +139,10 @@ impl Plan {
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
         let linux = spec.linux().as_ref().ok_or_else(|| err!("config.json: linux is missing"))?;
         let (new, join) = namespaces::configured(linux, caller)?;
+        if options.overrides.init == Some(true) && !new.contains(Namespace::Pid) {
+            return Err(err!("--init: the container has no PID namespace of its own")
+                .hint("signals reach its program without an init"));
+        }
         let all_ids = rootless::all_ids(caller, &adapted);
         let ids = (!all_ids).then(|| adapted.maps.as_ref().unwrap_or(&caller.maps));
         let home = account::home_mount(spec)?;
@@ -183,6 +189,7 @@ impl Plan {
             hooks: spec.hooks().clone().unwrap_or_default(),
             said: options.overrides.said(),
             process,
+            init: new.contains(Namespace::Pid) && annotations::asks_for_init(spec)?,
             maps: adapted.maps,
             bundle,
             notes,
