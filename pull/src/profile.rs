@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -13,10 +14,11 @@ use super::image_config::{self, User};
 use super::manifest::{Execution, ImageConfig, Manifest};
 use super::merge::MAX_PATH;
 use super::source::Image;
+use rt_spec::host_files;
 use rt_spec::rootless::UserMap;
 use rt_spec::{
-    ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_HOME, ANNOTATION_OPTIONAL,
-    ANNOTATION_PASSWD, ANNOTATION_USER, DEFAULT_CAPABILITIES,
+    ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_HOME,
+    ANNOTATION_INIT, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_USER, DEFAULT_CAPABILITIES,
 };
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
@@ -186,7 +188,10 @@ fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -
         set(ANNOTATION_PASSWD, Some("caller"));
         set(ANNOTATION_ENVIRONMENT, Some("caller"));
         set(ANNOTATION_OPTIONAL, Some(&HOST_FILES.join(",")));
+        set(ANNOTATION_COPIED, Some(&HOST_FILES.join(",")));
     }
+    // Programs of images seldom have handlers of their own, without which the first process of a PID namespace gets no ^C.
+    set(ANNOTATION_INIT, (!hpc).then_some("true"));
     set(ANNOTATION_HOME, choices.home.then_some("bind"));
     set(ANNOTATION_NAME, Some(name));
     set(ANNOTATION_DIGEST, Some(digest.as_str()));
@@ -277,6 +282,21 @@ pub(crate) fn mount_points(config: &Value) -> impl Iterator<Item = (&str, MountP
         (path, if HOST_FILES.contains(&path) { MountPoint::File } else { MountPoint::Directory })
     });
     of_mounts.chain(config["process"]["cwd"].as_str().map(|dir| (dir, MountPoint::Directory)))
+}
+
+/// The record of what the image itself has at the places of host files: a bind hides it, so a copy may replace it.
+pub(crate) fn host_files_record(root: &OwnedFd) -> Result<Vec<u8>> {
+    let mut record = Vec::new();
+    for path in HOST_FILES {
+        let Some((dir, name)) = path.trim_start_matches('/').rsplit_once('/') else { continue };
+        let Ok(dir) = disk::open_dir(root.as_fd(), dir.as_bytes()) else { continue };
+        if let Some(text) = disk::read_small(dir.as_fd(), name.as_bytes(), host_files::MOST)
+            && !text.is_empty()
+        {
+            record.extend(host_files::line(Path::new(path), &text));
+        }
+    }
+    Ok(record)
 }
 
 /// Where apt's configuration is.

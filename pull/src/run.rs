@@ -149,9 +149,13 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
     if options.choices.profile == Profile::Hpc || options.choices.user == Some(UserMap::Root) {
         profile::prepare_package_managers(&root)?;
     }
+    let host_files = profile::host_files_record(&root)?;
     let directories = tree.finish_dirs()?;
     let shared = options.shared && mask & 0o005 == 0;
     partial.write_image_config(&image.config_text, shared)?;
+    if options.choices.profile == Profile::Hpc {
+        partial.write_host_files(&host_files, shared)?;
+    }
     let published =
         partial.publish(&options.target, &config, Publish { shared, replace: force, sync: options.sync });
     // Another process may have made the bundle meanwhile. If it is of the same image, this pull has succeeded as well.

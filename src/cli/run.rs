@@ -33,6 +33,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         env: super::environment(call)?,
         cwd: flags.path(&CWD),
         terminal: flags.switch(&TTY),
+        init: flags.switch(&INIT),
         volumes: flags.texts(&VOLUME)?,
         devices: flags.texts(&DEVICE)?,
     };

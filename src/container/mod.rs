@@ -12,6 +12,7 @@ mod lifecycle;
 mod members;
 mod mounts;
 mod path_search;
+mod pid1;
 mod plan;
 mod program;
 mod protect;
@@ -24,6 +25,7 @@ pub(crate) use create::{create, run};
 pub(crate) use exec::exec;
 pub(crate) use handover::Handover;
 pub(crate) use lifecycle::{Deletion, Receiver, delete, kill, pause, resume, start};
+pub(crate) use pid1::main as init_main;
 pub(crate) use step::{
     RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
 };
@@ -105,6 +107,8 @@ pub(crate) struct Overrides {
     pub terminal: Option<bool>,
     /// `SRC:DST[:OPTIONS]` each, options as podman's `-v`.
     pub volumes: Vec<String>,
+    /// Whether an init of `rt`'s own is the first process of a new PID namespace, over the annotation `rt.init`.
+    pub init: Option<bool>,
     /// CDI names, `VENDOR/CLASS=NAME` each.
     pub devices: Vec<String>,
 }

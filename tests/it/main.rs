@@ -17,6 +17,8 @@ mod env;
 mod exec;
 mod fixture;
 mod hooks;
+mod host_files;
+mod init;
 mod lifecycle;
 mod mounts;
 mod namespaces;
@@ -63,6 +65,8 @@ fn tests() -> Vec<runner::Test> {
         seccomp::tests(),
         rootless::tests(),
         caller::tests(),
+        host_files::tests(),
+        init::tests(),
         slurm::tests(),
         security::tests(),
         cgroup::tests(),

@@ -50,6 +50,7 @@ impl Overrides {
             || !self.env.is_empty()
             || self.cwd.is_some()
             || self.terminal.is_some()
+            || self.init.is_some()
             || !self.volumes.is_empty()
             || !self.devices.is_empty()
     }
@@ -58,7 +59,7 @@ impl Overrides {
     pub(super) fn said(&self) -> Said {
         let mut env = environment::asked(&self.env);
         env.retain(|variable| PREFIXES.iter().any(|p| variable.starts_with(p)));
-        Said { env, devices: self.devices.clone(), args: Vec::new() }
+        Said { env, devices: self.devices.clone(), ..Said::default() }
     }
 }
 
@@ -85,6 +86,9 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
             mounts.push(volume_mount(volume)?);
         }
         spec.set_mounts(Some(mounts));
+    }
+    if let Some(init) = changes.init {
+        rt_spec::annotate(spec, rt_spec::ANNOTATION_INIT, if init { "true" } else { "false" });
     }
     if let Some(map) = options.user_map {
         // Kept with the config, so that exec finds the same ids.
