@@ -3,7 +3,8 @@
 use super::Call;
 use super::create;
 use super::table::*;
-use crate::container::{self, Entrypoint, Lifetime, Overrides};
+use crate::container::{self, Entrypoint, Lifetime, Overrides, RootAccess};
+use rt_spec::rootless::UserMap;
 use rt_sys::bail;
 use rt_sys::error::Result;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -23,6 +24,15 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     if flags.has(&REMOVE) && options.lifetime != Lifetime::Foreground {
         bail!("run: --rm cannot be kept with --detach or --keep (rt delete removes the container)");
     }
+    if flags.has(&AS_ROOT) {
+        if options.user_map.is_some_and(|map| map != UserMap::Root) {
+            bail!(
+                "run: --as-root and --user-map {} exclude each other",
+                flags.text(&USER_MAP)?.unwrap_or("")
+            );
+        }
+        options.user_map = Some(UserMap::Root);
+    }
     options.overrides = Overrides {
         args: call.rest()?,
         entrypoint: match flags.text(&ENTRYPOINT)? {
@@ -31,12 +41,29 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         },
         inherit_env: !flags.has(&CLEAR_ENV),
         env: super::environment(call)?,
+        root: root_access(call)?,
+        home: flags.has(&HOME),
         cwd: flags.path(&CWD),
         terminal: flags.switch(&TTY),
         volumes: flags.texts(&VOLUME)?,
         devices: flags.texts(&DEVICE)?,
     };
     container::run(&super::new_store(call)?, options)
+}
+
+/// Whether the root can be written, and where to.
+fn root_access(call: &Call) -> Result<RootAccess> {
+    let flags = &call.flags;
+    let (writable, readonly) = (flags.has(&WRITABLE), flags.has(&READ_ONLY));
+    Ok(match flags.path(&OVERLAY) {
+        Some(_) if writable => bail!("run: --writable and --overlay exclude each other"),
+        Some(dir) => RootAccess::Kept { dir, readonly },
+        None if writable && readonly => bail!("run: --writable and --read-only exclude each other"),
+        None if writable => RootAccess::InMemory,
+        None if readonly => RootAccess::ReadOnly,
+        None if flags.has(&AS_ROOT) => RootAccess::Writable,
+        None => RootAccess::AsConfigured,
+    })
 }
 
 /// What the operand is: the bundle where no `--bundle` is given and it either can be no id, having

@@ -55,6 +55,16 @@ pub(super) static VOLUME: Flag =
     value("volume", "SRC:DST[:OPTIONS]", "bind mount SRC at DST, with mount options as in config.json")
         .short('v')
         .repeats();
+pub(super) static WRITABLE: Flag =
+    switch("writable", "let the program write to the root; what it writes is in memory and is thrown away");
+pub(super) static OVERLAY: Flag =
+    value("overlay", "DIR", "let the program write to the root, and keep what it writes in DIR");
+pub(super) static READ_ONLY: Flag = switch("read-only", "make the root read-only");
+pub(super) static HOME: Flag = switch("home", "mount the caller's home directory at its own path");
+pub(super) static AS_ROOT: Flag = switch(
+    "as-root",
+    "be root inside (--user-map root), with a root that can be written, as with --writable",
+);
 pub(super) static SHARE: Flag =
     switch("share", "run the tasks of a step on a node in one container; --share=false gives each its own");
 pub(super) static CHDIR: Flag =
@@ -114,6 +124,11 @@ pub(super) static COMMANDS: &[Command] = &[
             &VOLUME,
             &DEVICE,
             &HOOKS_DIR,
+            &WRITABLE,
+            &OVERLAY,
+            &READ_ONLY,
+            &HOME,
+            &AS_ROOT,
             &USER_MAP,
             &STRICT,
             &DETACH,

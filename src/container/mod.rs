@@ -8,6 +8,7 @@ mod foreground;
 mod handover;
 mod hooks;
 mod init;
+mod layer;
 mod lifecycle;
 mod members;
 mod mounts;
@@ -99,6 +100,10 @@ pub(crate) struct Overrides {
     pub inherit_env: bool,
     /// Added to `process.env`, as [`rt_spec::environment::asked`] has it.
     pub env: Vec<String>,
+    /// Where what the program writes to the root goes.
+    pub root: RootAccess,
+    /// The caller's home is mounted, as the annotation `rt.home` asks.
+    pub home: bool,
     /// Replaces `process.cwd`.
     pub cwd: Option<PathBuf>,
     /// Replaces `process.terminal`.
@@ -121,12 +126,36 @@ pub(crate) enum Entrypoint {
     Command(Option<String>),
 }
 
+/// Whether the root can be written, and where to.
+#[derive(Debug, Default)]
+pub(crate) enum RootAccess {
+    /// As the config says.
+    #[default]
+    AsConfigured,
+    /// Not at all.
+    ReadOnly,
+    /// To the image where the config says that it can be written, else to a layer in memory.
+    Writable,
+    /// To a layer in memory, which is gone with the container.
+    InMemory,
+    /// To a layer in this directory.
+    Kept {
+        /// The directory.
+        dir: PathBuf,
+        /// What is in the layer is shown, and nothing can be written.
+        readonly: bool,
+    },
+}
+
 impl CreateOptions {
     /// Makes every path independent of the working directory, which will be the bundle.
     fn make_absolute(&mut self) -> Result<()> {
         self.handover.make_absolute()?;
         for path in self.config.iter_mut().chain(&mut self.hooks_dirs) {
             *path = std::path::absolute(&*path)?;
+        }
+        if let RootAccess::Kept { dir, .. } = &mut self.overrides.root {
+            *dir = std::path::absolute(&*dir)?;
         }
         for volume in &mut self.overrides.volumes {
             if !volume.starts_with('/')

@@ -20,6 +20,7 @@ mod hooks;
 mod lifecycle;
 mod mounts;
 mod namespaces;
+mod overlay;
 mod probe;
 mod process;
 mod rootless;
@@ -56,6 +57,7 @@ fn tests() -> Vec<runner::Test> {
         terminal::tests(),
         config::tests(),
         mounts::tests(),
+        overlay::tests(),
         namespaces::tests(),
         hooks::tests(),
         devices::tests(),

@@ -1,6 +1,7 @@
 //! The config that a plan is made of: loaded, and changed as the command line and a task of a Slurm step ask.
 
-use crate::container::{CreateOptions, Entrypoint, Overrides};
+use super::Layer;
+use crate::container::{CreateOptions, Entrypoint, Overrides, RootAccess};
 use oci_spec::runtime::{Mount, MountBuilder};
 use rt_spec::said::{PREFIXES, Said};
 use rt_spec::{Config, Process, Spec, annotations, environment, mounts};
@@ -18,6 +19,8 @@ pub(crate) struct Loaded {
     pub changed: bool,
     /// The program has the caller's environment, below that of the config.
     pub inherits_env: bool,
+    /// What takes what the program writes to the root.
+    pub layer: Option<Layer>,
 }
 
 /// Loads the config of `bundle`, this process's working directory, and changes it as the options and it itself ask.
@@ -28,10 +31,12 @@ pub(crate) fn load(options: &CreateOptions, bundle: &Path) -> Result<Loaded> {
     };
     let inherits_env = options.overrides.inherit_env && annotations::asks_for_environment(&config.spec)?;
     let changed = inherits_env || options.change_config();
+    let mut layer = None;
     if changed {
         override_config(&mut config, options, inherits_env)?;
+        layer = override_root(&mut config.spec, &options.overrides.root);
     }
-    Ok(Loaded { config, changed, inherits_env })
+    Ok(Loaded { config, changed, inherits_env, layer })
 }
 
 impl CreateOptions {
@@ -48,6 +53,8 @@ impl Overrides {
             || !self.env.is_empty()
             || self.cwd.is_some()
             || self.terminal.is_some()
+            || !matches!(self.root, RootAccess::AsConfigured)
+            || self.home
             || !self.volumes.is_empty()
             || !self.devices.is_empty()
     }
@@ -84,6 +91,9 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
         }
         spec.set_mounts(Some(mounts));
     }
+    if changes.home {
+        rt_spec::annotate(spec, rt_spec::ANNOTATION_HOME, "bind");
+    }
     if let Some(map) = options.user_map {
         // Kept with the config, so that exec finds the same ids.
         rt_spec::annotate(spec, rt_spec::ANNOTATION_USER, map.as_str());
@@ -92,6 +102,20 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
         config.warnings.extend(rt_spec::slurm::adapt(spec, task, options.user_map));
     }
     Ok(())
+}
+
+/// Has the config say whether the root ends up read-only, and says to which layer is written.
+fn override_root(spec: &mut Spec, access: &RootAccess) -> Option<Layer> {
+    let root = spec.root_mut().as_mut()?;
+    let (readonly, layer) = match access {
+        RootAccess::AsConfigured => return None,
+        RootAccess::ReadOnly => (true, None),
+        RootAccess::Writable => (false, root.readonly().unwrap_or(false).then_some(Layer::Memory)),
+        RootAccess::InMemory => (false, Some(Layer::Memory)),
+        RootAccess::Kept { dir, readonly } => (*readonly, Some(Layer::Kept(dir.clone()))),
+    };
+    root.set_readonly(Some(readonly));
+    layer
 }
 
 /// What the program is called with, where the command line says something about it (docker's rules).
