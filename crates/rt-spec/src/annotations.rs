@@ -25,6 +25,8 @@ pub const ANNOTATION_ENTRYPOINT: &str = "rt.image.entrypoint";
 pub const ANNOTATION_CMD: &str = "rt.image.cmd";
 /// The annotation that asks, by `caller`, for the caller's environment below that of the config (`rt run`).
 pub const ANNOTATION_ENVIRONMENT: &str = "rt.environment";
+/// The annotation that asks, by `host`, for the host's MPI library.
+pub const ANNOTATION_MPI: &str = "rt.mpi";
 /// crun's annotation for podman's `--group-add keep-groups`. Any value counts.
 const KEEP_GROUPS: &str = "run.oci.keep_original_groups";
 

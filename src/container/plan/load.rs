@@ -3,8 +3,10 @@
 use super::Layer;
 use crate::container::{CreateOptions, Entrypoint, Overrides, RootAccess};
 use oci_spec::runtime::{Mount, MountBuilder};
+use rt_spec::rootless::UserMap;
 use rt_spec::said::{PREFIXES, Said};
 use rt_spec::{Config, Process, Spec, annotations, environment, mounts};
+use rt_sys::caps::Sets;
 use rt_sys::error::Result;
 use rt_sys::mount::Param;
 use rt_sys::{bail, err};
@@ -97,6 +99,9 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
     if let Some(map) = options.user_map {
         // Kept with the config, so that exec finds the same ids.
         rt_spec::annotate(spec, rt_spec::ANNOTATION_USER, map.as_str());
+        if map == UserMap::Root {
+            forget_empty_capabilities(spec);
+        }
     }
     if let Some(task) = &options.task {
         config.warnings.extend(rt_spec::slurm::adapt(spec, task, options.user_map));
@@ -116,6 +121,16 @@ fn override_root(spec: &mut Spec, access: &RootAccess) -> Option<Layer> {
     };
     root.set_readonly(Some(readonly));
     layer
+}
+
+/// Leaves out a list of capabilities that is empty, as of a config for the caller's own uid: that uid has none in any
+/// case, and whoever asks for root by the command line means a root that has what the user namespace gives.
+fn forget_empty_capabilities(spec: &mut Spec) {
+    if let Some(process) = spec.process_mut()
+        && process.capabilities() == Some(Sets::default())
+    {
+        process.set_capabilities(None);
+    }
 }
 
 /// What the program is called with, where the command line says something about it (docker's rules).
