@@ -55,6 +55,26 @@ pub(super) static VOLUME: Flag =
     value("volume", "SRC:DST[:OPTIONS]", "bind mount SRC at DST, with mount options as in config.json")
         .short('v')
         .repeats();
+pub(super) static MOUNT: Flag = value(
+    "mount",
+    "type=bind|tmpfs,...",
+    "mount as docker's --mount: source=, target=, readonly, bind-propagation=, tmpfs-size=, tmpfs-mode=",
+)
+.repeats();
+pub(super) static TMPFS: Flag =
+    value("tmpfs", "DIR[:OPTIONS]", "mount an empty file system in memory at DIR").repeats();
+pub(super) static NET: Flag =
+    value("net", "host|none", "the caller's network, or loopback alone").alias("network");
+pub(super) static PID: Flag = value("pid", "host|private", "the caller's processes, or the container's own");
+pub(super) static IPC: Flag =
+    value("ipc", "host|private", "the caller's shared memory and message queues, or the container's own");
+pub(super) static HOSTNAME: Flag = value("hostname", "NAME", "host name inside");
+pub(super) static RUN_USER: Flag = value(
+    "user",
+    "UID[:GID]",
+    "which id the caller has inside: 0 for root, or any other; a plain user has one id",
+)
+.short('u');
 pub(super) static WRITABLE: Flag =
     switch("writable", "let the program write to the root; what it writes is in memory and is thrown away");
 pub(super) static OVERLAY: Flag =
@@ -122,6 +142,8 @@ pub(super) static COMMANDS: &[Command] = &[
             &CLEAR_ENV,
             &CWD,
             &VOLUME,
+            &MOUNT,
+            &TMPFS,
             &DEVICE,
             &HOOKS_DIR,
             &WRITABLE,
@@ -130,6 +152,11 @@ pub(super) static COMMANDS: &[Command] = &[
             &HOME,
             &AS_ROOT,
             &USER_MAP,
+            &RUN_USER,
+            &NET,
+            &PID,
+            &IPC,
+            &HOSTNAME,
             &STRICT,
             &DETACH,
             &KEEP,

@@ -30,6 +30,7 @@ pub(crate) use step::{
 };
 
 use crate::store::Store;
+use oci_spec::runtime::Mount;
 use rt_spec::rootless::UserMap;
 use rt_spec::slurm::Task;
 use rt_sys::error::Result;
@@ -110,8 +111,45 @@ pub(crate) struct Overrides {
     pub terminal: Option<bool>,
     /// `SRC:DST[:OPTIONS]` each, options as podman's `-v`.
     pub volumes: Vec<String>,
+    /// More mounts, behind the config's and the volumes.
+    pub mounts: Vec<Mount>,
     /// CDI names, `VENDOR/CLASS=NAME` each.
     pub devices: Vec<String>,
+    /// Namespaces that are not to be as the config says.
+    pub namespaces: NamespaceChoices,
+    /// Replaces `process.user`.
+    pub user: Option<Ids>,
+}
+
+/// A user id and a group id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ids {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
+/// Whose a namespace is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// The caller's.
+    Host,
+    /// The container's own.
+    Private,
+}
+
+/// Which namespaces the command line chooses.
+#[derive(Debug, Default)]
+pub(crate) struct NamespaceChoices {
+    /// The network: the caller's, or loopback alone.
+    pub net: Option<Choice>,
+    /// The processes.
+    pub pid: Option<Choice>,
+    /// System V IPC, POSIX message queues and shared memory.
+    pub ipc: Option<Choice>,
+    /// The host name, in a UTS namespace of the container's own.
+    pub hostname: Option<String>,
 }
 
 /// What stands before the arguments of the command line.
@@ -164,6 +202,10 @@ impl CreateOptions {
             {
                 *volume = format!("{}:{rest}", std::path::absolute(source)?.display());
             }
+        }
+        for mount in self.overrides.mounts.iter_mut().filter(|mount| mount.typ().as_deref() == Some("bind")) {
+            let source = mount.source().as_ref().map(std::path::absolute).transpose()?;
+            mount.set_source(source);
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 
 mod caller;
 mod cgroup;
+mod chosen;
 mod cleanup;
 mod cli;
 mod client;
@@ -58,6 +59,7 @@ fn tests() -> Vec<runner::Test> {
         config::tests(),
         mounts::tests(),
         overlay::tests(),
+        chosen::tests(),
         namespaces::tests(),
         hooks::tests(),
         devices::tests(),

@@ -3,6 +3,7 @@
 //! Everything that can fail without the kernel fails here, before the first process is made.
 
 mod account;
+mod asked_namespaces;
 mod devices;
 mod kernel;
 mod load;
