@@ -59,6 +59,36 @@ pub(super) static VOLUME: Flag =
     value("volume", "SRC:DST[:OPTIONS]", "bind mount SRC at DST, with mount options as in config.json")
         .short('v')
         .repeats();
+pub(super) static MOUNT: Flag = value(
+    "mount",
+    "type=bind|tmpfs,...",
+    "mount as docker's --mount: source=, target=, readonly, bind-propagation=, tmpfs-size=, tmpfs-mode=",
+)
+.repeats();
+pub(super) static TMPFS: Flag =
+    value("tmpfs", "DIR[:OPTIONS]", "mount an empty file system in memory at DIR").repeats();
+pub(super) static NET: Flag =
+    value("net", "host|none", "the caller's network, or loopback alone").alias("network");
+pub(super) static PID: Flag = value("pid", "host|private", "the caller's processes, or the container's own");
+pub(super) static IPC: Flag =
+    value("ipc", "host|private", "the caller's shared memory and message queues, or the container's own");
+pub(super) static HOSTNAME: Flag = value("hostname", "NAME", "host name inside");
+pub(super) static RUN_USER: Flag = value(
+    "user",
+    "UID[:GID]",
+    "which id the caller has inside: 0 for root, or any other; a plain user has one id",
+)
+.short('u');
+pub(super) static WRITABLE: Flag =
+    switch("writable", "let the program write to the root; what it writes is in memory and is thrown away");
+pub(super) static OVERLAY: Flag =
+    value("overlay", "DIR", "let the program write to the root, and keep what it writes in DIR");
+pub(super) static READ_ONLY: Flag = switch("read-only", "make the root read-only");
+pub(super) static HOME: Flag = switch("home", "mount the caller's home directory at its own path");
+pub(super) static AS_ROOT: Flag = switch(
+    "as-root",
+    "be root inside (--user-map root), with a root that can be written, as with --writable",
+);
 pub(super) static SHARE: Flag =
     switch("share", "run the tasks of a step on a node in one container; --share=false gives each its own");
 pub(super) static CHDIR: Flag =
@@ -117,9 +147,21 @@ pub(super) static COMMANDS: &[Command] = &[
             &CLEAR_ENV,
             &CWD,
             &VOLUME,
+            &MOUNT,
+            &TMPFS,
             &DEVICE,
             &HOOKS_DIR,
+            &WRITABLE,
+            &OVERLAY,
+            &READ_ONLY,
+            &HOME,
+            &AS_ROOT,
             &USER_MAP,
+            &RUN_USER,
+            &NET,
+            &PID,
+            &IPC,
+            &HOSTNAME,
             &STRICT,
             &DETACH,
             &KEEP,

@@ -4,6 +4,7 @@
 
 pub mod account_files;
 pub mod annotations;
+pub mod asked_mounts;
 mod check;
 mod config;
 pub mod environment;
