@@ -2,6 +2,8 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use serde_json::Value;
+
 use super::disk;
 use super::manifest::Execution;
 use rt_sys::error::Result;
@@ -9,12 +11,12 @@ use rt_sys::{bail, err};
 use std::io::Read;
 
 /// What Docker and podman put into PATH where the image says nothing.
-const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// passwd and group files of images are not longer.
 const ACCOUNTS_LIMIT: u64 = 8 << 20;
 
 /// The user that the image asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct User {
     /// User.
     pub uid: u32,
@@ -33,6 +35,11 @@ pub(crate) fn arguments(execution: &Execution) -> Vec<String> {
     if args.is_empty() { vec!["/bin/sh".to_owned()] } else { args }
 }
 
+/// Entrypoint or Cmd as the text of an annotation, a JSON array; none where the image has none.
+pub(crate) fn words(words: Option<&[String]>) -> Option<String> {
+    words.filter(|words| !words.is_empty()).map(|words| Value::from(words.to_vec()).to_string())
+}
+
 /// Env, with a PATH if there is none.
 pub(crate) fn environment(execution: &Execution) -> Vec<String> {
     let mut env: Vec<String> = execution.env.iter().flatten().filter(|e| e.contains('=')).cloned().collect();
@@ -40,6 +47,11 @@ pub(crate) fn environment(execution: &Execution) -> Vec<String> {
         env.insert(0, PATH.to_owned());
     }
     env
+}
+
+/// HOME for a user.
+pub(crate) fn home_variable(user: &User) -> String {
+    format!("HOME={}", user.home.as_deref().unwrap_or("/"))
 }
 
 /// WorkingDir, absolute.
@@ -143,6 +155,8 @@ mod tests {
             ..Execution::default()
         };
         assert_eq!(arguments(&both), ["a", "b"]);
+        assert_eq!(words(both.entrypoint.as_deref()).as_deref(), Some(r#"["a"]"#));
+        assert_eq!((words(None), words(Some(&[]))), (None, None));
         assert_eq!(arguments(&Execution::default()), ["/bin/sh"]);
         assert_eq!(environment(&Execution::default()), [PATH]);
         assert_eq!(working_dir(&Execution::default()), "/");

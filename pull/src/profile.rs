@@ -14,7 +14,8 @@ use super::manifest::{Execution, ImageConfig, Manifest};
 use super::merge::MAX_PATH;
 use rt_spec::rootless::UserMap;
 use rt_spec::{
-    ANNOTATION_HOME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_USER, DEFAULT_CAPABILITIES,
+    ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_HOME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD,
+    ANNOTATION_USER, DEFAULT_CAPABILITIES,
 };
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
@@ -78,12 +79,12 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
     // In the hpc profile the container's user is the caller, so a user that the image asks for and lacks is no error.
     let user = match image_config::user(execution, root) {
         Ok(user) => user,
-        Err(_) if hpc => User { uid: 0, gid: 0, groups: Vec::new(), home: None },
+        Err(_) if hpc => User::default(),
         Err(e) => return Err(e),
     };
     let mut env = image_config::environment(execution);
     if !env.iter().any(|e| e.starts_with("HOME=")) && !hpc {
-        env.push(format!("HOME={}", user.home.as_deref().unwrap_or("/")));
+        env.push(image_config::home_variable(&user));
     }
     let mut mounts = if hpc { hpc_mounts() } else { isolated_mounts() };
     let volumes = execution.volumes.iter().flatten();
@@ -93,7 +94,6 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
     for volume in volumes.map(|(path, _)| path) {
         mounts.push(volume_mount(volume)?);
     }
-    let capabilities: Vec<&str> = if hpc { Vec::new() } else { DEFAULT_CAPABILITIES.to_vec() };
     let mut config = json!({
         "ociVersion": "1.2.0",
         "process": {
@@ -102,9 +102,6 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
             "args": image_config::arguments(execution),
             "env": env,
             "cwd": image_config::working_dir(execution),
-            "capabilities": {
-                "bounding": capabilities, "effective": capabilities, "permitted": capabilities,
-            },
             "noNewPrivileges": hpc,
         },
         "root": { "path": "rootfs", "readonly": hpc && !choices.writable },
@@ -112,8 +109,12 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
         "linux": if hpc { hpc_linux() } else { isolated_linux() },
         "annotations": annotations(image, execution, choices),
     });
+    // The hpc profile lists none: the caller's own uid has none, and root inside has what its user namespace gives.
+    let capabilities = DEFAULT_CAPABILITIES;
     if !hpc {
         config["hostname"] = json!("rt");
+        config["process"]["capabilities"] =
+            json!({ "bounding": capabilities, "effective": capabilities, "permitted": capabilities });
     }
     // Where the user is root, the runtime adds a filter of its own that answers calls which one id cannot do (chown and the
     // like). A config has room for one filter only.
@@ -125,6 +126,22 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
     Ok(config)
 }
 
+/// True for annotations by which the runtime, or an engine's choice of devices, is configured. The labels of an image must
+/// not become such annotations.
+pub(crate) fn configures_runtime(key: &str) -> bool {
+    ["rt.", "run.oci.", "cdi.k8s.io/"].iter().any(|prefix| key.starts_with(prefix))
+}
+
+/// The annotations that the image-spec's conversion makes of an image's fields.
+pub(crate) const COMPUTED: [&str; 6] = [
+    "org.opencontainers.image.os",
+    "org.opencontainers.image.architecture",
+    "org.opencontainers.image.author",
+    "org.opencontainers.image.created",
+    "org.opencontainers.image.stopSignal",
+    "org.opencontainers.image.exposedPorts",
+];
+
 /// image-spec, conversion: annotation fields; labels win over them.
 fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -> Value {
     let BundledImage { name, digest, resolved, manifest, config } = *image;
@@ -134,17 +151,21 @@ fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -
             all.insert(key.to_owned(), json!(value));
         }
     };
-    set("org.opencontainers.image.os", Some(&config.os));
-    set("org.opencontainers.image.architecture", Some(&config.architecture));
-    set("org.opencontainers.image.author", config.author.as_deref());
-    set("org.opencontainers.image.created", config.created.as_deref());
-    set("org.opencontainers.image.stopSignal", execution.stop_signal.as_deref());
     let ports: Vec<&str> = execution.exposed_ports.iter().flatten().map(|(port, _)| port.as_str()).collect();
-    set("org.opencontainers.image.exposedPorts", Some(&ports.join(",")));
+    let ports = ports.join(",");
+    let fields = [
+        Some(&config.os),
+        Some(&config.architecture),
+        config.author.as_ref(),
+        config.created.as_ref(),
+        execution.stop_signal.as_ref(),
+        Some(&ports),
+    ];
+    for (key, value) in COMPUTED.into_iter().zip(fields) {
+        set(key, value.map(String::as_str));
+    }
     for (key, value) in manifest.annotations.iter().flatten().chain(execution.labels.iter().flatten()) {
-        // The labels of an image must not become annotations by which the runtime, or an engine's choice of devices, is
-        // configured.
-        if !["rt.", "run.oci.", "cdi.k8s.io/"].iter().any(|prefix| key.starts_with(prefix)) {
+        if !configures_runtime(key) {
             set(key, Some(value));
         }
     }
@@ -158,6 +179,8 @@ fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -
     set(ANNOTATION_NAME, Some(name));
     set(ANNOTATION_DIGEST, Some(digest.as_str()));
     set(ANNOTATION_RESOLVED, Some(resolved.as_str()));
+    set(ANNOTATION_ENTRYPOINT, image_config::words(execution.entrypoint.as_deref()).as_deref());
+    set(ANNOTATION_CMD, image_config::words(execution.cmd.as_deref()).as_deref());
     Value::Object(all)
 }
 
@@ -320,8 +343,8 @@ mod tests {
         .unwrap();
         let image: ImageConfig = serde_json::from_value(json!({
             "os": "linux", "author": "me", "config": {
-                "Env": ["A=b"], "Cmd": ["x"], "WorkingDir": "/w/d", "Volumes": { "/data": {} },
-                "Labels": { "l": "v", "rt.user": "root", "cdi.k8s.io/x": "v/c=d" }, "StopSignal": "SIGINT" } }))
+                "Env": ["A=b"], "Entrypoint": ["/e", "a b"], "Cmd": ["x"], "WorkingDir": "/w/d", "Volumes": { "/data": {} },
+                "Labels": { "l": "v", "rt.user": "root", "rt.image.cmd": "[]", "cdi.k8s.io/x": "v/c=d" }, "StopSignal": "SIGINT" } }))
         .unwrap();
         for (profile, user) in
             [(Profile::Hpc, None), (Profile::Isolated, None), (Profile::Isolated, Some(UserMap::Root))]
@@ -336,7 +359,12 @@ mod tests {
             };
             let config = config(&bundled, &root, &choices).unwrap();
             let spec: oci_spec::runtime::Spec = serde_json::from_value(config.clone()).unwrap();
-            assert_eq!(spec.process().as_ref().unwrap().args().as_ref().unwrap(), &["x"]);
+            assert_eq!(spec.process().as_ref().unwrap().args().as_ref().unwrap(), &["/e", "a b", "x"]);
+            assert_eq!(config["annotations"]["rt.image.entrypoint"], r#"["/e","a b"]"#);
+            assert_eq!(
+                config["annotations"]["rt.image.cmd"], r#"["x"]"#,
+                "a label must not choose what runs"
+            );
             assert_eq!(config["annotations"]["l"], "v");
             assert_eq!(config["annotations"]["org.opencontainers.image.stopSignal"], "SIGINT");
             let wanted = match (profile, user) {

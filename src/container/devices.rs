@@ -1,14 +1,17 @@
 //! /dev: device nodes, the usual links, and the terminal.
 
 use super::plan::{DevicePlan, Plan};
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Recursive};
 use rt_sys::rootfs::{MountPoint, Rootfs, Symlink};
 use rt_sys::tty::{self, Pty};
 use rt_sys::{bail, err, fd};
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags};
 use std::path::{Path, PathBuf};
+
+/// Where programs look for what opens a terminal.
+const PTMX: &str = "/dev/ptmx";
 
 /// The links that every /dev has (config-linux.md "Default Devices", runtime-linux.md "Dev symbolic links").
 const LINKS: [(&str, &str); 5] = [
@@ -16,7 +19,7 @@ const LINKS: [(&str, &str); 5] = [
     ("/proc/self/fd/0", "/dev/stdin"),
     ("/proc/self/fd/1", "/dev/stdout"),
     ("/proc/self/fd/2", "/dev/stderr"),
-    ("pts/ptmx", "/dev/ptmx"),
+    ("pts/ptmx", PTMX),
 ];
 
 /// Makes the devices of the plan, and the links of /dev where /dev is the container's own.
@@ -26,7 +29,7 @@ const LINKS: [(&str, &str); 5] = [
 pub(super) fn make(rootfs: &mut Rootfs, plan: &Plan) -> Result<()> {
     // A node with the number of the host's ptmx opens terminals of the host's devpts. The link to pts/ptmx, which is
     // made below, leads to the container's own.
-    let is_link = |device: &&DevicePlan| plan.own_dev && device.path.as_os_str() == "/dev/ptmx";
+    let is_link = |device: &&DevicePlan| plan.own_dev && device.path.as_os_str() == PTMX;
     for device in plan.devices.iter().filter(|device| !is_link(device)) {
         make_one(rootfs, device, plan.may_mknod).context(|| format!("device {}", device.path.display()))?;
     }
@@ -102,9 +105,16 @@ fn host_node(device: &DevicePlan, kind: FileType) -> Result<PathBuf> {
 }
 
 /// Opens a terminal of the container's own devpts and puts it at /dev/console.
-pub(super) fn make_console(rootfs: &mut Rootfs, size: Option<tty::Size>) -> Result<Pty> {
+///
+/// `proc` is the host's procfs.
+pub(super) fn make_console(
+    rootfs: &mut Rootfs,
+    proc: BorrowedFd<'_>,
+    size: Option<tty::Size>,
+) -> Result<Pty> {
     let pts = open_devpts(rootfs)?;
-    let pty = tty::open_pty(&pts)?;
+    let beside = || tty::open_ptmx(rootfs.resolve(Path::new(PTMX))?, proc);
+    let pty = tty::open_pty(&pts, beside).map_err(closed_ptmx)?;
     // Before the program runs, which may read the size only once.
     tty::set_size(&pty.slave, size)?;
     // The slave was opened by an ioctl, without a path. What is to be mounted needs one; the device number proves that
@@ -129,14 +139,27 @@ pub(super) fn make_console(rootfs: &mut Rootfs, size: Option<tty::Size>) -> Resu
 }
 
 /// /dev/pts of the root, proven to be a devpts: a ptmx elsewhere could be the host's, or an ordinary file.
-pub(super) fn open_devpts(rootfs: &Rootfs) -> Result<OwnedFd> {
+fn open_devpts(rootfs: &Rootfs) -> Result<OwnedFd> {
     let pts =
         rootfs.open(Path::new("/dev/pts"), OFlags::PATH | OFlags::DIRECTORY).context(|| "open /dev/pts")?;
     require_devpts(pts)
 }
 
+/// Opens a terminal of the devpts at /dev/pts of this process's root, which may be hostile. `proc` is the host's procfs.
+pub(super) fn open_terminal(proc: BorrowedFd<'_>) -> Result<Pty> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let pts = fs::open("/dev/pts", flags | OFlags::DIRECTORY, Mode::empty()).context(|| "open /dev/pts")?;
+    let beside = || tty::open_ptmx(fs::open(PTMX, flags, Mode::empty())?, proc);
+    tty::open_pty(require_devpts(pts)?, beside).map_err(closed_ptmx)
+}
+
+/// Says what helps where no ptmx may be opened.
+fn closed_ptmx(e: Error) -> Error {
+    if e.is(libc::EACCES) { e.hint("mount the devpts at /dev/pts with ptmxmode=0666") } else { e }
+}
+
 /// Fails unless `pts` is on a devpts.
-pub(super) fn require_devpts(pts: OwnedFd) -> Result<OwnedFd> {
+fn require_devpts(pts: OwnedFd) -> Result<OwnedFd> {
     const DEVPTS_MAGIC: u64 = 0x1cd1;
     if fs::fstatfs(&pts)?.f_type as u64 != DEVPTS_MAGIC {
         bail!("a terminal needs a devpts at /dev/pts");

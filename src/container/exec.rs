@@ -14,7 +14,6 @@ use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Child, Memory};
 use rt_sys::{bail, err, fd, signal, tty};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, Mode, OFlags};
 use std::convert::Infallible;
 use std::path::Path;
 
@@ -222,9 +221,7 @@ impl Exec<'_> {
     }
 
     fn make_terminal(&self, console: BorrowedFd<'_>) -> Result<()> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let pts = fs::open("/dev/pts", flags, Mode::empty()).context(|| "open /dev/pts")?;
-        let pty = tty::open_pty(devices::require_devpts(pts)?)?;
+        let pty = devices::open_terminal(self.proc)?;
         tty::set_size(&pty.slave, self.plan.console_size)?;
         let shown = match self.options.handover.console_socket {
             None => init::Shown::ByRuntime,

@@ -131,7 +131,7 @@ impl Init<'_> {
         }
         devices::make(&mut rootfs, plan)?;
         let pty = match plan.process.terminal {
-            true => Some(devices::make_console(&mut rootfs, plan.process.console_size)?),
+            true => Some(devices::make_console(&mut rootfs, self.proc, plan.process.console_size)?),
             false => None,
         };
         if plan.process.cwd != Path::new("/") {

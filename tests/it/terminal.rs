@@ -1,12 +1,14 @@
 //! Terminals: --console-socket for clients, the relay of `run -t` and `exec -t` for people.
 
+use crate::client::Caller;
 use crate::fixture::{Bundle, Ctx, eventually};
-use crate::runner::tests;
-use crate::sys::{self, Step};
+use crate::runner::{skip, tests};
+use crate::sys::{self, Step, c};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 
 tests! {
@@ -15,7 +17,7 @@ tests! {
         peer_accepts_after_create, program_has_the_terminal, console_size, terminal_without_socket_fails,
         socket_without_terminal, relay_of_exec, relay_resizes, relay_ends_input, relay_restores_the_terminal,
         relay_passes_exit_codes, flags_ask_for_a_terminal, relay_interrupts, process_file_decides_without_tty, relay_without_a_terminal,
-        nobody_types_into_the_callers_terminal, job_control_in_place, large_output_is_complete, dev_console_is_the_terminal, bare_rootfs_gets_a_console, unreachable_socket_fails,
+        nobody_types_into_the_callers_terminal, job_control_in_place, large_output_is_complete, dev_console_is_the_terminal, bare_rootfs_gets_a_console, unreachable_socket_fails, hosts_dev_with_a_closed_ptmx,
     }
 }
 
@@ -316,6 +318,46 @@ fn relay_of_exec(ctx: &Ctx) {
     session.screen.type_("x\r");
     assert_eq!(session.screen.json("bytes")["text"], "x\n");
     assert_eq!(session.end().0, 4);
+}
+
+/// What is done before a command of the caller, so that it sees a /dev whose devpts nobody may open ptmx of.
+fn closed_ptmx() -> Vec<Step> {
+    if Caller::tests_are_root() {
+        return vec![
+            Step::Unshare(libc::CLONE_NEWNS),
+            Step::Mount(c("none"), c("/"), c(""), libc::MS_REC | libc::MS_PRIVATE, c("")),
+            Step::Mount(c("devpts"), c("/dev/pts"), c("devpts"), 0, c("mode=600,ptmxmode=000")),
+        ];
+    }
+    let mode = std::fs::metadata("/dev/pts/ptmx").map_or(0o666, |m| m.permissions().mode());
+    if mode & 0o777 != 0 {
+        skip!("only root can mount another devpts");
+    }
+    Vec::new()
+}
+
+fn hosts_dev_with_a_closed_ptmx(ctx: &Ctx) {
+    // The kernel gives ptmx of a devpts the mode 000 unless the mount says otherwise. The host's programs use the node
+    // beside it.
+    let bundle =
+        ["/dev/pts", "/dev/shm", "/dev"].iter().fold(with_terminal(ctx), |b, at| b.without_mount(at));
+    let bundle = bundle.mount("/dev", "bind", "/dev", &["rbind", "nosuid"]);
+    let bundle = bundle.ops(&["tty 0", "stat /dev/console", "readline", "exit 3"]);
+    let id = ctx.id();
+    let mut run =
+        Session::of(ctx.rt(["run", "--bundle", bundle.dir.to_str().unwrap(), &id]).before(closed_ptmx()));
+    let tty = run.screen.json("window");
+    assert_eq!((&tty["tty"], &tty["window"]), (&json!(true), &json!([24, 80])), "{tty}");
+    assert!(tty["name"].as_str().unwrap().starts_with("/dev/pts/"), "{tty}");
+    assert_eq!(run.screen.json("\"kind\"")["major"], 136);
+    let mut exec = Session::new(ctx, &["exec", "-t", &id, "/probe", "tty 0", "readline", "exit 4"]);
+    let tty = exec.screen.json("window");
+    assert_eq!((&tty["tty"], &tty["window"]), (&json!(true), &json!([24, 80])), "{tty}");
+    exec.screen.type_("x\r");
+    assert_eq!(exec.screen.json("bytes")["text"], "x\n");
+    assert_eq!(exec.end().0, 4);
+    run.screen.type_("x\r");
+    assert_eq!(run.end().0, 3);
 }
 
 fn relay_resizes(ctx: &Ctx) {

@@ -19,6 +19,12 @@ pub const ANNOTATION_OPTIONAL: &str = "rt.mounts.optional";
 pub const ANNOTATION_ENV: &str = "rt.env";
 /// The annotation that asks, by `host`, for the host's MPI library.
 pub const ANNOTATION_MPI: &str = "rt.mpi";
+/// The annotation that has the image's entrypoint, a JSON array of words, where `rt pull` made the bundle from an image with
+/// one. `process.args` begins with these words.
+pub const ANNOTATION_ENTRYPOINT: &str = "rt.image.entrypoint";
+/// The annotation that has the image's default arguments, its Cmd, a JSON array of words. `process.args` ends with these
+/// words.
+pub const ANNOTATION_CMD: &str = "rt.image.cmd";
 /// crun's annotation for podman's `--group-add keep-groups`. Any value counts.
 const KEEP_GROUPS: &str = "run.oci.keep_original_groups";
 

@@ -13,7 +13,10 @@ pub mod said;
 pub mod slurm;
 pub mod state;
 
-pub use annotations::{ANNOTATION_HOME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_USER, annotate};
+pub use annotations::{
+    ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_HOME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD,
+    ANNOTATION_USER, annotate,
+};
 pub use check::{allowed_below_proc, check, check_process};
 pub use config::{Linux, Process, Spec};
 

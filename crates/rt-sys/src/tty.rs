@@ -1,10 +1,11 @@
 //! Terminals: pseudo terminals, raw mode, sizes, and handing a descriptor over a socket.
 
 use super::check;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::{bail, err};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::net::{self, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::termios::{self, OptionalActions, Termios, Winsize};
 use std::io::IoSlice;
@@ -22,18 +23,49 @@ pub struct Pty {
     pub number: u32,
 }
 
+/// How both sides of a terminal are opened.
+const PTY_FLAGS: OFlags = OFlags::RDWR.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
 /// Opens a new terminal of the devpts instance whose root is `pts`.
-pub fn open_pty(pts: impl AsFd) -> Result<Pty> {
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let master =
-        rustix::fs::openat(pts, "ptmx", flags | OFlags::NOFOLLOW, Mode::empty()).context(|| "open ptmx")?;
+///
+/// By the instance's own ptmx where that may be opened. The kernel gives it the mode 000 unless the mount says
+/// `ptmxmode=`, as on many hosts, where programs use the node /dev/ptmx beside it. `beside` opens that one.
+pub fn open_pty(pts: impl AsFd, beside: impl FnOnce() -> Result<OwnedFd>) -> Result<Pty> {
+    let pts = pts.as_fd();
+    let master = match rustix::fs::openat(pts, "ptmx", PTY_FLAGS | OFlags::NOFOLLOW, Mode::empty()) {
+        Err(Errno::ACCESS) => beside(),
+        opened => opened.map_err(Error::from),
+    };
+    let pty = pty_of(master.context(|| "open ptmx")?)?;
+    // A ptmx beside a devpts opens terminals of what is mounted at pts in its own directory.
+    if rustix::fs::fstat(&pty.slave)?.st_dev != rustix::fs::fstat(pts)?.st_dev {
+        bail!("open ptmx: its terminals are of another devpts");
+    }
+    Ok(pty)
+}
+
+/// Opens the ptmx that the O_PATH descriptor `node` stands for, if it is one, through the host's procfs `proc`.
+pub fn open_ptmx(node: impl AsFd, proc: impl AsFd) -> Result<OwnedFd> {
+    /// The kernel's number of ptmx (Documentation/admin-guide/devices.txt).
+    const PTMX: (u32, u32) = (5, 2);
+    let stat = rustix::fs::fstat(&node)?;
+    let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+    if !is_device || stat.st_rdev != rustix::fs::makedev(PTMX.0, PTMX.1) {
+        bail!("/dev/ptmx is another file");
+    }
+    let path = format!("self/fd/{}", node.as_fd().as_raw_fd());
+    Ok(rustix::fs::openat(proc, path, PTY_FLAGS, Mode::empty())?)
+}
+
+/// The terminal whose master side is `master`.
+fn pty_of(master: OwnedFd) -> Result<Pty> {
     let mut unlock: libc::c_int = 0;
     // SAFETY: TIOCSPTLCK reads one int.
     check(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSPTLCK, &raw mut unlock) }.into())
         .context(|| "unlock the terminal")?;
     // SAFETY: TIOCGPTPEER takes open flags and returns a new descriptor; no path is walked.
     let slave = check(
-        unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER as _, flags.bits() as libc::c_int) }
+        unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER as _, PTY_FLAGS.bits() as libc::c_int) }
             .into(),
     )
     .context(|| "open the terminal's other side")?;

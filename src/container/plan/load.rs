@@ -2,8 +2,10 @@
 
 use crate::container::{CreateOptions, Overrides};
 use oci_spec::runtime::{Mount, MountBuilder};
+use rt_spec::rootless::UserMap;
 use rt_spec::said::{PREFIXES, Said};
-use rt_spec::{Config, Process, mounts};
+use rt_spec::{Config, Process, Spec, mounts};
+use rt_sys::caps::Sets;
 use rt_sys::error::Result;
 use rt_sys::mount::Param;
 use rt_sys::{bail, err};
@@ -66,11 +68,24 @@ fn override_config(config: &mut Config, options: &CreateOptions) -> Result<()> {
     if let Some(map) = options.user_map {
         // Kept with the config, so that exec finds the same ids.
         rt_spec::annotate(spec, rt_spec::ANNOTATION_USER, map.as_str());
+        if map == UserMap::Root {
+            forget_empty_capabilities(spec);
+        }
     }
     if let Some(task) = &options.task {
         config.warnings.extend(rt_spec::slurm::adapt(spec, task, options.user_map));
     }
     Ok(())
+}
+
+/// Leaves out a list of capabilities that is empty, as of a config for the caller's own uid: that uid has none in any
+/// case, and whoever asks for root by the command line means a root that has what the user namespace gives.
+fn forget_empty_capabilities(spec: &mut Spec) {
+    if let Some(process) = spec.process_mut()
+        && process.capabilities() == Some(Sets::default())
+    {
+        process.set_capabilities(None);
+    }
 }
 
 fn override_process(process: &mut Process, changes: &Overrides) -> Result<()> {

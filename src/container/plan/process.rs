@@ -136,8 +136,13 @@ impl ProcessPlan {
             gid: adapted.gid,
             groups,
             umask: user.umask().unwrap_or(0o022),
-            // Without `capabilities` a process has none.
-            caps: process.capabilities().unwrap_or_default(),
+            caps: match process.capabilities() {
+                Some(listed) => listed,
+                // What root can do in its own user namespace, as package managers expect of root.
+                None if adapted.emulate_root && adapted.uid == 0 => caps::Sets::all(),
+                // Without `capabilities` a process has none.
+                None => caps::Sets::default(),
+            },
             no_new_privs: process.no_new_privileges().unwrap_or(false),
             rlimits: process
                 .rlimits()
