@@ -30,6 +30,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         terminal: flags.switch(&TTY),
         volumes: flags.texts(&VOLUME)?,
         devices: flags.texts(&DEVICE)?,
+        mpi: create::mpi(call)?,
     };
     container::run(&super::new_store(call)?, options)
 }

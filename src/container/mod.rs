@@ -103,6 +103,8 @@ pub(crate) struct Overrides {
     pub volumes: Vec<String>,
     /// CDI names, `VENDOR/CLASS=NAME` each.
     pub devices: Vec<String>,
+    /// Whose MPI library the container runs with: `host` or `image`.
+    pub mpi: Option<String>,
 }
 
 impl CreateOptions {

@@ -15,7 +15,7 @@ pub mod state;
 
 pub use annotations::{
     ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_HOME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD,
-    ANNOTATION_USER, annotate,
+    ANNOTATION_USER, annotate, asks_for_mpi,
 };
 pub use check::{allowed_below_proc, check, check_process};
 pub use config::{Linux, Process, Spec};

@@ -3,7 +3,7 @@
 use crate::container::{CreateOptions, Overrides};
 use oci_spec::runtime::{Mount, MountBuilder};
 use rt_spec::rootless::UserMap;
-use rt_spec::said::{PREFIXES, Said};
+use rt_spec::said::{MPI, PREFIXES, Said};
 use rt_spec::{Config, Process, Spec, mounts};
 use rt_sys::caps::Sets;
 use rt_sys::error::Result;
@@ -44,7 +44,9 @@ impl Overrides {
     /// What hooks are told of it.
     pub(super) fn said(&self) -> Said {
         let env = self.env.iter().filter(|variable| PREFIXES.iter().any(|p| variable.starts_with(p)));
-        Said { env: env.filter_map(|v| full_variable(v)).collect(), devices: self.devices.clone() }
+        let mpi = self.mpi.iter().map(|word| format!("{MPI}={word}"));
+        let env = env.filter_map(|v| full_variable(v)).chain(mpi).collect();
+        Said { env, devices: self.devices.clone(), args: Vec::new() }
     }
 }
 
