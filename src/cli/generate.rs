@@ -105,7 +105,7 @@ only below a HOME or XDG_CONFIG_HOME that belongs to root.",
     },
     Item {
         name: "PATH",
-        text: "Where rt looks for ps(1), for rt-pull and for rt-hook-gpu. The last two are first looked for
+        text: "Where rt looks for ps(1), for rt-pull, rt-hook-gpu and rt-hook-mpi. The last three are first looked for
 beside rt.",
     },
     Item {

@@ -96,6 +96,8 @@ pub(super) static CHDIR: Flag =
 pub(super) static DEVICE: Flag =
     value("device", "VENDOR/CLASS=NAME", "add the CDI device of this name with its libraries and mounts")
         .repeats();
+pub(super) static MPI: Flag =
+    value("mpi", "host|image", "run with the host's MPI library if it is proven to fit, or with the image's");
 pub(super) static HOOKS_DIR: Flag =
     value("hooks-dir", "DIR", "read hook definitions from DIR too; they override all others").repeats();
 pub(super) static PROCESS: Flag =
@@ -150,6 +152,7 @@ pub(super) static COMMANDS: &[Command] = &[
             &MOUNT,
             &TMPFS,
             &DEVICE,
+            &MPI,
             &HOOKS_DIR,
             &WRITABLE,
             &OVERLAY,
@@ -404,6 +407,7 @@ nothing.",
             &ENV,
             &VOLUME,
             &DEVICE,
+            &MPI,
             &HOOKS_DIR,
             &PRESERVE_FDS,
             &NO_NEW_KEYRING,

@@ -123,6 +123,8 @@ pub(crate) struct Overrides {
     pub namespaces: NamespaceChoices,
     /// Replaces `process.user`.
     pub user: Option<Ids>,
+    /// Whose MPI library the container runs with: `host` or `image`.
+    pub mpi: Option<String>,
 }
 
 /// A user id and a group id.
