@@ -4,7 +4,7 @@
 //!
 //! | module | what it knows |
 //! |---|---|
-//! | `run`, `save` | the story of a pull; the way back |
+//! | `run`, `save`, `push` | the story of a pull; the way back, to a file and to a registry |
 //! | `reference`, `digest`, `platform`, `manifest` | names and documents; pure |
 //! | `registries_conf`, `credentials`, `auth`, `http`, `registry` | how to talk to a registry |
 //! | `source`, `layout`, `archive` | where manifests and blobs come from |
@@ -44,6 +44,7 @@ mod merge;
 mod platform;
 mod profile;
 mod progress;
+mod push;
 mod reference;
 mod registries_conf;
 mod registry;

@@ -5,11 +5,13 @@ mod faults;
 mod hostile;
 mod image;
 mod others;
+mod push;
 mod registry;
 mod stress;
 mod tls;
 mod transports;
 mod trees;
+mod uploads;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
