@@ -14,8 +14,8 @@ use super::manifest::{Execution, ImageConfig, Manifest};
 use super::merge::MAX_PATH;
 use rt_spec::rootless::UserMap;
 use rt_spec::{
-    ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_HOME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD,
-    ANNOTATION_USER, DEFAULT_CAPABILITIES,
+    ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_HOME, ANNOTATION_OPTIONAL,
+    ANNOTATION_PASSWD, ANNOTATION_USER, DEFAULT_CAPABILITIES,
 };
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
@@ -94,7 +94,6 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
     for volume in volumes.map(|(path, _)| path) {
         mounts.push(volume_mount(volume)?);
     }
-    let capabilities: Vec<&str> = if hpc { Vec::new() } else { DEFAULT_CAPABILITIES.to_vec() };
     let mut config = json!({
         "ociVersion": "1.2.0",
         "process": {
@@ -103,9 +102,6 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
             "args": image_config::arguments(execution),
             "env": env,
             "cwd": image_config::working_dir(execution),
-            "capabilities": {
-                "bounding": capabilities, "effective": capabilities, "permitted": capabilities,
-            },
             "noNewPrivileges": hpc,
         },
         "root": { "path": "rootfs", "readonly": hpc && !choices.writable },
@@ -113,8 +109,12 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
         "linux": if hpc { hpc_linux() } else { isolated_linux() },
         "annotations": annotations(image, execution, choices),
     });
+    // The hpc profile lists none: the caller's own uid has none, and root inside has what its user namespace gives.
+    let capabilities = DEFAULT_CAPABILITIES;
     if !hpc {
         config["hostname"] = json!("rt");
+        config["process"]["capabilities"] =
+            json!({ "bounding": capabilities, "effective": capabilities, "permitted": capabilities });
     }
     // Where the user is root, the runtime adds a filter of its own that answers calls which one id cannot do (chown and the
     // like). A config has room for one filter only.
@@ -173,6 +173,7 @@ fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -
     set(ANNOTATION_USER, choices.user.map(UserMap::as_str).or(hpc.then_some("caller")));
     if hpc {
         set(ANNOTATION_PASSWD, Some("caller"));
+        set(ANNOTATION_ENVIRONMENT, Some("caller"));
         set(ANNOTATION_OPTIONAL, Some(&HOST_FILES.join(",")));
     }
     set(ANNOTATION_HOME, choices.home.then_some("bind"));

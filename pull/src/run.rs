@@ -16,7 +16,7 @@ use super::layer::{self, Counts, Rules, UnpackContext};
 use super::limits::Limits;
 use super::merge::{LayerNumber, MergedTree};
 use super::platform::Platform;
-use super::profile::{self, BundledImage, Choices};
+use super::profile::{self, BundledImage, Choices, Profile};
 use super::progress::{self, Style, size};
 use super::reference::Source;
 use super::registry::ConnectOptions;
@@ -138,7 +138,8 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
     };
     let config = profile::config(&bundled, &root, &options.choices)?;
     profile::prepare_mount_points(&root, &config)?;
-    if options.choices.user == Some(UserMap::Root) {
+    // Any bundle of the hpc profile may be run with --user-map root later.
+    if options.choices.profile == Profile::Hpc || options.choices.user == Some(UserMap::Root) {
         profile::prepare_package_managers(&root)?;
     }
     let directories = layer::finish_directories(&context)?;

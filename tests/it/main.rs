@@ -13,6 +13,7 @@ mod cli;
 mod client;
 mod config;
 mod devices;
+mod env;
 mod exec;
 mod fixture;
 mod hooks;
@@ -50,6 +51,7 @@ fn tests() -> Vec<runner::Test> {
         cli::tests(),
         lifecycle::tests(),
         run::tests(),
+        env::tests(),
         exec::tests(),
         terminal::tests(),
         config::tests(),
