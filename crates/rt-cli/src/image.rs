@@ -78,6 +78,16 @@ manifest, so there it is the digest of the image's config, which docker calls th
 
 The image is there whole or not at all. The same tree always gives the same digest.";
 
+const ABOUT_PUSH: &str = "\
+The image is the one that rt save writes: one layer in which everything belongs to root, with what config.json and the
+image say that the bundle was pulled from. Of an image on disk for several platforms the one for this machine is sent,
+or that of --platform.
+
+What the registry has already is not sent again. An upload goes on after a broken connection. The layer of a bundle
+is written to the cache's file system first. The digest of the manifest is printed.
+
+Credentials, certificates and registries.conf are as for rt-pull(1). Mirrors are not written to.";
+
 const IMAGES: &str = "rt-pull(1) lists the forms of IMAGE.";
 
 /// `rt pull`
@@ -151,6 +161,29 @@ pub const SAVE: Command = Command {
         ("for podman load, skopeo and rt pull", "rt save ./mine oci-archive:mine.tar:v1"),
         ("for docker load", "rt save ./mine docker-archive:mine.tar:team/mine:v1"),
     ],
+    ..ONE_ID
+};
+
+/// `rt push`
+pub const PUSH: Command = Command {
+    name: "push",
+    summary: "send a bundle's root, or an image on disk, to a registry",
+    usage: &["BUNDLE|oci:DIR[:TAG]|oci-archive:FILE[:TAG] [docker://]REGISTRY/NAME[:TAG]"],
+    operands: 2..=2,
+    flags: &[
+        &PLATFORM,
+        &CACHE_DIR,
+        &NO_CACHE,
+        &AUTHFILE,
+        &CREDS,
+        &INSECURE,
+        &PLAIN_HTTP,
+        &RETRIES,
+        &JSON,
+        &SILENT,
+    ],
+    about: ABOUT_PUSH,
+    examples: &[("share what was installed", "rt login ghcr.io && rt push ./build ghcr.io/me/tool:1")],
     ..ONE_ID
 };
 
