@@ -439,6 +439,7 @@ container of the same ID.",
     Command { run: image::execute, ..rt_cli::image::LOGIN },
     Command { run: image::execute, ..rt_cli::image::LOGOUT },
     Command { run: image::execute, ..rt_cli::image::CACHE },
+    Command { run: image::execute_mount, ..rt_cli::image::MOUNT },
     Command {
         name: "generate",
         summary: "write the man pages or a shell's completions into a directory",

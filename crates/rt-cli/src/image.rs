@@ -2,7 +2,7 @@
 //! program, and then executes `rt-pull`, which parses the same words and acts.
 #![allow(missing_docs, reason = "each flag says in its help what it is for")]
 
-use crate::command::{Command, ONE_ID};
+use crate::command::{Command, ONE_ID, Rest};
 use crate::flag::{Flag, switch, value};
 
 // How to talk to a registry.
@@ -219,5 +219,24 @@ pub const CACHE: Command = Command {
     about: "\
 list prints the blobs in the cache. prune removes all blobs, or only those that --older-than and
 --max-size choose. verify reads all blobs and removes those that are damaged.",
+    ..ONE_ID
+};
+
+/// `rt mount`
+pub const MOUNT: Command = Command {
+    name: "mount",
+    summary: "run a program that sees an image file at a directory",
+    usage: &["FILE DIR [-- COMMAND [ARGS...]]"],
+    operands: 2..=2,
+    rest: Rest::AfterDashes,
+    about: "\
+FILE is a squashfs image. It is mounted read-only at DIR, an existing directory, for COMMAND and the
+programs that it starts. No other process sees the mount, and it ends with the last of them. COMMAND
+runs on the host as the user who calls, with no further rights. It is the user's shell by default.
+
+The kernel's device /dev/fuse is needed, and neither root nor any other program.
+
+The exit code is that of COMMAND.",
+    examples: &[("list what is in an image", "rt mount data.sqsh /mnt -- find /mnt")],
     ..ONE_ID
 };
