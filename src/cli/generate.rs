@@ -120,6 +120,11 @@ the task come from the config: SLURM_*, PMI_FD and TMPDIR. The directory above t
 mounted where rt run passes the caller's environment on.",
     },
     Item {
+        name: "RT_MPI",
+        text: "host asks for the host's MPI library in the container, as --mpi host does; image for that of the
+image.",
+    },
+    Item {
         name: "PMI_FD",
         text: "The descriptor of the connection to the scheduler. It stays open where rt run passes the
 caller's environment on.",
