@@ -32,7 +32,9 @@ pub static WRITABLE: Flag = switch("writable", "make the root writable in the hp
 pub static HOME: Flag = switch("home", "mount the home directory of the user who runs the bundle");
 pub static PRIVATE: Flag =
     switch("private", "keep the image's file modes, and hide the bundle from other users");
-pub static REPLACE: Flag = switch("force", "replace an existing bundle").short('f');
+pub static COMPRESS: Flag =
+    value("compress", "zstd[:N]|lz4|gzip[:N]|none", "how an image file is compressed; zstd:3 by default");
+pub static REPLACE: Flag = switch("force", "replace an existing bundle or image file").short('f');
 pub static REPLACE_IMAGE: Flag = switch("force", "replace an existing image").short('f');
 pub static SYNC: Flag =
     switch("sync", "write the bundle to disk before returning, so that it survives a crash");
@@ -58,6 +60,9 @@ BUNDLE is the directory to make. By default it is made in the current directory 
 image. It appears only when it is complete. Where a bundle of the same image is there already, nothing
 is done. A bundle of another image is an error; --force replaces it.
 
+A name that ends in .sqsh, .sqfs or .squashfs is a single file, a squashfs with everything as in the
+image, which is written while the layers arrive. Nothing is unpacked.
+
 With the profile hpc the container shares the host's network, processes and devices, runs as the user
 who calls rt run, and has a read-only root. With the profile isolated the container has namespaces of
 its own and runs as root inside.
@@ -72,6 +77,16 @@ as its entrypoint, user, volumes, ports, labels and history. The image's digest 
 manifest, so there it is the digest of the image's config, which docker calls the image's id.
 
 The image is there whole or not at all. The same tree always gives the same digest.";
+
+const ABOUT_PUSH: &str = "\
+The image is the one that rt save writes: one layer in which everything belongs to root, with what config.json and the
+image say that the bundle was pulled from. Of an image on disk for several platforms the one for this machine is sent,
+or that of --platform.
+
+What the registry has already is not sent again. An upload goes on after a broken connection. The layer of a bundle
+is written to the cache's file system first. The digest of the manifest is printed.
+
+Credentials, certificates and registries.conf are as for rt-pull(1). Mirrors are not written to.";
 
 const IMAGES: &str = "rt-pull(1) lists the forms of IMAGE.";
 
@@ -88,6 +103,7 @@ pub const PULL: Command = Command {
         &HOME,
         &PRIVATE,
         &REPLACE,
+        &COMPRESS,
         &SYNC,
         &VERIFY,
         &PLATFORM,
@@ -145,6 +161,29 @@ pub const SAVE: Command = Command {
         ("for podman load, skopeo and rt pull", "rt save ./mine oci-archive:mine.tar:v1"),
         ("for docker load", "rt save ./mine docker-archive:mine.tar:team/mine:v1"),
     ],
+    ..ONE_ID
+};
+
+/// `rt push`
+pub const PUSH: Command = Command {
+    name: "push",
+    summary: "send a bundle's root, or an image on disk, to a registry",
+    usage: &["BUNDLE|oci:DIR[:TAG]|oci-archive:FILE[:TAG] [docker://]REGISTRY/NAME[:TAG]"],
+    operands: 2..=2,
+    flags: &[
+        &PLATFORM,
+        &CACHE_DIR,
+        &NO_CACHE,
+        &AUTHFILE,
+        &CREDS,
+        &INSECURE,
+        &PLAIN_HTTP,
+        &RETRIES,
+        &JSON,
+        &SILENT,
+    ],
+    about: ABOUT_PUSH,
+    examples: &[("share what was installed", "rt login ghcr.io && rt push ./build ghcr.io/me/tool:1")],
     ..ONE_ID
 };
 
