@@ -46,6 +46,9 @@ fn words_for_mounting(request: &MountRequest<'_>) -> Result<Vec<OsString>> {
     if request.bundle {
         words.push("--bundle".into());
     }
+    if request.extract {
+        words.push("--extract".into());
+    }
     if request.more {
         words.push("--more".into());
     }
