@@ -76,6 +76,9 @@ variables and directory is what the image says; what the image said that the bun
 as its entrypoint, user, volumes, ports, labels and history. The image's digest is printed; docker-archive has no
 manifest, so there it is the digest of the image's config, which docker calls the image's id.
 
+A name that ends in .sqsh, .sqfs or .squashfs is a single file, a squashfs with the bundle's config in
+it; its path is printed.
+
 The image is there whole or not at all. The same tree always gives the same digest.";
 
 const ABOUT_PUSH: &str = "\
@@ -153,12 +156,13 @@ pub const INSPECT: Command = Command {
 pub const SAVE: Command = Command {
     name: "save",
     summary: "write a bundle's root as an image that podman, docker and skopeo load",
-    usage: &["BUNDLE oci:DIR[:TAG]|oci-archive:FILE[:TAG]|docker-archive:FILE[:NAME:TAG]"],
+    usage: &["BUNDLE oci:DIR[:TAG]|oci-archive:FILE[:TAG]|docker-archive:FILE[:NAME:TAG]|FILE.sqsh"],
     operands: 2..=2,
-    flags: &[&REPLACE_IMAGE, &SILENT],
+    flags: &[&COMPRESS, &REPLACE_IMAGE, &SILENT],
     about: ABOUT_SAVE,
     examples: &[
         ("for podman load, skopeo and rt pull", "rt save ./mine oci-archive:mine.tar:v1"),
+        ("a single file", "rt save ./mine mine.sqsh"),
         ("for docker load", "rt save ./mine docker-archive:mine.tar:team/mine:v1"),
     ],
     ..ONE_ID
