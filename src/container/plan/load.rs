@@ -59,7 +59,7 @@ impl Overrides {
     pub(super) fn said(&self) -> Said {
         let mut env = environment::asked(&self.env);
         env.retain(|variable| PREFIXES.iter().any(|p| variable.starts_with(p)));
-        Said { env, devices: self.devices.clone(), ..Said::default() }
+        Said { env, devices: self.devices.clone(), args: Vec::new() }
     }
 }
 
