@@ -42,6 +42,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         home: flags.has(&HOME),
         cwd: flags.path(&CWD),
         terminal: flags.switch(&TTY),
+        init: flags.switch(&INIT),
         volumes: flags.texts(&VOLUME)?,
         mounts: mounts(call)?,
         devices: flags.texts(&DEVICE)?,

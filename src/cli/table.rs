@@ -36,6 +36,10 @@ pub(super) static KEEP: Flag =
 pub(super) static REMOVE: Flag =
     switch("rm", "remove the container afterwards, which is the default without --detach");
 pub(super) static TTY: Flag = switch("tty", "give the process a terminal; --tty=false gives none").short('t');
+pub(super) static INIT: Flag = switch(
+    "init",
+    "have a process of rt's pass signals on and reap, in a PID namespace; --init=false has none",
+);
 pub(super) static INTERACTIVE: Flag =
     switch("interactive", "pass stdin on; rt always does").short('i').ignored();
 pub(super) static ENV: Flag =
@@ -136,6 +140,7 @@ pub(super) static COMMANDS: &[Command] = &[
             &BUNDLE,
             &TTY,
             &INTERACTIVE,
+            &INIT,
             &ENTRYPOINT,
             &ENV,
             &ENV_FILE,

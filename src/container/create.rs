@@ -243,6 +243,10 @@ impl<'a> Launch<'a> {
             1
         })
         .map_err(|e| refused::namespaces(e, new))?;
+        if self.plan.init {
+            // Init has hidden what was its memory too.
+            init::show()?;
+        }
         if let Some(e) = failure {
             process::wait(child.pid)?;
             return Err(e);

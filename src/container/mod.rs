@@ -13,6 +13,7 @@ mod lifecycle;
 mod members;
 mod mounts;
 mod path_search;
+mod pid1;
 mod plan;
 mod program;
 mod protect;
@@ -25,6 +26,7 @@ pub(crate) use create::{create, run};
 pub(crate) use exec::exec;
 pub(crate) use handover::Handover;
 pub(crate) use lifecycle::{Deletion, Receiver, delete, kill, pause, resume, start};
+pub(crate) use pid1::main as init_main;
 pub(crate) use step::{
     RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
 };
@@ -113,6 +115,8 @@ pub(crate) struct Overrides {
     pub volumes: Vec<String>,
     /// More mounts, behind the config's and the volumes.
     pub mounts: Vec<Mount>,
+    /// Whether an init of `rt`'s own is the first process of a new PID namespace, over the annotation `rt.init`.
+    pub init: Option<bool>,
     /// CDI names, `VENDOR/CLASS=NAME` each.
     pub devices: Vec<String>,
     /// Namespaces that are not to be as the config says.

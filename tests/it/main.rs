@@ -18,6 +18,8 @@ mod env;
 mod exec;
 mod fixture;
 mod hooks;
+mod host_files;
+mod init;
 mod lifecycle;
 mod mounts;
 mod namespaces;
@@ -67,6 +69,8 @@ fn tests() -> Vec<runner::Test> {
         seccomp::tests(),
         rootless::tests(),
         caller::tests(),
+        host_files::tests(),
+        init::tests(),
         slurm::tests(),
         security::tests(),
         cgroup::tests(),

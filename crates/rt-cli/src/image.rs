@@ -32,7 +32,9 @@ pub static WRITABLE: Flag = switch("writable", "make the root writable in the hp
 pub static HOME: Flag = switch("home", "mount the home directory of the user who runs the bundle");
 pub static PRIVATE: Flag =
     switch("private", "keep the image's file modes, and hide the bundle from other users");
-pub static REPLACE: Flag = switch("force", "replace an existing bundle").short('f');
+pub static COMPRESS: Flag =
+    value("compress", "zstd[:N]|lz4|gzip[:N]|none", "how an image file is compressed; zstd:3 by default");
+pub static REPLACE: Flag = switch("force", "replace an existing bundle or image file").short('f');
 pub static REPLACE_IMAGE: Flag = switch("force", "replace an existing image").short('f');
 pub static SYNC: Flag =
     switch("sync", "write the bundle to disk before returning, so that it survives a crash");
@@ -57,6 +59,9 @@ docker-archive:FILE[:NAME:TAG]; docker-daemon:NAME and podman:NAME.
 BUNDLE is the directory to make. By default it is made in the current directory and named after the
 image. It appears only when it is complete. Where a bundle of the same image is there already, nothing
 is done. A bundle of another image is an error; --force replaces it.
+
+A name that ends in .sqsh, .sqfs or .squashfs is a single file, a squashfs with everything as in the
+image, which is written while the layers arrive. Nothing is unpacked.
 
 With the profile hpc the container shares the host's network, processes and devices, runs as the user
 who calls rt run, and has a read-only root. With the profile isolated the container has namespaces of
@@ -88,6 +93,7 @@ pub const PULL: Command = Command {
         &HOME,
         &PRIVATE,
         &REPLACE,
+        &COMPRESS,
         &SYNC,
         &VERIFY,
         &PLATFORM,

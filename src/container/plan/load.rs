@@ -58,6 +58,7 @@ impl Overrides {
             || self.terminal.is_some()
             || !matches!(self.root, RootAccess::AsConfigured)
             || self.home
+            || self.init.is_some()
             || !self.volumes.is_empty()
             || !self.mounts.is_empty()
             || self.namespaces.any()
@@ -99,6 +100,9 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
         && let Some(process) = spec.process_mut()
     {
         process.user_mut().set_uid(uid).set_gid(gid);
+    }
+    if let Some(init) = changes.init {
+        rt_spec::annotate(spec, rt_spec::ANNOTATION_INIT, if init { "true" } else { "false" });
     }
     if let Some(map) = options.user_map {
         // Kept with the config, so that exec finds the same ids.

@@ -26,7 +26,7 @@ use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_spec::rootless::{self, Adapted};
 use rt_spec::said::Said;
-use rt_spec::{Config, Linux};
+use rt_spec::{Config, Linux, annotations};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::Propagation;
@@ -97,6 +97,8 @@ pub(super) struct Plan {
     pub hooks: Hooks,
     /// What the caller has said, for hooks.
     pub said: Said,
+    /// The first process of the new PID namespace is an init of `rt`'s own.
+    pub init: bool,
     /// The program.
     pub process: ProcessPlan,
     /// What was adapted or will not be applied, for the log.
@@ -151,10 +153,17 @@ impl Plan {
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
         let linux = spec.linux().as_ref().ok_or_else(|| err!("config.json: linux is missing"))?;
         let (new, join) = namespaces::configured(linux, caller)?;
+        if options.overrides.init == Some(true) && !new.contains(Namespace::Pid) {
+            return Err(err!("--init: the container has no PID namespace of its own")
+                .hint("signals reach its program without an init"));
+        }
         let all_ids = rootless::all_ids(caller, &adapted);
         let ids = (!all_ids).then(|| adapted.maps.as_ref().unwrap_or(&caller.maps));
         let home = account::home_mount(spec)?;
-        let mounts = mounts::plan_mounts(spec, &bundle, home.as_ref(), ids, &mut notes)?;
+        let readonly_root = root.readonly().unwrap_or(false);
+        // Only root replaces such files. For everybody else a bind shows each node's own.
+        let copied = annotations::copied_mounts(spec).filter(|_| !readonly_root && adapted.uid == 0);
+        let mounts = mounts::plan_mounts(spec, &bundle, home.as_ref(), copied, ids, &mut notes)?;
         if ids.is_some() {
             note_substitutes(&mounts, new, linux, &mut notes);
         }
@@ -178,7 +187,7 @@ impl Plan {
             time_offsets: kernel::time_offsets(linux),
             net_devices: kernel::net_devices(linux),
             propagation: linux.rootfs_propagation().as_deref().and_then(rt_spec::mounts::propagation),
-            readonly_root: root.readonly().unwrap_or(false),
+            readonly_root,
             layer: None,
             no_pivot: options.no_pivot,
             mounts,
@@ -195,6 +204,7 @@ impl Plan {
             hooks: spec.hooks().clone().unwrap_or_default(),
             said: options.overrides.said(),
             process,
+            init: new.contains(Namespace::Pid) && annotations::asks_for_init(spec)?,
             maps: adapted.maps,
             bundle,
             notes,

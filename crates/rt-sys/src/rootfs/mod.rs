@@ -368,6 +368,16 @@ impl<'a> Rootfs<'a> {
         self.host_sys &= !is_at_or_below(sys, path) && !is_at_or_below(path, sys);
     }
 
+    /// The directory `path`, if it is the image's own: nothing that was mounted in the image is in the way.
+    pub fn image_dir(&mut self, path: &Path) -> Result<Option<OwnedFd>> {
+        let dir = match self.open(path, DIRECTORY) {
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            opened => opened?,
+        };
+        let own = mount_id(&dir, OsStr::new(""))? == self.image_mount()?;
+        Ok(own.then_some(dir))
+    }
+
     /// The id of the image's own mount.
     fn image_mount(&mut self) -> Result<u64> {
         let id = self.image_mount.map_or_else(|| mount_id(&self.root, OsStr::new("")), Ok)?;
