@@ -183,7 +183,16 @@ Without -b, an operand that contains a slash or names a directory with a config.
 and rt makes up an id. Any other operand is the ID of the new container, and the bundle is the
 directory of -b, or the current directory.
 
-ARGS replace the arguments of the config's process.
+ARGS follow the entrypoint of the image that rt pull has noted in the config; without one they are the
+whole command, in place of the config's. --entrypoint replaces the entrypoint, and drops the image's
+default arguments.
+
+The program has the environment of rt below that of the config where the config asks for that, as those
+of rt pull with the profile hpc do; see rt(1), ENVIRONMENT, and --clear-env.
+
+--writable and --overlay put an overlay over the image, which stays as it is. It needs Linux 5.11 without
+root. DIR/upper has the changes, and one container uses DIR at a time. DIR cannot be on a file system that
+nodes share. A directory of the image cannot be renamed: mv copies it.
 
 The exit code is that of the program, or 128 plus the number of the signal that ended it. It is 1 if
 the container could not be run.",
@@ -191,6 +200,10 @@ the container could not be run.",
             ("run what the bundle's config says", "rt run ./debian"),
             ("run a shell with a terminal", "rt run -t ./debian -- bash -l"),
             ("with a directory of the host's", "rt run -v /scratch/data:/data:ro ./debian -- ls /data"),
+            (
+                "install a package over an image that others use too",
+                "rt run --as-root --overlay tools ./debian -- apt-get install -y hello",
+            ),
             ("as Slurm's oci.conf calls it", "rt run --bundle '%b' %n.%j.%s.%t"),
         ],
         run: run::run,
@@ -472,6 +485,15 @@ mod tests {
         }
         for command in COMMANDS {
             assert!(!command.summary.ends_with('.'), "{}", command.name);
+        }
+    }
+
+    #[test]
+    fn the_page_for_newcomers_names_every_flag_of_run() {
+        let page = include_str!("../../docs/flags.md");
+        for flag in PROGRAM.command("run").unwrap().flags {
+            let short = flag.short.is_some_and(|short| page.contains(&format!("`-{short}")));
+            assert!(short || page.contains(&format!("--{}", flag.long)), "--{}", flag.long);
         }
     }
 

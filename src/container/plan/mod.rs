@@ -32,7 +32,7 @@ use rt_sys::error::{Context, Result};
 use rt_sys::mount::Propagation;
 use rt_sys::ns::{IdMaps, Namespace, Namespaces};
 use rt_sys::{bail, err};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A layer over the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -218,6 +218,16 @@ impl Plan {
             bundle,
             notes,
         })
+    }
+
+    /// The directory with the record of what has been copied into the root, beside what keeps the copies; `None` where
+    /// nothing keeps them.
+    pub(super) fn record_dir(&self) -> Option<&Path> {
+        match &self.layer {
+            None => Some(&self.bundle),
+            Some(Layer::Kept(dir)) => Some(dir),
+            Some(Layer::Memory) => None,
+        }
     }
 
     /// True where a namespace of `kind` is made, not joined or inherited.
