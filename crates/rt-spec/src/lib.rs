@@ -6,6 +6,7 @@ pub mod account_files;
 pub mod annotations;
 mod check;
 mod config;
+pub mod emulation;
 pub mod environment;
 mod hostlist;
 pub mod mounts;
