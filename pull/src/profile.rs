@@ -26,6 +26,8 @@ pub(crate) const ANNOTATION_NAME: &str = "rt.image.name";
 pub(crate) const ANNOTATION_DIGEST: &str = "rt.image.digest";
 /// The digest that the name stood for: the index's, where there is one.
 pub(crate) const ANNOTATION_RESOLVED: &str = "rt.image.resolved";
+/// The bytes of the files that were written.
+pub(crate) const ANNOTATION_BYTES: &str = "rt.image.bytes";
 
 /// How a bundle is to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +71,8 @@ pub(crate) struct BundledImage<'a> {
     pub manifest: &'a Manifest,
     /// Its config.
     pub config: &'a ImageConfig,
+    /// The bytes of its files.
+    pub bytes: u64,
 }
 
 /// Builds the config for an image whose tree is below `root`.
@@ -128,7 +132,7 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
 
 /// image-spec, conversion: annotation fields; labels win over them.
 fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -> Value {
-    let BundledImage { name, digest, resolved, manifest, config } = *image;
+    let BundledImage { name, digest, resolved, manifest, config, bytes } = *image;
     let mut all = Map::new();
     let mut set = |key: &str, value: Option<&str>| {
         if let Some(value) = value.filter(|v| !v.is_empty()) {
@@ -159,6 +163,7 @@ fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -
     set(ANNOTATION_NAME, Some(name));
     set(ANNOTATION_DIGEST, Some(digest.as_str()));
     set(ANNOTATION_RESOLVED, Some(resolved.as_str()));
+    set(ANNOTATION_BYTES, Some(&bytes.to_string()));
     set(ANNOTATION_ENTRYPOINT, image_config::words(execution.entrypoint.as_deref()).as_deref());
     set(ANNOTATION_CMD, image_config::words(execution.cmd.as_deref()).as_deref());
     Value::Object(all)
@@ -336,6 +341,7 @@ mod tests {
                 resolved: &digest,
                 manifest: &manifest,
                 config: &image,
+                bytes: 0,
             };
             let config = config(&bundled, &root, &choices).unwrap();
             let spec: oci_spec::runtime::Spec = serde_json::from_value(config.clone()).unwrap();
