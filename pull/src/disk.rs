@@ -403,6 +403,13 @@ pub(crate) fn may_write(dir: BorrowedFd) -> bool {
     fs::accessat(dir, ".", wanted, AtFlags::EACCESS).is_ok()
 }
 
+/// The number of the mount that a directory is on (statx(2), Linux 5.8).
+pub(crate) fn mount_id(dir: BorrowedFd) -> Option<u64> {
+    let stat = fs::statx(dir, "", AtFlags::EMPTY_PATH, fs::StatxFlags::MNT_ID).ok()?;
+    let known = fs::StatxFlags::from_bits_retain(stat.stx_mask).contains(fs::StatxFlags::MNT_ID);
+    known.then_some(stat.stx_mnt_id)
+}
+
 /// The owner of what has a name, of a link itself.
 pub(crate) fn owner_at(parent: BorrowedFd, name: &[u8]) -> Result<u32> {
     check_component(name)?;

@@ -4,6 +4,7 @@
 mod faults;
 mod hostile;
 mod image;
+mod images;
 mod others;
 mod registry;
 mod stress;

@@ -113,7 +113,7 @@ impl Users {
         let (here, marks) = (Machine::current()?, store.marks()?);
         let uid = disk::caller().uid;
         let sees_all = uid == 0 && ns::own_maps().is_ok_and(|maps| ns::is_initial(&maps));
-        Ok(Users { here, uid, sees_all, marks, processes: processes_by_bundle() })
+        Ok(Users { here, uid, sees_all, marks, processes: processes_by_bundle(&Prefixes::of(store)) })
     }
 
     /// The users of one bundle.
@@ -137,9 +137,9 @@ impl Users {
     }
 }
 
-/// The processes of this machine that have a bundle, whatever store it is in: as their working or root directory, or in
-/// their mount namespace. Of other users' processes only root sees that.
-fn processes_by_bundle() -> BTreeMap<String, BTreeSet<i32>> {
+/// The processes of this machine that have a bundle of the store: as their working or root directory, or in their mount
+/// namespace. Of other users' processes only root sees that.
+fn processes_by_bundle(prefixes: &Prefixes) -> BTreeMap<String, BTreeSet<i32>> {
     let mut all: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
     let mut namespaces: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -150,14 +150,14 @@ fn processes_by_bundle() -> BTreeMap<String, BTreeSet<i32>> {
         let mut found = BTreeSet::new();
         for link in ["cwd", "root"] {
             if let Ok(path) = std::fs::read_link(proc.join(link)) {
-                found.extend(bundle_names(path.as_os_str().as_bytes()));
+                found.extend(prefixes.bundles_in(path.as_os_str().as_bytes()));
             }
         }
         // Many processes share a namespace, whose list of mounts can be long.
         if let Ok(namespace) = std::fs::metadata(proc.join("ns/mnt")) {
-            let mounted = namespaces
-                .entry(namespace.ino())
-                .or_insert_with(|| bundle_names(&std::fs::read(proc.join("mountinfo")).unwrap_or_default()));
+            let mounted = namespaces.entry(namespace.ino()).or_insert_with(|| {
+                prefixes.bundles_in(&std::fs::read(proc.join("mountinfo")).unwrap_or_default())
+            });
             found.extend(mounted.iter().cloned());
         }
         for bundle in found {
@@ -167,15 +167,64 @@ fn processes_by_bundle() -> BTreeMap<String, BTreeSet<i32>> {
     all
 }
 
-/// The names of bundles in a text, also of those that were renamed to be removed.
-fn bundle_names(text: &[u8]) -> BTreeSet<String> {
-    const LENGTH: usize = "sha256-".len() + 64;
-    let mut names = BTreeSet::new();
-    for (at, _) in text.windows(4).enumerate().filter(|(_, start)| *start == b"/sha") {
-        let name = text.get(at + 1..at + 1 + LENGTH).and_then(|name| std::str::from_utf8(name).ok());
-        names.extend(name.filter(|name| is_bundle_name(name)).map(str::to_owned));
+/// What stands in front of the names of a store's bundles, in paths and in lists of mounts.
+#[derive(Debug)]
+struct Prefixes(Vec<Vec<u8>>);
+
+impl Prefixes {
+    /// The path of the bundles, and their path in their file system, by which a mount names what it shows
+    /// (proc_pid_mountinfo(5), field 4). Where that cannot be found out, the bundles of all stores count.
+    fn of(store: &OwnStore) -> Prefixes {
+        let all_stores = || Prefixes(vec![b"/".to_vec()]);
+        let Ok(path) = store.store.path().join(rt_images::BUNDLES).canonicalize() else {
+            return all_stores();
+        };
+        let plain = [path.as_os_str().as_bytes(), b"/"].concat();
+        let own = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+        let inside = disk::mount_id(store.bundles()).and_then(|id| in_file_system(&own, id, &escape(&plain)));
+        match inside {
+            Some(inside) => Prefixes(vec![escape(&plain), plain, inside]),
+            None => all_stores(),
+        }
     }
-    names
+
+    /// The names of bundles in a text, also of those that were renamed to be removed.
+    fn bundles_in(&self, text: &[u8]) -> BTreeSet<String> {
+        const LENGTH: usize = "sha256-".len() + 64;
+        let mut names = BTreeSet::new();
+        for (at, _) in text.windows(4).enumerate().filter(|(_, start)| *start == b"/sha") {
+            let (before, behind) = text.split_at(at + 1);
+            let of_store = self.0.iter().any(|prefix| {
+                let begin = before.strip_suffix(&prefix[..]);
+                *prefix == b"/"
+                    || begin.is_some_and(|b| matches!(b.last(), None | Some(b' ' | b'=' | b':' | b',')))
+            });
+            let name = behind.get(..LENGTH).and_then(|name| std::str::from_utf8(name).ok());
+            names.extend(name.filter(|name| of_store && is_bundle_name(name)).map(str::to_owned));
+        }
+        names
+    }
+}
+
+/// The path in its file system of `path`, which lies on the mount `id` of a list of mounts.
+fn in_file_system(mounts: &[u8], id: u64, path: &[u8]) -> Option<Vec<u8>> {
+    let id = id.to_string();
+    let line = mounts
+        .split(|&b| b == b'\n')
+        .find(|line| line.split(|&b| b == b' ').next() == Some(id.as_bytes()))?;
+    let mut fields = line.split(|&b| b == b' ').skip(3);
+    let not_root = |field| if field == b"/" { &b""[..] } else { field };
+    let (root, point) = (not_root(fields.next()?), not_root(fields.next()?));
+    Some([root, path.strip_prefix(point)?].concat())
+}
+
+/// As paths are written in lists of mounts.
+fn escape(path: &[u8]) -> Vec<u8> {
+    let escaped = path.iter().flat_map(|&b| match b {
+        b' ' | b'\t' | b'\n' | b'\\' | b'#' => format!("\\{b:03o}").into_bytes(),
+        _ => vec![b],
+    });
+    escaped.collect()
 }
 
 #[cfg(test)]
@@ -188,9 +237,27 @@ mod tests {
         let two = rt_images::bundle_name("sha512", &"2".repeat(128));
         let text = format!(
             "36 35 98:0 /i/bundles/{one}/rootfs / ro - ext4 /dev/x ro\n37 35 0:9 / /l rw - overlay o \
-             lowerdir=/i/bundles/{two}.removed-1/rootfs\n38 /sha256-12 /sha"
+             lowerdir=/s/i/bundles/{two}.removed-1/rootfs\n38 /sha256-12 /sha"
         );
-        assert_eq!(bundle_names(text.as_bytes()), BTreeSet::from([one, two]));
+        let found = |prefixes: &[&str]| {
+            let prefixes = prefixes.iter().map(|prefix| prefix.as_bytes().to_vec()).collect();
+            Prefixes(prefixes).bundles_in(text.as_bytes())
+        };
+        assert_eq!(found(&["/"]), BTreeSet::from([one.clone(), two.clone()]));
+        assert_eq!(found(&["/i/bundles/"]), BTreeSet::from([one.clone()]));
+        assert_eq!(found(&["/s/i/bundles/", "/i/bundles/"]), BTreeSet::from([one, two]));
+        assert_eq!(found(&["/j/bundles/"]), BTreeSet::new());
+    }
+
+    #[test]
+    fn a_path_is_found_in_its_file_system() {
+        let mounts = b"21 1 8:1 / / rw - ext4 /dev/a rw\n22 21 8:2 /export/home /home rw - ext4 /dev/b rw\n";
+        let inside = |id, path: &str| {
+            in_file_system(mounts, id, &escape(path.as_bytes())).map(|path| String::from_utf8(path).unwrap())
+        };
+        assert_eq!(inside(21, "/a b/"), Some("/a\\040b/".into()));
+        assert_eq!(inside(22, "/home/me/"), Some("/export/home/me/".into()));
+        assert_eq!((inside(22, "/elsewhere/"), inside(23, "/home/")), (None, None));
     }
 
     #[test]
