@@ -104,8 +104,11 @@ fn is_there(places: &[Place], bundle: &Path) -> Result<bool> {
 
 /// Has `rt-pull` put an image into the store. Returns the bundle, or none where `rt-pull` has said what went wrong.
 fn pull(call: &Call, image: &str, policy: &str, platform: Option<&str>) -> Result<Option<PathBuf>> {
-    let mut command = None;
+    let mut started = None;
     let mut failed = Ok(());
+    // A caller may have left SIGCHLD ignored, which block_all undoes. rt-pull inherits what is blocked, so nothing is.
+    signal::block_all();
+    signal::reset(0);
     with_program(|program| {
         let mut attempt = Command::new(program);
         let globals = &call.globals;
@@ -129,16 +132,16 @@ fn pull(call: &Call, image: &str, policy: &str, platform: Option<&str>) -> Resul
             attempt.args(["--platform", platform]);
         }
         attempt.args(["--", image]).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
-        signal::block_all();
         match attempt.spawn() {
-            Ok(child) => command = Some(child),
+            Ok(child) => started = Some(child),
             Err(e) if e.kind() == ErrorKind::NotFound => return false,
             Err(e) => failed = Err(e).context(|| format!("execute {}", program.display())),
         }
         true
     })?;
     failed?;
-    let Some(mut child) = command else { bail!("rt-pull was not started") };
+    let Some(mut child) = started else { bail!("rt-pull was not started") };
+    signal::block_all();
     let status = attend(&mut child)?;
     signal::reset(0);
     if !status.success() {
@@ -155,10 +158,10 @@ fn pull(call: &Call, image: &str, policy: &str, platform: Option<&str>) -> Resul
     Ok(Some(OsStr::from_bytes(path).into()))
 }
 
-/// Waits for `rt-pull`, passing signals on. It has a process group of its own, or Ctrl-C would come to it twice, and the
-/// second one ends it before it has tidied up. Its answer is a path, which a pipe holds.
+/// Waits for `rt-pull`, passing signals on. It and the programs that it runs are a process group of their own, or Ctrl-C
+/// would come to it twice, and the second one ends it before it has tidied up. Its answer is a path, which a pipe holds.
 fn attend(child: &mut Child) -> Result<ExitStatus> {
-    let pid = child.id() as i32;
+    let group = -(child.id() as i32);
     loop {
         if let Some(status) = child.try_wait().context(|| "wait for rt-pull")? {
             return Ok(status);
@@ -166,10 +169,10 @@ fn attend(child: &mut Child) -> Result<ExitStatus> {
         // It may have ended just now, and that is no error.
         let _ = match signal::take() {
             libc::SIGCHLD => Ok(()),
-            libc::SIGTSTP => signal::send(pid, libc::SIGSTOP)
+            libc::SIGTSTP => signal::send(group, libc::SIGSTOP)
                 .and_then(|()| signal::send(std::process::id() as i32, libc::SIGSTOP))
-                .and_then(|()| signal::send(pid, libc::SIGCONT)),
-            signal => signal::send(pid, signal),
+                .and_then(|()| signal::send(group, libc::SIGCONT)),
+            signal => signal::send(group, signal),
         };
     }
 }

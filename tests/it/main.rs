@@ -16,6 +16,7 @@ mod devices;
 mod exec;
 mod fixture;
 mod hooks;
+mod images;
 mod lifecycle;
 mod mounts;
 mod namespaces;
@@ -50,6 +51,7 @@ fn tests() -> Vec<runner::Test> {
         cli::tests(),
         lifecycle::tests(),
         run::tests(),
+        images::tests(),
         exec::tests(),
         terminal::tests(),
         config::tests(),

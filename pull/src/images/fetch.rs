@@ -120,6 +120,8 @@ impl Fetch<'_> {
         {
             return Ok(Stored { path: own.path(&bundle), summary: None });
         }
+        // An engine that was asked has got the signal as well.
+        self.interrupt.check()?;
         let scratch = match options.cache {
             CacheLocation::Scratch => Some(NewBundle::create(&own.path("scratch"))?),
             CacheLocation::Lasting(_) => None,
