@@ -1,12 +1,13 @@
 //! The commands about images, and the images that `rt run` starts. `rt` has only their flags, and looks for images in the
-//! store: it executes `rt-pull`, as git does with its commands, so that the runtime holds no network and no archive code.
+//! store: it executes `rt-pull` and `rt-image`, as git does with its commands, so that the runtime holds no network, no archive and no
+//! decompression code.
 
 use super::operand::is_local_image;
 use crate::container;
 use rt_cli::flag::{DEBUG, LOG, LOG_FORMAT, LOG_LEVEL};
 use rt_cli::image::{PLATFORM, PULL_POLICY};
 use rt_cli::parse::Call;
-use rt_images::{ImageStore, Place, name, place};
+use rt_image_store::{ImageStore, Place, name, place};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, signal, start};
 use std::ffi::OsStr;
@@ -21,8 +22,17 @@ const ATTEMPTS: usize = 3;
 
 /// Executes `rt-pull` with this process's words. Returns only where that fails.
 pub(super) fn execute(_: &Call) -> Result<u8> {
+    become_companion("rt-pull")
+}
+
+/// Executes `rt-image` with this process's words. Returns only where that fails.
+pub(super) fn execute_mount(_: &Call) -> Result<u8> {
+    become_companion("rt-image")
+}
+
+fn become_companion(name: &str) -> Result<u8> {
     let mut failed = Ok(0);
-    with_program(|program| {
+    with_companion(name, |program| {
         let e = Command::new(program).args(std::env::args_os().skip(1)).exec();
         let missing = e.kind() == ErrorKind::NotFound;
         failed = Err(e).context(|| format!("execute {}", program.display()));
@@ -31,13 +41,14 @@ pub(super) fn execute(_: &Call) -> Result<u8> {
     failed
 }
 
-/// Calls `run` with `rt-pull` beside this executable, and where that says that it is not there, with that of PATH.
-fn with_program(mut run: impl FnMut(&Path) -> bool) -> Result<()> {
-    let beside = start::program().ok_or_else(|| err!("find rt itself"))?.with_file_name("rt-pull");
-    if run(&beside) || run(Path::new("rt-pull")) {
+/// Calls `run` with the program `name` beside this executable, and where that says that it is not there, with that of
+/// PATH.
+fn with_companion(name: &str, mut run: impl FnMut(&Path) -> bool) -> Result<()> {
+    let beside = start::program().ok_or_else(|| err!("find rt itself"))?.with_file_name(name);
+    if run(&beside) || run(Path::new(name)) {
         return Ok(());
     }
-    bail!("rt-pull is installed neither as {} nor in PATH", beside.display())
+    bail!("{name} is installed neither as {} nor in PATH", beside.display())
 }
 
 /// The bundle of an image, from the store. Where `rt-pull` fails it says why, and this is none.
@@ -109,7 +120,7 @@ fn pull(call: &Call, image: &str, policy: &str, platform: Option<&str>) -> Resul
     // A caller may have left SIGCHLD ignored, which block_all undoes. rt-pull inherits what is blocked, so nothing is.
     signal::block_all();
     signal::reset(0);
-    with_program(|program| {
+    with_companion("rt-pull", |program| {
         let mut attempt = Command::new(program);
         let globals = &call.globals;
         for flag in [&LOG, &LOG_FORMAT, &LOG_LEVEL] {

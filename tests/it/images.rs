@@ -22,7 +22,7 @@ tests! {
 fn path(ctx: &Ctx) -> String {
     const PACKAGES: [&str; 6] = [
         "pull",
-        "crates/rt-images",
+        "crates/rt-image-store",
         "crates/rt-cli",
         "crates/rt-spec",
         "crates/rt-sys",

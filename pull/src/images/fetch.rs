@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rt_images::bundle_name;
+use rt_image_store::bundle_name;
 use rt_sys::err;
 use rt_sys::error::Result;
 
