@@ -307,7 +307,7 @@ fn the_man_page_names_every_variable_and_state_directory() {
     let named: BTreeSet<String> = items.flat_map(|item| item.split(", ")).map(str::to_owned).collect();
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut read = BTreeSet::new();
-    for dir in ["src", "pull/src", "crates/rt-images/src"] {
+    for dir in ["src", "pull/src", "crates/rt-image-store/src"] {
         variables_read(&sources.join(dir), &mut read);
     }
     // One for the lower-case name is enough.

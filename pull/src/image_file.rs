@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
@@ -63,7 +62,7 @@ pub(super) fn pull(
     let directories = new.tree.finish_dirs()?;
     phases.end("layers");
 
-    let bundled = BundledImage::of(&image, &options.image, counts.bytes.load(Ordering::Relaxed));
+    let bundled = BundledImage::of(&image, &options.image);
     let mut config = profile::config(&bundled, None, &options.choices)?;
     new.finish(&mut config, Some(&image.config_text), options.sync)?;
     match &old {

@@ -74,15 +74,13 @@ pub(crate) struct BundledImage<'a> {
     pub manifest: &'a Manifest,
     /// Its config.
     pub config: &'a ImageConfig,
-    /// The bytes of its files.
-    pub bytes: u64,
 }
 
 impl<'a> BundledImage<'a> {
-    /// An image that was asked for by `name`, with `bytes` of files.
-    pub(crate) fn of(image: &'a Image, name: &'a str, bytes: u64) -> BundledImage<'a> {
+    /// An image that was asked for by `name`.
+    pub(crate) fn of(image: &'a Image, name: &'a str) -> BundledImage<'a> {
         let Image { digest, resolved, manifest, config, .. } = image;
-        BundledImage { name, digest, resolved, manifest, config, bytes }
+        BundledImage { name, digest, resolved, manifest, config }
     }
 }
 
@@ -161,7 +159,7 @@ pub(crate) const COMPUTED: [&str; 6] = [
 
 /// image-spec, conversion: annotation fields; labels win over them.
 fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -> Value {
-    let BundledImage { name, digest, resolved, manifest, config, bytes } = *image;
+    let BundledImage { name, digest, resolved, manifest, config } = *image;
     let mut all = Map::new();
     let mut set = |key: &str, value: Option<&str>| {
         if let Some(value) = value.filter(|v| !v.is_empty()) {
@@ -200,7 +198,6 @@ fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -
     set(ANNOTATION_NAME, Some(name));
     set(ANNOTATION_DIGEST, Some(digest.as_str()));
     set(ANNOTATION_RESOLVED, Some(resolved.as_str()));
-    set(ANNOTATION_BYTES, Some(&bytes.to_string()));
     set(ANNOTATION_ENTRYPOINT, image_config::words(execution.entrypoint.as_deref()).as_deref());
     set(ANNOTATION_CMD, image_config::words(execution.cmd.as_deref()).as_deref());
     Value::Object(all)
@@ -402,7 +399,6 @@ mod tests {
                 resolved: &digest,
                 manifest: &manifest,
                 config: &image,
-                bytes: 0,
             };
             let config = config(&bundled, Some(&root), &choices).unwrap();
             let spec: oci_spec::runtime::Spec = serde_json::from_value(config.clone()).unwrap();

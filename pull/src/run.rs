@@ -173,8 +173,10 @@ pub(crate) fn unpack(
     let fetched = layers(image, &context, cache, limits, options)?;
     phases.end("layers");
 
-    let bundled = BundledImage::of(image, &options.image, counts.bytes.load(Ordering::Relaxed));
-    let config = profile::config(&bundled, Some(&root), &options.choices)?;
+    let bundled = BundledImage::of(image, &options.image);
+    let mut config = profile::config(&bundled, Some(&root), &options.choices)?;
+    config["annotations"][profile::ANNOTATION_BYTES] =
+        counts.bytes.load(Ordering::Relaxed).to_string().into();
     profile::prepare_mount_points(&root, &config)?;
     // Any bundle of the hpc profile may be run with --user-map root later.
     if options.choices.profile == Profile::Hpc || options.choices.user == Some(UserMap::Root) {

@@ -1,13 +1,13 @@
 //! The commands about images, and the images that `rt run` starts. `rt` has only their flags, and looks for images in the
-//! store: it executes `rt-pull` and `rt-image`, as git does with its commands, so that the runtime holds no network, no
-//! archive and no decompression code.
+//! store: it executes `rt-pull` and `rt-image`, as git does with its commands, so that the runtime holds no network, no archive and no
+//! decompression code.
 
 use super::operand::is_local_image;
 use crate::container;
 use rt_cli::flag::{DEBUG, LOG, LOG_FORMAT, LOG_LEVEL};
 use rt_cli::image::{PLATFORM, PULL_POLICY};
 use rt_cli::parse::Call;
-use rt_images::{ImageStore, Place, name, place};
+use rt_image_store::{ImageStore, Place, name, place};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, signal, start};
 use std::ffi::OsStr;
@@ -32,7 +32,7 @@ pub(super) fn execute_mount(_: &Call) -> Result<u8> {
 
 fn become_companion(name: &str) -> Result<u8> {
     let mut failed = Ok(0);
-    with_program(name, |program| {
+    with_companion(name, |program| {
         let e = Command::new(program).args(std::env::args_os().skip(1)).exec();
         let missing = e.kind() == ErrorKind::NotFound;
         failed = Err(e).context(|| format!("execute {}", program.display()));
@@ -43,7 +43,7 @@ fn become_companion(name: &str) -> Result<u8> {
 
 /// Calls `run` with the program `name` beside this executable, and where that says that it is not there, with that of
 /// PATH.
-fn with_program(name: &str, mut run: impl FnMut(&Path) -> bool) -> Result<()> {
+fn with_companion(name: &str, mut run: impl FnMut(&Path) -> bool) -> Result<()> {
     let beside = start::program().ok_or_else(|| err!("find rt itself"))?.with_file_name(name);
     if run(&beside) || run(Path::new(name)) {
         return Ok(());
@@ -115,9 +115,12 @@ fn is_there(places: &[Place], bundle: &Path) -> Result<bool> {
 
 /// Has `rt-pull` put an image into the store. Returns the bundle, or none where `rt-pull` has said what went wrong.
 fn pull(call: &Call, image: &str, policy: &str, platform: Option<&str>) -> Result<Option<PathBuf>> {
-    let mut command = None;
+    let mut started = None;
     let mut failed = Ok(());
-    with_program("rt-pull", |program| {
+    // A caller may have left SIGCHLD ignored, which block_all undoes. rt-pull inherits what is blocked, so nothing is.
+    signal::block_all();
+    signal::reset(0);
+    with_companion("rt-pull", |program| {
         let mut attempt = Command::new(program);
         let globals = &call.globals;
         for flag in [&LOG, &LOG_FORMAT, &LOG_LEVEL] {
@@ -140,16 +143,16 @@ fn pull(call: &Call, image: &str, policy: &str, platform: Option<&str>) -> Resul
             attempt.args(["--platform", platform]);
         }
         attempt.args(["--", image]).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
-        signal::block_all();
         match attempt.spawn() {
-            Ok(child) => command = Some(child),
+            Ok(child) => started = Some(child),
             Err(e) if e.kind() == ErrorKind::NotFound => return false,
             Err(e) => failed = Err(e).context(|| format!("execute {}", program.display())),
         }
         true
     })?;
     failed?;
-    let Some(mut child) = command else { bail!("rt-pull was not started") };
+    let Some(mut child) = started else { bail!("rt-pull was not started") };
+    signal::block_all();
     let status = attend(&mut child)?;
     signal::reset(0);
     if !status.success() {
@@ -166,10 +169,10 @@ fn pull(call: &Call, image: &str, policy: &str, platform: Option<&str>) -> Resul
     Ok(Some(OsStr::from_bytes(path).into()))
 }
 
-/// Waits for `rt-pull`, passing signals on. It has a process group of its own, or Ctrl-C would come to it twice, and the
-/// second one ends it before it has tidied up. Its answer is a path, which a pipe holds.
+/// Waits for `rt-pull`, passing signals on. It and the programs that it runs are a process group of their own, or Ctrl-C
+/// would come to it twice, and the second one ends it before it has tidied up. Its answer is a path, which a pipe holds.
 fn attend(child: &mut Child) -> Result<ExitStatus> {
-    let pid = child.id() as i32;
+    let group = -(child.id() as i32);
     loop {
         if let Some(status) = child.try_wait().context(|| "wait for rt-pull")? {
             return Ok(status);
@@ -177,10 +180,10 @@ fn attend(child: &mut Child) -> Result<ExitStatus> {
         // It may have ended just now, and that is no error.
         let _ = match signal::take() {
             libc::SIGCHLD => Ok(()),
-            libc::SIGTSTP => signal::send(pid, libc::SIGSTOP)
+            libc::SIGTSTP => signal::send(group, libc::SIGSTOP)
                 .and_then(|()| signal::send(std::process::id() as i32, libc::SIGSTOP))
-                .and_then(|()| signal::send(pid, libc::SIGCONT)),
-            signal => signal::send(pid, signal),
+                .and_then(|()| signal::send(group, libc::SIGCONT)),
+            signal => signal::send(group, signal),
         };
     }
 }

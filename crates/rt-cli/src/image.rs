@@ -76,12 +76,12 @@ BUNDLE is the directory to make. By default it is made in the current directory 
 image. It appears only when it is complete. Where a bundle of the same image is there already, nothing
 is done. A bundle of another image is an error; --force replaces it.
 
-A name that ends in .sqsh, .sqfs or .squashfs is a single file, a squashfs with everything as in the
-image, which is written while the layers arrive. Nothing is unpacked.
-
 With --store the bundle goes into the store of images, from which rt run IMAGE starts containers. It
 has the profile hpc. By default the registry is asked whether the image has changed; with --pull
 missing, only an image that the store does not have is pulled. See also rt-images(1).
+
+A name that ends in .sqsh, .sqfs or .squashfs is a single file, a squashfs with everything as in the
+image, which is written while the layers arrive. Nothing is unpacked.
 
 With the profile hpc the container shares the host's network, processes and devices, runs as the user
 who calls rt run, and has a read-only root. With the profile isolated the container has namespaces of

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rt_images::bundle_name;
+use rt_image_store::bundle_name;
 use rt_sys::err;
 use rt_sys::error::Result;
 
@@ -120,6 +120,8 @@ impl Fetch<'_> {
         {
             return Ok(Stored { path: own.path(&bundle), summary: None });
         }
+        // An engine that was asked has got the signal as well.
+        self.interrupt.check()?;
         let scratch = match options.cache {
             CacheLocation::Scratch => Some(NewBundle::create(&own.path("scratch"))?),
             CacheLocation::Lasting(_) => None,

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use rt_images::ImageStore;
+use rt_image_store::ImageStore;
 use rt_sys::error::Result;
 use rt_sys::fd;
 
@@ -82,14 +82,14 @@ pub(super) fn of_own(own: &OwnStore) -> Result<Vec<ListedImage>> {
 fn of_other(store: &ImageStore) -> Vec<ListedImage> {
     let read_dir = |name: &str| std::fs::read_dir(store.path().join(name)).into_iter().flatten().flatten();
     let file_names = |name: &str| read_dir(name).filter_map(|entry| entry.file_name().into_string().ok());
-    let Ok(Some(names)) = store.subdirectory(rt_images::NAMES) else { return Vec::new() };
+    let Ok(Some(names)) = store.subdirectory(rt_image_store::NAMES) else { return Vec::new() };
     let link = |key: String| {
         let bundle = store.link(std::os::fd::AsFd::as_fd(&names), &key).ok()??;
         Some(super::names::NamedImage { image: super::names::in_full(&key), key, bundle })
     };
-    let named: Vec<_> = file_names(rt_images::NAMES).filter_map(link).collect();
+    let named: Vec<_> = file_names(rt_image_store::NAMES).filter_map(link).collect();
     let mut all = Vec::new();
-    for bundle in file_names(rt_images::BUNDLES).filter(|name| rt_images::is_bundle_name(name)) {
+    for bundle in file_names(rt_image_store::BUNDLES).filter(|name| rt_image_store::is_bundle_name(name)) {
         let (mut image, _) = read(store, &bundle, SystemTime::now());
         let shown = named.iter().filter(|name| name.bundle == bundle && name.image.is_some());
         image.names = shown.map(|name| name.shown()).collect::<BTreeSet<_>>().into_iter().collect();

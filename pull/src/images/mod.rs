@@ -1,6 +1,6 @@
 //! The store of images, from which `rt run` starts containers: filled, listed and emptied.
 //!
-//! `crates/rt-images` has what `rt` knows of it too: where it is, how names are written, how a bundle is found, and how
+//! `crates/rt-image-store` has what `rt` knows of it too: where it is, how names are written, how a bundle is found, and how
 //! its use is marked. docs/design/images.md has the rules by which processes on several nodes do not disturb each other.
 
 mod fetch;
@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rt_images::{BUNDLES, ImageStore, NAMES, Place, USES};
+use rt_image_store::{BUNDLES, ImageStore, NAMES, Place, USES};
 use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
 
@@ -43,7 +43,7 @@ pub(crate) struct Stores {
 impl Stores {
     /// Opens those that are there.
     pub(crate) fn open() -> Result<Stores> {
-        let places = rt_images::place::places(&[])?;
+        let places = rt_image_store::place::places(&[])?;
         let mut open = Vec::new();
         for place in &places {
             open.extend(ImageStore::open(place)?);

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use rt_images::{link_target, name};
+use rt_image_store::{link_target, name};
 use rt_sys::error::Result;
 
 use super::super::digest::Digest;

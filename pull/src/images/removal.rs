@@ -5,7 +5,7 @@
 
 use std::os::fd::AsFd;
 
-use rt_images::{BUNDLES, is_bundle_name};
+use rt_image_store::{BUNDLES, is_bundle_name};
 use rt_sys::err;
 use rt_sys::error::Result;
 
@@ -120,7 +120,7 @@ pub(crate) fn untag(
         }
         None => {
             let source: Source = operand.parse()?;
-            let wanted = (names::canonical(&source), rt_images::name::suffix(platform));
+            let wanted = (names::canonical(&source), rt_image_store::name::suffix(platform));
             let long = names::key(&wanted.0, platform);
             let named = |name: &&NamedImage| name.image.as_ref() == Some(&wanted) || name.key == long;
             let names: Vec<NamedImage> = all.iter().filter(named).cloned().collect();

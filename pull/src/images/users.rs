@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
-use rt_images::is_bundle_name;
-use rt_images::mark::{Machine, Mark};
+use rt_image_store::is_bundle_name;
+use rt_image_store::mark::{Machine, Mark};
 use rt_sys::error::Result;
 use rt_sys::ns;
 
@@ -176,7 +176,7 @@ impl Prefixes {
     /// (proc_pid_mountinfo(5), field 4). Where that cannot be found out, the bundles of all stores count.
     fn of(store: &OwnStore) -> Prefixes {
         let all_stores = || Prefixes(vec![b"/".to_vec()]);
-        let Ok(path) = store.store.path().join(rt_images::BUNDLES).canonicalize() else {
+        let Ok(path) = store.store.path().join(rt_image_store::BUNDLES).canonicalize() else {
             return all_stores();
         };
         let plain = [path.as_os_str().as_bytes(), b"/"].concat();
@@ -233,8 +233,8 @@ mod tests {
 
     #[test]
     fn bundles_are_found_in_lists_of_mounts() {
-        let one = rt_images::bundle_name("sha256", &"1".repeat(64));
-        let two = rt_images::bundle_name("sha512", &"2".repeat(128));
+        let one = rt_image_store::bundle_name("sha256", &"1".repeat(64));
+        let two = rt_image_store::bundle_name("sha512", &"2".repeat(128));
         let text = format!(
             "36 35 98:0 /i/bundles/{one}/rootfs / ro - ext4 /dev/x ro\n37 35 0:9 / /l rw - overlay o \
              lowerdir=/s/i/bundles/{two}.removed-1/rootfs\n38 /sha256-12 /sha"
