@@ -6,7 +6,7 @@
 use super::plan::{Plan, ProcessPlan, Sysctl};
 use super::program::Prepared;
 use super::sync::{FromInit, Link};
-use super::{account, devices, mounts, pid1, refused, root};
+use super::{account, devices, layer, mounts, pid1, refused, root};
 use crate::hooks::{self, Stage};
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
@@ -117,6 +117,7 @@ impl Init<'_> {
         let own_exe = if plan.init { Some(pid1::executable(self.proc)?) } else { None };
         let callers_umask = rustix::process::umask(Mode::empty());
         let mut rootfs = root::attach(plan, self.state)?;
+        let layer = layer::open(plan)?;
         let joins_user = plan.join.iter().any(|(kind, _)| *kind == Namespace::User);
         let sources = if joins_user || (plan.maps.is_some() && !plan.own_maps) {
             // The caller may read what the container's root may not, so the sources are opened first. What init makes
@@ -127,6 +128,9 @@ impl Init<'_> {
         } else {
             Vec::new()
         };
+        if let Some(layer) = layer {
+            layer.put_over(plan, &mut rootfs)?;
+        }
         mounts::mount_all(&mut rootfs, plan, self.copies, sources)
             .map_err(|e| self.closed_root(&rootfs, e))?;
         if let Some(account) = &plan.account {

@@ -8,6 +8,7 @@
 
 mod caller;
 mod cgroup;
+mod chosen;
 mod cleanup;
 mod cli;
 mod client;
@@ -22,6 +23,7 @@ mod init;
 mod lifecycle;
 mod mounts;
 mod namespaces;
+mod overlay;
 mod probe;
 mod process;
 mod rootless;
@@ -58,6 +60,8 @@ fn tests() -> Vec<runner::Test> {
         terminal::tests(),
         config::tests(),
         mounts::tests(),
+        overlay::tests(),
+        chosen::tests(),
         namespaces::tests(),
         hooks::tests(),
         devices::tests(),

@@ -3,6 +3,7 @@
 //! Everything that can fail without the kernel fails here, before the first process is made.
 
 mod account;
+mod asked_namespaces;
 mod devices;
 mod kernel;
 mod load;
@@ -31,7 +32,16 @@ use rt_sys::error::{Context, Result};
 use rt_sys::mount::Propagation;
 use rt_sys::ns::{IdMaps, Namespace, Namespaces};
 use rt_sys::{bail, err};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// A layer over the image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Layer {
+    /// A tmpfs of the container's own.
+    Memory,
+    /// A directory of the caller's, absolute.
+    Kept(PathBuf),
+}
 
 /// What init will do, in this order.
 #[derive(Debug)]
@@ -56,6 +66,9 @@ pub(super) struct Plan {
     pub propagation: Option<Propagation>,
     /// The root ends up read-only.
     pub readonly_root: bool,
+    /// What takes what is written to the root in place of the image. Where there is one, the root is this container's own
+    /// from its first mount on: whatever is made in it is made in the layer.
+    pub layer: Option<Layer>,
     /// Use chroot rather than pivot_root.
     pub no_pivot: bool,
     /// Mounts, in order.
@@ -92,11 +105,20 @@ pub(super) struct Plan {
     pub notes: Vec<String>,
 }
 
+/// What the caller has said, for hooks. The hook for MPI looks at the program, which may not be that of the config's file.
+fn said(spec: &rt_spec::Spec, options: &CreateOptions) -> Said {
+    let mut said = options.overrides.said();
+    if rt_spec::asks_for_mpi(spec) {
+        said.args.clone_from(&options.overrides.args);
+    }
+    said
+}
+
 impl Plan {
     /// Loads, checks and adapts the config of `bundle`, which is this process's working directory. Returns the config
     /// too, for the state.
     pub(super) fn make(options: &CreateOptions, caller: &Caller, bundle: PathBuf) -> Result<(Plan, Config)> {
-        let Loaded { mut config, changed, inherits_env } = load::load(options, &bundle)?;
+        let Loaded { mut config, changed, inherits_env, layer } = load::load(options, &bundle)?;
         if changed {
             config.changed()?;
         }
@@ -107,6 +129,7 @@ impl Plan {
         }
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
         let mut plan = Self::from_config(&config, bundle, caller, adapted, options)?;
+        plan.layer = layer;
         if inherits_env {
             plan.process.inherit_pmi();
         }
@@ -174,6 +197,7 @@ impl Plan {
             net_devices: kernel::net_devices(linux),
             propagation: linux.rootfs_propagation().as_deref().and_then(rt_spec::mounts::propagation),
             readonly_root,
+            layer: None,
             no_pivot: options.no_pivot,
             mounts,
             account,
@@ -187,13 +211,23 @@ impl Plan {
             may_mknod: all_ids,
             no_new_keyring: options.no_new_keyring,
             hooks: spec.hooks().clone().unwrap_or_default(),
-            said: options.overrides.said(),
+            said: said(spec, options),
             process,
             init: new.contains(Namespace::Pid) && annotations::asks_for_init(spec)?,
             maps: adapted.maps,
             bundle,
             notes,
         })
+    }
+
+    /// The directory with the record of what has been copied into the root, beside what keeps the copies; `None` where
+    /// nothing keeps them.
+    pub(super) fn record_dir(&self) -> Option<&Path> {
+        match &self.layer {
+            None => Some(&self.bundle),
+            Some(Layer::Kept(dir)) => Some(dir),
+            Some(Layer::Memory) => None,
+        }
     }
 
     /// True where a namespace of `kind` is made, not joined or inherited.

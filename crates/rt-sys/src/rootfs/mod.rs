@@ -19,7 +19,7 @@ mod notes;
 mod paths;
 mod place;
 
-pub use filesystems::{PROC_MAGIC, SYSFS_MAGIC};
+pub use filesystems::{PROC_MAGIC, SYSFS_MAGIC, name_of_overlay_stranger};
 pub use notes::{DirLock, IMAGES, MadeList};
 pub use paths::open_in;
 pub use place::{NewEntry, Place};
@@ -164,6 +164,17 @@ impl<'a> Rootfs<'a> {
     /// image, nor in what is bound.
     pub fn for_hook(root: OwnedFd, image: Image<'_>) -> Self {
         Rootfs { root_is_fixed: true, ..Self::new(root, image, None) }
+    }
+
+    /// Takes `overlay`, which has been mounted over the image, for the root. It is this container's own: whatever the root
+    /// lacks is made in it, and nothing in the image.
+    pub fn replace_image(&mut self, overlay: OwnedFd) -> Result<()> {
+        self.held = None;
+        self.image_mount = None;
+        // Without its path: an entry in it may not be made without a look at links, which the image has.
+        self.add_own_fs(overlay.try_clone()?, Path::new(""));
+        self.root = overlay;
+        Ok(())
     }
 
     /// The root directory itself.
