@@ -53,6 +53,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
             hostname: flags.text(&HOSTNAME)?.filter(|name| !name.is_empty()).map(str::to_owned),
         },
         user,
+        mpi: create::mpi(call)?,
     };
     container::run(&super::new_store(call)?, options)
 }

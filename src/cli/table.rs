@@ -99,6 +99,8 @@ pub(super) static CHDIR: Flag =
 pub(super) static DEVICE: Flag =
     value("device", "VENDOR/CLASS=NAME", "add the CDI device of this name with its libraries and mounts")
         .repeats();
+pub(super) static MPI: Flag =
+    value("mpi", "host|image", "run with the host's MPI library if it is proven to fit, or with the image's");
 pub(super) static HOOKS_DIR: Flag =
     value("hooks-dir", "DIR", "read hook definitions from DIR too; they override all others").repeats();
 pub(super) static PROCESS: Flag =
@@ -153,6 +155,7 @@ pub(super) static COMMANDS: &[Command] = &[
             &MOUNT,
             &TMPFS,
             &DEVICE,
+            &MPI,
             &HOOKS_DIR,
             &WRITABLE,
             &OVERLAY,
@@ -420,6 +423,7 @@ nothing.",
             &ENV,
             &VOLUME,
             &DEVICE,
+            &MPI,
             &HOOKS_DIR,
             &PRESERVE_FDS,
             &NO_NEW_KEYRING,
@@ -447,9 +451,11 @@ container of the same ID.",
     Command { run: image::execute, ..rt_cli::image::PULL },
     Command { run: image::execute, ..rt_cli::image::INSPECT },
     Command { run: image::execute, ..rt_cli::image::SAVE },
+    Command { run: image::execute, ..rt_cli::image::PUSH },
     Command { run: image::execute, ..rt_cli::image::LOGIN },
     Command { run: image::execute, ..rt_cli::image::LOGOUT },
     Command { run: image::execute, ..rt_cli::image::CACHE },
+    Command { run: image::execute_mount, ..rt_cli::image::MOUNT },
     Command {
         name: "generate",
         summary: "write the man pages or a shell's completions into a directory",

@@ -113,16 +113,18 @@ pub(crate) struct Overrides {
     pub terminal: Option<bool>,
     /// `SRC:DST[:OPTIONS]` each, options as podman's `-v`.
     pub volumes: Vec<String>,
-    /// More mounts, behind the config's and the volumes.
-    pub mounts: Vec<Mount>,
     /// Whether an init of `rt`'s own is the first process of a new PID namespace, over the annotation `rt.init`.
     pub init: Option<bool>,
+    /// More mounts, behind the config's and the volumes.
+    pub mounts: Vec<Mount>,
     /// CDI names, `VENDOR/CLASS=NAME` each.
     pub devices: Vec<String>,
     /// Namespaces that are not to be as the config says.
     pub namespaces: NamespaceChoices,
     /// Replaces `process.user`.
     pub user: Option<Ids>,
+    /// Whose MPI library the container runs with: `host` or `image`.
+    pub mpi: Option<String>,
 }
 
 /// A user id and a group id.

@@ -104,6 +104,11 @@ pub fn asks_for_init(spec: &Spec) -> Result<bool> {
     }
 }
 
+/// True where the host's MPI library is asked for.
+pub fn asks_for_mpi(spec: &Spec) -> bool {
+    annotation(spec, ANNOTATION_MPI) == Some("host")
+}
+
 /// True where the process keeps the caller's groups.
 pub fn keeps_groups(spec: &Spec) -> bool {
     annotation(spec, KEEP_GROUPS).is_some()

@@ -1,6 +1,6 @@
 //! `rt pull`
 
-use super::{bytes, cache_location, connect_options, operand, tell};
+use super::{bytes, cache_location, connect_options, image_file, operand, tell};
 use crate::platform::Platform;
 use crate::profile::{Choices, Profile};
 use crate::progress::{Style, size};
@@ -9,10 +9,9 @@ use crate::run::{self, PullOptions, Summary};
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::print;
-use rt_sys::error::{Error, Result};
-use rt_sys::{bail, err};
+use rt_sys::bail;
+use rt_sys::error::Result;
 use serde_json::{Map, Value, json};
-use squashfs_write::Compression;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,13 +38,7 @@ fn options(call: &Call) -> Result<PullOptions> {
         (None, Source::Registry(reference)) => reference.bundle_name().into(),
         (None, _) => bail!("{image}: needs a name for the bundle's directory"),
     };
-    let image_file = match is_image_file(&target) {
-        true => Some(compression(flags.text(&COMPRESS)?.unwrap_or("zstd"))?),
-        false if flags.text(&COMPRESS)?.is_some() => {
-            bail!("--compress is for an image file, such as {}.sqsh", target.display())
-        }
-        false => None,
-    };
+    let image_file = image_file(flags, &target)?;
     let profile = match flags.text(&PROFILE)? {
         None | Some("hpc") => Profile::Hpc,
         Some("isolated") => Profile::Isolated,
@@ -74,30 +67,6 @@ fn options(call: &Call) -> Result<PullOptions> {
         cache: cache_location(flags),
         style: Style::of_terminal(flags.has(&SILENT) || flags.has(&JSON)),
     })
-}
-
-/// True where the name says that a single file is wanted.
-fn is_image_file(target: &Path) -> bool {
-    target.extension().is_some_and(|end| ["sqsh", "sqfs", "squashfs"].iter().any(|known| end == *known))
-}
-
-/// `none`, `gzip`, `lz4` or `zstd`, and perhaps `:LEVEL`.
-fn compression(text: &str) -> Result<Compression> {
-    let (name, level) = match text.split_once(':') {
-        Some((name, level)) => (name, Some(level.parse::<u8>().map_err(|_| bad_compression(text))?)),
-        None => (text, None),
-    };
-    Ok(match (name, level) {
-        ("none", None) => Compression::None,
-        ("lz4", None) => Compression::Lz4,
-        ("gzip", level @ (None | Some(1..=9))) => Compression::Gzip(level.unwrap_or(9).into()),
-        ("zstd", level @ (None | Some(1..=22))) => Compression::Zstd(level.unwrap_or(3).into()),
-        _ => return Err(bad_compression(text)),
-    })
-}
-
-fn bad_compression(text: &str) -> Error {
-    err!("--compress {text}: use zstd[:1-22], lz4, gzip[:1-9] or none")
 }
 
 fn count(counter: &AtomicU64) -> u64 {

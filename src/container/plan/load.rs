@@ -5,7 +5,7 @@ use super::asked_namespaces;
 use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
 use oci_spec::runtime::Mount;
 use rt_spec::rootless::UserMap;
-use rt_spec::said::{PREFIXES, Said};
+use rt_spec::said::{MPI, PREFIXES, Said};
 use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment};
 use rt_sys::caps::Sets;
 use rt_sys::error::{Error, Result};
@@ -56,9 +56,9 @@ impl Overrides {
             || !self.env.is_empty()
             || self.cwd.is_some()
             || self.terminal.is_some()
+            || self.init.is_some()
             || !matches!(self.root, RootAccess::AsConfigured)
             || self.home
-            || self.init.is_some()
             || !self.volumes.is_empty()
             || !self.mounts.is_empty()
             || self.namespaces.any()
@@ -70,6 +70,7 @@ impl Overrides {
     pub(super) fn said(&self) -> Said {
         let mut env = environment::asked(&self.env);
         env.retain(|variable| PREFIXES.iter().any(|p| variable.starts_with(p)));
+        env.extend(self.mpi.iter().map(|word| format!("{MPI}={word}")));
         Said { env, devices: self.devices.clone(), ..Said::default() }
     }
 }

@@ -105,6 +105,15 @@ pub(super) struct Plan {
     pub notes: Vec<String>,
 }
 
+/// What the caller has said, for hooks. The hook for MPI looks at the program, which may not be that of the config's file.
+fn said(spec: &rt_spec::Spec, options: &CreateOptions) -> Said {
+    let mut said = options.overrides.said();
+    if rt_spec::asks_for_mpi(spec) {
+        said.args.clone_from(&options.overrides.args);
+    }
+    said
+}
+
 impl Plan {
     /// Loads, checks and adapts the config of `bundle`, which is this process's working directory. Returns the config
     /// too, for the state.
@@ -202,7 +211,7 @@ impl Plan {
             may_mknod: all_ids,
             no_new_keyring: options.no_new_keyring,
             hooks: spec.hooks().clone().unwrap_or_default(),
-            said: options.overrides.said(),
+            said: said(spec, options),
             process,
             init: new.contains(Namespace::Pid) && annotations::asks_for_init(spec)?,
             maps: adapted.maps,
