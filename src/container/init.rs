@@ -5,7 +5,7 @@
 
 use super::plan::{Plan, ProcessPlan, Sysctl};
 use super::sync::{FromInit, Link};
-use super::{account, devices, mounts, refused, root};
+use super::{account, devices, mounts, package_managers, refused, root};
 use crate::hooks::{self, Stage};
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
@@ -128,6 +128,9 @@ impl Init<'_> {
             .map_err(|e| self.closed_root(&rootfs, e))?;
         if let Some(account) = &plan.account {
             account::show(&mut rootfs, &plan.mounts, account)?;
+        }
+        if plan.emulate_root {
+            package_managers::tell(&mut rootfs)?;
         }
         devices::make(&mut rootfs, plan)?;
         let pty = match plan.process.terminal {

@@ -11,6 +11,7 @@ mod init;
 mod lifecycle;
 mod members;
 mod mounts;
+mod package_managers;
 mod path_search;
 mod plan;
 mod program;
