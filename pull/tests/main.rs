@@ -4,6 +4,7 @@
 mod faults;
 mod hostile;
 mod image;
+mod image_file;
 mod others;
 mod push;
 mod registry;
