@@ -12,6 +12,7 @@ mod layer;
 mod lifecycle;
 mod members;
 mod mounts;
+mod package_managers;
 mod path_search;
 mod pid1;
 mod plan;

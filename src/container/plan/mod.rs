@@ -75,6 +75,8 @@ pub(super) struct Plan {
     pub mounts: Vec<MountPlan>,
     /// The caller's lines in passwd and group.
     pub account: Option<Account>,
+    /// What root of one id cannot do is answered with success.
+    pub emulate_root: bool,
     /// Device nodes and links in /dev; empty where /dev is bound from the host.
     pub devices: Vec<DevicePlan>,
     /// False where /dev is bound from the host.
@@ -201,6 +203,7 @@ impl Plan {
             no_pivot: options.no_pivot,
             mounts,
             account,
+            emulate_root: adapted.emulate_root,
             devices,
             own_dev,
             masked: unique_paths(linux.masked_paths()),
