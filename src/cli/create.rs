@@ -40,7 +40,7 @@ pub(super) fn images(call: &Call) -> ImageMounts {
     ImageMounts {
         mounted: call.globals.path(&MOUNTED),
         extract: call.flags.has(&EXTRACT),
-        mounter: Some(super::image::mount_images),
+        mounter: Some(super::image_files::mount),
         called_in: None,
     }
 }

@@ -13,6 +13,7 @@ mod layer;
 mod lifecycle;
 mod members;
 mod mounts;
+mod package_managers;
 mod path_search;
 mod pid1;
 mod plan;
@@ -29,6 +30,7 @@ pub(crate) use handover::Handover;
 pub(crate) use images::{ImageMounts, MountRequest, bundle_of_image};
 pub(crate) use lifecycle::{Deletion, Receiver, delete, kill, pause, resume, start};
 pub(crate) use pid1::main as init_main;
+pub(crate) use protect::protect_binary;
 pub(crate) use step::{
     RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
 };

@@ -7,6 +7,7 @@ pub mod annotations;
 pub mod asked_mounts;
 mod check;
 mod config;
+pub mod emulation;
 pub mod environment;
 pub mod host_files;
 mod hostlist;

@@ -34,7 +34,7 @@ use rt_sys::mount::Propagation;
 use rt_sys::ns::{IdMaps, Namespace, Namespaces};
 use rt_sys::{bail, err};
 use rustix::fs::FileType;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A layer over the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +77,8 @@ pub(super) struct Plan {
     pub mounts: Vec<MountPlan>,
     /// The caller's lines in passwd and group.
     pub account: Option<Account>,
+    /// What root of one id cannot do is answered with success.
+    pub emulate_root: bool,
     /// Device nodes and links in /dev; empty where /dev is bound from the host.
     pub devices: Vec<DevicePlan>,
     /// False where /dev is bound from the host.
@@ -211,6 +213,7 @@ impl Plan {
             no_pivot: options.no_pivot,
             mounts,
             account,
+            emulate_root: adapted.emulate_root,
             devices,
             own_dev,
             masked: unique_paths(linux.masked_paths()),
@@ -229,6 +232,16 @@ impl Plan {
             notes,
             image_files,
         })
+    }
+
+    /// The directory with the record of what has been copied into the root, beside what keeps the copies; `None` where
+    /// nothing keeps them.
+    pub(super) fn record_dir(&self) -> Option<&Path> {
+        match &self.layer {
+            None => Some(&self.bundle),
+            Some(Layer::Kept(dir)) => Some(dir),
+            Some(Layer::Memory) => None,
+        }
     }
 
     /// True where a namespace of `kind` is made, not joined or inherited.
