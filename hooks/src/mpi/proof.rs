@@ -6,7 +6,7 @@
 use super::family::{self, C, Name};
 use super::installed::Installation;
 use crate::kit::bundle::Bundle;
-use crate::kit::fit::Fit;
+use crate::kit::fit::{Fit, LibrarySet};
 use crate::kit::libraries::search_dirs;
 use ld_so_cache::symbols::{Symbols, Taken};
 use std::collections::BTreeSet;
@@ -72,9 +72,10 @@ pub(super) fn prove(
     bundle: &Bundle,
     pairs: &[Pair],
     others: &[Installation],
+    set: &LibrarySet,
 ) -> Result<String, String> {
     let files = programs(fit, bundle)?;
-    let uses = linked(fit, &files, pairs);
+    let uses = linked(fit, &files, set);
     let shown = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
     if uses.names.is_empty() {
         let Some(gap) = first_gap(fit, pairs, others) else {
@@ -89,7 +90,7 @@ pub(super) fn prove(
         if let Some(other) = others.iter().find(|other| other.libraries.contains_key(name)) {
             return Err(format!("{shown} needs {name} of {}, and the host has none of that ABI", other.abi));
         }
-        if pairs.iter().any(|pair| pair.left().any(|left| left == name)) || is_left_behind(name, pairs) {
+        if !set.contains_key(name) {
             return Err(format!("{shown} needs {name}, and the host's MPI has no such library"));
         }
     }
@@ -99,11 +100,6 @@ pub(super) fn prove(
         uses.objects.iter().try_for_each(|object| takes_no_more(fit, object, &used))?;
     }
     Ok(format!("the host's libraries have all symbols that {shown} takes"))
-}
-
-/// True for what belongs to an MPI that is replaced, and is not replaced itself: it would not fit the rest.
-fn is_left_behind(name: &str, pairs: &[Pair]) -> bool {
-    family::is_internal(name) && !pairs.is_empty()
 }
 
 /// The files that are looked at: those that are named, else the container's program.
@@ -125,8 +121,19 @@ fn programs(fit: &Fit<'_>, bundle: &Bundle) -> Result<Vec<PathBuf>, String> {
     Ok(vec![found.unwrap_or_else(|| PathBuf::from(name))])
 }
 
-/// The files and everything that they are linked to, up to MPI.
-fn linked(fit: &Fit<'_>, files: &[PathBuf], pairs: &[Pair]) -> Uses {
+/// The directories in which the container's programs and what they are linked to look for libraries by themselves.
+pub(super) fn directories(fit: &Fit<'_>, bundle: &Bundle) -> Result<Vec<PathBuf>, String> {
+    let objects = linked(fit, &programs(fit, bundle)?, &LibrarySet::new()).objects;
+    let dirs =
+        |path: &PathBuf| fit.container.elf(path).map(|elf| search_dirs(&elf, path, &[])).unwrap_or_default();
+    let mut all: Vec<PathBuf> = objects.iter().flat_map(dirs).collect();
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
+}
+
+/// The files and everything that they are linked to, but for `replaced`.
+fn linked(fit: &Fit<'_>, files: &[PathBuf], replaced: &LibrarySet) -> Uses {
     let mut uses = Uses { objects: Vec::new(), names: BTreeSet::new() };
     let mut seen = BTreeSet::new();
     let mut todo: Vec<PathBuf> = files.to_vec();
@@ -141,8 +148,7 @@ fn linked(fit: &Fit<'_>, files: &[PathBuf], pairs: &[Pair]) -> Uses {
             if Name::parse(name).is_some() || family::is_internal(name) {
                 uses.names.insert(name.clone());
             }
-            let is_replaced = pairs.iter().any(|pair| pair.replaced.iter().any(|r| r.name == *name));
-            if !is_replaced
+            if !replaced.contains_key(name)
                 && seen.insert(name.clone())
                 && let Some(path) = fit.container.find_with(name, fit.flags, &dirs)
             {
