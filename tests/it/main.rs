@@ -18,6 +18,7 @@ mod fixture;
 mod hooks;
 mod lifecycle;
 mod mounts;
+mod mpi;
 mod namespaces;
 mod probe;
 mod process;
@@ -54,6 +55,7 @@ fn tests() -> Vec<runner::Test> {
         terminal::tests(),
         config::tests(),
         mounts::tests(),
+        mpi::tests(),
         namespaces::tests(),
         hooks::tests(),
         devices::tests(),
