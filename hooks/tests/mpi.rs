@@ -243,6 +243,11 @@ fn a_program_shows_what_it_takes() {
         "RT_MPI=host",
         "/bin/hello needs MPI_Newest, which the host's libmpi.so.40.30.4 (the image's is libmpi.so.40.",
     );
+    // Also where only another file of the image's, to which the program may be linked by its path, has it.
+    let twice = both_open_mpi();
+    install_open_mpi(&twice.root, "/opt/new/lib", "40.40.7", &open_mpi(&["MPI_Bcast", "MPI_Newest"]));
+    twice.program(&["libmpi.so.40"], &["MPI_Newest"], &[]);
+    twice.fails("RT_MPI=host", "/bin/hello needs MPI_Newest");
     // What its libraries take counts as well.
     let solver = Library {
         needed: vec!["libmpi.so.40"],
@@ -266,6 +271,16 @@ fn a_script_shows_nothing() {
     node.root.file("/bin/script", "#!/bin/sh\n");
     let node = Node { program: "/bin/script", ..node };
     // The host's has all that the image's has.
+    node.ok("RT_MPI=host");
+    // Two libraries of a release may have data of one name in two sizes.
+    for tree in [&node.host, &node.root] {
+        let fortran = Library {
+            needed: vec!["libmpi.so.40"],
+            symbols: vec![("mpi_init_", None), (WORLD.0, Some(8))],
+            ..Library::named("libmpi_mpifh.so.40")
+        };
+        tree.library(&format!("{LIB}/libmpi_mpifh.so.40.30.0"), &fortran);
+    }
     node.ok("RT_MPI=host");
     install_open_mpi(&node.root, LIB, "40.40.7", &open_mpi(&["MPI_Bcast", "MPI_Newest"]));
     node.root.remove(&format!("{LIB}/libmpi.so.40.30.0"));
