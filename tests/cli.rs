@@ -40,9 +40,9 @@ impl Drop for Dir {
     }
 }
 
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 22] = [
     "run", "exec", "list", "state", "ps", "kill", "delete", "create", "start", "pause", "resume", "spec",
-    "features", "events", "update", "pull", "inspect", "save", "login", "logout", "cache",
+    "features", "events", "update", "pull", "inspect", "save", "push", "login", "logout", "cache",
 ];
 
 #[test]

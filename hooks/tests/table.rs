@@ -20,12 +20,13 @@ fn rows(text: &str) -> Vec<Vec<&str>> {
 }
 
 /// Where the functions of each file of tests are, by the file's name in the tables.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     ("gpu", "hooks/tests/gpu.rs"),
     ("mpi", "hooks/tests/mpi.rs"),
     ("rdma", "hooks/tests/rdma.rs"),
     ("writers", "hooks/tests/writers.rs"),
     ("it", "tests/it/devices.rs"),
+    ("runs", "tests/it/mpi.rs"),
 ];
 
 /// The tests of a cell which are not there; an error where it names none.

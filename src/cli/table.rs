@@ -36,16 +36,59 @@ pub(super) static KEEP: Flag =
 pub(super) static REMOVE: Flag =
     switch("rm", "remove the container afterwards, which is the default without --detach");
 pub(super) static TTY: Flag = switch("tty", "give the process a terminal; --tty=false gives none").short('t');
+pub(super) static INIT: Flag = switch(
+    "init",
+    "have a process of rt's pass signals on and reap, in a PID namespace; --init=false has none",
+);
 pub(super) static INTERACTIVE: Flag =
     switch("interactive", "pass stdin on; rt always does").short('i').ignored();
 pub(super) static ENV: Flag =
-    value("env", "NAME[=VALUE]", "set a variable; NAME alone takes the caller's value").short('e').repeats();
+    value("env", "NAME[=VALUE]|PREFIX*", "set a variable; NAME alone, or PREFIX*, takes the caller's values")
+        .short('e')
+        .repeats();
+pub(super) static ENV_FILE: Flag =
+    value("env-file", "FILE", "set the variables in FILE, one NAME[=VALUE] in each line").repeats();
+pub(super) static CLEAR_ENV: Flag =
+    switch("clear-env", "do not pass the caller's environment on; rt.environment asks for that")
+        .alias("cleanenv");
+pub(super) static ENTRYPOINT: Flag =
+    value("entrypoint", "COMMAND", "run COMMAND instead of the image's entrypoint; an empty one is none");
 pub(super) static CWD: Flag =
     value("cwd", "DIR", "working directory in the container").short('w').alias("workdir");
 pub(super) static VOLUME: Flag =
     value("volume", "SRC:DST[:OPTIONS]", "bind mount SRC at DST, with mount options as in config.json")
         .short('v')
         .repeats();
+pub(super) static MOUNT: Flag = value(
+    "mount",
+    "type=bind|tmpfs,...",
+    "mount as docker's --mount: source=, target=, readonly, bind-propagation=, tmpfs-size=, tmpfs-mode=",
+)
+.repeats();
+pub(super) static TMPFS: Flag =
+    value("tmpfs", "DIR[:OPTIONS]", "mount an empty file system in memory at DIR").repeats();
+pub(super) static NET: Flag =
+    value("net", "host|none", "the caller's network, or loopback alone").alias("network");
+pub(super) static PID: Flag = value("pid", "host|private", "the caller's processes, or the container's own");
+pub(super) static IPC: Flag =
+    value("ipc", "host|private", "the caller's shared memory and message queues, or the container's own");
+pub(super) static HOSTNAME: Flag = value("hostname", "NAME", "host name inside");
+pub(super) static RUN_USER: Flag = value(
+    "user",
+    "UID[:GID]",
+    "which id the caller has inside: 0 for root, or any other; a plain user has one id",
+)
+.short('u');
+pub(super) static WRITABLE: Flag =
+    switch("writable", "let the program write to the root; what it writes is in memory and is thrown away");
+pub(super) static OVERLAY: Flag =
+    value("overlay", "DIR", "let the program write to the root, and keep what it writes in DIR");
+pub(super) static READ_ONLY: Flag = switch("read-only", "make the root read-only");
+pub(super) static HOME: Flag = switch("home", "mount the caller's home directory at its own path");
+pub(super) static AS_ROOT: Flag = switch(
+    "as-root",
+    "be root inside (--user-map root), with a root that can be written, as with --writable",
+);
 pub(super) static SHARE: Flag =
     switch("share", "run the tasks of a step on a node in one container; --share=false gives each its own");
 pub(super) static CHDIR: Flag =
@@ -99,13 +142,29 @@ pub(super) static COMMANDS: &[Command] = &[
             &BUNDLE,
             &TTY,
             &INTERACTIVE,
+            &INIT,
+            &ENTRYPOINT,
             &ENV,
+            &ENV_FILE,
+            &CLEAR_ENV,
             &CWD,
             &VOLUME,
+            &MOUNT,
+            &TMPFS,
             &DEVICE,
             &MPI,
             &HOOKS_DIR,
+            &WRITABLE,
+            &OVERLAY,
+            &READ_ONLY,
+            &HOME,
+            &AS_ROOT,
             &USER_MAP,
+            &RUN_USER,
+            &NET,
+            &PID,
+            &IPC,
+            &HOSTNAME,
             &STRICT,
             &DETACH,
             &KEEP,
@@ -124,7 +183,16 @@ Without -b, an operand that contains a slash or names a directory with a config.
 and rt makes up an id. Any other operand is the ID of the new container, and the bundle is the
 directory of -b, or the current directory.
 
-ARGS replace the arguments of the config's process.
+ARGS follow the entrypoint of the image that rt pull has noted in the config; without one they are the
+whole command, in place of the config's. --entrypoint replaces the entrypoint, and drops the image's
+default arguments.
+
+The program has the environment of rt below that of the config where the config asks for that, as those
+of rt pull with the profile hpc do; see rt(1), ENVIRONMENT, and --clear-env.
+
+--writable and --overlay put an overlay over the image, which stays as it is. It needs Linux 5.11 without
+root. DIR/upper has the changes, and one container uses DIR at a time. DIR cannot be on a file system that
+nodes share. A directory of the image cannot be renamed: mv copies it.
 
 The exit code is that of the program, or 128 plus the number of the signal that ended it. It is 1 if
 the container could not be run.",
@@ -132,6 +200,10 @@ the container could not be run.",
             ("run what the bundle's config says", "rt run ./debian"),
             ("run a shell with a terminal", "rt run -t ./debian -- bash -l"),
             ("with a directory of the host's", "rt run -v /scratch/data:/data:ro ./debian -- ls /data"),
+            (
+                "install a package over an image that others use too",
+                "rt run --as-root --overlay tools ./debian -- apt-get install -y hello",
+            ),
             ("as Slurm's oci.conf calls it", "rt run --bundle '%b' %n.%j.%s.%t"),
         ],
         run: run::run,
@@ -146,6 +218,7 @@ the container could not be run.",
             &TTY,
             &INTERACTIVE,
             &ENV,
+            &ENV_FILE,
             &CWD,
             &USER,
             &DETACH,
@@ -375,9 +448,11 @@ container of the same ID.",
     Command { run: image::execute, ..rt_cli::image::PULL },
     Command { run: image::execute, ..rt_cli::image::INSPECT },
     Command { run: image::execute, ..rt_cli::image::SAVE },
+    Command { run: image::execute, ..rt_cli::image::PUSH },
     Command { run: image::execute, ..rt_cli::image::LOGIN },
     Command { run: image::execute, ..rt_cli::image::LOGOUT },
     Command { run: image::execute, ..rt_cli::image::CACHE },
+    Command { run: image::execute_mount, ..rt_cli::image::MOUNT },
     Command {
         name: "generate",
         summary: "write the man pages or a shell's completions into a directory",
@@ -410,6 +485,15 @@ mod tests {
         }
         for command in COMMANDS {
             assert!(!command.summary.ends_with('.'), "{}", command.name);
+        }
+    }
+
+    #[test]
+    fn the_page_for_newcomers_names_every_flag_of_run() {
+        let page = include_str!("../../docs/flags.md");
+        for flag in PROGRAM.command("run").unwrap().flags {
+            let short = flag.short.is_some_and(|short| page.contains(&format!("`-{short}")));
+            assert!(short || page.contains(&format!("--{}", flag.long)), "--{}", flag.long);
         }
     }
 

@@ -8,18 +8,23 @@
 
 mod caller;
 mod cgroup;
+mod chosen;
 mod cleanup;
 mod cli;
 mod client;
 mod config;
 mod devices;
+mod env;
 mod exec;
 mod fixture;
 mod hooks;
+mod host_files;
+mod init;
 mod lifecycle;
 mod mounts;
 mod mpi;
 mod namespaces;
+mod overlay;
 mod probe;
 mod process;
 mod rootless;
@@ -51,11 +56,14 @@ fn tests() -> Vec<runner::Test> {
         cli::tests(),
         lifecycle::tests(),
         run::tests(),
+        env::tests(),
         exec::tests(),
         terminal::tests(),
         config::tests(),
         mounts::tests(),
         mpi::tests(),
+        overlay::tests(),
+        chosen::tests(),
         namespaces::tests(),
         hooks::tests(),
         devices::tests(),
@@ -63,6 +71,8 @@ fn tests() -> Vec<runner::Test> {
         seccomp::tests(),
         rootless::tests(),
         caller::tests(),
+        host_files::tests(),
+        init::tests(),
         slurm::tests(),
         security::tests(),
         cgroup::tests(),

@@ -174,4 +174,13 @@ fn a_refusal_changes_nothing(ctx: &Ctx) {
         "--mpi image",
     ]);
     assert_eq!((out.stdout.as_str(), bundle.strict_tree()), ("", before));
+    // What is looked at is the program of the command line.
+    let host = self::node(ctx);
+    let newer = Library { soname: Some("libmpi.so.40"), ..open_mpi("from-the-image") };
+    let newer = Library { symbols: [newer.symbols.clone(), vec![("MPI_Newest", None)]].concat(), ..newer };
+    std::fs::write(bundle.rootfs().join("usr/lib/libmpi.so.40"), newer.bytes()).unwrap();
+    let dir = hooks_dir(ctx, &host);
+    let run = ctx.rt(["run", "--hooks-dir", dir.to_str().unwrap(), "--mpi", "host", "--bundle"]);
+    let run = run.arg(&bundle.dir).arg(ctx.id()).args(["--", "/bin/other", "x"]);
+    run.fails(&["lacks MPI_Newest; /bin/other does not show whether that matters"]);
 }

@@ -3,7 +3,8 @@
 use super::Spec;
 use super::rootless::{UserMap, parse_user_map};
 use rt_sys::bail;
-use rt_sys::error::Result;
+use rt_sys::error::{Context, Result};
+use std::path::Path;
 
 /// The annotation that says which id the process has inside: `caller`, `root` or `config`.
 pub const ANNOTATION_USER: &str = "rt.user";
@@ -14,17 +15,24 @@ pub const ANNOTATION_HOME: &str = "rt.home";
 /// The annotation that lists, separated by commas, destinations of binds that are left out where their source is
 /// missing.
 pub const ANNOTATION_OPTIONAL: &str = "rt.mounts.optional";
+/// The annotation that lists, separated by commas, destinations of read-only binds of host files that are copied instead
+/// where root inside may write the root: a bind would keep package managers from replacing the file.
+pub const ANNOTATION_COPIED: &str = "rt.mounts.copied";
+/// The annotation that asks, by `true`, for an init of `rt`'s own as the first process of a new PID namespace.
+pub const ANNOTATION_INIT: &str = "rt.init";
 /// The annotation in which `rt` tells hooks the variables that the command line and precreate hooks have set: the
 /// bundle's config.json does not have them.
 pub const ANNOTATION_ENV: &str = "rt.env";
-/// The annotation that asks, by `host`, for the host's MPI library.
-pub const ANNOTATION_MPI: &str = "rt.mpi";
 /// The annotation that has the image's entrypoint, a JSON array of words, where `rt pull` made the bundle from an image with
 /// one. `process.args` begins with these words.
 pub const ANNOTATION_ENTRYPOINT: &str = "rt.image.entrypoint";
 /// The annotation that has the image's default arguments, its Cmd, a JSON array of words. `process.args` ends with these
 /// words.
 pub const ANNOTATION_CMD: &str = "rt.image.cmd";
+/// The annotation that asks, by `caller`, for the caller's environment below that of the config (`rt run`).
+pub const ANNOTATION_ENVIRONMENT: &str = "rt.environment";
+/// The annotation that asks, by `host`, for the host's MPI library.
+pub const ANNOTATION_MPI: &str = "rt.mpi";
 /// crun's annotation for podman's `--group-add keep-groups`. Any value counts.
 const KEEP_GROUPS: &str = "run.oci.keep_original_groups";
 
@@ -60,9 +68,40 @@ pub fn asks_for_home(spec: &Spec) -> Result<bool> {
     is_word(spec, ANNOTATION_HOME, "bind")
 }
 
+/// True where the program is to have the caller's environment.
+pub fn asks_for_environment(spec: &Spec) -> Result<bool> {
+    is_word(spec, ANNOTATION_ENVIRONMENT, "caller")
+}
+
+/// The image's entrypoint; empty where it has none, or the config says nothing about it.
+pub fn entrypoint(spec: &Spec) -> Result<Vec<String>> {
+    let Some(text) = annotation(spec, ANNOTATION_ENTRYPOINT) else { return Ok(Vec::new()) };
+    let context = || format!("annotation {ANNOTATION_ENTRYPOINT}");
+    serde_json::from_str(text).map_err(super::json_error).context(context)
+}
+
 /// The destinations of binds that are left out where their source is missing, separated by commas.
 pub fn optional_mounts(spec: &Spec) -> Option<&str> {
     annotation(spec, ANNOTATION_OPTIONAL)
+}
+
+/// The destinations of binds of host files that are copied where root inside may write the root, separated by commas.
+pub fn copied_mounts(spec: &Spec) -> Option<&str> {
+    annotation(spec, ANNOTATION_COPIED)
+}
+
+/// True where `list`, an annotation, names `destination`.
+pub fn names(list: &str, destination: &Path) -> bool {
+    list.split(',').any(|path| Path::new(path.trim()) == destination)
+}
+
+/// True where a process of `rt`'s own is to be the first one of a new PID namespace.
+pub fn asks_for_init(spec: &Spec) -> Result<bool> {
+    match annotation(spec, ANNOTATION_INIT) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => bail!("annotation {ANNOTATION_INIT}: {other:?} is neither true nor false"),
+    }
 }
 
 /// True where the host's MPI library is asked for.

@@ -4,8 +4,12 @@
 
 pub mod account_files;
 pub mod annotations;
+pub mod asked_mounts;
 mod check;
 mod config;
+pub mod emulation;
+pub mod environment;
+pub mod host_files;
 mod hostlist;
 pub mod mounts;
 pub mod rootless;
@@ -14,8 +18,8 @@ pub mod slurm;
 pub mod state;
 
 pub use annotations::{
-    ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_HOME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD,
-    ANNOTATION_USER, annotate, asks_for_mpi,
+    ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_HOME,
+    ANNOTATION_INIT, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_USER, annotate, asks_for_mpi,
 };
 pub use check::{allowed_below_proc, check, check_process};
 pub use config::{Linux, Process, Spec};

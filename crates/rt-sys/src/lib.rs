@@ -12,6 +12,7 @@ pub mod caller;
 pub mod caps;
 pub mod error;
 pub mod fd;
+pub mod fuse;
 pub mod log;
 pub mod mount;
 pub mod net;

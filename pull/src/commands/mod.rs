@@ -4,6 +4,7 @@ mod cache;
 mod inspect;
 mod login;
 mod pull;
+mod push;
 mod save;
 
 use crate::cache::CacheLocation;
@@ -15,9 +16,10 @@ use rt_cli::flag::{DEBUG, Flag};
 use rt_cli::image::*;
 use rt_cli::parse::{Call, Flags};
 use rt_spec::OCI_VERSION;
-use rt_sys::error::Result;
-use rt_sys::{err, log};
-use std::path::PathBuf;
+use rt_sys::error::{Error, Result};
+use rt_sys::{bail, err, log};
+use squashfs_write::Compression;
+use std::path::{Path, PathBuf};
 
 static PROGRAM: Program = Program {
     summary: "turn images into bundles, and look after what is kept of them",
@@ -25,6 +27,7 @@ static PROGRAM: Program = Program {
         Command { run: |call| heeding_quiet(call, pull::run), ..PULL },
         Command { run: |call| heeding_quiet(call, inspect::run), ..INSPECT },
         Command { run: |call| heeding_quiet(call, save::run), ..SAVE },
+        Command { run: |call| heeding_quiet(call, push::run), ..PUSH },
         Command { run: login::login, ..LOGIN },
         Command { run: login::logout, ..LOGOUT },
         Command { run: cache::run, ..CACHE },
@@ -99,6 +102,42 @@ fn parse_bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// How the image file `target` is compressed; none where its name says that it is to be no file.
+fn image_file(flags: &Flags, target: &Path) -> Result<Option<Compression>> {
+    let said = flags.text(&COMPRESS)?;
+    match is_image_file(target) {
+        true => compression(said.unwrap_or("zstd")).map(Some),
+        false if said.is_some() => {
+            bail!("--compress is for an image file, such as {}.sqsh", target.display())
+        }
+        false => Ok(None),
+    }
+}
+
+/// True where the name says that a single file is wanted.
+fn is_image_file(target: &Path) -> bool {
+    target.extension().is_some_and(|end| ["sqsh", "sqfs", "squashfs"].iter().any(|known| end == *known))
+}
+
+/// `none`, `gzip`, `lz4` or `zstd`, and perhaps `:LEVEL`.
+fn compression(text: &str) -> Result<Compression> {
+    let (name, level) = match text.split_once(':') {
+        Some((name, level)) => (name, Some(level.parse::<u8>().map_err(|_| bad_compression(text))?)),
+        None => (text, None),
+    };
+    Ok(match (name, level) {
+        ("none", None) => Compression::None,
+        ("lz4", None) => Compression::Lz4,
+        ("gzip", level @ (None | Some(1..=9))) => Compression::Gzip(level.unwrap_or(9).into()),
+        ("zstd", level @ (None | Some(1..=22))) => Compression::Zstd(level.unwrap_or(3).into()),
+        _ => return Err(bad_compression(text)),
+    })
+}
+
+fn bad_compression(text: &str) -> Error {
+    err!("--compress {text}: use zstd[:1-22], lz4, gzip[:1-9] or none")
 }
 
 /// Writes to stderr what is no error; who closed it does not want to know.

@@ -1,6 +1,6 @@
 //! `rt pull`
 
-use super::{bytes, cache_location, connect_options, operand, tell};
+use super::{bytes, cache_location, connect_options, image_file, operand, tell};
 use crate::platform::Platform;
 use crate::profile::{Choices, Profile};
 use crate::progress::{Style, size};
@@ -38,18 +38,23 @@ fn options(call: &Call) -> Result<PullOptions> {
         (None, Source::Registry(reference)) => reference.bundle_name().into(),
         (None, _) => bail!("{image}: needs a name for the bundle's directory"),
     };
+    let image_file = image_file(flags, &target)?;
     let profile = match flags.text(&PROFILE)? {
         None | Some("hpc") => Profile::Hpc,
         Some("isolated") => Profile::Isolated,
         Some(other) => bail!("--profile {other}: use hpc or isolated"),
     };
     let user = flags.text(&BUNDLE_USER)?.map(rt_spec::rootless::parse_user_map).transpose()?;
+    if image_file.is_some() && profile == Profile::Isolated {
+        bail!("--profile isolated needs a bundle, not an image file");
+    }
     // Somebody who wants to be root inside wants to install something.
     let writable = flags.has(&WRITABLE) || user == Some(rt_spec::rootless::UserMap::Root);
     Ok(PullOptions {
         image,
         source,
         target,
+        image_file,
         platform: flags.text(&PLATFORM)?.map_or_else(|| Ok(Platform::host()), str::parse)?,
         choices: Choices { profile, user, writable, home: flags.has(&HOME) },
         shared: profile == Profile::Hpc && !flags.has(&PRIVATE),

@@ -95,7 +95,7 @@ impl FailureKind {
 
 impl Failure {
     /// No retry and no other server helps.
-    pub(super) fn of_request(error: Error) -> Failure {
+    pub(crate) fn of_request(error: Error) -> Failure {
         Failure { error, kind: FailureKind::Request }
     }
 

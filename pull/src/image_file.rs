@@ -1,0 +1,236 @@
+//! The story of a pull into an image file (squashfs), which is written as the layers arrive: no tree is made anywhere.
+//!
+//! Layers are worked on one after the other, from the top, so that what an upper layer hides is known when a lower one
+//! comes, and so that the same image gives the same bytes. The file has the bundle's config in [`CONFIG_DIR`], by which
+//! `rt run` knows as much of it as of a bundle.
+
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::cache::CacheLocation;
+use super::decode::Expected;
+use super::disk;
+use super::draft::{self, Draft};
+use super::interrupt::Interrupt;
+use super::layer::{self, Counts, ImageTarget, UnpackContext};
+use super::limits::Limits;
+use super::merge::MergedTree;
+use super::profile::{self, BundledImage, MountPoint};
+use super::progress::{Meter, Style};
+use super::run::{self, Phases, PullOptions, Summary};
+use super::save::{self, SourceBundle, Watch};
+use super::source::Opened;
+use rt_sys::err;
+use rt_sys::error::{Context, Result};
+use squashfs_write::{Compression, Options, Written};
+
+/// The name in the draft.
+const FILE: &[u8] = b"image";
+/// What a squashfs begins with.
+const MAGIC: &[u8; 4] = b"hsqs";
+/// Where the config of the bundle and that of the image are in an image file.
+const CONFIG_DIR: &str = ".rt";
+
+/// Pulls into the file `options.target`.
+pub(super) fn pull(
+    options: &PullOptions,
+    compression: Compression,
+    interrupt: &Interrupt,
+) -> Result<Summary> {
+    let mut phases = Phases::start();
+    let target = &options.target;
+    let old = replaceable(target, options.force)?;
+    let draft = Draft::beside(target)?;
+    let scratch = match options.cache == CacheLocation::Scratch {
+        true => Some(disk::make_own_dir(draft.dir(), b"scratch")?),
+        false => None,
+    };
+    let (cache, _scratch) = options.cache.open(scratch)?;
+    let opened = Opened::open(&options.source, options.connect.clone(), &cache, interrupt)?;
+    let head = opened.head()?;
+    let image = opened.resolve(head, &options.platform, &cache, interrupt)?;
+    phases.end("resolve");
+
+    let counts = Counts::default();
+    let new = NewImageFile::create(&draft, compression, &counts, options.connections)?;
+    let context = new.context(&counts, interrupt, options.max_bytes);
+    let fetched = run::layers(&image, &context, &cache, new.limits, options)?;
+    let directories = new.tree.finish_dirs()?;
+    phases.end("layers");
+
+    let bundled = BundledImage::of(&image, &options.image);
+    let mut config = profile::config(&bundled, None, &options.choices)?;
+    new.finish(&mut config, Some(&image.config_text), options.sync)?;
+    match &old {
+        Some(old) => draft.replace(FILE, old)?,
+        None => draft.publish(FILE).map_err(|e| run::in_the_way(e, options))?,
+    }
+    phases.end("finish");
+    Ok(Summary {
+        digest: image.digest.to_string(),
+        unchanged: false,
+        fetched,
+        layer_bytes: image.layer_bytes(),
+        directories,
+        counts,
+        phases: phases.ended,
+    })
+}
+
+/// Writes the tree of `bundle`, as root's, and its config into the file `target`.
+///
+/// # Errors
+/// Nothing of it is there then.
+pub(crate) fn save(
+    bundle: &Path,
+    target: &Path,
+    replace: bool,
+    compression: Compression,
+    style: Style,
+) -> Result<Written> {
+    let interrupt = Interrupt::install();
+    let old = replaceable(target, replace)?;
+    let (root, mut config, image_config) = SourceBundle::open(bundle)?.into_parts();
+    disk::raise_open_files();
+    let draft = Draft::beside(target)?;
+    let counts = Counts::default();
+    let new = NewImageFile::create(&draft, compression, &counts, None)?;
+    let context = new.context(&counts, &interrupt, u64::MAX);
+    let watch = Watch { interrupt: &interrupt, meter: &Meter::default() };
+    watch.meter.shown(style, "save", || copy_tree(root, &context, watch))?;
+    new.tree.finish_dirs()?;
+    let image_config = image_config.map(|config| config.to_string().into_bytes());
+    let written = new.finish(&mut config, image_config.as_deref(), false)?;
+    match &old {
+        Some(old) => draft.replace(FILE, old)?,
+        None => draft.publish(FILE)?,
+    }
+    Ok(written)
+}
+
+/// Applies a tree as if it were a layer: one thread writes the archive, and this one reads it.
+fn copy_tree(root: OwnedFd, context: &UnpackContext<ImageTarget>, watch: Watch) -> Result<()> {
+    let (reader, writer) = std::io::pipe().context(|| "pipe")?;
+    let (archived, applied) = std::thread::scope(|scope| {
+        let archive = scope.spawn(move || {
+            let mut out = BufWriter::with_capacity(256 << 10, writer);
+            save::write_archive(root, &mut out, watch)?;
+            out.flush().context(|| "write the archive")
+        });
+        let applied = layer::apply(context, 1, u64::MAX, (reader, Expected::Any));
+        (archive.join(), applied)
+    });
+    // Where the reading ends early, the writing fails for it, and the other way round: the cause is on the side that
+    // failed with something else.
+    let archived = archived.unwrap_or_else(|_| Err(err!("a thread that writes the archive has ended")));
+    match (archived, applied) {
+        (Ok(()), applied) => applied.map(drop),
+        (Err(e), Ok(_)) => Err(e),
+        (Err(e), Err(other)) => Err(if e.is(libc::EPIPE) { other } else { e }),
+    }
+}
+
+/// An image file that is being written.
+struct NewImageFile<'a> {
+    out: File,
+    /// The place where it is written, whose free space is looked at.
+    place: OwnedFd,
+    tree: MergedTree<ImageTarget<'a>>,
+    limits: Limits,
+    mask: u32,
+}
+
+impl<'a> NewImageFile<'a> {
+    fn create(
+        draft: &Draft,
+        compression: Compression,
+        counts: &'a Counts,
+        connections: Option<usize>,
+    ) -> Result<NewImageFile<'a>> {
+        let mask = disk::clear_umask();
+        let place = disk::open_dir_again(draft.dir())?;
+        let out = disk::create_own_file(draft.dir(), FILE)?;
+        let limits = Limits { layers: 1, ..Limits::of_this_job(connections) };
+        let options = Options { compression, threads: limits.threads, ..Options::default() };
+        let target = ImageTarget::new(out.try_clone().context(|| "dup")?, options, counts)?;
+        Ok(NewImageFile { out, place, tree: MergedTree::new(target), limits, mask })
+    }
+
+    fn context<'b>(
+        &'b self,
+        counts: &'b Counts,
+        interrupt: &'b Interrupt,
+        max_bytes: u64,
+    ) -> UnpackContext<'b, ImageTarget<'a>> {
+        UnpackContext {
+            tree: &self.tree,
+            root: &self.place,
+            max_bytes,
+            counts,
+            interrupt,
+            frame_threads: self.limits.frame_threads(1),
+            pieces: self.limits.pieces(1),
+        }
+    }
+
+    /// Adds the configs and what they need, and writes what is left.
+    fn finish(self, config: &mut Value, image_config: Option<&[u8]>, sync: bool) -> Result<Written> {
+        if let Some(linux) = config["linux"].as_object_mut() {
+            // Whose ids are mapped is known when it runs.
+            linux.remove("uidMappings");
+            linux.remove("gidMappings");
+        }
+        config["root"] = json!({ "path": "rootfs", "readonly": true });
+        let target = self.tree.into_target();
+        add_files(&target, config, image_config)?;
+        let written = target.finish()?;
+        disk::set_mode(self.out.as_fd(), 0o666 & !self.mask)?;
+        if sync {
+            disk::sync(&self.out)?;
+        }
+        Ok(written)
+    }
+}
+
+/// What is at `target`, which is to be replaced; none where nothing is.
+///
+/// # Errors
+/// It is not to be replaced, or is no image file.
+fn replaceable(target: &Path, replace: bool) -> Result<Option<OwnedFd>> {
+    let (parent, name) = draft::place(target)?;
+    if disk::mode_at(parent.as_fd(), &name)?.is_none() {
+        return Ok(None);
+    }
+    if !replace {
+        return Err(err!("{}: exists", target.display()).hint("use --force to replace it"));
+    }
+    let mut begin = [0; MAGIC.len()];
+    let file = disk::open_file(parent.as_fd(), &name).ok();
+    match file.filter(|mut file| file.read_exact(&mut begin).is_ok() && begin == *MAGIC) {
+        Some(file) => Ok(Some(file.into())),
+        None => Err(err!("{}: not an image file, and --force replaces only these", target.display())),
+    }
+}
+
+/// Adds what the config mounts on and the image lacks, since nothing can be made in the file later, and the configs.
+fn add_files(image: &ImageTarget, config: &Value, image_config: Option<&[u8]>) -> Result<()> {
+    for (path, what) in profile::mount_points(config) {
+        match what {
+            MountPoint::Directory => drop(image.directory(path)?),
+            MountPoint::File => image.file_mount_point(path)?,
+        }
+    }
+    if let Some(dir) = image.existing_directory(profile::APT_DIR) {
+        image.add_file(dir, profile::APT_CONFIG, profile::APT_SAYS)?;
+    }
+    let Some(dir) = image.directory(CONFIG_DIR)? else {
+        return Err(err!("the image has a file /{CONFIG_DIR}, where an image file has its config"));
+    };
+    let text = serde_json::to_vec_pretty(config).map_err(|e| err!("config.json: {e}"))?;
+    image.add_file(dir, "config.json", &text)?;
+    image_config.map_or(Ok(()), |text| image.add_file(dir, "image.json", text))
+}
