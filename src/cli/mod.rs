@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod command_lines;
+mod companion;
 mod create;
 mod delete;
 mod events;
@@ -9,7 +10,6 @@ mod exec;
 mod features;
 mod generate;
 mod image;
-mod image_files;
 mod kill;
 mod list;
 mod operand;

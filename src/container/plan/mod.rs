@@ -26,7 +26,7 @@ use super::images::Used;
 use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_spec::rootless::{self, Adapted};
-use rt_spec::said::Said;
+use rt_spec::said::{Program, Said};
 use rt_spec::{Config, Linux, annotations};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
@@ -115,7 +115,7 @@ pub(super) struct Plan {
 fn said(spec: &rt_spec::Spec, options: &CreateOptions) -> Said {
     let mut said = options.overrides.said();
     if rt_spec::asks_for_mpi(spec) {
-        said.args.clone_from(&options.overrides.args);
+        said.program = spec.process().as_ref().map(Program::of);
     }
     said
 }
