@@ -66,7 +66,7 @@ fn a_plain_image_runs() {
         // Nothing is left of it, and nothing is told of it.
         let state = place.text(&format!("home/state-{caller:?}"));
         let script = format!(
-            "rt --root {state} run {image} -- true && rt --root {state} list -q; ls -A {state}/.mounted"
+            "rt --root {state} run {image} -- sh -c : && rt --root {state} list -q; ls -A {state}/.mounted"
         );
         assert_eq!(place.good(caller, &["sh", "-c", &script]), "", "{caller:?}");
     }
