@@ -145,8 +145,9 @@ impl<'a, S: Source> Entries<'a, S> {
     /// The fixed part of an entry: offset of the inode, difference of its number, type, length of the name.
     fn fixed(&mut self) -> Result<(u16, i16, u16, usize)> {
         let cursor = self.cursor()?;
-        let (offset, difference) = (cursor.u16()?, cursor.u16()? as i16);
-        let (kind, length) = (cursor.u16()?, usize::from(cursor.u16()?) + 1);
+        let [a, b, c, d, e, f, g, h] = cursor.array()?;
+        let (offset, difference) = (u16::from_le_bytes([a, b]), i16::from_le_bytes([c, d]));
+        let (kind, length) = (u16::from_le_bytes([e, f]), usize::from(u16::from_le_bytes([g, h])) + 1);
         if length > LONGEST_NAME {
             return Err(cursor.damaged(format!("a name of {length} bytes")));
         }
@@ -195,12 +196,20 @@ pub(crate) fn find<S: Source>(
         None => (first_place(fs, directory), 0),
     };
     let mut entries = Entries::at(fs, directory, place, read)?;
-    while let Some(entry) = entries.next_entry()? {
-        if entry.name == name {
-            return Ok(Some(entry.inode));
+    let mut buffer = [0; LONGEST_NAME];
+    while entries.run.left > 0 || entries.read < entries.size {
+        if entries.run.left == 0 {
+            entries.header()?;
+        }
+        // A directory may have hundreds of names before the one that is looked for: none of them is allocated.
+        let (offset, .., length) = entries.fixed()?;
+        let found = &mut buffer[..length];
+        entries.cursor()?.read(found)?;
+        if found == name {
+            return Ok(Some(InodeRef::from_parts(entries.run.block, offset)));
         }
         // Entries are in the order of their bytes. The kernel relies on the first byte alone, so that is what writers keep.
-        if entry.name[0] > name[0] {
+        if found[0] > name[0] {
             break;
         }
     }

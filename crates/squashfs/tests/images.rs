@@ -410,7 +410,7 @@ fn images_are_like_the_tree_they_were_made_of() {
         &["-comp", "lzo", "-noD"],
         &["-comp", "lzo", "-b", "4K"],
         &["-comp", "lz4"],
-        &["-comp", "lz4", "-Xhc", "-always-use-fragments"],
+        &["-comp", "lz4", "-Xhc", "-always-use-fragments", "-processors", "1"],
         &["-comp", "xz", "-b", "1M"],
         &["-comp", "zstd", "-Xcompression-level", "1", "-b", "256K"],
         &["-comp", "zstd", "-noI", "-noD", "-noF", "-no-fragments"],
