@@ -141,10 +141,10 @@ impl Cache {
         Ok(Cache { path, root, sha256, sha512, partial, leases, ours })
     }
 
-    /// Where the cache is when nothing else is said: RT_CACHE, else below XDG_CACHE_HOME, HOME or /tmp.
+    /// Where the cache is when nothing else is said: below XDG_CACHE_HOME, HOME or /tmp.
     pub(crate) fn default_root() -> PathBuf {
-        caller::path("RT_CACHE")
-            .or_else(|| caller::path("XDG_CACHE_HOME").map(|dir| dir.join("rt")))
+        caller::path("XDG_CACHE_HOME")
+            .map(|dir| dir.join("rt"))
             .or_else(|| caller::path("HOME").map(|dir| dir.join(".cache/rt")))
             .unwrap_or_else(|| format!("/tmp/rt-cache-{}", disk::caller().uid).into())
     }

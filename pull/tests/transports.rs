@@ -182,3 +182,48 @@ fn engines_save_for_us() {
         "{log}"
     );
 }
+
+/// What the site or the user has configured counts where no flag and no variable says otherwise.
+#[test]
+fn defaults_are_configured() {
+    let place = Place::new("configured");
+    let layers =
+        vec![Layer::default().file("f", "one").dir("etc").file("etc/passwd", "web:x:33:34::/srv:/bin/sh\n")];
+    let config = json!({ "User": "web", "Cmd": ["/bin/x"], "Env": ["A=b", "RT_MOUNTS=/home", "RT_X=1"] });
+    let kind = "application/vnd.oci.image.layer.v1.tar+gzip";
+    Image::stored(layers, config, |_, tar| (kind, gzip(tar))).layout(&place.join("image"));
+    let home = place.join("home/.config/rt");
+    std::fs::create_dir_all(&home).unwrap();
+    let file = home.join("config.toml");
+    let write = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    };
+    let config = |bundle: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(place.join(format!("{bundle}/config.json"))).unwrap()).unwrap()
+    };
+    let own = place.join("own-cache");
+    write(&format!("[pull]\nprofile = \"isolated\"\nwritable = true\ncache = {own:?}\n"));
+    place.good(&["pull", "-q", "oci:image:t", "configured"]);
+    assert_eq!(config("configured")["hostname"], "rt", "of the isolated profile");
+    // Slurm mixes an image's variables into those of the job, where this one would say what is mounted.
+    let env = config("configured")["process"]["env"].to_string();
+    assert!(env.contains("RT_X=1") && !env.contains("RT_MOUNTS"), "{env}");
+    place.good(&["pull", "-q", "--profile", "hpc", "--writable=false", "oci:image:t", "flags"]);
+    assert_eq!(config("flags")["hostname"], Value::Null);
+    assert_eq!(config("flags")["root"]["readonly"], true);
+    // RT_CACHE counts more than the file.
+    assert!(!own.exists(), "{own:?}");
+    let listed = place.command().env_remove("RT_CACHE").args(["cache", "list", "--json"]).output().unwrap();
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(listed["path"], json!(own));
+    write("[pull]\nregistry = \"registry.invalid\"\nretries = 0\n");
+    let said = place.bad(&["pull", "-q", "debian:12", "x"]);
+    assert!(said.contains("registry.invalid"), "{said}");
+    write("[pull]\nprofil = \"hpc\"\n");
+    let said = place.bad(&["pull", "-q", "oci:image:t", "x"]);
+    assert!(
+        said.contains(&format!("{}:2: unknown key \"profil\"; did you mean profile?", file.display())),
+        "{said}"
+    );
+}

@@ -23,6 +23,8 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     if flags.has(&REMOVE) && options.lifetime != Lifetime::Foreground {
         bail!("run: --rm cannot be kept with --detach or --keep (rt delete removes the container)");
     }
+    // With --bundle it is a client that calls, and the bundle's config says it all.
+    options.configured = call.flags.path(&BUNDLE).is_none();
     options.overrides = Overrides {
         args: call.rest()?,
         env: flags.texts(&ENV)?,
@@ -30,6 +32,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         terminal: flags.switch(&TTY),
         volumes: flags.texts(&VOLUME)?,
         devices: flags.texts(&DEVICE)?,
+        ..Overrides::default()
     };
     container::run(&super::new_store(call)?, options)
 }

@@ -55,6 +55,7 @@ fn run_task(call: &Call) -> Result<u8> {
         devices: flags.texts(&DEVICE)?,
         ..Overrides::default()
     };
+    options.configured = true;
     let id = TaskId::parse(id);
     options.task = Some(Task {
         share: flags.switch(&SHARE) != Some(false) && id.as_ref().is_some_and(|id| id.task.is_some()),

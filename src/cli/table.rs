@@ -280,6 +280,18 @@ The caller keeps its own id unless --user-map root is given.",
         ..ONE_ID
     },
     Command {
+        name: "config",
+        summary: "print what the site and the user have configured, and where",
+        usage: &[""],
+        operands: 0..=0,
+        flags: &[&rt_cli::image::JSON],
+        about: "\
+Each line is a key, its value, and the file and line or the variable that the value comes from. A list
+has a line for each entry. rt(1) describes the keys under CONFIGURATION.",
+        run: config::run,
+        ..ONE_ID
+    },
+    Command {
         name: "features",
         summary: "print what this runtime can do as JSON",
         usage: &[""],

@@ -65,6 +65,8 @@ pub(crate) struct CreateOptions {
     pub overrides: Overrides,
     /// The task of a Slurm step that the container is for.
     pub task: Option<Task>,
+    /// What the site and the user have configured counts too, below `overrides`.
+    pub configured: bool,
 }
 
 /// How long the runtime stays beside a container, and the state after it.
@@ -88,9 +90,15 @@ impl Lifetime {
     }
 }
 
-/// What `rt run`'s command line changes in the config.
+/// What `rt run`'s command line, and what the site and the user have configured, change in the config.
 #[derive(Debug, Default)]
 pub(crate) struct Overrides {
+    /// Binds of the site and the user, below `volumes`.
+    pub mounts: Vec<rt_config::Setting>,
+    /// Names of variables that are removed from `process.env`.
+    pub unset_env: Vec<String>,
+    /// Replaces the opposite of `root.readonly`.
+    pub writable: Option<bool>,
     /// Replaces `process.args` where not empty.
     pub args: Vec<String>,
     /// Added to `process.env`, `NAME=VALUE` each; a name alone takes the caller's value.

@@ -66,9 +66,7 @@ fn dirs(more: &[PathBuf]) -> Vec<PathBuf> {
 
 /// The user's own directory, where there is a place for it among what `variable` says of the environment.
 fn user_dir(variable: fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
-    let config = variable("XDG_CONFIG_HOME").filter(|dir| dir.is_absolute());
-    let config = config.or_else(|| variable("HOME").map(|home| home.join(".config")));
-    config.filter(|dir| dir.is_absolute()).map(|dir| dir.join("rt/hooks.d"))
+    caller::config_home(variable).map(|dir| dir.join("rt/hooks.d"))
 }
 
 /// The definitions in `dirs`, in the order of their names. A directory that is missing costs one call.

@@ -12,6 +12,7 @@ mod cleanup;
 mod cli;
 mod client;
 mod config;
+mod configured;
 mod devices;
 mod exec;
 mod fixture;
@@ -53,6 +54,7 @@ fn tests() -> Vec<runner::Test> {
         exec::tests(),
         terminal::tests(),
         config::tests(),
+        configured::tests(),
         mounts::tests(),
         namespaces::tests(),
         hooks::tests(),

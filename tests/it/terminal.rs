@@ -339,13 +339,13 @@ fn closed_ptmx() -> Vec<Step> {
 fn hosts_dev_with_a_closed_ptmx(ctx: &Ctx) {
     // The kernel gives ptmx of a devpts the mode 000 unless the mount says otherwise. The host's programs use the node
     // beside it.
-    let bundle = ["/dev/pts", "/dev/shm", "/dev"].iter().fold(with_terminal(ctx), |b, at| b.without_mount(at));
+    let bundle =
+        ["/dev/pts", "/dev/shm", "/dev"].iter().fold(with_terminal(ctx), |b, at| b.without_mount(at));
     let bundle = bundle.mount("/dev", "bind", "/dev", &["rbind", "nosuid"]);
     let bundle = bundle.ops(&["tty 0", "stat /dev/console", "readline", "exit 3"]);
     let id = ctx.id();
-    let mut run = Session::of(
-        ctx.rt(["run", "--bundle", bundle.dir.to_str().unwrap(), &id]).before(closed_ptmx()),
-    );
+    let mut run =
+        Session::of(ctx.rt(["run", "--bundle", bundle.dir.to_str().unwrap(), &id]).before(closed_ptmx()));
     let tty = run.screen.json("window");
     assert_eq!((&tty["tty"], &tty["window"]), (&json!(true), &json!([24, 80])), "{tty}");
     assert!(tty["name"].as_str().unwrap().starts_with("/dev/pts/"), "{tty}");

@@ -35,7 +35,7 @@ pub fn invalid_value(flag: &OsStr, value: &OsStr, takes: &str) -> Error {
 
 /// The one of `known` that `word` was probably meant to be. One letter in three may be wrong, and at most two: with
 /// more, any short word is near some other. Dashes in front count for nothing.
-fn nearest<'a>(word: &OsStr, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &OsStr, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = without_dashes(word.as_bytes());
     let most = (word.len() / 3).min(2);
     let distances = known.into_iter().map(|name| (distance(word, without_dashes(name.as_bytes())), name));

@@ -3,19 +3,22 @@
 use crate::container::{CreateOptions, Overrides};
 use oci_spec::runtime::{Mount, MountBuilder};
 use rt_spec::said::{PREFIXES, Said};
-use rt_spec::{Config, Process, mounts};
-use rt_sys::error::Result;
-use rt_sys::mount::Param;
+use rt_spec::{Config, Process, Spec, mounts};
+use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
-use std::path::Path;
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
 
 /// Loads the config of `bundle`, this process's working directory, and changes it as the options ask. Its text stays
 /// as it was loaded: where [`CreateOptions::change_config`] is true, that is not what the config says any more.
-pub(crate) fn load(options: &CreateOptions, bundle: &Path) -> Result<Config> {
+pub(crate) fn load(options: &mut CreateOptions, bundle: &Path) -> Result<Config> {
     let mut config = match &options.config {
         Some(path) => Config::load(path)?,
         None => Config::load(Path::new("config.json")).map_err(|e| e.context(bundle.display()))?,
     };
+    if options.configured {
+        options.configure(&config.spec)?;
+    }
     if options.change_config() {
         override_config(&mut config, options)?;
     }
@@ -23,6 +26,37 @@ pub(crate) fn load(options: &CreateOptions, bundle: &Path) -> Result<Config> {
 }
 
 impl CreateOptions {
+    /// Takes over what the site and the user have configured. The variables of a task are those of its job: Slurm calls
+    /// `rt` without them, and has written them into the config.
+    fn configure(&mut self, spec: &Spec) -> Result<()> {
+        let of_task = |name: &str| {
+            let env = spec.process().as_ref()?.env().as_ref()?;
+            env.iter()
+                .rev()
+                .find_map(|variable| Some(variable.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
+        };
+        let found = match &self.task {
+            Some(_) => rt_config::Config::read(&of_task)?,
+            None => rt_config::Config::read(&rt_config::own_variable)?,
+        };
+        if !found.settings.is_empty() {
+            self.take_over(&found);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn take_over(&mut self, found: &rt_config::Config) {
+        let changes = &mut self.overrides;
+        changes.mounts = found.of(&rt_config::MOUNTS).cloned().collect();
+        changes.unset_env = found.texts(&rt_config::UNSET_ENV).map(str::to_owned).collect();
+        changes.writable = found.switch(&rt_config::WRITABLE);
+        // What the command line says comes last, and counts.
+        changes.env.splice(0..0, found.variables());
+        changes.devices.splice(0..0, found.texts(&rt_config::DEVICES).map(str::to_owned));
+        self.hooks_dirs.splice(0..0, found.texts(&rt_config::HOOKS_DIRS).map(PathBuf::from));
+    }
+
     /// True where the config is to be changed.
     pub(super) fn change_config(&self) -> bool {
         self.overrides.any() || self.user_map.is_some() || self.task.is_some()
@@ -37,6 +71,9 @@ impl Overrides {
             || self.terminal.is_some()
             || !self.volumes.is_empty()
             || !self.devices.is_empty()
+            || !self.mounts.is_empty()
+            || !self.unset_env.is_empty()
+            || self.writable.is_some()
     }
 
     /// What hooks are told of it.
@@ -56,8 +93,16 @@ fn override_config(config: &mut Config, options: &CreateOptions) -> Result<()> {
     if let Some(process) = spec.process_mut() {
         override_process(process, changes)?;
     }
-    if !changes.volumes.is_empty() {
+    if let Some(writable) = changes.writable
+        && let Some(root) = spec.root_mut()
+    {
+        root.set_readonly(Some(!writable));
+    }
+    if !changes.volumes.is_empty() || !changes.mounts.is_empty() {
         let mut mounts = spec.mounts().clone().unwrap_or_default();
+        for setting in &changes.mounts {
+            mounts.extend(configured_mount(setting).map_err(|e| e.context(&setting.from))?);
+        }
         for volume in &changes.volumes {
             mounts.push(volume_mount(volume)?);
         }
@@ -77,8 +122,10 @@ fn override_process(process: &mut Process, changes: &Overrides) -> Result<()> {
     if !changes.args.is_empty() {
         process.set_args(Some(changes.args.clone()));
     }
-    if !changes.env.is_empty() {
+    if !changes.env.is_empty() || !changes.unset_env.is_empty() {
         let mut env = process.env().clone().unwrap_or_default();
+        let name = |variable: &str| variable.split_once('=').map_or(variable, |(name, _)| name).to_owned();
+        env.retain(|variable| !changes.unset_env.contains(&name(variable)));
         env.extend(changes.env.iter().filter_map(|variable| full_variable(variable)));
         process.set_env(Some(env));
     }
@@ -112,19 +159,37 @@ fn volume_mount(volume: &str) -> Result<Mount> {
     if !destination.starts_with('/') {
         bail!("volume {volume:?}: destination {destination:?} is not an absolute path");
     }
-    let mut options = vec!["rbind".to_owned()];
     // podman's words for labels, ownership and overlays have no meaning here.
     let words = parts.next().unwrap_or("").split(',').filter(|w| !matches!(*w, "" | "z" | "Z" | "U" | "O"));
-    options.extend(words.map(str::to_owned));
+    bind(source, destination, words).map_err(|e| e.context(format!("volume {volume:?}")))
+}
+
+/// What the site or the user has configured; `None` of an optional mount whose source is missing.
+fn configured_mount(setting: &rt_config::Setting) -> Result<Option<Mount>> {
+    let rt_config::Value::Mount(mount) = &setting.value else { return Ok(None) };
+    match rustix::fs::stat(mount.source.as_str()) {
+        Err(Errno::NOENT | Errno::NOTDIR) if mount.optional => return Ok(None),
+        Err(e) => {
+            let error = Error::from(e).context(format!("mount {:?}", mount.source));
+            return Err(if e == Errno::NOENT { error.hint("optional = true leaves it out") } else { error });
+        }
+        Ok(_) => {}
+    }
+    bind(&mount.source, &mount.target, mount.options.iter().map(String::as_str)).map(Some)
+}
+
+/// A bind with these options; private where they say nothing about propagation.
+fn bind<'a>(source: &str, destination: &str, words: impl Iterator<Item = &'a str>) -> Result<Mount> {
+    let mut options = vec!["rbind".to_owned()];
+    for word in words {
+        rt_config::check_option(word)?;
+        options.push(word.to_owned());
+    }
     if mounts::parse(options.iter().map(String::as_str)).propagation.is_empty() {
         options.push("rprivate".to_owned());
     }
-    let unknown = mounts::parse(options.iter().map(String::as_str)).data;
-    if let Some(Param::Flag(word) | Param::Value(word, _)) = unknown.first() {
-        bail!("volume {volume:?}: unknown option {word:?}");
-    }
     let mount = MountBuilder::default().destination(destination).source(source).typ("bind").options(options);
-    mount.build().map_err(|e| err!("volume {volume:?}: {e}"))
+    mount.build().map_err(|e| err!("{e}"))
 }
 
 #[cfg(test)]

@@ -93,7 +93,11 @@ pub(super) struct Plan {
 impl Plan {
     /// Loads, checks and adapts the config of `bundle`, which is this process's working directory. Returns the config
     /// too, for the state.
-    pub(super) fn make(options: &CreateOptions, caller: &Caller, bundle: PathBuf) -> Result<(Plan, Config)> {
+    pub(super) fn make(
+        options: &mut CreateOptions,
+        caller: &Caller,
+        bundle: PathBuf,
+    ) -> Result<(Plan, Config)> {
         let mut config = load::load(options, &bundle)?;
         if options.change_config() {
             config.changed()?;
@@ -104,7 +108,7 @@ impl Plan {
             namespaces::leave_out_user(&mut config)?;
         }
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
-        let plan = Self::from_config(&config, bundle, caller, adapted, options)?;
+        let plan = Self::from_config(&config, bundle, caller, adapted, &*options)?;
         if options.strict
             && let Some(note) = plan.notes.first()
         {
