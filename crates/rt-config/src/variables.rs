@@ -17,7 +17,7 @@ pub(crate) fn expand(path: &str, variable: Lookup<'_>) -> Result<String> {
     while let Some((before, behind)) = rest.split_once('$') {
         text.push_str(before);
         let name = match behind.strip_prefix('{') {
-            Some(inside) => inside.split_once('}').map(|(name, behind)| (name, behind)),
+            Some(inside) => inside.split_once('}'),
             None => Some(behind.split_at(name_length(behind))),
         };
         let Some((name, behind)) = name.filter(|(name, _)| is_name(name)) else {
