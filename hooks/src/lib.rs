@@ -1,7 +1,7 @@
-//! `rt-hook-gpu` and `rt-hook-rdma`: OCI hooks (config.md "POSIX-platform Hooks"), and the kit they are written with.
+//! `rt-hook-gpu`, `rt-hook-mpi` and `rt-hook-rdma`: OCI hooks (config.md "POSIX-platform Hooks"), and the kit they are written with.
 //!
 //! A hook reads the container's state, looks at the bundle and the host, computes [`kit::edits::Edits`],
-//! and applies them. What is public here is used by the two programs, by tests and by fuzz targets.
+//! and applies them. What is public here is used by the programs, by tests and by fuzz targets.
 
 mod amd;
 pub mod cdi;
@@ -10,5 +10,6 @@ mod drm;
 pub mod gpu;
 mod intel;
 pub mod kit;
+pub mod mpi;
 pub mod nvidia;
 pub mod rdma;

@@ -15,6 +15,8 @@ use rt_sys::{bail, err};
 const BUNDLE: &[u8] = b"bundle";
 const ROOTFS: &[u8] = b"rootfs";
 const CONFIG: &[u8] = b"config.json";
+/// The config of the image that the bundle was made from, as it was pulled. Only `rt save` reads it.
+const IMAGE: &[u8] = b"image.json";
 /// No config is longer.
 const CONFIG_LIMIT: usize = 64 << 20;
 
@@ -62,6 +64,13 @@ impl NewBundle {
         disk::make_own_dir(self.draft.dir(), b"scratch")
     }
 
+    /// Keeps the image's own config, for the way back to an image.
+    pub(crate) fn write_image_config(&self, text: &[u8], shared: bool) -> Result<()> {
+        let mut file = disk::create_own_file(self.bundle.as_fd(), IMAGE)?;
+        file.write_all(text).context(|| "write image.json")?;
+        disk::set_mode(file.as_fd(), if shared { 0o644 } else { 0o600 })
+    }
+
     /// Writes `config.json` and renames the bundle into its place.
     ///
     /// # Errors
@@ -101,6 +110,12 @@ pub(crate) fn replaceable(target: &Path) -> Result<Option<OwnedFd>> {
         return Err(no_bundle());
     }
     Ok(Some(dir))
+}
+
+/// The config of the image that `bundle` was made from; none where there is none, as in a bundle of `rt spec`.
+pub(crate) fn image_config(bundle: BorrowedFd) -> Option<Value> {
+    let text = disk::read_small(bundle, IMAGE, CONFIG_LIMIT)?;
+    serde_json::from_slice(&text).ok()
 }
 
 /// What a bundle was pulled from.

@@ -11,12 +11,12 @@ use rt_sys::{bail, err};
 use std::io::Read;
 
 /// What Docker and podman put into PATH where the image says nothing.
-const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// passwd and group files of images are not longer.
 const ACCOUNTS_LIMIT: u64 = 8 << 20;
 
 /// The user that the image asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct User {
     /// User.
     pub uid: u32,
@@ -53,6 +53,11 @@ pub(crate) fn environment(execution: &Execution) -> Vec<String> {
         env.insert(0, PATH.to_owned());
     }
     env
+}
+
+/// HOME for a user.
+pub(crate) fn home_variable(user: &User) -> String {
+    format!("HOME={}", user.home.as_deref().unwrap_or("/"))
 }
 
 /// WorkingDir, absolute.

@@ -14,8 +14,8 @@ use super::manifest::{Execution, ImageConfig, Manifest};
 use super::merge::MAX_PATH;
 use rt_spec::rootless::UserMap;
 use rt_spec::{
-    ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_HOME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD,
-    ANNOTATION_USER, DEFAULT_CAPABILITIES,
+    ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_HOME, ANNOTATION_OPTIONAL,
+    ANNOTATION_PASSWD, ANNOTATION_USER, DEFAULT_CAPABILITIES,
 };
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
@@ -79,12 +79,12 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
     // In the hpc profile the container's user is the caller, so a user that the image asks for and lacks is no error.
     let user = match image_config::user(execution, root) {
         Ok(user) => user,
-        Err(_) if hpc => User { uid: 0, gid: 0, groups: Vec::new(), home: None },
+        Err(_) if hpc => User::default(),
         Err(e) => return Err(e),
     };
     let mut env = image_config::environment(execution);
     if !env.iter().any(|e| e.starts_with("HOME=")) && !hpc {
-        env.push(format!("HOME={}", user.home.as_deref().unwrap_or("/")));
+        env.push(image_config::home_variable(&user));
     }
     let mut mounts = if hpc { hpc_mounts() } else { isolated_mounts() };
     let volumes = execution.volumes.iter().flatten();
@@ -94,7 +94,6 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
     for volume in volumes.map(|(path, _)| path) {
         mounts.push(volume_mount(volume)?);
     }
-    let capabilities: Vec<&str> = if hpc { Vec::new() } else { DEFAULT_CAPABILITIES.to_vec() };
     let mut config = json!({
         "ociVersion": "1.2.0",
         "process": {
@@ -103,9 +102,6 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
             "args": image_config::arguments(execution),
             "env": env,
             "cwd": image_config::working_dir(execution),
-            "capabilities": {
-                "bounding": capabilities, "effective": capabilities, "permitted": capabilities,
-            },
             "noNewPrivileges": hpc,
         },
         "root": { "path": "rootfs", "readonly": hpc && !choices.writable },
@@ -113,8 +109,12 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
         "linux": if hpc { hpc_linux() } else { isolated_linux() },
         "annotations": annotations(image, execution, choices),
     });
+    // The hpc profile lists none: the caller's own uid has none, and root inside has what its user namespace gives.
+    let capabilities = DEFAULT_CAPABILITIES;
     if !hpc {
         config["hostname"] = json!("rt");
+        config["process"]["capabilities"] =
+            json!({ "bounding": capabilities, "effective": capabilities, "permitted": capabilities });
     }
     // Where the user is root, the runtime adds a filter of its own that answers calls which one id cannot do (chown and the
     // like). A config has room for one filter only.
@@ -126,6 +126,22 @@ pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) ->
     Ok(config)
 }
 
+/// True for annotations by which the runtime, or an engine's choice of devices, is configured. The labels of an image must
+/// not become such annotations.
+pub(crate) fn configures_runtime(key: &str) -> bool {
+    ["rt.", "run.oci.", "cdi.k8s.io/"].iter().any(|prefix| key.starts_with(prefix))
+}
+
+/// The annotations that the image-spec's conversion makes of an image's fields.
+pub(crate) const COMPUTED: [&str; 6] = [
+    "org.opencontainers.image.os",
+    "org.opencontainers.image.architecture",
+    "org.opencontainers.image.author",
+    "org.opencontainers.image.created",
+    "org.opencontainers.image.stopSignal",
+    "org.opencontainers.image.exposedPorts",
+];
+
 /// image-spec, conversion: annotation fields; labels win over them.
 fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -> Value {
     let BundledImage { name, digest, resolved, manifest, config } = *image;
@@ -135,17 +151,21 @@ fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -
             all.insert(key.to_owned(), json!(value));
         }
     };
-    set("org.opencontainers.image.os", Some(&config.os));
-    set("org.opencontainers.image.architecture", Some(&config.architecture));
-    set("org.opencontainers.image.author", config.author.as_deref());
-    set("org.opencontainers.image.created", config.created.as_deref());
-    set("org.opencontainers.image.stopSignal", execution.stop_signal.as_deref());
     let ports: Vec<&str> = execution.exposed_ports.iter().flatten().map(|(port, _)| port.as_str()).collect();
-    set("org.opencontainers.image.exposedPorts", Some(&ports.join(",")));
+    let ports = ports.join(",");
+    let fields = [
+        Some(&config.os),
+        Some(&config.architecture),
+        config.author.as_ref(),
+        config.created.as_ref(),
+        execution.stop_signal.as_ref(),
+        Some(&ports),
+    ];
+    for (key, value) in COMPUTED.into_iter().zip(fields) {
+        set(key, value.map(String::as_str));
+    }
     for (key, value) in manifest.annotations.iter().flatten().chain(execution.labels.iter().flatten()) {
-        // The labels of an image must not become annotations by which the runtime, or an engine's choice of devices, is
-        // configured.
-        if !["rt.", "run.oci.", "cdi.k8s.io/"].iter().any(|prefix| key.starts_with(prefix)) {
+        if !configures_runtime(key) {
             set(key, Some(value));
         }
     }
@@ -153,6 +173,7 @@ fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -
     set(ANNOTATION_USER, choices.user.map(UserMap::as_str).or(hpc.then_some("caller")));
     if hpc {
         set(ANNOTATION_PASSWD, Some("caller"));
+        set(ANNOTATION_ENVIRONMENT, Some("caller"));
         set(ANNOTATION_OPTIONAL, Some(&HOST_FILES.join(",")));
     }
     set(ANNOTATION_HOME, choices.home.then_some("bind"));

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::blob::Blob;
@@ -66,6 +66,46 @@ pub(crate) fn show(style: Style, blobs: &[Arc<Blob>], done: &AtomicBool) {
             return;
         }
         std::thread::sleep(REDRAW);
+    }
+}
+
+/// Bytes of one task, counted by the thread that has it and shown by another one.
+#[derive(Default)]
+pub(crate) struct Meter {
+    have: AtomicU64,
+    /// Zero where it is not known.
+    all: AtomicU64,
+}
+
+impl Meter {
+    /// So many more are done.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.have.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Does `work` and shows meanwhile how far it is, on a terminal.
+    pub(crate) fn shown<T>(&self, style: Style, label: &str, work: impl FnOnce() -> T) -> T {
+        let Style::Bars(width) = style else { return work() };
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let show = scope.spawn(|| {
+                while !done.load(Ordering::Acquire) {
+                    let (have, all) = (self.have.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed));
+                    let text = match all {
+                        0 => format!("{label:12} {:>9}", size(have)),
+                        _ => row(width, &format!("{label:12}"), have, all),
+                    };
+                    let _ = write!(std::io::stderr(), "\r{text}\x1b[K");
+                    // The work's thread wakes this one: nobody waits for the next drawing.
+                    std::thread::park_timeout(REDRAW);
+                }
+                let _ = write!(std::io::stderr(), "\r\x1b[K");
+            });
+            let result = work();
+            done.store(true, Ordering::Release);
+            show.thread().unpark();
+            result
+        })
     }
 }
 

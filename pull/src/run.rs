@@ -16,7 +16,7 @@ use super::layer::{self, Counts, Rules, UnpackContext};
 use super::limits::Limits;
 use super::merge::{LayerNumber, MergedTree};
 use super::platform::Platform;
-use super::profile::{self, BundledImage, Choices};
+use super::profile::{self, BundledImage, Choices, Profile};
 use super::progress::{self, Style, size};
 use super::reference::Source;
 use super::registry::ConnectOptions;
@@ -138,11 +138,13 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
     };
     let config = profile::config(&bundled, &root, &options.choices)?;
     profile::prepare_mount_points(&root, &config)?;
-    if options.choices.user == Some(UserMap::Root) {
+    // Any bundle of the hpc profile may be run with --user-map root later.
+    if options.choices.profile == Profile::Hpc || options.choices.user == Some(UserMap::Root) {
         profile::prepare_package_managers(&root)?;
     }
     let directories = layer::finish_directories(&context)?;
     let shared = options.shared && mask & 0o005 == 0;
+    partial.write_image_config(&image.config_text, shared)?;
     let published =
         partial.publish(&options.target, &config, Publish { shared, replace: force, sync: options.sync });
     // Another process may have made the bundle meanwhile. If it is of the same image, this pull has succeeded as well.

@@ -31,6 +31,8 @@ pub(crate) struct Image {
     pub manifest: Manifest,
     /// Its config.
     pub config: ImageConfig,
+    /// The bytes of that config.
+    pub config_text: Vec<u8>,
     origin: Origin,
 }
 
@@ -129,6 +131,7 @@ impl Opened {
                     resolved: found.digest,
                     manifest: found.manifest,
                     config,
+                    config_text: found.config,
                     origin: Origin::Store { store, layers: found.layers, format },
                 }
                 .checked()
@@ -176,10 +179,10 @@ fn resolve_registry(
             }
             Document::Manifest(manifest) => {
                 manifest.check()?;
-                let bytes = small_blob(&registry, &manifest.config, cache, interrupt)?;
-                let config = manifest::parse_config(&bytes)?;
+                let config_text = small_blob(&registry, &manifest.config, cache, interrupt)?;
+                let config = manifest::parse_config(&config_text)?;
                 let origin = Origin::Registry(registry);
-                return Image { digest, resolved, manifest, config, origin }.checked();
+                return Image { digest, resolved, manifest, config, config_text, origin }.checked();
             }
         }
     }

@@ -71,7 +71,7 @@ fn a_pull_and_again() {
     assert!(place.names("cache/blobs/sha256").is_empty());
     place.good(&["pull", "--plain-http", "--no-cache", &server.name(), "d"]);
     assert!(place.names("cache/blobs/sha256").is_empty());
-    assert_eq!(place.names("d"), ["config.json", "rootfs"]);
+    assert_eq!(place.names("d"), ["config.json", "image.json", "rootfs"]);
 }
 
 #[test]

@@ -217,7 +217,7 @@ fn bundles_are_replaced_where_renames_have_no_flags() {
     let (output, refused, trace) = pull("pull -q --force oci:two:t b");
     assert!(output.status.success() && refused == 2 && trace.contains("EXCHANGE"), "{output:?} {trace}");
     assert_eq!(which(), "two");
-    assert_eq!(place.names("b"), ["config.json", "rootfs"]);
+    assert_eq!(place.names("b"), ["config.json", "image.json", "rootfs"]);
     assert_eq!(place.names("."), ["b", "cache", "one", "pid", "trace", "two"]);
 }
 

@@ -147,6 +147,193 @@ fn saved_and_loaded() {
     assert_eq!(place.names(".").iter().filter(|n| n.contains("partial")).count(), 0);
 }
 
+/// A config with everything that an image can say.
+fn rich() -> Value {
+    json!({ "User": "web", "Entrypoint": ["/bin/e", "a b"], "Cmd": ["x", "y"], "Env": ["A=b", "E="], "WorkingDir": "srv",
+        "Labels": { "k": "v", "org.opencontainers.image.title": "T", "rt.user": "root" }, "Volumes": { "/data": {} },
+        "ExposedPorts": { "80/tcp": {} }, "StopSignal": "SIGINT", "ArgsEscaped": true,
+        "Healthcheck": { "Test": ["CMD", "/bin/e"], "Interval": 30000000000u64 } })
+}
+
+/// An image with a manifest and a config that have more than what a pull needs.
+fn rich_image(place: &Place) {
+    let layers = vec![
+        Layer::default().dir("etc").file("etc/passwd", "web:x:33:34::/srv:/bin/sh\n").dir("srv"),
+        Layer::default().file("f", "two"),
+    ];
+    let kind = "application/vnd.oci.image.layer.v1.tar+gzip";
+    let mut image = Image::stored(layers, rich(), |_, tar| (kind, gzip(tar)));
+    let mut manifest: Value = serde_json::from_slice(&image.manifest).unwrap();
+    let old = manifest["config"]["digest"].as_str().unwrap().to_owned();
+    let mut config: Value = serde_json::from_slice(&image.blobs.remove(&old).unwrap()).unwrap();
+    config["author"] = json!("somebody");
+    config["created"] = json!("2024-01-02T03:04:05Z");
+    config["history"] = json!([{ "created_by": "one", "created": "2024-01-01T00:00:00Z" },
+        { "created_by": "two" }, { "created_by": "three", "empty_layer": true }]);
+    config["container_config"] = json!({ "Cmd": ["stale"] });
+    let config = config.to_string().into_bytes();
+    manifest["config"]["digest"] = json!(digest(&config));
+    manifest["config"]["size"] = json!(config.len());
+    manifest["annotations"] = json!({ "of.the": "manifest", "rt.user": "root" });
+    image.manifest = manifest.to_string().into_bytes();
+    image.blobs.insert(digest(&config), config);
+    image.layout(&place.join("image"));
+}
+
+fn json_file(place: &Place, path: &str) -> Value {
+    serde_json::from_slice(&std::fs::read(place.join(path)).unwrap()).unwrap()
+}
+
+/// The config of a bundle, without what says from where it was pulled.
+fn bundle_config(place: &Place, bundle: &str) -> Value {
+    let mut config = json_file(place, &format!("{bundle}/config.json"));
+    for key in ["name", "digest", "resolved"] {
+        let removed = config["annotations"].as_object_mut().unwrap().remove(&format!("rt.image.{key}"));
+        assert!(removed.is_some(), "{key}");
+    }
+    config
+}
+
+/// What a pull makes of an image is what it makes of the image that is saved from that.
+#[test]
+fn a_saved_image_gives_the_same_bundle() {
+    let place = Place::new("round");
+    rich_image(&place);
+    for (flags, name) in [
+        (&["--profile", "hpc"][..], "hpc"),
+        (&["--profile", "isolated"], "isolated"),
+        (&["--user-map", "root"], "root"),
+    ] {
+        let saved = |target: &str| format!("{target}:{name}.{target}");
+        place.good(&[&["pull", "-q"], flags, &["oci:image:t", name]].concat());
+        for target in ["oci", "oci-archive", "docker-archive"] {
+            place.good(&["save", "-q", name, &saved(target)]);
+            let again = format!("{name}-{target}");
+            place.good(&[&["pull", "-q"], flags, &[&saved(target), &again]].concat());
+            let (mut before, after) = (bundle_config(&place, name), bundle_config(&place, &again));
+            if target == "docker-archive" {
+                // Such an archive has no place for the annotations of a manifest.
+                before["annotations"].as_object_mut().unwrap().remove("of.the");
+            }
+            assert_eq!(before, after, "{name} {target}");
+            let image = json_file(&place, &format!("{again}/image.json"));
+            let mut config = rich();
+            config["WorkingDir"] = json!("srv");
+            assert_eq!(image["config"], config, "{name} {target}");
+            assert_eq!(
+                (&image["author"], &image["created"]),
+                (&json!("somebody"), &json!("2024-01-02T03:04:05Z"))
+            );
+            assert!(image.get("container_config").is_none());
+            let history = image["history"].as_array().unwrap();
+            let layers = history.iter().filter(|entry| entry["empty_layer"] != json!(true));
+            assert_eq!((history.len(), layers.count()), (4, 1), "{image}");
+            assert_eq!(history[0]["created_by"], "one");
+        }
+    }
+    if have("skopeo") {
+        skopeo(&place, "oci:hpc.oci", "docker-archive:by-skopeo.tar:x:1");
+        let inspect = |image: &str| {
+            let output = Command::new("skopeo")
+                .current_dir(place.join("."))
+                .args(["inspect", "--config", image])
+                .output();
+            let output = output.unwrap();
+            assert!(output.status.success(), "{image}: {output:?}");
+            serde_json::from_slice::<Value>(&output.stdout).unwrap()
+        };
+        for image in ["oci:hpc.oci", "oci-archive:hpc.oci-archive", "docker-archive:hpc.docker-archive"] {
+            let config = inspect(image);
+            assert_eq!(config["config"]["Entrypoint"], json!(["/bin/e", "a b"]), "{image}");
+            assert_eq!(config["config"]["Volumes"], json!({ "/data": {} }), "{image}");
+        }
+    }
+}
+
+/// What a user changes in config.json is saved.
+#[test]
+fn an_edited_config_is_saved() {
+    let place = Place::new("edited");
+    rich_image(&place);
+    place.good(&["pull", "-q", "oci:image:t", "b"]);
+    let mut config = json_file(&place, "b/config.json");
+    assert_eq!(config["annotations"]["rt.image.entrypoint"], r#"["/bin/e","a b"]"#);
+    assert_eq!(config["annotations"]["rt.image.cmd"], r#"["x","y"]"#);
+    config["process"]["args"] = json!(["/bin/e", "a b", "z"]);
+    config["process"]["env"].as_array_mut().unwrap().push(json!("NEW=1"));
+    config["process"]["cwd"] = json!("/etc");
+    config["process"]["user"] = json!({ "uid": 5, "gid": 6 });
+    config["annotations"]["k"] = json!("w");
+    std::fs::write(place.join("b/config.json"), config.to_string()).unwrap();
+    place.good(&["save", "-q", "b", "oci:saved"]);
+    place.good(&["pull", "-q", "oci:saved", "again"]);
+    let image = json_file(&place, "again/image.json");
+    let mut wanted = rich();
+    wanted["Cmd"] = json!(["z"]);
+    wanted["Env"] = json!(["A=b", "E=", "NEW=1"]);
+    wanted["WorkingDir"] = json!("/etc");
+    wanted["User"] = json!("5:6");
+    wanted["Labels"]["k"] = json!("w");
+    assert_eq!(image["config"], wanted);
+}
+
+#[test]
+fn only_images_are_replaced() {
+    let place = Place::new("replace-image");
+    sample(&place);
+    place.good(&["pull", "-q", "oci:image:t", "b"]);
+    std::fs::create_dir(place.join("dir")).unwrap();
+    std::fs::write(place.join("dir/data"), "mine").unwrap();
+    for (target, path) in [("oci", "dir"), ("oci-archive", "dir"), ("docker-archive", "dir")] {
+        let target = format!("{target}:{path}");
+        assert!(place.bad(&["save", "b", &target]).contains("--force"), "{target}");
+        assert!(place.bad(&["save", "--force", "b", &target]).contains("replaces only"), "{target}");
+    }
+    assert_eq!(place.names("dir"), ["data"]);
+    for target in ["oci:x", "oci-archive:x.tar", "docker-archive:x.docker.tar:name"] {
+        let one = place.good(&["save", "-q", "b", target]);
+        assert!(place.bad(&["save", "b", target]).contains("exists"));
+        assert_eq!(place.good(&["save", "-q", "-f", "b", target]), one, "{target}");
+        // The root is gone: what was there stays.
+        std::fs::rename(place.join("b/rootfs"), place.join("b/aside")).unwrap();
+        place.bad(&["save", "-q", "-f", "b", target]);
+        std::fs::rename(place.join("b/aside"), place.join("b/rootfs")).unwrap();
+        place.good(&["pull", "-q", "--force", target, "again"]);
+        is_right(&place, "again");
+    }
+    place.good(&["pull", "-q", "docker-archive:x.docker.tar:name:latest", "named"]);
+    assert!(place.bad(&["save", "b", "docker-archive:y:No"]).contains("lower case"));
+    assert!(place.bad(&["save", "b", "docker://localhost/x"]).contains("rt push"));
+    place.is_clean();
+}
+
+/// A signal in the middle leaves nothing.
+#[test]
+fn an_interrupted_save_leaves_nothing() {
+    let place = Place::new("save-signal");
+    let layer = Layer::default().file("f", super::image::noise(300_000_000, 3));
+    let kind = "application/vnd.oci.image.layer.v1.tar";
+    Image::stored(vec![layer], json!({}), |_, tar| (kind, tar.to_vec())).layout(&place.join("image"));
+    place.good(&["pull", "-q", "oci:image:t", "b"]);
+    let mut child = place
+        .command()
+        .args(["save", "b", "oci:saved"])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let start = std::time::Instant::now();
+    while !place.names(".").iter().any(|name| name.contains("partial")) {
+        assert!(start.elapsed().as_secs() < 20);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let mut said = String::new();
+    std::io::Read::read_to_string(child.stderr.as_mut().unwrap(), &mut said).unwrap();
+    assert!(said.contains("interrupted; nothing was written"), "{said}");
+    assert_eq!(place.names("."), ["b", "cache", "image"]);
+}
+
 #[test]
 fn engines_save_for_us() {
     use std::os::unix::fs::PermissionsExt;

@@ -29,7 +29,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         base_env,
         process,
         args: call.rest()?,
-        env: flags.texts(&ENV)?,
+        env: super::environment(call)?,
         cwd: flags.path(&CWD),
         user: flags.text(&USER)?.filter(|user| !user.is_empty()).map(str::to_owned),
         additional_gids: gids

@@ -69,8 +69,18 @@ logged: podman reads the whole file as one JSON object, and a warning in it woul
 when there is something to write.";
 
 const ENVIRONMENT: &str = "\
-The container does not inherit the environment of rt. It gets the variables of its config and of -e,
-and LISTEN_FDS and LISTEN_PID if sockets are passed to it. A hook for which the config sets no
+A container that rt run starts from a config with the annotation rt.environment=caller, which those of
+the hpc profile and of rt spec --host have, gets the environment of rt. What the config sets comes
+before it, and what -e and --env-file say before both. Any other container gets only the last two.
+LISTEN_FDS and LISTEN_PID are set if sockets are passed to it.
+
+These variables are not passed on, because they name places of the host or belong to one process:
+PATH, HOME, SHELL, ENV, BASH_ENV, BASH_FUNC_*, PWD, OLDPWD, SHLVL, _, LD_*, GCONV_PATH, LOCPATH,
+TMPDIR, TMP, TEMP, XDG_RUNTIME_DIR, DBUS_SESSION_BUS_ADDRESS, LISTEN_*, NOTIFY_SOCKET, and those of
+Environment Modules and Lmod: LOADEDMODULES, MODULEPATH, MODULEPATH_ROOT, MODULESHOME, MODULES_*,
+LMOD_*, _LMFILES_*, _ModuleTable*, __LMOD_*, __MODULES_*. -e NAME passes any of them.
+
+A hook for which the config sets no
 environment gets that of rt, or of the container if it is a startContainer hook.";
 
 /// What the environment can say. A test compares it with the variables that the sources read.
@@ -107,7 +117,17 @@ as sd_listen_fds(3) describes.",
     Item {
         name: "SLURMD_NODENAME, PMIX_SERVER_TMPDIR",
         text: "Slurm's name of the node and directory of PMIx, which rt slurm reads. The other variables of
-the task come from the config: SLURM_*, PMI_FD and TMPDIR.",
+the task come from the config: SLURM_*, PMI_FD and TMPDIR. The directory above that of PMIx is also
+mounted where rt run passes the caller's environment on.",
+    },
+    Item {
+        name: "PMI_FD",
+        text: "The descriptor of the connection to the scheduler. It stays open where rt run passes the
+caller's environment on.",
+    },
+    Item {
+        name: "TERM",
+        text: "The terminal of a program that rt exec -t starts, if the container has no TERM.",
     },
     Item {
         name: "RT_MOUNTS, RT_ENV, RT_WRITABLE",
@@ -246,6 +266,14 @@ mod tests {
                     assert!(text.contains(flag.long), "{kind}: --{}", flag.long);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn every_variable_that_is_kept_back_is_named() {
+        let words: Vec<&str> = ENVIRONMENT.split([' ', '\n', ',', ':', '.']).collect();
+        for pattern in rt_spec::environment::KEPT_BACK {
+            assert!(words.contains(pattern), "{pattern}");
         }
     }
 

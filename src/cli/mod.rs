@@ -30,9 +30,9 @@ use rt_cli::command::Program;
 use rt_cli::flag::ROOT;
 use rt_cli::parse::Call;
 use rt_cli::print;
-use rt_spec::OCI_VERSION;
-use rt_sys::error::Result;
-use rt_sys::{bail, log};
+use rt_spec::{OCI_VERSION, environment};
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, fd, log};
 use std::path::PathBuf;
 
 static PROGRAM: Program = Program {
@@ -56,6 +56,20 @@ fn store(call: &Call) -> Result<Store> {
 /// The same, made where it is missing.
 fn new_store(call: &Call) -> Result<Store> {
     Store::create(root(call)?.as_deref())
+}
+
+/// The variables that `--env-file` and `--env` ask for, in the order in which they count.
+fn environment(call: &Call) -> Result<Vec<String>> {
+    let mut words = Vec::new();
+    for path in call.flags.paths(&table::ENV_FILE) {
+        let text = fd::read_file(&path).context(|| format!("--env-file: read {}", path.display()))?;
+        words.extend(environment::of_file(&text).context(|| format!("--env-file {}", path.display()))?);
+    }
+    for word in call.flags.texts(&table::ENV)? {
+        environment::check(&word)?;
+        words.push(word);
+    }
+    Ok(words)
 }
 
 /// What an operand names: a container, and where it is.

@@ -3,7 +3,7 @@
 use super::Call;
 use super::create;
 use super::table::*;
-use crate::container::{self, Lifetime, Overrides};
+use crate::container::{self, Entrypoint, Lifetime, Overrides};
 use rt_sys::bail;
 use rt_sys::error::Result;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -27,7 +27,12 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     options.configured = call.flags.path(&BUNDLE).is_none();
     options.overrides = Overrides {
         args: call.rest()?,
-        env: flags.texts(&ENV)?,
+        entrypoint: match flags.text(&ENTRYPOINT)? {
+            None => Entrypoint::OfImage,
+            Some(command) => Entrypoint::Command(Some(command.to_owned()).filter(|c| !c.is_empty())),
+        },
+        inherit_env: !flags.has(&CLEAR_ENV),
+        env: super::environment(call)?,
         cwd: flags.path(&CWD),
         terminal: flags.switch(&TTY),
         volumes: flags.texts(&VOLUME)?,

@@ -50,7 +50,7 @@ fn run_task(call: &Call) -> Result<u8> {
         create::options(call, id.to_owned(), flags.path(&BUNDLE).unwrap_or_else(|| ".".into()))?;
     options.overrides = Overrides {
         args: call.rest()?,
-        env: flags.texts(&ENV)?,
+        env: super::environment(call)?,
         volumes: flags.texts(&VOLUME)?,
         devices: flags.texts(&DEVICE)?,
         ..Overrides::default()

@@ -3,7 +3,7 @@
 use super::Call;
 use super::table::*;
 use rt_spec::rootless::{UserMap, parse_user_map};
-use rt_spec::{ANNOTATION_USER, DEFAULT_CAPABILITIES, OCI_VERSION};
+use rt_spec::{ANNOTATION_ENVIRONMENT, ANNOTATION_USER, DEFAULT_CAPABILITIES, OCI_VERSION};
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
 use rustix::process::{getegid, geteuid};
@@ -60,9 +60,11 @@ struct Caller {
 fn config(caller: &Caller, host: Option<&[String]>) -> String {
     let (uid, gid) = caller.inside;
     let capabilities: &[&str] = if uid == 0 { &DEFAULT_CAPABILITIES } else { &[] };
-    let (mut env, mut namespace) = ("", "");
-    let (mut mounts, mut mappings, mut annotations) = (String::new(), String::new(), String::new());
+    let (mut env, mut term, mut namespace) = ("", ",\n      \"TERM=xterm\"", "");
+    let (mut mounts, mut mappings, mut annotations) = (String::new(), String::new(), Vec::new());
     if let Some(binds) = host {
+        // The caller's is passed on.
+        term = "";
         // The one place that the process may write to.
         env = "\n      \"HOME=/tmp\",";
         let private = [("/tmp", "mode=1777"), ("/var/tmp", "mode=1777"), ("/run", "mode=755")];
@@ -78,15 +80,23 @@ fn config(caller: &Caller, host: Option<&[String]>) -> String {
         }
         if caller.inside != (0, 0) {
             // So that rt serves other callers with this bundle too.
-            annotations = format!(" \"{ANNOTATION_USER}\": \"caller\" ");
+            annotations.push(format!("\"{ANNOTATION_USER}\": \"caller\""));
         }
     }
+    if host.is_some() {
+        annotations.push(format!("\"{ANNOTATION_ENVIRONMENT}\": \"caller\""));
+    }
+    let annotations = match annotations.is_empty() {
+        true => String::new(),
+        false => format!(" {} ", annotations.join(", ")),
+    };
     [
         ("@version@", OCI_VERSION),
         ("@terminal@", if caller.terminal { "true" } else { "false" }),
         ("@uid@", &uid.to_string()),
         ("@gid@", &gid.to_string()),
         ("@env@", env),
+        ("@term@", term),
         ("@capabilities@", &format!("{capabilities:?}")),
         ("@annotations@", &annotations),
         ("@namespace@", namespace),
@@ -227,6 +237,7 @@ mod tests {
         assert_eq!(places, ["/tmp", "/var/tmp", "/run", "/usr\""]);
         assert_eq!(spec.process().as_ref().unwrap().env().as_ref().unwrap()[0], "HOME=/tmp");
         assert_eq!(spec.annotations().as_ref().unwrap()["rt.user"], "caller");
+        assert_eq!(spec.annotations().as_ref().unwrap()["rt.environment"], "caller");
     }
 
     #[test]

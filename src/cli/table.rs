@@ -39,7 +39,16 @@ pub(super) static TTY: Flag = switch("tty", "give the process a terminal; --tty=
 pub(super) static INTERACTIVE: Flag =
     switch("interactive", "pass stdin on; rt always does").short('i').ignored();
 pub(super) static ENV: Flag =
-    value("env", "NAME[=VALUE]", "set a variable; NAME alone takes the caller's value").short('e').repeats();
+    value("env", "NAME[=VALUE]|PREFIX*", "set a variable; NAME alone, or PREFIX*, takes the caller's values")
+        .short('e')
+        .repeats();
+pub(super) static ENV_FILE: Flag =
+    value("env-file", "FILE", "set the variables in FILE, one NAME[=VALUE] in each line").repeats();
+pub(super) static CLEAR_ENV: Flag =
+    switch("clear-env", "do not pass the caller's environment on; rt.environment asks for that")
+        .alias("cleanenv");
+pub(super) static ENTRYPOINT: Flag =
+    value("entrypoint", "COMMAND", "run COMMAND instead of the image's entrypoint; an empty one is none");
 pub(super) static CWD: Flag =
     value("cwd", "DIR", "working directory in the container").short('w').alias("workdir");
 pub(super) static VOLUME: Flag =
@@ -97,7 +106,10 @@ pub(super) static COMMANDS: &[Command] = &[
             &BUNDLE,
             &TTY,
             &INTERACTIVE,
+            &ENTRYPOINT,
             &ENV,
+            &ENV_FILE,
+            &CLEAR_ENV,
             &CWD,
             &VOLUME,
             &DEVICE,
@@ -143,6 +155,7 @@ the container could not be run.",
             &TTY,
             &INTERACTIVE,
             &ENV,
+            &ENV_FILE,
             &CWD,
             &USER,
             &DETACH,

@@ -7,7 +7,7 @@ use super::{ExecOptions, devices, foreground, hooks, init, program};
 use crate::store::{Record, Store};
 use rt_spec::rootless::{self, Adapted};
 use rt_spec::state::Status;
-use rt_spec::{Linux, Process, Spec};
+use rt_spec::{Linux, Process, Spec, environment};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::{self, Namespace, Namespaces};
@@ -353,7 +353,11 @@ fn change_process(process: &mut Process, options: &ExecOptions, ids: Ids) -> Res
     process.set_terminal(Some(false));
     let base = options.base_env.as_ref().or(process.env().as_ref());
     let mut env = base.cloned().unwrap_or_default();
-    env.extend(options.env.iter().filter_map(|variable| plan::full_variable(variable)));
+    env.extend(environment::asked(&options.env));
+    if options.tty == Some(true) && !env.iter().any(|variable| variable.starts_with("TERM=")) {
+        let callers = std::env::var("TERM").ok().filter(|term| !term.is_empty());
+        env.push(callers.map_or_else(|| environment::DEFAULT_TERM.to_owned(), |term| format!("TERM={term}")));
+    }
     process.set_env(Some(env));
     if let Some(cwd) = &options.cwd {
         process.set_cwd(cwd.clone());

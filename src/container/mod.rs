@@ -99,9 +99,13 @@ pub(crate) struct Overrides {
     pub unset_env: Vec<String>,
     /// Replaces the opposite of `root.readonly`.
     pub writable: Option<bool>,
-    /// Replaces `process.args` where not empty.
+    /// Replaces `process.args` where not empty, behind the entrypoint.
     pub args: Vec<String>,
-    /// Added to `process.env`, `NAME=VALUE` each; a name alone takes the caller's value.
+    /// What stands before `args`.
+    pub entrypoint: Entrypoint,
+    /// The program gets the caller's environment where the config asks for that.
+    pub inherit_env: bool,
+    /// Added to `process.env`, as [`rt_spec::environment::asked`] has it.
     pub env: Vec<String>,
     /// Replaces `process.cwd`.
     pub cwd: Option<PathBuf>,
@@ -111,6 +115,18 @@ pub(crate) struct Overrides {
     pub volumes: Vec<String>,
     /// CDI names, `VENDOR/CLASS=NAME` each.
     pub devices: Vec<String>,
+}
+
+/// What stands before the arguments of the command line.
+#[derive(Debug, Default)]
+pub(crate) enum Entrypoint {
+    /// Nothing: they are the whole command.
+    #[default]
+    Without,
+    /// The image's, where there are arguments.
+    OfImage,
+    /// This program, or none, whether there are arguments or not.
+    Command(Option<String>),
 }
 
 impl CreateOptions {

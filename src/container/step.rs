@@ -92,7 +92,7 @@ impl<'a> Joining<'a> {
     fn new(options: &mut CreateOptions, number: u32, ignored: u64, proc: BorrowedFd<'a>) -> Result<Self> {
         let caller = Caller::current()?;
         let bundle = create::enter_bundle(&options.bundle)?;
-        let config = plan::load(options, &bundle)?;
+        let config = plan::load(options, &bundle)?.config;
         let spec = &config.spec;
         rt_spec::check(spec, &caller)?;
         let adapted = rootless::adapt(spec, &caller, options.user_map)?;

@@ -1,17 +1,22 @@
 //! What a bundle leaves to be settled for whoever runs it: account files, home, optional mounts, and what root
 //! of one id cannot do.
 
+use crate::client::Caller;
 use crate::fixture::{Bundle, Ctx, errno};
 use crate::runner::tests;
 use serde_json::{Value, json};
+use std::os::unix::fs::MetadataExt;
 
 tests! {
     USER {
         the_caller_has_an_account, account_of_a_read_only_root, account_files_of_the_image_are_hostile,
         account_leaves_mounts_of_the_config, home_is_mounted, home_that_is_missing_is_left_out,
         root_is_emulated, root_of_a_config_is_not_emulated, own_filter_beats_the_emulation, exec_emulates_root_too,
+        root_has_every_capability, listed_capabilities_stay,
     }
     BOTH { optional_mounts_are_left_out, annotations_of_the_caller_are_checked }
+    EVERY { another_users_bundle }
+    NESTED { root_has_every_capability }
     ROOT { root_keeps_the_images_account, real_root_is_not_emulated }
 }
 
@@ -187,6 +192,95 @@ fn root_is_emulated(ctx: &Ctx) {
         std::fs::remove_file(bundle.rootfs().join("tmp/fifo")).unwrap();
     }
     assert_eq!(ctx.run_with(&by_flag, &["--user-map", "caller"]).line(0), errno(libc::EINVAL));
+}
+
+/// What every set of capabilities is where it is full, as /proc/PID/status shows it.
+fn every_capability() -> Value {
+    let last = std::fs::read_to_string("/proc/sys/kernel/cap_last_cap").unwrap();
+    json!(format!("{:016x}", (1u64 << (last.trim().parse::<u32>().unwrap() + 1)) - 1))
+}
+
+const SETS: [&str; 5] = ["CapPrm", "CapEff", "CapBnd", "CapInh", "CapAmb"];
+
+fn sets(status: &Value) -> [Value; 5] {
+    SETS.map(|set| status[set].clone())
+}
+
+/// A bundle that was pulled by somebody else, whose ids its config maps.
+fn of_another_user(bundle: Bundle) -> Bundle {
+    let maps = json!([{ "containerID": 0, "hostID": 4242, "size": 1 }]);
+    let bundle = bundle.namespace("user", None);
+    bundle.with("/linux/uidMappings", maps.clone()).with("/linux/gidMappings", maps)
+}
+
+fn another_users_bundle(ctx: &Ctx) {
+    if ctx.caller == Caller::Root {
+        // The map is honoured: real root is not the caller that it means, and can map any id.
+        let bundle = of_another_user(ctx.bundle()).ops(&["cat /proc/self/uid_map"]);
+        std::os::unix::fs::chown(bundle.rootfs(), Some(4242), Some(4242)).unwrap();
+        return assert_eq!(numbers(&run(ctx, &bundle, &[])[0]), [0, 4242, 1]);
+    }
+    let inside = if ctx.caller == Caller::User { ctx.caller.host_ids() } else { (0, 0) };
+    for (user, ids) in [("caller", inside), ("root", (0, 0))] {
+        let bundle = of_another_user(pulled(ctx, &[("rt.user", user)])).ops(&["id", "write /etc/made x"]);
+        let all = run(ctx, &bundle, &[]);
+        assert_eq!((&all[0]["uid"][0], &all[0]["gid"][0]), (&json!(ids.0), &json!(ids.1)), "{user}");
+        assert_eq!(all[1], Value::Null);
+        let made = std::fs::metadata(bundle.rootfs().join("etc/made")).unwrap();
+        assert_eq!((made.uid(), made.gid()), ctx.caller.host_ids(), "{user}: it is the caller");
+    }
+    // Where the config's word is asked for, and one id is all there is, nobody else can be meant either.
+    if ctx.caller == Caller::Nested {
+        let bundle = of_another_user(ctx.bundle()).ops(&["id"]);
+        assert_eq!(run(ctx, &bundle, &[])[0]["uid"][0], 0);
+        ctx.run_with(&bundle, &["--strict"]).failed(&["uid mappings are reduced"]);
+    }
+}
+
+fn numbers(map: &Value) -> Vec<u32> {
+    map.as_str().unwrap().split_whitespace().map(|w| w.parse().unwrap()).collect()
+}
+
+fn root_has_every_capability(ctx: &Ctx) {
+    let all = every_capability();
+    let full = [all.clone(), all.clone(), all, json!("0000000000000000"), json!("0000000000000000")];
+    let pulled = || of_another_user(pulled(ctx, &[("rt.user", "root")])).unset("/process", "capabilities");
+    let bundle = pulled().ops(&["status", "chown /tmp 7 7", "write /etc/closed x", "stat /tmp"]);
+    let closed = bundle.file("etc/closed", "");
+    std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
+    let out = run(ctx, &bundle, &[]);
+    assert_eq!(sets(&out[0]), full);
+    assert_eq!(out[1..3], [Value::Null, Value::Null], "what it cannot do is answered, what it can is done");
+    assert_eq!(out[3]["uid"], 0);
+    // Asked for by the command line, of a bundle that is made for the caller's own uid.
+    let bundle = of_another_user(ctx.bundle()).caps(&[]).ops(&["status", "pause"]);
+    let id = ctx.id();
+    let mut job = ctx.rt(["run", "--user-map=root", "--bundle"]).arg(&bundle.dir).arg(&id).spawn();
+    assert_eq!(sets(&job.line(0)), full);
+    assert_eq!(sets(&ctx.rt(["exec", &id, "/probe", "status"]).run().line(0)), full, "exec");
+    // Another user than root gets none.
+    let other = ctx.rt(["exec", "--user=7:7", &id, "/probe", "status"]).run();
+    assert!(other.code != 0 || sets(&other.line(0))[1] == "0000000000000000", "{other:?}");
+    ctx.rt(["kill", &id, "KILL"]).silent();
+    job.wait();
+    // A caller's bundle stays without any.
+    let bundle = of_another_user(ctx.bundle()).with("/annotations", json!({ "rt.user": "caller" }));
+    let bundle = bundle.unset("/process", "capabilities").ops(&["status"]);
+    assert_eq!(sets(&run(ctx, &bundle, &[])[0])[1], "0000000000000000");
+}
+
+fn listed_capabilities_stay(ctx: &Ctx) {
+    // CAP_KILL is number 5.
+    let bundle = ctx.bundle().caps(&["CAP_KILL"]).ops(&["status"]);
+    let one = json!("0000000000000020");
+    assert_eq!(
+        sets(&ctx.run_with(&bundle, &["--user-map=root"]).line(0))[..3],
+        [one.clone(), one.clone(), one]
+    );
+    // An empty list is a word, too, where only an annotation asks for root: a client's --cap-drop=all.
+    let bundle = pulled(ctx, &[("rt.user", "root")]).caps(&[]).ops(&["status"]);
+    let none = json!("0000000000000000");
+    assert_eq!(sets(&run(ctx, &bundle, &[])[0])[..3], [none.clone(), none.clone(), none]);
 }
 
 fn root_of_a_config_is_not_emulated(ctx: &Ctx) {

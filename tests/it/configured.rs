@@ -35,7 +35,7 @@ fn direct(ctx: &Ctx, bundle: &Bundle, home: &Path) -> Cmd {
 
 /// A bundle that shows its environment and the directory /there.
 fn showing(ctx: &Ctx) -> Bundle {
-    ctx.bundle().push("/process/env", json!("GONE=1")).ops(&["env", "exists /there/file"])
+    ctx.bundle().push("/process/env", json!("GONE_X=1")).ops(&["env", "exists /there/file"])
 }
 
 fn source(ctx: &Ctx) -> PathBuf {
@@ -48,7 +48,7 @@ fn full(ctx: &Ctx) -> PathBuf {
     config_home(
         ctx,
         &format!(
-            "[run]\nmounts = [\"{}:/there:ro\"]\nenv = {{ SITE = \"alpha\" }}\npass-env = [\"PASSED\"]\nunset-env = [\"GONE\"]\n",
+            "[run]\nmounts = [\"{}:/there:ro\"]\nenv = {{ SITE = \"alpha\" }}\npass-env = [\"PASS*\"]\nunset-env = [\"GONE*\"]\n",
             source(ctx).display()
         ),
     )
@@ -58,7 +58,7 @@ fn files_count_for_the_direct_form(ctx: &Ctx) {
     let home = full(ctx);
     let out = direct(ctx, &showing(ctx), &home).env("PASSED", "p").ok();
     assert_eq!((&out.line(0)["SITE"], &out.line(0)["PASSED"]), (&json!("alpha"), &json!("p")));
-    assert_eq!(out.line(0)["GONE"], Value::Null);
+    assert_eq!(out.line(0)["GONE_X"], Value::Null);
     assert_eq!(out.line(1), true);
     // What the command line says counts more.
     let out = direct(ctx, &showing(ctx), &home).args(["-e", "SITE=beta"]).ok();
@@ -71,7 +71,7 @@ fn clients_are_left_alone(ctx: &Ctx) {
     bundle.write();
     let with_bundle = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id());
     let out = with_bundle.env("XDG_CONFIG_HOME", &home).env("RT_MOUNTS", "/nonexistent").ok();
-    assert_eq!((&out.line(0)["SITE"], &out.line(0)["GONE"]), (&Value::Null, &json!("1")));
+    assert_eq!((&out.line(0)["SITE"], &out.line(0)["GONE_X"]), (&Value::Null, &json!("1")));
     assert_eq!(out.line(1), false);
     // Not even a file that is wrong.
     fs::write(home.join("rt/config.toml"), "nonsense").unwrap();
@@ -165,7 +165,7 @@ fn tasks_have_the_jobs_variables(ctx: &Ctx) {
     for task in 0..2 {
         let out =
             ctx.rt(["slurm", "run", "--bundle"]).arg(&bundle.dir).arg(format!("{container}.{task}")).ok();
-        assert_eq!((&out.line(0)["SITE"], &out.line(0)["GONE"]), (&json!("alpha"), &Value::Null));
+        assert_eq!((&out.line(0)["SITE"], &out.line(0)["GONE_X"]), (&json!("alpha"), &Value::Null));
         assert_eq!(out.line(1), true);
     }
     let bundle = showing(ctx).push("/process/env", json!("RT_MOUNTS=/nonexistent/x:/x"));

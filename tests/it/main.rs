@@ -14,6 +14,7 @@ mod client;
 mod config;
 mod configured;
 mod devices;
+mod env;
 mod exec;
 mod fixture;
 mod hooks;
@@ -51,6 +52,7 @@ fn tests() -> Vec<runner::Test> {
         cli::tests(),
         lifecycle::tests(),
         run::tests(),
+        env::tests(),
         exec::tests(),
         terminal::tests(),
         config::tests(),

@@ -99,6 +99,10 @@ pub struct Elf {
     pub defines: Vec<String>,
     /// The versions that it needs. Weak ones are left out.
     pub requires: Vec<VersionNeed>,
+    /// The directories of DT_RPATH, as they are written. They count only where there is no DT_RUNPATH.
+    pub rpath: Vec<String>,
+    /// The directories of DT_RUNPATH, as they are written.
+    pub runpath: Vec<String>,
     notes: Vec<NoteSegment>,
 }
 
@@ -150,17 +154,7 @@ const PT_NOTE: u32 = 4;
 impl Elf {
     /// Reads a shared object or dynamic executable, little-endian ones only.
     pub fn read(file: &(impl ReadAt + ?Sized)) -> Result<Elf> {
-        let mut head = vec![0; 4096];
-        let n = file.read_at(0, &mut head)?;
-        head.truncate(n);
-        if head.get(..4) != Some(b"\x7fELF") {
-            return Err(Error::OtherFormat("not an ELF file"));
-        }
-        let class = match (head.get(4), head.get(5)) {
-            (Some(2), Some(1)) => Class::Elf64,
-            (Some(1), Some(1)) => Class::Elf32,
-            _ => return Err(Error::OtherFormat("not a little-endian ELF file")),
-        };
+        let (head, class) = head(file)?;
         let machine = u16_at(&head, 18)?;
         let file = &Begun { head: &head, file };
         let headers = program_headers(file, class)?;
@@ -197,22 +191,18 @@ impl Elf {
         dynamic: &Segment,
     ) -> Result<()> {
         let table = Dynamic::read(file, dynamic, self.class)?;
-        let place = |address: u64| {
-            headers
-                .iter()
-                .filter(|h| h.kind == PT_LOAD)
-                .find(|h| address >= h.address && address - h.address < h.size)
-                .and_then(|h| {
-                    Some((h.offset.checked_add(address - h.address)?, h.size - (address - h.address)))
-                })
-                .ok_or_else(|| Error::malformed("an address of the dynamic section is in no segment"))
-        };
+        let place = |address| place(headers, address);
         let (Some(strings), size) = (table.strings, table.strings_size) else { return Ok(()) };
         let (offset, rest) = place(strings)?;
         let (part, left) = (RefCell::default(), Cell::new(MOST_STRINGS));
         let strings = Strings { file, offset, size: size.min(rest), part, left };
         self.soname = table.soname.map(|at| strings.get(at)).transpose()?;
         self.needed = table.needed.iter().map(|at| strings.get(*at)).collect::<Result<_>>()?;
+        let dirs = |at: Option<u64>| -> Result<Vec<String>> {
+            let text = at.map(|at| strings.get(at)).transpose()?.unwrap_or_default();
+            Ok(text.split(':').filter(|dir| !dir.is_empty()).map(str::to_owned).collect())
+        };
+        (self.rpath, self.runpath) = (dirs(table.rpath)?, dirs(table.runpath)?);
         if let Some(address) = table.version_needs {
             let (offset, rest) = place(address)?;
             self.requires = whole(file, offset, rest, |bytes| version_needs(bytes, &strings))?;
@@ -222,6 +212,47 @@ impl Elf {
             self.defines = whole(file, offset, rest, |bytes| version_definitions(bytes, &strings))?;
         }
         Ok(())
+    }
+}
+
+/// The first bytes of an ELF file, and its class.
+fn head(file: &(impl ReadAt + ?Sized)) -> Result<(Vec<u8>, Class)> {
+    let head = read(file, 0, 4096)?;
+    if head.get(..4) != Some(b"\x7fELF") {
+        return Err(Error::OtherFormat("not an ELF file"));
+    }
+    let class = match (head.get(4), head.get(5)) {
+        (Some(2), Some(1)) => Class::Elf64,
+        (Some(1), Some(1)) => Class::Elf32,
+        _ => return Err(Error::OtherFormat("not a little-endian ELF file")),
+    };
+    Ok((head, class))
+}
+
+/// What a file's dynamic section says, for readers of tables that the loader needs no copy of.
+pub(crate) struct Linked {
+    pub machine: u16,
+    pub class: Class,
+    pub headers: Vec<Segment>,
+    /// The entries of the dynamic section.
+    pub entries: Vec<(u64, u64)>,
+}
+
+impl Linked {
+    pub(crate) fn read(file: &(impl ReadAt + ?Sized)) -> Result<Linked> {
+        let (head, class) = head(file)?;
+        let machine = u16_at(&head, 18)?;
+        let headers = program_headers(&Begun { head: &head, file }, class)?;
+        let entries = match headers.iter().find(|h| h.kind == PT_DYNAMIC) {
+            Some(dynamic) => dynamic_entries(&read(file, dynamic.offset, dynamic.size)?, class).collect(),
+            None => Vec::new(),
+        };
+        Ok(Linked { machine, class, headers, entries })
+    }
+
+    /// The value of an entry.
+    pub(crate) fn value(&self, tag: u64) -> Option<u64> {
+        self.entries.iter().find(|(t, _)| *t == tag).map(|(_, value)| *value)
     }
 }
 
@@ -240,8 +271,18 @@ pub fn cache_flags(machine: u16, class: Class) -> Option<i32> {
     Some(LIBC6 | abi)
 }
 
+/// Where an address is in the file, and how many bytes its segment has from there on.
+pub(crate) fn place(headers: &[Segment], address: u64) -> Result<(u64, u64)> {
+    headers
+        .iter()
+        .filter(|h| h.kind == PT_LOAD)
+        .find(|h| address >= h.address && address - h.address < h.size)
+        .and_then(|h| Some((h.offset.checked_add(address - h.address)?, h.size - (address - h.address))))
+        .ok_or_else(|| Error::malformed("an address of the dynamic section is in no segment"))
+}
+
 /// A program header.
-struct Segment {
+pub(crate) struct Segment {
     kind: u32,
     offset: u64,
     address: u64,
@@ -293,6 +334,8 @@ struct Dynamic {
     strings_size: u64,
     soname: Option<u64>,
     needed: Vec<u64>,
+    rpath: Option<u64>,
+    runpath: Option<u64>,
     version_needs: Option<u64>,
     version_definitions: Option<u64>,
 }
@@ -301,21 +344,14 @@ impl Dynamic {
     fn read(file: &(impl ReadAt + ?Sized), segment: &Segment, class: Class) -> Result<Dynamic> {
         let bytes = read(file, segment.offset, segment.size)?;
         let mut table = Dynamic::default();
-        let size = match class {
-            Class::Elf64 => 16,
-            Class::Elf32 => 8,
-        };
-        for entry in bytes.chunks_exact(size) {
-            let (tag, value) = match class {
-                Class::Elf64 => (u64_at(entry, 0)?, u64_at(entry, 8)?),
-                Class::Elf32 => (u32_at(entry, 0)?.into(), u32_at(entry, 4)?.into()),
-            };
+        for (tag, value) in dynamic_entries(&bytes, class) {
             match tag {
-                0 => break,
                 1 if table.needed.len() < MOST_ENTRIES => table.needed.push(value),
                 5 => table.strings = Some(value),
                 10 => table.strings_size = value,
                 14 => table.soname = Some(value),
+                15 => table.rpath = Some(value),
+                29 => table.runpath = Some(value),
                 0x6fff_fffe => table.version_needs = Some(value),
                 0x6fff_fffc => table.version_definitions = Some(value),
                 _ => {}
@@ -323,6 +359,19 @@ impl Dynamic {
         }
         Ok(table)
     }
+}
+
+/// The entries of a dynamic section: tags and values, up to DT_NULL.
+pub(crate) fn dynamic_entries(bytes: &[u8], class: Class) -> impl Iterator<Item = (u64, u64)> {
+    let size = match class {
+        Class::Elf64 => 16,
+        Class::Elf32 => 8,
+    };
+    let entry = move |entry: &[u8]| match class {
+        Class::Elf64 => Some((u64_at(entry, 0).ok()?, u64_at(entry, 8).ok()?)),
+        Class::Elf32 => Some((u32_at(entry, 0).ok()?.into(), u32_at(entry, 4).ok()?.into())),
+    };
+    bytes.chunks_exact(size).map_while(entry).take_while(|(tag, _)| *tag != 0)
 }
 
 /// A string table. Only those parts are read that are asked for: the table of a large library has megabytes of symbols.
@@ -461,7 +510,7 @@ fn parse_notes(bytes: &[u8], align: usize, all: &mut Vec<ElfNote>) {
 }
 
 /// Reads `size` bytes at `offset`, less where the file ends; an error where a table is absurdly large.
-fn read(file: &(impl ReadAt + ?Sized), offset: u64, size: u64) -> Result<Vec<u8>> {
+pub(crate) fn read(file: &(impl ReadAt + ?Sized), offset: u64, size: u64) -> Result<Vec<u8>> {
     if size > 16 * MOST {
         return Err(Error::malformed(format!("a table of {size} bytes")));
     }
@@ -479,15 +528,15 @@ fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N]> {
         .ok_or_else(|| Error::malformed("the ELF file is cut off"))
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Result<u16> {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Result<u16> {
     bytes_at(bytes, at).map(u16::from_le_bytes)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Result<u32> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Result<u32> {
     bytes_at(bytes, at).map(u32::from_le_bytes)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Result<u64> {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Result<u64> {
     bytes_at(bytes, at).map(u64::from_le_bytes)
 }
 

@@ -1,7 +1,7 @@
-//! What glibc's dynamic loader reads: shared objects ([`elf`]) and /etc/ld.so.cache ([`Cache`], [`CacheReader`]).
+//! What glibc's dynamic loader reads: shared objects ([`elf`], [`symbols`]) and /etc/ld.so.cache ([`Cache`], [`CacheReader`]).
 //!
 //! Every input may be hostile: sizes have bounds, and what contradicts itself is an error. No program is executed,
-//! and of a library only the headers, the dynamic section and the version tables are read.
+//! and of a library only the headers, the dynamic section and the tables that it names are read.
 //!
 //! ```
 //! use ld_so_cache::elf::{Class, cache_flags, machine};
@@ -20,6 +20,7 @@
 mod cache;
 pub mod elf;
 mod error;
+pub mod symbols;
 
 pub use cache::*;
 pub use error::{Error, Result};

@@ -33,6 +33,7 @@ pub static HOME: Flag = switch("home", "mount the home directory of the user who
 pub static PRIVATE: Flag =
     switch("private", "keep the image's file modes, and hide the bundle from other users");
 pub static REPLACE: Flag = switch("force", "replace an existing bundle").short('f');
+pub static REPLACE_IMAGE: Flag = switch("force", "replace an existing image").short('f');
 pub static SYNC: Flag =
     switch("sync", "write the bundle to disk before returning, so that it survives a crash");
 pub static VERIFY: Flag = switch("verify", "check the digests of the uncompressed layers too");
@@ -63,6 +64,14 @@ its own and runs as root inside.
 
 Blobs are kept in a cache, which users and nodes can share. rt(1) says under ENVIRONMENT and FILES
 where the cache is, and from which files credentials, mirrors and certificates are read.";
+
+const ABOUT_SAVE: &str = "\
+The image has one layer, in which everything belongs to root. What config.json says of the program, its arguments,
+variables and directory is what the image says; what the image said that the bundle was pulled from is kept, such
+as its entrypoint, user, volumes, ports, labels and history. The image's digest is printed; docker-archive has no
+manifest, so there it is the digest of the image's config, which docker calls the image's id.
+
+The image is there whole or not at all. The same tree always gives the same digest.";
 
 const IMAGES: &str = "rt-pull(1) lists the forms of IMAGE.";
 
@@ -127,10 +136,15 @@ pub const INSPECT: Command = Command {
 /// `rt save`
 pub const SAVE: Command = Command {
     name: "save",
-    summary: "write a bundle's root as an image that podman and skopeo load",
-    usage: &["BUNDLE oci:DIR[:TAG]|oci-archive:FILE[:TAG]"],
+    summary: "write a bundle's root as an image that podman, docker and skopeo load",
+    usage: &["BUNDLE oci:DIR[:TAG]|oci-archive:FILE[:TAG]|docker-archive:FILE[:NAME:TAG]"],
     operands: 2..=2,
-    flags: &[&SILENT],
+    flags: &[&REPLACE_IMAGE, &SILENT],
+    about: ABOUT_SAVE,
+    examples: &[
+        ("for podman load, skopeo and rt pull", "rt save ./mine oci-archive:mine.tar:v1"),
+        ("for docker load", "rt save ./mine docker-archive:mine.tar:team/mine:v1"),
+    ],
     ..ONE_ID
 };
 

@@ -2,7 +2,7 @@
 
 use crate::keys::{KEYS, Key, Kind};
 use crate::mount::Mount;
-use crate::variables::{Lookup, expand, is_name};
+use crate::variables::{Lookup, expand, is_name, is_pattern};
 use crate::{Origin, Setting, Value};
 use rt_cli::{parse::bytes, wrong};
 use rt_sys::caller;
@@ -188,7 +188,7 @@ impl Source<'_> {
             (Kind::Mounts, DeValue::String(text)) => Ok(Mount::parse(text, self.variable)?.map(Value::Mount)),
             (Kind::Mounts, DeValue::Table(table)) => Ok(self.mount(table)?.map(Value::Mount)),
             (Kind::Paths, DeValue::String(_)) => self.scalar(Kind::Path, entry).map(Some),
-            (Kind::Names, DeValue::String(name)) if !is_name(name) => {
+            (Kind::Names, DeValue::String(name)) if !is_pattern(name) => {
                 Err(err!("{name:?} is no name of a variable"))
             }
             (Kind::Names | Kind::Texts, DeValue::String(text)) if !text.is_empty() => {

@@ -91,9 +91,18 @@ pub static MOUNTS: Key = Key::of(
 )
 .variable("RT_MOUNTS");
 pub static ENV: Key = Key::of("run", "env", Kind::Variables, "set these variables").variable("RT_ENV");
-pub static PASS_ENV: Key =
-    Key::of("run", "pass-env", Kind::Names, "set these variables to the caller's values");
-pub static UNSET_ENV: Key = Key::of("run", "unset-env", Kind::Names, "remove these variables of the image");
+pub static PASS_ENV: Key = Key::of(
+    "run",
+    "pass-env",
+    Kind::Names,
+    "set these variables to the caller's values; NAME* means all that begin so",
+);
+pub static UNSET_ENV: Key = Key::of(
+    "run",
+    "unset-env",
+    Kind::Names,
+    "remove these variables, which the bundle or the caller sets; NAME* means all that begin so",
+);
 pub static WRITABLE: Key =
     Key::of("run", "writable", Kind::Switch, "make the root writable, whatever the bundle says")
         .variable("RT_WRITABLE");

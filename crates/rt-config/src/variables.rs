@@ -42,6 +42,11 @@ pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty() && name_length(text) == text.len() && !text.starts_with(|c: char| c.is_ascii_digit())
 }
 
+/// True for such a name, also with `*` at its end, which means all that begin so.
+pub(crate) fn is_pattern(text: &str) -> bool {
+    text == "*" || is_name(text.strip_suffix('*').unwrap_or(text))
+}
+
 /// The values that `text`, the value of the variable of `key`, stands for. Another key than `key` where a word of RT_ENV
 /// is the name of a variable alone.
 pub(crate) fn values(
@@ -97,7 +102,7 @@ fn word_of_env(word: &str) -> Result<(&'static Key, Value)> {
         Some((name, value)) => (name, Some(value)),
         None => (word, None),
     };
-    if !is_name(name) {
+    if !(is_name(name) || value.is_none() && is_pattern(name)) {
         bail!("{name:?} is no name of a variable");
     }
     Ok(match value {

@@ -3,7 +3,7 @@
 use super::Spec;
 use super::rootless::{UserMap, parse_user_map};
 use rt_sys::bail;
-use rt_sys::error::Result;
+use rt_sys::error::{Context, Result};
 
 /// The annotation that says which id the process has inside: `caller`, `root` or `config`.
 pub const ANNOTATION_USER: &str = "rt.user";
@@ -23,6 +23,10 @@ pub const ANNOTATION_ENTRYPOINT: &str = "rt.image.entrypoint";
 /// The annotation that has the image's default arguments, its Cmd, a JSON array of words. `process.args` ends with these
 /// words.
 pub const ANNOTATION_CMD: &str = "rt.image.cmd";
+/// The annotation that asks, by `caller`, for the caller's environment below that of the config (`rt run`).
+pub const ANNOTATION_ENVIRONMENT: &str = "rt.environment";
+/// The annotation that asks, by `host`, for the host's MPI library.
+pub const ANNOTATION_MPI: &str = "rt.mpi";
 /// crun's annotation for podman's `--group-add keep-groups`. Any value counts.
 const KEEP_GROUPS: &str = "run.oci.keep_original_groups";
 
@@ -56,6 +60,18 @@ pub fn asks_for_account(spec: &Spec) -> Result<bool> {
 /// True where the caller's home directory is to be bound.
 pub fn asks_for_home(spec: &Spec) -> Result<bool> {
     is_word(spec, ANNOTATION_HOME, "bind")
+}
+
+/// True where the program is to have the caller's environment.
+pub fn asks_for_environment(spec: &Spec) -> Result<bool> {
+    is_word(spec, ANNOTATION_ENVIRONMENT, "caller")
+}
+
+/// The image's entrypoint; empty where it has none, or the config says nothing about it.
+pub fn entrypoint(spec: &Spec) -> Result<Vec<String>> {
+    let Some(text) = annotation(spec, ANNOTATION_ENTRYPOINT) else { return Ok(Vec::new()) };
+    let context = || format!("annotation {ANNOTATION_ENTRYPOINT}");
+    serde_json::from_str(text).map_err(super::json_error).context(context)
 }
 
 /// The destinations of binds that are left out where their source is missing, separated by commas.

@@ -6,6 +6,7 @@ pub mod account_files;
 pub mod annotations;
 mod check;
 mod config;
+pub mod environment;
 mod hostlist;
 pub mod mounts;
 pub mod rootless;
@@ -14,8 +15,8 @@ pub mod slurm;
 pub mod state;
 
 pub use annotations::{
-    ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_HOME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD,
-    ANNOTATION_USER, annotate,
+    ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_HOME, ANNOTATION_OPTIONAL,
+    ANNOTATION_PASSWD, ANNOTATION_USER, annotate,
 };
 pub use check::{allowed_below_proc, check, check_process};
 pub use config::{Linux, Process, Spec};

@@ -2,7 +2,7 @@
 //! honoured, the rest is adapted, and every adaptation is noted.
 
 use super::config::Seccomp;
-use super::{Spec, annotations, mounts};
+use super::{Linux, Spec, annotations, mounts};
 use oci_spec::runtime::{LinuxIdMapping, LinuxNamespaceType, LinuxSeccomp};
 use rt_sys::caller::{Caller, Privilege};
 use rt_sys::error::Result;
@@ -46,7 +46,8 @@ pub struct Adapted {
     pub keep_groups: bool,
     /// The user namespace is one that exists already.
     pub joined: bool,
-    /// Root was asked for where only one id is mapped: what it cannot do is answered with success.
+    /// Root was asked for in a new user namespace with one id: what it cannot do is answered with success, and what the
+    /// user namespace lets it do it may do, unless the config lists capabilities.
     pub emulate_root: bool,
     /// What the config asked for and does not get, one line each.
     pub notes: Vec<String>,
@@ -118,6 +119,20 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
         }
         return Ok(Adapted { uid, gid, keep_groups, notes, ..Adapted::default() });
     }
+    let maps = new_maps(linux, caller, (uid, gid), mode, &mut notes)?;
+    let emulate_root = mode == UserMap::Root && is_one_id(&maps.uid) && is_one_id(&maps.gid);
+    Ok(Adapted { maps: Some(maps), uid, gid, keep_groups, emulate_root, notes, ..Adapted::default() })
+}
+
+/// The maps of a new user namespace of a caller who is root of one, as the config has them or one id needs them. The
+/// program's ids in it are `(uid, gid)`.
+fn new_maps(
+    linux: Option<&Linux>,
+    caller: &Caller,
+    (uid, gid): (u32, u32),
+    mode: UserMap,
+    notes: &mut Vec<String>,
+) -> Result<IdMaps> {
     let convert = |maps: &Option<Vec<LinuxIdMapping>>, container: u32, host: u32| -> Vec<IdMap> {
         match maps.as_deref() {
             None | Some([]) => vec![IdMap { container, host, size: 1 }],
@@ -131,23 +146,32 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
     let none = (&None, &None);
     let (uids, gids) = linux.unwrap_or(none);
     let mut maps = IdMaps { uid: convert(uids, uid, caller.uid), gid: convert(gids, gid, caller.gid) };
+    let own_ids = caller.privilege == Privilege::NamespaceRoot && mode != UserMap::Config;
     for (what, list, id, own, host) in [
         ("uid", &mut maps.uid, uid, &caller.maps.uid, caller.uid),
         ("gid", &mut maps.gid, gid, &caller.maps.gid, caller.gid),
     ] {
-        if IdMaps::has(list, id) {
+        let one = vec![IdMap { container: id, host, size: 1 }];
+        // The one id that a config maps is that of whoever wrote it, as of whoever pulled a bundle. Where the caller is
+        // asked for, it is another's here: that id may exist in the caller's user namespace and be somebody else's.
+        if own_ids && is_one_id(list) {
+            *list = one;
+            continue;
+        }
+        let is_foreign = matches!(list[..], [IdMap { host, size: 1, .. }] if !IdMaps::has(own, host));
+        if IdMaps::has(list, id) && !(is_foreign && is_one_id(own)) {
             continue;
         }
         if !is_one_id(own) {
             bail!("process {what} {id} is not mapped in the container's user namespace");
         }
         // Where the caller has one id, no other can be meant.
-        *list = vec![IdMap { container: id, host, size: 1 }];
+        *list = one;
         notes.push(format!("{what} mappings are reduced to {what} {id}, which is the caller"));
     }
     require_host_ids("uid", &maps.uid, &caller.maps.uid)?;
     require_host_ids("gid", &maps.gid, &caller.maps.gid)?;
-    Ok(Adapted { maps: Some(maps), uid, gid, keep_groups, notes, ..Adapted::default() })
+    Ok(maps)
 }
 
 /// The seccomp section that answers with success what only root with all ids can do (owners, ids, capabilities,
@@ -313,6 +337,34 @@ mod tests {
         let range = vec![IdMap { container: 0, host: 1000, size: 30 }];
         let caller = Caller { maps: IdMaps { uid: range.clone(), gid: range }, ..caller };
         assert!(adapt("", &caller).is_err() && adapt(r#"{"type":"user"}"#, &caller).is_err());
+    }
+
+    #[test]
+    fn a_bundle_of_somebody_else() {
+        let namespace_root = |size| {
+            let maps = vec![IdMap { container: 0, host: 1000, size }];
+            let maps = IdMaps { uid: maps.clone(), gid: maps };
+            Caller { privilege: Privilege::NamespaceRoot, uid: 0, gid: 0, maps }
+        };
+        let json = r#"{"ociVersion":"1.0.0","process":{"cwd":"/","user":{"uid":0,"gid":0}},"linux":{
+            "namespaces":[{"type":"user"}],"uidMappings":[{"containerID":0,"hostID":5,"size":1}],
+            "gidMappings":[{"containerID":0,"hostID":5,"size":1}]}}"#;
+        let own = [IdMap { container: 0, host: 0, size: 1 }];
+        for (size, mode, host, notes) in [
+            // Of several ids, that of whoever wrote the config is another one than the caller's.
+            (30, UserMap::Caller, 0, 0),
+            (30, UserMap::Root, 0, 0),
+            (30, UserMap::Config, 5, 0),
+            (1, UserMap::Caller, 0, 0),
+            (1, UserMap::Root, 0, 0),
+            (1, UserMap::Config, 0, 2),
+        ] {
+            let adapted = adapt(&spec(json), &namespace_root(size), Some(mode)).unwrap();
+            let maps = adapted.maps.unwrap();
+            assert_eq!(maps.uid, [IdMap { host, ..own[0] }], "{size} {mode:?}");
+            assert_eq!(maps.uid, maps.gid);
+            assert_eq!((adapted.notes.len(), adapted.emulate_root), (notes, mode == UserMap::Root));
+        }
     }
 
     #[test]

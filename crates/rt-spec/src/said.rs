@@ -1,8 +1,13 @@
 //! What `rt`'s caller says on the command line to hooks, and how it reaches them. An image cannot say it.
 
+use rt_sys::bail;
+use rt_sys::error::Result;
 use serde::{Deserialize, Serialize};
 
-pub use super::annotations::ANNOTATION_ENV;
+pub use super::annotations::{ANNOTATION_ENV, ANNOTATION_MPI};
+
+/// The variable that asks for the host's MPI library: `host`, or `image` for that of the image.
+pub const MPI: &str = "RT_MPI";
 
 /// The key by which `rt` passes [`Said`] on: in the state, and in the config that precreate hooks get. An image can give
 /// a container variables and annotations, but no key beside those of the specification.
@@ -21,12 +26,24 @@ pub struct Said {
     /// CDI names (`--device`).
     #[serde(default)]
     pub devices: Vec<String>,
+    /// The program and its arguments, where they are not those of the config and a hook looks at the program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
 }
 
 impl Said {
     /// True where nothing was said.
     pub fn is_empty(&self) -> bool {
-        self.env.is_empty() && self.devices.is_empty()
+        self.env.is_empty() && self.devices.is_empty() && self.args.is_empty()
+    }
+}
+
+/// Whether a word, of `--mpi`, [`MPI`] or [`ANNOTATION_MPI`], asks for the host's MPI library.
+pub fn asks_for_mpi(word: &str) -> Result<bool> {
+    match word {
+        "host" => Ok(true),
+        "image" | "" => Ok(false),
+        other => bail!("MPI {other:?} is neither host nor image"),
     }
 }
 
@@ -35,7 +52,10 @@ impl Said {
 /// any container may have, and may come from its image.
 pub fn is_callers(name: &str, value: &str) -> bool {
     match name {
-        "CUDA_MPS_PIPE_DIRECTORY" | "NVIDIA_MIG_CONFIG_DEVICES" | "NVIDIA_MIG_MONITOR_DEVICES" => true,
+        "CUDA_MPS_PIPE_DIRECTORY"
+        | "NVIDIA_MIG_CONFIG_DEVICES"
+        | "NVIDIA_MIG_MONITOR_DEVICES"
+        | "RT_MPI_LIBRARY" => true,
         "NVIDIA_VISIBLE_DEVICES" => value.contains('='),
         _ => false,
     }

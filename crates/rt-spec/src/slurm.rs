@@ -242,6 +242,16 @@ fn pmix_dir(spec: &Spec, task: &Task) -> Option<PathBuf> {
     Some(parent.to_owned())
 }
 
+/// Shows, in a container whose program has the caller's environment, the directories of the PMIx server that this
+/// environment names: without them a program that finds the variables cannot reach its server.
+pub fn show_callers_pmix(spec: &mut Spec) {
+    let dir = std::env::var_os("PMIX_SERVER_TMPDIR").map(PathBuf::from);
+    let Some(dir) = dir.filter(|dir| dir.is_absolute() && dir.is_dir()) else { return };
+    if let Some(parent) = dir.parent().filter(|parent| *parent != Path::new("/")) {
+        show(spec, parent, &mut Vec::new());
+    }
+}
+
 /// True where the job's number is in `path`. An image's environment cannot know it, so Slurm or the site has said this.
 fn names_job(path: &str, task: &Task) -> bool {
     let job = task.id.as_ref().map(|id| id.step.job.as_str());

@@ -147,7 +147,7 @@ mod tests {
             text(state()),
             r#"{"annotations":{"a.b":"c"},"bundle":"/b","id":"c1","ociVersion":"1.3.0","pid":42,"status":"running"}"#
         );
-        let said = Said { env: vec!["A=1".to_owned()], devices: Vec::new() };
+        let said = Said { env: vec!["A=1".to_owned()], ..Said::default() };
         assert_eq!(
             text(State { said: said.clone(), annotations: Some(BTreeMap::new()), ..state() }),
             r#"{"annotations":{},"bundle":"/b","id":"c1","ociVersion":"1.3.0","pid":42,"rtCaller":{"devices":[],"env":["A=1"]},"status":"running"}"#

@@ -21,6 +21,10 @@ pub struct Bundle {
     pub has_mount_namespace: bool,
     /// The annotations of the config, and of the state over them.
     pub annotations: HashMap<String, String>,
+    /// The program and its arguments.
+    pub args: Vec<String>,
+    /// The directory in which it begins.
+    pub cwd: PathBuf,
     /// CDI devices that the caller names by `--device`.
     pub devices: Vec<String>,
     /// The container's environment, which may be the image's.
@@ -58,7 +62,10 @@ impl Bundle {
         let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
         let variables = spec.process().as_ref().and_then(|p| p.env().as_deref()).unwrap_or_default();
         let namespaces = spec.linux().as_ref().and_then(|l| l.namespaces().as_deref()).unwrap_or_default();
+        let process = spec.process().as_ref();
         Ok(Bundle {
+            args: process.and_then(|p| p.args().clone()).unwrap_or_default(),
+            cwd: process.map(|p| p.cwd().clone()).unwrap_or_default(),
             rootfs: dir.join(root.path()),
             readonly: root.readonly().unwrap_or(false),
             has_mount_namespace: namespaces.iter().any(|n| n.typ() == LinuxNamespaceType::Mount),
@@ -73,6 +80,9 @@ impl Bundle {
         self.said = variables_of(&said.env);
         self.env.extend(self.said.clone());
         self.devices.clone_from(&said.devices);
+        if !said.args.is_empty() {
+            self.args.clone_from(&said.args);
+        }
         self
     }
 
@@ -172,7 +182,7 @@ mod tests {
             let owned = |(n, v): &(&str, &str)| ((*n).to_owned(), (*v).to_owned());
             let env = env.iter().map(owned).collect();
             let bundle = Bundle { env, inside, ..Bundle::default() };
-            let said = Said { env: said.iter().map(|v| (*v).to_owned()).collect(), devices: Vec::new() };
+            let said = Said { env: said.iter().map(|v| (*v).to_owned()).collect(), ..Said::default() };
             bundle.called_with(caller.iter().map(owned)).told(&said)
         };
         let name = "CUDA_MPS_PIPE_DIRECTORY";

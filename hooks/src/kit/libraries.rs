@@ -103,10 +103,41 @@ impl<'a> Libraries<'a> {
         listed.or_else(|| self.in_directories(name, flags))
     }
 
+    /// What the loader takes for `name` where it searches `dirs` first.
+    pub fn find_with(&self, name: &str, flags: i32, dirs: &[PathBuf]) -> Option<PathBuf> {
+        let mut paths = dirs.iter().map(|dir| dir.join(name));
+        let near = paths.find(|path| self.elf(path).is_some_and(|elf| elf.cache_flags() == Some(flags)));
+        near.or_else(|| self.find(name, flags))
+    }
+
+    /// Every file that a loader of the tree may take for `name`, each once and without links: those of the cache, for any
+    /// processor, and those in the default directories and in `dirs`.
+    pub fn all(&self, name: &str, flags: i32, dirs: &[PathBuf]) -> Vec<PathBuf> {
+        let entries: Vec<CacheEntry<'_>> = match &self.known {
+            Known::Cache(reader) => reader.named(NameMatch::Exact(name)).take(MOST).collect(),
+            Known::Listed(cache) => cache.entries.iter().filter(|e| &*e.name == name).cloned().collect(),
+        };
+        let listed = entries.iter().filter(|e| e.flags == flags).map(|e| PathBuf::from(&*e.path));
+        let near = DIRECTORIES.iter().map(Path::new).chain(dirs.iter().map(PathBuf::as_path));
+        let mut all: Vec<PathBuf> = Vec::new();
+        for path in listed.chain(near.map(|dir| dir.join(name))) {
+            let Some(real) = self.tree.real(&path) else { continue };
+            if !all.contains(&real) && self.elf(&real).is_some_and(|elf| elf.cache_flags() == Some(flags)) {
+                all.push(real);
+            }
+        }
+        all
+    }
+
     /// The loader searches its default directories after the cache: a library may be newer than the last run of ldconfig.
     fn in_directories(&self, name: &str, flags: i32) -> Option<PathBuf> {
         let paths = DIRECTORIES.iter().map(|dir| Path::new(dir).join(name));
         paths.into_iter().find(|path| self.elf(path).is_some_and(|elf| elf.cache_flags() == Some(flags)))
+    }
+
+    /// The tree that they are in.
+    pub fn tree(&self) -> &'a Tree {
+        self.tree
     }
 
     /// What the loader sees of the library at `path`.
@@ -148,6 +179,17 @@ impl<'a> Libraries<'a> {
         });
         named.max_by(|a, b| ld_so_cache::compare(a.name.as_ref(), b.name.as_ref()))
     }
+}
+
+/// The directories that a library or program at `path` has searched for what it needs, in the order of ld.so(8), with
+/// `first` (those of LD_LIBRARY_PATH) at their place.
+pub fn search_dirs(elf: &Elf, path: &Path, first: &[PathBuf]) -> Vec<PathBuf> {
+    let origin = path.parent().unwrap_or(Path::new("/")).display().to_string();
+    let expand = |dir: &String| PathBuf::from(dir.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin));
+    // Where there is a DT_RUNPATH, DT_RPATH does not count.
+    let before = elf.rpath.iter().filter(|_| elf.runpath.is_empty()).map(expand);
+    let all = before.chain(first.iter().cloned()).chain(elf.runpath.iter().map(expand));
+    all.filter(|dir| dir.is_absolute()).collect()
 }
 
 /// The library directories in the form of a cache, as ldconfig would make one.

@@ -4,6 +4,7 @@
 
 use ld_so_cache::LD_CACHE;
 use ld_so_cache::elf::Elf;
+use ld_so_cache::symbols::Symbols;
 use rt_sys::error::{Context, Result};
 use rt_sys::fd::path_of;
 use rt_sys::rootfs::open_in;
@@ -23,6 +24,9 @@ const MOST: usize = 16 << 20;
 /// The libraries that have been read, by device and inode, because each library has several names.
 type Elfs = HashMap<(u64, u64), Option<Rc<Elf>>>;
 
+/// The same for their symbols.
+type AllSymbols = HashMap<(u64, u64), Option<Rc<Symbols>>>;
+
 /// A root directory and what is below it.
 #[derive(Debug)]
 pub struct Tree {
@@ -31,6 +35,7 @@ pub struct Tree {
     /// The root's path as the kernel knows it, without links.
     shown: OnceCell<Option<PathBuf>>,
     elfs: RefCell<Elfs>,
+    symbols: RefCell<AllSymbols>,
     ld_cache: OnceCell<Option<Vec<u8>>>,
 }
 
@@ -39,8 +44,9 @@ impl Tree {
     pub fn open(path: &Path) -> Result<Tree> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()))?;
-        let (shown, elfs, ld_cache) = (OnceCell::new(), RefCell::default(), OnceCell::new());
-        Ok(Tree { root, path: path.to_owned(), shown, elfs, ld_cache })
+        let (elfs, symbols) = (RefCell::default(), RefCell::default());
+        let (shown, ld_cache) = (OnceCell::new(), OnceCell::new());
+        Ok(Tree { root, path: path.to_owned(), shown, elfs, symbols, ld_cache })
     }
 
     /// Where the tree is.
@@ -67,6 +73,14 @@ impl Tree {
         let mut elfs = self.elfs.borrow_mut();
         let read = || Elf::read(&file).ok().map(Rc::new);
         elfs.entry((stat.st_dev, stat.st_ino)).or_insert_with(read).clone()
+    }
+
+    /// The dynamic symbols of the library or program at `path`, read once; `None` where it is none.
+    pub fn symbols(&self, path: impl AsRef<Path>) -> Option<Rc<Symbols>> {
+        let (file, stat) = self.file_and_stat(path.as_ref())?;
+        let mut symbols = self.symbols.borrow_mut();
+        let read = || Symbols::read(&file).ok().map(Rc::new);
+        symbols.entry((stat.st_dev, stat.st_ino)).or_insert_with(read).clone()
     }
 
     /// The contents of [`LD_CACHE`], read once.

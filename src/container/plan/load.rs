@@ -1,28 +1,43 @@
 //! The config that a plan is made of: loaded, and changed as the command line and a task of a Slurm step ask.
 
-use crate::container::{CreateOptions, Overrides};
+use crate::container::{CreateOptions, Entrypoint, Overrides};
 use oci_spec::runtime::{Mount, MountBuilder};
+use rt_spec::rootless::UserMap;
 use rt_spec::said::{PREFIXES, Said};
-use rt_spec::{Config, Process, Spec, mounts};
+use rt_spec::{Config, Process, Spec, annotations, environment, mounts};
+use rt_sys::caps::Sets;
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-/// Loads the config of `bundle`, this process's working directory, and changes it as the options ask. Its text stays
-/// as it was loaded: where [`CreateOptions::change_config`] is true, that is not what the config says any more.
-pub(crate) fn load(options: &mut CreateOptions, bundle: &Path) -> Result<Config> {
+/// A config as it was loaded.
+pub(crate) struct Loaded {
+    /// The config, changed as the options ask.
+    pub config: Config,
+    /// Something has been changed, which [`Config::text`] does not say.
+    pub changed: bool,
+    /// The program has the caller's environment, below that of the config.
+    pub inherits_env: bool,
+}
+
+/// Loads the config of `bundle`, this process's working directory, and changes it as the options and it itself ask.
+pub(crate) fn load(options: &mut CreateOptions, bundle: &Path) -> Result<Loaded> {
     let mut config = match &options.config {
         Some(path) => Config::load(path)?,
         None => Config::load(Path::new("config.json")).map_err(|e| e.context(bundle.display()))?,
     };
-    if options.configured {
+    // Once: a task loads its config again where it cannot join a container.
+    if std::mem::take(&mut options.configured) {
         options.configure(&config.spec)?;
     }
-    if options.change_config() {
-        override_config(&mut config, options)?;
+    let inherits_env = options.overrides.inherit_env && annotations::asks_for_environment(&config.spec)?;
+    let changed = inherits_env || options.change_config();
+    if changed {
+        override_config(&mut config, options, inherits_env)?;
     }
-    Ok(config)
+    Ok(Loaded { config, changed, inherits_env })
 }
 
 impl CreateOptions {
@@ -57,8 +72,8 @@ impl CreateOptions {
         self.hooks_dirs.splice(0..0, found.texts(&rt_config::HOOKS_DIRS).map(PathBuf::from));
     }
 
-    /// True where the config is to be changed.
-    pub(super) fn change_config(&self) -> bool {
+    /// True where the options change the config.
+    fn change_config(&self) -> bool {
         self.overrides.any() || self.user_map.is_some() || self.task.is_some()
     }
 }
@@ -66,6 +81,7 @@ impl CreateOptions {
 impl Overrides {
     fn any(&self) -> bool {
         !self.args.is_empty()
+            || matches!(self.entrypoint, Entrypoint::Command(_))
             || !self.env.is_empty()
             || self.cwd.is_some()
             || self.terminal.is_some()
@@ -78,8 +94,9 @@ impl Overrides {
 
     /// What hooks are told of it.
     pub(super) fn said(&self) -> Said {
-        let env = self.env.iter().filter(|variable| PREFIXES.iter().any(|p| variable.starts_with(p)));
-        Said { env: env.filter_map(|v| full_variable(v)).collect(), devices: self.devices.clone() }
+        let mut env = environment::asked(&self.env);
+        env.retain(|variable| PREFIXES.iter().any(|p| variable.starts_with(p)));
+        Said { env, devices: self.devices.clone(), ..Said::default() }
     }
 }
 
@@ -87,11 +104,18 @@ impl Overrides {
 /// needs a large stack frame.
 #[cold]
 #[inline(never)]
-fn override_config(config: &mut Config, options: &CreateOptions) -> Result<()> {
+fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: bool) -> Result<()> {
     let spec = &mut *config.spec;
     let changes = &options.overrides;
+    let args = arguments(spec, changes)?;
     if let Some(process) = spec.process_mut() {
-        override_process(process, changes)?;
+        if args.is_some() {
+            process.set_args(args);
+        }
+        override_process(process, changes, inherits_env)?;
+    }
+    if inherits_env {
+        rt_spec::slurm::show_callers_pmix(spec);
     }
     if let Some(writable) = changes.writable
         && let Some(root) = spec.root_mut()
@@ -111,6 +135,9 @@ fn override_config(config: &mut Config, options: &CreateOptions) -> Result<()> {
     if let Some(map) = options.user_map {
         // Kept with the config, so that exec finds the same ids.
         rt_spec::annotate(spec, rt_spec::ANNOTATION_USER, map.as_str());
+        if map == UserMap::Root {
+            forget_empty_capabilities(spec);
+        }
     }
     if let Some(task) = &options.task {
         config.warnings.extend(rt_spec::slurm::adapt(spec, task, options.user_map));
@@ -118,17 +145,56 @@ fn override_config(config: &mut Config, options: &CreateOptions) -> Result<()> {
     Ok(())
 }
 
-fn override_process(process: &mut Process, changes: &Overrides) -> Result<()> {
-    if !changes.args.is_empty() {
-        process.set_args(Some(changes.args.clone()));
+/// Leaves out a list of capabilities that is empty, as of a config for the caller's own uid: that uid has none in any
+/// case, and whoever asks for root by the command line means a root that has what the user namespace gives.
+fn forget_empty_capabilities(spec: &mut Spec) {
+    if let Some(process) = spec.process_mut()
+        && process.capabilities() == Some(Sets::default())
+    {
+        process.set_capabilities(None);
     }
-    if !changes.env.is_empty() || !changes.unset_env.is_empty() {
-        let mut env = process.env().clone().unwrap_or_default();
-        let name = |variable: &str| variable.split_once('=').map_or(variable, |(name, _)| name).to_owned();
-        env.retain(|variable| !changes.unset_env.contains(&name(variable)));
-        env.extend(changes.env.iter().filter_map(|variable| full_variable(variable)));
-        process.set_env(Some(env));
+}
+
+/// What the program is called with, where the command line says something about it (docker's rules).
+fn arguments(spec: &Spec, changes: &Overrides) -> Result<Option<Vec<String>>> {
+    let mut args = match &changes.entrypoint {
+        Entrypoint::Command(command) => command.iter().cloned().collect(),
+        _ if changes.args.is_empty() => return Ok(None),
+        Entrypoint::OfImage => annotations::entrypoint(spec)?,
+        Entrypoint::Without => Vec::new(),
+    };
+    args.extend(changes.args.iter().cloned());
+    if args.is_empty() {
+        return Err(err!("an empty --entrypoint leaves no program").hint("name one behind --"));
     }
+    Ok(Some(args))
+}
+
+/// The environment of the program: the caller's, where `inherits`; over it the config's; over both what the command line
+/// asks for.
+fn override_env(process: &mut Process, changes: &Overrides, inherits: bool) {
+    let mut env = process.env().clone().unwrap_or_default();
+    if inherits {
+        let name = |variable: &str| variable.split_once('=').map(|(name, _)| name.to_owned());
+        let configs: HashSet<Option<String>> = env.iter().map(|variable| name(variable)).collect();
+        let callers = environment::inherited().filter(|variable| !configs.contains(&name(variable)));
+        let callers: Vec<String> = callers.collect();
+        env.extend(callers);
+    }
+    env.retain(|variable| {
+        let name = variable.split_once('=').map_or(variable.as_str(), |(name, _)| name);
+        !changes.unset_env.iter().any(|pattern| environment::means(pattern, name))
+    });
+    env.extend(environment::asked(&changes.env));
+    // Without it, programs on a terminal do not know how to move its cursor.
+    let has_term = || env.iter().any(|variable| variable.starts_with("TERM="));
+    if process.terminal() == Some(true) && (inherits || changes.terminal == Some(true)) && !has_term() {
+        env.push(environment::DEFAULT_TERM.to_owned());
+    }
+    process.set_env(Some(env));
+}
+
+fn override_process(process: &mut Process, changes: &Overrides, inherits_env: bool) -> Result<()> {
     if let Some(cwd) = &changes.cwd {
         if !cwd.is_absolute() {
             bail!("working directory {} is not an absolute path", cwd.display());
@@ -138,15 +204,11 @@ fn override_process(process: &mut Process, changes: &Overrides) -> Result<()> {
     if let Some(terminal) = changes.terminal {
         process.set_terminal(Some(terminal));
     }
-    Ok(())
-}
-
-/// `NAME=VALUE` as it is; a name alone takes this process's value, and is left out where there is none.
-pub(crate) fn full_variable(variable: &str) -> Option<String> {
-    if variable.contains('=') {
-        return Some(variable.to_owned());
+    let changes_env = !changes.env.is_empty() || !changes.unset_env.is_empty();
+    if inherits_env || changes_env || changes.terminal == Some(true) {
+        override_env(process, changes, inherits_env);
     }
-    std::env::var(variable).ok().map(|value| format!("{variable}={value}"))
+    Ok(())
 }
 
 /// `SRC:DST[:OPTIONS]`, options separated by commas, as podman's `-v`.

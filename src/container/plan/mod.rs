@@ -14,7 +14,7 @@ mod seccomp;
 pub(super) use account::Account;
 pub(super) use devices::DevicePlan;
 pub(super) use kernel::{NetDevice, Sysctl};
-pub(super) use load::{full_variable, load};
+pub(super) use load::{Loaded, load};
 pub(super) use mounts::{MountKind, MountPlan};
 pub(super) use namespaces::configured as configured_namespaces;
 pub(super) use process::{ProcessPlan, bit_list};
@@ -98,8 +98,8 @@ impl Plan {
         caller: &Caller,
         bundle: PathBuf,
     ) -> Result<(Plan, Config)> {
-        let mut config = load::load(options, &bundle)?;
-        if options.change_config() {
+        let Loaded { mut config, changed, inherits_env } = load::load(options, &bundle)?;
+        if changed {
             config.changed()?;
         }
         definitions::add_to(&mut config, &options.hooks_dirs, &options.overrides.said(), &bundle)?;
@@ -108,7 +108,10 @@ impl Plan {
             namespaces::leave_out_user(&mut config)?;
         }
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
-        let plan = Self::from_config(&config, bundle, caller, adapted, &*options)?;
+        let mut plan = Self::from_config(&config, bundle, caller, adapted, &*options)?;
+        if inherits_env {
+            plan.process.inherit_pmi();
+        }
         if options.strict
             && let Some(note) = plan.notes.first()
         {

@@ -136,8 +136,13 @@ impl ProcessPlan {
             gid: adapted.gid,
             groups,
             umask: user.umask().unwrap_or(0o022),
-            // Without `capabilities` a process has none.
-            caps: process.capabilities().unwrap_or_default(),
+            caps: match process.capabilities() {
+                Some(listed) => listed,
+                // What root can do in its own user namespace, as package managers expect of root.
+                None if adapted.emulate_root && adapted.uid == 0 => caps::Sets::all(),
+                // Without `capabilities` a process has none.
+                None => caps::Sets::default(),
+            },
             no_new_privs: process.no_new_privileges().unwrap_or(false),
             rlimits: process
                 .rlimits()
@@ -189,6 +194,13 @@ impl ProcessPlan {
             self.umask = task.umask;
         }
         self.job_cwd = task.cwd.clone().filter(|dir| dir.asked || self.cwd == Path::new("/"));
+    }
+
+    /// Keeps the connection to the scheduler open that PMI_FD of the caller's environment names: the program has that
+    /// variable, too. What the image says does not count.
+    pub(crate) fn inherit_pmi(&mut self) {
+        let named = std::env::var("PMI_FD").ok().and_then(|fd| fd.parse().ok());
+        self.keep_fd = named.filter(|number| *number > 2 && fd::is_inherited(*number));
     }
 
     /// Has every descriptor but those of the program closed by its exec.

@@ -1,0 +1,12 @@
+//! `rt-hook-mpi`: the OCI hook that puts the host's MPI library in the place of a container's.
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: rt_sys::alloc::Bump = rt_sys::alloc::Bump::new();
+
+fn main() -> ExitCode {
+    rt_sys::start::protect_constants();
+    // The process ends here: whatever has a destructor is the kernel's to take back.
+    rt_sys::process::exit_now(rt_hooks::mpi::main().into())
+}

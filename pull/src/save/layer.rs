@@ -1,0 +1,224 @@
+//! A tree as one layer. Its entries belong to root, and a tree always gives the same bytes.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+
+use crate::digest::{Digest, Hasher};
+use crate::disk;
+use crate::interrupt::Interrupt;
+use crate::progress::Meter;
+use crate::tar::{self, EntryKind, Header};
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err};
+
+const BUFFER: usize = 256 << 10;
+
+/// How a layer is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Compression {
+    /// As registries have it.
+    Gzip,
+    /// As docker's archives have it.
+    None,
+}
+
+/// A layer that was written.
+pub(crate) struct WrittenLayer {
+    /// Digest of its bytes.
+    pub digest: Digest,
+    /// Digest of the tar archive.
+    pub diff_id: Digest,
+    /// Bytes as it is stored.
+    pub size: u64,
+    /// Bytes of the tar archive.
+    pub plain: u64,
+}
+
+/// What looks after the writing of a layer.
+#[derive(Clone, Copy)]
+pub(crate) struct Watch<'a> {
+    /// Asked between entries and pieces of files.
+    pub interrupt: &'a Interrupt,
+    /// Counts the bytes of the tree.
+    pub meter: &'a Meter,
+}
+
+/// Hashes what passes.
+struct Hashing<W> {
+    inner: W,
+    hasher: Hasher,
+    bytes: u64,
+}
+
+impl<W: Write> Write for Hashing<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.inner.write(bytes)?;
+        self.hasher.update(&bytes[..n]);
+        self.bytes += n as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+fn hashing<W: Write>(inner: W) -> Hashing<W> {
+    Hashing { inner, hasher: Hasher::sha256(), bytes: 0 }
+}
+
+/// Writes the tree below `root` to `file`.
+pub(crate) fn write(
+    root: OwnedFd,
+    file: &File,
+    compression: Compression,
+    watch: Watch,
+) -> Result<WrittenLayer> {
+    let doing = || "write the layer";
+    let unbuffered = |e: &io::Error| err!("{}: {e}", doing());
+    let file = BufWriter::with_capacity(BUFFER, file);
+    match compression {
+        Compression::Gzip => {
+            let gzip = flate2::write::GzEncoder::new(hashing(file), flate2::Compression::new(6));
+            let mut out = BufWriter::with_capacity(BUFFER, hashing(gzip));
+            write_archive(root, &mut out, watch)?;
+            let plain = out.into_inner().map_err(|e| unbuffered(e.error()))?;
+            let mut stored = plain.inner.finish().context(doing)?;
+            stored.flush().context(doing)?;
+            let digest = stored.hasher.finish();
+            Ok(WrittenLayer {
+                digest,
+                diff_id: plain.hasher.finish(),
+                size: stored.bytes,
+                plain: plain.bytes,
+            })
+        }
+        Compression::None => {
+            let mut out = hashing(file);
+            write_archive(root, &mut out, watch)?;
+            out.flush().context(doing)?;
+            let digest = out.hasher.finish();
+            Ok(WrittenLayer { digest: digest.clone(), diff_id: digest, size: out.bytes, plain: out.bytes })
+        }
+    }
+}
+
+fn write_archive(root: OwnedFd, out: &mut impl Write, watch: Watch) -> Result<()> {
+    write_tree(root, out, watch)?;
+    tar::write_end(out).context(|| "write the layer")
+}
+
+/// A directory, its path, and the names in it that are still to come, the first one last.
+struct Level {
+    dir: OwnedFd,
+    path: Vec<u8>,
+    names: Vec<Vec<u8>>,
+}
+
+impl Level {
+    fn new(dir: OwnedFd, path: Vec<u8>) -> Result<Level> {
+        let mut names: Vec<_> = disk::entries(dir.as_fd())?.into_iter().map(|(name, _)| name).collect();
+        names.sort_by(|a, b| b.cmp(a));
+        Ok(Level { dir, path, names })
+    }
+}
+
+/// Writes a tree, the entries of a directory in the order of their names, so that a tree always gives one digest. What
+/// runs in it may change it meanwhile: every name is opened in the directory that was opened before, no link is followed.
+fn write_tree(root: OwnedFd, out: &mut impl Write, watch: Watch) -> Result<()> {
+    let mut seen = HashMap::new();
+    let mut stack = vec![Level::new(root, Vec::new())?];
+    while let Some(level) = stack.last_mut() {
+        let Some(name) = level.names.pop() else {
+            stack.pop();
+            continue;
+        };
+        watch.interrupt.check()?;
+        let slash: &[u8] = if level.path.is_empty() { b"" } else { b"/" };
+        let path = [&level.path, slash, &name].concat();
+        let shown = || String::from_utf8_lossy(&path).into_owned();
+        let inner = write_entry(level.dir.as_fd(), &name, &path, &mut seen, out, watch).context(shown)?;
+        if let Some(inner) = inner {
+            stack.push(Level::new(inner, path)?);
+        }
+    }
+    Ok(())
+}
+
+/// Writes one entry, as root's: a bundle has only one id, and inside it is root's. A directory is returned, open. `seen`:
+/// first names of files with several.
+fn write_entry(
+    dir: BorrowedFd,
+    name: &[u8],
+    path: &[u8],
+    seen: &mut HashMap<(u64, u64), Vec<u8>>,
+    out: &mut impl Write,
+    watch: Watch,
+) -> Result<Option<OwnedFd>> {
+    let any = disk::open_any(dir, name)?;
+    let metadata = any.metadata().context(|| "stat")?;
+    let kind = metadata.file_type();
+    let mut entry = Header {
+        mtime: (metadata.mtime(), 0),
+        ..Header::new(path.to_vec(), EntryKind::File, metadata.permissions().mode() & 0o7777)
+    };
+    let mut inner = None;
+    if kind.is_symlink() {
+        entry.kind = EntryKind::Symlink;
+        entry.mode = 0o777;
+        entry.link = disk::read_link(any.as_fd())?;
+    } else if kind.is_dir() {
+        let open = disk::reopen_dir(dir, name)?;
+        entry.kind = EntryKind::Directory;
+        entry.xattrs = disk::xattrs(open.as_fd());
+        entry.path.push(b'/');
+        inner = Some(open.into());
+    } else if kind.is_fifo() {
+        entry.kind = EntryKind::Fifo;
+    } else if kind.is_file() {
+        let file = disk::open_file(dir, name)?;
+        let metadata = file.metadata().context(|| "stat")?;
+        let inode = (metadata.dev(), metadata.ino());
+        if metadata.nlink() > 1
+            && let Some(first) = seen.get(&inode)
+        {
+            entry.kind = EntryKind::Hardlink;
+            entry.link = first.clone();
+            tar::write_header(out, &entry).context(|| "write")?;
+            return Ok(None);
+        }
+        seen.insert(inode, path.to_vec());
+        entry.xattrs = disk::xattrs(file.as_fd());
+        entry.size = metadata.len();
+        tar::write_header(out, &entry).context(|| "write")?;
+        copy(file, entry.size, out, watch)?;
+        tar::pad(out, entry.size).context(|| "write")?;
+        return Ok(None);
+    } else {
+        // A socket lives only as long as its program, and devices are left out of images at a pull as well.
+        return Ok(None);
+    }
+    tar::write_header(out, &entry).context(|| "write")?;
+    Ok(inner)
+}
+
+/// Copies a file's first `length` bytes, and can be interrupted meanwhile.
+pub(super) fn copy(mut file: File, length: u64, out: &mut impl Write, watch: Watch) -> Result<()> {
+    let mut left = length;
+    let mut buffer = vec![0; BUFFER.min(usize::try_from(length).unwrap_or(BUFFER))];
+    while left > 0 {
+        watch.interrupt.check()?;
+        let most = buffer.len().min(usize::try_from(left).unwrap_or(BUFFER));
+        let read = file.read(&mut buffer[..most]).context(|| "read")?;
+        if read == 0 {
+            bail!("became shorter while it was read");
+        }
+        out.write_all(&buffer[..read]).context(|| "write")?;
+        watch.meter.add(read as u64);
+        left -= read as u64;
+    }
+    Ok(())
+}

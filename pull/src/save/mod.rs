@@ -1,0 +1,223 @@
+//! A bundle's tree becomes an image of one layer, for podman, docker, skopeo and registries.
+
+mod config;
+mod layer;
+mod write;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use self::layer::{Compression, Watch, WrittenLayer};
+use self::write::{NewDockerArchive, NewLayout};
+use super::bundle;
+use super::digest::Digest;
+use super::disk;
+use super::draft::{self, Draft};
+use super::interrupt::{Interrupt, is_interrupted};
+use super::progress::{Meter, Style};
+use super::reference::{Reference, Source};
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err};
+
+/// The media type of the manifests that are made here.
+pub(crate) const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
+const IMAGE: &[u8] = b"image";
+const ARCHIVE: &[u8] = b"archive";
+
+/// An image that was written.
+pub(crate) struct Saved {
+    /// Digest of its manifest; of its config, where it is an archive for docker, which has none.
+    pub digest: Digest,
+    /// Bytes of its layer as a tar archive.
+    pub plain: u64,
+    /// The same as it is stored.
+    pub stored: u64,
+}
+
+/// What an image is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SaveFormat {
+    /// A directory, the image-spec's layout.
+    Layout,
+    /// A tar archive of one.
+    Archive,
+    /// What `docker save` writes.
+    Docker,
+}
+
+/// Where an image is written.
+pub(crate) struct SaveTarget {
+    path: PathBuf,
+    /// The tag, or for docker the name with its tag.
+    name: Option<String>,
+    format: SaveFormat,
+}
+
+impl SaveTarget {
+    /// Reads what the user named.
+    pub(crate) fn parse(text: &str) -> Result<SaveTarget> {
+        let (path, name, format) = match text.parse::<Source>()? {
+            Source::OciLayout { path, select } => (path, select, SaveFormat::Layout),
+            Source::OciArchive { path, select } => (path, select, SaveFormat::Archive),
+            Source::DockerArchive { path, select } => {
+                (path, select.as_deref().map(docker_name).transpose()?, SaveFormat::Docker)
+            }
+            _ => {
+                return Err(err!(
+                    "{text}: images are written to oci:DIR[:TAG], oci-archive:FILE[:TAG] and \
+                     docker-archive:FILE[:NAME:TAG]"
+                )
+                .hint("rt push writes to a registry"));
+            }
+        };
+        Ok(SaveTarget { path, name, format })
+    }
+
+    /// What is there and may be replaced; none where nothing is.
+    fn replaceable(&self, replace: bool) -> Result<Option<OwnedFd>> {
+        let shown = self.path.display();
+        let (parent, name) = draft::place(&self.path)?;
+        let Some(mode) = disk::mode_at(parent.as_fd(), &name)? else { return Ok(None) };
+        if !replace {
+            return Err(err!("{shown}: exists").hint("use --force to replace it"));
+        }
+        let old: OwnedFd = disk::open_any(parent.as_fd(), &name)?.into();
+        let kind = mode & 0o170000;
+        if self.format != SaveFormat::Layout {
+            return match kind {
+                0o100000 => Ok(Some(old)),
+                _ => bail!("{shown}: not a file, and --force replaces only files"),
+            };
+        }
+        let has = |name: &[u8]| disk::mode_at(old.as_fd(), name).is_ok_and(|mode| mode.is_some());
+        if kind != 0o040000 || !(has(b"oci-layout") && has(b"index.json")) {
+            bail!("{shown}: not an OCI layout, and --force replaces only layouts");
+        }
+        Ok(Some(old))
+    }
+}
+
+/// A name for `docker load`, with a tag.
+fn docker_name(text: &str) -> Result<String> {
+    let reference: Reference = text.parse()?;
+    if reference.digest.is_some() {
+        bail!("image {text:?}: an archive for docker has names with tags, and no digests");
+    }
+    Ok(match text.rsplit('/').next().is_some_and(|last| last.contains(':')) {
+        true => text.to_owned(),
+        false => format!("{text}:latest"),
+    })
+}
+
+/// A bundle, read to become an image.
+pub(crate) struct SourceBundle {
+    config: Value,
+    original: Option<Value>,
+    root: OwnedFd,
+}
+
+/// The documents of an image.
+pub(crate) struct Documents {
+    /// Its config.
+    pub config: Vec<u8>,
+    /// Its manifest.
+    pub manifest: Vec<u8>,
+}
+
+impl SourceBundle {
+    /// Reads the configs of `bundle`, and opens its root.
+    pub(crate) fn open(path: &Path) -> Result<SourceBundle> {
+        let dir = disk::open_root(path)?;
+        let text = disk::open_file(dir.as_fd(), b"config.json");
+        let text = text.and_then(|file| io::read_to_string(file).context(|| "read config.json"));
+        let text = text.context(|| format!("{}: not a bundle", path.display()))?;
+        let config: Value =
+            serde_json::from_str(&text).map_err(|e| err!("{}/config.json: {e}", path.display()))?;
+        let root = disk::open_root(&path.join(config["root"]["path"].as_str().unwrap_or("rootfs")))?;
+        Ok(SourceBundle { config, original: bundle::image_config(dir.as_fd()), root })
+    }
+
+    /// Its root, for a writer of layers.
+    pub(crate) fn root(&self) -> Result<OwnedFd> {
+        disk::open_dir_again(self.root.as_fd())
+    }
+
+    /// The documents of an image with that layer.
+    pub(crate) fn documents(&self, layer: &WrittenLayer) -> Result<Documents> {
+        let saved = config::saved_config(&self.config, self.original.clone(), &self.root, &layer.diff_id);
+        let bytes = |value: &Value| serde_json::to_vec(value).map_err(|e| err!("image config: {e}"));
+        let config = bytes(&saved.config)?;
+        let mut manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": MANIFEST_TYPE,
+            "config": { "mediaType": "application/vnd.oci.image.config.v1+json", "digest": Digest::of(&config),
+                        "size": config.len() },
+            "layers": [{ "mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": layer.digest,
+                         "size": layer.size }],
+        });
+        if !saved.annotations.is_empty() {
+            manifest["annotations"] = Value::Object(saved.annotations);
+        }
+        Ok(Documents { config, manifest: bytes(&manifest)? })
+    }
+}
+
+/// Writes the root of `bundle` as an image of one layer. With `replace`, what is at the target may be an image.
+///
+/// # Errors
+/// Nothing of it is there then.
+pub(crate) fn save(bundle: &Path, target: &SaveTarget, replace: bool, style: Style) -> Result<Saved> {
+    let interrupt = Interrupt::install();
+    save_watched(bundle, target, replace, style, &interrupt).map_err(|e| match is_interrupted(&e) {
+        true => err!("interrupted; nothing was written"),
+        false => e,
+    })
+}
+
+fn save_watched(
+    bundle: &Path,
+    target: &SaveTarget,
+    replace: bool,
+    style: Style,
+    interrupt: &Interrupt,
+) -> Result<Saved> {
+    let old = target.replaceable(replace)?;
+    let bundle = SourceBundle::open(bundle)?;
+    disk::raise_open_files();
+    let mask = disk::clear_umask();
+    let draft = Draft::beside(&target.path)?;
+    let (watch, tag) = (Watch { interrupt, meter: &Meter::default() }, target.name.as_deref());
+    let saved = watch.meter.shown(style, "save", || match target.format {
+        SaveFormat::Docker => {
+            NewDockerArchive { draft: &draft, mode: 0o666 & !mask }.write(&bundle, tag, watch)
+        }
+        format => {
+            let layout = NewLayout::create(disk::make_own_dir(draft.dir(), IMAGE)?, mask)?;
+            let saved = layout.write(&bundle, tag.unwrap_or("latest"), watch)?;
+            match format {
+                SaveFormat::Layout => layout.open_to_others()?,
+                _ => layout.write_archive(draft.dir(), ARCHIVE, watch)?,
+            }
+            Ok(saved)
+        }
+    })?;
+    let made = if target.format == SaveFormat::Layout { IMAGE } else { ARCHIVE };
+    match &old {
+        Some(old) => draft.replace(made, old)?,
+        None => draft.publish(made)?,
+    }
+    Ok(saved)
+}
+
+/// Writes the layer of `bundle`.
+fn layer_of(
+    bundle: &SourceBundle,
+    file: &std::fs::File,
+    compression: Compression,
+    watch: Watch,
+) -> Result<WrittenLayer> {
+    layer::write(bundle.root()?, file, compression, watch)
+}

@@ -1,0 +1,327 @@
+//! The environment of `rt run`: the caller's below the config's below the command line's; and the image's entrypoint.
+
+use crate::fixture::{Bundle, Ctx};
+use crate::run::in_place;
+use crate::runner::tests;
+use crate::sys::Step;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+
+tests! {
+    EVERY { callers_environment_is_passed_where_asked_for }
+    BOTH {
+        nothing_is_passed_unasked, clear_env_passes_nothing, patterns_take_what_matches, env_files,
+        wrong_variables_are_refused, terminal_has_a_type, create_and_slurm_pass_nothing, exec_keeps_the_containers,
+        pmi_connection_is_kept, pmix_directory_is_shown, detached_runs_inherit_too, bundle_of_the_host_inherits,
+        entrypoint_comes_before_the_arguments, entrypoint_is_replaced, wrong_entrypoints_are_refused,
+    }
+}
+
+/// A bundle as `rt pull` makes one with the hpc profile, as far as the environment goes.
+fn pulled(ctx: &Ctx) -> Bundle {
+    ctx.bundle()
+        .with("/process/env", json!(["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=of-image", "HOME=/home"]))
+        .with("/annotations", json!({ "rt.environment": "caller" }))
+}
+
+/// What a job's shell has.
+const CALLERS: [(&str, &str); 22] = [
+    ("TERM", "foot"),
+    ("LANG", "of-caller"),
+    ("TZ", "UTC"),
+    ("SLURM_PROCID", "3"),
+    ("PMIX_RANK", "3"),
+    ("OMP_NUM_THREADS", "4"),
+    ("DISPLAY", ":1"),
+    ("http_proxy", "http://proxy"),
+    ("EMPTY", ""),
+    ("EQ", "a=b\nc"),
+    ("PATH", "/host/bin"),
+    ("HOME", "/host/home"),
+    ("SHELL", "/bin/hostsh"),
+    ("LD_LIBRARY_PATH", "/host/lib"),
+    ("LD_PRELOAD", ""),
+    ("TMPDIR", "/host/tmp"),
+    ("XDG_RUNTIME_DIR", "/host/run"),
+    ("PWD", "/host"),
+    ("SHLVL", "9"),
+    ("LOADEDMODULES", "gcc/12"),
+    ("BASH_FUNC_module%%", "() {  :\n}"),
+    ("NOTIFY_SOCKET", "/host/notify"),
+];
+
+fn passed() -> BTreeMap<&'static str, Value> {
+    CALLERS.iter().take(10).map(|(name, value)| (*name, json!(value))).collect()
+}
+
+fn with_callers(mut cmd: crate::fixture::Cmd) -> crate::fixture::Cmd {
+    for (name, value) in CALLERS {
+        cmd = cmd.env(name, value);
+    }
+    cmd
+}
+
+fn env_of(ctx: &Ctx, bundle: &Bundle, flags: &[&str]) -> BTreeMap<String, Value> {
+    let out = with_callers(ctx.rt(["run"]).args(flags).arg(&bundle.dir)).ok();
+    assert_eq!(out.stderr, "");
+    out.line(0).as_object().unwrap().clone().into_iter().collect()
+}
+
+fn callers_environment_is_passed_where_asked_for(ctx: &Ctx) {
+    for bundle in [pulled(ctx), in_place(pulled(ctx))] {
+        let bundle = bundle.ops(&["env"]);
+        let mut expected = passed();
+        expected.insert("LANG", json!("of-image"));
+        expected.insert("HOME", json!("/home"));
+        expected.insert("PATH", json!("/usr/sbin:/usr/bin:/sbin:/bin"));
+        let expected: BTreeMap<String, Value> =
+            expected.into_iter().map(|(n, v)| (n.to_owned(), v)).collect();
+        assert_eq!(env_of(ctx, &bundle, &[]), expected);
+        // The command line's word is the last one, also about what is never passed.
+        let env = env_of(ctx, &bundle, &["-e", "LANG", "-e", "TZ=CET", "-e", "TMPDIR", "--env=PATH=/x"]);
+        let words = [("LANG", "of-caller"), ("TZ", "CET"), ("TMPDIR", "/host/tmp"), ("PATH", "/x")];
+        for (name, value) in words {
+            assert_eq!(env[name], value, "{name}");
+        }
+    }
+    // What has run in place is removed by the next command.
+    ctx.rt(["list", "-q"]).ok();
+    let bundle = pulled(ctx).with("/annotations", json!({ "rt.environment": "all" }));
+    ctx.rt(["run"]).arg(&bundle.dir).fails(&["rt.environment", "\"all\" is not \"caller\""]);
+}
+
+fn nothing_is_passed_unasked(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["env"]);
+    let env = env_of(ctx, &bundle, &[]);
+    assert_eq!(env.keys().collect::<Vec<_>>(), ["HOME", "PATH", "TERM"]);
+    assert_eq!(env["TERM"], "xterm", "the config's");
+}
+
+fn clear_env_passes_nothing(ctx: &Ctx) {
+    let bundle = pulled(ctx).ops(&["env"]);
+    for flag in ["--clear-env", "--cleanenv"] {
+        let env = env_of(ctx, &bundle, &[flag]);
+        assert_eq!(env.keys().collect::<Vec<_>>(), ["HOME", "LANG", "PATH"]);
+    }
+    let env = env_of(ctx, &bundle, &["--clear-env", "-e", "TZ", "-e", "A=1"]);
+    assert_eq!((&env["TZ"], &env["A"], env.len()), (&json!("UTC"), &json!("1"), 5));
+}
+
+fn patterns_take_what_matches(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["env"]);
+    let env = env_of(ctx, &bundle, &["-e", "SLURM_*", "-e", "PMI*", "-e", "NONE_*", "-e", "LD_LIB*"]);
+    let names = ["HOME", "LD_LIBRARY_PATH", "PATH", "PMIX_RANK", "SLURM_PROCID", "TERM"];
+    assert_eq!(env.keys().collect::<Vec<_>>(), names);
+    // All that a container inherits.
+    let env = env_of(ctx, &bundle, &["-e", "*"]);
+    assert_eq!((&env["TZ"], &env["TERM"]), (&json!("UTC"), &json!("foot")));
+    assert!(!env.contains_key("LD_LIBRARY_PATH") && env["PATH"] != "/host/bin");
+}
+
+fn env_files(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["env"]);
+    let file = ctx.file("variables", "# remark\nA=1\nB=\"x y\"\n\nTZ\nSLURM_*\nNOT_THERE\nC=3\n");
+    let more = ctx.file("more", "A=2\n");
+    let flags = ["--env-file", file.to_str().unwrap(), "-e", "C=4", "--env-file", more.to_str().unwrap()];
+    let env = env_of(ctx, &bundle, &flags);
+    let expected = [("A", "2"), ("B", "\"x y\""), ("C", "4"), ("TZ", "UTC"), ("SLURM_PROCID", "3")];
+    for (name, value) in expected {
+        assert_eq!(env[name], value, "{name}");
+    }
+    assert!(!env.contains_key("NOT_THERE"));
+    // Relative to where the caller is, and for exec.
+    let out = ctx.rt(["run", "--env-file", "more"]).arg(&bundle.dir).cwd(&ctx.dir).ok();
+    assert_eq!(out.line(0)["A"], "2");
+    let container = ctx.started(&ctx.bundle().ops(&["pause"]));
+    let out = container.exec_with(&["--env-file", more.to_str().unwrap()], &["env"]).ok();
+    assert_eq!(out.line(0)["A"], "2");
+    container.end();
+}
+
+fn wrong_variables_are_refused(ctx: &Ctx) {
+    let bundle = ctx.bundle();
+    let file = ctx.file("wrong", "A=1\nB C=2\n");
+    let run = |flags: &[&str]| ctx.rt(["run"]).args(flags).arg(&bundle.dir);
+    run(&["--env-file", file.to_str().unwrap()]).fails(&["wrong", "line 2", "\"B C\""]);
+    run(&["--env-file", "/not/there"]).fails(&["--env-file", "/not/there", "no such file"]);
+    run(&["-e", "A*B"]).fails(&["A*B", "last character"]);
+    run(&["-e", "=x"]).fails(&["no name"]);
+    assert!(!ctx.state.exists(), "nothing was made");
+}
+
+fn terminal_has_a_type(ctx: &Ctx) {
+    let bundle = ctx.bundle().with("/process/env", json!(["PATH=/bin"])).ops(&["env"]);
+    let term = |flags: &[&str], bundle: &Bundle, callers: &str| {
+        let run = ctx.rt(["run"]).args(flags).arg(&bundle.dir);
+        let run = if callers.is_empty() { run } else { run.env("TERM", callers) };
+        run.ok().line(0).get("TERM").cloned()
+    };
+    assert_eq!(term(&["-t"], &bundle, ""), Some(json!("xterm")));
+    assert_eq!(term(&["-t"], &bundle, "foot"), Some(json!("xterm")), "nobody asks for the caller's");
+    assert_eq!(term(&["-t", "-e", "TERM"], &bundle, "foot"), Some(json!("foot")));
+    assert_eq!(term(&[], &bundle, "foot"), None);
+    let pulled = pulled(ctx).ops(&["env"]);
+    assert_eq!(term(&["-t"], &pulled, "foot"), Some(json!("foot")));
+    assert_eq!(term(&["-t"], &pulled, ""), Some(json!("xterm")));
+    assert_eq!(term(&[], &pulled, ""), None);
+    // A program that is started with a terminal later.
+    let container = ctx.started(&bundle.ops(&["pause"]));
+    assert_eq!(container.exec_with(&["-t"], &["env"]).ok().line(0)["TERM"], "xterm");
+    assert_eq!(container.exec_with(&["-t"], &["env"]).env("TERM", "foot").ok().line(0)["TERM"], "foot");
+    assert!(container.exec_with(&[], &["env"]).env("TERM", "foot").ok().line(0).get("TERM").is_none());
+    container.end();
+}
+
+fn create_and_slurm_pass_nothing(ctx: &Ctx) {
+    let bundle = pulled(ctx).ops(&["env", "pause"]);
+    let id = ctx.id();
+    let cmd = ctx.rt(["create", "--bundle"]).arg(&bundle.dir).arg(&id);
+    let out = cmd.out.clone();
+    with_callers(cmd).silent();
+    ctx.rt(["start", &id]).silent();
+    let names = |text: &str| -> Vec<String> {
+        let env: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        env.as_object().unwrap().keys().cloned().collect()
+    };
+    crate::fixture::eventually("its output", || {
+        fs::read_to_string(&out).ok().filter(|t| t.lines().count() > 1)
+    });
+    assert_eq!(names(&fs::read_to_string(&out).unwrap()), ["HOME", "LANG", "PATH"]);
+    ctx.rt(["delete", "--force", &id]).silent();
+    let bundle = pulled(ctx).ops(&["env"]);
+    let id = format!("{}.7.0.0", ctx.id());
+    ctx.remember(&id);
+    let run = ctx.rt(["slurm", "run", "--share=false", "--bundle"]).arg(&bundle.dir).arg(&id);
+    assert_eq!(names(&with_callers(run).ok().stdout), ["HOME", "LANG", "PATH"]);
+}
+
+fn exec_keeps_the_containers(ctx: &Ctx) {
+    let id = ctx.id();
+    let bundle = pulled(ctx).ops(&["pause"]);
+    let mut job = with_callers(ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(&id)).spawn();
+    job.line(0);
+    let out = ctx.rt(["exec", &id, "/probe", "env"]).env("TZ", "another").env("NEW", "1").ok();
+    assert_eq!((&out.line(0)["TZ"], &out.line(0)["SLURM_PROCID"]), (&json!("UTC"), &json!("3")));
+    assert!(out.line(0).get("NEW").is_none());
+    let out = ctx.rt(["exec", "-e", "N*", &id, "/probe", "env"]).env("NEW", "1").ok();
+    assert_eq!(out.line(0)["NEW"], "1");
+    ctx.rt(["kill", &id, "TERM"]).silent();
+    assert_eq!(job.wait().code, 0);
+}
+
+fn detached_runs_inherit_too(ctx: &Ctx) {
+    let id = ctx.id();
+    let run = ctx.rt(["run", "-d", "--bundle"]).arg(pulled(ctx).ops(&["pause"]).dir).arg(&id);
+    with_callers(run).ok();
+    let out = ctx.rt(["exec", &id, "/probe", "env"]).ok();
+    assert_eq!(out.line(0)["SLURM_PROCID"], "3");
+    ctx.rt(["delete", "--force", &id]).silent();
+}
+
+fn pmi_connection_is_kept(ctx: &Ctx) {
+    // PMI2: srun passes the descriptor of a socket, and its number in a variable.
+    let file = fs::File::open("/dev/null").unwrap();
+    let steps = || [Step::Dup(std::os::fd::AsRawFd::as_raw_fd(&file), 5)];
+    for bundle in [pulled(ctx), in_place(pulled(ctx))] {
+        let bundle = bundle.ops(&["fds"]);
+        let fds = |value: &str| {
+            let run = ctx.rt(["run"]).arg(&bundle.dir).env("PMI_FD", value).before(steps());
+            run.ok().line(0)
+        };
+        let without = fds("99");
+        assert!(!without.as_array().unwrap().contains(&json!(5)), "{without}");
+        assert!(fds("5").as_array().unwrap().contains(&json!(5)));
+    }
+    ctx.rt(["list", "-q"]).ok();
+    // What the image says is not the caller's word.
+    let image = pulled(ctx).push("/process/env", json!("PMI_FD=5")).ops(&["fds"]);
+    let out = ctx.rt(["run"]).arg(&image.dir).before(steps()).ok();
+    assert!(!out.line(0).as_array().unwrap().contains(&json!(5)));
+    let unasked = ctx.bundle().ops(&["fds"]);
+    let out = ctx.rt(["run"]).arg(&unasked.dir).env("PMI_FD", "5").before(steps()).ok();
+    assert!(!out.line(0).as_array().unwrap().contains(&json!(5)));
+}
+
+fn pmix_directory_is_shown(ctx: &Ctx) {
+    let dir = ctx.mkdir("spool/pmix.1.0");
+    ctx.give(&ctx.path("spool"));
+    fs::write(dir.join("nspace"), "n").unwrap();
+    let file = dir.join("nspace");
+    let bundle = pulled(ctx).ops(&[&format!("cat {}", file.display())]);
+    let before = bundle.tree();
+    let run = |dir: &str| ctx.rt(["run"]).arg(&bundle.dir).env("PMIX_SERVER_TMPDIR", dir).ok().line(0);
+    assert_eq!(run(dir.to_str().unwrap()), "n");
+    for wrong in ["", "/not/there/x", "relative"] {
+        assert_eq!(run(wrong), crate::fixture::errno(libc::ENOENT), "{wrong}");
+    }
+    assert_eq!(bundle.tree(), before);
+}
+
+fn bundle_of_the_host_inherits(ctx: &Ctx) {
+    let dir = ctx.path("host-bundle");
+    ctx.rt(["spec", "--host", "-b"]).arg(&dir).silent();
+    let run = ctx.rt(["run", "--tty=false"]).arg(&dir).args(["--", "env"]);
+    let out = with_callers(run).env("TERM", "foot").ok();
+    for line in ["TERM=foot", "SLURM_PROCID=3", "HOME=/tmp"] {
+        assert!(out.stdout.lines().any(|l| l == line), "{line}: {out:?}");
+    }
+}
+
+/// A bundle of an image with an entrypoint that runs what follows it, as `rt pull` writes it.
+fn with_entrypoint(ctx: &Ctx) -> Bundle {
+    let entrypoint = ["/probe", "say entrypoint", "args"];
+    let cmd = ["say cmd"];
+    let annotations = json!({
+        "rt.image.entrypoint": json!(entrypoint).to_string(),
+        "rt.image.cmd": json!(cmd).to_string(),
+    });
+    let args: Vec<&str> = entrypoint.iter().chain(&cmd).copied().collect();
+    ctx.bundle().with("/process/args", json!(args)).with("/annotations", annotations)
+}
+
+fn entrypoint_comes_before_the_arguments(ctx: &Ctx) {
+    let bundle = with_entrypoint(ctx);
+    let args = |out: crate::fixture::Out| out.line(1);
+    let entrypoint = ["/probe", "say entrypoint", "args"];
+    assert_eq!(args(ctx.rt(["run"]).arg(&bundle.dir).ok()), json!([&entrypoint[..], &["say cmd"]].concat()));
+    let own = ["say mine", "say -t"];
+    let expected = json!([&entrypoint[..], &own].concat());
+    assert_eq!(args(ctx.rt(["run"]).arg(&bundle.dir).arg("--").args(own).ok()), expected);
+    let id = ctx.id();
+    assert_eq!(args(ctx.rt(["run", "-b"]).arg(&bundle.dir).arg(&id).arg("--").args(own).ok()), expected);
+    // An image without an entrypoint.
+    let plain = ctx.bundle().with("/annotations", json!({ "rt.image.cmd": "[\"sh\"]" }));
+    let out = ctx.rt(["run"]).arg(&plain.dir).args(["--", "/probe", "say plain"]).ok();
+    assert_eq!(out.line(0), "plain");
+    // A task of Slurm has the whole command, with the entrypoint or without.
+    let id = format!("{}.7.0.0", ctx.id());
+    ctx.remember(&id);
+    let run = ctx.rt(["slurm", "run", "--share=false", "--bundle"]).arg(&bundle.dir).arg(&id);
+    assert_eq!(run.args(["--", "/probe", "say task"]).ok().line(0), "task");
+}
+
+fn entrypoint_is_replaced(ctx: &Ctx) {
+    let bundle = with_entrypoint(ctx);
+    let run = |flags: &[&str], args: &[&str]| {
+        let run = ctx.rt(["run"]).args(flags).arg(&bundle.dir);
+        let run = if args.is_empty() { run } else { run.arg("--").args(args) };
+        run.ok().line(0)
+    };
+    assert_eq!(run(&["--entrypoint", "/probe"], &["args", "say x"]), json!(["/probe", "args", "say x"]));
+    for none in [&["--entrypoint", ""][..], &["--entrypoint="]] {
+        assert_eq!(run(none, &["/probe", "args"]), json!(["/probe", "args"]));
+    }
+    // The image's arguments belonged to its own entrypoint.
+    let out = ctx.rt(["run", "--entrypoint", "/probe"]).arg(&bundle.dir).ok();
+    assert_eq!(out.stdout, "");
+}
+
+fn wrong_entrypoints_are_refused(ctx: &Ctx) {
+    let bundle = with_entrypoint(ctx);
+    ctx.rt(["run", "--entrypoint="]).arg(&bundle.dir).fails(&["--entrypoint", "no program", "--"]);
+    let broken = with_entrypoint(ctx).with("/annotations", json!({ "rt.image.entrypoint": "sh -c" }));
+    ctx.rt(["run"]).arg(&broken.dir).args(["--", "x"]).fails(&["annotation rt.image.entrypoint"]);
+    let out = ctx.rt(["run"]).arg(&broken.dir).ok();
+    assert_eq!(out.line(0), "entrypoint", "nothing is asked of it");
+}
