@@ -40,9 +40,10 @@ impl Drop for Dir {
     }
 }
 
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "run", "exec", "list", "state", "ps", "kill", "delete", "create", "start", "pause", "resume", "spec",
-    "config", "features", "events", "update", "pull", "inspect", "save", "login", "logout", "cache",
+    "config", "doctor", "features", "events", "update", "pull", "inspect", "save", "login", "logout",
+    "cache",
 ];
 
 #[test]

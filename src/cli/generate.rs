@@ -129,6 +129,7 @@ caller's environment on.",
         name: "TERM",
         text: "The terminal of a program that rt exec -t starts, if the container has no TERM.",
     },
+    Item { name: "SLURM_CONF", text: "rt doctor looks for oci.conf beside the file that it names." },
     Item {
         name: "RT_MOUNTS, RT_ENV, RT_WRITABLE",
         text: "Further binds, SOURCE[:TARGET[:OPTIONS]] each and separated by commas; variables of the

@@ -5,6 +5,7 @@ mod command_lines;
 mod config;
 mod create;
 mod delete;
+mod doctor;
 mod events;
 mod exec;
 mod features;

@@ -24,6 +24,7 @@ pub(crate) use create::{create, run};
 pub(crate) use exec::exec;
 pub(crate) use handover::Handover;
 pub(crate) use lifecycle::{Deletion, Receiver, delete, kill, pause, resume, start};
+pub(crate) use refused::remedy as namespaces_remedy;
 pub(crate) use step::{
     RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
 };

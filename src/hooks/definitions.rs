@@ -59,6 +59,12 @@ pub fn add_to(config: &mut Config, more: &[PathBuf], said: &Said, bundle: &Path)
     if definitions.is_empty() { Ok(()) } else { inject(config, &definitions, said, bundle) }
 }
 
+/// The files that are found, each with the program of its hook.
+pub(crate) fn programs() -> Result<Vec<(PathBuf, PathBuf)>> {
+    let definitions = load(&dirs(&[]))?;
+    Ok(definitions.into_iter().map(|(file, definition)| (file, definition.hook.path().clone())).collect())
+}
+
 /// The system's directories, the user's, and `more`, in the order in which they count.
 fn dirs(more: &[PathBuf]) -> Vec<PathBuf> {
     SYSTEM.into_iter().map(PathBuf::from).chain(user_dir(caller::path)).chain(more.iter().cloned()).collect()

@@ -14,6 +14,7 @@ mod client;
 mod config;
 mod configured;
 mod devices;
+mod doctor;
 mod env;
 mod exec;
 mod fixture;
@@ -53,6 +54,7 @@ fn tests() -> Vec<runner::Test> {
         lifecycle::tests(),
         run::tests(),
         env::tests(),
+        doctor::tests(),
         exec::tests(),
         terminal::tests(),
         config::tests(),
