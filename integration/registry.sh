@@ -1,6 +1,6 @@
 #!/bin/bash
 # `rt pull` of a real Debian image, from Debian's docker-registry on loopback, as a plain user without passwd entry;
-# `rt run` of what came of it; trees and archives against umoci, skopeo and podman.
+# `rt run` of what came of it; trees, archives and pushed images against umoci, skopeo and podman.
 # usage: integration/registry.sh RT   (rt-pull beside it; root: makes the image and starts the registries)
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -50,10 +50,10 @@ certificate server
 certificate client
 htpasswd -Bbn me secret >htpasswd
 free_ports() { python3 -c 'import socket
-sockets = [socket.socket() for _ in range(4)]
+sockets = [socket.socket() for _ in range(5)]
 [s.bind(("127.0.0.1", 0)) for s in sockets]
 print(*[s.getsockname()[1] for s in sockets])'; }
-read -r plain tls auth mutual < <(free_ports)
+read -r plain tls auth mutual cut < <(free_ports)
 registry() { # NAME PORT [TLS-OPTIONS]
 	{
 		printf 'version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s/data}}\n' "$PWD"
@@ -184,6 +184,8 @@ check auth/no-password "rt login" 1 pull "localhost:$auth/debian:12" auth
 check auth/wrong-password "log in" 1 user rt login -u me -p wrong "localhost:$auth"
 check auth/login "logged in" 0 user bash -c "echo secret | rt login -u me --password-stdin localhost:$auth"
 check auth/podman-reads-it "^me\$" 0 user podman login --get-login --authfile "$work/home/.config/containers/auth.json" "localhost:$auth"
+check auth/push-elsewhere "rt login" 1 user rt push -q --retries 0 --creds me:wrong debian "localhost:$auth/mine:1"
+check auth/push "sha256" 0 user rt push -q debian "localhost:$auth/mine:1"
 check auth/pull "" 0 pull "localhost:$auth/debian:12" auth
 check auth/logout "logged out" 0 user rt logout "localhost:$auth"
 digest=$(user rt inspect --json "localhost:$tls/debian:12" | jq -r .digest)
@@ -201,8 +203,67 @@ check form/docker-archive "" 0 bash -c "skopeo copy -q --insecure-policy oci:lay
 check form/docker-archive-pull "" 0 pull "docker-archive:$work/docker.tar" docker
 check save "sha256" 0 user rt save -q debian oci-archive:saved.tar:v1
 check save/skopeo "" 0 copy "oci-archive:$work/user/saved.tar:v1" "docker://127.0.0.1:$plain/saved:1"
+check save/docker-archive "sha256" 0 user rt save -q debian docker-archive:docker.saved.tar:team/saved:2
 podman_() { podman --root "$work/store" --runroot "$work/run" --storage-driver vfs "$@"; }
 check save/podman "" 0 podman_ load -q -i "$work/user/saved.tar"
+check save/podman-docker-archive "team/saved:2" 0 podman_ load -q -i "$work/user/docker.saved.tar"
+check save/podman-config "^/bin/bash LANG=C.UTF-8 " 0 podman_ image inspect \
+	--format '{{join .Config.Cmd " "}} {{join .Config.Env " "}} ' team/saved:2
+check save/skopeo-schema2 "" 0 copy --format v2s2 "oci-archive:$work/user/saved.tar:v1" "docker://127.0.0.1:$plain/saved:v2s2"
+
+# --- to the registries, and back with podman and skopeo
+
+push() { user rt push "$@"; }
+check push/bundle "^sha256:[0-9a-f]{64}\$" 0 push -q --plain-http debian "docker://127.0.0.1:$plain/pushed:1"
+pushed=$(user rt inspect --plain-http --json "127.0.0.1:$plain/pushed:1" | jq -r .digest)
+check push/again "0 B sent" 0 push --plain-http debian "127.0.0.1:$plain/pushed:2"
+check push/archive "^$pushed\$" 0 push -q --plain-http oci-archive:saved.tar:v1 "127.0.0.1:$plain/pushed:3"
+check push/skopeo "^$pushed\$" 0 skopeo inspect --tls-verify=false --format '{{.Digest}}' "docker://127.0.0.1:$plain/pushed:3"
+check push/podman "" 0 podman_ pull -q --tls-verify=false "127.0.0.1:$plain/pushed:1"
+podman_tree() { # the tree of a pushed image, as podman unpacks it, is the bundle's
+	local dir
+	dir=$(podman_ image mount "127.0.0.1:$plain/pushed:1") && diff <(cd "$dir" && find . -printf '%y %m %U %p %l\n' | sort) \
+		<(cd "$work/user/debian/rootfs" && find . -printf '%y %m 0 %p %l\n' | sort) && echo same
+}
+check push/podman-tree "^same\$" 0 podman_tree
+check push/pulled "" 0 pull --plain-http "127.0.0.1:$plain/pushed:1" pulled
+check push/runs "^ID=debian\$" 0 run ./pulled -- cat /etc/os-release
+check push/from-podman "" 0 podman_ push -q --tls-verify=false "127.0.0.1:$plain/pushed:1" "127.0.0.1:$plain/podman:1"
+check push/pulled-from-podman "" 0 pull --plain-http "127.0.0.1:$plain/podman:1" from-podman
+check push/same-config "^same\$" 0 bash -c "config() { jq 'del(.annotations[\"rt.image.name\", \"rt.image.digest\",
+	\"rt.image.resolved\"])' $work/user/\$1/config.json; }; diff <(config debian) <(config from-podman) && echo same"
+check push/mounted "taken over" 0 push --plain-http pulled "127.0.0.1:$plain/other:1"
+check push/many-layers "sha256" 0 push -q --plain-http "oci:$work/layout:12" "127.0.0.1:$plain/layers:1"
+check push/many-layers-skopeo "^2\$" 0 eval "skopeo inspect --tls-verify=false docker://127.0.0.1:$plain/layers:1 | jq '.Layers | length'"
+# A proxy that ends each connection after so many bytes.
+cat >"$work/cutter.py" <<'PYTHON'
+import socket, sys, threading
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("127.0.0.1", int(sys.argv[1])))
+listener.listen(16)
+def relay(one, other, most):
+    try:
+        while most > 0 and (data := one.recv(min(65536, most))):
+            other.sendall(data)
+            most -= len(data)
+    except OSError:
+        pass
+    for side in one, other:
+        try:
+            side.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+while True:
+    client = listener.accept()[0]
+    server = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+    threading.Thread(target=relay, args=(client, server, 9_000_000), daemon=True).start()
+    threading.Thread(target=relay, args=(server, client, 9_000_000), daemon=True).start()
+PYTHON
+python3 "$work/cutter.py" "$cut" "$plain" &
+pids="$pids $!"
+check push/broken-connections "sha256" 0 push -q --plain-http debian "127.0.0.1:$cut/cut:1"
+check push/complete "" 0 pull --plain-http "127.0.0.1:$plain/cut:1" cut
 
 # --- the same tree as umoci's and podman's, but for what the profile needs
 

@@ -40,9 +40,9 @@ impl Drop for Dir {
     }
 }
 
-const COMMANDS: [&str; 23] = [
+const COMMANDS: [&str; 24] = [
     "run", "exec", "list", "state", "ps", "kill", "delete", "create", "start", "pause", "resume", "spec",
-    "config", "doctor", "features", "events", "update", "pull", "inspect", "save", "login", "logout",
+    "config", "doctor", "features", "events", "update", "pull", "inspect", "save", "push", "login", "logout",
     "cache",
 ];
 

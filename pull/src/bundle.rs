@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::disk;
 use super::draft::{self, Draft};
 use super::profile::{ANNOTATION_DIGEST, ANNOTATION_RESOLVED};
+use rt_spec::host_files;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 
@@ -66,8 +67,17 @@ impl NewBundle {
 
     /// Keeps the image's own config, for the way back to an image.
     pub(crate) fn write_image_config(&self, text: &[u8], shared: bool) -> Result<()> {
-        let mut file = disk::create_own_file(self.bundle.as_fd(), IMAGE)?;
-        file.write_all(text).context(|| "write image.json")?;
+        self.write(IMAGE, text, shared)
+    }
+
+    /// Records what the image has at the places of host files, for starts that copy these into the root.
+    pub(crate) fn write_host_files(&self, record: &[u8], shared: bool) -> Result<()> {
+        self.write(host_files::RECORD.as_bytes(), record, shared)
+    }
+
+    fn write(&self, name: &[u8], text: &[u8], shared: bool) -> Result<()> {
+        let mut file = disk::create_own_file(self.bundle.as_fd(), name)?;
+        file.write_all(text).context(|| format!("write {}", String::from_utf8_lossy(name)))?;
         disk::set_mode(file.as_fd(), if shared { 0o644 } else { 0o600 })
     }
 

@@ -63,7 +63,7 @@ impl Draft {
         disk::rename_new(self.dir(), made, self.parent.as_fd(), &self.target)
     }
 
-    /// Puts `made` where the directory `old` is, which goes away with this.
+    /// Puts `made` where `old` is, which goes away with this.
     ///
     /// # Errors
     /// EEXIST where something else is there.

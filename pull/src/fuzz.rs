@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use super::decode::Expected;
 use super::interrupt::Interrupt;
-use super::layer::{self, Counts, Rules, UnpackContext};
+use super::layer::{self, Counts, DirectoryTarget, UnpackContext};
 use super::merge::MergedTree;
 use super::reference::{Reference, Source};
 use super::tar::Reader;
@@ -61,14 +61,14 @@ pub fn layers(bytes: &[u8]) {
     }
     let root = disk::open_root(&place.join("tree")).expect("open the tree");
     let trash = disk::open_root(&place.join("trash")).expect("open the trash");
-    let tree =
-        MergedTree::new(disk::open_dir_again(std::os::fd::AsFd::as_fd(&root)).expect("open again"), trash);
     let counts = Counts::default();
+    let below = disk::open_dir_again(std::os::fd::AsFd::as_fd(&root)).expect("open again");
+    let tree = MergedTree::new(DirectoryTarget::new(below, trash, true, &counts));
     let interrupt = Interrupt::default();
-    let rules = Rules { caller: disk::caller(), shared: true, max_bytes: 1 << 20 };
+    let max_bytes = 1 << 20;
     let (counts, interrupt) = (&counts, &interrupt);
     let context =
-        UnpackContext { tree: &tree, root: &root, rules, counts, interrupt, frame_threads: 3, pieces: 4 };
+        UnpackContext { tree: &tree, root: &root, max_bytes, counts, interrupt, frame_threads: 3, pieces: 4 };
     let parts = [&bytes[..bytes.len() / 2], &bytes[bytes.len() / 2..]];
     let mut deferred = Vec::new();
     for number in [2u16, 1] {
@@ -78,7 +78,7 @@ pub fn layers(bytes: &[u8]) {
         );
     }
     let _ = layer::finish_links(&context, deferred, |number| (parts[usize::from(number) - 1], Expected::Any));
-    let _ = layer::finish_directories(&context);
+    let _ = tree.finish_dirs();
     let canary = std::fs::read_dir(place.join("canary")).expect("the canary is there").count();
     let beside = std::fs::read_dir(place).expect("the place is there").count();
     assert!(canary == 0 && beside == 3, "something left the tree");

@@ -20,6 +20,8 @@ pub(crate) struct FoundImage {
     pub digest: Digest,
     /// Its manifest.
     pub manifest: Manifest,
+    /// The bytes of that manifest; none in docker's archives, which have no manifest.
+    pub manifest_text: Option<Vec<u8>>,
     /// Where each layer lies, by its place in the manifest.
     pub layers: Vec<String>,
     /// Its config.
@@ -43,13 +45,14 @@ pub(crate) fn find_oci(store: &Store, select: Option<&str>, platform: &Platform)
     let mut digest = select_entry(&index, select, platform)?.digest.clone();
     // An index may point to another index, or to itself.
     for _ in 0..=MAX_INDEXES {
-        match manifest::parse(&read_checked(store, &digest, MANIFEST_LIMIT)?)? {
+        let text = read_checked(store, &digest, MANIFEST_LIMIT)?;
+        match manifest::parse(&text)? {
             Document::Index(index) => digest = index.choose(platform)?.digest.clone(),
             Document::Manifest(manifest) => {
                 manifest.check()?;
                 let config = read_checked(store, &manifest.config.digest, CONFIG_LIMIT)?;
                 let layers = manifest.layers.iter().map(|layer| blob_name(&layer.digest)).collect();
-                return Ok(FoundImage { digest, manifest, layers, config });
+                return Ok(FoundImage { digest, manifest, manifest_text: Some(text), layers, config });
             }
         }
     }
@@ -144,7 +147,7 @@ pub(crate) fn find_docker(store: &Store, select: Option<&str>) -> Result<FoundIm
     };
     let manifest = Manifest { config: own, layers: descriptors, annotations: None };
     manifest.check()?;
-    Ok(FoundImage { digest, manifest, layers, config })
+    Ok(FoundImage { digest, manifest, manifest_text: None, layers, config })
 }
 
 fn clean(name: &str) -> Result<String> {

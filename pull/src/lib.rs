@@ -4,7 +4,7 @@
 //!
 //! | module | what it knows |
 //! |---|---|
-//! | `run`, `save` | the story of a pull; the way back |
+//! | `run`, `image_file`, `save`, `push` | the story of a pull into a bundle, into an image file; the way back, to a file and to a registry |
 //! | `reference`, `digest`, `platform`, `manifest` | names and documents; pure |
 //! | `registries_conf`, `credentials`, `auth`, `http`, `registry` | how to talk to a registry |
 //! | `source`, `layout`, `archive` | where manifests and blobs come from |
@@ -34,6 +34,7 @@ mod filter;
 pub mod fuzz;
 mod http;
 mod image_config;
+mod image_file;
 mod interrupt;
 mod layer;
 mod layout;
@@ -44,6 +45,7 @@ mod merge;
 mod platform;
 mod profile;
 mod progress;
+mod push;
 mod reference;
 mod registries_conf;
 mod registry;

@@ -10,7 +10,7 @@ use super::disk;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Processors that there is memory for.
-    threads: usize,
+    pub threads: usize,
     /// Layers that are unpacked at the same time; each has a thread that inflates and one that writes.
     pub layers: usize,
     /// Blobs that are downloaded at the same time.

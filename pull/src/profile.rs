@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -12,10 +13,12 @@ use super::filter;
 use super::image_config::{self, User};
 use super::manifest::{Execution, ImageConfig, Manifest};
 use super::merge::MAX_PATH;
+use super::source::Image;
+use rt_spec::host_files;
 use rt_spec::rootless::UserMap;
 use rt_spec::{
-    ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_HOME, ANNOTATION_OPTIONAL,
-    ANNOTATION_PASSWD, ANNOTATION_USER, DEFAULT_CAPABILITIES,
+    ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_HOME,
+    ANNOTATION_INIT, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_USER, DEFAULT_CAPABILITIES,
 };
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
@@ -71,16 +74,26 @@ pub(crate) struct BundledImage<'a> {
     pub config: &'a ImageConfig,
 }
 
-/// Builds the config for an image whose tree is below `root`.
-pub(crate) fn config(image: &BundledImage, root: &OwnedFd, choices: &Choices) -> Result<Value> {
+impl<'a> BundledImage<'a> {
+    /// An image that was asked for by `name`.
+    pub(crate) fn of(image: &'a Image, name: &'a str) -> BundledImage<'a> {
+        let Image { digest, resolved, manifest, config, .. } = image;
+        BundledImage { name, digest, resolved, manifest, config }
+    }
+}
+
+/// Builds the config for an image whose tree is below `root`. Without a tree that could be read the image's user is not
+/// looked up, as the hpc profile allows.
+pub(crate) fn config(image: &BundledImage, root: Option<&OwnedFd>, choices: &Choices) -> Result<Value> {
     let nothing = Execution::default();
     let execution = image.config.config.as_ref().unwrap_or(&nothing);
     let hpc = choices.profile == Profile::Hpc;
     // In the hpc profile the container's user is the caller, so a user that the image asks for and lacks is no error.
-    let user = match image_config::user(execution, root) {
-        Ok(user) => user,
-        Err(_) if hpc => User::default(),
-        Err(e) => return Err(e),
+    let user = match root.map(|root| image_config::user(execution, root)) {
+        None => User::default(),
+        Some(Ok(user)) => user,
+        Some(Err(_)) if hpc => User::default(),
+        Some(Err(e)) => return Err(e),
     };
     let mut env = image_config::environment(execution);
     if !env.iter().any(|e| e.starts_with("HOME=")) && !hpc {
@@ -175,7 +188,10 @@ fn annotations(image: &BundledImage, execution: &Execution, choices: &Choices) -
         set(ANNOTATION_PASSWD, Some("caller"));
         set(ANNOTATION_ENVIRONMENT, Some("caller"));
         set(ANNOTATION_OPTIONAL, Some(&HOST_FILES.join(",")));
+        set(ANNOTATION_COPIED, Some(&HOST_FILES.join(",")));
     }
+    // Programs of images seldom have handlers of their own, without which the first process of a PID namespace gets no ^C.
+    set(ANNOTATION_INIT, (!hpc).then_some("true"));
     set(ANNOTATION_HOME, choices.home.then_some("bind"));
     set(ANNOTATION_NAME, Some(name));
     set(ANNOTATION_DIGEST, Some(digest.as_str()));
@@ -255,38 +271,62 @@ fn isolated_linux() -> Value {
 /// overlay. In the hpc profile the host's files replace links of the image: a mount over
 /// /etc/localtime would else land on the zone that it points to.
 pub(crate) fn prepare_mount_points(root: &OwnedFd, config: &Value) -> Result<()> {
-    let destinations =
-        config["mounts"].as_array().into_iter().flatten().filter_map(|m| m["destination"].as_str());
-    for path in destinations.filter(|path| !path.starts_with("/dev/")) {
-        let what = if HOST_FILES.contains(&path) { MountPoint::File } else { MountPoint::Directory };
-        prepare(root, path, what)?;
-    }
-    if let Some(dir) = config["process"]["cwd"].as_str() {
-        prepare(root, dir, MountPoint::Directory)?;
-    }
-    Ok(())
+    mount_points(config).try_for_each(|(path, what)| prepare(root, path, what))
 }
+
+/// What the config needs of the tree, less what is on a file system that it mounts itself.
+pub(crate) fn mount_points(config: &Value) -> impl Iterator<Item = (&str, MountPoint)> {
+    let mounts = config["mounts"].as_array().into_iter().flatten();
+    let destinations = mounts.filter_map(|mount| mount["destination"].as_str());
+    let of_mounts = destinations.filter(|path| !path.starts_with("/dev/")).map(|path| {
+        (path, if HOST_FILES.contains(&path) { MountPoint::File } else { MountPoint::Directory })
+    });
+    of_mounts.chain(config["process"]["cwd"].as_str().map(|dir| (dir, MountPoint::Directory)))
+}
+
+/// The record of what the image itself has at the places of host files: a bind hides it, so a copy may replace it.
+pub(crate) fn host_files_record(root: &OwnedFd) -> Result<Vec<u8>> {
+    let mut record = Vec::new();
+    for path in HOST_FILES {
+        let Some((dir, name)) = path.trim_start_matches('/').rsplit_once('/') else { continue };
+        let Ok(dir) = disk::open_dir(root.as_fd(), dir.as_bytes()) else { continue };
+        if let Some(text) = disk::read_small(dir.as_fd(), name.as_bytes(), host_files::MOST)
+            && !text.is_empty()
+        {
+            record.extend(host_files::line(Path::new(path), &text));
+        }
+    }
+    Ok(record)
+}
+
+/// Where apt's configuration is.
+pub(crate) const APT_DIR: &str = "etc/apt/apt.conf.d";
+/// The file in it, and what it says.
+pub(crate) const APT_CONFIG: &str = "zz-one-user";
+pub(crate) const APT_SAYS: &[u8] = b"APT::Sandbox::User \"root\";\n";
 
 /// apt checks that it became its user `_apt`, which an answered setresgid(2) does not make true; one
 /// line tells it to stay root. The only package manager that needs to be told.
 pub(crate) fn prepare_package_managers(root: &OwnedFd) -> Result<()> {
     let mut dir = disk::open_dir_again(root.as_fd())?;
-    for part in ["etc", "apt", "apt.conf.d"] {
+    for part in APT_DIR.split('/') {
         let Ok(next) = disk::open_dir(dir.as_fd(), part.as_bytes()) else { return Ok(()) };
         dir = next;
     }
-    let name = b"zz-one-user";
+    let name = APT_CONFIG.as_bytes();
     if disk::mode_at(dir.as_fd(), name)?.is_none() {
         let mut file = disk::create_file(dir.as_fd(), name, 0o644)?;
-        file.write_all(b"APT::Sandbox::User \"root\";\n").context(|| "write apt's configuration")?;
+        file.write_all(APT_SAYS).context(|| "write apt's configuration")?;
     }
     Ok(())
 }
 
 /// What a mount needs below it: a file is mounted on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum MountPoint {
+pub(crate) enum MountPoint {
+    /// A file, empty where the image has none.
     File,
+    /// A directory.
     Directory,
 }
 
@@ -358,7 +398,7 @@ mod tests {
                 manifest: &manifest,
                 config: &image,
             };
-            let config = config(&bundled, &root, &choices).unwrap();
+            let config = config(&bundled, Some(&root), &choices).unwrap();
             let spec: oci_spec::runtime::Spec = serde_json::from_value(config.clone()).unwrap();
             assert_eq!(spec.process().as_ref().unwrap().args().as_ref().unwrap(), &["/e", "a b", "x"]);
             assert_eq!(config["annotations"]["rt.image.entrypoint"], r#"["/e","a b"]"#);

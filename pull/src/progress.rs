@@ -70,7 +70,7 @@ pub(crate) fn show(style: Style, blobs: &[Arc<Blob>], done: &AtomicBool) {
 }
 
 /// Bytes of one task, counted by the thread that has it and shown by another one.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Meter {
     have: AtomicU64,
     /// Zero where it is not known.
@@ -78,6 +78,21 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
+    /// A task of so many bytes.
+    pub(crate) fn of(all: u64) -> Meter {
+        Meter { have: AtomicU64::new(0), all: AtomicU64::new(all) }
+    }
+
+    /// How many are done.
+    pub(crate) fn have(&self) -> u64 {
+        self.have.load(Ordering::Relaxed)
+    }
+
+    /// So many are done, of all.
+    pub(crate) fn set(&self, bytes: u64) {
+        self.have.store(bytes, Ordering::Relaxed);
+    }
+
     /// So many more are done.
     pub(crate) fn add(&self, bytes: u64) {
         self.have.fetch_add(bytes, Ordering::Relaxed);

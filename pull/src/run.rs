@@ -11,8 +11,9 @@ use super::bundle::{self, NewBundle, Publish, PulledBundle};
 use super::cache::{Cache, CacheLocation};
 use super::digest::Digest;
 use super::disk;
+use super::image_file;
 use super::interrupt::{Interrupt, interrupted, is_interrupted};
-use super::layer::{self, Counts, Rules, UnpackContext};
+use super::layer::{self, Counts, DirectoryTarget, LayerTarget, UnpackContext};
 use super::limits::Limits;
 use super::merge::{LayerNumber, MergedTree};
 use super::platform::Platform;
@@ -24,6 +25,7 @@ use super::source::{self, Image, Opened};
 use rt_spec::rootless::UserMap;
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
+use squashfs_write::Compression;
 
 /// What the user asked for.
 pub(crate) struct PullOptions {
@@ -31,8 +33,10 @@ pub(crate) struct PullOptions {
     pub image: String,
     /// What it means.
     pub source: Source,
-    /// Where the bundle is to be.
+    /// Where the bundle, or the image file, is to be.
     pub target: PathBuf,
+    /// How an image file is compressed; none where a bundle is made.
+    pub image_file: Option<Compression>,
     /// Which image of an index.
     pub platform: Platform,
     /// What the bundle is to be like.
@@ -64,7 +68,11 @@ pub(crate) struct PullOptions {
 pub(crate) fn run(options: &PullOptions) -> Result<Summary> {
     let interrupt = Interrupt::install();
     disk::raise_open_files();
-    pull(options, &interrupt).map_err(|e| match is_interrupted(&e) {
+    let pulled = match options.image_file {
+        None => pull(options, &interrupt),
+        Some(compression) => image_file::pull(options, compression, &interrupt),
+    };
+    pulled.map_err(|e| match is_interrupted(&e) {
         true => err!("interrupted; what was fetched is kept, the same command goes on"),
         false => e,
     })
@@ -117,34 +125,37 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
     check_space(&root, &image, &cache)?;
 
     let counts = Counts::default();
-    let tree = MergedTree::new(disk::open_dir_again(root.as_fd())?, disk::open_dir_again(partial.trash())?);
-    let rules = Rules { caller: disk::caller(), shared: options.shared, max_bytes: options.max_bytes };
+    let (below, trash) = (disk::open_dir_again(root.as_fd())?, disk::open_dir_again(partial.trash())?);
+    let tree = MergedTree::new(DirectoryTarget::new(below, trash, options.shared, &counts));
     let mask = disk::clear_umask();
     let limits = Limits::of_this_job(options.connections);
     let layers_of_image = image.manifest.layers.len();
-    let frame_threads = limits.frame_threads(layers_of_image);
-    let pieces = limits.pieces(layers_of_image);
-    let context =
-        UnpackContext { tree: &tree, root: &root, rules, counts: &counts, interrupt, frame_threads, pieces };
+    let context = UnpackContext {
+        tree: &tree,
+        root: &root,
+        max_bytes: options.max_bytes,
+        counts: &counts,
+        interrupt,
+        frame_threads: limits.frame_threads(layers_of_image),
+        pieces: limits.pieces(layers_of_image),
+    };
     let fetched = layers(&image, &context, &cache, limits, options)?;
     phases.end("layers");
 
-    let bundled = BundledImage {
-        name: &options.image,
-        digest: &image.digest,
-        resolved: &image.resolved,
-        manifest: &image.manifest,
-        config: &image.config,
-    };
-    let config = profile::config(&bundled, &root, &options.choices)?;
+    let bundled = BundledImage::of(&image, &options.image);
+    let config = profile::config(&bundled, Some(&root), &options.choices)?;
     profile::prepare_mount_points(&root, &config)?;
     // Any bundle of the hpc profile may be run with --user-map root later.
     if options.choices.profile == Profile::Hpc || options.choices.user == Some(UserMap::Root) {
         profile::prepare_package_managers(&root)?;
     }
-    let directories = layer::finish_directories(&context)?;
+    let host_files = profile::host_files_record(&root)?;
+    let directories = tree.finish_dirs()?;
     let shared = options.shared && mask & 0o005 == 0;
     partial.write_image_config(&image.config_text, shared)?;
+    if options.choices.profile == Profile::Hpc {
+        partial.write_host_files(&host_files, shared)?;
+    }
     let published =
         partial.publish(&options.target, &config, Publish { shared, replace: force, sync: options.sync });
     // Another process may have made the bundle meanwhile. If it is of the same image, this pull has succeeded as well.
@@ -201,11 +212,11 @@ fn unchanged(
 
 /// True where something came to the target while the bundle was made. ENOTEMPTY is what rename(2) says instead of EEXIST
 /// where there is no RENAME_NOREPLACE (NFS).
-fn came_meanwhile(e: &Error) -> bool {
+pub(super) fn came_meanwhile(e: &Error) -> bool {
     e.is(libc::EEXIST) || e.is(libc::ENOTEMPTY)
 }
 
-fn in_the_way(e: Error, options: &PullOptions) -> Error {
+pub(super) fn in_the_way(e: Error, options: &PullOptions) -> Error {
     match !options.force && came_meanwhile(&e) {
         true => err!("{}: appeared while the image was pulled", options.target.display())
             .hint("use --force to replace it"),
@@ -215,7 +226,7 @@ fn in_the_way(e: Error, options: &PullOptions) -> Error {
 
 /// What is sure not to fit is not begun. What layers replace of each other is counted twice only where their plain
 /// sizes are known, so half of it counts then.
-fn check_space(root: &OwnedFd, image: &Image, cache: &Cache) -> Result<()> {
+pub(super) fn check_space(root: &OwnedFd, image: &Image, cache: &Cache) -> Result<()> {
     let least = image.least_space(cache);
     let beside = if disk::same_file_system(root, cache.root())? { least.cache } else { 0 };
     let needed = image.layer_bytes().max(least.tree / 2).saturating_add(beside);
@@ -227,9 +238,9 @@ fn check_space(root: &OwnedFd, image: &Image, cache: &Cache) -> Result<()> {
 }
 
 /// Obtains and applies all layers, several at a time, from the top. Returns bytes from the network.
-fn layers(
+pub(super) fn layers<T: LayerTarget>(
     image: &Image,
-    context: &UnpackContext,
+    context: &UnpackContext<T>,
     cache: &Cache,
     limits: Limits,
     options: &PullOptions,
@@ -326,17 +337,17 @@ fn cause(failures: Vec<(Task, Error)>) -> Option<Error> {
     )
 }
 
-struct Phases {
+pub(super) struct Phases {
     since: Instant,
-    ended: Vec<(&'static str, Duration)>,
+    pub ended: Vec<(&'static str, Duration)>,
 }
 
 impl Phases {
-    fn start() -> Phases {
+    pub(super) fn start() -> Phases {
         Phases { since: Instant::now(), ended: Vec::new() }
     }
 
-    fn end(&mut self, name: &'static str) {
+    pub(super) fn end(&mut self, name: &'static str) {
         self.ended.push((name, self.since.elapsed()));
         self.since = Instant::now();
     }

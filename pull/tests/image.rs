@@ -25,6 +25,7 @@ impl Layer {
             mode,
             uid: 0,
             gid: 0,
+            device: (0, 0),
             size: data.len() as u64,
             mtime: (1_600_000_000 + path.len() as i64, 0),
             xattrs: Vec::new(),

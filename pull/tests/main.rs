@@ -4,12 +4,15 @@
 mod faults;
 mod hostile;
 mod image;
+mod image_file;
 mod others;
+mod push;
 mod registry;
 mod stress;
 mod tls;
 mod transports;
 mod trees;
+mod uploads;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

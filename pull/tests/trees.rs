@@ -9,7 +9,7 @@ use super::image::{Image, Layer, noise};
 use super::{Place, have};
 
 /// Path to type, mode, time and content; files with several names carry the first of them.
-fn scan(root: &Path) -> BTreeMap<String, String> {
+pub(super) fn scan(root: &Path) -> BTreeMap<String, String> {
     let mut tree = BTreeMap::new();
     let mut inodes: BTreeMap<u64, Vec<String>> = BTreeMap::new();
     let mut stack = vec![root.to_owned()];
@@ -43,7 +43,7 @@ fn scan(root: &Path) -> BTreeMap<String, String> {
 }
 
 /// Layers that replace each other's entries in every way that a seed gives.
-fn random_layers(seed: u64) -> Vec<Layer> {
+pub(super) fn random_layers(seed: u64) -> Vec<Layer> {
     let mut state = seed;
     let mut next = move |most: u64| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -94,7 +94,7 @@ fn random_layers(seed: u64) -> Vec<Layer> {
 }
 
 #[test]
-fn random_layers_make_umocis_trees() {
+pub(super) fn random_layers_make_umocis_trees() {
     if !have("umoci") {
         return;
     }

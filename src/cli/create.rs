@@ -4,6 +4,7 @@ use super::Call;
 use super::table::*;
 use crate::container::{self, CreateOptions, Handover};
 use rt_spec::rootless::parse_user_map;
+use rt_spec::said::is_host_mpi;
 use rt_sys::error::Result;
 use std::path::PathBuf;
 
@@ -30,6 +31,15 @@ pub(super) fn handover(call: &Call) -> Handover {
         console_socket: call.flags.path(&CONSOLE_SOCKET),
         pidfd_socket: call.flags.path(&PIDFD_SOCKET),
     }
+}
+
+/// Whose MPI library the caller asks for, by the flag or by the environment.
+pub(super) fn mpi(call: &Call) -> Result<Option<String>> {
+    let word = call.flags.text(&MPI)?.map(str::to_owned).or_else(|| std::env::var("RT_MPI").ok());
+    if let Some(word) = &word {
+        is_host_mpi(word).map_err(|e| e.context("--mpi or RT_MPI"))?;
+    }
+    Ok(word)
 }
 
 /// What the flags that `create` and `run` share say.

@@ -106,7 +106,7 @@ only below a HOME or XDG_CONFIG_HOME that belongs to root.",
     },
     Item {
         name: "PATH",
-        text: "Where rt looks for ps(1), for rt-pull and for rt-hook-gpu. The last two are first looked for
+        text: "Where rt looks for ps(1), for rt-pull, rt-hook-gpu and rt-hook-mpi. The last three are first looked for
 beside rt.",
     },
     Item {
@@ -119,6 +119,11 @@ as sd_listen_fds(3) describes.",
         text: "Slurm's name of the node and directory of PMIx, which rt slurm reads. The other variables of
 the task come from the config: SLURM_*, PMI_FD and TMPDIR. The directory above that of PMIx is also
 mounted where rt run passes the caller's environment on.",
+    },
+    Item {
+        name: "RT_MPI",
+        text: "host asks for the host's MPI library in the container, as --mpi host does; image for that of the
+image.",
     },
     Item {
         name: "PMI_FD",

@@ -46,6 +46,7 @@ static PROGRAM: Program = Program {
 
 /// `rt`'s main: runs the command line of this process and returns the exit code.
 pub fn main() -> u8 {
+    container::init_main();
     rt_cli::run(&PROGRAM)
 }
 

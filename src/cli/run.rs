@@ -3,9 +3,14 @@
 use super::Call;
 use super::create;
 use super::table::*;
-use crate::container::{self, Entrypoint, Lifetime, Overrides};
-use rt_sys::bail;
+use crate::container::{self, Choice, Entrypoint, Ids, Lifetime, NamespaceChoices, Overrides, RootAccess};
+use oci_spec::runtime::Mount;
+use rt_cli::flag::Flag;
+use rt_cli::wrong;
+use rt_spec::asked_mounts;
+use rt_spec::rootless::UserMap;
 use rt_sys::error::Result;
+use rt_sys::{bail, err};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 
@@ -25,6 +30,8 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     }
     // With --bundle it is a client that calls, and the bundle's config says it all.
     options.configured = call.flags.path(&BUNDLE).is_none();
+    let user = user(call)?;
+    options.user_map = user_map(call, options.user_map, user)?;
     options.overrides = Overrides {
         args: call.rest()?,
         entrypoint: match flags.text(&ENTRYPOINT)? {
@@ -33,13 +40,96 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         },
         inherit_env: !flags.has(&CLEAR_ENV),
         env: super::environment(call)?,
+        root: root_access(call)?,
+        home: flags.has(&HOME),
         cwd: flags.path(&CWD),
         terminal: flags.switch(&TTY),
+        init: flags.switch(&INIT),
         volumes: flags.texts(&VOLUME)?,
+        mounts: mounts(call)?,
         devices: flags.texts(&DEVICE)?,
-        ..Overrides::default()
+        defaults: Vec::new(),
+        unset_env: Vec::new(),
+        namespaces: NamespaceChoices {
+            net: choice(call, &NET)?,
+            pid: choice(call, &PID)?,
+            ipc: choice(call, &IPC)?,
+            hostname: flags.text(&HOSTNAME)?.filter(|name| !name.is_empty()).map(str::to_owned),
+        },
+        user,
+        mpi: create::mpi(call)?,
     };
     container::run(&super::new_store(call)?, options)
+}
+
+/// The ids of `--user`.
+fn user(call: &Call) -> Result<Option<Ids>> {
+    let Some(text) = call.flags.text(&RUN_USER)?.filter(|user| !user.is_empty()) else { return Ok(None) };
+    let (uid, gid) = text.split_once(':').unwrap_or((text, "0"));
+    match (uid.parse(), gid.parse()) {
+        (Ok(uid), Ok(gid)) => Ok(Some(Ids { uid, gid })),
+        _ => Err(err!("--user {text:?} is not UID[:GID] in numbers").hint(
+            "without root there is one id inside, the caller's: --as-root for root, --user-map caller for its own",
+        )),
+    }
+}
+
+/// Which id the caller has inside, by `--user-map` (`asked`), `--as-root` and `--user`.
+fn user_map(call: &Call, asked: Option<UserMap>, user: Option<Ids>) -> Result<Option<UserMap>> {
+    let as_root = call.flags.has(&AS_ROOT);
+    let root = as_root.then_some((UserMap::Root, "--as-root"));
+    let of_user = user.map(|ids| (if ids.uid == 0 { UserMap::Root } else { UserMap::Config }, "--user"));
+    let by_flag = match (root, of_user) {
+        (Some((first, _)), Some((second, _))) if first != second => {
+            bail!(
+                "run: --as-root and --user {} exclude each other",
+                call.flags.text(&RUN_USER)?.unwrap_or("")
+            )
+        }
+        (first, second) => first.or(second),
+    };
+    match (by_flag, asked) {
+        (Some((map, flag)), Some(asked)) if map != asked => {
+            bail!("run: {flag} and --user-map {} exclude each other", asked.as_str())
+        }
+        (by_flag, asked) => Ok(by_flag.map(|(map, _)| map).or(asked)),
+    }
+}
+
+/// The mounts of `--mount` and `--tmpfs`.
+fn mounts(call: &Call) -> Result<Vec<Mount>> {
+    let (long, tmpfs) = (call.flags.texts(&MOUNT)?, call.flags.texts(&TMPFS)?);
+    let long = long.iter().map(|text| asked_mounts::mount(text));
+    long.chain(tmpfs.iter().map(|text| asked_mounts::tmpfs(text))).collect()
+}
+
+/// Whose namespace `flag` says.
+fn choice(call: &Call, flag: &Flag) -> Result<Option<Choice>> {
+    let Some(word) = call.flags.text(flag)? else { return Ok(None) };
+    let own = if std::ptr::eq(flag, &NET) { "none" } else { "private" };
+    match word {
+        "host" => Ok(Some(Choice::Host)),
+        word if word == own => Ok(Some(Choice::Private)),
+        _ => {
+            let typed = format!("--{}", flag.long);
+            Err(wrong::invalid_value(typed.as_ref(), word.as_ref(), &format!("host or {own}")))
+        }
+    }
+}
+
+/// Whether the root can be written, and where to.
+fn root_access(call: &Call) -> Result<RootAccess> {
+    let flags = &call.flags;
+    let (writable, readonly) = (flags.has(&WRITABLE), flags.has(&READ_ONLY));
+    Ok(match flags.path(&OVERLAY) {
+        Some(_) if writable => bail!("run: --writable and --overlay exclude each other"),
+        Some(dir) => RootAccess::Kept { dir, readonly },
+        None if writable && readonly => bail!("run: --writable and --read-only exclude each other"),
+        None if writable => RootAccess::InMemory,
+        None if readonly => RootAccess::ReadOnly,
+        None if flags.has(&AS_ROOT) => RootAccess::Writable,
+        None => RootAccess::AsConfigured,
+    })
 }
 
 /// What the operand is: the bundle where no `--bundle` is given and it either can be no id, having

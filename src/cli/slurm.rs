@@ -53,6 +53,7 @@ fn run_task(call: &Call) -> Result<u8> {
         env: super::environment(call)?,
         volumes: flags.texts(&VOLUME)?,
         devices: flags.texts(&DEVICE)?,
+        mpi: create::mpi(call)?,
         ..Overrides::default()
     };
     options.configured = true;

@@ -3,7 +3,7 @@
 use super::Call;
 use super::table::*;
 use rt_spec::rootless::{UserMap, parse_user_map};
-use rt_spec::{ANNOTATION_ENVIRONMENT, ANNOTATION_USER, DEFAULT_CAPABILITIES, OCI_VERSION};
+use rt_spec::{ANNOTATION_ENVIRONMENT, ANNOTATION_INIT, ANNOTATION_USER, DEFAULT_CAPABILITIES, OCI_VERSION};
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
 use rustix::process::{getegid, geteuid};
@@ -85,6 +85,8 @@ fn config(caller: &Caller, host: Option<&[String]>) -> String {
     }
     if host.is_some() {
         annotations.push(format!("\"{ANNOTATION_ENVIRONMENT}\": \"caller\""));
+        // So that ^C ends whatever program is named.
+        annotations.push(format!("\"{ANNOTATION_INIT}\": \"true\""));
     }
     let annotations = match annotations.is_empty() {
         true => String::new(),

@@ -36,6 +36,10 @@ pub(super) static KEEP: Flag =
 pub(super) static REMOVE: Flag =
     switch("rm", "remove the container afterwards, which is the default without --detach");
 pub(super) static TTY: Flag = switch("tty", "give the process a terminal; --tty=false gives none").short('t');
+pub(super) static INIT: Flag = switch(
+    "init",
+    "have a process of rt's pass signals on and reap, in a PID namespace; --init=false has none",
+);
 pub(super) static INTERACTIVE: Flag =
     switch("interactive", "pass stdin on; rt always does").short('i').ignored();
 pub(super) static ENV: Flag =
@@ -55,6 +59,36 @@ pub(super) static VOLUME: Flag =
     value("volume", "SRC:DST[:OPTIONS]", "bind mount SRC at DST, with mount options as in config.json")
         .short('v')
         .repeats();
+pub(super) static MOUNT: Flag = value(
+    "mount",
+    "type=bind|tmpfs,...",
+    "mount as docker's --mount: source=, target=, readonly, bind-propagation=, tmpfs-size=, tmpfs-mode=",
+)
+.repeats();
+pub(super) static TMPFS: Flag =
+    value("tmpfs", "DIR[:OPTIONS]", "mount an empty file system in memory at DIR").repeats();
+pub(super) static NET: Flag =
+    value("net", "host|none", "the caller's network, or loopback alone").alias("network");
+pub(super) static PID: Flag = value("pid", "host|private", "the caller's processes, or the container's own");
+pub(super) static IPC: Flag =
+    value("ipc", "host|private", "the caller's shared memory and message queues, or the container's own");
+pub(super) static HOSTNAME: Flag = value("hostname", "NAME", "host name inside");
+pub(super) static RUN_USER: Flag = value(
+    "user",
+    "UID[:GID]",
+    "which id the caller has inside: 0 for root, or any other; a plain user has one id",
+)
+.short('u');
+pub(super) static WRITABLE: Flag =
+    switch("writable", "let the program write to the root; what it writes is in memory and is thrown away");
+pub(super) static OVERLAY: Flag =
+    value("overlay", "DIR", "let the program write to the root, and keep what it writes in DIR");
+pub(super) static READ_ONLY: Flag = switch("read-only", "make the root read-only");
+pub(super) static HOME: Flag = switch("home", "mount the caller's home directory at its own path");
+pub(super) static AS_ROOT: Flag = switch(
+    "as-root",
+    "be root inside (--user-map root), with a root that can be written, as with --writable",
+);
 pub(super) static SHARE: Flag =
     switch("share", "run the tasks of a step on a node in one container; --share=false gives each its own");
 pub(super) static CHDIR: Flag =
@@ -62,6 +96,8 @@ pub(super) static CHDIR: Flag =
 pub(super) static DEVICE: Flag =
     value("device", "VENDOR/CLASS=NAME", "add the CDI device of this name with its libraries and mounts")
         .repeats();
+pub(super) static MPI: Flag =
+    value("mpi", "host|image", "run with the host's MPI library if it is proven to fit, or with the image's");
 pub(super) static HOOKS_DIR: Flag =
     value("hooks-dir", "DIR", "read hook definitions from DIR too; they override all others").repeats();
 pub(super) static PROCESS: Flag =
@@ -106,15 +142,29 @@ pub(super) static COMMANDS: &[Command] = &[
             &BUNDLE,
             &TTY,
             &INTERACTIVE,
+            &INIT,
             &ENTRYPOINT,
             &ENV,
             &ENV_FILE,
             &CLEAR_ENV,
             &CWD,
             &VOLUME,
+            &MOUNT,
+            &TMPFS,
             &DEVICE,
+            &MPI,
             &HOOKS_DIR,
+            &WRITABLE,
+            &OVERLAY,
+            &READ_ONLY,
+            &HOME,
+            &AS_ROOT,
             &USER_MAP,
+            &RUN_USER,
+            &NET,
+            &PID,
+            &IPC,
+            &HOSTNAME,
             &STRICT,
             &DETACH,
             &KEEP,
@@ -385,6 +435,7 @@ nothing.",
             &ENV,
             &VOLUME,
             &DEVICE,
+            &MPI,
             &HOOKS_DIR,
             &PRESERVE_FDS,
             &NO_NEW_KEYRING,
@@ -412,9 +463,11 @@ container of the same ID.",
     Command { run: image::execute, ..rt_cli::image::PULL },
     Command { run: image::execute, ..rt_cli::image::INSPECT },
     Command { run: image::execute, ..rt_cli::image::SAVE },
+    Command { run: image::execute, ..rt_cli::image::PUSH },
     Command { run: image::execute, ..rt_cli::image::LOGIN },
     Command { run: image::execute, ..rt_cli::image::LOGOUT },
     Command { run: image::execute, ..rt_cli::image::CACHE },
+    Command { run: image::execute_mount, ..rt_cli::image::MOUNT },
     Command {
         name: "generate",
         summary: "write the man pages or a shell's completions into a directory",

@@ -3,7 +3,7 @@
 use super::init::{self, Init};
 use super::plan::Plan;
 use super::sync::{self, FromInit, Link};
-use super::{CreateOptions, Lifetime, foreground, handover, hooks, mounts, refused};
+use super::{CreateOptions, Lifetime, foreground, handover, hooks, layer, mounts, refused};
 use crate::store::{ContainerDir, Member, ProcessIdentity, Record, Store};
 use rt_spec::Config;
 use rt_spec::slurm::Task;
@@ -82,6 +82,7 @@ impl<'a> Launch<'a> {
         for note in &plan.notes {
             log::debug!("{note}");
         }
+        layer::prepare(&plan)?;
         let proc = fd::open_proc()?;
         let copies = mounts::open_early(&plan, proc.as_fd())?;
         Ok(Launch { store, options, caller, plan, config, proc, copies })
@@ -242,6 +243,10 @@ impl<'a> Launch<'a> {
             1
         })
         .map_err(|e| refused::namespaces(e, new))?;
+        if self.plan.init {
+            // Init has hidden what was its memory too.
+            init::show()?;
+        }
         if let Some(e) = failure {
             process::wait(child.pid)?;
             return Err(e);

@@ -4,8 +4,9 @@
 //! capabilities, the host's /proc, the way back to the host. The comments say so where it is.
 
 use super::plan::{Plan, ProcessPlan, Sysctl};
+use super::program::Prepared;
 use super::sync::{FromInit, Link};
-use super::{account, devices, mounts, refused, root};
+use super::{account, devices, layer, mounts, pid1, refused, root};
 use crate::hooks::{self, Stage};
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
@@ -112,8 +113,11 @@ impl Init<'_> {
         }
         // With umask 0 files and directories get exactly the modes that the code names. Hooks and the program get the
         // caller's umask again.
+        // Before anything is mounted: the way to the host's /proc ends with the pivot.
+        let own_exe = if plan.init { Some(pid1::executable(self.proc)?) } else { None };
         let callers_umask = rustix::process::umask(Mode::empty());
         let mut rootfs = root::attach(plan, self.state)?;
+        let layer = layer::open(plan)?;
         let joins_user = plan.join.iter().any(|(kind, _)| *kind == Namespace::User);
         let sources = if joins_user || (plan.maps.is_some() && !plan.own_maps) {
             // The caller may read what the container's root may not, so the sources are opened first. What init makes
@@ -124,6 +128,9 @@ impl Init<'_> {
         } else {
             Vec::new()
         };
+        if let Some(layer) = layer {
+            layer.put_over(plan, &mut rootfs)?;
+        }
         mounts::mount_all(&mut rootfs, plan, self.copies, sources)
             .map_err(|e| self.closed_root(&rootfs, e))?;
         if let Some(account) = &plan.account {
@@ -168,10 +175,10 @@ impl Init<'_> {
         let own = process::stat(self.proc, "self").context(|| "look at the container's init")?;
         let mount_id = self.mount_id()?;
         if self.fifo.is_some() {
-            self.close_hosts(rootfs)?;
+            self.close_hosts(rootfs, own_exe.as_ref())?;
         }
         let on_terminal = self.runtime.is_none() && own.terminal;
-        let prepared = plan.process.prepare(on_terminal, |listener| {
+        let mut prepared = plan.process.prepare(on_terminal, |listener| {
             self.tell(&FromInit::Listener(listener.as_raw_fd()))?;
             self.wait()
         })?;
@@ -199,22 +206,31 @@ impl Init<'_> {
             // would close whatever has these numbers by then. So this branch becomes the program, or ends.
             let hooks = || plan.process.run_hooks(&prepared, hooks, &state);
             end_started(&match wait_for_start(fifo).and_then(|()| hooks()) {
-                Ok(()) => plan.process.exec(&prepared, own.ignored),
+                Ok(()) => self.become_program(own_exe, &mut prepared, own.ignored),
                 Err(e) => e,
             });
         }
         plan.process.run_hooks(&prepared, hooks, &state)?;
-        Err(plan.process.exec(&prepared, own.ignored))
+        Err(self.become_program(own_exe, &mut prepared, own.ignored))
+    }
+
+    /// Becomes the program, or its init; returns only the error.
+    fn become_program(&self, own_exe: Option<OwnedFd>, prepared: &mut Prepared, ignored: u64) -> Error {
+        match own_exe {
+            Some(exe) => pid1::become_init(&self.plan.process, &exe, prepared, ignored),
+            None => self.plan.process.exec(prepared, ignored),
+        }
     }
 
     /// Closes the descriptors of the host, but for those that this process needs until it waits for start: whoever enters
     /// the container meanwhile must find none of them in /proc/PID/fd. It is done before the container's seccomp filter
     /// is loaded, since the filter may not allow close_range(2).
-    fn close_hosts(&self, rootfs: Rootfs<'_>) -> Result<()> {
+    fn close_hosts(&self, rootfs: Rootfs<'_>, own_exe: Option<&OwnedFd>) -> Result<()> {
         // Its descriptors are closed below, so its destructor must not close them again.
         std::mem::forget(rootfs);
         let mut keep = self.last_hosts();
         keep.extend(self.fifo.map(|fifo| fifo.as_raw_fd()));
+        keep.extend(own_exe.map(AsRawFd::as_raw_fd));
         fd::close_all_but(3 + self.plan.process.preserve_fds, &keep)
     }
 
@@ -334,6 +350,11 @@ impl Init<'_> {
 /// The files in /proc/self of an undumpable process belong to root (proc(5)), so what is written there comes first.
 pub(super) fn hide(process: &ProcessPlan, proc: BorrowedFd<'_>) -> Result<()> {
     process.set_by_proc(proc)?;
+    undumpable()
+}
+
+/// Keeps other processes from looking into the memory of this one.
+pub(super) fn undumpable() -> Result<()> {
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
         .context(|| "become undumpable")
 }

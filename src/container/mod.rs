@@ -8,10 +8,12 @@ mod foreground;
 mod handover;
 mod hooks;
 mod init;
+mod layer;
 mod lifecycle;
 mod members;
 mod mounts;
 mod path_search;
+mod pid1;
 mod plan;
 mod program;
 mod protect;
@@ -24,12 +26,14 @@ pub(crate) use create::{create, run};
 pub(crate) use exec::exec;
 pub(crate) use handover::Handover;
 pub(crate) use lifecycle::{Deletion, Receiver, delete, kill, pause, resume, start};
+pub(crate) use pid1::main as init_main;
 pub(crate) use refused::remedy as namespaces_remedy;
 pub(crate) use step::{
     RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
 };
 
 use crate::store::Store;
+use oci_spec::runtime::Mount;
 use rt_spec::rootless::UserMap;
 use rt_spec::slurm::Task;
 use rt_sys::error::Result;
@@ -95,11 +99,9 @@ impl Lifetime {
 #[derive(Debug, Default)]
 pub(crate) struct Overrides {
     /// Binds of the site and the user, below `volumes`.
-    pub mounts: Vec<rt_config::Setting>,
+    pub defaults: Vec<rt_config::Setting>,
     /// Names of variables that are removed from `process.env`.
     pub unset_env: Vec<String>,
-    /// Replaces the opposite of `root.readonly`.
-    pub writable: Option<bool>,
     /// Replaces `process.args` where not empty, behind the entrypoint.
     pub args: Vec<String>,
     /// What stands before `args`.
@@ -108,14 +110,59 @@ pub(crate) struct Overrides {
     pub inherit_env: bool,
     /// Added to `process.env`, as [`rt_spec::environment::asked`] has it.
     pub env: Vec<String>,
+    /// Where what the program writes to the root goes.
+    pub root: RootAccess,
+    /// The caller's home is mounted, as the annotation `rt.home` asks.
+    pub home: bool,
     /// Replaces `process.cwd`.
     pub cwd: Option<PathBuf>,
     /// Replaces `process.terminal`.
     pub terminal: Option<bool>,
     /// `SRC:DST[:OPTIONS]` each, options as podman's `-v`.
     pub volumes: Vec<String>,
+    /// Whether an init of `rt`'s own is the first process of a new PID namespace, over the annotation `rt.init`.
+    pub init: Option<bool>,
+    /// More mounts, behind the config's and the volumes.
+    pub mounts: Vec<Mount>,
     /// CDI names, `VENDOR/CLASS=NAME` each.
     pub devices: Vec<String>,
+    /// Namespaces that are not to be as the config says.
+    pub namespaces: NamespaceChoices,
+    /// Replaces `process.user`.
+    pub user: Option<Ids>,
+    /// Whose MPI library the container runs with: `host` or `image`.
+    pub mpi: Option<String>,
+}
+
+/// A user id and a group id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ids {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
+/// Whose a namespace is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// The caller's.
+    Host,
+    /// The container's own.
+    Private,
+}
+
+/// Which namespaces the command line chooses.
+#[derive(Debug, Default)]
+pub(crate) struct NamespaceChoices {
+    /// The network: the caller's, or loopback alone.
+    pub net: Option<Choice>,
+    /// The processes.
+    pub pid: Option<Choice>,
+    /// System V IPC, POSIX message queues and shared memory.
+    pub ipc: Option<Choice>,
+    /// The host name, in a UTS namespace of the container's own.
+    pub hostname: Option<String>,
 }
 
 /// What stands before the arguments of the command line.
@@ -130,12 +177,36 @@ pub(crate) enum Entrypoint {
     Command(Option<String>),
 }
 
+/// Whether the root can be written, and where to.
+#[derive(Debug, Default)]
+pub(crate) enum RootAccess {
+    /// As the config says.
+    #[default]
+    AsConfigured,
+    /// Not at all.
+    ReadOnly,
+    /// To the image where the config says that it can be written, else to a layer in memory.
+    Writable,
+    /// To a layer in memory, which is gone with the container.
+    InMemory,
+    /// To a layer in this directory.
+    Kept {
+        /// The directory.
+        dir: PathBuf,
+        /// What is in the layer is shown, and nothing can be written.
+        readonly: bool,
+    },
+}
+
 impl CreateOptions {
     /// Makes every path independent of the working directory, which will be the bundle.
     fn make_absolute(&mut self) -> Result<()> {
         self.handover.make_absolute()?;
         for path in self.config.iter_mut().chain(&mut self.hooks_dirs) {
             *path = std::path::absolute(&*path)?;
+        }
+        if let RootAccess::Kept { dir, .. } = &mut self.overrides.root {
+            *dir = std::path::absolute(&*dir)?;
         }
         for volume in &mut self.overrides.volumes {
             if !volume.starts_with('/')
@@ -144,6 +215,10 @@ impl CreateOptions {
             {
                 *volume = format!("{}:{rest}", std::path::absolute(source)?.display());
             }
+        }
+        for mount in self.overrides.mounts.iter_mut().filter(|mount| mount.typ().as_deref() == Some("bind")) {
+            let source = mount.source().as_ref().map(std::path::absolute).transpose()?;
+            mount.set_source(source);
         }
         Ok(())
     }

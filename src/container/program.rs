@@ -117,6 +117,18 @@ impl ProcessPlan {
         error.context(format!("exec {:?}", self.args[0]))
     }
 
+    /// The same in a child of the process that was prepared.
+    pub(super) fn exec_in_child(&self, prepared: &mut Prepared, ignored: u64) -> Error {
+        if self.listen_fds > 0 {
+            // They name the process that is meant.
+            match ExecArgs::new(&self.args, &self.full_env()) {
+                Ok(args) => prepared.args = args,
+                Err(e) => return e,
+            }
+        }
+        self.exec(prepared, ignored)
+    }
+
     /// Loads the filter of a process with no_new_privs, which comes last.
     fn confine(&self, prepared: &Prepared) -> Result<()> {
         match &self.seccomp {

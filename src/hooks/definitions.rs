@@ -6,7 +6,7 @@
 use super::run::{self, Stage};
 use crate::pattern;
 use oci_spec::runtime::{Hook, Hooks};
-use rt_spec::said::{ANNOTATION_ENV, PREFIXES, SAID, Said};
+use rt_spec::said::{ANNOTATION_ENV, ANNOTATION_MPI, MPI, PREFIXES, SAID, Said, is_host_mpi};
 use rt_spec::{Config, Spec, annotate, json_error};
 use rt_sys::bail;
 use rt_sys::caller;
@@ -48,13 +48,17 @@ struct When {
     has_bind_mounts: Option<bool>,
 }
 
-/// Adds the hooks of all directories, `more` among them, that are for the container of `config`; where the caller names
-/// devices also the one that serves those. Out of line: mostly there is nothing to do.
+/// Adds the hooks of all directories, `more` among them, that are for the container of `config`; where devices or the host's
+/// MPI are asked for also the ones that serve those. Out of line: mostly there is nothing to do.
 #[inline(never)]
 pub fn add_to(config: &mut Config, more: &[PathBuf], said: &Said, bundle: &Path) -> Result<()> {
     let mut definitions = load(&dirs(more))?;
+    let create_runtime = Stage::CreateRuntime.as_str();
     if !said.devices.is_empty() {
-        for_devices(&mut definitions)?;
+        require(&mut definitions, "rt-hook-gpu", "--device", &[PRECREATE, create_runtime])?;
+    }
+    if settle_mpi(config, said)? {
+        require(&mut definitions, "rt-hook-mpi", "the host's MPI", &[create_runtime])?;
     }
     if definitions.is_empty() { Ok(()) } else { inject(config, &definitions, said, bundle) }
 }
@@ -312,31 +316,46 @@ fn add(hooks: &mut Hooks, stage: Stage, hook: &Hook) {
     list.get_or_insert_default().push(hook.clone());
 }
 
-/// The hook that serves `--device`, where no file has named it: beside this program, else by PATH.
-fn for_devices(definitions: &mut Vec<(PathBuf, Definition)>) -> Result<()> {
-    const NAME: &str = "rt-hook-gpu";
-    if definitions.iter().any(|(_, d)| d.hook.path().ends_with(NAME)) {
+/// Adds the hook called `name`, which serves `asked`, where no file has named it: beside this program, else by PATH.
+fn require(
+    definitions: &mut Vec<(PathBuf, Definition)>,
+    name: &str,
+    asked: &str,
+    stages: &[&str],
+) -> Result<()> {
+    if definitions.iter().any(|(_, d)| d.hook.path().ends_with(name)) {
         return Ok(());
     }
     let beside = rt_sys::start::program().and_then(|own| Some(own.parent()?.to_owned()));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = beside.into_iter().chain(std::env::split_paths(&path)).filter(|dir| dir.is_absolute());
     let Some(path) =
-        dirs.map(|dir| dir.join(NAME)).find(|path| fs::access(path, fs::Access::EXEC_OK).is_ok())
+        dirs.map(|dir| dir.join(name)).find(|path| fs::access(path, fs::Access::EXEC_OK).is_ok())
     else {
-        bail!("--device needs {NAME}, which is neither beside rt nor in PATH (make install installs both)");
+        bail!("{asked} needs {name}, which is neither beside rt nor in PATH (make install installs both)");
     };
     let hook: Hook = serde_json::from_value(serde_json::json!({ "path": path })).map_err(json_error)?;
-    definitions.push((
-        path,
-        Definition {
-            version: "1.0.0".to_owned(),
-            hook,
-            when: When { always: Some(true), ..When::default() },
-            stages: vec![PRECREATE.to_owned(), Stage::CreateRuntime.as_str().to_owned()],
-        },
-    ));
+    let stages = stages.iter().map(|stage| (*stage).to_owned()).collect();
+    let when = When { always: Some(true), ..When::default() };
+    definitions.push((path, Definition { version: "1.0.0".to_owned(), hook, when, stages }));
     Ok(())
+}
+
+/// Whether the host's MPI library is asked for: by the caller, else by the container's environment, else by an annotation.
+/// The annotation then says the same, because definitions are chosen by it.
+fn settle_mpi(config: &mut Config, said: &Said) -> Result<bool> {
+    let spec = &mut *config.spec;
+    let annotated = rt_spec::asks_for_mpi(spec);
+    let value = |variable: &String| variable.strip_prefix(MPI)?.strip_prefix('=').map(str::to_owned);
+    let env = spec.process().as_ref().and_then(|p| p.env().as_deref()).unwrap_or_default();
+    let word = said.env.iter().rev().find_map(value).or_else(|| env.iter().rev().find_map(value));
+    let Some(word) = word else { return Ok(annotated) };
+    let asked = is_host_mpi(&word).context(|| MPI)?;
+    if asked != annotated {
+        annotate(spec, ANNOTATION_MPI, if asked { "host" } else { "image" });
+        config.changed()?;
+    }
+    Ok(asked)
 }
 
 #[cfg(test)]

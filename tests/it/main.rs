@@ -8,6 +8,7 @@
 
 mod caller;
 mod cgroup;
+mod chosen;
 mod cleanup;
 mod cli;
 mod client;
@@ -19,9 +20,12 @@ mod env;
 mod exec;
 mod fixture;
 mod hooks;
+mod host_files;
+mod init;
 mod lifecycle;
 mod mounts;
 mod namespaces;
+mod overlay;
 mod probe;
 mod process;
 mod rootless;
@@ -60,6 +64,8 @@ fn tests() -> Vec<runner::Test> {
         config::tests(),
         configured::tests(),
         mounts::tests(),
+        overlay::tests(),
+        chosen::tests(),
         namespaces::tests(),
         hooks::tests(),
         devices::tests(),
@@ -67,6 +73,8 @@ fn tests() -> Vec<runner::Test> {
         seccomp::tests(),
         rootless::tests(),
         caller::tests(),
+        host_files::tests(),
+        init::tests(),
         slurm::tests(),
         security::tests(),
         cgroup::tests(),

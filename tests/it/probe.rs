@@ -160,6 +160,8 @@ fn operate(words: &[&str]) -> io::Result<Value> {
             Value::Null
         }
         "mkdir" => json!(fs::create_dir(path)?),
+        "rmdir" => json!(fs::remove_dir(path)?),
+        "rename" => json!(fs::rename(path, word(2))?),
         "rm" => json!(fs::remove_file(path)?),
         "symlink" => json!(std::os::unix::fs::symlink(path, word(2))?),
         "chown" => json!(std::os::unix::fs::chown(path, Some(number(2)? as u32), Some(number(3)? as u32))?),

@@ -18,6 +18,7 @@ tests! {
         socket_without_terminal, relay_of_exec, relay_resizes, relay_ends_input, relay_restores_the_terminal,
         relay_passes_exit_codes, flags_ask_for_a_terminal, relay_interrupts, process_file_decides_without_tty, relay_without_a_terminal,
         nobody_types_into_the_callers_terminal, job_control_in_place, large_output_is_complete, dev_console_is_the_terminal, bare_rootfs_gets_a_console, unreachable_socket_fails, hosts_dev_with_a_closed_ptmx,
+        an_init_and_its_terminal,
     }
 }
 
@@ -318,6 +319,29 @@ fn relay_of_exec(ctx: &Ctx) {
     session.screen.type_("x\r");
     assert_eq!(session.screen.json("bytes")["text"], "x\n");
     assert_eq!(session.end().0, 4);
+}
+
+fn an_init_and_its_terminal(ctx: &Ctx) {
+    let bundle = with_terminal(ctx).with("/annotations", json!({ "rt.init": "true" }));
+    // ^C ends a program that has no handler, and ^Z does nothing, since nobody could have it go on.
+    let bundle = bundle.ops(&["tty 0", "pid", "readline", "sleep 60000"]);
+    let mut session = Session::new(ctx, &["run", "--bundle", bundle.dir.to_str().unwrap(), &ctx.id()]);
+    assert_eq!(session.screen.json("window")["foreground"], 2, "the program's process group");
+    session.screen.type_("\u{1a}");
+    session.screen.wait_for("^Z");
+    session.screen.type_("on\r");
+    assert_eq!(session.screen.json("bytes")["text"], "on\n");
+    session.screen.type_("\u{3}");
+    assert_eq!(session.end().0, 130);
+    // A program with a handler gets one signal, not a second one by way of its init.
+    let bundle = bundle.ops(&["signals"]);
+    let mut session = Session::new(ctx, &["run", "--bundle", bundle.dir.to_str().unwrap(), &ctx.id()]);
+    session.screen.wait_for("ready");
+    session.screen.type_("\u{3}");
+    session.screen.wait_for("\"signal\":2");
+    sys::kill(session.job.pid(), libc::SIGTERM).unwrap();
+    let (code, text) = session.end();
+    assert_eq!((code, text.matches("\"signal\":2").count()), (7, 1), "{text:?}");
 }
 
 /// What is done before a command of the caller, so that it sees a /dev whose devpts nobody may open ptmx of.

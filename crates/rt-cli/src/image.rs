@@ -2,7 +2,7 @@
 //! program, and then executes `rt-pull`, which parses the same words and acts.
 #![allow(missing_docs, reason = "each flag says in its help what it is for")]
 
-use crate::command::{Command, ONE_ID};
+use crate::command::{Command, ONE_ID, Rest};
 use crate::flag::{Flag, switch, value};
 
 // How to talk to a registry.
@@ -32,7 +32,9 @@ pub static WRITABLE: Flag = switch("writable", "make the root writable in the hp
 pub static HOME: Flag = switch("home", "mount the home directory of the user who runs the bundle");
 pub static PRIVATE: Flag =
     switch("private", "keep the image's file modes, and hide the bundle from other users");
-pub static REPLACE: Flag = switch("force", "replace an existing bundle").short('f');
+pub static COMPRESS: Flag =
+    value("compress", "zstd[:N]|lz4|gzip[:N]|none", "how an image file is compressed; zstd:3 by default");
+pub static REPLACE: Flag = switch("force", "replace an existing bundle or image file").short('f');
 pub static REPLACE_IMAGE: Flag = switch("force", "replace an existing image").short('f');
 pub static SYNC: Flag =
     switch("sync", "write the bundle to disk before returning, so that it survives a crash");
@@ -58,6 +60,9 @@ BUNDLE is the directory to make. By default it is made in the current directory 
 image. It appears only when it is complete. Where a bundle of the same image is there already, nothing
 is done. A bundle of another image is an error; --force replaces it.
 
+A name that ends in .sqsh, .sqfs or .squashfs is a single file, a squashfs with everything as in the
+image, which is written while the layers arrive. Nothing is unpacked.
+
 With the profile hpc the container shares the host's network, processes and devices, runs as the user
 who calls rt run, and has a read-only root. With the profile isolated the container has namespaces of
 its own and runs as root inside.
@@ -72,6 +77,16 @@ as its entrypoint, user, volumes, ports, labels and history. The image's digest 
 manifest, so there it is the digest of the image's config, which docker calls the image's id.
 
 The image is there whole or not at all. The same tree always gives the same digest.";
+
+const ABOUT_PUSH: &str = "\
+The image is the one that rt save writes: one layer in which everything belongs to root, with what config.json and the
+image say that the bundle was pulled from. Of an image on disk for several platforms the one for this machine is sent,
+or that of --platform.
+
+What the registry has already is not sent again. An upload goes on after a broken connection. The layer of a bundle
+is written to the cache's file system first. The digest of the manifest is printed.
+
+Credentials, certificates and registries.conf are as for rt-pull(1). Mirrors are not written to.";
 
 const IMAGES: &str = "rt-pull(1) lists the forms of IMAGE.";
 
@@ -88,6 +103,7 @@ pub const PULL: Command = Command {
         &HOME,
         &PRIVATE,
         &REPLACE,
+        &COMPRESS,
         &SYNC,
         &VERIFY,
         &PLATFORM,
@@ -148,6 +164,29 @@ pub const SAVE: Command = Command {
     ..ONE_ID
 };
 
+/// `rt push`
+pub const PUSH: Command = Command {
+    name: "push",
+    summary: "send a bundle's root, or an image on disk, to a registry",
+    usage: &["BUNDLE|oci:DIR[:TAG]|oci-archive:FILE[:TAG] [docker://]REGISTRY/NAME[:TAG]"],
+    operands: 2..=2,
+    flags: &[
+        &PLATFORM,
+        &CACHE_DIR,
+        &NO_CACHE,
+        &AUTHFILE,
+        &CREDS,
+        &INSECURE,
+        &PLAIN_HTTP,
+        &RETRIES,
+        &JSON,
+        &SILENT,
+    ],
+    about: ABOUT_PUSH,
+    examples: &[("share what was installed", "rt login ghcr.io && rt push ./build ghcr.io/me/tool:1")],
+    ..ONE_ID
+};
+
 /// `rt login`
 pub const LOGIN: Command = Command {
     name: "login",
@@ -180,5 +219,24 @@ pub const CACHE: Command = Command {
     about: "\
 list prints the blobs in the cache. prune removes all blobs, or only those that --older-than and
 --max-size choose. verify reads all blobs and removes those that are damaged.",
+    ..ONE_ID
+};
+
+/// `rt mount`
+pub const MOUNT: Command = Command {
+    name: "mount",
+    summary: "run a program that sees an image file at a directory",
+    usage: &["FILE DIR [-- COMMAND [ARGS...]]"],
+    operands: 2..=2,
+    rest: Rest::AfterDashes,
+    about: "\
+FILE is a squashfs image. It is mounted read-only at DIR, an existing directory, for COMMAND and the
+programs that it starts. No other process sees the mount, and it ends with the last of them. COMMAND
+runs on the host as the user who calls, with no further rights. It is the user's shell by default.
+
+The kernel's device /dev/fuse is needed, and neither root nor any other program.
+
+The exit code is that of COMMAND.",
+    examples: &[("list what is in an image", "rt mount data.sqsh /mnt -- find /mnt")],
     ..ONE_ID
 };

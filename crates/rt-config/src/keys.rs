@@ -103,9 +103,18 @@ pub static UNSET_ENV: Key = Key::of(
     Kind::Names,
     "remove these variables, which the bundle or the caller sets; NAME* means all that begin so",
 );
-pub static WRITABLE: Key =
-    Key::of("run", "writable", Kind::Switch, "make the root writable, whatever the bundle says")
-        .variable("RT_WRITABLE");
+pub static WRITABLE: Key = Key::of(
+    "run",
+    "writable",
+    Kind::Switch,
+    "write to a layer in memory, as --writable does; false makes the root read-only",
+)
+.variable("RT_WRITABLE");
+pub static RUN_HOME: Key = Key::of("run", "home", Kind::Switch, "mount the caller's home directory");
+pub static INIT: Key =
+    Key::of("run", "init", Kind::Switch, "have an init of rt's own in containers with a PID namespace");
+pub static CLEAR_ENV: Key =
+    Key::of("run", "clear-env", Kind::Switch, "leave out the caller's variables, which bundles may ask for");
 pub static DEVICES: Key = Key::of("run", "devices", Kind::Texts, "add the CDI devices of these names");
 pub static HOOKS_DIRS: Key =
     Key::of("run", "hooks-dirs", Kind::Paths, "read hook definitions from these directories too");
@@ -138,6 +147,9 @@ pub static KEYS: &[&Key] = &[
     &PASS_ENV,
     &UNSET_ENV,
     &WRITABLE,
+    &RUN_HOME,
+    &INIT,
+    &CLEAR_ENV,
     &DEVICES,
     &HOOKS_DIRS,
     &PROFILE,

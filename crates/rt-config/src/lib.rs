@@ -11,7 +11,7 @@ mod variables;
 
 pub use file::SITE;
 pub use keys::*;
-pub use mount::{Mount, check_option};
+pub use mount::Mount;
 pub use variables::Lookup;
 
 use rt_sys::error::Result;

@@ -1,11 +1,9 @@
 //! A mount of the configuration.
 
 use crate::variables::{Lookup, expand};
-use rt_cli::wrong;
 use rt_spec::mounts;
+use rt_sys::bail;
 use rt_sys::error::Result;
-use rt_sys::mount::Param;
-use rt_sys::{bail, err};
 use std::path::Path;
 
 /// The word among the options of a mount that is left out where its source is missing.
@@ -43,7 +41,7 @@ impl Mount {
         let optional = optional || options.len() < before;
         options.retain(|word| !OF_PODMAN.contains(&word.as_str()));
         for word in &options {
-            check_option(word)?;
+            mounts::check_option(word)?;
         }
         let target = if target.is_empty() { source } else { target };
         let (source, target) = match (expand(source, variable), expand(target, variable)) {
@@ -66,20 +64,6 @@ impl Mount {
         let target = parts.next().unwrap_or_default();
         let options = parts.next().unwrap_or_default().split(',').map(str::to_owned);
         Mount::new(source, target, options, false, variable).map_err(|e| e.context(format!("mount {text:?}")))
-    }
-}
-
-/// Refuses an option that [`mounts::parse`] gives no meaning to: a bind has no file system that could know it.
-pub fn check_option(word: &str) -> Result<()> {
-    match mounts::parse([word]).data.first() {
-        Some(Param::Flag(word) | Param::Value(word, _)) => {
-            let known = mounts::KNOWN.iter().copied().chain([OPTIONAL]);
-            Err(match wrong::nearest(word.as_ref(), known) {
-                Some(near) => err!("unknown option {word:?}; did you mean {near}?"),
-                None => err!("unknown option {word:?}"),
-            })
-        }
-        None => Ok(()),
     }
 }
 

@@ -4,6 +4,7 @@ use super::Spec;
 use super::rootless::{UserMap, parse_user_map};
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
+use std::path::Path;
 
 /// The annotation that says which id the process has inside: `caller`, `root` or `config`.
 pub const ANNOTATION_USER: &str = "rt.user";
@@ -14,6 +15,11 @@ pub const ANNOTATION_HOME: &str = "rt.home";
 /// The annotation that lists, separated by commas, destinations of binds that are left out where their source is
 /// missing.
 pub const ANNOTATION_OPTIONAL: &str = "rt.mounts.optional";
+/// The annotation that lists, separated by commas, destinations of read-only binds of host files that are copied instead
+/// where root inside may write the root: a bind would keep package managers from replacing the file.
+pub const ANNOTATION_COPIED: &str = "rt.mounts.copied";
+/// The annotation that asks, by `true`, for an init of `rt`'s own as the first process of a new PID namespace.
+pub const ANNOTATION_INIT: &str = "rt.init";
 /// The annotation in which `rt` tells hooks the variables that the command line and precreate hooks have set: the
 /// bundle's config.json does not have them.
 pub const ANNOTATION_ENV: &str = "rt.env";
@@ -77,6 +83,30 @@ pub fn entrypoint(spec: &Spec) -> Result<Vec<String>> {
 /// The destinations of binds that are left out where their source is missing, separated by commas.
 pub fn optional_mounts(spec: &Spec) -> Option<&str> {
     annotation(spec, ANNOTATION_OPTIONAL)
+}
+
+/// The destinations of binds of host files that are copied where root inside may write the root, separated by commas.
+pub fn copied_mounts(spec: &Spec) -> Option<&str> {
+    annotation(spec, ANNOTATION_COPIED)
+}
+
+/// True where `list`, an annotation, names `destination`.
+pub fn names(list: &str, destination: &Path) -> bool {
+    list.split(',').any(|path| Path::new(path.trim()) == destination)
+}
+
+/// True where a process of `rt`'s own is to be the first one of a new PID namespace.
+pub fn asks_for_init(spec: &Spec) -> Result<bool> {
+    match annotation(spec, ANNOTATION_INIT) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => bail!("annotation {ANNOTATION_INIT}: {other:?} is neither true nor false"),
+    }
+}
+
+/// True where the host's MPI library is asked for.
+pub fn asks_for_mpi(spec: &Spec) -> bool {
+    annotation(spec, ANNOTATION_MPI) == Some("host")
 }
 
 /// True where the process keeps the caller's groups.

@@ -4,9 +4,11 @@
 
 pub mod account_files;
 pub mod annotations;
+pub mod asked_mounts;
 mod check;
 mod config;
 pub mod environment;
+pub mod host_files;
 mod hostlist;
 pub mod mounts;
 pub mod rootless;
@@ -15,8 +17,8 @@ pub mod slurm;
 pub mod state;
 
 pub use annotations::{
-    ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_HOME, ANNOTATION_OPTIONAL,
-    ANNOTATION_PASSWD, ANNOTATION_USER, annotate,
+    ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_HOME,
+    ANNOTATION_INIT, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_USER, annotate, asks_for_mpi,
 };
 pub use check::{allowed_below_proc, check, check_process};
 pub use config::{Linux, Process, Spec};

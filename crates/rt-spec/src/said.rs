@@ -39,7 +39,7 @@ impl Said {
 }
 
 /// Whether a word, of `--mpi`, [`MPI`] or [`ANNOTATION_MPI`], asks for the host's MPI library.
-pub fn asks_for_mpi(word: &str) -> Result<bool> {
+pub fn is_host_mpi(word: &str) -> Result<bool> {
     match word {
         "host" => Ok(true),
         "image" | "" => Ok(false),

@@ -2,7 +2,7 @@
 
 use super::check;
 use crate::error::{Context, Result};
-use rustix::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -20,6 +20,20 @@ pub fn cloexec_from(first: u32) -> Result<()> {
 pub fn is_inherited(fd: RawFd) -> bool {
     // SAFETY: F_GETFD takes no pointer and changes nothing.
     unsafe { libc::fcntl(fd, libc::F_GETFD) == 0 }
+}
+
+/// Takes over a descriptor that this program was started with, and sets close-on-exec. Fails where it is not open, or was
+/// not passed on but opened by this program, which owns it then. That also refuses to take it over twice.
+pub fn take_inherited(fd: RawFd) -> Result<OwnedFd> {
+    if !is_inherited(fd) {
+        return Err(crate::error::Error::from_errno(libc::EBADF))
+            .context(|| format!("take over descriptor {fd}"));
+    }
+    // SAFETY: it is open, and nothing in this program has opened it, so nothing else owns it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: F_SETFD takes no pointer.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) }.into())?;
+    Ok(fd)
 }
 
 /// Takes close-on-exec from `fd`, for the program that this process becomes.

@@ -18,7 +18,7 @@ use crate::kit::tree::Tree;
 use installed::Installation;
 use plugins::Plugins;
 use proof::Pair;
-use rt_spec::said::{ANNOTATION_MPI, MPI, asks_for_mpi};
+use rt_spec::said::{ANNOTATION_MPI, MPI, is_host_mpi};
 use rt_sys::bail;
 use rt_sys::err;
 use rt_sys::error::{Context, Result};
@@ -55,7 +55,7 @@ pub fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
 fn asked(bundle: &Bundle) -> Result<bool> {
     let annotation = bundle.annotations.get(ANNOTATION_MPI).map(String::as_str);
     let word = bundle.caller(MPI).or(bundle.env(MPI)).or(annotation);
-    asks_for_mpi(word.unwrap_or_default())
+    is_host_mpi(word.unwrap_or_default())
 }
 
 fn replace(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {

@@ -4,6 +4,7 @@ mod cache;
 mod inspect;
 mod login;
 mod pull;
+mod push;
 mod save;
 
 use crate::cache::CacheLocation;
@@ -28,6 +29,7 @@ static PROGRAM: Program = Program {
         Command { run: |call| heeding_quiet(call, pull::run), ..PULL },
         Command { run: |call| heeding_quiet(call, inspect::run), ..INSPECT },
         Command { run: |call| heeding_quiet(call, save::run), ..SAVE },
+        Command { run: |call| heeding_quiet(call, push::run), ..PUSH },
         Command { run: login::login, ..LOGIN },
         Command { run: login::logout, ..LOGOUT },
         Command { run: cache::run, ..CACHE },

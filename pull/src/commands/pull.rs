@@ -9,9 +9,10 @@ use crate::run::{self, PullOptions, Summary};
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::print;
-use rt_sys::bail;
-use rt_sys::error::Result;
+use rt_sys::error::{Error, Result};
+use rt_sys::{bail, err};
 use serde_json::{Map, Value, json};
+use squashfs_write::Compression;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,6 +39,13 @@ fn options(call: &Call) -> Result<PullOptions> {
         (None, Source::Registry(reference)) => reference.bundle_name().into(),
         (None, _) => bail!("{image}: needs a name for the bundle's directory"),
     };
+    let image_file = match is_image_file(&target) {
+        true => Some(compression(flags.text(&COMPRESS)?.unwrap_or("zstd"))?),
+        false if flags.text(&COMPRESS)?.is_some() => {
+            bail!("--compress is for an image file, such as {}.sqsh", target.display())
+        }
+        false => None,
+    };
     let profile = match text(flags, &PROFILE, &rt_config::PROFILE)? {
         None | Some("hpc") => Profile::Hpc,
         Some("isolated") => Profile::Isolated,
@@ -46,6 +54,9 @@ fn options(call: &Call) -> Result<PullOptions> {
     let user = text(flags, &BUNDLE_USER, &rt_config::USER_MAP)?
         .map(rt_spec::rootless::parse_user_map)
         .transpose()?;
+    if image_file.is_some() && profile == Profile::Isolated {
+        bail!("--profile isolated needs a bundle, not an image file");
+    }
     // Somebody who wants to be root inside wants to install something.
     let writable = switch(flags, &WRITABLE, &rt_config::PULL_WRITABLE)?
         || user == Some(rt_spec::rootless::UserMap::Root);
@@ -53,6 +64,7 @@ fn options(call: &Call) -> Result<PullOptions> {
         image,
         source,
         target,
+        image_file,
         platform: flags.text(&PLATFORM)?.map_or_else(|| Ok(Platform::host()), str::parse)?,
         choices: Choices { profile, user, writable, home: switch(flags, &HOME, &rt_config::HOME)? },
         shared: profile == Profile::Hpc && !switch(flags, &PRIVATE, &rt_config::PRIVATE)?,
@@ -68,6 +80,30 @@ fn options(call: &Call) -> Result<PullOptions> {
         cache: cache_location(flags)?,
         style: Style::of_terminal(flags.has(&SILENT) || flags.has(&JSON)),
     })
+}
+
+/// True where the name says that a single file is wanted.
+fn is_image_file(target: &Path) -> bool {
+    target.extension().is_some_and(|end| ["sqsh", "sqfs", "squashfs"].iter().any(|known| end == *known))
+}
+
+/// `none`, `gzip`, `lz4` or `zstd`, and perhaps `:LEVEL`.
+fn compression(text: &str) -> Result<Compression> {
+    let (name, level) = match text.split_once(':') {
+        Some((name, level)) => (name, Some(level.parse::<u8>().map_err(|_| bad_compression(text))?)),
+        None => (text, None),
+    };
+    Ok(match (name, level) {
+        ("none", None) => Compression::None,
+        ("lz4", None) => Compression::Lz4,
+        ("gzip", level @ (None | Some(1..=9))) => Compression::Gzip(level.unwrap_or(9).into()),
+        ("zstd", level @ (None | Some(1..=22))) => Compression::Zstd(level.unwrap_or(3).into()),
+        _ => return Err(bad_compression(text)),
+    })
+}
+
+fn bad_compression(text: &str) -> Error {
+    err!("--compress {text}: use zstd[:1-22], lz4, gzip[:1-9] or none")
 }
 
 fn count(counter: &AtomicU64) -> u64 {

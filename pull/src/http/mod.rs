@@ -7,12 +7,14 @@
 //! | `patience.rs` | how long to wait before that |
 //! | `trust.rs` | certificates |
 //! | `proxy.rs` | the proxy of the environment |
-//! | `body.rs` | small bodies, and a registry's own words for an error |
+//! | `payload.rs` | the body of a request |
+//! | `body.rs` | small bodies of answers, and a registry's own words for an error |
 //! | `url.rs` | the text of a URL |
 
 mod body;
 mod failure;
 mod patience;
+mod payload;
 mod proxy;
 mod trust;
 mod url;
@@ -20,12 +22,14 @@ mod url;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use ureq::http::{Response, Uri};
+use ureq::http::{Response, StatusCode, Uri};
 use ureq::{Agent, Body, Proxy};
 
 pub(crate) use self::body::{read_body, status_error};
 pub(crate) use self::failure::{Failure, FailureKind};
-pub(crate) use self::url::encode;
+pub(crate) use self::patience::{back_off, retry_after};
+pub(crate) use self::payload::{Part, Payload};
+pub(crate) use self::url::{encode, resolve, shown};
 use super::interrupt::Interrupt;
 use super::registries_conf::Certificates;
 use rt_sys::err;
@@ -38,10 +42,15 @@ const IDLE: Duration = Duration::from_secs(40);
 /// Hops of a redirect.
 const REDIRECTS: usize = 8;
 /// The longest that a Retry-After is followed.
-const LONGEST_WAIT: Duration = Duration::from_secs(300);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// How many times a failed request is made again.
 pub(crate) const RETRIES: u32 = 6;
+
+/// True for the answers of a server that cannot answer now.
+pub(crate) fn is_busy(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 429 | 500 | 502 | 503 | 504)
+}
 
 /// What an agent is made for; agents keep their connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +75,7 @@ pub(crate) struct Http {
 /// What is sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Request<'a> {
-    /// GET, HEAD or POST.
+    /// GET, HEAD, POST, PATCH or PUT.
     pub method: &'a str,
     /// Where to.
     pub url: &'a str,
@@ -74,8 +83,8 @@ pub(crate) struct Request<'a> {
     pub headers: &'a [(&'a str, &'a str)],
     /// That header, which no other host may see.
     pub authorization: Option<&'a str>,
-    /// The body, of a form.
-    pub form: Option<&'a str>,
+    /// The body.
+    pub payload: Payload<'a>,
 }
 
 /// An answer, and whether it is that of the host that was asked: scheme, name and port, at each hop of a redirect.
@@ -85,6 +94,8 @@ pub(crate) struct Answer {
     pub response: Response<Body>,
     /// False where a redirect led to another host.
     pub same_host: bool,
+    /// Where it is from, after redirects.
+    pub url: Uri,
 }
 
 impl Http {
@@ -110,11 +121,9 @@ impl Http {
         loop {
             let result = self.try_once(request);
             let (failure, wait) = match result {
-                Ok(answer) if !matches!(answer.response.status().as_u16(), 429 | 500 | 502 | 503 | 504) => {
-                    return Ok(answer);
-                }
+                Ok(answer) if !is_busy(answer.response.status()) => return Ok(answer),
                 Ok(Answer { response, .. }) => {
-                    let wait = patience::retry_after(response.headers());
+                    let wait = retry_after(response.headers());
                     let status = response.status().as_u16();
                     let error = status_error(response).context(url::shown(request.url));
                     let error = match status {
@@ -129,7 +138,7 @@ impl Http {
             if attempt > failure.kind.retries(self.retries) {
                 return Err(failure);
             }
-            let wait = wait.unwrap_or_else(|| patience::back_off(attempt));
+            let wait = wait.unwrap_or_else(|| back_off(attempt));
             if wait > LONGEST_WAIT {
                 let error = failure.error.context(format!("asked to wait {} seconds", wait.as_secs()));
                 return Err(Failure { error, ..failure });
@@ -143,7 +152,7 @@ impl Http {
     /// One request, without patience. Redirects are followed here and not by ureq, since the authorization may be sent on
     /// only while scheme, host and port stay the same (RFC 9110, 15.4).
     pub(crate) fn try_once(&self, request: &Request) -> Result<Answer, Failure> {
-        let Request { method, headers, mut authorization, form, .. } = *request;
+        let Request { method, headers, mut authorization, payload, .. } = *request;
         let shown = |text: &str| url::shown(text).to_owned();
         let fatal = Failure::of_request;
         let mut url = request.url.to_owned();
@@ -159,16 +168,26 @@ impl Http {
                 request = request.header("authorization", authorization);
             }
             let agent = self.agent(&uri).map_err(fatal)?;
-            let response = match form {
-                Some(form) => {
-                    let request = request.header("content-type", "application/x-www-form-urlencoded");
-                    agent.run(request.body(form.to_owned()).map_err(|e| fatal(err!("{}: {e}", shown(&url))))?)
-                }
-                None => agent.run(request.body(()).map_err(|e| fatal(err!("{}: {e}", shown(&url))))?),
-            };
-            let response = response.map_err(|e| Failure::of_connection(e, &url))?;
+            for (name, value) in payload.headers() {
+                request = request.header(name, value);
+            }
+            let unsendable = |e| fatal(err!("{}: {e}", shown(&url)));
+            let response = payload.with_body(|body| match payload {
+                Payload::None => Ok(agent.run(request.body(()).map_err(unsendable)?)),
+                _ => Ok(agent.run(request.body(body).map_err(unsendable)?)),
+            })?;
+            let response = response.map_err(|e| match (proxy::proxy_for(&uri), uri.host()) {
+                (None, Some(host)) => Failure::of_host(e, &url, host),
+                _ => Failure::of_connection(e, &url),
+            })?;
             if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
-                return Ok(Answer { response, same_host });
+                return Ok(Answer { response, same_host, url: uri });
+            }
+            if !matches!(payload, Payload::None | Payload::Form(_))
+                && !matches!(response.status().as_u16(), 307 | 308)
+            {
+                // After the other ones a client asks by GET, which sends nothing (RFC 9110, 15.4).
+                return Err(fatal(err!("{}: redirects without taking what was sent", shown(&url))));
             }
             let location = response.headers().get("location").and_then(|l| l.to_str().ok());
             let location = location.ok_or_else(|| fatal(err!("{}: redirects to nowhere", shown(&url))))?;
@@ -178,8 +197,7 @@ impl Http {
                 return Err(fatal(err!("{}: redirects from https to {}", shown(&url), shown(&next))));
             }
             if (next_uri.authority(), next_uri.scheme()) != (uri.authority(), uri.scheme()) {
-                // A form holds a token, as the authorization header does.
-                if form.is_some() {
+                if matches!(payload, Payload::Form(_)) {
                     return Err(fatal(err!("{}: redirects to {}", shown(&url), shown(&next))));
                 }
                 authorization = None;

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use rt_sys::time::parse_http_date;
 use ureq::http::HeaderMap;
 
-/// RFC 9110, 10.2.3: seconds or a date.
-pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+/// How long the server asks to wait. RFC 9110, 10.2.3: seconds or a date.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("retry-after")?.to_str().ok()?.trim();
     let wait = match text.parse() {
         Ok(seconds) => Duration::from_secs(seconds),
@@ -16,7 +16,8 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(wait + jitter(Duration::from_millis(500 + 250 * wait.as_secs().min(20))))
 }
 
-pub(super) fn back_off(attempt: u32) -> Duration {
+/// How long to wait after so many failures.
+pub(crate) fn back_off(attempt: u32) -> Duration {
     let most = Duration::from_millis(400) * 2u32.pow(attempt.min(6));
     most / 2 + jitter(most / 2)
 }

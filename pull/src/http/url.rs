@@ -3,7 +3,7 @@
 use ureq::http::Uri;
 
 /// `location` as a browser on `base` reads it (RFC 3986, 5.2, without dot segments).
-pub(super) fn resolve(base: &Uri, location: &str) -> String {
+pub(crate) fn resolve(base: &Uri, location: &str) -> String {
     let origin =
         format!("{}://{}", base.scheme_str().unwrap_or("https"), base.authority().map_or("", |a| a.as_str()));
     if location.contains("://") {
@@ -19,7 +19,7 @@ pub(super) fn resolve(base: &Uri, location: &str) -> String {
 }
 
 /// A URL without its query, which may hold a signature.
-pub(super) fn shown(url: &str) -> &str {
+pub(crate) fn shown(url: &str) -> &str {
     url.split('?').next().unwrap_or(url)
 }
 

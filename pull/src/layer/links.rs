@@ -2,11 +2,9 @@
 
 use std::collections::HashMap;
 use std::io::Read;
-use std::os::fd::AsFd;
 
-use super::{UnpackContext, Unpacker, add, with_entries};
+use super::{Content, LayerTarget, UnpackContext, Unpacker, add, with_entries};
 use crate::decode::{Expected, PipeReader};
-use crate::disk;
 use crate::merge::{DeferredLink, LayerNumber, Outcome, clean};
 use crate::tar::{EntryKind, Header, Reader};
 use rt_sys::bail;
@@ -17,8 +15,8 @@ const MAX_LINKS_OF_LINKS: usize = 8;
 
 /// Hard links to files that a higher layer hides, or that lie in lower layers: linked where the
 /// file is in the tree, else read once more from the layers. `open` opens layer `n` again.
-pub(crate) fn finish_links<'a, R: Read + Send>(
-    context: &UnpackContext,
+pub(crate) fn finish_links<'a, T: LayerTarget, R: Read + Send>(
+    context: &UnpackContext<T>,
     deferred: Vec<DeferredLink>,
     open: impl Fn(LayerNumber) -> (R, Expected<'a>),
 ) -> Result<()> {
@@ -57,8 +55,8 @@ pub(crate) fn finish_links<'a, R: Read + Send>(
 }
 
 /// Takes from `links` those whose target this layer has; true if it found links to links.
-fn find_in_layer(
-    context: &UnpackContext,
+fn find_in_layer<T: LayerTarget>(
+    context: &UnpackContext<T>,
     layer: LayerNumber,
     links: &mut Vec<DeferredLink>,
     source: (impl Read + Send, Expected),
@@ -98,7 +96,7 @@ fn find_in_layer(
     Ok(indirect)
 }
 
-impl Unpacker<'_, '_> {
+impl<T: LayerTarget> Unpacker<'_, T> {
     /// Writes the entry at the first link, and links the others to that.
     fn recover(
         &self,
@@ -115,18 +113,16 @@ impl Unpacker<'_, '_> {
                 tree.link_deferred_to(&again)?;
                 continue;
             }
+            let target = &tree.target;
             let made = tree.make_deferred(&link, |dir, name| {
                 if entry.kind == EntryKind::Symlink {
-                    disk::symlink(dir.as_fd(), name, &entry.link)?;
-                    return disk::set_times_at(dir.as_fd(), name, entry.mtime);
+                    return target.special(dir, name, entry);
                 }
-                let file = disk::create_file(dir.as_fd(), name, 0o600)?;
-                self.write_data(reader, &file, entry)?;
+                let file = target.create(dir, name, entry)?;
+                target.write(file, entry, Content::new(reader, entry, self.context.interrupt))?;
                 add(&self.context.counts.files, 1);
                 add(&self.context.counts.bytes, entry.stored());
-                self.attributes(&file, &entry.xattrs)?;
-                disk::set_mode(file.as_fd(), self.file_mode(entry.mode))?;
-                disk::set_times(file.as_fd(), entry.mtime)
+                Ok(())
             })?;
             if let Outcome::Done(()) = made {
                 first = Some(link);

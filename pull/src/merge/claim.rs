@@ -3,14 +3,13 @@
 //! Each function first asks the table whether a higher layer hides the entry. What stands in the way is removed only by
 //! a step that is alone ([`Access::Exclusive`]).
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 
 use super::path::components;
 use super::table::{NONE, NodeId, NodeState, ROOT, Table};
+use super::target::Target;
 use super::writer::{Access, LayerWriter, OpenDir, Stop};
-use crate::disk;
 use rt_sys::error::Result;
 
 /// Directory descriptors that a layer keeps open.
@@ -23,15 +22,15 @@ pub(super) struct Located {
     pub parent: NodeId,
 }
 
-impl LayerWriter<'_> {
+impl<T: Target> LayerWriter<'_, T> {
     /// The directory for an entry of this layer, made where there is none.
-    pub(super) fn enter_path(&mut self, path: &[u8], access: Access) -> Result<OpenDir, Stop> {
+    pub(super) fn enter_path(&mut self, path: &[u8], access: Access) -> Result<OpenDir<T::Dir>, Stop> {
         if let Some((last, dir)) = &self.last
             && last == path
         {
             return Ok(dir.clone());
         }
-        let mut dir = OpenDir { node: ROOT, fd: self.tree.root.clone() };
+        let mut dir = OpenDir { node: ROOT, dir: self.tree.target.root() };
         for part in components(path) {
             dir = self.enter(dir.node, part, access)?;
         }
@@ -40,7 +39,12 @@ impl LayerWriter<'_> {
     }
 
     /// One step down, to a directory that is made where there is none.
-    pub(super) fn enter(&mut self, parent: NodeId, name: &[u8], access: Access) -> Result<OpenDir, Stop> {
+    pub(super) fn enter(
+        &mut self,
+        parent: NodeId,
+        name: &[u8],
+        access: Access,
+    ) -> Result<OpenDir<T::Dir>, Stop> {
         let layer = self.layer;
         let tree = self.tree;
         let mut table = tree.table();
@@ -69,7 +73,7 @@ impl LayerWriter<'_> {
                     NodeState::Leaf | NodeState::Reserved => {
                         access.require_exclusive()?;
                         let dir = self.open_dir(&table, parent)?;
-                        disk::unlink(dir.as_fd(), name)?;
+                        tree.target.unlink(&dir, name)?;
                         // What layers below the file have at or below its path stays hidden.
                         let owner = table.at(node).owner;
                         let data = table.at_mut(node);
@@ -80,8 +84,8 @@ impl LayerWriter<'_> {
             }
         };
         let table = tree.table();
-        let fd = self.open_dir(&table, node)?;
-        Ok(OpenDir { node, fd })
+        let dir = self.open_dir(&table, node)?;
+        Ok(OpenDir { node, dir })
     }
 
     /// Makes a directory, at `node` if the path has one. The table is not locked during mkdir(2), which can take long on a
@@ -103,7 +107,7 @@ impl LayerWriter<'_> {
         (data.metadata, data.metadata_layer) = (NONE, 0);
         let dir = self.open_dir(&table, parent)?;
         drop(table);
-        let made = disk::make_dir(dir.as_fd(), name);
+        let made = self.tree.target.make_dir(&dir, name);
         // Also after a failure: the others must not wait for ever; they fail when they open it.
         let mut table = self.tree.table();
         table.at_mut(node).ready = true;
@@ -116,7 +120,7 @@ impl LayerWriter<'_> {
     pub(super) fn claim(
         &mut self,
         table: &mut Table,
-        parent: &OpenDir,
+        parent: &OpenDir<T::Dir>,
         name: &[u8],
         state: NodeState,
         access: Access,
@@ -145,12 +149,12 @@ impl LayerWriter<'_> {
             NodeState::Absent => {}
             NodeState::Leaf | NodeState::Reserved => {
                 access.require_exclusive()?;
-                disk::unlink(parent.fd.as_fd(), name)?;
+                self.tree.target.unlink(&parent.dir, name)?;
             }
             NodeState::Directory => {
                 access.require_exclusive()?;
                 self.tree.epoch.fetch_add(1, Ordering::Release);
-                self.tree.move_to_trash(&parent.fd, name)?;
+                self.tree.target.discard_dir(&parent.dir, name)?;
                 table.detach(node);
                 table.insert(parent.node, name, state, layer)?;
                 return Ok(());
@@ -182,11 +186,11 @@ impl LayerWriter<'_> {
                     match data.state {
                         NodeState::Absent => {}
                         NodeState::Leaf | NodeState::Reserved => {
-                            disk::unlink(dir.as_fd(), table.name(child))?;
+                            self.tree.target.unlink(&dir, table.name(child))?;
                             table.at_mut(child).state = NodeState::Absent;
                         }
                         NodeState::Directory => {
-                            self.tree.move_to_trash(&dir, table.name(child))?;
+                            self.tree.target.discard_dir(&dir, table.name(child))?;
                             table.detach(child);
                         }
                     }
@@ -212,16 +216,16 @@ impl LayerWriter<'_> {
         (table.at(place.node).state != NodeState::Absent).then_some(place)
     }
 
-    /// A descriptor of a directory that is on disk, reached from the nearest one that is open, a name at a time.
-    pub(super) fn open_dir(&mut self, table: &Table, node: NodeId) -> Result<Arc<OwnedFd>> {
+    /// A directory of the target, reached from the nearest one that is open, a name at a time.
+    pub(super) fn open_dir(&mut self, table: &Table, node: NodeId) -> Result<T::Dir> {
         if node == ROOT {
-            return Ok(self.tree.root.clone());
+            return Ok(self.tree.target.root());
         }
         let mut missing = Vec::new();
         let mut at = node;
         let mut dir = loop {
             if at == ROOT {
-                break self.tree.root.clone();
+                break self.tree.target.root();
             }
             if let Some(dir) = self.open.get(&at) {
                 break dir.clone();
@@ -230,7 +234,7 @@ impl LayerWriter<'_> {
             at = table.at(at).parent;
         };
         for node in missing.into_iter().rev() {
-            dir = Arc::new(disk::open_dir(dir.as_fd(), table.name(node))?);
+            dir = self.tree.target.open_dir(&dir, table.name(node))?;
             if self.open.len() >= MAX_OPEN_DIRS {
                 self.open.clear();
             }

@@ -12,6 +12,7 @@
 //! | `writer.rs` | the entries of one layer: files, directories, links, whiteouts |
 //! | `claim.rs` | how a layer takes a path from others, and hides what they have |
 //! | `table.rs` | the table |
+//! | `target.rs` | what the tree is written to: a directory, or an image file |
 //! | `path.rs` | paths |
 //!
 //! # Locks
@@ -27,18 +28,18 @@
 mod claim;
 mod path;
 mod table;
+mod target;
 mod writer;
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
+use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
 
 pub(crate) use self::path::{MAX_PATH, clean};
 pub(crate) use self::table::{DirMetadata, LayerNumber};
 use self::table::{MAX_NODES, NONE, NodeState, ROOT, Table};
+pub(crate) use self::target::Target;
 pub(crate) use self::writer::LayerWriter;
-use super::disk;
 use rt_sys::bail;
 use rt_sys::error::Result;
 
@@ -46,7 +47,7 @@ use rt_sys::error::Result;
 const MAX_HELD: u64 = 256 << 20;
 
 /// A tree into which layers are merged, shared by their threads.
-pub(crate) struct MergedTree {
+pub(crate) struct MergedTree<T: Target> {
     gate: RwLock<()>,
     table: Mutex<Table>,
     /// Told when a directory has been made.
@@ -54,9 +55,8 @@ pub(crate) struct MergedTree {
     /// Raised whenever a directory may have gone to the trash. A thread that holds descriptors of directories from an
     /// older epoch looks them up again.
     epoch: AtomicU64,
-    root: Arc<OwnedFd>,
-    trash: OwnedFd,
-    trashed: AtomicU64,
+    /// What the tree is written to.
+    pub target: T,
     held: AtomicU64,
 }
 
@@ -83,23 +83,26 @@ pub(crate) enum Outcome<T> {
     Hidden,
 }
 
-impl MergedTree {
-    /// Merges into `root`, an empty directory; `trash` is one beside it.
-    pub(crate) fn new(root: OwnedFd, trash: OwnedFd) -> MergedTree {
+impl<T: Target> MergedTree<T> {
+    /// Merges into `target`, which is empty.
+    pub(crate) fn new(target: T) -> MergedTree<T> {
         MergedTree {
             gate: RwLock::new(()),
             table: Mutex::new(Table::new(MAX_NODES)),
             made: Condvar::new(),
             epoch: AtomicU64::new(0),
-            root: Arc::new(root),
-            trash,
-            trashed: AtomicU64::new(0),
+            target,
             held: AtomicU64::new(0),
         }
     }
 
+    /// The target, when all layers are done.
+    pub(crate) fn into_target(self) -> T {
+        self.target
+    }
+
     /// What writes the entries of `layer`, 1 for the lowest.
-    pub(crate) fn writer(&self, layer: LayerNumber) -> LayerWriter<'_> {
+    pub(crate) fn writer(&self, layer: LayerNumber) -> LayerWriter<'_, T> {
         LayerWriter {
             tree: self,
             layer,
@@ -153,17 +156,17 @@ impl MergedTree {
         }
         let target_dir = writer.open_dir(&table, target.parent)?;
         let dir = writer.open_dir(&table, place.parent)?;
-        disk::link(target_dir.as_fd(), table.name(target.node), dir.as_fd(), &name)?;
+        self.target.link(&target_dir, table.name(target.node), &dir, &name)?;
         table.at_mut(place.node).state = NodeState::Leaf;
         Ok(Outcome::Done(true))
     }
 
     /// Makes a file at the path of a deferred link by `make`, which is given its directory and name.
-    pub(crate) fn make_deferred<T>(
+    pub(crate) fn make_deferred<V>(
         &self,
         link: &DeferredLink,
-        make: impl FnOnce(&OwnedFd, &[u8]) -> Result<T>,
-    ) -> Result<Outcome<T>> {
+        make: impl FnOnce(&T::Dir, &[u8]) -> Result<V>,
+    ) -> Result<Outcome<V>> {
         let mut writer = self.writer(link.layer);
         let mut table = self.table();
         let Some(place) = writer.locate(&table, &link.path) else { return Ok(Outcome::Hidden) };
@@ -177,12 +180,9 @@ impl MergedTree {
         Ok(Outcome::Done(made))
     }
 
-    /// Hands every directory, open, with its metadata to `set`; returns how many there are. Only at the very end: a mode
-    /// can forbid to write, and each name that is made in a directory sets its modification time.
-    pub(crate) fn finish_dirs(
-        &self,
-        mut set: impl FnMut(&std::fs::File, &DirMetadata) -> Result<()>,
-    ) -> Result<u64> {
+    /// Gives every directory its metadata; returns how many there are. Only at the very end: a mode can forbid to write, and
+    /// each name that is made in a directory sets its modification time.
+    pub(crate) fn finish_dirs(&self) -> Result<u64> {
         let table = self.table();
         let mut writer = self.writer(LayerNumber::MAX);
         // Of directories that no layer has an entry for, only files in them.
@@ -199,25 +199,19 @@ impl MergedTree {
                 child = data.next_sibling;
             }
             let data = table.at(node);
-            let file = if node == ROOT {
-                disk::reopen_self(self.root.as_fd())?
+            let metadata = match data.metadata {
+                NONE => &implicit,
+                slot => &table.metadata[slot as usize],
+            };
+            if node == ROOT {
+                self.target.finish_dir(None, metadata)?;
             } else {
                 let parent = writer.open_dir(&table, data.parent)?;
-                disk::reopen_dir(parent.as_fd(), table.name(node))?
-            };
-            match data.metadata {
-                NONE => set(&file, &implicit)?,
-                slot => set(&file, &table.metadata[slot as usize])?,
+                self.target.finish_dir(Some((&parent, table.name(node))), metadata)?;
             }
             count += 1;
         }
         Ok(count)
-    }
-
-    /// Moves a directory out of the tree, under a name that no other has.
-    fn move_to_trash(&self, parent: &OwnedFd, name: &[u8]) -> Result<()> {
-        let number = self.trashed.fetch_add(1, Ordering::Relaxed);
-        disk::rename(parent.as_fd(), name, self.trash.as_fd(), number.to_string().as_bytes())
     }
 }
 
@@ -227,8 +221,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_counted() {
-        let here = disk::open_root(std::path::Path::new(".")).unwrap();
-        let tree = MergedTree::new(disk::open_dir_again(here.as_fd()).unwrap(), here);
+        let tree = MergedTree::new(target::Nowhere);
         tree.hold(MAX_HELD as usize).unwrap();
         assert!(tree.hold(1).is_err());
     }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 
+use crate::tar::Header;
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
 
@@ -62,15 +63,32 @@ pub(super) struct NodeData {
     pub next_sibling: NodeId,
 }
 
-/// Mode, times and attributes of a directory, set when nothing is written into it any more.
+/// Mode, owner, times and attributes of a directory as its layer has them, set when nothing is written into it any more.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DirMetadata {
     /// Permission bits.
     pub mode: u32,
+    /// Owner.
+    pub uid: u64,
+    /// Group.
+    pub gid: u64,
     /// Modification time.
     pub mtime: (i64, u32),
     /// Extended attributes.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl DirMetadata {
+    /// Those of a directory's entry.
+    pub(crate) fn of(entry: &Header) -> DirMetadata {
+        DirMetadata {
+            mode: entry.mode,
+            uid: entry.uid,
+            gid: entry.gid,
+            mtime: entry.mtime,
+            xattrs: entry.xattrs.clone(),
+        }
+    }
 }
 
 /// Passes a key on that is a hash already.

@@ -2,14 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::path::{MAX_PATH, clean, show, split};
 use super::table::{DirMetadata, LayerNumber, NodeId, NodeState, ROOT};
+use super::target::Target;
 use super::{DeferredLink, MergedTree, Outcome};
-use crate::disk;
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
 
@@ -17,15 +15,15 @@ use rt_sys::{bail, err};
 const MAX_SYMLINKS: usize = 40;
 
 /// What writes the entries of one layer; used by one thread.
-pub(crate) struct LayerWriter<'a> {
-    pub(super) tree: &'a MergedTree,
+pub(crate) struct LayerWriter<'a, T: Target> {
+    pub(super) tree: &'a MergedTree<T>,
     pub(super) layer: LayerNumber,
     /// The epoch of the tree since which `open` and `last` are good.
     pub(super) epoch: u64,
     /// Directories that are open.
-    pub(super) open: HashMap<NodeId, Arc<OwnedFd>>,
+    pub(super) open: HashMap<NodeId, T::Dir>,
     /// The directory of the last entry, by its path: the next entry is mostly in it too.
-    pub(super) last: Option<(Vec<u8>, OpenDir)>,
+    pub(super) last: Option<(Vec<u8>, OpenDir<T::Dir>)>,
     /// Symbolic links of this very layer: a later entry of it may go through them.
     pub(super) symlinks: HashMap<Vec<u8>, Vec<u8>>,
     /// Links that have to wait until all layers are there.
@@ -34,9 +32,9 @@ pub(crate) struct LayerWriter<'a> {
 
 /// A directory of the tree.
 #[derive(Clone)]
-pub(super) struct OpenDir {
+pub(super) struct OpenDir<D> {
     pub node: NodeId,
-    pub fd: Arc<OwnedFd>,
+    pub dir: D,
 }
 
 /// How a step holds the tree.
@@ -74,13 +72,13 @@ impl From<Error> for Stop {
     }
 }
 
-impl LayerWriter<'_> {
+impl<T: Target> LayerWriter<'_, T> {
     /// Makes something that is no directory at `path`, by `make` with its directory and name.
-    pub(crate) fn place<T>(
+    pub(crate) fn place<V>(
         &mut self,
         path: &[u8],
-        make: impl FnOnce(&OwnedFd, &[u8]) -> Result<T>,
-    ) -> Result<Outcome<T>> {
+        make: impl FnOnce(&T::Dir, &[u8]) -> Result<V>,
+    ) -> Result<Outcome<V>> {
         self.leaf(path, NodeState::Leaf, make)
     }
 
@@ -89,7 +87,7 @@ impl LayerWriter<'_> {
         &mut self,
         path: &[u8],
         target: &[u8],
-        make: impl FnOnce(&OwnedFd, &[u8]) -> Result<()>,
+        make: impl FnOnce(&T::Dir, &[u8]) -> Result<()>,
     ) -> Result<Outcome<()>> {
         if target.len() > MAX_PATH {
             bail!("a symbolic link to a path of {} bytes, longer than {MAX_PATH}", target.len());
@@ -151,7 +149,7 @@ impl LayerWriter<'_> {
                     writer.claim(&mut table, &parent, name, NodeState::Leaf, access)?;
                     let target_name = table.name(found.node).to_vec();
                     drop(table);
-                    disk::link(target_dir.as_fd(), &target_name, parent.fd.as_fd(), name)?;
+                    writer.tree.target.link(&target_dir, &target_name, &parent.dir, name)?;
                     Ok(true)
                 }
                 _ => {
@@ -195,14 +193,14 @@ impl LayerWriter<'_> {
             }
             access.require_exclusive()?;
             if data.state != NodeState::Directory {
-                disk::unlink(parent.fd.as_fd(), name)?;
+                writer.tree.target.unlink(&parent.dir, name)?;
                 let data = table.at_mut(node);
                 (data.state, data.owner, data.cut) = (NodeState::Absent, 0, layer);
                 return Ok(());
             }
             if data.owner < layer {
                 writer.tree.epoch.fetch_add(1, Ordering::Release);
-                writer.tree.move_to_trash(&parent.fd, name)?;
+                writer.tree.target.discard_dir(&parent.dir, name)?;
                 table.detach(node);
                 let fresh = table.insert(parent.node, name, NodeState::Absent, 0)?;
                 table.at_mut(fresh).cut = layer;
@@ -229,12 +227,12 @@ impl LayerWriter<'_> {
         })
     }
 
-    fn leaf<T>(
+    fn leaf<V>(
         &mut self,
         path: &[u8],
         state: NodeState,
-        make: impl FnOnce(&OwnedFd, &[u8]) -> Result<T>,
-    ) -> Result<Outcome<T>> {
+        make: impl FnOnce(&T::Dir, &[u8]) -> Result<V>,
+    ) -> Result<Outcome<V>> {
         let mut make = Some(make);
         let path = self.resolve(path)?;
         let (parents, name) = split(&path);
@@ -246,14 +244,14 @@ impl LayerWriter<'_> {
             let parent = writer.enter_path(parents, access)?;
             writer.claim(&mut writer.tree.table(), &parent, name, state, access)?;
             match make.take() {
-                Some(make) => Ok(make(&parent.fd, name)?),
+                Some(make) => Ok(make(&parent.dir, name)?),
                 None => Err(err!("made twice").into()),
             }
         })
     }
 
     /// Runs `step` beside other layers, and alone if it has to remove something.
-    fn step<T>(&mut self, mut step: impl FnMut(&mut Self, Access) -> Result<T, Stop>) -> Result<Outcome<T>> {
+    fn step<V>(&mut self, mut step: impl FnMut(&mut Self, Access) -> Result<V, Stop>) -> Result<Outcome<V>> {
         let tree = self.tree;
         for access in [Access::Shared, Access::Exclusive] {
             let stopped = match access {

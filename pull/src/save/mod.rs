@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use self::layer::{Compression, Watch, WrittenLayer};
+pub(crate) use self::layer::{Compression, Watch, WrittenLayer};
 use self::write::{NewDockerArchive, NewLayout};
 use super::bundle;
 use super::digest::Digest;
 use super::disk;
 use super::draft::{self, Draft};
 use super::interrupt::{Interrupt, is_interrupted};
+use super::profile::ANNOTATION_NAME;
 use super::progress::{Meter, Style};
 use super::reference::{Reference, Source};
 use rt_sys::error::{Context, Result};
@@ -140,9 +141,19 @@ impl SourceBundle {
         Ok(SourceBundle { config, original: bundle::image_config(dir.as_fd()), root })
     }
 
-    /// Its root, for a writer of layers.
-    pub(crate) fn root(&self) -> Result<OwnedFd> {
-        disk::open_dir_again(self.root.as_fd())
+    /// Writes its root as a layer.
+    pub(crate) fn write_layer(
+        &self,
+        file: &std::fs::File,
+        compression: Compression,
+        watch: Watch,
+    ) -> Result<WrittenLayer> {
+        layer::write(disk::open_dir_again(self.root.as_fd())?, file, compression, watch)
+    }
+
+    /// The name of the image that it was pulled from, where it was.
+    pub(crate) fn pulled_from(&self) -> Option<&str> {
+        self.config["annotations"][ANNOTATION_NAME].as_str()
     }
 
     /// The documents of an image with that layer.
@@ -210,14 +221,4 @@ fn save_watched(
         None => draft.publish(made)?,
     }
     Ok(saved)
-}
-
-/// Writes the layer of `bundle`.
-fn layer_of(
-    bundle: &SourceBundle,
-    file: &std::fs::File,
-    compression: Compression,
-    watch: Watch,
-) -> Result<WrittenLayer> {
-    layer::write(bundle.root()?, file, compression, watch)
 }

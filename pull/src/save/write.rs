@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use serde_json::json;
 
 use super::layer::{self, Compression, Watch};
-use super::{ARCHIVE, MANIFEST_TYPE, Saved, SourceBundle, layer_of};
+use super::{ARCHIVE, MANIFEST_TYPE, Saved, SourceBundle};
 use crate::digest::Digest;
 use crate::disk;
 use crate::draft::Draft;
@@ -37,7 +37,7 @@ impl NewLayout {
     pub(super) fn write(&self, bundle: &SourceBundle, tag: &str, watch: Watch) -> Result<Saved> {
         let sha256 = self.sha256.as_fd();
         let file = disk::create_file(sha256, LAYER, self.mode())?;
-        let layer = layer_of(bundle, &file, Compression::Gzip, watch)?;
+        let layer = bundle.write_layer(&file, Compression::Gzip, watch)?;
         disk::rename(sha256, LAYER, sha256, layer.digest.hex().as_bytes())?;
         let documents = bundle.documents(&layer)?;
         self.write_blob(&documents.config)?;
@@ -108,7 +108,7 @@ impl NewDockerArchive<'_> {
     pub(super) fn write(&self, bundle: &SourceBundle, name: Option<&str>, watch: Watch) -> Result<Saved> {
         let parts = disk::make_own_dir(self.draft.dir(), b"parts")?;
         let file = disk::create_file(parts.as_fd(), LAYER, 0o600)?;
-        let layer = layer_of(bundle, &file, Compression::None, watch)?;
+        let layer = bundle.write_layer(&file, Compression::None, watch)?;
         let documents = bundle.documents(&layer)?;
         let digest = Digest::of(&documents.config);
         let (config, tar) = (format!("{}.json", digest.hex()), format!("{}.tar", layer.diff_id.hex()));

@@ -71,6 +71,8 @@ pub struct Header {
     pub uid: u64,
     /// Group.
     pub gid: u64,
+    /// Major and minor number of a device.
+    pub device: (u32, u32),
     /// Size of the file.
     pub size: u64,
     /// Modification time, seconds and nanoseconds.
@@ -91,6 +93,7 @@ impl Header {
             mode,
             uid: 0,
             gid: 0,
+            device: (0, 0),
             size: 0,
             mtime: (0, 0),
             xattrs: Vec::new(),

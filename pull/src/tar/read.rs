@@ -171,6 +171,7 @@ impl<R: BufRead> Reader<R> {
             mode: (number(&block[100..108]).unwrap_or(0) & 0o7777) as u32,
             uid: pending.uid.map_or_else(|| number(&block[108..116]), Ok).unwrap_or(0),
             gid: pending.gid.map_or_else(|| number(&block[116..124]), Ok).unwrap_or(0),
+            device: (device_number(&block[329..337]), device_number(&block[337..345])),
             size,
             mtime: pending.mtime.unwrap_or((signed_number(&block[136..148]).unwrap_or(0), 0)),
             xattrs: pending.xattrs,
@@ -225,6 +226,11 @@ impl<R: BufRead> Reader<R> {
         self.padding = size.wrapping_neg() % BLOCK as u64;
         Ok(text)
     }
+}
+
+/// A device's number. As with owners, one that cannot be read is none.
+fn device_number(field: &[u8]) -> u32 {
+    number(field).ok().and_then(|number| u32::try_from(number).ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

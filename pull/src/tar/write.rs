@@ -89,6 +89,9 @@ pub(super) fn ustar_block(header: &Header) -> [u8; BLOCK] {
     text(156, 1, &[flag]);
     text(157, 100, &header.link);
     text(257, 8, b"ustar\x0000");
+    for (at, number) in [(329, header.device.0), (337, header.device.1)] {
+        text(at, 7, format!("{:07o}", number.min(0o7777777)).as_bytes());
+    }
     let sum: u32 = block.iter().map(|&b| u32::from(b)).sum();
     block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     block

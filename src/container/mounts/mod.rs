@@ -5,6 +5,7 @@
 //! | the order of one mount's steps, the place that it comes to | here |
 //! | binds, id-mapped ones among them | [`binds`] |
 //! | new file systems, and what takes their place where the kernel refuses them | [`new_fs`] |
+//! | host files that are copied into a root | [`host_files`] |
 //! | overlays with long paths | [`overlay`] |
 //! | the cgroup tree | [`cgroup`] |
 //! | `tmpcopyup` | [`copy_up`] |
@@ -13,6 +14,7 @@
 mod binds;
 mod cgroup;
 mod copy_up;
+mod host_files;
 mod masks;
 mod new_fs;
 mod overlay;
@@ -49,6 +51,9 @@ pub(super) fn mount_all(
     mut opened: Trees,
 ) -> Result<()> {
     for (n, mount) in plan.mounts.iter().enumerate() {
+        if mount.copied && host_files::copy(rootfs, &plan.bundle, &mount.destination) {
+            continue;
+        }
         let tree = match (opened.get_mut(n).and_then(Option::take), &mount.kind) {
             (None, MountKind::Bind(source)) => {
                 Some(binds::clone_source(copies, n, mount, source).context(|| describe(mount))?)

@@ -1,10 +1,12 @@
 //! The config that a plan is made of: loaded, and changed as the command line and a task of a Slurm step ask.
 
-use crate::container::{CreateOptions, Entrypoint, Overrides};
-use oci_spec::runtime::{Mount, MountBuilder};
+use super::Layer;
+use super::asked_namespaces;
+use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
+use oci_spec::runtime::Mount;
 use rt_spec::rootless::UserMap;
-use rt_spec::said::{PREFIXES, Said};
-use rt_spec::{Config, Process, Spec, annotations, environment, mounts};
+use rt_spec::said::{MPI, PREFIXES, Said};
+use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment};
 use rt_sys::caps::Sets;
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
@@ -20,6 +22,8 @@ pub(crate) struct Loaded {
     pub changed: bool,
     /// The program has the caller's environment, below that of the config.
     pub inherits_env: bool,
+    /// What takes what the program writes to the root.
+    pub layer: Option<Layer>,
 }
 
 /// Loads the config of `bundle`, this process's working directory, and changes it as the options and it itself ask.
@@ -34,10 +38,12 @@ pub(crate) fn load(options: &mut CreateOptions, bundle: &Path) -> Result<Loaded>
     }
     let inherits_env = options.overrides.inherit_env && annotations::asks_for_environment(&config.spec)?;
     let changed = inherits_env || options.change_config();
+    let mut layer = None;
     if changed {
         override_config(&mut config, options, inherits_env)?;
+        layer = override_root(&mut config.spec, &options.overrides.root);
     }
-    Ok(Loaded { config, changed, inherits_env })
+    Ok(Loaded { config, changed, inherits_env, layer })
 }
 
 impl CreateOptions {
@@ -63,9 +69,16 @@ impl CreateOptions {
     #[cold]
     fn take_over(&mut self, found: &rt_config::Config) {
         let changes = &mut self.overrides;
-        changes.mounts = found.of(&rt_config::MOUNTS).cloned().collect();
+        changes.defaults = found.of(&rt_config::MOUNTS).cloned().collect();
         changes.unset_env = found.texts(&rt_config::UNSET_ENV).map(str::to_owned).collect();
-        changes.writable = found.switch(&rt_config::WRITABLE);
+        if let (RootAccess::AsConfigured, Some(writable)) =
+            (&changes.root, found.switch(&rt_config::WRITABLE))
+        {
+            changes.root = if writable { RootAccess::InMemory } else { RootAccess::ReadOnly };
+        }
+        changes.home |= found.switch(&rt_config::RUN_HOME) == Some(true);
+        changes.init = changes.init.or(found.switch(&rt_config::INIT));
+        changes.inherit_env &= found.switch(&rt_config::CLEAR_ENV) != Some(true);
         // What the command line says comes last, and counts.
         changes.env.splice(0..0, found.variables());
         changes.devices.splice(0..0, found.texts(&rt_config::DEVICES).map(str::to_owned));
@@ -85,17 +98,23 @@ impl Overrides {
             || !self.env.is_empty()
             || self.cwd.is_some()
             || self.terminal.is_some()
+            || self.init.is_some()
+            || !matches!(self.root, RootAccess::AsConfigured)
+            || self.home
             || !self.volumes.is_empty()
-            || !self.devices.is_empty()
             || !self.mounts.is_empty()
+            || self.namespaces.any()
+            || self.user.is_some()
+            || !self.devices.is_empty()
+            || !self.defaults.is_empty()
             || !self.unset_env.is_empty()
-            || self.writable.is_some()
     }
 
     /// What hooks are told of it.
     pub(super) fn said(&self) -> Said {
         let mut env = environment::asked(&self.env);
         env.retain(|variable| PREFIXES.iter().any(|p| variable.starts_with(p)));
+        env.extend(self.mpi.iter().map(|word| format!("{MPI}={word}")));
         Said { env, devices: self.devices.clone(), ..Said::default() }
     }
 }
@@ -117,20 +136,18 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
     if inherits_env {
         rt_spec::slurm::show_callers_pmix(spec);
     }
-    if let Some(writable) = changes.writable
-        && let Some(root) = spec.root_mut()
-    {
-        root.set_readonly(Some(!writable));
+    asked_namespaces::choose(spec, &changes.namespaces)?;
+    add_mounts(spec, changes)?;
+    if changes.home {
+        rt_spec::annotate(spec, rt_spec::ANNOTATION_HOME, "bind");
     }
-    if !changes.volumes.is_empty() || !changes.mounts.is_empty() {
-        let mut mounts = spec.mounts().clone().unwrap_or_default();
-        for setting in &changes.mounts {
-            mounts.extend(configured_mount(setting).map_err(|e| e.context(&setting.from))?);
-        }
-        for volume in &changes.volumes {
-            mounts.push(volume_mount(volume)?);
-        }
-        spec.set_mounts(Some(mounts));
+    if let Some(Ids { uid, gid }) = changes.user
+        && let Some(process) = spec.process_mut()
+    {
+        process.user_mut().set_uid(uid).set_gid(gid);
+    }
+    if let Some(init) = changes.init {
+        rt_spec::annotate(spec, rt_spec::ANNOTATION_INIT, if init { "true" } else { "false" });
     }
     if let Some(map) = options.user_map {
         // Kept with the config, so that exec finds the same ids.
@@ -143,6 +160,69 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
         config.warnings.extend(rt_spec::slurm::adapt(spec, task, options.user_map));
     }
     Ok(())
+}
+
+/// Adds what `-v`, `--mount` and `--tmpfs` ask for, behind the config's mounts.
+fn add_mounts(spec: &mut Spec, changes: &Overrides) -> Result<()> {
+    if changes.volumes.is_empty() && changes.mounts.is_empty() && changes.defaults.is_empty() {
+        return Ok(());
+    }
+    let mut mounts = spec.mounts().clone().unwrap_or_default();
+    for setting in &changes.defaults {
+        mounts.extend(configured_mount(setting).map_err(|e| e.context(&setting.from))?);
+    }
+    let volumes = changes.volumes.iter().map(|volume| asked_mounts::volume(volume));
+    let asked = volumes.chain(changes.mounts.iter().cloned().map(Ok)).collect::<Result<Vec<_>>>()?;
+    let optional = annotations::optional_mounts(spec).unwrap_or_default();
+    let is_optional =
+        |mount: &Mount| optional.split(',').any(|path| Path::new(path.trim()) == mount.destination());
+    asked.iter().filter(|mount| !is_optional(mount)).try_for_each(require_source)?;
+    mounts.extend(asked);
+    spec.set_mounts(Some(mounts));
+    Ok(())
+}
+
+/// What the site or the user has configured; `None` of an optional mount whose source is missing.
+fn configured_mount(setting: &rt_config::Setting) -> Result<Option<Mount>> {
+    let rt_config::Value::Mount(mount) = &setting.value else { return Ok(None) };
+    match rustix::fs::stat(mount.source.as_str()) {
+        Err(Errno::NOENT | Errno::NOTDIR) if mount.optional => return Ok(None),
+        Err(e) => {
+            let error = Error::from(e).context(format!("mount {:?}", mount.source));
+            return Err(if e == Errno::NOENT { error.hint("optional = true leaves it out") } else { error });
+        }
+        Ok(_) => {}
+    }
+    let options = std::iter::once("rbind").chain(mount.options.iter().map(String::as_str));
+    asked_mounts::bind(&mount.source, &mount.target, options.map(str::to_owned).collect()).map(Some)
+}
+
+/// Refuses a bind whose source is missing: it is made for nobody, since a wrong path is the more frequent reason.
+fn require_source(mount: &Mount) -> Result<()> {
+    let Some(source) = mount.source().as_ref().filter(|_| mount.typ().as_deref() == Some("bind")) else {
+        return Ok(());
+    };
+    match rustix::fs::stat(source) {
+        Err(Errno::NOENT) => Err(Error::from_errno(libc::ENOENT)
+            .context(format!("bind {} to {}", source.display(), mount.destination().display()))
+            .hint("rt makes no source of a bind: make it, or correct the path")),
+        // What only init may reach, or nobody, is known when it is mounted.
+        _ => Ok(()),
+    }
+}
+
+/// Has the config say whether the root ends up read-only, and says to which layer is written.
+fn override_root(spec: &mut Spec, access: &RootAccess) -> Option<Layer> {
+    let root = spec.root_mut().as_mut()?;
+    let (readonly, layer) = match access {
+        RootAccess::AsConfigured => return None,
+        RootAccess::ReadOnly => (true, None),
+        RootAccess::Writable => (false, root.readonly().unwrap_or(false).then_some(Layer::Memory)),
+        RootAccess::InMemory => (false, Some(Layer::Memory)),
+        RootAccess::Kept { dir, readonly } => (*readonly, Some(Layer::Kept(dir.clone()))),
+    };
+    root.set_readonly(Some(readonly));
+    layer
 }
 
 /// Leaves out a list of capabilities that is empty, as of a config for the caller's own uid: that uid has none in any
@@ -209,62 +289,4 @@ fn override_process(process: &mut Process, changes: &Overrides, inherits_env: bo
         override_env(process, changes, inherits_env);
     }
     Ok(())
-}
-
-/// `SRC:DST[:OPTIONS]`, options separated by commas, as podman's `-v`.
-fn volume_mount(volume: &str) -> Result<Mount> {
-    let mut parts = volume.splitn(3, ':');
-    let (source, destination) = match (parts.next(), parts.next()) {
-        (Some(source), Some(destination)) if !source.is_empty() => (source, destination),
-        _ => bail!("volume {volume:?} is not SRC:DST[:OPTIONS]"),
-    };
-    if !destination.starts_with('/') {
-        bail!("volume {volume:?}: destination {destination:?} is not an absolute path");
-    }
-    // podman's words for labels, ownership and overlays have no meaning here.
-    let words = parts.next().unwrap_or("").split(',').filter(|w| !matches!(*w, "" | "z" | "Z" | "U" | "O"));
-    bind(source, destination, words).map_err(|e| e.context(format!("volume {volume:?}")))
-}
-
-/// What the site or the user has configured; `None` of an optional mount whose source is missing.
-fn configured_mount(setting: &rt_config::Setting) -> Result<Option<Mount>> {
-    let rt_config::Value::Mount(mount) = &setting.value else { return Ok(None) };
-    match rustix::fs::stat(mount.source.as_str()) {
-        Err(Errno::NOENT | Errno::NOTDIR) if mount.optional => return Ok(None),
-        Err(e) => {
-            let error = Error::from(e).context(format!("mount {:?}", mount.source));
-            return Err(if e == Errno::NOENT { error.hint("optional = true leaves it out") } else { error });
-        }
-        Ok(_) => {}
-    }
-    bind(&mount.source, &mount.target, mount.options.iter().map(String::as_str)).map(Some)
-}
-
-/// A bind with these options; private where they say nothing about propagation.
-fn bind<'a>(source: &str, destination: &str, words: impl Iterator<Item = &'a str>) -> Result<Mount> {
-    let mut options = vec!["rbind".to_owned()];
-    for word in words {
-        rt_config::check_option(word)?;
-        options.push(word.to_owned());
-    }
-    if mounts::parse(options.iter().map(String::as_str)).propagation.is_empty() {
-        options.push("rprivate".to_owned());
-    }
-    let mount = MountBuilder::default().destination(destination).source(source).typ("bind").options(options);
-    mount.build().map_err(|e| err!("{e}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn volumes_become_binds() {
-        let mount = volume_mount("/a:/b:ro,z").unwrap();
-        assert_eq!(mount.source().as_deref(), Some(Path::new("/a")));
-        assert_eq!(mount.options().as_deref().unwrap(), ["rbind", "ro", "rprivate"]);
-        for bad in ["/a", "/a:b", ":/b", "/a:/b:fly"] {
-            assert!(volume_mount(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -3,6 +3,7 @@
 //! Everything that can fail without the kernel fails here, before the first process is made.
 
 mod account;
+mod asked_namespaces;
 mod devices;
 mod kernel;
 mod load;
@@ -25,13 +26,22 @@ use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_spec::rootless::{self, Adapted};
 use rt_spec::said::Said;
-use rt_spec::{Config, Linux};
+use rt_spec::{Config, Linux, annotations};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::Propagation;
 use rt_sys::ns::{IdMaps, Namespace, Namespaces};
 use rt_sys::{bail, err};
 use std::path::PathBuf;
+
+/// A layer over the image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Layer {
+    /// A tmpfs of the container's own.
+    Memory,
+    /// A directory of the caller's, absolute.
+    Kept(PathBuf),
+}
 
 /// What init will do, in this order.
 #[derive(Debug)]
@@ -56,6 +66,9 @@ pub(super) struct Plan {
     pub propagation: Option<Propagation>,
     /// The root ends up read-only.
     pub readonly_root: bool,
+    /// What takes what is written to the root in place of the image. Where there is one, the root is this container's own
+    /// from its first mount on: whatever is made in it is made in the layer.
+    pub layer: Option<Layer>,
     /// Use chroot rather than pivot_root.
     pub no_pivot: bool,
     /// Mounts, in order.
@@ -84,10 +97,21 @@ pub(super) struct Plan {
     pub hooks: Hooks,
     /// What the caller has said, for hooks.
     pub said: Said,
+    /// The first process of the new PID namespace is an init of `rt`'s own.
+    pub init: bool,
     /// The program.
     pub process: ProcessPlan,
     /// What was adapted or will not be applied, for the log.
     pub notes: Vec<String>,
+}
+
+/// What the caller has said, for hooks. The hook for MPI looks at the program, which may not be that of the config's file.
+fn said(spec: &rt_spec::Spec, options: &CreateOptions) -> Said {
+    let mut said = options.overrides.said();
+    if rt_spec::asks_for_mpi(spec) {
+        said.args.clone_from(&options.overrides.args);
+    }
+    said
 }
 
 impl Plan {
@@ -98,7 +122,7 @@ impl Plan {
         caller: &Caller,
         bundle: PathBuf,
     ) -> Result<(Plan, Config)> {
-        let Loaded { mut config, changed, inherits_env } = load::load(options, &bundle)?;
+        let Loaded { mut config, changed, inherits_env, layer } = load::load(options, &bundle)?;
         if changed {
             config.changed()?;
         }
@@ -109,6 +133,7 @@ impl Plan {
         }
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
         let mut plan = Self::from_config(&config, bundle, caller, adapted, &*options)?;
+        plan.layer = layer;
         if inherits_env {
             plan.process.inherit_pmi();
         }
@@ -141,10 +166,17 @@ impl Plan {
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
         let linux = spec.linux().as_ref().ok_or_else(|| err!("config.json: linux is missing"))?;
         let (new, join) = namespaces::configured(linux, caller)?;
+        if options.overrides.init == Some(true) && !new.contains(Namespace::Pid) {
+            return Err(err!("--init: the container has no PID namespace of its own")
+                .hint("signals reach its program without an init"));
+        }
         let all_ids = rootless::all_ids(caller, &adapted);
         let ids = (!all_ids).then(|| adapted.maps.as_ref().unwrap_or(&caller.maps));
         let home = account::home_mount(spec)?;
-        let mounts = mounts::plan_mounts(spec, &bundle, home.as_ref(), ids, &mut notes)?;
+        let readonly_root = root.readonly().unwrap_or(false);
+        // Only root replaces such files. For everybody else a bind shows each node's own.
+        let copied = annotations::copied_mounts(spec).filter(|_| !readonly_root && adapted.uid == 0);
+        let mounts = mounts::plan_mounts(spec, &bundle, home.as_ref(), copied, ids, &mut notes)?;
         if ids.is_some() {
             note_substitutes(&mounts, new, linux, &mut notes);
         }
@@ -168,7 +200,8 @@ impl Plan {
             time_offsets: kernel::time_offsets(linux),
             net_devices: kernel::net_devices(linux),
             propagation: linux.rootfs_propagation().as_deref().and_then(rt_spec::mounts::propagation),
-            readonly_root: root.readonly().unwrap_or(false),
+            readonly_root,
+            layer: None,
             no_pivot: options.no_pivot,
             mounts,
             account,
@@ -182,8 +215,9 @@ impl Plan {
             may_mknod: all_ids,
             no_new_keyring: options.no_new_keyring,
             hooks: spec.hooks().clone().unwrap_or_default(),
-            said: options.overrides.said(),
+            said: said(spec, options),
             process,
+            init: new.contains(Namespace::Pid) && annotations::asks_for_init(spec)?,
             maps: adapted.maps,
             bundle,
             notes,

@@ -1,11 +1,12 @@
 //! The mounts of a plan: what is mounted where, and in which order.
 
 use oci_spec::runtime::Mount;
-use rt_spec::{Spec, mounts, rootless};
+use rt_spec::{Spec, annotations, mounts, rootless};
 use rt_sys::error::Result;
-use rt_sys::mount::{Param, Recursive};
+use rt_sys::mount::{ATTR_RDONLY, Param, Recursive};
 use rt_sys::ns::{IdMap, IdMaps};
 use rt_sys::{bail, err};
+use rustix::fs::{self, FileType};
 use rustix::io::Errno;
 use std::path::{Component, Path, PathBuf};
 
@@ -18,6 +19,8 @@ pub(crate) struct MountPlan {
     pub kind: MountKind,
     /// Its options.
     pub options: mounts::Options,
+    /// The source is copied into the root rather than mounted, where that can be done.
+    pub copied: bool,
     /// Id maps of the mount (idmap), where the config gives it some of its own.
     pub maps: Option<IdMaps>,
 }
@@ -38,17 +41,19 @@ pub(crate) enum MountKind {
     },
 }
 
-/// The mounts of `spec`, in order, and among them `home`. `ids` are the ids inside, where not every id exists.
+/// The mounts of `spec`, in order, and among them `home`. `ids` are the ids inside, where not every id exists. `copied` are
+/// the destinations of host files that are copied, as an annotation names them.
 pub(super) fn plan_mounts(
     spec: &Spec,
     bundle: &Path,
     home: Option<&Mount>,
+    copied: Option<&str>,
     ids: Option<&IdMaps>,
     notes: &mut Vec<String>,
 ) -> Result<Vec<MountPlan>> {
     // selinux(8): the label of every file in a new file system.
     let label = spec.linux().as_ref().and_then(|linux| linux.mount_label().clone()).filter(|l| !l.is_empty());
-    let optional = rt_spec::annotations::optional_mounts(spec);
+    let optional = annotations::optional_mounts(spec);
     let mut mounts = Vec::new();
     for mount in in_order(spec.mounts().as_deref().unwrap_or_default(), home) {
         let mut plan = mount_plan(mount, bundle)?;
@@ -56,6 +61,7 @@ pub(super) fn plan_mounts(
             log::debug!("mount {}: left out, the host has no source for it", plan.destination.display());
             continue;
         }
+        plan.copied = copied.is_some_and(|list| is_copied(&plan, list));
         if let (Some(label), MountKind::New { fstype, .. }) = (&label, &plan.kind)
             && !matches!(fstype.as_str(), "proc" | "sysfs")
         {
@@ -79,8 +85,19 @@ fn in_order<'a>(mounts: &'a [Mount], home: Option<&'a Mount>) -> impl Iterator<I
 /// True for a bind that `list` names and whose source is missing.
 fn is_left_out(mount: &MountPlan, list: &str) -> bool {
     let MountKind::Bind(source) = &mount.kind else { return false };
-    list.split(',').any(|path| Path::new(path.trim()) == mount.destination)
-        && matches!(rustix::fs::stat(source), Err(Errno::NOENT | Errno::NOTDIR))
+    annotations::names(list, &mount.destination)
+        && matches!(fs::stat(source), Err(Errno::NOENT | Errno::NOTDIR))
+}
+
+/// True for a read-only bind that `list` names and that shows a file of the host at its own place.
+fn is_copied(mount: &MountPlan, list: &str) -> bool {
+    let shows_file = |source: &Path| {
+        let kind = |stat: fs::Stat| FileType::from_raw_mode(stat.st_mode);
+        source == mount.destination && fs::stat(source).is_ok_and(|s| kind(s) == FileType::RegularFile)
+    };
+    mount.options.attr.set & ATTR_RDONLY != 0
+        && annotations::names(list, &mount.destination)
+        && matches!(&mount.kind, MountKind::Bind(source) if shows_file(source))
 }
 
 fn mount_plan(mount: &Mount, bundle: &Path) -> Result<MountPlan> {
@@ -124,7 +141,7 @@ fn mount_plan(mount: &Mount, bundle: &Path) -> Result<MountPlan> {
         let source = mount.source().as_ref().map_or_else(|| fstype.clone(), |s| s.display().to_string());
         MountKind::New { fstype, source }
     };
-    Ok(MountPlan { destination, kind, options, maps })
+    Ok(MountPlan { destination, kind, options, copied: false, maps })
 }
 
 /// True where the destination is the root, also by a path that leads up again.

@@ -19,7 +19,7 @@ mod notes;
 mod paths;
 mod place;
 
-pub use filesystems::{PROC_MAGIC, SYSFS_MAGIC};
+pub use filesystems::{PROC_MAGIC, SYSFS_MAGIC, name_of_overlay_stranger};
 pub use notes::{DirLock, IMAGES, MadeList};
 pub use paths::open_in;
 pub use place::{NewEntry, Place};
@@ -164,6 +164,17 @@ impl<'a> Rootfs<'a> {
     /// image, nor in what is bound.
     pub fn for_hook(root: OwnedFd, image: Image<'_>) -> Self {
         Rootfs { root_is_fixed: true, ..Self::new(root, image, None) }
+    }
+
+    /// Takes `overlay`, which has been mounted over the image, for the root. It is this container's own: whatever the root
+    /// lacks is made in it, and nothing in the image.
+    pub fn replace_image(&mut self, overlay: OwnedFd) -> Result<()> {
+        self.held = None;
+        self.image_mount = None;
+        // Without its path: an entry in it may not be made without a look at links, which the image has.
+        self.add_own_fs(overlay.try_clone()?, Path::new(""));
+        self.root = overlay;
+        Ok(())
     }
 
     /// The root directory itself.
@@ -355,6 +366,16 @@ impl<'a> Rootfs<'a> {
         self.kernel_fs.retain(|kernel_fs| !is_at_or_below(Path::new(kernel_fs.path), path));
         let sys = Path::new("/sys");
         self.host_sys &= !is_at_or_below(sys, path) && !is_at_or_below(path, sys);
+    }
+
+    /// The directory `path`, if it is the image's own: nothing that was mounted in the image is in the way.
+    pub fn image_dir(&mut self, path: &Path) -> Result<Option<OwnedFd>> {
+        let dir = match self.open(path, DIRECTORY) {
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            opened => opened?,
+        };
+        let own = mount_id(&dir, OsStr::new(""))? == self.image_mount()?;
+        Ok(own.then_some(dir))
     }
 
     /// The id of the image's own mount.

@@ -1,5 +1,7 @@
 //! A registry by the distribution-spec: manifests and blobs, with tokens, mirrors and resumption.
 
+mod upload;
+
 use std::collections::HashMap;
 use std::io::Read;
 use std::sync::Mutex;
@@ -11,13 +13,15 @@ use super::auth::{self, Challenge, Token, base64};
 use super::blob::Blob;
 use super::credentials::{CredentialFiles, Credentials};
 use super::digest::Digest;
-use super::http::{self, Answer, Http, Request, read_body, status_error};
+use super::http::{self, Answer, Failure, Http, Payload, Request, read_body, status_error};
 use super::interrupt::Interrupt;
 use super::manifest::{ACCEPT, MANIFEST_LIMIT};
 use super::reference::Reference;
 use super::registries_conf::{Endpoint, Registries};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, err};
+
+pub(crate) use self::upload::{LocalBlob, Uploaded};
 
 /// What the user said about how to connect.
 #[derive(Debug, Clone, Default)]
@@ -38,8 +42,21 @@ pub(crate) struct ConnectOptions {
 pub(crate) struct Registry {
     reference: Reference,
     endpoints: Vec<Connection>,
+    access: Access,
     connect: ConnectOptions,
     interrupt: Interrupt,
+}
+
+/// What a token shall allow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// To read the repository.
+    Pull,
+    /// To write it, and perhaps to read another one from which blobs are taken over.
+    Push {
+        /// The other repository.
+        from: Option<String>,
+    },
 }
 
 /// One host that has the image.
@@ -51,6 +68,41 @@ struct Connection {
     /// What it asked for last, and the tokens got for it.
     challenge: Mutex<Option<Challenge>>,
     tokens: Mutex<HashMap<String, Token>>,
+}
+
+/// Whether a request is made again after failures that may pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    Much,
+    None,
+}
+
+impl Connection {
+    /// `https` or `http`. Only an insecure registry may be asked over HTTP, and only if HTTPS gets no answer.
+    fn scheme(&self) -> &'static str {
+        let Endpoint { host, insecure, .. } = &self.endpoint;
+        let mut known = self.scheme.lock().unwrap_or_else(|e| e.into_inner());
+        let scheme = match *known {
+            Some(scheme) => scheme,
+            None if *insecure => match self.http.try_once(&Request {
+                method: "GET",
+                url: &format!("https://{host}/v2/"),
+                ..Request::default()
+            }) {
+                Ok(_) => "https",
+                Err(_) => "http",
+            },
+            None => "https",
+        };
+        *known = Some(scheme);
+        scheme
+    }
+
+    /// True where the URL is one of the registry itself: of its scheme, name and port.
+    fn is_own(&self, url: &str) -> bool {
+        let own = format!("{}://{}/", self.scheme(), self.endpoint.host);
+        url.get(..own.len()).is_some_and(|start| start.eq_ignore_ascii_case(&own))
+    }
 }
 
 impl Registry {
@@ -78,7 +130,20 @@ impl Registry {
             }
         };
         let endpoints = registries.endpoints(reference)?.into_iter().map(connection).collect();
-        Ok(Registry { reference: reference.clone(), endpoints, connect, interrupt: interrupt.clone() })
+        Ok(Registry {
+            reference: reference.clone(),
+            endpoints,
+            access: Access::Pull,
+            connect,
+            interrupt: interrupt.clone(),
+        })
+    }
+
+    /// The same to write to: without mirrors, which are only read.
+    pub(crate) fn for_push(mut self, from: Option<String>) -> Registry {
+        self.endpoints.retain(|connection| !connection.endpoint.mirror);
+        self.access = Access::Push { from };
+        self
     }
 
     /// The digest behind the reference, by one HEAD; none where the registry does not tell it.
@@ -236,64 +301,64 @@ impl Registry {
         path: &str,
         headers: &[(&str, &str)],
     ) -> Result<Response<Body>> {
+        let url = self.url(connection, path);
+        let request = Request { method, url: &url, headers, ..Request::default() };
+        self.exchange(connection, &request, Patience::Much)
+            .map(|answer| answer.response)
+            .map_err(|failure| failure.error)
+    }
+
+    /// One request, with the authorization that the registry asks for. Only the registry itself gets that, and nothing else
+    /// at `request.url`.
+    fn exchange(
+        &self,
+        connection: &Connection,
+        request: &Request,
+        patience: Patience,
+    ) -> Result<Answer, Failure> {
+        let own = connection.is_own(request.url);
         for attempt in 0..3 {
-            let authorization = self.authorization(connection, attempt > 0)?;
-            let Answer { response, same_host } =
-                self.send(connection, method, path, headers, authorization.as_deref())?;
+            let authorization = match own {
+                true => self.authorization(connection, attempt > 0).map_err(Failure::of_request)?,
+                false => None,
+            };
+            let request = Request { authorization: authorization.as_deref(), ..*request };
+            let answer = match patience {
+                Patience::Much => connection.http.send(&request)?,
+                Patience::None => connection.http.try_once(&request)?,
+            };
+            let Answer { response, same_host, .. } = &answer;
             if response.status() != StatusCode::UNAUTHORIZED || attempt == 2 {
-                return Ok(response);
+                return Ok(answer);
             }
-            if !same_host {
+            if !own || !same_host {
                 // It is not the registry that asks, and it could name any token server.
-                return Err(status_error(response).context(format!(
+                return Err(Failure::of_request(status_error(answer.response).context(format!(
                     "{}: redirects to a server that asks for credentials, which only the registry may get",
                     connection.endpoint.host
-                )));
+                ))));
             }
             let asked = response.headers().get_all("www-authenticate");
             let asked: Vec<&str> = asked.iter().filter_map(|value| value.to_str().ok()).collect();
-            let Some(challenge) = auth::parse(&asked.join(", ")) else { return Ok(response) };
+            let Some(challenge) = auth::parse(&asked.join(", ")) else { return Ok(answer) };
             // The same name and password are refused again. A token may only have ended, so a new one is worth an attempt.
             let same =
                 connection.challenge.lock().unwrap_or_else(|e| e.into_inner()).replace(challenge.clone());
             if attempt > 0 && same == Some(challenge.clone()) && matches!(challenge, Challenge::Basic) {
-                return Ok(response);
+                return Ok(answer);
             }
         }
-        Err(err!("{}: asks for credentials again and again", connection.endpoint.host))
+        Err(Failure::of_request(err!("{}: asks for credentials again and again", connection.endpoint.host)))
     }
 
-    fn send(
-        &self,
-        connection: &Connection,
-        method: &str,
-        path: &str,
-        headers: &[(&str, &str)],
-        authorization: Option<&str>,
-    ) -> Result<Answer> {
-        let Endpoint { host, repository, insecure, .. } = &connection.endpoint;
-        let mut known = connection.scheme.lock().unwrap_or_else(|e| e.into_inner());
-        let scheme = match *known {
-            Some(scheme) => scheme,
-            // Only an insecure registry may be asked over HTTP, and only if HTTPS gets no answer.
-            None if *insecure => match connection.http.try_once(&Request {
-                method: "GET",
-                url: &format!("https://{host}/v2/"),
-                ..Request::default()
-            }) {
-                Ok(_) => "https",
-                Err(_) => "http",
-            },
-            None => "https",
-        };
-        *known = Some(scheme);
-        drop(known);
-        let url = match path {
+    /// The URL of what is below the image's API path.
+    fn url(&self, connection: &Connection, path: &str) -> String {
+        let Endpoint { host, repository, .. } = &connection.endpoint;
+        let scheme = connection.scheme();
+        match path {
             "" => format!("{scheme}://{host}/v2/"),
             _ => format!("{scheme}://{host}/v2/{repository}/{path}"),
-        };
-        let request = Request { method, url: &url, headers, authorization, form: None };
-        connection.http.send(&request).map_err(|failure| failure.error)
+        }
     }
 
     /// The header that the last challenge asks for. `refused`: what it was last time will not do.
@@ -308,10 +373,7 @@ impl Registry {
                 _ => None,
             }),
             Challenge::Bearer { realm, service, scope } => {
-                let scope = scope.unwrap_or_else(|| match connection.endpoint.repository.as_str() {
-                    "" => String::new(),
-                    repository => format!("repository:{repository}:pull"),
-                });
+                let scope = self.access.scope(scope, &connection.endpoint.repository);
                 let mut tokens = connection.tokens.lock().unwrap_or_else(|e| e.into_inner());
                 if let Some(token) = tokens.get(&scope).filter(|token| token.fresh() && !refused) {
                     return Ok(Some(format!("Bearer {}", token.text)));
@@ -344,18 +406,21 @@ impl Registry {
         if let Some(service) = service {
             query.push(format!("service={}", http::encode(service)));
         }
-        if !scope.is_empty() {
+        for scope in scope.split(' ').filter(|scope| !scope.is_empty()) {
             query.push(format!("scope={}", http::encode(scope)));
         }
         let response = match &credentials {
             Some(Credentials::IdentityToken(token)) => {
+                // Of a form only one scope is read, with spaces in it.
+                query.retain(|part| !part.starts_with("scope="));
+                query.push(format!("scope={}", http::encode(scope)));
                 query.push("grant_type=refresh_token&client_id=rt-pull".into());
                 query.push(format!("refresh_token={}", http::encode(token)));
                 let form = query.join("&");
                 connection.http.send(&Request {
                     method: "POST",
                     url: realm,
-                    form: Some(&form),
+                    payload: Payload::Form(&form),
                     ..Request::default()
                 })
             }
@@ -416,9 +481,35 @@ impl Registry {
     }
 
     fn denied(&self, error: Error) -> Error {
-        error
-            .context(&self.reference)
-            .hint(format!("wrong name, or credentials needed: run rt login {}", self.reference.registry))
+        let registry = &self.reference.registry;
+        error.context(&self.reference).hint(match self.access {
+            Access::Pull => format!("wrong name, or credentials needed: run rt login {registry}"),
+            Access::Push { .. } => {
+                format!("no right to push there, or credentials needed: run rt login {registry}")
+            }
+        })
+    }
+}
+
+impl Access {
+    /// The scope of a token for a repository; `asked` is what the registry asks for. For a push it is asked for all at once, since
+    /// a registry names only what the refused request needed.
+    fn scope(&self, asked: Option<String>, repository: &str) -> String {
+        let named = asked.as_deref().and_then(|scope| {
+            let (name, _) = scope.strip_prefix("repository:")?.rsplit_once(':')?;
+            Some(name.to_owned())
+        });
+        match self {
+            Access::Pull => asked.unwrap_or_else(|| match repository {
+                "" => String::new(),
+                repository => format!("repository:{repository}:pull"),
+            }),
+            Access::Push { from } => {
+                let name = named.unwrap_or_else(|| repository.to_owned());
+                let other = from.as_ref().map(|from| format!(" repository:{from}:pull")).unwrap_or_default();
+                format!("repository:{name}:pull,push{other}")
+            }
+        }
     }
 }
 
@@ -447,6 +538,18 @@ mod tests {
         for realm in ["http://auth.docker.io/token", "", "https:/", "ftp://x"] {
             assert!(!is_safe(Some("https"), realm) && !is_safe(None, realm), "{realm}");
         }
+    }
+
+    #[test]
+    fn scopes() {
+        let push = |from: Option<&str>| Access::Push { from: from.map(str::to_owned) };
+        assert_eq!(Access::Pull.scope(None, "a/b"), "repository:a/b:pull");
+        assert_eq!(Access::Pull.scope(Some("x".into()), "a/b"), "x");
+        assert_eq!(
+            push(None).scope(Some("repository:p/a/b:pull".into()), "a/b"),
+            "repository:p/a/b:pull,push"
+        );
+        assert_eq!(push(Some("c")).scope(None, "a/b"), "repository:a/b:pull,push repository:c:pull");
     }
 
     #[test]

@@ -1,0 +1,171 @@
+#!/bin/bash
+# The host's MPI in containers (rt run --mpi host), with Open MPI and MPICH of Debian 12 and 13: each as the image of a
+# program that was built in it, and as the host. A host is a container of its root, in which mpirun of that root starts
+# rt. The program says by MPI_Get_library_version which library runs. usage: integration/mpi.sh RT
+set -uo pipefail
+cd "$(dirname "$0")/.."
+. integration/check
+whole=yes # expectations span lines
+rt=$(realpath "${1:-build/rt}")
+bin=$(dirname "$rt")
+uid=23457
+
+skip() { echo "SKIP mpi: $*"; }
+if [ "$(id -u)" != 0 ] || ! command -v mmdebstrap python3 >/dev/null; then
+	skip "no root, mmdebstrap or python3"
+	exit 0
+fi
+if ldd "$rt" >/dev/null 2>&1; then
+	skip "$rt is not static: it would not run in another root"
+	exit 0
+fi
+# What is bound here is unbound with this namespace.
+if [ -z "${RT_MPI_INSIDE:-}" ]; then
+	RT_MPI_INSIDE=1 exec unshare --mount --propagation private "$0" "$rt"
+fi
+work=$(mktemp -d)
+clean() { # what is bound must not be removed with the rest
+	local dir
+	for dir in "$work"/images/*; do ! mountpoint -q "$dir" || umount "$dir" || return; done
+	rm -rf "$work"
+}
+trap clean EXIT
+chmod 755 "$work"
+mkdir -p "$work"/{bin,images,bundles,programs,hosts,state}
+cp "$rt" "$bin/rt-hook-mpi" "$work/bin/"
+rt=$work/bin/rt
+
+# The program, with all that changes between releases of an ABI: handles as addresses, and a function of MPI 4.
+cat >"$work/programs/hello.c" <<'C'
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+int main(int argc, char **argv) {
+	int rank, size, length, sum = 0;
+	char version[MPI_MAX_LIBRARY_VERSION_STRING];
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	MPI_Get_library_version(version, &length);
+	for (char *c = version; *c; c++)
+		if (strchr("\n\t", *c)) *c = ' ';
+	version[64] = 0;
+#ifdef NEW
+	MPI_Info info;
+	MPI_Info_create_env(argc, argv, &info);
+#endif
+	printf("rank %d of %d sum %d: %s\n", rank, size, sum, version);
+	MPI_Finalize();
+	return 0;
+}
+C
+
+image() { # NAME SUITE PACKAGE...: a root with an MPI, and in it the program
+	local name=$1 suite=$2 root flags
+	shift 2
+	root=$(integration/debian "mpi-$name" "$suite" gcc libc6-dev "$@") || return
+	for flags in hello: new:-DNEW; do
+		cp "$work/programs/hello.c" "$root/tmp/hello.c"
+		chroot "$root" mpicc ${flags#*:} -o /tmp/hello /tmp/hello.c 2>/dev/null &&
+			mv "$root/tmp/hello" "$work/programs/$name-${flags%:*}"
+	done
+	rm -f "$root/tmp/hello.c"
+	mkdir -p "$root/program" "$root/rt"
+	mkdir "$work/images/$name"
+	mount --bind "$root" "$work/images/$name"
+	[ -x "$work/programs/$name-hello" ]
+}
+bundles() { # the configs of all images, as rt finds them on a host, and of all hosts
+	python3 - "$work" <<'P'
+import json, os, sys
+work = sys.argv[1]
+def bind(source, destination, *options):
+    return dict(destination=destination, source=source, type="bind", options=["rbind", *options])
+def config(path, root, mounts, namespaces, args, annotations={}):
+    os.makedirs(path, exist_ok=True)
+    json.dump(dict(ociVersion="1.1.0", root=dict(path=root, readonly=True), mounts=mounts,
+                   process=dict(cwd="/", user=dict(uid=0, gid=0), args=args, noNewPrivileges=True,
+                                env=["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/tmp", "UCX_LOG_LEVEL=fatal",
+                                     "HWLOC_HIDE_ERRORS=2"]),
+                   annotations={"rt.user": "caller", **annotations},
+                   linux=dict(namespaces=[dict(type=t) for t in namespaces])), open(path + "/config.json", "w"))
+for name in os.listdir(work + "/images"):
+    # A container of a job: the node's processes, network and shared memory.
+    inside = [bind(p, p) for p in ("/proc", "/dev", "/sys", "/tmp")] + [bind("/rt/programs", "/program", "ro")]
+    config(f"{work}/bundles/{name}", f"/rt/images/{name}", inside,
+           ["mount", "user"], ["/program/" + name + "-hello"])
+    config(f"{work}/bundles/{name}-asks", f"/rt/images/{name}", inside,
+           ["mount", "user"], ["/program/" + name + "-hello"], {"rt.mpi": "host"})
+    config(f"{work}/hosts/{name}", f"{work}/images/{name}", [
+        dict(destination="/proc", source="proc", type="proc"),
+        dict(destination="/dev", source="tmpfs", type="tmpfs", options=["mode=755"]),
+        dict(destination="/dev/pts", source="devpts", type="devpts", options=["newinstance", "ptmxmode=0666"]),
+        dict(destination="/dev/shm", source="shm", type="tmpfs", options=["mode=1777"]),
+        dict(destination="/tmp", source="tmpfs", type="tmpfs", options=["mode=1777"]),
+        dict(destination="/run", source="tmpfs", type="tmpfs", options=["mode=755"]),
+        bind("/sys", "/sys", "ro"), bind(work, "/rt", "ro")], ["mount", "pid", "ipc", "uts", "user"], ["sh"])
+P
+}
+# What a rank is on the host: rt with the variables of the launcher. PMI_FD is the socket of MPICH's launcher.
+cat >"$work/bin/rank" <<'SH'
+#!/bin/bash
+# usage: rank BUNDLE [FLAG...] -- [PROGRAM...]
+bundle=$1
+shift
+for name in $(compgen -e); do
+	case $name in PMI* | OMPI_* | OPAL_* | PRTE_* | MPIR_* | HYDRA_* | HYDI_* | RT_*) set -- -e "$name" "$@" ;; esac
+done
+[ -z "${PMI_FD:-}" ] || set -- --preserve-fds $((PMI_FD - 2)) "$@"
+exec /rt/bin/rt --root /tmp/state run -b "/rt/bundles/$bundle" "$@" "c-$$"
+SH
+chmod 755 "$work/bin/rank"
+user() { setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$PATH" "$@"; }
+on() { # HOST COMMAND...: a command on that host, as a plain user
+	local host=$1
+	shift
+	user timeout 120 "$rt" --root "$work/state" run -b "$work/hosts/$host" "h-$host-$RANDOM" -- "$@"
+}
+chown $uid:$uid "$work/state"
+
+declare -A packages=([openmpi]="openmpi-bin libopenmpi-dev" [mpich]="mpich libmpich-dev")
+declare -A versions=([bookworm-openmpi]="Open MPI v4.1.4" [trixie-openmpi]="Open MPI v5.0.7"
+	[bookworm-mpich]="MPICH Version:[ ]*4.0.2" [trixie-mpich]="MPICH Version:[ ]*4.2.1")
+names=()
+for mpi in openmpi mpich; do
+	for suite in bookworm trixie; do
+		if image $suite-$mpi $suite ${packages[$mpi]}; then names+=($suite-$mpi); else skip "no root of $suite with $mpi"; fi
+	done
+done
+[ ${#names[@]} != 0 ] || exit 0
+bundles
+
+launch() { # HOST: how two ranks are started there
+	case $1 in
+	*-openmpi) echo "mpirun --oversubscribe --mca btl self,vader,sm,tcp --mca btl_vader_single_copy_mechanism none -n 2" ;;
+	*) echo "mpirun -n 2" ;;
+	esac
+}
+two() { # LIBRARY
+	echo "rank 0 of 2 sum 1: $1.*rank 1 of 2 sum 1: $1|rank 1 of 2 sum 1: $1.*rank 0 of 2 sum 1: $1"
+}
+for host in "${names[@]}"; do
+	check "host/$host" "$(two "${versions[$host]}")" 0 on $host $(launch $host) /rt/programs/$host-hello
+	for image in "${names[@]}"; do
+		name=$image-on-$host
+		case $name in
+		*-openmpi-on-*-mpich | *-mpich-on-*-openmpi)
+			check "abi/$name" "has (Open MPI|MPICH) .lib.*, and the host has (Open MPI|MPICH) .lib.*: another binary interface" 1 \
+				on $host /rt/bin/rank $image --mpi host ;;
+		bookworm-*-on-trixie-*)
+			check "glibc/$name" "needs GLIBC_2.3[0-9] of libc.so.6, and the container's has GLIBC_2.36" 1 \
+				on $host /rt/bin/rank $image --mpi host ;;
+		*)
+			check "alone/$name" "rank 0 of 1 sum 0: ${versions[$host]}" 0 on $host /rt/bin/rank $image --mpi host
+			check "two/$name" "$(two "${versions[$host]}")" 0 on $host $(launch $host) /rt/bin/rank $image --mpi host ;;
+		esac
+	done
+done
+
+echo "result: integration/mpi: $passed passed; $failed failed"
+[ $failed = 0 ]

@@ -1,0 +1,223 @@
+//! The story of a push: a bundle's root, or an image on disk, to a registry.
+
+use std::ffi::OsStr;
+use std::io::{Seek, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::archive::{Store, StoredFile};
+use super::cache::{Cache, CacheLocation};
+use super::digest::Digest;
+use super::disk;
+use super::interrupt::{Interrupt, is_interrupted};
+use super::layout;
+use super::platform::Platform;
+use super::progress::{Meter, Style, size};
+use super::reference::{Reference, Source};
+use super::registries_conf::Registries;
+use super::registry::{ConnectOptions, LocalBlob, Registry, Uploaded};
+use super::save::{Compression, MANIFEST_TYPE, SourceBundle, Watch};
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err};
+
+/// What is pushed.
+#[derive(Debug, Clone)]
+pub(crate) enum PushSource {
+    /// A bundle, whose root becomes one layer.
+    Bundle(PathBuf),
+    /// An image on disk, as it is.
+    Image(Source),
+}
+
+impl PushSource {
+    /// A name with a transport is an image, and everything else a bundle.
+    pub(crate) fn parse(word: &OsStr) -> Result<PushSource> {
+        let scheme = word.to_str().and_then(|text| text.split_once(':'));
+        match scheme {
+            Some(("oci" | "oci-archive", _)) => {
+                Ok(PushSource::Image(word.to_str().unwrap_or_default().parse()?))
+            }
+            Some((scheme @ ("docker-archive" | "docker-daemon" | "podman" | "docker"), _)) => {
+                Err(err!("{scheme}: is not pushed from: it has no layers as registries keep them")
+                    .hint("rt pull it to a bundle, and push that"))
+            }
+            _ => Ok(PushSource::Bundle(word.into())),
+        }
+    }
+}
+
+/// What the user asked for.
+pub(crate) struct PushOptions {
+    /// What is pushed.
+    pub source: PushSource,
+    /// Where to.
+    pub target: Reference,
+    /// Which image of an index.
+    pub platform: Platform,
+    /// How to connect.
+    pub connect: ConnectOptions,
+    /// On whose file system a bundle's layer is written.
+    pub cache: CacheLocation,
+    /// What is shown meanwhile.
+    pub style: Style,
+}
+
+/// What happened.
+pub(crate) struct Pushed {
+    /// The name in the registry.
+    pub name: String,
+    /// Digest of the manifest.
+    pub digest: Digest,
+    /// Bytes that were sent.
+    pub sent: u64,
+    /// Bytes that the registry had.
+    pub present: u64,
+    /// Bytes that it took over from another repository.
+    pub mounted: u64,
+}
+
+/// Reads the name to push to.
+///
+/// # Errors
+/// A digest: what it names is what it is.
+pub(crate) fn target(text: &str) -> Result<Reference> {
+    if !text.starts_with("docker://")
+        && matches!(text.parse::<Source>(), Ok(source) if !matches!(source, Source::Registry(_)))
+    {
+        return Err(err!("{text}: not a name in a registry").hint("rt save writes layouts and archives"));
+    }
+    let reference: Reference = text.parse()?;
+    if reference.digest.is_some() {
+        bail!("{text}: push to a tag; the image's digest follows from what it is");
+    }
+    Ok(reference)
+}
+
+/// Pushes.
+///
+/// # Errors
+/// Whatever keeps the image from being complete. The tag stays what it was then.
+pub(crate) fn run(options: &PushOptions) -> Result<Pushed> {
+    let interrupt = Interrupt::install();
+    disk::raise_open_files();
+    push(options, &interrupt).map_err(|e| match is_interrupted(&e) {
+        true => err!("interrupted; {} is what it was", options.target),
+        false => e,
+    })
+}
+
+/// An image that lies ready.
+struct ReadyImage {
+    /// Layers and config, the config last.
+    blobs: Vec<LocalBlob>,
+    media_type: String,
+    manifest: Vec<u8>,
+    /// A repository of the same registry that may have some of the blobs.
+    from: Option<String>,
+}
+
+fn push(options: &PushOptions, interrupt: &Interrupt) -> Result<Pushed> {
+    let (cache, _scratch) = options.cache.open(None)?;
+    let registry =
+        Registry::new(&options.target, &Registries::from_environment()?, options.connect.clone(), interrupt)?;
+    let image = match &options.source {
+        PushSource::Bundle(path) => bundle(path, options, &cache, interrupt)?,
+        PushSource::Image(source) => image(source, options, &cache)?,
+    };
+    let registry = registry.for_push(image.from.clone());
+    let meter = Meter::of(image.blobs.iter().map(|blob| blob.size).sum());
+    let mut pushed = Pushed {
+        name: options.target.to_string(),
+        digest: Digest::of(&image.manifest),
+        sent: 0,
+        present: 0,
+        mounted: 0,
+    };
+    meter.shown(options.style, "push", || {
+        let mut seen: Vec<&Digest> = Vec::new();
+        for blob in &image.blobs {
+            interrupt.check()?;
+            // Layers can be the same; empty ones often are.
+            if seen.contains(&&blob.digest) {
+                meter.add(blob.size);
+                continue;
+            }
+            seen.push(&blob.digest);
+            let uploaded = registry.upload(blob, image.from.as_deref(), &meter)?;
+            let (sum, what) = match uploaded {
+                Uploaded::Sent => (&mut pushed.sent, "sent"),
+                Uploaded::Present => (&mut pushed.present, "was there"),
+                Uploaded::Mounted => (&mut pushed.mounted, "taken over from another repository"),
+            };
+            *sum += blob.size;
+            if options.style == Style::Lines {
+                let line = format!("blob {} {} {what}", blob.digest.short(), size(blob.size));
+                let _ = writeln!(std::io::stderr(), "{line}");
+            }
+        }
+        registry.put_manifest(&image.media_type, &image.manifest)
+    })?;
+    Ok(pushed)
+}
+
+/// Writes the layer of a bundle to a file without a name, so that its digest is known before it is sent.
+fn bundle(
+    path: &std::path::Path,
+    options: &PushOptions,
+    cache: &Cache,
+    interrupt: &Interrupt,
+) -> Result<ReadyImage> {
+    let bundle = SourceBundle::open(path)?;
+    let file = cache.nameless()?;
+    let meter = Meter::default();
+    let watch = Watch { interrupt, meter: &meter };
+    let layer =
+        meter.shown(options.style, "layer", || bundle.write_layer(&file, Compression::Gzip, watch))?;
+    let documents = bundle.documents(&layer)?;
+    let blobs = vec![
+        LocalBlob { digest: layer.digest, size: layer.size, file: Arc::new(file), offset: 0 },
+        small(&documents.config, cache)?,
+    ];
+    // Where the layer is that of the image that was pulled, its repository has it.
+    let from = match bundle.pulled_from().and_then(|name| name.parse().ok()) {
+        Some(Source::Registry(from)) if from.registry == options.target.registry => {
+            Some(from.repository).filter(|repository| *repository != options.target.repository)
+        }
+        _ => None,
+    };
+    Ok(ReadyImage { blobs, media_type: MANIFEST_TYPE.to_owned(), manifest: documents.manifest, from })
+}
+
+/// Finds the blobs of an image on disk.
+fn image(source: &Source, options: &PushOptions, cache: &Cache) -> Result<ReadyImage> {
+    let (store, select) = match source {
+        Source::OciLayout { path, select } => (Store::Directory(path.clone()), select),
+        Source::OciArchive { path, select } => (Store::open_tar(path, || cache.nameless())?, select),
+        _ => bail!("not an image-spec layout"),
+    };
+    let found = layout::find_oci(&store, select.as_deref(), &options.platform)?;
+    let Some(manifest) = found.manifest_text else { bail!("the image has no manifest") };
+    let mut blobs = Vec::new();
+    for (descriptor, name) in found.manifest.layers.iter().zip(&found.layers) {
+        let StoredFile { file, offset, length } = store.find(name)?;
+        if length != descriptor.size {
+            bail!("blob {}: {length} bytes, but the manifest says {}", descriptor.digest, descriptor.size);
+        }
+        blobs.push(LocalBlob { digest: descriptor.digest.clone(), size: length, file, offset });
+    }
+    blobs.push(LocalBlob { digest: found.manifest.config.digest, ..small(&found.config, cache)? });
+    Ok(ReadyImage { blobs, media_type: media_type(&manifest), manifest, from: None })
+}
+
+/// What a manifest says that it is. Those of the image-spec need not say it.
+fn media_type(manifest: &[u8]) -> String {
+    let manifest: serde_json::Value = serde_json::from_slice(manifest).unwrap_or_default();
+    manifest["mediaType"].as_str().unwrap_or(MANIFEST_TYPE).to_owned()
+}
+
+/// A document as a blob in a file.
+fn small(bytes: &[u8], cache: &Cache) -> Result<LocalBlob> {
+    let mut file = cache.nameless()?;
+    file.write_all(bytes).and_then(|()| file.rewind()).context(|| "write the image's config")?;
+    Ok(LocalBlob { digest: Digest::of(bytes), size: bytes.len() as u64, file: Arc::new(file), offset: 0 })
+}

@@ -1,0 +1,188 @@
+//! Images as one file, read back by the reader that serves them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use rt_pull::tar::{EntryKind, Header};
+use squashfs::{Body, FilePart, Filesystem, Inode, Piece, Position};
+
+use super::Place;
+use super::image::{Image, Layer, digest};
+use super::trees::{random_layers, scan};
+
+type Opened = Filesystem<FilePart>;
+
+fn open(path: &Path) -> Opened {
+    Filesystem::open(FilePart::new(File::open(path).unwrap(), 0, None).unwrap(), 1 << 20).unwrap()
+}
+
+/// Every path with its inode, the root's not among them.
+fn walk(image: &Opened) -> BTreeMap<String, Inode> {
+    let mut all = BTreeMap::new();
+    let mut stack = vec![(String::new(), image.inode(image.root()).unwrap())];
+    while let Some((path, inode)) = stack.pop() {
+        if let Body::Directory(directory) = &inode.body {
+            let mut entries = image.entries(directory, Position::default()).unwrap();
+            while let Some(entry) = entries.next_entry().unwrap() {
+                let slash = if path.is_empty() { "" } else { "/" };
+                let name = format!("{path}{slash}{}", String::from_utf8(entry.name).unwrap());
+                stack.push((name, image.inode(entry.inode).unwrap()));
+            }
+        }
+        if !path.is_empty() {
+            all.insert(path, inode);
+        }
+    }
+    all
+}
+
+fn content(image: &Opened, inode: &Inode) -> Vec<u8> {
+    let Body::File(file) = &inode.body else { panic!("not a file") };
+    let mut bytes = Vec::new();
+    for piece in image.read(inode.reference, file, 0, file.size as usize).unwrap() {
+        match piece {
+            Piece::Block(block, range) => bytes.extend_from_slice(&block.bytes()[range]),
+            Piece::Hole(length) => bytes.resize(bytes.len() + length, 0),
+        }
+    }
+    bytes
+}
+
+/// As [`scan`] says it of a directory.
+fn scan_image(path: &Path) -> BTreeMap<String, String> {
+    let image = open(path);
+    let inodes = walk(&image);
+    let mut names: HashMap<u32, Vec<String>> = HashMap::new();
+    let mut tree = BTreeMap::new();
+    for (name, inode) in &inodes {
+        let mut text = format!("{:o} ", inode.st_mode());
+        match &inode.body {
+            Body::Directory(_) => {}
+            Body::Symlink(target) => text += &format!("-> {}", String::from_utf8_lossy(target)),
+            _ => {
+                let data = content(&image, inode);
+                text += &format!("{} {} {}", data.len(), digest(&data), inode.mtime);
+                names.entry(inode.number).or_default().push(name.clone());
+            }
+        }
+        tree.insert(name.clone(), text);
+    }
+    for names in names.into_values().filter(|names| names.len() > 1) {
+        for name in &names {
+            *tree.get_mut(name).unwrap() += &format!(" = {}", names[0]);
+        }
+    }
+    tree
+}
+
+#[test]
+fn a_file_has_the_tree_of_the_bundle() {
+    let place = Place::new("files");
+    for seed in 0..60u64 {
+        let image = format!("oci:image{seed}:t");
+        Image::new(random_layers(seed)).layout(&place.join(&format!("image{seed}")));
+        place.good(&["pull", "-q", "--private", &image, &format!("b{seed}")]);
+        let file = format!("f{seed}.sqsh");
+        place.good(&["pull", "-q", &image, &file]);
+        let mut bundle = scan(&place.join(&format!("b{seed}/rootfs")));
+        let mut inside = scan_image(&place.join(&file));
+        // What only the file has, and files of the time of the pull.
+        for name in [".rt", ".rt/config.json", ".rt/image.json"] {
+            inside.remove(name).unwrap();
+        }
+        for name in ["hosts", "resolv.conf", "hostname", "localtime", "machine-id"] {
+            let name = format!("etc/{name}");
+            assert!(bundle.remove(&name).is_some() && inside.remove(&name).is_some(), "seed {seed}: {name}");
+        }
+        let differing: Vec<_> =
+            inside.iter().filter(|(path, text)| bundle.get(*path) != Some(text)).collect();
+        assert!(
+            differing.is_empty() && inside.len() == bundle.len(),
+            "seed {seed}: {differing:#?} {bundle:#?}"
+        );
+    }
+}
+
+#[test]
+fn everything_is_as_in_the_image_and_always_the_same() {
+    let place = Place::new("file-as-is");
+    let special = |kind, path: &str, mode, xattrs: Vec<(Vec<u8>, Vec<u8>)>| Header {
+        uid: 7,
+        gid: 70_000,
+        device: (1, 3),
+        xattrs,
+        ..Header::new(path.into(), kind, mode)
+    };
+    let mut layer = Layer::default();
+    let attributes = vec![
+        (b"security.capability".to_vec(), b"caps".to_vec()),
+        // An overlay above the file would obey it.
+        (b"user.overlay.opaque".to_vec(), b"y".to_vec()),
+    ];
+    for header in [
+        special(EntryKind::Character, "null", 0o666, Vec::new()),
+        special(EntryKind::Fifo, "fifo", 0o600, Vec::new()),
+        special(EntryKind::File, "suid", 0o4755, attributes),
+        special(EntryKind::Directory, "locked/", 0o000, Vec::new()),
+        special(EntryKind::File, "locked/secret", 0o000, Vec::new()),
+    ] {
+        rt_pull::tar::write_header(&mut layer.0, &header).unwrap();
+    }
+    Image::new(vec![layer]).layout(&place.join("image"));
+    let first = place.good(&["pull", "-q", "oci:image:t", "first.sqsh"]);
+    assert_eq!(Path::new(first.trim()), place.join("first.sqsh"));
+    let image = open(&place.join("first.sqsh"));
+    let inodes = walk(&image);
+    let of = |name: &str| (inodes[name].st_mode(), inodes[name].uid, inodes[name].gid);
+    assert_eq!(of("null"), (0o020_666, 7, 70_000));
+    assert_eq!(inodes["null"].body, Body::CharDevice(0x103));
+    assert_eq!(of("fifo"), (0o010_600, 7, 70_000));
+    assert_eq!(of("suid"), (0o104_755, 7, 70_000));
+    assert_eq!(of("locked"), (0o040_000, 7, 70_000));
+    assert_eq!(of("locked/secret"), (0o100_000, 7, 70_000));
+    let xattrs = image.xattrs(&inodes["suid"]).unwrap();
+    assert_eq!(xattrs.len(), 1, "{xattrs:?}");
+    let config: serde_json::Value =
+        serde_json::from_slice(&content(&image, &inodes[".rt/config.json"])).unwrap();
+    assert_eq!(config["annotations"]["rt.image.name"], "oci:image:t");
+    assert!(config["linux"].get("uidMappings").is_none(), "{config}");
+
+    for (flags, same) in [(&[][..], true), (&["--compress", "lz4"], false), (&["--compress", "zstd:3"], true)]
+    {
+        place.good(&[&["pull", "-q", "--force", "oci:image:t", "again.sqsh"], flags].concat());
+        let read = |name| std::fs::read(place.join(name)).unwrap();
+        assert_eq!(read("first.sqsh") == read("again.sqsh"), same, "{flags:?}");
+    }
+    assert_eq!(place.join("first.sqsh").metadata().unwrap().permissions().mode() & 0o400, 0o400);
+}
+
+#[test]
+fn what_is_there_is_not_lost() {
+    let place = Place::new("file-there");
+    Image::new(vec![Layer::default().file("a", "a")]).layout(&place.join("image"));
+    std::fs::write(place.join("notes.sqsh"), "my notes").unwrap();
+    for (flags, target, says) in [
+        (&[][..], "notes.sqsh", "exists"),
+        (&["--force"], "notes.sqsh", "not an image file"),
+        (&["--profile", "isolated"], "x.sqsh", "needs a bundle"),
+        (&["--compress", "bzip2"], "x.sqsh", "--compress bzip2"),
+        (&["--compress", "zstd"], "bundle", "for an image file"),
+    ] {
+        let said = place.bad(&[&["pull", "oci:image:t", target], flags].concat());
+        assert!(said.contains(says), "{said}");
+    }
+    assert_eq!(std::fs::read_to_string(place.join("notes.sqsh")).unwrap(), "my notes");
+    // A layer that is cut in the middle leaves nothing.
+    let mut broken = Layer::default();
+    rt_pull::tar::write_header(
+        &mut broken.0,
+        &Header { size: 1 << 20, ..Header::new("x".into(), EntryKind::File, 0o644) },
+    )
+    .unwrap();
+    Image::new(vec![broken]).layout(&place.join("broken"));
+    place.bad(&["pull", "oci:broken:t", "y.sqsh"]);
+    assert!(!place.join("y.sqsh").exists());
+    place.is_clean();
+}

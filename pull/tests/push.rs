@@ -1,0 +1,223 @@
+//! Pushes, to registries that behave and registries that do not.
+
+use super::Place;
+use super::image::{Image, Layer, gzip, noise};
+use super::uploads::{Fault, Uploads};
+use serde_json::{Value, json};
+
+/// A bundle `b` of an image with two layers, one of which does not compress.
+fn bundle(place: &Place) {
+    let layers = vec![
+        Layer::default().dir("bin").file("bin/x", noise(3_000_000, 1)),
+        Layer::default().file("f", "two"),
+    ];
+    let config = json!({ "Entrypoint": ["/bin/x"], "Cmd": ["a"], "Env": ["A=b"] });
+    Image::stored(layers, config, |_, tar| ("application/vnd.oci.image.layer.v1.tar+gzip", gzip(tar)))
+        .layout(&place.join("image"));
+    place.good(&["pull", "-q", "oci:image:t", "b"]);
+}
+
+fn is_right(place: &Place, server: &Uploads, name: &str) {
+    place.good(&["pull", "-q", "--plain-http", &server.name(name), "back"]);
+    assert_eq!(std::fs::read(place.join("back/rootfs/bin/x")).unwrap(), noise(3_000_000, 1));
+    let text = std::fs::read(place.join("back/image.json")).unwrap();
+    let image: Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(image["config"], json!({ "Entrypoint": ["/bin/x"], "Cmd": ["a"], "Env": ["A=b"] }));
+    place.is_clean();
+}
+
+/// The push succeeds in spite of the fault.
+fn survives(name: &str, fault: Fault, flags: &[&str]) -> Uploads {
+    let place = Place::new(name);
+    bundle(&place);
+    let server = Uploads::start(fault);
+    let target = format!("docker://{}", server.name("team/x:1"));
+    let digest = place.good(&[&["push", "-q", "--plain-http"], flags, &["b", &target]].concat());
+    let stored = server.state().manifests.contains_key(digest.trim());
+    assert!(stored, "{digest}");
+    is_right(&place, &server.beside(Fault::None), "team/x:1");
+    server
+}
+
+/// It fails, says `why`, and changes no tag.
+fn fails(name: &str, fault: Fault, why: &str) -> Uploads {
+    let place = Place::new(name);
+    bundle(&place);
+    let server = Uploads::start(fault);
+    let said = place.bad(&["push", "--plain-http", "--retries", "1", "b", &server.name("team/x:1")]);
+    assert!(said.contains(why), "{said}");
+    assert_eq!(place.names("cache/partial"), [""; 0]);
+    place.is_clean();
+    server
+}
+
+#[test]
+fn a_push_and_again() {
+    let place = Place::new("push");
+    bundle(&place);
+    let server = Uploads::start(Fault::None);
+    let push = |source: &str, name: &str| -> Value {
+        let text = place.good(&["push", "--json", "--plain-http", source, &server.name(name)]);
+        serde_json::from_str(&text).unwrap()
+    };
+    let first = push("b", "team/x:1");
+    assert!(first["sentBytes"].as_u64().unwrap() > 3_000_000 && first["presentBytes"] == 0, "{first}");
+    let received = server.state().received;
+    let again = push("b", "team/x:2");
+    assert_eq!(
+        (&again["digest"], &again["sentBytes"]),
+        (&first["digest"], &json!(0)),
+        "nothing is sent twice"
+    );
+    assert!(server.state().received < received + 2000);
+    assert_eq!(server.count("POST "), 2);
+    // The same as an archive.
+    place.good(&["save", "-q", "b", "oci-archive:b.tar:v"]);
+    place.good(&["save", "-q", "b", "oci:b.oci"]);
+    for source in ["oci-archive:b.tar:v", "oci:b.oci"] {
+        assert_eq!(push(source, "team/x:3")["digest"], first["digest"], "{source}");
+    }
+    is_right(&place, &server, "team/x:3");
+    // An image of several layers, one of them in the registry already.
+    assert_eq!(push("oci:image:t", "team/y:1")["presentBytes"], 0, "other repositories are others");
+    place.good(&["pull", "-q", "--plain-http", &server.name("team/y:1"), "layers"]);
+    assert_eq!(std::fs::read(place.join("layers/rootfs/f")).unwrap(), b"two");
+}
+
+/// The layer of what was pulled from the same registry is taken over from its repository.
+#[test]
+fn blobs_are_mounted() {
+    let place = Place::new("mount");
+    bundle(&place);
+    let server = Uploads::start(Fault::None);
+    place.good(&["push", "-q", "--plain-http", "b", &server.name("team/x:1")]);
+    place.good(&["pull", "-q", "--plain-http", &server.name("team/x:1"), "c"]);
+    let text = place.good(&["push", "--json", "--plain-http", "c", &server.name("other/y:1")]);
+    let pushed: Value = serde_json::from_str(&text).unwrap();
+    assert!(pushed["mountedBytes"].as_u64().unwrap() > 3_000_000, "{pushed}");
+    assert!(server.count("from=team%2Fx") > 0);
+    is_right(&place, &server, "other/y:1");
+}
+
+#[test]
+fn broken_uploads_go_on() {
+    let server = survives("push-cut", Fault::Cut(700_000), &[]);
+    let received = server.state().received;
+    assert!(received < 3_400_000, "{received} bytes for a layer of 3 MB");
+    assert!(server.count("PATCH ") >= 5);
+    assert!(server.count("GET /v2/any/blobs/uploads/") >= 4, "what has arrived is asked");
+}
+
+#[test]
+fn lost_uploads_begin_again() {
+    survives("push-forgotten", Fault::Forgotten, &[]);
+    let server = survives("push-joined", Fault::BadlyJoined(900_000), &[]);
+    assert!(server.count("POST ") >= 3, "what is damaged is sent as a whole once more");
+    survives("push-lost-answer", Fault::LostAnswer, &[]);
+}
+
+#[test]
+fn busy_registries() {
+    survives("push-429", Fault::Busy, &[]);
+    survives("push-503", Fault::BusyUpload, &[]);
+}
+
+#[test]
+fn places_of_uploads() {
+    survives("push-absolute", Fault::Absolute, &[]);
+}
+
+/// Tokens are asked for with the right to push, and again when they end.
+#[test]
+fn tokens_to_push() {
+    let server = survives("push-tokens", Fault::Tokens(2), &[]);
+    assert!(server.count("/token") >= 3, "a new token each time");
+    assert!(server.count("scope=repository%3Ateam%2Fx%3Apull%2Cpush") > 0);
+    survives("push-basic", Fault::Basic, &["--creds", "me:secret"]);
+    fails("push-no-password", Fault::Basic, "rt login 127.0.0.1");
+}
+
+/// Another host that an upload goes to gets the bytes and no credentials.
+#[test]
+fn credentials_stay_with_the_registry() {
+    for redirected in [false, true] {
+        let place = Place::new(if redirected { "push-redirected" } else { "push-elsewhere" });
+        bundle(&place);
+        let storage = Uploads::start(Fault::None);
+        let fault = if redirected { Fault::Redirected(storage.port) } else { Fault::Elsewhere(storage.port) };
+        // Storage that asks for credentials does not get them either.
+        let greedy = storage.beside(Fault::Basic);
+        let registry = storage.beside(fault);
+        place.good(&["push", "-q", "--plain-http", "--creds", "me:secret", "b", &registry.name("team/x:1")]);
+        let authorized = registry.state().authorized.clone();
+        assert!(authorized.contains(&registry.port) && !authorized.contains(&storage.port), "{authorized:?}");
+        assert!(storage.count("PATCH ") > 0);
+        is_right(&place, &storage, "team/x:1");
+        let fault = if redirected { Fault::Redirected(greedy.port) } else { Fault::Elsewhere(greedy.port) };
+        let registry = Uploads::start(fault);
+        let arguments = ["push", "--plain-http", "--creds", "me:secret", "b", &registry.name("team/x:1")];
+        let said = place.bad(&arguments);
+        assert!(said.contains("only the registry may get"), "{said}");
+        assert!(!greedy.state().authorized.contains(&greedy.port), "a password went to another host");
+    }
+}
+
+#[test]
+fn refusals_are_told() {
+    let server = fails("push-quota", Fault::Quota, "exceeds the quota");
+    assert!(server.state().manifests.is_empty() && server.state().received == 0);
+    fails(
+        "push-unsupported",
+        Fault::Unsupported,
+        "does not take manifests of application/vnd.oci.image.manifest",
+    );
+    fails("push-digest", Fault::OtherDigest, "the registry stored sha256:");
+}
+
+#[test]
+fn what_cannot_be_pushed() {
+    let place = Place::new("push-bad");
+    bundle(&place);
+    for (source, target, why) in [
+        ("b", "oci:x", "rt save"),
+        (
+            "b",
+            "localhost:1/x@sha256:0000000000000000000000000000000000000000000000000000000000000000",
+            "push to a tag",
+        ),
+        ("b", "localhost:1/Upper", "lower case"),
+        ("docker-archive:x", "localhost:1/x", "rt pull it"),
+        ("image", "localhost:1/x", "not a bundle"),
+        ("none", "localhost:1/x", "none"),
+        ("oci:image:none", "localhost:1/x", "no image"),
+    ] {
+        let said = place.bad(&["push", "--plain-http", "--retries", "0", source, target]);
+        assert!(said.contains(why), "{source} {target}: {said}");
+    }
+    place.is_clean();
+}
+
+/// registries.conf: what it blocks is not written, and mirrors are only read.
+#[test]
+fn registries_conf_counts() {
+    let place = Place::new("push-conf");
+    bundle(&place);
+    let (server, mirror) = (Uploads::start(Fault::None), Uploads::start(Fault::None));
+    let push = |conf: String| {
+        std::fs::write(place.join("registries.conf"), conf).unwrap();
+        let mut command = place.command();
+        command.env("CONTAINERS_REGISTRIES_CONF", place.join("registries.conf"));
+        command.args(["push", "-q", "b", "site.example/team/x:1"]).output().unwrap()
+    };
+    let table = format!(
+        "[[registry]]\nprefix = \"site.example\"\nlocation = \"127.0.0.1:{}\"\ninsecure = true\n\
+         [[registry.mirror]]\nlocation = \"127.0.0.1:{}\"\ninsecure = true\n",
+        server.port, mirror.port
+    );
+    let output = push(table.clone());
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(mirror.state().requests, [""; 0]);
+    is_right(&place, &server, "team/x:1");
+    let output = push(format!("{table}[[registry]]\nprefix = \"site.example/team\"\nblocked = true\n"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("blocked"), "{output:?}");
+}

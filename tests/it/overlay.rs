@@ -1,0 +1,371 @@
+//! The layer over the image that takes what the program writes: `--writable`, `--overlay`, `--as-root`, `--read-only`.
+
+use crate::client::Caller;
+use crate::fixture::{Bundle, Ctx, errno, tree};
+use crate::run::in_place;
+use crate::runner::{skip, tests};
+use crate::sys::{Step, c};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+tests! {
+    EVERY {
+        writable_leaves_the_image_alone, overlay_keeps_what_is_written, mount_points_are_made_in_the_layer,
+        as_root_can_write,
+    }
+    ALL {
+        removed_files_stay_hidden, directories_cannot_be_renamed, joined_programs_see_the_layer,
+        overlay_in_use_is_refused, overlay_can_be_used_again_at_once, read_only_root, masks_hold_over_a_layer,
+        working_directory_is_made,
+    }
+    BOTH {
+        wrong_layers_are_refused, mounts_in_the_image_are_refused, nodes_of_the_image_stay_dead,
+        callers_home_by_flag, hooks_see_the_layer, layer_under_a_shared_root,
+    }
+    ROOT { overlay_on_an_overlay_is_refused, overlay_of_another_image, layer_of_many_ids }
+}
+
+/// A bundle as `rt pull` makes one, with a file and a directory to change.
+fn image(ctx: &Ctx) -> Bundle {
+    let bundle = ctx.bundle().with("/root/readonly", json!(true));
+    bundle.mkdir("d/sub");
+    bundle.file("d/file", "image");
+    bundle.file("d/sub/deep", "image");
+    bundle
+}
+
+fn run(ctx: &Ctx, bundle: &Bundle, flags: &[&str]) -> Vec<Value> {
+    let out = ctx.rt(["run"]).args(flags).arg(&bundle.dir).ok();
+    assert_eq!(out.stderr, "");
+    // What has run in place is removed by the next command.
+    ctx.rt(["list", "-q"]).ok();
+    out.all()
+}
+
+const CHANGES: [&str; 7] = [
+    "write /d/new x",
+    "append /d/file +more",
+    "rm /d/sub/deep",
+    "mkdir /made",
+    "cat /d/file",
+    "ls /d/sub",
+    "stat /",
+];
+
+fn writable_leaves_the_image_alone(ctx: &Ctx) {
+    // Also where the image could be written to, and where this process becomes the program.
+    for bundle in [image(ctx), image(ctx).with("/root/readonly", json!(false)), in_place(image(ctx))] {
+        let bundle = bundle.ops(&CHANGES);
+        fs::set_permissions(bundle.rootfs(), fs::Permissions::from_mode(0o751)).unwrap();
+        let before = bundle.strict_tree();
+        for _ in 0..2 {
+            let all = run(ctx, &bundle, &["--writable"]);
+            assert_eq!(all[..4], [json!(null), json!(null), json!(null), json!(null)], "{all:?}");
+            assert_eq!((&all[4], &all[5]), (&json!("image+more"), &json!([])));
+            assert_eq!(all[6]["mode"], 0o751, "the root looks as the image's");
+            assert_eq!(bundle.strict_tree(), before);
+        }
+    }
+    assert_eq!(run(ctx, &image(ctx).ops(&["write /d/new x"]), &[])[0], errno(libc::EROFS));
+}
+
+fn overlay_keeps_what_is_written(ctx: &Ctx) {
+    for (n, bundle) in [image(ctx), in_place(image(ctx))].into_iter().enumerate() {
+        let dir = ctx.path(&format!("layer{n}"));
+        let flags = ["--overlay", dir.to_str().unwrap()];
+        let before = bundle.strict_tree();
+        run(ctx, &bundle.ops(&CHANGES), &flags);
+        let bundle = image(ctx);
+        let bundle = Bundle { dir: ctx.path(&format!("bundle{}", n + 1)), ..bundle };
+        let bundle =
+            bundle.ops(&["cat /d/new", "cat /d/file", "exists /d/sub/deep", "exists /made", "write /x y"]);
+        let kept = [json!("x"), json!("image+more"), json!(false), json!(true), json!(null)];
+        assert_eq!(run(ctx, &bundle, &flags), kept);
+        // The same, seen only.
+        let seen = run(ctx, &bundle, &[&flags[..], &["--read-only"]].concat());
+        assert_eq!((&seen[..4], &seen[4]), (&kept[..4], &errno(libc::EROFS)));
+        assert_eq!(bundle.strict_tree(), before);
+        assert_eq!(fs::read_to_string(dir.join("upper/d/new")).unwrap(), "x");
+        let mode = fs::metadata(&dir).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o700, "nobody else looks into it");
+    }
+    // By a path from where the caller is.
+    let bundle = image(ctx).ops(&["write /d/new x"]);
+    ctx.rt(["run", "--overlay", "here"]).arg(&bundle.dir).cwd(&ctx.dir).ok();
+    assert!(ctx.path("here/upper/d/new").exists());
+}
+
+fn removed_files_stay_hidden(ctx: &Ctx) {
+    let bundle = image(ctx).ops(&["rm /d/sub/deep", "rmdir /d/sub", "ls /d", "mkdir /d/sub", "ls /d/sub"]);
+    let dir = ctx.path("layer");
+    let all = run(ctx, &bundle, &["--overlay", dir.to_str().unwrap()]);
+    assert_eq!((&all[2], &all[3], &all[4]), (&json!(["file"]), &json!(null), &json!([])));
+    let again = bundle.ops(&["ls /d/sub"]);
+    assert_eq!(run(ctx, &again, &["--overlay", dir.to_str().unwrap()])[0], json!([]));
+}
+
+fn directories_cannot_be_renamed(ctx: &Ctx) {
+    // overlayfs answers EXDEV, as between two file systems, and mv(1) copies then. Files, and new directories, move.
+    let ops =
+        ["rename /d/sub /d/other", "rename /d/file /d/moved", "cat /d/moved", "mkdir /n", "rename /n /m"];
+    let all = run(ctx, &image(ctx).ops(&ops), &["--writable"]);
+    assert_eq!(all, [errno(libc::EXDEV), json!(null), json!("image"), json!(null), json!(null)]);
+}
+
+fn mount_points_are_made_in_the_layer(ctx: &Ctx) {
+    let data = ctx.mkdir("data");
+    ctx.file("data/f", "host");
+    let bind = |to: &str| format!("{}:{to}", data.display());
+    let bundle = image(ctx).ops(&[
+        "cat /new/place/f",
+        "cat /d/one",
+        "write /new/beside x",
+        "write /new/place/here y",
+        "ls /new",
+    ]);
+    let before = bundle.strict_tree();
+    let (place, file) = (bind("/new/place"), format!("{}/f:/d/one", data.display()));
+    let all = run(ctx, &bundle, &["--writable", "-v", &place, "-v", &file]);
+    let expected = [json!("host"), json!("host"), json!(null), json!(null), json!(["beside", "place"])];
+    assert_eq!(all, expected);
+    assert_eq!(fs::read_to_string(data.join("here")).unwrap(), "y", "what is written to a volume arrives");
+    assert_eq!(bundle.strict_tree(), before);
+}
+
+fn as_root_can_write(ctx: &Ctx) {
+    let bundle = image(ctx).with("/annotations", json!({ "rt.user": "caller" }));
+    let bundle = match ctx.caller {
+        // Whoever is root of several ids is not to become the caller's own.
+        Caller::Root | Caller::Range => bundle.with("/annotations", json!({})),
+        _ => bundle,
+    };
+    let bundle = bundle.ops(&["id", "write /d/new x"]);
+    let before = bundle.strict_tree();
+    let all = run(ctx, &bundle, &["--as-root"]);
+    assert_eq!(
+        (&all[0]["uid"], &all[0]["gid"], &all[1]),
+        (&json!([0, 0, 0]), &json!([0, 0, 0]), &json!(null))
+    );
+    assert_eq!(bundle.strict_tree(), before);
+    assert_eq!(run(ctx, &bundle, &["--as-root", "--read-only"])[1], errno(libc::EROFS));
+    // Where the image can be written to, it is.
+    let open = image(ctx).with("/root/readonly", json!(false)).ops(&["write /d/new x"]);
+    run(ctx, &open, &["--as-root"]);
+    assert!(open.rootfs().join("d/new").exists());
+    ctx.rt(["run", "--as-root", "--user-map=caller"])
+        .arg(&bundle.dir)
+        .fails(&["--as-root", "--user-map caller"]);
+    run(ctx, &bundle, &["--as-root", "--user-map=root"]);
+}
+
+fn joined_programs_see_the_layer(ctx: &Ctx) {
+    let id = ctx.id();
+    let bundle = image(ctx).ops(&["write /d/new x", "pause"]);
+    ctx.rt(["run", "-d", "--writable", "-b"]).arg(&bundle.dir).arg(&id).ok();
+    crate::fixture::eventually("the file", || {
+        let out = ctx.rt(["exec", &id, "/probe", "cat /d/new", "write /d/more y", "ls /d"]).ok();
+        (out.line(0) == "x").then(|| assert_eq!(out.line(2), json!(["file", "more", "new", "sub"])))
+    });
+    ctx.rt(["delete", "--force", &id]).silent();
+    assert!(!bundle.rootfs().join("d/more").exists());
+}
+
+fn overlay_in_use_is_refused(ctx: &Ctx) {
+    for (n, bundle) in [image(ctx), in_place(image(ctx))].into_iter().enumerate() {
+        let dir = ctx.path(&format!("layer{n}"));
+        let flags = ["run", "--overlay", dir.to_str().unwrap()];
+        let bundle = bundle.ops(&["pause"]);
+        let id = ctx.id();
+        let mut job = ctx.rt(flags).arg("-b").arg(&bundle.dir).arg(&id).spawn();
+        job.line(0);
+        let out = ctx.rt(flags).arg(&bundle.dir).fails(&["--overlay", "layer", "another container uses it"]);
+        assert_eq!(out.code, 1);
+        let other = ctx.path(&format!("other{n}"));
+        let exit = bundle.ops(&["exit 4"]);
+        assert_eq!(ctx.rt(["run", "--overlay"]).arg(&other).arg(&exit.dir).run().code, 4);
+        ctx.rt(["kill", &id, "TERM"]).silent();
+        assert_eq!(job.wait().code, 0);
+        ctx.rt(["list", "-q"]).ok();
+    }
+}
+
+fn overlay_can_be_used_again_at_once(ctx: &Ctx) {
+    for (n, bundle) in [image(ctx), in_place(image(ctx))].into_iter().enumerate() {
+        let dir = ctx.path(&format!("layer{n}"));
+        bundle.file("count", "");
+        let bundle = bundle.ops(&["append /count x", "cat /count"]);
+        for times in 1..8 {
+            let all = run(ctx, &bundle, &["--overlay", dir.to_str().unwrap()]);
+            assert_eq!(all[1], "x".repeat(times));
+        }
+    }
+}
+
+fn read_only_root(ctx: &Ctx) {
+    let bundle = image(ctx).with("/root/readonly", json!(false)).ops(&["write /d/new x", "mkdir /made"]);
+    assert_eq!(run(ctx, &bundle, &["--read-only"]), [errno(libc::EROFS), errno(libc::EROFS)]);
+    assert_eq!(run(ctx, &bundle, &[]), [json!(null), json!(null)]);
+}
+
+fn masks_hold_over_a_layer(ctx: &Ctx) {
+    let bundle = image(ctx)
+        .push("/linux/maskedPaths", json!("/d/file"))
+        .push("/linux/maskedPaths", json!("/d/sub"))
+        .push("/linux/readonlyPaths", json!("/home"))
+        .ops(&[
+            "cat /d/file",
+            "ls /d/sub",
+            "write /home/x y",
+            "write /proc/sys/kernel/hostname x",
+            "write /d/x y",
+        ]);
+    let all = run(ctx, &bundle, &["--writable"]);
+    let expected = [json!(""), json!([]), errno(libc::EROFS), errno(libc::EROFS), json!(null)];
+    assert_eq!(all, expected);
+}
+
+fn working_directory_is_made(ctx: &Ctx) {
+    let bundle = image(ctx).ops(&["cwd", "write here x"]);
+    let before = bundle.strict_tree();
+    for flags in [&["-w", "/made/here"][..], &["-w", "/made/here", "--writable"]] {
+        let all = run(ctx, &bundle, flags);
+        assert_eq!(all[0], "/made/here");
+        let written = if flags.len() == 3 { json!(null) } else { errno(libc::EROFS) };
+        assert_eq!(all[1], written, "{flags:?}");
+    }
+    assert_eq!(bundle.strict_tree(), before);
+    ctx.rt(["run", "-w", "relative"]).arg(&bundle.dir).fails(&["relative", "absolute"]);
+    ctx.rt(["run", "-w", "/d/file"]).arg(&bundle.dir).fails(&["/d/file"]);
+}
+
+fn wrong_layers_are_refused(ctx: &Ctx) {
+    let bundle = image(ctx);
+    let refused = |flags: &[&str], texts: &[&str]| {
+        ctx.rt(["run"]).args(flags).arg(&bundle.dir).fails(texts);
+    };
+    refused(&["--writable", "--overlay", "x"], &["--writable", "--overlay", "exclude"]);
+    refused(&["--writable", "--read-only"], &["--writable", "--read-only", "exclude"]);
+    refused(&["--overlay", "/not/there/x"], &["--overlay /not/there/x", "no such file"]);
+    let file = ctx.file("file", "");
+    refused(&["--overlay", file.to_str().unwrap()], &["--overlay", "not a directory"]);
+    refused(&["--overlay", "/proc/self"], &["--overlay /proc/self"]);
+    if ctx.caller == Caller::User {
+        refused(&["--overlay", "/"], &["--overlay /: upper", "permission denied"]);
+    }
+    // A container that cannot be started makes no directory beside those that it was asked for.
+    let names: Vec<_> = fs::read_dir(&ctx.state).into_iter().flatten().collect();
+    assert!(names.is_empty(), "{names:?}");
+    let inside = bundle.rootfs().join("d");
+    let before = bundle.tree();
+    for dir in [inside.join("layer"), inside, bundle.rootfs()] {
+        refused(&["--overlay", dir.to_str().unwrap()], &["--overlay", "it is in the image"]);
+    }
+    assert_eq!(bundle.tree(), before);
+}
+
+/// Gives the child mounts of its own.
+fn own_mounts() -> [Step; 2] {
+    let private = Step::Mount(c("none"), c("/"), c(""), libc::MS_REC | libc::MS_PRIVATE, c(""));
+    [Step::Unshare(libc::CLONE_NEWNS), private]
+}
+
+fn mounts_in_the_image_are_refused(ctx: &Ctx) {
+    let bundle = image(ctx);
+    let at = bundle.rootfs().join("mnt");
+    let [unshare, private] = own_mounts();
+    let mount = [unshare, private, Step::Mount(c("none"), c(&at), c("tmpfs"), 0, c(""))];
+    if !Caller::tests_are_root() {
+        skip!("to mount in an image takes root");
+    }
+    let run = ctx.rt(["run", "--writable"]).arg(&bundle.dir).before(mount);
+    run.fails(&["rootfs/mnt is a mount of its own in the image"]);
+}
+
+fn nodes_of_the_image_stay_dead(ctx: &Ctx) {
+    let bundle = image(ctx).ops(&["mknod /d/null 1 3", "open /d/null"]);
+    let all = run(ctx, &bundle, &["--writable"]);
+    if all[0] == json!(null) && !ctx.root_has(27) {
+        assert_eq!(all[1], errno(libc::EACCES), "a device node that works has been made");
+    }
+}
+
+fn callers_home_by_flag(ctx: &Ctx) {
+    let home = ctx.mkdir("home/jo");
+    ctx.file("home/jo/file", "mine");
+    let file = home.join("file");
+    let bundle = image(ctx).ops(&[&format!("cat {}", file.display())]);
+    let read = |flags: &[&str]| {
+        let run = ctx.rt(["run"]).args(flags).arg(&bundle.dir).env("HOME", &home);
+        run.ok().line(0)
+    };
+    assert_eq!(read(&[]), errno(libc::ENOENT));
+    assert_eq!(read(&["--home"]), "mine");
+    assert_eq!(read(&["--home", "--writable"]), "mine");
+    assert_eq!(read(&["--home=false"]), errno(libc::ENOENT));
+}
+
+fn hooks_see_the_layer(ctx: &Ctx) {
+    let noted = ctx.path("noted");
+    let bundle = image(ctx).ops(&["write /d/new x"]);
+    let root = bundle.rootfs();
+    let look = format!("to {} ls {}/d", noted.display(), root.display());
+    let bundle = bundle.hook("createContainer", &ctx.helper(), &[&look]);
+    let dir = ctx.path("layer");
+    run(ctx, &bundle, &["--overlay", dir.to_str().unwrap()]);
+    run(ctx, &bundle, &["--overlay", dir.to_str().unwrap()]);
+    let seen = fs::read_to_string(&noted).unwrap();
+    assert_eq!(seen.lines().last().unwrap(), r#"["file","new","sub"]"#, "{seen}");
+}
+
+fn layer_under_a_shared_root(ctx: &Ctx) {
+    let bundle = image(ctx).with("/linux/rootfsPropagation", json!("shared")).ops(&["write /d/new x"]);
+    let before = bundle.strict_tree();
+    run(ctx, &bundle, &["--writable"]);
+    assert_eq!(bundle.strict_tree(), before, "the fixture looks for mounts on the host");
+}
+
+fn overlay_on_an_overlay_is_refused(ctx: &Ctx) {
+    let bundle = image(ctx);
+    let (lower, upper, work, merged) = (ctx.mkdir("l"), ctx.mkdir("u"), ctx.mkdir("w"), ctx.mkdir("m"));
+    let data =
+        format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
+    let [unshare, private] = own_mounts();
+    let mount = [unshare, private, Step::Mount(c("overlay"), c(&merged), c("overlay"), 0, c(data.as_str()))];
+    let dir = merged.join("layer");
+    let run = ctx.rt(["run", "--overlay"]).arg(&dir).arg(&bundle.dir).before(mount);
+    run.fails(&["--overlay", "it is on an overlay", "--writable"]);
+    assert!(!upper.join("layer").exists());
+}
+
+fn overlay_of_another_image(ctx: &Ctx) {
+    let dir = ctx.path("layer");
+    let flags = ["--overlay", dir.to_str().unwrap()];
+    run(ctx, &image(ctx).ops(&["write /d/new x"]), &flags);
+    let other = image(ctx).ops(&["cat /d/new"]);
+    let run = ctx.rt(["run"]).args(flags).arg(&other.dir);
+    run.fails(&["--overlay", "made over another image", "new directory"]);
+}
+
+fn layer_of_many_ids(ctx: &Ctx) {
+    let bundle = image(ctx)
+        .namespace("user", None)
+        .with("/linux/uidMappings", json!([{ "containerID": 0, "hostID": 400_000, "size": 65_536 }]))
+        .with("/linux/gidMappings", json!([{ "containerID": 0, "hostID": 400_000, "size": 65_536 }]));
+    for (path, _) in tree(&bundle.rootfs(), false) {
+        crate::sys::chown(&path, 400_000, 400_000).unwrap();
+    }
+    let bundle = bundle.ops(&["write /d/new x", "stat /d/new", "stat /"]);
+    let before = bundle.strict_tree();
+    let dir = ctx.path("layer");
+    for flags in [&["--writable"][..], &["--overlay", dir.to_str().unwrap()]] {
+        let all = run(ctx, &bundle, flags);
+        assert_eq!(
+            (&all[0], &all[1]["uid"], &all[2]["uid"]),
+            (&json!(null), &json!(0), &json!(0)),
+            "{flags:?}"
+        );
+    }
+    assert_eq!(bundle.strict_tree(), before);
+    assert!(dir.join("upper/d/new").exists());
+}
