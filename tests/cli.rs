@@ -320,3 +320,26 @@ fn the_man_page_names_every_variable_and_state_directory() {
         assert!(files.contains(place), "{place}");
     }
 }
+
+/// Root, who installs, often has no cargo.
+#[test]
+fn what_is_built_is_installed_without_cargo() {
+    let dir = Dir::new("install");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
+    fs::copy(sources.join("Makefile"), dir.0.join("Makefile")).unwrap();
+    for part in ["build", "contrib/apparmor"] {
+        fs::create_dir_all(dir.0.join(part)).unwrap();
+    }
+    fs::copy(sources.join("contrib/apparmor/rt"), dir.0.join("contrib/apparmor/rt")).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_rt"), dir.0.join("build/rt")).unwrap();
+    let mut make = Command::new("make");
+    make.arg("install").arg(format!("DESTDIR={}", dir.path("dest"))).current_dir(&dir.0);
+    let output = match make.env_clear().env("PATH", "/usr/bin:/bin").env("CARGO", "false").output() {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return eprintln!("skipped: no make"),
+        output => output.unwrap(),
+    };
+    assert!(output.status.success(), "{}", err(&output));
+    for file in ["bin/rt", "share/man/man1/rt-run.1"] {
+        assert!(dir.0.join("dest/usr/local").join(file).is_file(), "{file}");
+    }
+}

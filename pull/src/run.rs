@@ -21,6 +21,7 @@ use super::profile::{self, BundledImage, Choices, Profile};
 use super::progress::{self, Style, size};
 use super::reference::Source;
 use super::registry::ConnectOptions;
+use super::room;
 use super::source::{self, Image, Opened};
 use rt_spec::rootless::UserMap;
 use rt_sys::error::{Error, Result};
@@ -74,7 +75,7 @@ pub(crate) fn run(options: &PullOptions) -> Result<Summary> {
     };
     pulled.map_err(|e| match is_interrupted(&e) {
         true => err!("interrupted; what was fetched is kept, the same command goes on"),
-        false => e,
+        false => room::explain(e, options.cache.path()),
     })
 }
 

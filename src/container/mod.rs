@@ -12,6 +12,7 @@ mod layer;
 mod lifecycle;
 mod members;
 mod mounts;
+mod not_executable;
 mod path_search;
 mod pid1;
 mod plan;

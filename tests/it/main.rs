@@ -23,6 +23,7 @@ mod hooks;
 mod host_files;
 mod init;
 mod lifecycle;
+mod messages;
 mod mounts;
 mod namespaces;
 mod overlay;
@@ -63,6 +64,7 @@ fn tests() -> Vec<runner::Test> {
         terminal::tests(),
         config::tests(),
         configured::tests(),
+        messages::tests(),
         mounts::tests(),
         overlay::tests(),
         chosen::tests(),

@@ -20,7 +20,7 @@ use rt_config::{Config, Key};
 use rt_spec::OCI_VERSION;
 use rt_sys::error::Result;
 use rt_sys::{err, log};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 static PROGRAM: Program = Program {
@@ -63,7 +63,24 @@ fn config() -> Result<&'static Config> {
 
 /// The image that an operand names; in the configured registry, where it names none.
 fn source(name: &str) -> Result<Source> {
+    not_a_file(name)?;
     Source::named(name, config()?.text(&rt_config::REGISTRY))
+}
+
+/// Refuses a name that is a file here: whoever types that means the file, and the registry may have an image of that name,
+/// somebody else's.
+fn not_a_file(name: &str) -> Result<()> {
+    let path = Path::new(name);
+    let remedy = if path.is_file() {
+        format!("oci-archive:{name} or docker-archive:{name} reads it")
+    } else if path.join("oci-layout").is_file() {
+        format!("oci:{name} reads it")
+    } else {
+        return Ok(());
+    };
+    let what = if path.is_file() { "a file" } else { "an image layout" };
+    Err(err!("{name} is {what} here, not a name in a registry")
+        .hint(format!("{remedy}; docker://{name} is the name")))
 }
 
 /// A switch: as the flag says, else as it is configured.
