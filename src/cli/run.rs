@@ -32,6 +32,8 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         (false, true) => Lifetime::ForegroundKept,
         (false, false) => Lifetime::Foreground,
     };
+    // With --bundle it is a client that calls, and the bundle's config says it all.
+    options.configured = call.flags.path(&BUNDLE).is_none();
     let user = user(call)?;
     options.user_map = user_map(call, options.user_map, user)?;
     options.overrides = Overrides {
@@ -50,6 +52,8 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         volumes: flags.texts(&VOLUME)?,
         mounts: mounts(call)?,
         devices: flags.texts(&DEVICE)?,
+        defaults: Vec::new(),
+        unset_env: Vec::new(),
         namespaces: NamespaceChoices {
             net: choice(call, &NET)?,
             pid: choice(call, &PID)?,

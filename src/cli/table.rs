@@ -368,6 +368,34 @@ The caller keeps its own id unless --user-map root is given.",
         ..ONE_ID
     },
     Command {
+        name: "config",
+        summary: "print what the site and the user have configured, and where",
+        usage: &[""],
+        operands: 0..=0,
+        flags: &[&rt_cli::image::JSON],
+        about: "\
+Each line is a key, its value, and the file and line or the variable that the value comes from. A list
+has a line for each entry. rt(1) describes the keys under CONFIGURATION.",
+        run: config::run,
+        ..ONE_ID
+    },
+    Command {
+        name: "doctor",
+        summary: "find out what keeps containers from starting here",
+        usage: &[""],
+        operands: 0..=0,
+        flags: &[&rt_cli::image::JSON],
+        about: "\
+Each line is a check and begins with ok, note or PROBLEM. A note says what some containers lack, and a
+problem what keeps all of them from starting. The remedy stands below it. What can be tried is tried:
+namespaces and mounts are made, and a container of the host's own userland is run. Nothing is kept, and
+the network is not used.
+
+The exit code is 1 if there is a problem.",
+        run: doctor::run,
+        ..ONE_ID
+    },
+    Command {
         name: "features",
         summary: "print what this runtime can do as JSON",
         usage: &[""],
