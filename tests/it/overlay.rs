@@ -343,7 +343,10 @@ fn host_files_are_copied_into_the_layer(ctx: &Ctx) {
     let bundle = image(ctx).mount(path, "bind", path, &["bind", "ro", "nosuid", "nodev"]);
     let bundle = bundle.with("/annotations", json!({ "rt.mounts.copied": path }));
     bundle.mkdir(ctx.path("host").strip_prefix("/").unwrap().to_str().unwrap());
-    bundle.file(path.trim_start_matches('/'), "");
+    // What the image has itself is in the bundle's record, as rt pull writes it.
+    bundle.file(path.trim_start_matches('/'), "the image's");
+    let record = rt_spec::host_files::line(&file, b"the image's");
+    fs::write(bundle.dir.join(rt_spec::host_files::RECORD), record).unwrap();
     let cat = format!("cat {path}");
     let bundle = bundle.ops(&[&cat, "write /new package", &format!("rename /new {path}"), &cat]);
     let before = tree(&bundle.dir, true);
