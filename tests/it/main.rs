@@ -19,9 +19,11 @@ mod exec;
 mod fixture;
 mod hooks;
 mod host_files;
+mod images;
 mod init;
 mod lifecycle;
 mod mounts;
+mod mpi;
 mod namespaces;
 mod overlay;
 mod probe;
@@ -55,11 +57,13 @@ fn tests() -> Vec<runner::Test> {
         cli::tests(),
         lifecycle::tests(),
         run::tests(),
+        images::tests(),
         env::tests(),
         exec::tests(),
         terminal::tests(),
         config::tests(),
         mounts::tests(),
+        mpi::tests(),
         overlay::tests(),
         chosen::tests(),
         namespaces::tests(),
