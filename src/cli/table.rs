@@ -536,7 +536,7 @@ mod tests {
         let page = include_str!("../../docs/flags.md");
         for flag in PROGRAM.command("run").unwrap().flags {
             let short = flag.short.is_some_and(|short| page.contains(&format!("`-{short}")));
-            assert!(short || page.contains(&format!("--{}", flag.long)), "--{}", flag.long);
+            assert!(short || page.contains(&format!("--{}", flag.long)), "docs/flags.md: no --{}", flag.long);
         }
     }
 
