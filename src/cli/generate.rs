@@ -167,7 +167,8 @@ system's.",
 const FILES: &str = "\
 The state of each container is a directory in the directory of --root. The default for root is
 /run/rt. For all other callers, and for root in a user namespace, the default is the first of
-$XDG_RUNTIME_DIR/rt, /run/user/UID/rt, /dev/shm/rt-UID and /tmp/rt-UID that can be used.";
+$XDG_RUNTIME_DIR/rt, /run/user/UID/rt, /dev/shm/rt-UID and /tmp/rt-UID that can be used, or, for
+root in a user namespace, /tmp/rt-0-of-HOSTUID.";
 
 const PATHS: &[Item] = &[
     Item {

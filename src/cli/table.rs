@@ -42,10 +42,13 @@ pub(super) static INIT: Flag = switch(
 );
 pub(super) static INTERACTIVE: Flag =
     switch("interactive", "pass stdin on; rt always does").short('i').ignored();
-pub(super) static ENV: Flag =
-    value("env", "NAME[=VALUE]|PREFIX*", "set a variable; NAME alone, or PREFIX*, takes the caller's values")
-        .short('e')
-        .repeats();
+pub(super) static ENV: Flag = value(
+    "env",
+    "NAME[=VALUE]",
+    "set a variable; NAME alone takes the caller's value, and PREFIX* all that begin so",
+)
+.short('e')
+.repeats();
 pub(super) static ENV_FILE: Flag =
     value("env-file", "FILE", "set the variables in FILE, one NAME[=VALUE] in each line").repeats();
 pub(super) static CLEAR_ENV: Flag =
@@ -61,8 +64,8 @@ pub(super) static VOLUME: Flag =
         .repeats();
 pub(super) static MOUNT: Flag = value(
     "mount",
-    "type=bind|tmpfs,...",
-    "mount as docker's --mount: source=, target=, readonly, bind-propagation=, tmpfs-size=, tmpfs-mode=",
+    "KEY=VALUE,...",
+    "mount as docker's --mount: type=bind or tmpfs, source=, target=, readonly, bind-propagation=, tmpfs-size=, tmpfs-mode=",
 )
 .repeats();
 pub(super) static TMPFS: Flag =
@@ -198,9 +201,9 @@ default arguments.
 The program has the environment of rt below that of the config where the config asks for that, as those
 of rt pull with the profile hpc do; see rt(1), ENVIRONMENT, and --clear-env.
 
---writable and --overlay put an overlay over the image, which stays as it is. It needs Linux 5.11 without
-root. DIR/upper has the changes, and one container uses DIR at a time. DIR cannot be on a file system that
-nodes share. A directory of the image cannot be renamed: mv copies it.
+--writable and --overlay put an overlay over the image, which stays as it is. DIR/upper has the changes,
+and one container uses DIR at a time. DIR cannot be on a file system that nodes share. A directory of the
+image cannot be renamed: mv copies it.
 
 The exit code is that of the program, or 128 plus the number of the signal that ended it. It is 1 if
 the container could not be run.",
@@ -454,17 +457,17 @@ container of the same ID.",
         run: slurm::run,
         ..ONE_ID
     },
-    Command { run: image::execute, ..rt_cli::image::PULL },
-    Command { run: image::execute, ..rt_cli::image::IMAGES_COMMAND },
-    Command { run: image::execute, ..rt_cli::image::RMI },
-    Command { run: image::execute, ..rt_cli::image::PRUNE },
-    Command { run: image::execute, ..rt_cli::image::INSPECT },
-    Command { run: image::execute, ..rt_cli::image::SAVE },
-    Command { run: image::execute, ..rt_cli::image::PUSH },
-    Command { run: image::execute, ..rt_cli::image::LOGIN },
-    Command { run: image::execute, ..rt_cli::image::LOGOUT },
-    Command { run: image::execute, ..rt_cli::image::CACHE },
-    Command { run: image::execute_mount, ..rt_cli::image::MOUNT },
+    Command { run: companion::execute, ..rt_cli::image::PULL },
+    Command { run: companion::execute, ..rt_cli::image::IMAGES_COMMAND },
+    Command { run: companion::execute, ..rt_cli::image::RMI },
+    Command { run: companion::execute, ..rt_cli::image::PRUNE },
+    Command { run: companion::execute, ..rt_cli::image::INSPECT },
+    Command { run: companion::execute, ..rt_cli::image::SAVE },
+    Command { run: companion::execute, ..rt_cli::image::PUSH },
+    Command { run: companion::execute, ..rt_cli::image::LOGIN },
+    Command { run: companion::execute, ..rt_cli::image::LOGOUT },
+    Command { run: companion::execute, ..rt_cli::image::CACHE },
+    Command { run: companion::execute_mount, ..rt_cli::image::MOUNT },
     Command {
         name: "generate",
         summary: "write the man pages or a shell's completions into a directory",

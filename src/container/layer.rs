@@ -173,14 +173,17 @@ fn new_overlay(plan: &Plan, image: &OwnedFd, parts: &Parts, attr: u64) -> Result
         // files.
         params.push(Param::Value("index".into(), "on".into()));
     }
-    // In a user namespace overlayfs may not use attributes trusted.* (Linux 5.11). Whoever uses a directory that is kept
+    // In a user namespace overlayfs may not use attributes trusted.*. Whoever uses a directory that is kept
     // must find the attributes that others have set.
     if kept || !plan.may_mknod {
         params.push(Param::Flag("userxattr".into()));
     }
+    // The layers' text says nothing to whoever looks at the mounts of a container for the image that it uses, as `rt prune`
+    // does. The source of a mount can be any text of 255 bytes.
+    let source = plan.bundle.to_str().filter(|bundle| bundle.len() < 256).unwrap_or("overlay");
     let mut pause = 4;
     loop {
-        match mount::new_fs("overlay", "overlay", &params, attr) {
+        match mount::new_fs("overlay", source, &params, attr) {
             Err(e) if e.is(libc::EBUSY) && pause < LONGEST_PAUSE => {
                 let time = rustix::time::Timespec { tv_sec: 0, tv_nsec: pause * 1_000_000 };
                 let _ = rustix::thread::nanosleep(&time);
@@ -209,7 +212,7 @@ fn refused(plan: &Plan, image: &OwnedFd, e: Error) -> Error {
         ),
         (_, libc::EPERM) if in_user_namespace => e
             .context("make an overlay over the image")
-            .hint("without root it takes Linux 5.11 or later: take a bundle whose root can be written (rt pull --writable)"),
+            .hint("this kernel has no overlays in user namespaces: take a bundle whose root can be written (rt pull --writable)"),
         (_, libc::EINVAL) if foreign.is_some() => e
             .context(format!("make an overlay over the image, which is on {}", foreign.unwrap_or_default()))
             .hint("copy the bundle to a local file system"),
