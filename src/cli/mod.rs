@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod command_lines;
+mod companion;
 mod create;
 mod delete;
 mod events;
@@ -11,6 +12,7 @@ mod generate;
 mod image;
 mod kill;
 mod list;
+mod operand;
 mod pause;
 mod ps;
 mod resume;
