@@ -29,6 +29,8 @@ pub(crate) const ANNOTATION_NAME: &str = "rt.image.name";
 pub(crate) const ANNOTATION_DIGEST: &str = "rt.image.digest";
 /// The digest that the name stood for: the index's, where there is one.
 pub(crate) const ANNOTATION_RESOLVED: &str = "rt.image.resolved";
+/// The bytes of the files that were written.
+pub(crate) const ANNOTATION_BYTES: &str = "rt.image.bytes";
 
 /// How a bundle is to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

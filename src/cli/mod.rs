@@ -11,6 +11,7 @@ mod generate;
 mod image;
 mod kill;
 mod list;
+mod operand;
 mod pause;
 mod ps;
 mod resume;

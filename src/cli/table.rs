@@ -42,10 +42,13 @@ pub(super) static INIT: Flag = switch(
 );
 pub(super) static INTERACTIVE: Flag =
     switch("interactive", "pass stdin on; rt always does").short('i').ignored();
-pub(super) static ENV: Flag =
-    value("env", "NAME[=VALUE]|PREFIX*", "set a variable; NAME alone, or PREFIX*, takes the caller's values")
-        .short('e')
-        .repeats();
+pub(super) static ENV: Flag = value(
+    "env",
+    "NAME[=VALUE]",
+    "set a variable; NAME alone takes the caller's value, and PREFIX* all that begin so",
+)
+.short('e')
+.repeats();
 pub(super) static ENV_FILE: Flag =
     value("env-file", "FILE", "set the variables in FILE, one NAME[=VALUE] in each line").repeats();
 pub(super) static CLEAR_ENV: Flag =
@@ -61,8 +64,8 @@ pub(super) static VOLUME: Flag =
         .repeats();
 pub(super) static MOUNT: Flag = value(
     "mount",
-    "type=bind|tmpfs,...",
-    "mount as docker's --mount: source=, target=, readonly, bind-propagation=, tmpfs-size=, tmpfs-mode=",
+    "KEY=VALUE,...",
+    "mount as docker's --mount: type=bind or tmpfs, source=, target=, readonly, bind-propagation=, tmpfs-size=, tmpfs-mode=",
 )
 .repeats();
 pub(super) static TMPFS: Flag =
@@ -136,7 +139,7 @@ pub(super) static COMMANDS: &[Command] = &[
     Command {
         name: "run",
         summary: "create and start a container, wait for it and remove it",
-        usage: &["BUNDLE [-- ARGS...]", "[-b BUNDLE] ID [-- ARGS...]"],
+        usage: &["IMAGE|BUNDLE [-- ARGS...]", "[-b BUNDLE] ID [-- ARGS...]"],
         rest: Rest::AfterDashes,
         flags: &[
             &BUNDLE,
@@ -173,15 +176,23 @@ pub(super) static COMMANDS: &[Command] = &[
             &PRESERVE_FDS,
             &CONSOLE_SOCKET,
             &PIDFD_SOCKET,
+            &rt_cli::image::PULL_POLICY,
+            &rt_cli::image::PLATFORM,
             &CONFIG,
             &NO_PIVOT,
             &NO_NEW_KEYRING,
             &NO_SUBREAPER,
         ],
         about: "\
-Without -b, an operand that contains a slash or names a directory with a config.json is the BUNDLE,
-and rt makes up an id. Any other operand is the ID of the new container, and the bundle is the
-directory of -b, or the current directory.
+With -b the operand is the ID of the new container. Without -b it is a BUNDLE if it begins with /, ./
+or ../, is . or .., or names a directory with a config.json. In a directory with a config.json it is an
+ID, if it can be one, and the bundle is the current directory. Everything else is an IMAGE, in one of
+the forms that rt-pull(1) lists. For a bundle or an image rt makes up an id.
+
+An image is pulled into the store of images, and its bundle is run. Later starts find it there by its
+name, and ask no registry; --pull always asks each time, and --pull never fails instead. Images that
+are not in a registry are looked at each time, and unpacked again if they have changed. rt-images(1)
+says where the store is.
 
 ARGS follow the entrypoint of the image that rt pull has noted in the config; without one they are the
 whole command, in place of the config's. --entrypoint replaces the entrypoint, and drops the image's
@@ -190,13 +201,14 @@ default arguments.
 The program has the environment of rt below that of the config where the config asks for that, as those
 of rt pull with the profile hpc do; see rt(1), ENVIRONMENT, and --clear-env.
 
---writable and --overlay put an overlay over the image, which stays as it is. It needs Linux 5.11 without
-root. DIR/upper has the changes, and one container uses DIR at a time. DIR cannot be on a file system that
-nodes share. A directory of the image cannot be renamed: mv copies it.
+--writable and --overlay put an overlay over the image, which stays as it is. DIR/upper has the changes,
+and one container uses DIR at a time. DIR cannot be on a file system that nodes share. A directory of the
+image cannot be renamed: mv copies it.
 
 The exit code is that of the program, or 128 plus the number of the signal that ended it. It is 1 if
 the container could not be run.",
         examples: &[
+            ("run an image from a registry", "rt run debian:12 -- cat /etc/os-release"),
             ("run what the bundle's config says", "rt run ./debian"),
             ("run a shell with a terminal", "rt run -t ./debian -- bash -l"),
             ("with a directory of the host's", "rt run -v /scratch/data:/data:ro ./debian -- ls /data"),
@@ -446,6 +458,9 @@ container of the same ID.",
         ..ONE_ID
     },
     Command { run: image::execute, ..rt_cli::image::PULL },
+    Command { run: image::execute, ..rt_cli::image::IMAGES_COMMAND },
+    Command { run: image::execute, ..rt_cli::image::RMI },
+    Command { run: image::execute, ..rt_cli::image::PRUNE },
     Command { run: image::execute, ..rt_cli::image::INSPECT },
     Command { run: image::execute, ..rt_cli::image::SAVE },
     Command { run: image::execute, ..rt_cli::image::PUSH },

@@ -28,6 +28,7 @@ pub(crate) use exec::exec;
 pub(crate) use handover::Handover;
 pub(crate) use lifecycle::{Deletion, Receiver, delete, kill, pause, resume, start};
 pub(crate) use pid1::main as init_main;
+pub(crate) use protect::protect_binary;
 pub(crate) use step::{
     RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
 };

@@ -19,6 +19,7 @@ mod exec;
 mod fixture;
 mod hooks;
 mod host_files;
+mod images;
 mod init;
 mod lifecycle;
 mod mounts;
@@ -55,6 +56,7 @@ fn tests() -> Vec<runner::Test> {
         cli::tests(),
         lifecycle::tests(),
         run::tests(),
+        images::tests(),
         env::tests(),
         exec::tests(),
         terminal::tests(),

@@ -22,7 +22,7 @@ tests! {
     BOTH {
         wrong_layers_are_refused, mounts_in_the_image_are_refused, nodes_of_the_image_stay_dead,
         callers_home_by_flag, hooks_see_the_layer, layer_under_a_shared_root,
-        host_files_are_copied_into_the_layer,
+        host_files_are_copied_into_the_layer, links_of_the_image_stay_inside,
     }
     ROOT { overlay_on_an_overlay_is_refused, overlay_of_another_image, layer_of_many_ids }
 }
@@ -317,6 +317,23 @@ fn hooks_see_the_layer(ctx: &Ctx) {
     run(ctx, &bundle, &["--overlay", dir.to_str().unwrap()]);
     let seen = fs::read_to_string(&noted).unwrap();
     assert_eq!(seen.lines().last().unwrap(), r#"["file","new","sub"]"#, "{seen}");
+}
+
+fn links_of_the_image_stay_inside(ctx: &Ctx) {
+    let outside = ctx.mkdir("outside");
+    let data = ctx.mkdir("data");
+    ctx.file("data/f", "host");
+    let bundle = image(ctx);
+    bundle.link("d/absolute", outside.to_str().unwrap());
+    bundle.link("d/up", &format!("../../../../../../../..{}", outside.display()));
+    bundle.mkdir(outside.strip_prefix("/").unwrap().to_str().unwrap());
+    let inside = outside.join("a/f");
+    let bundle =
+        bundle.ops(&[&format!("cat {}", inside.display()), "cat /d/up/b/f", "write /d/absolute/new x"]);
+    let volumes = ["/d/absolute/a", "/d/up/b"].map(|to| format!("{}:{to}", data.display()));
+    let all = run(ctx, &bundle, &["--writable", "-v", &volumes[0], "-v", &volumes[1]]);
+    assert_eq!(all, [json!("host"), json!("host"), json!(null)]);
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "something was made on the host");
 }
 
 fn host_files_are_copied_into_the_layer(ctx: &Ctx) {

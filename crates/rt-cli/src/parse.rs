@@ -251,6 +251,11 @@ impl<'a> Flags<'a> {
         self.switch(flag) == Some(true)
     }
 
+    /// True where `flag` is on the command line, whatever its value is.
+    pub fn given(&self, flag: &Flag) -> bool {
+        self.value(flag).is_some()
+    }
+
     /// The value of the last `flag` as a path. Empty counts as absent, as with runc.
     pub fn path(&self, flag: &Flag) -> Option<PathBuf> {
         self.value(flag).filter(|value| !value.is_empty()).map(PathBuf::from)

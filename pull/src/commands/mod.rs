@@ -1,6 +1,7 @@
 //! `rt-pull`'s commands. `rt` has the same flags and executes this program.
 
 mod cache;
+mod images;
 mod inspect;
 mod login;
 mod pull;
@@ -31,6 +32,9 @@ static PROGRAM: Program = Program {
         Command { run: login::login, ..LOGIN },
         Command { run: login::logout, ..LOGOUT },
         Command { run: cache::run, ..CACHE },
+        Command { run: images::list, ..IMAGES_COMMAND },
+        Command { run: images::remove, ..RMI },
+        Command { run: images::prune, ..PRUNE },
     ],
     version: || rt_cli::version(OCI_VERSION),
     log_format: log::Format::Plain,

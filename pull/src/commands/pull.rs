@@ -1,6 +1,6 @@
 //! `rt pull`
 
-use super::{bytes, cache_location, connect_options, image_file, operand, tell};
+use super::{bytes, cache_location, connect_options, image_file, images, operand, tell};
 use crate::platform::Platform;
 use crate::profile::{Choices, Profile};
 use crate::progress::{Style, size};
@@ -17,6 +17,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Pulls an image and says what came of it: the bundle's path on stdout, the rest on stderr.
 pub(super) fn run(call: &Call) -> Result<u8> {
+    if call.flags.has(&STORE) {
+        return images::pull(call);
+    }
+    if call.flags.given(&PULL_POLICY) {
+        bail!("pull: --pull needs --store");
+    }
     let options = options(call)?;
     let summary = run::run(&options)?;
     let path = std::path::absolute(&options.target).unwrap_or_else(|_| options.target.clone());
@@ -30,7 +36,6 @@ pub(super) fn run(call: &Call) -> Result<u8> {
 }
 
 fn options(call: &Call) -> Result<PullOptions> {
-    let flags = &call.flags;
     let image = operand(call, 0)?.to_owned();
     let source: Source = image.parse()?;
     let target = match (call.operands.get(1), &source) {
@@ -38,6 +43,17 @@ fn options(call: &Call) -> Result<PullOptions> {
         (None, Source::Registry(reference)) => reference.bundle_name().into(),
         (None, _) => bail!("{image}: needs a name for the bundle's directory"),
     };
+    pull_options(call, image, source, target)
+}
+
+/// What the flags say, for a bundle at `target`.
+pub(super) fn pull_options(
+    call: &Call,
+    image: String,
+    source: Source,
+    target: PathBuf,
+) -> Result<PullOptions> {
+    let flags = &call.flags;
     let image_file = image_file(flags, &target)?;
     let profile = match flags.text(&PROFILE)? {
         None | Some("hpc") => Profile::Hpc,
@@ -73,7 +89,7 @@ fn count(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-fn as_json(path: &Path, summary: &Summary) -> Value {
+pub(super) fn as_json(path: &Path, summary: &Summary) -> Value {
     let counts = &summary.counts;
     let phases = summary.phases.iter().map(|(name, time)| ((*name).to_owned(), json!(time.as_secs_f64())));
     json!({
@@ -90,7 +106,7 @@ fn as_json(path: &Path, summary: &Summary) -> Value {
     })
 }
 
-fn as_text(summary: &Summary) -> String {
+pub(super) fn as_text(summary: &Summary) -> String {
     if summary.unchanged {
         return format!("unchanged: {}\n", summary.digest);
     }
