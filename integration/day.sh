@@ -29,7 +29,7 @@ chown $uid:$uid "$work"/{home,user,state}
 # user [NAME=VALUE...] COMMAND...: with a login's environment and nothing else
 user() {
 	(cd "$work/user" && exec setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$work/bin:$PATH" HOME="$work/home" \
-		USER=jane XDG_RUNTIME_DIR="$work/state" CONTAINERS_REGISTRIES_CONF=/dev/null "$@")
+		USER=jane XDG_RUNTIME_DIR="$work/state" CONTAINERS_REGISTRIES_CONF="$work/registries.conf" "$@")
 }
 run() { user rt run "$@"; }
 
@@ -41,6 +41,7 @@ printf 'version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory:
 docker-registry serve "$work/registry.yml" >"$work/registry.log" 2>&1 &
 pids=$!
 registry=127.0.0.1:$port
+printf '[[registry]]\nlocation = "%s"\ninsecure = true\n' "$registry" >"$work/registries.conf"
 printf '#!/bin/sh\necho "greet: $*"\n' >"$work/greet"
 chmod 755 "$work/greet"
 cd "$work" || exit
@@ -55,9 +56,9 @@ check image "" 0 skopeo copy -q --insecure-policy --dest-tls-verify=false oci:la
 
 # --- get it
 
-check inspect "^entrypoint +greet\$" 0 user rt inspect --plain-http "$registry/team/tools:1"
-check pull "^$work/user/tools\$" 0 user rt pull -q --plain-http "$registry/team/tools:1" tools
-check pull/again "unchanged" 0 user rt pull --plain-http "$registry/team/tools:1" tools
+check inspect "^entrypoint +greet\$" 0 user rt inspect "$registry/team/tools:1"
+check pull "^$work/user/tools\$" 0 user rt pull -q "$registry/team/tools:1" tools
+check pull/again "unchanged" 0 user rt pull "$registry/team/tools:1" tools
 check cache "blobs in" 0 user rt cache list
 
 # --- run it
@@ -126,7 +127,7 @@ install() { # FLAGS... BUNDLE
 check overlay/install "^OpenSSH" 0 install --as-root --overlay changes ./tools
 check overlay/kept "^OpenSSH" 0 shell --overlay changes ./tools -- ssh -V
 check overlay/image-as-it-was "ssh" 1 shell ./tools -- ssh -V
-check root/pull "" 0 user rt pull -q --plain-http --user-map root "$registry/team/tools:1" build
+check root/pull "" 0 user rt pull -q --user-map root "$registry/team/tools:1" build
 check root/install "^OpenSSH" 0 install ./build
 check root/use "^OpenSSH" 0 shell ./build -- ssh -V
 
@@ -134,14 +135,23 @@ check root/use "^OpenSSH" 0 shell ./build -- ssh -V
 
 check save/oci "^sha256:" 0 user rt save -q ./build oci-archive:build.tar:2
 check save/docker "^sha256:" 0 user rt save -q ./build docker-archive:build.docker.tar:team/tools:2
-check push "^sha256:" 0 user rt push -q --plain-http ./build "$registry/team/tools:2"
+check push "^sha256:" 0 user rt push -q ./build "$registry/team/tools:2"
 check push/other-tools "^\[\"greet\"\] \[\"everybody\"\] mine\$" 0 bash -c "skopeo inspect --tls-verify=false --config \
 	docker://$registry/team/tools:2 | jq -r '.config | (.Entrypoint | tojson) + \" \" + (.Cmd | tojson) + \" \" + .Labels.team'"
-check pushed/pull "" 0 user rt pull -q --plain-http "$registry/team/tools:2" pushed
+check pushed/pull "" 0 user rt pull -q "$registry/team/tools:2" pushed
 check pushed/entrypoint "^greet: everybody\$" 0 run ./pushed
 check pushed/installed "^OpenSSH" 0 shell ./pushed -- ssh -V
 check pushed/from-archive "" 0 user rt pull -q docker-archive:build.docker.tar from-archive
 check pushed/archive-runs "^OpenSSH" 0 shell ./from-archive -- ssh -V
+
+# --- by the image's name alone
+
+check image/run "^greet: by name\$" 0 run "$registry/team/tools:2" -- by name
+check image/again "^OpenSSH" 0 shell --pull never "$registry/team/tools:2" -- ssh -V
+check images "team/tools:2" 0 user rt images
+check images/rmi "" 0 user rt rmi "$registry/team/tools:2"
+check images/prune "" 0 user rt prune
+check images/gone "" 1 run --pull never "$registry/team/tools:2"
 
 # --- clean up
 
