@@ -1,7 +1,6 @@
-//! The commands about images, and the images that `rt run` starts. `rt` has only their flags, and looks for images in the
-//! store: it executes `rt-pull` and `rt-image`, as git does with its commands, so that the runtime holds no network, no archive and no
-//! decompression code.
+//! The images that `rt run` starts by name: from the store, into which `rt-pull` puts them.
 
+use super::companion::with_companion;
 use super::operand::is_local_image;
 use crate::container;
 use rt_cli::flag::{DEBUG, LOG, LOG_FORMAT, LOG_LEVEL};
@@ -9,7 +8,7 @@ use rt_cli::image::{PLATFORM, PULL_POLICY};
 use rt_cli::parse::Call;
 use rt_image_store::{ImageStore, Place, name, place};
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, signal, start};
+use rt_sys::{bail, signal};
 use std::ffi::OsStr;
 use std::io::{ErrorKind, IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -19,37 +18,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// Bundles that were removed between `rt-pull`'s answer and their use, so often in a row, are somebody's doing.
 const ATTEMPTS: usize = 3;
-
-/// Executes `rt-pull` with this process's words. Returns only where that fails.
-pub(super) fn execute(_: &Call) -> Result<u8> {
-    become_companion("rt-pull")
-}
-
-/// Executes `rt-image` with this process's words. Returns only where that fails.
-pub(super) fn execute_mount(_: &Call) -> Result<u8> {
-    become_companion("rt-image")
-}
-
-fn become_companion(name: &str) -> Result<u8> {
-    let mut failed = Ok(0);
-    with_companion(name, |program| {
-        let e = Command::new(program).args(std::env::args_os().skip(1)).exec();
-        let missing = e.kind() == ErrorKind::NotFound;
-        failed = Err(e).context(|| format!("execute {}", program.display()));
-        !missing
-    })?;
-    failed
-}
-
-/// Calls `run` with the program `name` beside this executable, and where that says that it is not there, with that of
-/// PATH.
-fn with_companion(name: &str, mut run: impl FnMut(&Path) -> bool) -> Result<()> {
-    let beside = start::program().ok_or_else(|| err!("find rt itself"))?.with_file_name(name);
-    if run(&beside) || run(Path::new(name)) {
-        return Ok(());
-    }
-    bail!("{name} is installed neither as {} nor in PATH", beside.display())
-}
 
 /// The bundle of an image, from the store. Where `rt-pull` fails it says why, and this is none.
 pub(super) fn bundle(call: &Call, image: &str) -> Result<Option<PathBuf>> {

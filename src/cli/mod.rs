@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod command_lines;
+mod companion;
 mod create;
 mod delete;
 mod events;

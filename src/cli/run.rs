@@ -149,7 +149,11 @@ fn id_and_bundle(call: &Call) -> Result<Option<(String, PathBuf)>> {
     Ok(match operand {
         Operand::Bundle(bundle) => Some((made_up_id(), bundle)),
         Operand::Id(id) => Some((id, named.unwrap_or_else(|| PathBuf::from(".")))),
-        Operand::File(path) => return Err(operand::file_is_no_bundle(&path)),
+        Operand::File(path) => {
+            operand::check_image_file(&path)?;
+            let bundle = container::bundle_of_image(&super::new_store(call)?, &create::images(call), &path)?;
+            Some((made_up_id(), bundle))
+        }
         Operand::Image(name) => image::bundle(call, &name)?.map(|bundle| (made_up_id(), bundle)),
     })
 }

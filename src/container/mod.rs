@@ -7,6 +7,7 @@ mod exec;
 mod foreground;
 mod handover;
 mod hooks;
+mod images;
 mod init;
 mod layer;
 mod lifecycle;
@@ -26,6 +27,7 @@ mod sync;
 pub(crate) use create::{create, run};
 pub(crate) use exec::exec;
 pub(crate) use handover::Handover;
+pub(crate) use images::{ImageMounts, MountRequest, bundle_of_image};
 pub(crate) use lifecycle::{Deletion, Receiver, delete, kill, pause, resume, start};
 pub(crate) use pid1::main as init_main;
 pub(crate) use protect::protect_binary;
@@ -71,6 +73,8 @@ pub(crate) struct CreateOptions {
     pub overrides: Overrides,
     /// The task of a Slurm step that the container is for.
     pub task: Option<Task>,
+    /// Images that are files, and who mounts them.
+    pub images: ImageMounts,
 }
 
 /// How long the runtime stays beside a container, and the state after it.
@@ -196,6 +200,7 @@ pub(crate) enum RootAccess {
 impl CreateOptions {
     /// Makes every path independent of the working directory, which will be the bundle.
     fn make_absolute(&mut self) -> Result<()> {
+        self.images.remember_directory(&self.bundle)?;
         self.handover.make_absolute()?;
         for path in self.config.iter_mut().chain(&mut self.hooks_dirs) {
             *path = std::path::absolute(&*path)?;

@@ -1,7 +1,7 @@
 //! hooks.d, `--device`, and our hooks in real containers, on stand-in nodes.
 
 #[path = "../../hooks/tests/standin.rs"]
-mod standin;
+pub mod standin;
 
 use crate::fixture::{Bundle, Ctx, errno, tree};
 use crate::runner::tests;
@@ -19,7 +19,7 @@ tests! {
 }
 
 /// One of our hooks, where the container's caller can run it.
-fn program(ctx: &Ctx, name: &str) -> PathBuf {
+pub fn program(ctx: &Ctx, name: &str) -> PathBuf {
     other_package(
         ctx,
         name,
@@ -188,7 +188,7 @@ fn rdma_hook_shows_the_chosen_device(ctx: &Ctx) {
 }
 
 /// A directory of definitions with one file.
-fn definitions(ctx: &Ctx, name: &str, definition: &Value) -> PathBuf {
+pub fn definitions(ctx: &Ctx, name: &str, definition: &Value) -> PathBuf {
     let dir = ctx.path("definitions");
     if !dir.exists() {
         ctx.mkdir("definitions");
@@ -198,7 +198,7 @@ fn definitions(ctx: &Ctx, name: &str, definition: &Value) -> PathBuf {
     dir
 }
 
-fn definition(path: &Path, args: &[&str], when: Value, stages: &[&str]) -> Value {
+pub fn definition(path: &Path, args: &[&str], when: Value, stages: &[&str]) -> Value {
     let args: Vec<&str> = ["probe"].iter().chain(args).copied().collect();
     json!({ "version": "1.0.0", "hook": { "path": path, "args": args }, "when": when, "stages": stages })
 }

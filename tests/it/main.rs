@@ -23,6 +23,7 @@ mod images;
 mod init;
 mod lifecycle;
 mod mounts;
+mod mpi;
 mod namespaces;
 mod overlay;
 mod probe;
@@ -62,6 +63,7 @@ fn tests() -> Vec<runner::Test> {
         terminal::tests(),
         config::tests(),
         mounts::tests(),
+        mpi::tests(),
         overlay::tests(),
         chosen::tests(),
         namespaces::tests(),

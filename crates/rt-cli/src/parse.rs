@@ -155,8 +155,13 @@ impl Place<'_> {
             }
             _ => {}
         }
-        let known: Vec<String> =
-            self.flags().iter().chain(&[&HELP]).map(|flag| format!("--{}", flag.long)).collect();
+        let known: Vec<String> = self
+            .flags()
+            .iter()
+            .filter(|flag| !flag.hidden)
+            .chain(&[&HELP])
+            .map(|flag| format!("--{}", flag.long))
+            .collect();
         wrong::unknown_flag(typed, known.iter().map(String::as_str))
     }
 }

@@ -11,6 +11,7 @@ pub mod emulation;
 pub mod environment;
 pub mod host_files;
 mod hostlist;
+pub mod hpc;
 pub mod mounts;
 pub mod rootless;
 pub mod said;
