@@ -74,7 +74,7 @@ install-hooks:
 	done
 
 uninstall:
-	rm -f $(foreach bin,rt rt-pull rt-hook-gpu rt-hook-mpi rt-hook-rdma,"$(DESTDIR)$(PREFIX)/bin/$(bin)") \
+	rm -f $(foreach bin,rt rt-pull rt-image rt-hook-gpu rt-hook-mpi rt-hook-rdma,"$(DESTDIR)$(PREFIX)/bin/$(bin)") \
 		"$(DESTDIR)$(PREFIX)"/share/man/man1/rt.1 "$(DESTDIR)$(PREFIX)"/share/man/man1/rt-*.1 \
 		"$(DESTDIR)$(PREFIX)/share/bash-completion/completions/rt" \
 		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rt" \

@@ -12,6 +12,7 @@ mod exec;
 mod features;
 mod generate;
 mod image;
+mod image_files;
 mod kill;
 mod list;
 mod operand;

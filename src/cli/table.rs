@@ -4,6 +4,7 @@
 use super::*;
 use rt_cli::command::{Command, ONE_ID, Rest};
 use rt_cli::flag::{Flag, switch, value};
+use rt_cli::image::EXTRACT;
 
 // Flags of commands.
 pub(super) static BUNDLE: Flag =
@@ -157,6 +158,7 @@ pub(super) static COMMANDS: &[Command] = &[
             &DEVICE,
             &MPI,
             &HOOKS_DIR,
+            &EXTRACT,
             &WRITABLE,
             &OVERLAY,
             &READ_ONLY,
@@ -326,6 +328,7 @@ with --regex it is skipped. --force kills it first.",
             &PIDFD_SOCKET,
             &PRESERVE_FDS,
             &HOOKS_DIR,
+            &EXTRACT,
             &USER_MAP,
             &STRICT,
             &CONFIG,
@@ -462,6 +465,7 @@ nothing.",
             &DEVICE,
             &MPI,
             &HOOKS_DIR,
+            &EXTRACT,
             &PRESERVE_FDS,
             &NO_NEW_KEYRING,
         ],
