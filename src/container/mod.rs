@@ -22,6 +22,7 @@ mod refused;
 mod root;
 mod step;
 mod sync;
+mod trace;
 
 pub(crate) use create::{create, run};
 pub(crate) use exec::exec;
@@ -71,6 +72,8 @@ pub(crate) struct CreateOptions {
     pub overrides: Overrides,
     /// The task of a Slurm step that the container is for.
     pub task: Option<Task>,
+    /// The file that gets a line about where the start's time went (`--trace`).
+    pub trace: Option<PathBuf>,
     /// What the site and the user have configured counts too, below `overrides`.
     pub configured: bool,
 }
@@ -203,7 +206,7 @@ impl CreateOptions {
     /// Makes every path independent of the working directory, which will be the bundle.
     fn make_absolute(&mut self) -> Result<()> {
         self.handover.make_absolute()?;
-        for path in self.config.iter_mut().chain(&mut self.hooks_dirs) {
+        for path in self.config.iter_mut().chain(&mut self.trace).chain(&mut self.hooks_dirs) {
             *path = std::path::absolute(&*path)?;
         }
         if let RootAccess::Kept { dir, .. } = &mut self.overrides.root {
