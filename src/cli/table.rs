@@ -18,6 +18,8 @@ pub(super) static PIDFD_SOCKET: Flag =
     value("pidfd-socket", "SOCKET", "send a pidfd of the process to this AF_UNIX socket");
 pub(super) static PRESERVE_FDS: Flag =
     value("preserve-fds", "N", "pass N more file descriptors, from 3 on, to the process");
+pub(super) static TRACE: Flag =
+    value("trace", "FILE", "append to FILE where the time of the start went, as a line of JSON");
 pub(super) static NO_PIVOT: Flag =
     switch("no-pivot", "use chroot instead of pivot_root, which fails on a ramfs");
 pub(super) static NO_NEW_KEYRING: Flag =
@@ -181,6 +183,7 @@ pub(super) static COMMANDS: &[Command] = &[
             &rt_cli::image::PULL_POLICY,
             &rt_cli::image::PLATFORM,
             &CONFIG,
+            &TRACE,
             &NO_PIVOT,
             &NO_NEW_KEYRING,
             &NO_SUBREAPER,
@@ -332,6 +335,7 @@ with --regex it is skipped. --force kills it first.",
             &USER_MAP,
             &STRICT,
             &CONFIG,
+            &TRACE,
             &NO_PIVOT,
             &NO_NEW_KEYRING,
             &NO_SUBREAPER,
@@ -467,6 +471,7 @@ nothing.",
             &HOOKS_DIR,
             &EXTRACT,
             &PRESERVE_FDS,
+            &TRACE,
             &NO_NEW_KEYRING,
         ],
         about: "\

@@ -24,6 +24,7 @@ mod refused;
 mod root;
 mod step;
 mod sync;
+mod trace;
 
 pub(crate) use create::{create, run};
 pub(crate) use exec::exec;
@@ -77,6 +78,8 @@ pub(crate) struct CreateOptions {
     pub task: Option<Task>,
     /// Images that are files, and who mounts them.
     pub images: ImageMounts,
+    /// The file that gets a line about where the start's time went (`--trace`).
+    pub trace: Option<PathBuf>,
     /// What the site and the user have configured counts too, below `overrides`.
     pub configured: bool,
 }
@@ -210,7 +213,7 @@ impl CreateOptions {
     fn make_absolute(&mut self) -> Result<()> {
         self.images.remember_directory(&self.bundle)?;
         self.handover.make_absolute()?;
-        for path in self.config.iter_mut().chain(&mut self.hooks_dirs) {
+        for path in self.config.iter_mut().chain(&mut self.trace).chain(&mut self.hooks_dirs) {
             *path = std::path::absolute(&*path)?;
         }
         if let RootAccess::Kept { dir, .. } = &mut self.overrides.root {

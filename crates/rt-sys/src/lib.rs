@@ -25,6 +25,7 @@ pub mod seccomp;
 pub mod signal;
 pub mod start;
 pub mod time;
+pub mod trace;
 pub mod tty;
 
 use crate::error::{Error, Result};

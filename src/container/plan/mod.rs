@@ -23,6 +23,7 @@ pub(super) use seccomp::{SeccompPlan, terminal_filter};
 
 use super::CreateOptions;
 use super::images::Used;
+use super::trace::{self, Phase};
 use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_spec::rootless::{self, Adapted};
@@ -129,6 +130,7 @@ impl Plan {
         bundle: PathBuf,
     ) -> Result<(Plan, Config)> {
         let Loaded { mut config, changed, inherits_env, layer } = load::load(options, &bundle)?;
+        trace::end(Phase::Load);
         if changed {
             config.changed()?;
         }
