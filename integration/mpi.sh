@@ -124,9 +124,7 @@ cat >"$work/bin/rank" <<'SH'
 # usage: rank BUNDLE [FLAG...] -- [PROGRAM...]
 bundle=$1
 shift
-for name in $(compgen -e); do
-	case $name in PMI* | OMPI_* | OPAL_* | PRTE_* | MPIR_* | HYDRA_* | HYDI_*) set -- -e "$name" "$@" ;; esac
-done
+set -- -e 'PMI*' -e 'OMPI_*' -e 'OPAL_*' -e 'PRTE_*' -e 'MPIR_*' -e 'HYD*' "$@"
 [ -z "${PMI_FD:-}" ] || set -- --preserve-fds $((PMI_FD - 2)) "$@"
 exec /rt/bin/rt --root /tmp/state run -b "/rt/bundles/$bundle" "c-$$" "$@"
 SH

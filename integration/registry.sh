@@ -276,7 +276,7 @@ listing() { # DIR: type, mode, size, time and link of everything; directories ha
 		grep -vE ' \./(etc/(hosts|resolv.conf|hostname|localtime|machine-id|apt/apt.conf.d/zz-one-user)|dev/.*|proc|sys|tmp|run|dev)$' | sort
 }
 contents() { (cd "$1" && find usr/bin usr/lib etc -type f ! -path 'etc/*hostname' ! -path etc/hosts ! -path etc/localtime \
-	! -path etc/machine-id ! -path etc/resolv.conf -print0 2>/dev/null | sort -z | xargs -0 sha256sum); }
+	! -path etc/machine-id ! -path etc/resolv.conf ! -path etc/apt/apt.conf.d/zz-one-user -print0 2>/dev/null | sort -z | xargs -0 sha256sum); }
 same() { # ONE OTHER
 	diff <(listing "$1") <(listing "$2") && diff <(contents "$1") <(contents "$2")
 }
