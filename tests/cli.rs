@@ -273,8 +273,12 @@ fn man_pages_and_completions_are_written() {
 
 /// The variables that the programs' sources read. Literals like `"RT_CACHE"` in a file that reads the environment are
 /// names of variables; tests at the end of a file do not count.
-fn variables_read(dir: &Path, names: &mut BTreeSet<String>) {
-    for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+fn variables_read(path: &Path, names: &mut BTreeSet<String>) {
+    let entries: Vec<_> = match path.is_dir() {
+        true => fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect(),
+        false => vec![path.to_owned()],
+    };
+    for entry in entries {
         if entry.is_dir() {
             variables_read(&entry, names);
             continue;
@@ -307,8 +311,14 @@ fn the_man_page_names_every_variable_and_state_directory() {
     let named: BTreeSet<String> = items.flat_map(|item| item.split(", ")).map(str::to_owned).collect();
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut read = BTreeSet::new();
-    for dir in ["src", "pull/src", "crates/rt-config/src", "crates/rt-image-store/src"] {
-        variables_read(&sources.join(dir), &mut read);
+    for path in [
+        "src",
+        "pull/src",
+        "crates/rt-config/src",
+        "crates/rt-image-store/src",
+        "crates/rt-spec/src/rootless.rs",
+    ] {
+        variables_read(&sources.join(path), &mut read);
     }
     // One for the lower-case name is enough.
     read.retain(|name| !name.ends_with("_PROXY"));

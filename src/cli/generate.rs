@@ -126,6 +126,12 @@ mounted where rt run passes the caller's environment on.",
 image.",
     },
     Item {
+        name: "RT_EMULATE_ROOT",
+        text: "1 asks for the emulation of root in the containers of a client, such as podman build, that has one
+user id and is root in its user namespace, as the annotation rt.user: root does. It is for package
+managers in builds; elsewhere it has no effect.",
+    },
+    Item {
         name: "PMI_FD",
         text: "The descriptor of the connection to the scheduler. It stays open where rt run passes the
 caller's environment on.",
