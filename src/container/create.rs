@@ -78,7 +78,7 @@ impl<'a> Launch<'a> {
         options.make_absolute()?;
         let caller = Caller::current()?;
         let bundle = enter_bundle(&options.bundle)?;
-        let (plan, config) = Plan::make(&options, &caller, bundle)?;
+        let (plan, config) = Plan::make(&mut options, &caller, bundle)?;
         if !plan.image_files.is_empty() {
             return Err(options.images.mount(store, &plan.image_files)?);
         }

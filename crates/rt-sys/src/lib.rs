@@ -15,6 +15,7 @@ pub mod fd;
 pub mod fuse;
 pub mod log;
 pub mod mount;
+pub mod nearest;
 pub mod net;
 mod netlink;
 pub mod ns;
