@@ -209,6 +209,11 @@ if [[ " ${names[*]} " == *" $host "* && " ${names[*]} " == *" $image "* ]]; then
 		RT_MPI_LIBRARY=/rt/images/$image/usr/lib/x86_64-linux-gnu /rt/bin/rank $image --mpi host
 	check place/module "rank 0 of 1 sum 0: ${versions[$image]}" 0 on $host env \
 		LD_LIBRARY_PATH=/rt/images/$image/usr/lib/x86_64-linux-gnu /rt/bin/rank $image --mpi host
+	# With its own parts, which are beside it, and an older release of which the host's loader finds.
+	check place/newer "needs GLIBC_2.38 of libc.so.6, and the container's has GLIBC_2.36" 1 on $host env \
+		RT_MPI_LIBRARY=/rt/images/trixie-openmpi/usr/lib/x86_64-linux-gnu /rt/bin/rank $host --mpi host
+	check place/openmpi "rank 0 of 1 sum 0: ${versions[trixie-openmpi]}" 0 on $host env \
+		RT_MPI_LIBRARY=/rt/images/trixie-openmpi/usr/lib/x86_64-linux-gnu /rt/bin/rank trixie-openmpi --mpi host
 	check place/nothing "RT_MPI_LIBRARY=/usr/share: no MPI library of this machine is there" 1 on $host env \
 		RT_MPI_LIBRARY=/usr/share /rt/bin/rank $image --mpi host
 fi
