@@ -69,12 +69,12 @@ install-apparmor:
 # The definitions of the hooks, for every container on this machine.
 install-hooks:
 	install -d "$(DESTDIR)/etc/rt/hooks.d"
-	for hook in gpu rdma; do \
+	for hook in gpu mpi rdma; do \
 		sed 's|/usr/local|$(PREFIX)|' hooks/rt-hook-$$hook.json >"$(DESTDIR)/etc/rt/hooks.d/rt-hook-$$hook.json"; \
 	done
 
 uninstall:
-	rm -f $(foreach bin,rt rt-pull rt-hook-gpu rt-hook-rdma,"$(DESTDIR)$(PREFIX)/bin/$(bin)") \
+	rm -f $(foreach bin,rt rt-pull rt-hook-gpu rt-hook-mpi rt-hook-rdma,"$(DESTDIR)$(PREFIX)/bin/$(bin)") \
 		"$(DESTDIR)$(PREFIX)"/share/man/man1/rt.1 "$(DESTDIR)$(PREFIX)"/share/man/man1/rt-*.1 \
 		"$(DESTDIR)$(PREFIX)/share/bash-completion/completions/rt" \
 		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rt" \

@@ -254,6 +254,7 @@ def relay(one, other, most):
             side.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
+        side.close()
 while True:
     client = listener.accept()[0]
     server = socket.create_connection(("127.0.0.1", int(sys.argv[2])))

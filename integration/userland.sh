@@ -45,7 +45,7 @@ check host/read-only "Read-only file system" 1 rt run "$b" -- touch /usr/x
 check host/private-tmp "^0\$" 0 rt run "$b" -- sh -c 'touch /tmp/a && rm /tmp/a && ls /tmp | wc -l'
 check host/exit-code "" 42 rt run "$b" -- sh -c 'exit 42'
 check host/not-found "no such file" 1 rt run "$b" -- /no/such/program
-check host/processes "^1\$" 0 rt run "$b" -- sh -c 'echo $$'
+check host/processes "^2\$" 0 rt run "$b" -- sh -c 'echo $$'
 check host/devices "^c" 0 rt run "$b" -- ls -l /dev/null
 check host/stdin "^through\$" 0 bash -c "echo through | \"\$@\"" - setpriv --reuid $uid --regid $uid --clear-groups "$work/rt" run "$b" -- cat
 check host/command "[0-9]+" 0 rt run "$b" -- sh -c 'dpkg -l 2>/dev/null | wc -l'

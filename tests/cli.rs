@@ -40,10 +40,10 @@ impl Drop for Dir {
     }
 }
 
-const COMMANDS: [&str; 24] = [
+const COMMANDS: [&str; 27] = [
     "run", "exec", "list", "state", "ps", "kill", "delete", "create", "start", "pause", "resume", "spec",
-    "config", "doctor", "features", "events", "update", "pull", "inspect", "save", "push", "login", "logout",
-    "cache",
+    "config", "doctor", "features", "events", "update", "pull", "images", "rmi", "prune", "inspect", "save",
+    "push", "login", "logout", "cache",
 ];
 
 #[test]
@@ -307,7 +307,7 @@ fn the_man_page_names_every_variable_and_state_directory() {
     let named: BTreeSet<String> = items.flat_map(|item| item.split(", ")).map(str::to_owned).collect();
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut read = BTreeSet::new();
-    for dir in ["src", "pull/src", "crates/rt-config/src"] {
+    for dir in ["src", "pull/src", "crates/rt-config/src", "crates/rt-image-store/src"] {
         variables_read(&sources.join(dir), &mut read);
     }
     // One for the lower-case name is enough.
@@ -316,7 +316,13 @@ fn the_man_page_names_every_variable_and_state_directory() {
     for place in ["/run/rt.", "$XDG_RUNTIME_DIR/rt", "/run/user/UID/rt", "/dev/shm/rt-UID", "/tmp/rt-UID"] {
         assert!(files.contains(place), "{place}");
     }
-    for place in ["/run/rt-slurm", "/usr/share/rt/hooks.d", "/etc/rt/hooks.d", "rt-cache-UID"] {
+    for place in [
+        "/run/rt-slurm",
+        "/usr/share/rt/hooks.d",
+        "/etc/rt/hooks.d",
+        "rt-cache-UID",
+        "$XDG_DATA_HOME/rt/images",
+    ] {
         assert!(files.contains(place), "{place}");
     }
 }

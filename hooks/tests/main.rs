@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
 mod gpu;
+mod mpi;
 mod rdma;
 mod reads;
 mod standin;

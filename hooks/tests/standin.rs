@@ -18,6 +18,14 @@ pub struct Library {
     pub defines: Vec<&'static str>,
     /// Versions that it needs, by library.
     pub requires: Vec<(&'static str, Vec<&'static str>)>,
+    /// DT_RUNPATH.
+    pub runpath: Option<&'static str>,
+    /// Symbols that it defines, with the size of those that are data.
+    pub symbols: Vec<(&'static str, Option<u64>)>,
+    /// Symbols that it takes from others.
+    pub takes: Vec<&'static str>,
+    /// Data of others that it has copies of, with their sizes.
+    pub copies: Vec<(&'static str, u64)>,
     /// A note: owner and description.
     pub note: Option<(&'static str, &'static str)>,
     /// 32-bit x86 rather than 64-bit.
@@ -75,6 +83,23 @@ impl Library {
             }
         }
 
+        let runpath = self.runpath.map(&mut string);
+        // Elf64_Sym each, the first of them empty, and an Elf64_Rela for each of the others' symbols.
+        let (mut symbols, mut relocations) = (vec![0; 24], Vec::new());
+        let taken = self.takes.iter().map(|name| (*name, 0, 0, Some(6)));
+        let copies = self.copies.iter().map(|(name, size)| (*name, 1, *size, Some(5)));
+        let own = self.symbols.iter().map(|(name, size)| (*name, 1, size.unwrap_or(0), None));
+        for (name, section, size, relocation) in taken.chain(copies).chain(own) {
+            let index = symbols.len() as u64 / 24;
+            word(&mut symbols, &[string(name)]);
+            symbols.extend([if size > 0 { 0x11 } else { 0x12 }, 0]);
+            half(&mut symbols, &[section]);
+            address(&mut symbols, true, &[0, size]);
+            relocation.iter().for_each(|kind| address(&mut relocations, true, &[0, index << 32 | kind, 0]));
+        }
+        let mut hash = Vec::new();
+        word(&mut hash, &[1, symbols.len() as u32 / 24]);
+
         // header, three program headers, then the parts
         let (header, program) = if wide { (64, 56) } else { (52, 32) };
         let base = header + 3 * program;
@@ -86,7 +111,10 @@ impl Library {
         let (at_strings, at_needs) = (place(&[]), place(&[&strings]));
         let at_definitions = place(&[&strings, &needs]);
         let at_notes = place(&[&strings, &needs, &definitions]);
-        let at_dynamic = place(&[&strings, &needs, &definitions, &notes]);
+        let at_symbols = place(&[&strings, &needs, &definitions, &notes]);
+        let at_relocations = at_symbols + symbols.len();
+        let at_hash = at_relocations + relocations.len();
+        let at_dynamic = at_hash + hash.len();
         let mut entries: Vec<(u64, u64)> = vec![(5, at_strings as u64), (10, strings.len() as u64)];
         entries.extend(needed.iter().map(|at| (1, u64::from(*at))));
         entries.extend(soname.map(|at| (14, u64::from(at))));
@@ -97,6 +125,13 @@ impl Library {
         if !self.defines.is_empty() {
             entries.push((0x6fff_fffc, at_definitions as u64));
             entries.push((0x6fff_fffd, all.len() as u64));
+        }
+        entries.extend(runpath.map(|at| (29, u64::from(at))));
+        if wide && symbols.len() > 24 {
+            let relocations = [(7, at_relocations as u64), (8, relocations.len() as u64)];
+            entries.extend(
+                [(6, at_symbols as u64), (11, 24), (4, at_hash as u64)].into_iter().chain(relocations),
+            );
         }
         entries.push((0, 0));
         let mut dynamic = Vec::new();
@@ -124,7 +159,7 @@ impl Library {
                 address(&mut file, false, &[offset, offset, offset, length, length, 4, 4]);
             }
         }
-        for part in [strings, needs, definitions, notes, dynamic] {
+        for part in [strings, needs, definitions, notes, symbols, relocations, hash, dynamic] {
             file.extend(part);
         }
         assert_eq!(file.len(), size);

@@ -20,11 +20,13 @@ fn rows(text: &str) -> Vec<Vec<&str>> {
 }
 
 /// Where the functions of each file of tests are, by the file's name in the tables.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 6] = [
     ("gpu", "hooks/tests/gpu.rs"),
+    ("mpi", "hooks/tests/mpi.rs"),
     ("rdma", "hooks/tests/rdma.rs"),
     ("writers", "hooks/tests/writers.rs"),
     ("it", "tests/it/devices.rs"),
+    ("runs", "tests/it/mpi.rs"),
 ];
 
 /// The tests of a cell which are not there; an error where it names none.
@@ -93,8 +95,19 @@ fn every_variable_has_a_row() {
     let text = read("hooks/README.md");
     let prefixes =
         ["NVIDIA_", "CUDA_", "AMD_", "ROCR_", "HIP_", "ZE_", "HABANA_", "RT_", "MELLANOX_", "SLURM_"];
-    let sources =
-        ["amd", "gpu", "intel", "kit/numbering", "nvidia/mod", "nvidia/request", "nvidia/select", "rdma/mod"];
+    let sources = [
+        "amd",
+        "gpu",
+        "intel",
+        "kit/numbering",
+        "mpi/installed",
+        "mpi/mod",
+        "mpi/proof",
+        "nvidia/mod",
+        "nvidia/request",
+        "nvidia/select",
+        "rdma/mod",
+    ];
     let used: BTreeSet<String> =
         sources.iter().flat_map(|s| named(&program(&format!("hooks/src/{s}.rs")), &prefixes)).collect();
     assert!(used.len() > 20, "{used:?}");

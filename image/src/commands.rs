@@ -2,14 +2,14 @@
 
 use crate::file::ImageFile;
 use crate::mount::{Session, mount_point};
-use crate::serve;
+use crate::{hold, serve};
 use ::log::LevelFilter;
-use rt_cli::command::{Command, ONE_ID, Program};
+use rt_cli::command::{Command, ONE_ID, Program, Rest};
 use rt_cli::image::MOUNT;
 use rt_cli::parse::Call;
 use rt_spec::OCI_VERSION;
 use rt_sys::error::{Context, Result};
-use rt_sys::log;
+use rt_sys::{bail, log};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,16 @@ static PROGRAM: Program = Program {
     summary: "mount images that are one file, without root",
     commands: &[
         Command { run: mount, ..MOUNT },
-        Command { name: "serve", operands: 5..=6, hidden: true, run: serve::run, ..ONE_ID },
+        Command {
+            name: "hold",
+            operands: 2..=1000,
+            rest: Rest::AfterDashes,
+            flags: &[&hold::BUNDLE, &hold::MORE, &hold::FROM],
+            hidden: true,
+            run: hold::run,
+            ..ONE_ID
+        },
+        Command { name: "serve", operands: 7..=7, hidden: true, run: serve::run, ..ONE_ID },
     ],
     version: || rt_cli::version(OCI_VERSION),
     log_format: log::Format::Text,
@@ -37,7 +46,7 @@ fn mount(call: &Call) -> Result<u8> {
     // Before anything is made.
     mount_point(&dir)?;
     let session = Session::start(vec![image])?;
-    session.mount(|_| mount_point(&dir))?;
+    session.mount(|_| Ok((mount_point(&dir)?, ())))?;
     let shell =
         || std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into());
     let command: Vec<OsString> = if call.rest.is_empty() { vec![shell()] } else { call.rest.to_vec() };
@@ -45,7 +54,8 @@ fn mount(call: &Call) -> Result<u8> {
 }
 
 /// Becomes a program of the host's.
-fn become_program(command: &[OsString]) -> Result<u8> {
-    let e = std::process::Command::new(&command[0]).args(&command[1..]).exec();
-    Err(e).context(|| format!("execute {}", Path::new(&command[0]).display()))
+pub(crate) fn become_program(command: &[OsString]) -> Result<u8> {
+    let Some((program, words)) = command.split_first() else { bail!("no program to execute") };
+    let e = std::process::Command::new(program).args(words).exec();
+    Err(e).context(|| format!("execute {}", Path::new(program).display()))
 }

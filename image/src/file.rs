@@ -1,5 +1,6 @@
 //! An image file: where the squashfs is in it.
 
+use crate::sif;
 use rt_sys::bail;
 use rt_sys::error::{Context, Error, Result};
 use squashfs::{FilePart, Filesystem};
@@ -35,7 +36,8 @@ impl ImageFile {
         if !meta.is_file() {
             bail!("image {}: not a regular file", path.display());
         }
-        let part = Part { offset: 0, size: meta.len() };
+        let whole = Part { offset: 0, size: meta.len() };
+        let part = sif::partition(&file, meta.len()).context(context)?.unwrap_or(whole);
         let image = ImageFile { path: path.to_owned(), file, part };
         image.filesystem(0).context(context)?;
         Ok(image)

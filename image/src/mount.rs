@@ -63,11 +63,21 @@ impl Session {
         Ok(Session { waiting, uid, gid })
     }
 
-    /// Mounts the images in turn where `place` says.
-    pub(crate) fn mount(self, mut place: impl FnMut(&ImageFile) -> Result<OwnedFd>) -> Result<()> {
+    /// The caller's ids.
+    pub(crate) fn ids(&self) -> (u32, u32) {
+        (self.uid, self.gid)
+    }
+
+    /// Mounts the images in turn where `place` says, and returns what else it says.
+    pub(crate) fn mount<T>(
+        self,
+        mut place: impl FnMut(&ImageFile) -> Result<(OwnedFd, T)>,
+    ) -> Result<Vec<T>> {
+        let mut said = Vec::new();
         for Waiting { image, device, ready } in self.waiting {
             let context = || format!("mount {}", image.path.display());
-            let at = place(&image)?;
+            let (at, about) = place(&image)?;
+            said.push(about);
             let params = [
                 ("fd", device.as_raw_fd().to_string()),
                 ("rootmode", "40000".to_owned()),
@@ -87,7 +97,7 @@ impl Session {
             // A request that comes before the mount is there would be answered to nobody.
             rustix::io::write(&ready, b"1").context(context)?;
         }
-        Ok(())
+        Ok(said)
     }
 }
 
@@ -112,9 +122,12 @@ fn start_server(image: ImageFile, owner: Owner) -> Result<Waiting> {
     let numbers = [&image.file.as_fd(), &device.as_fd(), &wait.as_fd()].map(|fd| fd.as_raw_fd());
     words.extend(numbers.map(|number| number.to_string().into()));
     words.extend([image.part.offset, image.part.size].map(|number| number.to_string().into()));
-    if let Owner::One(uid, gid) = owner {
-        words.push(format!("{uid}:{gid}").into());
-    }
+    words.push(match owner {
+        Owner::OfImage => "-".into(),
+        Owner::One(uid, gid) => format!("{uid}:{gid}").into(),
+    });
+    // For those who look at a list of processes.
+    words.push(image.path.clone().into());
     let program = ExecArgs::new(&words, &[])?;
     // A child of a child, whose parent has ended: the program that this process becomes has no child that it does not know.
     let child = process::spawn(Namespaces::NONE, Memory::Shared, || {

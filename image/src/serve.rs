@@ -1,5 +1,5 @@
-//! The process that serves a mounted image: `rt-image serve IMAGE DEVICE READY OFFSET SIZE [UID:GID]`, where the first
-//! three are descriptors. Only `mount` starts it.
+//! The process that serves a mounted image: `rt-image serve IMAGE DEVICE READY OFFSET SIZE OWNER PATH`. The first three
+//! are descriptors, the owner is UID:GID, or - for those that the image names. Only `mount` starts it.
 
 use crate::confine;
 use crate::file::{self, Part};
@@ -26,18 +26,25 @@ const AHEAD: u64 = 8 << 20;
 
 /// Serves until the image is unmounted everywhere.
 pub(crate) fn run(call: &Call) -> Result<u8> {
+    // The kernel has named this process after the file "exe".
+    let _ = rustix::thread::set_name(c"rt-image");
     let number = |n: usize, what| -> Result<u64> {
         let word = call.operand(n, what)?;
         word.parse().map_err(|_| err!("{what}: {word:?} is no number"))
     };
-    let descriptor = |n| fd::take_inherited(number(n, "a descriptor")? as i32);
-    let (image, device, ready) = (descriptor(0)?, descriptor(1)?, descriptor(2)?);
+    let mut descriptors = [0; 3];
+    for (n, descriptor) in descriptors.iter_mut().enumerate() {
+        *descriptor = number(n, "a descriptor")? as i32;
+    }
+    // What the caller has left open for its program is none of this process's.
+    fd::close_all_but(3, &descriptors)?;
+    let [image, device, ready] = descriptors.map(fd::take_inherited);
+    let (image, device, ready) = (image?, device?, ready?);
     let part = Part { offset: number(3, "the offset")?, size: number(4, "the size")? };
-    let owner = match call.operands.get(5) {
-        None => Owner::OfImage,
-        Some(ids) => ids
-            .to_str()
-            .and_then(|ids| ids.split_once(':'))
+    let owner = match call.operand(5, "the owner")? {
+        "-" => Owner::OfImage,
+        ids => ids
+            .split_once(':')
             .and_then(|(uid, gid)| Some(Owner::One(uid.parse().ok()?, gid.parse().ok()?)))
             .ok_or_else(|| err!("{ids:?} is not UID:GID"))?,
     };

@@ -492,7 +492,7 @@ fn open_place(root: &Path) -> Result<OwnedFd> {
 
 /// The directory `name`, made with `mode` where there is none. It is made under a name of this process's own and renamed,
 /// so that it never appears with another mode, and so that processes that make it at the same time do not meet.
-fn open_or_make(parent: &OwnedFd, name: &str, mode: u32) -> Result<OwnedFd> {
+pub(crate) fn open_or_make(parent: &OwnedFd, name: &str, mode: u32) -> Result<OwnedFd> {
     let parent = parent.as_fd();
     match disk::open_dir(parent, name.as_bytes()) {
         Err(e) if e.is(libc::ENOENT) => {}

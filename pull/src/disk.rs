@@ -383,6 +383,40 @@ pub(crate) fn free_space(file: impl AsFd) -> Result<FreeSpace> {
     Ok(FreeSpace { bytes: stat.f_bavail.saturating_mul(stat.f_frsize), inodes })
 }
 
+/// How much of a file system is in use, in percent of what the caller could use, as df(1) has it.
+pub(crate) fn percent_used(file: impl AsFd) -> Result<f64> {
+    let stat = fs::fstatvfs(file).context(|| "look up free space")?;
+    let used = stat.f_blocks.saturating_sub(stat.f_bfree) as f64;
+    let usable = used + stat.f_bavail as f64;
+    Ok(if usable > 0.0 { used / usable * 100.0 } else { 0.0 })
+}
+
+/// The size of a file system in bytes.
+pub(crate) fn size(file: impl AsFd) -> Result<u64> {
+    let stat = fs::fstatvfs(file).context(|| "look up free space")?;
+    Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
+}
+
+/// True where the caller may make and remove names in a directory.
+pub(crate) fn may_write(dir: BorrowedFd) -> bool {
+    let wanted = fs::Access::WRITE_OK | fs::Access::EXEC_OK;
+    fs::accessat(dir, ".", wanted, AtFlags::EACCESS).is_ok()
+}
+
+/// The number of the mount that a directory is on (statx(2), Linux 5.8).
+pub(crate) fn mount_id(dir: BorrowedFd) -> Option<u64> {
+    let stat = fs::statx(dir, "", AtFlags::EMPTY_PATH, fs::StatxFlags::MNT_ID).ok()?;
+    let known = fs::StatxFlags::from_bits_retain(stat.stx_mask).contains(fs::StatxFlags::MNT_ID);
+    known.then_some(stat.stx_mnt_id)
+}
+
+/// The owner of what has a name, of a link itself.
+pub(crate) fn owner_at(parent: BorrowedFd, name: &[u8]) -> Result<u32> {
+    check_component(name)?;
+    let stat = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
+    Ok(stat.context(|| format!("stat {}", show(name)))?.st_uid)
+}
+
 /// True where both are on one file system.
 pub(crate) fn same_file_system(one: impl AsFd, other: impl AsFd) -> Result<bool> {
     Ok(fs::fstat(one).context(|| "stat")?.st_dev == fs::fstat(other).context(|| "stat")?.st_dev)
@@ -392,7 +426,8 @@ pub(crate) fn same_file_system(one: impl AsFd, other: impl AsFd) -> Result<bool>
 pub(crate) fn size_and_time(parent: BorrowedFd, name: &[u8]) -> Result<(u64, SystemTime)> {
     let stat =
         fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).context(|| format!("stat {}", show(name)))?;
-    let since = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
+    let (seconds, nanoseconds) = (u64::try_from(stat.st_mtime), u32::try_from(stat.st_mtime_nsec));
+    let since = Duration::new(seconds.unwrap_or(0), nanoseconds.unwrap_or(0));
     Ok((u64::try_from(stat.st_size).unwrap_or(0), SystemTime::UNIX_EPOCH + since))
 }
 

@@ -23,6 +23,8 @@ use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
 
 const MARK: &[u8] = b"mark";
+/// What stands behind the name of the target.
+const PARTIAL: &[u8] = b".partial-";
 
 /// A place to make something in; dropped, it goes away with all that is still in it.
 pub(crate) struct Draft {
@@ -39,8 +41,8 @@ impl Draft {
     /// Makes one beside the target `shown`, and clears away what dead processes left there.
     pub(crate) fn beside(shown: &Path) -> Result<Draft> {
         let (parent, target) = place(shown)?;
-        let prefix = [&target, &b".partial-"[..]].concat();
-        sweep(parent.as_fd(), &prefix);
+        let prefix = [&target, PARTIAL].concat();
+        sweep(parent.as_fd(), |name| name.starts_with(&prefix));
         let name = [&prefix, lease::unique().as_bytes()].concat();
         let dir = disk::make_own_dir(parent.as_fd(), &name);
         let dir = Arc::new(dir.context(|| format!("make a place beside {}", shown.display()))?);
@@ -119,10 +121,15 @@ fn remove(parent: BorrowedFd, name: &[u8], dir: BorrowedFd) {
     }
 }
 
-/// Removes the drafts of dead processes.
-fn sweep(parent: BorrowedFd, prefix: &[u8]) {
+/// Removes the drafts of dead processes, whatever they were to become.
+pub(crate) fn sweep_all(parent: BorrowedFd) {
+    sweep(parent, |name| name.windows(PARTIAL.len()).any(|part| part == PARTIAL));
+}
+
+/// Removes the drafts of dead processes that have such names.
+fn sweep(parent: BorrowedFd, of: impl Fn(&[u8]) -> bool) {
     for (name, _) in disk::entries(parent).unwrap_or_default() {
-        if name.starts_with(prefix)
+        if of(&name)
             && let Ok(dir) = disk::open_own_dir(parent, &name)
         {
             match lease::abandoned(dir.as_fd(), MARK) {

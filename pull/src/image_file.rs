@@ -4,25 +4,29 @@
 //! comes, and so that the same image gives the same bytes. The file has the bundle's config in [`CONFIG_DIR`], by which
 //! `rt run` knows as much of it as of a bundle.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::cache::CacheLocation;
+use super::decode::Expected;
 use super::disk;
 use super::draft::{self, Draft};
 use super::interrupt::Interrupt;
-use super::layer::{Counts, ImageTarget, UnpackContext};
+use super::layer::{self, Counts, ImageTarget, UnpackContext};
 use super::limits::Limits;
 use super::merge::MergedTree;
 use super::profile::{self, BundledImage, MountPoint};
+use super::progress::{Meter, Style};
 use super::run::{self, Phases, PullOptions, Summary};
+use super::save::{self, SourceBundle, Watch};
 use super::source::Opened;
 use rt_sys::err;
 use rt_sys::error::{Context, Result};
-use squashfs_write::{Compression, Options};
+use squashfs_write::{Compression, Options, Written};
 
 /// The name in the draft.
 const FILE: &[u8] = b"image";
@@ -51,40 +55,16 @@ pub(super) fn pull(
     let image = opened.resolve(head, &options.platform, &cache, interrupt)?;
     phases.end("resolve");
 
-    let mask = disk::clear_umask();
-    let root = disk::open_dir_again(draft.dir())?;
-    let out = disk::create_own_file(draft.dir(), FILE)?;
-    let limits = Limits { layers: 1, ..Limits::of_this_job(options.connections) };
     let counts = Counts::default();
-    let written = Options { compression, threads: limits.threads, ..Options::default() };
-    let tree = MergedTree::new(ImageTarget::new(out.try_clone().context(|| "dup")?, written, &counts)?);
-    let context = UnpackContext {
-        tree: &tree,
-        root: &root,
-        max_bytes: options.max_bytes,
-        counts: &counts,
-        interrupt,
-        frame_threads: limits.frame_threads(1),
-        pieces: limits.pieces(1),
-    };
-    let fetched = run::layers(&image, &context, &cache, limits, options)?;
-    let directories = tree.finish_dirs()?;
+    let new = NewImageFile::create(&draft, compression, &counts, options.connections)?;
+    let context = new.context(&counts, interrupt, options.max_bytes);
+    let fetched = run::layers(&image, &context, &cache, new.limits, options)?;
+    let directories = new.tree.finish_dirs()?;
     phases.end("layers");
 
     let bundled = BundledImage::of(&image, &options.image);
     let mut config = profile::config(&bundled, None, &options.choices)?;
-    if let Some(linux) = config["linux"].as_object_mut() {
-        // Whose ids are mapped is known when it runs.
-        linux.remove("uidMappings");
-        linux.remove("gidMappings");
-    }
-    let target_file = tree.into_target();
-    add_files(&target_file, &config, &image.config_text)?;
-    target_file.finish()?;
-    disk::set_mode(out.as_fd(), 0o666 & !mask)?;
-    if options.sync {
-        disk::sync(&out)?;
-    }
+    new.finish(&mut config, Some(&image.config_text), options.sync)?;
     match &old {
         Some(old) => draft.replace(FILE, old)?,
         None => draft.publish(FILE).map_err(|e| run::in_the_way(e, options))?,
@@ -99,6 +79,121 @@ pub(super) fn pull(
         counts,
         phases: phases.ended,
     })
+}
+
+/// Writes the tree of `bundle`, as root's, and its config into the file `target`.
+///
+/// # Errors
+/// Nothing of it is there then.
+pub(crate) fn save(
+    bundle: &Path,
+    target: &Path,
+    replace: bool,
+    compression: Compression,
+    style: Style,
+) -> Result<Written> {
+    let interrupt = Interrupt::install();
+    let old = replaceable(target, replace)?;
+    let (root, mut config, image_config) = SourceBundle::open(bundle)?.into_parts();
+    disk::raise_open_files();
+    let draft = Draft::beside(target)?;
+    let counts = Counts::default();
+    let new = NewImageFile::create(&draft, compression, &counts, None)?;
+    let context = new.context(&counts, &interrupt, u64::MAX);
+    let watch = Watch { interrupt: &interrupt, meter: &Meter::default() };
+    watch.meter.shown(style, "save", || copy_tree(root, &context, watch))?;
+    new.tree.finish_dirs()?;
+    let image_config = image_config.map(|config| config.to_string().into_bytes());
+    let written = new.finish(&mut config, image_config.as_deref(), false)?;
+    match &old {
+        Some(old) => draft.replace(FILE, old)?,
+        None => draft.publish(FILE)?,
+    }
+    Ok(written)
+}
+
+/// Applies a tree as if it were a layer: one thread writes the archive, and this one reads it.
+fn copy_tree(root: OwnedFd, context: &UnpackContext<ImageTarget>, watch: Watch) -> Result<()> {
+    let (reader, writer) = std::io::pipe().context(|| "pipe")?;
+    let (archived, applied) = std::thread::scope(|scope| {
+        let archive = scope.spawn(move || {
+            let mut out = BufWriter::with_capacity(256 << 10, writer);
+            save::write_archive(root, &mut out, watch)?;
+            out.flush().context(|| "write the archive")
+        });
+        let applied = layer::apply(context, 1, u64::MAX, (reader, Expected::Any));
+        (archive.join(), applied)
+    });
+    // Where the reading ends early, the writing fails for it, and the other way round: the cause is on the side that
+    // failed with something else.
+    let archived = archived.unwrap_or_else(|_| Err(err!("a thread that writes the archive has ended")));
+    match (archived, applied) {
+        (Ok(()), applied) => applied.map(drop),
+        (Err(e), Ok(_)) => Err(e),
+        (Err(e), Err(other)) => Err(if e.is(libc::EPIPE) { other } else { e }),
+    }
+}
+
+/// An image file that is being written.
+struct NewImageFile<'a> {
+    out: File,
+    /// The place where it is written, whose free space is looked at.
+    place: OwnedFd,
+    tree: MergedTree<ImageTarget<'a>>,
+    limits: Limits,
+    mask: u32,
+}
+
+impl<'a> NewImageFile<'a> {
+    fn create(
+        draft: &Draft,
+        compression: Compression,
+        counts: &'a Counts,
+        connections: Option<usize>,
+    ) -> Result<NewImageFile<'a>> {
+        let mask = disk::clear_umask();
+        let place = disk::open_dir_again(draft.dir())?;
+        let out = disk::create_own_file(draft.dir(), FILE)?;
+        let limits = Limits { layers: 1, ..Limits::of_this_job(connections) };
+        let options = Options { compression, threads: limits.threads, ..Options::default() };
+        let target = ImageTarget::new(out.try_clone().context(|| "dup")?, options, counts)?;
+        Ok(NewImageFile { out, place, tree: MergedTree::new(target), limits, mask })
+    }
+
+    fn context<'b>(
+        &'b self,
+        counts: &'b Counts,
+        interrupt: &'b Interrupt,
+        max_bytes: u64,
+    ) -> UnpackContext<'b, ImageTarget<'a>> {
+        UnpackContext {
+            tree: &self.tree,
+            root: &self.place,
+            max_bytes,
+            counts,
+            interrupt,
+            frame_threads: self.limits.frame_threads(1),
+            pieces: self.limits.pieces(1),
+        }
+    }
+
+    /// Adds the configs and what they need, and writes what is left.
+    fn finish(self, config: &mut Value, image_config: Option<&[u8]>, sync: bool) -> Result<Written> {
+        if let Some(linux) = config["linux"].as_object_mut() {
+            // Whose ids are mapped is known when it runs.
+            linux.remove("uidMappings");
+            linux.remove("gidMappings");
+        }
+        config["root"] = json!({ "path": "rootfs", "readonly": true });
+        let target = self.tree.into_target();
+        add_files(&target, config, image_config)?;
+        let written = target.finish()?;
+        disk::set_mode(self.out.as_fd(), 0o666 & !self.mask)?;
+        if sync {
+            disk::sync(&self.out)?;
+        }
+        Ok(written)
+    }
 }
 
 /// What is at `target`, which is to be replaced; none where nothing is.
@@ -122,7 +217,7 @@ fn replaceable(target: &Path, replace: bool) -> Result<Option<OwnedFd>> {
 }
 
 /// Adds what the config mounts on and the image lacks, since nothing can be made in the file later, and the configs.
-fn add_files(image: &ImageTarget, config: &Value, image_config: &[u8]) -> Result<()> {
+fn add_files(image: &ImageTarget, config: &Value, image_config: Option<&[u8]>) -> Result<()> {
     for (path, what) in profile::mount_points(config) {
         match what {
             MountPoint::Directory => drop(image.directory(path)?),
@@ -137,5 +232,5 @@ fn add_files(image: &ImageTarget, config: &Value, image_config: &[u8]) -> Result
     };
     let text = serde_json::to_vec_pretty(config).map_err(|e| err!("config.json: {e}"))?;
     image.add_file(dir, "config.json", &text)?;
-    image.add_file(dir, "image.json", image_config)
+    image_config.map_or(Ok(()), |text| image.add_file(dir, "image.json", text))
 }

@@ -12,6 +12,7 @@
 //! | `decode`, `tar`, `merge`, `disk`, `layer` | layers to a tree |
 //! | `image_config`, `profile`, `filter` | the config |
 //! | `draft`, `bundle` | there whole or not at all |
+//! | `images` | the store of images, from which `rt run` starts containers |
 //! | `commands` | the command line |
 //! | `progress`, `limits`, `interrupt` | people, the job's limits, Ctrl-C |
 //! | `fuzz` | what the fuzz targets call |
@@ -35,6 +36,7 @@ pub mod fuzz;
 mod http;
 mod image_config;
 mod image_file;
+mod images;
 mod interrupt;
 mod layer;
 mod layout;

@@ -15,6 +15,7 @@ use super::manifest::{Execution, ImageConfig, Manifest};
 use super::merge::MAX_PATH;
 use super::source::Image;
 use rt_spec::host_files;
+use rt_spec::hpc::{self, HOST_FILES};
 use rt_spec::rootless::UserMap;
 use rt_spec::{
     ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_HOME,
@@ -29,6 +30,8 @@ pub(crate) const ANNOTATION_NAME: &str = "rt.image.name";
 pub(crate) const ANNOTATION_DIGEST: &str = "rt.image.digest";
 /// The digest that the name stood for: the index's, where there is one.
 pub(crate) const ANNOTATION_RESOLVED: &str = "rt.image.resolved";
+/// The bytes of the files that were written.
+pub(crate) const ANNOTATION_BYTES: &str = "rt.image.bytes";
 
 /// How a bundle is to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,10 +57,6 @@ pub(crate) struct Choices {
 
 /// Each is a mount, and perhaps directories in the tree.
 const MAX_VOLUMES: usize = 256;
-
-/// Files of the host that the hpc profile shows.
-const HOST_FILES: [&str; 5] =
-    ["/etc/hosts", "/etc/resolv.conf", "/etc/hostname", "/etc/localtime", "/etc/machine-id"];
 
 /// What the config of a bundle is made from.
 #[derive(Clone, Copy)]
@@ -99,7 +98,7 @@ pub(crate) fn config(image: &BundledImage, root: Option<&OwnedFd>, choices: &Cho
     if !env.iter().any(|e| e.starts_with("HOME=")) && !hpc {
         env.push(image_config::home_variable(&user));
     }
-    let mut mounts = if hpc { hpc_mounts() } else { isolated_mounts() };
+    let mut mounts = if hpc { hpc::mounts() } else { isolated_mounts() };
     let volumes = execution.volumes.iter().flatten();
     if volumes.clone().count() > MAX_VOLUMES {
         bail!("the image has more than {MAX_VOLUMES} volumes");
@@ -119,7 +118,7 @@ pub(crate) fn config(image: &BundledImage, root: Option<&OwnedFd>, choices: &Cho
         },
         "root": { "path": "rootfs", "readonly": hpc && !choices.writable },
         "mounts": mounts,
-        "linux": if hpc { hpc_linux() } else { isolated_linux() },
+        "linux": if hpc { hpc::linux(disk::caller().uid, disk::caller().gid) } else { isolated_linux() },
         "annotations": annotations(image, execution, choices),
     });
     // The hpc profile lists none: the caller's own uid has none, and root inside has what its user namespace gives.
@@ -212,30 +211,6 @@ fn volume_mount(path: &str) -> Result<Value> {
     }))
 }
 
-fn hpc_mounts() -> Vec<Value> {
-    let bind = |path: &str, options: &[&str]| json!({ "destination": path, "type": "bind", "source": path, "options": options });
-    let tmpfs = |path: &str, mode: &str| json!({ "destination": path, "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", mode] });
-    let mut mounts = vec![
-        bind("/proc", &["rbind", "nosuid", "noexec", "nodev"]),
-        bind("/sys", &["rbind", "rro", "nosuid", "noexec", "nodev"]),
-        bind("/dev", &["rbind", "nosuid"]),
-        tmpfs("/tmp", "mode=1777"),
-        tmpfs("/run", "mode=1777"),
-    ];
-    // rt.optional names these files: a node that lacks one starts the container without it.
-    mounts.extend(HOST_FILES.iter().map(|path| bind(path, &["bind", "ro", "nosuid", "nodev", "noexec"])));
-    mounts
-}
-
-fn hpc_linux() -> Value {
-    json!({ "namespaces": [{ "type": "user" }, { "type": "mount" }], "uidMappings": one_id_map(disk::caller().uid),
-            "gidMappings": one_id_map(disk::caller().gid) })
-}
-
-fn one_id_map(id: u32) -> Value {
-    json!([{ "containerID": 0, "hostID": id, "size": 1 }])
-}
-
 fn isolated_mounts() -> Vec<Value> {
     let mount = |path: &str, kind: &str, options: &[&str]| json!({ "destination": path, "type": kind, "source": kind, "options": options });
     vec![
@@ -255,8 +230,8 @@ fn isolated_linux() -> Value {
             { "type": "user" }, { "type": "mount" }, { "type": "pid" }, { "type": "ipc" }, { "type": "uts" },
             { "type": "network" },
         ],
-        "uidMappings": one_id_map(uid),
-        "gidMappings": one_id_map(gid),
+        "uidMappings": hpc::one_id_map(uid),
+        "gidMappings": hpc::one_id_map(gid),
         "maskedPaths": [
             "/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
             "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",

@@ -67,15 +67,20 @@ pub(crate) struct PullOptions {
 /// # Errors
 /// Whatever keeps the bundle from being complete. Nothing of it is there then; blobs stay in the cache.
 pub(crate) fn run(options: &PullOptions) -> Result<Summary> {
+    let pulled = interruptible(|interrupt| match options.image_file {
+        None => pull(options, interrupt),
+        Some(compression) => image_file::pull(options, compression, interrupt),
+    });
+    pulled.map_err(|e| room::explain(e, options.cache.path()))
+}
+
+/// Does the work of a pull, which Ctrl-C ends.
+pub(crate) fn interruptible<T>(work: impl FnOnce(&Interrupt) -> Result<T>) -> Result<T> {
     let interrupt = Interrupt::install();
     disk::raise_open_files();
-    let pulled = match options.image_file {
-        None => pull(options, &interrupt),
-        Some(compression) => image_file::pull(options, compression, &interrupt),
-    };
-    pulled.map_err(|e| match is_interrupted(&e) {
+    work(&interrupt).map_err(|e| match is_interrupted(&e) {
         true => err!("interrupted; what was fetched is kept, the same command goes on"),
-        false => room::explain(e, options.cache.path()),
+        false => e,
     })
 }
 
@@ -95,6 +100,21 @@ pub(crate) struct Summary {
     pub counts: Counts,
     /// Times of the steps.
     pub phases: Vec<(&'static str, Duration)>,
+}
+
+impl Summary {
+    /// That of an image which was there.
+    pub(crate) fn unchanged(digest: String, phases: Phases) -> Summary {
+        Summary {
+            digest,
+            unchanged: true,
+            fetched: 0,
+            layer_bytes: 0,
+            directories: 0,
+            counts: Counts::default(),
+            phases: phases.ended,
+        }
+    }
 }
 
 fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
@@ -122,8 +142,20 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
         Some(partial) => partial,
         None => NewBundle::create(&options.target)?,
     };
+    unpack(options, &image, partial, &cache, interrupt, phases)
+}
+
+/// Makes the bundle of an image that was resolved.
+pub(crate) fn unpack(
+    options: &PullOptions,
+    image: &Image,
+    partial: NewBundle,
+    cache: &Cache,
+    interrupt: &Interrupt,
+    mut phases: Phases,
+) -> Result<Summary> {
     let root = disk::open_dir_again(partial.rootfs())?;
-    check_space(&root, &image, &cache)?;
+    check_space(&root, image, cache)?;
 
     let counts = Counts::default();
     let (below, trash) = (disk::open_dir_again(root.as_fd())?, disk::open_dir_again(partial.trash())?);
@@ -140,11 +172,13 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
         frame_threads: limits.frame_threads(layers_of_image),
         pieces: limits.pieces(layers_of_image),
     };
-    let fetched = layers(&image, &context, &cache, limits, options)?;
+    let fetched = layers(image, &context, cache, limits, options)?;
     phases.end("layers");
 
-    let bundled = BundledImage::of(&image, &options.image);
-    let config = profile::config(&bundled, Some(&root), &options.choices)?;
+    let bundled = BundledImage::of(image, &options.image);
+    let mut config = profile::config(&bundled, Some(&root), &options.choices)?;
+    config["annotations"][profile::ANNOTATION_BYTES] =
+        counts.bytes.load(Ordering::Relaxed).to_string().into();
     profile::prepare_mount_points(&root, &config)?;
     // Any bundle of the hpc profile may be run with --user-map root later.
     if options.choices.profile == Profile::Hpc || options.choices.user == Some(UserMap::Root) {
@@ -157,8 +191,11 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
     if options.choices.profile == Profile::Hpc {
         partial.write_host_files(&host_files, shared)?;
     }
-    let published =
-        partial.publish(&options.target, &config, Publish { shared, replace: force, sync: options.sync });
+    let published = partial.publish(
+        &options.target,
+        &config,
+        Publish { shared, replace: options.force, sync: options.sync },
+    );
     // Another process may have made the bundle meanwhile. If it is of the same image, this pull has succeeded as well.
     let same = || PulledBundle::read(&options.target).is_ok_and(|have| have.digest == image.digest.as_str());
     // ENOENT: with --force on both sides, the other one is just about to rename.
@@ -200,15 +237,7 @@ fn unchanged(
             .hint("use --force to replace it"));
     }
     phases.end("resolve");
-    Ok(Summary {
-        digest: now.to_string(),
-        unchanged: true,
-        fetched: 0,
-        layer_bytes: 0,
-        directories: 0,
-        counts: Counts::default(),
-        phases: phases.ended,
-    })
+    Ok(Summary::unchanged(now.to_string(), phases))
 }
 
 /// True where something came to the target while the bundle was made. ENOTEMPTY is what rename(2) says instead of EEXIST
@@ -338,17 +367,20 @@ fn cause(failures: Vec<(Task, Error)>) -> Option<Error> {
     )
 }
 
-pub(super) struct Phases {
+/// How long the steps took.
+pub(crate) struct Phases {
     since: Instant,
     pub ended: Vec<(&'static str, Duration)>,
 }
 
 impl Phases {
-    pub(super) fn start() -> Phases {
+    /// Begins the first step.
+    pub(crate) fn start() -> Phases {
         Phases { since: Instant::now(), ended: Vec::new() }
     }
 
-    pub(super) fn end(&mut self, name: &'static str) {
+    /// Ends a step, and begins the next one.
+    pub(crate) fn end(&mut self, name: &'static str) {
         self.ended.push((name, self.since.elapsed()));
         self.since = Instant::now();
     }

@@ -159,6 +159,29 @@ fn everything_is_as_in_the_image_and_always_the_same() {
 }
 
 #[test]
+fn a_bundle_is_saved_as_a_file() {
+    let place = Place::new("file-save");
+    Image::new(random_layers(3)).layout(&place.join("image"));
+    place.good(&["pull", "-q", "--private", "oci:image:t", "b"]);
+    // What a program changed since the pull is saved.
+    std::fs::write(place.join("b/rootfs/installed"), "later").unwrap();
+    let path = place.good(&["save", "-q", "./b", "b.sqsh"]);
+    assert_eq!(Path::new(path.trim()), place.join("b.sqsh"));
+    let bundle = scan(&place.join("b/rootfs"));
+    let mut inside = scan_image(&place.join("b.sqsh"));
+    for name in [".rt", ".rt/config.json", ".rt/image.json"] {
+        inside.remove(name).unwrap();
+    }
+    assert_eq!(inside, bundle);
+    let said = place.bad(&["save", "./b", "b.sqsh"]);
+    assert!(said.contains("--force"), "{said}");
+    place.good(&["save", "-q", "--force", "--compress", "gzip:1", "./b", "b.sqsh"]);
+    assert!(scan_image(&place.join("b.sqsh")).contains_key("installed"));
+    place.bad(&["save", "./nothing", "n.sqsh"]);
+    place.is_clean();
+}
+
+#[test]
 fn what_is_there_is_not_lost() {
     let place = Place::new("file-there");
     Image::new(vec![Layer::default().file("a", "a")]).layout(&place.join("image"));

@@ -5,6 +5,7 @@ mod faults;
 mod hostile;
 mod image;
 mod image_file;
+mod images;
 mod others;
 mod push;
 mod registry;

@@ -182,7 +182,10 @@ fn what_is_wrong_is_said() {
         ("run c1 -itb", "flag -b needs a value"),
         ("delete --force=maybe c1", r#"invalid value "maybe" for flag --force: it takes true or false"#),
         ("state", "missing operand; usage: rt state ID"),
-        ("run", "missing operand; usage: rt run BUNDLE [-- ARGS...], or rt run [-b BUNDLE] ID [-- ARGS...]"),
+        (
+            "run",
+            "missing operand; usage: rt run IMAGE|BUNDLE [-- ARGS...], or rt run [-b BUNDLE] ID [-- ARGS...]",
+        ),
         ("state c1 c2", r#"extra operand "c2"; usage: rt state ID"#),
         ("list c1", r#"extra operand "c1"; usage: rt list"#),
     ] {

@@ -2,7 +2,8 @@
 
 use super::Call;
 use super::table::*;
-use crate::container::{self, CreateOptions, Handover};
+use crate::container::{self, CreateOptions, Handover, ImageMounts};
+use rt_cli::flag::MOUNTED;
 use rt_spec::rootless::parse_user_map;
 use rt_spec::said::is_host_mpi;
 use rt_sys::error::Result;
@@ -33,6 +34,15 @@ pub(super) fn handover(call: &Call) -> Handover {
     }
 }
 
+/// Where images that are files are mounted, or who mounts them.
+pub(super) fn images(call: &Call) -> ImageMounts {
+    ImageMounts {
+        mounted: call.globals.path(&MOUNTED),
+        mounter: Some(super::companion::mount_images),
+        called_in: None,
+    }
+}
+
 /// Whose MPI library the caller asks for, by the flag or by the environment.
 pub(super) fn mpi(call: &Call) -> Result<Option<String>> {
     let word = call.flags.text(&MPI)?.map(str::to_owned).or_else(|| std::env::var("RT_MPI").ok());
@@ -58,6 +68,7 @@ pub(super) fn options(call: &Call, id: String, bundle: PathBuf) -> Result<Create
         strict: flags.has(&STRICT),
         trace: flags.path(&TRACE),
         user_map: flags.text(&USER_MAP)?.map(parse_user_map).transpose()?,
+        images: images(call),
         ..CreateOptions::default()
     })
 }

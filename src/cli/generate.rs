@@ -96,9 +96,9 @@ containers/auth.json; see FILES.",
     },
     Item {
         name: "HOME",
-        text: "The default for the directories of XDG_CONFIG_HOME and XDG_CACHE_HOME. It is also the home
-directory that a bundle with the annotation rt.home or rt.passwd shows. If root calls, files are read
-only below a HOME or XDG_CONFIG_HOME that belongs to root.",
+        text: "The default for the directories of XDG_CONFIG_HOME, XDG_CACHE_HOME and XDG_DATA_HOME. It is also
+the home directory that a bundle with the annotation rt.home or rt.passwd shows. If root calls, files
+are read only below a HOME, XDG_CONFIG_HOME or XDG_DATA_HOME that belongs to root.",
     },
     Item {
         name: "USER, LOGNAME",
@@ -141,6 +141,18 @@ caller's environment on.",
 container, NAME=VALUE or NAME each and separated by commas; and 1 for a root that can be written. rt
 run without --bundle and rt slurm run read them; see CONFIGURATION.",
     },
+    Item {
+        name: "RT_IMAGES, XDG_DATA_HOME",
+        text: "Where rt run and the commands about images find the store of images; see FILES. RT_IMAGES can be a
+list, A:B. All stores in it are read, in this order. New images go into the first one that the caller
+can write.",
+    },
+    Item {
+        name: "RT_IMAGES_HIGH, RT_IMAGES_LOW",
+        text: "Percentages of the file system of the store. If more than RT_IMAGES_HIGH is in use, pulling into
+the store first removes the least recently used images, until less than RT_IMAGES_LOW is in use. It is
+10 less than RT_IMAGES_HIGH by default.",
+    },
     Item { name: "RT_CACHE, XDG_CACHE_HOME", text: "Where the commands about images keep blobs; see FILES." },
     Item {
         name: "REGISTRY_AUTH_FILE, DOCKER_CONFIG, ENROOT_CONFIG_PATH",
@@ -163,7 +175,8 @@ system's.",
 const FILES: &str = "\
 The state of each container is a directory in the directory of --root. The default for root is
 /run/rt. For all other callers, and for root in a user namespace, the default is the first of
-$XDG_RUNTIME_DIR/rt, /run/user/UID/rt, /dev/shm/rt-UID and /tmp/rt-UID that can be used.";
+$XDG_RUNTIME_DIR/rt, /run/user/UID/rt, /dev/shm/rt-UID and /tmp/rt-UID that can be used, or, for
+root in a user namespace, /tmp/rt-0-of-HOSTUID.";
 
 const PATHS: &[Item] = &[
     Item {
@@ -180,6 +193,12 @@ the same name the one in the later directory counts, and --hooks-dir comes last.
     Item {
         name: "/etc/rt/config.toml, $XDG_CONFIG_HOME/rt/config.toml",
         text: "What the site and the user have configured; see CONFIGURATION.",
+    },
+    Item {
+        name: "$RT_IMAGES, $XDG_DATA_HOME/rt/images, $HOME/.local/share/rt/images",
+        text:
+            "The store of images: the first of these whose variable is set. A store that everybody can write
+is not used. Root uses only stores that belong to root.",
     },
     Item {
         name: "$RT_CACHE, $XDG_CACHE_HOME/rt, $HOME/.cache/rt, /tmp/rt-cache-UID",

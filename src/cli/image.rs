@@ -1,29 +1,158 @@
-//! The commands about images. `rt` has only their flags: it executes `rt-pull` and `rt-image`, as git does with its
-//! commands, so that the runtime holds no network, no archive and no decompression code.
+//! The images that `rt run` starts by name: from the store, into which `rt-pull` puts them.
 
+use super::companion::with_companion;
+use super::operand::is_local_image;
+use crate::container;
+use rt_cli::flag::{DEBUG, LOG, LOG_FORMAT, LOG_LEVEL};
+use rt_cli::image::{PLATFORM, PULL_POLICY};
 use rt_cli::parse::Call;
-use rt_sys::bail;
+use rt_image_store::{ImageStore, Place, name, place};
 use rt_sys::error::{Context, Result};
-use std::io::ErrorKind;
-use std::os::unix::process::CommandExt;
+use rt_sys::{bail, signal};
+use std::ffi::OsStr;
+use std::io::{ErrorKind, IsTerminal, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// Executes `rt-pull` with this process's words. Returns only where that fails.
-pub(super) fn execute(_: &Call) -> Result<u8> {
-    become_companion("rt-pull")
-}
+/// Bundles that were removed between `rt-pull`'s answer and their use, so often in a row, are somebody's doing.
+const ATTEMPTS: usize = 3;
 
-/// Executes `rt-image` with this process's words. Returns only where that fails.
-pub(super) fn execute_mount(_: &Call) -> Result<u8> {
-    become_companion("rt-image")
-}
-
-fn become_companion(name: &str) -> Result<u8> {
-    let beside = std::env::current_exe().context(|| "find rt itself")?.with_file_name(name);
-    for program in [beside.as_path(), name.as_ref()] {
-        let e = std::process::Command::new(program).args(std::env::args_os().skip(1)).exec();
-        if e.kind() != ErrorKind::NotFound {
-            return Err(e).context(|| format!("execute {}", program.display()));
+/// The bundle of an image, from the store. Where `rt-pull` fails it says why, and this is none.
+pub(super) fn bundle(call: &Call, image: &str) -> Result<Option<PathBuf>> {
+    let policy = call.flags.text(&PULL_POLICY)?.unwrap_or("missing");
+    if !["always", "missing", "never"].contains(&policy) {
+        bail!("--pull {policy}: use always, missing or never");
+    }
+    let platform = call.flags.text(&PLATFORM)?;
+    let configured = rt_config::Config::read(&rt_config::own_variable)?;
+    let places = place::places(&configured.paths(&rt_config::STORES))?;
+    // Images of this machine can change under their names, so rt-pull looks at them.
+    if policy != "always" && !is_local_image(image) {
+        let key = name::key(image.strip_prefix("docker://").unwrap_or(image), platform);
+        if let Some(key) = key
+            && let Some(bundle) = look_up(&places, &key)?
+        {
+            return Ok(Some(bundle));
         }
     }
-    bail!("{name} is installed neither as {} nor in PATH", beside.display())
+    // Before rt-pull is executed, since this process can be executed anew here.
+    container::protect_binary()?;
+    for _ in 0..ATTEMPTS {
+        let Some(bundle) = pull(call, image, policy, platform)? else { return Ok(None) };
+        if is_there(&places, &bundle)? {
+            return Ok(Some(bundle));
+        }
+    }
+    bail!("{image}: removed from the store each time before it could be run")
+}
+
+/// Looks for a name in the stores, and marks the bundle as used.
+fn look_up(places: &[Place], key: &str) -> Result<Option<PathBuf>> {
+    for place in places {
+        let Some(store) = ImageStore::open(place)? else { continue };
+        if let Some(bundle) = store.find(key)? {
+            // Marked first and looked for afterwards: whoever removes it takes its name away first, and then looks for
+            // marks.
+            if !store.mark_use(&bundle)? || store.has(&bundle)? {
+                return Ok(Some(store.bundle(&bundle)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Marks a bundle that `rt-pull` has named. False where it has gone meanwhile.
+fn is_there(places: &[Place], bundle: &Path) -> Result<bool> {
+    let (Some(name), Some(root)) =
+        (bundle.file_name().and_then(OsStr::to_str), bundle.parent().and_then(Path::parent))
+    else {
+        bail!("rt-pull: {}: not a bundle of a store", bundle.display());
+    };
+    let Some(place) = places.iter().find(|place| place.path == root) else {
+        bail!("rt-pull: {}: not in a store of images that rt knows", bundle.display());
+    };
+    match ImageStore::open(place)? {
+        Some(store) => {
+            store.mark_use(name)?;
+            store.has(name)
+        }
+        None => Ok(false),
+    }
+}
+
+/// Has `rt-pull` put an image into the store. Returns the bundle, or none where `rt-pull` has said what went wrong.
+fn pull(call: &Call, image: &str, policy: &str, platform: Option<&str>) -> Result<Option<PathBuf>> {
+    let mut started = None;
+    let mut failed = Ok(());
+    // A caller may have left SIGCHLD ignored, which block_all undoes. rt-pull inherits what is blocked, so nothing is.
+    signal::block_all();
+    signal::reset(0);
+    with_companion("rt-pull", |program| {
+        let mut attempt = Command::new(program);
+        let globals = &call.globals;
+        for flag in [&LOG, &LOG_FORMAT, &LOG_LEVEL] {
+            if let Some(value) = globals.path(flag) {
+                attempt.arg(format!("--{}", flag.long)).arg(value);
+            }
+        }
+        if globals.has(&DEBUG) {
+            attempt.arg("--debug");
+        } else if !globals.given(&LOG_LEVEL) && globals.given(&LOG) {
+            // Clients take every line of the log for an error.
+            attempt.args(["--log-level", "error"]);
+        }
+        attempt.args(["pull", "--store", "--pull", policy]);
+        // Where nobody watches, a call that succeeds writes nothing to stderr.
+        if !std::io::stderr().is_terminal() {
+            attempt.arg("--quiet");
+        }
+        if let Some(platform) = platform {
+            attempt.args(["--platform", platform]);
+        }
+        attempt.args(["--", image]).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+        match attempt.spawn() {
+            Ok(child) => started = Some(child),
+            Err(e) if e.kind() == ErrorKind::NotFound => return false,
+            Err(e) => failed = Err(e).context(|| format!("execute {}", program.display())),
+        }
+        true
+    })?;
+    failed?;
+    let Some(mut child) = started else { bail!("rt-pull was not started") };
+    signal::block_all();
+    let status = attend(&mut child)?;
+    signal::reset(0);
+    if !status.success() {
+        if let Some(signal) = status.signal() {
+            bail!("rt-pull was ended by signal {signal}");
+        }
+        return Ok(None);
+    }
+    let mut path = Vec::new();
+    if let Some(mut stdout) = child.stdout.take() {
+        stdout.read_to_end(&mut path).context(|| "read rt-pull's answer")?;
+    }
+    let path = path.strip_suffix(b"\n").unwrap_or(&path);
+    Ok(Some(OsStr::from_bytes(path).into()))
+}
+
+/// Waits for `rt-pull`, passing signals on. It and the programs that it runs are a process group of their own, or Ctrl-C
+/// would come to it twice, and the second one ends it before it has tidied up. Its answer is a path, which a pipe holds.
+fn attend(child: &mut Child) -> Result<ExitStatus> {
+    let group = -(child.id() as i32);
+    loop {
+        if let Some(status) = child.try_wait().context(|| "wait for rt-pull")? {
+            return Ok(status);
+        }
+        // It may have ended just now, and that is no error.
+        let _ = match signal::take() {
+            libc::SIGCHLD => Ok(()),
+            libc::SIGTSTP => signal::send(group, libc::SIGSTOP)
+                .and_then(|()| signal::send(std::process::id() as i32, libc::SIGSTOP))
+                .and_then(|()| signal::send(group, libc::SIGCONT)),
+            signal => signal::send(group, signal),
+        };
+    }
 }

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod command_lines;
+mod companion;
 mod config;
 mod create;
 mod delete;
@@ -13,6 +14,7 @@ mod generate;
 mod image;
 mod kill;
 mod list;
+mod operand;
 mod pause;
 mod ps;
 mod resume;

@@ -1,23 +1,30 @@
 //! `rt run`
 
-use super::Call;
-use super::create;
+use super::operand::{self, Operand};
 use super::table::*;
+use super::{Call, PROGRAM, create, image};
 use crate::container::{self, Choice, Entrypoint, Ids, Lifetime, NamespaceChoices, Overrides, RootAccess};
 use oci_spec::runtime::Mount;
 use rt_cli::flag::Flag;
+use rt_cli::image::{PLATFORM, PULL_POLICY};
 use rt_cli::wrong;
 use rt_spec::asked_mounts;
 use rt_spec::rootless::UserMap;
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Creates a container, starts it and, unless it is detached, waits for its end and removes it.
 pub(super) fn run(call: &Call) -> Result<u8> {
-    let (id, bundle) = id_and_bundle(call)?;
     let flags = &call.flags;
+    // Before an image is pulled.
+    if flags.has(&REMOVE) && (flags.has(&DETACH) || flags.has(&KEEP)) {
+        bail!("run: --rm cannot be kept with --detach or --keep (rt delete removes the container)");
+    }
+    let Some((id, bundle)) = id_and_bundle(call)? else {
+        return Ok(PROGRAM.command("run").map_or(1, |command| command.failure));
+    };
     let mut options = create::options(call, id, bundle)?;
     options.lifetime = match (flags.has(&DETACH), flags.has(&KEEP)) {
         // The state of a detached container is kept in any case.
@@ -25,13 +32,10 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         (false, true) => Lifetime::ForegroundKept,
         (false, false) => Lifetime::Foreground,
     };
-    if flags.has(&REMOVE) && options.lifetime != Lifetime::Foreground {
-        bail!("run: --rm cannot be kept with --detach or --keep (rt delete removes the container)");
-    }
-    // With --bundle it is a client that calls, and the bundle's config says it all.
-    options.configured = call.flags.path(&BUNDLE).is_none();
     let user = user(call)?;
     options.user_map = user_map(call, options.user_map, user)?;
+    // With --bundle it is a client that calls, and the bundle's config says it all.
+    options.configured = call.flags.path(&BUNDLE).is_none();
     options.overrides = Overrides {
         args: call.rest()?,
         entrypoint: match flags.text(&ENTRYPOINT)? {
@@ -132,19 +136,30 @@ fn root_access(call: &Call) -> Result<RootAccess> {
     })
 }
 
-/// What the operand is: the bundle where no `--bundle` is given and it either can be no id, having
-/// a slash in it, or names a directory with a config; else the id.
-fn id_and_bundle(call: &Call) -> Result<(String, PathBuf)> {
-    if let Some(bundle) = call.flags.path(&BUNDLE) {
-        return Ok((call.id()?.to_owned(), bundle));
+/// The id and the bundle that the operand stands for; none where `rt-pull` has said why there is no bundle.
+fn id_and_bundle(call: &Call) -> Result<Option<(String, PathBuf)>> {
+    let flags = &call.flags;
+    let (config, named) = (flags.path(&CONFIG), flags.path(&BUNDLE));
+    let config = config.unwrap_or_else(|| PathBuf::from("config.json"));
+    let operand = match named {
+        Some(_) => Operand::Id(call.id()?.to_owned()),
+        None => operand::classify(call.operands[0], &config)?,
+    };
+    if let Some(flag) = [&PULL_POLICY, &PLATFORM].into_iter().find(|flag| flags.given(flag))
+        && !matches!(operand, Operand::Image(_))
+    {
+        bail!("run: --{} is for images only", flag.long);
     }
-    let operand = Path::new(call.operands[0]);
-    let config = call.flags.path(&CONFIG).unwrap_or_else(|| PathBuf::from("config.json"));
-    let is_path = operand.as_os_str().as_encoded_bytes().contains(&b'/') || operand == "." || operand == "..";
-    if is_path || operand.join(config).is_file() {
-        return Ok((made_up_id(), operand.to_owned()));
-    }
-    Ok((call.id()?.to_owned(), PathBuf::from(".")))
+    Ok(match operand {
+        Operand::Bundle(bundle) => Some((made_up_id(), bundle)),
+        Operand::Id(id) => Some((id, named.unwrap_or_else(|| PathBuf::from(".")))),
+        Operand::File(path) => {
+            operand::check_image_file(&path)?;
+            let bundle = container::bundle_of_image(&super::new_store(call)?, &create::images(call), &path)?;
+            Some((made_up_id(), bundle))
+        }
+        Operand::Image(name) => image::bundle(call, &name)?.map(|bundle| (made_up_id(), bundle)),
+    })
 }
 
 /// Twelve random hexadecimal digits, as podman's short ids. That no other container has it is for
@@ -157,14 +172,14 @@ fn made_up_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::PROGRAM;
     use rt_cli::parse::{self, Flags};
     use std::ffi::OsString;
+    use std::path::Path;
 
     fn read(words: &[&str]) -> (String, PathBuf) {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
         let call = parse::call(PROGRAM.command("run").unwrap(), Flags::default(), &words).unwrap().unwrap();
-        id_and_bundle(&call).unwrap()
+        id_and_bundle(&call).unwrap().unwrap()
     }
 
     #[test]
@@ -177,12 +192,11 @@ mod tests {
         assert!(id.len() == 12 && id.bytes().all(|b| b.is_ascii_hexdigit()), "{id}");
         assert_eq!(bundle, dir);
         assert_eq!(read(&["."]).1, Path::new("."));
-        assert_eq!(read(&["c1"]), ("c1".into(), ".".into()));
         assert_eq!(read(&["-b", name, "c1"]), ("c1".into(), dir.clone()));
-        // This package's directory: src is a directory, yet no bundle.
-        assert_eq!(read(&["src"]), ("src".into(), ".".into()));
         assert_eq!(read(&["-f", "mod.rs", "src/cli"]).1, Path::new("src/cli"));
         assert_eq!(read(&["-f", "lib.rs", "src"]).1, Path::new("src"));
+        // This package's directory has a Cargo.toml.
+        assert_eq!(read(&["-f", "Cargo.toml", "c1"]), ("c1".into(), ".".into()));
         std::fs::remove_dir(&dir).unwrap();
     }
 

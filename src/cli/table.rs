@@ -44,10 +44,13 @@ pub(super) static INIT: Flag = switch(
 );
 pub(super) static INTERACTIVE: Flag =
     switch("interactive", "pass stdin on; rt always does").short('i').ignored();
-pub(super) static ENV: Flag =
-    value("env", "NAME[=VALUE]|PREFIX*", "set a variable; NAME alone, or PREFIX*, takes the caller's values")
-        .short('e')
-        .repeats();
+pub(super) static ENV: Flag = value(
+    "env",
+    "NAME[=VALUE]",
+    "set a variable; NAME alone takes the caller's value, and PREFIX* all that begin so",
+)
+.short('e')
+.repeats();
 pub(super) static ENV_FILE: Flag =
     value("env-file", "FILE", "set the variables in FILE, one NAME[=VALUE] in each line").repeats();
 pub(super) static CLEAR_ENV: Flag =
@@ -63,8 +66,8 @@ pub(super) static VOLUME: Flag =
         .repeats();
 pub(super) static MOUNT: Flag = value(
     "mount",
-    "type=bind|tmpfs,...",
-    "mount as docker's --mount: source=, target=, readonly, bind-propagation=, tmpfs-size=, tmpfs-mode=",
+    "KEY=VALUE,...",
+    "mount as docker's --mount: type=bind or tmpfs, source=, target=, readonly, bind-propagation=, tmpfs-size=, tmpfs-mode=",
 )
 .repeats();
 pub(super) static TMPFS: Flag =
@@ -138,7 +141,7 @@ pub(super) static COMMANDS: &[Command] = &[
     Command {
         name: "run",
         summary: "create and start a container, wait for it and remove it",
-        usage: &["BUNDLE [-- ARGS...]", "[-b BUNDLE] ID [-- ARGS...]"],
+        usage: &["IMAGE|BUNDLE [-- ARGS...]", "[-b BUNDLE] ID [-- ARGS...]"],
         rest: Rest::AfterDashes,
         flags: &[
             &BUNDLE,
@@ -175,6 +178,8 @@ pub(super) static COMMANDS: &[Command] = &[
             &PRESERVE_FDS,
             &CONSOLE_SOCKET,
             &PIDFD_SOCKET,
+            &rt_cli::image::PULL_POLICY,
+            &rt_cli::image::PLATFORM,
             &CONFIG,
             &TRACE,
             &NO_PIVOT,
@@ -182,18 +187,38 @@ pub(super) static COMMANDS: &[Command] = &[
             &NO_SUBREAPER,
         ],
         about: "\
-Without -b, an operand that contains a slash or names a directory with a config.json is the BUNDLE,
-and rt makes up an id. Any other operand is the ID of the new container, and the bundle is the
-directory of -b, or the current directory.
+With -b the operand is the ID of the new container. Without -b it is a BUNDLE if it begins with /, ./
+or ../, is . or .., or names a directory with a config.json. In a directory with a config.json it is an
+ID, if it can be one, and the bundle is the current directory. Everything else is an IMAGE, in one of
+the forms that rt-pull(1) lists. For a bundle or an image rt makes up an id.
 
-ARGS replace the arguments of the config's process.
+An image is pulled into the store of images, and its bundle is run. Later starts find it there by its
+name, and ask no registry; --pull always asks each time, and --pull never fails instead. Images that
+are not in a registry are looked at each time, and unpacked again if they have changed. rt-images(1)
+says where the store is.
+
+ARGS follow the entrypoint of the image that rt pull has noted in the config; without one they are the
+whole command, in place of the config's. --entrypoint replaces the entrypoint, and drops the image's
+default arguments.
+
+The program has the environment of rt below that of the config where the config asks for that, as those
+of rt pull with the profile hpc do; see rt(1), ENVIRONMENT, and --clear-env.
+
+--writable and --overlay put an overlay over the image, which stays as it is. DIR/upper has the changes,
+and one container uses DIR at a time. DIR cannot be on a file system that nodes share. A directory of the
+image cannot be renamed: mv copies it.
 
 The exit code is that of the program, or 128 plus the number of the signal that ended it. It is 1 if
 the container could not be run.",
         examples: &[
+            ("run an image from a registry", "rt run debian:12 -- cat /etc/os-release"),
             ("run what the bundle's config says", "rt run ./debian"),
             ("run a shell with a terminal", "rt run -t ./debian -- bash -l"),
             ("with a directory of the host's", "rt run -v /scratch/data:/data:ro ./debian -- ls /data"),
+            (
+                "install a package over an image that others use too",
+                "rt run --as-root --overlay tools ./debian -- apt-get install -y hello",
+            ),
             ("as Slurm's oci.conf calls it", "rt run --bundle '%b' %n.%j.%s.%t"),
         ],
         run: run::run,
@@ -465,14 +490,17 @@ container of the same ID.",
         run: slurm::run,
         ..ONE_ID
     },
-    Command { run: image::execute, ..rt_cli::image::PULL },
-    Command { run: image::execute, ..rt_cli::image::INSPECT },
-    Command { run: image::execute, ..rt_cli::image::SAVE },
-    Command { run: image::execute, ..rt_cli::image::PUSH },
-    Command { run: image::execute, ..rt_cli::image::LOGIN },
-    Command { run: image::execute, ..rt_cli::image::LOGOUT },
-    Command { run: image::execute, ..rt_cli::image::CACHE },
-    Command { run: image::execute_mount, ..rt_cli::image::MOUNT },
+    Command { run: companion::execute, ..rt_cli::image::PULL },
+    Command { run: companion::execute, ..rt_cli::image::IMAGES_COMMAND },
+    Command { run: companion::execute, ..rt_cli::image::RMI },
+    Command { run: companion::execute, ..rt_cli::image::PRUNE },
+    Command { run: companion::execute, ..rt_cli::image::INSPECT },
+    Command { run: companion::execute, ..rt_cli::image::SAVE },
+    Command { run: companion::execute, ..rt_cli::image::PUSH },
+    Command { run: companion::execute, ..rt_cli::image::LOGIN },
+    Command { run: companion::execute, ..rt_cli::image::LOGOUT },
+    Command { run: companion::execute, ..rt_cli::image::CACHE },
+    Command { run: companion::execute_mount, ..rt_cli::image::MOUNT },
     Command {
         name: "generate",
         summary: "write the man pages or a shell's completions into a directory",
@@ -505,6 +533,15 @@ mod tests {
         }
         for command in COMMANDS {
             assert!(!command.summary.ends_with('.'), "{}", command.name);
+        }
+    }
+
+    #[test]
+    fn the_page_for_newcomers_names_every_flag_of_run() {
+        let page = include_str!("../../docs/flags.md");
+        for flag in PROGRAM.command("run").unwrap().flags {
+            let short = flag.short.is_some_and(|short| page.contains(&format!("`-{short}")));
+            assert!(short || page.contains(&format!("--{}", flag.long)), "--{}", flag.long);
         }
     }
 

@@ -65,7 +65,7 @@ pub(super) fn show(rootfs: &mut Rootfs, mounts: &[MountPlan], account: &Account)
 /// Before Linux 6.15, open_tree(2) copies only what is mounted in this mount namespace. The tmpfs that holds the files is
 /// therefore mounted on the root for a moment, where no other process of the container can see it yet. The binds keep
 /// the file system in existence after it has been unmounted.
-fn bind_files(rootfs: &mut Rootfs, files: &[(&str, String)]) -> Result<()> {
+pub(super) fn bind_files(rootfs: &mut Rootfs, files: &[(&str, String)]) -> Result<()> {
     let params = [Param::Value("mode".into(), "755".into())];
     let attr = mount::ATTR_NOSUID | mount::ATTR_NODEV | mount::ATTR_NOEXEC;
     let tmpfs = mount::new_fs("tmpfs", "tmpfs", &params, attr)?;

@@ -86,6 +86,9 @@ impl<'a> Launch<'a> {
         let caller = Caller::current()?;
         let bundle = enter_bundle(&options.bundle)?;
         let (plan, config) = Plan::make(&mut options, &caller, bundle)?;
+        if !plan.image_files.is_empty() {
+            return Err(options.images.mount(store, &plan.image_files)?);
+        }
         for note in &plan.notes {
             log::debug!("{note}");
         }

@@ -7,7 +7,7 @@ use super::plan::{Plan, ProcessPlan, Sysctl};
 use super::program::Prepared;
 use super::sync::{FromInit, Link};
 use super::trace::{self, Phase};
-use super::{account, devices, layer, mounts, pid1, refused, root};
+use super::{account, devices, layer, mounts, package_managers, pid1, refused, root};
 use crate::hooks::{self, Stage};
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
@@ -137,6 +137,9 @@ impl Init<'_> {
             .map_err(|e| self.closed_root(&rootfs, e))?;
         if let Some(account) = &plan.account {
             account::show(&mut rootfs, &plan.mounts, account)?;
+        }
+        if plan.emulate_root {
+            package_managers::tell(&mut rootfs)?;
         }
         devices::make(&mut rootfs, plan)?;
         let pty = match plan.process.terminal {

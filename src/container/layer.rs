@@ -173,7 +173,7 @@ fn new_overlay(plan: &Plan, image: &OwnedFd, parts: &Parts, attr: u64) -> Result
         // files.
         params.push(Param::Value("index".into(), "on".into()));
     }
-    // In a user namespace overlayfs may not use attributes trusted.* (Linux 5.11). Whoever uses a directory that is kept
+    // In a user namespace overlayfs may not use attributes trusted.*. Whoever uses a directory that is kept
     // must find the attributes that others have set.
     if kept || !plan.may_mknod {
         params.push(Param::Flag("userxattr".into()));
@@ -209,7 +209,7 @@ fn refused(plan: &Plan, image: &OwnedFd, e: Error) -> Error {
         ),
         (_, libc::EPERM) if in_user_namespace => e
             .context("make an overlay over the image")
-            .hint("without root it takes Linux 5.11 or later: take a bundle whose root can be written (rt pull --writable)"),
+            .hint("this kernel has no overlays in user namespaces: take a bundle whose root can be written (rt pull --writable)"),
         (_, libc::EINVAL) if foreign.is_some() => e
             .context(format!("make an overlay over the image, which is on {}", foreign.unwrap_or_default()))
             .hint("copy the bundle to a local file system"),

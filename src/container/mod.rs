@@ -7,12 +7,14 @@ mod exec;
 mod foreground;
 mod handover;
 mod hooks;
+mod images;
 mod init;
 mod layer;
 mod lifecycle;
 mod members;
 mod mounts;
 mod not_executable;
+mod package_managers;
 mod path_search;
 mod pid1;
 mod plan;
@@ -27,8 +29,10 @@ mod trace;
 pub(crate) use create::{create, run};
 pub(crate) use exec::exec;
 pub(crate) use handover::Handover;
+pub(crate) use images::{ImageMounts, MountRequest, bundle_of_image};
 pub(crate) use lifecycle::{Deletion, Receiver, delete, kill, pause, resume, start};
 pub(crate) use pid1::main as init_main;
+pub(crate) use protect::protect_binary;
 pub(crate) use refused::remedy as namespaces_remedy;
 pub(crate) use step::{
     RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
@@ -76,6 +80,8 @@ pub(crate) struct CreateOptions {
     pub trace: Option<PathBuf>,
     /// What the site and the user have configured counts too, below `overrides`.
     pub configured: bool,
+    /// Images that are files, and who mounts them.
+    pub images: ImageMounts,
 }
 
 /// How long the runtime stays beside a container, and the state after it.
@@ -205,6 +211,7 @@ pub(crate) enum RootAccess {
 impl CreateOptions {
     /// Makes every path independent of the working directory, which will be the bundle.
     fn make_absolute(&mut self) -> Result<()> {
+        self.images.remember_directory(&self.bundle)?;
         self.handover.make_absolute()?;
         for path in self.config.iter_mut().chain(&mut self.trace).chain(&mut self.hooks_dirs) {
             *path = std::path::absolute(&*path)?;

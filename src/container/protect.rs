@@ -12,7 +12,7 @@ use rustix::fs::{self, Access, AtFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use std::os::unix::ffi::OsStrExt;
 
 /// Replaces this process by a sealed copy of itself where its binary could be written; else returns.
-pub(super) fn protect_binary() -> Result<()> {
+pub(crate) fn protect_binary() -> Result<()> {
     const EXE: &str = "/proc/self/exe";
     if is_anothers() || !may_change(EXE) {
         return Ok(());

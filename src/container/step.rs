@@ -26,10 +26,12 @@ use std::path::PathBuf;
 /// place.
 pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> {
     super::protect::protect_binary()?;
-    options.bundle = std::path::absolute(&options.bundle).context(|| "bundle")?;
     // Relative paths are the caller's. Joining enters the bundle before it is known whether this task joins at all.
     options.make_absolute()?;
+    options.bundle = std::path::absolute(&options.bundle).context(|| "bundle")?;
     let shared = options.task.as_ref().filter(|task| task.share).and_then(|task| task.id.clone());
+    // A process of these namespaces could not enter those of another task's.
+    let shared = shared.filter(|_| !options.images.are_mounted());
     let Some((container, number)) = shared.and_then(|id| Some((id.container, id.task?))) else {
         return run_alone(store, options);
     };

@@ -3,7 +3,7 @@
 //! `<root>/<id>/` is made by mkdir, which is the lock against a second create of the same id.
 //! `state.json` in it is written once in one write, and changed by rename; its first line is [`Record`], the
 //! rest is the config as it was loaded. `start.fifo` is there from create to start.
-//! `.images/` names what was made in images. Everything goes through descriptors, and no link is followed.
+//! `.images/` names what was made in images, and images that are files are mounted on `.mounted`. Everything goes through descriptors, and no link is followed.
 
 mod container_dir;
 mod place;
@@ -31,6 +31,9 @@ use std::path::{Path, PathBuf};
 
 /// Holds a link per container that runs in place, named by its pid and pointing to its id.
 const IN_PLACE: &str = ".in-place";
+
+/// A directory to mount images on.
+const MOUNTED: &str = ".mounted";
 
 /// Where sites let Slurm keep state (integration/slurm): a directory per user.
 const JOBS: &str = "/run/rt-slurm";
@@ -163,6 +166,17 @@ impl Store {
         match open_root(path, chosen)? {
             Some(dir) => Ok(Store::at(path, Some(dir))),
             None => bail!("not a directory of this user alone"),
+        }
+    }
+
+    /// A directory on which images that are files are mounted, in the mount namespace of those who need them. On the host
+    /// it is empty.
+    pub(crate) fn mounted_images(&self) -> Result<PathBuf> {
+        let dir = self.dir.as_ref().ok_or_else(|| err!("the state directory is missing"))?;
+        let path = std::path::absolute(&self.root)?.join(MOUNTED);
+        match fs::mkdirat(dir, MOUNTED, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => Ok(path),
+            Err(e) => Err(e).context(|| format!("make {}", path.display())),
         }
     }
 
@@ -419,6 +433,7 @@ pub(crate) fn check_id(id: &str) -> Result<()> {
         || id == "."
         || id == ".."
         || id == IN_PLACE
+        || id == MOUNTED
         || id == rootfs::IMAGES
         || !id.chars().all(good)
     {

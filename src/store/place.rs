@@ -19,7 +19,8 @@ pub(super) enum Chosen {
 /// The places of a store that nobody has named, best first. A tmpfs is wanted: records mean nothing after a reboot.
 pub(super) fn default_roots() -> impl Iterator<Item = PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
-    let system = (uid == 0 && is_real_root()).then(|| PathBuf::from("/run/rt"));
+    let maps = if uid == 0 { rt_sys::ns::own_maps().ok() } else { None };
+    let system = maps.as_ref().filter(|maps| rt_sys::ns::is_initial(maps)).map(|_| PathBuf::from("/run/rt"));
     let users: &[(&str, &str)] = match system {
         Some(_) => &[],
         None => &[("/run/user/", "/rt"), ("/dev/shm/rt-", ""), ("/tmp/rt-", "")],
@@ -28,11 +29,10 @@ pub(super) fn default_roots() -> impl Iterator<Item = PathBuf> {
     let runtime_dir =
         runtime_dir.filter(|dir| !users.is_empty() && dir.is_absolute()).map(|dir| dir.join("rt"));
     let users = users.iter().map(move |(before, after)| PathBuf::from(format!("{before}{uid}{after}")));
-    system.into_iter().chain(runtime_dir).chain(users)
-}
-
-fn is_real_root() -> bool {
-    rt_sys::ns::own_maps().is_ok_and(|maps| rt_sys::ns::is_initial(&maps))
+    // Users who are uid 0 of a user namespace each share the names above; the first of them has taken those.
+    let host = maps.filter(|_| system.is_none()).and_then(|maps| Some(maps.uid.first()?.host));
+    let nested = host.map(|host| PathBuf::from(format!("/tmp/rt-{uid}-of-{host}")));
+    system.into_iter().chain(runtime_dir).chain(users).chain(nested)
 }
 
 /// Opens a store's directory after checking that nobody else can have put something into it. `None` where it

@@ -12,11 +12,14 @@ tests! {
         the_caller_has_an_account, account_of_a_read_only_root, account_files_of_the_image_are_hostile,
         account_leaves_mounts_of_the_config, home_is_mounted, home_that_is_missing_is_left_out,
         root_is_emulated, root_of_a_config_is_not_emulated, own_filter_beats_the_emulation, exec_emulates_root_too,
-        root_has_every_capability, listed_capabilities_stay,
+        root_has_every_capability, listed_capabilities_stay, an_allowing_filter_is_emulated_through,
     }
     BOTH { optional_mounts_are_left_out, annotations_of_the_caller_are_checked }
-    EVERY { another_users_bundle }
-    NESTED { root_has_every_capability }
+    NESTED {
+        root_has_every_capability, root_is_emulated, root_of_a_config_is_not_emulated, own_filter_beats_the_emulation,
+        exec_emulates_root_too, an_allowing_filter_is_emulated_through, a_variable_asks_for_the_emulation,
+    }
+    EVERY { another_users_bundle, only_one_id_is_emulated }
     ROOT { root_keeps_the_images_account, real_root_is_not_emulated }
 }
 
@@ -296,6 +299,55 @@ fn own_filter_beats_the_emulation(ctx: &Ctx) {
     });
     let bundle = ctx.bundle().with("/linux/seccomp", section).ops(&["chown /tmp 7 7"]);
     assert_eq!(ctx.run_with(&bundle, &["--user-map=root"]).line(0), errno(libc::EDOM));
+}
+
+/// What podman and docker write: a list of what is allowed.
+fn allowing_filter() -> Value {
+    json!({
+        "defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": libc::EDOM,
+        "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"],
+        "syscalls": [{ "names": oci_seccomp::names().filter(|name| *name != "keyctl").collect::<Vec<_>>(), "action": "SCMP_ACT_ALLOW" }],
+    })
+}
+
+fn an_allowing_filter_is_emulated_through(ctx: &Ctx) {
+    let ops = [&PRIVILEGED[..], &["stat /tmp", "mkfifo /tmp/fifo", "exists /tmp/fifo", "status"]].concat();
+    let bundle = pulled(ctx, &[("rt.user", "root")]).with("/linux/seccomp", allowing_filter()).ops(&ops);
+    let out = ctx.run_with(&bundle, &[]);
+    let all = out.all();
+    assert_eq!(all[..4], [Value::Null, Value::Null, Value::Null, Value::Null], "{out:?}");
+    assert_eq!((&all[4], &all[5]["uid"]), (&json!(false), &json!(0)), "nothing was made or changed");
+    assert_eq!(all[6..8], [Value::Null, json!(true)], "what can be made is made");
+    assert_eq!((&all[8]["Seccomp"], &all[8]["NoNewPrivs"]), (&json!("2"), &json!("1")));
+}
+
+/// Who calls podman cannot write annotations for what it builds, and sets a variable.
+fn a_variable_asks_for_the_emulation(ctx: &Ctx) {
+    // As podman does it without subordinate ids: no user namespace of the container's own, and a user of the image's.
+    let bundle = ctx.bundle().with("/linux/seccomp", allowing_filter());
+    let bundle = bundle.with("/process/user", json!({ "uid": 33, "gid": 33, "additionalGids": [44] }));
+    let bundle = bundle.ops(&["chown /tmp 7 7", "setgroups 33", "id"]);
+    let run = |value: &str| {
+        ctx.rt(["run", "-b"]).arg(&bundle.dir).arg(&ctx.id()).env("RT_EMULATE_ROOT", value).run()
+    };
+    let out = run("1");
+    let all = out.all();
+    assert_eq!((&all[0], &all[1], &all[2]["uid"][0]), (&Value::Null, &Value::Null, &json!(0)), "{out:?}");
+    for value in ["0", "", "yes"] {
+        run(value).failed(&["uid 33 does not exist"]);
+    }
+    // The config's own word counts first.
+    let bundle = ctx.bundle().with("/annotations", json!({ "rt.user": "config" })).ops(&["chown /tmp 7 7"]);
+    let out = ctx.rt(["run", "-b"]).arg(&bundle.dir).arg(&ctx.id()).env("RT_EMULATE_ROOT", "1").run();
+    assert_eq!(out.line(0), errno(libc::EINVAL));
+}
+
+/// The variable is for uid 0 of a user namespace with one id, and for nobody else.
+fn only_one_id_is_emulated(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["chown /tmp 7 7", "status"]);
+    let out = ctx.rt(["run", "-b"]).arg(&bundle.dir).arg(&ctx.id()).env("RT_EMULATE_ROOT", "1").run();
+    let emulated = ctx.caller == Caller::Nested;
+    assert_eq!(out.line(1)["Seccomp"], if emulated { "2" } else { "0" }, "{out:?}");
 }
 
 fn exec_emulates_root_too(ctx: &Ctx) {

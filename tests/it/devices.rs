@@ -1,7 +1,7 @@
 //! hooks.d, `--device`, and our hooks in real containers, on stand-in nodes.
 
 #[path = "../../hooks/tests/standin.rs"]
-mod standin;
+pub mod standin;
 
 use crate::fixture::{Bundle, Ctx, errno, tree};
 use crate::runner::tests;
@@ -14,18 +14,27 @@ tests! {
     BOTH {
         image_stays_untouched, twice_is_once, rdma_hook_shows_the_chosen_device, hooks_directory, precreate_changes_the_config,
         hooks_directory_errors, hooks_of_somebody_else, an_image_names_no_path_of_the_host, an_image_names_no_cdi_device, slurms_variables_for_other_vendors,
-        numbers_follow_the_share, failing_gpu_hook_names_the_gpu, node_without_gpus, hook_writes_no_bind,
+        numbers_follow_the_share, numbers_of_the_callers_environment, failing_gpu_hook_names_the_gpu, node_without_gpus, hook_writes_no_bind,
     }
 }
 
 /// One of our hooks, where the container's caller can run it.
-fn program(ctx: &Ctx, name: &str) -> PathBuf {
+pub fn program(ctx: &Ctx, name: &str) -> PathBuf {
+    other_package(
+        ctx,
+        name,
+        &["hooks", "crates/ld-so-cache", "crates/rt-cli", "crates/rt-spec", "crates/rt-sys"],
+    )
+}
+
+/// A program that is made of these packages, where the container's caller can run it.
+pub fn other_package(ctx: &Ctx, name: &str, packages: &[&str]) -> PathBuf {
     // Another package's: `cargo test` of the workspace builds it beside rt.
     let built = Path::new(env!("CARGO_BIN_EXE_rt")).with_file_name(name);
     assert!(built.exists(), "{} is not there: cargo build --workspace", built.display());
-    // `cargo test --test it` builds only the package rt: an older hook would be tested without notice.
+    // `cargo test --test it` builds only the package rt: an older program would be tested without notice.
     let modified = |path: &Path| path.metadata().and_then(|m| m.modified()).unwrap();
-    if let Some(source) = sources().into_iter().find(|source| modified(source) > modified(&built)) {
+    if let Some(source) = sources(packages).into_iter().find(|source| modified(source) > modified(&built)) {
         panic!("{} is older than {}: cargo build --workspace", built.display(), source.display());
     }
     let path = ctx.path(name);
@@ -36,10 +45,9 @@ fn program(ctx: &Ctx, name: &str) -> PathBuf {
     path
 }
 
-/// The sources of our hooks.
-fn sources() -> Vec<PathBuf> {
+/// The sources of these packages.
+fn sources(packages: &[&str]) -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let packages = ["hooks", "crates/ld-so-cache", "crates/rt-cli", "crates/rt-spec", "crates/rt-sys"];
     let mut dirs: Vec<PathBuf> = packages.iter().map(|package| root.join(package).join("src")).collect();
     let mut files = Vec::new();
     while let Some(dir) = dirs.pop() {
@@ -180,7 +188,7 @@ fn rdma_hook_shows_the_chosen_device(ctx: &Ctx) {
 }
 
 /// A directory of definitions with one file.
-fn definitions(ctx: &Ctx, name: &str, definition: &Value) -> PathBuf {
+pub fn definitions(ctx: &Ctx, name: &str, definition: &Value) -> PathBuf {
     let dir = ctx.path("definitions");
     if !dir.exists() {
         ctx.mkdir("definitions");
@@ -190,7 +198,7 @@ fn definitions(ctx: &Ctx, name: &str, definition: &Value) -> PathBuf {
     dir
 }
 
-fn definition(path: &Path, args: &[&str], when: Value, stages: &[&str]) -> Value {
+pub fn definition(path: &Path, args: &[&str], when: Value, stages: &[&str]) -> Value {
     let args: Vec<&str> = ["probe"].iter().chain(args).copied().collect();
     json!({ "version": "1.0.0", "hook": { "path": path, "args": args }, "when": when, "stages": stages })
 }
@@ -262,6 +270,30 @@ fn numbers_follow_the_share(ctx: &Ctx) {
     assert_eq!(all[0]["CUDA_VISIBLE_DEVICES"], "0", "{}", all[0]);
     // GPU 1 has minor 0.
     assert!(all[1].get("nvidia0").is_some() && all[1].get("nvidia1").is_none(), "{}", all[1]);
+}
+
+fn numbers_of_the_callers_environment(ctx: &Ctx) {
+    // As srun sets them, for a bundle that `rt pull` has made.
+    let node = node(ctx);
+    let dir = gpu_definition(ctx, &node);
+    let bundle = ctx.bundle().with("/annotations", json!({ "rt.environment": "caller" }));
+    for dir in ["run", "usr/local/sbin", "etc"] {
+        bundle.mkdir(dir);
+    }
+    let bundle = bundle.push("/process/env", json!("NVIDIA_VISIBLE_DEVICES=all")).ops(&["env", "links /dev"]);
+    let run = |flags: &[&str], visible: &str| {
+        let run = ctx.rt(["run", "--hooks-dir"]).arg(&dir).args(flags).arg(&bundle.dir);
+        run.env("CUDA_VISIBLE_DEVICES", "1").env("NVIDIA_VISIBLE_DEVICES", visible).ok().all()
+    };
+    for flags in [&[][..], &["--writable"]] {
+        let all = run(flags, "void");
+        assert_eq!(all[0]["CUDA_VISIBLE_DEVICES"], "0");
+        // GPU 1 has minor 0.
+        assert!(all[1].get("nvidia0").is_some() && all[1].get("nvidia1").is_none(), "{}", all[1]);
+    }
+    // What the command line says wins over the image.
+    let all = run(&["-e", "NVIDIA_VISIBLE_DEVICES"], "void");
+    assert!(all[1].get("nvidia0").is_none(), "{}", all[1]);
 }
 
 /// A node with one CDI device, whose description binds a directory of the node.

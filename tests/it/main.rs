@@ -21,10 +21,12 @@ mod exec;
 mod fixture;
 mod hooks;
 mod host_files;
+mod images;
 mod init;
 mod lifecycle;
 mod messages;
 mod mounts;
+mod mpi;
 mod namespaces;
 mod overlay;
 mod probe;
@@ -58,6 +60,7 @@ fn tests() -> Vec<runner::Test> {
         cli::tests(),
         lifecycle::tests(),
         run::tests(),
+        images::tests(),
         env::tests(),
         doctor::tests(),
         exec::tests(),
@@ -66,6 +69,7 @@ fn tests() -> Vec<runner::Test> {
         configured::tests(),
         messages::tests(),
         mounts::tests(),
+        mpi::tests(),
         overlay::tests(),
         chosen::tests(),
         namespaces::tests(),

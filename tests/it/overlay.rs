@@ -22,6 +22,7 @@ tests! {
     BOTH {
         wrong_layers_are_refused, mounts_in_the_image_are_refused, nodes_of_the_image_stay_dead,
         callers_home_by_flag, hooks_see_the_layer, layer_under_a_shared_root,
+        host_files_are_copied_into_the_layer, links_of_the_image_stay_inside,
     }
     ROOT { overlay_on_an_overlay_is_refused, overlay_of_another_image, layer_of_many_ids }
 }
@@ -316,6 +317,45 @@ fn hooks_see_the_layer(ctx: &Ctx) {
     run(ctx, &bundle, &["--overlay", dir.to_str().unwrap()]);
     let seen = fs::read_to_string(&noted).unwrap();
     assert_eq!(seen.lines().last().unwrap(), r#"["file","new","sub"]"#, "{seen}");
+}
+
+fn links_of_the_image_stay_inside(ctx: &Ctx) {
+    let outside = ctx.mkdir("outside");
+    let data = ctx.mkdir("data");
+    ctx.file("data/f", "host");
+    let bundle = image(ctx);
+    bundle.link("d/absolute", outside.to_str().unwrap());
+    bundle.link("d/up", &format!("../../../../../../../..{}", outside.display()));
+    bundle.mkdir(outside.strip_prefix("/").unwrap().to_str().unwrap());
+    let inside = outside.join("a/f");
+    let bundle =
+        bundle.ops(&[&format!("cat {}", inside.display()), "cat /d/up/b/f", "write /d/absolute/new x"]);
+    let volumes = ["/d/absolute/a", "/d/up/b"].map(|to| format!("{}:{to}", data.display()));
+    let all = run(ctx, &bundle, &["--writable", "-v", &volumes[0], "-v", &volumes[1]]);
+    assert_eq!(all, [json!("host"), json!("host"), json!(null)]);
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "something was made on the host");
+}
+
+fn host_files_are_copied_into_the_layer(ctx: &Ctx) {
+    ctx.mkdir("host");
+    let file = ctx.file("host/file", "host");
+    let path = file.to_str().unwrap();
+    let bundle = image(ctx).mount(path, "bind", path, &["bind", "ro", "nosuid", "nodev"]);
+    let bundle = bundle.with("/annotations", json!({ "rt.mounts.copied": path }));
+    bundle.mkdir(ctx.path("host").strip_prefix("/").unwrap().to_str().unwrap());
+    bundle.file(path.trim_start_matches('/'), "");
+    let cat = format!("cat {path}");
+    let bundle = bundle.ops(&[&cat, "write /new package", &format!("rename /new {path}"), &cat]);
+    let before = tree(&bundle.dir, true);
+    let dir = ctx.path("layer");
+    let expected = |first: &str| [json!(first), json!(null), json!(null), json!("package")];
+    for flags in [&["--as-root"][..], &["--as-root"], &["--as-root", "--overlay", dir.to_str().unwrap()]] {
+        assert_eq!(run(ctx, &bundle, flags), expected("host"), "{flags:?}");
+    }
+    // What has been written there since stays.
+    let flags = ["--as-root", "--overlay", dir.to_str().unwrap()];
+    assert_eq!(run(ctx, &bundle, &flags), expected("package"));
+    assert_eq!(tree(&bundle.dir, true), before, "neither the image nor what is beside it has changed");
 }
 
 fn layer_under_a_shared_root(ctx: &Ctx) {

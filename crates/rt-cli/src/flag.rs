@@ -18,13 +18,15 @@ pub struct Flag {
     pub repeats: bool,
     /// The flag is accepted because callers send it, and has no effect.
     pub ignored: bool,
+    /// The flag is shown neither in help nor in man pages and completions: one program passes it to another.
+    pub hidden: bool,
     /// One sentence, no dot.
     pub help: &'static str,
 }
 
 /// A switch: true where given, or as `--long=false` says.
 pub const fn switch(long: &'static str, help: &'static str) -> Flag {
-    Flag { long, alias: None, short: None, value: None, repeats: false, ignored: false, help }
+    Flag { long, alias: None, short: None, value: None, repeats: false, ignored: false, hidden: false, help }
 }
 
 /// A flag that takes a value.
@@ -49,6 +51,10 @@ impl Flag {
     pub const fn ignored(self) -> Flag {
         Flag { ignored: true, ..self }
     }
+    /// Shown nowhere.
+    pub const fn hidden(self) -> Flag {
+        Flag { hidden: true, ..self }
+    }
 }
 
 // Global flags.
@@ -65,6 +71,8 @@ pub static SYSTEMD_CGROUP: Flag =
 pub static ROOTLESS: Flag =
     value("rootless", "true|false|auto", "whether the caller lacks privileges; rt finds out itself")
         .ignored();
+pub static MOUNTED: Flag =
+    value("mounted-images", "DIR", "rt-image has mounted the images of this call below DIR").hidden();
 pub static VERSION: Flag = switch("version", "print the version").short('v');
 pub static HELP: Flag = switch("help", "print this help").short('h');
 
@@ -78,6 +86,7 @@ pub static GLOBALS: &[&Flag] = &[
     &CGROUP_MANAGER,
     &SYSTEMD_CGROUP,
     &ROOTLESS,
+    &MOUNTED,
     &VERSION,
     &HELP,
 ];

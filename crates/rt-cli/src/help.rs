@@ -70,7 +70,7 @@ fn wrapped(text: &str, indent: usize) -> String {
 /// The flags of a command or, with none, the global ones, and then `--help`, which all have.
 pub(crate) fn flags(of: Option<&Command>) -> impl Iterator<Item = &'static Flag> {
     let own = of.map_or(GLOBALS, |command| command.flags);
-    own.iter().copied().chain(of.map(|_| &HELP))
+    own.iter().copied().filter(|flag| !flag.hidden).chain(of.map(|_| &HELP))
 }
 
 /// `-b, --bundle DIR`

@@ -51,6 +51,22 @@ pub static OLDER_THAN: Flag = value("older-than", "DAYS", "prune blobs that were
 pub static KEEP_SIZE: Flag =
     value("max-size", "BYTES", "prune the least recently used blobs until the rest fits");
 
+// The store of images.
+pub static STORE: Flag =
+    switch("store", "pull into the store of images, where rt run finds it, instead of into BUNDLE");
+pub static PULL_POLICY: Flag =
+    value("pull", "always|missing|never", "when to ask the registry for an image that is to be in the store");
+pub static DIGESTS_ONLY: Flag = switch("quiet", "print only the digests").short('q');
+pub static UNTAG: Flag = switch("force", "remove the name also if a container uses the image").short('f');
+pub static ALL_IMAGES: Flag = switch("all", "remove images that have a name too").short('a');
+pub static OLDER: Flag =
+    value("older", "DURATION", "only images that were not used for so long, such as 30d or 12h");
+pub static HIGH: Flag =
+    value("high", "PERCENT", "only if more of the file system is used; then named images go too");
+pub static LOW: Flag =
+    value("low", "PERCENT", "stop when less of the file system is used; 10 below --high by default");
+pub static DRY_RUN: Flag = switch("dry-run", "print what would be removed, and remove nothing").short('n');
+
 const ABOUT_PULL: &str = "\
 IMAGE is an image in a registry, NAME[:TAG][@DIGEST], where docker.io is the default registry. Further
 forms are docker://NAME and enroot's REGISTRY#IMAGE:TAG; oci:DIR[:TAG], oci-archive:FILE[:TAG] and
@@ -59,6 +75,10 @@ docker-archive:FILE[:NAME:TAG]; docker-daemon:NAME and podman:NAME.
 BUNDLE is the directory to make. By default it is made in the current directory and named after the
 image. It appears only when it is complete. Where a bundle of the same image is there already, nothing
 is done. A bundle of another image is an error; --force replaces it.
+
+With --store the bundle goes into the store of images, from which rt run IMAGE starts containers. It
+has the profile hpc. By default the registry is asked whether the image has changed; with --pull
+missing, only an image that the store does not have is pulled. See also rt-images(1).
 
 A name that ends in .sqsh, .sqfs or .squashfs is a single file, a squashfs with everything as in the
 image, which is written while the layers arrive. Nothing is unpacked.
@@ -75,6 +95,9 @@ The image has one layer, in which everything belongs to root. What config.json s
 variables and directory is what the image says; what the image said that the bundle was pulled from is kept, such
 as its entrypoint, user, volumes, ports, labels and history. The image's digest is printed; docker-archive has no
 manifest, so there it is the digest of the image's config, which docker calls the image's id.
+
+A name that ends in .sqsh, .sqfs or .squashfs is a single file, a squashfs with the bundle's config in
+it; its path is printed.
 
 The image is there whole or not at all. The same tree always gives the same digest.";
 
@@ -94,9 +117,11 @@ const IMAGES: &str = "rt-pull(1) lists the forms of IMAGE.";
 pub const PULL: Command = Command {
     name: "pull",
     summary: "turn an image into a bundle",
-    usage: &["IMAGE [BUNDLE]"],
+    usage: &["IMAGE [BUNDLE]", "--store IMAGE"],
     operands: 1..=2,
     flags: &[
+        &STORE,
+        &PULL_POLICY,
         &PROFILE,
         &BUNDLE_USER,
         &WRITABLE,
@@ -128,6 +153,66 @@ pub const PULL: Command = Command {
     ..ONE_ID
 };
 
+/// `rt images`
+pub const IMAGES_COMMAND: Command = Command {
+    name: "images",
+    summary: "list the images in the store",
+    usage: &[""],
+    operands: 0..=0,
+    flags: &[&JSON, &DIGESTS_ONLY],
+    about: "\
+The store has the images that rt run IMAGE and rt pull --store have pulled. It is in the directory of
+RT_IMAGES, else in $XDG_DATA_HOME/rt/images or ~/.local/share/rt/images. RT_IMAGES can be a list,
+A:B. All of them are read, in this order, and new images go into the first one that the caller can
+write.
+
+USED is the time since a container was last started from the image. IN USE counts the processes on
+this machine that have the image, and names other hosts on which containers were started from it in
+the last 7 days: whether these still run cannot be seen from here.",
+    examples: &[(
+        "the store of a site, and one's own before it",
+        "RT_IMAGES=$HOME/images:/opt/images rt images",
+    )],
+    ..ONE_ID
+};
+
+/// `rt rmi`
+pub const RMI: Command = Command {
+    name: "rmi",
+    summary: "remove images from the store",
+    usage: &["IMAGE..."],
+    operands: 1..=4096,
+    flags: &[&UNTAG, &PLATFORM],
+    about: "\
+IMAGE is a name, or the first digits of a digest, at least 4. The bundle is removed with the last name
+of the image. An image that a container uses is not removed; with --force it loses its name, and rt
+prune removes it later. Containers on other machines count for 7 days after their start.",
+    ..ONE_ID
+};
+
+/// `rt prune`
+pub const PRUNE: Command = Command {
+    name: "prune",
+    summary: "remove images that nobody uses from the store",
+    usage: &[""],
+    operands: 0..=0,
+    flags: &[&ALL_IMAGES, &OLDER, &HIGH, &LOW, &DRY_RUN, &JSON],
+    about: "\
+Without flags, images that have no name any more are removed. No image goes that a container on this
+machine uses, or that was used on another machine in the last 7 days.
+
+With --high nothing is removed unless more than that of the file system is in use. Then images go, those
+without a name first and then the least recently used, until less than --low is in use. If
+RT_IMAGES_HIGH is set, every pull into the store does this first, and RT_IMAGES_LOW is its --low.
+
+The cache of blobs has a command of its own, rt cache prune.",
+    examples: &[
+        ("what was not used for a month", "rt prune --all --older 30d"),
+        ("in a cron job of a site", "RT_IMAGES=/local/images rt prune --high 80 --low 60"),
+    ],
+    ..ONE_ID
+};
+
 /// `rt inspect`
 pub const INSPECT: Command = Command {
     name: "inspect",
@@ -153,12 +238,13 @@ pub const INSPECT: Command = Command {
 pub const SAVE: Command = Command {
     name: "save",
     summary: "write a bundle's root as an image that podman, docker and skopeo load",
-    usage: &["BUNDLE oci:DIR[:TAG]|oci-archive:FILE[:TAG]|docker-archive:FILE[:NAME:TAG]"],
+    usage: &["BUNDLE oci:DIR[:TAG]|oci-archive:FILE[:TAG]|docker-archive:FILE[:NAME:TAG]|FILE.sqsh"],
     operands: 2..=2,
-    flags: &[&REPLACE_IMAGE, &SILENT],
+    flags: &[&COMPRESS, &REPLACE_IMAGE, &SILENT],
     about: ABOUT_SAVE,
     examples: &[
         ("for podman load, skopeo and rt pull", "rt save ./mine oci-archive:mine.tar:v1"),
+        ("a single file", "rt save ./mine mine.sqsh"),
         ("for docker load", "rt save ./mine docker-archive:mine.tar:team/mine:v1"),
     ],
     ..ONE_ID

@@ -155,8 +155,13 @@ impl Place<'_> {
             }
             _ => {}
         }
-        let known: Vec<String> =
-            self.flags().iter().chain(&[&HELP]).map(|flag| format!("--{}", flag.long)).collect();
+        let known: Vec<String> = self
+            .flags()
+            .iter()
+            .filter(|flag| !flag.hidden)
+            .chain(&[&HELP])
+            .map(|flag| format!("--{}", flag.long))
+            .collect();
         wrong::unknown_flag(typed, known.iter().map(String::as_str))
     }
 }
@@ -249,6 +254,11 @@ impl<'a> Flags<'a> {
     /// True where the switch `flag` is set.
     pub fn has(&self, flag: &Flag) -> bool {
         self.switch(flag) == Some(true)
+    }
+
+    /// True where `flag` is on the command line, whatever its value is.
+    pub fn given(&self, flag: &Flag) -> bool {
+        self.value(flag).is_some()
     }
 
     /// The value of the last `flag` as a path. Empty counts as absent, as with runc.

@@ -29,6 +29,8 @@ pub const ANNOTATION_ENTRYPOINT: &str = "rt.image.entrypoint";
 /// The annotation that has the image's default arguments, its Cmd, a JSON array of words. `process.args` ends with these
 /// words.
 pub const ANNOTATION_CMD: &str = "rt.image.cmd";
+/// The annotation that names an image file, squashfs or SIF, which is the root instead of `root.path`.
+pub const ANNOTATION_IMAGE_FILE: &str = "rt.image.file";
 /// The annotation that asks, by `caller`, for the caller's environment below that of the config (`rt run`).
 pub const ANNOTATION_ENVIRONMENT: &str = "rt.environment";
 /// The annotation that asks, by `host`, for the host's MPI library.
@@ -78,6 +80,11 @@ pub fn entrypoint(spec: &Spec) -> Result<Vec<String>> {
     let Some(text) = annotation(spec, ANNOTATION_ENTRYPOINT) else { return Ok(Vec::new()) };
     let context = || format!("annotation {ANNOTATION_ENTRYPOINT}");
     serde_json::from_str(text).map_err(super::json_error).context(context)
+}
+
+/// The image file that is the root, where it is not what `root.path` names.
+pub fn image_file(spec: &Spec) -> Option<&Path> {
+    annotation(spec, ANNOTATION_IMAGE_FILE).map(Path::new)
 }
 
 /// The destinations of binds that are left out where their source is missing, separated by commas.

@@ -7,7 +7,8 @@ use rt_sys::nearest::nearest;
 use rt_sys::{bail, err};
 use std::path::Path;
 
-/// `SRC:DST[:OPTIONS]`, options separated by commas, as podman's `-v`. SRC is a path of the host.
+/// `SRC:DST[:OPTIONS]`, options separated by commas, as podman's `-v`. SRC is a path of the host; that of an image file is
+/// mounted at DST.
 pub fn volume(volume: &str) -> Result<Mount> {
     let mut parts = volume.splitn(3, ':');
     let (source, destination) = match (parts.next(), parts.next()) {
@@ -19,7 +20,21 @@ pub fn volume(volume: &str) -> Result<Mount> {
     // podman's words for labels, ownership and overlays have no meaning here.
     let words = parts.next().unwrap_or("").split(',').filter(|w| !matches!(*w, "" | "z" | "Z" | "U" | "O"));
     options.extend(words.map(str::to_owned));
-    bind(source, destination, options).map_err(|e| e.context(what()))
+    let mount = bind(source, destination, options).map_err(|e| e.context(what()))?;
+    Ok(if is_image(source) && !is_image(destination) { of_image(mount) } else { mount })
+}
+
+/// True for the name of an image file. Where it is bound under a name of that kind, the file itself is asked for.
+fn is_image(path: &str) -> bool {
+    [".sqsh", ".squashfs", ".sqfs", ".sif"].iter().any(|ending| path.ends_with(ending))
+}
+
+/// The bind of an image file as the mount of what is in it.
+fn of_image(mut mount: Mount) -> Mount {
+    let options = mount.options().iter().flatten().filter(|word| !matches!(word.as_str(), "rbind" | "bind"));
+    let options = options.cloned().collect();
+    mount.set_typ(Some("squashfs".to_owned())).set_options(Some(options));
+    mount
 }
 
 /// `DIR[:OPTIONS]`, options separated by commas.
@@ -218,6 +233,10 @@ mod tests {
         for bad in ["/a", "/a:b", ":/b", "/a:/b:fly"] {
             assert!(volume(bad).is_err(), "{bad}");
         }
+        let image = volume("/d/x.sqsh:/data:noexec").unwrap();
+        assert_eq!(image.typ().as_deref(), Some("squashfs"));
+        assert_eq!(shown(&image), ["/data", "/d/x.sqsh", "noexec,rprivate"]);
+        assert_eq!(volume("/d/x.sqsh:/x.sqsh").unwrap().typ().as_deref(), Some("bind"));
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! What is done to a config without root (README, "What is done to a config without root"): what one id can express is
 //! honoured, the rest is adapted, and every adaptation is noted.
 
-use super::config::Seccomp;
 use super::{Linux, Spec, annotations, mounts};
-use oci_spec::runtime::{LinuxIdMapping, LinuxNamespaceType, LinuxSeccomp};
+use oci_spec::runtime::{LinuxIdMapping, LinuxNamespaceType};
 use rt_sys::caller::{Caller, Privilege};
 use rt_sys::error::Result;
 use rt_sys::mount::Param;
@@ -69,10 +68,18 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
     let mut notes = Vec::new();
     let linux = spec.linux().as_ref();
     let user = spec.process().as_ref().map(|p| p.user());
+    let one_id = caller.privilege == Privilege::NamespaceRoot
+        && is_one_id(&caller.maps.uid)
+        && is_one_id(&caller.maps.gid);
     let mode = match asked {
         Some(mode) => mode,
-        None => annotations::user_map(spec)?.unwrap_or(UserMap::Config),
+        None => match annotations::user_map(spec)? {
+            Some(mode) => mode,
+            None if one_id && asks_to_emulate_root() => UserMap::Root,
+            None => UserMap::Config,
+        },
     };
+    let emulate_root = one_id && mode == UserMap::Root;
     let (uid, gid) = match mode {
         UserMap::Caller => (caller.uid, caller.gid),
         UserMap::Root => (0, 0),
@@ -90,10 +97,11 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
     let namespace = linux
         .and_then(|l| l.namespaces().as_ref())
         .and_then(|list| list.iter().find(|n| n.typ() == LinuxNamespaceType::User));
-    let keep_groups = annotations::keeps_groups(spec);
+    // Root of one id has no groups to choose from.
+    let keep_groups = annotations::keeps_groups(spec) || emulate_root;
     let joined = namespace.is_some_and(|n| n.path().as_ref().is_some_and(|p| !p.as_os_str().is_empty()));
     if joined {
-        return Ok(Adapted { uid, gid, keep_groups, joined, notes, ..Adapted::default() });
+        return Ok(Adapted { uid, gid, keep_groups, joined, emulate_root, notes, ..Adapted::default() });
     }
     let groups = user.is_some_and(|u| u.additional_gids().as_ref().is_some_and(|g| !g.is_empty()));
     if caller.is_unprivileged() {
@@ -117,7 +125,7 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
             require_mapped("uid", &caller.maps.uid, uid)?;
             require_mapped("gid", &caller.maps.gid, gid)?;
         }
-        return Ok(Adapted { uid, gid, keep_groups, notes, ..Adapted::default() });
+        return Ok(Adapted { uid, gid, keep_groups, emulate_root, notes, ..Adapted::default() });
     }
     let maps = new_maps(linux, caller, (uid, gid), mode, &mut notes)?;
     let emulate_root = mode == UserMap::Root && is_one_id(&maps.uid) && is_one_id(&maps.gid);
@@ -174,12 +182,12 @@ fn new_maps(
     Ok(maps)
 }
 
-/// The seccomp section that answers with success what only root with all ids can do (owners, ids, capabilities,
-/// device nodes), so that package managers run where one id is mapped.
-pub fn root_emulation() -> Result<LinuxSeccomp> {
-    let read: Seccomp =
-        serde_json::from_str(include_str!("root_emulation.json")).map_err(super::json_error)?;
-    Ok(read.section)
+/// The variable by which somebody who calls a client, such as podman, asks for `rt.user: root` in its containers: clients pass
+/// variables on, and have no place for annotations of what they build.
+pub const EMULATE_ROOT: &str = "RT_EMULATE_ROOT";
+
+fn asks_to_emulate_root() -> bool {
+    std::env::var_os(EMULATE_ROOT).is_some_and(|value| value == "1")
 }
 
 fn is_one_id(maps: &[IdMap]) -> bool {

@@ -1,8 +1,10 @@
 //! What `rt`'s caller says on the command line to hooks, and how it reaches them. An image cannot say it.
 
+use super::Process;
 use rt_sys::bail;
 use rt_sys::error::Result;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 pub use super::annotations::{ANNOTATION_ENV, ANNOTATION_MPI};
 
@@ -26,15 +28,40 @@ pub struct Said {
     /// CDI names (`--device`).
     #[serde(default)]
     pub devices: Vec<String>,
-    /// The program and its arguments, where they are not those of the config and a hook looks at the program.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// The program, where a hook looks at it: the command line changes what the bundle's config says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
+}
+
+/// What a container will run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// The program's name and its arguments.
     pub args: Vec<String>,
+    /// Its directory.
+    pub cwd: PathBuf,
+    /// The variables by which it and its libraries are searched for, `NAME=VALUE` each.
+    #[serde(default)]
+    pub search: Vec<String>,
+}
+
+impl Program {
+    /// The program of a config.
+    pub fn of(process: &Process) -> Program {
+        let is_search = |v: &&String| v.starts_with("PATH=") || v.starts_with("LD_LIBRARY_PATH=");
+        let env = process.env().as_deref().unwrap_or_default();
+        Program {
+            args: process.args().clone().unwrap_or_default(),
+            cwd: process.cwd().clone(),
+            search: env.iter().filter(is_search).cloned().collect(),
+        }
+    }
 }
 
 impl Said {
     /// True where nothing was said.
     pub fn is_empty(&self) -> bool {
-        self.env.is_empty() && self.devices.is_empty() && self.args.is_empty()
+        self.env.is_empty() && self.devices.is_empty() && self.program.is_none()
     }
 }
 

@@ -80,8 +80,10 @@ impl Bundle {
         self.said = variables_of(&said.env);
         self.env.extend(self.said.clone());
         self.devices.clone_from(&said.devices);
-        if !said.args.is_empty() {
-            self.args.clone_from(&said.args);
+        if let Some(program) = &said.program {
+            self.args.clone_from(&program.args);
+            self.cwd.clone_from(&program.cwd);
+            self.env.extend(variables_of(&program.search));
         }
         self
     }

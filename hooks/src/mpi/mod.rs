@@ -69,15 +69,20 @@ fn replace(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
     fit.host_dirs = installed::module_dirs(bundle).into_iter().map(|(dir, _)| dir).collect();
     let path = bundle.env("LD_LIBRARY_PATH").unwrap_or_default();
     fit.container_dirs = path.split(':').map(PathBuf::from).filter(|dir| dir.is_absolute()).collect();
-    let (pairs, others) = pairs(bundle, &fit)?;
-    let proven = proof::prove(&fit, bundle, &pairs, &others).map_err(|why| err!("{why}"))?;
-    let (set, plugins) = with_plugins(&fit, &pairs).map_err(|why| err!("{why}"))?;
+    let refused = |why: String| err!("{why}");
+    let mut dirs = proof::directories(&fit, bundle).map_err(refused)?;
+    dirs.extend(fit.container_dirs.iter().cloned());
+    let (pairs, others) = pairs(bundle, &fit, &dirs)?;
+    let (set, plugins) = with_plugins(&fit, &pairs).map_err(refused)?;
+    let proven = proof::prove(&fit, bundle, &pairs, &others, &set).map_err(refused)?;
 
     let mut edits = Edits::default();
     pairs.iter().for_each(|pair| edits.note(proof::shown(&fit, pair)));
     edits.note(proven);
     let private = libraries::private_dir(container, "mpi");
-    bring(&mut edits, &fit, &set, &plugins, &private.join("lib"));
+    dirs.extend(installed::directories(container));
+    bring(&mut edits, &fit, &set, &dirs, &private.join("lib"));
+    plugins::bring(&mut edits, &plugins, &set, host, &private.join("lib"));
     edits.private = Some(private);
     libraries::announce(&mut edits, container)?;
     Ok(edits)
@@ -92,8 +97,8 @@ fn belongs(name: &str, set: &LibrarySet) -> bool {
 }
 
 /// The MPIs of the image with those of the host for them, and those for which it has none.
-fn pairs(bundle: &Bundle, fit: &Fit<'_>) -> Result<(Vec<Pair>, Vec<Installation>)> {
-    let image = installed::of_image(fit, &fit.container_dirs);
+fn pairs(bundle: &Bundle, fit: &Fit<'_>, dirs: &[PathBuf]) -> Result<(Vec<Pair>, Vec<Installation>)> {
+    let image = installed::of_image(fit, dirs);
     if image.is_empty() {
         bail!(
             "the image has no shared MPI library where its loader looks, or in /usr/local or /opt (its programs may be \
@@ -148,25 +153,18 @@ fn with_plugins(fit: &Fit<'_>, pairs: &[Pair]) -> Result<(LibrarySet, Vec<Plugin
     }
 }
 
-/// Adds the libraries: in `dir`, where the loader finds them, and over every file of the image that a program may be
-/// linked to by its path.
-fn bring(edits: &mut Edits, fit: &Fit<'_>, set: &LibrarySet, plugins: &[Plugins], dir: &Path) {
+/// Adds the libraries: in `own`, where the loader finds them, and over every file of the image that a program may be linked
+/// to by its path, in `dirs` and wherever the loader looks.
+fn bring(edits: &mut Edits, fit: &Fit<'_>, set: &LibrarySet, dirs: &[PathBuf], own: &Path) {
     let host = fit.host.tree();
-    fit::bring(edits, set, dir, fit.flags, host);
+    fit::bring(edits, set, own, fit.flags, host);
     for (name, path) in set {
         let source = host.real(path).unwrap_or_else(|| path.clone());
         let elf = host.elf(path);
-        let mut near =
-            elf.map(|elf| libraries::search_dirs(&elf, path, &fit.container_dirs)).unwrap_or_default();
-        near.extend(installed::directories(fit.container.tree()));
+        let mut near = elf.map(|elf| libraries::search_dirs(&elf, path, &[])).unwrap_or_default();
+        near.extend_from_slice(dirs);
         for place in fit.container.all(name, fit.flags, &near) {
             edits.bind_at(&source, place, Access::ReadOnly);
         }
     }
-    for found in plugins {
-        let name = found.dir.file_name().unwrap_or_default();
-        let place = if found.beside { dir.join(name) } else { found.dir.clone() };
-        edits.bind_at(&found.dir, place, Access::ReadOnly);
-    }
-    plugins::settings(set, host).into_iter().for_each(|path| edits.bind(path));
 }

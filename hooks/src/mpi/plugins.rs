@@ -1,5 +1,6 @@
 //! What the host's libraries open at run time: plugins and the files of their settings.
 
+use crate::kit::edits::{Access, Edits};
 use crate::kit::fit::LibrarySet;
 use crate::kit::tree::Tree;
 use std::path::{Path, PathBuf};
@@ -76,7 +77,7 @@ fn named(host: &Tree, base: &Path, pattern: &str) -> Vec<PathBuf> {
 }
 
 /// The files of the settings and messages of the libraries in `set`.
-pub(super) fn settings(set: &LibrarySet, host: &Tree) -> Vec<PathBuf> {
+fn settings(set: &LibrarySet, host: &Tree) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for (name, path) in set {
         for (_, files) in FILES.iter().filter(|(begin, _)| name.starts_with(begin)) {
@@ -100,6 +101,16 @@ pub(super) fn settings(set: &LibrarySet, host: &Tree) -> Vec<PathBuf> {
 fn prefix(path: &Path) -> Option<PathBuf> {
     let is_lib = |dir: &&Path| dir.file_name().is_some_and(|name| name == "lib" || name == "lib64");
     Some(path.ancestors().filter(is_lib).last()?.parent()?.to_owned())
+}
+
+/// Adds the plugins and settings; `own` is the directory of the libraries in the container.
+pub(super) fn bring(edits: &mut Edits, plugins: &[Plugins], set: &LibrarySet, host: &Tree, own: &Path) {
+    for found in plugins {
+        let name = found.dir.file_name().unwrap_or_default();
+        let place = if found.beside { own.join(name) } else { found.dir.clone() };
+        edits.bind_at(&found.dir, place, Access::ReadOnly);
+    }
+    settings(set, host).into_iter().for_each(|path| edits.bind(path));
 }
 
 #[cfg(test)]

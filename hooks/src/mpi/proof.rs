@@ -6,9 +6,10 @@
 use super::family::{self, C, Name};
 use super::installed::Installation;
 use crate::kit::bundle::Bundle;
-use crate::kit::fit::Fit;
+use crate::kit::fit::{Fit, LibrarySet};
 use crate::kit::libraries::search_dirs;
-use ld_so_cache::symbols::{Symbols, Taken};
+use crate::kit::tree::Tree;
+use ld_so_cache::symbols::{Defined, Symbols, Taken};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -27,8 +28,8 @@ pub(super) struct Pair {
 pub(super) struct Replaced {
     /// What programs ask for.
     pub name: String,
-    /// The image's file of that name that its loader finds first.
-    pub image: PathBuf,
+    /// The image's files of that name, first what its loader finds.
+    pub images: Vec<PathBuf>,
     /// The host's.
     pub host: PathBuf,
 }
@@ -43,8 +44,7 @@ impl Pair {
                 .map(Path::to_owned)
         };
         let replaced = image.libraries.iter().filter_map(|(name, files)| {
-            let image = files.first()?.clone();
-            Some(Replaced { name: name.clone(), image, host: counterpart(name)? })
+            Some(Replaced { name: name.clone(), images: files.clone(), host: counterpart(name)? })
         });
         let replaced = replaced.collect();
         Pair { image, host, replaced }
@@ -72,12 +72,13 @@ pub(super) fn prove(
     bundle: &Bundle,
     pairs: &[Pair],
     others: &[Installation],
+    set: &LibrarySet,
 ) -> Result<String, String> {
     let files = programs(fit, bundle)?;
-    let uses = linked(fit, &files, pairs);
+    let uses = linked(fit, &files, set);
     let shown = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
     if uses.names.is_empty() {
-        let Some(gap) = first_gap(fit, pairs, others) else {
+        let Some(gap) = first_gap(fit, pairs, others)? else {
             return Ok("the host's libraries have all symbols that programs of the image can take".to_owned());
         };
         return Err(format!(
@@ -89,21 +90,16 @@ pub(super) fn prove(
         if let Some(other) = others.iter().find(|other| other.libraries.contains_key(name)) {
             return Err(format!("{shown} needs {name} of {}, and the host has none of that ABI", other.abi));
         }
-        if pairs.iter().any(|pair| pair.left().any(|left| left == name)) || is_left_behind(name, pairs) {
+        if !set.contains_key(name) {
             return Err(format!("{shown} needs {name}, and the host's MPI has no such library"));
         }
     }
     for pair in pairs {
         let of = |replaced: &&Replaced| uses.names.contains(&replaced.name);
-        let used: Vec<&Replaced> = pair.replaced.iter().filter(of).collect();
+        let used = symbolic(fit, &pair.replaced.iter().filter(of).collect::<Vec<_>>())?;
         uses.objects.iter().try_for_each(|object| takes_no_more(fit, object, &used))?;
     }
     Ok(format!("the host's libraries have all symbols that {shown} takes"))
-}
-
-/// True for what belongs to an MPI that is replaced, and is not replaced itself: it would not fit the rest.
-fn is_left_behind(name: &str, pairs: &[Pair]) -> bool {
-    family::is_internal(name) && !pairs.is_empty()
 }
 
 /// The files that are looked at: those that are named, else the container's program.
@@ -125,8 +121,19 @@ fn programs(fit: &Fit<'_>, bundle: &Bundle) -> Result<Vec<PathBuf>, String> {
     Ok(vec![found.unwrap_or_else(|| PathBuf::from(name))])
 }
 
-/// The files and everything that they are linked to, up to MPI.
-fn linked(fit: &Fit<'_>, files: &[PathBuf], pairs: &[Pair]) -> Uses {
+/// The directories in which the container's programs and what they are linked to look for libraries by themselves.
+pub(super) fn directories(fit: &Fit<'_>, bundle: &Bundle) -> Result<Vec<PathBuf>, String> {
+    let objects = linked(fit, &programs(fit, bundle)?, &LibrarySet::new()).objects;
+    let dirs =
+        |path: &PathBuf| fit.container.elf(path).map(|elf| search_dirs(&elf, path, &[])).unwrap_or_default();
+    let mut all: Vec<PathBuf> = objects.iter().flat_map(dirs).collect();
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
+}
+
+/// The files and everything that they are linked to, but for `replaced`.
+fn linked(fit: &Fit<'_>, files: &[PathBuf], replaced: &LibrarySet) -> Uses {
     let mut uses = Uses { objects: Vec::new(), names: BTreeSet::new() };
     let mut seen = BTreeSet::new();
     let mut todo: Vec<PathBuf> = files.to_vec();
@@ -141,8 +148,7 @@ fn linked(fit: &Fit<'_>, files: &[PathBuf], pairs: &[Pair]) -> Uses {
             if Name::parse(name).is_some() || family::is_internal(name) {
                 uses.names.insert(name.clone());
             }
-            let is_replaced = pairs.iter().any(|pair| pair.replaced.iter().any(|r| r.name == *name));
-            if !is_replaced
+            if !replaced.contains_key(name)
                 && seen.insert(name.clone())
                 && let Some(path) = fit.container.find_with(name, fit.flags, &dirs)
             {
@@ -154,82 +160,118 @@ fn linked(fit: &Fit<'_>, files: &[PathBuf], pairs: &[Pair]) -> Uses {
     uses
 }
 
+/// A replaced library with the symbols of one of the image's files and of the host's.
+struct Symbolic<'p> {
+    name: &'p str,
+    image: &'p Path,
+    host: &'p Path,
+    of_image: Rc<Symbols>,
+    of_host: Rc<Symbols>,
+}
+
+/// The libraries with their symbols, for every file of the image: a program may be linked to any of them by its path.
+fn symbolic<'p>(fit: &Fit<'_>, all: &[&'p Replaced]) -> Result<Vec<Symbolic<'p>>, String> {
+    let mut found = Vec::new();
+    for replaced in all {
+        for image in &replaced.images {
+            let (name, host) = (replaced.name.as_str(), replaced.host.as_path());
+            let of_image = fit.container.tree().symbols(image);
+            let of_host = fit.host.tree().symbols(host);
+            let (Some(of_image), Some(of_host)) = (of_image, of_host) else {
+                return Err(format!("the symbols of {} cannot be read", versions(fit, host, image)));
+            };
+            found.push(Symbolic { name, image, host, of_image, of_host });
+        }
+    }
+    Ok(found)
+}
+
+/// What the host's libraries define as `symbol` in the place of `library`'s: the one that takes its place, else another,
+/// because releases differ in where a symbol is.
+fn defined(all: &[Symbolic<'_>], library: &Symbolic<'_>, symbol: &str) -> Option<Defined> {
+    let elsewhere = || all.iter().find_map(|other| other.of_host.defines.get(symbol));
+    library.of_host.defines.get(symbol).or_else(elsewhere).copied()
+}
+
 /// An error where `object` takes a symbol of the replaced libraries that those of the host lack, or have in another size.
-fn takes_no_more(fit: &Fit<'_>, object: &Path, used: &[&Replaced]) -> Result<(), String> {
-    let container = fit.container.tree();
-    let Some(own) = container.symbols(object) else { return Ok(()) };
-    let pairs: Vec<(&Replaced, Rc<Symbols>, Rc<Symbols>)> = used
-        .iter()
-        .filter_map(|r| Some((*r, container.symbols(&r.image)?, fit.host.tree().symbols(&r.host)?)))
-        .collect();
+fn takes_no_more(fit: &Fit<'_>, object: &Path, all: &[Symbolic<'_>]) -> Result<(), String> {
+    let Some(own) = fit.container.tree().symbols(object) else {
+        return Err(format!("the symbols of {} cannot be read", object.display()));
+    };
     for (symbol, taken) in &own.takes {
-        let Some((replaced, ..)) = pairs.iter().find(|(_, image, _)| image.defines.contains_key(symbol))
-        else {
-            continue;
-        };
-        let found = pairs.iter().find_map(|(_, _, host)| host.defines.get(symbol));
-        let object = object.display();
-        match (found, taken) {
-            (None, _) => {
-                return Err(format!("{object} needs {symbol}, which {} lacks", versions(fit, replaced)));
+        for library in all.iter().filter(|library| library.of_image.defines.contains_key(symbol)) {
+            let object = object.display();
+            let versions = || versions(fit, library.host, library.image);
+            match (defined(all, library, symbol), taken) {
+                (None, _) => return Err(format!("{object} needs {symbol}, which {} lacks", versions())),
+                (Some(new), Taken::Copy(size))
+                    if new.size != *size && takes_size(all, library, symbol, *size) =>
+                {
+                    return Err(format!(
+                        "{object} has {size} bytes for {symbol}, which has {} in {}",
+                        new.size,
+                        versions()
+                    ));
+                }
+                _ => {}
             }
-            (Some(defined), Taken::Copy(size)) if defined.size != *size => {
-                return Err(format!(
-                    "{object} has {size} bytes for {symbol}, which has {} in {}",
-                    defined.size,
-                    versions(fit, replaced)
-                ));
-            }
-            _ => {}
         }
     }
     Ok(())
 }
 
+/// True where a copy of that size can be one of `library`'s, and not of another library that has the symbol, too.
+fn takes_size(all: &[Symbolic<'_>], library: &Symbolic<'_>, symbol: &str, size: u64) -> bool {
+    let has_size =
+        |library: &Symbolic<'_>| library.of_image.defines.get(symbol).is_some_and(|d| d.size == size);
+    has_size(library) || !all.iter().any(|other| other.name != library.name && has_size(other))
+}
+
 /// Why some program of the image might not run with the host's libraries.
-fn first_gap(fit: &Fit<'_>, pairs: &[Pair], others: &[Installation]) -> Option<String> {
+fn first_gap(fit: &Fit<'_>, pairs: &[Pair], others: &[Installation]) -> Result<Option<String>, String> {
     if let Some(other) = others.first() {
-        return Some(format!("the image has {other}, too, and the host has none of that ABI"));
+        return Ok(Some(format!("the image has {other}, too, and the host has none of that ABI")));
     }
     for pair in pairs {
         if let Some(left) = pair.left().next() {
-            return Some(format!("the host's MPI has no {left}, which the image has"));
+            return Ok(Some(format!("the host's MPI has no {left}, which the image has")));
         }
-        let host: Vec<Rc<Symbols>> =
-            pair.replaced.iter().filter_map(|r| fit.host.tree().symbols(&r.host)).collect();
-        for replaced in &pair.replaced {
-            let image = fit.container.tree().symbols(&replaced.image)?;
-            for (symbol, old) in image.defines.iter().filter(|(symbol, _)| family::is_public(symbol)) {
-                match host.iter().find_map(|host| host.defines.get(symbol)) {
-                    None => return Some(format!("{} lacks {symbol}", versions(fit, replaced))),
+        let all = symbolic(fit, &pair.replaced.iter().collect::<Vec<_>>())?;
+        for library in &all {
+            let versions = || versions(fit, library.host, library.image);
+            let public = library.of_image.defines.iter().filter(|(symbol, _)| family::is_public(symbol));
+            for (symbol, old) in public {
+                match defined(&all, library, symbol) {
+                    None => return Ok(Some(format!("{} lacks {symbol}", versions()))),
                     Some(new) if old.is_data && new.size != old.size => {
-                        return Some(format!(
-                            "{symbol} has {} bytes in {}, instead of {}",
-                            new.size,
-                            versions(fit, replaced),
-                            old.size
-                        ));
+                        let (new, old) = (new.size, old.size);
+                        return Ok(Some(format!(
+                            "{symbol} has {new} bytes in {}, instead of {old}",
+                            versions()
+                        )));
                     }
                     _ => {}
                 }
             }
         }
     }
-    None
+    Ok(None)
 }
 
 /// A library of the host's beside the image's, by the names of their files, which have the version.
-pub(super) fn versions(fit: &Fit<'_>, replaced: &Replaced) -> String {
-    let file = |path: Option<PathBuf>| {
-        path.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned())).unwrap_or_default()
+fn versions(fit: &Fit<'_>, host: &Path, image: &Path) -> String {
+    let file = |tree: &Tree, path: &Path| {
+        tree.real(path)
+            .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+            .unwrap_or_default()
     };
-    let host = file(fit.host.tree().real(&replaced.host));
-    let image = file(fit.container.tree().real(&replaced.image));
+    let (host, image) = (file(fit.host.tree(), host), file(fit.container.tree(), image));
     format!("the host's {host} (the image's is {image})")
 }
 
 /// The pair's own line for people.
 pub(super) fn shown(fit: &Fit<'_>, pair: &Pair) -> String {
     let of_c = pair.replaced.iter().find(|r| Name::parse(&r.name).is_some_and(|name| name.role == C));
-    of_c.map(|replaced| format!("{}: {}", pair.host.abi, versions(fit, replaced))).unwrap_or_default()
+    let versions = of_c.and_then(|replaced| Some(versions(fit, &replaced.host, replaced.images.first()?)));
+    format!("{}: {}", pair.host.abi, versions.unwrap_or_default())
 }

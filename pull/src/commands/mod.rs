@@ -1,6 +1,7 @@
 //! `rt-pull`'s commands. `rt` has the same flags and executes this program.
 
 mod cache;
+mod images;
 mod inspect;
 mod login;
 mod pull;
@@ -18,8 +19,9 @@ use rt_cli::image::*;
 use rt_cli::parse::{self, Call, Flags};
 use rt_config::{Config, Key};
 use rt_spec::OCI_VERSION;
-use rt_sys::error::Result;
-use rt_sys::{err, log};
+use rt_sys::error::{Error, Result};
+use rt_sys::{bail, err, log};
+use squashfs_write::Compression;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -33,6 +35,9 @@ static PROGRAM: Program = Program {
         Command { run: login::login, ..LOGIN },
         Command { run: login::logout, ..LOGOUT },
         Command { run: cache::run, ..CACHE },
+        Command { run: images::list, ..IMAGES_COMMAND },
+        Command { run: images::remove, ..RMI },
+        Command { run: images::prune, ..PRUNE },
     ],
     version: || rt_cli::version(OCI_VERSION),
     log_format: log::Format::Plain,
@@ -144,6 +149,42 @@ fn bytes(flags: &Flags, flag: &Flag) -> Result<Option<u64>> {
     let Some(text) = flags.text(flag)? else { return Ok(None) };
     let bytes = parse::bytes(text).ok_or_else(|| err!("--{} {text}: not a size such as 20G", flag.long))?;
     Ok(Some(bytes))
+}
+
+/// How the image file `target` is compressed; none where its name says that it is to be no file.
+fn image_file(flags: &Flags, target: &Path) -> Result<Option<Compression>> {
+    let said = flags.text(&COMPRESS)?;
+    match is_image_file(target) {
+        true => compression(said.unwrap_or("zstd")).map(Some),
+        false if said.is_some() => {
+            bail!("--compress is for an image file, such as {}.sqsh", target.display())
+        }
+        false => Ok(None),
+    }
+}
+
+/// True where the name says that a single file is wanted.
+fn is_image_file(target: &Path) -> bool {
+    target.extension().is_some_and(|end| ["sqsh", "sqfs", "squashfs"].iter().any(|known| end == *known))
+}
+
+/// `none`, `gzip`, `lz4` or `zstd`, and perhaps `:LEVEL`.
+fn compression(text: &str) -> Result<Compression> {
+    let (name, level) = match text.split_once(':') {
+        Some((name, level)) => (name, Some(level.parse::<u8>().map_err(|_| bad_compression(text))?)),
+        None => (text, None),
+    };
+    Ok(match (name, level) {
+        ("none", None) => Compression::None,
+        ("lz4", None) => Compression::Lz4,
+        ("gzip", level @ (None | Some(1..=9))) => Compression::Gzip(level.unwrap_or(9).into()),
+        ("zstd", level @ (None | Some(1..=22))) => Compression::Zstd(level.unwrap_or(3).into()),
+        _ => return Err(bad_compression(text)),
+    })
+}
+
+fn bad_compression(text: &str) -> Error {
+    err!("--compress {text}: use zstd[:1-22], lz4, gzip[:1-9] or none")
 }
 
 /// Writes to stderr what is no error; who closed it does not want to know.

@@ -1,6 +1,8 @@
 //! `rt pull`
 
-use super::{bytes, cache_location, config, connect_options, operand, source, switch, tell, text};
+use super::{
+    bytes, cache_location, config, connect_options, image_file, images, operand, source, switch, tell, text,
+};
 use crate::platform::Platform;
 use crate::profile::{Choices, Profile};
 use crate::progress::{Style, size};
@@ -9,15 +11,20 @@ use crate::run::{self, PullOptions, Summary};
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::print;
-use rt_sys::error::{Error, Result};
-use rt_sys::{bail, err};
+use rt_sys::bail;
+use rt_sys::error::Result;
 use serde_json::{Map, Value, json};
-use squashfs_write::Compression;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Pulls an image and says what came of it: the bundle's path on stdout, the rest on stderr.
 pub(super) fn run(call: &Call) -> Result<u8> {
+    if call.flags.has(&STORE) {
+        return images::pull(call);
+    }
+    if call.flags.given(&PULL_POLICY) {
+        bail!("pull: --pull needs --store");
+    }
     let options = options(call)?;
     let summary = run::run(&options)?;
     let path = std::path::absolute(&options.target).unwrap_or_else(|_| options.target.clone());
@@ -31,7 +38,6 @@ pub(super) fn run(call: &Call) -> Result<u8> {
 }
 
 fn options(call: &Call) -> Result<PullOptions> {
-    let flags = &call.flags;
     let image = operand(call, 0)?.to_owned();
     let source = source(&image)?;
     let target = match (call.operands.get(1), &source) {
@@ -39,13 +45,18 @@ fn options(call: &Call) -> Result<PullOptions> {
         (None, Source::Registry(reference)) => reference.bundle_name().into(),
         (None, _) => bail!("{image}: needs a name for the bundle's directory"),
     };
-    let image_file = match is_image_file(&target) {
-        true => Some(compression(flags.text(&COMPRESS)?.unwrap_or("zstd"))?),
-        false if flags.text(&COMPRESS)?.is_some() => {
-            bail!("--compress is for an image file, such as {}.sqsh", target.display())
-        }
-        false => None,
-    };
+    pull_options(call, image, source, target)
+}
+
+/// What the flags say, for a bundle at `target`.
+pub(super) fn pull_options(
+    call: &Call,
+    image: String,
+    source: Source,
+    target: PathBuf,
+) -> Result<PullOptions> {
+    let flags = &call.flags;
+    let image_file = image_file(flags, &target)?;
     let profile = match text(flags, &PROFILE, &rt_config::PROFILE)? {
         None | Some("hpc") => Profile::Hpc,
         Some("isolated") => Profile::Isolated,
@@ -82,35 +93,11 @@ fn options(call: &Call) -> Result<PullOptions> {
     })
 }
 
-/// True where the name says that a single file is wanted.
-fn is_image_file(target: &Path) -> bool {
-    target.extension().is_some_and(|end| ["sqsh", "sqfs", "squashfs"].iter().any(|known| end == *known))
-}
-
-/// `none`, `gzip`, `lz4` or `zstd`, and perhaps `:LEVEL`.
-fn compression(text: &str) -> Result<Compression> {
-    let (name, level) = match text.split_once(':') {
-        Some((name, level)) => (name, Some(level.parse::<u8>().map_err(|_| bad_compression(text))?)),
-        None => (text, None),
-    };
-    Ok(match (name, level) {
-        ("none", None) => Compression::None,
-        ("lz4", None) => Compression::Lz4,
-        ("gzip", level @ (None | Some(1..=9))) => Compression::Gzip(level.unwrap_or(9).into()),
-        ("zstd", level @ (None | Some(1..=22))) => Compression::Zstd(level.unwrap_or(3).into()),
-        _ => return Err(bad_compression(text)),
-    })
-}
-
-fn bad_compression(text: &str) -> Error {
-    err!("--compress {text}: use zstd[:1-22], lz4, gzip[:1-9] or none")
-}
-
 fn count(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-fn as_json(path: &Path, summary: &Summary) -> Value {
+pub(super) fn as_json(path: &Path, summary: &Summary) -> Value {
     let counts = &summary.counts;
     let phases = summary.phases.iter().map(|(name, time)| ((*name).to_owned(), json!(time.as_secs_f64())));
     json!({
@@ -127,7 +114,7 @@ fn as_json(path: &Path, summary: &Summary) -> Value {
     })
 }
 
-fn as_text(summary: &Summary) -> String {
+pub(super) fn as_text(summary: &Summary) -> String {
     if summary.unchanged {
         return format!("unchanged: {}\n", summary.digest);
     }

@@ -106,7 +106,8 @@ pub(crate) fn write(
     }
 }
 
-fn write_archive(root: OwnedFd, out: &mut impl Write, watch: Watch) -> Result<()> {
+/// Writes the tree below `root` as a tar archive.
+pub(crate) fn write_archive(root: OwnedFd, out: &mut impl Write, watch: Watch) -> Result<()> {
     write_tree(root, out, watch)?;
     tar::write_end(out).context(|| "write the layer")
 }

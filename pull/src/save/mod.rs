@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-pub(crate) use self::layer::{Compression, Watch, WrittenLayer};
+pub(crate) use self::layer::{Compression, Watch, WrittenLayer, write_archive};
 use self::write::{NewDockerArchive, NewLayout};
 use super::bundle;
 use super::digest::Digest;
@@ -149,6 +149,11 @@ impl SourceBundle {
         watch: Watch,
     ) -> Result<WrittenLayer> {
         layer::write(disk::open_dir_again(self.root.as_fd())?, file, compression, watch)
+    }
+
+    /// Its root, its config, and the config of the image that it was pulled from.
+    pub(crate) fn into_parts(self) -> (OwnedFd, Value, Option<Value>) {
+        (self.root, self.config, self.original)
     }
 
     /// The name of the image that it was pulled from, where it was.

@@ -21,8 +21,8 @@ use std::path::Path;
 const HOSTILE: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 /// Copies the host's file `path` to its own place in the root, unless something stands there that is to stay. `beside` is
-/// the directory with the record. False where it cannot be done, so that a bind has to show the file.
-pub(super) fn copy(rootfs: &mut Rootfs<'_>, beside: &Path, path: &Path) -> bool {
+/// the directory with the record; `None` where the root keeps nothing of this start, so that none is needed. False where it cannot be done, so that a bind has to show the file.
+pub(super) fn copy(rootfs: &mut Rootfs<'_>, beside: Option<&Path>, path: &Path) -> bool {
     match try_copy(rootfs, beside, path) {
         Ok(done) => done,
         Err(e) => {
@@ -32,7 +32,7 @@ pub(super) fn copy(rootfs: &mut Rootfs<'_>, beside: &Path, path: &Path) -> bool 
     }
 }
 
-fn try_copy(rootfs: &mut Rootfs<'_>, beside: &Path, path: &Path) -> Result<bool> {
+fn try_copy(rootfs: &mut Rootfs<'_>, beside: Option<&Path>, path: &Path) -> Result<bool> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(false) };
     let Some(text) = fd::read_hostile(path, MOST) else { return Ok(false) };
     if !host_files::fits(path.as_os_str()) {
@@ -43,8 +43,9 @@ fn try_copy(rootfs: &mut Rootfs<'_>, beside: &Path, path: &Path) -> Result<bool>
     if matches!(&found, Found::File(there) if *there == text) {
         return Ok(true);
     }
-    let beside = fs::open(beside, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let record = read_record(&beside)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let beside = beside.map(|beside| fs::open(beside, flags, Mode::empty())).transpose()?;
+    let record = beside.as_ref().map(read_record).transpose()?.unwrap_or_default();
     let stays = match &found {
         Found::Nothing => false,
         Found::File(there) => !there.is_empty() && !record.has(path, there),
@@ -57,7 +58,7 @@ fn try_copy(rootfs: &mut Rootfs<'_>, beside: &Path, path: &Path) -> Result<bool>
         return Ok(true);
     }
     // First the record: a copy that no record knows would pass for somebody's own file.
-    if !record.has(path, &text) {
+    if let Some(beside) = beside.filter(|_| !record.has(path, &text)) {
         add_to_record(&beside, path, &text)?;
     }
     replace(&dir, name, &text)?;

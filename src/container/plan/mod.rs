@@ -22,18 +22,20 @@ pub(super) use process::{ProcessPlan, bit_list};
 pub(super) use seccomp::{SeccompPlan, terminal_filter};
 
 use super::CreateOptions;
+use super::images::Used;
 use super::trace::{self, Phase};
 use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_spec::rootless::{self, Adapted};
-use rt_spec::said::Said;
+use rt_spec::said::{Program, Said};
 use rt_spec::{Config, Linux, annotations};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::Propagation;
 use rt_sys::ns::{IdMaps, Namespace, Namespaces};
 use rt_sys::{bail, err};
-use std::path::PathBuf;
+use rustix::fs::FileType;
+use std::path::{Path, PathBuf};
 
 /// A layer over the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +78,8 @@ pub(super) struct Plan {
     pub mounts: Vec<MountPlan>,
     /// The caller's lines in passwd and group.
     pub account: Option<Account>,
+    /// What root of one id cannot do is answered with success.
+    pub emulate_root: bool,
     /// Device nodes and links in /dev; empty where /dev is bound from the host.
     pub devices: Vec<DevicePlan>,
     /// False where /dev is bound from the host.
@@ -104,13 +108,15 @@ pub(super) struct Plan {
     pub process: ProcessPlan,
     /// What was adapted or will not be applied, for the log.
     pub notes: Vec<String>,
+    /// Images that are files and have to be mounted before this plan can be carried out.
+    pub image_files: Vec<PathBuf>,
 }
 
 /// What the caller has said, for hooks. The hook for MPI looks at the program, which may not be that of the config's file.
 fn said(spec: &rt_spec::Spec, options: &CreateOptions) -> Said {
     let mut said = options.overrides.said();
     if rt_spec::asks_for_mpi(spec) {
-        said.args.clone_from(&options.overrides.args);
+        said.program = spec.process().as_ref().map(Program::of);
     }
     said
 }
@@ -160,10 +166,15 @@ impl Plan {
         let mut notes = config.warnings.clone();
         notes.extend(adapted.notes.iter().cloned());
         let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
-        let rootfs = bundle.join(root.path());
+        let mut rootfs = bundle.join(annotations::image_file(spec).unwrap_or(root.path()));
+        let mut image_files = Vec::new();
         let found = rustix::fs::stat(&rootfs).context(|| format!("rootfs {}", rootfs.display()))?;
-        if rustix::fs::FileType::from_raw_mode(found.st_mode) != rustix::fs::FileType::Directory {
-            bail!("rootfs {}: not a directory", rootfs.display());
+        match FileType::from_raw_mode(found.st_mode) {
+            FileType::Directory => {}
+            FileType::RegularFile => {
+                options.images.resolve(&mut rootfs, &found, Used::Root, &mut image_files);
+            }
+            _ => bail!("rootfs {}: neither a directory nor an image", rootfs.display()),
         }
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
         let linux = spec.linux().as_ref().ok_or_else(|| err!("config.json: linux is missing"))?;
@@ -178,7 +189,8 @@ impl Plan {
         let readonly_root = root.readonly().unwrap_or(false);
         // Only root replaces such files. For everybody else a bind shows each node's own.
         let copied = annotations::copied_mounts(spec).filter(|_| !readonly_root && adapted.uid == 0);
-        let mounts = mounts::plan_mounts(spec, &bundle, home.as_ref(), copied, ids, &mut notes)?;
+        let mut mounts = mounts::plan_mounts(spec, &bundle, home.as_ref(), copied, ids, &mut notes)?;
+        mounts::mount_images(&mut mounts, &bundle, &options.images, &mut image_files)?;
         if ids.is_some() {
             note_substitutes(&mounts, new, linux, &mut notes);
         }
@@ -207,6 +219,7 @@ impl Plan {
             no_pivot: options.no_pivot,
             mounts,
             account,
+            emulate_root: adapted.emulate_root,
             devices,
             own_dev,
             masked: unique_paths(linux.masked_paths()),
@@ -223,7 +236,18 @@ impl Plan {
             maps: adapted.maps,
             bundle,
             notes,
+            image_files,
         })
+    }
+
+    /// The directory with the record of what has been copied into the root, beside what keeps the copies; `None` where
+    /// nothing keeps them.
+    pub(super) fn record_dir(&self) -> Option<&Path> {
+        match &self.layer {
+            None => Some(&self.bundle),
+            Some(Layer::Kept(dir)) => Some(dir),
+            Some(Layer::Memory) => None,
+        }
     }
 
     /// True where a namespace of `kind` is made, not joined or inherited.

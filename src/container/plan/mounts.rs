@@ -1,8 +1,10 @@
 //! The mounts of a plan: what is mounted where, and in which order.
 
+use crate::container::ImageMounts;
+use crate::container::images::Used;
 use oci_spec::runtime::Mount;
 use rt_spec::{Spec, annotations, mounts, rootless};
-use rt_sys::error::Result;
+use rt_sys::error::{Context, Result};
 use rt_sys::mount::{ATTR_RDONLY, Param, Recursive};
 use rt_sys::ns::{IdMap, IdMaps};
 use rt_sys::{bail, err};
@@ -73,6 +75,32 @@ pub(super) fn plan_mounts(
         mounts.push(plan);
     }
     Ok(mounts)
+}
+
+/// Makes binds of the mounts of type squashfs whose source is a file: `rt-image` mounts that file elsewhere. The kernel's
+/// own driver takes a block device, and only from root.
+pub(super) fn mount_images(
+    mounts: &mut [MountPlan],
+    bundle: &Path,
+    images: &ImageMounts,
+    files: &mut Vec<PathBuf>,
+) -> Result<()> {
+    for mount in mounts {
+        let MountKind::New { fstype, source } = &mount.kind else { continue };
+        if fstype != "squashfs" {
+            continue;
+        }
+        let mut source = bundle.join(source);
+        let found = rustix::fs::stat(&source)
+            .context(|| format!("mount {}: image {}", mount.destination.display(), source.display()))?;
+        if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile {
+            images.resolve(&mut source, &found, Used::Mount, files);
+            mount.kind = MountKind::Bind(source);
+            mount.options.bind = true;
+            mount.options.data.clear();
+        }
+    }
+    Ok(())
 }
 
 /// `mounts`, and `home` before the first one that is to be seen below it.

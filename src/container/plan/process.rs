@@ -5,6 +5,7 @@ use oci_spec::runtime::{
     IOPriorityClass, LinuxPersonalityDomain, LinuxSchedulerPolicy, MemoryPolicyFlagType,
     MemoryPolicyModeType, PosixRlimitType, Scheduler,
 };
+use rt_spec::emulation;
 use rt_spec::rootless::Adapted;
 use rt_spec::slurm::{JobDirectory, Task};
 use rt_spec::{Linux, Process, Spec};
@@ -111,17 +112,11 @@ impl ProcessPlan {
         let user = process.user();
         let groups = (!adapted.keep_groups).then(|| user.additional_gids().clone().unwrap_or_default());
         let text = |label: &Option<String>| label.clone().filter(|l| !l.is_empty());
-        let seccomp = match filter {
-            Some(section) => {
-                if adapted.emulate_root {
-                    log::debug!("the config's seccomp section stays: root is not emulated");
-                }
-                Some(seccomp::plan_filter(section)?)
-            }
-            None if adapted.emulate_root => {
-                Some(seccomp::plan_filter(&rt_spec::rootless::root_emulation()?)?)
-            }
-            None => None,
+        let seccomp = match (filter, adapted.emulate_root) {
+            (Some(section), false) => Some(seccomp::plan_filter(section)?),
+            (Some(section), true) => Some(seccomp::plan_filter(&emulation::with_root_emulation(section)?)?),
+            (None, true) => Some(seccomp::plan_filter(&emulation::root_emulation()?)?),
+            (None, false) => None,
         };
         if let Some(plan) = &seccomp {
             notes.extend(
@@ -143,7 +138,10 @@ impl ProcessPlan {
                 // Without `capabilities` a process has none.
                 None => caps::Sets::default(),
             },
-            no_new_privs: process.no_new_privileges().unwrap_or(false),
+            // With it the filter is loaded last. Before that it would answer the runtime's own calls. There is no program that could
+            // become somebody else, where there is only one id.
+            no_new_privs: process.no_new_privileges().unwrap_or(false)
+                || (adapted.emulate_root && filter.is_some()),
             rlimits: process
                 .rlimits()
                 .iter()

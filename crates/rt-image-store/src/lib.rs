@@ -1,0 +1,202 @@
+//! The store of images: what `rt`, which looks images up in it, and `rt-pull`, which fills and empties it, both know.
+//!
+//! ```text
+//! bundles/sha256-HEX        the bundle of the image whose manifest has that digest
+//! names/NAME,PLATFORM       a link to ../bundles/sha256-HEX
+//! uses/sha256-HEX.BOOT...   who has used the bundle, and when; see [`mark`]
+//! leases/...                who makes or removes a bundle just now; see `rt-pull`
+//! ```
+//!
+//! A store can belong to somebody else, as a bundle can that a user runs. What it contains is up to its owner. This crate
+//! sees to it that a name leads nowhere but into the store's own `bundles`, and that a store which everybody can write is
+//! not used.
+
+pub mod mark;
+pub mod name;
+pub mod place;
+
+pub use place::{Chosen, Place};
+
+use rt_sys::error::{Context, Result};
+use rt_sys::{err, ns};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+
+/// Where the links are.
+pub const NAMES: &str = "names";
+/// Where the bundles are.
+pub const BUNDLES: &str = "bundles";
+/// Where the marks of use are.
+pub const USES: &str = "uses";
+
+/// What stands in a link in front of the bundle's name.
+const TARGET: &[u8] = b"../bundles/";
+
+/// An open store.
+#[derive(Debug)]
+pub struct ImageStore {
+    path: PathBuf,
+    dir: OwnedFd,
+    owner: u32,
+}
+
+impl ImageStore {
+    /// Opens the store at `place`; none where no directory is there.
+    ///
+    /// # Errors
+    /// Others than its owner can change it, or it is not the caller's and the caller did not choose it.
+    pub fn open(place: &Place) -> Result<Option<ImageStore>> {
+        let path = &place.path;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = match fs::open(path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            dir => dir.context(|| format!("open the store of images {}", path.display()))?,
+        };
+        let stat = fs::fstat(&dir)?;
+        let wrong = |why: String| {
+            Err(err!("the store of images {}: {why}", path.display()).hint("RT_IMAGES names another one"))
+        };
+        let me = rustix::process::geteuid();
+        if stat.st_mode & 0o002 != 0 {
+            return wrong("everybody can write in it".to_owned());
+        }
+        if ![0, me.as_raw()].contains(&stat.st_uid) {
+            let why = format!("it belongs to uid {}", stat.st_uid);
+            // Nobody but root chooses what root runs. In a user namespace a store of the real root is nobody's.
+            if place.chosen == Chosen::ByDefault
+                || me.is_root() && ns::own_maps().is_ok_and(|maps| ns::is_initial(&maps))
+            {
+                return wrong(why);
+            }
+        }
+        Ok(Some(ImageStore { path: path.clone(), dir, owner: stat.st_uid }))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its directory.
+    pub fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// Opens a directory of the store; none where it is not there.
+    ///
+    /// # Errors
+    /// It is a link, or somebody else than the store's owner can change it.
+    pub fn subdirectory(&self, name: &str) -> Result<Option<OwnedFd>> {
+        let shown = || self.path.join(name).display().to_string();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = match fs::openat(&self.dir, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            dir => dir.context(|| format!("open {}", shown()))?,
+        };
+        let stat = fs::fstat(&dir)?;
+        let known = [0, self.owner, rustix::process::geteuid().as_raw()].contains(&stat.st_uid);
+        if !known || stat.st_mode & 0o002 != 0 {
+            return Err(err!("{}: others than the owner of the store can change it", shown()));
+        }
+        Ok(Some(dir))
+    }
+
+    /// The bundle that a name stands for. `key` is made by [`name::key`].
+    ///
+    /// # Errors
+    /// The name leads elsewhere than into the store's bundles.
+    pub fn find(&self, key: &str) -> Result<Option<String>> {
+        let Some(names) = self.subdirectory(NAMES)? else { return Ok(None) };
+        let Some(bundle) = self.link(names.as_fd(), key)? else { return Ok(None) };
+        Ok(if self.has(&bundle)? { Some(bundle) } else { None })
+    }
+
+    /// The bundle's name in the link `key`, whether or not the bundle is there.
+    pub fn link(&self, names: BorrowedFd<'_>, key: &str) -> Result<Option<String>> {
+        let shown = || format!("the name {}", self.path.join(NAMES).join(key).display());
+        let target = match fs::readlinkat(names, key, Vec::with_capacity(128)) {
+            Err(Errno::NOENT) => return Ok(None),
+            target => target.context(shown)?,
+        };
+        let bundle = target.as_bytes().strip_prefix(TARGET).and_then(|name| std::str::from_utf8(name).ok());
+        match bundle.filter(|name| is_bundle_name(name)) {
+            Some(bundle) => Ok(Some(bundle.to_owned())),
+            None => Err(err!("{}: leads to no bundle of the store", shown())),
+        }
+    }
+
+    /// True where the bundle is there.
+    pub fn has(&self, bundle: &str) -> Result<bool> {
+        let Some(bundles) = self.subdirectory(BUNDLES)? else { return Ok(false) };
+        match fs::statat(&bundles, bundle, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
+            Err(Errno::NOENT) => Ok(false),
+            Err(e) => Err(e).context(|| format!("look for {}", self.bundle(bundle).display())),
+        }
+    }
+
+    /// Where the bundle is.
+    pub fn bundle(&self, bundle: &str) -> PathBuf {
+        self.path.join(BUNDLES).join(bundle)
+    }
+}
+
+/// The target of a link to `bundle`.
+pub fn link_target(bundle: &str) -> Vec<u8> {
+    [TARGET, bundle.as_bytes()].concat()
+}
+
+/// The name of the bundle of the image whose manifest has this digest. Half of a longer digest still names one image, and
+/// leaves room for what stands behind it in the name of a mark.
+pub fn bundle_name(algorithm: &str, hex: &str) -> String {
+    format!("{algorithm}-{}", &hex[..hex.len().min(64)])
+}
+
+/// True for what [`bundle_name`] gives.
+pub fn is_bundle_name(name: &str) -> bool {
+    name.split_once('-').is_some_and(|(algorithm, hex)| {
+        ["sha256", "sha512"].contains(&algorithm)
+            && hex.len() == 64
+            && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_name_leads_to_a_bundle_of_the_store_or_nowhere() {
+        let path = std::env::temp_dir().join(format!("rt-images-{}", std::process::id()));
+        let bundle = bundle_name("sha256", &"ab".repeat(32));
+        std::fs::create_dir_all(path.join(BUNDLES).join(&bundle)).unwrap();
+        std::fs::create_dir(path.join(NAMES)).unwrap();
+        let place = Place { path: path.clone(), chosen: Chosen::ByCaller };
+        let store = ImageStore::open(&place).unwrap().unwrap();
+        let link = |key: &str, target: &str| symlink(target, path.join(NAMES).join(key)).unwrap();
+        link("good", &format!("../bundles/{bundle}"));
+        link("gone", &format!("../bundles/{}", bundle_name("sha256", &"cd".repeat(32))));
+        assert_eq!(store.find("good").unwrap(), Some(bundle.clone()));
+        assert_eq!((store.find("gone").unwrap(), store.find("none").unwrap()), (None, None));
+        for (n, target) in ["/", "../bundles", "../bundles/..", "../bundles/x/../../y", "../../elsewhere"]
+            .into_iter()
+            .enumerate()
+        {
+            link(&n.to_string(), target);
+            assert!(store.find(&n.to_string()).is_err(), "{target}");
+        }
+        // A link in the place of the bundle is none.
+        std::fs::remove_dir(path.join(BUNDLES).join(&bundle)).unwrap();
+        symlink("/", path.join(BUNDLES).join(&bundle)).unwrap();
+        assert_eq!(store.find("good").unwrap(), None);
+        for dir in [path.join(NAMES), path.clone()] {
+            std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).unwrap();
+            let found = ImageStore::open(&place).and_then(|store| store.unwrap().find("good"));
+            assert!(found.is_err(), "{}", dir.display());
+        }
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+}

@@ -1,0 +1,135 @@
+//! Marks of use: a file for each bundle, host and user, whose time is that of the last start.
+//!
+//! The name is `BUNDLE.BOOT.PIDNS.UID.HOST`. The boot id and the number of the PID namespace tell whoever removes images
+//! whether it sees the processes that the mark speaks of. There is one mark however many containers are started, so that
+//! a job of many tasks leaves no more files than it has nodes. Which processes use a bundle is told by the processes.
+
+use crate::{ImageStore, USES, is_bundle_name};
+use rt_sys::error::{Context, Result};
+use rt_sys::fd;
+use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_NOW};
+use rustix::io::Errno;
+use std::path::Path;
+
+/// The longest name of a file (NAME_MAX).
+const LONGEST: usize = 255;
+
+/// Who has used a bundle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    /// The bundle's name.
+    pub bundle: String,
+    /// The machine, from its start to its end, and the PID namespace in it.
+    pub machine: Machine,
+    /// The user, as that user sees it.
+    pub uid: u32,
+    /// The machine's name, for people.
+    pub host: String,
+}
+
+/// Where a process's number means something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// The boot id without dashes.
+    boot: String,
+    /// The inode of the PID namespace.
+    pid_namespace: String,
+}
+
+impl Machine {
+    /// That of this process.
+    pub fn current() -> Result<Machine> {
+        let boot = fd::read_file(Path::new("/proc/sys/kernel/random/boot_id"))?;
+        let boot = boot.iter().filter(|b| b.is_ascii_hexdigit()).map(|b| char::from(*b)).collect();
+        let namespace = fs::readlink("/proc/self/ns/pid", Vec::with_capacity(32))?;
+        let digits = namespace.as_bytes().iter().filter(|b| b.is_ascii_digit());
+        Ok(Machine { boot, pid_namespace: digits.map(|b| char::from(*b)).collect() })
+    }
+}
+
+impl Mark {
+    /// The mark of this process's user on this machine.
+    pub fn of_caller(bundle: &str) -> Result<Mark> {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let uid = rustix::process::geteuid().as_raw();
+        Ok(Mark { bundle: bundle.to_owned(), machine: Machine::current()?, uid, host })
+    }
+
+    /// The file's name.
+    pub fn file_name(&self) -> String {
+        let Machine { boot, pid_namespace } = &self.machine;
+        let name = format!("{}.{boot}.{pid_namespace}.{}.", self.bundle, self.uid);
+        // No slash and nothing that is not ASCII comes into the name; a host is recognized by its boot id.
+        let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+        let host = self.host.chars().filter(plain).take(LONGEST - name.len().min(LONGEST));
+        name.chars().chain(host).collect()
+    }
+
+    /// Reads a file's name.
+    pub fn parse(name: &str) -> Option<Mark> {
+        let mut parts = name.splitn(5, '.');
+        let bundle = parts.next().filter(|bundle| is_bundle_name(bundle))?.to_owned();
+        let mut number = || parts.next().filter(|part| part.bytes().all(|b| b.is_ascii_hexdigit()));
+        let (boot, pid_namespace, uid) =
+            (number()?.to_owned(), number()?.to_owned(), number()?.parse().ok()?);
+        let host = parts.next()?.to_owned();
+        Some(Mark { bundle, machine: Machine { boot, pid_namespace }, uid, host })
+    }
+}
+
+impl ImageStore {
+    /// Notes that this process is about to use `bundle`. Whoever calls this looks after it whether the bundle is still
+    /// there ([`ImageStore::has`]): whoever removes one first takes its name away, and then looks at the marks.
+    ///
+    /// False where the store is not to be written by the caller, or has no room; a container starts all the same.
+    pub fn mark_use(&self, bundle: &str) -> Result<bool> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let uses = match fs::openat(self.dir(), USES, flags, Mode::empty()) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(false),
+            uses => uses.context(|| format!("open {}", self.path().join(USES).display()))?,
+        };
+        let name = Mark::of_caller(bundle)?.file_name();
+        let touch = || {
+            let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+            let times = Timestamps { last_access: now, last_modification: now };
+            fs::utimensat(&uses, name.as_str(), &times, AtFlags::SYMLINK_NOFOLLOW)
+        };
+        let marked = match touch() {
+            Err(Errno::NOENT) => {
+                let flags =
+                    OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::EXCL | OFlags::CLOEXEC;
+                match fs::openat(&uses, name.as_str(), flags, Mode::from_raw_mode(0o644)) {
+                    // Another process of the same user was faster.
+                    Err(Errno::EXIST) => touch(),
+                    made => made.map(drop),
+                }
+            }
+            touched => touched,
+        };
+        match marked {
+            Ok(()) => Ok(true),
+            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC | Errno::DQUOT) => Ok(false),
+            Err(e) => Err(e).context(|| format!("write {}", self.path().join(USES).join(&name).display())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_leads_back() {
+        let bundle = crate::bundle_name("sha512", &"0f".repeat(64));
+        let mark = Mark::of_caller(&bundle).unwrap();
+        assert!(mark.machine.boot.len() == 32 && mark.machine.pid_namespace.len() >= 8, "{mark:?}");
+        let long = Mark { host: "n/\u{e9}ode.".repeat(99), uid: u32::MAX, ..mark.clone() };
+        assert_eq!(Mark::parse(&mark.file_name()), Some(mark));
+        assert_eq!(long.file_name().len(), LONGEST);
+        let back = Mark::parse(&long.file_name()).unwrap();
+        assert!(back.host.starts_with("node.node."), "{back:?}");
+        for bad in ["", "x.1.2.3.h", &bundle, &format!("{bundle}.1.2"), &format!("{bundle}.1.2.-3.h")] {
+            assert_eq!(Mark::parse(bad), None, "{bad}");
+        }
+    }
+}

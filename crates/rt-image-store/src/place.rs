@@ -1,0 +1,49 @@
+//! Where stores of images are.
+
+use rt_sys::caller;
+use rt_sys::err;
+use rt_sys::error::Result;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Who has chosen the place of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chosen {
+    /// The caller or the site, by name: the store may belong to somebody else.
+    ByCaller,
+    /// [`places`]: the store must be the caller's or root's.
+    ByDefault,
+}
+
+/// A place where a store may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The directory.
+    pub path: PathBuf,
+    /// Who says so.
+    pub chosen: Chosen,
+}
+
+/// The places where images are looked for, in order: the list in RT_IMAGES, else `configured`, else the caller's data
+/// directory. New images go into the first of them that the caller can write.
+///
+/// # Errors
+/// None of them says anything, as for a user without a home directory.
+pub fn places(configured: &[PathBuf]) -> Result<Vec<Place>> {
+    let by_caller = |path: PathBuf| Place { path, chosen: Chosen::ByCaller };
+    if let Some(list) = caller::path("RT_IMAGES") {
+        let parts = list.as_os_str().as_bytes().split(|&b| b == b':').filter(|part| !part.is_empty());
+        let absolute = parts.map(|part| Ok(std::path::absolute(std::ffi::OsStr::from_bytes(part))?));
+        return Ok(absolute.collect::<Result<Vec<_>>>()?.into_iter().map(by_caller).collect());
+    }
+    if !configured.is_empty() {
+        return Ok(configured.iter().cloned().map(by_caller).collect());
+    }
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let data = caller::own_dir("XDG_DATA_HOME").filter(absolute);
+    let data = data.or_else(|| Some(caller::own_dir("HOME").filter(absolute)?.join(".local/share")));
+    let data = data.ok_or_else(|| {
+        err!("no home directory to keep images in").hint("name a directory for them in RT_IMAGES")
+    })?;
+    Ok(vec![Place { path: data.join("rt/images"), chosen: Chosen::ByDefault }])
+}

@@ -1,0 +1,183 @@
+//! How a mount begins and ends, and what its server may do.
+
+use crate::{Caller, Place, callers, within};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const SECONDS: Duration = Duration::from_secs(10);
+
+/// A program below a mount that says when it runs, and then waits to be told to go on.
+fn waiting(place: &Place, caller: Caller, image: &str, then: &str) -> (Child, i32) {
+    let mnt = place.text("mnt");
+    let script = format!("cat \"$0/dir/hello\"; read line; {then}");
+    let mut command =
+        place.command(caller, &["rt-image", "mount", image, &mnt, "--", "sh", "-c", &script, &mnt]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "hello\n", "{caller:?}");
+    let servers = place.servers();
+    assert_eq!(servers.len(), 1, "{caller:?}: {servers:?}");
+    (child, servers[0])
+}
+
+fn kill(pid: i32) {
+    assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
+}
+
+/// Finishes a program of [`waiting`] and returns its exit code and all that it has said.
+fn finish(mut child: Child) -> (Option<i32>, String) {
+    drop(child.stdin.take());
+    within(SECONDS, || child.try_wait().unwrap().is_some()).expect("the program hangs");
+    let output = child.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn the_exit_code_is_the_programs() {
+    let place = Place::new("exit");
+    let (mnt, image) = (place.text("mnt"), place.seed("zstd.sqsh"));
+    for caller in callers() {
+        for code in [0, 1, 42] {
+            let exit = format!("exit {code}");
+            let output = place.run(caller, &["rt", "mount", &image, &mnt, "--", "sh", "-c", &exit]);
+            assert_eq!(output.status.code(), Some(code), "{caller:?}");
+        }
+    }
+}
+
+#[test]
+fn the_server_ends_with_the_last_program() {
+    let place = Place::new("last");
+    let image = place.seed("zstd.sqsh");
+    for caller in callers() {
+        // The first program ends before one that it has left behind.
+        let (child, _) = waiting(&place, caller, &image, "{ sleep 0.3; cat \"$0/dir/nothing\"; } & exit 3");
+        assert_eq!(finish(child).0, Some(3), "{caller:?}");
+        place.no_server(caller);
+    }
+}
+
+#[test]
+fn a_killed_program_leaves_nothing() {
+    let place = Place::new("killed");
+    let image = place.seed("zstd.sqsh");
+    for caller in callers() {
+        let (mut child, _) = waiting(&place, caller, &image, "true");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        place.no_server(caller);
+    }
+}
+
+#[test]
+fn a_killed_server_is_an_error_and_no_hang() {
+    let place = Place::new("dead-server");
+    let image = place.seed("zstd.sqsh");
+    for caller in callers() {
+        let (child, server) =
+            waiting(&place, caller, &image, "cat \"$0/dir/numbers\"; ls \"$0/dir/deep\"; exit 9");
+        kill(server);
+        let (code, said) = finish(child);
+        assert_eq!(code, Some(9), "{caller:?}");
+        assert_eq!(said.matches("Transport endpoint is not connected").count(), 2, "{caller:?}: {said}");
+    }
+}
+
+#[test]
+fn the_server_has_its_descriptors_and_nothing_else() {
+    let place = Place::new("confined");
+    let image = place.seed("zstd.sqsh");
+    for caller in callers().into_iter().filter(|caller| *caller != Caller::Current) {
+        let (child, server) = waiting(&place, caller, &image, "true");
+        let proc = format!("/proc/{server}");
+        let status = std::fs::read_to_string(format!("{proc}/status")).unwrap();
+        let value =
+            |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+        for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+            assert_eq!(value(set), "0000000000000000", "{caller:?} {set}");
+        }
+        assert_eq!((value("Seccomp:").as_str(), value("NoNewPrivs:").as_str()), ("2", "1"), "{caller:?}");
+        assert_eq!(std::fs::read_link(format!("{proc}/cwd")).unwrap().to_str(), Some("/"));
+        let mut open: Vec<String> = std::fs::read_dir(format!("{proc}/fd"))
+            .unwrap()
+            .map(|fd| std::fs::read_link(fd.unwrap().path()).unwrap().display().to_string())
+            .collect();
+        open.sort();
+        open.dedup();
+        assert_eq!(open, ["/dev/fuse".to_owned(), "/dev/null".to_owned(), image.clone()], "{caller:?}");
+        let memory: u64 = value("VmRSS:").trim_end_matches(" kB").parse().unwrap();
+        assert!(memory < 25 << 10, "{caller:?}: {memory} kB");
+        assert_eq!(finish(child).0, Some(0));
+        place.no_server(caller);
+    }
+}
+
+#[test]
+fn the_caller_has_no_child_that_it_did_not_make() {
+    let place = Place::new("children");
+    let (mnt, image) = (place.text("mnt"), place.seed("zstd.sqsh"));
+    for caller in callers() {
+        let script = "read -r children </proc/$$/task/$$/children; echo $children end";
+        assert_eq!(
+            place.good(caller, &["rt", "mount", &image, &mnt, "--", "sh", "-c", script]).trim_end(),
+            "end"
+        );
+    }
+}
+
+#[test]
+fn a_pipe_ends_with_the_program() {
+    let place = Place::new("pipe");
+    let image = place.seed("zstd.sqsh");
+    for caller in callers() {
+        // A server that kept the pipe open would keep this reader waiting while the mount is held.
+        let (mut child, _) = waiting(&place, caller, &image, "exec >&- 2>&-; read line");
+        child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        let mut rest = String::new();
+        std::io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut rest).unwrap();
+        assert_eq!((rest.as_str(), place.servers().len()), ("", 1), "{caller:?}");
+        assert_eq!(finish(child).0, Some(1));
+    }
+}
+
+#[test]
+fn a_program_that_does_not_exist_leaves_nothing() {
+    let place = Place::new("no-program");
+    let (mnt, image) = (place.text("mnt"), place.seed("zstd.sqsh"));
+    for caller in callers() {
+        let said = place.bad(caller, &["rt", "mount", &image, &mnt, "--", "/no/such/program"]);
+        assert_eq!(said, "rt: execute /no/such/program: no such file or directory\n");
+        let said = place.bad(caller, &["rt", "mount", &image, "/no/such/dir", "--", "true"]);
+        assert_eq!(said, "rt: mount point /no/such/dir: no such file or directory\n");
+    }
+}
+
+#[test]
+fn a_closed_or_missing_device_names_the_remedy() {
+    let place = Place::new("closed");
+    let (mnt, image) = (place.text("mnt"), place.seed("zstd.sqsh"));
+    for caller in callers().into_iter().filter(|caller| *caller == Caller::User) {
+        let words = ["rt", "mount", &image, &mnt, "--", "true"];
+        let closed = "mknod -m 600 $0/dev/fuse c 10 229 && mount --bind $0/dev/fuse /dev/fuse";
+        let said = place.command_with(caller, closed, &words).output().unwrap();
+        let said = String::from_utf8(said.stderr).unwrap();
+        assert!(
+            said.starts_with("rt: open /dev/fuse: permission denied (") && said.contains("--extract"),
+            "{said}"
+        );
+        // A number that no driver has.
+        let missing = "mknod -m 666 $0/dev/fuse c 10 254 && mount --bind $0/dev/fuse /dev/fuse";
+        let said = place.command_with(caller, missing, &words).output().unwrap();
+        let said = String::from_utf8(said.stderr).unwrap();
+        assert!(
+            said.starts_with("rt: open /dev/fuse: no such device (") && said.contains("--extract"),
+            "{said}"
+        );
+    }
+}
+
+use std::io::Write;

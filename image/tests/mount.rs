@@ -1,0 +1,153 @@
+//! What a program sees below a mounted image.
+
+use crate::{Caller, Place, callers, have};
+use std::process::Command;
+
+/// A listing of all that stat(2) and the contents say.
+const LIST: &str = "cd \"$0\" && find . -printf '%P %y %#m %s %Ts %n %l\\n' | LC_ALL=C sort && \
+    find . -type f | LC_ALL=C sort | xargs -d '\\n' cat | md5sum";
+
+/// What the seeds hold, in the words of [`LIST`].
+const SEEDS: &[&str] = &[
+    " d 0755 109 1500000000 4 ",
+    "dir d 01777 109 1500000000 3 ",
+    "dir/again f 0644 4393 4000000000 2 ",
+    "dir/deep/er/hole f 0644 50003 1500000000 1 ",
+    "dir/hello f 04755 6 1000000000 1 ",
+    "dir/link l 0777 11 1500000000 1 ../no/where",
+    "disk b 0660 0 1500000002 1 ",
+    "null c 0666 0 1500000001 1 ",
+    "pipe p 0600 0 1500000003 1 ",
+    "sock s 0600 0 1500000004 1 ",
+];
+
+#[test]
+fn every_compression_shows_the_same_tree() {
+    let place = Place::new("seeds");
+    let mnt = place.text("mnt");
+    for caller in callers() {
+        let mut first = None;
+        for name in ["gzip", "lzma", "lzo", "xz", "lz4", "zstd", "stored", "bcj"] {
+            let image = place.seed(&format!("{name}.sqsh"));
+            let listing =
+                place.good(caller, &["rt-image", "mount", &image, &mnt, "--", "sh", "-c", LIST, &mnt]);
+            for line in &SEEDS[1..] {
+                assert!(listing.lines().any(|found| found == *line), "{caller:?} {name}: {line}\n{listing}");
+            }
+            assert_eq!(*first.get_or_insert(listing.clone()), listing, "{name}");
+        }
+    }
+    assert!(std::fs::read_dir(&mnt).unwrap().next().is_none(), "a mount has come out");
+}
+
+#[test]
+fn files_belong_to_a_caller_who_has_one_id() {
+    let place = Place::new("owners");
+    let (mnt, image) = (place.text("mnt"), place.seed("zstd.sqsh"));
+    for caller in callers() {
+        let owners = place.good(
+            caller,
+            &["rt", "mount", &image, &mnt, "--", "sh", "-c", "stat -c %u:%g \"$0/dir/hello\"; id -u", &mnt],
+        );
+        let expected = match caller {
+            Caller::User => format!("{0}:{0}\n{0}\n", crate::UID),
+            Caller::Root => "1000:70000\n0\n".to_owned(),
+            Caller::Nested => "0:0\n0\n".to_owned(),
+            Caller::Current => continue,
+        };
+        assert_eq!(owners, expected, "{caller:?}");
+    }
+}
+
+#[test]
+fn attributes_are_shown() {
+    let place = Place::new("xattrs");
+    let (mnt, image) = (place.text("mnt"), place.seed("xattrs.sqsh"));
+    if !have("getfattr") {
+        return;
+    }
+    for caller in callers() {
+        let script = "cd \"$0\"; getfattr -d dir/hello; getfattr -n user.long --only-values empty | wc -c; \
+            getfattr -n user.none empty 2>&1; getfattr -d dir/numbers";
+        let said = place.good(
+            caller,
+            &["rt-image", "mount", &image, &mnt, "--", "sh", "-c", &format!("{script}; true"), &mnt],
+        );
+        assert!(said.contains("user.colour=\"blue\"\n\n300\n"), "{caller:?}: {said}");
+        assert!(said.contains("No such attribute"), "{said}");
+    }
+}
+
+#[test]
+fn a_large_directory_is_complete() {
+    let place = Place::new("many");
+    let (mnt, image) = (place.text("mnt"), place.seed("many.sqsh"));
+    for caller in callers() {
+        let script = "cd \"$0/names\" && ls | wc -l && ls -l | wc -l && stat -c %n a-rather-long-name-1499 && \
+            { stat a-rather-long-name-1501 2>&1 || true; }";
+        let said = place.good(caller, &["rt-image", "mount", &image, &mnt, "--", "sh", "-c", script, &mnt]);
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines[..3], ["1500", "1501", "a-rather-long-name-1499"], "{caller:?}");
+        assert!(lines[3].contains("No such file"), "{said}");
+    }
+}
+
+#[test]
+fn many_programs_read_at_once() {
+    if !have("mksquashfs") {
+        return;
+    }
+    let place = Place::new("at-once");
+    let (mnt, image) = (place.text("mnt"), place.text("bin.sqsh"));
+    let made = Command::new("mksquashfs")
+        .args([
+            &place.text("bin"),
+            &image,
+            "-comp",
+            "zstd",
+            "-Xcompression-level",
+            "1",
+            "-quiet",
+            "-no-progress",
+        ])
+        .output();
+    assert!(made.unwrap().status.success());
+    let sum = |path: String| {
+        let sum = Command::new("sh").args(["-c", &format!("md5sum <{path}")]).output().unwrap();
+        String::from_utf8(sum.stdout).unwrap()
+    };
+    let expected = sum(place.text("bin/rt-image"));
+    for caller in callers() {
+        // From several places at a time, so that blocks are asked for by many, and out of order.
+        let script = "for n in 1 2 3 4 5 6 7 8; do md5sum <\"$0/rt-image\" & \
+            dd if=\"$0/rt-image\" bs=4096 skip=$((n * 97)) count=300 status=none | wc -c & done; wait";
+        let said = place.good(caller, &["rt-image", "mount", &image, &mnt, "--", "sh", "-c", script, &mnt]);
+        assert_eq!(said.lines().filter(|line| *line == expected.trim()).count(), 8, "{caller:?}: {said}");
+        assert_eq!(said.lines().filter(|line| *line == "1228800").count(), 8, "{said}");
+    }
+}
+
+#[test]
+fn nothing_can_be_written() {
+    let place = Place::new("read-only");
+    let (mnt, image) = (place.text("mnt"), place.seed("gzip.sqsh"));
+    for caller in callers() {
+        let script = "cd \"$0/dir\"; touch new 2>&1; rm hello 2>&1; echo x 2>&1 >hello; mkfifo p 2>&1; true";
+        let said = place.run(caller, &["rt-image", "mount", &image, &mnt, "--", "sh", "-c", script, &mnt]);
+        let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
+        assert_eq!(said.matches("Read-only file system").count(), 4, "{caller:?}: {said}");
+    }
+}
+
+#[test]
+fn devices_and_set_id_bits_of_an_image_mean_nothing() {
+    let place = Place::new("nosuid");
+    let (mnt, image) = (place.text("mnt"), place.seed("gzip.sqsh"));
+    for caller in callers() {
+        let script = "cat \"$0/null\" 2>&1; grep \" $0 \" /proc/self/mounts";
+        let said = place.run(caller, &["rt-image", "mount", &image, &mnt, "--", "sh", "-c", script, &mnt]);
+        let said = String::from_utf8(said.stdout).unwrap();
+        assert!(said.contains("Permission denied"), "{caller:?}: {said}");
+        assert!(said.contains(" ro,nosuid,nodev,"), "{caller:?}: {said}");
+    }
+}

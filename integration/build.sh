@@ -1,0 +1,72 @@
+#!/bin/bash
+# Image builds that install packages, by podman and buildah on rt, for a user who has one id: no line in /etc/subuid and no
+# passwd entry. Needs root to make the image and to become that user, a Debian mirror, and this machine's network.
+# usage: integration/build.sh RT
+set -uo pipefail
+cd "$(dirname "$0")/.."
+. integration/check
+rt=$(realpath "${1:-build/rt}")
+[ "$(id -u)" = 0 ] && integration/packages podman buildah uidmap
+for program in podman buildah; do
+	command -v "$program" >/dev/null || missing="${missing:-} $program"
+done
+[ "$(id -u)" = 0 ] || missing="${missing:-} root"
+debian=$(integration/debian) || missing="${missing:-} a-Debian-mirror"
+if [ -n "${missing:-}" ]; then
+	echo "SKIP build: not there:$missing"
+	exit 0
+fi
+uid=23459
+work=$(mktemp -d)
+trap 'user podman unshare rm -rf "$work/home/.local" 2>/dev/null; rm -rf "$work"' EXIT
+chmod 755 "$work"
+mkdir -p "$work"/{bin,run,tmp,context} "$work/home/.config/containers"
+cp "$rt" "$work/bin/rt"
+for file in containers storage; do
+	sed "s#^rt = .*#rt = [\"$work/bin/rt\"]#" "integration/podman/$file.conf" >"$work/home/.config/containers/$file.conf"
+done
+tar -C "$debian" --one-file-system -cf "$work/debian.tar" .
+cat >"$work/context/Containerfile" <<'FILE'
+FROM localhost/debian
+RUN apt-get update && apt-get install -y --no-install-recommends tzdata openssh-client man-db
+RUN groupadd -g 70 own && useradd -u 70 -g 70 own && mkdir /srv/own && chown own:own /srv/own
+USER own
+RUN id -u >/tmp/id && ssh -V
+FILE
+chown -R $uid:$uid "$work"
+
+# user [NAME=VALUE...] COMMAND...: with a login's environment and nothing else, and without podman's warnings about one id
+user() {
+	(cd "$work" && exec setpriv --reuid $uid --regid $uid --clear-groups env -i HOME="$work/home" USER=jane \
+		TMPDIR="$work/tmp" XDG_RUNTIME_DIR="$work/run" PATH="$work/bin:/usr/sbin:/usr/bin:/sbin:/bin" "$@")
+}
+build() { user "${@:2}" $1 --isolation oci --runtime "$work/bin/rt" --network host -t built context; }
+run() { user podman --log-level fatal run --rm --network none "$@"; }
+
+check image "sha256:" 0 user podman import -q debian.tar localhost/debian
+check off-by-default "setgroups|Could not switch|not permitted" 100 build "podman build"
+check podman/build "tagged localhost/built" 0 build "podman build" RT_EMULATE_ROOT=1
+check podman/built "^OpenSSH" 0 run --user 0 built ssh -V
+check podman/user-of-the-image "^0\$" 0 run --user 0 built cat /tmp/id
+check podman/packages "^ii *man-db" 0 run --user 0 built dpkg -l man-db
+check podman/image-is-as-it-was "^0\$" 0 run --user 0 built sh -c 'ls /etc/apt/apt.conf.d | grep -c zz-one-user; true'
+# For all containers of the user, by podman's own configuration.
+conf=$work/home/.config/containers/containers.conf
+sed -i 's/^\[engine\]$/&\nenv = ["RT_EMULATE_ROOT=1"]/' "$conf"
+check configured/build "tagged localhost/built" 0 build "podman build --no-cache"
+sed -i '/^env = /d' "$conf"
+check run/off-by-default "nvalid argument" 1 run --user 0 built chown 7:7 /etc/hostname
+check run/annotation "^done\$" 0 run --user 0 --annotation rt.user=root built sh -c 'chown 7:7 /etc/passwd && echo done'
+check run/other-user "^0\$" 0 run --annotation rt.user=root --user 70 built id -u
+check run/filter-stays "^Seccomp:[[:space:]]*2\$" 0 run --user 0 --annotation rt.user=root built grep Seccomp: /proc/self/status
+check run/filter-refuses "1\$" 0 run --user 0 --annotation rt.user=root built perl -e 'print syscall(321) < 0 ? $! + 0 : 0, "\n"'
+# buildah itself wants a line in passwd(5); podman does not.
+named() (
+	export -f user build
+	export work uid
+	unshare -m bash -c '{ cat /etc/passwd; echo "jane:x:$uid:$uid::$work/home:/bin/sh"; } >"$work/passwd" &&
+		mount --bind "$work/passwd" /etc/passwd && "$@"' - "$@"
+)
+check buildah/bud "tagged localhost/built" 0 named build "buildah bud --no-cache" RT_EMULATE_ROOT=1
+echo "result: integration/build: $passed passed; $failed failed"
+[ $failed = 0 ]

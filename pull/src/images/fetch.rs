@@ -1,0 +1,181 @@
+//! An image into the store: looked up, or made by one process of all that want it.
+
+use std::path::PathBuf;
+
+use rt_image_store::bundle_name;
+use rt_sys::err;
+use rt_sys::error::Result;
+
+use super::super::bundle::NewBundle;
+use super::super::cache::{Cache, CacheLocation};
+use super::super::digest::Digest;
+use super::super::draft;
+use super::super::interrupt::Interrupt;
+use super::super::reference::Source;
+use super::super::run::{self, Phases, PullOptions, Summary};
+use super::super::source::{Image, Opened};
+use super::prune::{self, Watermarks};
+use super::{OwnStore, Stores, Turn, names, stamp};
+
+/// When a registry is asked for an image of which the store has the name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// Each time.
+    Always,
+    /// If the store does not have it.
+    Missing,
+    /// Not even then.
+    Never,
+}
+
+/// What the user asked for.
+pub(crate) struct StoreRequest {
+    /// As for any pull; where the bundle is to be is decided here.
+    pub options: PullOptions,
+    /// When a registry is asked.
+    pub policy: Policy,
+    /// The platform as it was given.
+    pub platform: Option<String>,
+    /// When others make room.
+    pub watermarks: Option<Watermarks>,
+}
+
+/// An image that is in the store.
+pub(crate) struct Stored {
+    /// The bundle.
+    pub path: PathBuf,
+    /// What happened; none where the name was enough.
+    pub summary: Option<Summary>,
+}
+
+/// Gets an image into the store.
+pub(crate) fn fetch(request: StoreRequest) -> Result<Stored> {
+    run::interruptible(|interrupt| Fetch::new(request, interrupt).run())
+}
+
+struct Fetch<'a> {
+    request: StoreRequest,
+    interrupt: &'a Interrupt,
+    keys: Vec<String>,
+}
+
+impl Fetch<'_> {
+    fn new(request: StoreRequest, interrupt: &Interrupt) -> Fetch<'_> {
+        let platform = request.platform.as_deref();
+        let spellings = names::spellings(&request.options.image, &request.options.source);
+        let keys = spellings.iter().map(|name| names::key(name, platform)).collect();
+        Fetch { request, interrupt, keys }
+    }
+
+    fn run(mut self) -> Result<Stored> {
+        let mut stores = Stores::open()?;
+        let image = &self.request.options.image;
+        let local = !matches!(self.request.options.source, Source::Registry(_));
+        let by_name = match self.request.policy {
+            Policy::Always => false,
+            Policy::Missing => !local,
+            Policy::Never => true,
+        };
+        if by_name && let Some((store, bundle)) = stores.find(&self.keys)? {
+            let found = Stored { path: store.bundle(&bundle), summary: None };
+            // So that rt finds this spelling by itself. The store can be one that the caller cannot write.
+            if let Some(own) = stores.own()?.filter(|own| own.path(&bundle) == found.path) {
+                let _ = own.name(&self.keys, &bundle);
+            }
+            return Ok(found);
+        }
+        if self.request.policy == Policy::Never {
+            return Err(err!("{image}: not in the store of images").hint("rt pull --store gets it"));
+        }
+        let own = stores.own_or_new()?;
+        draft::sweep_all(own.bundles());
+        if by_name {
+            // Of many processes that want a name, one asks the registry.
+            let turn = own.alone(&self.lease_of_name(), self.interrupt, || {
+                Ok(stores.find(&self.keys)?.map(|(store, bundle)| store.bundle(&bundle)))
+            })?;
+            return match turn {
+                Turn::Done(path) => Ok(Stored { path, summary: None }),
+                Turn::Mine(_lease) => self.resolve(&stores, &own),
+            };
+        }
+        self.resolve(&stores, &own)
+    }
+
+    /// The lease on a name, which can be longer than a file's.
+    fn lease_of_name(&self) -> String {
+        let name = names::canonical(&self.request.options.source);
+        let platform = self.request.platform.as_deref().unwrap_or_default();
+        Digest::of(format!("{name}\n{platform}").as_bytes()).hex().to_owned()
+    }
+
+    /// Asks what the name stands for now.
+    fn resolve(&mut self, stores: &Stores, own: &OwnStore) -> Result<Stored> {
+        let mut phases = Phases::start();
+        let options = &self.request.options;
+        let stamp = stamp::key(&options.source, &options.platform);
+        if let Some(stamp) = &stamp
+            && let Some(bundle) = own.store.find(stamp)?
+            && own.is_named(&self.keys, &bundle)
+        {
+            return Ok(Stored { path: own.path(&bundle), summary: None });
+        }
+        // An engine that was asked has got the signal as well.
+        self.interrupt.check()?;
+        let scratch = match options.cache {
+            CacheLocation::Scratch => Some(NewBundle::create(&own.path("scratch"))?),
+            CacheLocation::Lasting(_) => None,
+        };
+        let place = scratch.as_ref().map(NewBundle::scratch).transpose()?;
+        let (cache, _scratch) = options.cache.open(place)?;
+        let opened = Opened::open(&options.source, options.connect.clone(), &cache, self.interrupt)?;
+        let head = opened.head()?;
+        let image = opened.resolve(head, &options.platform, &cache, self.interrupt)?;
+        phases.end("resolve");
+        let bundle = bundle_name(image.digest.algorithm(), image.digest.hex());
+        // An archive that was replaced meanwhile is another one than that which was read.
+        if let Some(stamp) = stamp.filter(|s| self.stamp_now().as_ref() == Some(s)) {
+            self.keys.push(stamp);
+        }
+        for store in &stores.open {
+            let mine = store.path() == own.store.path();
+            if store.has(&bundle)? && (!mine || own.is_named(&self.keys, &bundle)) {
+                let summary = Some(Summary::unchanged(image.digest.to_string(), phases));
+                return Ok(Stored { path: store.bundle(&bundle), summary });
+            }
+        }
+        // Until the bundle has its name, whoever removes bundles without one must not find it.
+        let none = || Ok(None::<()>);
+        let _lease = own.alone(&bundle, self.interrupt, none)?;
+        let summary = match own.store.has(&bundle)? {
+            true => Summary::unchanged(image.digest.to_string(), phases),
+            false => self.make(own, &image, &cache, &bundle, phases)?,
+        };
+        own.name(&self.keys, &bundle)?;
+        own.store.mark_use(&bundle)?;
+        Ok(Stored { path: own.path(&bundle), summary: Some(summary) })
+    }
+
+    fn stamp_now(&self) -> Option<String> {
+        let PullOptions { source, platform, .. } = &self.request.options;
+        stamp::key(source, platform)
+    }
+
+    /// Unpacks the image. The caller holds the bundle's lease.
+    fn make(
+        &mut self,
+        own: &OwnStore,
+        image: &Image,
+        cache: &Cache,
+        bundle: &str,
+        phases: Phases,
+    ) -> Result<Summary> {
+        if let Some(marks) = self.request.watermarks {
+            prune::make_room(own, marks)?;
+        }
+        self.request.options.target = own.path(bundle);
+        self.request.options.shared = own.shared;
+        let partial = NewBundle::create(&self.request.options.target)?;
+        run::unpack(&self.request.options, image, partial, cache, self.interrupt, phases)
+    }
+}

@@ -1,0 +1,126 @@
+//! What is in the stores.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+use rt_image_store::ImageStore;
+use rt_sys::error::Result;
+use rt_sys::fd;
+
+use super::super::profile::{ANNOTATION_BYTES, ANNOTATION_DIGEST, ANNOTATION_NAME};
+use super::removal::is_name;
+use super::users::{BundleUser, Users};
+use super::{OwnStore, Stores};
+
+/// No config is longer.
+const CONFIG_LIMIT: usize = 64 << 20;
+
+/// An image in a store.
+pub(crate) struct ListedImage {
+    /// Its bundle.
+    pub path: PathBuf,
+    /// The bundle's name.
+    pub bundle: String,
+    /// Its names in full, each once; none once it has lost the last of them.
+    pub names: Vec<String>,
+    /// The digest of its manifest.
+    pub digest: String,
+    /// When it was built, as the image says.
+    pub created: String,
+    /// The bytes of its files.
+    pub bytes: u64,
+    /// How long ago it was pulled.
+    pub age: Duration,
+    /// How long ago it was used last.
+    pub idle: Duration,
+    /// Who uses it.
+    pub users: Vec<BundleUser>,
+    /// The caller can remove it.
+    pub own: bool,
+}
+
+/// All images, of the first store first.
+pub(crate) fn list() -> Result<Vec<ListedImage>> {
+    let stores = Stores::open()?;
+    let own = stores.own()?;
+    let mut all = Vec::new();
+    for store in &stores.open {
+        match &own {
+            Some(own) if own.store.path() == store.path() => all.extend(of_own(own)?),
+            // Of a store that is only read, nobody here knows who uses it.
+            _ => all.extend(of_other(store)),
+        }
+    }
+    Ok(all)
+}
+
+/// The images of the caller's own store.
+pub(super) fn of_own(own: &OwnStore) -> Result<Vec<ListedImage>> {
+    let (names, users, now) = (own.all_names()?, Users::look(own)?, own.now());
+    let mut all = Vec::new();
+    for bundle in own.bundle_names()? {
+        let mut image = read(&own.store, &bundle, now);
+        for name in names.iter().filter(|name| name.bundle == bundle && is_name(name)) {
+            // A name that is too long for a file is in the bundle alone.
+            let shown = if name.image.is_some() { name.shown() } else { image.1.clone() };
+            image.0.names.push(shown);
+        }
+        image.0.names.sort();
+        image.0.names.dedup();
+        image.0.users = users.of(&bundle);
+        image.0.idle = users.idle(&bundle).unwrap_or(image.0.age);
+        image.0.own = true;
+        all.push(image.0);
+    }
+    all.sort_by(|a, b| a.names.cmp(&b.names));
+    Ok(all)
+}
+
+fn of_other(store: &ImageStore) -> Vec<ListedImage> {
+    let read_dir = |name: &str| std::fs::read_dir(store.path().join(name)).into_iter().flatten().flatten();
+    let file_names = |name: &str| read_dir(name).filter_map(|entry| entry.file_name().into_string().ok());
+    let Ok(Some(names)) = store.subdirectory(rt_image_store::NAMES) else { return Vec::new() };
+    let link = |key: String| {
+        let bundle = store.link(std::os::fd::AsFd::as_fd(&names), &key).ok()??;
+        Some(super::names::NamedImage { image: super::names::in_full(&key), key, bundle })
+    };
+    let named: Vec<_> = file_names(rt_image_store::NAMES).filter_map(link).collect();
+    let mut all = Vec::new();
+    for bundle in file_names(rt_image_store::BUNDLES).filter(|name| rt_image_store::is_bundle_name(name)) {
+        let (mut image, _) = read(store, &bundle, SystemTime::now());
+        let shown = named.iter().filter(|name| name.bundle == bundle && name.image.is_some());
+        image.names = shown.map(|name| name.shown()).collect::<BTreeSet<_>>().into_iter().collect();
+        all.push(image);
+    }
+    all.sort_by(|a, b| a.names.cmp(&b.names));
+    all
+}
+
+/// What a bundle says of itself, and the name by which it was pulled.
+fn read(store: &ImageStore, bundle: &str, now: SystemTime) -> (ListedImage, String) {
+    let path = store.bundle(bundle);
+    let config = fd::read_hostile(&path.join("config.json"), CONFIG_LIMIT);
+    let config: Value = config.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+    let text = |name: &str| config["annotations"][name].as_str().unwrap_or_default().to_owned();
+    let age = pulled(&path).and_then(|time| now.duration_since(time).ok()).unwrap_or_default();
+    let image = ListedImage {
+        names: Vec::new(),
+        digest: text(ANNOTATION_DIGEST),
+        created: text("org.opencontainers.image.created"),
+        bytes: text(ANNOTATION_BYTES).parse().unwrap_or(0),
+        age,
+        idle: age,
+        users: Vec::new(),
+        own: false,
+        bundle: bundle.to_owned(),
+        path,
+    };
+    (image, text(ANNOTATION_NAME))
+}
+
+fn pulled(bundle: &Path) -> Option<SystemTime> {
+    bundle.join("config.json").symlink_metadata().ok()?.modified().ok()
+}

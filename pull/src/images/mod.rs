@@ -1,0 +1,195 @@
+//! The store of images, from which `rt run` starts containers: filled, listed and emptied.
+//!
+//! `crates/rt-image-store` has what `rt` knows of it too: where it is, how names are written, how a bundle is found, and how
+//! its use is marked. docs/design/images.md has the rules by which processes on several nodes do not disturb each other.
+
+mod fetch;
+mod listing;
+mod names;
+mod prune;
+mod removal;
+mod stamp;
+mod users;
+
+pub(crate) use fetch::{Policy, StoreRequest, Stored, fetch};
+pub(crate) use listing::{ListedImage, list};
+pub(crate) use prune::{Prune, Watermarks, prune};
+pub(crate) use removal::untag;
+pub(crate) use users::{BundleUser, rough};
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rt_image_store::{BUNDLES, ImageStore, NAMES, Place, USES};
+use rt_sys::err;
+use rt_sys::error::{Context, Error, Result};
+
+use super::interrupt::Interrupt;
+use super::lease::{self, Lease};
+use super::{cache, disk};
+
+/// Who makes or removes a bundle just now.
+const LEASES: &str = "leases";
+
+/// The stores in which this process looks for images.
+pub(crate) struct Stores {
+    places: Vec<Place>,
+    open: Vec<ImageStore>,
+}
+
+impl Stores {
+    /// Opens those that are there.
+    pub(crate) fn open() -> Result<Stores> {
+        let configured = rt_config::Config::read(&rt_config::own_variable)?;
+        let places = rt_image_store::place::places(&configured.paths(&rt_config::STORES))?;
+        let mut open = Vec::new();
+        for place in &places {
+            open.extend(ImageStore::open(place)?);
+        }
+        Ok(Stores { places, open })
+    }
+
+    /// The first of these names that is in a store, in the order of the stores.
+    pub(crate) fn find(&self, keys: &[String]) -> Result<Option<(&ImageStore, String)>> {
+        for store in &self.open {
+            for key in keys {
+                if let Some(bundle) = store.find(key)? {
+                    return Ok(Some((store, bundle)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first store that the caller may write, for reading and removing; none where there is none.
+    pub(crate) fn own(&self) -> Result<Option<OwnStore>> {
+        for place in &self.places {
+            if let Some(store) = OwnStore::open(place)? {
+                return Ok(Some(store));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same, made where it is missing.
+    pub(crate) fn own_or_new(&mut self) -> Result<OwnStore> {
+        let mut refused = None;
+        for place in &self.places {
+            if !place.path.is_dir() {
+                let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&place.path);
+                if let Err(e) = made {
+                    let e = Error::from(e);
+                    let elsewhere = [libc::EACCES, libc::EPERM, libc::EROFS].iter().any(|errno| e.is(*errno));
+                    let e = e.context(format!("make the store of images {}", place.path.display()));
+                    if !elsewhere {
+                        return Err(e);
+                    }
+                    refused.get_or_insert(e);
+                    continue;
+                }
+            }
+            match OwnStore::open(place)? {
+                Some(store) => {
+                    self.open.clear();
+                    for place in &self.places {
+                        self.open.extend(ImageStore::open(place)?);
+                    }
+                    return Ok(store);
+                }
+                None => {
+                    let e = Error::from_errno(libc::EACCES);
+                    refused.get_or_insert(e.context(format!("write in {}", place.path.display())));
+                }
+            }
+        }
+        let refused = refused.unwrap_or_else(|| err!("RT_IMAGES names no directory"));
+        Err(refused.hint("RT_IMAGES names the directories in which images are kept"))
+    }
+}
+
+/// A store that the caller may write, with its directories.
+pub(crate) struct OwnStore {
+    /// What can be read of it.
+    pub store: ImageStore,
+    names: OwnedFd,
+    bundles: OwnedFd,
+    uses: OwnedFd,
+    leases: Arc<OwnedFd>,
+    /// Others may enter it, hence its bundles.
+    pub shared: bool,
+}
+
+impl OwnStore {
+    fn open(place: &Place) -> Result<Option<OwnStore>> {
+        let Some(store) = ImageStore::open(place)? else { return Ok(None) };
+        if !disk::may_write(store.dir()) {
+            return Ok(None);
+        }
+        let root = disk::open_dir_again(store.dir())?;
+        // The directories inside get the mode of the one that the user or the site made: a shared store stays shared.
+        let mode = disk::mode(&root)?;
+        let inside = |name: &str| -> Result<OwnedFd> {
+            cache::open_or_make(&root, name, mode)
+                .and_then(|_| store.subdirectory(name))
+                .and_then(|dir| dir.ok_or_else(|| Error::from_errno(libc::ENOENT)))
+                .context(|| format!("the store of images {}", store.path().display()))
+        };
+        // Everybody may write in the directory of marks, if the site wants to know who uses its images.
+        let uses = cache::open_or_make(&root, USES, mode)?;
+        let (names, bundles, leases) = (inside(NAMES)?, inside(BUNDLES)?, Arc::new(inside(LEASES)?));
+        let shared = mode & 0o055 != 0;
+        Ok(Some(OwnStore { store, names, bundles, uses, leases, shared }))
+    }
+
+    fn names(&self) -> BorrowedFd<'_> {
+        self.names.as_fd()
+    }
+
+    fn bundles(&self) -> BorrowedFd<'_> {
+        self.bundles.as_fd()
+    }
+
+    fn uses(&self) -> BorrowedFd<'_> {
+        self.uses.as_fd()
+    }
+
+    /// The directory of the bundle, as a path.
+    pub(crate) fn path(&self, bundle: &str) -> PathBuf {
+        self.store.bundle(bundle)
+    }
+
+    /// Waits until this process alone makes or removes `what`, or until `done` has what was wanted.
+    fn alone<T>(
+        &self,
+        what: &str,
+        interrupt: &Interrupt,
+        mut done: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<Turn<T>> {
+        let mut wait = Duration::from_millis(20);
+        loop {
+            if let Some(done) = done()? {
+                return Ok(Turn::Done(done));
+            }
+            if let Some(lease) = lease::acquire(&self.leases, what)? {
+                // The last holder may have finished after the first look and before the lease was taken.
+                return Ok(match done()? {
+                    Some(done) => Turn::Done(done),
+                    None => Turn::Mine(lease),
+                });
+            }
+            interrupt.sleep(wait)?;
+            wait = (wait * 2).min(Duration::from_millis(500));
+        }
+    }
+}
+
+/// What came of waiting for a piece of work.
+enum Turn<T> {
+    /// Somebody else has done it.
+    Done(T),
+    /// It is this process's to do, as long as it holds the lease.
+    Mine(Lease),
+}

@@ -1,0 +1,173 @@
+//! What the operand of `rt run` is: a container's id, a bundle, an image, or a file.
+
+use crate::store::check_id;
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// What an operand is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Operand {
+    /// The id of a new container, whose bundle is the current directory: runc's form.
+    Id(String),
+    /// A bundle.
+    Bundle(PathBuf),
+    /// The name of an image, in a registry or elsewhere ([`is_local_image`]).
+    Image(String),
+    /// A regular file.
+    File(PathBuf),
+}
+
+/// In front of the name of an image that is on this machine, and can change at any time.
+const LOCAL_TRANSPORTS: [&str; 7] = [
+    "oci:",
+    "oci-archive:",
+    "docker-archive:",
+    "docker-daemon:",
+    "dockerd:",
+    "podman:",
+    "containers-storage:",
+];
+
+/// True for the names of images that no registry has.
+pub(super) fn is_local_image(name: &str) -> bool {
+    LOCAL_TRANSPORTS.iter().any(|transport| name.starts_with(transport))
+}
+
+/// Says what `operand` is. `config` is the name of the config in a bundle.
+///
+/// # Errors
+/// Something else than a bundle or a file has that name, or it can be no name of an image.
+pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
+    let path = Path::new(operand);
+    let is_path = [&b"/"[..], b"./", b"../"].iter().any(|start| operand.as_bytes().starts_with(start));
+    if is_path || operand == "." || operand == ".." {
+        // Where nothing is there, the error is about the bundle.
+        return Ok(match path.is_file() {
+            true => Operand::File(path.to_owned()),
+            false => Operand::Bundle(path.to_owned()),
+        });
+    }
+    if path.join(config).is_file() {
+        return Ok(Operand::Bundle(path.to_owned()));
+    }
+    let text = operand.to_str();
+    let is_transport = |name: &&str| is_local_image(name) || name.contains("://");
+    if let Some(name) = text.filter(is_transport) {
+        return Ok(Operand::Image(name.to_owned()));
+    }
+    if let Some(id) = text.filter(|id| check_id(id).is_ok())
+        && config.is_file()
+    {
+        return Ok(Operand::Id(id.to_owned()));
+    }
+    // What is here comes before what a registry may have.
+    if let Ok(found) = path.symlink_metadata() {
+        let shown = path.display();
+        match (found.is_symlink(), path.is_file(), path.is_dir()) {
+            (_, true, _) => return Ok(Operand::File(path.to_owned())),
+            (_, _, true) => {
+                let text = err!("{shown}: a directory without {}, so no bundle", config.display());
+                return Err(text.hint(format!("docker://{shown} is the image of that name")));
+            }
+            (true, ..) => bail!("{shown}: a symbolic link to nothing"),
+            _ => bail!("{shown}: neither a bundle nor the name of an image"),
+        }
+    }
+    match text {
+        Some(name) => Ok(Operand::Image(name.to_owned())),
+        None => bail!("{}: no such bundle, and not the name of an image", path.display()),
+    }
+}
+
+/// Looks whether a file may be an image, which `rt-image` then mounts. What the image is worth is for `rt-image` to see.
+///
+/// # Errors
+/// For an archive, which is no image that could be run as it is, with the name under which it can be run.
+pub(super) fn check_image_file(path: &Path) -> Result<()> {
+    let mut begin = [0; 42];
+    let file = std::fs::File::open(path).context(|| path.display().to_string())?;
+    let read = file.read_at(&mut begin, 0).context(|| path.display().to_string())?;
+    let begin = &begin[..read];
+    // A squashfs begins with its magic number; in a SIF it stands behind the line that executes it.
+    match begin.starts_with(b"hsqs") || begin.get(32..).is_some_and(|rest| rest.starts_with(b"SIF_MAGIC")) {
+        true => Ok(()),
+        false => Err(file_is_no_bundle(path)),
+    }
+}
+
+fn file_is_no_bundle(path: &Path) -> rt_sys::error::Error {
+    let shown = path.display();
+    let archive = |name: &str| [".tar", ".tar.gz", ".tgz", ".tar.zst"].iter().any(|end| name.ends_with(end));
+    let e = err!("{shown}: a file, and neither a squashfs nor a SIF image");
+    match path.to_str().is_some_and(archive) {
+        true => e.hint(format!("oci-archive:{shown} or docker-archive:{shown} is the image in it")),
+        false => e.hint("a bundle is a directory with a config.json"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn classified(operand: &str) -> String {
+        match classify(OsStr::new(operand), Path::new("config.json")) {
+            Ok(Operand::Id(id)) => format!("id {id}"),
+            Ok(Operand::Bundle(path)) => format!("bundle {}", path.display()),
+            Ok(Operand::Image(name)) => format!("image {name}"),
+            Ok(Operand::File(path)) => format!("file {}", path.display()),
+            Err(e) => e.to_string(),
+        }
+    }
+
+    #[test]
+    fn an_operand_is_what_it_looks_like() {
+        // Tests run in this package's directory, which is no bundle and has the directory src.
+        for (operand, what) in [
+            (".", "bundle ."),
+            ("..", "bundle .."),
+            ("/not/there", "bundle /not/there"),
+            ("./src", "bundle ./src"),
+            ("../x/y", "bundle ../x/y"),
+            ("./Cargo.toml", "file ./Cargo.toml"),
+            ("Cargo.toml", "file Cargo.toml"),
+            ("src/lib.rs", "file src/lib.rs"),
+            (
+                "src",
+                "src: a directory without config.json, so no bundle (docker://src is the image of that name)",
+            ),
+            ("debian", "image debian"),
+            ("debian:12", "image debian:12"),
+            ("ghcr.io/o/i@sha256:12", "image ghcr.io/o/i@sha256:12"),
+            ("docker://src", "image docker://src"),
+            ("ftp://x", "image ftp://x"),
+            ("oci:src", "image oci:src"),
+            ("podman:x", "image podman:x"),
+        ] {
+            assert_eq!(classified(operand), what);
+        }
+        assert!(!is_local_image("docker://x") && !is_local_image("oci/x") && is_local_image("oci-archive:x"));
+        for (name, remedy) in [("x.tar", "oci-archive:x.tar"), ("x", "directory")] {
+            assert!(file_is_no_bundle(Path::new(name)).to_string().contains(remedy), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_directory_with_a_config_is_a_bundle_whatever_its_name_means() {
+        let dir = std::env::temp_dir().join(format!("rt-operand-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join("c.json"), "").unwrap();
+        let of = |operand: &Path| classify(operand.as_os_str(), Path::new("c.json")).unwrap();
+        assert_eq!(of(&dir), Operand::Bundle(dir.clone()));
+        // In a bundle, here this package's directory, runc's form.
+        let here = |operand: &str| classify(OsStr::new(operand), Path::new("Cargo.toml"));
+        assert_eq!(here("c1").unwrap(), Operand::Id("c1".into()));
+        assert_eq!(here("src").unwrap(), Operand::Id("src".into()));
+        assert_eq!(here("debian:12").unwrap(), Operand::Image("debian:12".into()));
+        assert_eq!(here("oci:x").unwrap(), Operand::Image("oci:x".into()));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,306 @@
+//! `rt run IMAGE`: what an operand means, the store of images, and its marks of use.
+
+use crate::client::Caller;
+use crate::devices::other_package;
+use crate::fixture::{Cmd, Ctx, eventually};
+use crate::runner::{skip, tests};
+use crate::sys;
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+
+tests! {
+    ALL { an_image_is_run_by_its_name, a_name_in_the_store_needs_no_rt_pull, an_image_in_use_stays }
+    BOTH {
+        operands_that_are_no_bundle, flags_for_images, rt_pull_that_is_missing, ctrl_c_ends_both, stores_of_others,
+        starts_leave_one_mark, stores_that_are_read_only,
+    }
+}
+
+/// The directory with `rt-pull`, for PATH.
+fn path(ctx: &Ctx) -> String {
+    const PACKAGES: [&str; 6] = [
+        "pull",
+        "crates/rt-image-store",
+        "crates/rt-cli",
+        "crates/rt-spec",
+        "crates/rt-sys",
+        "crates/oci-seccomp",
+    ];
+    let program = other_package(ctx, "rt-pull", &PACKAGES);
+    program.parent().unwrap().display().to_string()
+}
+
+/// `rt` with a store in the test's directory, and with `rt-pull`.
+fn rt(ctx: &Ctx, words: &[&str]) -> Cmd {
+    let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let cmd = ctx.rt(words).env("PATH", format!("{}:{system}", path(ctx)));
+    cmd.env("RT_IMAGES", ctx.path("images")).env("RT_CACHE", ctx.path("cache"))
+}
+
+/// An image-spec layout of the tests' payload, tagged `t`; returns its name.
+fn image(ctx: &Ctx) -> String {
+    let bundle = ctx.bundle().ops(&["say config"]);
+    let name = format!("oci:{}:t", ctx.path("layout").display());
+    rt(ctx, &["save", "-q"]).arg(&bundle.dir).arg(&name).ok();
+    name
+}
+
+/// Removes the states of containers that have ended in place, under the ids that rt made up.
+fn forget(ctx: &Ctx) {
+    assert_eq!(ctx.rt(["list", "-q"]).ok().stdout, "");
+}
+
+/// Gives the image the name of one in a registry.
+fn name(ctx: &Ctx, name: &str) -> PathBuf {
+    let names = ctx.path("images/names");
+    let first = fs::read_dir(&names).unwrap().next().unwrap().unwrap().path();
+    let link = names.join(format!("{},{}", name.replace('/', "%2F"), std::env::consts::ARCH));
+    symlink(fs::read_link(first).unwrap(), &link).unwrap();
+    ctx.give_link(&link);
+    link
+}
+
+fn an_image_is_run_by_its_name(ctx: &Ctx) {
+    let image = image(ctx);
+    for _ in 0..2 {
+        let out = rt(ctx, &["run", &image, "--", "/probe", "say hello", "exit 7"]).run();
+        assert_eq!((out.code, out.line(0), out.stderr.as_str()), (7, json!("hello"), ""), "{out:?}");
+    }
+    assert_eq!(fs::read_dir(ctx.path("images/bundles")).unwrap().count(), 1);
+    // A relative name, and the program of the image.
+    let out = rt(ctx, &["run", "-e", "X=1", "oci:layout:t", "--", "/probe", "env"]).cwd(&ctx.dir).ok();
+    assert_eq!(out.line(0)["X"], "1");
+    rt(ctx, &["run", "oci:layout:other"]).cwd(&ctx.dir).fails(&["no image \"other\""]);
+    // A detached one is a container as any other.
+    let out = rt(ctx, &["run", "-d", &image, "--", "/probe", "pause"]).ok();
+    let listed = ctx.rt(["list", "--format", "json"]).ok().json();
+    let container = listed.as_array().unwrap()[0].clone();
+    assert!(container["bundle"].as_str().unwrap().contains("/images/bundles/sha256-"), "{out:?}");
+    ctx.rt(["delete", "--force", container["id"].as_str().unwrap()]).silent();
+    sys::reap(container["pid"].as_i64().unwrap() as i32).unwrap();
+    forget(ctx);
+}
+
+/// The second start costs no program: the name is a link.
+fn a_name_in_the_store_needs_no_rt_pull(ctx: &Ctx) {
+    let image = image(ctx);
+    rt(ctx, &["pull", "--store", "-q", &image]).ok();
+    let link = name(ctx, "example.org/x:1");
+    let run = |image: &str| {
+        let cmd = ctx.rt(["run", image, "--", "/probe", "say hello"]);
+        cmd.env("PATH", "/not/there").env("RT_IMAGES", ctx.path("images"))
+    };
+    for name in ["example.org/x:1", "docker://example.org/x:1"] {
+        let out = run(name).run();
+        assert_eq!((out.code, out.line(0), out.stderr.as_str()), (0, json!("hello"), ""), "{out:?}");
+    }
+    run("example.org/x:2").fails(&["rt-pull is installed neither"]);
+    // A name that leads out of the store is an error, whatever is there.
+    let bundle = ctx.bundle();
+    for target in [bundle.dir.to_str().unwrap(), "../../", "../bundles/../../x"] {
+        fs::remove_file(&link).unwrap();
+        symlink(target, &link).unwrap();
+        ctx.give_link(&link);
+        run("example.org/x:1").fails(&["leads to no bundle of the store"]);
+    }
+    forget(ctx);
+}
+
+fn operands_that_are_no_bundle(ctx: &Ctx) {
+    let rt = |operand: &str| {
+        let cmd = ctx.rt(["run", operand]).env("PATH", "/not/there").env("RT_IMAGES", ctx.path("images"));
+        cmd.cwd(&ctx.dir)
+    };
+    ctx.file("image.tar", "");
+    ctx.file("data", "");
+    ctx.mkdir("empty");
+    rt("image.tar").fails(&["image.tar: a file", "oci-archive:image.tar"]);
+    rt("./data").fails(&["./data: a file", "config.json"]);
+    rt("empty").fails(&["empty: a directory without config.json", "docker://empty"]);
+    rt("./empty").fails(&["config.json"]);
+    rt("/not/there").fails(&["bundle /not/there"]);
+    rt("../not/there").fails(&["bundle ../not/there"]);
+    // Everything else is an image, for which rt-pull is asked.
+    for image in ["debian", "debian:12", "team/x", "docker://empty", "oci:empty", "docker-archive:image.tar"]
+    {
+        rt(image).fails(&["rt-pull is installed neither"]);
+    }
+    // In a bundle, runc's form: the operand is an id, also of a file that is there.
+    let bundle = ctx.bundle().ops(&["say bundle"]);
+    fs::write(bundle.dir.join("c1"), "").unwrap();
+    for id in ["c1", "debian"] {
+        let out = ctx.rt(["run", id]).cwd(&bundle.dir).ok();
+        assert_eq!(out.line(0), "bundle");
+    }
+    let cmd = ctx.rt(["run", "debian:12"]).cwd(&bundle.dir).env("PATH", "/not/there");
+    cmd.env("RT_IMAGES", ctx.path("images")).fails(&["rt-pull is installed neither"]);
+    // -b says what the bundle is, and the operand is an id.
+    ctx.rt(["run", "-b"]).arg(&bundle.dir).arg("debian:12").fails(&["invalid container ID"]);
+    let homeless = ctx.rt(["run", "debian:12"]).cwd(&ctx.dir);
+    homeless.fails(&["no home directory to keep images in", "RT_IMAGES"]);
+    forget(ctx);
+}
+
+fn flags_for_images(ctx: &Ctx) {
+    let (image, bundle) = (image(ctx), ctx.bundle());
+    for flags in [&["--pull", "never"][..], &["--platform", "arm64"]] {
+        ctx.rt([&["run"], flags].concat()).arg(&bundle.dir).fails(&["for images only"]);
+        ctx.rt([&["run"], flags].concat()).arg("-b").arg(&bundle.dir).arg("c1").fails(&["for images only"]);
+    }
+    rt(ctx, &["run", "--pull", "often", &image]).fails(&["use always, missing or never"]);
+    rt(ctx, &["run", "--pull", "never", &image]).fails(&["not in the store"]);
+    rt(ctx, &["run", "--pull", "always", &image, "--", "/probe", "ready"]).ok();
+    rt(ctx, &["run", "--pull", "never", &image, "--", "/probe", "ready"]).ok();
+    // The name is that of this machine's image.
+    rt(ctx, &["run", "--pull", "never", "--platform", "linux/arm64", &image]).fails(&["not in the store"]);
+    // An error of rt-pull is in the log too.
+    let log = ctx.file("log", "");
+    let cmd = ctx.command(ctx.rt_path()).arg("--log").arg(&log).args(["--log-format=json", "run", "oci:x"]);
+    let cmd =
+        cmd.env("PATH", path(ctx)).env("RT_IMAGES", ctx.path("images")).env("RT_CACHE", ctx.path("cache"));
+    cmd.fails(&["x"]);
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(text.lines().count() == 1 && text.contains("\"level\":\"error\""), "{text}");
+    forget(ctx);
+}
+
+fn rt_pull_that_is_missing(ctx: &Ctx) {
+    let cmd = ctx.rt(["run", "debian:12"]).env("PATH", "/not/there").env("RT_IMAGES", ctx.path("images"));
+    cmd.fails(&["rt-pull is installed neither as ", " nor in PATH"]);
+    assert!(!ctx.path("images").exists());
+}
+
+/// The container's processes tell that an image is used, whoever of them lives.
+fn an_image_in_use_stays(ctx: &Ctx) {
+    let image = image(ctx);
+    // A container whose first process ends and leaves another one behind.
+    let words = ["run", &image, "--", "/probe", "orphan deaf", "exit 0"];
+    assert_eq!(rt(ctx, &words).ok().code, 0);
+    for dir in fs::read_dir(ctx.path("images/uses")).unwrap().flatten() {
+        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+        fs::File::open(dir.path()).unwrap().set_modified(old).unwrap();
+    }
+    let users = || rt(ctx, &["images", "--json"]).ok().json()[0]["users"].clone();
+    let pids = eventually("its process", || users()[0]["pids"].as_array().cloned());
+    rt(ctx, &["rmi", &image]).fails(&["in use by processes", "--force"]);
+    rt(ctx, &["prune", "--all"]).ok();
+    assert_eq!(fs::read_dir(ctx.path("images/bundles")).unwrap().count(), 1);
+    for pid in pids {
+        sys::kill(pid.as_i64().unwrap() as i32, libc::SIGKILL).unwrap();
+    }
+    eventually("its end", || (users() == json!([])).then_some(()));
+    rt(ctx, &["rmi", &image]).ok();
+    for dir in ["bundles", "names", "uses", "leases"] {
+        assert_eq!(fs::read_dir(ctx.path("images").join(dir)).unwrap().count(), 0, "{dir}");
+    }
+    forget(ctx);
+}
+
+/// Signals reach rt-pull, which tidies up, and rt ends with it.
+fn ctrl_c_ends_both(ctx: &Ctx) {
+    let (begun, engine) = (ctx.path("begun"), ctx.file("docker", ""));
+    fs::write(&engine, format!("#!/bin/sh\necho $$ >{}\nexec sleep 60\n", begun.display())).unwrap();
+    fs::set_permissions(&engine, fs::Permissions::from_mode(0o755)).unwrap();
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let _ = fs::remove_file(&begun);
+        let job = rt(ctx, &["run", "docker-daemon:x"]).spawn();
+        eventually("the engine's start", || fs::read_to_string(&begun).ok().filter(|t| t.ends_with('\n')));
+        sys::kill(job.pid(), signal).unwrap();
+        let out = job.wait();
+        assert_eq!(out.code, 1, "{out:?}");
+        assert!(out.stderr.contains("interrupted") && out.stderr.lines().count() == 1, "{out:?}");
+    }
+    // The check at the end of every test finds processes that are left.
+    for dir in ["bundles", "leases"] {
+        assert_eq!(fs::read_dir(ctx.path("images").join(dir)).unwrap().count(), 0, "{dir}");
+    }
+}
+
+fn starts_leave_one_mark(ctx: &Ctx) {
+    let image = image(ctx);
+    rt(ctx, &["pull", "--store", "-q", &image]).ok();
+    name(ctx, "x.org/x:1");
+    let marks = || fs::read_dir(ctx.path("images/uses")).unwrap().flatten().collect::<Vec<_>>();
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    fs::File::open(marks()[0].path()).unwrap().set_modified(old).unwrap();
+    for _ in 0..3 {
+        rt(ctx, &["run", "x.org/x:1", "--", "/probe", "ready"]).ok();
+    }
+    let marks = marks();
+    assert_eq!(marks.len(), 1);
+    assert!(marks[0].metadata().unwrap().modified().unwrap() > old + std::time::Duration::from_secs(3000));
+    fs::remove_file(marks[0].path()).unwrap();
+    rt(ctx, &["run", "x.org/x:1", "--", "/probe", "ready"]).ok();
+    assert_eq!(fs::read_dir(ctx.path("images/uses")).unwrap().count(), 1);
+    forget(ctx);
+}
+
+/// A store that everybody can write says nothing, and root does not run what a user has chosen.
+fn stores_of_others(ctx: &Ctx) {
+    let image = image(ctx);
+    rt(ctx, &["pull", "--store", "-q", &image]).ok();
+    name(ctx, "x.org/x:1");
+    let run = || rt(ctx, &["run", "--pull", "never", "x.org/x:1", "--", "/probe", "ready"]);
+    run().ok();
+    for dir in ["images", "images/names", "images/bundles"] {
+        let mode = fs::metadata(ctx.path(dir)).unwrap().permissions();
+        fs::set_permissions(ctx.path(dir), fs::Permissions::from_mode(0o777)).unwrap();
+        run().fails(&[ctx.path(dir).to_str().unwrap()]);
+        fs::set_permissions(ctx.path(dir), mode).unwrap();
+    }
+    forget(ctx);
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    let owner = if ctx.caller == Caller::Root { 12345 } else { 0 };
+    sys::chown(&ctx.path("images"), owner, owner).unwrap();
+    if ctx.caller == Caller::Root {
+        run().fails(&["belongs to uid 12345"]);
+    }
+    // Names that are another's than the store's owner are not followed.
+    sys::chown(&ctx.path("images/names"), 54321, 54321).unwrap();
+    run().fails(&[]);
+    forget(ctx);
+}
+
+/// A site's store: its images are run, and nothing is written into it.
+fn stores_that_are_read_only(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    fs::create_dir(ctx.path("images")).unwrap();
+    ctx.give(&ctx.path("images"));
+    fs::set_permissions(ctx.path("images"), fs::Permissions::from_mode(0o755)).unwrap();
+    let image = image(ctx);
+    rt(ctx, &["pull", "--store", "-q", &image]).ok();
+    name(ctx, "x.org/x:1");
+    let marks = ctx.path("images/uses");
+    fs::remove_file(fs::read_dir(&marks).unwrap().next().unwrap().unwrap().path()).unwrap();
+    give_to_root(&ctx.path("images"));
+    let out = rt(ctx, &["run", "x.org/x:1", "--", "/probe", "say hello"]).run();
+    assert_eq!((out.code, out.line(0), out.stderr.as_str()), (0, json!("hello"), ""), "{out:?}");
+    let written = fs::read_dir(&marks).unwrap().count();
+    assert_eq!(written, usize::from(ctx.caller == Caller::Root));
+    let listed = rt(ctx, &["images", "--json"]).ok().json();
+    assert_eq!(listed[0]["readOnly"], ctx.caller != Caller::Root, "{listed}");
+    if ctx.caller != Caller::Root {
+        rt(ctx, &["rmi", "x.org/x:1"]).fails(&["no store of images that could be changed"]);
+        rt(ctx, &["pull", "--store", "oci:other"]).fails(&["RT_IMAGES"]);
+        rt(ctx, &["prune", "--all"]).ok();
+    }
+    // With a store of one's own in front, that is where new images go.
+    let both = format!("{}:{}", ctx.path("own").display(), ctx.path("images").display());
+    let out = rt(ctx, &["run", "x.org/x:1", "--", "/probe", "say hello"]).env("RT_IMAGES", &both).ok();
+    assert_eq!(out.line(0), "hello");
+    ctx.give(&ctx.path("images"));
+    forget(ctx);
+}
+
+fn give_to_root(path: &std::path::Path) {
+    sys::chown(path, 0, 0).unwrap();
+    if path.is_dir() && !path.is_symlink() {
+        fs::read_dir(path).unwrap().flatten().for_each(|entry| give_to_root(&entry.path()));
+    }
+}
