@@ -32,10 +32,10 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         (false, true) => Lifetime::ForegroundKept,
         (false, false) => Lifetime::Foreground,
     };
-    // With --bundle it is a client that calls, and the bundle's config says it all.
-    options.configured = call.flags.path(&BUNDLE).is_none();
     let user = user(call)?;
     options.user_map = user_map(call, options.user_map, user)?;
+    // With --bundle it is a client that calls, and the bundle's config says it all.
+    options.configured = call.flags.path(&BUNDLE).is_none();
     options.overrides = Overrides {
         args: call.rest()?,
         entrypoint: match flags.text(&ENTRYPOINT)? {

@@ -140,6 +140,14 @@ pub static CONNECTIONS: Key = Key::of("pull", "connections", Kind::Number, "fetc
 pub static RETRIES: Key = Key::of("pull", "retries", Kind::Number, "repeat a failed request so many times");
 pub static MAX_SIZE: Key = Key::of("pull", "max-size", Kind::Size, "refuse images that unpack to more");
 
+// Where images are kept.
+pub static STORES: Key = Key::of(
+    "images",
+    "stores",
+    Kind::Paths,
+    "the stores of images, in this order, instead of the user's own; RT_IMAGES replaces them",
+);
+
 /// All keys, in the order in which they are shown.
 pub static KEYS: &[&Key] = &[
     &MOUNTS,
@@ -162,4 +170,5 @@ pub static KEYS: &[&Key] = &[
     &CONNECTIONS,
     &RETRIES,
     &MAX_SIZE,
+    &STORES,
 ];

@@ -188,6 +188,11 @@ impl Config {
         })
     }
 
+    /// The entries of a list of paths.
+    pub fn paths(&self, key: &Key) -> Vec<PathBuf> {
+        self.texts(key).map(PathBuf::from).collect()
+    }
+
     /// The variables to set, as words of `-e`: `NAME=VALUE`, and the names of those that take the caller's value.
     pub fn variables(&self) -> Vec<String> {
         let set = self.of(&ENV).map(|setting| setting.value.to_string());

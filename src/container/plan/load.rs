@@ -12,7 +12,7 @@ use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
 use rustix::io::Errno;
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A config as it was loaded.
 pub(crate) struct Loaded {
@@ -82,7 +82,7 @@ impl CreateOptions {
         // What the command line says comes last, and counts.
         changes.env.splice(0..0, found.variables());
         changes.devices.splice(0..0, found.texts(&rt_config::DEVICES).map(str::to_owned));
-        self.hooks_dirs.splice(0..0, found.texts(&rt_config::HOOKS_DIRS).map(PathBuf::from));
+        self.hooks_dirs.splice(0..0, found.paths(&rt_config::HOOKS_DIRS));
     }
 
     /// True where the options change the config.
