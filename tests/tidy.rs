@@ -13,18 +13,30 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("store", &[]),
     ("hooks", &["pattern"]),
     ("container", &["store", "hooks"]),
-    ("cli", &["pattern", "store", "container"]),
+    ("doctor", &["store", "hooks", "container"]),
+    ("cli", &["pattern", "store", "container", "doctor"]),
 ];
 
-/// Packages that are published, and know nothing of rt.
-const PUBLISHED: [&str; 2] = ["oci-seccomp", "ld-so-cache"];
+/// Packages that are published or could be, and know nothing of rt.
+const PUBLISHED: [&str; 3] = ["oci-seccomp", "ld-so-cache", "squashfs"];
 
 /// What `rt` never has among its dependencies: TLS, archives, C.
-const STRANGERS: [&str; 9] =
-    ["ring", "rustls", "ureq", "flate2", "zstd", "zstd-sys", "cc", "pkg-config", "openssl-sys"];
+const STRANGERS: [&str; 11] = [
+    "ring",
+    "rustls",
+    "ureq",
+    "flate2",
+    "zstd",
+    "zstd-sys",
+    "lz4_flex",
+    "lzma-rust2",
+    "cc",
+    "pkg-config",
+    "openssl-sys",
+];
 
 /// Where the program's sources and its tests are.
-const SOURCES: [&str; 4] = ["src", "crates", "hooks", "pull"];
+const SOURCES: [&str; 5] = ["src", "crates", "hooks", "image", "pull"];
 
 /// Error texts that are another runtime's, word for word, because people and scripts know them.
 const QUOTED: &[&str] = &["File config.json exists. Remove it first"];
@@ -151,7 +163,8 @@ fn promises_name_tests_that_exist() {
     let text = read(Path::new("SECURITY.md"));
     let words: Vec<&str> =
         text.split_whitespace().map(|word| word.trim_matches(['`', ',', '.', ')'])).collect();
-    let suites = [("it", "tests/it"), ("pull", "pull/tests"), ("hooks", "hooks/tests")];
+    let suites =
+        [("it", "tests/it"), ("pull", "pull/tests"), ("hooks", "hooks/tests"), ("image", "image/tests")];
     let named: Vec<_> = words
         .windows(2)
         .filter_map(|pair| {

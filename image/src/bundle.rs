@@ -7,8 +7,8 @@
 
 use rt_spec::hpc::{self, HOST_FILES};
 use rt_spec::{
-    ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD,
-    ANNOTATION_USER,
+    ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_OPTIONAL,
+    ANNOTATION_PASSWD, ANNOTATION_USER,
 };
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, err, fd};
@@ -59,6 +59,7 @@ pub(crate) fn config(root: impl AsFd, path: &Path, name: &Path, uid: u32, gid: u
         ANNOTATION_PASSWD: "caller",
         ANNOTATION_ENVIRONMENT: "caller",
         ANNOTATION_OPTIONAL: HOST_FILES.join(","),
+        ANNOTATION_COPIED: HOST_FILES.join(","),
         "rt.image.name": name.to_string_lossy(),
     });
     for (key, words) in [(ANNOTATION_ENTRYPOINT, &run.entrypoint), (ANNOTATION_CMD, &run.cmd)] {

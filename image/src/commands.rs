@@ -5,7 +5,7 @@ use crate::mount::{Session, mount_point};
 use crate::{hold, serve};
 use ::log::LevelFilter;
 use rt_cli::command::{Command, ONE_ID, Program, Rest};
-use rt_cli::image::MOUNT;
+use rt_cli::image::{EXTRACT, MOUNT};
 use rt_cli::parse::Call;
 use rt_spec::OCI_VERSION;
 use rt_sys::error::{Context, Result};
@@ -22,7 +22,7 @@ static PROGRAM: Program = Program {
             name: "hold",
             operands: 2..=1000,
             rest: Rest::AfterDashes,
-            flags: &[&hold::BUNDLE, &hold::MORE, &hold::FROM],
+            flags: &[&hold::BUNDLE, &hold::MORE, &hold::FROM, &EXTRACT],
             hidden: true,
             run: hold::run,
             ..ONE_ID
@@ -45,7 +45,7 @@ fn mount(call: &Call) -> Result<u8> {
     let dir = PathBuf::from(call.operands[1]);
     // Before anything is made.
     mount_point(&dir)?;
-    let session = Session::start(vec![image])?;
+    let session = Session::start(vec![image], hold::way(call))?;
     session.mount(|_| Ok((mount_point(&dir)?, ())))?;
     let shell =
         || std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into());

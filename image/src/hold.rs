@@ -7,8 +7,9 @@
 use crate::bundle;
 use crate::commands::become_program;
 use crate::file::ImageFile;
-use crate::mount::{Session, mount_point};
+use crate::mount::{Session, Way, mount_point};
 use rt_cli::flag::{Flag, switch, value};
+use rt_cli::image::EXTRACT;
 use rt_cli::parse::Call;
 use rt_sys::err;
 use rt_sys::error::{Context, Result};
@@ -34,7 +35,7 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
     }
     let first = images.first().map(|image| Ok::<_, rt_sys::error::Error>((image.path.clone(), key(image)?)));
     let first = first.ok_or_else(|| err!("no image"))??;
-    let session = Session::start(images)?;
+    let session = Session::start(images, way(call))?;
     let (uid, gid) = session.ids();
     if !call.flags.has(&MORE) {
         make_scratch(&at)?;
@@ -58,6 +59,11 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
         std::env::set_current_dir(&dir).context(|| format!("enter {}", dir.display()))?;
     }
     become_program(call.rest)
+}
+
+/// How the images of a call become directories.
+pub(crate) fn way(call: &Call) -> Way {
+    if call.flags.has(&EXTRACT) { Way::Extract } else { Way::Mount }
 }
 
 /// What the name of an image's directory ends in where it is for a container's root.

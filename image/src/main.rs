@@ -3,6 +3,7 @@
 mod bundle;
 mod commands;
 mod confine;
+mod extract;
 mod file;
 mod fuse;
 mod hold;

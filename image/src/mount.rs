@@ -4,6 +4,7 @@
 //! it would keep that, and the mount, in existence, and wait for ever for the unmount at which it ends. So the order is:
 //! the user namespace, the servers, the mount namespace, the mounts.
 
+use crate::extract;
 use crate::file::ImageFile;
 use crate::fuse::Owner;
 use rt_sys::caller::Caller;
@@ -32,16 +33,31 @@ pub(crate) struct Session {
 #[derive(Debug)]
 struct Waiting {
     image: ImageFile,
+    /// None where the image is to be unpacked.
+    server: Option<Server>,
+}
+
+#[derive(Debug)]
+struct Server {
     device: OwnedFd,
     /// The server begins when a byte comes here, and ends where none can come any more.
     ready: OwnedFd,
 }
 
+/// How an image becomes a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By FUSE.
+    Mount,
+    /// Unpacked into a tmpfs.
+    Extract,
+}
+
 impl Session {
-    /// Enters namespaces of its own and starts a server for each of `images`.
+    /// Enters namespaces of its own and starts a server for each of `images` that is to be mounted.
     ///
     /// The user namespace maps the caller to itself. A caller who may mount needs none.
-    pub(crate) fn start(images: Vec<ImageFile>) -> Result<Session> {
+    pub(crate) fn start(images: Vec<ImageFile>, way: Way) -> Result<Session> {
         let caller = Caller::current()?;
         let (uid, gid) = (caller.uid, caller.gid);
         let proc = fd::open_proc()?;
@@ -55,7 +71,14 @@ impl Session {
         let maps = ns::own_maps()?;
         let several = maps.uid.iter().map(|map| u64::from(map.size)).sum::<u64>() > 1;
         let owner = if several { Owner::OfImage } else { Owner::One(uid, gid) };
-        let waiting = images.into_iter().map(|image| start_server(image, owner)).collect::<Result<_>>()?;
+        let start = |image: ImageFile| {
+            let server = match way {
+                Way::Mount => Some(start_server(&image, owner)?),
+                Way::Extract => None,
+            };
+            Ok(Waiting { image, server })
+        };
+        let waiting = images.into_iter().map(start).collect::<Result<_>>()?;
         ns::unshare(Namespace::Mount).context(|| "make a mount namespace")?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open("/", flags, Mode::empty())?;
@@ -74,31 +97,62 @@ impl Session {
         mut place: impl FnMut(&ImageFile) -> Result<(OwnedFd, T)>,
     ) -> Result<Vec<T>> {
         let mut said = Vec::new();
-        for Waiting { image, device, ready } in self.waiting {
-            let context = || format!("mount {}", image.path.display());
+        let (uid, gid) = self.ids();
+        for Waiting { image, server } in self.waiting {
             let (at, about) = place(&image)?;
             said.push(about);
-            let params = [
-                ("fd", device.as_raw_fd().to_string()),
-                ("rootmode", "40000".to_owned()),
-                ("user_id", self.uid.to_string()),
-                ("group_id", self.gid.to_string()),
-                ("subtype", "squashfs".to_owned()),
-            ];
-            let mut params: Vec<Param> =
-                params.into_iter().map(|(key, value)| Param::Value(key.to_owned(), value)).collect();
-            // The kernel checks modes itself, and lets every id of the container in.
-            params.extend(["default_permissions", "allow_other"].map(|key| Param::Flag(key.to_owned())));
-            // mountinfo shows the source; the kernel takes a page of it.
-            let source = image.path.to_string_lossy();
-            let attr = mount::ATTR_RDONLY | mount::ATTR_NOSUID | mount::ATTR_NODEV;
-            let tree = mount::new_fs("fuse", &source, &params, attr).context(context)?;
-            mount::attach(&tree, &at).context(context)?;
-            // A request that comes before the mount is there would be answered to nobody.
-            rustix::io::write(&ready, b"1").context(context)?;
+            let done = match server {
+                Some(server) => server.mount(&image, &at, uid, gid),
+                None => unpack(&image, &at),
+            };
+            done.context(|| format!("image {}", image.path.display()))?;
         }
         Ok(said)
     }
+}
+
+impl Server {
+    fn mount(self, image: &ImageFile, at: &OwnedFd, uid: u32, gid: u32) -> Result<()> {
+        let params = [
+            ("fd", self.device.as_raw_fd().to_string()),
+            ("rootmode", "40000".to_owned()),
+            ("user_id", uid.to_string()),
+            ("group_id", gid.to_string()),
+            ("subtype", "squashfs".to_owned()),
+        ];
+        let mut params: Vec<Param> =
+            params.into_iter().map(|(key, value)| Param::Value(key.to_owned(), value)).collect();
+        // The kernel checks modes itself, and lets every id of the container in.
+        params.extend(["default_permissions", "allow_other"].map(|key| Param::Flag(key.to_owned())));
+        // What mountinfo shows, of which fsconfig(2) takes 255 bytes.
+        let path = image.path.to_string_lossy();
+        let source = if path.len() <= LONGEST_SOURCE { path } else { "squashfs".into() };
+        let tree = mount::new_fs("fuse", &source, &params, ATTRIBUTES).context(|| "mount it by FUSE")?;
+        mount::attach(&tree, at).context(|| "attach its mount")?;
+        // A request that comes before the mount is there would be answered to nobody.
+        rustix::io::write(&self.ready, b"1").context(|| "start its server")?;
+        Ok(())
+    }
+}
+
+/// The longest value that fsconfig(2) takes, in bytes.
+const LONGEST_SOURCE: usize = 255;
+/// Nothing of an image can be written, gives other rights, or is a device.
+const ATTRIBUTES: u64 = mount::ATTR_RDONLY | mount::ATTR_NOSUID | mount::ATTR_NODEV;
+
+/// Unpacks an image into a tmpfs.
+fn unpack(image: &ImageFile, at: &OwnedFd) -> Result<()> {
+    /// For blocks that several files share.
+    const CACHE: usize = 16 << 20;
+    let params = [Param::Value("mode".to_owned(), "0755".to_owned())];
+    let tree = mount::new_fs("tmpfs", "rt-image", &params, ATTRIBUTES & !mount::ATTR_RDONLY)?;
+    let root = fs::openat(&tree, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    extract::extract(&image.filesystem(CACHE)?, root).map_err(|e| match e.errno() {
+        Some(libc::ENOSPC) => e.hint("a tmpfs has half of the node's memory"),
+        _ => e,
+    })?;
+    mount::set_attr(&tree, Recursive::No, Attr::READONLY)?;
+    mount::attach(&tree, at)
 }
 
 /// Opens /dev/fuse, and says what can be done where that is not possible.
@@ -115,7 +169,7 @@ fn open_device() -> Result<OwnedFd> {
     })
 }
 
-fn start_server(image: ImageFile, owner: Owner) -> Result<Waiting> {
+fn start_server(image: &ImageFile, owner: Owner) -> Result<Server> {
     let device = open_device()?;
     let (wait, ready) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context(|| "make a pipe")?;
     let mut words: Vec<OsString> = ["rt-image", "serve"].map(OsString::from).into();
@@ -139,7 +193,7 @@ fn start_server(image: ImageFile, owner: Owner) -> Result<Waiting> {
     if process::exit_code(process::wait(child.pid)?) != 0 {
         bail!("start the server of the image: no process for it");
     }
-    Ok(Waiting { image, device, ready })
+    Ok(Server { device, ready })
 }
 
 /// Executes this program again as the server, which gets its descriptors and nothing else of this process.

@@ -27,7 +27,7 @@ fn damage_is_an_error_of_the_file() {
     let mnt = place.text("mnt");
     let good = std::fs::read(place.seed("stored.sqsh")).unwrap();
     for caller in callers() {
-        for at in (96..good.len()).step_by(good.len() / 60) {
+        for at in (96..good.len()).step_by(good.len() / 24) {
             let mut bad = good.clone();
             bad[at..].iter_mut().take(40).for_each(|byte| *byte = 0xa5);
             let image = place.text("bad.sqsh");

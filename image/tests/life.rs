@@ -157,6 +157,37 @@ fn a_program_that_does_not_exist_leaves_nothing() {
 }
 
 #[test]
+fn an_unpacked_image_needs_no_device() {
+    let place = Place::new("extract");
+    let (mnt, image) = (place.text("mnt"), place.seed("zstd.sqsh"));
+    for caller in callers().into_iter().filter(|caller| *caller != Caller::Current) {
+        let script = "cd \"$0\" && find . -printf '%P %y %#m %s %Ts %n %l\\n' | LC_ALL=C sort; cat dir/deep/er/hole | tr -d '\\0'; \
+            touch x 2>&1; grep \" $0 \" /proc/self/mounts";
+        let closed = "mknod -m 000 $0/dev/fuse c 10 254 && mount --bind $0/dev/fuse /dev/fuse";
+        let words = ["rt", "mount", "--extract", &image, &mnt, "--", "sh", "-c", script, &mnt];
+        let output = place.command_with(caller, closed, &words).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        for line in crate::mount::SEEDS
+            .iter()
+            .filter(|line| !["b", "c", "s"].contains(&line.split(' ').nth(1).unwrap()))
+        {
+            // The sizes and links of directories are the tmpfs's.
+            let is_directory = line.split(' ').nth(1) == Some("d");
+            let found = match is_directory {
+                true => said.lines().any(|found| {
+                    found.split(' ').take(3).eq(line.split(' ').take(3)) && found.contains(" 1500000000 ")
+                }),
+                false => said.lines().any(|found| found == *line),
+            };
+            assert!(found, "{caller:?}: {line}\n{said}");
+        }
+        assert!(said.contains("\nend") && said.contains("Read-only file system"), "{said}");
+        assert!(said.contains("tmpfs ro,nosuid,nodev"), "{said}");
+        assert!(place.servers().is_empty());
+    }
+}
+
+#[test]
 fn a_closed_or_missing_device_names_the_remedy() {
     let place = Place::new("closed");
     let (mnt, image) = (place.text("mnt"), place.seed("zstd.sqsh"));

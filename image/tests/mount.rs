@@ -8,7 +8,7 @@ const LIST: &str = "cd \"$0\" && find . -printf '%P %y %#m %s %Ts %n %l\\n' | LC
     find . -type f | LC_ALL=C sort | xargs -d '\\n' cat | md5sum";
 
 /// What the seeds hold, in the words of [`LIST`].
-const SEEDS: &[&str] = &[
+pub const SEEDS: &[&str] = &[
     " d 0755 109 1500000000 4 ",
     "dir d 01777 109 1500000000 3 ",
     "dir/again f 0644 4393 4000000000 2 ",

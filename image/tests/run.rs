@@ -138,6 +138,65 @@ fn an_image_is_a_volume() {
 }
 
 #[test]
+fn an_image_is_unpacked_where_asked() {
+    let place = Place::new("unpacked");
+    let Some(tree) = tree(&place, "tree") else { return };
+    let image = image(&place, &tree, "x.sqsh");
+    for caller in callers() {
+        let volume = format!("{image}:/again");
+        let words = [
+            "rt",
+            "run",
+            "--extract",
+            "-v",
+            &volume,
+            &image,
+            "--",
+            "sh",
+            "-c",
+            "cat /data/file /again/data/file",
+        ];
+        let mut command = place.command_with(
+            caller,
+            "mknod -m 000 $0/dev/fuse c 10 229 && mount --bind $0/dev/fuse /dev/fuse",
+            &words,
+        );
+        let output = command.output().unwrap();
+        assert_eq!(output.stdout, b"contents\ncontents\n", "{caller:?}: {output:?}");
+        assert!(place.servers().is_empty(), "{caller:?}");
+    }
+}
+
+#[test]
+fn an_image_has_a_layer_to_write_to() {
+    let place = Place::new("layer");
+    let Some(tree) = tree(&place, "tree") else { return };
+    let image = image(&place, &tree, "x.sqsh");
+    let before = std::fs::read(&image).unwrap();
+    for caller in callers() {
+        let write = "echo new >/data/new && echo changed >/data/file && cat /data/new /data/file; rm /bin/echo; ls /bin/echo 2>&1; true";
+        let run = |flags: &[&str]| {
+            let words = [&["rt", "run"], flags, &[&image, "--", "sh", "-c", write]].concat();
+            place.good(caller, &words)
+        };
+        let expected = "new\nchanged\nls: /bin/echo: No such file or directory\n";
+        assert_eq!(run(&["--writable"]), expected, "{caller:?}");
+        let kept = place.text(&format!("home/layer-{caller:?}"));
+        assert_eq!(run(&["--overlay", &kept]), expected, "{caller:?}");
+        let again = place.good(caller, &["rt", "run", "--overlay", &kept, &image, "--", "cat", "/data/new"]);
+        assert_eq!(again, "new\n", "{caller:?}");
+        if caller == Caller::User {
+            let said = place.good(
+                caller,
+                &["rt", "run", "--as-root", &image, "--", "sh", "-c", "id -u; touch /new && ls /new"],
+            );
+            assert_eq!(said, "0\n/new\n");
+        }
+    }
+    assert!(std::fs::read(&image).unwrap() == before, "the image has changed");
+}
+
+#[test]
 fn an_image_of_enroot_runs_its_script() {
     let place = Place::new("enroot");
     let Some(tree) = tree(&place, "tree") else { return };

@@ -127,13 +127,11 @@ pub(crate) fn config(image: &BundledImage, root: Option<&OwnedFd>, choices: &Cho
         config["hostname"] = json!("rt");
         config["process"]["capabilities"] =
             json!({ "bounding": capabilities, "effective": capabilities, "permitted": capabilities });
+        config["linux"]["seccomp"] = filter::section(&capabilities)?;
     }
-    // Where the user is root, the runtime adds a filter of its own that answers calls which one id cannot do (chown and the
-    // like). A config has room for one filter only.
+    // The runtime answers calls which one id cannot do (chown and the like) by a filter, which takes no_new_privs.
     if choices.user == Some(UserMap::Root) {
         config["process"]["noNewPrivileges"] = json!(true);
-    } else if !hpc {
-        config["linux"]["seccomp"] = filter::section(&capabilities)?;
     }
     Ok(config)
 }
@@ -390,6 +388,8 @@ mod tests {
             };
             assert_eq!(config["annotations"]["rt.user"], wanted, "a label must not choose the user");
             assert!(config["annotations"].get("cdi.k8s.io/x").is_none(), "a label must not choose devices");
+            let filtered = !config["linux"]["seccomp"].is_null();
+            assert_eq!(filtered, profile == Profile::Isolated, "root has the filter, too");
             prepare_mount_points(&root, &config).unwrap();
         }
         assert!(dir.join("w/d").is_dir() && dir.join("data").is_dir() && dir.join("proc").is_dir());

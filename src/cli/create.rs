@@ -4,6 +4,7 @@ use super::Call;
 use super::table::*;
 use crate::container::{self, CreateOptions, Handover, ImageMounts};
 use rt_cli::flag::MOUNTED;
+use rt_cli::image::EXTRACT;
 use rt_spec::rootless::parse_user_map;
 use rt_spec::said::is_host_mpi;
 use rt_sys::error::Result;
@@ -38,7 +39,8 @@ pub(super) fn handover(call: &Call) -> Handover {
 pub(super) fn images(call: &Call) -> ImageMounts {
     ImageMounts {
         mounted: call.globals.path(&MOUNTED),
-        mounter: Some(super::companion::mount_images),
+        extract: call.flags.has(&EXTRACT),
+        mounter: Some(super::image_files::mount),
         called_in: None,
     }
 }
@@ -66,6 +68,7 @@ pub(super) fn options(call: &Call, id: String, bundle: PathBuf) -> Result<Create
         preserve_fds: flags.number(&PRESERVE_FDS)?,
         listen_fds: listen_fds(),
         strict: flags.has(&STRICT),
+        trace: flags.path(&TRACE),
         user_map: flags.text(&USER_MAP)?.map(parse_user_map).transpose()?,
         images: images(call),
         ..CreateOptions::default()

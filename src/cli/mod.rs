@@ -3,13 +3,16 @@
 #[cfg(test)]
 mod command_lines;
 mod companion;
+mod config;
 mod create;
 mod delete;
+mod doctor;
 mod events;
 mod exec;
 mod features;
 mod generate;
 mod image;
+mod image_files;
 mod kill;
 mod list;
 mod operand;

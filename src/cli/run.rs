@@ -2,7 +2,7 @@
 
 use super::operand::{self, Operand};
 use super::table::*;
-use super::{Call, PROGRAM, create, image};
+use super::{Call, PROGRAM, create, image, image_files};
 use crate::container::{self, Choice, Entrypoint, Ids, Lifetime, NamespaceChoices, Overrides, RootAccess};
 use oci_spec::runtime::Mount;
 use rt_cli::flag::Flag;
@@ -34,6 +34,8 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     };
     let user = user(call)?;
     options.user_map = user_map(call, options.user_map, user)?;
+    // With --bundle it is a client that calls, and the bundle's config says it all.
+    options.configured = call.flags.path(&BUNDLE).is_none();
     options.overrides = Overrides {
         args: call.rest()?,
         entrypoint: match flags.text(&ENTRYPOINT)? {
@@ -50,6 +52,8 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         volumes: flags.texts(&VOLUME)?,
         mounts: mounts(call)?,
         devices: flags.texts(&DEVICE)?,
+        defaults: Vec::new(),
+        unset_env: Vec::new(),
         namespaces: NamespaceChoices {
             net: choice(call, &NET)?,
             pid: choice(call, &PID)?,
@@ -149,11 +153,7 @@ fn id_and_bundle(call: &Call) -> Result<Option<(String, PathBuf)>> {
     Ok(match operand {
         Operand::Bundle(bundle) => Some((made_up_id(), bundle)),
         Operand::Id(id) => Some((id, named.unwrap_or_else(|| PathBuf::from(".")))),
-        Operand::File(path) => {
-            operand::check_image_file(&path)?;
-            let bundle = container::bundle_of_image(&super::new_store(call)?, &create::images(call), &path)?;
-            Some((made_up_id(), bundle))
-        }
+        Operand::File(path) => Some((made_up_id(), image_files::bundle(call, &path)?)),
         Operand::Image(name) => image::bundle(call, &name)?.map(|bundle| (made_up_id(), bundle)),
     })
 }

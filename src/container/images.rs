@@ -21,6 +21,8 @@ pub(crate) struct MountRequest<'a> {
     pub bundle: bool,
     /// Others are mounted at the directory already.
     pub more: bool,
+    /// Unpack the files instead of mounting them.
+    pub extract: bool,
     /// The working directory in which relative paths of the command line are meant.
     pub called_in: Option<&'a Path>,
 }
@@ -30,6 +32,8 @@ pub(crate) struct MountRequest<'a> {
 pub(crate) struct ImageMounts {
     /// Where `rt-image` has mounted them (`--mounted-images`); none in the first call.
     pub mounted: Option<PathBuf>,
+    /// They are to be unpacked instead (`--extract`).
+    pub extract: bool,
     /// Becomes `rt-image`; what comes back is the error.
     pub mounter: Option<fn(&MountRequest<'_>) -> Error>,
     /// The working directory at the beginning, where a path of the command line may depend on it.
@@ -69,8 +73,8 @@ impl ImageMounts {
             None => store.mounted_images()?,
         };
         let called_in = self.called_in.as_deref();
-        let more = self.are_mounted();
-        Ok(self.become_mounter(&MountRequest { at: &at, files, bundle: false, more, called_in }))
+        let (more, extract) = (self.are_mounted(), self.extract);
+        Ok(self.become_mounter(&MountRequest { at: &at, files, bundle: false, more, extract, called_in }))
     }
 
     fn become_mounter(&self, request: &MountRequest) -> Error {
@@ -103,6 +107,8 @@ pub(crate) fn bundle_of_image(store: &Store, images: &ImageMounts, file: &Path) 
     }
     let files = [std::path::absolute(file)?];
     let at = store.mounted_images()?;
-    let request = MountRequest { at: &at, files: &files, bundle: true, more: false, called_in: None };
+    let extract = images.extract;
+    let request =
+        MountRequest { at: &at, files: &files, bundle: true, more: false, extract, called_in: None };
     Err(images.become_mounter(&request))
 }

@@ -42,6 +42,10 @@ pub static VERIFY: Flag = switch("verify", "check the digests of the uncompresse
 pub static CONNECTIONS: Flag = value("connections", "N", "fetch N blobs at once; 4 by default");
 pub static MAX_SIZE: Flag = value("max-size", "BYTES", "refuse images that unpack to more, such as 20G");
 
+// How a file with an image becomes a directory.
+pub static EXTRACT: Flag =
+    switch("extract", "unpack image files into memory instead of mounting them, which needs /dev/fuse");
+
 pub static USERNAME: Flag = value("username", "USER", "name of the user").short('u');
 pub static PASSWORD: Flag =
     value("password", "PASSWORD", "password; other users may see it in the output of ps").short('p');
@@ -315,8 +319,9 @@ pub const MOUNT: Command = Command {
     usage: &["FILE DIR [-- COMMAND [ARGS...]]"],
     operands: 2..=2,
     rest: Rest::AfterDashes,
+    flags: &[&EXTRACT],
     about: "\
-FILE is a squashfs image. It is mounted read-only at DIR, an existing directory, for COMMAND and the
+FILE is a squashfs or SIF image. It is mounted read-only at DIR, an existing directory, for COMMAND and the
 programs that it starts. No other process sees the mount, and it ends with the last of them. COMMAND
 runs on the host as the user who calls, with no further rights. It is the user's shell by default.
 

@@ -1,0 +1,102 @@
+#!/bin/bash
+# Images that are files: those that mksquashfs writes of a Debian root in every compression, compared with the root and with
+# unsquashfs; containers of them, as a plain user and as root; images of apptainer, where that is installed.
+# usage: integration/images.sh RT   (root: makes a Debian root with mmdebstrap, and a /dev/fuse that all may open)
+set -uo pipefail
+cd "$(dirname "$0")/.."
+. integration/check
+rt=$(realpath "${1:-build/rt}")
+work=$(mktemp -d)
+uid=23457
+trap 'rm -rf "$work"' EXIT
+chmod 755 "$work"
+mkdir "$work"/{bin,mnt,user,dev}
+chmod 777 "$work/user" "$work/mnt"
+cp "$rt" "$(dirname "$rt")/rt-image" "$work/bin" || exit 1
+
+skip() { echo "SKIP images: $*"; }
+result() {
+	echo "result: integration/images: $passed passed; $failed failed"
+	[ $failed = 0 ]
+	exit
+}
+[ "$(id -u)" = 0 ] || { skip "root makes the images"; result; }
+integration/packages squashfs-tools attr mmdebstrap busybox-static >/dev/null
+command -v mksquashfs >/dev/null || { skip "mksquashfs is not installed"; result; }
+
+# A mount namespace of its own, in which everybody may open /dev/fuse, as hosts have it.
+in_world() {
+	unshare -m bash -c 'mount -t tmpfs none "$0/dev" && mknod -m 666 "$0/dev/fuse" c 10 229 &&
+		mount --bind "$0/dev/fuse" /dev/fuse && exec "$@"' "$work" "$@"
+}
+user() { in_world setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$work/bin:$PATH" HOME="$work/user" "$@"; }
+root() { in_world env -i PATH="$work/bin:$PATH" HOME="$work/user" "$@"; }
+in_world sh -c ': <>/dev/fuse' 2>/dev/null || { skip "the kernel has no FUSE"; result; }
+
+debian=$(integration/debian) || { skip "no root for mmdebstrap, or no mirror to get packages from"; result; }
+
+# All that stat(2) shows, but sizes of directories, which are each file system's own.
+list='cd "$0" && find . -type d -printf "%P %y %#m %Ts %n\n" -o -printf "%P %y %#m %s %Ts %n %l\n" | LC_ALL=C sort'
+sums='cd "$0" && find . -type f -print0 | LC_ALL=C sort -z | xargs -0 cat | sha256sum'
+sh -c "$list" "$debian" >"$work/list"
+sh -c "$sums" "$debian" >"$work/sums"
+echo "images: $(wc -l <"$work/list") files, $(du -sm "$debian" | cut -f1) MB"
+
+form() { # NAME FLAGS...: an image, and whether all of it is as in the root
+	local name=$1 image=$work/$1.sqsh
+	mksquashfs "$debian" "$image" -noappend -quiet -no-progress "${@:2}" >/dev/null
+	check "$name/list" "" 0 user rt mount "$image" "$work/mnt" -- sh -c "($list) | cmp - $work/list" "$work/mnt"
+	check "$name/contents" "" 0 user rt mount "$image" "$work/mnt" -- sh -c "($sums) | cmp - $work/sums" "$work/mnt"
+	check "$name/run" "^ID=debian\$" 0 user rt run "$image" -- cat /etc/os-release
+}
+form gzip -comp gzip
+form enroot -comp lzo -noD
+form lzo -comp lzo -Xcompression-level 1
+form lz4 -comp lz4 -b 256K
+form zstd -comp zstd -Xcompression-level 3 -b 1M
+form zstd-small -comp zstd -Xcompression-level 1 -b 16K -always-use-fragments
+form xz -comp xz -Xbcj x86
+form lzma -comp lzma
+form stored -noI -noD -noF -noX
+image=$work/zstd.sqsh
+
+# unsquashfs is another reader.
+unsquashfs -quiet -no-progress -dest "$work/unsquashed" "$image" >/dev/null
+check unsquashfs/same "" 0 sh -c "($list) | cmp - $work/list" "$work/unsquashed"
+rm -rf "$work/unsquashed"
+
+# Containers.
+check run/id "uid=$uid" 0 user rt run "$image" -- id
+check run/dpkg "^([6-9][0-9]|[0-9]{3,})\$" 0 user rt run "$image" -- sh -c 'dpkg -l | grep -c ^ii'
+check run/perl "^4\$" 0 user rt run "$image" -- perl -e 'print 2 + 2, "\n"'
+check run/read-only "Read-only" 1 user rt run "$image" -- touch /x
+check run/root "uid=0" 0 root rt run "$image" -- id
+check run/as-root "^apt 2" 0 user rt run --as-root "$image" -- apt-get --version
+check run/writable "^Hello" 0 user rt run --writable "$image" -- sh -c 'echo Hello >/etc/hello && cat /etc/hello'
+check run/overlay "" 0 user rt run --overlay "$work/user/layer" "$image" -- sh -c 'rm /bin/ls; echo kept >/opt/kept'
+check run/overlay-again "^kept\$" 0 user rt run --overlay "$work/user/layer" "$image" -- cat /opt/kept
+check run/volume "^ID=debian\$" 0 user rt run -v "$work/lz4.sqsh:/lz4" "$image" -- cat /lz4/etc/os-release
+check run/many "^20\$" 0 user bash -c "for i in \$(seq 20); do rt run $image -- echo x & done | wc -l"
+check run/at-once "^1\$" 0 user rt run "$image" -- bash -c \
+	'for i in $(seq 8); do cat /usr/bin/* 2>/dev/null | md5sum & done | sort -u | wc -l'
+check run/extract "^ID=debian\$" 0 user rt run --extract "$image" -- cat /etc/os-release
+check extract/list "" 0 user rt mount --extract "$image" "$work/mnt" -- sh -c \
+	"($list) | grep -v '^dev/' | cmp - <(grep -v '^dev/' $work/list)" "$work/mnt"
+
+# What others write.
+if command -v apptainer >/dev/null; then
+	check apptainer/build "" 0 apptainer build "$work/x.sif" "$debian"
+	check apptainer/run "^ID=debian\$" 0 user rt run "$work/x.sif" -- cat /etc/os-release
+else
+	skip "apptainer is not installed"
+fi
+
+left=$(pgrep -f "rt-image serve.*$work" || true)
+for _ in $(seq 50); do
+	[ -n "$left" ] || break
+	sleep 0.1
+	left=$(pgrep -f "rt-image serve.*$work" || true)
+done
+check nothing-left "^\$" 0 echo "$left"
+check no-mounts "^0\$" 1 grep -c "$work" /proc/self/mounts
+result
