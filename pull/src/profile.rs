@@ -394,6 +394,10 @@ mod tests {
         }
         assert!(dir.join("w/d").is_dir() && dir.join("data").is_dir() && dir.join("proc").is_dir());
         assert!(dir.join("etc/localtime").symlink_metadata().unwrap().is_file());
+        assert!(host_files_record(&root).unwrap().is_empty(), "an empty place needs no line");
+        std::fs::write(dir.join("etc/hosts"), "image").unwrap();
+        let line = host_files::line(Path::new("/etc/hosts"), b"image");
+        assert_eq!(host_files_record(&root).unwrap(), line);
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

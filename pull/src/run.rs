@@ -190,7 +190,7 @@ pub(crate) fn unpack(
     let directories = tree.finish_dirs()?;
     let shared = options.shared && mask & 0o005 == 0;
     partial.write_image_config(&image.config_text, shared)?;
-    if options.choices.profile == Profile::Hpc {
+    if options.choices.profile == Profile::Hpc && !host_files.is_empty() {
         partial.write_host_files(&host_files, shared)?;
     }
     let published = partial.publish(
