@@ -344,7 +344,7 @@ fn a_variable_asks_for_the_emulation(ctx: &Ctx) {
     let bundle = bundle.with("/process/user", json!({ "uid": 33, "gid": 33, "additionalGids": [44] }));
     let bundle = bundle.ops(&["chown /tmp 7 7", "setgroups 33", "id"]);
     let run = |value: &str| {
-        ctx.rt(["run", "-b"]).arg(&bundle.dir).arg(&ctx.id()).env("RT_EMULATE_ROOT", value).run()
+        ctx.rt(["run", "-b"]).arg(&bundle.dir).arg(ctx.id()).env("RT_EMULATE_ROOT", value).run()
     };
     let out = run("1");
     let all = out.all();
@@ -354,14 +354,14 @@ fn a_variable_asks_for_the_emulation(ctx: &Ctx) {
     }
     // The config's own word counts first.
     let bundle = ctx.bundle().with("/annotations", json!({ "rt.user": "config" })).ops(&["chown /tmp 7 7"]);
-    let out = ctx.rt(["run", "-b"]).arg(&bundle.dir).arg(&ctx.id()).env("RT_EMULATE_ROOT", "1").run();
+    let out = ctx.rt(["run", "-b"]).arg(&bundle.dir).arg(ctx.id()).env("RT_EMULATE_ROOT", "1").run();
     assert_eq!(out.line(0), errno(libc::EINVAL));
 }
 
 /// The variable is for uid 0 of a user namespace with one id, and for nobody else.
 fn only_one_id_is_emulated(ctx: &Ctx) {
     let bundle = ctx.bundle().ops(&["chown /tmp 7 7", "status"]);
-    let out = ctx.rt(["run", "-b"]).arg(&bundle.dir).arg(&ctx.id()).env("RT_EMULATE_ROOT", "1").run();
+    let out = ctx.rt(["run", "-b"]).arg(&bundle.dir).arg(ctx.id()).env("RT_EMULATE_ROOT", "1").run();
     let emulated = ctx.caller == Caller::Nested;
     assert_eq!(out.line(1)["Seccomp"], if emulated { "2" } else { "0" }, "{out:?}");
 }
