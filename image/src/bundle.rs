@@ -1,10 +1,10 @@
-//! The bundle of an image that is only a file system: a config in the profile hpc, with what the image says about how it
-//! is run.
+//! The bundle of an image file: a config, most of it of the profile hpc, with what the image says about how it is run.
 //!
-//! An image says it in one of four ways, looked for in this order: the config of an OCI image in `/.rt/config.json`; the
-//! scripts of Apptainer in `/.singularity.d`; enroot's script `/etc/rc`, with `/etc/environment` and `/etc/fstab`; or not
+//! An image says it in one of five ways, looked for in this order: the config of a bundle in `/.rt/config.json`
+//! ([`own_config`]); that of an OCI image in `/.rt/image.json`; the scripts of Apptainer in `/.singularity.d`; enroot's script `/etc/rc`, with `/etc/environment` and `/etc/fstab`; or not
 //! at all. Nothing of it reaches beyond the container: no image mounts what the host has, and none names hooks or devices.
 
+use crate::own_config;
 use rt_spec::hpc::{self, HOST_FILES};
 use rt_spec::{
     ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_OPTIONAL,
@@ -17,8 +17,9 @@ use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// The config of an OCI image, in images that `rt` writes.
+/// The config of the bundle, and that of the OCI image, in image files that `rt` writes.
 const OWN_CONFIG: &str = ".rt/config.json";
+const OWN_IMAGE: &str = ".rt/image.json";
 /// Where Apptainer keeps what it runs.
 const APPTAINER: &str = ".singularity.d";
 /// Enroot's start script.
@@ -44,6 +45,10 @@ struct Run {
 
 /// The config.json for the image whose tree is at `root`, mounted at `path`. `name` is what the image is called.
 pub(crate) fn config(root: impl AsFd, path: &Path, name: &Path, uid: u32, gid: u32) -> Result<Vec<u8>> {
+    if let Some(text) = read(root.as_fd(), OWN_CONFIG) {
+        let config = own_config::config(&text, path, uid, gid);
+        return to_text(&config.context(|| format!("the image's /{OWN_CONFIG}"))?);
+    }
     let mut run = Run::of(root.as_fd())?;
     if !run.env.iter().any(|variable| variable.starts_with("PATH=")) {
         run.env.push(DEFAULT_PATH.to_owned());
@@ -82,13 +87,17 @@ pub(crate) fn config(root: impl AsFd, path: &Path, name: &Path, uid: u32, gid: u
         "linux": hpc::linux(uid, gid),
         "annotations": annotations,
     });
-    serde_json::to_vec_pretty(&config).map_err(|e| Error::new(e.to_string()))
+    to_text(&config)
+}
+
+fn to_text(config: &Value) -> Result<Vec<u8>> {
+    serde_json::to_vec_pretty(config).map_err(|e| Error::new(e.to_string()))
 }
 
 impl Run {
     fn of(root: BorrowedFd) -> Result<Run> {
-        if let Some(text) = read(root, OWN_CONFIG) {
-            return Run::of_oci(&text).context(|| format!("the image's /{OWN_CONFIG}"));
+        if let Some(text) = read(root, OWN_IMAGE) {
+            return Run::of_oci(&text).context(|| format!("the image's /{OWN_IMAGE}"));
         }
         if exists(root, APPTAINER) {
             return Ok(Run::of_apptainer(root));

@@ -8,6 +8,7 @@ mod file;
 mod fuse;
 mod hold;
 mod mount;
+mod own_config;
 mod serve;
 mod sif;
 

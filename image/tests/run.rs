@@ -64,7 +64,11 @@ fn a_plain_image_runs() {
         assert_eq!(command.current_dir(place.join("")).output().unwrap().stdout, b"here\n", "{caller:?}");
         place.no_server(caller);
         // Nothing is left of it, and nothing is told of it.
-        assert_eq!(place.good(caller, &["rt", "list", "-q"]).lines().count(), 0, "{caller:?}");
+        let state = place.text(&format!("home/state-{caller:?}"));
+        let script = format!(
+            "rt --root {state} run {image} -- sh -c : && rt --root {state} list -q; ls -A {state}/.mounted"
+        );
+        assert_eq!(place.good(caller, &["sh", "-c", &script]), "", "{caller:?}");
     }
 }
 
@@ -251,7 +255,7 @@ fn an_image_of_ours_says_how_it_runs() {
     let Some(tree) = tree(&place, "tree") else { return };
     put(
         &tree,
-        ".rt/config.json",
+        ".rt/image.json",
         r#"{"config": {"Env": ["COLOUR=green", "PATH=/bin"], "Entrypoint": ["sh", "-c"], "Cmd": ["echo $COLOUR; pwd"],
             "WorkingDir": "/data", "Volumes": {"/empty": {}}, "Labels": {"rt.user": "root"}}}"#,
     );
@@ -263,6 +267,57 @@ fn an_image_of_ours_says_how_it_runs() {
         if caller != Caller::Current {
             assert_eq!(said, format!("x\n{uid}\n"), "{caller:?}");
         }
+    }
+}
+
+#[test]
+fn a_bundles_config_in_an_image_reaches_nothing_of_the_host() {
+    let place = Place::new("own-config");
+    let Some(tree) = tree(&place, "tree") else { return };
+    let secret = place.text("home/secret");
+    std::fs::write(&secret, "of the host").unwrap();
+    let mark = place.text("home/hook-ran");
+    let config = format!(
+        r#"{{"ociVersion": "1.2.0",
+        "process": {{"args": ["sh", "-c", "cat /host/secret 2>&1; echo $COLOUR; echo $$"], "env": ["COLOUR=black", "PATH=/bin"],
+            "cwd": "/data", "user": {{"uid": 0, "gid": 0}}}},
+        "hooks": {{"createRuntime": [{{"path": "/bin/sh", "args": ["sh", "-c", "touch {mark}"]}}],
+            "poststop": [{{"path": "/bin/sh", "args": ["sh", "-c", "touch {mark}"]}}]}},
+        "mounts": [{{"destination": "/host", "type": "bind", "source": "{home}", "options": ["rbind"]}},
+            {{"destination": "/proc", "type": "proc", "source": "proc"}}],
+        "linux": {{"namespaces": [{{"type": "pid"}}, {{"type": "network", "path": "/proc/1/ns/net"}}]}}}}"#,
+        home = place.text("home")
+    );
+    put(&tree, ".rt/config.json", &config);
+    let image = image(&place, &tree, "x.sqsh");
+    for caller in callers() {
+        let said = place.good(caller, &["rt", "run", &image]);
+        assert_eq!(
+            said, "cat: can't open '/host/secret': No such file or directory\nblack\n1\n",
+            "{caller:?}"
+        );
+        assert!(!Path::new(&mark).exists(), "{caller:?}: a hook of the image has run");
+    }
+}
+
+#[test]
+fn what_rt_saves_runs() {
+    let place = Place::new("saved");
+    let Some(tree) = tree(&place, "bundle/rootfs") else { return };
+    put(&tree, "data/more", "more\n");
+    std::fs::copy(crate::built("rt-pull"), place.join("bin/rt-pull")).unwrap();
+    let bundle = place.text("bundle");
+    for dir in ["bundle", "bundle/rootfs"] {
+        crate::open_to_all(&place.join(dir));
+    }
+    for caller in callers() {
+        let image = place.text(&format!("home/{caller:?}.sqsh"));
+        let script = format!(
+            "rm -f {bundle}/config.json; rt spec -b {bundle} </dev/null && rt save --quiet {bundle} {image} && \
+             rt run {image} -- cat /data/file /data/more"
+        );
+        let said = place.good(caller, &["sh", "-c", &script]);
+        assert!(said.ends_with("contents\nmore\n"), "{caller:?}: {said}");
     }
 }
 

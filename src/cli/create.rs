@@ -40,7 +40,7 @@ pub(super) fn images(call: &Call) -> ImageMounts {
     ImageMounts {
         mounted: call.globals.path(&MOUNTED),
         extract: call.flags.has(&EXTRACT),
-        mounter: Some(super::image_files::mount),
+        mounter: Some(super::companion::mount_images),
         called_in: None,
     }
 }

@@ -12,7 +12,6 @@ mod exec;
 mod features;
 mod generate;
 mod image;
-mod image_files;
 mod kill;
 mod list;
 mod operand;

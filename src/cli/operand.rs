@@ -1,10 +1,11 @@
 //! What the operand of `rt run` is: a container's id, a bundle, an image, or a file.
 
 use crate::store::check_id;
-use rt_sys::error::Result;
+use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// What an operand is.
@@ -82,17 +83,30 @@ pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
     }
 }
 
-/// True for the name of an archive, which is no image that could be run as it is.
-pub(super) fn is_archive(path: &Path) -> bool {
-    let archive = |name: &str| [".tar", ".tar.gz", ".tgz", ".tar.zst"].iter().any(|end| name.ends_with(end));
-    path.to_str().is_some_and(archive)
+/// Looks whether a file may be an image, which `rt-image` then mounts. What the image is worth is for `rt-image` to see.
+///
+/// # Errors
+/// For an archive, which is no image that could be run as it is, with the name under which it can be run.
+pub(super) fn check_image_file(path: &Path) -> Result<()> {
+    let mut begin = [0; 42];
+    let file = std::fs::File::open(path).context(|| path.display().to_string())?;
+    let read = file.read_at(&mut begin, 0).context(|| path.display().to_string())?;
+    let begin = &begin[..read];
+    // A squashfs begins with its magic number; in a SIF it stands behind the line that executes it.
+    match begin.starts_with(b"hsqs") || begin.get(32..).is_some_and(|rest| rest.starts_with(b"SIF_MAGIC")) {
+        true => Ok(()),
+        false => Err(file_is_no_bundle(path)),
+    }
 }
 
-/// The error for an archive.
-pub(super) fn archive_is_no_bundle(path: &Path) -> rt_sys::error::Error {
+fn file_is_no_bundle(path: &Path) -> rt_sys::error::Error {
     let shown = path.display();
-    err!("{shown}: a file, and not a bundle")
-        .hint(format!("oci-archive:{shown} or docker-archive:{shown} is the image in it"))
+    let archive = |name: &str| [".tar", ".tar.gz", ".tgz", ".tar.zst"].iter().any(|end| name.ends_with(end));
+    let e = err!("{shown}: a file, and neither a squashfs nor a SIF image");
+    match path.to_str().is_some_and(archive) {
+        true => e.hint(format!("oci-archive:{shown} or docker-archive:{shown} is the image in it")),
+        false => e.hint("a bundle is a directory with a config.json"),
+    }
 }
 
 #[cfg(test)]
@@ -136,8 +150,9 @@ mod tests {
             assert_eq!(classified(operand), what);
         }
         assert!(!is_local_image("docker://x") && !is_local_image("oci/x") && is_local_image("oci-archive:x"));
-        assert!(is_archive(Path::new("x.tar")) && !is_archive(Path::new("x.sqsh")));
-        assert!(archive_is_no_bundle(Path::new("x.tar")).to_string().contains("oci-archive:x.tar"));
+        for (name, remedy) in [("x.tar", "oci-archive:x.tar"), ("x", "directory")] {
+            assert!(file_is_no_bundle(Path::new(name)).to_string().contains(remedy), "{name}");
+        }
     }
 
     #[test]

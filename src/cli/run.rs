@@ -2,7 +2,7 @@
 
 use super::operand::{self, Operand};
 use super::table::*;
-use super::{Call, PROGRAM, create, image, image_files};
+use super::{Call, PROGRAM, create, image};
 use crate::container::{self, Choice, Entrypoint, Ids, Lifetime, NamespaceChoices, Overrides, RootAccess};
 use oci_spec::runtime::Mount;
 use rt_cli::flag::Flag;
@@ -153,7 +153,11 @@ fn id_and_bundle(call: &Call) -> Result<Option<(String, PathBuf)>> {
     Ok(match operand {
         Operand::Bundle(bundle) => Some((made_up_id(), bundle)),
         Operand::Id(id) => Some((id, named.unwrap_or_else(|| PathBuf::from(".")))),
-        Operand::File(path) => Some((made_up_id(), image_files::bundle(call, &path)?)),
+        Operand::File(path) => {
+            operand::check_image_file(&path)?;
+            let bundle = container::bundle_of_image(&super::new_store(call)?, &create::images(call), &path)?;
+            Some((made_up_id(), bundle))
+        }
         Operand::Image(name) => image::bundle(call, &name)?.map(|bundle| (made_up_id(), bundle)),
     })
 }

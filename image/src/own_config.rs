@@ -1,0 +1,152 @@
+//! The config that `rt` writes into an image file, without what reaches beyond the container.
+//!
+//! `rt pull` and `rt save` put the bundle's config.json into the file. A bundle's config is its owner's and may ask for
+//! everything; a file may be anybody's. So this takes over what is named here, and nothing else: what runs, with which
+//! environment, in which namespaces, under which filter, on which file systems of the kernel.
+
+use rt_spec::hpc;
+use rt_sys::error::{Error, Result};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// What is taken of `process`.
+const PROCESS: [&str; 6] = ["args", "env", "cwd", "user", "noNewPrivileges", "capabilities"];
+/// What is taken of `linux`.
+const LINUX: [&str; 3] = ["maskedPaths", "readonlyPaths", "seccomp"];
+/// File systems of the kernel, which show nothing of the host's files.
+const FILE_SYSTEMS: [&str; 6] = ["proc", "sysfs", "tmpfs", "devpts", "mqueue", "cgroup"];
+/// Annotations that say how the image is run, and nothing about the host.
+const ANNOTATIONS: [&str; 11] = [
+    "rt.user",
+    "rt.passwd",
+    "rt.environment",
+    "rt.init",
+    "rt.mounts.optional",
+    "rt.mounts.copied",
+    "rt.image.entrypoint",
+    "rt.image.cmd",
+    "rt.image.name",
+    "rt.image.digest",
+    "rt.image.resolved",
+];
+/// Annotations with these beginnings configure a runtime.
+const CONFIGURES: [&str; 3] = ["rt.", "run.oci.", "cdi.k8s.io/"];
+
+/// The config for the image whose tree is mounted at `path`, of a caller with these ids.
+pub(crate) fn config(text: &[u8], path: &Path, uid: u32, gid: u32) -> Result<Value> {
+    let said: Value = serde_json::from_slice(text).map_err(|e| Error::new(e.to_string()))?;
+    let mut linux = only(&said["linux"], &LINUX);
+    if let Some(filter) = linux.get_mut("seccomp").and_then(Value::as_object_mut) {
+        // A socket of the host.
+        filter.remove("listenerPath");
+        filter.remove("listenerMetadata");
+    }
+    // Those that it makes, not those that are somewhere.
+    let mut namespaces: Vec<Value> = list(&said["linux"]["namespaces"])
+        .filter(|namespace| namespace["path"].as_str().unwrap_or_default().is_empty())
+        .map(|namespace| json!({ "type": namespace["type"] }))
+        .collect();
+    for kind in ["user", "mount"] {
+        if !namespaces.iter().any(|namespace| namespace["type"] == kind) {
+            namespaces.push(json!({ "type": kind }));
+        }
+    }
+    linux.insert("namespaces".to_owned(), json!(namespaces));
+    linux.insert("uidMappings".to_owned(), hpc::one_id_map(uid));
+    linux.insert("gidMappings".to_owned(), hpc::one_id_map(gid));
+    let mut config = json!({
+        "ociVersion": "1.2.0",
+        "process": only(&said["process"], &PROCESS),
+        "root": { "path": path, "readonly": true },
+        "mounts": mounts(&said["mounts"]),
+        "linux": linux,
+        "annotations": annotations(&said["annotations"]),
+    });
+    if let Some(name) = said["hostname"].as_str() {
+        config["hostname"] = json!(name);
+    }
+    Ok(config)
+}
+
+fn only(said: &Value, keys: &[&str]) -> Map<String, Value> {
+    let taken = said.as_object().into_iter().flatten().filter(|(key, _)| keys.contains(&key.as_str()));
+    taken.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn list(said: &Value) -> impl Iterator<Item = &Value> {
+    said.as_array().into_iter().flatten()
+}
+
+/// Of the binds only those of the profile hpc, which every container of it has.
+fn mounts(said: &Value) -> Vec<Value> {
+    let usual = hpc::mounts();
+    let is_bind = |mount: &Value| {
+        let words = list(&mount["options"]).filter_map(Value::as_str);
+        mount["type"] == "bind" || words.into_iter().any(|word| matches!(word, "bind" | "rbind"))
+    };
+    let is_taken = |mount: &&Value| match is_bind(mount) {
+        true => usual.contains(mount),
+        false => mount["type"].as_str().is_some_and(|kind| FILE_SYSTEMS.contains(&kind)),
+    };
+    list(said).filter(is_taken).cloned().collect()
+}
+
+fn annotations(said: &Value) -> Map<String, Value> {
+    let is_taken = |key: &str| {
+        ANNOTATIONS.contains(&key) || !CONFIGURES.iter().any(|beginning| key.starts_with(beginning))
+    };
+    let said = said.as_object().into_iter().flatten().filter(|(key, _)| is_taken(key));
+    said.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_reaches_the_host_is_left_out() {
+        let text = json!({
+            "process": { "args": ["a"], "env": ["A=b"], "cwd": "/", "apparmorProfile": "unconfined",
+                "user": { "uid": 0, "gid": 0 }, "selinuxLabel": "x", "rlimits": [] },
+            "root": { "path": "/", "readonly": false },
+            "hooks": { "createRuntime": [{ "path": "/bin/evil" }] },
+            "mounts": [
+                { "destination": "/home", "type": "bind", "source": "/home", "options": ["rbind"] },
+                { "destination": "/x", "type": "none", "source": "/", "options": ["bind"] },
+                { "destination": "/y", "type": "overlay", "source": "overlay", "options": ["lowerdir=/"] },
+                { "destination": "/z", "type": "squashfs", "source": "/z.sqsh" },
+                { "destination": "/run", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid"] },
+                { "destination": "/sys", "type": "bind", "source": "/sys", "options": ["rbind", "rw"] },
+                hpc::mounts()[0],
+            ],
+            "linux": {
+                "namespaces": [{ "type": "pid" }, { "type": "network", "path": "/proc/1/ns/net" }],
+                "devices": [{ "path": "/dev/sda" }], "sysctl": { "kernel.x": "1" }, "maskedPaths": ["/proc/kcore"],
+                "seccomp": { "defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/run/socket" },
+                "uidMappings": [{ "containerID": 0, "hostID": 0, "size": 4_294_967_295u32 }],
+            },
+            "annotations": { "rt.user": "caller", "rt.home": "bind", "rt.mpi": "host", "rt.image.file": "/etc/x",
+                "cdi.k8s.io/x": "v/c=d", "run.oci.keep_original_groups": "1", "org.label": "kept" },
+            "hostname": "rt",
+        });
+        let config = config(text.to_string().as_bytes(), Path::new("/at"), 7, 8).unwrap();
+        let map = |id| json!([{ "containerID": 0, "hostID": id, "size": 1 }]);
+        let expected = json!({
+            "ociVersion": "1.2.0",
+            "process": { "args": ["a"], "env": ["A=b"], "cwd": "/", "user": { "uid": 0, "gid": 0 } },
+            "root": { "path": "/at", "readonly": true },
+            "mounts": [
+                { "destination": "/run", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid"] },
+                hpc::mounts()[0],
+            ],
+            "linux": {
+                "namespaces": [{ "type": "pid" }, { "type": "user" }, { "type": "mount" }],
+                "uidMappings": map(7), "gidMappings": map(8), "maskedPaths": ["/proc/kcore"],
+                "seccomp": { "defaultAction": "SCMP_ACT_ALLOW" },
+            },
+            "annotations": { "rt.user": "caller", "org.label": "kept" },
+            "hostname": "rt",
+        });
+        assert_eq!(config, expected);
+    }
+}
