@@ -42,7 +42,9 @@ build/rt:
 	ls -l build
 
 # The man pages and completions come from the binary itself, which has the one description of its flags.
-install: build/rt install-apparmor
+# What `make` has built is installed as it is: root, who installs, often has no cargo.
+install: install-apparmor
+	@[ -x build/rt ] || $(MAKE) build/rt
 	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/man/man1" \
 		"$(DESTDIR)$(PREFIX)/share/bash-completion/completions" \
 		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions" "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"

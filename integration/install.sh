@@ -21,7 +21,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"
 mkdir "$work/bin" "$work/user"
-cp "$rt" "$(dirname "$rt")/rt-pull" "$work/bin/"
+cp "$rt" "$(dirname "$rt")/rt-pull" "$work/bin/" || exit 1
 cp integration/install/rpms "$work/rpms"
 chown $uid:$uid "$work/user"
 
@@ -117,6 +117,17 @@ for place in /dev/shm/rt-0 /tmp/rt-0; do mkdir "$place" 2>/dev/null && taken+=("
 trap 'rm -rf "$work"; [ ${#taken[@]} = 0 ] || rmdir "${taken[@]}"' EXIT
 debian debian bookworm "docker-archive:$work/debian.tar"
 debian debian-13 trixie "oci-archive:$work/debian-13.oci:debian-13"
+
+# A layer over a bundle that stays as it was pulled.
+if [ -e "$work/debian.tar" ]; then
+	check layer/pull "" 0 user rt pull -q "docker-archive:$work/debian.tar" image
+	before=$(user find image -printf '%p %T@ %s\n' | sort | sha256sum)
+	layered() { user rt run --as-root --overlay layer -e DEBIAN_FRONTEND=noninteractive ./image -- "$@"; }
+	check layer/apt "Setting up sudo" 0 layered bash -c "$install" - --no-install-recommends sudo tzdata cron
+	whole=1 check layer/configured "audit: 0 bytes.not installed: 0.[0-9]+" 0 layered bash -c "$state"
+	check layer/reinstall "Setting up tzdata" 0 layered apt-get install -y --reinstall tzdata
+	check layer/image-unchanged "^$before\$" 0 sh -c "cd '$work/user' && find image -printf '%p %T@ %s\n' | sort | sha256sum"
+fi
 
 # rpm and dnf, from Debian's packages.
 if [ -d "$work/user/debian/rootfs" ]; then

@@ -124,9 +124,7 @@ cat >"$work/bin/rank" <<'SH'
 # usage: rank BUNDLE [FLAG...] -- [PROGRAM...]
 bundle=$1
 shift
-for name in $(compgen -e); do
-	case $name in PMI* | OMPI_* | OPAL_* | PRTE_* | MPIR_* | HYDRA_* | HYDI_*) set -- -e "$name" "$@" ;; esac
-done
+set -- -e 'PMI*' -e 'OMPI_*' -e 'OPAL_*' -e 'PRTE_*' -e 'MPIR_*' -e 'HYD*' "$@"
 [ -z "${PMI_FD:-}" ] || set -- --preserve-fds $((PMI_FD - 2)) "$@"
 exec /rt/bin/rt --root /tmp/state run -b "/rt/bundles/$bundle" "c-$$" "$@"
 SH
@@ -211,6 +209,11 @@ if [[ " ${names[*]} " == *" $host "* && " ${names[*]} " == *" $image "* ]]; then
 		RT_MPI_LIBRARY=/rt/images/$image/usr/lib/x86_64-linux-gnu /rt/bin/rank $image --mpi host
 	check place/module "rank 0 of 1 sum 0: ${versions[$image]}" 0 on $host env \
 		LD_LIBRARY_PATH=/rt/images/$image/usr/lib/x86_64-linux-gnu /rt/bin/rank $image --mpi host
+	# With its own parts, which are beside it, and an older release of which the host's loader finds.
+	check place/newer "needs GLIBC_2.38 of libc.so.6, and the container's has GLIBC_2.36" 1 on $host env \
+		RT_MPI_LIBRARY=/rt/images/trixie-openmpi/usr/lib/x86_64-linux-gnu /rt/bin/rank $host --mpi host
+	check place/openmpi "rank 0 of 1 sum 0: ${versions[trixie-openmpi]}" 0 on $host env \
+		RT_MPI_LIBRARY=/rt/images/trixie-openmpi/usr/lib/x86_64-linux-gnu /rt/bin/rank trixie-openmpi --mpi host
 	check place/nothing "RT_MPI_LIBRARY=/usr/share: no MPI library of this machine is there" 1 on $host env \
 		RT_MPI_LIBRARY=/usr/share /rt/bin/rank $image --mpi host
 fi

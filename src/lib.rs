@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`cli`] | the command line, one file per command |
 //! | `container` | the life of a container |
+//! | `doctor` | what keeps containers from starting here |
 //! | `hooks` | running OCI hooks, and the definitions in hooks.d |
 //! | `pattern` | regular expressions of users |
 //! | `store` | the state directory |
@@ -13,6 +14,7 @@
 
 pub mod cli;
 mod container;
+mod doctor;
 pub mod hooks;
 mod pattern;
 mod store;

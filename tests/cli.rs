@@ -40,10 +40,10 @@ impl Drop for Dir {
     }
 }
 
-const COMMANDS: [&str; 25] = [
+const COMMANDS: [&str; 28] = [
     "run", "exec", "list", "state", "ps", "kill", "delete", "create", "start", "pause", "resume", "spec",
-    "features", "events", "update", "pull", "images", "rmi", "prune", "inspect", "save", "push", "login",
-    "logout", "cache",
+    "config", "doctor", "features", "events", "update", "pull", "images", "rmi", "prune", "inspect", "save",
+    "push", "login", "logout", "cache", "mount",
 ];
 
 #[test]
@@ -273,8 +273,12 @@ fn man_pages_and_completions_are_written() {
 
 /// The variables that the programs' sources read. Literals like `"RT_CACHE"` in a file that reads the environment are
 /// names of variables; tests at the end of a file do not count.
-fn variables_read(dir: &Path, names: &mut BTreeSet<String>) {
-    for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+fn variables_read(path: &Path, names: &mut BTreeSet<String>) {
+    let entries: Vec<_> = match path.is_dir() {
+        true => fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect(),
+        false => vec![path.to_owned()],
+    };
+    for entry in entries {
         if entry.is_dir() {
             variables_read(&entry, names);
             continue;
@@ -307,8 +311,14 @@ fn the_man_page_names_every_variable_and_state_directory() {
     let named: BTreeSet<String> = items.flat_map(|item| item.split(", ")).map(str::to_owned).collect();
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut read = BTreeSet::new();
-    for dir in ["src", "pull/src", "crates/rt-image-store/src"] {
-        variables_read(&sources.join(dir), &mut read);
+    for path in [
+        "src",
+        "pull/src",
+        "crates/rt-config/src",
+        "crates/rt-image-store/src",
+        "crates/rt-spec/src/rootless.rs",
+    ] {
+        variables_read(&sources.join(path), &mut read);
     }
     // One for the lower-case name is enough.
     read.retain(|name| !name.ends_with("_PROXY"));
@@ -324,5 +334,28 @@ fn the_man_page_names_every_variable_and_state_directory() {
         "$XDG_DATA_HOME/rt/images",
     ] {
         assert!(files.contains(place), "{place}");
+    }
+}
+
+/// Root, who installs, often has no cargo.
+#[test]
+fn what_is_built_is_installed_without_cargo() {
+    let dir = Dir::new("install");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
+    fs::copy(sources.join("Makefile"), dir.0.join("Makefile")).unwrap();
+    for part in ["build", "contrib/apparmor"] {
+        fs::create_dir_all(dir.0.join(part)).unwrap();
+    }
+    fs::copy(sources.join("contrib/apparmor/rt"), dir.0.join("contrib/apparmor/rt")).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_rt"), dir.0.join("build/rt")).unwrap();
+    let mut make = Command::new("make");
+    make.arg("install").arg(format!("DESTDIR={}", dir.path("dest"))).current_dir(&dir.0);
+    let output = match make.env_clear().env("PATH", "/usr/bin:/bin").env("CARGO", "false").output() {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return eprintln!("skipped: no make"),
+        output => output.unwrap(),
+    };
+    assert!(output.status.success(), "{}", err(&output));
+    for file in ["bin/rt", "share/man/man1/rt-run.1"] {
+        assert!(dir.0.join("dest/usr/local").join(file).is_file(), "{file}");
     }
 }

@@ -13,7 +13,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("store", &[]),
     ("hooks", &["pattern"]),
     ("container", &["store", "hooks"]),
-    ("cli", &["pattern", "store", "container"]),
+    ("doctor", &["store", "hooks", "container"]),
+    ("cli", &["pattern", "store", "container", "doctor"]),
 ];
 
 /// Packages that are published or could be, and know nothing of rt.

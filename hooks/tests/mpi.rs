@@ -380,6 +380,11 @@ fn the_caller_says_which_host_library() {
         // The image's own variables name nothing of the host.
         assert_eq!(from(&node.ok(&format!("RT_MPI=host {caller}"))), LIB, "{caller}");
     }
+    // What is beside the library belongs to it, and no other of the host's.
+    let edits = node.ok("RT_MPI=host|RT_MPI_LIBRARY=/opt/site/lib/libmpi.so.40");
+    let pal = edits.binds.iter().find(|b| b.path.ends_with("mpi/lib/libopen-pal.so.40")).unwrap();
+    assert_eq!(pal.source.to_str(), Some("/opt/site/lib/libopen-pal.so.40.30.9"));
+    assert!(edits.binds.iter().any(|b| b.source.ends_with("opt/site/lib/openmpi")));
     node.fails(
         "RT_MPI=host|RT_MPI_LIBRARY=/etc",
         "RT_MPI_LIBRARY=/etc: no MPI library of this machine is there",

@@ -30,7 +30,7 @@ fn kill(pid: i32) {
 /// Finishes a program of [`waiting`] and returns its exit code and all that it has said.
 fn finish(mut child: Child) -> (Option<i32>, String) {
     drop(child.stdin.take());
-    within(SECONDS, || child.try_wait().unwrap().is_some()).expect("the program hangs");
+    assert!(within(SECONDS, || child.try_wait().unwrap().is_some()), "the program hangs");
     let output = child.wait_with_output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&said).into_owned())

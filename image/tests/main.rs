@@ -137,8 +137,8 @@ impl Place {
 
     /// Every server has ended, within a time in which it would have noticed.
     pub fn no_server(&self, what: impl std::fmt::Debug) {
-        within(Duration::from_secs(10), || self.servers().is_empty())
-            .unwrap_or_else(|()| panic!("{what:?}: servers are left: {:?}", self.servers()));
+        let ended = within(Duration::from_secs(10), || self.servers().is_empty());
+        assert!(ended, "{what:?}: servers are left: {:?}", self.servers());
     }
 }
 
@@ -148,16 +148,16 @@ impl Drop for Place {
     }
 }
 
-/// Waits until `what` is true.
-pub fn within(time: Duration, mut what: impl FnMut() -> bool) -> Result<(), ()> {
+/// Waits until `what` is true. False where that takes longer than `time`.
+pub fn within(time: Duration, mut what: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !what() {
         if start.elapsed() > time {
-            return Err(());
+            return false;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Ok(())
+    true
 }
 
 fn open_to_all(path: &Path) {

@@ -96,6 +96,14 @@ impl Drop for ScratchDir {
 }
 
 impl CacheLocation {
+    /// The directory, where it is one that stays.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            CacheLocation::Lasting(path) => Some(path),
+            CacheLocation::Scratch => None,
+        }
+    }
+
     /// Opens the cache; `scratch` is where one for this call alone would be, by default a temporary directory.
     pub(crate) fn open(&self, scratch: Option<OwnedFd>) -> Result<(Cache, ScratchDir)> {
         match (self, scratch) {
@@ -132,7 +140,10 @@ impl Cache {
         // The directories inside get the mode of the one that the user or the site made: a shared cache stays shared.
         let mode = disk::mode(&root)?;
         let inside = |parent: &OwnedFd, name: &str| {
-            open_or_make(parent, name, mode).map_err(|e| e.context(format!("the cache {}", path.display())))
+            open_or_make(parent, name, mode).map_err(|e| {
+                let remedy = "RT_CACHE or --cache names another place, and --no-cache needs none";
+                e.context(format!("the cache {}", path.display())).hint(remedy)
+            })
         };
         let blobs = inside(&root, "blobs")?;
         let (sha256, sha512) = (inside(&blobs, "sha256")?, inside(&blobs, "sha512")?);
@@ -141,10 +152,10 @@ impl Cache {
         Ok(Cache { path, root, sha256, sha512, partial, leases, ours })
     }
 
-    /// Where the cache is when nothing else is said: RT_CACHE, else below XDG_CACHE_HOME, HOME or /tmp.
+    /// Where the cache is when nothing else is said: below XDG_CACHE_HOME, HOME or /tmp.
     pub(crate) fn default_root() -> PathBuf {
-        caller::path("RT_CACHE")
-            .or_else(|| caller::path("XDG_CACHE_HOME").map(|dir| dir.join("rt")))
+        caller::path("XDG_CACHE_HOME")
+            .map(|dir| dir.join("rt"))
             .or_else(|| caller::path("HOME").map(|dir| dir.join(".cache/rt")))
             .unwrap_or_else(|| format!("/tmp/rt-cache-{}", disk::caller().uid).into())
     }

@@ -42,7 +42,13 @@ pub(crate) fn words(words: Option<&[String]>) -> Option<String> {
 
 /// Env, with a PATH if there is none.
 pub(crate) fn environment(execution: &Execution) -> Vec<String> {
-    let mut env: Vec<String> = execution.env.iter().flatten().filter(|e| e.contains('=')).cloned().collect();
+    // Slurm mixes these into the variables of the job, where they would say what is mounted.
+    let configures = |variable: &&String| {
+        let name = variable.split_once('=').map(|(name, _)| name);
+        rt_config::KEYS.iter().any(|key| key.variable.is_some() && key.variable == name)
+    };
+    let variables = execution.env.iter().flatten().filter(|e| e.contains('='));
+    let mut env: Vec<String> = variables.filter(|e| !configures(e)).cloned().collect();
     if !env.iter().any(|e| e.starts_with("PATH=")) {
         env.insert(0, PATH.to_owned());
     }

@@ -51,6 +51,7 @@ mod push;
 mod reference;
 mod registries_conf;
 mod registry;
+mod room;
 mod run;
 mod save;
 mod source;

@@ -127,13 +127,11 @@ pub(crate) fn config(image: &BundledImage, root: Option<&OwnedFd>, choices: &Cho
         config["hostname"] = json!("rt");
         config["process"]["capabilities"] =
             json!({ "bounding": capabilities, "effective": capabilities, "permitted": capabilities });
+        config["linux"]["seccomp"] = filter::section(&capabilities)?;
     }
-    // Where the user is root, the runtime adds a filter of its own that answers calls which one id cannot do (chown and the
-    // like). A config has room for one filter only.
+    // The runtime answers calls which one id cannot do (chown and the like) by a filter, which takes no_new_privs.
     if choices.user == Some(UserMap::Root) {
         config["process"]["noNewPrivileges"] = json!(true);
-    } else if !hpc {
-        config["linux"]["seccomp"] = filter::section(&capabilities)?;
     }
     Ok(config)
 }
@@ -390,10 +388,16 @@ mod tests {
             };
             assert_eq!(config["annotations"]["rt.user"], wanted, "a label must not choose the user");
             assert!(config["annotations"].get("cdi.k8s.io/x").is_none(), "a label must not choose devices");
+            let filtered = !config["linux"]["seccomp"].is_null();
+            assert_eq!(filtered, profile == Profile::Isolated, "root has the filter, too");
             prepare_mount_points(&root, &config).unwrap();
         }
         assert!(dir.join("w/d").is_dir() && dir.join("data").is_dir() && dir.join("proc").is_dir());
         assert!(dir.join("etc/localtime").symlink_metadata().unwrap().is_file());
+        assert!(host_files_record(&root).unwrap().is_empty(), "an empty place needs no line");
+        std::fs::write(dir.join("etc/hosts"), "image").unwrap();
+        let line = host_files::line(Path::new("/etc/hosts"), b"image");
+        assert_eq!(host_files_record(&root).unwrap(), line);
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

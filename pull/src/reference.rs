@@ -95,6 +95,18 @@ impl fmt::Display for Reference {
     }
 }
 
+impl Source {
+    /// The image that `text` names. A name of an image in a registry that says no registry is one of `registry`, which is
+    /// Docker Hub by default.
+    pub(crate) fn named(text: &str, registry: Option<&str>) -> Result<Source> {
+        let source: Source = text.parse()?;
+        let (Source::Registry(_), Some(registry)) = (&source, registry) else { return Ok(source) };
+        let name = text.strip_prefix("docker://").unwrap_or(text);
+        let named = name.contains('#') || name.split_once('/').is_some_and(|(first, _)| is_host(first));
+        if named { Ok(source) } else { format!("{registry}#{name}").parse() }
+    }
+}
+
 impl FromStr for Source {
     type Err = Error;
 
@@ -254,6 +266,24 @@ mod tests {
             Ok(other) => format!("{other:?}"),
             Err(e) => format!("error: {e}"),
         }
+    }
+
+    #[test]
+    fn a_name_without_a_registry_is_of_the_configured_one() {
+        let named = |text: &str| match Source::named(text, Some("registry.site:5000")).unwrap() {
+            Source::Registry(reference) => reference.to_string(),
+            other => panic!("{other:?}"),
+        };
+        for (text, expected) in [
+            ("debian:12", "registry.site:5000/debian:12"),
+            ("docker://group/tool", "registry.site:5000/group/tool:latest"),
+            ("docker.io/debian", "docker.io/library/debian:latest"),
+            ("localhost/x", "localhost/x:latest"),
+            ("nas#x/y", "nas#x/y:latest"),
+        ] {
+            assert_eq!(named(text), expected);
+        }
+        assert!(matches!(Source::named("oci:/x", Some("r.site")).unwrap(), Source::OciLayout { .. }));
     }
 
     #[test]

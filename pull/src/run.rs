@@ -21,6 +21,7 @@ use super::profile::{self, BundledImage, Choices, Profile};
 use super::progress::{self, Style, size};
 use super::reference::Source;
 use super::registry::ConnectOptions;
+use super::room;
 use super::source::{self, Image, Opened};
 use rt_spec::rootless::UserMap;
 use rt_sys::error::{Error, Result};
@@ -66,19 +67,22 @@ pub(crate) struct PullOptions {
 /// # Errors
 /// Whatever keeps the bundle from being complete. Nothing of it is there then; blobs stay in the cache.
 pub(crate) fn run(options: &PullOptions) -> Result<Summary> {
-    interruptible(|interrupt| match options.image_file {
+    interruptible(&options.cache, |interrupt| match options.image_file {
         None => pull(options, interrupt),
         Some(compression) => image_file::pull(options, compression, interrupt),
     })
 }
 
-/// Does the work of a pull, which Ctrl-C ends.
-pub(crate) fn interruptible<T>(work: impl FnOnce(&Interrupt) -> Result<T>) -> Result<T> {
+/// Does the work of a pull, which Ctrl-C ends. An error for want of room says where `cache` is.
+pub(crate) fn interruptible<T>(
+    cache: &CacheLocation,
+    work: impl FnOnce(&Interrupt) -> Result<T>,
+) -> Result<T> {
     let interrupt = Interrupt::install();
     disk::raise_open_files();
     work(&interrupt).map_err(|e| match is_interrupted(&e) {
         true => err!("interrupted; what was fetched is kept, the same command goes on"),
-        false => e,
+        false => room::explain(e, cache.path()),
     })
 }
 
@@ -186,7 +190,7 @@ pub(crate) fn unpack(
     let directories = tree.finish_dirs()?;
     let shared = options.shared && mask & 0o005 == 0;
     partial.write_image_config(&image.config_text, shared)?;
-    if options.choices.profile == Profile::Hpc {
+    if options.choices.profile == Profile::Hpc && !host_files.is_empty() {
         partial.write_host_files(&host_files, shared)?;
     }
     let published = partial.publish(

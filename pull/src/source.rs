@@ -119,6 +119,16 @@ impl Opened {
         cache: &Cache,
         interrupt: &Interrupt,
     ) -> Result<Image> {
+        self.resolve_any(head, platform, cache, interrupt)?.for_platform(platform)
+    }
+
+    fn resolve_any(
+        self,
+        head: Option<Digest>,
+        platform: &Platform,
+        cache: &Cache,
+        interrupt: &Interrupt,
+    ) -> Result<Image> {
         match self {
             Opened::Store { store, format, select } => {
                 let found = match format {
@@ -220,6 +230,23 @@ fn small_blob(
 
 impl Image {
     /// A manifest and a config that contradict each other are nobody's image.
+    /// Compares the image with what was asked for: a name without an index has one image, for whatever platform. Where
+    /// nobody asked for another one, it may run all the same, by emulation (binfmt_misc).
+    fn for_platform(self, wanted: &Platform) -> Result<Image> {
+        let config = &self.config;
+        let known = !config.os.is_empty() && !config.architecture.is_empty();
+        if !known || (config.os == wanted.os && config.architecture == wanted.architecture) {
+            return Ok(self);
+        }
+        let is = format!("{}/{}", config.os, config.architecture);
+        if *wanted == Platform::host() {
+            log::warn!("the image is for {is} alone, and this machine is {wanted}");
+            return Ok(self);
+        }
+        Err(err!("the image is for {is} alone, not for {wanted}")
+            .hint("without --platform it is taken as it is"))
+    }
+
     fn checked(self) -> Result<Image> {
         let (layers, ids) = (self.manifest.layers.len(), self.config.rootfs.diff_ids.len());
         if layers != ids {

@@ -82,11 +82,11 @@ fn a_file_has_the_tree_of_the_bundle() {
     let place = Place::new("files");
     for seed in 0..60u64 {
         let image = format!("oci:image{seed}:t");
-        Image::new(random_layers(seed)).layout(&place.join(&format!("image{seed}")));
+        Image::new(random_layers(seed)).layout(&place.join(format!("image{seed}")));
         place.good(&["pull", "-q", "--private", &image, &format!("b{seed}")]);
         let file = format!("f{seed}.sqsh");
         place.good(&["pull", "-q", &image, &file]);
-        let mut bundle = scan(&place.join(&format!("b{seed}/rootfs")));
+        let mut bundle = scan(&place.join(format!("b{seed}/rootfs")));
         let mut inside = scan_image(&place.join(&file));
         // What only the file has, and files of the time of the pull.
         for name in [".rt", ".rt/config.json", ".rt/image.json"] {

@@ -494,3 +494,17 @@ fn a_terminal_shows_bars() {
     assert!(rows.clone().count() > 3 && rows.clone().all(|row| row.trim_end().len() <= 70), "{text:?}");
     is_right(&place);
 }
+
+/// Names below .invalid exist nowhere (RFC 6761). Where no name service answers, the error says that instead.
+#[test]
+fn a_name_that_does_not_exist_is_final() {
+    let place = Place::new("no-such-host");
+    let begun = std::time::Instant::now();
+    let said = place.bad(&["pull", "registry.invalid/a", "x"]);
+    if said.contains("no name service answers") {
+        return eprintln!("skipped: no name service answers");
+    }
+    assert!(said.contains("no such host"), "{said}");
+    assert!(!said.contains("again in"), "{said}");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+}

@@ -191,6 +191,8 @@ fn bundle_config(place: &Place, bundle: &str) -> Value {
         let removed = config["annotations"].as_object_mut().unwrap().remove(&format!("rt.image.{key}"));
         assert!(removed.is_some(), "{key}");
     }
+    // What a pull puts into a tree is in the saved one already, and then counted.
+    config["annotations"].as_object_mut().unwrap().remove("rt.image.bytes");
     config
 }
 
@@ -368,4 +370,108 @@ fn engines_save_for_us() {
         log.contains("docker save -- some/name:tag") && log.contains("save --format docker-archive -- some"),
         "{log}"
     );
+}
+
+/// What the site or the user has configured counts where no flag and no variable says otherwise.
+#[test]
+fn defaults_are_configured() {
+    let place = Place::new("configured");
+    let layers =
+        vec![Layer::default().file("f", "one").dir("etc").file("etc/passwd", "web:x:33:34::/srv:/bin/sh\n")];
+    let config = json!({ "User": "web", "Cmd": ["/bin/x"], "Env": ["A=b", "RT_MOUNTS=/home", "RT_X=1"] });
+    let kind = "application/vnd.oci.image.layer.v1.tar+gzip";
+    Image::stored(layers, config, |_, tar| (kind, gzip(tar))).layout(&place.join("image"));
+    let home = place.join("home/.config/rt");
+    std::fs::create_dir_all(&home).unwrap();
+    let file = home.join("config.toml");
+    let write = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    };
+    let config = |bundle: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(place.join(format!("{bundle}/config.json"))).unwrap()).unwrap()
+    };
+    let own = place.join("own-cache");
+    write(&format!("[pull]\nprofile = \"isolated\"\nwritable = true\ncache = {own:?}\n"));
+    place.good(&["pull", "-q", "oci:image:t", "configured"]);
+    assert_eq!(config("configured")["hostname"], "rt", "of the isolated profile");
+    // Slurm mixes an image's variables into those of the job, where this one would say what is mounted.
+    let env = config("configured")["process"]["env"].to_string();
+    assert!(env.contains("RT_X=1") && !env.contains("RT_MOUNTS"), "{env}");
+    place.good(&["pull", "-q", "--profile", "hpc", "--writable=false", "oci:image:t", "flags"]);
+    assert_eq!(config("flags")["hostname"], Value::Null);
+    assert_eq!(config("flags")["root"]["readonly"], true);
+    // RT_CACHE counts more than the file.
+    assert!(!own.exists(), "{own:?}");
+    let listed = place.command().env_remove("RT_CACHE").args(["cache", "list", "--json"]).output().unwrap();
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(listed["path"], json!(own));
+    write("[pull]\nregistry = \"registry.invalid\"\nretries = 0\n");
+    let said = place.bad(&["pull", "-q", "debian:12", "x"]);
+    assert!(said.contains("registry.invalid"), "{said}");
+    write("[pull]\nprofil = \"hpc\"\n");
+    let said = place.bad(&["pull", "-q", "oci:image:t", "x"]);
+    assert!(
+        said.contains(&format!("{}:2: unknown key \"profil\"; did you mean profile?", file.display())),
+        "{said}"
+    );
+}
+
+#[test]
+fn files_are_looked_for_before_registries() {
+    let place = Place::new("local-files");
+    sample(&place);
+    std::fs::write(place.join("image.tar"), "x").unwrap();
+    let said = place.bad(&["pull", "image.tar", "x"]);
+    assert!(said.contains("image.tar is a file here") && said.contains("oci-archive:image.tar"), "{said}");
+    let said = place.bad(&["inspect", "./image.tar"]);
+    assert!(said.contains("docker-archive:./image.tar"), "{said}");
+    let said = place.bad(&["pull", "image", "x"]);
+    assert!(said.contains("image is an image layout here") && said.contains("oci:image"), "{said}");
+}
+
+/// A name without an index is of one platform, whatever was asked for.
+#[test]
+fn a_single_image_of_another_platform_is_told() {
+    let place = Place::new("platform");
+    sample(&place);
+    let said = place.bad(&["pull", "--platform", "linux/s390x", "oci:image:t", "x"]);
+    assert!(said.contains("the image is for linux/amd64 alone, not for linux/s390x"), "{said}");
+    assert!(!place.join("x").exists());
+    place.good(&["pull", "--platform", "linux/amd64", "oci:image:t", "y"]);
+}
+
+/// What a full place has none of, as root of a mount namespace.
+#[test]
+fn a_place_without_room_is_named() {
+    let place = Place::new("room");
+    let layers = vec![(0..64).fold(Layer::default(), |layer, n| layer.file(&format!("f{n}"), "x"))];
+    let kind = "application/vnd.oci.image.layer.v1.tar+gzip";
+    Image::stored(layers, json!({ "Cmd": ["/bin/x"] }), |_, tar| (kind, gzip(tar)))
+        .layout(&place.join("image"));
+    std::fs::create_dir(place.join("full")).unwrap();
+    let pull = env!("CARGO_BIN_EXE_rt-pull");
+    let pulled = |options: &str, env: &str| {
+        let script = format!(
+            "mount -t tmpfs -o {options} none full && exec env {env} {pull} pull -q oci:image:t full/b"
+        );
+        let mut command = Command::new("unshare");
+        command.args(["-Urm", "sh", "-c", &script]).current_dir(place.join("."));
+        let output =
+            command.env("HOME", place.join("home")).env("RT_CACHE", place.join("cache")).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    if !have("unshare") {
+        return;
+    }
+    let (code, said) = pulled("nr_inodes=40", "A=b");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("inodes are free"), "{said}");
+    for (options, lacks) in
+        [("nr_inodes=10", "the cache full has "), ("nr_inodes=2", "--no-cache needs none")]
+    {
+        let (code, said) = pulled(options, "RT_CACHE=full");
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(lacks) && said.contains("RT_CACHE or --cache names another place"), "{said}");
+    }
 }

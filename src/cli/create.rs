@@ -68,6 +68,7 @@ pub(super) fn options(call: &Call, id: String, bundle: PathBuf) -> Result<Create
         preserve_fds: flags.number(&PRESERVE_FDS)?,
         listen_fds: listen_fds(),
         strict: flags.has(&STRICT),
+        trace: flags.path(&TRACE),
         user_map: flags.text(&USER_MAP)?.map(parse_user_map).transpose()?,
         images: images(call),
         ..CreateOptions::default()

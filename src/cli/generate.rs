@@ -33,10 +33,11 @@ pub(super) fn run(call: &Call) -> Result<u8> {
 const TEXTS: Texts = Texts {
     description: DESCRIPTION,
     sections: &[
-        Section { title: "EXIT STATUS", text: EXIT_STATUS, items: &[] },
-        Section { title: "ERRORS AND LOG", text: LOG, items: &[] },
-        Section { title: "ENVIRONMENT", text: ENVIRONMENT, items: VARIABLES },
-        Section { title: "FILES", text: FILES, items: PATHS },
+        Section { title: "EXIT STATUS", text: EXIT_STATUS, items: &[], rows: Vec::new },
+        Section { title: "ERRORS AND LOG", text: LOG, items: &[], rows: Vec::new },
+        Section { title: "ENVIRONMENT", text: ENVIRONMENT, items: VARIABLES, rows: Vec::new },
+        Section { title: "FILES", text: FILES, items: PATHS, rows: Vec::new },
+        Section { title: "CONFIGURATION", text: CONFIGURATION, items: &[], rows: keys },
     ],
 };
 
@@ -125,6 +126,12 @@ mounted where rt run passes the caller's environment on.",
 image.",
     },
     Item {
+        name: "RT_EMULATE_ROOT",
+        text: "1 asks for the emulation of root in the containers of a client, such as podman build, that has one
+user id and is root in its user namespace, as the annotation rt.user: root does. It is for package
+managers in builds; elsewhere it has no effect.",
+    },
+    Item {
         name: "PMI_FD",
         text: "The descriptor of the connection to the scheduler. It stays open where rt run passes the
 caller's environment on.",
@@ -144,6 +151,13 @@ can write.",
         text: "Percentages of the file system of the store. If more than RT_IMAGES_HIGH is in use, pulling into
 the store first removes the least recently used images, until less than RT_IMAGES_LOW is in use. It is
 10 less than RT_IMAGES_HIGH by default.",
+    },
+    Item { name: "SLURM_CONF", text: "rt doctor looks for oci.conf beside the file that it names." },
+    Item {
+        name: "RT_MOUNTS, RT_ENV, RT_WRITABLE",
+        text: "Further binds, SOURCE[:TARGET[:OPTIONS]] each and separated by commas; variables of the
+container, NAME=VALUE or NAME each and separated by commas; and 1 for a root that can be written. rt
+run without --bundle and rt slurm run read them; see CONFIGURATION.",
     },
     Item { name: "RT_CACHE, XDG_CACHE_HOME", text: "Where the commands about images keep blobs; see FILES." },
     Item {
@@ -189,6 +203,10 @@ the same name the one in the later directory counts, and --hooks-dir comes last.
 is not used. Root uses only stores that belong to root.",
     },
     Item {
+        name: "/etc/rt/config.toml, $XDG_CONFIG_HOME/rt/config.toml",
+        text: "What the site and the user have configured; see CONFIGURATION.",
+    },
+    Item {
         name: "$RT_CACHE, $XDG_CACHE_HOME/rt, $HOME/.cache/rt, /tmp/rt-cache-UID",
         text: "The cache of blobs: the first of these whose variable is set. --cache comes before all of
 them.",
@@ -213,6 +231,42 @@ Without XDG_RUNTIME_DIR the first one is /run/containers/UID/auth.json. rt login
         text: "The seccomp profile of bundles with the profile isolated.",
     },
 ];
+
+const CONFIGURATION: &str = "\
+/etc/rt/config.toml is the site's file, and $XDG_CONFIG_HOME/rt/config.toml the user's. Both are TOML.
+A key of the user's file counts more than the same key of the site's. A variable of the environment
+counts more than both, and a flag counts most. Lists add up. rt config prints the result.
+
+The files count for rt run without --bundle, for rt slurm run, and for the commands about images.
+They change nothing for clients, which call rt create or rt run --bundle. Under Slurm the variables
+are those of the job.
+
+The site's file must belong to root, and the user's to the user or root. Nobody else may have the right to write
+them. An unknown key or a wrong value is an error.
+
+A mount is a text SOURCE[:TARGET[:OPTIONS]] or a table { source, target, options, optional }. Without
+a target, it is the path of the source. A mount that is optional, by that key or by that word among
+the options, is left out where its source is missing. $NAME and ${NAME} in a path are variables of the
+caller.
+
+An example:
+
+[run]
+
+mounts = [\"/scratch/$USER\", \"/opt/site:/opt/site:ro\", { source = \"/datasets\", optional = true }]
+
+env = { SITE = \"alpha\" }";
+
+/// The keys of the configuration's files.
+fn keys() -> Vec<(String, String)> {
+    let all = rt_config::KEYS.iter().map(|key| {
+        let variable = key.variable.map(|name| format!(" Variable: {name}.")).unwrap_or_default();
+        let mut help = key.help.to_owned();
+        help[..1].make_ascii_uppercase();
+        (key.full_name(), format!("{help}; {}.{variable}", key.kind.takes()))
+    });
+    all.collect()
+}
 
 #[cfg(test)]
 mod tests {

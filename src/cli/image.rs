@@ -26,7 +26,8 @@ pub(super) fn bundle(call: &Call, image: &str) -> Result<Option<PathBuf>> {
         bail!("--pull {policy}: use always, missing or never");
     }
     let platform = call.flags.text(&PLATFORM)?;
-    let places = place::places(&[])?;
+    let configured = rt_config::Config::read(&rt_config::own_variable)?;
+    let places = place::places(&configured.paths(&rt_config::STORES))?;
     // Images of this machine can change under their names, so rt-pull looks at them.
     if policy != "always" && !is_local_image(image) {
         let key = name::key(image.strip_prefix("docker://").unwrap_or(image), platform);

@@ -3,8 +3,10 @@
 #[cfg(test)]
 mod command_lines;
 mod companion;
+mod config;
 mod create;
 mod delete;
+mod doctor;
 mod events;
 mod exec;
 mod features;

@@ -34,6 +34,8 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     };
     let user = user(call)?;
     options.user_map = user_map(call, options.user_map, user)?;
+    // With --bundle it is a client that calls, and the bundle's config says it all.
+    options.configured = call.flags.path(&BUNDLE).is_none();
     options.overrides = Overrides {
         args: call.rest()?,
         entrypoint: match flags.text(&ENTRYPOINT)? {
@@ -50,6 +52,8 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         volumes: flags.texts(&VOLUME)?,
         mounts: mounts(call)?,
         devices: flags.texts(&DEVICE)?,
+        defaults: Vec::new(),
+        unset_env: Vec::new(),
         namespaces: NamespaceChoices {
             net: choice(call, &NET)?,
             pid: choice(call, &PID)?,

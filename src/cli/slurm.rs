@@ -56,6 +56,7 @@ fn run_task(call: &Call) -> Result<u8> {
         mpi: create::mpi(call)?,
         ..Overrides::default()
     };
+    options.configured = true;
     let id = TaskId::parse(id);
     options.task = Some(Task {
         share: flags.switch(&SHARE) != Some(false) && id.as_ref().is_some_and(|id| id.task.is_some()),

@@ -18,6 +18,8 @@ pub(super) static PIDFD_SOCKET: Flag =
     value("pidfd-socket", "SOCKET", "send a pidfd of the process to this AF_UNIX socket");
 pub(super) static PRESERVE_FDS: Flag =
     value("preserve-fds", "N", "pass N more file descriptors, from 3 on, to the process");
+pub(super) static TRACE: Flag =
+    value("trace", "FILE", "append to FILE where the time of the start went, as a line of JSON");
 pub(super) static NO_PIVOT: Flag =
     switch("no-pivot", "use chroot instead of pivot_root, which fails on a ramfs");
 pub(super) static NO_NEW_KEYRING: Flag =
@@ -181,6 +183,7 @@ pub(super) static COMMANDS: &[Command] = &[
             &rt_cli::image::PULL_POLICY,
             &rt_cli::image::PLATFORM,
             &CONFIG,
+            &TRACE,
             &NO_PIVOT,
             &NO_NEW_KEYRING,
             &NO_SUBREAPER,
@@ -332,6 +335,7 @@ with --regex it is skipped. --force kills it first.",
             &USER_MAP,
             &STRICT,
             &CONFIG,
+            &TRACE,
             &NO_PIVOT,
             &NO_NEW_KEYRING,
             &NO_SUBREAPER,
@@ -368,6 +372,34 @@ The caller keeps its own id unless --user-map root is given.",
             "rt spec --host -b demo && rt run ./demo -- cat /etc/os-release",
         )],
         run: spec::run,
+        ..ONE_ID
+    },
+    Command {
+        name: "config",
+        summary: "print what the site and the user have configured, and where",
+        usage: &[""],
+        operands: 0..=0,
+        flags: &[&rt_cli::image::JSON],
+        about: "\
+Each line is a key, its value, and the file and line or the variable that the value comes from. A list
+has a line for each entry. rt(1) describes the keys under CONFIGURATION.",
+        run: config::run,
+        ..ONE_ID
+    },
+    Command {
+        name: "doctor",
+        summary: "find out what keeps containers from starting here",
+        usage: &[""],
+        operands: 0..=0,
+        flags: &[&rt_cli::image::JSON],
+        about: "\
+Each line is a check and begins with ok, note or PROBLEM. A note says what some containers lack, and a
+problem what keeps all of them from starting. The remedy stands below it. What can be tried is tried:
+namespaces and mounts are made, and a container of the host's own userland is run. Nothing is kept, and
+the network is not used.
+
+The exit code is 1 if there is a problem.",
+        run: doctor::run,
         ..ONE_ID
     },
     Command {
@@ -439,6 +471,7 @@ nothing.",
             &HOOKS_DIR,
             &EXTRACT,
             &PRESERVE_FDS,
+            &TRACE,
             &NO_NEW_KEYRING,
         ],
         about: "\
@@ -512,7 +545,7 @@ mod tests {
         let page = include_str!("../../docs/flags.md");
         for flag in PROGRAM.command("run").unwrap().flags {
             let short = flag.short.is_some_and(|short| page.contains(&format!("`-{short}")));
-            assert!(short || page.contains(&format!("--{}", flag.long)), "--{}", flag.long);
+            assert!(short || page.contains(&format!("--{}", flag.long)), "docs/flags.md: no --{}", flag.long);
         }
     }
 

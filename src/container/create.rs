@@ -3,6 +3,7 @@
 use super::init::{self, Init};
 use super::plan::Plan;
 use super::sync::{self, FromInit, Link};
+use super::trace::{self, Phase};
 use super::{CreateOptions, Lifetime, foreground, handover, hooks, layer, mounts, refused};
 use crate::store::{ContainerDir, Member, ProcessIdentity, Record, Store};
 use rt_spec::Config;
@@ -76,9 +77,15 @@ impl<'a> Launch<'a> {
     fn new(store: &'a Store, mut options: CreateOptions) -> Result<Self> {
         super::protect::protect_binary()?;
         options.make_absolute()?;
+        trace::begin(&options)?;
+        let made = Self::planned(store, options);
+        made.inspect_err(|e| trace::finish(None, Some(e)))
+    }
+
+    fn planned(store: &'a Store, mut options: CreateOptions) -> Result<Self> {
         let caller = Caller::current()?;
         let bundle = enter_bundle(&options.bundle)?;
-        let (plan, config) = Plan::make(&options, &caller, bundle)?;
+        let (plan, config) = Plan::make(&mut options, &caller, bundle)?;
         if !plan.image_files.is_empty() {
             return Err(options.images.mount(store, &plan.image_files)?);
         }
@@ -88,6 +95,10 @@ impl<'a> Launch<'a> {
         layer::prepare(&plan)?;
         let proc = fd::open_proc()?;
         let copies = mounts::open_early(&plan, proc.as_fd())?;
+        trace::end(Phase::Plan);
+        if options.trace.is_some() {
+            trace::describe(&config.spec, &plan.hooks);
+        }
         Ok(Launch { store, options, caller, plan, config, proc, copies })
     }
 
@@ -126,7 +137,9 @@ impl<'a> Launch<'a> {
         dir: &ContainerDir,
         work: impl FnOnce(&Self, &ContainerDir) -> Result<T>,
     ) -> Result<T> {
-        work(self, dir).inspect_err(|_| {
+        trace::end(Phase::State);
+        work(self, dir).inspect_err(|e| {
+            trace::finish(None, Some(e));
             self.options.handover.remove_pid();
             if self.member().is_some() {
                 self.store.forget_shared(&dir.id);
@@ -254,6 +267,7 @@ impl<'a> Launch<'a> {
             process::wait(child.pid)?;
             return Err(e);
         }
+        trace::finish(Some(child.pid.as_raw_nonzero().get()), None);
         match self.options.handover.hand_over_process(child.pid.as_raw_nonzero().get(), &child.pidfd) {
             // Only hooks need the record, and there are none here.
             Ok(()) => Ok(Running { child, record: Record::default(), terminal: None }),
@@ -282,6 +296,7 @@ impl<'a> Launch<'a> {
         drop(console.sender);
         match self.attend(dir, &link, &child, early) {
             Ok(record) => {
+                trace::finish(Some(record.pid), None);
                 let terminal = console.receiver.map(|socket| tty::receive_fd(&socket)).transpose()?;
                 Ok(Running { child, record, terminal })
             }

@@ -6,6 +6,7 @@
 use super::plan::{Plan, ProcessPlan, Sysctl};
 use super::program::Prepared;
 use super::sync::{FromInit, Link};
+use super::trace::{self, Phase};
 use super::{account, devices, layer, mounts, package_managers, pid1, refused, root};
 use crate::hooks::{self, Stage};
 use rt_spec::state::Status;
@@ -105,6 +106,7 @@ impl Init<'_> {
     /// Makes the container's root and becomes the program.
     pub(super) fn set_up(&self) -> Result<Infallible> {
         let plan = self.plan;
+        trace::end(Phase::Namespaces);
         // A container with pids of its own must not share a process group with the host: kill(2) of pid 0 signals the
         // caller's whole group, across PID namespaces. In place the program stays in the caller's session, as any
         // program that a shell starts. setsid(2) fails only for a process that leads a group already.
@@ -149,9 +151,11 @@ impl Init<'_> {
                 .resolve_or_make(&plan.process.cwd, MountPoint::Directory, Symlink::Follow)
                 .context(|| format!("cwd {:?}", plan.process.cwd.display().to_string()))?;
         }
+        trace::end(Phase::Mounts);
         // Hooks see the container's mounts and the host's files, and can still mount: after the mounts, before masks
         // and pivot_root.
         let pid = self.run_early_hooks(callers_umask)?;
+        trace::end(Phase::Hooks);
         self.set_kernel()?;
         // Masks come after the hooks, which may mount below /proc and /sys too, and before pivot_root, because they are
         // binds of the host's /dev/null.
@@ -162,6 +166,7 @@ impl Init<'_> {
         rootfs.finish()?;
         rootfs.release_locks();
         root::pivot(plan, &rootfs)?;
+        trace::end(Phase::Pivot);
         // Descriptors of the host must not reach the program: one of a directory leads out of the new root
         // (CVE-2016-9962, CVE-2024-21626).
         plan.process.close_others()?;
@@ -194,6 +199,7 @@ impl Init<'_> {
         } else {
             (self.publish)(&own, mount_id)?;
         }
+        trace::end(Phase::Settings);
         if self.detach {
             rustix::process::set_parent_process_death_signal(None)?;
             self.tell(&FromInit::Detached)?;
@@ -214,6 +220,9 @@ impl Init<'_> {
             });
         }
         plan.process.run_hooks(&prepared, hooks, &state)?;
+        if self.runtime.is_none() {
+            trace::finish(Some(own.pid), None);
+        }
         Err(self.become_program(own_exe, &mut prepared, own.ignored))
     }
 

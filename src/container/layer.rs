@@ -178,9 +178,12 @@ fn new_overlay(plan: &Plan, image: &OwnedFd, parts: &Parts, attr: u64) -> Result
     if kept || !plan.may_mknod {
         params.push(Param::Flag("userxattr".into()));
     }
+    // The layers' text says nothing to whoever looks at the mounts of a container for the image that it uses, as `rt prune`
+    // does. The source of a mount can be any text of 255 bytes.
+    let source = plan.bundle.to_str().filter(|bundle| bundle.len() < 256).unwrap_or("overlay");
     let mut pause = 4;
     loop {
-        match mount::new_fs("overlay", "overlay", &params, attr) {
+        match mount::new_fs("overlay", source, &params, attr) {
             Err(e) if e.is(libc::EBUSY) && pause < LONGEST_PAUSE => {
                 let time = rustix::time::Timespec { tv_sec: 0, tv_nsec: pause * 1_000_000 };
                 let _ = rustix::thread::nanosleep(&time);

@@ -13,6 +13,7 @@ mod layer;
 mod lifecycle;
 mod members;
 mod mounts;
+mod not_executable;
 mod package_managers;
 mod path_search;
 mod pid1;
@@ -23,6 +24,7 @@ mod refused;
 mod root;
 mod step;
 mod sync;
+mod trace;
 
 pub(crate) use create::{create, run};
 pub(crate) use exec::exec;
@@ -31,6 +33,7 @@ pub(crate) use images::{ImageMounts, MountRequest, bundle_of_image};
 pub(crate) use lifecycle::{Deletion, Receiver, delete, kill, pause, resume, start};
 pub(crate) use pid1::main as init_main;
 pub(crate) use protect::protect_binary;
+pub(crate) use refused::remedy as namespaces_remedy;
 pub(crate) use step::{
     RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
 };
@@ -75,6 +78,10 @@ pub(crate) struct CreateOptions {
     pub task: Option<Task>,
     /// Images that are files, and who mounts them.
     pub images: ImageMounts,
+    /// The file that gets a line about where the start's time went (`--trace`).
+    pub trace: Option<PathBuf>,
+    /// What the site and the user have configured counts too, below `overrides`.
+    pub configured: bool,
 }
 
 /// How long the runtime stays beside a container, and the state after it.
@@ -98,9 +105,13 @@ impl Lifetime {
     }
 }
 
-/// What `rt run`'s command line changes in the config.
+/// What `rt run`'s command line, and what the site and the user have configured, change in the config.
 #[derive(Debug, Default)]
 pub(crate) struct Overrides {
+    /// Binds of the site and the user, below `volumes`.
+    pub defaults: Vec<rt_config::Setting>,
+    /// Names of variables that are removed from `process.env`.
+    pub unset_env: Vec<String>,
     /// Replaces `process.args` where not empty, behind the entrypoint.
     pub args: Vec<String>,
     /// What stands before `args`.
@@ -202,7 +213,7 @@ impl CreateOptions {
     fn make_absolute(&mut self) -> Result<()> {
         self.images.remember_directory(&self.bundle)?;
         self.handover.make_absolute()?;
-        for path in self.config.iter_mut().chain(&mut self.hooks_dirs) {
+        for path in self.config.iter_mut().chain(&mut self.trace).chain(&mut self.hooks_dirs) {
             *path = std::path::absolute(&*path)?;
         }
         if let RootAccess::Kept { dir, .. } = &mut self.overrides.root {

@@ -1,5 +1,6 @@
 //! The search for a program by PATH, inside the container.
 
+use super::not_executable::is_noexec;
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
 use rustix::fs::{self, AtFlags};
@@ -19,22 +20,34 @@ pub(super) fn find_program(name: &str, env: &[String]) -> Result<CString> {
         return check_program(Path::new(name)).map_err(|e| match e {
             Errno::NOENT => err!("{quoted}: stat {name}: {}", Error::from(e)),
             Errno::ISDIR => err!("{quoted}: is a directory: permission denied"),
-            e => err!("{quoted}: {}", Error::from(e)),
+            e => refused(&quoted, e, Path::new(name)),
         });
     }
     let path = env.iter().find_map(|v| v.strip_prefix("PATH=")).unwrap_or("");
-    let mut refused = None;
+    let mut closed = None;
     for dir in path.split(':') {
         let dir = if dir.is_empty() { "." } else { dir };
-        match check_program(&Path::new(dir).join(name)) {
+        let path = Path::new(dir).join(name);
+        match check_program(&path) {
             Ok(found) => return Ok(found),
-            Err(Errno::ACCESS) => refused = Some(Errno::ACCESS),
+            Err(Errno::ACCESS) => closed = Some(path),
             Err(_) => {}
         }
     }
-    match refused {
-        Some(e) => Err(err!("{quoted}: {}", Error::from(e))),
+    match closed {
+        Some(path) => Err(refused(&quoted, Errno::ACCESS, &path)),
         None => Err(err!("{quoted}: executable file not found in $PATH")),
+    }
+}
+
+/// The error of a program that is there.
+fn refused(quoted: &str, e: Errno, path: &Path) -> Error {
+    let error = Error::from(e).context(quoted);
+    match e {
+        Errno::ACCESS if is_noexec(path) => {
+            error.hint(format!("the file system of {} is mounted noexec", path.display()))
+        }
+        _ => error,
     }
 }
 

@@ -3,6 +3,7 @@
 //! The kernel dictates their order: most of them take a capability, so the capabilities are dropped late; and a seccomp
 //! filter may forbid any of them, so it is loaded last where the kernel allows that.
 
+use super::not_executable;
 use super::path_search::find_program;
 use super::plan::{ProcessPlan, bit_list, terminal_filter};
 use crate::hooks::{self, Inside};
@@ -113,7 +114,7 @@ impl ProcessPlan {
         if let Err(e) = self.confine(prepared) {
             return e;
         }
-        let error = prepared.args.exec(&prepared.path);
+        let error = not_executable::explain(prepared.args.exec(&prepared.path), &prepared.path);
         error.context(format!("exec {:?}", self.args[0]))
     }
 

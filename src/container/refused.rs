@@ -18,17 +18,22 @@ const KINDS: [Namespace; 8] = [
 #[cold]
 pub(super) fn namespaces(error: Error, new: impl Into<Namespaces>) -> Error {
     let new = new.into();
-    let remedy = match error.errno() {
-        Some(libc::ENOSPC) => exhausted(new, &read),
-        Some(libc::EPERM | libc::EACCES) if new.contains(Namespace::User) => forbidden(&read),
-        _ => None,
-    };
+    let remedy = remedy(&error, new);
     let doing = if new.contains(Namespace::User) {
         "make a user namespace and its namespaces"
     } else {
         "make namespaces"
     };
     with(error.context(doing), remedy)
+}
+
+/// What helps where the namespaces `new` cannot be made.
+pub(crate) fn remedy(error: &Error, new: Namespaces) -> Option<String> {
+    match error.errno() {
+        Some(libc::ENOSPC) => exhausted(new, &read),
+        Some(libc::EPERM | libc::EACCES) if new.contains(Namespace::User) => forbidden(&read),
+        _ => None,
+    }
 }
 
 /// The error of writing the maps of a new user namespace. Some hosts let every user make one, and fail here.

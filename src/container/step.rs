@@ -44,7 +44,7 @@ pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> 
                 return create::run_shared(store, options, &dir);
             }
             Role::Joiner(dir, target) => {
-                let task = Joining::new(&options, number, target.ignored, proc.as_fd())?;
+                let task = Joining::new(&mut options, number, target.ignored, proc.as_fd())?;
                 let same_image = task.rootfs == target.rootfs;
                 if same_image && let Some(code) = task.join(store, &dir, target)? {
                     return Ok(code);
@@ -91,7 +91,7 @@ struct Joining<'a> {
 }
 
 impl<'a> Joining<'a> {
-    fn new(options: &CreateOptions, number: u32, ignored: u64, proc: BorrowedFd<'a>) -> Result<Self> {
+    fn new(options: &mut CreateOptions, number: u32, ignored: u64, proc: BorrowedFd<'a>) -> Result<Self> {
         let caller = Caller::current()?;
         let bundle = create::enter_bundle(&options.bundle)?;
         let config = plan::load(options, &bundle)?.config;

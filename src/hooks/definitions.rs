@@ -63,6 +63,12 @@ pub fn add_to(config: &mut Config, more: &[PathBuf], said: &Said, bundle: &Path)
     if definitions.is_empty() { Ok(()) } else { inject(config, &definitions, said, bundle) }
 }
 
+/// The files that are found, each with the program of its hook.
+pub(crate) fn programs() -> Result<Vec<(PathBuf, PathBuf)>> {
+    let definitions = load(&dirs(&[]))?;
+    Ok(definitions.into_iter().map(|(file, definition)| (file, definition.hook.path().clone())).collect())
+}
+
 /// The system's directories, the user's, and `more`, in the order in which they count.
 fn dirs(more: &[PathBuf]) -> Vec<PathBuf> {
     SYSTEM.into_iter().map(PathBuf::from).chain(user_dir(caller::path)).chain(more.iter().cloned()).collect()
@@ -70,9 +76,7 @@ fn dirs(more: &[PathBuf]) -> Vec<PathBuf> {
 
 /// The user's own directory, where there is a place for it among what `variable` says of the environment.
 fn user_dir(variable: fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
-    let config = variable("XDG_CONFIG_HOME").filter(|dir| dir.is_absolute());
-    let config = config.or_else(|| variable("HOME").map(|home| home.join(".config")));
-    config.filter(|dir| dir.is_absolute()).map(|dir| dir.join("rt/hooks.d"))
+    caller::config_home(variable).map(|dir| dir.join("rt/hooks.d"))
 }
 
 /// The definitions in `dirs`, in the order of their names. A directory that is missing costs one call.

@@ -3,4 +3,4 @@
 pub mod definitions;
 mod run;
 
-pub(crate) use run::{Inside, Stage, run_all, run_inside, run_one};
+pub(crate) use run::{Inside, Stage, precreate_path, run_all, run_inside, run_one};

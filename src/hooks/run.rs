@@ -4,7 +4,7 @@ use oci_spec::runtime::Hook;
 use rt_sys::error::{Context, Result};
 use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, ExecArgs, Memory};
-use rt_sys::{bail, err, fd, signal, tty};
+use rt_sys::{bail, err, fd, signal, trace, tty};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, MemfdFlags};
@@ -12,6 +12,7 @@ use std::ffi::CString;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Mutex;
 
 /// When a hook runs (runtime.md "Lifecycle").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,16 @@ impl Stage {
         Stage::Poststop,
     ];
 
+    /// A number for [`trace`].
+    fn number(self) -> u8 {
+        Stage::ALL.iter().position(|stage| *stage == self).unwrap_or(0) as u8
+    }
+
+    /// The stage of such a number; none is [`PRECREATE`]'s.
+    pub(crate) fn of_number(number: u8) -> Option<Stage> {
+        Stage::ALL.get(usize::from(number)).copied()
+    }
+
     /// The stage of this name.
     pub(crate) fn named(name: &str) -> Option<Stage> {
         Stage::ALL.into_iter().find(|stage| stage.as_str() == name)
@@ -59,10 +70,24 @@ impl Stage {
     }
 }
 
+/// The number for [`trace`] of hooks that change a config, which are of no stage.
+const PRECREATE: u8 = 255;
+
+/// The paths of these hooks, in the order in which they ran, where that is traced.
+static PRECREATED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// The path of the precreate hook that ran as number `n`.
+pub(crate) fn precreate_path(n: usize) -> Option<String> {
+    PRECREATED.lock().unwrap_or_else(|e| e.into_inner()).get(n).cloned()
+}
+
 /// Runs the hooks of a stage in order; the first failure ends it.
 pub(crate) fn run_all(stage: Stage, hooks: &Option<Vec<Hook>>, state: &[u8], cwd: &Path) -> Result<()> {
     for (n, hook) in hooks.iter().flatten().enumerate() {
-        run_one(hook, state, cwd).context(|| format!("error running {} hook #{n}", stage.as_str()))?;
+        let from = trace::now();
+        let ran = run_one(hook, state, cwd);
+        trace::hook(stage.number(), n, from, ran.is_err());
+        ran.context(|| format!("error running {} hook #{n}", stage.as_str()))?;
     }
     Ok(())
 }
@@ -78,8 +103,10 @@ pub(crate) struct Inside<'a> {
 /// Runs the hooks that run inside, of the stage startContainer.
 pub(crate) fn run_inside(hooks: &[Hook], state: &[u8], inside: &Inside<'_>) -> Result<()> {
     for (n, hook) in hooks.iter().enumerate() {
-        run_logged(hook, state, Path::new("/"), Some(inside))
-            .context(|| format!("error running {} hook #{n}", Stage::StartContainer.as_str()))?;
+        let from = trace::now();
+        let ran = run_logged(hook, state, Path::new("/"), Some(inside));
+        trace::hook(Stage::StartContainer.number(), n, from, ran.is_err());
+        ran.context(|| format!("error running {} hook #{n}", Stage::StartContainer.as_str()))?;
     }
     Ok(())
 }
@@ -102,7 +129,14 @@ fn run_logged(hook: &Hook, state: &[u8], cwd: &Path, inside: Option<&Inside<'_>>
 /// Runs a hook that reads `input` and prints something else.
 pub(super) fn filter(hook: &Hook, input: &[u8], cwd: &Path) -> Result<Vec<u8>> {
     let (answer, output) = (memory_file(c"hook-answer")?, memory_file(c"hook-output")?);
-    run(hook, input, cwd, Streams { stdout: &answer, stderr: &output }, None)?;
+    let from = trace::now();
+    let ran = run(hook, input, cwd, Streams { stdout: &answer, stderr: &output }, None);
+    if from.is_some() {
+        let mut paths = PRECREATED.lock().unwrap_or_else(|e| e.into_inner());
+        paths.push(hook.path().display().to_string());
+        trace::hook(PRECREATE, paths.len() - 1, from, ran.is_err());
+    }
+    ran?;
     warn_of(hook, &output);
     fs::seek(&answer, fs::SeekFrom::Start(0))?;
     let mut text = Vec::new();

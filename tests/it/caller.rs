@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 tests! {
     USER {
         the_caller_has_an_account, account_of_a_read_only_root, account_files_of_the_image_are_hostile,
-        account_leaves_mounts_of_the_config, home_is_mounted, home_that_is_missing_is_left_out,
+        images_annotations_show_nothing_of_the_caller, account_leaves_mounts_of_the_config, home_is_mounted, home_that_is_missing_is_left_out,
         root_is_emulated, root_of_a_config_is_not_emulated, own_filter_beats_the_emulation, exec_emulates_root_too,
         root_has_every_capability, listed_capabilities_stay, an_allowing_filter_is_emulated_through,
     }
@@ -126,6 +126,22 @@ fn account_leaves_mounts_of_the_config(ctx: &Ctx) {
     let all = run(ctx, &bundle, &[("USER", "jane")]);
     assert_eq!(all[0], "own:x:1:1::/:/\n");
     assert!(all[1].as_str().unwrap().contains("jane:x:"));
+}
+
+fn images_annotations_show_nothing_of_the_caller(ctx: &Ctx) {
+    // podman gives a container the annotations of its image's manifest, beside its own.
+    let home = ctx.mkdir("home/jane");
+    ctx.file("home/jane/secret", "secret");
+    let home = home.to_str().unwrap();
+    let secret = format!("{home}/secret");
+    let asked = [("rt.home", "bind"), ("rt.environment", "caller")];
+    for manager in [None, Some(("io.container.manager", "libpod"))] {
+        let annotations: Vec<_> = asked.into_iter().chain(manager).collect();
+        let bundle = pulled(ctx, &annotations).ops(&[&format!("exists {secret}"), "env"]);
+        let all = run(ctx, &bundle, &[("HOME", home), ("TOKEN", "secret")]);
+        let shown = json!(manager.is_none());
+        assert_eq!((&all[0], json!(all[1]["TOKEN"] == "secret")), (&shown, shown.clone()), "{manager:?}");
+    }
 }
 
 fn home_is_mounted(ctx: &Ctx) {
@@ -328,7 +344,7 @@ fn a_variable_asks_for_the_emulation(ctx: &Ctx) {
     let bundle = bundle.with("/process/user", json!({ "uid": 33, "gid": 33, "additionalGids": [44] }));
     let bundle = bundle.ops(&["chown /tmp 7 7", "setgroups 33", "id"]);
     let run = |value: &str| {
-        ctx.rt(["run", "-b"]).arg(&bundle.dir).arg(&ctx.id()).env("RT_EMULATE_ROOT", value).run()
+        ctx.rt(["run", "-b"]).arg(&bundle.dir).arg(ctx.id()).env("RT_EMULATE_ROOT", value).run()
     };
     let out = run("1");
     let all = out.all();
@@ -338,14 +354,14 @@ fn a_variable_asks_for_the_emulation(ctx: &Ctx) {
     }
     // The config's own word counts first.
     let bundle = ctx.bundle().with("/annotations", json!({ "rt.user": "config" })).ops(&["chown /tmp 7 7"]);
-    let out = ctx.rt(["run", "-b"]).arg(&bundle.dir).arg(&ctx.id()).env("RT_EMULATE_ROOT", "1").run();
+    let out = ctx.rt(["run", "-b"]).arg(&bundle.dir).arg(ctx.id()).env("RT_EMULATE_ROOT", "1").run();
     assert_eq!(out.line(0), errno(libc::EINVAL));
 }
 
 /// The variable is for uid 0 of a user namespace with one id, and for nobody else.
 fn only_one_id_is_emulated(ctx: &Ctx) {
     let bundle = ctx.bundle().ops(&["chown /tmp 7 7", "status"]);
-    let out = ctx.rt(["run", "-b"]).arg(&bundle.dir).arg(&ctx.id()).env("RT_EMULATE_ROOT", "1").run();
+    let out = ctx.rt(["run", "-b"]).arg(&bundle.dir).arg(ctx.id()).env("RT_EMULATE_ROOT", "1").run();
     let emulated = ctx.caller == Caller::Nested;
     assert_eq!(out.line(1)["Seccomp"], if emulated { "2" } else { "0" }, "{out:?}");
 }

@@ -172,11 +172,18 @@ fn rt_pull_that_is_missing(ctx: &Ctx) {
     assert!(!ctx.path("images").exists());
 }
 
-/// The container's processes tell that an image is used, whoever of them lives.
+/// The container's processes tell that an image is used, whoever of them lives, also under an overlay.
 fn an_image_in_use_stays(ctx: &Ctx) {
     let image = image(ctx);
+    for flags in [&[][..], &["--writable"]] {
+        in_use_by_an_orphan(ctx, &image, flags);
+    }
+    forget(ctx);
+}
+
+fn in_use_by_an_orphan(ctx: &Ctx, image: &str, flags: &[&str]) {
     // A container whose first process ends and leaves another one behind.
-    let words = ["run", &image, "--", "/probe", "orphan deaf", "exit 0"];
+    let words = [&["run"], flags, &[image, "--", "/probe", "orphan deaf", "exit 0"]].concat();
     assert_eq!(rt(ctx, &words).ok().code, 0);
     for dir in fs::read_dir(ctx.path("images/uses")).unwrap().flatten() {
         let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
@@ -184,18 +191,17 @@ fn an_image_in_use_stays(ctx: &Ctx) {
     }
     let users = || rt(ctx, &["images", "--json"]).ok().json()[0]["users"].clone();
     let pids = eventually("its process", || users()[0]["pids"].as_array().cloned());
-    rt(ctx, &["rmi", &image]).fails(&["in use by processes", "--force"]);
+    rt(ctx, &["rmi", image]).fails(&["in use by processes", "--force"]);
     rt(ctx, &["prune", "--all"]).ok();
     assert_eq!(fs::read_dir(ctx.path("images/bundles")).unwrap().count(), 1);
     for pid in pids {
         sys::kill(pid.as_i64().unwrap() as i32, libc::SIGKILL).unwrap();
     }
     eventually("its end", || (users() == json!([])).then_some(()));
-    rt(ctx, &["rmi", &image]).ok();
+    rt(ctx, &["rmi", image]).ok();
     for dir in ["bundles", "names", "uses", "leases"] {
         assert_eq!(fs::read_dir(ctx.path("images").join(dir)).unwrap().count(), 0, "{dir}");
     }
-    forget(ctx);
 }
 
 /// Signals reach rt-pull, which tidies up, and rt ends with it.

@@ -204,6 +204,8 @@ fn sockets_of_a_service_manager(ctx: &Ctx) {
 fn the_init_is_small(ctx: &Ctx) {
     let job = started(ctx, &with_init(ctx).ops(&["ready", "sleep 60000"]), &ctx.id(), &[]);
     let init = crate::fixture::children(job.pid() as u32)[0];
+    let name = || fs::read_to_string(format!("/proc/{init}/comm")).is_ok_and(|name| name == "rt-init\n");
+    eventually("the init's own program", || name().then_some(()));
     let rollup = fs::read_to_string(format!("/proc/{init}/smaps_rollup")).unwrap();
     let kib = |name: &str| -> u64 {
         let line = rollup.lines().find(|line| line.starts_with(name)).unwrap();

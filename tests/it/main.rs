@@ -13,7 +13,9 @@ mod cleanup;
 mod cli;
 mod client;
 mod config;
+mod configured;
 mod devices;
+mod doctor;
 mod env;
 mod exec;
 mod fixture;
@@ -22,6 +24,7 @@ mod host_files;
 mod images;
 mod init;
 mod lifecycle;
+mod messages;
 mod mounts;
 mod mpi;
 mod namespaces;
@@ -59,9 +62,12 @@ fn tests() -> Vec<runner::Test> {
         run::tests(),
         images::tests(),
         env::tests(),
+        doctor::tests(),
         exec::tests(),
         terminal::tests(),
         config::tests(),
+        configured::tests(),
+        messages::tests(),
         mounts::tests(),
         mpi::tests(),
         overlay::tests(),

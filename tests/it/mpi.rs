@@ -38,7 +38,7 @@ fn image(ctx: &Ctx) -> Bundle {
     for dir in ["run", "etc", "usr/lib", "usr/local/lib", "lib"] {
         bundle.mkdir(dir);
     }
-    let mut put = |path: &str, library: &Library| {
+    let put = |path: &str, library: &Library| {
         let path = bundle.file(path, "");
         std::fs::write(path, library.bytes()).unwrap();
     };

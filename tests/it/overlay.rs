@@ -24,6 +24,7 @@ tests! {
         callers_home_by_flag, hooks_see_the_layer, layer_under_a_shared_root,
         host_files_are_copied_into_the_layer, links_of_the_image_stay_inside,
     }
+    USER { image_of_somebody_else }
     ROOT { overlay_on_an_overlay_is_refused, overlay_of_another_image, layer_of_many_ids }
 }
 
@@ -319,6 +320,30 @@ fn hooks_see_the_layer(ctx: &Ctx) {
     assert_eq!(seen.lines().last().unwrap(), r#"["file","new","sub"]"#, "{seen}");
 }
 
+fn image_of_somebody_else(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("to give files to somebody else takes root");
+    }
+    let bundle = image(ctx);
+    for (path, _) in tree(&bundle.rootfs(), false) {
+        if !path.is_symlink() {
+            crate::sys::chown(&path, 0, 0).unwrap();
+        }
+    }
+    let bundle =
+        bundle.ops(&["write /d/new x", "append /d/file x", "write /new x", "write /tmp/new x", "ls /home"]);
+    let before = bundle.strict_tree();
+    // His files are nobody's here, as they would be without a layer, and a layer cannot take over an owner who does not
+    // exist inside. The root is the layer's own, and mount points appear.
+    for flag in ["--writable", "--as-root"] {
+        let all = run(ctx, &bundle, &[flag, "--tmpfs", "/home/mnt"]);
+        let denied = errno(libc::EACCES);
+        let expected = [denied.clone(), denied, json!(null), errno(libc::EOVERFLOW), json!(["mnt"])];
+        assert_eq!(all, expected, "{flag}");
+    }
+    assert_eq!(bundle.strict_tree(), before);
+}
+
 fn links_of_the_image_stay_inside(ctx: &Ctx) {
     let outside = ctx.mkdir("outside");
     let data = ctx.mkdir("data");
@@ -343,7 +368,10 @@ fn host_files_are_copied_into_the_layer(ctx: &Ctx) {
     let bundle = image(ctx).mount(path, "bind", path, &["bind", "ro", "nosuid", "nodev"]);
     let bundle = bundle.with("/annotations", json!({ "rt.mounts.copied": path }));
     bundle.mkdir(ctx.path("host").strip_prefix("/").unwrap().to_str().unwrap());
-    bundle.file(path.trim_start_matches('/'), "");
+    // What the image has itself is in the bundle's record, as rt pull writes it.
+    bundle.file(path.trim_start_matches('/'), "the image's");
+    let record = rt_spec::host_files::line(&file, b"the image's");
+    fs::write(bundle.dir.join(rt_spec::host_files::RECORD), record).unwrap();
     let cat = format!("cat {path}");
     let bundle = bundle.ops(&[&cat, "write /new package", &format!("rename /new {path}"), &cat]);
     let before = tree(&bundle.dir, true);

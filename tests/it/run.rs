@@ -17,7 +17,7 @@ tests! {
         pid_file_of_run, in_place_death_counts_as_gone, not_in_place_with_poststop, orphans_are_reaped,
         pid_namespace_ends_with_init, run_twice_one_after_another, killed_runner_leaves_nothing, args_are_kept,
         exit_code_of_a_stopped_reader, environment_is_the_configs, parent_ignores_sigchld,
-        failing_run_leaves_no_state, in_place_index_is_swept, run_in_a_closed_world, nothing_resident_in_place,
+        failing_run_leaves_no_state, in_place_index_is_swept, run_in_a_closed_world, nothing_resident_in_place, trace_of_a_start,
     }
 }
 
@@ -382,4 +382,63 @@ fn run_in_a_closed_world(ctx: &Ctx) {
         let out = cmd.after([Step::Close(0), Step::Close(1), Step::Close(2)]).run();
         assert_eq!(out.code, 5, "{out:?}");
     }
+}
+
+/// A line a start, from every way in which init is made.
+fn trace_of_a_start(ctx: &Ctx) {
+    let file = ctx.path("trace.jsonl");
+    let lines = || {
+        let text = fs::read_to_string(&file).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<serde_json::Value>>()
+    };
+    let hooked =
+        ctx.bundle().hook("createRuntime", &ctx.helper(), &[]).hook("startContainer", "/probe".as_ref(), &[]);
+    let bundles = [in_place(ctx.bundle()), ctx.bundle(), hooked];
+    for (n, bundle) in bundles.into_iter().enumerate() {
+        let bundle = bundle.with("/annotations", json!({ "rt.image.name": "some/image:1" })).ops(&["ready"]);
+        bundle.write();
+        let id = ctx.id();
+        ctx.rt(["run", "--trace"]).arg(&file).arg("--bundle").arg(&bundle.dir).arg(&id).ok();
+        let all = lines();
+        assert_eq!(all.len(), n + 1);
+        let line = &all[n];
+        assert_eq!((&line["id"], &line["image"]), (&json!(id), &json!("some/image:1")), "{line}");
+        assert!(line["pid"].as_i64().unwrap() > 1 && line["time"].as_str().unwrap().ends_with('Z'), "{line}");
+        let names: Vec<_> =
+            line["phases"].as_array().unwrap().iter().map(|phase| phase["name"].clone()).collect();
+        let expected =
+            ["load", "plan", "state", "namespaces", "mounts", "hooks", "pivot", "settings", "exec"];
+        assert_eq!(names, expected, "{line}");
+        let sum: i64 =
+            line["phases"].as_array().unwrap().iter().map(|phase| phase["us"].as_i64().unwrap()).sum();
+        let total = line["totalUs"].as_i64().unwrap();
+        assert!(total > 0 && sum <= total && total - sum < 20_000, "{line}");
+        let hooks = line["hooks"].as_array().unwrap();
+        assert_eq!(hooks.len(), if n == 2 { 2 } else { 0 }, "{line}");
+        if n == 2 {
+            assert_eq!(
+                (&hooks[0]["stage"], &hooks[1]["stage"]),
+                (&json!("createRuntime"), &json!("startContainer"))
+            );
+            assert_eq!((&hooks[1]["path"], &hooks[1]["status"]), (&json!("/probe"), &json!("ok")));
+        }
+    }
+    // A start that fails says why, and a file that cannot be written is an error before anything is made.
+    let bundle = ctx.bundle().mount("/x", "bind", "/no/such/source", &["bind"]);
+    bundle.write();
+    ctx.rt(["run", "--trace"])
+        .arg(&file)
+        .arg("--bundle")
+        .arg(&bundle.dir)
+        .arg(ctx.id())
+        .fails(&["/no/such/source"]);
+    let last = lines().pop().unwrap();
+    assert!(last["error"].as_str().unwrap().contains("/no/such/source"), "{last}");
+    ctx.rt(["create", "--trace", "/no/such/dir/file", "--bundle"])
+        .arg(&bundle.dir)
+        .arg(ctx.id())
+        .fails(&["open trace"]);
+    let container = ctx.create_with(&ctx.bundle().ops(&["ready"]), &["--trace", file.to_str().unwrap()]);
+    assert_eq!(lines().pop().unwrap()["error"], serde_json::Value::Null);
+    ctx.rt(["delete", "--force", &container.id]).silent();
 }

@@ -242,7 +242,10 @@ pub const INSPECT: Command = Command {
 pub const SAVE: Command = Command {
     name: "save",
     summary: "write a bundle's root as an image that podman, docker and skopeo load",
-    usage: &["BUNDLE oci:DIR[:TAG]|oci-archive:FILE[:TAG]|docker-archive:FILE[:NAME:TAG]|FILE.sqsh"],
+    usage: &[
+        "BUNDLE oci:DIR[:TAG]|oci-archive:FILE[:TAG]|docker-archive:FILE[:NAME:TAG]",
+        "BUNDLE FILE.sqsh",
+    ],
     operands: 2..=2,
     flags: &[&COMPRESS, &REPLACE_IMAGE, &SILENT],
     about: ABOUT_SAVE,

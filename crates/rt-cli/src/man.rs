@@ -23,6 +23,8 @@ pub struct Section {
     pub text: &'static str,
     /// The list below them.
     pub items: &'static [Item],
+    /// Further entries of the list, which are made from a table: the keys of a file, and what each is for.
+    pub rows: fn() -> Vec<(String, String)>,
 }
 
 /// An entry of a list: a variable, or a file.
@@ -109,6 +111,9 @@ pub fn of_program(program: &Program, texts: &Texts) -> String {
         let _ = write!(page, ".SH {}\n{}", section.title, paragraphs(section.text));
         for item in section.items {
             let _ = write!(page, ".TP\n\\fB{}\\fR\n{}", inline(item.name), roff(item.text));
+        }
+        for (name, text) in (section.rows)() {
+            let _ = write!(page, ".TP\n\\fB{}\\fR\n{}", inline(&name), roff(&text));
         }
     }
     let pages: Vec<_> = program.shown().map(|command| format!("\\fBrt\\-{}\\fR(1)", command.name)).collect();

@@ -338,11 +338,37 @@ fn short(known: &[&'static Flag], byte: u8) -> Option<&'static Flag> {
     known.iter().chain(&[&HELP]).find(|flag| flag.short == Some(char::from(byte))).copied()
 }
 
+/// Bytes, with a suffix in powers of 1000.
+pub fn bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor: u64 = match text[digits.len()..].to_ascii_uppercase().trim_end_matches('B') {
+        "" => 1,
+        "K" => 1000,
+        "M" => 1000_u64.pow(2),
+        "G" => 1000_u64.pow(3),
+        "T" => 1000_u64.pow(4),
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
 /// The words that Go's flag package takes for a switch.
 fn go_bool(value: &OsStr) -> Option<bool> {
     match value.as_bytes() {
         b"1" | b"t" | b"T" | b"true" | b"TRUE" | b"True" => Some(true),
         b"0" | b"f" | b"F" | b"false" | b"FALSE" | b"False" => Some(false),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        let all = ["20G", "20gb", "7", "7B", "1K"].map(bytes);
+        assert_eq!(all, [Some(20_000_000_000), Some(20_000_000_000), Some(7), Some(7), Some(1000)]);
+        assert_eq!(["", "G", "20X", "-1", "99999999999T"].map(bytes), [None; 5]);
     }
 }

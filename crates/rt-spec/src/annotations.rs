@@ -35,12 +35,20 @@ pub const ANNOTATION_IMAGE_FILE: &str = "rt.image.file";
 pub const ANNOTATION_ENVIRONMENT: &str = "rt.environment";
 /// The annotation that asks, by `host`, for the host's MPI library.
 pub const ANNOTATION_MPI: &str = "rt.mpi";
+/// The annotation by which podman names itself in every config. An image cannot take it away.
+const MANAGER: &str = "io.container.manager";
 /// crun's annotation for podman's `--group-add keep-groups`. Any value counts.
 const KEEP_GROUPS: &str = "run.oci.keep_original_groups";
 
 /// The value of an annotation.
 fn annotation<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
     spec.annotations().as_ref()?.get(name).map(String::as_str)
+}
+
+/// The value of an annotation that shows the container something of the caller's. podman makes annotations of an image's
+/// manifest annotations of the container, so in its configs such a word may be the image's, and does not count.
+fn bundles_annotation<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
+    annotation(spec, name).filter(|_| annotation(spec, MANAGER).is_none())
 }
 
 /// Gives an annotation a value, whatever it had.
@@ -62,17 +70,18 @@ pub fn has_user_map(spec: &Spec) -> bool {
 
 /// True where the caller is to have lines in passwd and group.
 pub fn asks_for_account(spec: &Spec) -> Result<bool> {
-    is_word(spec, ANNOTATION_PASSWD, "caller")
+    is_word(annotation(spec, ANNOTATION_PASSWD), ANNOTATION_PASSWD, "caller")
 }
 
 /// True where the caller's home directory is to be bound.
 pub fn asks_for_home(spec: &Spec) -> Result<bool> {
-    is_word(spec, ANNOTATION_HOME, "bind")
+    is_word(bundles_annotation(spec, ANNOTATION_HOME), ANNOTATION_HOME, "bind")
 }
 
 /// True where the program is to have the caller's environment.
 pub fn asks_for_environment(spec: &Spec) -> Result<bool> {
-    is_word(spec, ANNOTATION_ENVIRONMENT, "caller")
+    let word = bundles_annotation(spec, ANNOTATION_ENVIRONMENT);
+    is_word(word, ANNOTATION_ENVIRONMENT, "caller")
 }
 
 /// The image's entrypoint; empty where it has none, or the config says nothing about it.
@@ -84,7 +93,7 @@ pub fn entrypoint(spec: &Spec) -> Result<Vec<String>> {
 
 /// The image file that is the root, where it is not what `root.path` names.
 pub fn image_file(spec: &Spec) -> Option<&Path> {
-    annotation(spec, ANNOTATION_IMAGE_FILE).map(Path::new)
+    bundles_annotation(spec, ANNOTATION_IMAGE_FILE).map(Path::new)
 }
 
 /// The destinations of binds that are left out where their source is missing, separated by commas.
@@ -121,9 +130,9 @@ pub fn keeps_groups(spec: &Spec) -> bool {
     annotation(spec, KEEP_GROUPS).is_some()
 }
 
-/// True where the annotation `name` is `word`, which is the only one that it may be.
-fn is_word(spec: &Spec, name: &str, word: &str) -> Result<bool> {
-    match annotation(spec, name) {
+/// True where `value`, of the annotation `name`, is `word`, which is the only one that it may be.
+fn is_word(value: Option<&str>, name: &str, word: &str) -> Result<bool> {
+    match value {
         None => Ok(false),
         Some(found) if found == word => Ok(true),
         Some(other) => bail!("annotation {name}: {other:?} is not {word:?}"),

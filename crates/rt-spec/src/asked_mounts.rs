@@ -3,7 +3,7 @@
 use crate::mounts;
 use oci_spec::runtime::{Mount, MountBuilder};
 use rt_sys::error::{Error, Result};
-use rt_sys::mount::Param;
+use rt_sys::nearest::nearest;
 use rt_sys::{bail, err};
 use std::path::Path;
 
@@ -49,6 +49,21 @@ pub fn mount(asked: &str) -> Result<Mount> {
     parse_mount(asked).map_err(|e| e.context(format!("mount {asked:?}")))
 }
 
+/// The keys of `--mount`, for suggestions.
+const KEYS: [&str; 11] = [
+    "type",
+    "source",
+    "src",
+    "target",
+    "destination",
+    "dst",
+    "readonly",
+    "bind-propagation",
+    "bind-recursive",
+    "tmpfs-size",
+    "tmpfs-mode",
+];
+
 fn parse_mount(asked: &str) -> Result<Mount> {
     let fields = fields(asked)?;
     let (mut kind, mut source, mut target) = ("bind", None, None);
@@ -79,7 +94,10 @@ fn parse_mount(asked: &str) -> Result<Mount> {
             "tmpfs-mode" => options.push(format!("mode={}", text()?)),
             // Docker's word for file sharing on other systems; it ignores it on Linux as well.
             "consistency" => {}
-            _ => bail!("unknown key {key:?}"),
+            _ => match nearest(key.as_ref(), KEYS) {
+                Some(near) => bail!("unknown key {key:?}; did you mean {near}?"),
+                None => bail!("unknown key {key:?}"),
+            },
         }
     }
     let target = target.ok_or_else(|| err!("target is missing"))?;
@@ -172,13 +190,10 @@ fn require_absolute(destination: &str) -> Result<()> {
 }
 
 /// A bind that shows the host's later mounts only where `options` ask for that.
-fn bind(source: &str, destination: &str, mut options: Vec<String>) -> Result<Mount> {
+pub fn bind(source: &str, destination: &str, mut options: Vec<String>) -> Result<Mount> {
     require_absolute(destination)?;
-    let read = mounts::parse(options.iter().map(String::as_str));
-    if let Some(Param::Flag(word) | Param::Value(word, _)) = read.data.first() {
-        bail!("unknown option {word:?}");
-    }
-    if read.propagation.is_empty() {
+    options.iter().try_for_each(|word| mounts::check_option(word))?;
+    if mounts::parse(options.iter().map(String::as_str)).propagation.is_empty() {
         options.push("rprivate".to_owned());
     }
     let source = Path::new(source);

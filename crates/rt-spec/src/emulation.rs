@@ -28,7 +28,7 @@ pub fn with_root_emulation(section: &LinuxSeccomp) -> Result<LinuxSeccomp> {
     };
     let mut answers: Vec<LinuxSyscall> = root_emulation()?.syscalls().clone().unwrap_or_default();
     for answer in &mut answers {
-        retain_names(answer, &is_allowed);
+        retain_names(answer, is_allowed);
     }
     let answered = |name: &String| answers.iter().any(|answer| answer.names().contains(name));
     let mut merged = rules.clone();

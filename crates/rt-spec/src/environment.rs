@@ -53,7 +53,7 @@ pub const KEPT_BACK: &[&str] = &[
 pub const DEFAULT_TERM: &str = "TERM=xterm";
 
 /// True where `pattern`, which may have a `*` at its end, means `name`.
-fn means(pattern: &str, name: &str) -> bool {
+pub fn means(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start),
         None => name == pattern,

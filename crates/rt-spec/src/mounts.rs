@@ -1,7 +1,10 @@
 //! Mount options (config.md "Mounts", mount(8)): words become attributes, propagation types, parameters of the file system
 //! and what `rt` does itself. Nothing here touches the system.
 
+use rt_sys::err;
+use rt_sys::error::Result;
 use rt_sys::mount::{self, Attr, Follow, Param, Propagation, PropagationType, Recursive};
+use rt_sys::nearest::nearest;
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -121,6 +124,19 @@ pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Options {
         }
     }
     options
+}
+
+/// Refuses an option of a bind that [`parse`] gives no meaning to: there is no file system that could know it.
+pub fn check_option(word: &str) -> Result<()> {
+    match parse([word]).data.first() {
+        Some(Param::Flag(word) | Param::Value(word, _)) => {
+            Err(match nearest(word.as_ref(), KNOWN.iter().copied()) {
+                Some(near) => err!("unknown option {word:?}; did you mean {near}?"),
+                None => err!("unknown option {word:?}"),
+            })
+        }
+        None => Ok(()),
+    }
 }
 
 fn other(options: &mut Options, word: &str) {

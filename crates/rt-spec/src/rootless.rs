@@ -182,12 +182,10 @@ fn new_maps(
     Ok(maps)
 }
 
-/// The variable by which somebody who calls a client, such as podman, asks for `rt.user: root` in its containers: clients pass
+/// True where the variable asks for `rt.user: root`. It is for somebody who calls a client, such as podman: clients pass
 /// variables on, and have no place for annotations of what they build.
-pub const EMULATE_ROOT: &str = "RT_EMULATE_ROOT";
-
 fn asks_to_emulate_root() -> bool {
-    std::env::var_os(EMULATE_ROOT).is_some_and(|value| value == "1")
+    std::env::var_os("RT_EMULATE_ROOT").is_some_and(|value| value == "1")
 }
 
 fn is_one_id(maps: &[IdMap]) -> bool {

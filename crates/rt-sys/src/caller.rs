@@ -31,6 +31,13 @@ pub fn own_dir(name: &str) -> Option<PathBuf> {
     (!others).then_some(dir)
 }
 
+/// The directory of the user's configuration files, by what `variable` says of the environment.
+pub fn config_home(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let config = variable("XDG_CONFIG_HOME").filter(|dir| dir.is_absolute());
+    let config = config.or_else(|| variable("HOME").map(|home| home.join(".config")));
+    config.filter(|dir| dir.is_absolute())
+}
+
 /// Who calls.
 #[derive(Clone, Debug)]
 pub struct Caller {

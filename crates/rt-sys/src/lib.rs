@@ -15,6 +15,7 @@ pub mod fd;
 pub mod fuse;
 pub mod log;
 pub mod mount;
+pub mod nearest;
 pub mod net;
 mod netlink;
 pub mod ns;
@@ -24,6 +25,7 @@ pub mod seccomp;
 pub mod signal;
 pub mod start;
 pub mod time;
+pub mod trace;
 pub mod tty;
 
 use crate::error::{Error, Result};

@@ -7,6 +7,36 @@ use crate::error::{Context, Result};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 
+/// What the name service says of a host's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// It has an address.
+    Found,
+    /// There is no such name, or it has no address.
+    NoSuchName,
+    /// No server answers, or it answers that it cannot.
+    NoAnswer,
+}
+
+/// Asks the name service (getaddrinfo(3)), which std does by an error without a number.
+pub fn look_up(host: &str) -> Lookup {
+    let Ok(host) = std::ffi::CString::new(host.trim_matches(['[', ']'])) else { return Lookup::NoSuchName };
+    let mut found = std::ptr::null_mut();
+    // SAFETY: the host is a C string, no service and no hints are given, and `found` can take a pointer.
+    let code = unsafe { libc::getaddrinfo(host.as_ptr(), std::ptr::null(), std::ptr::null(), &mut found) };
+    if !found.is_null() {
+        // SAFETY: getaddrinfo has allocated it, and nothing refers to it.
+        unsafe { libc::freeaddrinfo(found) };
+    }
+    /// netdb.h: the name exists, and has no address.
+    const EAI_NODATA: libc::c_int = -5;
+    match code {
+        0 => Lookup::Found,
+        libc::EAI_NONAME | EAI_NODATA => Lookup::NoSuchName,
+        _ => Lookup::NoAnswer,
+    }
+}
+
 /// Moves the network device `name` into `namespace`, as `inside`, and sets it up (config-linux.md "Network
 /// Devices"). Where `inside` ends in `%d`, the lowest free number stands for it.
 ///

@@ -94,9 +94,20 @@ pub(super) fn of_host(fit: &Fit<'_>, bundle: &Bundle) -> Result<(Vec<Installatio
     Ok((found, "the host's loader finds it".to_owned()))
 }
 
+/// Where the host's libraries look first for what they need: beside the library that the caller names, and where the
+/// caller's environment says. A site may have them there without RUNPATH.
+pub(super) fn search_dirs(bundle: &Bundle, host: &Tree) -> Vec<PathBuf> {
+    let named = bundle.caller(LIBRARY).map(PathBuf::from).filter(|path| path.is_absolute());
+    let named = named.map(|path| match host.has_dir(&path) {
+        true => path,
+        false => path.parent().unwrap_or(Path::new("/")).to_owned(),
+    });
+    named.into_iter().chain(module_dirs(bundle).into_iter().map(|(dir, _)| dir)).collect()
+}
+
 /// Where the caller's environment says that libraries are, with the variable that does. A hook in the container's
 /// namespaces has no caller's environment, see [`Bundle::caller`].
-pub(super) fn module_dirs(bundle: &Bundle) -> Vec<(PathBuf, &'static str)> {
+fn module_dirs(bundle: &Bundle) -> Vec<(PathBuf, &'static str)> {
     let path = bundle.caller("LD_LIBRARY_PATH").unwrap_or_default();
     let mut all: Vec<(PathBuf, &str)> =
         path.split(':').map(|dir| (PathBuf::from(dir), "LD_LIBRARY_PATH")).collect();

@@ -66,7 +66,7 @@ fn replace(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
     let mut fit = Fit::new(host, container);
     fit.rules =
         Rules { by_symbols: true, belongs, anothers: |name| DRIVERS.iter().any(|d| name.starts_with(d)) };
-    fit.host_dirs = installed::module_dirs(bundle).into_iter().map(|(dir, _)| dir).collect();
+    fit.host_dirs = installed::search_dirs(bundle, host);
     let path = bundle.env("LD_LIBRARY_PATH").unwrap_or_default();
     fit.container_dirs = path.split(':').map(PathBuf::from).filter(|dir| dir.is_absolute()).collect();
     let refused = |why: String| err!("{why}");

@@ -82,7 +82,7 @@ pub(super) fn prove(
             return Ok("the host's libraries have all symbols that programs of the image can take".to_owned());
         };
         return Err(format!(
-            "{gap}; {shown} does not show whether that matters, because it is not linked to MPI ({PROGRAMS}=FILE[:FILE] \
+            "{gap}; {shown} does not show whether that matters, because it is not there or not linked to MPI ({PROGRAMS}=FILE[:FILE] \
              names what is)"
         ));
     }

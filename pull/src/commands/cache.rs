@@ -16,7 +16,7 @@ use rt_sys::error::{Kind, Result};
 
 /// Runs the command.
 pub(super) fn run(call: &Call) -> Result<u8> {
-    let (cache, _scratch) = cache_location(&call.flags).open(None)?;
+    let (cache, _scratch) = cache_location(&call.flags)?.open(None)?;
     match operand(call, 0)? {
         "list" => list(call, &cache),
         "prune" => prune(call, &cache),

@@ -1,10 +1,9 @@
 //! `rt inspect`: an image's manifest, config and sizes, without its layers.
 
-use super::{cache_location, connect_options, operand};
+use super::{cache_location, connect_options, operand, source};
 use crate::interrupt::Interrupt;
 use crate::platform::Platform;
 use crate::progress::size;
-use crate::reference::Source;
 use crate::source::{Image, Opened};
 use rt_cli::image::*;
 use rt_cli::parse::Call;
@@ -15,10 +14,10 @@ use serde_json::{Value, json};
 /// Runs the command.
 pub(super) fn run(call: &Call) -> Result<u8> {
     let name = operand(call, 0)?;
-    let source: Source = name.parse()?;
+    let source = source(name)?;
     let platform = call.flags.text(&PLATFORM)?.map_or_else(|| Ok(Platform::host()), str::parse)?;
     let interrupt = Interrupt::install();
-    let (cache, _scratch) = cache_location(&call.flags).open(None)?;
+    let (cache, _scratch) = cache_location(&call.flags)?.open(None)?;
     let opened = Opened::open(&source, connect_options(&call.flags)?, &cache, &interrupt)?;
     let head = opened.head()?;
     let image = opened.resolve(head, &platform, &cache, &interrupt)?;

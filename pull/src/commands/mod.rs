@@ -10,17 +10,20 @@ mod save;
 
 use crate::cache::CacheLocation;
 use crate::credentials::{CredentialFiles, Credentials};
+use crate::reference::Source;
 use crate::registry::ConnectOptions;
 use ::log::LevelFilter;
 use rt_cli::command::{Command, Program};
 use rt_cli::flag::{DEBUG, Flag};
 use rt_cli::image::*;
-use rt_cli::parse::{Call, Flags};
+use rt_cli::parse::{self, Call, Flags};
+use rt_config::{Config, Key};
 use rt_spec::OCI_VERSION;
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err, log};
 use squashfs_write::Compression;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 static PROGRAM: Program = Program {
     summary: "turn images into bundles, and look after what is kept of them",
@@ -54,6 +57,53 @@ fn heeding_quiet(call: &Call, run: fn(&Call) -> Result<u8>) -> Result<u8> {
     run(call)
 }
 
+/// What the site and the user have configured, read once.
+fn config() -> Result<&'static Config> {
+    static CONFIG: OnceLock<Config> = OnceLock::new();
+    if CONFIG.get().is_none() {
+        let _ = CONFIG.set(Config::read(&rt_config::own_variable)?);
+    }
+    CONFIG.get().ok_or_else(|| err!("the configuration was not read"))
+}
+
+/// The image that an operand names; in the configured registry, where it names none.
+fn source(name: &str) -> Result<Source> {
+    not_a_file(name)?;
+    Source::named(name, config()?.text(&rt_config::REGISTRY))
+}
+
+/// Refuses a name that is a file here: whoever types that means the file, and the registry may have an image of that name,
+/// somebody else's.
+fn not_a_file(name: &str) -> Result<()> {
+    let path = Path::new(name);
+    let remedy = if path.is_file() {
+        format!("oci-archive:{name} or docker-archive:{name} reads it")
+    } else if path.join("oci-layout").is_file() {
+        format!("oci:{name} reads it")
+    } else {
+        return Ok(());
+    };
+    let what = if path.is_file() { "a file" } else { "an image layout" };
+    Err(err!("{name} is {what} here, not a name in a registry")
+        .hint(format!("{remedy}; docker://{name} is the name")))
+}
+
+/// A switch: as the flag says, else as it is configured.
+fn switch(flags: &Flags, flag: &Flag, key: &Key) -> Result<bool> {
+    Ok(match flags.switch(flag) {
+        Some(on) => on,
+        None => config()?.switch(key).unwrap_or(false),
+    })
+}
+
+/// The value of a flag as text, else what is configured.
+fn text<'a>(flags: &Flags<'a>, flag: &Flag, key: &'static Key) -> Result<Option<&'a str>> {
+    match flags.text(flag)? {
+        Some(text) => Ok(Some(text)),
+        None => Ok(config()?.text(key)),
+    }
+}
+
 /// What the flags say about the registry.
 fn connect_options(flags: &Flags) -> Result<ConnectOptions> {
     let credentials = match flags.text(&CREDS)? {
@@ -69,17 +119,23 @@ fn connect_options(flags: &Flags) -> Result<ConnectOptions> {
         credential_files,
         insecure: flags.has(&INSECURE),
         plain_http: flags.has(&PLAIN_HTTP),
-        retries: flags.given_number(&RETRIES)?.map(|n| n.min(100)),
+        retries: match flags.given_number(&RETRIES)? {
+            Some(n) => Some(n.min(100)),
+            None => config()?.number(&rt_config::RETRIES).map(|n| n.min(100) as u32),
+        },
     })
 }
 
 /// Where blobs are kept.
-fn cache_location(flags: &Flags) -> CacheLocation {
-    match (flags.has(&NO_CACHE), flags.path(&CACHE_DIR)) {
+fn cache_location(flags: &Flags) -> Result<CacheLocation> {
+    Ok(match (flags.has(&NO_CACHE), flags.path(&CACHE_DIR)) {
         (true, _) => CacheLocation::Scratch,
         (false, Some(dir)) => CacheLocation::Lasting(dir),
-        (false, None) => CacheLocation::default(),
-    }
+        (false, None) => match config()?.text(&rt_config::CACHE) {
+            Some(dir) => CacheLocation::Lasting(dir.into()),
+            None => CacheLocation::default(),
+        },
+    })
 }
 
 /// An operand as text: names of images and registries are.
@@ -88,24 +144,11 @@ fn operand<'a>(call: &Call<'a>, n: usize) -> Result<&'a str> {
     word.to_str().ok_or_else(|| err!("{}: not UTF-8", PathBuf::from(word).display()))
 }
 
-/// Bytes, with a suffix in powers of 1000.
+/// The value of `flag` as a number of bytes.
 fn bytes(flags: &Flags, flag: &Flag) -> Result<Option<u64>> {
     let Some(text) = flags.text(flag)? else { return Ok(None) };
-    let bytes = parse_bytes(text).ok_or_else(|| err!("--{} {text}: not a size such as 20G", flag.long))?;
+    let bytes = parse::bytes(text).ok_or_else(|| err!("--{} {text}: not a size such as 20G", flag.long))?;
     Ok(Some(bytes))
-}
-
-fn parse_bytes(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor: u64 = match text[digits.len()..].to_ascii_uppercase().trim_end_matches('B') {
-        "" => 1,
-        "K" => 1000,
-        "M" => 1000_u64.pow(2),
-        "G" => 1000_u64.pow(3),
-        "T" => 1000_u64.pow(4),
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
 /// How the image file `target` is compressed; none where its name says that it is to be no file.
@@ -147,16 +190,4 @@ fn bad_compression(text: &str) -> Error {
 /// Writes to stderr what is no error; who closed it does not want to know.
 fn tell(text: &str) {
     let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes() {
-        let all = ["20G", "20gb", "7", "7B", "1K"].map(parse_bytes);
-        assert_eq!(all, [Some(20_000_000_000), Some(20_000_000_000), Some(7), Some(7), Some(1000)]);
-        assert_eq!(["", "G", "20X", "-1", "99999999999T"].map(parse_bytes), [None; 5]);
-    }
 }

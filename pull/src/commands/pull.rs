@@ -1,6 +1,8 @@
 //! `rt pull`
 
-use super::{bytes, cache_location, connect_options, image_file, images, operand, tell};
+use super::{
+    bytes, cache_location, config, connect_options, image_file, images, operand, source, switch, tell, text,
+};
 use crate::platform::Platform;
 use crate::profile::{Choices, Profile};
 use crate::progress::{Style, size};
@@ -37,7 +39,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
 
 fn options(call: &Call) -> Result<PullOptions> {
     let image = operand(call, 0)?.to_owned();
-    let source: Source = image.parse()?;
+    let source = source(&image)?;
     let target = match (call.operands.get(1), &source) {
         (Some(target), _) => PathBuf::from(target),
         (None, Source::Registry(reference)) => reference.bundle_name().into(),
@@ -55,32 +57,38 @@ pub(super) fn pull_options(
 ) -> Result<PullOptions> {
     let flags = &call.flags;
     let image_file = image_file(flags, &target)?;
-    let profile = match flags.text(&PROFILE)? {
+    let profile = match text(flags, &PROFILE, &rt_config::PROFILE)? {
         None | Some("hpc") => Profile::Hpc,
         Some("isolated") => Profile::Isolated,
         Some(other) => bail!("--profile {other}: use hpc or isolated"),
     };
-    let user = flags.text(&BUNDLE_USER)?.map(rt_spec::rootless::parse_user_map).transpose()?;
+    let user = text(flags, &BUNDLE_USER, &rt_config::USER_MAP)?
+        .map(rt_spec::rootless::parse_user_map)
+        .transpose()?;
     if image_file.is_some() && profile == Profile::Isolated {
         bail!("--profile isolated needs a bundle, not an image file");
     }
     // Somebody who wants to be root inside wants to install something.
-    let writable = flags.has(&WRITABLE) || user == Some(rt_spec::rootless::UserMap::Root);
+    let writable = switch(flags, &WRITABLE, &rt_config::PULL_WRITABLE)?
+        || user == Some(rt_spec::rootless::UserMap::Root);
     Ok(PullOptions {
         image,
         source,
         target,
         image_file,
         platform: flags.text(&PLATFORM)?.map_or_else(|| Ok(Platform::host()), str::parse)?,
-        choices: Choices { profile, user, writable, home: flags.has(&HOME) },
-        shared: profile == Profile::Hpc && !flags.has(&PRIVATE),
+        choices: Choices { profile, user, writable, home: switch(flags, &HOME, &rt_config::HOME)? },
+        shared: profile == Profile::Hpc && !switch(flags, &PRIVATE, &rt_config::PRIVATE)?,
         force: flags.has(&REPLACE),
         sync: flags.has(&SYNC),
         verify: flags.has(&VERIFY),
-        max_bytes: bytes(flags, &MAX_SIZE)?.unwrap_or(u64::MAX),
-        connections: flags.given_number(&CONNECTIONS)?.map(|n| n as usize),
+        max_bytes: bytes(flags, &MAX_SIZE)?.or(config()?.number(&rt_config::MAX_SIZE)).unwrap_or(u64::MAX),
+        connections: match flags.given_number(&CONNECTIONS)? {
+            Some(n) => Some(n as usize),
+            None => config()?.number(&rt_config::CONNECTIONS).map(|n| n.min(1000) as usize),
+        },
         connect: connect_options(flags)?,
-        cache: cache_location(flags),
+        cache: cache_location(flags)?,
         style: Style::of_terminal(flags.has(&SILENT) || flags.has(&JSON)),
     })
 }

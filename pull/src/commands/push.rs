@@ -19,7 +19,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         target: push::target(operand(call, 1)?)?,
         platform: flags.text(&PLATFORM)?.map_or_else(|| Ok(Platform::host()), str::parse)?,
         connect: connect_options(flags)?,
-        cache: cache_location(flags),
+        cache: cache_location(flags)?,
         style,
     })?;
     if flags.has(&JSON) {

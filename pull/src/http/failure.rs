@@ -6,6 +6,7 @@ use ureq::{Error as HttpError, Timeout};
 use super::url;
 use rt_sys::err;
 use rt_sys::error::Error;
+use rt_sys::net::Lookup;
 
 /// Why there is no answer.
 #[derive(Debug)]
@@ -23,7 +24,9 @@ pub(crate) enum FailureKind {
     Busy,
     /// A connection broke, or the server was silent for too long.
     Broken,
-    /// There is no such host, or it takes no connections.
+    /// The name service knows no such host.
+    NoSuchHost,
+    /// The host takes no connections, or no name service answers.
     Unreachable,
     /// The server's certificate is not one that is trusted for its name.
     Certificate,
@@ -65,9 +68,8 @@ impl FailureKind {
             };
         }
         match error {
-            HttpError::HostNotFound | HttpError::ConnectionFailed | HttpError::ConnectProxyFailed(_) => {
-                FailureKind::Unreachable
-            }
+            HttpError::ConnectionFailed | HttpError::ConnectProxyFailed(_) => FailureKind::Unreachable,
+            HttpError::HostNotFound => FailureKind::NoSuchHost,
             HttpError::Timeout(Timeout::Connect | Timeout::Resolve) => FailureKind::Unreachable,
             HttpError::Io(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => FailureKind::Unreachable,
             HttpError::Tls(_) | HttpError::Pem(_) => FailureKind::Tls,
@@ -87,6 +89,7 @@ impl FailureKind {
             FailureKind::ClientCertificate => Some(
                 "put a client certificate into ~/.config/containers/certs.d/HOST/client.cert and client.key",
             ),
+            FailureKind::NoSuchHost => Some("is the name of the registry right? rt doctor looks at proxies"),
             FailureKind::NoTls => Some("does it speak HTTP only? then use --plain-http"),
             _ => None,
         }
@@ -97,6 +100,24 @@ impl Failure {
     /// No retry and no other server helps.
     pub(crate) fn of_request(error: Error) -> Failure {
         Failure { error, kind: FailureKind::Request }
+    }
+
+    /// The same where the connection was to `host` itself. ureq tells what the name service says by a text alone, so the
+    /// service is asked again: a name that does not exist will not exist in a second either.
+    pub(super) fn of_host(e: HttpError, url: &str, host: &str) -> Failure {
+        let from_system = matches!(&e, HttpError::Io(io) if io.raw_os_error().is_some());
+        let failure = Failure::of_connection(e, url);
+        if failure.kind != FailureKind::Broken || from_system {
+            return failure;
+        }
+        match rt_sys::net::look_up(host) {
+            Lookup::Found => failure,
+            Lookup::NoSuchName => Failure::of_connection(HttpError::HostNotFound, url),
+            Lookup::NoAnswer => {
+                let error = err!("no name service answers").context(url::shown(url));
+                Failure { error, kind: FailureKind::Unreachable }
+            }
+        }
     }
 
     /// What ureq says about the request to `url`.
@@ -193,7 +214,7 @@ mod tests {
     fn what_may_pass_is_tried_again() {
         let refused = HttpError::Io(io::Error::from_raw_os_error(libc::ECONNREFUSED));
         for (e, kind, retries) in [
-            (HttpError::HostNotFound, FailureKind::Unreachable, 2),
+            (HttpError::HostNotFound, FailureKind::NoSuchHost, 0),
             (refused, FailureKind::Unreachable, 2),
             (HttpError::Timeout(Timeout::Connect), FailureKind::Unreachable, 2),
             (HttpError::Timeout(Timeout::RecvResponse), FailureKind::Broken, 6),

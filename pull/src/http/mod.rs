@@ -176,7 +176,10 @@ impl Http {
                 Payload::None => Ok(agent.run(request.body(()).map_err(unsendable)?)),
                 _ => Ok(agent.run(request.body(body).map_err(unsendable)?)),
             })?;
-            let response = response.map_err(|e| Failure::of_connection(e, &url))?;
+            let response = response.map_err(|e| match (proxy::proxy_for(&uri), uri.host()) {
+                (None, Some(host)) => Failure::of_host(e, &url, host),
+                _ => Failure::of_connection(e, &url),
+            })?;
             if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(Answer { response, same_host, url: uri });
             }

@@ -50,7 +50,8 @@ pub(crate) struct Stored {
 
 /// Gets an image into the store.
 pub(crate) fn fetch(request: StoreRequest) -> Result<Stored> {
-    run::interruptible(|interrupt| Fetch::new(request, interrupt).run())
+    let cache = request.options.cache.clone();
+    run::interruptible(&cache, |interrupt| Fetch::new(request, interrupt).run())
 }
 
 struct Fetch<'a> {

@@ -43,7 +43,8 @@ pub(crate) struct Stores {
 impl Stores {
     /// Opens those that are there.
     pub(crate) fn open() -> Result<Stores> {
-        let places = rt_image_store::place::places(&[])?;
+        let configured = rt_config::Config::read(&rt_config::own_variable)?;
+        let places = rt_image_store::place::places(&configured.paths(&rt_config::STORES))?;
         let mut open = Vec::new();
         for place in &places {
             open.extend(ImageStore::open(place)?);

@@ -4,6 +4,7 @@
 //! /etc/resolv.conf and their kind. What stays of an earlier start, and what does not, is told by the record of the bundle
 //! ([`rt_spec::host_files`]).
 
+use crate::container::plan::Plan;
 use rt_spec::host_files::{self, MOST, RECORD, Record};
 use rt_sys::error::Result;
 use rt_sys::rootfs::Rootfs;
@@ -20,10 +21,10 @@ use std::path::Path;
 /// following a link.
 const HOSTILE: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// Copies the host's file `path` to its own place in the root, unless something stands there that is to stay. `beside` is
-/// the directory with the record; `None` where the root keeps nothing of this start, so that none is needed. False where it cannot be done, so that a bind has to show the file.
-pub(super) fn copy(rootfs: &mut Rootfs<'_>, beside: Option<&Path>, path: &Path) -> bool {
-    match try_copy(rootfs, beside, path) {
+/// Copies the host's file `path` to its own place in the root, unless something stands there that is to stay. False where
+/// it cannot be done, so that a bind has to show the file.
+pub(super) fn copy(rootfs: &mut Rootfs<'_>, plan: &Plan, path: &Path) -> bool {
+    match try_copy(rootfs, plan, path) {
         Ok(done) => done,
         Err(e) => {
             log::debug!("{} is bound and not copied: {e}", path.display());
@@ -32,7 +33,7 @@ pub(super) fn copy(rootfs: &mut Rootfs<'_>, beside: Option<&Path>, path: &Path) 
     }
 }
 
-fn try_copy(rootfs: &mut Rootfs<'_>, beside: Option<&Path>, path: &Path) -> Result<bool> {
+fn try_copy(rootfs: &mut Rootfs<'_>, plan: &Plan, path: &Path) -> Result<bool> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(false) };
     let Some(text) = fd::read_hostile(path, MOST) else { return Ok(false) };
     if !host_files::fits(path.as_os_str()) {
@@ -44,8 +45,11 @@ fn try_copy(rootfs: &mut Rootfs<'_>, beside: Option<&Path>, path: &Path) -> Resu
         return Ok(true);
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let beside = beside.map(|beside| fs::open(beside, flags, Mode::empty())).transpose()?;
-    let record = beside.as_ref().map(read_record).transpose()?.unwrap_or_default();
+    let open = |dir: &Path| fs::open(dir, flags, Mode::empty());
+    // The bundle's record knows what the image had, below a layer too. None is kept where nothing keeps the copy.
+    let beside = plan.record_dir().map(open).transpose()?;
+    let bundle = plan.layer.as_ref().map(|_| open(&plan.bundle)).transpose()?;
+    let record = Record::of([read_record(bundle.as_ref())?, read_record(beside.as_ref())?].concat());
     let stays = match &found {
         Found::Nothing => false,
         Found::File(there) => !there.is_empty() && !record.has(path, there),
@@ -103,10 +107,12 @@ fn find(rootfs: &Rootfs<'_>, dir: &OwnedFd, path: &Path, name: &OsStr) -> Result
     }
 }
 
-fn read_record(beside: &OwnedFd) -> Result<Record> {
-    match fs::openat(beside, RECORD, OFlags::RDONLY | HOSTILE, Mode::empty()) {
-        Ok(file) => Ok(Record::of(fd::read_regular(file, MOST).unwrap_or_default())),
-        Err(Errno::NOENT) => Ok(Record::default()),
+/// The text of the record in a directory, if there is one.
+fn read_record(dir: Option<&OwnedFd>) -> Result<Vec<u8>> {
+    let Some(dir) = dir else { return Ok(Vec::new()) };
+    match fs::openat(dir, RECORD, OFlags::RDONLY | HOSTILE, Mode::empty()) {
+        Ok(file) => Ok(fd::read_regular(file, MOST).unwrap_or_default()),
+        Err(Errno::NOENT) => Ok(Vec::new()),
         Err(e) => Err(e.into()),
     }
 }

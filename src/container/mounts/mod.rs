@@ -51,7 +51,7 @@ pub(super) fn mount_all(
     mut opened: Trees,
 ) -> Result<()> {
     for (n, mount) in plan.mounts.iter().enumerate() {
-        if mount.copied && host_files::copy(rootfs, plan.record_dir(), &mount.destination) {
+        if mount.copied && host_files::copy(rootfs, plan, &mount.destination) {
             continue;
         }
         let tree = match (opened.get_mut(n).and_then(Option::take), &mount.kind) {

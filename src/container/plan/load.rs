@@ -27,11 +27,15 @@ pub(crate) struct Loaded {
 }
 
 /// Loads the config of `bundle`, this process's working directory, and changes it as the options and it itself ask.
-pub(crate) fn load(options: &CreateOptions, bundle: &Path) -> Result<Loaded> {
+pub(crate) fn load(options: &mut CreateOptions, bundle: &Path) -> Result<Loaded> {
     let mut config = match &options.config {
         Some(path) => Config::load(path)?,
         None => Config::load(Path::new("config.json")).map_err(|e| e.context(bundle.display()))?,
     };
+    // Once: a task loads its config again where it cannot join a container.
+    if std::mem::take(&mut options.configured) {
+        options.configure(&config.spec)?;
+    }
     let inherits_env = options.overrides.inherit_env && annotations::asks_for_environment(&config.spec)?;
     let changed = inherits_env || options.change_config();
     let mut layer = None;
@@ -43,6 +47,44 @@ pub(crate) fn load(options: &CreateOptions, bundle: &Path) -> Result<Loaded> {
 }
 
 impl CreateOptions {
+    /// Takes over what the site and the user have configured. The variables of a task are those of its job: Slurm calls
+    /// `rt` without them, and has written them into the config.
+    fn configure(&mut self, spec: &Spec) -> Result<()> {
+        let of_task = |name: &str| {
+            let env = spec.process().as_ref()?.env().as_ref()?;
+            env.iter()
+                .rev()
+                .find_map(|variable| Some(variable.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
+        };
+        let found = match &self.task {
+            Some(_) => rt_config::Config::read(&of_task)?,
+            None => rt_config::Config::read(&rt_config::own_variable)?,
+        };
+        if !found.settings.is_empty() {
+            self.take_over(&found);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn take_over(&mut self, found: &rt_config::Config) {
+        let changes = &mut self.overrides;
+        changes.defaults = found.of(&rt_config::MOUNTS).cloned().collect();
+        changes.unset_env = found.texts(&rt_config::UNSET_ENV).map(str::to_owned).collect();
+        if let (RootAccess::AsConfigured, Some(writable)) =
+            (&changes.root, found.switch(&rt_config::WRITABLE))
+        {
+            changes.root = if writable { RootAccess::InMemory } else { RootAccess::ReadOnly };
+        }
+        changes.home |= found.switch(&rt_config::RUN_HOME) == Some(true);
+        changes.init = changes.init.or(found.switch(&rt_config::INIT));
+        changes.inherit_env &= found.switch(&rt_config::CLEAR_ENV) != Some(true);
+        // What the command line says comes last, and counts.
+        changes.env.splice(0..0, found.variables());
+        changes.devices.splice(0..0, found.texts(&rt_config::DEVICES).map(str::to_owned));
+        self.hooks_dirs.splice(0..0, found.paths(&rt_config::HOOKS_DIRS));
+    }
+
     /// True where the options change the config.
     fn change_config(&self) -> bool {
         self.overrides.any() || self.user_map.is_some() || self.task.is_some()
@@ -64,6 +106,8 @@ impl Overrides {
             || self.namespaces.any()
             || self.user.is_some()
             || !self.devices.is_empty()
+            || !self.defaults.is_empty()
+            || !self.unset_env.is_empty()
     }
 
     /// What hooks are told of it.
@@ -120,8 +164,12 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
 
 /// Adds what `-v`, `--mount` and `--tmpfs` ask for, behind the config's mounts.
 fn add_mounts(spec: &mut Spec, changes: &Overrides) -> Result<()> {
-    if changes.volumes.is_empty() && changes.mounts.is_empty() {
+    if changes.volumes.is_empty() && changes.mounts.is_empty() && changes.defaults.is_empty() {
         return Ok(());
+    }
+    let mut mounts = spec.mounts().clone().unwrap_or_default();
+    for setting in &changes.defaults {
+        mounts.extend(configured_mount(setting).map_err(|e| e.context(&setting.from))?);
     }
     let volumes = changes.volumes.iter().map(|volume| asked_mounts::volume(volume));
     let asked = volumes.chain(changes.mounts.iter().cloned().map(Ok)).collect::<Result<Vec<_>>>()?;
@@ -129,10 +177,24 @@ fn add_mounts(spec: &mut Spec, changes: &Overrides) -> Result<()> {
     let is_optional =
         |mount: &Mount| optional.split(',').any(|path| Path::new(path.trim()) == mount.destination());
     asked.iter().filter(|mount| !is_optional(mount)).try_for_each(require_source)?;
-    let mut mounts = spec.mounts().clone().unwrap_or_default();
     mounts.extend(asked);
     spec.set_mounts(Some(mounts));
     Ok(())
+}
+
+/// What the site or the user has configured; `None` of an optional mount whose source is missing.
+fn configured_mount(setting: &rt_config::Setting) -> Result<Option<Mount>> {
+    let rt_config::Value::Mount(mount) = &setting.value else { return Ok(None) };
+    match rustix::fs::stat(mount.source.as_str()) {
+        Err(Errno::NOENT | Errno::NOTDIR) if mount.optional => return Ok(None),
+        Err(e) => {
+            let error = Error::from(e).context(format!("mount {:?}", mount.source));
+            return Err(if e == Errno::NOENT { error.hint("optional = true leaves it out") } else { error });
+        }
+        Ok(_) => {}
+    }
+    let options = std::iter::once("rbind").chain(mount.options.iter().map(String::as_str));
+    asked_mounts::bind(&mount.source, &mount.target, options.map(str::to_owned).collect()).map(Some)
 }
 
 /// Refuses a bind whose source is missing: it is made for nobody, since a wrong path is the more frequent reason.
@@ -199,6 +261,10 @@ fn override_env(process: &mut Process, changes: &Overrides, inherits: bool) {
         let callers: Vec<String> = callers.collect();
         env.extend(callers);
     }
+    env.retain(|variable| {
+        let name = variable.split_once('=').map_or(variable.as_str(), |(name, _)| name);
+        !changes.unset_env.iter().any(|pattern| environment::means(pattern, name))
+    });
     env.extend(environment::asked(&changes.env));
     // Without it, programs on a terminal do not know how to move its cursor.
     let has_term = || env.iter().any(|variable| variable.starts_with("TERM="));
@@ -218,7 +284,8 @@ fn override_process(process: &mut Process, changes: &Overrides, inherits_env: bo
     if let Some(terminal) = changes.terminal {
         process.set_terminal(Some(terminal));
     }
-    if inherits_env || !changes.env.is_empty() || changes.terminal == Some(true) {
+    let changes_env = !changes.env.is_empty() || !changes.unset_env.is_empty();
+    if inherits_env || changes_env || changes.terminal == Some(true) {
         override_env(process, changes, inherits_env);
     }
     Ok(())

@@ -23,6 +23,7 @@ pub(super) use seccomp::{SeccompPlan, terminal_filter};
 
 use super::CreateOptions;
 use super::images::Used;
+use super::trace::{self, Phase};
 use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_spec::rootless::{self, Adapted};
@@ -123,8 +124,13 @@ fn said(spec: &rt_spec::Spec, options: &CreateOptions) -> Said {
 impl Plan {
     /// Loads, checks and adapts the config of `bundle`, which is this process's working directory. Returns the config
     /// too, for the state.
-    pub(super) fn make(options: &CreateOptions, caller: &Caller, bundle: PathBuf) -> Result<(Plan, Config)> {
+    pub(super) fn make(
+        options: &mut CreateOptions,
+        caller: &Caller,
+        bundle: PathBuf,
+    ) -> Result<(Plan, Config)> {
         let Loaded { mut config, changed, inherits_env, layer } = load::load(options, &bundle)?;
+        trace::end(Phase::Load);
         if changed {
             config.changed()?;
         }
@@ -134,7 +140,7 @@ impl Plan {
             namespaces::leave_out_user(&mut config)?;
         }
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
-        let mut plan = Self::from_config(&config, bundle, caller, adapted, options)?;
+        let mut plan = Self::from_config(&config, bundle, caller, adapted, &*options)?;
         plan.layer = layer;
         if inherits_env {
             plan.process.inherit_pmi();

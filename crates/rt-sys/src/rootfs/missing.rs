@@ -5,7 +5,7 @@
 //!
 //! | it belongs to | a missing mount point is |
 //! |---|---|
-//! | a file system of this container's own | made |
+//! | a file system of this container's own | made; in a layer over the image where the caller may, otherwise the directory is covered |
 //! | the image | made and noted where the config makes the root writable and the caller may; otherwise the directory is covered |
 //! | something read-only, or the kernel | covered: nobody can write data there that a cover would lose |
 //! | anything else that is writable | made in the source and noted, because a cover would keep what the program writes from arriving there |
@@ -58,7 +58,9 @@ impl ParentDir {
 impl Rootfs<'_> {
     /// A directory that shows what `missing.parent` shows, in which entries can be made and no data is lost.
     pub(super) fn writable_parent(&mut self, missing: Missing) -> Result<ParentDir> {
-        if self.is_own_device(fs::fstat(&missing.parent)?.st_dev)? {
+        // In a layer over an image of somebody else's, a directory may be closed to the caller. It is covered then.
+        let may_make = |dir: &OwnedFd| !self.layered || may_make_in(dir);
+        if self.is_own_device(fs::fstat(&missing.parent)?.st_dev)? && may_make(&missing.parent) {
             return Ok(ParentDir { dir: missing.parent, notes: None });
         }
         let mount = mount_id(&missing.parent, OsStr::new(""))?;

@@ -127,6 +127,8 @@ pub struct Rootfs<'a> {
     state: Option<BorrowedFd<'a>>,
     /// Directories outside the image in which something was made, locked as the image is.
     bound: Vec<OwnedFd>,
+    /// An overlay has taken the image's place. It keeps the image's owners and modes.
+    layered: bool,
     /// Somebody else holds the root's descriptor: what is mounted over the root itself would be lost.
     root_is_fixed: bool,
 }
@@ -156,6 +158,7 @@ impl<'a> Rootfs<'a> {
             sealed: Vec::new(),
             state,
             bound: Vec::new(),
+            layered: false,
             root_is_fixed: false,
         }
     }
@@ -171,6 +174,7 @@ impl<'a> Rootfs<'a> {
     pub fn replace_image(&mut self, overlay: OwnedFd) -> Result<()> {
         self.held = None;
         self.image_mount = None;
+        self.layered = true;
         // Without its path: an entry in it may not be made without a look at links, which the image has.
         self.add_own_fs(overlay.try_clone()?, Path::new(""));
         self.root = overlay;

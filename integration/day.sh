@@ -1,0 +1,161 @@
+#!/bin/bash
+# A day of a user who has no root, no passwd entry and one id: the commands of docs/compare.md, one after the other. Images
+# come from and go to Debian's docker-registry on loopback.
+# usage: integration/day.sh RT   (rt-pull beside it; root: makes the image, starts the registry, becomes the user)
+set -uo pipefail
+cd "$(dirname "$0")/.."
+. integration/check
+rt=$(realpath "${1:-build/rt}")
+[ "$(id -u)" = 0 ] && integration/packages docker-registry skopeo umoci python3 jq
+for program in docker-registry skopeo umoci python3 jq; do
+	command -v "$program" >/dev/null || missing="${missing:-} $program"
+done
+[ "$(id -u)" = 0 ] || missing="${missing:-} root"
+debian=$(integration/debian) || missing="${missing:-} a-Debian-mirror"
+if [ -n "${missing:-}" ]; then
+	echo "SKIP day: not there:$missing"
+	exit 0
+fi
+uid=23461
+pids=
+work=$(mktemp -d)
+trap '[ -z "$pids" ] || kill $pids 2>/dev/null; rm -rf "$work"' EXIT
+chmod 755 "$work"
+mkdir "$work"/{bin,home,user,state,registry}
+cp "$rt" "$(dirname "$rt")/rt-pull" "$work/bin/"
+chmod 700 "$work/state"
+chown $uid:$uid "$work"/{home,user,state}
+
+# user [NAME=VALUE...] COMMAND...: with a login's environment and nothing else
+user() {
+	(cd "$work/user" && exec setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$work/bin:$PATH" HOME="$work/home" \
+		USER=jane XDG_RUNTIME_DIR="$work/state" CONTAINERS_REGISTRIES_CONF="$work/registries.conf" "$@")
+}
+run() { user rt run "$@"; }
+
+# --- a registry with an image: Debian, with an entrypoint, arguments and a variable
+
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+printf 'version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s/registry}}\nhttp: {addr: 127.0.0.1:%s}\n' \
+	"$work" "$port" >"$work/registry.yml"
+docker-registry serve "$work/registry.yml" >"$work/registry.log" 2>&1 &
+pids=$!
+registry=127.0.0.1:$port
+printf '[[registry]]\nlocation = "%s"\ninsecure = true\n' "$registry" >"$work/registries.conf"
+printf '#!/bin/sh\necho "greet: $*"\n' >"$work/greet"
+chmod 755 "$work/greet"
+cd "$work" || exit
+umoci init --layout layout
+umoci new --image layout:1
+umoci insert --image layout:1 "$debian" / >/dev/null
+umoci insert --image layout:1 greet /usr/bin/greet
+umoci config --image layout:1 --config.entrypoint greet --config.cmd everybody --config.env OF_IMAGE=yes \
+	--config.env LANG=C.UTF-8 --config.label team=mine
+timeout 20 bash -c "until echo >/dev/tcp/127.0.0.1/$port; do sleep 0.1; done" 2>/dev/null
+check image "" 0 skopeo copy -q --insecure-policy --dest-tls-verify=false oci:layout:1 "docker://$registry/team/tools:1"
+
+# --- get it
+
+check inspect "^entrypoint +greet\$" 0 user rt inspect "$registry/team/tools:1"
+check pull "^$work/user/tools\$" 0 user rt pull -q "$registry/team/tools:1" tools
+check pull/again "unchanged" 0 user rt pull "$registry/team/tools:1" tools
+check cache "blobs in" 0 user rt cache list
+
+# --- run it
+
+check entrypoint "^greet: everybody\$" 0 run ./tools
+check entrypoint/arguments "^greet: one two\$" 0 run ./tools -- one two
+check entrypoint/other "^[0-9]+\$" 0 run --entrypoint id ./tools -- -u
+check entrypoint/none "^ID=debian\$" 0 run --entrypoint "" ./tools -- cat /etc/os-release
+shell() { run --entrypoint "" "$@"; }
+check whoami "^jane $uid\$" 0 shell ./tools -- sh -c 'echo $(whoami) $(id -u)'
+# typed COMMAND...: with a terminal of 77 columns, at which somebody types
+cat >"$work/typed.py" <<'PYTHON'
+import fcntl, os, pty, signal, struct, sys, termios
+signal.alarm(30)
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execvp(sys.argv[1], sys.argv[1:])
+fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 21, 77, 0, 0))
+seen, typed = b"", False
+try:
+    while data := os.read(terminal, 4096):
+        seen += data
+        # As a person does: at the prompt. What is typed before, a program that sets up a terminal may throw away.
+        if not typed and seen.endswith(b"$ "):
+            typed = os.write(terminal, b"stty size; tty; echo still $((40 + 2)); exit 5\n")
+except OSError:
+    pass
+sys.stdout.buffer.write(seen.replace(b"\r", b""))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+PYTHON
+typed() { user TERM=dumb python3 "$work/typed.py" "$@"; }
+check terminal "^still 42\$" 5 typed rt run -t --entrypoint "" ./tools -- bash --norc
+check terminal/size "^21 77\$" 5 typed rt run -t --entrypoint "" ./tools -- bash --norc
+check terminal/name "^/dev/(pts/[0-9]+|console)\$" 5 typed rt run -t --entrypoint "" ./tools -- bash --norc
+check exit-code "" 7 shell ./tools -- sh -c 'exit 7'
+check bind "^greet: bound\$" 0 shell -v "$work/greet:/mnt/greet:ro" ./tools -- /mnt/greet bound
+check home "^$work/home\$" 0 shell --home ./tools -- sh -c 'cd && pwd && echo kept >note'
+check home/kept "^kept\$" 0 cat "$work/home/note"
+
+# --- the environment, as srun gives it to a task
+
+srun() { user SLURM_JOB_ID=42 SLURM_PROCID=3 OMP_NUM_THREADS=4 LANG=de_DE "$@"; }
+check environment "^42 3 4\$" 0 srun rt run --entrypoint "" ./tools -- sh -c 'echo $SLURM_JOB_ID $SLURM_PROCID $OMP_NUM_THREADS'
+check environment/image-wins "^C.UTF-8 yes\$" 0 srun rt run --entrypoint "" ./tools -- sh -c 'echo $LANG $OF_IMAGE'
+check environment/flag-wins "^fr\$" 0 srun rt run --entrypoint "" -e LANG=fr ./tools -- sh -c 'echo $LANG'
+check environment/clear "^none\$" 0 srun rt run --entrypoint "" --clear-env ./tools -- sh -c 'echo ${SLURM_PROCID:-none}'
+
+# --- a container that stays: look into it, end it
+
+background() { user rt run -d --entrypoint "" -b tools web -- sleep 600 </dev/null >/dev/null 2>&1; }
+check detached "" 0 background
+check list "web" 0 user rt list
+check exec "^ID=debian\$" 0 user rt exec web cat /etc/os-release
+check delete "" 0 user rt delete --force web
+check delete/gone "^\$" 0 user rt list -q
+
+# --- install something: for one run, in a directory of one's own, in a bundle of one's own
+
+check read-only "Read-only file system" 1 shell ./tools -- touch /usr/made
+check writable "^made\$" 0 shell --writable ./tools -- sh -c 'touch /usr/made && echo made'
+check writable/thrown-away "No such file" 2 shell ./tools -- ls /usr/made
+install() { # FLAGS... BUNDLE
+	shell "$@" -- sh -c 'apt-get -q update >/tmp/log 2>&1 && DEBIAN_FRONTEND=noninteractive \
+		apt-get install -yq --no-install-recommends openssh-client man-db tzdata >>/tmp/log 2>&1 || { tail /tmp/log; exit 1; }; ssh -V'
+}
+check overlay/install "^OpenSSH" 0 install --as-root --overlay changes ./tools
+check overlay/kept "^OpenSSH" 0 shell --overlay changes ./tools -- ssh -V
+check overlay/image-as-it-was "ssh" 1 shell ./tools -- ssh -V
+check root/pull "" 0 user rt pull -q --user-map root "$registry/team/tools:1" build
+check root/install "^OpenSSH" 0 install ./build
+check root/use "^OpenSSH" 0 shell ./build -- ssh -V
+
+# --- share it
+
+check save/oci "^sha256:" 0 user rt save -q ./build oci-archive:build.tar:2
+check save/docker "^sha256:" 0 user rt save -q ./build docker-archive:build.docker.tar:team/tools:2
+check push "^sha256:" 0 user rt push -q ./build "$registry/team/tools:2"
+check push/other-tools "^\[\"greet\"\] \[\"everybody\"\] mine\$" 0 bash -c "skopeo inspect --tls-verify=false --config \
+	docker://$registry/team/tools:2 | jq -r '.config | (.Entrypoint | tojson) + \" \" + (.Cmd | tojson) + \" \" + .Labels.team'"
+check pushed/pull "" 0 user rt pull -q "$registry/team/tools:2" pushed
+check pushed/entrypoint "^greet: everybody\$" 0 run ./pushed
+check pushed/installed "^OpenSSH" 0 shell ./pushed -- ssh -V
+check pushed/from-archive "" 0 user rt pull -q docker-archive:build.docker.tar from-archive
+check pushed/archive-runs "^OpenSSH" 0 shell ./from-archive -- ssh -V
+
+# --- by the image's name alone
+
+check image/run "^greet: by name\$" 0 run "$registry/team/tools:2" -- by name
+check image/again "^OpenSSH" 0 shell --pull never "$registry/team/tools:2" -- ssh -V
+check images "team/tools:2" 0 user rt images
+check images/rmi "" 0 user rt rmi "$registry/team/tools:2"
+check images/prune "" 0 user rt prune
+check images/gone "" 1 run --pull never "$registry/team/tools:2"
+
+# --- clean up
+
+check prune "freed" 0 user rt cache prune
+check nothing-left "^\$" 0 bash -c "find $work/user $work/state -maxdepth 3 -name '*.partial-*'; $(declare -f user); work=$work uid=$uid; user rt list -q"
+echo "result: integration/day: $passed passed; $failed failed"
+[ $failed = 0 ]

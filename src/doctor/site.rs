@@ -1,0 +1,109 @@
+//! What the site has set up: configuration, hooks, Slurm.
+
+use super::{Check, is_program, program};
+use crate::hooks::definitions;
+use std::path::{Path, PathBuf};
+
+pub(super) fn checks() -> Vec<Check> {
+    let mut all = vec![configuration()];
+    all.extend(hooks());
+    all.extend(slurm());
+    all
+}
+
+fn configuration() -> Check {
+    const NAME: &str = "configuration";
+    match rt_config::Config::read(&rt_config::own_variable) {
+        Ok(config) if config.files.is_empty() => Check::ok(NAME, "no config.toml"),
+        Ok(config) => {
+            let files: Vec<_> = config.files.iter().map(|path| path.display().to_string()).collect();
+            Check::ok(NAME, files.join(", "))
+        }
+        Err(e) => Check::problem(NAME, e.to_string()).remedy("mend it; rt config shows what is read"),
+    }
+}
+
+fn hooks() -> Vec<Check> {
+    const NAME: &str = "hooks.d";
+    let programs = match definitions::programs() {
+        Ok(programs) if programs.is_empty() => return vec![Check::ok(NAME, "no definition")],
+        Ok(programs) => programs,
+        Err(e) => return vec![Check::problem(NAME, e.to_string()).remedy("mend or remove the file")],
+    };
+    let check = |(file, hook): (PathBuf, PathBuf)| match is_program(&hook) {
+        true => Check::ok(NAME, file.display().to_string()),
+        false => {
+            let text = format!("{}: {} is no program that can be executed", file.display(), hook.display());
+            Check::problem(NAME, text).remedy("install it, or remove the definition")
+        }
+    };
+    programs.into_iter().map(check).collect()
+}
+
+/// Where slurm.conf and oci.conf are.
+fn slurm_dir() -> Option<PathBuf> {
+    let named = rt_sys::caller::path("SLURM_CONF").and_then(|file| Some(file.parent()?.to_owned()));
+    let usual = ["/etc/slurm", "/etc/slurm-llnl", "/usr/local/etc"].map(PathBuf::from);
+    named.into_iter().chain(usual).find(|dir| dir.join("slurm.conf").exists())
+}
+
+fn slurm() -> Option<Check> {
+    const NAME: &str = "Slurm";
+    let dir = slurm_dir();
+    if dir.is_none() && program("srun").is_none() {
+        return None;
+    }
+    let path = dir.unwrap_or_else(|| "/etc/slurm".into()).join("oci.conf");
+    let shown = path.display();
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(_) => {
+            let text = format!("{shown} is missing: srun --container does not work");
+            return Some(Check::note(NAME, text).remedy("integration/slurm/oci.conf is one for rt"));
+        }
+    };
+    Some(match pattern(&text, "RunTimeRun").or_else(|| pattern(&text, "RunTimeCreate")) {
+        None => Check::note(NAME, format!("{shown} has no RunTimeRun"))
+            .remedy("integration/slurm/oci.conf is one for rt"),
+        Some(pattern) => match runtime(pattern) {
+            Some(program) if program.is_absolute() && !is_program(program) => {
+                Check::note(NAME, format!("{shown} names {}, which cannot be executed", program.display()))
+                    .remedy("install rt there, or correct the path")
+            }
+            Some(program) if program.ends_with("rt") => {
+                Check::ok(NAME, format!("{shown} names {}", program.display()))
+            }
+            _ => Check::note(NAME, format!("{shown} names another runtime: {pattern}")),
+        },
+    })
+}
+
+/// The value of `key` in the text of an oci.conf.
+fn pattern<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    let value = lines
+        .filter_map(|line| line.split_once('='))
+        .find(|(name, _)| name.trim().eq_ignore_ascii_case(key))?
+        .1;
+    Some(value.trim().trim_matches('"'))
+}
+
+/// The program that a pattern executes.
+fn runtime(pattern: &str) -> Option<&Path> {
+    let mut words = pattern.split_whitespace().skip_while(|word| *word == "exec" || word.contains('='));
+    words.next().map(Path::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn oci_conf_is_read() {
+        let text = "# RunTimeRun=\"no\"\nRunTimeRun=\"exec /usr/local/bin/rt '--root=/x' slurm run\"\n";
+        let found = pattern(text, "RunTimeRun").unwrap();
+        assert_eq!(runtime(found), Some(Path::new("/usr/local/bin/rt")));
+        assert_eq!(runtime("A=b crun run"), Some(Path::new("crun")));
+        assert_eq!(pattern(text, "RunTimeKill"), None);
+    }
+}

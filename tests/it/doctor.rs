@@ -1,0 +1,98 @@
+//! `rt doctor`: a host where containers start, and conditions that can be made.
+
+use crate::fixture::{Ctx, Out};
+use crate::runner::{skip, tests};
+use serde_json::Value;
+
+tests! {
+    EVERY { a_host_that_works }
+    USER { limits_are_named, noexec_and_terminals_are_noted, wrong_files_are_problems, a_full_directory_is_noted }
+}
+
+/// The check of this name.
+fn check(out: &Out, name: &str) -> Value {
+    let checks = out.json()["checks"].clone();
+    let found = checks.as_array().unwrap().iter().find(|check| check["name"] == name).cloned();
+    found.unwrap_or_else(|| panic!("no check {name}: {checks:#}"))
+}
+
+fn a_host_that_works(ctx: &Ctx) {
+    let out = ctx.rt(["doctor", "--json"]).cwd(&ctx.dir).ok();
+    assert_eq!((out.json()["ok"].clone(), out.stderr.as_str()), (true.into(), ""), "{out:?}");
+    for name in ["kernel", "a container"] {
+        assert_eq!(check(&out, name)["status"], "ok", "{out:?}");
+    }
+    let text = ctx.rt(["doctor"]).cwd(&ctx.dir).ok();
+    assert!(text.stdout.starts_with("ok       kernel: Linux "), "{text:?}");
+    // Nothing is left where it tried to write.
+    let left = std::fs::read_dir(&ctx.dir).unwrap().flatten().map(|entry| entry.file_name());
+    let left: Vec<_> = left.filter(|name| name.to_string_lossy().contains("doctor")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// `rt doctor --json` behind a shell command in a user and mount namespace, in which the caller is root.
+fn behind(ctx: &Ctx, script: &str) -> Out {
+    for program in ["/usr/bin/unshare", "/usr/bin/setpriv"] {
+        if !std::path::Path::new(program).exists() {
+            skip!("no {program}");
+        }
+    }
+    let rt = format!("{} --root {} doctor --json", ctx.rt_path().display(), ctx.state.display());
+    ctx.command("/usr/bin/unshare").args(["-Urm", "sh", "-ec", &script.replace("RT", &rt)]).run()
+}
+
+fn limits_are_named(ctx: &Ctx) {
+    let out =
+        behind(ctx, "echo 0 >/proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-sys_admin RT");
+    assert_eq!((out.code, out.json()["ok"].clone()), (1, false.into()), "{out:?}");
+    let found = check(&out, "user namespace");
+    assert_eq!(found["status"], "problem");
+    assert!(found["remedy"].as_str().unwrap().contains("sysctl -w user.max_user_namespaces="), "{found}");
+    assert_eq!(check(&out, "a container")["status"], "problem");
+}
+
+fn noexec_and_terminals_are_noted(ctx: &Ctx) {
+    let out =
+        behind(ctx, "mount -t tmpfs none /dev/pts; mount -t tmpfs -o noexec none /mnt; cd /mnt; exec RT");
+    assert_eq!(out.code, 0, "{out:?}");
+    let bundles = check(&out, "bundles here");
+    assert_eq!(bundles["status"], "note");
+    assert!(bundles["text"].as_str().unwrap().contains("/mnt is mounted noexec"), "{bundles}");
+    let terminals = check(&out, "terminals");
+    assert_eq!(terminals["status"], "note");
+    assert!(terminals["remedy"].as_str().unwrap().contains("devpts"), "{terminals}");
+}
+
+fn a_full_directory_is_noted(ctx: &Ctx) {
+    for (option, remedy) in [("nr_inodes=2", "no inode is free"), ("size=4k", "the file system is full")] {
+        let fill = "i=0; while [ $i -lt 4 ]; do i=$((i+1)); dd if=/dev/zero of=/mnt/f$i bs=4k count=1 2>/dev/null || :; done";
+        let out = behind(ctx, &format!("mount -t tmpfs -o {option} none /mnt; {fill}; cd /mnt; exec RT"));
+        let bundles = check(&out, "bundles here");
+        assert_eq!(bundles["status"], "note");
+        assert!(bundles["remedy"].as_str().unwrap().contains(remedy), "{option}: {bundles}");
+    }
+}
+
+fn wrong_files_are_problems(ctx: &Ctx) {
+    ctx.mkdir("config/rt/hooks.d");
+    ctx.file("config/rt/config.toml", "[run]\nmount = []\n");
+    ctx.file(
+        "config/rt/hooks.d/x.json",
+        r#"{"version":"1.0.0","hook":{"path":"/no/such/hook"},"when":{"always":true},"stages":["prestart"]}"#,
+    );
+    let rt = || {
+        let cmd = ctx.rt(["doctor", "--json"]).env("XDG_CONFIG_HOME", ctx.path("config"));
+        cmd.env("SSL_CERT_FILE", "/nonexistent").env("http_proxy", "http://user:secret@proxy:port")
+    };
+    let out = rt().run();
+    assert_eq!(out.code, 1, "{out:?}");
+    let found = check(&out, "configuration");
+    assert_eq!(found["status"], "problem");
+    assert!(found["text"].as_str().unwrap().contains("config.toml:2: unknown key"), "{found}");
+    let found = check(&out, "hooks.d");
+    assert!(found["text"].as_str().unwrap().contains("/no/such/hook is no program"), "{found}");
+    assert_eq!(check(&out, "certificates")["status"], "note");
+    let proxy = check(&out, "proxy");
+    let text = proxy["text"].as_str().unwrap();
+    assert!(text.contains("its port is no number") && !text.contains("secret"), "{text}");
+}

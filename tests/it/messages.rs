@@ -1,0 +1,90 @@
+//! Errors that name what is missing: what somebody gets wrong on the first day.
+
+use crate::fixture::{Bundle, Ctx};
+use crate::runner::tests;
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+tests! {
+    ALL { programs_that_cannot_be_executed, noexec_mounts_are_named }
+    USER { options_suggest_the_nearest, parameters_of_a_tmpfs }
+}
+
+fn program(bundle: &Bundle, name: &str, text: &[u8]) {
+    let path = bundle.file(name, "");
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// An ELF file of `machine` (elf(5)) with `loader` as its interpreter.
+fn elf(machine: u16, loader: &str) -> Vec<u8> {
+    let mut file = vec![0u8; 120];
+    file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    file[16..18].copy_from_slice(&2u16.to_le_bytes());
+    file[18..20].copy_from_slice(&machine.to_le_bytes());
+    file[20..24].copy_from_slice(&1u32.to_le_bytes());
+    file[32..40].copy_from_slice(&64u64.to_le_bytes());
+    for (at, value) in [(52, 64u16), (54, 56), (56, 1)] {
+        file[at..at + 2].copy_from_slice(&value.to_le_bytes());
+    }
+    file[64..68].copy_from_slice(&3u32.to_le_bytes());
+    file[72..80].copy_from_slice(&120u64.to_le_bytes());
+    file[96..104].copy_from_slice(&(loader.len() as u64 + 1).to_le_bytes());
+    file.extend(loader.as_bytes());
+    file.push(0);
+    file
+}
+
+fn programs_that_cannot_be_executed(ctx: &Ctx) {
+    let (own, other, other_name) =
+        if cfg!(target_arch = "aarch64") { (183, 62, "x86_64") } else { (62, 183, "aarch64") };
+    let mut bundle = ctx.bundle();
+    for (text, errno, hint) in [
+        (
+            b"#!/no/such/python3 -u\nx".to_vec(),
+            "no such file or directory",
+            "the interpreter of its first line, /no/such/python3: no such file or directory",
+        ),
+        (b"#!/probe\r\n".to_vec(), "no such file or directory", "ends in a carriage return"),
+        (
+            elf(own, "/lib/ld-of-another-libc.so.1"),
+            "no such file or directory",
+            "the dynamic loader that it is linked for, /lib/ld-of-another-libc.so.1: no such file or directory",
+        ),
+        (elf(other, "/x"), "exec format error", other_name),
+        (b"".to_vec(), "exec format error", "the file is empty"),
+        (b"echo hello\n".to_vec(), "exec format error", "neither an ELF program nor a script"),
+    ] {
+        program(&bundle, "prog", &text);
+        bundle.set("/process/args", json!(["/prog"]));
+        ctx.run(&bundle).failed(&["exec \"/prog\": ", errno, hint]);
+    }
+}
+
+fn noexec_mounts_are_named(ctx: &Ctx) {
+    let dir = ctx.mkdir("tools");
+    let tool = ctx.file("tools/tool", "#!/probe\n");
+    fs::set_permissions(tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut bundle = ctx.bundle().mount("/tools", "bind", dir.to_str().unwrap(), &["bind", "noexec"]);
+    for words in [json!(["/tools/tool"]), json!(["tool"])] {
+        bundle.set("/process/args", words);
+        bundle.set("/process/env", json!(["PATH=/bin:/tools"]));
+        ctx.run(&bundle).failed(&["permission denied", "the file system of /tools/tool is mounted noexec"]);
+    }
+}
+
+fn options_suggest_the_nearest(ctx: &Ctx) {
+    let bundle = ctx.bundle();
+    bundle.write();
+    let run = |flag: &str, value: &str| ctx.rt(["run"]).args([flag, value]).arg(&bundle.dir);
+    run("-v", "/tmp:/x:nosiud").fails(&["volume \"/tmp:/x:nosiud\"", "did you mean nosuid?"]);
+    run("--mount", "type=bind,souce=/tmp,target=/x").fails(&["unknown key \"souce\"; did you mean source?"]);
+    run("-v", "/no/such/dir:/x").fails(&["/no/such/dir", "no such file or directory"]);
+}
+
+/// What is no option of rt goes to the kernel, which says what it does not know.
+fn parameters_of_a_tmpfs(ctx: &Ctx) {
+    let bundle = ctx.bundle().mount("/x", "tmpfs", "tmpfs", &["szie=64k"]);
+    ctx.run(&bundle).failed(&["/x", "szie"]);
+}
