@@ -229,13 +229,13 @@ fn small_blob(
 }
 
 impl Image {
-    /// A manifest and a config that contradict each other are nobody's image.
     /// Compares the image with what was asked for: a name without an index has one image, for whatever platform. Where
     /// nobody asked for another one, it may run all the same, by emulation (binfmt_misc).
     fn for_platform(self, wanted: &Platform) -> Result<Image> {
         let config = &self.config;
+        let of_index = self.resolved != self.digest;
         let known = !config.os.is_empty() && !config.architecture.is_empty();
-        if !known || (config.os == wanted.os && config.architecture == wanted.architecture) {
+        if of_index || !known || (config.os == wanted.os && config.architecture == wanted.architecture) {
             return Ok(self);
         }
         let is = format!("{}/{}", config.os, config.architecture);
@@ -247,6 +247,7 @@ impl Image {
             .hint("without --platform it is taken as it is"))
     }
 
+    /// A manifest and a config that contradict each other are nobody's image.
     fn checked(self) -> Result<Image> {
         let (layers, ids) = (self.manifest.layers.len(), self.config.rootfs.diff_ids.len());
         if layers != ids {
