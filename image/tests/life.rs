@@ -85,8 +85,10 @@ fn a_killed_server_is_an_error_and_no_hang() {
         assert_eq!(code, Some(9), "{caller:?}");
         // ENOTCONN, and ECONNABORTED for a request that the server took and did not answer.
         let texts = ["Transport endpoint is not connected", "Software caused connection abort"];
-        let failures: usize = texts.iter().map(|text| said.matches(text).count()).sum();
-        assert_eq!(failures, 2, "{caller:?}: {said}");
+        for read in ["numbers: ", "deep': "] {
+            let failed = texts.iter().any(|text| said.contains(&format!("{read}{text}")));
+            assert!(failed, "{caller:?}: {said}");
+        }
     }
 }
 
