@@ -1,7 +1,8 @@
 #!/bin/bash
 # A day of a user who has no root, no passwd entry and one id: the commands of docs/compare.md, one after the other. Images
 # come from and go to Debian's docker-registry on loopback.
-# usage: integration/day.sh RT   (rt-pull beside it; root: makes the image, starts the registry, becomes the user)
+# integration/mpi.sh has the part of the day that is about the host's MPI.
+# usage: integration/day.sh RT   (rt-pull and rt-image beside it; root: makes the image, starts the registry, becomes the user)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . integration/check
@@ -22,7 +23,7 @@ work=$(mktemp -d)
 trap '[ -z "$pids" ] || kill $pids 2>/dev/null; rm -rf "$work"' EXIT
 chmod 755 "$work"
 mkdir "$work"/{bin,home,user,state,registry}
-cp "$rt" "$(dirname "$rt")/rt-pull" "$work/bin/"
+cp "$rt" "$(dirname "$rt")"/rt-{pull,image} "$work/bin/"
 chmod 700 "$work/state"
 chown $uid:$uid "$work"/{home,user,state}
 
@@ -152,6 +153,40 @@ check images "team/tools:2" 0 user rt images
 check images/rmi "" 0 user rt rmi "$registry/team/tools:2"
 check images/prune "" 0 user rt prune
 check images/gone "" 1 run --pull never "$registry/team/tools:2"
+
+# --- as a single file
+
+# with_fuse FUNCTION...: where /dev/fuse is open to all, as udev's rules have it
+with_fuse() {
+	[ -e "$work/fuse" ] || { mknod "$work/fuse" c 10 229 && chmod 666 "$work/fuse"; }
+	export work uid rt
+	export -f user run shell
+	unshare --mount --propagation private bash -c 'mount --bind "$work/fuse" /dev/fuse && "$@"' sh "$@"
+}
+check file/pull "^$work/user/tools.sqsh\$" 0 user rt pull -q "$registry/team/tools:1" tools.sqsh
+check file/save "^$work/user/build.sqsh\$" 0 user rt save -q ./build build.sqsh
+if [ -c /dev/fuse ]; then
+	check file/run "^greet: from a file\$" 0 with_fuse run ./tools.sqsh -- from a file
+	check file/installed "^OpenSSH" 0 with_fuse shell ./build.sqsh -- ssh -V
+	check file/overlay "^kept\$" 0 with_fuse shell --overlay of-file ./build.sqsh -- sh -c 'echo kept >/kept; cat /kept'
+	check file/servers-end "" 0 timeout 20 bash -c "while pgrep -u $uid rt-image; do sleep 0.1; done"
+else
+	echo "SKIP day: no /dev/fuse here, so images that are files are only unpacked"
+fi
+check file/extract "^OpenSSH" 0 shell --extract ./build.sqsh -- ssh -V
+
+# --- what counts here, where the time goes, what is wrong
+
+mkdir -p "$work/home/.config/rt"
+printf '[run]\nenv = { DAY = "sunny" }\nmounts = [{ source = "%s", target = "/mnt/home" }]\n' "$work/home" >"$work/home/.config/rt/config.toml"
+chown -R $uid:$uid "$work/home/.config"
+check config "DAY.*config.toml:2" 0 user rt config
+check config/counts "^sunny .config\$" 0 shell ./tools -- sh -c 'echo $DAY $(ls -A /mnt/home | grep config)'
+check trace "" 0 shell --trace trace.json ./tools -- true
+check trace/phases "^true\$" 0 jq '.phases | length > 3' "$work/user/trace.json"
+check doctor "^ok +user namespace" 0 user rt doctor
+check doctor/json "^true\$" 0 bash -c "$(declare -f user); work=$work uid=$uid; user rt doctor --json | jq 'type == \"object\" or type == \"array\"'"
+rm "$work/home/.config/rt/config.toml"
 
 # --- clean up
 
