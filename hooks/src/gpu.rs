@@ -88,7 +88,7 @@ fn precreate(call: &Call, config: &[u8]) -> Result<String> {
         cdi::set_variable(&mut value, &variable)?;
     }
     let names = cdi_names(&bundle)?;
-    if !names.is_empty() && !bundle.annotations.contains_key(cdi::MERGED) {
+    if !names.is_empty() && !bundle.annotations.contains_key(rt_spec::ANNOTATION_MERGED) {
         cdi::merge(&Registry::load(&host)?.resolve(&names)?, &mut value)?;
     }
     Ok(value.to_string())

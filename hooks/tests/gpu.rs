@@ -185,7 +185,14 @@ fn driver_capabilities() {
         names
     };
     let version = standin::DRIVER;
-    let shared = ["10_nvidia.json", "15_nvidia_gbm.json", version, "nvidia_icd.json", "nvoptix.bin"];
+    let shared = [
+        "10_nvidia.json",
+        "15_nvidia_gbm.json",
+        version,
+        "nvidia_icd.aarch64.json",
+        "nvidia_icd.json",
+        "nvoptix.bin",
+    ];
     assert_eq!(files("graphics"), shared);
     assert_eq!(files("display"), [&shared[..3], &["nvidia_drv.so"], &shared[3..]].concat());
     let profile = graphics.files.iter().find(|f| f.path.ends_with("10-container.conf")).unwrap();
@@ -222,6 +229,28 @@ fn programs_sockets_firmware_and_proc() {
     let elsewhere = node.ok("NVIDIA_VISIBLE_DEVICES=1 PATH=/usr/bin|CUDA_MPS_PIPE_DIRECTORY=/run/udev");
     assert!(elsewhere.binds.iter().any(|b| b.path == Path::new("/run/udev")));
     assert!(elsewhere.binds.iter().any(|b| b.path == Path::new("/usr/bin/nvidia-smi")));
+}
+
+/// A driver that was mounted at a place of its own, where no loader of the node looks.
+#[test]
+fn a_driver_that_was_brought() {
+    let node = nvidia_node();
+    let host = &node.host.dir;
+    for (from, to) in [("usr/lib/x86_64-linux-gnu", "lib64"), ("usr/share", "share")] {
+        std::fs::rename(host.join(from), node.host.at(&format!("/usr/local/nvidia/{to}"))).unwrap();
+    }
+    // Such a node has a script at the usual place, or none at all.
+    let smi = Library::named("nvidia-smi");
+    node.host.library("/usr/local/nvidia/bin/nvidia-smi", &smi).file("/usr/bin/nvidia-smi", "#!/bin/sh\n");
+    let edits = node.ok("NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=all");
+    for (source, path) in [
+        ("/usr/local/nvidia/lib64/libcuda.so.535.261.03", "/run/rt/gpu/lib/libcuda.so.535.261.03"),
+        ("/usr/local/nvidia/bin/nvidia-smi", "/usr/local/sbin/nvidia-smi"),
+        ("/usr/local/nvidia/share/vulkan/icd.d/nvidia_icd.json", "/usr/share/vulkan/icd.d/nvidia_icd.json"),
+    ] {
+        let found = edits.binds.iter().find(|b| b.path == Path::new(path));
+        assert_eq!(found.map(|b| b.source.as_path()), Some(Path::new(source)), "{:?}", edits.binds);
+    }
 }
 
 #[test]

@@ -321,6 +321,7 @@ pub fn nvidia(tree: &StandIn, gpus: usize) {
     tree.dir("/tmp/nvidia-mps").file(&format!("/lib/firmware/nvidia/{DRIVER}/gsp_ga10x.bin"), "");
     for path in [
         "/usr/share/vulkan/icd.d/nvidia_icd.json",
+        "/usr/share/vulkan/icd.d/nvidia_icd.aarch64.json",
         "/usr/share/glvnd/egl_vendor.d/10_nvidia.json",
         "/usr/share/egl/egl_external_platform.d/15_nvidia_gbm.json",
         "/usr/share/nvidia/nvoptix.bin",

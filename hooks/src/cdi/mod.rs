@@ -9,6 +9,7 @@ use crate::kit::bundle::Bundle;
 use crate::kit::edits::{Access, Edits};
 use crate::kit::tree::Tree;
 use crate::nvidia::{compat, driver::Driver};
+use rt_spec::ANNOTATION_MERGED;
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
 use serde::{Deserialize, Serialize};
@@ -19,8 +20,6 @@ use std::path::{Path, PathBuf};
 const DIRS: &[&str] = &["/etc/cdi", "/var/run/cdi"];
 /// The prefix of annotations that name devices to Kubernetes' engines.
 pub const ANNOTATION: &str = "cdi.k8s.io/";
-/// The annotation that precreate sets, so that the later stage does not repeat what is in the config already.
-pub const MERGED: &str = "rt.cdi.merged";
 
 /// A CDI file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -325,7 +324,7 @@ pub fn edits(cdi: &ContainerEdits, bundle: &Bundle, host: &Tree, container: &Tre
             edits.bind_at(&mount.host_path, &mount.container_path, access);
         }
     }
-    let merged = bundle.annotations.contains_key(MERGED);
+    let merged = bundle.annotations.contains_key(ANNOTATION_MERGED);
     for hook in &cdi.hooks {
         if !add_known_hook(&mut edits, hook, host, container) && !merged {
             edits.warn(format!(
@@ -450,7 +449,7 @@ pub fn merge(cdi: &ContainerEdits, config: &mut Value) -> Result<()> {
         let new = serde_json::json!({ "name": device.name });
         *entry(config, &["linux", "netDevices", &device.host_interface_name], Value::Null)? = new;
     }
-    *entry(config, &["annotations", MERGED], Value::Null)? = "1".into();
+    *entry(config, &["annotations", ANNOTATION_MERGED], Value::Null)? = "1".into();
     Ok(())
 }
 

@@ -75,11 +75,14 @@ impl Bundle {
         })
     }
 
-    /// Adds the variables and devices that, as `rt` says, its caller has named.
+    /// Adds the variables and devices that, as `rt` says, its caller has named, and where the root is mounted.
     pub fn told(mut self, said: &Said) -> Bundle {
         self.said = variables_of(&said.env);
         self.env.extend(self.said.clone());
         self.devices.clone_from(&said.devices);
+        if let Some(rootfs) = &said.rootfs {
+            self.rootfs.clone_from(rootfs);
+        }
         if let Some(program) = &said.program {
             self.args.clone_from(&program.args);
             self.cwd.clone_from(&program.cwd);

@@ -18,6 +18,7 @@ const DIRECTORIES: &[&str] = &[
     "/usr/lib/x86_64-linux-gnu/nvidia/current",
     "/lib/aarch64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu/nvidia/current",
     "/usr/lib/i386-linux-gnu",
     "/usr/lib/i386-linux-gnu/nvidia/current",
     "/lib",
@@ -93,7 +94,15 @@ impl<'a> Libraries<'a> {
     /// Reads the tree's ld.so.cache; where it has none, lists its library directories.
     pub fn of(tree: &'a Tree) -> Libraries<'a> {
         let reader = tree.ld_cache().and_then(|bytes| CacheReader::parse(bytes).ok());
-        Libraries { tree, known: reader.map_or_else(|| Known::Listed(listed(tree)), Known::Cache) }
+        Libraries {
+            tree,
+            known: reader.map_or_else(|| Known::Listed(listed(tree, DIRECTORIES)), Known::Cache),
+        }
+    }
+
+    /// The libraries in these directories of a tree, whatever its dynamic loader knows.
+    pub fn in_dirs(tree: &'a Tree, dirs: &[&str]) -> Libraries<'a> {
+        Libraries { tree, known: Known::Listed(listed(tree, dirs)) }
     }
 
     /// What the loader takes for `name`.
@@ -192,11 +201,11 @@ pub fn search_dirs(elf: &Elf, path: &Path, first: &[PathBuf]) -> Vec<PathBuf> {
     all.filter(|dir| dir.is_absolute()).collect()
 }
 
-/// The library directories in the form of a cache, as ldconfig would make one.
-fn listed(tree: &Tree) -> Cache<'static> {
+/// Library directories in the form of a cache, as ldconfig would make one.
+fn listed(tree: &Tree, dirs: &[&str]) -> Cache<'static> {
     let mut cache = Cache::default();
     let mut seen = HashSet::new();
-    for dir in DIRECTORIES {
+    for dir in dirs {
         let Some(real) = tree.real(dir) else { continue };
         if !seen.insert(real.clone()) {
             continue;
@@ -251,9 +260,9 @@ pub fn announce(edits: &mut Edits, container: &Tree) -> Result<()> {
         let mut cache = match container.ld_cache() {
             Some(bytes) => Cache::parse(bytes).unwrap_or_else(|e| {
                 edits.notes.push(format!("the container's {LD_CACHE} is replaced: {e}"));
-                listed(container)
+                listed(container, DIRECTORIES)
             }),
-            None => listed(container),
+            None => listed(container, DIRECTORIES),
         };
         cache.add_first(edits.libraries.iter().map(|l| CacheEntry::new(&l.name, &l.path, l.flags)).collect());
         let bytes = cache.to_bytes();

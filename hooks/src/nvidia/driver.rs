@@ -4,6 +4,7 @@
 use crate::kit::tree::Tree;
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
+use std::collections::HashMap;
 
 const PROC: &str = "/proc/driver/nvidia";
 
@@ -16,19 +17,8 @@ pub(crate) struct Driver {
     pub text: Vec<u8>,
     /// In the order of PCI addresses, as nvidia-smi and CUDA (PCI_BUS_ID) number them.
     pub gpus: Vec<Gpu>,
-    /// All MIG compute instances, in the order of their GPUs.
+    /// The MIG compute instances that have been made, in the order of their GPUs.
     pub mig: Vec<Mig>,
-    /// The capabilities that the driver has device nodes for.
-    pub caps: Vec<Cap>,
-}
-
-/// A capability of the driver: who may open its node may use it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cap {
-    /// Such as `mig/config`.
-    pub name: String,
-    /// The number in /dev/nvidia-caps/nvidia-capN.
-    pub minor: u32,
 }
 
 /// A GPU.
@@ -71,14 +61,8 @@ impl Driver {
             let Some(text) = host.text(format!("{PROC}/gpus/{pci}/information")) else { continue };
             gpus.push(gpu(host, pci, &text)?);
         }
-        let caps = host.text("/proc/driver/nvidia-caps/mig-minors").map(|t| caps(&t)).unwrap_or_default();
-        let mig = instances(&gpus, &caps);
-        Ok(Some(Driver { version: version.to_owned(), text, gpus, mig, caps }))
-    }
-
-    /// The minor number of the capability called `name`.
-    pub(crate) fn cap(&self, name: &str) -> Option<u32> {
-        self.caps.iter().find(|cap| cap.name == name).map(|cap| cap.minor)
+        let mig = instances(&gpus, host);
+        Ok(Some(Driver { version: version.to_owned(), text, gpus, mig }))
     }
 
     /// The part of the version in front of the first dot.
@@ -116,42 +100,41 @@ fn gpu(host: &Tree, pci: String, text: &str) -> Result<Gpu> {
     })
 }
 
-/// Lines of mig-minors: `gpu0/gi1/ci0/access 12`.
-fn caps(text: &str) -> Vec<Cap> {
-    let pairs = text.lines().filter_map(|line| line.trim().rsplit_once(' '));
-    pairs
-        .filter_map(|(name, minor)| Some(Cap { name: name.trim().to_owned(), minor: minor.parse().ok()? }))
-        .collect()
-}
-
-/// The compute instances among the capabilities. `gpuN` counts device minors.
+/// The capabilities that the driver has device nodes for (who may open a node may use it): the number in
+/// /dev/nvidia-caps/nvidia-capN by the name, such as `gpu0/gi1/ci0/access`.
 ///
-/// The table lists every instance that is possible. [`existing`] keeps those that have been made.
-fn instances(gpus: &[Gpu], caps: &[Cap]) -> Vec<Mig> {
-    let mut all: Vec<Mig> = caps
-        .iter()
-        .filter_map(|Cap { name, minor }| {
-            let mut parts = name.split('/');
-            let number = |part: Option<&str>, prefix: &str| part?.strip_prefix(prefix)?.parse::<u32>().ok();
-            let (gpu, gi, ci) =
-                (number(parts.next(), "gpu")?, number(parts.next(), "gi")?, number(parts.next(), "ci")?);
-            let access = format!("gpu{gpu}/gi{gi}/access");
-            let outer = caps.iter().find(|cap| cap.name == access)?.minor;
-            let gpu = gpus.iter().position(|g| g.minor == gpu)?;
-            Some(Mig { gpu, gi, ci, caps: [outer, *minor] })
-        })
-        .collect();
-    all.sort_unstable_by_key(|m| (m.gpu, m.gi, m.ci));
-    all
+/// The table has a line for each instance that could be made, 3000 in all, and the driver takes 5 ms to write it. So it is
+/// read only by those who need a number of it.
+pub(crate) fn caps(host: &Tree) -> HashMap<String, u32> {
+    let text = host.text("/proc/driver/nvidia-caps/mig-minors").unwrap_or_default();
+    let pairs = text.lines().filter_map(|line| line.trim().rsplit_once(' '));
+    pairs.filter_map(|(name, minor)| Some((name.trim().to_owned(), minor.parse().ok()?))).collect()
 }
 
-/// Keeps the instances that exist now: those with a directory in procfs.
-pub(crate) fn existing(driver: &mut Driver, host: &Tree) {
-    let gpus = &driver.gpus;
-    driver.mig.retain(|m| {
-        let gpu = gpus[m.gpu].minor;
-        host.has(format!("{PROC}/capabilities/gpu{gpu}/mig/gi{}/ci{}/access", m.gi, m.ci))
+/// The compute instances that exist: those with a directory in procfs, which counts GPUs by their device minors.
+fn instances(gpus: &[Gpu], host: &Tree) -> Vec<Mig> {
+    let numbered = |dir: &str, prefix: &str| -> Vec<u32> {
+        host.list(dir).iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect()
+    };
+    let mut found = Vec::new();
+    for (gpu, Gpu { minor, .. }) in gpus.iter().enumerate() {
+        let dir = format!("{PROC}/capabilities/gpu{minor}/mig");
+        for gi in numbered(&dir, "gi") {
+            found.extend(numbered(&format!("{dir}/gi{gi}"), "ci").into_iter().map(|ci| (gpu, gi, ci)));
+        }
+    }
+    if found.is_empty() {
+        return Vec::new();
+    }
+    found.sort_unstable();
+    let caps = caps(host);
+    let known = found.into_iter().filter_map(|(gpu, gi, ci)| {
+        let instance = format!("gpu{}/gi{gi}", gpus[gpu].minor);
+        let outer = caps.get(&format!("{instance}/access"))?;
+        let inner = caps.get(&format!("{instance}/ci{ci}/access"))?;
+        Some(Mig { gpu, gi, ci, caps: [*outer, *inner] })
     });
+    known.collect()
 }
 
 #[cfg(test)]
@@ -165,14 +148,5 @@ mod tests {
         let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  Release Build";
         assert_eq!(version_of(open), Some("550.54.14"));
         assert_eq!(version_of("GCC version: 12.2.0"), None);
-    }
-
-    #[test]
-    fn instances_belong_to_the_gpu_of_their_minor() {
-        let gpu = |minor| Gpu { minor, ..Gpu::default() };
-        let table =
-            caps("config 1\nmonitor 2\ngpu3/gi1/access 3\ngpu3/gi1/ci0/access 4\ngpu7/gi0/ci0/access 9");
-        let found = instances(&[gpu(5), gpu(3)], &table);
-        assert_eq!(found, [Mig { gpu: 1, gi: 1, ci: 0, caps: [3, 4] }]);
     }
 }

@@ -29,11 +29,10 @@ pub fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
     if matches!(request.visible, Visible::Nothing | Visible::Cdi(_)) {
         return Ok(edits);
     }
-    let Some(mut driver) = Driver::find(host)? else {
+    let Some(driver) = Driver::find(host)? else {
         edits.note("no NVIDIA driver is loaded on this node: nothing is added");
         return Ok(edits);
     };
-    driver::existing(&mut driver, host);
     let selected = select::select(&request.visible, &driver, &JobGpus::of(bundle), &mut edits.notes)
         .context(|| "NVIDIA_VISIBLE_DEVICES")?;
     check_requirements(&request, &driver, &selected)?;
@@ -55,8 +54,7 @@ pub fn renumbered(bundle: &Bundle, host: &Tree) -> Result<Vec<String>> {
     if request.visible != Visible::All {
         return Ok(Vec::new());
     }
-    let Some(mut driver) = Driver::find(host)? else { return Ok(Vec::new()) };
-    driver::existing(&mut driver, host);
+    let Some(driver) = Driver::find(host)? else { return Ok(Vec::new()) };
     let new = select::renumber(&request.visible, &driver, &JobGpus::of(bundle))?;
     let variables = new.map(|new| {
         vec![format!("CUDA_VISIBLE_DEVICES={}", new.cuda), format!("NVIDIA_VISIBLE_DEVICES={}", new.visible)]
@@ -108,7 +106,12 @@ fn or_unknown(text: &str) -> &str {
 
 /// Libraries, programs, configuration and firmware.
 fn add_user_space(edits: &mut Edits, request: &Request, driver: &Driver, places: &Places<'_>) -> Result<()> {
-    let host = Libraries::of(places.host);
+    let mut host = Libraries::of(places.host);
+    let unknown = |stem| host.named(stem).iter().all(|found| is_32bit(found.flags));
+    if parts::ESSENTIAL.iter().all(|(stem, _)| unknown(stem)) {
+        let brought = ["lib64", "lib"].map(|dir| format!("{}/{dir}", parts::BROUGHT));
+        host = Libraries::in_dirs(places.host, &brought.each_ref().map(String::as_str));
+    }
     let mut other_version = None;
     let mut library_dir = None;
     for (stem, capabilities) in parts::LIBRARIES {
@@ -134,8 +137,11 @@ fn add_user_space(edits: &mut Edits, request: &Request, driver: &Driver, places:
     check_essential(edits, request, driver, other_version)?;
     let programs = libraries::program_dir(places.container, places.bundle.env("PATH"));
     for (name, _) in parts::PROGRAMS.iter().filter(|(_, c)| request.wants(*c)) {
-        let dirs = ["/usr/bin", "/usr/local/bin", "/usr/sbin", "/usr/lib/nvidia/current"];
-        if let Some(path) = dirs.iter().map(|d| Path::new(d).join(name)).find(|p| places.host.has(p)) {
+        let dirs =
+            ["/usr/bin", "/usr/local/bin", "/usr/sbin", "/usr/lib/nvidia/current", "/usr/local/nvidia/bin"];
+        let found = || dirs.iter().map(|dir| Path::new(dir).join(name)).filter(|path| places.host.has(path));
+        // A script of the node's that starts the program leads to a path that the container does not have.
+        if let Some(path) = found().find(|path| places.host.elf(path).is_some()).or_else(|| found().next()) {
             let source = places.host.real(&path).unwrap_or(path);
             edits.bind_at(source, programs.join(name), Access::ReadOnly);
         }
@@ -149,6 +155,14 @@ fn add_user_space(edits: &mut Edits, request: &Request, driver: &Driver, places:
         for alternatives in parts::GRAPHICS_FILES {
             if let Some(path) = alternatives.iter().find(|p| places.host.has(p)) {
                 let source = places.host.real(path).unwrap_or_else(|| path.into());
+                edits.bind_at(source, *path, Access::ReadOnly);
+                continue;
+            }
+            // What reads it looks below /usr/share.
+            let shared = alternatives.iter().find_map(|path| Some((path, path.strip_prefix("/usr")?)));
+            if let Some((path, rest)) = shared
+                && let Some(source) = places.host.real(format!("{}{rest}", parts::BROUGHT))
+            {
                 edits.bind_at(source, *path, Access::ReadOnly);
             }
         }
@@ -247,10 +261,13 @@ fn add_devices(edits: &mut Edits, request: &Request, driver: &Driver, selected: 
     for mig in selected.mig.iter().map(|n| &driver.mig[*n]) {
         mig.caps.iter().for_each(|cap| edits.device(cap_device(*cap)));
     }
-    for (asked, name) in [(request.mig_config, "mig/config"), (request.mig_monitor, "mig/monitor")] {
-        let minor = driver.cap(name).or_else(|| driver.cap(name.trim_start_matches("mig/")));
-        if let Some(minor) = minor.filter(|_| asked) {
-            edits.device(cap_device(minor));
+    for (asked, name) in [(request.mig_config, "config"), (request.mig_monitor, "monitor")] {
+        if !asked {
+            continue;
+        }
+        let caps = driver::caps(host);
+        if let Some(minor) = caps.get(name).or_else(|| caps.get(&format!("mig/{name}"))) {
+            edits.device(cap_device(*minor));
         }
     }
     add_switched(edits, request, host);

@@ -78,10 +78,15 @@ pub(super) const PROGRAMS: &[(&str, Capability)] = &[
     ("nvidia-imex-ctl", Compute),
 ];
 
+/// Where a driver is that was brought to the node from elsewhere, as on nodes of Kubernetes: the tree has `bin`, `lib64` and
+/// `share`, and no loader may know of it.
+pub(super) const BROUGHT: &str = "/usr/local/nvidia";
+
 /// Configuration for graphics: each at the first place where the host has it.
 pub(super) const GRAPHICS_FILES: &[&[&str]] = &[
     &["/etc/vulkan/icd.d/nvidia_icd.json", "/usr/share/vulkan/icd.d/nvidia_icd.json"],
     &["/etc/vulkan/icd.d/nvidia_icd.x86_64.json", "/usr/share/vulkan/icd.d/nvidia_icd.x86_64.json"],
+    &["/etc/vulkan/icd.d/nvidia_icd.aarch64.json", "/usr/share/vulkan/icd.d/nvidia_icd.aarch64.json"],
     &[
         "/etc/vulkan/implicit_layer.d/nvidia_layers.json",
         "/usr/share/vulkan/implicit_layer.d/nvidia_layers.json",
