@@ -96,6 +96,14 @@ fn an_error_is_one_line_and_a_code() {
         (&["frobnicate"][..], 1, "rt: unknown command \"frobnicate\" (rt --help lists the commands)\n"),
         (&["state"], 1, "rt: state: missing operand; usage: rt state ID\n"),
         (&["strat", "c1"], 1, "rt: unknown command \"strat\"; did you mean start?\n"),
+        (&["shell", "x"], 1, "rt: unknown command \"shell\"; did you mean rt run -t IMAGE -- sh?\n"),
+        (
+            &["run", "--nv", "x"],
+            1,
+            "rt: run: unknown flag --nv; did you mean -e NVIDIA_VISIBLE_DEVICES=all?\n",
+        ),
+        (&["run", "--bind", "/a", "x"], 1, "rt: run: unknown flag --bind; did you mean --volume?\n"),
+        (&["state", "--bind", "x"], 1, "rt: state: unknown flag --bind\n"),
         (&["run", "c1", "-b"], 1, "rt: run: flag -b needs a value\n"),
         (&["state", "--root", "/r", "c1"], 1, "rt: state: flag --root must come before the command\n"),
         (
@@ -117,6 +125,30 @@ fn an_error_is_one_line_and_a_code() {
         let text = err(&output);
         assert!(text.starts_with(line) && text.matches('\n').count() == 1, "{words:?}: {text}");
         assert!(output.stdout.is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn a_file_has_no_digest() {
+    let output = rt(&["slurm", "digest", "./x.sqsh"]);
+    assert_eq!(
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()),
+        (Some(0), "./x.sqsh\n")
+    );
+    let output = rt(&["slurm", "digest", "a b"]);
+    assert!(!output.status.success() && err(&output).matches('\n').count() == 1, "{}", err(&output));
+}
+
+#[test]
+fn exec_of_an_image_says_what_starts_one() {
+    for operand in ["./x", "/x", "docker://debian:12", "debian:12"] {
+        let output = rt(&["exec", operand, "id"]);
+        let text = err(&output);
+        assert!(!output.status.success() && text.matches('\n').count() == 1, "{text}");
+        assert!(
+            text.contains("(rt run starts images and bundles; rt exec enters a container that runs)"),
+            "{text}"
+        );
     }
 }
 
@@ -248,18 +280,53 @@ fn pull_is_a_program_of_its_own() {
     assert_eq!(call(&alone.0).status.code(), Some(3));
 }
 
-#[test]
-fn man_pages_and_completions_are_written() {
-    let dir = Dir::new("generate");
+/// A directory with the man pages and completions.
+fn generated(name: &str) -> Dir {
+    let dir = Dir::new(name);
     for kind in ["man", "bash", "zsh", "fish"] {
         assert!(rt(&["generate", kind, &dir.path("")]).status.success(), "{kind}");
     }
+    dir
+}
+
+/// A page without the marks of roff.
+fn page(dir: &Dir, path: &str) -> String {
+    let text = fs::read_to_string(dir.0.join(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+    text.replace("\\-", "-").replace("\\fB", "").replace("\\fR", "")
+}
+
+#[test]
+fn man_pages_and_completions_are_written() {
+    let dir = generated("generate");
     for command in COMMANDS {
-        let page = fs::read_to_string(dir.0.join(format!("rt-{command}.1"))).unwrap();
-        assert!(page.starts_with(&format!(".TH RT\\-{} 1 ", command.to_uppercase())), "{command}");
+        let page = page(&dir, &format!("man1/rt-{command}.1"));
+        assert!(page.starts_with(&format!(".TH RT-{} 1 ", command.to_uppercase())), "{command}");
     }
-    for name in ["rt.1", "_rt", "rt.fish"] {
+    for name in
+        ["man1/rt.1", "man5/rt-config.5", "man7/rt-annotations.7", "man7/rt-hooks.7", "_rt", "rt.fish"]
+    {
         assert!(dir.0.join(name).is_file(), "{name}");
+    }
+    for entry in
+        ["man1", "man5", "man7"].iter().flat_map(|dir_name| fs::read_dir(dir.0.join(dir_name)).unwrap())
+    {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        // A page of another name.
+        if let Some(other) = text.strip_prefix(".so ") {
+            assert!(dir.0.join(other.trim_end()).is_file(), "{}: {other}", path.display());
+        } else {
+            assert!(text.contains("\n.SH NAME\n") && text.contains("\n.SH SEE ALSO\n"), "{}", path.display());
+        }
+        let groff = Command::new("groff")
+            .args(["-man", "-ww", "-z", "-Tutf8"])
+            .arg(&path)
+            .current_dir(&dir.0)
+            .output();
+        match groff {
+            Ok(output) => assert!(output.stderr.is_empty(), "{}: {}", path.display(), err(&output)),
+            Err(_) => eprintln!("skipped: groff is not installed"),
+        }
     }
     // Each shell, where there is one, checks its own.
     for (shell, script) in [("bash", "rt"), ("zsh", "_rt"), ("fish", "rt.fish")] {
@@ -268,6 +335,240 @@ fn man_pages_and_completions_are_written() {
             Ok(output) => assert!(output.status.success(), "{shell}: {}", err(&output)),
             Err(_) => eprintln!("skipped: {shell} is not installed"),
         }
+    }
+}
+
+/// What is completed, and how: the word behind the last blank becomes one of these.
+const COMPLETED: &[(&str, &[&str])] = &[
+    ("rt cac", &["cache"]),
+    ("rt --roo", &["--root", "--rootless"]),
+    ("rt --root /tmp lis", &["list"]),
+    ("rt --log-format j", &["json"]),
+    ("rt run deb", &["debian:12", "debian:13"]),
+    ("rt run debian:1", &["debian:12", "debian:13"]),
+    ("rt run reg", &["reg.example:5000/a/b:1"]),
+    ("rt run ./d", &["./data/"]),
+    ("rt run -v ./d", &["./data"]),
+    ("rt run --volume=./d", &["--volume=./data"]),
+    ("rt run -v ./data:/d", &[]),
+    ("rt run -v data:/x reg", &["reg.example:5000/a/b:1"]),
+    ("rt run --pull=al", &["--pull=always"]),
+    ("rt run --net n", &["none"]),
+    ("rt run -e HOM", &["HOME"]),
+    ("rt run debian:12 -- ./d", &["./data/"]),
+    ("rt rmi debian:12 reg.example:5000/", &["reg.example:5000/a/b:1"]),
+    ("rt kill job", &["job1", "job2"]),
+    ("rt kill job1 US", &["USR1", "USR2"]),
+    ("rt create j", &[]),
+    ("rt cache p", &["prune"]),
+    ("rt slurm k", &["kill"]),
+    ("rt slurm kill job1 KI", &["KILL"]),
+    ("rt delete --fo", &["--force"]),
+    ("rt exec job", &["job1", "job2"]),
+    ("rt save ./d", &["./data/"]),
+];
+
+/// The scripts of the shells with an `rt` that knows two containers and three images, and with a directory `data`.
+fn shell_world(name: &str) -> Dir {
+    let dir = generated(name);
+    fs::create_dir_all(dir.0.join("work/data")).unwrap();
+    fs::create_dir(dir.0.join("bin")).unwrap();
+    let program = dir.0.join("bin/rt");
+    let answers = "case $1 in
+list) printf 'job1\\njob2\\n' ;;
+images) printf 'NAME DIGEST\\ndebian:12 x\\ndebian:13 y\\n<none> z\\nreg.example:5000/a/b:1 k\\n' ;;
+esac";
+    fs::write(&program, format!("#!/bin/sh\n{answers}\n")).unwrap();
+    fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
+/// A shell in that world.
+fn shell(name: &str, dir: &Dir) -> Command {
+    let mut shell = Command::new(name);
+    shell.current_dir(dir.0.join("work")).env_clear().env("HOME", dir.path("work")).env("TERM", "dumb");
+    shell.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", dir.path("bin")));
+    shell
+}
+
+#[test]
+fn bash_completes_words() {
+    let dir = shell_world("bash");
+    // What readline does: it cuts the line at blanks, and at runs of : and =, each of which is a word, too.
+    let script = r#"
+        source "$1"
+        compopt() { [ "$2" != filenames ] || names=yes; }
+        COMP_LINE=$2 COMP_POINT=${#2} COMP_WORDS=() names=
+        mapfile -t COMP_WORDS < <(grep -oE '[^ :=]+|[:=]+' <<<"$2")
+        [ "${2: -1}" != ' ' ] || COMP_WORDS+=('')
+        case ${COMP_WORDS[-1]} in [:=]*) COMP_WORDS+=('') ;; esac
+        COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+        complete -p rt | grep -q 'complete -F _rt rt' || exit
+        _rt
+        for reply in "${COMPREPLY[@]}"; do
+            [ -z "$names" ] || [ ! -d "$reply" ] || reply+=/
+            echo "$reply"
+        done"#;
+    for (line, expected) in COMPLETED {
+        let output =
+            shell("bash", &dir).args(["-c", script, "bash"]).arg(dir.0.join("rt")).arg(line).output();
+        let output = match output {
+            Ok(output) => output,
+            Err(_) => return eprintln!("skipped: bash is not installed"),
+        };
+        assert!(output.stderr.is_empty(), "{line}: {}", err(&output));
+        // Bash replaces what is behind the last : or =, and the paths are completed by bash itself behind `--`.
+        let start = line.rfind([' ', ':', '=']).unwrap() + 1;
+        let word = line.rfind(' ').unwrap() + 1;
+        let replies: Vec<_> =
+            out(&output).lines().map(|reply| line[word..start].to_owned() + reply).collect();
+        let expected: Vec<_> = expected.iter().map(|word| (*word).to_owned()).collect();
+        match line.contains(" -- ") {
+            true => assert!(replies.is_empty(), "{line}: {replies:?}"),
+            // A bind goes on behind a directory.
+            false if line.contains("-v") || line.contains("--volume") => {
+                let bare: Vec<_> = replies.iter().map(|reply| reply.trim_end_matches('/')).collect();
+                assert_eq!(bare, expected, "{line}");
+            }
+            false => assert_eq!(replies, expected, "{line}"),
+        }
+    }
+}
+
+#[test]
+fn fish_completes_words() {
+    let dir = shell_world("fish");
+    for (line, expected) in COMPLETED {
+        let script = "source $argv[1]; complete -C $argv[2]";
+        let output =
+            shell("fish", &dir).args(["-N", "-c", script]).arg(dir.0.join("rt.fish")).arg(line).output();
+        let output = match output {
+            Ok(output) => output,
+            Err(_) => return eprintln!("skipped: fish is not installed"),
+        };
+        assert!(output.stderr.is_empty(), "{line}: {}", err(&output));
+        let mut replies: Vec<String> =
+            out(&output).lines().map(|reply| reply.split('\t').next().unwrap().to_owned()).collect();
+        replies.sort();
+        let bind = line.contains("-v") || line.contains("--volume");
+        replies
+            .iter_mut()
+            .filter(|_| bind)
+            .for_each(|reply| reply.truncate(reply.trim_end_matches('/').len()));
+        assert_eq!(replies, *expected, "{line}");
+    }
+}
+
+#[test]
+fn zsh_completes_words() {
+    let dir = shell_world("zsh");
+    // An interactive zsh on a terminal of its own, in which the lines are typed, each with a tab and with a key that
+    // appends the edited line to a file.
+    let script = r#"
+        zmodload zsh/zpty
+        zpty z zsh -f -i
+        drain() { local text; while zpty -rt z text; do :; done; sleep 0.05 }
+        type() { # TEXT FILE LINES: until the file has so many
+            zpty -n -w z "$1"
+            local n
+            for n in {1..400}; do
+                drain
+                [[ -e $2 ]] && (( $(wc -l <$2) >= $3 )) && return
+            done
+            print -u2 "no answer to $1"
+            exit 1
+        }
+        type "fpath=($1 \$fpath); autoload -Uz compinit; compinit -u -D; setopt no_beep no_auto_menu
+            show() { print -r -- \$BUFFER >>$1/shown; BUFFER= }; zle -N show; bindkey '^]' show; print ready >$1/ready"$'\r' $1/ready 1
+        shift_to=$1
+        integer n=0
+        for line in "${@[2,-1]}"; do
+            n+=1
+            type "$line"$'\t\x1d' $shift_to/shown $n
+        done
+        zpty -d z
+        cat $shift_to/shown"#;
+    let mut zsh = shell("zsh", &dir);
+    zsh.args(["-f", "-c", script, "zsh"]).arg(&dir.0).args(COMPLETED.iter().map(|(line, _)| line));
+    let output = match zsh.output() {
+        Ok(output) => output,
+        Err(_) => return eprintln!("skipped: zsh is not installed"),
+    };
+    assert!(output.status.success(), "{}", err(&output));
+    let text = out(&output);
+    assert_eq!(text.lines().count(), COMPLETED.len(), "{text}");
+    for (shown, (line, expected)) in text.lines().zip(COMPLETED) {
+        // Of several, what they have in common.
+        let common = expected.iter().copied().reduce(|a, b| {
+            let len = a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();
+            &a[..len]
+        });
+        let word = line.rfind(' ').unwrap() + 1;
+        let wanted = format!("{}{}", &line[..word], common.unwrap_or(&line[word..]));
+        assert_eq!(shown.trim_end(), wanted, "{line}");
+    }
+}
+
+/// What the code reads and knows is in the pages: keys, annotations, stages and conditions of hooks.
+#[test]
+fn pages_about_files_name_all_of_it() {
+    let dir = generated("topics");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let source = |path: &str| fs::read_to_string(sources.join(path)).unwrap();
+    let annotations = page(&dir, "man7/rt-annotations.7");
+    let mut known = BTreeSet::new();
+    for path in ["src", "crates", "pull/src", "hooks/src", "image/src"] {
+        literals(&sources.join(path), &mut |word| {
+            let name = word.strip_prefix("rt.").unwrap_or_default();
+            let dotted = !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'.');
+            // What `rt features` says of itself, and files.
+            if dotted && !["version", "commit", "fish", "bash"].contains(&name) {
+                known.insert(word.to_owned());
+            }
+        });
+    }
+    assert!(known.len() > 14 && known.contains("rt.cdi.merged"), "{known:?}");
+    for name in known {
+        assert!(annotations.contains(&format!("\n{name}=")), "{name}");
+    }
+    let hooks = page(&dir, "man7/rt-hooks.7");
+    let stages = source("src/hooks/run.rs");
+    let stages: Vec<_> =
+        stages.lines().filter_map(|line| line.trim().strip_prefix("Stage::")?.split('"').nth(1)).collect();
+    assert_eq!(stages.len(), 6, "{stages:?}");
+    let conditions = source("src/hooks/definitions.rs");
+    let (_, conditions) = conditions.split_once("\nstruct When {\n").unwrap();
+    let (conditions, _) = conditions.split_once("\n}").unwrap();
+    let conditions = conditions.lines().filter_map(|line| line.trim().split_once(": ")).map(|(name, _)| {
+        let mut words = name.split('_');
+        let first = words.next().unwrap().to_owned();
+        words.fold(first, |all, word| all + &word[..1].to_uppercase() + &word[1..])
+    });
+    let conditions: Vec<String> = conditions.collect();
+    assert!(conditions.contains(&"hasBindMounts".to_owned()), "{conditions:?}");
+    for name in stages.into_iter().chain(conditions.iter().map(String::as_str)) {
+        assert!(hooks.contains(name), "{name}");
+    }
+    for name in ["NVIDIA_VISIBLE_DEVICES", "RT_RDMA_DEVICES", "AMD_VISIBLE_DEVICES", "RT_MPI_LIBRARY"] {
+        assert!(hooks.contains(name), "{name}");
+    }
+    let config = page(&dir, "man5/rt-config.5");
+    for name in ["run.mounts", "pull.max-size", "images.stores"] {
+        assert!(config.contains(&format!("\n{name}\n")), "{name}");
+    }
+}
+
+/// The texts in the sources below a path, without those of comments and of tests at the end of a file.
+fn literals(path: &Path, found: &mut impl FnMut(&str)) {
+    if path.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            literals(&entry.unwrap().path(), found);
+        }
+    } else if path.extension().is_some_and(|extension| extension == "rs") {
+        let text = fs::read_to_string(path).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        code.flat_map(|line| line.split('"').skip(1).step_by(2)).for_each(found);
     }
 }
 
@@ -293,8 +594,11 @@ fn variables_read(path: &Path, names: &mut BTreeSet<String>) {
         let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
         let literals = code.flat_map(|line| line.split('"').skip(1).step_by(2));
         let is_name = |word: &&str| {
-            let upper = word.len() > 3 && word.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
-            upper || word.ends_with("_proxy")
+            let upper = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+            // What ends in _ is the beginning of several names.
+            let name =
+                word.len() > 3 && word.starts_with(|c: char| c.is_ascii_uppercase()) && !word.ends_with('_');
+            name && word.bytes().all(upper) || word.ends_with("_proxy")
         };
         names.extend(literals.filter(is_name).map(str::to_owned));
     }
@@ -304,7 +608,7 @@ fn variables_read(path: &Path, names: &mut BTreeSet<String>) {
 fn the_man_page_names_every_variable_and_state_directory() {
     let dir = Dir::new("environment");
     assert!(rt(&["generate", "man", &dir.path("")]).status.success());
-    let page = fs::read_to_string(dir.0.join("rt.1")).unwrap().replace("\\-", "-");
+    let page = fs::read_to_string(dir.0.join("man1/rt.1")).unwrap().replace("\\-", "-");
     let (_, page) = page.split_once("\n.SH ENVIRONMENT\n").unwrap();
     let (environment, files) = page.split_once("\n.SH FILES\n").unwrap();
     let items = environment.lines().filter_map(|line| line.strip_prefix("\\fB")?.strip_suffix("\\fR"));
@@ -317,6 +621,7 @@ fn the_man_page_names_every_variable_and_state_directory() {
         "crates/rt-config/src",
         "crates/rt-image-store/src",
         "crates/rt-spec/src/rootless.rs",
+        "crates/rt-spec/src/step_container.rs",
     ] {
         variables_read(&sources.join(path), &mut read);
     }
@@ -335,27 +640,103 @@ fn the_man_page_names_every_variable_and_state_directory() {
     ] {
         assert!(files.contains(place), "{place}");
     }
+    // Every file of the host that the sources name, but those that are a container's too: these are the bundle's.
+    let mut seen = 0;
+    for path in ["src", "pull/src", "crates/rt-config/src", "crates/rt-image-store/src"] {
+        literals(&sources.join(path), &mut |word| {
+            let hosts =
+                ["/etc/", "/usr/share/"].iter().any(|dir| word.starts_with(dir)) && !word.contains(' ');
+            let containers =
+                ["/etc/passwd", "/etc/group", "/etc/apt/"].iter().any(|file| word.starts_with(file));
+            if hosts && !containers {
+                seen += 1;
+                assert!(files.contains(word), "{word}");
+            }
+        });
+    }
+    assert!(seen > 10, "{seen} files found");
 }
 
 /// Root, who installs, often has no cargo.
 #[test]
-fn what_is_built_is_installed_without_cargo() {
+fn what_is_built_is_installed_and_removed_without_cargo() {
     let dir = Dir::new("install");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
-    fs::copy(sources.join("Makefile"), dir.0.join("Makefile")).unwrap();
-    for part in ["build", "contrib/apparmor"] {
-        fs::create_dir_all(dir.0.join(part)).unwrap();
-    }
-    fs::copy(sources.join("contrib/apparmor/rt"), dir.0.join("contrib/apparmor/rt")).unwrap();
+    let parts = [
+        "Makefile",
+        "LICENSE",
+        "README.md",
+        "CHANGELOG.md",
+        "SECURITY.md",
+        "docs",
+        "packaging",
+        "contrib",
+        "integration",
+        "hooks",
+    ];
+    let mut copy = Command::new("tar");
+    copy.args(["-c", "--exclude=integration/work", "-C"]).arg(sources).args(parts);
+    let mut tar = copy.stdout(Stdio::piped()).spawn().unwrap();
+    let unpack = Command::new("tar").arg("-xC").arg(&dir.0).stdin(tar.stdout.take().unwrap()).status();
+    assert!(unpack.unwrap().success() && tar.wait().unwrap().success());
+    fs::create_dir(dir.0.join("build")).unwrap();
     fs::copy(env!("CARGO_BIN_EXE_rt"), dir.0.join("build/rt")).unwrap();
-    let mut make = Command::new("make");
-    make.arg("install").arg(format!("DESTDIR={}", dir.path("dest"))).current_dir(&dir.0);
-    let output = match make.env_clear().env("PATH", "/usr/bin:/bin").env("CARGO", "false").output() {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return eprintln!("skipped: no make"),
-        output => output.unwrap(),
-    };
-    assert!(output.status.success(), "{}", err(&output));
-    for file in ["bin/rt", "share/man/man1/rt-run.1"] {
-        assert!(dir.0.join("dest/usr/local").join(file).is_file(), "{file}");
+    for name in ["rt-pull", "rt-image", "rt-hook-gpu", "rt-hook-mpi", "rt-hook-rdma"] {
+        fs::write(dir.0.join("build").join(name), "#!/bin/sh\n").unwrap();
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(dir.0.join("build").join(name), mode).unwrap();
     }
+    if Command::new("make").arg("--version").output().is_err() {
+        return eprintln!("skipped: no make");
+    }
+    let make = |target: &str| {
+        let mut make = Command::new("make");
+        make.arg(target).arg(format!("DESTDIR={}", dir.path("dest"))).arg("PREFIX=/opt/a&b");
+        make.current_dir(&dir.0).env_clear().env("PATH", "/usr/bin:/bin").env("CARGO", "false");
+        make.output().unwrap()
+    };
+    let dest = dir.0.join("dest");
+    fs::create_dir_all(dest.join("opt/a&b/bin")).unwrap();
+    fs::write(dest.join("opt/a&b/bin/other"), "").unwrap();
+
+    let output = make("install");
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", err(&output));
+    let text = |path: &str| fs::read_to_string(dest.join(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let share = |path: &str| text(&format!("opt/a&b/share/{path}"));
+    assert!(dest.join("opt/a&b/bin/rt-hook-rdma").is_file());
+    assert!(share("man/man1/rt-run.1").contains("rt run"));
+    for (file, word) in [
+        ("rt/slurm/oci.conf", "exec /opt/a&b/bin/rt '--root"),
+        ("rt/slurm/epilog", "/opt/a&b/bin/rt --root"),
+        ("rt/slurm/prolog", "install -d"),
+        ("rt/slurm/tmpfiles.conf", "/run/rt-slurm"),
+        ("rt/podman/containers.conf", "\"/opt/a&b/bin/rt\""),
+        ("rt/hooks/rt-hook-gpu.json", "\"/opt/a&b/bin/rt-hook-gpu\""),
+        ("doc/rt/LICENSE", "Apache License"),
+    ] {
+        assert!(share(file).contains(word), "{file}: {}", share(file));
+    }
+    assert!(text("etc/apparmor.d/rt").contains("profile rt /opt/a&b/bin/rt{,-image} flags"));
+    let mode = fs::metadata(dest.join("opt/a&b/share/rt/slurm/epilog")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o755);
+    assert!(!dest.join("etc/rt").exists());
+
+    // Once more, with hooks and without a file of this version, over it.
+    fs::remove_file(dir.0.join("integration/docker/daemon.json")).unwrap();
+    let stage = fs::read_to_string(dir.0.join("packaging/stage")).unwrap();
+    let lines = stage.lines().filter(|line| !line.contains("daemon.json"));
+    fs::write(dir.0.join("packaging/stage"), lines.map(|l| format!("{l}\n")).collect::<String>()).unwrap();
+    assert!(dest.join("opt/a&b/share/rt/docker/daemon.json").exists());
+    assert!(make("install-hooks").status.success());
+    assert!(text("etc/rt/hooks.d/rt-hook-mpi.json").contains("/opt/a&b/bin/rt-hook-mpi"));
+    assert!(!dest.join("opt/a&b/share/rt/docker/daemon.json").exists());
+
+    fs::remove_dir_all(dir.0.join("build")).unwrap();
+    let output = make("uninstall");
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", err(&output));
+    let find = Command::new("find").arg(&dest).args(["-mindepth", "1", "-printf", "%P "]).output().unwrap();
+    assert_eq!(out(&find), "opt opt/a&b opt/a&b/bin opt/a&b/bin/other ");
+    // What is not there is not removed twice.
+    let output = make("uninstall");
+    assert!(!output.status.success() && err(&output).contains("nothing was installed"), "{}", err(&output));
 }

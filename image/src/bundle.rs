@@ -1,20 +1,19 @@
-//! The bundle of an image file: a config, most of it of the profile hpc, with what the image says about how it is run.
+//! The config of an image file, most of it of the profile hpc, with what the image says about how it is run.
 //!
 //! An image says it in one of five ways, looked for in this order: the config of a bundle in `/.rt/config.json`
 //! ([`own_config`]); that of an OCI image in `/.rt/image.json`; the scripts of Apptainer in `/.singularity.d`; enroot's script `/etc/rc`, with `/etc/environment` and `/etc/fstab`; or not
 //! at all. Nothing of it reaches beyond the container: no image mounts what the host has, and none names hooks or devices.
 
-use crate::own_config;
+use crate::{inside, own_config};
 use rt_spec::hpc::{self, HOST_FILES};
 use rt_spec::{
     ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_OPTIONAL,
     ANNOTATION_PASSWD, ANNOTATION_USER,
 };
+use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{bail, err, fd};
-use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use serde_json::{Value, json};
+use squashfs::{Filesystem, Source};
 use std::path::Path;
 
 /// The config of the bundle, and that of the OCI image, in image files that `rt` writes.
@@ -22,6 +21,7 @@ const OWN_CONFIG: &str = ".rt/config.json";
 const OWN_IMAGE: &str = ".rt/image.json";
 /// Where Apptainer keeps what it runs.
 const APPTAINER: &str = ".singularity.d";
+const RUNSCRIPT: &str = ".singularity.d/runscript";
 /// Enroot's start script.
 const RC: &str = "etc/rc";
 /// The most that is read of a file.
@@ -43,13 +43,14 @@ struct Run {
     tmpfs: Vec<String>,
 }
 
-/// The config.json for the image whose tree is at `root`, mounted at `path`. `name` is what the image is called.
-pub(crate) fn config(root: impl AsFd, path: &Path, name: &Path, uid: u32, gid: u32) -> Result<Vec<u8>> {
-    if let Some(text) = read(root.as_fd(), OWN_CONFIG) {
+/// The config.json for the image at `path`.
+pub(crate) fn config(fs: &Filesystem<impl Source>, path: &Path) -> Result<Vec<u8>> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    if let Some(text) = inside::read(fs, OWN_CONFIG, MOST)? {
         let config = own_config::config(&text, path, uid, gid);
         return to_text(&config.context(|| format!("the image's /{OWN_CONFIG}"))?);
     }
-    let mut run = Run::of(root.as_fd())?;
+    let mut run = Run::of(fs)?;
     if !run.env.iter().any(|variable| variable.starts_with("PATH=")) {
         run.env.push(DEFAULT_PATH.to_owned());
     }
@@ -65,7 +66,7 @@ pub(crate) fn config(root: impl AsFd, path: &Path, name: &Path, uid: u32, gid: u
         ANNOTATION_ENVIRONMENT: "caller",
         ANNOTATION_OPTIONAL: HOST_FILES.join(","),
         ANNOTATION_COPIED: HOST_FILES.join(","),
-        "rt.image.name": name.to_string_lossy(),
+        "rt.image.name": path.to_string_lossy(),
     });
     for (key, words) in [(ANNOTATION_ENTRYPOINT, &run.entrypoint), (ANNOTATION_CMD, &run.cmd)] {
         if !words.is_empty() {
@@ -95,17 +96,18 @@ fn to_text(config: &Value) -> Result<Vec<u8>> {
 }
 
 impl Run {
-    fn of(root: BorrowedFd) -> Result<Run> {
-        if let Some(text) = read(root, OWN_IMAGE) {
+    fn of(fs: &Filesystem<impl Source>) -> Result<Run> {
+        if let Some(text) = inside::read(fs, OWN_IMAGE, MOST)? {
             return Run::of_oci(&text).context(|| format!("the image's /{OWN_IMAGE}"));
         }
-        if exists(root, APPTAINER) {
-            return Ok(Run::of_apptainer(root));
+        let exists = |path| Ok::<bool, Error>(inside::find(fs, path)?.is_some());
+        if exists(APPTAINER)? {
+            return Ok(Run::of_apptainer(exists(RUNSCRIPT)?));
         }
-        if exists(root, RC) {
-            return Ok(Run::of_enroot(root));
+        if exists(RC)? {
+            return Run::of_enroot(fs);
         }
-        let shell = if exists(root, "bin/bash") { "/bin/bash" } else { "/bin/sh" };
+        let shell = if exists("bin/bash")? { "/bin/bash" } else { "/bin/sh" };
         Ok(Run { cmd: vec![shell.to_owned()], ..Run::default() })
     }
 
@@ -132,9 +134,8 @@ impl Run {
         Ok(Run { entrypoint, cmd, env: words("Env")?, cwd, tmpfs })
     }
 
-    fn of_apptainer(root: BorrowedFd) -> Run {
+    fn of_apptainer(runscript: bool) -> Run {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        let runscript = exists(root, &format!("{APPTAINER}/runscript"));
         Run {
             entrypoint: words(&["/bin/sh", "-c", APPTAINER_ENTRY, "sh"]),
             cmd: words(&[if runscript { "/.singularity.d/runscript" } else { "/bin/sh" }]),
@@ -143,13 +144,15 @@ impl Run {
     }
 
     /// enroot, doc/image-format.md.
-    fn of_enroot(root: BorrowedFd) -> Run {
-        let text = |path| String::from_utf8_lossy(&read(root, path).unwrap_or_default()).into_owned();
-        let env = text("etc/environment").lines().filter_map(variable).collect();
+    fn of_enroot(fs: &Filesystem<impl Source>) -> Result<Run> {
+        let text = |path| -> Result<String> {
+            Ok(String::from_utf8_lossy(&inside::read(fs, path, MOST)?.unwrap_or_default()).into_owned())
+        };
+        let env = text("etc/environment")?.lines().filter_map(variable).collect();
         // Of the mounts only those that take nothing from the host.
-        let tmpfs = text("etc/fstab").lines().filter_map(tmpfs_of).collect();
+        let tmpfs = text("etc/fstab")?.lines().filter_map(tmpfs_of).collect();
         let entrypoint = ["/bin/sh", RC_ABSOLUTE].map(str::to_owned).into();
-        Run { entrypoint, env, tmpfs, ..Run::default() }
+        Ok(Run { entrypoint, env, tmpfs, ..Run::default() })
     }
 }
 
@@ -178,29 +181,6 @@ fn tmpfs_of(line: &str) -> Option<String> {
 /// True for a path below the root that leads nowhere else.
 fn is_place(path: &str) -> bool {
     path.starts_with('/') && path != "/" && !path.split('/').any(|part| part == "..")
-}
-
-/// True where the image has something at `path`, whatever it is.
-fn exists(root: BorrowedFd, path: &str) -> bool {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS).is_ok()
-}
-
-/// A regular file of the image. Its links lead nowhere out of the image.
-fn read(root: BorrowedFd, path: &str) -> Option<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    fd::read_regular(fs::openat2(root, path, flags, Mode::empty(), resolve).ok()?, MOST)
-}
-
-/// Makes the bundle `dir` with this config.
-pub(crate) fn write(dir: &Path, config: &[u8]) -> Result<()> {
-    if dir.exists() {
-        bail!("bundle {}: it exists", dir.display());
-    }
-    let context = || format!("make the bundle {}", dir.display());
-    std::fs::create_dir(dir).context(context)?;
-    std::fs::write(dir.join("config.json"), config).context(context)
 }
 
 #[cfg(test)]

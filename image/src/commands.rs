@@ -1,61 +1,130 @@
-//! `rt-image`'s commands. `rt` has the same flags and executes this program.
+//! `rt-image`'s commands, which only `rt` calls. Each has an open image and a socket, and answers there first.
+//!
+//! | call | what it does |
+//! |---|---|
+//! | `serve IMAGE LINK DEVICE OWNER SAY PATH` | serves the image on DEVICE, from when a byte comes, until it is unmounted |
+//! | `unpack IMAGE LINK TARGET OWNER SAY PATH` | unpacks the image into the directory TARGET |
+//! | `config IMAGE LINK OWNER SAY PATH` | answers, and ends |
+//!
+//! Words in capitals up to TARGET are descriptors. OWNER is UID:GID, to whom all files belong, or - for those that the image
+//! names. SAY is `config` where the answer is to have the config of the image, and else -.
 
-use crate::file::ImageFile;
-use crate::mount::{Session, mount_point};
-use crate::{hold, serve};
+use crate::bundle;
+use crate::file;
+use crate::{extract, run_file, serve};
 use ::log::LevelFilter;
-use rt_cli::command::{Command, ONE_ID, Program, Rest};
-use rt_cli::image::{EXTRACT, MOUNT};
+use rt_cli::command::{Command, ONE_ID, Program};
 use rt_cli::parse::Call;
 use rt_spec::OCI_VERSION;
-use rt_sys::error::{Context, Result};
-use rt_sys::{bail, log};
-use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use rt_spec::run_file::Part;
+use rt_sys::error::{Error, Result};
+use rt_sys::{err, fd, log};
+use rustix::fd::OwnedFd;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 
 static PROGRAM: Program = Program {
-    summary: "mount images that are one file, without root",
+    summary: "serve images that are one file; rt calls it",
     commands: &[
-        Command { run: mount, ..MOUNT },
-        Command {
-            name: "hold",
-            operands: 2..=1000,
-            rest: Rest::AfterDashes,
-            flags: &[&hold::BUNDLE, &hold::MORE, &hold::FROM, &EXTRACT],
-            hidden: true,
-            run: hold::run,
-            ..ONE_ID
-        },
-        Command { name: "serve", operands: 7..=7, hidden: true, run: serve::run, ..ONE_ID },
+        Command { name: "serve", operands: 6..=6, hidden: true, run: serve::run, ..ONE_ID },
+        Command { name: "unpack", operands: 6..=6, hidden: true, run: unpack, ..ONE_ID },
+        Command { name: "config", operands: 5..=5, hidden: true, run: config, ..ONE_ID },
     ],
     version: || rt_cli::version(OCI_VERSION),
     log_format: log::Format::Text,
     log_level: LevelFilter::Error,
 };
 
-/// `rt-image`'s main.
-pub(crate) fn main() -> u8 {
-    rt_cli::run(&PROGRAM)
+/// `rt-image`'s main, and that of a program of one file.
+pub fn main() -> u8 {
+    let Some((path, parts, as_rt)) = run_file::called() else { return rt_cli::run(&PROGRAM) };
+    run_file::run(&path, &parts, as_rt).unwrap_or_else(|e| {
+        rt_cli::report(&e);
+        1
+    })
 }
 
-/// `rt mount FILE DIR -- COMMAND`: becomes the command, which alone sees the image at the directory.
-fn mount(call: &Call) -> Result<u8> {
-    let image = ImageFile::open(Path::new(call.operands[0]))?;
-    let dir = PathBuf::from(call.operands[1]);
-    // Before anything is made.
-    mount_point(&dir)?;
-    let session = Session::start(vec![image], hold::way(call))?;
-    session.mount(|_| Ok((mount_point(&dir)?, ())))?;
-    let shell =
-        || std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into());
-    let command: Vec<OsString> = if call.rest.is_empty() { vec![shell()] } else { call.rest.to_vec() };
-    become_program(&command)
+/// What every command has been given.
+pub(crate) struct Given {
+    pub image: File,
+    pub part: Part,
+    pub link: File,
+    /// The descriptors between LINK and OWNER.
+    pub others: Vec<OwnedFd>,
 }
 
-/// Becomes a program of the host's.
-pub(crate) fn become_program(command: &[OsString]) -> Result<u8> {
-    let Some((program, words)) = command.split_first() else { bail!("no program to execute") };
-    let e = std::process::Command::new(program).args(words).exec();
-    Err(e).context(|| format!("execute {}", Path::new(program).display()))
+impl Given {
+    /// Takes the descriptors, of which there are `count`, and closes all others: what the caller has left open for its
+    /// program is none of this process's.
+    pub(crate) fn take(call: &Call, count: usize) -> Result<Given> {
+        let mut numbers = Vec::new();
+        for n in 0..count {
+            let word = call.operand(n, "a descriptor")?;
+            numbers.push(word.parse().map_err(|_| err!("{word:?} is no descriptor"))?);
+        }
+        fd::close_all_but(3, &numbers)?;
+        let mut taken = numbers.into_iter().map(fd::take_inherited).collect::<Result<Vec<_>>>()?;
+        let others = taken.split_off(2);
+        let (Some(link), Some(image)) = (taken.pop(), taken.pop()) else { return Err(err!("no image")) };
+        let (image, mut link) = (File::from(image), File::from(link));
+        match file::part(&image) {
+            Ok(part) => Ok(Given { image, part, link, others }),
+            Err(e) => Err(refuse(&mut link, e)),
+        }
+    }
+
+    /// Answers with what the caller wants to know of the image, and reads the superblock and the root first.
+    pub(crate) fn answer(&mut self, call: &Call, cache: usize) -> Result<file::Opened> {
+        let (say, path) = (call.operands.iter().rev().nth(1), call.operands.last());
+        let answered = file::filesystem(self.image.try_clone()?, self.part, cache).and_then(|fs| {
+            let config = match (say, path) {
+                (Some(say), Some(path)) if say.to_str() == Some("config") => {
+                    bundle::config(&fs, Path::new(path))?
+                }
+                _ => Vec::new(),
+            };
+            Ok((fs, config))
+        });
+        match answered {
+            Ok((fs, config)) => {
+                say_all(&mut self.link, 0, &config)?;
+                Ok(fs)
+            }
+            Err(e) => Err(refuse(&mut self.link, e)),
+        }
+    }
+}
+
+/// Answers with an error.
+pub(crate) fn refuse(link: &mut File, e: Error) -> Error {
+    let _ = say_all(link, e.errno().unwrap_or(-1), e.to_string().as_bytes());
+    e
+}
+
+fn say_all(link: &mut File, errno: i32, text: &[u8]) -> Result<()> {
+    let head = [errno.to_le_bytes(), (text.len() as u32).to_le_bytes()].concat();
+    Ok(link.write_all(&[&head, text].concat())?)
+}
+
+fn unpack(call: &Call) -> Result<u8> {
+    /// For blocks that several files share.
+    const CACHE: usize = 16 << 20;
+    let mut given = Given::take(call, 3)?;
+    let target = given.others.pop().ok_or_else(|| err!("no directory"))?;
+    let unpacked = file::filesystem(given.image.try_clone()?, given.part, CACHE)
+        .and_then(|fs| extract::extract(&fs, target));
+    match unpacked {
+        Ok(()) => say_all(&mut given.link, 0, b"").map(|()| 0),
+        Err(e) => Ok(silent(refuse(&mut given.link, e))),
+    }
+}
+
+fn config(call: &Call) -> Result<u8> {
+    Ok(Given::take(call, 2).and_then(|mut given| given.answer(call, 0)).map_or_else(silent, |_| 0))
+}
+
+/// The exit code of an error that the caller has been told.
+pub(crate) fn silent(_: Error) -> u8 {
+    1
 }

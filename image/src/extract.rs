@@ -4,6 +4,7 @@
 //! Everything belongs to the caller. Devices and sockets are left out, and so are extended attributes: a tmpfs has those of
 //! users only since Linux 6.6.
 
+use crate::file::of_image;
 use rt_sys::bail;
 use rt_sys::error::{Context, Error, Result};
 use rustix::fd::OwnedFd;
@@ -221,8 +222,4 @@ fn times(mtime: u32) -> Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec { tv_sec: mtime.into(), tv_nsec: 0 },
     }
-}
-
-fn of_image(e: squashfs::Error) -> Error {
-    Error::from_parts(e.to_string(), Some(e.errno()))
 }

@@ -1,16 +1,14 @@
-//! The process that serves a mounted image: `rt-image serve IMAGE DEVICE READY OFFSET SIZE OWNER PATH`. The first three
-//! are descriptors, the owner is UID:GID, or - for those that the image names. Only `mount` starts it.
+//! The process that serves a mounted image.
 
+use crate::commands::{Given, silent};
 use crate::confine;
-use crate::file::{self, Part};
 use crate::fuse::{Owner, Server};
 use rt_cli::parse::Call;
+use rt_sys::err;
 use rt_sys::error::{Context, Result};
-use rt_sys::{err, fd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, Advice, Mode, OFlags};
 use rustix::io::Errno;
-use std::fs::File;
 use std::num::NonZero;
 
 /// Bytes that the cache of blocks may take.
@@ -26,31 +24,26 @@ const AHEAD: u64 = 8 << 20;
 
 /// Serves until the image is unmounted everywhere.
 pub(crate) fn run(call: &Call) -> Result<u8> {
-    // The kernel has named this process after the file "exe".
+    // The kernel has named this process after the file that it was executed by.
     let _ = rustix::thread::set_name(c"rt-image");
-    let number = |n: usize, what| -> Result<u64> {
-        let word = call.operand(n, what)?;
-        word.parse().map_err(|_| err!("{what}: {word:?} is no number"))
+    let mut given = match Given::take(call, 3) {
+        Ok(given) => given,
+        Err(e) => return Ok(silent(e)),
     };
-    let mut descriptors = [0; 3];
-    for (n, descriptor) in descriptors.iter_mut().enumerate() {
-        *descriptor = number(n, "a descriptor")? as i32;
-    }
-    // What the caller has left open for its program is none of this process's.
-    fd::close_all_but(3, &descriptors)?;
-    let [image, device, ready] = descriptors.map(fd::take_inherited);
-    let (image, device, ready) = (image?, device?, ready?);
-    let part = Part { offset: number(3, "the offset")?, size: number(4, "the size")? };
-    let owner = match call.operand(5, "the owner")? {
+    let owner = match call.operand(3, "the owner")? {
         "-" => Owner::OfImage,
         ids => ids
             .split_once(':')
             .and_then(|(uid, gid)| Some(Owner::One(uid.parse().ok()?, gid.parse().ok()?)))
             .ok_or_else(|| err!("{ids:?} is not UID:GID"))?,
     };
-    let image = File::from(image);
-    let advised = image.try_clone()?;
-    let server = Server::new(file::filesystem(image, part, CACHE)?, owner);
+    let fs = match given.answer(call, CACHE) {
+        Ok(fs) => fs,
+        Err(e) => return Ok(silent(e)),
+    };
+    let device = given.others.pop().ok_or_else(|| err!("no device"))?;
+    let Given { image: advised, part, link: ready, .. } = given;
+    let server = Server::new(fs, owner);
     let superblock = *server.image().superblock();
     let threads = match superblock.block_size {
         LARGE_BLOCK.. => MOST_THREADS_LARGE,

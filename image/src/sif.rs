@@ -2,11 +2,10 @@
 //!
 //! The layout is that of github.com/apptainer/sif: a header of 128 bytes, and descriptors of 585 bytes.
 
-use crate::file::Part;
+use rt_spec::run_file::Part;
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use squashfs::Source;
 
 /// Where the magic stands, behind a line that makes the file executable.
 const MAGIC_AT: usize = 32;
@@ -24,7 +23,7 @@ const PRIMARY_SYSTEM: u32 = 2;
 const SQUASHFS: u32 = 1;
 
 /// The primary system partition of a SIF image. `None` where the file is no SIF.
-pub(crate) fn partition(file: &File, size: u64) -> Result<Option<Part>> {
+pub(crate) fn partition(file: &impl Source, size: u64) -> Result<Option<Part>> {
     let mut header = [0; HEADER_SIZE];
     if size < HEADER_SIZE as u64 {
         return Ok(None);

@@ -34,10 +34,8 @@ fn damage_is_an_error_of_the_file() {
             std::fs::write(&image, bad).unwrap();
             let script = "cd \"$0\" && { find . >/dev/null 2>&1; cat dir/* dir/deep/* >/dev/null 2>&1; \
                 stat -f . >/dev/null && echo alive; }";
-            let output = place.run(
-                caller,
-                &["timeout", "20", "rt-image", "mount", &image, &mnt, "--", "sh", "-c", script, &mnt],
-            );
+            let output = place
+                .run(caller, &["timeout", "20", "rt", "mount", &image, &mnt, "--", "sh", "-c", script, &mnt]);
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             // What the root needs may be what is damaged: then there is no mount.
             let refused = String::from_utf8_lossy(&output.stderr).contains("at byte");

@@ -11,8 +11,7 @@ const SECONDS: Duration = Duration::from_secs(10);
 fn waiting(place: &Place, caller: Caller, image: &str, then: &str) -> (Child, i32) {
     let mnt = place.text("mnt");
     let script = format!("cat \"$0/dir/hello\"; read line; {then}");
-    let mut command =
-        place.command(caller, &["rt-image", "mount", image, &mnt, "--", "sh", "-c", &script, &mnt]);
+    let mut command = place.command(caller, &["rt", "mount", image, &mnt, "--", "sh", "-c", &script, &mnt]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();

@@ -29,8 +29,7 @@ fn every_compression_shows_the_same_tree() {
         let mut first = None;
         for name in ["gzip", "lzma", "lzo", "xz", "lz4", "zstd", "stored", "bcj"] {
             let image = place.seed(&format!("{name}.sqsh"));
-            let listing =
-                place.good(caller, &["rt-image", "mount", &image, &mnt, "--", "sh", "-c", LIST, &mnt]);
+            let listing = place.good(caller, &["rt", "mount", &image, &mnt, "--", "sh", "-c", LIST, &mnt]);
             for line in &SEEDS[1..] {
                 assert!(listing.lines().any(|found| found == *line), "{caller:?} {name}: {line}\n{listing}");
             }
@@ -69,10 +68,8 @@ fn attributes_are_shown() {
     for caller in callers() {
         let script = "cd \"$0\"; getfattr -d dir/hello; getfattr -n user.long --only-values empty | wc -c; \
             getfattr -n user.none empty 2>&1; getfattr -d dir/numbers";
-        let said = place.good(
-            caller,
-            &["rt-image", "mount", &image, &mnt, "--", "sh", "-c", &format!("{script}; true"), &mnt],
-        );
+        let said = place
+            .good(caller, &["rt", "mount", &image, &mnt, "--", "sh", "-c", &format!("{script}; true"), &mnt]);
         assert!(said.contains("user.colour=\"blue\"\n\n300\n"), "{caller:?}: {said}");
         assert!(said.contains("No such attribute"), "{said}");
     }
@@ -85,7 +82,7 @@ fn a_large_directory_is_complete() {
     for caller in callers() {
         let script = "cd \"$0/names\" && ls | wc -l && ls -l | wc -l && stat -c %n a-rather-long-name-1499 && \
             { stat a-rather-long-name-1501 2>&1 || true; }";
-        let said = place.good(caller, &["rt-image", "mount", &image, &mnt, "--", "sh", "-c", script, &mnt]);
+        let said = place.good(caller, &["rt", "mount", &image, &mnt, "--", "sh", "-c", script, &mnt]);
         let lines: Vec<&str> = said.lines().collect();
         assert_eq!(lines[..3], ["1500", "1501", "a-rather-long-name-1499"], "{caller:?}");
         assert!(lines[3].contains("No such file"), "{said}");
@@ -121,7 +118,7 @@ fn many_programs_read_at_once() {
         // From several places at a time, so that blocks are asked for by many, and out of order.
         let script = "for n in 1 2 3 4 5 6 7 8; do md5sum <\"$0/rt-image\" & \
             dd if=\"$0/rt-image\" bs=4096 skip=$((n * 97)) count=300 status=none | wc -c & done; wait";
-        let said = place.good(caller, &["rt-image", "mount", &image, &mnt, "--", "sh", "-c", script, &mnt]);
+        let said = place.good(caller, &["rt", "mount", &image, &mnt, "--", "sh", "-c", script, &mnt]);
         assert_eq!(said.lines().filter(|line| *line == expected.trim()).count(), 8, "{caller:?}: {said}");
         assert_eq!(said.lines().filter(|line| *line == "1228800").count(), 8, "{said}");
     }
@@ -133,7 +130,7 @@ fn nothing_can_be_written() {
     let (mnt, image) = (place.text("mnt"), place.seed("gzip.sqsh"));
     for caller in callers() {
         let script = "cd \"$0/dir\"; touch new 2>&1; rm hello 2>&1; echo x 2>&1 >hello; mkfifo p 2>&1; true";
-        let said = place.run(caller, &["rt-image", "mount", &image, &mnt, "--", "sh", "-c", script, &mnt]);
+        let said = place.run(caller, &["rt", "mount", &image, &mnt, "--", "sh", "-c", script, &mnt]);
         let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
         assert_eq!(said.matches("Read-only file system").count(), 4, "{caller:?}: {said}");
     }
@@ -145,7 +142,7 @@ fn devices_and_set_id_bits_of_an_image_mean_nothing() {
     let (mnt, image) = (place.text("mnt"), place.seed("gzip.sqsh"));
     for caller in callers() {
         let script = "cat \"$0/null\" 2>&1; grep \" $0 \" /proc/self/mounts";
-        let said = place.run(caller, &["rt-image", "mount", &image, &mnt, "--", "sh", "-c", script, &mnt]);
+        let said = place.run(caller, &["rt", "mount", &image, &mnt, "--", "sh", "-c", script, &mnt]);
         let said = String::from_utf8(said.stdout).unwrap();
         assert!(said.contains("Permission denied"), "{caller:?}: {said}");
         assert!(said.contains(" ro,nosuid,nodev,"), "{caller:?}: {said}");

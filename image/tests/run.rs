@@ -1,10 +1,11 @@
 //! Containers of images that are files.
 
 use crate::sif::sif;
-use crate::{Caller, Place, callers, have};
+use crate::{Caller, Place, built, callers, have};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 /// A tree with busybox in it.
 fn tree(place: &Place, name: &str) -> Option<String> {
@@ -19,7 +20,9 @@ fn tree(place: &Place, name: &str) -> Option<String> {
         return None;
     }
     std::fs::copy(busybox.unwrap().trim(), root.join("bin/busybox")).unwrap();
-    for applet in ["sh", "cat", "id", "ls", "sleep", "env", "touch", "stat", "grep", "echo", "pwd", "ps"] {
+    for applet in
+        ["sh", "cat", "id", "ls", "sleep", "env", "touch", "stat", "grep", "echo", "pwd", "ps", "readlink"]
+    {
         symlink("busybox", root.join("bin").join(applet)).unwrap();
     }
     std::fs::write(root.join("data/file"), "contents\n").unwrap();
@@ -200,6 +203,87 @@ fn an_image_has_a_layer_to_write_to() {
     assert!(std::fs::read(&image).unwrap() == before, "the image has changed");
 }
 
+/// The tasks of a step on a node have one mount, one server and one container, whoever of them comes first.
+#[test]
+fn tasks_of_a_step_share_an_image() {
+    let place = Place::new("step");
+    let Some(tree) = tree(&place, "tree") else { return };
+    let image = image(&place, &tree, "x.sqsh");
+    for caller in callers().into_iter().filter(|caller| *caller != Caller::Nested) {
+        let script = "for task in 0 1 2 3; do
+                SLURM_LOCALID=$task rt slurm task -- -c 'readlink /proc/self/ns/mnt; cat /data/file; sleep 2' &
+            done
+            sleep 1
+            rt list -q
+            SLURM_LOCALID=4 rt slurm task -- -c 'readlink /proc/self/ns/mnt; touch /new && echo written'
+            rt exec 42.0.2 sh -c 'ls /new; echo task $SLURM_LOCALID'
+            wait
+            rt slurm end; echo left $(rt list -q | grep 42.0)";
+        let file = format!("RT_CONTAINER_IMAGE={image}");
+        let job =
+            ["SLURM_JOB_ID=42", "SLURM_STEP_ID=0", "SLURMD_NODENAME=n1", "RT_CONTAINER_ARGV0=sh", &file];
+        let words = [&["env"][..], &job, &["sh", "-c", script]].concat();
+        let mut command = place.command(caller, &words);
+        let child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        // Before the end of the first tasks, when all of them are there.
+        std::thread::sleep(std::time::Duration::from_millis(1700));
+        let servers = place.servers().len();
+        let output = child.wait_with_output().unwrap();
+        place.no_server(caller);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let lines = |wanted: &str| text.lines().filter(|line| line.starts_with(wanted)).collect::<Vec<_>>();
+        let namespaces = lines("mnt:");
+        assert_eq!(namespaces.len(), 5, "{caller:?}: {text}");
+        assert!(namespaces.iter().all(|namespace| namespace == &namespaces[0]), "{caller:?}: {text}");
+        assert_eq!(lines("contents").len(), 4, "{caller:?}: {text}");
+        assert_eq!((lines("n1.42.0"), servers), (vec!["n1.42.0"], 1), "{caller:?}: {text}");
+        assert_eq!(
+            lines("written").len() + lines("/new").len() + lines("task 2").len(),
+            3,
+            "{caller:?}: {text}"
+        );
+        assert_eq!(lines("left"), ["left"], "{caller:?}: {text}");
+    }
+}
+
+/// What steps have written over an image file is there for the next one, and is saved with it.
+#[test]
+fn a_container_of_an_image_is_kept_and_saved() {
+    let place = Place::new("kept");
+    let Some(tree) = tree(&place, "tree") else { return };
+    let image = image(&place, &tree, "x.sqsh");
+    let pull = built("rt-pull");
+    std::fs::copy(pull, place.join("bin/rt-pull")).unwrap();
+    for caller in [Caller::User, Caller::Root].into_iter().filter(|caller| callers().contains(caller)) {
+        let saved = place.text(&format!("home/saved-{caller:?}.sqsh"));
+        let script = "rt slurm task -- -c 'echo one >/new; rm /data/file'
+            export SLURM_STEP_ID=1 RT_CONTAINER_IMAGE=
+            rt slurm prepare
+            rt slurm task -- -c 'cat /new; ls /data; sleep 1' &
+            sleep 0.5; rt slurm task -- -c 'cat /new; echo two >/two'; wait
+            rt list -q | grep -x 42.x
+            RT_CONTAINER_SAVE=$SAVED rt slurm end
+            rt delete 42.x; echo left $(rt list -q | grep -x 42.x) $(ls -d tmp/rt-layers-*/* 2>/dev/null)
+            rt run $SAVED -- sh -c 'cat /new /two; ls /data'";
+        std::fs::create_dir_all(place.join("home/tmp")).unwrap();
+        crate::open_to_all(&place.join("home/tmp"));
+        let file = format!("RT_CONTAINER_IMAGE={image}");
+        let tmpfs = format!("RT_CONTAINER_TMPFS={}", place.text("home/tmp"));
+        let saved = format!("SAVED={saved}");
+        let job = [
+            "SLURM_JOB_ID=42",
+            "SLURM_STEP_ID=0",
+            "SLURMD_NODENAME=n1",
+            "RT_CONTAINER_ARGV0=sh",
+            "RT_CONTAINER_NAME=x",
+        ];
+        let words = [&["env"][..], &job, &[&file, &tmpfs, &saved, "sh", "-c", script]].concat();
+        let text = place.good(caller, &words);
+        let prepared = format!("{image}\none\none\n42.x\nleft\none\ntwo\n");
+        assert_eq!(text, prepared, "{caller:?}");
+    }
+}
+
 #[test]
 fn an_image_of_enroot_runs_its_script() {
     let place = Place::new("enroot");
@@ -301,6 +385,53 @@ fn a_bundles_config_in_an_image_reaches_nothing_of_the_host() {
 }
 
 #[test]
+fn hooks_of_a_directory_run_for_an_image() {
+    let place = Place::new("hooks");
+    let Some(tree) = tree(&place, "tree") else { return };
+    let image = image(&place, &tree, "x.sqsh");
+    let dir = place.text("hooks.d");
+    let hook = r#"{"version": "1.0.0", "when": {"always": true}, "stages": ["precreate"],
+        "hook": {"path": "/bin/sh", "args": ["sh", "-c", "sed 's/\"env\": *\\[/&\"HOOKED=yes\",/'"]}}"#;
+    put(&dir, "hook.json", hook);
+    let words = ["rt", "run", "--hooks-dir", &dir, &image, "--", "sh", "-c", "echo $HOOKED"];
+    for caller in callers() {
+        // The directory is root's, who has no id in the namespace in which the image is mounted.
+        assert_eq!(place.good(caller, &words), "yes\n", "{caller:?}");
+        if caller == Caller::User {
+            // What a stranger has written is refused, though there the stranger has no id either.
+            std::os::unix::fs::chown(&dir, Some(12345), Some(12345)).unwrap();
+            assert!(place.bad(caller, &words).contains("it belongs to uid 12345"));
+            std::os::unix::fs::chown(&dir, Some(0), Some(0)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_hook_is_told_where_the_image_is_mounted() {
+    let place = Place::new("told");
+    let Some(tree) = tree(&place, "tree") else { return };
+    image(&place, &tree, "x.sqsh");
+    let dir = place.text("hooks.d");
+    let script = r#"cat $(grep -o 'rootfs\": *\"[^\"]*' | grep -o '/.*')/data/file >&2; exit 3"#;
+    let hook = format!(
+        r#"{{"version": "1.0.0", "when": {{"always": true}}, "stages": ["createRuntime"],
+        "hook": {{"path": "/bin/sh", "args": ["sh", "-c", "{script}"], "env": ["PATH=/bin:/usr/bin"]}}}}"#
+    );
+    put(&dir, "hook.json", &hook);
+    for caller in callers() {
+        let bundle = place.text(&format!("home/bundle-{caller:?}"));
+        std::fs::create_dir(&bundle).unwrap();
+        crate::open_to_all(Path::new(&bundle));
+        let spec = format!(
+            "rt spec -b {bundle} </dev/null && sed -i 's|\"path\": *\"rootfs\"|\"path\": \"../../x.sqsh\"|' {bundle}/config.json"
+        );
+        place.good(caller, &["sh", "-c", &spec]);
+        let said = place.bad(caller, &["rt", "run", "--hooks-dir", &dir, &bundle]);
+        assert!(said.contains("exit status 3: contents"), "{caller:?}: {said}");
+    }
+}
+
+#[test]
 fn what_rt_saves_runs() {
     let place = Place::new("saved");
     let Some(tree) = tree(&place, "bundle/rootfs") else { return };
@@ -318,6 +449,164 @@ fn what_rt_saves_runs() {
         );
         let said = place.good(caller, &["sh", "-c", &script]);
         assert!(said.ends_with("contents\nmore\n"), "{caller:?}: {said}");
+    }
+}
+
+/// Tasks that can read each other's memory (cross-memory attach) are in one container.
+#[test]
+fn tasks_with_a_bundle_share_an_image() {
+    let place = Place::new("bundle-step");
+    let Some(tree) = tree(&place, "tree") else { return };
+    image(&place, &tree, "x.sqsh");
+    let other = image(&place, &tree, "y.sqsh");
+    // Namespaces of other callers are no namespaces of one user.
+    for caller in callers().into_iter().filter(|caller| *caller != Caller::Nested) {
+        let (bundle, state) =
+            (place.text(&format!("home/{caller:?}")), place.text(&format!("home/s-{caller:?}")));
+        std::fs::create_dir(&bundle).unwrap();
+        crate::open_to_all(Path::new(&bundle));
+        let spec = format!(
+            "rt spec -b {bundle} </dev/null && sed -i '/\"type\": *\"pid\"/d; s|\"path\": *\"rootfs\"|\"path\": \"../../x.sqsh\"|' {bundle}/config.json"
+        );
+        place.good(caller, &["sh", "-c", &spec]);
+        let task = |n: usize| {
+            let id = format!("n.7.0.{n}");
+            let script = format!("echo $(readlink /proc/self/ns/mnt) {n} $(cat /data/file); read line");
+            let words =
+                ["rt", "--root", &state, "slurm", "run", "-b", &bundle, &id, "--", "sh", "-c", &script];
+            let mut task = place.command(caller, &words);
+            task.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let line = |task: &mut Child| {
+            let mut line = String::new();
+            BufReader::new(task.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+            line
+        };
+        let mut tasks: Vec<Child> = (0..6).map(task).collect();
+        let lines: Vec<String> = tasks.iter_mut().map(line).collect();
+        let namespaces: std::collections::BTreeSet<_> =
+            lines.iter().map(|line| line.split_whitespace().next()).collect();
+        assert!(
+            lines.iter().enumerate().all(|(n, line)| line.ends_with(&format!(" {n} contents\n"))),
+            "{lines:?}"
+        );
+        assert_eq!((namespaces.len(), place.servers().len()), (1, 1), "{caller:?}: {lines:?}");
+        // The task that has made the container may end first, and others may still come.
+        drop(tasks.remove(0).stdin.take());
+        tasks.push(task(6));
+        assert_eq!(line(&mut tasks[5]).split_whitespace().next(), *namespaces.first().unwrap(), "{caller:?}");
+        // Another image is another container.
+        let config = format!("{bundle}/config.json");
+        let text = std::fs::read_to_string(&config).unwrap().replace("x.sqsh", "y.sqsh");
+        std::fs::write(&config, text).unwrap();
+        let mut of_other = task(7);
+        let said = line(&mut of_other);
+        assert!(
+            said.ends_with(" 7 contents\n") && said.split_whitespace().next() != *namespaces.first().unwrap()
+        );
+        assert_eq!(place.servers().len(), 2, "{other}");
+        for mut task in tasks.into_iter().chain([of_other]) {
+            drop(task.stdin.take());
+            let output = task.wait_with_output().unwrap();
+            assert!(output.stderr.is_empty(), "{caller:?}: {output:?}");
+        }
+        place.no_server(caller);
+    }
+}
+
+/// A place with `rt-pull`, and a bundle whose program says what it was called with.
+fn bundle(place: &Place) -> Option<String> {
+    tree(place, "bundle/rootfs")?;
+    std::fs::copy(crate::built("rt-pull"), place.join("bin/rt-pull")).unwrap();
+    for dir in ["bundle", "bundle/rootfs"] {
+        crate::open_to_all(&place.join(dir));
+    }
+    Some(place.text("bundle"))
+}
+
+fn spec(bundle: &str) -> String {
+    let program = r#"[\"sh\", \"-c\", \"echo called with $#: $*\", \"name\"]"#;
+    format!(
+        "rm -f {bundle}/config.json; rt spec -b {bundle} </dev/null && tr -d '\\n' <{bundle}/config.json >{bundle}/c && \
+         sed 's|\"args\": *\\[[^]]*\\]|\"args\": {program}|; s|\"terminal\": *true|\"terminal\": false|' {bundle}/c >{bundle}/config.json"
+    )
+}
+
+#[test]
+fn a_program_of_one_file_needs_no_rt() {
+    let place = Place::new("run-file");
+    let Some(bundle) = bundle(&place) else { return };
+    let data = place.seed("gzip.sqsh");
+    for caller in callers() {
+        let (app, copy) =
+            (place.text(&format!("home/app-{caller:?}")), place.text(&format!("home/{caller:?}.sqsh")));
+        let save = format!("{} && rt save --quiet --runfile {app} {bundle}", spec(&bundle));
+        assert_eq!(place.good(caller, &["sh", "-c", &save]), format!("{app}\n"));
+        // Nothing of rt is in PATH, nor beside it.
+        let run = |words: &[&str]| {
+            place.good(caller, &[&["env", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", &app], words].concat())
+        };
+        assert_eq!(run(&[]), "called with 0:\n", "{caller:?}");
+        assert_eq!(run(&["a", "--help", "--rt-help"]), "called with 3: a --help --rt-help\n");
+        assert!(run(&["--rt-help"]).contains("--rt-volume"));
+        assert_eq!(run(&["--rt-shell", "-c", "cat /data/file"]), "contents\n");
+        // Which takes the rt-image in the file once more.
+        let volume = format!("--rt-volume={data}:/hello");
+        assert_eq!(run(&[&volume, "--rt-shell", "-c", "cat /hello/dir/hello"]), "hello\n");
+        assert_eq!(run(&["--rt-extract", "--rt-shell", "-c", "cat /data/file"]), "contents\n");
+        let bad = place.bad(caller, &[&app, "--rt-no-such-flag"]);
+        assert!(bad.contains("no-such-flag"), "{bad}");
+        // By the name rt it is rt, and for rt and squashfs it is an image.
+        let others = format!(
+            "ln -sf {app} rt && ./rt --version | head -n 1 | cut -d ' ' -f 1,2 && rt run {app} -- x && \
+             rt convert --quiet {app} {copy} && rt run --entrypoint '' {copy} -- cat /data/file"
+        );
+        let said = place.good(caller, &["sh", "-c", &others]);
+        assert_eq!(said, format!("rt version\ncalled with 1: x\n{copy}\ncontents\n"), "{caller:?}");
+        let said = place.bad(caller, &["rt", "save", "--runfile", "rt-image", &bundle]);
+        assert!(said.contains("rt-image: a program of the name rt-image"), "{said}");
+        // Cut off, it is no program.
+        let cut = format!("head -c 3000000 {app} >cut; chmod 755 cut; ./cut; true");
+        place.run(caller, &["sh", "-c", &cut]);
+    }
+}
+
+#[test]
+fn forms_of_an_image_become_each_other() {
+    let place = Place::new("convert");
+    let Some(bundle) = bundle(&place) else { return };
+    let squashfs = std::fs::read(image(&place, &format!("{bundle}/rootfs"), "x.sqsh")).unwrap();
+    std::fs::write(place.text("x.sif"), sif(&[(1, 2, &squashfs)])).unwrap();
+    for caller in callers() {
+        let at = place.text(&format!("home/{caller:?}"));
+        std::fs::create_dir(&at).unwrap();
+        crate::open_to_all(Path::new(&at));
+        let script = format!(
+            "cd {at} && {} && c() {{ rt convert --quiet \"$@\" >/dev/null; }} && r() {{ rt run --entrypoint '' $1 -- cat /data/file; }} && \
+             c {bundle} a.sqsh && r a.sqsh && c a.sqsh b.sqsh && cmp a.sqsh b.sqsh && c --compress lz4 a.sqsh c.sqsh && r c.sqsh && \
+             c ../../x.sif d.sqsh && r d.sqsh && c ../../x.sif oci:layout:t && c oci:layout:t e && r ./e && \
+             c a.sqsh docker-archive:f.tar:x:1 && c docker-archive:f.tar g.sqsh && r g.sqsh && rt run g.sqsh && \
+             c a.sqsh h && r ./h && c --runfile i ../../x.sif && ./i --rt-shell -c 'cat /data/file' && c oci:layout:t oci-archive:j.tar && \
+             c oci-archive:j.tar k.sqsh && r k.sqsh && rt mount --bundle ../../x.sif ../../mnt -- ls ../../mnt ../../mnt/rootfs/data; \
+             ls -A | grep -c convert",
+            spec(&bundle)
+        );
+        let said = place.run(caller, &["sh", "-c", &script]);
+        assert_eq!(
+            String::from_utf8_lossy(&said.stdout),
+            "contents\ncontents\ncontents\ncontents\ncontents\ncalled with 0:\ncontents\ncontents\ncontents\n\
+             ../../mnt:\nconfig.json\nrootfs\n\n../../mnt/rootfs/data:\nfile\n0\n",
+            "{caller:?}: {said:?}"
+        );
+        assert!(said.stderr.is_empty(), "{caller:?}: {said:?}");
+        for (words, why) in [
+            (&["convert", &bundle, "out"][..], "a bundle, as what it is made of"),
+            (&["convert", "--runfile", "a", "b", "c"], "extra operand"),
+            (&["convert", "x"], "missing"),
+        ] {
+            let said = place.bad(caller, &[&["rt"], words].concat());
+            assert!(said.contains(why), "{caller:?}: {said}");
+        }
     }
 }
 

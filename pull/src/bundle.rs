@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::disk;
 use super::draft::{self, Draft};
-use super::profile::{ANNOTATION_DIGEST, ANNOTATION_RESOLVED};
 use rt_spec::host_files;
+use rt_spec::{ANNOTATION_DIGEST, ANNOTATION_RESOLVED};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 

@@ -262,6 +262,7 @@ impl Cache {
             wait = (wait * 2).min(Duration::from_millis(500));
         };
         // The last holder of the lease may have finished after the first look and before the lease was taken.
+        disk::look_afresh(self.dir(&blob.digest).as_fd());
         if let Some(file) = self.find(&blob.digest, Some(blob.size)) {
             drop(lease);
             self.reuse(blob, &file, interrupt)?;
@@ -285,6 +286,7 @@ impl Cache {
                 return Ok(bytes);
             }
             if let Some(_lease) = lease::acquire(&self.leases, digest.hex())? {
+                disk::look_afresh(self.dir(digest).as_fd());
                 if let Some(bytes) = self.read(digest, limit) {
                     return Ok(bytes);
                 }
@@ -501,12 +503,11 @@ pub(crate) fn open_or_make(parent: &OwnedFd, name: &str, mode: u32) -> Result<Ow
     let draft = format!("{name}.{}", lease::unique());
     let made = disk::make_own_dir(parent, draft.as_bytes())?;
     disk::set_mode(made.as_fd(), mode)?;
-    if let Err(e) = disk::rename_new(parent, draft.as_bytes(), parent, name.as_bytes()) {
+    let named = disk::name_new_dir(parent, draft.as_bytes(), name.as_bytes(), mode);
+    if !matches!(named, Ok(true)) {
         let _ = disk::remove_dir(parent, draft.as_bytes());
-        if !e.is(libc::EEXIST) {
-            return Err(e);
-        }
     }
+    named?;
     disk::open_dir(parent, name.as_bytes())
 }
 

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 
 use rt_sys::error::{Context, Error, Result};
@@ -121,11 +121,16 @@ pub(crate) fn is_own(parent: BorrowedFd, name: &[u8]) -> bool {
 /// Also where somebody else who may write in `parent` has put something in its place.
 pub(crate) fn make_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
     make_dir(parent, name)?;
-    let dir = open_own_dir(parent, name)?;
-    if !entries(dir.as_fd())?.is_empty() {
-        return Err(not_ours(name));
+    let opened = open_own_dir(parent, name).and_then(|dir| match entries(dir.as_fd())?.is_empty() {
+        true => Ok(dir),
+        false => Err(not_ours(name)),
+    });
+    if opened.is_err() {
+        // A file server that gives root's files to another user (root_squash) has made it all the same. Of what somebody
+        // else has put there, only an empty directory can go by this.
+        let _ = fs::unlinkat(parent, name, AtFlags::REMOVEDIR);
     }
-    Ok(dir)
+    opened
 }
 
 /// Opens a directory of the caller's that nobody else may enter, to be read as well.
@@ -274,6 +279,25 @@ pub(crate) fn rename_new(from: BorrowedFd, from_name: &[u8], to: BorrowedFd, to_
     }
 }
 
+/// Gives a new directory its name, where another process may do the same. False where that was faster.
+///
+/// Without RENAME_NOREPLACE (NFS), rename(2) would replace the other's directory while that is empty, and a client can take it
+/// for missing as long as it keeps attributes. There mkdir(2) decides, and `name` appears with fewer rights than `mode` at most.
+pub(crate) fn name_new_dir(parent: BorrowedFd, draft: &[u8], name: &[u8], mode: u32) -> Result<bool> {
+    check_component(name)?;
+    match fs::renameat_with(parent, draft, parent, name, fs::RenameFlags::NOREPLACE) {
+        Ok(()) => return Ok(true),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+        Err(Errno::EXIST) => return Ok(false),
+        Err(e) => return Err(e).context(|| format!("rename {} to {}", show(draft), show(name))),
+    }
+    match fs::mkdirat(parent, name, Mode::from_raw_mode(mode)) {
+        Ok(()) => set_mode(OwnedFd::from(reopen_dir(parent, name)?).as_fd(), mode).map(|()| false),
+        Err(Errno::EXIST) => Ok(false),
+        Err(e) => Err(e).context(|| format!("make {}", show(name))),
+    }
+}
+
 /// Swaps two names in one step, so that neither is missing at any moment. Not all file systems can (NFS cannot).
 pub(crate) fn exchange(one: BorrowedFd, one_name: &[u8], other: BorrowedFd, other_name: &[u8]) -> Result<()> {
     check_component(one_name)?;
@@ -299,6 +323,15 @@ pub(crate) fn set_times_at(parent: BorrowedFd, name: &[u8], mtime: (i64, u32)) -
     check_component(name)?;
     fs::utimensat(parent, name, &stamps(mtime), AtFlags::SYMLINK_NOFOLLOW)
         .context(|| format!("set times of {}", show(name)))
+}
+
+/// Has the next look-ups in a directory see what other nodes have put there. A client of NFS remembers for seconds that a
+/// name was missing; statx(2) with AT_STATX_FORCE_SYNC has it ask the server for the directory's state, and what it
+/// remembers ends where that has changed.
+pub(crate) fn look_afresh(dir: BorrowedFd) {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    // Where that fails, a look-up says what it would have said anyway.
+    let _ = fs::statx(dir, "", flags, StatxFlags::MTIME | StatxFlags::CTIME);
 }
 
 /// Renews the modification time of a name, or of the directory itself by `.`, by the file server's clock.

@@ -5,8 +5,9 @@
 //! `rt run` knows as much of it as of a bundle.
 
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -22,8 +23,11 @@ use super::merge::MergedTree;
 use super::profile::{self, BundledImage, MountPoint};
 use super::progress::{Meter, Style};
 use super::run::{self, Phases, PullOptions, Summary};
+use super::run_file;
 use super::save::{self, SourceBundle, Watch};
 use super::source::Opened;
+use rt_spec::run_file::{Part, RunFile};
+use rt_spec::{ANNOTATION_CMD, ANNOTATION_ENTRYPOINT};
 use rt_sys::err;
 use rt_sys::error::{Context, Result};
 use squashfs_write::{Compression, Options, Written};
@@ -35,14 +39,20 @@ const MAGIC: &[u8; 4] = b"hsqs";
 /// Where the config of the bundle and that of the image are in an image file.
 const CONFIG_DIR: &str = ".rt";
 
+/// What kind of file is made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Form {
+    /// How it is compressed.
+    pub compression: Compression,
+    /// It is to be a program.
+    pub runs: bool,
+}
+
 /// Pulls into the file `options.target`.
-pub(super) fn pull(
-    options: &PullOptions,
-    compression: Compression,
-    interrupt: &Interrupt,
-) -> Result<Summary> {
+pub(super) fn pull(options: &PullOptions, form: Form, interrupt: &Interrupt) -> Result<Summary> {
     let mut phases = Phases::start();
     let target = &options.target;
+    check_name(target, form)?;
     let old = replaceable(target, options.force)?;
     let draft = Draft::beside(target)?;
     let scratch = match options.cache == CacheLocation::Scratch {
@@ -56,7 +66,7 @@ pub(super) fn pull(
     phases.end("resolve");
 
     let counts = Counts::default();
-    let new = NewImageFile::create(&draft, compression, &counts, options.connections)?;
+    let new = NewImageFile::create(&draft, form, &counts, options.connections)?;
     let context = new.context(&counts, interrupt, options.max_bytes);
     let fetched = run::layers(&image, &context, &cache, new.limits, options)?;
     let directories = new.tree.finish_dirs()?;
@@ -65,6 +75,9 @@ pub(super) fn pull(
     let bundled = BundledImage::of(&image, &options.image);
     let mut config = profile::config(&bundled, None, &options.choices)?;
     new.finish(&mut config, Some(&image.config_text), options.sync)?;
+    if form.runs {
+        run_file::wrap(&draft, FILE, options.sync)?;
+    }
     match &old {
         Some(old) => draft.replace(FILE, old)?,
         None => draft.publish(FILE).map_err(|e| run::in_the_way(e, options))?,
@@ -85,31 +98,70 @@ pub(super) fn pull(
 ///
 /// # Errors
 /// Nothing of it is there then.
-pub(crate) fn save(
-    bundle: &Path,
-    target: &Path,
-    replace: bool,
-    compression: Compression,
-    style: Style,
-) -> Result<Written> {
+pub(crate) fn save(bundle: &Path, target: &Path, replace: bool, form: Form, style: Style) -> Result<Written> {
+    check_name(target, form)?;
     let interrupt = Interrupt::install();
     let old = replaceable(target, replace)?;
     let (root, mut config, image_config) = SourceBundle::open(bundle)?.into_parts();
     disk::raise_open_files();
     let draft = Draft::beside(target)?;
     let counts = Counts::default();
-    let new = NewImageFile::create(&draft, compression, &counts, None)?;
+    let new = NewImageFile::create(&draft, form, &counts, None)?;
     let context = new.context(&counts, &interrupt, u64::MAX);
     let watch = Watch { interrupt: &interrupt, meter: &Meter::default() };
     watch.meter.shown(style, "save", || copy_tree(root, &context, watch))?;
     new.tree.finish_dirs()?;
     let image_config = image_config.map(|config| config.to_string().into_bytes());
-    let written = new.finish(&mut config, image_config.as_deref(), false)?;
+    if form.runs {
+        let runs = |key: &str| config["annotations"].get(key).is_some();
+        if !runs(ANNOTATION_ENTRYPOINT) && !runs(ANNOTATION_CMD) && config["process"]["args"].is_array() {
+            // What the program is called with is for what the bundle runs, and not instead of it.
+            config["annotations"][ANNOTATION_ENTRYPOINT] = json!(config["process"]["args"].to_string());
+        }
+    }
+    let mut written = new.finish(&mut config, image_config.as_deref(), false)?;
+    if form.runs {
+        written.bytes = run_file::wrap(&draft, FILE, false)?;
+    }
     match &old {
         Some(old) => draft.replace(FILE, old)?,
         None => draft.publish(FILE)?,
     }
     Ok(written)
+}
+
+/// Copies the squashfs in the file `source`, as it is. Returns how long what is made is.
+pub(crate) fn copy(source: &Path, target: &Path, replace: bool, runs: bool) -> Result<u64> {
+    check_name(target, Form { compression: Compression::None, runs })?;
+    let old = replaceable(target, replace)?;
+    let mut from = disk::open_named(source)?;
+    let size = disk::size(&from)?;
+    let part = RunFile::of(&from)?.map_or(Part { offset: 0, size }, |parts| parts.image);
+    let context = || format!("copy {}", source.display());
+    from.seek(io::SeekFrom::Start(part.offset)).context(context)?;
+    let mask = disk::clear_umask();
+    let draft = Draft::beside(target)?;
+    let mut out = disk::create_own_file(draft.dir(), FILE)?;
+    let mut written = io::copy(&mut from.take(part.size), &mut out).context(context)?;
+    disk::set_mode(out.as_fd(), 0o666 & !mask)?;
+    if runs {
+        written = run_file::wrap(&draft, FILE, false)?;
+    }
+    match &old {
+        Some(old) => draft.replace(FILE, old)?,
+        None => draft.publish(FILE)?,
+    }
+    Ok(written)
+}
+
+/// True for a file that begins as a squashfs, or is a program with one.
+pub(crate) fn is_squashfs(file: &File) -> Result<bool> {
+    let mut begin = [0; MAGIC.len()];
+    Ok((file.read_at(&mut begin, 0)? == begin.len() && begin == *MAGIC) || RunFile::of(file)?.is_some())
+}
+
+fn check_name(target: &Path, form: Form) -> Result<()> {
+    if form.runs { run_file::check_name(target) } else { Ok(()) }
 }
 
 /// Applies a tree as if it were a layer: one thread writes the archive, and this one reads it.
@@ -147,7 +199,7 @@ struct NewImageFile<'a> {
 impl<'a> NewImageFile<'a> {
     fn create(
         draft: &Draft,
-        compression: Compression,
+        form: Form,
         counts: &'a Counts,
         connections: Option<usize>,
     ) -> Result<NewImageFile<'a>> {
@@ -155,7 +207,8 @@ impl<'a> NewImageFile<'a> {
         let place = disk::open_dir_again(draft.dir())?;
         let out = disk::create_own_file(draft.dir(), FILE)?;
         let limits = Limits { layers: 1, ..Limits::of_this_job(connections) };
-        let options = Options { compression, threads: limits.threads, ..Options::default() };
+        let (compression, threads) = (form.compression, limits.threads);
+        let options = Options { compression, threads, ..Options::default() };
         let target = ImageTarget::new(out.try_clone().context(|| "dup")?, options, counts)?;
         Ok(NewImageFile { out, place, tree: MergedTree::new(target), limits, mask })
     }
@@ -208,9 +261,8 @@ fn replaceable(target: &Path, replace: bool) -> Result<Option<OwnedFd>> {
     if !replace {
         return Err(err!("{}: exists", target.display()).hint("use --force to replace it"));
     }
-    let mut begin = [0; MAGIC.len()];
     let file = disk::open_file(parent.as_fd(), &name).ok();
-    match file.filter(|mut file| file.read_exact(&mut begin).is_ok() && begin == *MAGIC) {
+    match file.filter(|file| is_squashfs(file).is_ok_and(|is| is)) {
         Some(file) => Ok(Some(file.into())),
         None => Err(err!("{}: not an image file, and --force replaces only these", target.display())),
     }

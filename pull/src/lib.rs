@@ -4,7 +4,7 @@
 //!
 //! | module | what it knows |
 //! |---|---|
-//! | `run`, `image_file`, `save`, `push` | the story of a pull into a bundle, into an image file; the way back, to a file and to a registry |
+//! | `run`, `image_file`, `run_file`, `save`, `push` | the story of a pull into a bundle, into an image file, into a program; the way back, to a file and to a registry |
 //! | `reference`, `digest`, `platform`, `manifest` | names and documents; pure |
 //! | `registries_conf`, `credentials`, `auth`, `http`, `registry` | how to talk to a registry |
 //! | `source`, `layout`, `archive` | where manifests and blobs come from |
@@ -53,6 +53,7 @@ mod registries_conf;
 mod registry;
 mod room;
 mod run;
+mod run_file;
 mod save;
 mod source;
 pub mod tar;

@@ -18,20 +18,12 @@ use rt_spec::host_files;
 use rt_spec::hpc::{self, HOST_FILES};
 use rt_spec::rootless::UserMap;
 use rt_spec::{
-    ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_HOME,
-    ANNOTATION_INIT, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_USER, DEFAULT_CAPABILITIES,
+    ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_DIGEST, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT,
+    ANNOTATION_HOME, ANNOTATION_INIT, ANNOTATION_NAME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD,
+    ANNOTATION_RESOLVED, ANNOTATION_USER, DEFAULT_CAPABILITIES,
 };
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
-
-/// The image's name as it was pulled.
-pub(crate) const ANNOTATION_NAME: &str = "rt.image.name";
-/// The digest of the image's manifest.
-pub(crate) const ANNOTATION_DIGEST: &str = "rt.image.digest";
-/// The digest that the name stood for: the index's, where there is one.
-pub(crate) const ANNOTATION_RESOLVED: &str = "rt.image.resolved";
-/// The bytes of the files that were written.
-pub(crate) const ANNOTATION_BYTES: &str = "rt.image.bytes";
 
 /// How a bundle is to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

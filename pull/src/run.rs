@@ -26,7 +26,6 @@ use super::source::{self, Image, Opened};
 use rt_spec::rootless::UserMap;
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
-use squashfs_write::Compression;
 
 /// What the user asked for.
 pub(crate) struct PullOptions {
@@ -36,8 +35,8 @@ pub(crate) struct PullOptions {
     pub source: Source,
     /// Where the bundle, or the image file, is to be.
     pub target: PathBuf,
-    /// How an image file is compressed; none where a bundle is made.
-    pub image_file: Option<Compression>,
+    /// What kind of image file is made; none where a bundle is made.
+    pub image_file: Option<image_file::Form>,
     /// Which image of an index.
     pub platform: Platform,
     /// What the bundle is to be like.
@@ -69,7 +68,7 @@ pub(crate) struct PullOptions {
 pub(crate) fn run(options: &PullOptions) -> Result<Summary> {
     interruptible(&options.cache, |interrupt| match options.image_file {
         None => pull(options, interrupt),
-        Some(compression) => image_file::pull(options, compression, interrupt),
+        Some(form) => image_file::pull(options, form, interrupt),
     })
 }
 
@@ -179,7 +178,7 @@ pub(crate) fn unpack(
 
     let bundled = BundledImage::of(image, &options.image);
     let mut config = profile::config(&bundled, Some(&root), &options.choices)?;
-    config["annotations"][profile::ANNOTATION_BYTES] =
+    config["annotations"][rt_spec::ANNOTATION_BYTES] =
         counts.bytes.load(Ordering::Relaxed).to_string().into();
     profile::prepare_mount_points(&root, &config)?;
     // Any bundle of the hpc profile may be run with --user-map root later.

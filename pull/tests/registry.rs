@@ -136,6 +136,21 @@ fn passwords() {
     place.good(&["inspect", "--plain-http", "--no-cache", &server.name()]);
 }
 
+/// What a tag means now is said with its digest, and is an image's name by itself.
+#[test]
+fn a_pinned_name_names_the_same_image() {
+    let place = Place::new("pinned");
+    let server = Server::start(sample(), Fault::None);
+    let said = place.good(&["inspect", "--plain-http", "--pinned", &server.name()]);
+    let pinned = said.trim_end();
+    let (name, digest) = pinned.rsplit_once('@').unwrap();
+    assert_eq!((server.name().trim_start_matches("docker://"), said.lines().count()), (name, 1));
+    assert!(digest.starts_with("sha256:"), "{said}");
+    assert_eq!(place.good(&["inspect", "--plain-http", "--pinned", pinned]), said);
+    place.good(&["pull", "--plain-http", pinned, "b"]);
+    is_right(&place);
+}
+
 /// A registry that sends the user to another's token server gets no token that the user's password bought.
 #[test]
 fn passwords_of_others_buy_nothing() {

@@ -378,7 +378,7 @@ fn defaults_are_configured() {
     let place = Place::new("configured");
     let layers =
         vec![Layer::default().file("f", "one").dir("etc").file("etc/passwd", "web:x:33:34::/srv:/bin/sh\n")];
-    let config = json!({ "User": "web", "Cmd": ["/bin/x"], "Env": ["A=b", "RT_MOUNTS=/home", "RT_X=1"] });
+    let config = json!({ "User": "web", "Cmd": ["/bin/x"], "Env": ["A=b", "RT_MOUNTS=/home", "RT_CONTAINER_MOUNTS=/home", "RT_X=1"] });
     let kind = "application/vnd.oci.image.layer.v1.tar+gzip";
     Image::stored(layers, config, |_, tar| (kind, gzip(tar))).layout(&place.join("image"));
     let home = place.join("home/.config/rt");
@@ -397,7 +397,7 @@ fn defaults_are_configured() {
     assert_eq!(config("configured")["hostname"], "rt", "of the isolated profile");
     // Slurm mixes an image's variables into those of the job, where this one would say what is mounted.
     let env = config("configured")["process"]["env"].to_string();
-    assert!(env.contains("RT_X=1") && !env.contains("RT_MOUNTS"), "{env}");
+    assert!(env.contains("RT_X=1") && !env.contains("RT_MOUNTS") && !env.contains("RT_CONTAINER"), "{env}");
     place.good(&["pull", "-q", "--profile", "hpc", "--writable=false", "oci:image:t", "flags"]);
     assert_eq!(config("flags")["hostname"], Value::Null);
     assert_eq!(config("flags")["root"]["readonly"], true);

@@ -3,7 +3,6 @@
 use super::Call;
 use super::table::*;
 use crate::container::{self, CreateOptions, Handover, ImageMounts};
-use rt_cli::flag::MOUNTED;
 use rt_cli::image::EXTRACT;
 use rt_spec::rootless::parse_user_map;
 use rt_spec::said::is_host_mpi;
@@ -35,14 +34,9 @@ pub(super) fn handover(call: &Call) -> Handover {
     }
 }
 
-/// Where images that are files are mounted, or who mounts them.
+/// Images that are files, none yet.
 pub(super) fn images(call: &Call) -> ImageMounts {
-    ImageMounts {
-        mounted: call.globals.path(&MOUNTED),
-        extract: call.flags.has(&EXTRACT),
-        mounter: Some(super::companion::mount_images),
-        called_in: None,
-    }
+    ImageMounts::new(call.flags.has(&EXTRACT))
 }
 
 /// Whose MPI library the caller asks for, by the flag or by the environment.

@@ -15,6 +15,12 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     if process.is_none() && call.rest.is_empty() {
         bail!("exec: a command is missing: rt exec ID COMMAND [ARGS...]");
     }
+    let operand = call.operands.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+    // What people type who know another program, whose `exec` starts containers.
+    if operand.contains(['/', ':']) {
+        let error = err!("invalid container ID: {operand:?}");
+        return Err(error.hint("rt run starts images and bundles; rt exec enters a container that runs"));
+    }
     let Named { store, id, task } = super::find(call)?;
     if store.was_root() {
         bail!(

@@ -1,7 +1,7 @@
 //! `rt generate`: man pages and completions, which `make install` calls.
 
 use super::{Call, PROGRAM};
-use rt_cli::man::{Item, Section, Texts};
+use rt_cli::man::{Item, Section, Texts, Topic};
 use rt_cli::{completions, man};
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
@@ -17,9 +17,23 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     };
     match call.operands[0].to_str() {
         Some("man") => {
-            write("rt.1", man::of_program(&PROGRAM, &TEXTS))?;
+            for section in ["man1", "man5", "man7"] {
+                let path = dir.join(section);
+                std::fs::create_dir_all(&path).context(|| format!("mkdir {}", path.display()))?;
+            }
+            let topics = TOPICS.iter().map(|topic| format!("{}({})", topic.name, topic.section));
+            let topics: Vec<_> = topics.collect();
+            let topics: Vec<_> = topics.iter().map(String::as_str).collect();
+            write("man1/rt.1", man::of_program(&PROGRAM, &TEXTS, &topics))?;
             for command in PROGRAM.shown() {
-                write(&format!("rt-{}.1", command.name), man::of_command(command))?;
+                write(&format!("man1/rt-{}.1", command.name), man::of_command(command))?;
+            }
+            for topic in TOPICS {
+                let name = format!("man{0}/{1}.{0}", topic.section, topic.name);
+                write(&name, man::of_topic(topic))?;
+            }
+            for (program, page) in OTHER_NAMES {
+                write(&format!("man1/{program}.1"), format!(".so {page}\n"))?;
             }
         }
         Some("bash") => write("rt", completions::bash(&PROGRAM))?,
@@ -30,6 +44,88 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     Ok(0)
 }
 
+/// Programs that other pages describe.
+const OTHER_NAMES: [(&str, &str); 5] = [
+    ("rt-hook-gpu", "man7/rt-hooks.7"),
+    ("rt-hook-mpi", "man7/rt-hooks.7"),
+    ("rt-hook-rdma", "man7/rt-hooks.7"),
+    ("rt-image", "man1/rt-mount.1"),
+    ("rt-slurm-task", "man1/rt-slurm.1"),
+];
+
+/// The pages about other things than commands.
+const TOPICS: &[Topic] = &[
+    Topic {
+        name: "rt-config",
+        section: 5,
+        summary: "configuration of rt by the site and the user",
+        texts: Texts {
+            description: CONFIGURATION,
+            sections: &[
+                Section {
+                    title: "KEYS",
+                    text: "A key belongs into the table that its name begins with.",
+                    items: &[],
+                    rows: keys,
+                },
+                Section { title: "EXAMPLE", text: CONFIGURATION_EXAMPLE, items: &[], rows: Vec::new },
+                Section {
+                    title: "FILES",
+                    text: "They are read in this order.",
+                    items: CONFIGURATION_PATHS,
+                    rows: Vec::new,
+                },
+            ],
+        },
+        document: || "",
+        see_also: &["rt(1)", "rt-run(1)", "rt-config(1)"],
+    },
+    Topic {
+        name: "rt-annotations",
+        section: 7,
+        summary: "annotations in a config.json that rt reads and writes",
+        texts: Texts {
+            description: ANNOTATIONS,
+            sections: &[
+                Section {
+                    title: "WHAT A CONTAINER IS TO BE LIKE",
+                    text: "A bundle or a client sets these.",
+                    items: &[],
+                    rows: || rows(rt_spec::annotations::READ),
+                },
+                Section {
+                    title: "WHAT RT WRITES",
+                    text: "rt pull writes those about the image into the bundle, and rt those for hooks.",
+                    items: &[],
+                    rows: || rows(rt_spec::annotations::WRITTEN),
+                },
+            ],
+        },
+        document: || "",
+        see_also: &["rt(1)", "rt-run(1)", "rt-pull(1)", "rt-hooks(7)"],
+    },
+    Topic {
+        name: "rt-hooks",
+        section: 7,
+        summary: "hooks of rt: definitions in hooks.d, and those for GPUs, RDMA devices and MPI",
+        texts: Texts {
+            description: HOOKS,
+            sections: &[Section {
+                title: "DEFINITIONS",
+                text: DEFINITIONS,
+                items: DEFINITION,
+                rows: Vec::new,
+            }],
+        },
+        // The tables of the document are what hooks/tests/table.rs compares with the hooks.
+        document: || {
+            let document = include_str!("../../hooks/README.md");
+            document.split_once("\n## What they cost").map_or(document, |(tables, _)| tables)
+        },
+        see_also: &["rt(1)", "rt-run(1)", "rt-annotations(7)", "oci-hooks(5)"],
+    },
+];
+
 const TEXTS: Texts = Texts {
     description: DESCRIPTION,
     sections: &[
@@ -37,7 +133,7 @@ const TEXTS: Texts = Texts {
         Section { title: "ERRORS AND LOG", text: LOG, items: &[], rows: Vec::new },
         Section { title: "ENVIRONMENT", text: ENVIRONMENT, items: VARIABLES, rows: Vec::new },
         Section { title: "FILES", text: FILES, items: PATHS, rows: Vec::new },
-        Section { title: "CONFIGURATION", text: CONFIGURATION, items: &[], rows: keys },
+        Section { title: "CONFIGURATION", text: CONFIGURED, items: &[], rows: Vec::new },
     ],
 };
 
@@ -115,10 +211,26 @@ beside rt.",
 as sd_listen_fds(3) describes.",
     },
     Item {
-        name: "SLURMD_NODENAME, PMIX_SERVER_TMPDIR",
-        text: "Slurm's name of the node and directory of PMIx, which rt slurm reads. The other variables of
+        name: "SLURMD_NODENAME, PMIX_SERVER_TMPDIR, SLURM_MPI_TYPE",
+        text: "Slurm's name of the node, directory of PMIx and kind of MPI, which rt slurm reads. The other variables of
 the task come from the config: SLURM_*, PMI_FD and TMPDIR. The directory above that of PMIx is also
 mounted where rt run passes the caller's environment on.",
+    },
+    Item {
+        name: "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_LOCALID, SLURM_PROCID, SLURM_JOB_USER, SLURM_JOB_UID",
+        text: "Which task of which step rt slurm task, prepare and end are about, and whose it is.",
+    },
+    Item {
+        name: "RT_CONTAINER_IMAGE, RT_CONTAINER_RESOLVED, RT_CONTAINER_MOUNTS, RT_CONTAINER_WORKDIR, RT_CONTAINER_NAME, \
+RT_CONTAINER_SAVE, RT_CONTAINER_MOUNT_HOME, RT_CONTAINER_REMAP_ROOT, RT_CONTAINER_ENTRYPOINT, \
+RT_CONTAINER_ENTRYPOINT_LOG, RT_CONTAINER_WRITABLE, RT_CONTAINER_ENV, RT_CONTAINER_UNSHARE, RT_CONTAINER_CACHE, \
+RT_CONTAINER_BROADCAST, RT_CONTAINER_SCOPE, RT_CONTAINER_SUBMIT_DIR, RT_CONTAINER_ARGV0, RT_CONTAINER_STEPID, RT_CONTAINER_TMPFS",
+        text: "The container that a step of Slurm asks for; see rt-slurm(1).",
+    },
+    Item {
+        name: "SLURM_RT_NOT_BROADCAST, SBCAST_FORCE",
+        text: "Why Slurm's plugin could not have an image copied to the nodes. sbcast(1) is not told the second one: a
+container may run from a copy that is there.",
     },
     Item {
         name: "RT_MPI",
@@ -136,6 +248,7 @@ managers in builds; elsewhere it has no effect.",
         text: "The descriptor of the connection to the scheduler. It stays open where rt run passes the
 caller's environment on.",
     },
+    Item { name: "SHELL", text: "The program that rt mount runs where none is named." },
     Item {
         name: "TERM",
         text: "The terminal of a program that rt exec -t starts, if the container has no TERM.",
@@ -227,10 +340,24 @@ Without XDG_RUNTIME_DIR the first one is /run/containers/UID/auth.json. rt login
         text: "Certificates of authorities and clients for single registries (containers-certs.d(5)).",
     },
     Item {
+        name: "/etc/ssl/certs/ca-certificates.crt, /etc/pki/tls/certs/ca-bundle.crt, /etc/ssl/ca-bundle.pem, \
+               /etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem, /etc/ssl/cert.pem",
+        text: "The system's certificates of authorities, the first of these that is there, unless SSL_CERT_FILE names
+others.",
+    },
+    Item {
+        name: "/etc/slurm/oci.conf, /etc/slurm-llnl/oci.conf, /usr/local/etc/oci.conf",
+        text: "Where rt doctor looks for Slurm's use of rt, if SLURM_CONF is not set.",
+    },
+    Item {
         name: "/etc/containers/seccomp.json, /usr/share/containers/seccomp.json",
         text: "The seccomp profile of bundles with the profile isolated.",
     },
 ];
+
+const CONFIGURED: &str = "\
+The site and the user set default mounts, variables, stores of images and more in config.toml; see
+rt-config(5). rt config prints what counts, and where it comes from.";
 
 const CONFIGURATION: &str = "\
 /etc/rt/config.toml is the site's file, and $XDG_CONFIG_HOME/rt/config.toml the user's. Both are TOML.
@@ -247,15 +374,76 @@ them. An unknown key or a wrong value is an error.
 A mount is a text SOURCE[:TARGET[:OPTIONS]] or a table { source, target, options, optional }. Without
 a target, it is the path of the source. A mount that is optional, by that key or by that word among
 the options, is left out where its source is missing. $NAME and ${NAME} in a path are variables of the
-caller.
+caller.";
 
-An example:
-
+const CONFIGURATION_EXAMPLE: &str = "\
 [run]
 
 mounts = [\"/scratch/$USER\", \"/opt/site:/opt/site:ro\", { source = \"/datasets\", optional = true }]
 
 env = { SITE = \"alpha\" }";
+
+const CONFIGURATION_PATHS: &[Item] = &[
+    Item { name: "/etc/rt/config.toml", text: "What the site has configured." },
+    Item {
+        name: "$XDG_CONFIG_HOME/rt/config.toml, $HOME/.config/rt/config.toml",
+        text: "What the user has configured: the first of these whose variable is set.",
+    },
+];
+
+const ANNOTATIONS: &str = "\
+A config.json can have annotations, names and values of text, beside what the OCI runtime specification
+defines. rt pull and rt spec write some that leave to the start what depends on the caller, so that a
+bundle can be moved and shared. An image cannot choose them: rt pull leaves out its labels of these names.
+
+All annotations are passed to hooks, whose definitions can have conditions on them; see rt-hooks(7).";
+
+/// What the table of annotations says of each.
+fn rows(annotations: &[rt_spec::annotations::Annotation]) -> Vec<(String, String)> {
+    let row = |annotation: &rt_spec::annotations::Annotation| {
+        (format!("{}={}", annotation.name, annotation.values), annotation.help.to_owned())
+    };
+    annotations.iter().map(row).collect()
+}
+
+const HOOKS: &str = "\
+A hook is a program that is run at a stage of a container's life. The config of a container can name
+hooks. rt run and rt create add those that files in hooks.d define for this container.
+
+rt-hook-gpu, rt-hook-rdma and rt-hook-mpi are hooks that come with rt. They work under other runtimes
+and without root, too. They look at the node, decide, and change only the container's own mount
+namespace, before its program runs. On a node without such hardware nothing is done. Their definitions
+are in the directory share/rt/hooks of the installation; the site copies them to /etc/rt/hooks.d. For rt
+run --device and --mpi host no definition is needed.
+
+rt-hook-gpu --dry-run --bundle DIR prints as JSON what would be done. rt-hook-gpu cdi prints a CDI
+specification of the node's GPUs for other engines. With --root DIR the node's files are taken from
+another tree.
+
+A container's environment and annotations may be its image's. So they only choose among what any
+container may have: GPUs, parts of the driver, sets of libraries. What is said below to be the caller's
+word is what rt run -e, --device and the hook's own environment say.";
+
+const DEFINITIONS: &str = "\
+Definitions are files in JSON whose names end in .json, in /usr/share/rt/hooks.d, /etc/rt/hooks.d,
+$XDG_CONFIG_HOME/rt/hooks.d and the directories of --hooks-dir. Of files with the same name the one in the later
+directory counts, and an empty file switches the hook off. The format is that of oci-hooks(5). A definition and
+its directory must belong to root or the caller, and nobody else may have the right to write them.";
+
+const DEFINITION: &[Item] = &[
+    Item { name: "version", text: "1.0.0." },
+    Item { name: "hook", text: "The path of the program, and its args, env and timeout in seconds, as in config.json." },
+    Item {
+        name: "when",
+        text: "The conditions, all of which must hold, at least one: always, hasBindMounts, annotations (expressions
+for the names and values of annotations) and commands (expressions for the path of the program).",
+    },
+    Item {
+        name: "stages",
+        text: "prestart, createRuntime, createContainer, startContainer, poststart, poststop; and precreate, whose
+hooks read the config on stdin and print another.",
+    },
+];
 
 /// The keys of the configuration's files.
 fn keys() -> Vec<(String, String)> {
@@ -277,7 +465,7 @@ mod tests {
     fn every_command_and_flag_is_everywhere() {
         let texts = [
             ("help", help::of_program(&PROGRAM)),
-            ("man", man::of_program(&PROGRAM, &TEXTS)),
+            ("man", man::of_program(&PROGRAM, &TEXTS, &[])),
             ("bash", completions::bash(&PROGRAM)),
             ("zsh", completions::zsh(&PROGRAM)),
             ("fish", completions::fish(&PROGRAM)),

@@ -26,6 +26,23 @@ pub(super) fn bundle(call: &Call, image: &str) -> Result<Option<PathBuf>> {
         bail!("--pull {policy}: use always, missing or never");
     }
     let platform = call.flags.text(&PLATFORM)?;
+    let shown = std::io::stderr().is_terminal();
+    pulled(call, image, &Pull { policy, platform, shown })
+}
+
+/// How an image is pulled.
+pub(super) struct Pull<'a> {
+    /// When the registry is asked: `always`, `missing` or `never`.
+    pub policy: &'a str,
+    /// Which of the images of an index.
+    pub platform: Option<&'a str>,
+    /// Somebody watches stderr.
+    pub shown: bool,
+}
+
+/// The same, pulled as `how` says.
+pub(super) fn pulled(call: &Call, image: &str, how: &Pull<'_>) -> Result<Option<PathBuf>> {
+    let Pull { policy, platform, .. } = *how;
     let configured = rt_config::Config::read(&rt_config::own_variable)?;
     let places = place::places(&configured.paths(&rt_config::STORES))?;
     // Images of this machine can change under their names, so rt-pull looks at them.
@@ -40,7 +57,7 @@ pub(super) fn bundle(call: &Call, image: &str) -> Result<Option<PathBuf>> {
     // Before rt-pull is executed, since this process can be executed anew here.
     container::protect_binary()?;
     for _ in 0..ATTEMPTS {
-        let Some(bundle) = pull(call, image, policy, platform)? else { return Ok(None) };
+        let Some(bundle) = pull(call, image, how)? else { return Ok(None) };
         if is_there(&places, &bundle)? {
             return Ok(Some(bundle));
         }
@@ -63,6 +80,20 @@ fn look_up(places: &[Place], key: &str) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
+/// Marks a bundle that was resolved before, and looks whether it is there. What is in no store is its owner's to keep.
+pub(super) fn mark(bundle: &Path) -> Result<bool> {
+    let name = bundle.file_name().and_then(OsStr::to_str);
+    if !name.is_some_and(rt_image_store::is_bundle_name) {
+        return Ok(true);
+    }
+    let configured = rt_config::Config::read(&rt_config::own_variable)?;
+    let places = place::places(&configured.paths(&rt_config::STORES))?;
+    match bundle.parent().and_then(Path::parent) {
+        Some(root) if places.iter().any(|place| place.path == root) => is_there(&places, bundle),
+        _ => Ok(true),
+    }
+}
+
 /// Marks a bundle that `rt-pull` has named. False where it has gone meanwhile.
 fn is_there(places: &[Place], bundle: &Path) -> Result<bool> {
     let (Some(name), Some(root)) =
@@ -83,7 +114,7 @@ fn is_there(places: &[Place], bundle: &Path) -> Result<bool> {
 }
 
 /// Has `rt-pull` put an image into the store. Returns the bundle, or none where `rt-pull` has said what went wrong.
-fn pull(call: &Call, image: &str, policy: &str, platform: Option<&str>) -> Result<Option<PathBuf>> {
+fn pull(call: &Call, image: &str, how: &Pull<'_>) -> Result<Option<PathBuf>> {
     let mut started = None;
     let mut failed = Ok(());
     // A caller may have left SIGCHLD ignored, which block_all undoes. rt-pull inherits what is blocked, so nothing is.
@@ -103,12 +134,12 @@ fn pull(call: &Call, image: &str, policy: &str, platform: Option<&str>) -> Resul
             // Clients take every line of the log for an error.
             attempt.args(["--log-level", "error"]);
         }
-        attempt.args(["pull", "--store", "--pull", policy]);
+        attempt.args(["pull", "--store", "--pull", how.policy]);
         // Where nobody watches, a call that succeeds writes nothing to stderr.
-        if !std::io::stderr().is_terminal() {
+        if !how.shown {
             attempt.arg("--quiet");
         }
-        if let Some(platform) = platform {
+        if let Some(platform) = how.platform {
             attempt.args(["--platform", platform]);
         }
         attempt.args(["--", image]).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);

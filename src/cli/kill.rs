@@ -6,6 +6,7 @@ use super::table::*;
 use crate::container::{self, Receiver};
 use crate::pattern;
 use crate::store::Store;
+use rt_cli::signals::NAMES;
 use rt_sys::bail;
 use rt_sys::error::Result;
 
@@ -41,12 +42,6 @@ pub(super) fn matching(store: &Store, pattern: &str) -> Result<Vec<String>> {
     Ok(ids.filter(|id| regex.is_match(id)).collect())
 }
 
-/// Linux's signals by number, as on all architectures but alpha, mips, parisc and sparc (signal(7)).
-const NAMES: [&str; 31] = [
-    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
-    "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
-    "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
-];
 const ALIASES: [(&str, i32); 4] = [("IOT", 6), ("CLD", 17), ("POLL", 29), ("UNUSED", 31)];
 /// The first and the last real-time signal that a program may use.
 const RT: (i32, i32) = (34, 64);

@@ -1,5 +1,6 @@
 //! `rt`'s commands: `table.rs` describes them, and each has a file of its own.
 
+mod broadcast;
 #[cfg(test)]
 mod command_lines;
 mod companion;
@@ -14,6 +15,7 @@ mod generate;
 mod image;
 mod kill;
 mod list;
+mod mount;
 mod operand;
 mod pause;
 mod ps;
@@ -23,6 +25,7 @@ mod slurm;
 mod spec;
 mod start;
 mod state;
+mod step_container;
 mod table;
 mod update;
 
@@ -36,7 +39,8 @@ use rt_cli::print;
 use rt_spec::{OCI_VERSION, environment};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, fd, log};
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 static PROGRAM: Program = Program {
     summary: "run OCI containers without root, with one user id, and without touching a cgroup",
@@ -49,7 +53,19 @@ static PROGRAM: Program = Program {
 /// `rt`'s main: runs the command line of this process and returns the exit code.
 pub fn main() -> u8 {
     container::init_main();
-    rt_cli::run(&PROGRAM)
+    rt_cli::run_words(&PROGRAM, &own_words())
+}
+
+/// The name under which Slurm executes this program in the place of a task's own.
+const TASK_PROGRAM: &str = "rt-slurm-task";
+
+/// The words of this process's command line, without its own name. That of a task means a command.
+fn own_words() -> Vec<OsString> {
+    let mut words = std::env::args_os();
+    let is_task =
+        words.next().is_some_and(|name| Path::new(&name).file_name() == Some(TASK_PROGRAM.as_ref()));
+    let command: &[&str] = if is_task { &["slurm", "task", "--"] } else { &[] };
+    command.iter().map(OsString::from).chain(words).collect()
 }
 
 /// The state directory that `--root` names, or the default one. Makes none.

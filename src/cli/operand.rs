@@ -1,6 +1,7 @@
 //! What the operand of `rt run` is: a container's id, a bundle, an image, or a file.
 
 use crate::store::check_id;
+use rt_spec::run_file::RunFile;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 use std::ffi::OsStr;
@@ -93,7 +94,9 @@ pub(super) fn check_image_file(path: &Path) -> Result<()> {
     let read = file.read_at(&mut begin, 0).context(|| path.display().to_string())?;
     let begin = &begin[..read];
     // A squashfs begins with its magic number; in a SIF it stands behind the line that executes it.
-    match begin.starts_with(b"hsqs") || begin.get(32..).is_some_and(|rest| rest.starts_with(b"SIF_MAGIC")) {
+    let is_image =
+        begin.starts_with(b"hsqs") || begin.get(32..).is_some_and(|rest| rest.starts_with(b"SIF_MAGIC"));
+    match is_image || RunFile::of(&file)?.is_some() {
         true => Ok(()),
         false => Err(file_is_no_bundle(path)),
     }

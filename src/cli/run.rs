@@ -22,10 +22,11 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     if flags.has(&REMOVE) && (flags.has(&DETACH) || flags.has(&KEEP)) {
         bail!("run: --rm cannot be kept with --detach or --keep (rt delete removes the container)");
     }
-    let Some((id, bundle)) = id_and_bundle(call)? else {
+    let Some(source) = source(call)? else {
         return Ok(PROGRAM.command("run").map_or(1, |command| command.failure));
     };
-    let mut options = create::options(call, id, bundle)?;
+    let mut options = create::options(call, source.id, source.bundle)?;
+    options.image_file = source.image;
     options.lifetime = match (flags.has(&DETACH), flags.has(&KEEP)) {
         // The state of a detached container is kept in any case.
         (true, _) => Lifetime::Detached,
@@ -42,10 +43,13 @@ pub(super) fn run(call: &Call) -> Result<u8> {
             None => Entrypoint::OfImage,
             Some(command) => Entrypoint::Command(Some(command.to_owned()).filter(|c| !c.is_empty())),
         },
+        entrypoint_first: None,
         inherit_env: !flags.has(&CLEAR_ENV),
         env: super::environment(call)?,
         root: root_access(call)?,
-        home: flags.has(&HOME),
+        home: flags.has(&HOME).then_some(true),
+        env_of_job: None,
+        unmounted: Vec::new(),
         cwd: flags.path(&CWD),
         terminal: flags.switch(&TTY),
         init: flags.switch(&INIT),
@@ -136,8 +140,16 @@ fn root_access(call: &Call) -> Result<RootAccess> {
     })
 }
 
-/// The id and the bundle that the operand stands for; none where `rt-pull` has said why there is no bundle.
-fn id_and_bundle(call: &Call) -> Result<Option<(String, PathBuf)>> {
+/// What the operand stands for.
+struct Source {
+    id: String,
+    bundle: PathBuf,
+    /// A file with an image, which has no bundle.
+    image: Option<PathBuf>,
+}
+
+/// What the operand stands for; none where `rt-pull` has said why there is no bundle.
+fn source(call: &Call) -> Result<Option<Source>> {
     let flags = &call.flags;
     let (config, named) = (flags.path(&CONFIG), flags.path(&BUNDLE));
     let config = config.unwrap_or_else(|| PathBuf::from("config.json"));
@@ -150,16 +162,19 @@ fn id_and_bundle(call: &Call) -> Result<Option<(String, PathBuf)>> {
     {
         bail!("run: --{} is for images only", flag.long);
     }
-    Ok(match operand {
-        Operand::Bundle(bundle) => Some((made_up_id(), bundle)),
-        Operand::Id(id) => Some((id, named.unwrap_or_else(|| PathBuf::from(".")))),
+    let (id, bundle, image) = match operand {
+        Operand::Bundle(bundle) => (made_up_id(), bundle, None),
+        Operand::Id(id) => (id, named.unwrap_or_else(|| PathBuf::from(".")), None),
         Operand::File(path) => {
             operand::check_image_file(&path)?;
-            let bundle = container::bundle_of_image(&super::new_store(call)?, &create::images(call), &path)?;
-            Some((made_up_id(), bundle))
+            (made_up_id(), PathBuf::from("."), Some(std::path::absolute(path)?))
         }
-        Operand::Image(name) => image::bundle(call, &name)?.map(|bundle| (made_up_id(), bundle)),
-    })
+        Operand::Image(name) => match image::bundle(call, &name)? {
+            Some(bundle) => (made_up_id(), bundle, None),
+            None => return Ok(None),
+        },
+    };
+    Ok(Some(Source { id, bundle, image }))
 }
 
 /// Twelve random hexadecimal digits, as podman's short ids. That no other container has it is for
@@ -179,7 +194,8 @@ mod tests {
     fn read(words: &[&str]) -> (String, PathBuf) {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
         let call = parse::call(PROGRAM.command("run").unwrap(), Flags::default(), &words).unwrap().unwrap();
-        id_and_bundle(&call).unwrap().unwrap()
+        let source = source(&call).unwrap().unwrap();
+        (source.id, source.bundle)
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use super::Call;
 use super::table::*;
-use super::{create, kill};
+use super::{broadcast, create, kill, step_container};
 use crate::container::{self, Overrides};
 use crate::store::Store;
 use rt_spec::OCI_VERSION;
@@ -19,12 +19,23 @@ use std::path::{Path, PathBuf};
 /// Runs one of the forms.
 pub(super) fn run(call: &Call) -> Result<u8> {
     let form = call.operands[0].to_str().unwrap_or_default();
-    let most = if form == "kill" { 3 } else { 2 };
+    let most = match form {
+        "kill" | "save" => 3,
+        "prepare" | "arguments" => 1,
+        _ => 2,
+    };
     if let Some(extra) = call.operands.get(most) {
         bail!("slurm {form}: extra operand {extra:?}");
     }
     match form {
         "run" => run_task(call),
+        "task" => step_container::task(call),
+        "prepare" => step_container::prepare(call),
+        "end" => step_container::end(call),
+        "save" => step_container::save(call),
+        "arguments" => step_container::arguments(),
+        "digest" => step_container::digest(call),
+        "broadcast" => broadcast::run(call),
         "state" => state(call),
         "kill" => {
             let signal = call.operands.get(2).map_or(Ok(15), |name| kill::signal(&name.to_string_lossy()))?;
@@ -35,7 +46,11 @@ pub(super) fn run(call: &Call) -> Result<u8> {
             container::tasks_delete(&owners_store(call)?, id(call)?)?;
             Ok(0)
         }
-        other => bail!("slurm: {other:?} is none of run, state, kill and delete"),
+        other => {
+            bail!(
+                "slurm: {other:?} is none of run, task, arguments, prepare, digest, broadcast, end, save, state, kill and delete"
+            )
+        }
     }
 }
 
@@ -67,6 +82,8 @@ fn run_task(call: &Call) -> Result<u8> {
         pid: std::process::id(),
         umask: process::umask(),
         cwd: job_directory(flags.path(&CHDIR), &options.bundle),
+        looked_up: true,
+        ..Task::default()
     });
     let store = super::new_store(call).map_err(|e| match e.errno() {
         Some(libc::EACCES) => e.hint("a prolog makes a directory for each user, or tmpfiles.d one for all"),
@@ -76,14 +93,14 @@ fn run_task(call: &Call) -> Result<u8> {
 }
 
 /// Where the task is to start: the directory that was asked for, or the one that Slurm has entered.
-fn job_directory(asked: Option<PathBuf>, bundle: &Path) -> Option<JobDirectory> {
+pub(super) fn job_directory(asked: Option<PathBuf>, bundle: &Path) -> Option<JobDirectory> {
     if let Some(path) = asked.filter(|path| path.is_absolute()) {
-        return Some(JobDirectory { path, identity: None, asked: true });
+        return Some(JobDirectory { path, identity: None, asked: true, required: false });
     }
     // Slurm 22.05 enters the bundle.
     let path = std::env::current_dir().ok().filter(|path| path != Path::new("/") && path != bundle)?;
     let found = std::fs::metadata(&path).ok()?;
-    Some(JobDirectory { path, identity: Some((found.dev(), found.ino())), asked: false })
+    Some(JobDirectory { path, identity: Some((found.dev(), found.ino())), asked: false, required: false })
 }
 
 /// The state directory, as its owner. Slurm waits for this call without a limit, and the user's file system may never

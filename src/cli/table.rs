@@ -99,6 +99,12 @@ pub(super) static SHARE: Flag =
     switch("share", "run the tasks of a step on a node in one container; --share=false gives each its own");
 pub(super) static CHDIR: Flag =
     value("chdir", "DIR", "start in DIR if the container has it; oci.conf names it %Z since Slurm 26.05");
+pub(super) static IMAGE_NAME: Flag =
+    value("image", "NAME", "the image, the image file or the bundle, in place of RT_CONTAINER_IMAGE");
+pub(super) static ENVIRONMENT: Flag =
+    value("environment", "FILE", "the task's variables, each ended by a zero byte; oci.conf names it %e");
+pub(super) static ARGUMENTS: Flag =
+    value("arguments", "TEXT", "the program and its arguments, as rt slurm arguments prints them");
 pub(super) static DEVICE: Flag =
     value("device", "VENDOR/CLASS=NAME", "add the CDI device of this name with its libraries and mounts")
         .repeats();
@@ -382,7 +388,7 @@ The caller keeps its own id unless --user-map root is given.",
         flags: &[&rt_cli::image::JSON],
         about: "\
 Each line is a key, its value, and the file and line or the variable that the value comes from. A list
-has a line for each entry. rt(1) describes the keys under CONFIGURATION.",
+has a line for each entry. rt-config(5) describes the keys.",
         run: config::run,
         ..ONE_ID
     },
@@ -455,12 +461,27 @@ nothing.",
     Command {
         name: "slurm",
         summary: "run tasks of Slurm, as its oci.conf calls rt",
-        usage: &["run --bundle DIR ID", "state ID", "kill ID [SIGNAL]", "delete [--force] ID|JOBID"],
-        operands: 2..=3,
+        usage: &[
+            "run --bundle DIR ID",
+            "state ID",
+            "kill ID [SIGNAL]",
+            "delete [--force] ID|JOBID",
+            "prepare",
+            "task [--image NAME] [--environment FILE] [ID] [-- ARGS...]",
+            "arguments",
+            "digest IMAGE",
+            "broadcast JOBID",
+            "end",
+            "save ID FILE",
+        ],
+        operands: 1..=3,
         rest: Rest::AfterDashes,
         flags: &[
             &BUNDLE,
             &FORCE,
+            &IMAGE_NAME,
+            &ENVIRONMENT,
+            &ARGUMENTS,
             &SHARE,
             &CHDIR,
             &USER_MAP,
@@ -486,7 +507,44 @@ the directories that PMIx needs are mounted. The descriptor that PMI_FD names st
 state prints one JSON object and always succeeds. An ID that ends in -1 stands for all tasks of the
 step. delete also takes a JOBID, for an epilog. If root calls state, kill or delete, rt first becomes
 the owner of the directory of --root, and runs none of the owner's hooks. run replaces a stopped
-container of the same ID.",
+container of the same ID.
+
+prepare, task and end are for a step that asks for its container by variables; Slurm's plugin calls
+them. prepare checks the variables, has the image pulled, and prints the bundle or the image file.
+task runs ARGS, behind the program that RT_CONTAINER_ARGV0 names, in the container of the step. It
+is also called by the name rt-slurm-task, with nothing but ARGS. With --environment it first takes
+over the variables in FILE in place of its own. With ID, as oci.conf calls it, it starts in the
+job's directory if the container has that. arguments prints what stands behind #arguments in the
+command line of the shell that calls it, in letters, digits and signs that a shell leaves alone:
+quotes in what Slurm writes for %@ are wrong; share/rt/slurm/oci-images.conf has the whole line.
+digest prints the name of IMAGE, as RT_CONTAINER_IMAGE has it, with the digest that the registry has
+for it now, or the path of a file as it is. broadcast has sbcast(1) copy the image, which must be a
+file, to TmpFS on all nodes of the job, unless this node has its copy. end ends what is left of the
+step, or, called by root in an epilog, of the job, its copies of images among it. save writes the root
+of a container that has a name, or is to be saved, to an image file. The variables have the values of
+the options of pyxis:
+
+RT_CONTAINER_IMAGE        [USER@][REGISTRY#]IMAGE[:TAG], another name of rt-pull(1), or the path of an
+                          image file or a bundle; a path begins with / or ./
+RT_CONTAINER_MOUNTS       SRC[:DST[:FLAG+FLAG...]],... where SRC is a path, tmpfs, or umount
+RT_CONTAINER_WORKDIR      the directory to start in; by default that of the image
+RT_CONTAINER_NAME         NAME[:auto|create|exec|no_exec], a container that outlives the step
+RT_CONTAINER_SAVE         the image file that the container is written to at its end
+RT_CONTAINER_MOUNT_HOME   1 mounts the home directory, also where REMAP_ROOT makes it that of root
+RT_CONTAINER_REMAP_ROOT   1 for root inside, 0 for the caller's own ids
+RT_CONTAINER_ENTRYPOINT   1 runs the entrypoint of the image once, before the first program;
+                          RT_CONTAINER_ENTRYPOINT_LOG=1 shows what it prints
+RT_CONTAINER_WRITABLE     0 for a root that cannot be written. By default an image can be written to, in
+                          a layer in memory, and a bundle says it itself
+RT_CONTAINER_ENV          NAME,... of variables that keep their values whatever the image says
+RT_CONTAINER_UNSHARE      net, ipc and uts, with commas between them: namespaces of the container's own
+RT_CONTAINER_CACHE        0 asks the registry also where the store has the image
+RT_CONTAINER_BROADCAST    1 starts from the copy of an image file that broadcast has made on the node
+RT_CONTAINER_SCOPE        job or global: how long a container with a name is there
+RT_CONTAINER_SUBMIT_DIR   where relative paths begin; by default the working directory
+
+The program has the job's environment, without what belongs to the host (see rt(1), ENVIRONMENT, and
+--clear-env) and without LANG, LANGUAGE and LC_ALL. What the image sets counts more.",
         examples: &[
             ("RunTimeRun", "exec rt '--root=/run/rt-slurm/%u' slurm run --bundle '%b' %n.%j.%s.%t"),
             ("RunTimeQuery", "exec rt '--root=/run/rt-slurm/%u' slurm state %n.%j.%s.%t"),
@@ -500,11 +558,12 @@ container of the same ID.",
     Command { run: companion::execute, ..rt_cli::image::PRUNE },
     Command { run: companion::execute, ..rt_cli::image::INSPECT },
     Command { run: companion::execute, ..rt_cli::image::SAVE },
+    Command { run: companion::execute, ..rt_cli::image::CONVERT },
     Command { run: companion::execute, ..rt_cli::image::PUSH },
     Command { run: companion::execute, ..rt_cli::image::LOGIN },
     Command { run: companion::execute, ..rt_cli::image::LOGOUT },
     Command { run: companion::execute, ..rt_cli::image::CACHE },
-    Command { run: companion::execute_mount, ..rt_cli::image::MOUNT },
+    Command { run: mount::run, ..rt_cli::image::MOUNT },
     Command {
         name: "generate",
         summary: "write the man pages or a shell's completions into a directory",

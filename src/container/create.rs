@@ -83,11 +83,19 @@ impl<'a> Launch<'a> {
     }
 
     fn planned(store: &'a Store, mut options: CreateOptions) -> Result<Self> {
-        let caller = Caller::current()?;
+        let mut caller = Caller::current()?;
         let bundle = enter_bundle(&options.bundle)?;
-        let (plan, config) = Plan::make(&mut options, &caller, bundle)?;
+        if let Some(file) = &options.image_file {
+            options.images.begin(file, &options.hooks_dirs)?;
+        }
+        let (mut plan, mut config) = Plan::make(&mut options, &caller, bundle)?;
         if !plan.image_files.is_empty() {
-            return Err(options.images.mount(store, &plan.image_files)?);
+            let made = options.images.mount(store, &plan.image_files)?;
+            // Again, in the namespaces in which they are mounted. The bundle is the working directory.
+            let bundle = enter_bundle(made.as_deref().unwrap_or(Path::new(".")))?;
+            options.bundle = made.unwrap_or(options.bundle);
+            caller = Caller::current()?;
+            (plan, config) = Plan::make(&mut options, &caller, bundle)?;
         }
         for note in &plan.notes {
             log::debug!("{note}");
@@ -201,7 +209,13 @@ impl<'a> Launch<'a> {
     fn publish(&self, dir: &ContainerDir, record: &Record, ignored: u64) -> Result<()> {
         dir.save_new(record, &self.config.text)?;
         let Some(task) = self.member() else { return Ok(()) };
-        self.store.note_shared(&dir.id)?;
+        if let Some(config) = self.options.images.image_config() {
+            dir.save_image_config(config)?;
+        }
+        match &self.options.kept {
+            Some(kept) => dir.keep(&kept.what)?,
+            None => self.store.note_shared(&dir.id)?,
+        }
         // The member is this process, unless a runtime stays beside the container.
         let own = rustix::process::getpid();
         let is_own = own.as_raw_nonzero().get() == record.pid;

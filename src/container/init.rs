@@ -220,6 +220,9 @@ impl Init<'_> {
             });
         }
         plan.process.run_hooks(&prepared, hooks, &state)?;
+        if let Some(entrypoint) = &plan.entrypoint {
+            entrypoint.run(&plan.process, &mut prepared, self.state)?;
+        }
         if self.runtime.is_none() {
             trace::finish(Some(own.pid), None);
         }

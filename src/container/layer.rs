@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use std::path::Path;
 
 /// The parts of a directory that keeps a layer.
-const UPPER: &str = "upper";
+pub(super) const UPPER: &str = "upper";
 /// What overlayfs needs beside the upper layer, on the same file system.
 const WORK: &str = "work";
 

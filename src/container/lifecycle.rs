@@ -2,7 +2,7 @@
 
 use super::hooks;
 use super::members::{Members, signal_first};
-use crate::store::{Record, Store};
+use crate::store::{ContainerDir, Record, Store};
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, signal};
@@ -95,12 +95,12 @@ pub(crate) fn delete(store: &Store, id: &str, deletion: Deletion) -> Result<()> 
     }
     let record = match dir.load() {
         // A record that cannot be read keeps nobody from removing the container.
-        Err(_) if force => return store.remove(&dir),
+        Err(_) if force => return discard(store, &dir),
         result => result?,
     };
     match store.status(&record) {
         Status::Stopped => {}
-        Status::Creating if force => return store.remove(&dir),
+        Status::Creating if force => return discard(store, &dir),
         Status::Creating => bail!("cannot delete container {id} that is being created"),
         Status::Running | Status::Paused if !force => {
             bail!("cannot delete container {id} that is not stopped: {}", store.status(&record).as_str())
@@ -110,7 +110,7 @@ pub(crate) fn delete(store: &Store, id: &str, deletion: Deletion) -> Result<()> 
     let unknown = end_all(store, &record)?;
     // Called by root for a user, this process is in no job of that user's, and must not run the user's programs.
     let hooks = hooks::saved(&dir).ok().filter(|_| !store.was_root());
-    store.remove(&dir)?;
+    discard(store, &dir)?;
     store.forget_in_place(&record);
     if let Some(hooks) = hooks {
         hooks::run_poststop(&hooks, &record);
@@ -124,6 +124,12 @@ pub(crate) fn delete(store: &Store, id: &str, deletion: Deletion) -> Result<()> 
         }
         None => Ok(()),
     }
+}
+
+/// Removes a container's directory, and its layer where it outlives its processes.
+fn discard(store: &Store, dir: &ContainerDir) -> Result<()> {
+    dir.unkeep()?;
+    store.remove(dir)
 }
 
 /// Kills all processes of the container and waits for the end of the first. Where it cannot be told which processes are

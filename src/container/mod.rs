@@ -3,6 +3,7 @@
 mod account;
 mod create;
 mod devices;
+mod entrypoint;
 mod exec;
 mod foreground;
 mod handover;
@@ -22,23 +23,26 @@ mod program;
 mod protect;
 mod refused;
 mod root;
+mod saving;
 mod step;
 mod sync;
 mod trace;
 
 pub(crate) use create::{create, run};
+pub(crate) use entrypoint::AskedEntrypoint;
 pub(crate) use exec::exec;
 pub(crate) use handover::Handover;
-pub(crate) use images::{ImageMounts, MountRequest, bundle_of_image};
+pub(crate) use images::{ImageMounts, Way, mount_for as mount_image};
 pub(crate) use lifecycle::{Deletion, Receiver, delete, kill, pause, resume, start};
 pub(crate) use pid1::main as init_main;
 pub(crate) use protect::protect_binary;
 pub(crate) use refused::remedy as namespaces_remedy;
+pub(crate) use saving::show_as_bundle;
 pub(crate) use step::{
     RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
 };
 
-use crate::store::Store;
+use crate::store::{Kept, Store};
 use oci_spec::runtime::Mount;
 use rt_spec::rootless::UserMap;
 use rt_spec::slurm::Task;
@@ -52,6 +56,8 @@ pub(crate) struct CreateOptions {
     pub id: String,
     /// The bundle directory, as given.
     pub bundle: PathBuf,
+    /// The image file that a task's container is made from, in place of a bundle.
+    pub image_file: Option<PathBuf>,
     /// Another name than `<bundle>/config.json` (crun's `--config`).
     pub config: Option<PathBuf>,
     /// What the caller gets of the container's first process.
@@ -76,12 +82,25 @@ pub(crate) struct CreateOptions {
     pub overrides: Overrides,
     /// The task of a Slurm step that the container is for.
     pub task: Option<Task>,
-    /// Images that are files, and who mounts them.
+    /// The task's container outlives the step.
+    pub kept: Option<KeptContainer>,
+    /// Images that are files.
     pub images: ImageMounts,
     /// The file that gets a line about where the start's time went (`--trace`).
     pub trace: Option<PathBuf>,
     /// What the site and the user have configured counts too, below `overrides`.
     pub configured: bool,
+}
+
+/// A container that outlives its step.
+#[derive(Debug)]
+pub(crate) struct KeptContainer {
+    /// What it is made from, and where its layer is.
+    pub what: Kept,
+    /// It has to run.
+    pub must_run: bool,
+    /// A step that has not made it gets mounts of its own.
+    pub own_mounts: bool,
 }
 
 /// How long the runtime stays beside a container, and the state after it.
@@ -116,14 +135,18 @@ pub(crate) struct Overrides {
     pub args: Vec<String>,
     /// What stands before `args`.
     pub entrypoint: Entrypoint,
+    /// The image's entrypoint is run before the first program of a step's container.
+    pub entrypoint_first: Option<AskedEntrypoint>,
     /// The program gets the caller's environment where the config asks for that.
     pub inherit_env: bool,
+    /// The program gets the caller's environment in any case, as a task of this job.
+    pub env_of_job: Option<String>,
     /// Added to `process.env`, as [`rt_spec::environment::asked`] has it.
     pub env: Vec<String>,
     /// Where what the program writes to the root goes.
     pub root: RootAccess,
-    /// The caller's home is mounted, as the annotation `rt.home` asks.
-    pub home: bool,
+    /// Whether the caller's home is mounted, over the annotation `rt.home`.
+    pub home: Option<bool>,
     /// Replaces `process.cwd`.
     pub cwd: Option<PathBuf>,
     /// Replaces `process.terminal`.
@@ -134,6 +157,8 @@ pub(crate) struct Overrides {
     pub init: Option<bool>,
     /// More mounts, behind the config's and the volumes.
     pub mounts: Vec<Mount>,
+    /// The config's mounts at these places and below are left out.
+    pub unmounted: Vec<PathBuf>,
     /// CDI names, `VENDOR/CLASS=NAME` each.
     pub devices: Vec<String>,
     /// Namespaces that are not to be as the config says.
@@ -211,9 +236,9 @@ pub(crate) enum RootAccess {
 impl CreateOptions {
     /// Makes every path independent of the working directory, which will be the bundle.
     fn make_absolute(&mut self) -> Result<()> {
-        self.images.remember_directory(&self.bundle)?;
         self.handover.make_absolute()?;
-        for path in self.config.iter_mut().chain(&mut self.trace).chain(&mut self.hooks_dirs) {
+        let files = self.config.iter_mut().chain(&mut self.image_file).chain(&mut self.trace);
+        for path in files.chain(&mut self.hooks_dirs) {
             *path = std::path::absolute(&*path)?;
         }
         if let RootAccess::Kept { dir, .. } = &mut self.overrides.root {

@@ -44,6 +44,15 @@ pub(super) struct Prepared {
     filter: bool,
 }
 
+impl Prepared {
+    /// Has the program of `plan` get `env`, and be looked for by its PATH.
+    pub(super) fn replace_env(&mut self, plan: &ProcessPlan, env: &[String]) -> Result<()> {
+        self.path = find_program(&plan.args[0], env).or_else(|e| plan.find_by_name(env).ok_or(e))?;
+        self.args = ExecArgs::new(&plan.args, env)?;
+        Ok(())
+    }
+}
+
 impl ProcessPlan {
     /// Sets everything but the seccomp filter of a process with no_new_privs, which comes last.
     ///
@@ -64,7 +73,7 @@ impl ProcessPlan {
         // As the user, who may enter what root may not: a directory on a network file system that trusts no root.
         self.enter_cwd()?;
         let env = self.full_env();
-        let path = find_program(&self.args[0], &env)?;
+        let path = find_program(&self.args[0], &env).or_else(|e| self.find_by_name(&env).ok_or(e))?;
         let args = ExecArgs::new(&self.args, &env)?;
         if on_terminal {
             self.protect_terminal().map_err(|e| e.hint("with -t the program gets a terminal of its own"))?;
@@ -131,7 +140,7 @@ impl ProcessPlan {
     }
 
     /// Loads the filter of a process with no_new_privs, which comes last.
-    fn confine(&self, prepared: &Prepared) -> Result<()> {
+    pub(super) fn confine(&self, prepared: &Prepared) -> Result<()> {
         match &self.seccomp {
             Some(plan) if prepared.filter => rt_sys::seccomp::load(&plan.filter).map(|_| ()),
             _ => Ok(()),
@@ -231,9 +240,22 @@ impl ProcessPlan {
         Ok(())
     }
 
+    /// The program of the container that has the name of the host's.
+    #[cold]
+    fn find_by_name(&self, env: &[String]) -> Option<CString> {
+        let path = Path::new(&self.args[0]);
+        let name = path.file_name()?.to_str().filter(|_| self.looked_up && path.is_absolute())?;
+        find_program(name, env).ok()
+    }
+
     fn enter_cwd(&self) -> Result<()> {
-        if self.job_cwd.as_ref().is_some_and(enter_job_directory) {
-            return Ok(());
+        match &self.job_cwd {
+            Some(dir) if enter_job_directory(dir) => return Ok(()),
+            Some(dir) if dir.required => {
+                let e = rustix::process::chdir(&dir.path).err().unwrap_or(Errno::NOENT);
+                return Err(e).context(|| format!("couldn't chdir to {}", dir.path.display()));
+            }
+            _ => {}
         }
         let shown = || format!("chdir to cwd {:?} set in config.json failed", self.cwd.display().to_string());
         rustix::process::chdir(&self.cwd).context(shown)?;
@@ -250,7 +272,7 @@ impl ProcessPlan {
 
     /// The environment with HOME, which many programs expect, from the container's own passwd(5) where it is not given or
     /// empty, and with what sd_listen_fds(3) looks for.
-    fn full_env(&self) -> Vec<String> {
+    pub(super) fn full_env(&self) -> Vec<String> {
         let mut env = self.env.clone();
         let given = env.iter().rev().find_map(|v| v.strip_prefix("HOME="));
         if given.is_none_or(str::is_empty) {

@@ -63,8 +63,22 @@ fn sealed_copy(exe: &OwnedFd) -> Result<OwnedFd> {
         }
         left -= n;
     }
-    fs::fcntl_add_seals(&copy, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+    seal(&copy)?;
     Ok(copy)
+}
+
+/// Seals the copy. The kernel refuses with EBUSY while somebody still holds a page of it, which sendfile(2) itself and
+/// the kernel's moving of pages do for a moment. It waits 0.15 s for that, which a loaded machine can exceed.
+fn seal(copy: &OwnedFd) -> Result<()> {
+    const TRIES: u32 = 20;
+    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    for _ in 1..TRIES {
+        match fs::fcntl_add_seals(copy, seals) {
+            Err(rustix::io::Errno::BUSY) => continue,
+            done => return Ok(done?),
+        }
+    }
+    Ok(fs::fcntl_add_seals(copy, seals)?)
 }
 
 fn run_again(copy: &OwnedFd) -> Error {

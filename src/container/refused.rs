@@ -100,7 +100,17 @@ fn forbidden(read: &dyn Fn(&str) -> String) -> Option<String> {
         let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:")).map(str::trim);
         (mode == Some("2")).then(|| "a seccomp filter around this process may forbid it".to_owned())
     };
-    apparmor(read).or_else(filtered)
+    apparmor(read).or_else(|| confined(read)).or_else(filtered)
+}
+
+/// A profile without the rule `userns` denies them, since Linux 6.7. The profile may be that of the program that called.
+fn confined(read: &dyn Fn(&str) -> String) -> Option<String> {
+    let label = read("/proc/self/attr/current");
+    let profile = label.strip_suffix(" (enforce)")?;
+    Some(format!(
+        "the AppArmor profile {profile} of this process may forbid it: a profile of rt's own, contrib/apparmor/rt, or \
+         the rule \"userns,\" in that profile allows it"
+    ))
 }
 
 /// Ubuntu lets only programs with a profile use what a user namespace gives.
@@ -144,6 +154,11 @@ mod tests {
         assert!(said(&[debian, ubuntu]).contains("kernel.unprivileged_userns_clone=1"));
         let profile = said(&[ubuntu]);
         assert!(profile.contains("/etc/apparmor.d") && !profile.contains("sysctl"), "{profile}");
+        let current = "/proc/self/attr/current";
+        assert!(said(&[(current, "login//user (enforce)")]).contains("profile login//user of this process"));
+        for free in ["unconfined", "rt (unconfined)", "login (complain)", "system_u:system_r:kernel_t:s0"] {
+            assert_eq!(said(&[(current, free)]), "");
+        }
         assert!(said(&[("/proc/self/status", "Name: x\nSeccomp:\t2")]).contains("seccomp"));
         assert_eq!(said(&[("/proc/self/status", "Seccomp:\t0")]), "");
     }

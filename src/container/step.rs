@@ -4,23 +4,25 @@
 //! hooks are those of the task that came first. `store::step` tells a task which of the two it is.
 
 use super::create;
+use super::entrypoint;
 use super::exec::{self, Exec};
 use super::lifecycle::{self, Deletion};
 use super::members::{self, Members};
 use super::plan::{self, ProcessPlan};
-use super::{CreateOptions, ExecOptions, hooks, init};
+use super::{CreateOptions, ExecOptions, ImageMounts, KeptContainer, hooks, init};
 use crate::store::{
-    ContainerDir, JoinTarget, LivingMember, Lock, Member, ProcessIdentity, Record, Role, Store,
+    ContainerDir, JoinTarget, LivingMember, Lock, Member, ProcessIdentity, Record, Role, Store, remove_layer,
 };
-use rt_spec::rootless;
+use oci_spec::runtime::LinuxNamespaceType;
 use rt_spec::slurm::{TaskId, TaskName};
 use rt_spec::state::Status;
+use rt_spec::{annotations, rootless};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::{bail, err, fd, process, tty};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Runs a task of a Slurm step and returns its exit code; does not return where the task takes this process's
 /// place.
@@ -30,8 +32,6 @@ pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> 
     options.make_absolute()?;
     options.bundle = std::path::absolute(&options.bundle).context(|| "bundle")?;
     let shared = options.task.as_ref().filter(|task| task.share).and_then(|task| task.id.clone());
-    // A process of these namespaces could not enter those of another task's.
-    let shared = shared.filter(|_| !options.images.are_mounted());
     let Some((container, number)) = shared.and_then(|id| Some((id.container, id.task?))) else {
         return run_alone(store, options);
     };
@@ -40,12 +40,21 @@ pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> 
     loop {
         match store.enter_shared(&container, lock, proc.as_fd())? {
             Role::Maker(dir) => {
+                if let Some(kept) = &options.kept {
+                    begin_kept(store, kept, &dir)?;
+                }
                 options.id = container;
                 return create::run_shared(store, options, &dir);
             }
             Role::Joiner(dir, target) => {
-                let task = Joining::new(&mut options, number, target.ignored, proc.as_fd())?;
-                let same_image = task.rootfs == target.rootfs;
+                let asked = options.user_map;
+                if options.kept.is_some() {
+                    // The ids are those of the user namespace that is there, whatever this step asks for.
+                    options.user_map = annotations::user_map(&dir.spec()?)?;
+                }
+                let task = Joining::new(&mut options, &dir, number, target.ignored, proc.as_fd())?;
+                options.user_map = asked;
+                let same_image = task.is_of_image(store, &target.rootfs)?;
                 if same_image && let Some(code) = task.join(store, &dir, target)? {
                     return Ok(code);
                 }
@@ -59,6 +68,20 @@ pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> 
             }
         }
     }
+}
+
+/// Looks whether a container that outlives its step may be started, in which nobody lives.
+#[cold]
+fn begin_kept(store: &Store, kept: &KeptContainer, dir: &ContainerDir) -> Result<()> {
+    if kept.must_run {
+        store.forget(dir)?;
+        bail!("container {} is not running", dir.id);
+    }
+    if dir.is_kept() {
+        return Ok(());
+    }
+    // The state does not survive the node's end, and a layer may.
+    remove_layer(&kept.what.layer)
 }
 
 /// Runs a task in a container of its own; one of the same id that has ended is replaced.
@@ -88,13 +111,35 @@ struct Joining<'a> {
     plan: ProcessPlan,
     rootfs: PathBuf,
     proc: BorrowedFd<'a>,
+    /// The task gets a copy of the container's mounts.
+    own_mounts: bool,
+    /// The container's config says which namespaces it has: another step may have made it.
+    kept: bool,
+    /// Namespaces that the step wants to be the container's own.
+    unshare: Vec<LinuxNamespaceType>,
 }
 
 impl<'a> Joining<'a> {
-    fn new(options: &mut CreateOptions, number: u32, ignored: u64, proc: BorrowedFd<'a>) -> Result<Self> {
+    fn new(
+        options: &mut CreateOptions,
+        dir: &ContainerDir,
+        number: u32,
+        ignored: u64,
+        proc: BorrowedFd<'a>,
+    ) -> Result<Self> {
         let caller = Caller::current()?;
-        let bundle = create::enter_bundle(&options.bundle)?;
-        let config = plan::load(options, &bundle)?.config;
+        let (bundle, config) = match &options.image_file {
+            None => {
+                let bundle = create::enter_bundle(&options.bundle)?;
+                let config = plan::load(options, &bundle)?.config;
+                (bundle, config)
+            }
+            // The bundle of an image without one is in the first task's namespaces alone.
+            Some(file) => {
+                let file = file.clone();
+                (PathBuf::new(), plan::load_text(options, dir.image_config()?, &file)?.config)
+            }
+        };
         let spec = &config.spec;
         rt_spec::check(spec, &caller)?;
         let adapted = rootless::adapt(spec, &caller, options.user_map)?;
@@ -104,9 +149,32 @@ impl<'a> Joining<'a> {
         if let Some(task) = &options.task {
             plan.set_task(spec, task);
         }
+        if let Some(asked) = &options.overrides.entrypoint_first {
+            // The first task has run it.
+            plan.env = entrypoint::merge(&plan.env, &entrypoint::saved(dir.fd()), &asked.env);
+        }
         let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
-        let rootfs = bundle.join(root.path());
-        Ok(Joining { number, ignored, caller, plan, rootfs, proc, config })
+        let rootfs = match &options.image_file {
+            Some(file) => file.clone(),
+            None => bundle.join(annotations::image_file(spec).unwrap_or(root.path())),
+        };
+        let own_mounts = match (&options.kept, &options.task) {
+            (Some(kept), Some(task)) if kept.own_mounts => {
+                let step = task.id.as_ref().map(|id| &id.step);
+                let record = dir.load()?;
+                record.step.as_ref().zip(step).is_none_or(|(a, b)| (&a.job, &a.step) != (&b.job, &b.step))
+            }
+            _ => false,
+        };
+        let unshare = options.task.as_ref().map(|task| task.unshare.clone()).unwrap_or_default();
+        let kept = options.kept.is_some();
+        Ok(Joining { number, ignored, caller, plan, rootfs, proc, config, own_mounts, kept, unshare })
+    }
+
+    /// True where `rootfs`, the root of a container, is this task's image, or the place where that is mounted.
+    fn is_of_image(&self, store: &Store, rootfs: &Path) -> Result<bool> {
+        Ok(self.rootfs == rootfs
+            || self.rootfs.is_file() && ImageMounts::root_of(store, &self.rootfs)? == rootfs)
     }
 
     /// Becomes the task's program beside a member that lives. `None` where none can be joined (any more).
@@ -133,6 +201,10 @@ impl<'a> Joining<'a> {
         member: Member,
         pidfd: OwnedFd,
     ) -> Result<Option<u8>> {
+        let namespaces = match self.kept {
+            true => self.namespaces_of_kept(dir)?,
+            false => exec::configured_namespaces(&self.config.spec, &self.caller)?.0,
+        };
         // The link of the member is made only after joining. Other tasks pass the pidfd of a member that they find to
         // setns(2), so who is listed must be inside already.
         let joined = || dir.add_member(self.own_member(member.identity)?);
@@ -143,7 +215,7 @@ impl<'a> Joining<'a> {
             record: Record::default(),
             init: pidfd,
             proc: self.proc,
-            namespaces: exec::configured_namespaces(&self.config.spec, &self.caller)?.0,
+            namespaces,
             ignored: self.ignored,
             // Asked by opening /dev/tty while that is the host's. The other tasks' answers say nothing about this
             // one: srun --pty gives its terminal to one of them.
@@ -172,6 +244,9 @@ impl<'a> Joining<'a> {
                 false => Err(e.context("join the step's container")),
             };
         }
+        if self.own_mounts {
+            ns::unshare(Namespace::Mount).context(|| "copy the container's mounts")?;
+        }
         match exec.finish(None, None, None) {
             Ok(never) => match never {},
             Err(e) => {
@@ -179,6 +254,22 @@ impl<'a> Joining<'a> {
                 Err(e)
             }
         }
+    }
+
+    /// The namespaces of a container that another step may have made, and asked other things of.
+    fn namespaces_of_kept(&self, dir: &ContainerDir) -> Result<Namespaces> {
+        let namespaces = exec::configured_namespaces(&dir.spec()?, &self.caller)?.0;
+        for kind in &self.unshare {
+            let (namespace, name) = match kind {
+                LinuxNamespaceType::Network => (Namespace::Network, "network"),
+                LinuxNamespaceType::Ipc => (Namespace::Ipc, "IPC"),
+                _ => (Namespace::Uts, "UTS"),
+            };
+            if !namespaces.contains(namespace) {
+                bail!("RT_CONTAINER_UNSHARE: container {} is not in a separate {name} namespace", dir.id);
+            }
+        }
+        Ok(namespaces)
     }
 
     /// This process as a member, beside one with the identity `other`.
@@ -303,7 +394,8 @@ pub(crate) struct StepTask {
 /// here.
 pub(crate) fn find_step(store: &Store, name: &str) -> Result<Option<StepTask>> {
     let Some(wanted) = TaskName::parse(name) else { return Ok(None) };
-    let meant = |record: &Record| record.step.as_ref().is_some_and(|step| wanted.means(step));
+    let runs = |record: &Record| store.status(record) != Status::Stopped;
+    let meant = |record: &Record| record.step.as_ref().is_some_and(|step| wanted.means(step)) && runs(record);
     let records: Vec<Record> = store.list()?.into_iter().filter(meant).collect();
     let Some(task) = wanted.task else {
         return match records.as_slice() {
@@ -345,7 +437,9 @@ pub(crate) fn environment(pid: i32) -> Result<Vec<String>> {
 pub(crate) fn tasks_delete(store: &Store, id: &str) -> Result<()> {
     if let Some(job) = TaskName::parse(id).filter(|name| name.step.is_none()) {
         let of_job = |record: &Record| record.step.as_ref().is_some_and(|step| job.means(step));
-        for record in store.list()?.into_iter().filter(of_job) {
+        // What is there for all jobs stays.
+        let stays = |record: &Record| matches!(store.kept(&record.id), Ok(Some(kept)) if kept.global);
+        for record in store.list()?.into_iter().filter(of_job).filter(|record| !stays(record)) {
             lifecycle::delete(store, &record.id, Deletion::Forced)?;
         }
         return Ok(());

@@ -77,7 +77,7 @@ pub(super) fn begin(options: &CreateOptions) -> Result<()> {
 pub(super) fn describe(spec: &Spec, hooks: &Hooks) {
     if let Some(start) = START.lock().unwrap_or_else(|e| e.into_inner()).as_mut() {
         let annotations = spec.annotations().as_ref();
-        start.image = annotations.and_then(|all| all.get("rt.image.name").cloned());
+        start.image = annotations.and_then(|all| all.get(rt_spec::ANNOTATION_NAME).cloned());
         start.hooks = hooks.clone();
     }
 }

@@ -13,7 +13,9 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 /// What kernels before these versions lack.
-const SINCE: [(u32, u32, &str); 3] = [
+const SINCE: [(u32, u32, &str); 5] = [
+    (5, 3, "pidfd_open(2)"),
+    (5, 6, "openat2(2)"),
     (5, 11, "overlays in user namespaces"),
     (5, 12, "mount_setattr(2)"),
     (5, 14, "everything else that rt needs"),
@@ -222,7 +224,11 @@ mod tests {
         let old = version("5.10.0-30-amd64");
         assert_eq!(old.status, Status::Problem);
         assert!(old.text.contains("overlays") && old.text.contains("mount_setattr"), "{}", old.text);
+        assert!(!old.text.contains("openat2"), "{}", old.text);
         assert!(!version("5.13.1").text.contains("mount_setattr"));
+        // RHEL 8, whose mount API is there without the rest.
+        let rhel = version("4.18.0-553.el8_10.x86_64").text;
+        assert!(rhel.contains("pidfd_open") && rhel.contains("openat2"), "{rhel}");
         assert_eq!(version("what").status, Status::Note);
     }
 }

@@ -59,12 +59,14 @@ fn slurm() -> Option<Check> {
         Ok(text) => text,
         Err(_) => {
             let text = format!("{shown} is missing: srun --container does not work");
-            return Some(Check::note(NAME, text).remedy("integration/slurm/oci.conf is one for rt"));
+            return Some(
+                Check::note(NAME, text).remedy("share/rt/slurm/oci.conf of the installation is one for rt"),
+            );
         }
     };
     Some(match pattern(&text, "RunTimeRun").or_else(|| pattern(&text, "RunTimeCreate")) {
         None => Check::note(NAME, format!("{shown} has no RunTimeRun"))
-            .remedy("integration/slurm/oci.conf is one for rt"),
+            .remedy("share/rt/slurm/oci.conf of the installation is one for rt"),
         Some(pattern) => match runtime(pattern) {
             Some(program) if program.is_absolute() && !is_program(program) => {
                 Check::note(NAME, format!("{shown} names {}, which cannot be executed", program.display()))

@@ -12,6 +12,7 @@ use rt_sys::bail;
 use rt_sys::caller;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::ATTR_RDONLY;
+use rt_sys::ns;
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -24,6 +25,8 @@ use std::path::{Path, PathBuf};
 
 /// The directories of the distribution and of the site.
 const SYSTEM: [&str; 2] = ["/usr/share/rt/hooks.d", "/etc/rt/hooks.d"];
+/// The owner of everything whose owner has no id in this user namespace.
+const NOBODY: u32 = 65534;
 /// Reads a config on stdin and prints another; podman's kind, not the specification's.
 const PRECREATE: &str = "precreate";
 
@@ -67,6 +70,12 @@ pub fn add_to(config: &mut Config, more: &[PathBuf], said: &Said, bundle: &Path)
 pub(crate) fn programs() -> Result<Vec<(PathBuf, PathBuf)>> {
     let definitions = load(&dirs(&[]))?;
     Ok(definitions.into_iter().map(|(file, definition)| (file, definition.hook.path().clone())).collect())
+}
+
+/// Refuses directories of definitions that somebody else has written, or could have. For a call that goes on in a user
+/// namespace of one id, where all who are not the caller look like one.
+pub fn check_owners(dirs: &[PathBuf]) -> Result<()> {
+    load(dirs).map(|_| ())
 }
 
 /// The system's directories, the user's, and `more`, in the order in which they count.
@@ -140,9 +149,10 @@ impl Directory {
     }
 
     /// True where root or the caller owns it. What is in the site's directories belongs to the host's root, who has no
-    /// id in a user namespace.
+    /// id in a user namespace; nor has the root to whom a directory belongs that the site's configuration names.
     fn is_owners(&self, stat: &Stat) -> bool {
-        self.site || stat.st_uid == 0 || stat.st_uid == rustix::process::geteuid().as_raw()
+        let hosts_root = || stat.st_uid == NOBODY && ns::own_maps().is_ok_and(|maps| !ns::is_initial(&maps));
+        self.site || stat.st_uid == 0 || stat.st_uid == rustix::process::geteuid().as_raw() || hosts_root()
     }
 
     /// Refuses what somebody else has written, or could have: a definition has programs run as the caller.

@@ -6,12 +6,14 @@
 //! `.images/` names what was made in images, and images that are files are mounted on `.mounted`. Everything goes through descriptors, and no link is followed.
 
 mod container_dir;
+mod kept;
 mod place;
 mod process_identity;
 mod record;
 mod step;
 
 pub(crate) use container_dir::ContainerDir;
+pub(crate) use kept::{Kept, layer_directory, remove_layer};
 pub(crate) use process_identity::ProcessIdentity;
 pub(crate) use record::Record;
 pub(crate) use step::{JoinTarget, LivingMember, Lock, Member, Role};
@@ -103,6 +105,27 @@ impl Store {
         names.into_iter().filter_map(open).collect()
     }
 
+    /// Its directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.root
+    }
+
+    /// Opens the store of the caller's jobs, and makes it where it is missing: in the directory that sites give to Slurm if
+    /// that is there, named as oci.conf names it, or else at the default place. `user` is the caller's name.
+    pub(crate) fn create_for_job(user: Option<&str>) -> Result<Self> {
+        if let Some(name) =
+            user.filter(|name| !name.is_empty() && !name.contains('/') && !name.starts_with('.'))
+            && Path::new(JOBS).is_dir()
+            && let Ok(store) = Self::create_at(&Path::new(JOBS).join(name), Chosen::ByDefault)
+        {
+            return Ok(store);
+        }
+        if let Some(store) = Self::of_jobs().into_iter().find(|store| store.access == Access::Own) {
+            return Ok(store);
+        }
+        Self::create(None)
+    }
+
     /// Opens the store at `root` as its owner. Where this process is root it becomes the owner, because nothing in a
     /// user's directory is to be read or signalled with root's privileges. A path that is no directory has no container.
     pub(crate) fn open_as_owner(root: &Path) -> Result<Self> {
@@ -119,7 +142,7 @@ impl Store {
             return Self::open(Some(root));
         }
         // The group of the directory is not the user's where the parent has the set-group-ID bit (inode(7)).
-        process::become_user(owner, NO_GROUP)?;
+        become_owner(owner)?;
         Ok(Store { access: Access::AsOwner, ..Self::open(Some(root))? })
     }
 
@@ -216,7 +239,7 @@ impl Store {
     pub(crate) fn load(&self, id: &str) -> Result<Record> {
         let dir = self.container(id)?;
         let record = dir.load()?;
-        if record.in_place && !record.is_alive() {
+        if record.in_place && !record.is_alive() && !dir.is_kept() {
             if record.shared {
                 self.forget_dead_shared(id)?;
             } else {
@@ -265,7 +288,8 @@ impl Store {
     fn look(&self, owner: u32) -> Vec<Record> {
         // The directory may be removed meanwhile. That is no reason to fail for the other users' directories.
         let mut records = self.records().unwrap_or_default();
-        records.retain(|record| !record.in_place || record.is_alive());
+        let is_kept = |record: &Record| self.container(&record.id).is_ok_and(|dir| dir.is_kept());
+        records.retain(|record| !record.in_place || record.is_alive() || is_kept(record));
         records.iter_mut().for_each(|record| record.owner = owner);
         records
     }
@@ -284,8 +308,11 @@ impl Store {
         self.clean_images()
     }
 
-    /// Removes a container's directory alone.
+    /// Removes a container's directory alone, unless the container outlives its processes.
     pub(crate) fn forget(&self, container: &ContainerDir) -> Result<()> {
+        if container.is_kept() {
+            return Ok(());
+        }
         let dir = self.dir.as_ref().ok_or_else(|| does_not_exist(&container.id))?;
         let context = || format!("remove the state of {}", container.id);
         match self.try_remove(dir, container, &[STATE]) {
@@ -423,6 +450,11 @@ impl Store {
             _ => Ok(false),
         }
     }
+}
+
+/// Becomes the user `uid`, in no group of anybody's, for good.
+pub(crate) fn become_owner(uid: u32) -> Result<()> {
+    process::become_user(uid, NO_GROUP)
 }
 
 /// Checks that `id` is a plain name, as runc does.

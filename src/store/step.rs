@@ -12,7 +12,7 @@ use super::{ContainerDir, IN_PLACE, ProcessIdentity, Store, check_id, does_not_e
 use rt_sys::error::{Context, Result};
 use rt_sys::{err, fd, process};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, FileType, FlockOperation, Mode};
+use rustix::fs::{self, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 
 const MEMBER: &str = "task.";
 const FIRST: &str = "first";
+/// The config that `rt-image` has made for an image without one.
+const IMAGE_CONFIG: &str = "image.json";
 
 /// What a task has to do for a shared container, with the container's directory.
 #[derive(Debug)]
@@ -162,7 +164,7 @@ impl Store {
             Err(Errno::WOULDBLOCK) => return Ok(false),
             result => result?,
         }
-        if dir.join_target(fd::open_proc()?.as_fd()).is_some() {
+        if dir.join_target(fd::open_proc()?.as_fd()).is_some() || dir.is_kept() {
             return Ok(false);
         }
         if !dir.is_removed() {
@@ -219,6 +221,19 @@ impl ContainerDir {
         let mut text = format!("{task} {pid} {} {ignored} ", identity.text()).into_bytes();
         text.extend_from_slice(rootfs.as_os_str().as_bytes());
         fs::symlinkat(text, &self.fd, FIRST).context(|| "note the container's first task")
+    }
+
+    /// Keeps the config that was made for the image, for the tasks that join.
+    pub(crate) fn save_image_config(&self, config: &[u8]) -> Result<()> {
+        let context = || format!("write the image's config of {}", self.id);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = fs::openat(&self.fd, IMAGE_CONFIG, flags, Mode::RUSR | Mode::WUSR).context(context)?;
+        fd::write_all(&file, config).context(context)
+    }
+
+    /// The config that was made for the image.
+    pub(crate) fn image_config(&self) -> Result<Vec<u8>> {
+        fd::read_at(&self.fd, IMAGE_CONFIG).context(|| format!("read the image's config of {}", self.id))
     }
 
     /// What was made known by [`ContainerDir::note_first`].

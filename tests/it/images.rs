@@ -19,7 +19,7 @@ tests! {
 }
 
 /// The directory with `rt-pull`, for PATH.
-fn path(ctx: &Ctx) -> String {
+pub fn path(ctx: &Ctx) -> String {
     const PACKAGES: [&str; 6] = [
         "pull",
         "crates/rt-image-store",

@@ -37,6 +37,7 @@ mod runner;
 mod seccomp;
 mod security;
 mod slurm;
+mod step_container;
 mod sys;
 mod terminal;
 
@@ -82,6 +83,7 @@ fn tests() -> Vec<runner::Test> {
         host_files::tests(),
         init::tests(),
         slurm::tests(),
+        step_container::tests(),
         security::tests(),
         cgroup::tests(),
         cleanup::tests(),

@@ -235,6 +235,13 @@ pub fn names() -> io::Result<(String, String)> {
     }
 }
 
+/// The major and minor number of the kernel's version.
+pub fn kernel() -> (u32, u32) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
 /// mount(2).
 pub fn mount(source: &str, target: &str, kind: &str, flags: u64, data: &str) -> io::Result<()> {
     let (source, target, kind, data) = (c(source), c(target), c(kind), c(data));

@@ -1,30 +1,120 @@
-//! The completions of bash, zsh and fish.
+//! The completions of bash, zsh and fish. What can stand where is read from the table of commands: the values of flags
+//! from their metavariables, and operands from the usage lines.
 
-use crate::command::{Command, Program};
+use crate::command::{Command, Program, Rest};
 use crate::flag::Flag;
 use crate::help::flags;
+use crate::signals;
 use std::fmt::Write;
 
-/// What completions offer for the value of a flag.
+/// What completions offer for a word.
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Values {
-    Dir,
-    File,
+    Dirs,
+    Files,
+    /// A path, up to the colon behind it.
+    Binds,
+    /// Variables of the environment.
+    Variables,
+    /// Names in the store.
+    Images,
+    /// Containers.
+    Ids,
+    Signals,
     Words(Vec<&'static str>),
-    Any,
 }
 
-fn values(metavar: &'static str) -> Values {
-    match metavar {
-        "DIR" => Values::Dir,
-        "FILE" | "SOCKET" => Values::File,
-        _ if metavar.contains('|') => Values::Words(metavar.split('|').collect()),
-        _ => Values::Any,
+/// What an operand or a flag's value can be that is called so; nothing where nobody can tell.
+fn values(metavar: &'static str) -> Vec<Values> {
+    let known = |name: &str| {
+        Some(match name {
+            "DIR" | "BUNDLE" => Values::Dirs,
+            "FILE" | "FILE.sqsh" | "SOCKET" => Values::Files,
+            "SRC:DST[:OPTIONS]" => Values::Binds,
+            "NAME[=VALUE]" => Values::Variables,
+            "IMAGE" => Values::Images,
+            "ID" => Values::Ids,
+            "SIGNAL" => Values::Signals,
+            _ => return None,
+        })
+    };
+    let is_word = |name: &&str| name.starts_with(|c: char| c.is_ascii_lowercase()) && !name.contains(':');
+    let names = || metavar.split('|');
+    let mut all: Vec<Values> = names().filter_map(known).collect();
+    let words: Vec<_> = names().filter(is_word).collect();
+    if !words.is_empty() {
+        all.push(Values::Words(words));
+    }
+    all
+}
+
+/// The operands of a command, in order: what can stand there, and whether the last of them repeats.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Operands {
+    kinds: Vec<Vec<Values>>,
+    repeats: bool,
+}
+
+/// Reads the operands from the usage lines.
+fn operands(command: &Command) -> Operands {
+    let mut all = Operands::default();
+    for form in command.usage {
+        let mut position = 0;
+        let mut words = form.split(' ').map(|word| word.trim_start_matches('[').trim_end_matches(']'));
+        while let Some(word) = words.next() {
+            if word == "--" {
+                break;
+            }
+            if let Some(name) = word.strip_prefix('-') {
+                let name = name.strip_prefix('-').unwrap_or(name);
+                let is =
+                    |flag: &&&Flag| flag.long == name || flag.short.is_some_and(|c| name == c.to_string());
+                if command.flags.iter().find(is).is_some_and(|flag| flag.value.is_some()) {
+                    words.next();
+                }
+                continue;
+            }
+            let name = word.strip_suffix("...").unwrap_or(word);
+            if name.is_empty() {
+                continue;
+            }
+            all.repeats |= name != word && command.rest == Rest::None;
+            if all.kinds.len() == position {
+                all.kinds.push(Vec::new());
+            }
+            for kind in values(name) {
+                // These make a container, whose id is new.
+                let new = kind == Values::Ids && matches!(command.name, "create" | "run");
+                merge(&mut all.kinds[position], kind, new);
+            }
+            position += 1;
+        }
+    }
+    all
+}
+
+/// Adds a kind to those that an earlier usage line has for the same operand.
+fn merge(kinds: &mut Vec<Values>, kind: Values, new: bool) {
+    if let Values::Words(more) = &kind
+        && let Some(Values::Words(words)) = kinds.iter_mut().find(|known| matches!(known, Values::Words(_)))
+    {
+        words.extend(more);
+    } else if !new && !kinds.contains(&kind) {
+        kinds.push(kind);
     }
 }
 
-/// True where the command's first operand is the id of a container that exists.
-fn takes_id(command: &Command) -> bool {
-    command.usage[0].starts_with("ID") && command.name != "create"
+/// Every command with its flags, and without a name the flags before it.
+fn all_flags(program: &Program) -> impl Iterator<Item = (&'static str, &'static Flag)> {
+    let of_commands =
+        program.shown().flat_map(|command| flags(Some(command)).map(|flag| (command.name, flag)));
+    flags(None).map(|flag| ("", flag)).chain(of_commands)
+}
+
+/// The ways to write a flag behind a command: patterns of a `case`.
+fn patterns(command: &str, flag: &Flag) -> Vec<String> {
+    let longs = [Some(flag.long), flag.alias].into_iter().flatten().map(|name| format!("{command}:--{name}"));
+    longs.chain(flag.short.map(|name| format!("{command}:-{name}"))).collect()
 }
 
 fn longs(flags: impl Iterator<Item = &'static Flag>) -> String {
@@ -33,110 +123,172 @@ fn longs(flags: impl Iterator<Item = &'static Flag>) -> String {
 
 /// The script for bash.
 pub fn bash(program: &Program) -> String {
-    let mut script = String::from(
-        "# bash completion for rt
-_rt() {
-    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command= i
-    for ((i = 1; i < COMP_CWORD; i++)); do
-        case ${COMP_WORDS[i]} in
-",
-    );
-    let valued = || flags(None).filter(|flag| flag.value.is_some());
-    let names: Vec<_> = valued().map(|flag| format!("--{}", flag.long)).collect();
-    let _ = write!(
-        script,
-        "            {}) ((i++)) ;;
-            -*) ;;
-            *) command=${{COMP_WORDS[i]}}; break ;;
-        esac
-    done
-    COMPREPLY=()
-    case $command:$prev in
-",
-        names.join("|")
-    );
-    // After a flag, its values.
-    for (name, flag) in program
-        .shown()
-        .flat_map(|command| flags(Some(command)).map(|flag| (command.name, flag)))
-        .chain(flags(None).map(|flag| ("", flag)))
-    {
-        let Some(metavar) = flag.value else { continue };
-        let reply = match values(metavar) {
-            Values::Dir => {
-                "compopt -o filenames; mapfile -t COMPREPLY < <(compgen -d -- \"$cur\"); ".to_owned()
-            }
-            Values::File => {
-                "compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"); ".to_owned()
-            }
-            Values::Words(words) => {
-                format!("mapfile -t COMPREPLY < <(compgen -W '{}' -- \"$cur\"); ", words.join(" "))
-            }
-            Values::Any => String::new(),
+    let offers = |kinds: &[Values]| {
+        let offer = |kind: &Values| match kind {
+            Values::Dirs => "_rt_paths -d".to_owned(),
+            Values::Files => "_rt_paths -f".to_owned(),
+            Values::Binds => "_rt_binds".to_owned(),
+            Values::Variables => "_rt_words \"$(compgen -e)\"".to_owned(),
+            Values::Images => "_rt_words \"$(_rt_images)\"".to_owned(),
+            Values::Ids => "_rt_words \"$(rt list -q 2>/dev/null)\"".to_owned(),
+            Values::Signals => format!("_rt_words '{}'", signals::NAMES.join(" ")),
+            Values::Words(words) => format!("_rt_words '{}'", words.join(" ")),
         };
-        let short = flag.short.map(|short| format!("|{name}:-{short}")).unwrap_or_default();
-        let _ = writeln!(script, "        {name}:--{}{short}) {reply}return ;;", flag.long);
-    }
-    script.push_str("    esac\n    case $command:$cur in\n");
-    let _ = writeln!(
-        script,
-        "        :-*) mapfile -t COMPREPLY < <(compgen -W '{}' -- \"$cur\") ;;",
-        longs(flags(None))
-    );
-    let all: Vec<_> = program.shown().map(|command| command.name).collect();
-    let _ = writeln!(
-        script,
-        "        :*) mapfile -t COMPREPLY < <(compgen -W '{}' -- \"$cur\") ;;",
-        all.join(" ")
-    );
-    for command in program.shown() {
-        let (name, flags) = (command.name, longs(flags(Some(command))));
-        let _ = writeln!(
-            script,
-            "        {name}:-*) mapfile -t COMPREPLY < <(compgen -W '{flags}' -- \"$cur\") ;;"
-        );
-        if takes_id(command) {
-            let _ = writeln!(
-                script,
-                "        {name}:*) mapfile -t COMPREPLY < <(compgen -W \"$(rt list -q 2>/dev/null)\" -- \"$cur\") ;;"
-            );
+        // The first that has something: images before directories.
+        kinds.iter().map(offer).collect::<Vec<_>>().join(" || ")
+    };
+    let mut valued = String::new();
+    let mut of_flags = String::new();
+    for (command, flag) in all_flags(program) {
+        let Some(metavar) = flag.value else { continue };
+        let patterns = patterns(command, flag).join(" | ");
+        let _ = writeln!(valued, "        {patterns}) flag=$word ;;");
+        let kinds = values(metavar);
+        if !kinds.is_empty() {
+            let _ = writeln!(of_flags, "        {patterns}) {} ;;", offers(&kinds));
         }
     }
-    script.push_str(
-        "        run:*) compopt -o filenames; mapfile -t COMPREPLY < <(compgen -d -- \"$cur\") ;;
+    let mut of_words = format!("        :*:-*) _rt_words '{}' ;;\n", longs(flags(None)));
+    let commands: Vec<_> = program.shown().map(|command| command.name).collect();
+    let _ = writeln!(of_words, "        :*) _rt_words '{}' ;;", commands.join(" "));
+    for command in program.shown() {
+        let _ = writeln!(
+            of_words,
+            "        {}:*:-*) _rt_words '{}' ;;",
+            command.name,
+            longs(flags(Some(command)))
+        );
+        let Operands { kinds, repeats } = operands(command);
+        for (n, kinds) in kinds.iter().enumerate().filter(|(_, kinds)| !kinds.is_empty()) {
+            let n = if repeats { "*".to_owned() } else { n.to_string() };
+            let _ = writeln!(of_words, "        {}:{n}:*) {} ;;", command.name, offers(kinds));
+        }
+    }
+    let verbatim: Vec<_> = program.shown().filter(|command| command.rest == Rest::Verbatim).collect();
+    let verbatim: Vec<_> = verbatim.iter().map(|c| format!("{}:{}", c.name, c.operands.end())).collect();
+    BASH.replace("@VERBATIM@", &verbatim.join(" | "))
+        .replace("@VALUED@\n", &valued)
+        .replace("@FLAGS@\n", &of_flags)
+        .replace("@WORDS@\n", &of_words)
+}
+
+/// Bash splits words at : and =, too, which are in names of images and in binds; and it replaces only what is behind them.
+const BASH: &str = r#"# bash completion for rt
+_rt_images() {
+    rt images 2>/dev/null | sed -e 1d -e '/^</d' -e 's/ .*//'
+}
+
+# Each of these offers something for $cur, or fails.
+_rt_words() {
+    mapfile -t COMPREPLY < <(compgen -W "$1" -- "$cur")
+    ((${#COMPREPLY[@]}))
+}
+_rt_paths() {
+    mapfile -t COMPREPLY < <(compgen "$1" -- "$cur")
+    compopt -o filenames
+    ((${#COMPREPLY[@]}))
+}
+_rt_binds() {
+    [[ $cur != *:* ]] || return
+    _rt_paths -f && compopt -o nospace
+}
+
+_rt() {
+    local line=${COMP_LINE:0:COMP_POINT} blank=$' \t' words=() word cur flag= command= operands=0 i
+    # The words as they were typed, the last one up to the cursor.
+    for ((i = 0; i <= COMP_CWORD; i++)); do
+        word=${COMP_WORDS[i]}
+        ((i < COMP_CWORD)) || word=${line#"${line%%[!$blank]*}"}
+        if ((i == 0)) || [[ $line == [$blank]* ]]; then
+            line=${line#"${line%%[!$blank]*}"}
+            words+=("$word")
+        else
+            words[${#words[@]} - 1]+=$word
+        fi
+        line=${line#"$word"}
+    done
+    cur=${words[${#words[@]} - 1]}
+    COMPREPLY=()
+    for ((i = 1; i < ${#words[@]} - 1; i++)); do
+        word=${words[i]}
+        if [[ $flag ]]; then
+            flag=
+            continue
+        fi
+        case $command:$operands in
+        @VERBATIM@) break ;;
+        esac
+        case $command:$word in
+@VALUED@
+        ?*:--) compopt -o bashdefault -o default; return ;;
+        *:-*) ;;
+        :*) command=$word ;;
+        *) ((operands++)) ;;
+        esac
+    done
+    case $command:$operands in
+    @VERBATIM@) compopt -o bashdefault -o default; return ;;
     esac
+    if [[ ! $flag && $cur == --*=* ]]; then
+        flag=${cur%%=*} cur=${cur#*=}
+    fi
+    if [[ $flag ]]; then
+        case $command:$flag in
+@FLAGS@
+        esac
+    else
+        case $command:$operands:$cur in
+@WORDS@
+        esac
+    fi
+    local cut=${cur%"${cur##*[:=]}"}
+    [[ ! $cut || $COMP_WORDBREAKS != *[:=]* ]] || COMPREPLY=("${COMPREPLY[@]#"$cut"}")
 }
 complete -F _rt rt
-",
-    );
-    script
-}
+"#;
 
 /// `text` for use within single quotes, with the characters escaped that zsh's `_arguments` interprets.
 fn zsh_text(text: &str) -> String {
     text.replace('\'', "'\\''").replace('[', "\\[").replace(']', "\\]").replace(':', "\\:")
 }
 
+fn zsh_action(kinds: &[Values]) -> String {
+    let action = |kind: &Values| match kind {
+        Values::Dirs => "_files -/".to_owned(),
+        Values::Files => "_files".to_owned(),
+        Values::Binds => "_rt_binds".to_owned(),
+        Values::Variables => "_rt_variables".to_owned(),
+        Values::Images => "_rt_images".to_owned(),
+        Values::Ids => "_rt_ids".to_owned(),
+        Values::Signals => format!("({})", signals::NAMES.join(" ")),
+        Values::Words(words) => format!("({})", words.join(" ")),
+    };
+    match kinds {
+        [] => String::new(),
+        [kind] => action(kind),
+        kinds => {
+            let functions = kinds.iter().map(|kind| match kind {
+                Values::Words(words) => format!("compadd {}", words.join(" ")),
+                Values::Signals => format!("compadd {}", signals::NAMES.join(" ")),
+                kind => action(kind),
+            });
+            format!("{{ {} }}", functions.collect::<Vec<_>>().join(" || "))
+        }
+    }
+}
+
 fn zsh_flags(script: &mut String, flags: impl Iterator<Item = &'static Flag>) {
     for flag in flags {
         let help = zsh_text(flag.help);
-        let (equals, action) = match flag.value {
-            None => ("", String::new()),
-            Some(metavar) => {
-                let action = match values(metavar) {
-                    Values::Dir => "_files -/".to_owned(),
-                    Values::File => "_files".to_owned(),
-                    Values::Words(words) => format!("({})", words.join(" ")),
-                    Values::Any => String::new(),
-                };
-                ("=", format!(":{}:{action}", zsh_text(metavar)))
-            }
+        let (equals, plus, action) = match flag.value {
+            None => ("", "", String::new()),
+            Some(metavar) => ("=", "+", format!(":{}:{}", zsh_text(metavar), zsh_action(&values(metavar)))),
         };
         let repeats = if flag.repeats { "*" } else { "" };
-        let _ = writeln!(script, "                '{repeats}--{}{equals}[{help}]{action}' \\", flag.long);
-        if let Some(short) = flag.short {
-            let plus = if flag.value.is_some() { "+" } else { "" };
-            let _ = writeln!(script, "                '{repeats}-{short}{plus}[{help}]{action}' \\");
+        let long =
+            [Some(flag.long), flag.alias].into_iter().flatten().map(|name| format!("--{name}{equals}"));
+        for name in long.chain(flag.short.map(|name| format!("-{name}{plus}"))) {
+            let _ = writeln!(script, "                '{repeats}{name}[{help}]{action}' \\");
         }
     }
 }
@@ -144,32 +296,44 @@ fn zsh_flags(script: &mut String, flags: impl Iterator<Item = &'static Flag>) {
 /// The script for zsh.
 pub fn zsh(program: &Program) -> String {
     let mut script = String::from(
-        "#compdef rt
+        r#"#compdef rt
 _rt_ids() {
     local -a ids
-    ids=(${(f)\"$(rt list -q 2>/dev/null)\"})
-    _describe container ids
+    ids=(${(f)"$(rt list -q 2>/dev/null)"})
+    _wanted containers expl container compadd -a ids
+}
+_rt_images() {
+    local -a images
+    images=(${(f)"$(rt images 2>/dev/null | sed -e 1d -e '/^</d' -e 's/ .*//')"})
+    _wanted images expl image compadd -a images
+}
+_rt_binds() {
+    if compset -P '*:'; then
+        _message 'path in the container'
+    else
+        _files -S ''
+    fi
+}
+_rt_variables() {
+    _parameters -g '*export*'
 }
 _rt_commands() {
     local -a commands=(
-",
+"#,
     );
     for command in program.shown() {
-        let _ = writeln!(
-            script,
-            "        '{}:{}'",
-            command.name,
-            command.summary.replace('\'', "'\\''").replace(':', "\\:")
-        );
+        let summary = command.summary.replace('\'', "'\\''").replace(':', "\\:");
+        let _ = writeln!(script, "        '{}:{summary}'", command.name);
     }
     script.push_str(
         "    )
     _describe command commands
 }
 _rt() {
-    local curcontext=$curcontext state line
+    local curcontext=$curcontext state line expl
     typeset -A opt_args
-    _arguments -C \\
+    # Flags behind the command are the command's.
+    _arguments -C -A '-*' \\
 ",
     );
     zsh_flags(&mut script, flags(None));
@@ -182,52 +346,180 @@ _rt() {
     for command in program.shown() {
         let _ = writeln!(script, "        {})\n            _arguments \\", command.name);
         zsh_flags(&mut script, flags(Some(command)));
-        let operands = match command.name {
-            "run" => "'1:bundle or id:_files -/' '*::argument:_normal'",
-            "exec" => "'1:id:_rt_ids' '*::argument:_normal'",
-            _ if takes_id(command) => "'1:id:_rt_ids'",
-            _ => "",
-        };
-        let _ = writeln!(script, "                {operands} ;;");
+        let Operands { kinds, repeats } = operands(command);
+        let mut specs = Vec::new();
+        for (n, kinds) in kinds.iter().enumerate() {
+            // What a container's program is given is not rt's to know.
+            if command.rest == Rest::Verbatim && n >= *command.operands.end() {
+                break;
+            }
+            let n = if repeats { "*".to_owned() } else { (n + 1).to_string() };
+            specs.push(format!("'{n}:operand:{}'", zsh_action(kinds)));
+        }
+        if command.rest != Rest::None {
+            specs.push("'*::argument:_normal'".to_owned());
+        }
+        let _ = writeln!(script, "                {} ;;", specs.join(" "));
     }
     script.push_str("    esac\n}\n_rt \"$@\"\n");
     script
 }
 
+fn fish_offer(kinds: &[Values]) -> String {
+    let offer = |kind: &Values| match kind {
+        Values::Dirs => "(__fish_complete_directories (__rt_value))".to_owned(),
+        Values::Files => "(__fish_complete_path (__rt_value))".to_owned(),
+        Values::Binds => "(__rt_binds)".to_owned(),
+        Values::Variables => "(set -x --names)".to_owned(),
+        Values::Images => "(__rt_images)".to_owned(),
+        Values::Ids => "(rt list -q 2>/dev/null)".to_owned(),
+        Values::Signals => signals::NAMES.join(" "),
+        Values::Words(words) => words.join(" "),
+    };
+    kinds.iter().map(offer).collect::<Vec<_>>().join(" ")
+}
+
 fn fish_flags(script: &mut String, condition: &str, flags: impl Iterator<Item = &'static Flag>) {
     for flag in flags {
         let short = flag.short.map(|short| format!(" -s {short}")).unwrap_or_default();
+        let alias = flag.alias.map(|alias| format!(" -l {alias}")).unwrap_or_default();
         let value = match flag.value.map(values) {
             None => String::new(),
-            Some(Values::Dir) => " -x -a '(__fish_complete_directories)'".to_owned(),
-            Some(Values::File) => " -r -F".to_owned(),
-            Some(Values::Words(words)) => format!(" -x -a '{}'", words.join(" ")),
-            Some(Values::Any) => " -x".to_owned(),
+            Some(kinds) if kinds.is_empty() => " -x".to_owned(),
+            Some(kinds) => format!(" -x -a '{}'", fish_offer(&kinds)),
         };
         let help = flag.help.replace('\\', "\\\\").replace('\'', "\\'");
+        let long = flag.long;
         let _ =
-            writeln!(script, "complete -c rt -n '{condition}' -l {}{short}{value} -d '{help}'", flag.long);
+            writeln!(script, "complete -c rt -n '{condition}' -l {long}{alias}{short}{value} -d '{help}'");
     }
 }
 
 /// The script for fish.
 pub fn fish(program: &Program) -> String {
-    let mut script = String::from("# fish completion for rt\ncomplete -c rt -f\n");
-    let none = "__fish_use_subcommand";
-    fish_flags(&mut script, none, flags(None));
+    let mut valued = String::new();
+    for (command, flag) in all_flags(program).filter(|(_, flag)| flag.value.is_some()) {
+        let patterns: Vec<_> = patterns(command, flag).iter().map(|pattern| format!("'{pattern}'")).collect();
+        let _ = writeln!(valued, "            case {}\n                set value yes", patterns.join(" "));
+    }
+    let mut script = FISH.replace("@VALUED@\n", &valued);
+    fish_flags(&mut script, "__rt_at \"\"", flags(None));
     for command in program.shown() {
-        let summary = command.summary.replace('\'', "\\'");
-        let _ = writeln!(script, "complete -c rt -n '{none}' -a {} -d '{summary}'", command.name);
+        let (name, summary) = (command.name, command.summary.replace('\'', "\\'"));
+        let _ = writeln!(script, "complete -c rt -n '__rt_at \"\"' -a {name} -d '{summary}'");
     }
     for command in program.shown() {
-        let condition = format!("__fish_seen_subcommand_from {}", command.name);
-        fish_flags(&mut script, &condition, flags(Some(command)));
-        if takes_id(command) {
-            let _ = writeln!(script, "complete -c rt -n '{condition}' -a '(rt list -q 2>/dev/null)'");
+        let name = command.name;
+        fish_flags(&mut script, &format!("__rt_at {name}"), flags(Some(command)));
+        let Operands { kinds, repeats } = operands(command);
+        for (n, kinds) in kinds.iter().enumerate().filter(|(_, kinds)| !kinds.is_empty()) {
+            let n = if repeats { String::new() } else { format!(" {n}") };
+            let offer = fish_offer(kinds);
+            let _ = writeln!(script, "complete -c rt -n '__rt_at {name}{n}' -a '{offer}'");
         }
-        if command.name == "run" {
-            let _ = writeln!(script, "complete -c rt -n '{condition}' -a '(__fish_complete_directories)'");
+        if command.rest != Rest::None {
+            let _ = writeln!(script, "complete -c rt -n '__rt_behind {name}' -F");
         }
     }
     script
+}
+
+const FISH: &str = r#"# fish completion for rt
+complete -c rt -f
+
+# Sets command and operands to what stands before the word that is completed, and behind where it is the program's.
+function __rt_words --no-scope-shadowing
+    set command ''
+    set operands 0
+    set behind no
+    set -l value no
+    for word in (commandline -opc)[2..]
+        if test $value = yes
+            set value no
+            continue
+        end
+        switch "$command:$word"
+@VALUED@
+            case ':--'
+            case '*:--'
+                set behind yes
+            case '*:-*'
+            case ':*'
+                set command $word
+            case '*'
+                set operands (math $operands + 1)
+        end
+    end
+    if contains -- "$command" exec ps; and test $operands -gt 0
+        set behind yes
+    end
+end
+
+# Is this the command, and is it at this operand?
+function __rt_at
+    set -l command
+    set -l operands
+    set -l behind
+    __rt_words
+    test "$command" = "$argv[1]" -a $behind = no; or return
+    not set -q argv[2]; or test $operands = $argv[2]
+end
+function __rt_behind
+    set -l command
+    set -l operands
+    set -l behind
+    __rt_words
+    test "$command" = "$argv[1]" -a $behind = yes
+end
+
+function __rt_images
+    rt images 2>/dev/null | sed -e 1d -e '/^</d' -e 's/ .*//'
+end
+# What is typed of an operand, or of a flag's value.
+function __rt_value
+    string replace -r '^--[^=]*=' '' -- (commandline -ct)
+end
+function __rt_binds
+    set -l value (__rt_value)
+    string match -q '*:*' -- $value; or __fish_complete_path $value
+end
+
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::ONE_ID;
+    use crate::flag::{switch, value};
+
+    static BUNDLE: Flag = value("bundle", "DIR", "").short('b');
+    static FORCE: Flag = switch("force", "");
+
+    fn of(usage: &'static [&'static str], name: &'static str) -> Operands {
+        static FLAGS: &[&Flag] = &[&BUNDLE, &FORCE];
+        operands(&Command { usage, name, flags: FLAGS, ..ONE_ID })
+    }
+
+    #[test]
+    fn operands_are_read_from_usage_lines() {
+        let ids = || vec![Values::Ids];
+        let verbs = Values::Words(vec!["run", "kill", "delete"]);
+        assert_eq!(
+            of(&["run --bundle DIR ID", "kill ID [SIGNAL]", "delete [--force] ID|JOBID"], "slurm").kinds,
+            [vec![verbs], ids(), vec![Values::Signals]]
+        );
+        let images = vec![Values::Images, Values::Dirs];
+        assert_eq!(of(&["IMAGE|BUNDLE [-- ARGS...]", "[-b BUNDLE] ID [-- ARGS...]"], "run").kinds, [images]);
+        assert_eq!(of(&["ID"], "create").kinds, [vec![]]);
+        assert_eq!(of(&["IMAGE..."], "rmi"), Operands { kinds: vec![vec![Values::Images]], repeats: true });
+        assert_eq!(of(&["ID", "JOBID[.STEP[.TASK]]"], "delete").kinds, [ids()]);
+        assert_eq!(of(&[""], "list").kinds, Vec::<Vec<Values>>::new());
+    }
+
+    #[test]
+    fn values_are_read_from_metavariables() {
+        assert_eq!(values("always|missing|never"), [Values::Words(vec!["always", "missing", "never"])]);
+        assert_eq!(values("SRC:DST[:OPTIONS]"), [Values::Binds]);
+        assert!(values("N").is_empty() && values("VENDOR/CLASS=NAME").is_empty());
+    }
 }

@@ -71,8 +71,6 @@ pub static SYSTEMD_CGROUP: Flag =
 pub static ROOTLESS: Flag =
     value("rootless", "true|false|auto", "whether the caller lacks privileges; rt finds out itself")
         .ignored();
-pub static MOUNTED: Flag =
-    value("mounted-images", "DIR", "rt-image has mounted the images of this call below DIR").hidden();
 pub static VERSION: Flag = switch("version", "print the version").short('v');
 pub static HELP: Flag = switch("help", "print this help").short('h');
 
@@ -86,7 +84,6 @@ pub static GLOBALS: &[&Flag] = &[
     &CGROUP_MANAGER,
     &SYSTEMD_CGROUP,
     &ROOTLESS,
-    &MOUNTED,
     &VERSION,
     &HELP,
 ];

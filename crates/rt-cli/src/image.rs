@@ -19,6 +19,8 @@ pub static NO_CACHE: Flag = switch("no-cache", "keep no blobs in the cache");
 pub static PLATFORM: Flag =
     value("platform", "OS/ARCH[/VARIANT]", "take the image for another platform than this one");
 pub static JSON: Flag = switch("json", "print one JSON document");
+pub static PINNED: Flag =
+    switch("pinned", "print the name with the digest that it has now, and nothing else");
 pub static SILENT: Flag = switch("quiet", "print only the result and errors").short('q');
 
 // What a bundle is to be like.
@@ -34,6 +36,8 @@ pub static PRIVATE: Flag =
     switch("private", "keep the image's file modes, and hide the bundle from other users");
 pub static COMPRESS: Flag =
     value("compress", "zstd[:N]|lz4|gzip[:N]|none", "how an image file is compressed; zstd:3 by default");
+pub static RUN_FILE: Flag =
+    value("runfile", "FILE", "make FILE, a program that runs the image in it on hosts without rt");
 pub static REPLACE: Flag = switch("force", "replace an existing bundle or image file").short('f');
 pub static REPLACE_IMAGE: Flag = switch("force", "replace an existing image").short('f');
 pub static SYNC: Flag =
@@ -45,6 +49,9 @@ pub static MAX_SIZE: Flag = value("max-size", "BYTES", "refuse images that unpac
 // How a file with an image becomes a directory.
 pub static EXTRACT: Flag =
     switch("extract", "unpack image files into memory instead of mounting them, which needs /dev/fuse");
+
+pub static AS_BUNDLE: Flag =
+    switch("bundle", "make DIR a bundle, with the image in rootfs and a config.json of what it says");
 
 pub static USERNAME: Flag = value("username", "USER", "name of the user").short('u');
 pub static PASSWORD: Flag =
@@ -102,6 +109,10 @@ manifest, so there it is the digest of the image's config, which docker calls th
 
 A name that ends in .sqsh, .sqfs or .squashfs is a single file, a squashfs with the bundle's config in
 it; its path is printed.
+
+With --runfile the file is a program for this kind of machine: rt and the image behind each other. Called with
+ARGS it runs the image as rt run does, for whoever calls it, on hosts without rt too; --rt-help says what else
+it can do. An image file is taken as it is, and any other name is pulled as by rt pull.
 
 The image is there whole or not at all. The same tree always gives the same digest.";
 
@@ -232,6 +243,7 @@ pub const INSPECT: Command = Command {
         &PLAIN_HTTP,
         &RETRIES,
         &JSON,
+        &PINNED,
         &SILENT,
     ],
     about: IMAGES,
@@ -245,14 +257,40 @@ pub const SAVE: Command = Command {
     usage: &[
         "BUNDLE oci:DIR[:TAG]|oci-archive:FILE[:TAG]|docker-archive:FILE[:NAME:TAG]",
         "BUNDLE FILE.sqsh",
+        "--runfile FILE BUNDLE|FILE.sqsh|IMAGE",
     ],
-    operands: 2..=2,
-    flags: &[&COMPRESS, &REPLACE_IMAGE, &SILENT],
+    operands: 1..=2,
+    flags: &[&RUN_FILE, &COMPRESS, &REPLACE_IMAGE, &SILENT],
     about: ABOUT_SAVE,
     examples: &[
         ("for podman load, skopeo and rt pull", "rt save ./mine oci-archive:mine.tar:v1"),
         ("a single file", "rt save ./mine mine.sqsh"),
+        ("a program", "rt save --runfile mine ./mine && ./mine --rt-help"),
         ("for docker load", "rt save ./mine docker-archive:mine.tar:team/mine:v1"),
+    ],
+    ..ONE_ID
+};
+
+/// `rt convert`
+pub const CONVERT: Command = Command {
+    name: "convert",
+    summary: "make another form of an image: bundle, image file, layout, archive or program",
+    usage: &["FROM TO", "--runfile FILE FROM"],
+    operands: 1..=2,
+    flags: &[&RUN_FILE, &COMPRESS, &REPLACE, &SILENT],
+    about: "\
+FROM is a bundle, an image file (squashfs, SIF, or a program of rt save --runfile) or the name of an image, as
+oci:DIR[:TAG], docker-archive:FILE or a name in a registry: rt-pull(1) lists the forms.
+
+TO is FILE.sqsh, oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker-archive:FILE[:NAME:TAG]; everything else is the
+directory of a bundle. With --runfile FILE it is a program.
+
+A squashfs becomes another file as it is, unless --compress says how it is to be compressed. For all else an image
+file is mounted, which needs /dev/fuse. In what is made of it everything belongs to root then, and files that
+its owner may not read are an error.",
+    examples: &[
+        ("what enroot or Apptainer has made, for podman", "rt convert tool.sif oci-archive:tool.tar:v1"),
+        ("an archive of docker save as one file", "rt convert docker-archive:tool.tar tool.sqsh"),
     ],
     ..ONE_ID
 };
@@ -322,11 +360,13 @@ pub const MOUNT: Command = Command {
     usage: &["FILE DIR [-- COMMAND [ARGS...]]"],
     operands: 2..=2,
     rest: Rest::AfterDashes,
-    flags: &[&EXTRACT],
+    flags: &[&AS_BUNDLE, &EXTRACT],
     about: "\
 FILE is a squashfs or SIF image. It is mounted read-only at DIR, an existing directory, for COMMAND and the
 programs that it starts. No other process sees the mount, and it ends with the last of them. COMMAND
 runs on the host as the user who calls, with no further rights. It is the user's shell by default.
+
+With --bundle DIR is a bundle: rootfs in it is the image, and config.json says how rt run would run it.
 
 The kernel's device /dev/fuse is needed, and neither root nor any other program.
 

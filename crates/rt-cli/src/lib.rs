@@ -10,6 +10,7 @@ pub mod help;
 pub mod image;
 pub mod man;
 pub mod parse;
+pub mod signals;
 pub mod wrong;
 
 use ::log::LevelFilter;
@@ -29,9 +30,14 @@ pub const COMMIT: Option<&str> = option_env!("RT_COMMIT");
 
 /// Runs the command line of this process and returns the exit code.
 pub fn run(program: &Program) -> u8 {
-    let words: Vec<OsString> = std::env::args_os().collect();
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    run_words(program, &words)
+}
+
+/// Runs the command line `words`, without the program's own name, and returns the exit code.
+pub fn run_words(program: &Program, words: &[OsString]) -> u8 {
     let mut failure = 1;
-    match act(program, words.get(1..).unwrap_or_default(), &mut failure) {
+    match act(program, words, &mut failure) {
         Ok(code) => code,
         Err(error) => {
             report(&error);
@@ -87,7 +93,7 @@ fn set_up_log(program: &Program, flags: &Flags) -> Result<()> {
 
 /// Prints an error. People get `rt: text`. A program that names a log gets the text alone, because it puts a name of its
 /// own in front.
-fn report(error: &Error) {
+pub fn report(error: &Error) {
     let kernel = too_old(error.errno(), &rt_sys::kernel_release());
     let text = one_line(&format!("{error}{}", kernel.unwrap_or_default()));
     let line = match log::report(&text) {

@@ -147,6 +147,18 @@ pub static STORES: Key = Key::of(
     Kind::Paths,
     "the stores of images, in this order, instead of the user's own; RT_IMAGES replaces them",
 );
+pub static HIGH_WATER: Key = Key::of(
+    "images",
+    "high-water",
+    Kind::Number,
+    "remove the least recently used images before a pull where more percent of the file system than that are in use; RT_IMAGES_HIGH counts more",
+);
+pub static LOW_WATER: Key = Key::of(
+    "images",
+    "low-water",
+    Kind::Number,
+    "remove them until less percent than that are in use; 10 below high-water by default; RT_IMAGES_LOW counts more",
+);
 
 /// All keys, in the order in which they are shown.
 pub static KEYS: &[&Key] = &[
@@ -171,4 +183,6 @@ pub static KEYS: &[&Key] = &[
     &RETRIES,
     &MAX_SIZE,
     &STORES,
+    &HIGH_WATER,
+    &LOW_WATER,
 ];

@@ -35,10 +35,121 @@ pub const ANNOTATION_IMAGE_FILE: &str = "rt.image.file";
 pub const ANNOTATION_ENVIRONMENT: &str = "rt.environment";
 /// The annotation that asks, by `host`, for the host's MPI library.
 pub const ANNOTATION_MPI: &str = "rt.mpi";
+/// The annotation that has the image's name as it was pulled.
+pub const ANNOTATION_NAME: &str = "rt.image.name";
+/// The annotation that has the digest of the image's manifest.
+pub const ANNOTATION_DIGEST: &str = "rt.image.digest";
+/// The annotation that has the digest that the name stood for: the index's, where there is one.
+pub const ANNOTATION_RESOLVED: &str = "rt.image.resolved";
+/// The annotation that has the number of bytes of the files that were written.
+pub const ANNOTATION_BYTES: &str = "rt.image.bytes";
+/// The annotation that a hook of the stage precreate sets where it has put CDI devices into the config, so that the later
+/// stage does not repeat it.
+pub const ANNOTATION_MERGED: &str = "rt.cdi.merged";
 /// The annotation by which podman names itself in every config. An image cannot take it away.
 const MANAGER: &str = "io.container.manager";
 /// crun's annotation for podman's `--group-add keep-groups`. Any value counts.
 const KEEP_GROUPS: &str = "run.oci.keep_original_groups";
+
+/// An annotation, for rt-annotations(7).
+#[derive(Debug)]
+pub struct Annotation {
+    /// Its name.
+    pub name: &'static str,
+    /// What its value can be.
+    pub values: &'static str,
+    /// What it says: sentences.
+    pub help: &'static str,
+}
+
+const fn of(name: &'static str, values: &'static str, help: &'static str) -> Annotation {
+    Annotation { name, values, help }
+}
+
+/// The annotations that say how a container is to run.
+pub static READ: &[Annotation] = &[
+    of(
+        ANNOTATION_USER,
+        "caller, root or config",
+        "Which user the caller is inside: the same id, root, or the user of the config. --user-map comes before it.",
+    ),
+    of(ANNOTATION_PASSWD, "caller", "The caller has lines in the container's passwd(5) and group(5)."),
+    of(
+        ANNOTATION_HOME,
+        "bind",
+        "The caller's home directory is mounted at its own path. It counts in no config of podman's, where it can be a \
+         label of the image.",
+    ),
+    of(
+        ANNOTATION_ENVIRONMENT,
+        "caller",
+        "rt run passes the caller's environment on, below that of the config; see ENVIRONMENT in rt(1). It counts in no \
+         config of podman's.",
+    ),
+    of(
+        ANNOTATION_INIT,
+        "true or false",
+        "An init of rt's own is the first process of a new PID namespace, as with --init.",
+    ),
+    of(
+        ANNOTATION_OPTIONAL,
+        "destinations, separated by commas",
+        "These bind mounts are left out where their source is missing.",
+    ),
+    of(
+        ANNOTATION_COPIED,
+        "destinations, separated by commas",
+        "Where root inside may write the root, these files of the host are copied instead of bound read-only, so that \
+         package managers can replace them.",
+    ),
+    of(
+        ANNOTATION_IMAGE_FILE,
+        "a path",
+        "An image file, squashfs or SIF, is the root instead of root.path. It counts in no config of podman's.",
+    ),
+    of(ANNOTATION_MPI, "host", "The host's MPI library is brought, as with --mpi host; see rt-hooks(7)."),
+    of(
+        KEEP_GROUPS,
+        "any",
+        "The process keeps the caller's supplementary groups. podman writes it for --group-add keep-groups.",
+    ),
+    of(
+        MANAGER,
+        "any",
+        "The config is podman's, in which annotations of the image's manifest are annotations of the container: those \
+         that show a container something of the caller's do not count.",
+    ),
+];
+
+/// The annotations that rt, rt pull and the hooks write.
+pub static WRITTEN: &[Annotation] = &[
+    of(ANNOTATION_NAME, "a name", "The image's name, as it was pulled."),
+    of(ANNOTATION_DIGEST, "a digest", "The digest of the image's manifest."),
+    of(
+        ANNOTATION_RESOLVED,
+        "a digest",
+        "The digest that the name stood for: that of the index, where the image has several platforms.",
+    ),
+    of(ANNOTATION_BYTES, "a number", "The bytes of the files that were written."),
+    of(
+        ANNOTATION_ENTRYPOINT,
+        "a JSON array of words",
+        "The image's entrypoint. process.args begins with it, and what follows -- on the command line of rt run comes \
+         behind it.",
+    ),
+    of(
+        ANNOTATION_CMD,
+        "a JSON array of words",
+        "The image's default arguments, with which process.args ends.",
+    ),
+    of(
+        ANNOTATION_ENV,
+        "a JSON array of NAME=VALUE",
+        "In the state that hooks of hooks.d read: the variables that the command line and hooks of the stage precreate \
+         have set, and config.json does not have.",
+    ),
+    of(ANNOTATION_MERGED, "any", "A hook of the stage precreate has put the CDI devices into the config."),
+];
 
 /// The value of an annotation.
 fn annotation<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
@@ -56,6 +167,13 @@ pub fn annotate(spec: &mut Spec, name: &str, value: &str) {
     let mut annotations = spec.annotations().clone().unwrap_or_default();
     annotations.insert(name.to_owned(), value.to_owned());
     spec.set_annotations(Some(annotations));
+}
+
+/// Takes an annotation away.
+pub fn forget(spec: &mut Spec, name: &str) {
+    if let Some(annotations) = spec.annotations_mut() {
+        annotations.remove(name);
+    }
 }
 
 /// Which id the process has inside; `None` where the config does not say it.

@@ -21,7 +21,21 @@ pub fn volume(volume: &str) -> Result<Mount> {
     let words = parts.next().unwrap_or("").split(',').filter(|w| !matches!(*w, "" | "z" | "Z" | "U" | "O"));
     options.extend(words.map(str::to_owned));
     let mount = bind(source, destination, options).map_err(|e| e.context(what()))?;
-    Ok(if is_image(source) && !is_image(destination) { of_image(mount) } else { mount })
+    Ok(of_path(mount, source, destination))
+}
+
+/// The path `source` of the host at `destination`, with `options`. Without one that says how deep, mounts below it are
+/// shown too.
+pub fn path(source: &str, destination: &str, mut options: Vec<String>) -> Result<Mount> {
+    if !options.iter().any(|word| word == "bind" || word == "rbind") {
+        options.insert(0, "rbind".to_owned());
+    }
+    Ok(of_path(bind(source, destination, options)?, source, destination))
+}
+
+/// The mount of what is in an image file, where the source of a bind is one.
+fn of_path(mount: Mount, source: &str, destination: &str) -> Mount {
+    if is_image(source) && !is_image(destination) { of_image(mount) } else { mount }
 }
 
 /// True for the name of an image file. Where it is bound under a name of that kind, the file itself is asked for.

@@ -1,5 +1,6 @@
 //! The caller's environment: which of its variables a container gets, and how the command line names some of them.
 
+use crate::step_container;
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
 
@@ -76,6 +77,20 @@ fn callers() -> impl Iterator<Item = (String, String)> {
 /// The caller's variables that a container inherits, `NAME=VALUE` each.
 pub fn inherited() -> impl Iterator<Item = String> {
     callers().filter(|(name, _)| is_inherited(name)).map(|(name, value)| format!("{name}={value}"))
+}
+
+/// The locale of the caller, which an image rarely has. pyxis leaves out the same.
+const LOCALE: [&str; 3] = ["LANG", "LANGUAGE", "LC_ALL"];
+
+/// The caller's variables that a container of a step of Slurm's job `job` inherits where the caller is the task. TMPDIR is
+/// among them where it is a directory of the job's own, which is shown in the container.
+pub fn of_task(job: &str) -> impl Iterator<Item = String> {
+    let names_job = move |value: &str| value.split(|c: char| !c.is_ascii_digit()).any(|number| number == job);
+    let passed = move |name: &str, value: &str| match name {
+        "TMPDIR" => names_job(value),
+        _ => is_inherited(name) && !LOCALE.contains(&name) && !name.starts_with(step_container::PREFIX),
+    };
+    callers().filter(move |(name, value)| passed(name, value)).map(|(name, value)| format!("{name}={value}"))
 }
 
 /// The variables that `words` of `-e` ask for, `NAME=VALUE` each. A name alone takes the caller's value, and is left out

@@ -26,6 +26,18 @@ pub(crate) fn position(list: &str, node: &str) -> Option<usize> {
     None
 }
 
+/// The first node of `list`. `None` where that has a form that is not read here.
+pub(crate) fn first(list: &str) -> Option<String> {
+    let part = *split(list)?.first()?;
+    match part.split_once('[') {
+        None => Some(part.to_owned()).filter(|name| !name.is_empty()),
+        Some((prefix, numbers)) => {
+            let end = numbers.find([',', '-', ']'])?;
+            Some(format!("{prefix}{}", &numbers[..end])).filter(|_| numbers.ends_with(']'))
+        }
+    }
+}
+
 /// The parts of the list: a comma inside brackets separates numbers, any other separates parts.
 fn split(list: &str) -> Option<Vec<&str>> {
     let mut inside = false;
@@ -58,7 +70,23 @@ fn of_width(text: &str, width: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::position;
+    use super::{first, position};
+
+    #[test]
+    fn a_list_has_a_first_node() {
+        for (list, node) in [
+            ("n1", "n1"),
+            ("n[01-03,7],login", "n01"),
+            ("a[7],b", "a7"),
+            ("login,n[1-2]", "login"),
+            ("n[3,5]", "n3"),
+        ] {
+            assert_eq!(first(list).as_deref(), Some(node), "{list}");
+        }
+        for list in ["", "n[1-2", "n[1]x"] {
+            assert_eq!(first(list), None, "{list}");
+        }
+    }
 
     #[test]
     fn nodes_have_their_places() {

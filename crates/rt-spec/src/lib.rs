@@ -14,13 +14,17 @@ mod hostlist;
 pub mod hpc;
 pub mod mounts;
 pub mod rootless;
+pub mod run_file;
 pub mod said;
 pub mod slurm;
+pub mod slurm_arguments;
 pub mod state;
+pub mod step_container;
 
 pub use annotations::{
-    ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_ENTRYPOINT, ANNOTATION_ENVIRONMENT, ANNOTATION_HOME,
-    ANNOTATION_INIT, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_USER, annotate, asks_for_mpi,
+    ANNOTATION_BYTES, ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_DIGEST, ANNOTATION_ENTRYPOINT,
+    ANNOTATION_ENVIRONMENT, ANNOTATION_HOME, ANNOTATION_INIT, ANNOTATION_MERGED, ANNOTATION_NAME,
+    ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_RESOLVED, ANNOTATION_USER, annotate, asks_for_mpi,
 };
 pub use check::{allowed_below_proc, check, check_process};
 pub use config::{Linux, Process, Spec};

@@ -1,4 +1,4 @@
-//! What is done to a config without root (README, "What is done to a config without root"): what one id can express is
+//! What is done to a config without root (docs/adaptations.md): what one id can express is
 //! honoured, the rest is adapted, and every adaptation is noted.
 
 use super::{Linux, Spec, annotations, mounts};

@@ -31,6 +31,9 @@ pub struct Said {
     /// The program, where a hook looks at it: the command line changes what the bundle's config says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
+    /// Where the container's root is, if the config names an image that is a file: `rt` has mounted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rootfs: Option<PathBuf>,
 }
 
 /// What a container will run.
@@ -61,7 +64,7 @@ impl Program {
 impl Said {
     /// True where nothing was said.
     pub fn is_empty(&self) -> bool {
-        self.env.is_empty() && self.devices.is_empty() && self.program.is_none()
+        self.env.is_empty() && self.devices.is_empty() && self.program.is_none() && self.rootfs.is_none()
     }
 }
 

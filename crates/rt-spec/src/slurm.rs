@@ -1,10 +1,10 @@
 //! A task of a Slurm step: its id as oci.conf names it, and what a config must give up so that the tasks of
-//! a step on a node can share one container (oci.conf(5); README, "Use from Slurm").
+//! a step on a node can share one container (oci.conf(5); docs/slurm.md).
 
 use super::annotations::{self, ANNOTATION_OPTIONAL, ANNOTATION_USER, annotate};
 use super::rootless::UserMap;
 use super::{Spec, hostlist, variable};
-use oci_spec::runtime::{LinuxNamespaceType, Mount, MountBuilder};
+use oci_spec::runtime::{LinuxNamespace, LinuxNamespaceType, Mount, MountBuilder};
 use serde::{Deserialize, Serialize};
 use std::path::{Component, Path, PathBuf};
 
@@ -124,12 +124,22 @@ pub struct Task {
     pub pmix_dir: Option<PathBuf>,
     /// The caller's SLURMD_NODENAME.
     pub node: Option<String>,
+    /// The caller's uid.
+    pub uid: u32,
     /// The runtime's own pid, which is the task's.
     pub pid: u32,
     /// The file mode creation mask that the job has.
     pub umask: u32,
     /// The job's working directory (`--chdir`), entered where the container has it.
     pub cwd: Option<JobDirectory>,
+    /// The program's path is what Slurm has found on the host.
+    pub looked_up: bool,
+    /// What the step's environment asks of the container counts: it is the task's own.
+    pub asked: bool,
+    /// Namespaces that the step has asked for, of those that its tasks share with the host otherwise.
+    pub unshare: Vec<LinuxNamespaceType>,
+    /// Where Slurm makes directories for PMIx' applications (TmpFS).
+    pub tmpfs: Option<PathBuf>,
 }
 
 /// A directory of the host that a task is to start in.
@@ -141,6 +151,8 @@ pub struct JobDirectory {
     pub identity: Option<(u64, u64)>,
     /// It was asked for, so it comes before the config's.
     pub asked: bool,
+    /// Without it the task does not start.
+    pub required: bool,
 }
 
 /// Changes `spec` as a task of a step needs it. Each change is a note.
@@ -148,9 +160,16 @@ pub fn adapt(spec: &mut Spec, task: &Task, asked: Option<UserMap>) -> Vec<String
     let mut notes = Vec::new();
     let pmix = pmix_dir(spec, task);
     choose_user(spec, asked, pmix.is_some(), &mut notes);
+    let own_ipc = task.unshare.contains(&LinuxNamespaceType::Ipc);
     if task.share {
-        use_hosts_namespaces(spec, &mut notes);
-        use_hosts_shm(spec, &mut notes);
+        use_hosts_namespaces(spec, &task.unshare, &mut notes);
+        if !own_ipc {
+            use_hosts_shm(spec, &mut notes);
+        }
+    }
+    make_namespaces(spec, &task.unshare);
+    if own_ipc {
+        use_own_shm(spec);
     }
     if let Some(process) = spec.process_mut()
         && process.terminal() == Some(true)
@@ -160,6 +179,14 @@ pub fn adapt(spec: &mut Spec, task: &Task, asked: Option<UserMap>) -> Vec<String
         process.set_terminal(Some(false));
     }
     if let Some(dir) = pmix {
+        show(spec, &dir, &mut notes);
+        // Programs look whether it is a mount.
+        let own = variable(spec, "PMIX_SERVER_TMPDIR").map(PathBuf::from);
+        if let Some(own) = own.filter(|own| task.asked && own.starts_with(&dir)) {
+            show(spec, &own, &mut notes);
+        }
+    }
+    if let Some(dir) = pmix_applications(task) {
         show(spec, &dir, &mut notes);
     }
     if let Some(dir) = job_tmpdir(spec, task) {
@@ -176,7 +203,64 @@ pub fn adapt(spec: &mut Spec, task: &Task, asked: Option<UserMap>) -> Vec<String
         process.set_env(Some(env));
         notes.push("SLURM_PROCID and the like: set from the step's list of nodes".to_owned());
     }
+    if task.asked {
+        tell_pytorch(spec);
+        tell_pmix(spec);
+    }
     notes
+}
+
+/// The rank, in an image of PyTorch, under the names that PyTorch knows.
+fn tell_pytorch(spec: &mut Spec) {
+    if variable(spec, "PYTORCH_VERSION").is_none() {
+        return;
+    }
+    let names = [("SLURM_PROCID", "RANK"), ("SLURM_LOCALID", "LOCAL_RANK")];
+    let mut found =
+        names.map(|(from, to)| variable(spec, from).map(|value| format!("{to}={value}"))).to_vec();
+    // Where the processes meet, unless the user says it. enroot's hook has the same rule for the port.
+    let unset = |name: &str| variable(spec, name).is_none();
+    let size = variable(spec, "SLURM_STEP_NUM_TASKS").or_else(|| variable(spec, "SLURM_NTASKS"));
+    found.push(size.filter(|_| unset("WORLD_SIZE")).map(|size| format!("WORLD_SIZE={size}")));
+    let nodes = variable(spec, "SLURM_STEP_NODELIST").or_else(|| variable(spec, "SLURM_JOB_NODELIST"));
+    let first = nodes.and_then(hostlist::first).filter(|_| unset("MASTER_ADDR"));
+    found.push(first.map(|node| format!("MASTER_ADDR={node}")));
+    let job = variable(spec, "SLURM_JOB_ID").and_then(|job| job.parse::<u64>().ok());
+    found.push(job.filter(|_| unset("MASTER_PORT")).map(|job| format!("MASTER_PORT={}", job % 4536 + 61000)));
+    add_to_environment(spec, &found);
+}
+
+/// How PMIx works here, under the names by which its clients read that. enroot's hook does the same.
+fn tell_pmix(spec: &mut Spec) {
+    let names = [
+        ("PMIX_SECURITY_MODE", "PMIX_MCA_psec"),
+        ("PMIX_GDS_MODULE", "PMIX_MCA_gds"),
+        ("PMIX_PTL_MODULE", "PMIX_MCA_ptl"),
+    ];
+    let found = names.map(|(from, to)| match variable(spec, to) {
+        None => variable(spec, from).map(|value| format!("{to}={value}")),
+        Some(_) => None,
+    });
+    add_to_environment(spec, &found);
+}
+
+fn add_to_environment(spec: &mut Spec, variables: &[Option<String>]) {
+    if variables.iter().all(Option::is_none) {
+        return;
+    }
+    if let Some(process) = spec.process_mut() {
+        let mut env = process.env().clone().unwrap_or_default();
+        env.extend(variables.iter().flatten().cloned());
+        process.set_env(Some(env));
+    }
+}
+
+/// The directory of the step's application that Slurm's PMIx makes outside of its own directory for a step without
+/// `--container`.
+fn pmix_applications(task: &Task) -> Option<PathBuf> {
+    let Step { job, step, .. } = &task.id.as_ref()?.step;
+    let dir = task.tmpfs.as_ref()?.join(format!("spmix_appdir_{}_{job}.{step}", task.uid));
+    dir.is_dir().then_some(dir)
 }
 
 /// True where the config has the task's own environment. Slurm 22.05 puts the job's into it, and with that the rank of
@@ -282,7 +366,7 @@ fn choose_user(spec: &mut Spec, asked: Option<UserMap>, pmix: bool, notes: &mut 
 
 /// A shared container has no first process that all others end with, and its tasks are known to other nodes by
 /// the host's name, pids and addresses.
-fn use_hosts_namespaces(spec: &mut Spec, notes: &mut Vec<String>) {
+fn use_hosts_namespaces(spec: &mut Spec, unshare: &[LinuxNamespaceType], notes: &mut Vec<String>) {
     const HOSTS: [LinuxNamespaceType; 3] =
         [LinuxNamespaceType::Pid, LinuxNamespaceType::Network, LinuxNamespaceType::Uts];
     spec.set_hostname(None);
@@ -290,12 +374,27 @@ fn use_hosts_namespaces(spec: &mut Spec, notes: &mut Vec<String>) {
     let Some(linux) = spec.linux_mut() else { return };
     let mut namespaces = linux.namespaces().clone().unwrap_or_default();
     namespaces.retain(|namespace| {
-        let hosts = HOSTS.contains(&namespace.typ()) && namespace.path().is_none();
+        let hosts = HOSTS.contains(&namespace.typ())
+            && namespace.path().is_none()
+            && !unshare.contains(&namespace.typ());
         if hosts {
             notes.push(format!("no {} namespace: the tasks of a step share the host's", namespace.typ()));
         }
         !hosts
     });
+    linux.set_namespaces(Some(namespaces));
+}
+
+/// Namespaces of the container's own, whatever the config says of them.
+fn make_namespaces(spec: &mut Spec, unshare: &[LinuxNamespaceType]) {
+    let Some(linux) = spec.linux_mut().as_mut().filter(|_| !unshare.is_empty()) else { return };
+    let mut namespaces = linux.namespaces().clone().unwrap_or_default();
+    namespaces.retain(|namespace| !unshare.contains(&namespace.typ()));
+    namespaces.extend(unshare.iter().map(|kind| {
+        let mut namespace = LinuxNamespace::default();
+        namespace.set_typ(*kind);
+        namespace
+    }));
     linux.set_namespaces(Some(namespaces));
 }
 
@@ -307,6 +406,27 @@ fn use_hosts_shm(spec: &mut Spec, notes: &mut Vec<String>) {
         *mount = bind(at, &["rbind", "nosuid", "nodev"]);
         notes.push("mount /dev/shm: the host's is bound".to_owned());
     }
+}
+
+/// Shared memory and message queues of the container's own. Where the container has the host's `/dev`, and that has no such
+/// directory, nothing can be mounted there, and there is nothing of the host's to hide.
+fn use_own_shm(spec: &mut Spec) {
+    let mounts = [
+        ("/dev/shm", "tmpfs", &["nosuid", "nodev", "mode=1777"][..]),
+        ("/dev/mqueue", "mqueue", &["nosuid", "nodev", "noexec"]),
+    ];
+    let mut all = spec.mounts().clone().unwrap_or_default();
+    let hosts_dev = all.iter().any(|mount| mount.destination() == Path::new("/dev") && is_bind(mount));
+    for (at, kind, options) in mounts {
+        if hosts_dev && !Path::new(at).is_dir() {
+            continue;
+        }
+        all.retain(|mount| mount.destination() != Path::new(at));
+        let options = options.iter().map(|o| (*o).to_owned()).collect::<Vec<_>>();
+        let mount = MountBuilder::default().destination(at).source(kind).typ(kind).options(options);
+        all.extend(mount.build().ok());
+    }
+    spec.set_mounts(Some(all));
 }
 
 /// Makes a directory of the host visible at its own path, unless the config does.

@@ -116,6 +116,11 @@ fn set_exactly(sets: &Sets) -> rustix::io::Result<()> {
     thread::set_capabilities(None, new)
 }
 
+/// Gives up all capabilities, as a user does who executes a program.
+pub fn give_up() -> Result<()> {
+    set_exactly(&Sets::default()).context(|| "give up capabilities")
+}
+
 /// What this process has now.
 pub fn current() -> Result<CapabilitySets> {
     Ok(thread::capabilities(None)?)

@@ -1,8 +1,9 @@
 //! What all parts of `rt` build on: errors, log lines, the system calls that no safe library covers with small
 //! sequences around them, and the container's root ([`rootfs`]), inside which hostile paths are resolved.
 //!
-//! This is the only crate with `unsafe`. A system call that rustix offers as a safe function is called from rustix where
-//! it is needed. Here are the calls that rustix lacks, and those whose safety needs an argument about memory.
+//! This crate and the border of Slurm's plugin (spank/src/ffi.rs) are the only places with `unsafe`. A system call that
+//! rustix offers as a safe function is called from rustix where it is needed. Here are the calls that rustix lacks, and
+//! those whose safety needs an argument about memory.
 //! All of it assumes a single-threaded process, as the runtime is.
 
 #![allow(unsafe_code, reason = "this is where system calls are made")]

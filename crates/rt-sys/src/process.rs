@@ -78,8 +78,7 @@ impl Drop for SecondStack {
 fn guard(base: usize) -> Result<()> {
     /// linux/mman.h, since Linux 6.13: no mapping is split, which takes a third of the time.
     const MADV_GUARD_INSTALL: libc::c_int = 102;
-    // SAFETY: no pointer is passed.
-    let page = unsafe { libc::getauxval(libc::AT_PAGESZ) } as usize;
+    let page = crate::start::page_size();
     let lowest = base.next_multiple_of(page) as *mut libc::c_void;
     // SAFETY: the page is inside the stack, whose room for two pages nothing else uses.
     let closed = unsafe {

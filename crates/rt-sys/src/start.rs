@@ -1,10 +1,15 @@
 //! What every binary does first, and what a process can ask about how it was started.
 
+use crate::error::Error;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-const PAGE: usize = 4096;
+/// Bytes of a page: 4 KiB on x86_64, and 4, 16 or 64 KiB on aarch64, as the kernel was built.
+pub fn page_size() -> usize {
+    // SAFETY: no pointer is passed.
+    unsafe { libc::getauxval(libc::AT_PAGESZ) as usize }
+}
 
 /// Makes read-only what is constant once the program is loaded (the ELF segment PT_GNU_RELRO): pointers to functions among
 /// it. glibc does so by itself, musl only in programs that are linked dynamically.
@@ -20,9 +25,11 @@ pub fn protect_constants() {
         };
         if let Some(constants) = headers.iter().find(|header| header.p_type == libc::PT_GNU_RELRO) {
             let begin = base + constants.p_vaddr as usize;
-            let (first, end) = (begin & !(PAGE - 1), (begin + constants.p_memsz as usize) & !(PAGE - 1));
-            // SAFETY: the linker has put nothing else on these pages that is written. What is refused, as with larger
-            // pages, changes nothing.
+            let within = !(page_size() - 1);
+            let (first, end) = (begin & within, (begin + constants.p_memsz as usize) & within);
+            // SAFETY: the linker has put nothing else on these pages that is written: the segment that can be written
+            // begins with the constants, and they end with a page of the largest size of the machine, or, where a
+            // linker knows only smaller pages, the last of these is left out.
             unsafe { libc::mprotect(first as *mut libc::c_void, end.saturating_sub(first), libc::PROT_READ) };
         }
         // The first object is the program.
@@ -37,6 +44,24 @@ pub fn program() -> Option<PathBuf> {
     let path = std::env::current_exe().ok()?;
     let name = path.to_str().and_then(|path| path.strip_prefix("/memfd:")?.strip_suffix(" (deleted)"));
     Some(name.map(PathBuf::from).unwrap_or(path))
+}
+
+/// Where the program `name`, which is installed with this one, may be: beside it, then in each directory of PATH. A program
+/// of one file has its parts in it: its `rt` is FILE/rt, and FILE is executed by the name of the other.
+pub fn companions(name: &str) -> Vec<PathBuf> {
+    let beside = program().map(|program| match program.parent() {
+        Some(file) if file.is_file() => file.to_owned(),
+        _ => program.with_file_name(name),
+    });
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let in_path = std::env::split_paths(&path).filter(|dir| !dir.as_os_str().is_empty());
+    beside.into_iter().chain(in_path.map(|dir| dir.join(name))).collect()
+}
+
+/// What to say where none of [`companions`] is there.
+pub fn no_companion(name: &str) -> Error {
+    let beside = program().map(|program| program.with_file_name(name)).unwrap_or_else(|| name.into());
+    crate::err!("{name} is installed neither as {} nor in PATH", beside.display())
 }
 
 /// The path that this program was executed by (getauxval(3), `AT_EXECFN`).

@@ -8,15 +8,16 @@ use super::abi::{self, Answer, Attributes, BLOCK, DirectoryEntry, Init, Request,
 use rt_sys::error::{Context, Result};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use squashfs::{Body, FilePart, FileType, Filesystem, Inode, InodeRef, Piece, Position, Superblock};
+use squashfs::{Body, FileType, Filesystem, Inode, InodeRef, Piece, Position, Source, Superblock};
 use std::io::IoSlice;
 
 /// The longest request: the kernel wants room for a write of 4 KiB with its head.
 const REQUEST_SIZE: usize = 16 << 10;
 /// Nodes are places in the image, behind 0, which means nothing, and [`abi::ROOT`].
 const FIRST_NODE: u64 = 2;
-/// Pages of one read, and of the kernel's readahead.
-const MAX_PAGES: u16 = 256;
+/// Bytes of one read. In blocks of 4 KiB, which are the smallest, that is fewer parts than one writev(2) takes (IOV_MAX),
+/// with pages of 64 KiB, too.
+const MOST_READ: usize = 1 << 20;
 /// Positions of a directory behind "." and "..".
 const FIRST_POSITION: u64 = 2;
 
@@ -34,8 +35,8 @@ pub(crate) enum Owner {
 
 /// A mounted image.
 #[derive(Debug)]
-pub(crate) struct Server {
-    fs: Filesystem<FilePart>,
+pub(crate) struct Server<S> {
+    fs: Filesystem<S>,
     owner: Owner,
 }
 
@@ -58,13 +59,13 @@ impl From<squashfs::Error> for Reply {
     }
 }
 
-impl Server {
-    pub(crate) fn new(fs: Filesystem<FilePart>, owner: Owner) -> Self {
+impl<S: Source> Server<S> {
+    pub(crate) fn new(fs: Filesystem<S>, owner: Owner) -> Self {
         Server { fs, owner }
     }
 
     /// The image.
-    pub(crate) fn image(&self) -> &Filesystem<FilePart> {
+    pub(crate) fn image(&self) -> &Filesystem<S> {
         &self.fs
     }
 
@@ -90,6 +91,15 @@ impl Server {
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(()),
                 Err(e) => return Err(e).context(|| "answer a request"),
             }
+        }
+    }
+
+    /// What a request does, without a device.
+    pub(crate) fn answer_one(&self, bytes: &[u8]) {
+        let mut answer = Answer::default();
+        answer.start();
+        if let Some(request) = Request::parse(bytes) {
+            let _ = self.act(&request, &mut answer);
         }
     }
 
@@ -180,7 +190,7 @@ impl Server {
     }
 
     fn read(&self, request: &Request) -> squashfs::Result<Reply> {
-        let (offset, size) = (request.body.u64(8), request.body.u32(16) as usize);
+        let (offset, size) = (request.body.u64(8), (request.body.u32(16) as usize).min(MOST_READ));
         let reference = self.reference(request.node);
         match self.fs.inode(reference)?.body {
             Body::File(file) => Ok(Reply::Contents(self.fs.read(reference, &file, offset, size)?)),
@@ -264,7 +274,8 @@ fn init(request: &Request, answer: &mut Answer) -> Reply {
         | flag::MAX_PAGES
         | flag::CACHE_SYMLINKS
         | flag::NO_OPENDIR_SUPPORT;
-    answer.init(&Init { max_readahead, flags: offered & wanted, background: 64, max_pages: MAX_PAGES });
+    let max_pages = (MOST_READ / rt_sys::start::page_size()) as u16;
+    answer.init(&Init { max_readahead, flags: offered & wanted, background: 64, max_pages });
     Reply::Answer
 }
 

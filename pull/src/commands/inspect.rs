@@ -4,6 +4,7 @@ use super::{cache_location, connect_options, operand, source};
 use crate::interrupt::Interrupt;
 use crate::platform::Platform;
 use crate::progress::size;
+use crate::reference::{Reference, Source};
 use crate::source::{Image, Opened};
 use rt_cli::image::*;
 use rt_cli::parse::Call;
@@ -21,9 +22,23 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let opened = Opened::open(&source, connect_options(&call.flags)?, &cache, &interrupt)?;
     let head = opened.head()?;
     let image = opened.resolve(head, &platform, &cache, &interrupt)?;
+    if call.flags.has(&PINNED) {
+        return print(pinned(name, source, &image) + "\n");
+    }
     match call.flags.has(&JSON) {
         true => print(serde_json::to_string_pretty(&as_json(name, &image)).unwrap_or_default() + "\n"),
         false => print(as_text(name, &image)),
+    }
+}
+
+/// The name of the same bits at any later time: that of an image in a registry with the digest of its manifest or, where the
+/// tag names an index, of that. Other sources have no such name.
+fn pinned(name: &str, source: Source, image: &Image) -> String {
+    match source {
+        Source::Registry(reference) => {
+            Reference { digest: Some(image.resolved.clone()), ..reference }.to_string()
+        }
+        _ => name.to_owned(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `rt-pull`'s commands. `rt` has the same flags and executes this program.
 
 mod cache;
+mod convert;
 mod images;
 mod inspect;
 mod login;
@@ -10,6 +11,7 @@ mod save;
 
 use crate::cache::CacheLocation;
 use crate::credentials::{CredentialFiles, Credentials};
+use crate::image_file::Form;
 use crate::reference::Source;
 use crate::registry::ConnectOptions;
 use ::log::LevelFilter;
@@ -31,6 +33,7 @@ static PROGRAM: Program = Program {
         Command { run: |call| heeding_quiet(call, pull::run), ..PULL },
         Command { run: |call| heeding_quiet(call, inspect::run), ..INSPECT },
         Command { run: |call| heeding_quiet(call, save::run), ..SAVE },
+        Command { run: |call| heeding_quiet(call, convert::run), ..CONVERT },
         Command { run: |call| heeding_quiet(call, push::run), ..PUSH },
         Command { run: login::login, ..LOGIN },
         Command { run: login::logout, ..LOGOUT },
@@ -151,11 +154,12 @@ fn bytes(flags: &Flags, flag: &Flag) -> Result<Option<u64>> {
     Ok(Some(bytes))
 }
 
-/// How the image file `target` is compressed; none where its name says that it is to be no file.
-fn image_file(flags: &Flags, target: &Path) -> Result<Option<Compression>> {
+/// What kind of image file `target` is to be; none where its name says that it is to be no file.
+fn image_file(flags: &Flags, target: &Path) -> Result<Option<Form>> {
     let said = flags.text(&COMPRESS)?;
-    match is_image_file(target) {
-        true => compression(said.unwrap_or("zstd")).map(Some),
+    let runs = flags.given(&RUN_FILE);
+    match runs || is_image_file(target) {
+        true => Ok(Some(Form { compression: compression(said.unwrap_or("zstd"))?, runs })),
         false if said.is_some() => {
             bail!("--compress is for an image file, such as {}.sqsh", target.display())
         }

@@ -1,28 +1,78 @@
 //! `rt save`
 
-use super::{image_file, operand, tell};
+use super::pull::pull_options;
+use super::{image_file as form_of, operand, source, tell};
 use crate::image_file;
 use crate::progress::{Style, size};
+use crate::run;
 use crate::save::{self, SaveTarget};
-use rt_cli::image::{REPLACE_IMAGE, SILENT};
+use rt_cli::image::{REPLACE, REPLACE_IMAGE, RUN_FILE, SILENT};
 use rt_cli::parse::Call;
 use rt_cli::print;
 use rt_sys::error::Result;
-use std::path::Path;
+use rt_sys::{bail, err};
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 /// Writes a bundle's tree as an image and prints its digest, or the path of an image file.
 pub(super) fn run(call: &Call) -> Result<u8> {
-    let (bundle, target) = (Path::new(call.operands[0]), operand(call, 1)?);
-    let replace = call.flags.has(&REPLACE_IMAGE);
+    let Some(target) = call.flags.path(&RUN_FILE) else {
+        let target = operand(call, 1)?;
+        return bundle(call, Path::new(call.operands[0]), target);
+    };
+    if let Some(extra) = call.operands.get(1) {
+        bail!("save: extra operand {extra:?}: --runfile names what is made");
+    }
+    run_file(call, &target)
+}
+
+/// Where a run file, or another one, comes from.
+pub(super) enum Origin<'a> {
+    Bundle(&'a Path),
+    /// A file, and whether it is a squashfs.
+    File(&'a Path, bool),
+    Image(&'a str),
+}
+
+impl Origin<'_> {
+    pub(super) fn of<'a>(call: &Call<'a>) -> Result<Origin<'a>> {
+        let path = Path::new(call.operands[0]);
+        if path.join("config.json").is_file() {
+            return Ok(Origin::Bundle(path));
+        }
+        match File::open(path) {
+            Ok(file) if file.metadata()?.is_file() => Ok(Origin::File(path, image_file::is_squashfs(&file)?)),
+            _ => operand(call, 0).map(Origin::Image),
+        }
+    }
+}
+
+/// Makes a program.
+pub(super) fn run_file(call: &Call, target: &Path) -> Result<u8> {
+    match Origin::of(call)? {
+        Origin::Bundle(path) => {
+            let text = target.to_str().ok_or_else(|| err!("{}: not UTF-8", target.display()))?;
+            bundle(call, path, text)
+        }
+        Origin::File(path, true) => file(call, path, target, true),
+        Origin::File(path, false) => {
+            Err(err!("{}: neither a bundle nor a squashfs", path.display())
+                .hint("rt convert mounts a SIF image"))
+        }
+        Origin::Image(name) => pulled(call, name, target.to_owned()),
+    }
+}
+
+/// Saves a bundle.
+pub(super) fn bundle(call: &Call, bundle: &Path, target: &str) -> Result<u8> {
     let quiet = call.flags.has(&SILENT);
-    let style = Style::of_terminal(quiet);
-    if let Some(compression) = image_file(&call.flags, Path::new(target))? {
-        let written = image_file::save(bundle, Path::new(target), replace, compression, style)?;
+    let (replace, style) = (replaces(call), Style::of_terminal(quiet));
+    if let Some(form) = form_of(&call.flags, Path::new(target))? {
+        let written = image_file::save(bundle, Path::new(target), replace, form, style)?;
         if !quiet {
             tell(&format!("{} files and directories in {}\n", written.inodes, size(written.bytes)));
         }
-        let path = std::path::absolute(target).unwrap_or_else(|_| target.into());
-        return print(format!("{}\n", path.display()));
+        return print_path(Path::new(target));
     }
     let target = SaveTarget::parse(target)?;
     let saved = save::save(bundle, &target, replace, style)?;
@@ -30,4 +80,32 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         tell(&format!("{} in one layer of {}\n", size(saved.plain), size(saved.stored)));
     }
     print(format!("{}\n", saved.digest))
+}
+
+/// Copies a squashfs as it is.
+pub(super) fn file(call: &Call, from: &Path, target: &Path, runs: bool) -> Result<u8> {
+    let bytes = image_file::copy(from, target, replaces(call), runs)?;
+    if !call.flags.has(&SILENT) {
+        tell(&format!("{}\n", size(bytes)));
+    }
+    print_path(target)
+}
+
+/// Pulls an image.
+pub(super) fn pulled(call: &Call, name: &str, target: PathBuf) -> Result<u8> {
+    let mut options = pull_options(call, name.to_owned(), source(name)?, target)?;
+    options.force = replaces(call);
+    let summary = run::run(&options)?;
+    if !call.flags.has(&SILENT) {
+        tell(&super::pull::as_text(&summary));
+    }
+    print_path(&options.target)
+}
+
+fn replaces(call: &Call) -> bool {
+    [&REPLACE, &REPLACE_IMAGE].iter().any(|flag| call.flags.has(flag))
+}
+
+fn print_path(path: &Path) -> Result<u8> {
+    print(format!("{}\n", std::path::absolute(path).unwrap_or_else(|_| path.into()).display()))
 }

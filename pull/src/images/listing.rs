@@ -10,10 +10,10 @@ use rt_image_store::ImageStore;
 use rt_sys::error::Result;
 use rt_sys::fd;
 
-use super::super::profile::{ANNOTATION_BYTES, ANNOTATION_DIGEST, ANNOTATION_NAME};
 use super::removal::is_name;
 use super::users::{BundleUser, Users};
 use super::{OwnStore, Stores};
+use rt_spec::{ANNOTATION_BYTES, ANNOTATION_DIGEST, ANNOTATION_NAME};
 
 /// No config is longer.
 const CONFIG_LIMIT: usize = 64 << 20;

@@ -175,6 +175,8 @@ impl OwnStore {
             }
             if let Some(lease) = lease::acquire(&self.leases, what)? {
                 // The last holder may have finished after the first look and before the lease was taken.
+                disk::look_afresh(self.names.as_fd());
+                disk::look_afresh(self.bundles.as_fd());
                 return Ok(match done()? {
                     Some(done) => Turn::Done(done),
                     None => Turn::Mine(lease),

@@ -35,12 +35,17 @@ impl Watermarks {
         Ok(Some(Watermarks { high, low }))
     }
 
-    /// Those that the environment sets.
+    /// Those that the environment sets, or else the configuration.
     pub(crate) fn from_environment() -> Result<Option<Watermarks>> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
-        let (high, low) = (variable("RT_IMAGES_HIGH"), variable("RT_IMAGES_LOW"));
+        let configured = rt_config::Config::read(&rt_config::own_variable)?;
+        let asked = |name: &str, key| {
+            let variable = std::env::var(name).ok().filter(|text| !text.is_empty());
+            variable.or_else(|| Some(configured.number(key)?.to_string()))
+        };
+        let (high, low) =
+            (asked("RT_IMAGES_HIGH", &rt_config::HIGH_WATER), asked("RT_IMAGES_LOW", &rt_config::LOW_WATER));
         Watermarks::parse(high.as_deref(), low.as_deref())
-            .map_err(|e| e.context("RT_IMAGES_HIGH and RT_IMAGES_LOW"))
+            .map_err(|e| e.context("RT_IMAGES_HIGH and RT_IMAGES_LOW, or images.high-water and low-water"))
     }
 }
 

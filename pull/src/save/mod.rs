@@ -17,9 +17,9 @@ use super::digest::Digest;
 use super::disk;
 use super::draft::{self, Draft};
 use super::interrupt::{Interrupt, is_interrupted};
-use super::profile::ANNOTATION_NAME;
 use super::progress::{Meter, Style};
 use super::reference::{Reference, Source};
+use rt_spec::ANNOTATION_NAME;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 

@@ -2,17 +2,20 @@
 
 use super::Layer;
 use super::asked_namespaces;
+use crate::container::entrypoint::EntrypointPlan;
 use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
 use oci_spec::runtime::Mount;
 use rt_spec::rootless::UserMap;
 use rt_spec::said::{MPI, PREFIXES, Said};
+use rt_spec::slurm::JobDirectory;
+use rt_spec::step_container::{self, StepContainer};
 use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment};
 use rt_sys::caps::Sets;
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
 use rustix::io::Errno;
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A config as it was loaded.
 pub(crate) struct Loaded {
@@ -24,26 +27,45 @@ pub(crate) struct Loaded {
     pub inherits_env: bool,
     /// What takes what the program writes to the root.
     pub layer: Option<Layer>,
+    /// The image's entrypoint, which is run first.
+    pub entrypoint: Option<EntrypointPlan>,
 }
 
 /// Loads the config of `bundle`, this process's working directory, and changes it as the options and it itself ask.
 pub(crate) fn load(options: &mut CreateOptions, bundle: &Path) -> Result<Loaded> {
-    let mut config = match &options.config {
-        Some(path) => Config::load(path)?,
-        None => Config::load(Path::new("config.json")).map_err(|e| e.context(bundle.display()))?,
+    let config = match (options.images.config(), &options.config) {
+        (Some(text), _) => Config::parse(text.to_owned())?,
+        (None, Some(path)) => Config::load(path)?,
+        (None, None) => Config::load(Path::new("config.json")).map_err(|e| e.context(bundle.display()))?,
     };
+    change(options, config)
+}
+
+/// The same with the config `text`, of the image `file`.
+pub(crate) fn load_text(options: &mut CreateOptions, text: Vec<u8>, file: &Path) -> Result<Loaded> {
+    let config = Config::parse(text).map_err(|e| e.context(file.display()))?;
+    change(options, config)
+}
+
+fn change(options: &mut CreateOptions, mut config: Config) -> Result<Loaded> {
     // Once: a task loads its config again where it cannot join a container.
     if std::mem::take(&mut options.configured) {
         options.configure(&config.spec)?;
     }
-    let inherits_env = options.overrides.inherit_env && annotations::asks_for_environment(&config.spec)?;
+    let changes = &options.overrides;
+    let inherits_env = changes.env_of_job.is_some()
+        || changes.inherit_env && annotations::asks_for_environment(&config.spec)?;
+    let entrypoint = match &changes.entrypoint_first {
+        Some(asked) => EntrypointPlan::of(&config.spec, asked)?,
+        None => None,
+    };
     let changed = inherits_env || options.change_config();
     let mut layer = None;
     if changed {
         override_config(&mut config, options, inherits_env)?;
         layer = override_root(&mut config.spec, &options.overrides.root);
     }
-    Ok(Loaded { config, changed, inherits_env, layer })
+    Ok(Loaded { config, changed, inherits_env, layer, entrypoint })
 }
 
 impl CreateOptions {
@@ -57,11 +79,48 @@ impl CreateOptions {
                 .find_map(|variable| Some(variable.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
         };
         let found = match &self.task {
-            Some(_) => rt_config::Config::read(&of_task)?,
-            None => rt_config::Config::read(&rt_config::own_variable)?,
+            Some(task) if !task.asked => rt_config::Config::read(&of_task)?,
+            _ => rt_config::Config::read(&rt_config::own_variable)?,
         };
         if !found.settings.is_empty() {
             self.take_over(&found);
+        }
+        let env = spec.process().as_ref().and_then(|process| process.env().as_deref()).unwrap_or_default();
+        if self.task.as_ref().is_some_and(|task| !task.asked)
+            && env.iter().any(|variable| variable.starts_with(step_container::PREFIX))
+        {
+            let here = of_task("SLURM_SUBMIT_DIR").unwrap_or_else(|| "/".to_owned());
+            self.ask(StepContainer::read(&of_task, Path::new(&here))?)?;
+        }
+        Ok(())
+    }
+
+    /// Takes over what the job's environment asks of a step's container, for a bundle: that it says what the image is, how
+    /// long the container lives, and where it is saved has no meaning there.
+    #[cold]
+    fn ask(&mut self, asked: StepContainer) -> Result<()> {
+        asked.check_sources()?;
+        let changes = &mut self.overrides;
+        changes.mounts.extend(asked.mounts);
+        changes.unmounted = asked.unmounted;
+        changes.unset_env.push(format!("{}*", step_container::PREFIX));
+        changes.home = asked.home.or(changes.home);
+        changes.root = match (asked.writable, asked.as_root) {
+            (Some(false), _) => RootAccess::ReadOnly,
+            (Some(true), _) | (None, Some(true)) => RootAccess::Writable,
+            _ => std::mem::take(&mut changes.root),
+        };
+        self.user_map = match asked.as_root {
+            Some(true) => Some(UserMap::Root),
+            Some(false) => Some(UserMap::Caller),
+            None => self.user_map,
+        };
+        if let Some(task) = &mut self.task {
+            task.unshare = asked.unshare;
+            task.cwd = match asked.workdir {
+                Some(path) => Some(JobDirectory { path, identity: None, asked: true, required: true }),
+                None => task.cwd.take(),
+            };
         }
         Ok(())
     }
@@ -76,7 +135,7 @@ impl CreateOptions {
         {
             changes.root = if writable { RootAccess::InMemory } else { RootAccess::ReadOnly };
         }
-        changes.home |= found.switch(&rt_config::RUN_HOME) == Some(true);
+        changes.home = changes.home.or(found.switch(&rt_config::RUN_HOME).filter(|home| *home));
         changes.init = changes.init.or(found.switch(&rt_config::INIT));
         changes.inherit_env &= found.switch(&rt_config::CLEAR_ENV) != Some(true);
         // What the command line says comes last, and counts.
@@ -100,9 +159,10 @@ impl Overrides {
             || self.terminal.is_some()
             || self.init.is_some()
             || !matches!(self.root, RootAccess::AsConfigured)
-            || self.home
+            || self.home.is_some()
             || !self.volumes.is_empty()
             || !self.mounts.is_empty()
+            || !self.unmounted.is_empty()
             || self.namespaces.any()
             || self.user.is_some()
             || !self.devices.is_empty()
@@ -137,9 +197,12 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
         rt_spec::slurm::show_callers_pmix(spec);
     }
     asked_namespaces::choose(spec, &changes.namespaces)?;
+    leave_out_mounts(spec, &changes.unmounted);
     add_mounts(spec, changes)?;
-    if changes.home {
-        rt_spec::annotate(spec, rt_spec::ANNOTATION_HOME, "bind");
+    match changes.home {
+        Some(true) => rt_spec::annotate(spec, rt_spec::ANNOTATION_HOME, "bind"),
+        Some(false) => annotations::forget(spec, rt_spec::ANNOTATION_HOME),
+        None => {}
     }
     if let Some(Ids { uid, gid }) = changes.user
         && let Some(process) = spec.process_mut()
@@ -160,6 +223,13 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
         config.warnings.extend(rt_spec::slurm::adapt(spec, task, options.user_map));
     }
     Ok(())
+}
+
+/// Leaves the config's mounts at `places` and below them out.
+fn leave_out_mounts(spec: &mut Spec, places: &[PathBuf]) {
+    if let Some(mounts) = spec.mounts_mut().as_mut().filter(|_| !places.is_empty()) {
+        mounts.retain(|mount| !places.iter().any(|place| mount.destination().starts_with(place)));
+    }
 }
 
 /// Adds what `-v`, `--mount` and `--tmpfs` ask for, behind the config's mounts.
@@ -257,8 +327,11 @@ fn override_env(process: &mut Process, changes: &Overrides, inherits: bool) {
     if inherits {
         let name = |variable: &str| variable.split_once('=').map(|(name, _)| name.to_owned());
         let configs: HashSet<Option<String>> = env.iter().map(|variable| name(variable)).collect();
-        let callers = environment::inherited().filter(|variable| !configs.contains(&name(variable)));
-        let callers: Vec<String> = callers.collect();
+        let is_new = |variable: &String| !configs.contains(&name(variable));
+        let callers: Vec<String> = match &changes.env_of_job {
+            Some(job) => environment::of_task(job).filter(is_new).collect(),
+            None => environment::inherited().filter(is_new).collect(),
+        };
         env.extend(callers);
     }
     env.retain(|variable| {

@@ -15,13 +15,14 @@ mod seccomp;
 pub(super) use account::Account;
 pub(super) use devices::DevicePlan;
 pub(super) use kernel::{NetDevice, Sysctl};
-pub(super) use load::{Loaded, load};
+pub(super) use load::{Loaded, load, load_text};
 pub(super) use mounts::{MountKind, MountPlan};
 pub(super) use namespaces::configured as configured_namespaces;
 pub(super) use process::{ProcessPlan, bit_list};
 pub(super) use seccomp::{SeccompPlan, terminal_filter};
 
 use super::CreateOptions;
+use super::entrypoint::EntrypointPlan;
 use super::images::Used;
 use super::trace::{self, Phase};
 use crate::hooks::definitions;
@@ -104,6 +105,8 @@ pub(super) struct Plan {
     pub said: Said,
     /// The first process of the new PID namespace is an init of `rt`'s own.
     pub init: bool,
+    /// The image's entrypoint, which is run before the program.
+    pub entrypoint: Option<EntrypointPlan>,
     /// The program.
     pub process: ProcessPlan,
     /// What was adapted or will not be applied, for the log.
@@ -129,7 +132,7 @@ impl Plan {
         caller: &Caller,
         bundle: PathBuf,
     ) -> Result<(Plan, Config)> {
-        let Loaded { mut config, changed, inherits_env, layer } = load::load(options, &bundle)?;
+        let Loaded { mut config, changed, inherits_env, layer, entrypoint } = load::load(options, &bundle)?;
         trace::end(Phase::Load);
         if changed {
             config.changed()?;
@@ -142,6 +145,7 @@ impl Plan {
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
         let mut plan = Self::from_config(&config, bundle, caller, adapted, &*options)?;
         plan.layer = layer;
+        plan.entrypoint = entrypoint;
         if inherits_env {
             plan.process.inherit_pmi();
         }
@@ -168,11 +172,13 @@ impl Plan {
         let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
         let mut rootfs = bundle.join(annotations::image_file(spec).unwrap_or(root.path()));
         let mut image_files = Vec::new();
+        let mut said = said(spec, options);
         let found = rustix::fs::stat(&rootfs).context(|| format!("rootfs {}", rootfs.display()))?;
         match FileType::from_raw_mode(found.st_mode) {
             FileType::Directory => {}
             FileType::RegularFile => {
                 options.images.resolve(&mut rootfs, &found, Used::Root, &mut image_files);
+                said.rootfs = Some(rootfs.clone());
             }
             _ => bail!("rootfs {}: neither a directory nor an image", rootfs.display()),
         }
@@ -216,6 +222,7 @@ impl Plan {
             propagation: linux.rootfs_propagation().as_deref().and_then(rt_spec::mounts::propagation),
             readonly_root,
             layer: None,
+            entrypoint: None,
             no_pivot: options.no_pivot,
             mounts,
             account,
@@ -230,7 +237,7 @@ impl Plan {
             may_mknod: all_ids,
             no_new_keyring: options.no_new_keyring,
             hooks: spec.hooks().clone().unwrap_or_default(),
-            said: said(spec, options),
+            said,
             process,
             init: new.contains(Namespace::Pid) && annotations::asks_for_init(spec)?,
             maps: adapted.maps,

@@ -69,6 +69,9 @@ pub(crate) struct ProcessPlan {
     pub keep_fd: Option<i32>,
     /// The job's working directory, which is entered in place of `cwd` where the container has it.
     pub job_cwd: Option<JobDirectory>,
+    /// The program's path may be one of the host: Slurm looks its name up there. Where the container lacks it, the name is
+    /// looked up in the container.
+    pub looked_up: bool,
 }
 
 /// Priority of input and output (ioprio_set(2)).
@@ -178,6 +181,7 @@ impl ProcessPlan {
             listen_fds: 0,
             keep_fd: None,
             job_cwd: None,
+            looked_up: false,
         };
         if let Some(linux) = linux {
             plan.set_linux(linux)?;
@@ -191,6 +195,7 @@ impl ProcessPlan {
         if spec.process().as_ref().is_some_and(|process| process.user().umask().is_none()) {
             self.umask = task.umask;
         }
+        self.looked_up = task.looked_up;
         self.job_cwd = task.cwd.clone().filter(|dir| dir.asked || self.cwd == Path::new("/"));
     }
 

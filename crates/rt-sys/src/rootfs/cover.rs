@@ -33,24 +33,31 @@ impl Rootfs<'_> {
         let tmpfs =
             mount::new_fs("tmpfs", "tmpfs", &params, 0).context(|| "make a tmpfs for mount points")?;
         fd::chown_like(&tmpfs, &stat);
-        let cover = if entries.len() > MOST_BINDS && !has_mounts_below(&dir)? {
+        let mut cover = None;
+        let large = entries.len() > MOST_BINDS && !has_mounts_below(&dir)?;
+        if large {
             mount::attach(&tmpfs, &dir)?;
-            cover_by_overlay(&dir, &stat, tmpfs)?
-        } else {
-            // The originals are copied before the tmpfs hides them, and attached after it: before Linux 6.15 nothing
-            // can be mounted inside a tree that is still detached.
-            let trees = self.clone_entries(&dir, &tmpfs, entries, image)?;
-            mount::attach(&tmpfs, &dir)?;
-            for (name, tree) in trees {
-                let place = fs::openat(
-                    &tmpfs,
-                    &name,
-                    OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-                    Mode::empty(),
-                )?;
-                mount::attach(tree, place)?;
+            cover = match cover_by_overlay(&dir, &stat, &tmpfs) {
+                // A kernel without overlayfs. The binds take longer, and show the same.
+                Err(e) if e.is(libc::ENODEV) => None,
+                overlay => Some(overlay?),
+            };
+        }
+        let cover = match cover {
+            Some(overlay) => overlay,
+            None => {
+                // Before Linux 6.15 nothing can be mounted inside a tree that is still detached. The descriptor of the
+                // directory leads to the originals, whatever is mounted on it.
+                let trees = self.clone_entries(&dir, &tmpfs, entries, image)?;
+                if !large {
+                    mount::attach(&tmpfs, &dir)?;
+                }
+                for (name, tree) in trees {
+                    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                    mount::attach(tree, fs::openat(&tmpfs, &name, flags, Mode::empty())?)?;
+                }
+                tmpfs
             }
-            tmpfs
         };
         // What was mounted below the directory has been copied along. The descriptors that are held refer to the mounts
         // that are hidden now: what is mounted next must go to the copies, and masks must be set on them.
@@ -136,18 +143,18 @@ fn list(dir: &OwnedFd) -> Result<Vec<(OsString, FileType)>> {
 }
 
 /// An overlay over `dir`, whose owner and mode are in `stat`. Its upper layer is in `tmpfs`, which is mounted on `dir`
-/// already: overlayfs takes layers from mounted file systems only.
-fn cover_by_overlay(dir: &OwnedFd, stat: &fs::Stat, tmpfs: OwnedFd) -> Result<OwnedFd> {
+/// already: overlayfs takes layers from mounted file systems only. Where there is no overlay, `tmpfs` is empty.
+fn cover_by_overlay(dir: &OwnedFd, stat: &fs::Stat, tmpfs: &OwnedFd) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let part = |name: &str| -> Result<OwnedFd> {
-        fs::mkdirat(&tmpfs, name, Mode::RWXU)?;
-        Ok(fs::openat(&tmpfs, name, flags, Mode::empty())?)
+        fs::mkdirat(tmpfs, name, Mode::RWXU)?;
+        Ok(fs::openat(tmpfs, name, flags, Mode::empty())?)
     };
     let (upper, work) = (part("upper")?, part("work")?);
     // The overlay's root has the owner and mode of the upper layer. The mode is set by chmod(2), because a hook's umask
     // would take bits from that of mkdir(2).
     fd::chown_like(&upper, stat);
-    fs::chmodat(&tmpfs, "upper", Mode::from_raw_mode(stat.st_mode & 0o7777), AtFlags::empty())?;
+    fs::chmodat(tmpfs, "upper", Mode::from_raw_mode(stat.st_mode & 0o7777), AtFlags::empty())?;
     // Overlayfs takes layers as text. Through /proc/self/fd the text names the directories of the descriptors, whatever
     // is mounted on top of them by now.
     let path = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -158,8 +165,12 @@ fn cover_by_overlay(dir: &OwnedFd, stat: &fs::Stat, tmpfs: OwnedFd) -> Result<Ow
         // In a user namespace overlayfs may not use trusted.* attributes (Linux 5.11).
         Param::Flag("userxattr".into()),
     ];
-    let overlay =
-        mount::new_fs("overlay", "overlay", &params, 0).context(|| "make an overlay for mount points")?;
-    mount::attach(&overlay, &tmpfs)?;
+    let overlay = mount::new_fs("overlay", "overlay", &params, 0).inspect_err(|_| {
+        for part in ["upper", "work"] {
+            let _ = fs::unlinkat(tmpfs, part, AtFlags::REMOVEDIR);
+        }
+    });
+    let overlay = overlay.context(|| "make an overlay for mount points")?;
+    mount::attach(&overlay, tmpfs)?;
     Ok(overlay)
 }

@@ -1,0 +1,16 @@
+//! `rt-image`: images that are one file, served by FUSE. `rt` executes it where an image is one file.
+//!
+//! `commands` is for the program, `fuzz` for the fuzz targets. Nothing else is public.
+
+mod bundle;
+pub mod commands;
+mod confine;
+mod extract;
+mod file;
+mod fuse;
+pub mod fuzz;
+mod inside;
+mod own_config;
+mod run_file;
+mod serve;
+mod sif;

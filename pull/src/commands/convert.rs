@@ -1,0 +1,142 @@
+//! `rt convert`: by way of what `rt pull`, `rt save` and `rt mount` do.
+
+use super::save::{self, Origin};
+use super::{is_image_file, operand};
+use crate::save::SaveTarget;
+use rt_cli::image::{COMPRESS, REPLACE, RUN_FILE, SILENT};
+use rt_cli::parse::Call;
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err, start};
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Makes of one form of an image another one.
+pub(super) fn run(call: &Call) -> Result<u8> {
+    let target = match (call.flags.path(&RUN_FILE), call.operands.get(1)) {
+        (Some(target), None) => return run_file(call, &target),
+        (Some(_), Some(extra)) => bail!("convert: extra operand {extra:?}: --runfile names what is made"),
+        (None, _) => operand_or_missing(call)?,
+    };
+    let path = Path::new(target);
+    // What has a transport in front is an image, and what can be no such is an error.
+    let saved = !is_image_file(path) && target.contains(':');
+    if saved {
+        SaveTarget::parse(target)?;
+    }
+    let as_is = is_image_file(path) && !call.flags.given(&COMPRESS);
+    match Origin::of(call)? {
+        Origin::Bundle(_) if !saved && !is_image_file(path) => {
+            Err(err!("{target}: a bundle, as what it is made of").hint("cp -a copies a bundle"))
+        }
+        Origin::Bundle(bundle) => save::bundle(call, bundle, target),
+        Origin::File(from, true) if as_is => save::file(call, from, path, false),
+        Origin::File(from, _) if saved || is_image_file(path) => {
+            mounted(call, from, &[OsString::from(target)])
+        }
+        Origin::File(from, _) => {
+            let scratch = Scratch::beside(path)?;
+            let layout = format!("oci:{}:image", scratch.0.join("layout").display());
+            match quietly(call, from, &layout)? {
+                0 => save::pulled(call, &layout, path.to_owned()),
+                code => Ok(code),
+            }
+        }
+        Origin::Image(name) if saved => {
+            let scratch = Scratch::beside(Path::new("."))?;
+            let bundle = scratch.0.join("bundle");
+            let own = own(&["pull", "--quiet", "--private"], &[name.into(), bundle.clone().into()]);
+            match finished(own)? {
+                0 => save::bundle(call, &bundle, target),
+                code => Ok(code),
+            }
+        }
+        Origin::Image(name) => save::pulled(call, name, path.to_owned()),
+    }
+}
+
+fn operand_or_missing<'a>(call: &Call<'a>) -> Result<&'a str> {
+    match call.operands.len() {
+        2 => operand(call, 1),
+        _ => bail!("convert: what is to be made is missing"),
+    }
+}
+
+fn run_file(call: &Call, target: &Path) -> Result<u8> {
+    match Origin::of(call)? {
+        Origin::File(from, squashfs) if !squashfs || call.flags.given(&COMPRESS) => {
+            mounted(call, from, &["--runfile".into(), target.into()])
+        }
+        _ => save::run_file(call, target),
+    }
+}
+
+/// Mounts an image file as a bundle, and saves that with `words`.
+fn mounted(call: &Call, from: &Path, words: &[OsString]) -> Result<u8> {
+    let mut flags: Vec<OsString> = Vec::new();
+    flags.extend(call.flags.has(&SILENT).then(|| "--quiet".into()));
+    flags.extend(call.flags.has(&REPLACE).then(|| "--force".into()));
+    if let Some(compression) = call.flags.text(&COMPRESS)? {
+        flags.extend(["--compress".into(), compression.into()]);
+    }
+    finished(save_mounted(from, &Scratch::beside(&std::env::temp_dir().join("rt"))?, &flags, words)?)
+}
+
+/// The same into a layout that is only for now: nothing is said of it.
+fn quietly(call: &Call, from: &Path, layout: &str) -> Result<u8> {
+    if call.flags.given(&COMPRESS) {
+        bail!("--compress is for an image file");
+    }
+    let scratch = Scratch::beside(&std::env::temp_dir().join("rt"))?;
+    let mut command = save_mounted(from, &scratch, &["--quiet".into()], &[layout.into()])?;
+    command.stdout(std::process::Stdio::null());
+    finished(command)
+}
+
+/// `rt mount --bundle FROM DIR -- rt-pull save FLAGS DIR WORDS`
+fn save_mounted(from: &Path, scratch: &Scratch, flags: &[OsString], words: &[OsString]) -> Result<Command> {
+    let rt = start::companions("rt").into_iter().find(|path| path.is_file());
+    let mut command = Command::new(rt.ok_or_else(|| start::no_companion("rt"))?);
+    command.args(["mount", "--bundle"]).arg(from).arg(&scratch.0).arg("--");
+    let own = own(&["save"], flags);
+    command.arg(own.get_program()).args(own.get_args()).arg(&scratch.0).args(words);
+    Ok(command)
+}
+
+/// This program with these words.
+fn own(command: &[&str], words: &[OsString]) -> Command {
+    let mut own = Command::new(start::program().unwrap_or_else(|| "rt-pull".into()));
+    own.args(command).args(words);
+    own
+}
+
+/// The exit code of a program, which says itself what went wrong.
+fn finished(mut command: Command) -> Result<u8> {
+    let shown = Path::new(command.get_program()).display().to_string();
+    let status = command.status().context(|| format!("execute {shown}"))?;
+    match status.signal() {
+        Some(signal) => bail!("{shown} was ended by signal {signal}"),
+        None => Ok(status.code().unwrap_or(1) as u8),
+    }
+}
+
+/// A directory that goes with this process.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    /// In the directory of `path`.
+    fn beside(path: &Path) -> Result<Scratch> {
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = dir.join(format!(".rt-convert-{}", std::process::id()));
+        let made = std::path::absolute(&name)?;
+        std::fs::create_dir(&made).context(|| format!("make {}", made.display()))?;
+        Ok(Scratch(made))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,125 @@
+//! `rt slurm broadcast`: an image that is one file, copied once to each node of a job by Slurm's sbcast(1).
+//!
+//! The copies are in TmpFS, a directory that every node has and that often everybody can write. sbcast(1) writes to no file
+//! that is there already, and a copy counts only where it is the caller's and has the image's size and time.
+
+use super::Call;
+use super::step_container::{own_variable, read};
+use rt_spec::step_container::{Image, StepContainer};
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err};
+use std::fs::{self, Permissions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What the names of all copies for a job begin with.
+fn prefix(job: &str) -> String {
+    format!("rt-image-{job}-")
+}
+
+fn tmpfs(asked: Option<&PathBuf>) -> PathBuf {
+    asked.cloned().unwrap_or_else(|| "/tmp".into())
+}
+
+/// An image and its copy on a node.
+struct Copy {
+    /// Of the image.
+    size: u64,
+    /// When the image was changed, in seconds.
+    changed: i64,
+    path: PathBuf,
+}
+
+impl Copy {
+    fn of(asked: &StepContainer, job: &str, image: &Path) -> Result<Copy> {
+        let found = fs::metadata(image).context(|| format!("image {}", image.display()))?;
+        let (size, changed) = (found.size(), found.mtime());
+        // The number of the device is the node's own.
+        let name = format!("{}{:x}-{size:x}-{changed:x}", prefix(job), found.ino());
+        Ok(Copy { size, changed, path: tmpfs(asked.tmpfs.as_ref()).join(name) })
+    }
+
+    /// True where it is there, whole and nobody else's.
+    fn is_sound(&self) -> bool {
+        let me = rustix::process::geteuid().as_raw();
+        fs::symlink_metadata(&self.path).is_ok_and(|found| {
+            found.is_file() && found.uid() == me && (found.size(), found.mtime()) == (self.size, self.changed)
+        })
+    }
+}
+
+/// Copies the image that the environment asks for to the nodes of a job, unless this node has its copy: all have, then.
+pub(super) fn run(call: &Call) -> Result<u8> {
+    let job = call.operand(1, "the job")?;
+    if job.parse::<u32>().is_err() {
+        bail!("slurm broadcast: {job:?} is no job");
+    }
+    let asked = read()?;
+    let image = match &asked.image {
+        Some(Image::Path(path)) => path.as_path(),
+        Some(Image::Name(name)) => Path::new(name),
+        None => bail!("slurm broadcast: no image"),
+    };
+    if !image.is_file() {
+        return Err(err!("{} is no file", image.display()).hint("rt pull IMAGE FILE.sqsh makes one"));
+    }
+    let image = std::path::absolute(image)?;
+    let copy = Copy::of(&asked, job, &image)?;
+    if copy.is_sound() {
+        return Ok(0);
+    }
+    let mut command = Command::new("sbcast");
+    command.arg("--preserve").arg(format!("--jobid={job}")).arg(&image).arg(&copy.path);
+    // A copy from which a container runs would be cut to nothing.
+    let e = command.env_remove("SBCAST_FORCE").exec();
+    Err(e).context(|| "execute sbcast")
+}
+
+/// The copy of `image` on this node, where one is asked for and there is one, or `image`. With `shown`, says so where there is
+/// none.
+pub(super) fn copy_or_original(asked: &StepContainer, image: PathBuf, shown: bool) -> Result<PathBuf> {
+    // A container that is there for all jobs outlives the copy.
+    if !asked.broadcast || asked.name.as_ref().is_some_and(|name| name.global) {
+        return Ok(image);
+    }
+    let Some(job) = own_variable("SLURM_JOB_ID") else { return Ok(image) };
+    let copy = Copy::of(asked, &job, &image)?;
+    if copy.is_sound() {
+        // sbcast(1) gives it the image's mode. That may let others in, while its directory did not.
+        fs::set_permissions(&copy.path, Permissions::from_mode(0o600))
+            .context(|| format!("protect {}", copy.path.display()))?;
+        return Ok(copy.path);
+    }
+    // A batch script has no srun that could have made a copy.
+    if shown && let Some(why) = own_variable("SLURM_RT_NOT_BROADCAST") {
+        // There is nobody left to tell that stderr is closed.
+        let _ = writeln!(
+            std::io::stderr(),
+            "rt: {} is read where it lies, since it was not copied to this node: {why}",
+            image.display()
+        );
+    }
+    Ok(image)
+}
+
+/// Removes the caller's copies for a job from this node.
+pub(super) fn remove(job: &str) -> Result<()> {
+    let dir = tmpfs(own_variable("RT_CONTAINER_TMPFS").map(PathBuf::from).as_ref());
+    let context = || format!("remove the images of job {job} from {}", dir.display());
+    let entries = match fs::read_dir(&dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.context(context)?,
+    };
+    let me = rustix::process::geteuid().as_raw();
+    for entry in entries {
+        let entry = entry.context(context)?;
+        let is_ours = entry.file_name().as_encoded_bytes().starts_with(prefix(job).as_bytes());
+        if is_ours && entry.metadata().is_ok_and(|found| found.is_file() && found.uid() == me) {
+            fs::remove_file(entry.path()).context(context)?;
+        }
+    }
+    Ok(())
+}

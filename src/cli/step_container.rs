@@ -1,0 +1,508 @@
+//! `rt slurm prepare`, `task` and `end`: the container that a step of Slurm asks for by variables `RT_CONTAINER_*`.
+//!
+//! Slurm's plugin calls `prepare` once for each node, has Slurm execute `task` in the place of each task's program, and
+//! calls `end` when the step has ended. All of them have the step's environment.
+
+use super::companion::{become_companion, with_companion};
+use super::operand;
+use super::table::*;
+use super::{Call, broadcast, create, image};
+use crate::container::{self, AskedEntrypoint, CreateOptions, KeptContainer, Overrides, RootAccess};
+use crate::store::{self, Kept, Store};
+use oci_spec::runtime::Mount;
+use rt_cli::flag::{LOG, LOG_FORMAT, LOG_LEVEL};
+use rt_spec::rootless::UserMap;
+use rt_spec::slurm::{JobDirectory, Task, TaskId};
+use rt_spec::state::Status;
+use rt_spec::step_container::{self, ARGV0, IMAGE, Image, Mode, Name, StepContainer};
+use rt_spec::{asked_mounts, slurm_arguments};
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::{bail, err, fd, process, start, tty};
+use std::ffi::{OsStr, OsString};
+use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Slurm's number for the step of a batch script (slurm.h, SLURM_BATCH_SCRIPT).
+const BATCH: u32 = 0xffff_fffb;
+
+pub(super) fn own_variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// What this process's environment asks for.
+pub(super) fn read() -> Result<StepContainer> {
+    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    StepContainer::read(&rt_config::own_variable, &here)
+}
+
+/// Prints the name of an image with its digest. A file or a bundle has none, and is printed as it was named.
+pub(super) fn digest(call: &Call) -> Result<u8> {
+    let text = call.operand(1, "the image")?;
+    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    match step_container::image(text, &here)? {
+        Image::Name(name) if !is_image_path(Path::new(&name)) => {
+            become_companion("rt-pull", ["inspect", "--pinned", "--", &name].map(Into::into).into())
+        }
+        _ => super::print(format!("{text}\n")),
+    }
+}
+
+/// Checks what is asked for, has the image pulled, and prints the bundle or the file that the tasks start from.
+pub(super) fn prepare(call: &Call) -> Result<u8> {
+    if let Some(dir) = own_variable("RT_CONTAINER_SUBMIT_DIR") {
+        // It may be there on the node of the submission alone.
+        let _ = std::env::set_current_dir(dir);
+    }
+    let asked = read()?;
+    asked.check_sources()?;
+    let id = id(call, &asked)?;
+    let id = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
+    let store = store_of_job(call)?;
+    if let Some(kept) = named_container(&store, &asked, &id)? {
+        tell_of_mounts(&store, &asked, &id);
+        return super::print(format!("{}\n", kept.image.display()));
+    }
+    match resolve(call, &asked, true)? {
+        Some(Source::Bundle(path) | Source::File(path)) => super::print(format!("{}\n", path.display())),
+        // rt-pull has said why.
+        None => Ok(1),
+    }
+}
+
+/// Says that the step's mounts mean nothing in a container that runs.
+fn tell_of_mounts(store: &Store, asked: &StepContainer, id: &TaskId) {
+    let Some(name) = asked.name.as_ref().filter(|_| !asked.mounts.is_empty()) else { return };
+    if store.load(&container_id(name, id)).is_ok_and(|record| store.status(&record) == Status::Running) {
+        // There is nobody left to tell that stderr is closed.
+        let text =
+            "rt: RT_CONTAINER_MOUNTS: ignoring --container-mounts when attaching to a running container\n";
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+}
+
+/// True for an image file or a bundle.
+fn is_image_path(path: &Path) -> bool {
+    path.is_file() || path.join("config.json").is_file()
+}
+
+/// What the tasks of a step start from.
+enum Source {
+    Bundle(PathBuf),
+    File(PathBuf),
+}
+
+/// Finds the image, and has it pulled where it is not there. None where `rt-pull` has said why not.
+fn resolve(call: &Call, asked: &StepContainer, shown: bool) -> Result<Option<Source>> {
+    let image = asked.image.as_ref().ok_or_else(|| err!("{IMAGE} is not set"))?;
+    let path = match image {
+        Image::Path(path) => path.as_path(),
+        // What is no path is the name of an image, also where a directory has that name.
+        Image::Name(name) => match Path::new(name) {
+            path if is_image_path(path) => path,
+            _ => {
+                let policy = if asked.ask_registry { "always" } else { "missing" };
+                let how = image::Pull { policy, platform: None, shown };
+                return Ok(image::pulled(call, name, &how)?.map(Source::Bundle));
+            }
+        },
+    };
+    let path = std::path::absolute(path)?;
+    if path.is_file() {
+        operand::check_image_file(&path)?;
+        return Ok(Some(Source::File(broadcast::copy_or_original(asked, path, shown)?)));
+    }
+    std::fs::metadata(path.join("config.json")).context(|| format!("bundle {}", path.display()))?;
+    Ok(Some(Source::Bundle(path)))
+}
+
+/// Runs a task of the step, in the step's container on this node.
+pub(super) fn task(call: &Call) -> Result<u8> {
+    if let Some(file) = call.flags.path(&ENVIRONMENT) {
+        return Err(execute_with(call, &file)?);
+    }
+    let asked = read()?;
+    let id = id(call, &asked)?;
+    let mut named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
+    let store = store_of_job(call)?;
+    let exists = named_container(&store, &asked, &named)?;
+    let source = match &exists {
+        Some(kept) if kept.is_file => Some(Source::File(kept.image.clone())),
+        Some(kept) => {
+            image::mark(&kept.image)?;
+            Some(Source::Bundle(kept.image.clone()))
+        }
+        None => None,
+    };
+    let source = source.map_or_else(|| task_source(call, &asked), |source| Ok(Some(source)))?;
+    // rt-pull has said why.
+    let Some(source) = source else { return Ok(1) };
+    asked.check_sources()?;
+    let mut options = create::options(call, id.clone(), PathBuf::from("/"))?;
+    options.kept = kept_container(&asked, &mut named, &source, exists)?;
+    match source {
+        Source::Bundle(bundle) => options.bundle = bundle,
+        Source::File(file) => options.image_file = Some(file),
+    }
+    let args = program(call, &asked)?;
+    let here = PathBuf::from("/");
+    // With an id it is oci.conf that calls, and a task is where a task in a bundle is.
+    let job_directory = || super::slurm::job_directory(call.flags.path(&CHDIR), &here);
+    let job_directory = call.operands.get(1).and_then(|_| job_directory());
+    options.overrides = overrides(call, &asked, &options, &named, args)?;
+    options.user_map = match asked.as_root {
+        Some(true) => Some(UserMap::Root),
+        Some(false) => Some(UserMap::Caller),
+        None => options.user_map,
+    };
+    options.configured = true;
+    options.task = Some(Task {
+        share: call.flags.switch(&SHARE) != Some(false) && named.task.is_some(),
+        id: Some(named),
+        has_terminal: tty::stdin_is_terminal(),
+        pmix_dir: own_variable("PMIX_SERVER_TMPDIR").map(PathBuf::from),
+        node: own_variable("SLURMD_NODENAME"),
+        uid: rustix::process::geteuid().as_raw(),
+        pid: std::process::id(),
+        umask: process::umask(),
+        cwd: asked
+            .workdir
+            .map(|path| JobDirectory { path, identity: None, asked: true, required: true })
+            .or(job_directory),
+        looked_up: call.operands.get(1).is_some(),
+        asked: true,
+        unshare: asked.unshare,
+        tmpfs: Some(asked.tmpfs.unwrap_or_else(|| PathBuf::from("/tmp"))),
+    });
+    container::run_task(&store, options)
+}
+
+/// What a task starts from: what `prepare` has found, or what is found now. None where `rt-pull` has said why not.
+fn task_source(call: &Call, asked: &StepContainer) -> Result<Option<Source>> {
+    match &asked.resolved {
+        // Pruned since it was resolved, or a store that this node has not.
+        Some(path) if path.is_dir() && image::mark(path)? => Ok(Some(Source::Bundle(path.clone()))),
+        Some(path) if path.is_file() => Ok(Some(Source::File(path.clone()))),
+        // One of the tasks shows what is fetched. The others wait for it in silence.
+        _ => resolve(call, asked, own_variable("SLURM_PROCID").is_some_and(|rank| rank == "0")),
+    }
+}
+
+/// The container of the name that is asked for, where it is there and may be used.
+fn named_container(store: &Store, asked: &StepContainer, id: &TaskId) -> Result<Option<Kept>> {
+    let Some(name) = &asked.name else { return Ok(None) };
+    let container = container_id(name, id);
+    let kept = store.kept(&container)?;
+    let step = format!("{}.{}", id.step.job, id.step.step);
+    match (&kept, name.mode) {
+        // The other tasks of the step that has made it find it there, too.
+        (Some(kept), Mode::Create) if kept.maker != step => bail!("container {container} exists already"),
+        (None, Mode::Exec) => bail!("container {container} is not running"),
+        (Some(_), Mode::Exec) => {
+            let record = store.load(&container)?;
+            if store.status(&record) == Status::Stopped {
+                bail!("container {container} is not running");
+            }
+        }
+        (None, _) if asked.image.is_none() => {
+            bail!("container {container} does not exist, and {IMAGE} is not set")
+        }
+        _ => {}
+    }
+    Ok(kept)
+}
+
+/// The id of a container that is named.
+fn container_id(name: &Name, id: &TaskId) -> String {
+    match name.global {
+        true => name.name.clone(),
+        false => format!("{}.{}", id.step.job, name.name),
+    }
+}
+
+/// What a container is that outlives the step: one with a name, or one that is to be saved. Tasks of several steps are in
+/// one that has a name, so each is known by its pid there.
+fn kept_container(
+    asked: &StepContainer,
+    id: &mut TaskId,
+    source: &Source,
+    exists: Option<Kept>,
+) -> Result<Option<KeptContainer>> {
+    if asked.name.is_none() && asked.save.is_none() {
+        return Ok(None);
+    }
+    if let Some(name) = &asked.name {
+        id.container = container_id(name, id);
+        id.task = Some(std::process::id());
+    }
+    let mode = asked.name.as_ref().map(|name| name.mode);
+    let tmpfs = asked.tmpfs.as_deref().unwrap_or(Path::new("/tmp"));
+    let (image, is_file) = match source {
+        Source::Bundle(path) => (path, false),
+        Source::File(path) => (path, true),
+    };
+    let what = match &exists {
+        Some(kept) => kept.clone(),
+        None => Kept {
+            image: image.clone(),
+            is_file,
+            layer: store::layer_directory(tmpfs, &id.container)?,
+            global: asked.name.as_ref().is_some_and(|name| name.global),
+            maker: format!("{}.{}", id.step.job, id.step.step),
+        },
+    };
+    let (must_run, own_mounts) = (mode == Some(Mode::Exec), mode == Some(Mode::NoExec));
+    Ok(Some(KeptContainer { what, must_run, own_mounts }))
+}
+
+/// Prints the arguments that Slurm has written into the pattern of oci.conf. The shell that has been given the pattern is
+/// the parent of this process, and has not read beyond the comment in which they stand.
+pub(super) fn arguments() -> Result<u8> {
+    let context = || "read the command line of the shell";
+    let parent = std::os::unix::process::parent_id();
+    let line = fd::read_at(fd::open_proc()?, format!("{parent}/cmdline").as_str()).context(context)?;
+    // sh -c PATTERN
+    let pattern =
+        line.split(|byte| *byte == 0).nth(2).ok_or_else(|| err!("it has no pattern")).context(context)?;
+    let arguments = slurm_arguments::of_pattern(pattern).map_err(|e| e.context("oci.conf"))?;
+    super::print(format!("{}\n", slurm_arguments::encode(&arguments)))
+}
+
+/// Executes this call again with the variables in `file`: what hooks and `rt-pull` are told comes from there too. Returns
+/// the error only.
+fn execute_with(call: &Call, file: &Path) -> Result<Error> {
+    let text = fd::read_file(file).context(|| format!("--environment: read {}", file.display()))?;
+    let mut words = super::own_words();
+    // The words before the operands, without this flag: what stands behind -- is the program's.
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    words = without(&words[..end], ENVIRONMENT.long).chain(words[end..].iter().cloned()).collect();
+    let program = start::program().ok_or_else(|| err!("find rt itself: /proc/self/exe cannot be read"))?;
+    let mut command = Command::new(&program);
+    command.args(words).env_clear();
+    for variable in text.split(|byte| *byte == 0) {
+        if let Some(at) = variable.iter().position(|byte| *byte == b'=') {
+            command.env(OsStr::from_bytes(&variable[..at]), OsStr::from_bytes(&variable[at + 1..]));
+        }
+    }
+    // slurmstepd's own, where the task has none.
+    for name in ["SLURMD_NODENAME", "PMIX_SERVER_TMPDIR", "SLURM_MPI_TYPE"] {
+        if let Some(value) = std::env::var_os(name)
+            && !command.get_envs().any(|(known, _)| known == name)
+        {
+            command.env(name, value);
+        }
+    }
+    // What the plugin says of a task is not for this one.
+    command.env_remove("RT_CONTAINER_RESOLVED").env_remove(ARGV0).env_remove("RT_CONTAINER_STEPID");
+    if let Some(image) = call.flags.text(&IMAGE_NAME)? {
+        command.env(IMAGE, image);
+    }
+    Ok(Error::from(command.exec()).context(format!("execute {}", program.display())))
+}
+
+/// `words` without the flag `--NAME VALUE`, in both of its forms.
+fn without<'a>(words: &'a [OsString], name: &'static str) -> impl Iterator<Item = OsString> + 'a {
+    let mut is_value = false;
+    words
+        .iter()
+        .filter(move |word| {
+            let text = word.as_bytes().strip_prefix(b"--").unwrap_or_default();
+            let is_flag = text == name.as_bytes();
+            let is_both = text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+            let drop = is_flag || is_both || is_value;
+            is_value = is_flag;
+            !drop
+        })
+        .cloned()
+}
+
+/// `NODE.JOB.STEP.TASK`, the id of oci.conf's pattern.
+fn id(call: &Call, asked: &StepContainer) -> Result<String> {
+    if let Some(id) = call.operands.get(1) {
+        return Ok(id.to_str().ok_or_else(|| err!("{id:?} is no id of a task"))?.to_owned());
+    }
+    let job = own_variable("SLURM_JOB_ID")
+        .ok_or_else(|| err!("SLURM_JOB_ID is not set: this is no task of Slurm"))?;
+    let step = asked.step.or_else(|| own_variable("SLURM_STEP_ID")?.parse().ok()).unwrap_or(BATCH);
+    let task = own_variable("SLURM_LOCALID").unwrap_or_else(|| "0".to_owned());
+    let node = own_variable("SLURMD_NODENAME").unwrap_or_else(|| "node".to_owned());
+    Ok(format!("{node}.{job}.{step}.{task}"))
+}
+
+/// The program and its arguments.
+fn program(call: &Call, asked: &StepContainer) -> Result<Vec<String>> {
+    let mut args: Vec<String> = asked.program.iter().cloned().collect();
+    if let Some(text) = call.flags.text(&ARGUMENTS)? {
+        args.extend(slurm_arguments::decode(text).map_err(|e| e.context("--arguments"))?);
+    }
+    args.extend(call.rest()?);
+    if args.is_empty() {
+        bail!("{ARGV0} is not set, and there are no arguments: there is no program");
+    }
+    Ok(args)
+}
+
+fn overrides(
+    call: &Call,
+    asked: &StepContainer,
+    options: &CreateOptions,
+    id: &TaskId,
+    args: Vec<String>,
+) -> Result<Overrides> {
+    let mut mounts = asked.mounts.clone();
+    mounts.extend(batch_script(id, &args)?);
+    let mut home = asked.home;
+    if let (Some(true), Some(true)) = (home, asked.as_root) {
+        // The home of root.
+        home = None;
+        let callers = own_variable("HOME").filter(|dir| Path::new(dir).is_dir());
+        if let Some(dir) =
+            callers.filter(|_| !asked.unmounted.iter().any(|place| place == Path::new("/root")))
+        {
+            let options = ["rbind", "nosuid", "nodev"].map(str::to_owned).to_vec();
+            mounts.insert(0, asked_mounts::bind(&dir, "/root", options)?);
+        }
+    }
+    let mut env = asked.env.clone();
+    env.extend(super::environment(call)?);
+    let entrypoint = AskedEntrypoint { log: asked.entrypoint_log, env: asked.env.clone() };
+    Ok(Overrides {
+        args,
+        entrypoint_first: asked.entrypoint.then_some(entrypoint),
+        env_of_job: Some(id.step.job.clone()),
+        env,
+        root: root_access(asked, options),
+        home,
+        volumes: call.flags.texts(&VOLUME)?,
+        mounts,
+        unmounted: asked.unmounted.clone(),
+        devices: call.flags.texts(&DEVICE)?,
+        mpi: create::mpi(call)?,
+        ..Overrides::default()
+    })
+}
+
+/// Where what the program writes to the root goes. An image is written to in a layer, as enroot's and pyxis' containers
+/// are; in a bundle its config says whether it can be.
+fn root_access(asked: &StepContainer, options: &CreateOptions) -> RootAccess {
+    let is_users_bundle = matches!(asked.image, Some(Image::Path(_))) && options.image_file.is_none();
+    if let Some(kept) = &options.kept {
+        return RootAccess::Kept { dir: kept.what.layer.clone(), readonly: asked.writable == Some(false) };
+    }
+    match (asked.writable, is_users_bundle) {
+        (Some(false), _) => RootAccess::ReadOnly,
+        (None, true) if asked.as_root != Some(true) => RootAccess::AsConfigured,
+        (_, true) => RootAccess::Writable,
+        (_, false) => RootAccess::InMemory,
+    }
+}
+
+/// The script of a batch job, which Slurm keeps in a directory of its own, at its place.
+fn batch_script(id: &TaskId, args: &[String]) -> Result<Option<Mount>> {
+    let Some(script) = args.first().filter(|_| id.step.step == "batch") else { return Ok(None) };
+    if !script.starts_with('/') || !Path::new(script).is_file() {
+        return Ok(None);
+    }
+    let options = ["bind", "ro", "nosuid", "nodev"].map(str::to_owned).to_vec();
+    asked_mounts::bind(script, script, options).map(Some)
+}
+
+/// The state directory of the job's containers: that of `--root`, or else the user's among those that sites give to Slurm,
+/// or else the usual one.
+fn store_of_job(call: &Call) -> Result<Store> {
+    match super::root(call)? {
+        Some(root) => Store::create(Some(&root)),
+        None => {
+            Store::create_for_job(own_variable("SLURM_JOB_USER").or_else(|| own_variable("USER")).as_deref())
+        }
+    }
+}
+
+/// Ends what is left of the step on this node; called by root, what is left of the job.
+pub(super) fn end(call: &Call) -> Result<u8> {
+    process::end_after(600);
+    let job = own_variable("SLURM_JOB_ID")
+        .ok_or_else(|| err!("SLURM_JOB_ID is not set: this is no job of Slurm"))?;
+    if job.parse::<u32>().is_err() {
+        bail!("SLURM_JOB_ID: {job:?} is no number");
+    }
+    if rustix::process::geteuid().is_root() && own_variable("SLURM_JOB_UID").is_some_and(|uid| uid != "0") {
+        return end_of_job(call, &job);
+    }
+    let asked = read()?;
+    let id = id(call, &asked)?;
+    let named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
+    let container =
+        asked.name.as_ref().map_or_else(|| named.container.clone(), |name| container_id(name, &named));
+    let mut code = 0;
+    for store in stores(call)? {
+        if let Some(path) = asked.save.as_ref().filter(|_| matches!(store.kept(&container), Ok(Some(_)))) {
+            code = save_in_child(call, &store, &container, path)?;
+        }
+        container::tasks_delete(&store, &format!("{}.-1", named.container))?;
+    }
+    Ok(code)
+}
+
+/// Has a child save a container, which enters namespaces for it. Returns its exit code.
+fn save_in_child(call: &Call, store: &Store, id: &str, path: &Path) -> Result<u8> {
+    let program = start::program().ok_or_else(|| err!("find rt itself: /proc/self/exe cannot be read"))?;
+    let mut command = Command::new(&program);
+    for flag in [&LOG, &LOG_FORMAT, &LOG_LEVEL] {
+        if let Some(value) = call.globals.path(flag) {
+            command.arg(format!("--{}", flag.long)).arg(value);
+        }
+    }
+    command.arg("--root").arg(store.path()).args(["slurm", "save", id]).arg(path);
+    let status =
+        command.stdout(Stdio::null()).status().context(|| format!("execute {}", program.display()))?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+/// Writes the root of a container to an image file.
+pub(super) fn save(call: &Call) -> Result<u8> {
+    let id = call.operand(1, "the id")?;
+    let path = call.operands.get(2).ok_or_else(|| err!("save: missing operand: the image file"))?;
+    let path = std::path::absolute(path)?;
+    let mut stores = stores(call)?;
+    let holder = stores.iter().position(|store| matches!(store.kept(id), Ok(Some(_))));
+    let Some(holder) = holder else { bail!("save: no container {id} that has a name, or is to be saved") };
+    let store = stores.swap_remove(holder);
+    let bundle = container::show_as_bundle(&store, create::images(call), id)?;
+    let mut failed = Ok(1);
+    // In the mount namespace of this process, which is where the bundle is.
+    with_companion("rt-pull", |program| {
+        let words = [OsStr::new("save"), OsStr::new("--force"), OsStr::new("--quiet"), OsStr::new("--")];
+        let status = Command::new(program).args(words).arg(&bundle).arg(&path).stdin(Stdio::null()).status();
+        let missing = status.as_ref().is_err_and(|e| e.kind() == ErrorKind::NotFound);
+        failed = status
+            .map(|status| status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+            .context(|| format!("execute {}", program.display()));
+        !missing
+    })?;
+    failed
+}
+
+/// The state directories in which containers of jobs may be.
+fn stores(call: &Call) -> Result<Vec<Store>> {
+    match super::root(call)? {
+        Some(root) => Ok(vec![Store::open(Some(&root))?]),
+        None => Ok(Store::of_jobs().into_iter().chain([Store::open(None)?]).collect()),
+    }
+}
+
+/// Ends everything of a job of another user, as that user: nothing in a user's directory is to be read or signalled with
+/// root's privileges.
+fn end_of_job(call: &Call, job: &str) -> Result<u8> {
+    let uid: u32 = own_variable("SLURM_JOB_UID")
+        .and_then(|uid| uid.parse().ok())
+        .ok_or_else(|| err!("SLURM_JOB_UID is no number"))?;
+    store::become_owner(uid)?;
+    for store in stores(call)? {
+        container::tasks_delete(&store, job)?;
+    }
+    broadcast::remove(job)?;
+    Ok(0)
+}

@@ -1,0 +1,190 @@
+//! Containers that outlive their processes: what they are made from, and where the layer is with what was written to them.
+//!
+//! The file `kept.json` in the container's directory says so. While it is there, the end of the last process leaves the
+//! directory as it is.
+
+use super::{ContainerDir, Store};
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::{bail, err, fd};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+
+/// The file's name.
+pub(super) const KEPT: &str = "kept.json";
+
+/// What is known of a container that outlives its processes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    /// The bundle or the image file that it is made from.
+    pub image: PathBuf,
+    /// It is a file.
+    pub is_file: bool,
+    /// The directory of the layer.
+    pub layer: PathBuf,
+    /// It is there until it is removed, and not for its job alone.
+    pub global: bool,
+    /// The step that has made it, `JOB.STEP`.
+    pub maker: String,
+}
+
+impl Store {
+    /// What is known of container `id`, if it is one that outlives its processes.
+    pub(crate) fn kept(&self, id: &str) -> Result<Option<Kept>> {
+        super::check_id(id)?;
+        match self.container(id) {
+            Ok(dir) => dir.kept(),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+impl ContainerDir {
+    /// True where the container outlives its processes.
+    pub(crate) fn is_kept(&self) -> bool {
+        fs::statat(&self.fd, KEPT, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// What is known of it, if it does.
+    pub(crate) fn kept(&self) -> Result<Option<Kept>> {
+        let context = || format!("read what container {} is made from", self.id);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = match fs::openat(&self.fd, KEPT, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            file => file.context(context)?,
+        };
+        let text = fd::read_regular(file, 1 << 16).ok_or_else(|| err!("no small file")).context(context)?;
+        serde_json::from_slice(&text).map(Some).map_err(|e| err!("{e}").context(context()))
+    }
+
+    /// Has the container outlive its processes. It may do so already.
+    pub(crate) fn keep(&self, kept: &Kept) -> Result<()> {
+        let context = || format!("write what container {} is made from", self.id);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        match fs::openat(&self.fd, KEPT, flags, Mode::RUSR | Mode::WUSR) {
+            Err(Errno::EXIST) => Ok(()),
+            Err(e) => Err(e).context(context),
+            Ok(file) => {
+                let text = serde_json::to_vec(kept).map_err(|e| err!("{e}"))?;
+                fd::write_all(&file, &text).context(context)
+            }
+        }
+    }
+
+    /// Ends that, and removes the layer.
+    pub(crate) fn unkeep(&self) -> Result<()> {
+        let Some(kept) = self.kept()? else { return Ok(()) };
+        remove_layer(&kept.layer)?;
+        match fs::unlinkat(&self.fd, KEPT, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(e).context(|| format!("remove the state of {}", self.id)),
+        }
+    }
+}
+
+/// The directory for a container's layer, below `tmpfs`, a directory of the node for temporary files: that of the caller is
+/// made where it is missing. The layer's own is made later, or is there.
+pub(crate) fn layer_directory(tmpfs: &Path, id: &str) -> Result<PathBuf> {
+    let me = rustix::process::geteuid().as_raw();
+    let own = tmpfs.join(format!("rt-layers-{me}"));
+    let context = || format!("the directory for layers {}", own.display());
+    match fs::mkdir(&own, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(e).context(context),
+    }
+    // Everybody can make something of this name in /tmp.
+    let found = fs::lstat(&own).context(context)?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::Directory
+        || found.st_uid != me
+        || found.st_mode & 0o022 != 0
+    {
+        return Err(err!("it must be a directory of uid {me} that nobody else can write").context(context()));
+    }
+    Ok(own.join(id))
+}
+
+/// Removes a layer with all that is in it. One that is not there is no error.
+pub(crate) fn remove_layer(layer: &Path) -> Result<()> {
+    let context = || format!("remove the layer {}", layer.display());
+    let (Some(parent), Some(name)) = (layer.parent(), layer.file_name()) else {
+        bail!("{}: no layer", layer.display())
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let parent = match fs::open(parent, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(()),
+        parent => parent.context(context)?,
+    };
+    let name = CString::new(name.as_encoded_bytes()).map_err(|e| err!("{e}"))?;
+    match remove_below(&parent, &name, 0) {
+        Err(e) if e.is(libc::ENOENT) => Ok(()),
+        removed => removed.context(context),
+    }
+}
+
+/// How deep a layer may be: each level takes a descriptor and a stack frame.
+const DEEPEST: u32 = 400;
+
+/// Removes the directory `name` in `parent`. The program in the container may have taken its own rights away, and overlayfs
+/// leaves a directory without any.
+fn remove_below(parent: &OwnedFd, name: &CString, depth: u32) -> Result<()> {
+    if depth > DEEPEST {
+        return Err(Error::from_errno(libc::ELOOP));
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || fs::openat(parent, name, flags, Mode::empty());
+    let dir = match open() {
+        Err(Errno::ACCESS) => {
+            fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
+            open()?
+        }
+        dir => dir?,
+    };
+    if fs::fstat(&dir)?.st_mode & 0o700 != 0o700 {
+        fs::fchmod(&dir, Mode::RWXU)?;
+    }
+    for entry in fs::Dir::read_from(&dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        match fs::unlinkat(&dir, name, AtFlags::empty()) {
+            Ok(()) => {}
+            Err(Errno::ISDIR | Errno::PERM) => remove_below(&dir, &name.to_owned(), depth + 1)?,
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_layer_is_removed_whatever_is_in_it() {
+        let base = std::env::temp_dir().join(format!("rt-layer-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&base);
+        std::fs::create_dir(&base).unwrap();
+        std::fs::write(base.join("outside"), "stays").unwrap();
+        let layer = layer_directory(&base, "x").unwrap();
+        std::fs::create_dir_all(layer.join("upper/a/b")).unwrap();
+        std::fs::create_dir_all(layer.join("work/work")).unwrap();
+        std::fs::write(layer.join("upper/a/b/f"), "").unwrap();
+        symlink(&base, layer.join("upper/link")).unwrap();
+        for closed in ["upper/a/b", "upper/a", "work/work"] {
+            std::fs::set_permissions(layer.join(closed), PermissionsExt::from_mode(0o000)).unwrap();
+        }
+        remove_layer(&layer).unwrap();
+        assert!(!layer.exists() && base.join("outside").exists());
+        remove_layer(&layer).unwrap();
+        // What somebody else could have made.
+        std::fs::set_permissions(layer.parent().unwrap(), PermissionsExt::from_mode(0o777)).unwrap();
+        assert!(layer_directory(&base, "x").unwrap_err().to_string().contains("nobody else"));
+        std::fs::remove_dir_all(&base).unwrap();
+    }
+}

@@ -1,0 +1,1172 @@
+//! `rt slurm prepare`, `task` and `end` as Slurm's plugin has them called, without Slurm: the container that a step asks for
+//! by `RT_CONTAINER_*`.
+
+use crate::fixture::{Bundle, Cmd, Ctx, Job, Out, namespace};
+use crate::images;
+use crate::runner::tests;
+use crate::sys;
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+tests! {
+    BOTH {
+        tasks_share_a_container, steps_of_one_job_at_once, the_link_is_a_task, environment_of_a_task, image_wins_over_the_job,
+        pytorch_is_told_its_rank, mounts_of_a_step, wrong_mounts_start_nothing, mounts_that_are_left_out,
+        working_directory, root_inside, home_of_the_caller, who_may_write, own_namespaces, pmix_of_a_task, prepare_checks_everything,
+        batch_script_at_its_place, first_task_killed, a_step_runs_again, end_of_a_step, program_of_the_image,
+        pmi_connection_of_a_task, as_oci_conf_calls_it,
+        asked_for_a_bundle, entrypoint_runs_once, a_name_outlives_the_step, names_and_their_modes, names_of_jobs_and_of_all,
+        named_and_killed, namespaces_of_a_name, layers_of_somebody_else, wrong_values_name_their_variable, state_beside_that_of_others,
+        copies_of_an_image_file,
+    }
+    NESTED { tasks_share_a_container, who_may_write }
+    ALL { images_by_name, saved_at_the_end }
+    USER { end_by_root }
+}
+
+/// A step of job 42 on a node of its own.
+struct Step<'a> {
+    ctx: &'a Ctx,
+    bundle: Bundle,
+    node: String,
+    job: u32,
+    step: u32,
+    env: Vec<(String, String)>,
+}
+
+impl<'a> Step<'a> {
+    fn new(ctx: &'a Ctx) -> Self {
+        Self::of(ctx, ctx.bundle())
+    }
+
+    /// Of a bundle whose root is not to be written, so that what is written goes to a layer.
+    fn read_only(ctx: &'a Ctx) -> Self {
+        Self::of(ctx, ctx.bundle().with("/root/readonly", json!(true)))
+    }
+
+    fn of(ctx: &'a Ctx, bundle: Bundle) -> Self {
+        bundle.write();
+        let node = ctx.id();
+        let step = Step { ctx, bundle, node, job: 42, step: 0, env: Vec::new() };
+        ctx.remember(&step.container());
+        step
+    }
+
+    /// The same with a variable more.
+    fn with(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// The same step once more, without further variables.
+    fn again(&self) -> Step<'a> {
+        let copy =
+            Bundle { dir: self.bundle.dir.clone(), config: self.bundle.config.clone(), ids: self.bundle.ids };
+        Step {
+            ctx: self.ctx,
+            bundle: copy,
+            node: self.node.clone(),
+            job: self.job,
+            step: self.step,
+            env: Vec::new(),
+        }
+    }
+
+    fn container(&self) -> String {
+        format!("{}.{}.{}", self.node, self.job, self.step)
+    }
+
+    /// A command with the environment of task `task`.
+    fn environment(&self, task: u32, cmd: Cmd) -> Cmd {
+        let numbers = [("SLURM_JOB_ID", self.job), ("SLURM_STEP_ID", self.step)];
+        let cmd = numbers.iter().fold(cmd, |cmd, (name, value)| cmd.env(name, value.to_string()));
+        let cmd = cmd.env("SLURM_LOCALID", task.to_string()).env("SLURM_PROCID", (task + 4).to_string());
+        let cmd = cmd.env("SLURMD_NODENAME", &self.node).env("RT_CONTAINER_IMAGE", &self.bundle.dir);
+        let cmd = cmd.env("RT_CONTAINER_ARGV0", "probe");
+        self.env.iter().fold(cmd, |cmd, (name, value)| cmd.env(name, value))
+    }
+
+    fn command(&self, task: u32, operations: &[&str]) -> Cmd {
+        self.environment(task, self.ctx.rt(["slurm", "task", "--"]).args(operations))
+    }
+
+    /// A task that has printed its first line.
+    fn task(&self, task: u32, operations: &[&str]) -> Job {
+        let mut job = self.command(task, operations).spawn();
+        job.line(0);
+        job
+    }
+
+    fn ok(&self, operations: &[&str]) -> Out {
+        self.command(0, operations).ok()
+    }
+
+    fn prepare(&self) -> Cmd {
+        self.environment(0, self.ctx.rt(["slurm", "prepare"]))
+    }
+
+    /// As the plugin ends a step: nothing may be left then.
+    fn end(&self) {
+        self.environment(0, self.ctx.rt(["slurm", "end"])).silent();
+        self.empty();
+    }
+
+    fn empty(&self) {
+        let left: Vec<_> = fs::read_dir(&self.ctx.state).unwrap().flatten().map(|e| e.path()).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+fn finish(jobs: Vec<Job>) {
+    for job in jobs {
+        sys::kill(job.pid(), libc::SIGTERM).unwrap();
+        assert_eq!(job.wait().code, 0);
+    }
+}
+
+fn tasks_share_a_container(ctx: &Ctx) {
+    let step = Step::new(ctx);
+    let before = step.bundle.strict_tree();
+    let jobs: Vec<Job> = (0..4).map(|n| step.task(n, &["ready", "pause"])).collect();
+    for job in &jobs {
+        for name in ["user", "mnt", "pid", "net", "uts"] {
+            assert_eq!(namespace(job.pid(), name), namespace(jobs[0].pid(), name), "{name}");
+        }
+    }
+    let list = ctx.rt(["list", "--format", "json"]).ok().json();
+    let list = list.as_array().unwrap();
+    assert_eq!((list.len(), &list[0]["id"]), (1, &json!(step.container())), "{list:?}");
+    assert_eq!((&list[0]["job"], &list[0]["step"]), (&json!("42"), &json!("0")));
+    for name in ["42", "42.0", "42.0.3"] {
+        let out = ctx.rt(["exec", name, "/bin/probe", "env"]).ok();
+        let task = if name == "42.0.3" { json!("3") } else { json!("0") };
+        assert_eq!(out.line(0)["SLURM_LOCALID"], task, "{name}");
+    }
+    finish(jobs);
+    step.end();
+    assert_eq!(before, step.bundle.strict_tree(), "the image is as it was");
+}
+
+fn steps_of_one_job_at_once(ctx: &Ctx) {
+    let first = Step::new(ctx);
+    let second = Step { step: 1, ..first.again() };
+    ctx.remember(&second.container());
+    let jobs: Vec<Job> = [&first, &second, &first, &second]
+        .iter()
+        .enumerate()
+        .map(|(n, step)| step.task(n as u32, &["ready", "pause"]))
+        .collect();
+    let mnt: Vec<String> = jobs.iter().map(|job| namespace(job.pid(), "mnt")).collect();
+    assert_eq!((&mnt[0], &mnt[1]), (&mnt[2], &mnt[3]));
+    assert_ne!(mnt[0], mnt[1], "a container for each step");
+    // The end of one step leaves the other alone.
+    let mut jobs = jobs.into_iter();
+    let (a, b, c, d) =
+        (jobs.next().unwrap(), jobs.next().unwrap(), jobs.next().unwrap(), jobs.next().unwrap());
+    first.environment(0, ctx.rt(["slurm", "end"])).silent();
+    assert_eq!((a.wait().code, c.wait().code), (137, 137));
+    assert_eq!(ctx.rt(["list", "-q"]).ok().stdout.trim(), second.container());
+    finish(vec![b, d]);
+    second.end();
+}
+
+/// `rt-slurm-task` is a link to `rt`, which Slurm executes in the place of the program.
+fn the_link_is_a_task(ctx: &Ctx) {
+    let step = Step::new(ctx);
+    let link = ctx.path("rt-slurm-task");
+    symlink(ctx.rt_path(), &link).unwrap();
+    let run = ctx.mkdir("run");
+    let by_link = |ops: &[&str]| {
+        let cmd = ctx.command(&link).args(ops).env("XDG_RUNTIME_DIR", &run);
+        step.environment(0, cmd)
+    };
+    // Whatever looks like a flag or a command of rt belongs to the program.
+    let out = by_link(&["args", "--help"]).ok();
+    assert_eq!(out.line(0), json!(["probe", "args", "--help"]));
+    by_link(&["exit 7"]).run();
+    assert_eq!(by_link(&["exit 7"]).run().code, 7);
+    step.environment(0, ctx.command(ctx.rt_path()).args(["slurm", "end"]).env("XDG_RUNTIME_DIR", &run))
+        .silent();
+    // The state was where a caller has it who names no other place.
+    for dir in fs::read_dir(&run).unwrap().flatten() {
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "{dir:?}");
+    }
+    // Without a program there is nothing to run.
+    let cmd = ctx.command(&link).env("XDG_RUNTIME_DIR", &run);
+    step.environment(0, cmd).env("RT_CONTAINER_ARGV0", "").fails(&["RT_CONTAINER_ARGV0 is not set"]);
+}
+
+fn environment_of_a_task(ctx: &Ctx) {
+    let step = Step::new(ctx)
+        .with("FOO", "bar")
+        .with("LANG", "de_DE.UTF-8")
+        .with("LANGUAGE", "de")
+        .with("LC_ALL", "C.UTF-8")
+        .with("LC_CTYPE", "C.UTF-8")
+        .with("LD_LIBRARY_PATH", "/host/lib")
+        .with("RT_CONTAINER_ENTRYPOINT", "0")
+        .with("RT_CONTAINER_ENTRYPOINT_LOG", "")
+        .with("EMPTY", "");
+    let env = step.ok(&["env"]).line(0);
+    assert_eq!((&env["FOO"], &env["EMPTY"], &env["SLURM_PROCID"]), (&json!("bar"), &json!(""), &json!("4")));
+    assert_eq!(env["LC_CTYPE"], "C.UTF-8");
+    for name in ["LANG", "LANGUAGE", "LC_ALL", "LD_LIBRARY_PATH"] {
+        assert!(env.get(name).is_none(), "{name}");
+    }
+    let own = env.as_object().unwrap().keys().filter(|name| name.starts_with("RT_CONTAINER_")).count();
+    assert_eq!(own, 0, "{env}");
+    // What is named comes along.
+    let step = step.with("RT_CONTAINER_ENV", "LC_ALL,LD_LIBRARY_PATH,NOT_SET");
+    let env = step.ok(&["env"]).line(0);
+    assert_eq!((&env["LC_ALL"], &env["LD_LIBRARY_PATH"]), (&json!("C.UTF-8"), &json!("/host/lib")));
+    assert!(env.get("LANG").is_none() && env.get("NOT_SET").is_none(), "{env}");
+    // A task that joins has its own.
+    let first = step.task(0, &["ready", "pause"]);
+    let env = step.again().with("ONLY1", "x").command(1, &["env"]).ok().line(0);
+    assert_eq!((&env["ONLY1"], &env["SLURM_LOCALID"]), (&json!("x"), &json!("1")));
+    assert!(env.get("FOO").is_none(), "{env}");
+    finish(vec![first]);
+    step.end();
+}
+
+fn image_wins_over_the_job(ctx: &Ctx) {
+    let mut bundle = ctx.bundle();
+    let env = bundle.config["process"]["env"].as_array_mut().unwrap();
+    env.extend([json!("CUDA_VERSION=11.8.0"), json!("PATH=/image/bin:/bin")]);
+    let step = Step::of(ctx, bundle).with("CUDA_VERSION", "12.0.0").with("TERM", "dumb");
+    let env = step.ok(&["env"]).line(0);
+    assert_eq!((&env["CUDA_VERSION"], &env["PATH"]), (&json!("11.8.0"), &json!("/image/bin:/bin")));
+    let step = step.with("RT_CONTAINER_ENV", "CUDA_VERSION");
+    assert_eq!(step.ok(&["env"]).line(0)["CUDA_VERSION"], "12.0.0");
+    step.end();
+}
+
+fn pytorch_is_told_its_rank(ctx: &Ctx) {
+    let mut bundle = ctx.bundle();
+    bundle.config["process"]["env"].as_array_mut().unwrap().push(json!("PYTORCH_VERSION=2"));
+    let step = Step::of(ctx, bundle).with("RANK", "77");
+    let step = step
+        .with("SLURM_STEP_NODELIST", "n[07-08],m1")
+        .with("SLURM_STEP_NUM_TASKS", "8")
+        .with("WORLD_SIZE", "3");
+    for task in [0, 1] {
+        let env = step.command(task, &["env"]).ok().line(0);
+        assert_eq!(env["RANK"], json!((task + 4).to_string()));
+        assert_eq!(env["LOCAL_RANK"], json!(task.to_string()));
+        assert_eq!((&env["MASTER_ADDR"], &env["MASTER_PORT"]), (&json!("n07"), &json!("61042")));
+        assert_eq!(env["WORLD_SIZE"], "3", "what the user says");
+    }
+    step.end();
+    let plain = Step::new(ctx).ok(&["env"]).line(0);
+    assert!(plain.get("RANK").is_none() && plain.get("LOCAL_RANK").is_none(), "{plain}");
+    ctx.rt(["list"]).ok();
+}
+
+fn mounts_of_a_step(ctx: &Ctx) {
+    let data = ctx.mkdir("data");
+    ctx.file("data/x", "hello");
+    ctx.file("single", "one");
+    let mounts =
+        format!("{}:/d:ro,./data:/rel,{}:/e,tmpfs:/t:mode=700,./single:/f", data.display(), data.display());
+    let step = Step::new(ctx)
+        .with("RT_CONTAINER_MOUNTS", mounts)
+        .with("RT_CONTAINER_SUBMIT_DIR", ctx.dir.display().to_string());
+    let step_ops =
+        ["cat /d/x", "cat /rel/x", "cat /f", "write /d/new x", "write /e/new x", "write /t/y z", "cat /t/y"];
+    let out = step.command(0, &step_ops).cwd(Path::new("/")).ok();
+    let all = out.all();
+    assert_eq!(all[..3], [json!("hello"), json!("hello"), json!("one")]);
+    assert_eq!(all[3], crate::fixture::errno(libc::EROFS), "read-only");
+    assert_eq!((&all[4], &all[6]), (&Value::Null, &json!("z")));
+    assert_eq!(fs::read_to_string(data.join("new")).unwrap(), "x");
+    step.end();
+    // Without a place for the submission, from the directory of the task; a source alone is its own place.
+    let step = Step::new(ctx).with("RT_CONTAINER_MOUNTS", format!("{},./data:/rel", data.display()));
+    let out = step.command(0, &["cat /rel/x", &format!("cat {}/x", data.display())]).cwd(&ctx.dir).ok();
+    assert_eq!(out.all()[..2], [json!("hello"), json!("hello")]);
+    // A task that joins is not asked to mount.
+    let first = step.command(0, &["ready", "pause"]).cwd(&ctx.dir).spawn();
+    let mut first = first;
+    first.line(0);
+    fs::write(data.join("x"), "later").unwrap();
+    let out = step.command(1, &["cat /rel/x"]).cwd(&ctx.dir).ok();
+    assert_eq!(out.line(0), "later");
+    finish(vec![first]);
+    step.end();
+}
+
+fn wrong_mounts_start_nothing(ctx: &Ctx) {
+    for (mounts, why) in [
+        ("/not/there:/x", "source path does not exist: /not/there"),
+        ("/tmp:/x,./not-there:/y", "source path does not exist"),
+        (":", "the source is missing"),
+        ("/tmp:", "is no path"),
+        ("/tmp:/x,", "the source is missing"),
+        ("/tmp:x", "is no path"),
+        ("devpts:/x", "neither a path nor tmpfs or umount"),
+        ("/tmp:../x", "leads up"),
+        ("/tmp:/x/../../y", "leads up"),
+        ("/tmp:/", "the root"),
+        ("/tmp:/x:sideways", "sideways"),
+        ("umount:/x:ro", "no flag"),
+    ] {
+        let step = Step::new(ctx).with("RT_CONTAINER_MOUNTS", mounts);
+        step.command(0, &["say no"]).fails(&["RT_CONTAINER_MOUNTS", why]);
+        step.prepare().fails(&["RT_CONTAINER_MOUNTS", why]);
+    }
+    let left = fs::read_dir(&ctx.state).map(|dir| dir.count()).unwrap_or(0);
+    assert_eq!(left, 0);
+}
+
+fn mounts_that_are_left_out(ctx: &Ctx) {
+    let data = ctx.mkdir("data");
+    let bundle = ctx.bundle().mount("/mnt/in", "bind", data.to_str().unwrap(), &["rbind"]);
+    bundle.mkdir("mnt/in");
+    let step = Step::of(ctx, bundle);
+    let write = "write /mnt/in/x y";
+    assert_eq!(step.ok(&[write]).line(0), Value::Null);
+    assert!(data.join("x").exists());
+    fs::remove_file(data.join("x")).unwrap();
+    for place in ["/mnt", "/mnt/in"] {
+        let step = step
+            .again()
+            .with("RT_CONTAINER_MOUNTS", format!("umount:{place}"))
+            .with("RT_CONTAINER_WRITABLE", "1");
+        step.ok(&[write]);
+        assert!(!data.join("x").exists(), "{place}");
+        let _ = fs::remove_file(step.bundle.rootfs().join("mnt/in/x"));
+    }
+    step.end();
+}
+
+fn working_directory(ctx: &Ctx) {
+    let step = Step::of(ctx, ctx.bundle().with("/process/cwd", json!("/home")));
+    assert_eq!(step.ok(&["cwd"]).line(0), "/home", "that of the image");
+    for (asked, found) in [("/etc", "/etc"), ("../", "/"), ("/etc/../mnt", "/mnt")] {
+        let step = step.again().with("RT_CONTAINER_WORKDIR", asked);
+        assert_eq!(step.ok(&["cwd"]).line(0), found, "{asked}");
+    }
+    let wrong = step.again().with("RT_CONTAINER_WORKDIR", "/pyxis");
+    wrong.command(0, &["cwd"]).fails(&["/pyxis: no such file or directory"]);
+    assert!(!step.bundle.rootfs().join("pyxis").exists());
+    // Each task has its own; one that fails leaves the others alone.
+    let first = step.task(0, &["ready", "pause"]);
+    assert_eq!(step.again().with("RT_CONTAINER_WORKDIR", "/etc").command(1, &["cwd"]).ok().line(0), "/etc");
+    wrong.command(2, &["cwd"]).fails(&["/pyxis: no such file or directory"]);
+    finish(vec![first]);
+    step.end();
+}
+
+fn root_inside(ctx: &Ctx) {
+    let (uid, _) = ctx.caller.host_ids();
+    let ids = |step: &Step| {
+        let out = step.ok(&["id", "cat /proc/self/uid_map"]);
+        let map = out
+            .line(1)
+            .as_str()
+            .unwrap()
+            .split_whitespace()
+            .map(|n| n.parse().unwrap())
+            .collect::<Vec<u32>>();
+        (out.line(0)["uid"][0].clone(), map)
+    };
+    let step = Step::new(ctx).with("RT_CONTAINER_REMAP_ROOT", "1");
+    let (inside, map) = ids(&step);
+    assert_eq!((inside, map[0]), (json!(0), 0));
+    step.end();
+    if uid != 0 {
+        let step = Step::new(ctx).with("RT_CONTAINER_REMAP_ROOT", "0");
+        assert_eq!(ids(&step), (json!(uid), vec![uid, uid, 1]));
+        step.end();
+    }
+}
+
+fn home_of_the_caller(ctx: &Ctx) {
+    let home = ctx.mkdir("home");
+    ctx.file("home/x", "mine");
+    let there = format!("cat {}/x", home.display());
+    let with_home = |step: Step<'_>| step.ok(&[&there, "cat /root/x"]).all();
+    let step = |ctx| Step::new(ctx).with("HOME", home.display().to_string());
+    let missing = crate::fixture::errno(libc::ENOENT);
+    assert_eq!(with_home(step(ctx))[0], missing);
+    assert_eq!(with_home(step(ctx).with("RT_CONTAINER_MOUNT_HOME", "1"))[0], "mine");
+    let root = || step(ctx).with("RT_CONTAINER_MOUNT_HOME", "1").with("RT_CONTAINER_REMAP_ROOT", "1");
+    assert_eq!(with_home(root())[1], "mine", "the home of root");
+    assert_eq!(with_home(root().with("RT_CONTAINER_MOUNTS", "umount:/root"))[1], missing);
+    // What the bundle asks for is refused.
+    let bundle = ctx.bundle().with("/annotations", json!({ "rt.home": "bind" }));
+    let of_bundle = Step::of(ctx, bundle).with("HOME", home.display().to_string());
+    assert_eq!(of_bundle.ok(&[&there]).line(0), "mine");
+    assert_eq!(of_bundle.with("RT_CONTAINER_MOUNT_HOME", "0").ok(&[&there]).line(0), missing);
+    ctx.rt(["list"]).ok();
+}
+
+fn who_may_write(ctx: &Ctx) {
+    let write = ["write /new x", "cat /new"];
+    let refused = crate::fixture::errno(libc::EROFS);
+    // A bundle of the user's says it itself.
+    assert_eq!(Step::read_only(ctx).ok(&write).line(0), refused);
+    let step = Step::read_only(ctx).with("RT_CONTAINER_WRITABLE", "1");
+    let first = step.task(0, &["write /new x", "pause"]);
+    assert_eq!(step.command(1, &["cat /new"]).ok().line(0), "x", "one layer for all tasks");
+    finish(vec![first]);
+    assert!(!step.bundle.rootfs().join("new").exists());
+    assert_eq!(step.ok(&["cat /new"]).line(0), crate::fixture::errno(libc::ENOENT), "gone with the step");
+    let step = Step::new(ctx).with("RT_CONTAINER_WRITABLE", "0");
+    assert_eq!(step.ok(&write).line(0), refused);
+    ctx.rt(["list"]).ok();
+}
+
+fn own_namespaces(ctx: &Ctx) {
+    let host = |name: &str| namespace(std::process::id() as i32, name);
+    for (asked, own) in
+        [("net", vec!["net"]), ("ipc,uts", vec!["ipc", "uts"]), ("net,ipc,uts", vec!["net", "ipc", "uts"])]
+    {
+        let step = Step::new(ctx).with("RT_CONTAINER_UNSHARE", asked);
+        let jobs: Vec<Job> = (0..2).map(|n| step.task(n, &["ready", "pause"])).collect();
+        for name in ["net", "uts", "pid"] {
+            let inside = namespace(jobs[0].pid(), name);
+            assert_eq!(inside != host(name), own.contains(&name), "{asked}: {name}");
+            assert_eq!(inside, namespace(jobs[1].pid(), name), "{asked}: {name} of the second");
+        }
+        finish(jobs);
+        step.end();
+    }
+    // Shared memory goes with the IPC namespace.
+    for unshare in ["net", "ipc"] {
+        let step = Step::new(ctx).with("RT_CONTAINER_UNSHARE", unshare);
+        let file = format!("/dev/shm/{}", step.node);
+        assert_eq!(step.ok(&[&format!("write {file} x")]).line(0), Value::Null, "{unshare}");
+        assert_eq!(fs::remove_file(&file).is_ok(), unshare == "net", "{unshare}");
+        step.end();
+    }
+}
+
+/// What PMIx' clients read, and what a program finds that looks for the directory.
+fn pmix_of_a_task(ctx: &Ctx) {
+    let spool = ctx.mkdir("spool");
+    let server = ctx.mkdir("spool/pmix.42.0");
+    let tmpfs = ctx.mkdir("tmpfs");
+    let applications = format!("tmpfs/spmix_appdir_{}_42.0", ctx.caller.host_ids().0);
+    ctx.mkdir(&applications);
+    let step = Step::new(ctx)
+        .with("PMIX_SERVER_TMPDIR", server.display().to_string())
+        .with("PMIX_SECURITY_MODE", "munge,native")
+        .with("PMIX_GDS_MODULE", "hash")
+        .with("PMIX_MCA_gds", "mine")
+        .with("RT_CONTAINER_TMPFS", tmpfs.display().to_string());
+    let applications = format!("exists {}", ctx.path(&applications).display());
+    let out = step.ok(&["env", "cat /proc/self/mountinfo", &applications]);
+    let env = out.line(0);
+    assert_eq!((&env["PMIX_MCA_psec"], &env["PMIX_MCA_gds"]), (&json!("munge,native"), &json!("mine")));
+    assert!(env.get("PMIX_MCA_ptl").is_none());
+    let mounts = out.line(1);
+    for dir in [&spool, &server] {
+        assert!(mounts.as_str().unwrap().contains(&format!(" {} ", dir.display())), "{mounts}");
+    }
+    assert_eq!(out.line(2), json!(true), "the application's directory in TmpFS");
+    step.end();
+}
+
+fn prepare_checks_everything(ctx: &Ctx) {
+    let step = Step::new(ctx);
+    assert_eq!(step.prepare().ok().stdout, format!("{}\n", step.bundle.dir.display()));
+    // Relative to the directory of the submission.
+    let name = step.bundle.dir.file_name().unwrap().to_str().unwrap().to_owned();
+    let relative = step
+        .again()
+        .with("RT_CONTAINER_SUBMIT_DIR", ctx.dir.display().to_string())
+        .with("RT_CONTAINER_IMAGE", format!("./{name}"));
+    assert_eq!(
+        relative.prepare().cwd(Path::new("/")).ok().stdout,
+        format!("{}\n", step.bundle.dir.display())
+    );
+    let wrong = |name: &str, value: &str, why: &str| {
+        step.again().with(name, value).prepare().fails(&[name, why]);
+    };
+    wrong("RT_CONTAINER_NAME", "/tmp/foo", "no name of a container");
+    wrong("RT_CONTAINER_NAME", "x:attach", "none of auto");
+    wrong("RT_CONTAINER_SAVE", "/tmp/", "target is a directory");
+    wrong("RT_CONTAINER_UNSHARE", "pid", "unknown namespace \"pid\": none of net");
+    wrong("RT_CONTAINER_ENV", "A,", "no name of a variable");
+    wrong("RT_CONTAINER_SCOPE", "node", "neither job nor global");
+    let image =
+        |value: &str| step.again().with("RT_CONTAINER_IMAGE", value).prepare().env("PATH", "/not/there");
+    image("").fails(&["RT_CONTAINER_IMAGE is not set"]);
+    image("/not/there").fails(&["/not/there", "no such file"]);
+    ctx.file("x.tar", "");
+    image(ctx.path("x.tar").to_str().unwrap()).fails(&["neither a squashfs nor a SIF image"]);
+    assert!(fs::read_dir(&ctx.state).map(|dir| dir.count()).unwrap_or(0) == 0, "prepare makes no container");
+}
+
+/// sbcast(1) is a stand-in, which copies a file to where it is told.
+fn copies_of_an_image_file(ctx: &Ctx) {
+    let bin = ctx.mkdir("bin");
+    let log = ctx.file("log", "");
+    let text = format!(
+        "#!/bin/sh\n[ -z \"$SBCAST_FORCE\" ] || exit 9\necho \"$1 $2\" >>{}\n[ ! -e \"$4\" ] || {{ echo there >&2; exit 1; }}\n\
+         exec cp -p \"$3\" \"$4\"\n",
+        log.display()
+    );
+    fs::write(bin.join("sbcast"), text).unwrap();
+    fs::set_permissions(bin.join("sbcast"), PermissionsExt::from_mode(0o755)).unwrap();
+    let image = ctx.file("x.sqsh", "hsqs and more of it");
+    let image = Path::new(&image);
+    let tmp = ctx.mkdir("tmpfs");
+    let step = Step::new(ctx)
+        .with("RT_CONTAINER_IMAGE", image.display().to_string())
+        .with("RT_CONTAINER_TMPFS", tmp.display().to_string())
+        .with("RT_CONTAINER_BROADCAST", "1");
+    let broadcast = |job: &str| {
+        let path = format!("{}:/usr/bin:/bin", bin.display());
+        step.environment(0, ctx.rt(["slurm", "broadcast", job])).env("PATH", path).env("SBCAST_FORCE", "1")
+    };
+    let copies = || -> Vec<_> { fs::read_dir(&tmp).unwrap().flatten().map(|entry| entry.path()).collect() };
+    let original = format!("{}\n", image.display());
+    let prepared = || {
+        let out = step.prepare().ok();
+        assert_eq!(out.stderr, "");
+        out.stdout
+    };
+    // No srun has made a copy: a batch script's step, for one.
+    assert_eq!(prepared(), original);
+    broadcast("42").silent();
+    let [copy] = &copies()[..] else { panic!("{:?}", copies()) };
+    assert!(copy.file_name().unwrap().to_str().unwrap().starts_with("rt-image-42-"), "{copy:?}");
+    assert_eq!(prepared(), format!("{}\n", copy.display()));
+    assert_eq!(fs::metadata(copy).unwrap().permissions().mode() & 0o777, 0o600);
+    // Another step of the job.
+    broadcast("42").silent();
+    assert_eq!(fs::read_to_string(&log).unwrap(), "--preserve --jobid=42\n");
+    // Another job's is not taken, nor one that is not whole, a link, or older than the image.
+    let refused = || {
+        let why = "sbcast: no room";
+        let out = step.prepare().env("SLURM_RT_NOT_BROADCAST", why).ok();
+        assert_eq!(out.stdout, original);
+        assert!(out.stderr.contains("was not copied to this node: sbcast: no room"), "{out:?}");
+    };
+    let elsewhere = ctx.path("elsewhere");
+    fs::rename(copy, &elsewhere).unwrap();
+    refused();
+    symlink(&elsewhere, copy).unwrap();
+    refused();
+    broadcast("42").fails(&["there"]);
+    fs::remove_file(copy).unwrap();
+    fs::write(copy, "hsqs").unwrap();
+    refused();
+    fs::remove_file(copy).unwrap();
+    fs::rename(&elsewhere, copy).unwrap();
+    assert_eq!(prepared(), format!("{}\n", copy.display()));
+    fs::write(image, "hsqs and something newer").unwrap();
+    refused();
+    // What a container is started from for all jobs stays where it is.
+    fs::remove_file(copy).unwrap();
+    broadcast("42").silent();
+    let global = step.prepare().env("RT_CONTAINER_NAME", "x").env("RT_CONTAINER_SCOPE", "global");
+    assert_eq!(global.ok().stdout, original);
+    broadcast("x").fails(&["\"x\" is no job"]);
+    broadcast("42")
+        .env("RT_CONTAINER_IMAGE", &step.bundle.dir)
+        .fails(&["is no file", "rt pull IMAGE FILE.sqsh"]);
+    broadcast("43").env("PATH", "/not/there").fails(&["execute sbcast"]);
+}
+
+/// An image is pulled once, whoever asks first, and again where it has been removed.
+fn images_by_name(ctx: &Ctx) {
+    let path = images::path(ctx);
+    let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let with = |cmd: Cmd| {
+        let cmd = cmd.env("PATH", format!("{path}:{system}"));
+        cmd.env("RT_IMAGES", ctx.path("images")).env("RT_CACHE", ctx.path("cache"))
+    };
+    let name = format!("oci:{}:t", ctx.path("layout").display());
+    let step = Step::new(ctx).with("RT_CONTAINER_IMAGE", &name);
+    with(ctx.rt(["save", "-q"])).arg(&step.bundle.dir).arg(&name).ok();
+    let prepared = with(step.prepare()).ok().stdout;
+    let bundle = prepared.trim_end().to_owned();
+    assert!(bundle.starts_with(ctx.path("images/bundles").to_str().unwrap()), "{prepared}");
+    let resolved = step.again().with("RT_CONTAINER_IMAGE", &name).with("RT_CONTAINER_RESOLVED", &bundle);
+    let first = with(resolved.command(0, &["write /new x", "pause"])).spawn();
+    let mut first = first;
+    assert_eq!(first.line(0), Value::Null, "an image can be written to");
+    // With and without the answer of prepare it is the same container.
+    for step in [&step, &resolved] {
+        assert_eq!(with(step.command(1, &["cat /new"])).ok().line(0), "x");
+    }
+    assert!(!Path::new(&bundle).join("rootfs/new").exists());
+    finish(vec![first]);
+    // Removed between prepare and the task.
+    with(ctx.rt(["rmi", "--force", &name])).run();
+    with(ctx.rt(["prune", "--all"])).run();
+    assert!(!Path::new(&bundle).exists(), "removed");
+    assert_eq!(with(resolved.command(0, &["say again"])).ok().line(0), "again");
+    assert!(Path::new(&bundle).exists());
+    // An image that is not there ends the task before anything is made.
+    let wrong = step.again().with("RT_CONTAINER_IMAGE", format!("{name}ypo"));
+    for cmd in [wrong.prepare(), wrong.command(0, &["say no"])] {
+        with(cmd).fails(&["no image \"typo\""]);
+    }
+    step.end();
+}
+
+fn batch_script_at_its_place(ctx: &Ctx) {
+    // Slurm keeps the script in a directory of its own, which no image has.
+    let spool = ctx.mkdir("spool/job00042");
+    let script = spool.join("slurm_script");
+    fs::write(&script, "#!/bin/probe\n").unwrap();
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    ctx.give(&ctx.path("spool"));
+    let step = Step::new(ctx).with("RT_CONTAINER_ARGV0", script.display().to_string());
+    let batch = |cmd: Cmd| cmd.env("SLURM_STEP_ID", "").env("RT_CONTAINER_STEPID", "4294967291");
+    let id = format!("{}.42.4294967291", step.node);
+    ctx.remember(&id);
+    // No other step is shown it.
+    step.command(0, &["args"]).fails(&["slurm_script", "no such file"]);
+    // The kernel calls the interpreter with the script's path, which is none of its operations.
+    let out = batch(step.command(0, &["args"])).ok();
+    assert_eq!(out.line(1), json!(["/bin/probe", script.display().to_string(), "args"]));
+    let out = batch(step.command(0, &[&format!("write {} x", script.display())])).ok();
+    assert_eq!(out.line(1), crate::fixture::errno(libc::EROFS), "and read-only");
+    batch(step.environment(0, ctx.rt(["slurm", "end"]))).silent();
+    step.empty();
+}
+
+fn first_task_killed(ctx: &Ctx) {
+    let step = Step::read_only(ctx).with("RT_CONTAINER_WRITABLE", "1");
+    let first = step.task(0, &["write /new x", "pause"]);
+    let second = step.task(1, &["ready", "pause"]);
+    sys::kill(first.pid(), libc::SIGKILL).unwrap();
+    assert_eq!(first.wait().code, 137);
+    let third = step.command(2, &["cat /new"]).ok();
+    assert_eq!(third.line(0), "x", "the second keeps the container");
+    sys::kill(second.pid(), libc::SIGKILL).unwrap();
+    second.wait();
+    // Killed at any moment of its start, too.
+    for n in 0..20u64 {
+        let first = step.command(0, &["pause"]).spawn();
+        let other = step.command(1, &["ready"]).spawn();
+        std::thread::sleep(std::time::Duration::from_micros(n * 300));
+        sys::kill(first.pid(), libc::SIGKILL).unwrap();
+        let out = other.wait();
+        assert_eq!((out.code, out.stderr.as_str()), (0, ""), "{out:?}");
+        first.wait();
+    }
+    step.end();
+}
+
+/// A requeued job has the same numbers.
+fn a_step_runs_again(ctx: &Ctx) {
+    let step = Step::read_only(ctx).with("RT_CONTAINER_WRITABLE", "1");
+    for _ in 0..3 {
+        let jobs: Vec<Job> = (0..2).map(|n| step.task(n, &["cat /left", "write /left x", "pause"])).collect();
+        let mut jobs = jobs.into_iter();
+        let (mut first, second) = (jobs.next().unwrap(), jobs.next().unwrap());
+        assert_eq!(first.line(0), crate::fixture::errno(libc::ENOENT), "nothing of the run before");
+        for job in [first, second] {
+            sys::kill(job.pid(), libc::SIGKILL).unwrap();
+            job.wait();
+        }
+    }
+    step.end();
+}
+
+fn end_of_a_step(ctx: &Ctx) {
+    let step = Step::new(ctx);
+    step.end_of_nothing();
+    let mut job = step.command(0, &["orphan count COUNTER"]).spawn();
+    job.line(0);
+    assert_eq!(job.wait().code, 0);
+    step.end();
+    ctx.rt(["slurm", "end"]).fails(&["SLURM_JOB_ID is not set"]);
+    ctx.rt(["slurm", "end"]).env("SLURM_JOB_ID", "x/../y").fails(&["no number"]);
+}
+
+impl Step<'_> {
+    fn end_of_nothing(&self) {
+        self.environment(0, self.ctx.rt(["slurm", "end"])).silent();
+    }
+}
+
+fn program_of_the_image(ctx: &Ctx) {
+    // The name is looked for in the image's PATH, not in the host's.
+    let step = Step::of(ctx, ctx.bundle().with("/process/env", json!(["PATH=/bin"])));
+    let out = step.command(0, &["exe"]).env("PATH", "/usr/bin:/host").ok();
+    assert_eq!(out.line(0), "/bin/probe");
+    step.command(0, &[]).env("RT_CONTAINER_ARGV0", "no-such-program").fails(&["no-such-program", "PATH"]);
+    step.command(0, &[]).env("RT_CONTAINER_ARGV0", "./bin/x").fails(&["./bin/x", "no such file"]);
+    let at = step.again().with("RT_CONTAINER_WORKDIR", "/bin");
+    assert_eq!(at.command(0, &["exe"]).env("RT_CONTAINER_ARGV0", "./probe").ok().line(0), "/bin/probe");
+    step.end();
+}
+
+fn pmi_connection_of_a_task(ctx: &Ctx) {
+    use crate::sys::Step as Before;
+    use std::os::fd::AsRawFd;
+    let passed = fs::File::open("/dev/zero").unwrap();
+    let step = Step::new(ctx).with("PMI_FD", "17").with("PMI_RANK", "0");
+    let first = step.task(3, &["ready", "pause"]);
+    for task in [0, 1] {
+        let steps = [5, 17, 18].map(|to| Before::Dup(passed.as_raw_fd(), to));
+        let out = step.command(task, &["fds", "env"]).before(steps).ok();
+        assert_eq!(out.line(0), json!([0, 1, 2, 17]), "task {task}");
+        assert_eq!(out.line(1)["PMI_FD"], "17");
+    }
+    finish(vec![first]);
+    step.end();
+}
+
+/// With `IgnoreFileConfigJson` Slurm passes the name of an image on, and the task's environment in a file.
+fn as_oci_conf_calls_it(ctx: &Ctx) {
+    let here = ctx.mkdir("here");
+    let source = here.to_str().unwrap();
+    let step = Step::of(ctx, ctx.bundle().mount(source, "bind", source, &["rbind"]));
+    let bundle = step.bundle.dir.to_str().unwrap();
+    let file = |task: u32, more: &[&str]| {
+        let numbers =
+            format!("SLURM_JOB_ID=42\0SLURM_STEP_ID=0\0SLURM_LOCALID={task}\0SLURM_PROCID={task}\0");
+        let text = format!("{numbers}TWO=a\nb\0PATH=/host/bin\0{}\0", more.join("\0"));
+        ctx.file(&format!("environment{task}"), &text)
+    };
+    let call = |task: u32, more: &[&str], args: &[&str]| {
+        let cmd = ctx.rt(["slurm", "task", "--image", bundle, "--environment"]).arg(file(task, more));
+        let cmd = cmd.arg(format!("{}.{task}", step.container())).arg("--").args(args);
+        cmd.env("SLURMD_NODENAME", "n7").env("OF_SLURMSTEPD", "x").cwd(&here)
+    };
+    // Words of the program that look like this call's own.
+    let out = call(0, &["X=1"], &["probe", "env", "cwd", "args", "--environment", "--image=x"]).ok();
+    let env = out.line(0);
+    assert_eq!(
+        (&env["TWO"], &env["X"], &env["SLURMD_NODENAME"]),
+        (&json!("a\nb"), &json!("1"), &json!("n7"))
+    );
+    assert!(env.get("OF_SLURMSTEPD").is_none() && env["PATH"] != "/host/bin", "{env}");
+    assert_eq!(out.line(1), source, "the job's directory, which the container has");
+    assert_eq!(out.line(2), json!(["probe", "env", "cwd", "args", "--environment", "--image=x"]));
+    // Slurm has looked the program up on the host.
+    assert_eq!(call(0, &[], &["/usr/local/bin/probe", "exe"]).ok().line(0), "/bin/probe");
+    call(0, &[], &["/usr/local/bin/no-probe", "exe"]).fails(&["/usr/local/bin/no-probe", "no such file"]);
+    // What users set counts here, too; what a plugin sets for another step does not.
+    let data = ctx.mkdir("data");
+    ctx.file("data/x", "hello");
+    let mounts = format!("RT_CONTAINER_MOUNTS={}:/mnt", data.display());
+    let more = [
+        &mounts,
+        "RT_CONTAINER_ARGV0=sh",
+        "RT_CONTAINER_RESOLVED=/not/there",
+        "RT_CONTAINER_IMAGE=/not/there",
+    ];
+    assert_eq!(call(0, &more, &["probe", "cat /mnt/x"]).ok().line(0), "hello");
+    call(0, &["RT_CONTAINER_MOUNTS=/not/there:/x"], &["probe"])
+        .fails(&["source path does not exist: /not/there"]);
+    // Tasks share, and what is left the next step removes: nobody calls delete.
+    let mut first = call(0, &[], &["probe", "ready", "pause"]).spawn();
+    first.line(0);
+    let mut second = call(1, &[], &["probe", "env", "pause"]).spawn();
+    assert_eq!(second.line(0)["SLURM_PROCID"], "1");
+    assert_eq!(namespace(first.pid(), "mnt"), namespace(second.pid(), "mnt"));
+    finish(vec![first, second]);
+    let missing =
+        ctx.rt(["slurm", "task", "--environment", "/not/there", "--image", bundle, "a.1.0.0", "--", "x"]);
+    missing.fails(&["--environment: read /not/there"]);
+    assert_eq!(ctx.rt(["list", "-q"]).ok().stdout, "");
+    step.empty();
+}
+
+/// In a bundle's generated config, the job's variables are those of the program.
+fn asked_for_a_bundle(ctx: &Ctx) {
+    let data = ctx.mkdir("data");
+    ctx.file("data/x", "hello");
+    let step = Step::read_only(ctx);
+    let run = |task: u32, more: &[String], ops: &[&str]| {
+        let dir = ctx.mkdir(&format!("generated{task}"));
+        let mut config = step.bundle.config.clone();
+        config["root"]["path"] = json!(step.bundle.rootfs());
+        let mut args = vec!["/probe"];
+        args.extend(ops);
+        config["process"]["args"] = json!(args);
+        let env = config["process"]["env"].as_array_mut().unwrap();
+        env.extend(more.iter().map(|variable| json!(variable)));
+        Bundle { dir: dir.clone(), config, ids: step.bundle.ids }.write();
+        ctx.rt(["slurm", "run", "--bundle"]).arg(dir).arg(format!("{}.{task}", step.container()))
+    };
+    let asked = [
+        format!("RT_CONTAINER_MOUNTS={}:/mnt:ro,./data:/home", data.display()),
+        format!("SLURM_SUBMIT_DIR={}", ctx.dir.display()),
+        "RT_CONTAINER_WORKDIR=/etc".to_owned(),
+        "RT_CONTAINER_WRITABLE=1".to_owned(),
+        "RT_CONTAINER_UNSHARE=uts".to_owned(),
+    ];
+    let out =
+        run(0, &asked, &["cat /mnt/x", "cat /home/x", "cwd", "write /new x", "write /mnt/y z", "env"]).ok();
+    let all = out.all();
+    assert_eq!(all[..4], [json!("hello"), json!("hello"), json!("/etc"), Value::Null], "{out:?}");
+    assert_eq!(all[4], crate::fixture::errno(libc::EROFS));
+    let shown = all[5].as_object().unwrap().keys().filter(|name| name.starts_with("RT_CONTAINER_")).count();
+    assert_eq!(shown, 0, "{}", all[5]);
+    assert!(!step.bundle.rootfs().join("new").exists());
+    run(0, &["RT_CONTAINER_MOUNTS=/not/there:/x".to_owned()], &["say no"])
+        .fails(&["source path does not exist"]);
+    run(0, &["RT_CONTAINER_WORKDIR=/pyxis".to_owned()], &["say no"]).fails(&["/pyxis: no such file"]);
+    let root = run(0, &["RT_CONTAINER_REMAP_ROOT=1".to_owned()], &["id", "write /new x"]).ok();
+    assert_eq!((&root.line(0)["uid"][0], &root.line(1)), (&json!(0), &Value::Null));
+    ctx.rt(["list"]).ok();
+    step.end();
+}
+
+/// What an epilog calls: root becomes the user, and ends what the job has left.
+fn end_by_root(ctx: &Ctx) {
+    if !crate::client::Caller::tests_are_root() {
+        crate::runner::skip!("the tests do not run as root");
+    }
+    let step = Step::new(ctx);
+    let other = Step { job: 43, ..step.again() };
+    ctx.remember(&other.container());
+    let jobs: Vec<Job> = [&step, &other].iter().map(|step| step.task(0, &["ready", "pause"])).collect();
+    let mut jobs = jobs.into_iter();
+    let (killed, stays) = (jobs.next().unwrap(), jobs.next().unwrap());
+    let uid = ctx.caller.host_ids().0.to_string();
+    let epilog = |job: &str| {
+        let cmd = ctx.rt(["slurm", "end"]).by_tests().env("SLURM_JOB_ID", job);
+        cmd.env("SLURM_JOB_UID", &uid)
+    };
+    epilog("42").silent();
+    assert_eq!(killed.wait().code, 137);
+    assert_eq!(ctx.rt(["list", "-q"]).ok().stdout.trim(), other.container());
+    // A job that is not there.
+    epilog("41").silent();
+    epilog("x").fails(&["SLURM_JOB_ID", "no number"]);
+    epilog("42").env("SLURM_JOB_UID", "jo").fails(&["SLURM_JOB_UID is no number"]);
+    finish(vec![stays]);
+    epilog("43").silent();
+    step.empty();
+    // Copies of images end with their job, and others' files stay.
+    let tmp = ctx.mkdir("tmpfs");
+    let names = ["rt-image-42-1-2-3", "rt-image-43-1-2-3", "rt-image-42-of-another"];
+    names.iter().for_each(|name| fs::write(tmp.join(name), "").unwrap());
+    names[..2].iter().for_each(|name| ctx.give_link(&tmp.join(name)));
+    epilog("42").env("RT_CONTAINER_TMPFS", &tmp).silent();
+    assert_eq!(names.map(|name| tmp.join(name).exists()), [false, true, true]);
+}
+
+fn entrypoint_runs_once(ctx: &Ctx) {
+    let Some(busybox) =
+        ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists())
+    else {
+        crate::runner::skip!("busybox is not installed");
+    };
+    let script = "#!/bin/sh\necho \"entry $GREETING $PRIVATE $ASKED\"\necho x >>/count\nexport MADE=\"two\nlines\" GREETING=bye\n\
+        [ -z \"$FAIL\" ] || { echo refused; exit 3; }\nexec \"$@\"\n";
+    let mut bundle = ctx.bundle().with("/annotations", json!({ "rt.image.entrypoint": "[\"/entry\"]" }));
+    bundle.config["process"]["env"].as_array_mut().unwrap().push(json!("GREETING=hello"));
+    for applet in ["sh", "cat"] {
+        fs::copy(busybox, bundle.rootfs().join("bin").join(applet)).unwrap();
+    }
+    fs::write(bundle.rootfs().join("entry"), script).unwrap();
+    fs::set_permissions(bundle.rootfs().join("entry"), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
+    let base = Step::of(ctx, bundle.with("/root/readonly", json!(true)));
+    ctx.give(&base.bundle.rootfs());
+    let step = |entrypoint: &str| {
+        let step =
+            base.again().with("RT_CONTAINER_ENTRYPOINT", entrypoint).with("RT_CONTAINER_WRITABLE", "1");
+        step.with("GREETING", "job").with("PRIVATE", "p").with("ASKED", "a").with("RT_CONTAINER_ENV", "ASKED")
+    };
+    let out = step("0").ok(&["env"]);
+    assert_eq!((&out.line(0)["GREETING"], out.line(0).get("MADE")), (&json!("hello"), None));
+    let with =
+        |more: &[(&str, &str)]| more.iter().fold(step("1"), |step, (name, value)| step.with(name, *value));
+    let first = with(&[("RT_CONTAINER_NAME", "e"), ("RT_CONTAINER_TMPFS", ctx.dir.to_str().unwrap())]);
+    ctx.remember("42.e");
+    let mut jobs: Vec<Job> =
+        (0..3).map(|n| first.command(n, &["env", "cat /count", "pause"]).spawn()).collect();
+    for job in &mut jobs {
+        let env = job.line(0);
+        assert_eq!((&env["MADE"], &env["GREETING"]), (&json!("two\nlines"), &json!("bye")), "{env}");
+        assert_eq!((&env["PRIVATE"], &env["ASKED"]), (&json!("p"), &json!("a")));
+        assert_eq!(job.line(1), "x\n", "run once");
+    }
+    for job in jobs {
+        sys::kill(job.pid(), libc::SIGTERM).unwrap();
+        let out = job.wait();
+        assert_eq!((out.code, out.stderr.as_str()), (0, ""), "what it prints is not shown");
+    }
+    ctx.rt(["delete", "42.e"]).silent();
+    // Shown where that is asked; it has the image's variables, and of the job's those that were named.
+    let log = with(&[("RT_CONTAINER_ENTRYPOINT_LOG", "1")]).command(0, &["say done"]).run();
+    assert_eq!(
+        (log.code, log.stderr.as_str(), log.line(0)),
+        (0, "entry hello  a\n", json!("done")),
+        "{log:?}"
+    );
+    let failed = with(&[("FAIL", "1"), ("RT_CONTAINER_ENV", "FAIL")]).command(0, &["say no"]);
+    failed.fails(&["the image's entrypoint: exit code 3: refused", "RT_CONTAINER_ENTRYPOINT=0"]);
+    fs::remove_file(base.bundle.rootfs().join("entry")).unwrap();
+    step("1").command(0, &["say no"]).fails(&["the image's entrypoint", "/entry", "no such file"]);
+    assert_eq!(step("0").ok(&["say yes"]).line(0), "yes");
+    step("0").end();
+}
+
+/// A step of another number or job with a container of this name, whose layers are below the test's directory.
+fn with_name<'a>(step: &Step<'a>, job: u32, number: u32, name: &str) -> Step<'a> {
+    let tmpfs = step.ctx.dir.display().to_string();
+    let step = Step { job, step: number, ..step.again() };
+    let id = name.split(':').next().unwrap();
+    step.ctx.remember(&format!("{job}.{id}"));
+    step.with("RT_CONTAINER_NAME", name).with("RT_CONTAINER_TMPFS", tmpfs)
+}
+
+/// The layers that are there, of all names.
+fn layers(ctx: &Ctx) -> Vec<String> {
+    let dirs = fs::read_dir(&ctx.dir).unwrap().flatten();
+    let own = dirs.filter(|entry| entry.file_name().to_string_lossy().starts_with("rt-layers-"));
+    let names = own.flat_map(|dir| fs::read_dir(dir.path()).unwrap().flatten());
+    let mut names: Vec<String> = names.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn a_name_outlives_the_step(ctx: &Ctx) {
+    let base = Step::read_only(ctx);
+    let before = base.bundle.strict_tree();
+    let step = |number| with_name(&base, 42, number, "tools");
+    let missing = crate::fixture::errno(libc::ENOENT);
+    let out = step(0).ok(&["cat /new", "write /new x", "mkdir /closed", "rm /etc/group"]);
+    assert_eq!((&out.line(0), &out.line(1)), (&missing, &Value::Null), "{out:?}");
+    step(0).environment(0, ctx.rt(["slurm", "end"])).silent();
+    let list = || ctx.rt(["list", "--format", "json"]).ok().json().as_array().unwrap().clone();
+    assert_eq!(
+        (&list()[0]["id"], &list()[0]["status"]),
+        (&json!("42.tools"), &json!("stopped")),
+        "{:?}",
+        list()
+    );
+    ctx.rt(["exec", "42.tools", "/bin/probe", "say no"]).fails(&["has stopped"]);
+    // Another step finds what was written, and needs no image.
+    let second = step(1).with("RT_CONTAINER_IMAGE", "");
+    assert_eq!(second.prepare().ok().stdout, format!("{}\n", base.bundle.dir.display()));
+    let out = second.ok(&["cat /new", "cat /etc/group", "append /new y"]);
+    assert_eq!((&out.line(0), &out.line(1)), (&json!("x"), &missing), "{out:?}");
+    // Two steps at once are in one container, and a task of each is its member.
+    let first = step(2).task(0, &["ready", "pause"]);
+    let other = step(3).task(0, &["ready", "pause"]);
+    assert_eq!(namespace(first.pid(), "mnt"), namespace(other.pid(), "mnt"));
+    assert_eq!((list().len(), &list()[0]["status"]), (1, &json!("running")));
+    assert_eq!(ctx.rt(["exec", "42.tools", "/bin/probe", "cat /new"]).ok().line(0), "xy");
+    ctx.rt(["delete", "42.tools"]).fails(&["not stopped"]);
+    finish(vec![first]);
+    assert_eq!(list()[0]["status"], "running", "the other keeps it");
+    finish(vec![other]);
+    assert_eq!((list()[0]["status"].clone(), layers(ctx)), (json!("stopped"), vec!["42.tools".to_owned()]));
+    // What a plain step of the same job sees is the image.
+    assert_eq!(base.again().ok(&["cat /new"]).line(0), missing);
+    ctx.rt(["delete", "42.tools"]).silent();
+    assert_eq!((list().len(), layers(ctx).len()), (0, 0));
+    step(4).with("RT_CONTAINER_IMAGE", "").command(0, &["say no"]).fails(&["42.tools does not exist"]);
+    assert_eq!(before, base.bundle.strict_tree(), "the image is as it was");
+    base.empty();
+}
+
+fn names_and_their_modes(ctx: &Ctx) {
+    let base = Step::read_only(ctx);
+    let step = |number, mode: &str| with_name(&base, 42, number, &format!("x{mode}"));
+    step(0, ":exec").prepare().fails(&["container 42.x is not running"]);
+    step(0, ":exec").command(0, &["say no"]).fails(&["container 42.x is not running"]);
+    // All tasks of the step that makes it may say so.
+    let jobs: Vec<Job> = (0..2).map(|n| step(1, ":create").task(n, &["write /new x", "pause"])).collect();
+    assert_eq!(namespace(jobs[0].pid(), "mnt"), namespace(jobs[1].pid(), "mnt"));
+    let again = step(2, ":create");
+    again.prepare().fails(&["container 42.x exists already"]);
+    again.command(0, &["say no"]).fails(&["container 42.x exists already"]);
+    let joined = step(3, ":exec").task(0, &["ready", "pause"]);
+    assert_eq!(namespace(joined.pid(), "mnt"), namespace(jobs[0].pid(), "mnt"));
+    let apart = step(4, ":no_exec").task(0, &["cat /new", "pause"]);
+    assert_ne!(namespace(apart.pid(), "mnt"), namespace(jobs[0].pid(), "mnt"), "not joined");
+    step(5, ":no_exec").ok(&["write /more y"]);
+    assert_eq!(step(6, "").ok(&["cat /more"]).line(0), "y", "the same files");
+    finish(jobs);
+    finish(vec![joined, apart]);
+    step(7, ":exec").command(0, &["say no"]).fails(&["container 42.x is not running"]);
+    assert_eq!(step(8, ":no_exec").ok(&["cat /new"]).line(0), "x");
+    step(9, ":create").prepare().fails(&["exists already"]);
+    // One that can be read only.
+    let refused = step(10, "").with("RT_CONTAINER_WRITABLE", "0").ok(&["cat /new", "write /z z"]);
+    assert_eq!((&refused.line(0), &refused.line(1)), (&json!("x"), &crate::fixture::errno(libc::EROFS)));
+    ctx.rt(["delete", "42.x"]).silent();
+    // An image that cannot be run leaves no name; a program that is missing does, as in pyxis.
+    let broken = base.again();
+    let broken = with_name(&broken, 42, 11, "x").with("RT_CONTAINER_IMAGE", "/not/there");
+    broken.command(0, &["say no"]).fails(&["/not/there"]);
+    step(12, ":create").command(0, &[]).env("RT_CONTAINER_ARGV0", "/not/there").fails(&["/not/there"]);
+    step(13, ":create").prepare().fails(&["exists already"]);
+    ctx.rt(["delete", "42.x"]).silent();
+    base.empty();
+    assert!(layers(ctx).is_empty());
+}
+
+fn names_of_jobs_and_of_all(ctx: &Ctx) {
+    let base = Step::read_only(ctx);
+    let of_job = |job| with_name(&base, job, 0, "x");
+    let of_all = |job| with_name(&base, job, 0, "y").with("RT_CONTAINER_SCOPE", "global");
+    ctx.remember("y");
+    for job in [42, 43] {
+        let missing = crate::fixture::errno(libc::ENOENT);
+        assert_eq!(of_job(job).ok(&["cat /new", "write /new x"]).line(0), missing, "each job its own");
+    }
+    of_all(42).ok(&["write /new y"]);
+    assert_eq!(of_all(43).with("RT_CONTAINER_IMAGE", "").ok(&["cat /new"]).line(0), "y");
+    assert_eq!(ctx.rt(["list", "-q"]).ok().stdout, "42.x\n43.x\ny\n");
+    // The end of a job takes what is the job's.
+    ctx.rt(["slurm", "delete", "42"]).silent();
+    ctx.rt(["slurm", "delete", "43"]).silent();
+    assert_eq!((ctx.rt(["list", "-q"]).ok().stdout.as_str(), layers(ctx)), ("y\n", vec!["y".to_owned()]));
+    assert_eq!(of_all(44).ok(&["cat /new"]).line(0), "y");
+    ctx.rt(["delete", "y"]).silent();
+    base.empty();
+    assert!(layers(ctx).is_empty());
+}
+
+fn named_and_killed(ctx: &Ctx) {
+    let base = Step::read_only(ctx);
+    let step = |number| with_name(&base, 42, number, "x");
+    for n in 0..10u64 {
+        let first = step(n as u32).command(0, &["write /new x", "pause"]).spawn();
+        std::thread::sleep(std::time::Duration::from_micros(n * 1500));
+        sys::kill(first.pid(), libc::SIGKILL).unwrap();
+        first.wait();
+        step(50).ok(&["ready"]);
+    }
+    let mut running = step(60).task(0, &["write /last x", "pause"]);
+    sys::kill(running.pid(), libc::SIGKILL).unwrap();
+    running = step(61).task(0, &["cat /last", "pause"]);
+    assert_eq!(running.line(0), "x");
+    // Of a job that is over, also what runs.
+    ctx.rt(["slurm", "delete", "42"]).silent();
+    assert_eq!(running.wait().code, 137);
+    base.empty();
+    assert!(layers(ctx).is_empty());
+}
+
+/// Namespaces are those of the step that has made the container.
+fn namespaces_of_a_name(ctx: &Ctx) {
+    let base = Step::read_only(ctx);
+    let step = |number, name: &str| with_name(&base, 42, number, name);
+    let own = step(0, "own").with("RT_CONTAINER_UNSHARE", "net,uts").task(0, &["ready", "pause"]);
+    let plain = step(1, "plain").task(0, &["ready", "pause"]);
+    let joined = step(2, "own").task(0, &["ready", "pause"]);
+    let asked = step(3, "own").with("RT_CONTAINER_UNSHARE", "uts").task(0, &["ready", "pause"]);
+    for name in ["net", "uts", "mnt", "user"] {
+        assert_eq!(namespace(joined.pid(), name), namespace(own.pid(), name), "{name}");
+        assert_eq!(namespace(asked.pid(), name), namespace(own.pid(), name), "{name}");
+    }
+    assert_ne!(namespace(own.pid(), "net"), namespace(plain.pid(), "net"));
+    for (kind, text) in
+        [("net", "not in a separate network namespace"), ("uts", "not in a separate UTS namespace")]
+    {
+        let wrong = step(4, "plain").with("RT_CONTAINER_UNSHARE", kind);
+        wrong.command(0, &["say no"]).fails(&["42.plain", text]);
+    }
+    // So are the ids.
+    let root = step(6, "root").with("RT_CONTAINER_REMAP_ROOT", "1").task(0, &["ready", "pause"]);
+    let joined_root = step(7, "root").with("RT_CONTAINER_REMAP_ROOT", "0").ok(&["id"]);
+    assert_eq!(joined_root.line(0)["uid"][0], 0);
+    finish(vec![root]);
+    // Mounts of a step that joins mean nothing, and prepare says so.
+    let mounts = step(5, "plain").with("RT_CONTAINER_MOUNTS", "/tmp:/mnt");
+    let out = mounts.prepare().run();
+    assert_eq!(out.code, 0, "{out:?}");
+    assert!(
+        out.stderr.contains("ignoring --container-mounts when attaching to a running container"),
+        "{out:?}"
+    );
+    finish(vec![own, plain, joined, asked]);
+    assert_eq!(mounts.prepare().run().stderr, "");
+    ctx.rt(["slurm", "delete", "42"]).silent();
+    base.empty();
+}
+
+fn layers_of_somebody_else(ctx: &Ctx) {
+    let base = Step::read_only(ctx);
+    let own = ctx.mkdir(&format!("rt-layers-{}", sys_uid(ctx)));
+    fs::set_permissions(&own, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    with_name(&base, 42, 0, "x").command(0, &["say no"]).fails(&["the directory for layers", "nobody else"]);
+    fs::remove_dir(&own).unwrap();
+    symlink("/tmp", &own).unwrap();
+    ctx.give_link(&own);
+    with_name(&base, 42, 0, "x").command(0, &["say no"]).fails(&["the directory for layers"]);
+    fs::remove_file(&own).unwrap();
+    base.empty();
+}
+
+/// The uid that the runtime has, in the client's user namespace.
+fn sys_uid(ctx: &Ctx) -> u32 {
+    match ctx.caller {
+        crate::client::Caller::User | crate::client::Caller::Root => ctx.caller.host_ids().0,
+        _ => 0,
+    }
+}
+
+fn saved_at_the_end(ctx: &Ctx) {
+    let path = images::path(ctx);
+    let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let file = ctx.path("out.sqsh");
+    let step = Step::read_only(ctx)
+        .with("RT_CONTAINER_SAVE", "./out.sqsh")
+        .with("RT_CONTAINER_SUBMIT_DIR", ctx.dir.display().to_string())
+        .with("RT_CONTAINER_TMPFS", ctx.dir.display().to_string());
+    let end = || step.environment(0, ctx.rt(["slurm", "end"])).env("PATH", format!("{path}:{system}"));
+    let jobs: Vec<Job> = (0..2).map(|n| step.task(n, &[&format!("write /of{n} x"), "pause"])).collect();
+    finish(jobs);
+    assert!(!file.exists());
+    end().silent();
+    let first = fs::read(&file).unwrap();
+    assert!(first.starts_with(b"hsqs"), "a squashfs");
+    step.empty();
+    assert!(layers(ctx).is_empty());
+    // Once more, over the file that is there, and nothing beside it.
+    step.ok(&["write /other y"]);
+    end().silent();
+    assert!(fs::read(&file).unwrap() != first);
+    let beside = fs::read_dir(&ctx.dir).unwrap().flatten();
+    let beside = beside.filter(|e| e.file_name().to_string_lossy().contains("out.sqsh")).count();
+    assert_eq!(beside, 1);
+    // What cannot be written is said, and the step is over in any case.
+    let nowhere = step.again().with("RT_CONTAINER_SAVE", "/not/there/x.sqsh");
+    let nowhere = nowhere.with("RT_CONTAINER_TMPFS", ctx.dir.display().to_string());
+    nowhere.ok(&["write /x y"]);
+    nowhere
+        .environment(0, ctx.rt(["slurm", "end"]))
+        .env("PATH", format!("{path}:{system}"))
+        .fails(&["/not/there"]);
+    step.empty();
+    // By hand, one that has a name.
+    with_name(&step, 42, 5, "tools").ok(&["write /by-hand x"]);
+    let hand = ctx.path("hand.sqsh");
+    let save = |id: &str| ctx.rt(["slurm", "save", id]).arg(&hand).env("PATH", format!("{path}:{system}"));
+    assert_eq!(save("42.tools").ok().stdout.trim(), hand.display().to_string());
+    assert!(fs::read(&hand).unwrap().starts_with(b"hsqs"));
+    save("42.other").fails(&["no container 42.other"]);
+    ctx.rt(["delete", "42.tools"]).silent();
+    assert!(layers(ctx).is_empty());
+}
+
+fn wrong_values_name_their_variable(ctx: &Ctx) {
+    for name in ["WRITABLE", "MOUNT_HOME", "REMAP_ROOT", "ENTRYPOINT", "ENTRYPOINT_LOG", "CACHE"] {
+        let name = format!("RT_CONTAINER_{name}");
+        Step::new(ctx)
+            .with(&name, "maybe")
+            .command(0, &["say no"])
+            .fails(&[&name, "\"maybe\" is not 1 or 0"]);
+    }
+}
+
+/// What another user has made under the name of this one's state is not used.
+fn state_beside_that_of_others(ctx: &Ctx) {
+    let step = Step::new(ctx);
+    let state = ctx.mkdir("taken");
+    fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let cmd = ctx.command(ctx.rt_path()).arg("--root").arg(&state).args(["slurm", "task", "--", "say no"]);
+    step.environment(0, cmd).fails(&["must belong to uid", "nobody else"]);
+    assert!(fs::metadata(&state).unwrap().is_dir());
+}
