@@ -1,0 +1,564 @@
+//! What the plugin does at each stage of a step (spank(7)). Each function returns what Slurm is told: 0, or -1 for a
+//! failure.
+
+use crate::arguments::{self, Arguments};
+use crate::ffi::{self, BATCH, Context, Number, Spank, User};
+use crate::options::{FORMS, Form, Options};
+use crate::program::{Call, End};
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What is known in this process. A step has a slurmstepd of its own, and srun, sbatch and salloc are one process each.
+#[derive(Default)]
+struct State {
+    arguments: Arguments,
+    options: Options,
+    /// Options, by their index, that sbatch or salloc was given, and that srun takes from its environment.
+    inherited: Vec<usize>,
+    /// Options that contradict another one.
+    disputed: Vec<usize>,
+    /// Why there can be no container although one was asked for.
+    broken: Option<String>,
+    /// A container was asked for, and all is well so far.
+    enabled: bool,
+    prepared: Prepared,
+    tasks_ended: u32,
+    user: Option<User>,
+    /// The environment of `rt` on this node.
+    environment: Vec<CString>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Prepared {
+    #[default]
+    NotYet,
+    /// The tasks can be started.
+    Yes,
+    /// The reason was given; tasks must not run, least of all without a container.
+    Failed,
+}
+
+static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
+
+/// Tells a node that srun has put `rt-slurm-task` into the programs of `--multi-prog`. With this prefix srun sends a
+/// variable in spite of `--export=NONE`.
+const MULTI_PROG: &CStr = c"SLURM_RT_MULTI_PROG";
+
+/// The image that was asked for, and its name with a digest, as they were when the job was submitted.
+const PIN: &CStr = c"SLURM_RT_IMAGE";
+
+/// Why the image was not copied to the nodes, although that was asked for.
+const NOT_BROADCAST: &CStr = c"SLURM_RT_NOT_BROADCAST";
+
+/// How long the node is kept after a step for `rt` to clean up.
+const END_LIMIT: Duration = Duration::from_secs(60);
+
+fn state() -> MutexGuard<'static, State> {
+    // A panic has been reported where it was caught.
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn failed(text: &str) -> i32 {
+    ffi::error(text);
+    -1
+}
+
+/// slurm_spank_init, everywhere: reads plugstack.conf's arguments, and offers the options.
+pub(crate) fn init(spank: &Spank, words: &[&CStr]) -> i32 {
+    let arguments = match words_of_site(words) {
+        Ok(arguments) => arguments,
+        Err(why) => return failed(&why),
+    };
+    let offers = match ffi::context() {
+        Context::Local | Context::Remote => true,
+        Context::Allocator => arguments.sbatch_support,
+        Context::Other => false,
+    };
+    state().arguments = arguments;
+    if offers && !FORMS.iter().enumerate().all(|(index, form)| spank.register(form, index)) {
+        return failed("Slurm does not take the options");
+    }
+    0
+}
+
+fn words_of_site(words: &[&CStr]) -> Result<Arguments, String> {
+    let words: Result<Vec<&str>, _> = words.iter().map(|word| word.to_str()).collect();
+    let arguments = words.map_err(|e| e.to_string()).and_then(Arguments::parse);
+    arguments.map_err(|why| format!("plugstack.conf: {why}"))
+}
+
+/// An option was given, by its index.
+pub(crate) fn option(index: usize, value: &[u8], remote: bool) -> i32 {
+    let Some(form) = FORMS.get(index) else { return -1 };
+    let mut state = state();
+    let is_of_job = !remote && std::env::var_os(variable_of(form)).is_some();
+    if is_of_job && !state.inherited.contains(&index) && !state.options.has(form.topic) {
+        state.inherited.push(index);
+    } else if !remote && state.inherited.iter().any(|other| FORMS[*other].topic == form.topic) {
+        // The environment comes first, then the command line, which counts more.
+        state.inherited.retain(|other| FORMS[*other].topic != form.topic);
+        state.options.forget(form.topic);
+    }
+    let mut options = state.options.clone();
+    match options.set(form, value) {
+        Ok(()) => state.options = options,
+        // A node gets both options of a contradiction where one of them was the job's.
+        Err(_) if remote && state.options.has(form.topic) => state.disputed.push(index),
+        Err(why) => {
+            // Slurm goes on with a step whose options the node does not take.
+            state.broken.get_or_insert_with(|| why.clone());
+            return failed(&why);
+        }
+    }
+    0
+}
+
+/// The variable by which Slurm hands an option of sbatch or salloc to the srun below them.
+fn variable_of(form: &Form) -> String {
+    format!("SLURM_SPANK__SLURM_SPANK_OPTION_rt_{}", form.name.replace('-', "_"))
+}
+
+/// slurm_spank_init_post_opt: all options are there.
+pub(crate) fn options_are_read(spank: &Spank, _: &[&CStr]) -> i32 {
+    match ffi::context() {
+        Context::Local | Context::Allocator => submit(),
+        Context::Remote => {
+            let environment = spank.environment();
+            let mut state = state();
+            for index in std::mem::take(&mut state.disputed) {
+                let form = &FORMS[index];
+                if value(&environment, &variable_of(form)).is_none() {
+                    state.options.forget(form.topic);
+                    let _ = state.options.set(form, b"");
+                }
+            }
+            if let Err(why) = state.options.complete(environment.iter().map(|entry| entry.to_bytes())) {
+                state.broken.get_or_insert(why);
+            }
+            state.enabled = state.options.enabled() || state.broken.is_some();
+            if state.enabled && value(&environment, "SLURM_CONTAINER").is_some() {
+                let why = "--container and --container-image exclude each other";
+                state.broken.get_or_insert_with(|| why.to_owned());
+            }
+            0
+        }
+        Context::Other => 0,
+    }
+}
+
+/// In srun, sbatch and salloc.
+fn submit() -> i32 {
+    let mut state = state();
+    let own: Vec<CString> = own_environment();
+    if let Err(why) = state.options.complete(own.iter().map(|entry| entry.to_bytes())) {
+        return failed(&why);
+    }
+    // salloc has it, and its steps get it.
+    let inherited = ["image", "name"].map(|option| format!("_SLURM_SPANK_OPTION_rt_container_{option}"));
+    if !state.options.enabled() {
+        if !inherited.iter().any(|name| std::env::var_os(name).is_some()) {
+            for name in state.options.idle() {
+                ffi::error(&format!(
+                    "ignoring --{name}, because neither --container-image nor --container-name is set"
+                ));
+            }
+        }
+        return 0;
+    }
+    let Some(image) = state.options.image.clone().filter(|_| state.arguments.pin) else { return 0 };
+    let Ok(operand) = CString::new(image.clone()) else { return 0 };
+    let call = Call {
+        program: &state.arguments.rt,
+        arguments: &[c"rt", c"slurm", c"digest", &operand],
+        environment: &own,
+        user: None,
+        limit: Some(Duration::from_secs(60)),
+    };
+    let mut said = Vec::new();
+    match call.run(|line| said.push(line.to_owned())) {
+        Ok(End::Status(0, name)) => {
+            let pinned = [&image, &b" "[..], name.trim_ascii()].concat();
+            if let Ok(pinned) = CString::new(pinned) {
+                ffi::set_own_variable(PIN, &pinned);
+            }
+            0
+        }
+        end => failed(&format!("--container-image: {}", reason(&end, &said))),
+    }
+}
+
+/// slurm_spank_local_user_init: in srun, when the step is known and has no task yet.
+pub(crate) fn before_launch(spank: &Spank, _: &[&CStr]) -> i32 {
+    let state = state();
+    if !state.options.enabled() {
+        return 0;
+    }
+    if state.options.broadcast == Some(true)
+        && let Err(why) = broadcast(&state, spank)
+        && let Ok(why) = CString::new(why)
+    {
+        // The nodes say so where they have no copy. With this prefix srun sends a variable in spite of --export=NONE.
+        ffi::set_own_variable(NOT_BROADCAST, &why);
+    }
+    prepend_to_programs(&state, spank)
+}
+
+/// Has the image copied to the nodes of the job. It may be there already, from an earlier step.
+fn broadcast(state: &State, spank: &Spank) -> Result<(), String> {
+    let job = spank.number(Number::Job).ok_or("Slurm does not tell the job")?;
+    let job = CString::new(job.to_string()).map_err(|e| e.to_string())?;
+    let own = own_environment();
+    let own: Vec<&CStr> = own.iter().map(CString::as_c_str).collect();
+    let mut variables = state.options.variables();
+    variables.push(("RT_CONTAINER_TMPFS", tmpfs(&state.arguments).unwrap_or_default().into()));
+    let call = Call {
+        program: &state.arguments.rt,
+        arguments: &[c"rt", c"slurm", c"broadcast", &job],
+        environment: &environment_of_rt(&own, &variables),
+        user: None,
+        limit: None,
+    };
+    let mut said = Vec::new();
+    match call.run(|line| said.push(line.to_owned())) {
+        Ok(End::Status(0, _)) => Ok(()),
+        end => Err(reason(&end, &said)),
+    }
+}
+
+/// Before 23.11 a plugin reaches the arguments of `--multi-prog` only in srun, as the text of the file that was named.
+fn prepend_to_programs(state: &State, spank: &Spank) -> i32 {
+    if ffi::can_prepend() {
+        return 0;
+    }
+    let arguments = spank.arguments();
+    // Slurm has put the file's text behind its name.
+    let [name, text, ..] = arguments[..] else { return 0 };
+    let name = std::path::Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
+    if !std::fs::read(name).is_ok_and(|read| read == text.to_bytes()) {
+        return 0;
+    }
+    let program = state.arguments.task_program();
+    let Ok(text) = CString::new(with_program(text.to_bytes(), program.as_os_str().as_bytes())) else {
+        return 0;
+    };
+    if spank.set_argument(1, text) {
+        ffi::set_own_variable(MULTI_PROG, c"1");
+    }
+    0
+}
+
+/// The text of a file for `--multi-prog` with a program before each rank's own.
+fn with_program(text: &[u8], program: &[u8]) -> Vec<u8> {
+    let mut all = Vec::new();
+    let mut continues = false;
+    for line in text.split_inclusive(|c| *c == b'\n') {
+        let begins = !continues;
+        continues = line.trim_ascii_end().ends_with(b"\\");
+        let start = line.len() - line.trim_ascii_start().len();
+        let ranks = line[start..].iter().position(u8::is_ascii_whitespace).map(|length| start + length);
+        match ranks {
+            Some(end) if begins && line[start] != b'#' => {
+                all.extend_from_slice(&line[..end]);
+                all.extend_from_slice(b" '");
+                all.extend_from_slice(program);
+                all.push(b'\'');
+                all.extend_from_slice(&line[end..]);
+            }
+            _ => all.extend_from_slice(line),
+        }
+    }
+    all
+}
+
+/// slurm_spank_user_init: once per node and step, as the user, before there are tasks. The image comes to the node here.
+///
+/// It never fails: of a failure here srun shows no exit code. The tasks fail in [`task`].
+pub(crate) fn prepare(spank: &Spank, _: &[&CStr]) -> i32 {
+    let mut state = state();
+    if !state.enabled {
+        return 0;
+    }
+    // What is not taken back below is a failure, a panic included.
+    state.prepared = Prepared::Failed;
+    if let Some(why) = &state.broken {
+        ffi::error(why);
+        return 0;
+    }
+    let environment = spank.environment();
+    let step = spank.number(Number::Step);
+    let mut variables = state.options.variables();
+    if let Some((_, image)) = variables.iter_mut().find(|(name, _)| *name == "RT_CONTAINER_IMAGE")
+        && let Some(pinned) = pinned(&environment, image)
+    {
+        *image = pinned;
+    }
+    if let Some((_, entrypoint)) = variables.iter_mut().find(|(name, _)| *name == "RT_CONTAINER_ENTRYPOINT")
+        && entrypoint.is_empty()
+    {
+        *entrypoint = if state.arguments.execute_entrypoint { b"1".to_vec() } else { b"0".to_vec() };
+    }
+    let scope = if state.arguments.scope_is_job { "job" } else { "global" };
+    variables.push(("RT_CONTAINER_SCOPE", scope.into()));
+    // Slurm has entered the job's directory.
+    let directory = std::env::current_dir().unwrap_or_else(|_| "/".into());
+    variables.push(("RT_CONTAINER_SUBMIT_DIR", directory.into_os_string().into_vec()));
+    variables.push(("RT_CONTAINER_STEPID", step.map_or(String::new(), |step| step.to_string()).into()));
+    variables.push(("RT_CONTAINER_TMPFS", tmpfs(&state.arguments).unwrap_or_default().into()));
+    variables.push(("RT_CONTAINER_RESOLVED", Vec::new()));
+    variables.push(("RT_CONTAINER_ARGV0", Vec::new()));
+    state.environment = environment_of_rt(&environment, &variables);
+    state.user = user(spank);
+    for (name, value) in &variables {
+        set(spank, name, value);
+    }
+    let call = Call {
+        program: &state.arguments.rt,
+        arguments: &[c"rt", c"slurm", c"prepare"],
+        environment: &state.environment,
+        user: state.user.as_ref(),
+        limit: Some(state.arguments.launch_wait),
+    };
+    // All nodes say the same; one is enough, unless another fails.
+    let speaks = spank.number(Number::Node).unwrap_or(0) == 0;
+    let mut said = Vec::new();
+    let end = call.run(|line| {
+        if speaks {
+            ffi::say(plain(line));
+        }
+        said.push(line.to_owned());
+    });
+    match end {
+        Ok(End::Status(0, resolved)) => {
+            let resolved = resolved.trim_ascii();
+            set(spank, "RT_CONTAINER_RESOLVED", resolved);
+            state.environment.retain(|entry| !entry.to_bytes().starts_with(b"RT_CONTAINER_RESOLVED="));
+            state.environment.extend(CString::new([b"RT_CONTAINER_RESOLVED=", resolved].concat()));
+            state.prepared = Prepared::Yes;
+        }
+        Ok(End::Late) => {
+            // Before it has tasks, a step cannot be cancelled. They bring the image to the node themselves.
+            state.prepared = Prepared::Yes;
+        }
+        end => {
+            if !speaks {
+                for line in &said {
+                    ffi::say(plain(line));
+                }
+            }
+            if said.is_empty() {
+                ffi::error(&format!("{}: {}", state.arguments.rt.display(), reason(&end, &said)));
+            }
+        }
+    }
+    0
+}
+
+/// A line of `rt` without the name that the log puts before it again.
+fn plain(line: &str) -> &str {
+    line.strip_prefix("rt: ").unwrap_or(line)
+}
+
+fn reason(end: &std::io::Result<End>, said: &[String]) -> String {
+    match (said.last(), end) {
+        (Some(line), _) => plain(line).to_owned(),
+        (None, Ok(End::Status(status, _))) => format!("exit status {status}"),
+        (None, Ok(End::Late)) => "no answer in time".to_owned(),
+        (None, Err(e)) => e.to_string(),
+    }
+}
+
+/// slurm_spank_task_init: in the process that will be a task, as the user. Slurm still runs TaskProlog, sets limits and
+/// TMPDIR, and executes the program: so `rt-slurm-task` becomes that program.
+pub(crate) fn task(spank: &Spank, _: &[&CStr]) -> i32 {
+    let state = state();
+    if !state.enabled {
+        return 0;
+    }
+    if state.prepared != Prepared::Yes {
+        // Slurm would start the task on the host if plugstack.conf calls the plugin optional.
+        ffi::end_task();
+    }
+    let Ok(program) = CString::new(state.arguments.task_program().into_os_string().into_vec()) else {
+        ffi::end_task()
+    };
+    // rt shows a batch script by the name of its program.
+    let is_script = spank.number(Number::Step) == Some(BATCH);
+    if !is_script && ffi::can_prepend() {
+        if !spank.prepend(&program) {
+            ffi::error("Slurm does not take the program of the task");
+            ffi::end_task();
+        }
+        return 0;
+    }
+    if value(&spank.environment(), &MULTI_PROG.to_string_lossy()).is_some() {
+        // The program is there already.
+        spank.set(MULTI_PROG, b"");
+        return 0;
+    }
+    let Some(own) = spank.arguments().first().map(|own| own.to_bytes().to_owned()) else { return 0 };
+    set(spank, "RT_CONTAINER_ARGV0", &own);
+    if !spank.set_argument(0, program) {
+        ffi::error("Slurm does not take the program of the task");
+        ffi::end_task();
+    }
+    0
+}
+
+/// slurm_spank_task_exit: srun waits for the end of this call, so what the user waits for is done here, when the last task
+/// on the node has ended.
+pub(crate) fn task_exit(spank: &Spank, _: &[&CStr]) -> i32 {
+    let mut state = state();
+    if !state.enabled || state.prepared != Prepared::Yes {
+        return 0;
+    }
+    state.tasks_ended += 1;
+    if state.options.save.is_none() || spank.number(Number::LocalTasks) != Some(state.tasks_ended) {
+        return 0;
+    }
+    end(&state, &state.environment, None)
+}
+
+/// slurm_spank_exit: in slurmstepd, as root, when nothing of the step runs any more.
+pub(crate) fn exit(_: &Spank, _: &[&CStr]) -> i32 {
+    let state = state();
+    if ffi::context() == Context::Remote && state.enabled && state.prepared == Prepared::Yes {
+        let mut environment = state.environment.clone();
+        environment.retain(|entry| !entry.to_bytes().starts_with(b"RT_CONTAINER_SAVE="));
+        end(&state, &environment, Some(END_LIMIT));
+    }
+    0
+}
+
+/// slurm_spank_job_epilog: on each node of a job, as root, also where slurmstepd was killed. Slurm drains a node whose
+/// epilog fails, so this one does not.
+pub(crate) fn job_epilog(spank: &Spank, words: &[&CStr]) -> i32 {
+    let (Ok(arguments), Some(job), Some(uid)) =
+        (words_of_site(words), spank.number(Number::Job), spank.number(Number::Uid))
+    else {
+        return 0;
+    };
+    let mut environment = vec![format!("SLURM_JOB_ID={job}"), format!("SLURM_JOB_UID={uid}")];
+    environment.extend(spank.number(Number::Gid).map(|gid| format!("SLURM_JOB_GID={gid}")));
+    environment.push("PATH=/usr/local/bin:/usr/bin:/bin".to_owned());
+    environment.extend(tmpfs(&arguments).map(|dir| format!("RT_CONTAINER_TMPFS={dir}")));
+    let environment: Vec<CString> = environment.into_iter().flat_map(CString::new).collect();
+    let call = Call {
+        program: &arguments.rt,
+        arguments: &[c"rt", c"slurm", c"end"],
+        environment: &environment,
+        user: None,
+        limit: Some(END_LIMIT),
+    };
+    let _ = call.run(|line| ffi::error(plain(line)));
+    0
+}
+
+/// `rt slurm end` as the user.
+fn end(state: &State, environment: &[CString], limit: Option<Duration>) -> i32 {
+    let Some(user) = &state.user else { return 0 };
+    let call = Call {
+        program: &state.arguments.rt,
+        arguments: &[c"rt", c"slurm", c"end"],
+        environment,
+        user: Some(user),
+        limit,
+    };
+    match call.run(|line| ffi::say(plain(line))) {
+        Ok(End::Status(0, _)) => 0,
+        end => failed(&format!("rt slurm end: {}", reason(&end, &[]))),
+    }
+}
+
+/// Where PMIx makes the directory of a step's programs.
+fn tmpfs(arguments: &Arguments) -> Option<String> {
+    let file = std::env::var_os("SLURM_CONF").unwrap_or_else(|| "/etc/slurm/slurm.conf".into());
+    let node = std::env::var("SLURMD_NODENAME").unwrap_or_default();
+    arguments.tmpfs.clone().or_else(|| arguments::tmpfs(&std::fs::read_to_string(file).ok()?, &node))
+}
+
+fn user(spank: &Spank) -> Option<User> {
+    Some(User { uid: spank.number(Number::Uid)?, gid: spank.number(Number::Gid)?, groups: spank.groups() })
+}
+
+fn set(spank: &Spank, name: &str, value: &[u8]) {
+    if let Ok(name) = CString::new(name) {
+        spank.set(&name, value);
+    }
+}
+
+/// The value of a variable.
+fn value<'a>(environment: &[&'a CStr], name: &str) -> Option<&'a [u8]> {
+    environment.iter().find_map(|entry| entry.to_bytes().strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+}
+
+/// The name with a digest, where the job was submitted for this image.
+fn pinned(environment: &[&CStr], image: &[u8]) -> Option<Vec<u8>> {
+    let name = value(environment, &PIN.to_string_lossy())?.strip_prefix(image)?.strip_prefix(b" ")?;
+    (!image.is_empty() && !name.is_empty()).then(|| name.to_owned())
+}
+
+/// The step's environment with the variables of the container, and what `rt` needs of slurmstepd's own.
+fn environment_of_rt(step: &[&CStr], variables: &[(&str, Vec<u8>)]) -> Vec<CString> {
+    let named = |entry: &&&CStr| {
+        let name = entry.to_bytes().split(|c| *c == b'=').next().unwrap_or_default();
+        variables.iter().any(|(variable, _)| variable.as_bytes() == name)
+    };
+    let mut all: Vec<CString> =
+        step.iter().filter(|entry| !named(entry)).map(|entry| (*entry).into()).collect();
+    for (name, value) in variables.iter().filter(|(_, value)| !value.is_empty()) {
+        all.extend(CString::new([name.as_bytes(), b"=", value].concat()));
+    }
+    for name in ["SLURMD_NODENAME", "PATH"] {
+        if let Some(own) = std::env::var_os(name).filter(|_| value(step, name).is_none()) {
+            all.extend(CString::new([name.as_bytes(), b"=", own.as_bytes()].concat()));
+        }
+    }
+    all
+}
+
+fn own_environment() -> Vec<CString> {
+    std::env::vars_os()
+        .flat_map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_get_one_before_them() {
+        let file = "# a comment\n0-3  hostname -s\n\n 4,5\t./solver 'a b' \\\n more words\n* echo %t";
+        let expected = "# a comment\n0-3 '/b/rt-slurm-task'  hostname -s\n\n 4,5 '/b/rt-slurm-task'\t./solver 'a b' \\\n \
+                        more words\n* '/b/rt-slurm-task' echo %t";
+        assert_eq!(String::from_utf8(with_program(file.as_bytes(), b"/b/rt-slurm-task")).unwrap(), expected);
+        // What is no line of a program stays for Slurm to refuse.
+        assert_eq!(with_program(b"12", b"x"), b"12");
+    }
+
+    #[test]
+    fn a_pin_is_for_its_image() {
+        let environment = [c"A=b", c"SLURM_RT_IMAGE=debian:12 debian:12@sha256:0"];
+        assert_eq!(pinned(&environment, b"debian:12").as_deref(), Some(&b"debian:12@sha256:0"[..]));
+        for other in [&b"debian"[..], b"", b"debian:13"] {
+            assert_eq!(pinned(&environment, other), None);
+        }
+    }
+
+    #[test]
+    fn rt_sees_the_steps_environment() {
+        let step = [
+            c"HOME=/h",
+            c"PATH=/own",
+            c"RT_CONTAINER_IMAGE=stale",
+            c"RT_CONTAINER_RESOLVED=/stale",
+            c"RT_IMAGES=/i",
+        ];
+        let variables = [("RT_CONTAINER_IMAGE", b"new".to_vec()), ("RT_CONTAINER_RESOLVED", Vec::new())];
+        let all = environment_of_rt(&step, &variables);
+        let all: Vec<_> = all.iter().map(|entry| entry.to_str().unwrap()).collect();
+        assert_eq!(all, ["HOME=/h", "PATH=/own", "RT_IMAGES=/i", "RT_CONTAINER_IMAGE=new"]);
+    }
+}

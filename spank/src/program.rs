@@ -1,0 +1,156 @@
+//! Running `rt` from inside of Slurm's processes: its output line by line, and a limit on its time.
+
+use crate::ffi::{self, Running, User};
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A call of `rt`.
+pub(crate) struct Call<'a> {
+    pub(crate) program: &'a Path,
+    pub(crate) arguments: &'a [&'a CStr],
+    pub(crate) environment: &'a [CString],
+    /// Who calls; `None` is who this process is.
+    pub(crate) user: Option<&'a User>,
+    pub(crate) limit: Option<Duration>,
+}
+
+/// How it has ended.
+pub(crate) enum End {
+    /// With this status, and this on stdout.
+    Status(i32, Vec<u8>),
+    /// By us: it took too long.
+    Late,
+}
+
+/// How long a program may take to end after it was told to.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What is kept of a line, or of stdout: more is no output of `rt`.
+const MOST: usize = 64 << 10;
+
+impl Call<'_> {
+    /// Runs it to its end. `line` gets each line of stderr as it comes.
+    pub(crate) fn run(&self, mut line: impl FnMut(&str)) -> io::Result<End> {
+        let mut running = ffi::start(self.program, self.arguments, self.environment, self.user)?;
+        let mut deadline = self.limit.and_then(|limit| Instant::now().checked_add(limit));
+        let mut stages = [libc::SIGTERM, libc::SIGKILL].into_iter();
+        let mut late = false;
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                late = true;
+                if let Some(signal) = stages.next() {
+                    running.signal(signal);
+                }
+                deadline = Instant::now().checked_add(GRACE);
+                continue;
+            }
+            let (ready, ended) = running.wait(left);
+            read(&mut running, 0, ready[0], &mut out);
+            read(&mut running, 1, ready[1], &mut err);
+            while let Some(at) = err.iter().position(|c| *c == b'\n') {
+                let rest = err.split_off(at + 1);
+                line(text(&err));
+                err = rest;
+            }
+            // What has inherited the output and lives on is not waited for.
+            if ended && ready == [false; 2] {
+                break;
+            }
+        }
+        if !err.is_empty() {
+            line(text(&err));
+        }
+        let status = running.status();
+        Ok(if late && status != 0 { End::Late } else { End::Status(status, out) })
+    }
+}
+
+fn text(line: &[u8]) -> &str {
+    let valid = line.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    valid.trim_end()
+}
+
+/// Reads what there is of an output. One that has ended is closed.
+fn read(running: &mut Running, which: usize, ready: bool, into: &mut Vec<u8>) {
+    let mut buffer = [0; 4096];
+    if !ready {
+        return;
+    }
+    let count = running.outputs[which].as_mut().map_or(Ok(0), |file: &mut File| file.read(&mut buffer));
+    match count {
+        Ok(0) => running.outputs[which] = None,
+        Ok(count) if into.len() < MOST => into.extend_from_slice(&buffer[..count]),
+        Ok(_) => {}
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+        Err(_) => running.outputs[which] = None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, limit: Option<Duration>) -> (End, Vec<String>) {
+        let script = CString::new(script).unwrap();
+        let call = Call {
+            program: Path::new("/bin/sh"),
+            arguments: &[c"sh", c"-c", &script],
+            environment: &[c"PATH=/usr/bin:/bin".to_owned(), c"COLOUR=red".to_owned()],
+            user: None,
+            limit,
+        };
+        let mut lines = Vec::new();
+        let end = call.run(|line| lines.push(line.to_owned())).unwrap();
+        (end, lines)
+    }
+
+    #[test]
+    fn output_comes_by_lines() {
+        let (end, lines) = shell(
+            "echo one >&2; printf 'two\\r\\n\\nthree' >&2; echo $COLOUR; ls /proc/self/fd; exit 3",
+            None,
+        );
+        let End::Status(3, out) = end else { panic!("another end") };
+        // ls has one of its own.
+        assert_eq!(String::from_utf8(out).unwrap(), "red\n0\n1\n2\n3\n");
+        assert_eq!(lines, ["one", "two", "", "three"]);
+    }
+
+    #[test]
+    fn a_process_that_lives_on_is_not_waited_for() {
+        let start = Instant::now();
+        let (end, _) = shell("sleep 60 & echo $!; exit 0", None);
+        let End::Status(0, out) = end else { panic!("another end") };
+        assert!(start.elapsed() < Duration::from_secs(30));
+        let pid = String::from_utf8(out).unwrap();
+        std::process::Command::new("kill").arg(pid.trim()).status().unwrap();
+    }
+
+    #[test]
+    fn a_limit_ends_it() {
+        assert!(matches!(shell("sleep 60", Some(Duration::from_millis(100))).0, End::Late));
+        // One that ends well in spite of it has done its work.
+        let (end, _) = shell(
+            "trap 'echo done; exit 0' TERM; while :; do sleep 0.05; done",
+            Some(Duration::from_millis(300)),
+        );
+        assert!(matches!(end, End::Status(0, out) if out == b"done\n"));
+    }
+
+    #[test]
+    fn what_cannot_be_executed_is_a_status() {
+        let call = Call {
+            program: Path::new("/no/such/program"),
+            arguments: &[c"x"],
+            environment: &[],
+            user: None,
+            limit: None,
+        };
+        assert!(matches!(call.run(|_| {}).unwrap(), End::Status(127, _)));
+    }
+}
