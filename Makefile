@@ -1,84 +1,50 @@
 # make          static binaries in build/
-# make install  binaries, man pages, completions, AppArmor's profile where it is needed (PREFIX, DESTDIR)
+# make MACHINE=aarch64   the same for another machine, in build-aarch64/ (Debian: gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+# make install  binaries, man pages, completions, AppArmor's profile where it is needed, and files for Slurm, podman and
+#               others in PREFIX/share/rt (PREFIX, DESTDIR); make install-hooks: and hooks in /etc/rt/hooks.d
+# make uninstall  removes all of it again (PREFIX, DESTDIR)
+# make dist     dist/: a tarball, a deb and an rpm for each of MACHINES, x86_64 and aarch64 by default
+# make spank    Slurm's plugin in spank/build/; make install-spank and uninstall-spank: in PREFIX/lib/slurm
 # make demo     a container of the host's own userland, as a plain user
 # make demo-hooks  the hooks for GPUs and RDMA on a stand-in node
 # make check    format, lints, unit tests, black-box tests as the current user: two minutes after a build
 # make test     everything that CI checks; as root it installs what the tests use
 # make test-slurm  newer versions of Slurm, several nodes, MPI: integration/slurm/RESULTS.md (root, 20 minutes)
+# make test-kernels  kernels 5.10 to 7.x, aarch64, AppArmor, SELinux, in QEMU: integration/kernels/RESULTS.md (root, hours)
+# make test-gpu  a node with a GPU of NVIDIA's: integration/gpu/RESULTS.md; `make gpu-kit` makes what it needs there
 # make bench    benches/RESULTS.md: rt beside crun, runc, bubblewrap and the floor
 # make fuzz     every fuzz target for SECONDS
 
 PREFIX ?= /usr/local
 DESTDIR ?=
+MACHINES ?= x86_64 aarch64
 SECONDS ?= 60
 CARGO ?= cargo
 
-MACHINE := $(shell uname -m)
-MUSL := $(MACHINE)-unknown-linux-musl
-# Is the musl target there, or can it be had? Else glibc, linked statically.
-TARGET = $(shell ls -d "$$(rustc --print sysroot)/lib/rustlib/$(MUSL)" >/dev/null 2>&1 || \
-	rustup target add $(MUSL) >/dev/null 2>&1; \
-	ls -d "$$(rustc --print sysroot)/lib/rustlib/$(MUSL)" >/dev/null 2>&1 && echo $(MUSL) || \
-	echo $(MACHINE)-unknown-linux-gnu)
-# At a fixed address: a static-pie of this size spends 0.15 ms of each start on relocations.
-FLAGS := -C target-feature=+crt-static -C relocation-model=static
-
-.PHONY: all install install-apparmor install-hooks uninstall demo demo-hooks check test test-slurm bench bench-hooks bench-syscalls fuzz clean build/rt
+.PHONY: all dist spank install-spank uninstall-spank install install-hooks uninstall demo demo-hooks check test test-slurm \
+	test-kernels test-gpu gpu-kit bench bench-hooks bench-syscalls fuzz clean build/rt
 
 all: build/rt
 
-# What rt-pull has in C is compiled for musl by musl-gcc, or else by the host's compiler, whose headers will do.
 build/rt:
-	@target=$(TARGET); set -e; mkdir -p build; \
-	case $$target in *-musl) command -v musl-gcc >/dev/null || { \
-		export CC_$$(echo $$target | tr - _)=cc CFLAGS_$$(echo $$target | tr - _)=-U_FORTIFY_SOURCE; } ;; esac; \
-	RUSTFLAGS="$(FLAGS)" $(CARGO) build --release --locked --workspace --target $$target --bins; \
-	for bin in "$${CARGO_TARGET_DIR:-target}"/$$target/release/*; do \
-		case $${bin##*/} in *.*) continue ;; esac; \
-		if [ -f "$$bin" ] && [ -x "$$bin" ]; then \
-			name=build/$${bin##*/}; strip -o "$$name.new" "$$bin"; mv "$$name.new" "$$name"; \
-		fi; \
-	done; \
-	ls -l build
+	@packaging/build $(MACHINE)
 
-# The man pages and completions come from the binary itself, which has the one description of its flags.
-# What `make` has built is installed as it is: root, who installs, often has no cargo.
-install: install-apparmor
-	@[ -x build/rt ] || $(MAKE) build/rt
-	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/man/man1" \
-		"$(DESTDIR)$(PREFIX)/share/bash-completion/completions" \
-		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions" "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
-	install -m 755 build/* "$(DESTDIR)$(PREFIX)/bin"
-	build/rt generate man "$(DESTDIR)$(PREFIX)/share/man/man1"
-	build/rt generate bash "$(DESTDIR)$(PREFIX)/share/bash-completion/completions"
-	build/rt generate zsh "$(DESTDIR)$(PREFIX)/share/zsh/site-functions"
-	build/rt generate fish "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
+# What `make` has built is installed as it is: root, who installs, often has no cargo. Uninstalling needs no build.
+INSTALL = [ -x build/rt ] || packaging/build; tree=$$(mktemp -d); trap 'rm -rf "$$tree"' EXIT; \
+	packaging/stage "$$tree" && PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" MANIFEST="$(MANIFEST)" "$$tree/install.sh"
 
-# Ubuntu's AppArmor lets only programs with a profile use user namespaces. Before AppArmor 4 there is no such rule.
-install-apparmor:
-	if [ -n "$(DESTDIR)" ] || [ -e /etc/apparmor.d/abi/4.0 ]; then \
-		profile="$(DESTDIR)/etc/apparmor.d/rt"; install -d "$${profile%/*}"; \
-		case "$(PREFIX)" in \
-		/usr | /usr/local) cat contrib/apparmor/rt ;; \
-		*) sed 's|/usr/{,local/}bin|$(PREFIX)/bin|' contrib/apparmor/rt ;; \
-		esac >"$$profile"; \
-		[ -n "$(DESTDIR)" ] || apparmor_parser -r "$$profile" || \
-			echo "load the profile by: apparmor_parser -r $$profile" >&2; \
-	fi
+install:
+	@$(INSTALL)
 
-# The definitions of the hooks, for every container on this machine.
+# With the definitions of the hooks, for every container on this machine.
 install-hooks:
-	install -d "$(DESTDIR)/etc/rt/hooks.d"
-	for hook in gpu mpi rdma; do \
-		sed 's|/usr/local|$(PREFIX)|' hooks/rt-hook-$$hook.json >"$(DESTDIR)/etc/rt/hooks.d/rt-hook-$$hook.json"; \
-	done
+	@$(INSTALL) --hooks
 
 uninstall:
-	rm -f $(foreach bin,rt rt-pull rt-image rt-hook-gpu rt-hook-mpi rt-hook-rdma,"$(DESTDIR)$(PREFIX)/bin/$(bin)") \
-		"$(DESTDIR)$(PREFIX)"/share/man/man1/rt.1 "$(DESTDIR)$(PREFIX)"/share/man/man1/rt-*.1 \
-		"$(DESTDIR)$(PREFIX)/share/bash-completion/completions/rt" \
-		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rt" \
-		"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/rt.fish" "$(DESTDIR)/etc/apparmor.d/rt"
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" packaging/install.sh --uninstall
+
+dist:
+	@set -e; for machine in $(MACHINES); do packaging/dist "$$machine"; done
 
 demo: build/rt
 	@demo/run build/rt
@@ -88,10 +54,11 @@ demo-hooks: build/rt
 
 # The whole is built first: tests/it runs the hooks, which `cargo test --test it` does not build.
 check:
+	@packaging/toolchain tests >/dev/null
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) build --locked --workspace
-	$(CARGO) test --locked --workspace --quiet --lib --test cli --test tidy --test hooks --test seccomp
+	$(CARGO) test --locked --workspace --quiet --lib --test cli --test tidy --test pages --test hooks --test seccomp
 	$(CARGO) test --locked --quiet --test it -- --quiet --as current
 
 test:
@@ -100,6 +67,17 @@ test:
 test-slurm: build/rt
 	@integration/packages mmdebstrap busybox-static iproute2
 	@integration/slurm/newer build/rt
+
+test-kernels:
+	@integration/kernels/all
+
+# All that test-gpu takes to a node without a network, a compiler or Rust: build/ and integration/work/gpu.
+gpu-kit: build/rt
+	@integration/gpu/kit integration/work/gpu
+
+test-gpu:
+	@[ -x build/rt ] || $(MAKE) build/rt
+	@integration/gpu.sh build/rt --write
 
 bench: build/rt
 	@if [ "$$(id -u)" = 0 ]; then integration/packages; fi
@@ -122,6 +100,13 @@ fuzz:
 		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$name fuzz/corpus/$$name fuzz/seeds/$$name -- -max_total_time=$(SECONDS); \
 	done
 
+# Slurm's plugin. It is no program, and not static: spank/Makefile has it.
+spank:
+	@$(MAKE) -C spank
+
+install-spank uninstall-spank:
+	@$(MAKE) -C spank $(@:-spank=) PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)"
+
 clean:
 	$(CARGO) clean
-	rm -rf build integration/work
+	rm -rf build build-* dist spank/build integration/work
