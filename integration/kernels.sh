@@ -15,27 +15,11 @@ if [ "$(id -u)" = 0 ]; then integration/packages qemu-system-x86 cpio kmod busyb
 for tool in qemu-system-x86_64 cpio busybox; do command -v $tool >/dev/null || skip "no $tool"; done
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
-chmod 755 "$tree"
-mkdir -p "$tree"/{bin,etc,home,lib,lib64,proc,root,sbin,sys,dev,tmp,run,var,usr/bin,usr/sbin,usr/lib}
-cp "$(command -v busybox)" "$tree/bin/busybox"
-for applet in $(busybox --list | grep -vx busybox); do ln -s busybox "$tree/bin/$applet"; done
-cp "$rt" "$tree/usr/bin/rt"
-for program in bash setpriv; do
-	rm -f "$tree/bin/$program"
-	cp -L "$(command -v $program)" "$tree/usr/bin/$program"
-	for library in $(ldd "$(command -v $program)" | grep -oE '/[^ ]+'); do
-		mkdir -p "$tree$(dirname "$library")" && cp -L "$library" "$tree$library"
-	done
-done
-echo 'root:x:0:0:root:/root:/bin/sh' >"$tree/etc/passwd"
-echo 'root:x:0:' >"$tree/etc/group"
-install -m 755 integration/kernels/init "$tree/init"
-cp integration/kernels/checks "$tree/checks"
-cp integration/check "$tree/usr/lib/check"
+integration/kernels/tree "$tree" x86_64 "$(dirname "$rt")"
 
 passed=0 failed=0 skipped=0
 run() { # NAME SUITE PATTERN WORD...
-	local name=$1 kernel=integration/work/kernels/$2 log
+	local name=$1 kernel=integration/work/kernels/x86_64-${1%-rootfs} log
 	if ! integration/kernels/kernel "$kernel" "$2" "$3"; then
 		echo "SKIP kernels/$name: no kernel of $2"
 		skipped=$((skipped + 1))
