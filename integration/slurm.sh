@@ -30,9 +30,17 @@ for CONSTRAIN in no yes; do
 		continue
 	fi
 	./cluster up || exit 1
-	install -m 755 "$rt" "$CLUSTER_DIR/rt"
+	for program in rt rt-pull rt-image; do
+		[ ! -x "${rt%/*}/$program" ] || install -m 755 "${rt%/*}/$program" "$CLUSTER_DIR/$program"
+	done
 	./cluster oci "$CLUSTER_DIR/rt"
-	if [ $CONSTRAIN = no ]; then ./battery "$CLUSTER_DIR/rt"; else ./limits "$CLUSTER_DIR/rt"; fi || status=1
+	if [ $CONSTRAIN = no ]; then
+		./battery "$CLUSTER_DIR/rt" || status=1
+		OCI=oci-images.conf ./cluster oci "$CLUSTER_DIR/rt"
+		./images "$CLUSTER_DIR/rt" || status=1
+	else
+		./limits "$CLUSTER_DIR/rt" || status=1
+	fi
 	./cluster down
 done
 exit $status
