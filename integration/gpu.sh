@@ -1,0 +1,245 @@
+#!/bin/bash
+# NVIDIA GPUs in containers: devices, libraries, a program of CUDA that computes, NVML, nvidia-smi, MPS, Vulkan and PyTorch,
+# as root and as a plain user, from a directory and from an image that is one file. On a node without a GPU all but Vulkan is
+# tried with a stand-in for the driver, made by a compiler. Nothing of the GPU's settings is changed.
+# usage: integration/gpu.sh RT [--write]
+#   --write    only with a real GPU; the results go to integration/gpu/RESULTS.md
+# On a machine without network or compiler it needs what `integration/gpu/kit integration/work/gpu` has made elsewhere.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+. integration/check
+whole=yes # expectations span lines
+rt=$(realpath "${1:-build/rt}")
+write=${2:-}
+bin=$(dirname "$rt")
+uid=23456 skipped=0
+skip() {
+	echo "SKIP gpu/$1: $2"
+	skipped=$((skipped + 1))
+}
+finish() {
+	echo "result: integration/gpu: $passed passed, $failed failed, $skipped skipped"
+	[ $failed = 0 ]
+	exit
+}
+if [ -n "$write" ] && [ ! -e /proc/driver/nvidia/version ]; then
+	echo "gpu: no GPU of NVIDIA's here: there is no /proc/driver/nvidia/version" >&2
+	exit 1
+fi
+kit=integration/work/gpu
+if [ ! -e $kit/ready ] && ! integration/gpu/kit $kit; then
+	skip kit "it can be made on Debian only"
+	finish
+fi
+kit=$(realpath $kit)
+# Mounts of our own: a directory for CDI, and /dev/fuse as nodes have it, where the machine's is root's only.
+if [ "$(id -u)" = 0 ] && [ -z "${RT_GPU_INSIDE:-}" ]; then
+	RT_GPU_INSIDE=1 exec unshare --mount --propagation private "$0" "$rt" $write
+fi
+
+# A driver that was brought to the node has a tree of its own.
+PATH=$PATH:/usr/local/nvidia/bin
+
+work=$(mktemp -d)
+chmod 755 "$work"
+trap 'rm -rf "$work"' EXIT
+# What is printed is also kept, for the results.
+exec 3>&1 > >(tee "$work/log" >&3)
+printer=$!
+mkdir "$work"/{bin,hooks.d,root,user,programs}
+cp "$bin"/rt* "$work/bin/" 2>/dev/null
+cp -a "$kit/programs" "$work/"
+cp -a "$kit/rootfs" "$kit/image.sqsh" "$work/"
+rt=$work/bin/rt
+
+# The node: this one, or one that is made up.
+node= options=
+if [ ! -e /proc/driver/nvidia/version ]; then
+	node=$work/node
+	if ! integration/gpu/standin "$node"; then
+		skip stand-in "no compiler"
+		finish
+	fi
+	options=", \"--root\", \"$node\""
+fi
+cat >"$work/hooks.d/gpu.json" <<END
+{"version": "1.0.0", "when": {"always": true}, "stages": ["precreate", "createRuntime"],
+ "hook": {"path": "$work/bin/rt-hook-gpu", "args": ["rt-hook-gpu"$options]}}
+END
+driver=$(sed -n 's/^NVRM[^0-9]* \(x86_64 \|aarch64 \)\?[^0-9]*\([0-9][0-9.]*\) .*/\2/p' "$node/proc/driver/nvidia/version")
+count=$(ls "$node/proc/driver/nvidia/gpus" | wc -l)
+gpus=$(cat "$node"/proc/driver/nvidia/gpus/*/information | sed -n 's/^Model:[[:space:]]*//p' | sort | uniq -c | sed 's/^ *//')
+echo "gpu: driver $driver, $count GPUs: $gpus${node:+ (stand-in)}"
+sums="($(for ((n = 0; n < count; n++)); do printf 'GPU %s: .*: 16777216 sums are right.' $n; done))"
+
+callers=root
+if [ "$(id -u)" = 0 ]; then callers="root user"; else callers=user; fi
+as() { # WHO COMMAND...: with nothing of the caller's environment
+	local who=$1
+	shift
+	if [ "$who" = user ] && [ "$(id -u)" = 0 ]; then
+		setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$PATH" HOME="$work/user" "$@"
+	else
+		env -i PATH="$PATH" HOME="$work/$who" "$@"
+	fi
+}
+if [ "$(id -u)" = 0 ]; then
+	mkdir -p /run/cdi
+	mount -t tmpfs -o mode=755 cdi /run/cdi
+	if [ "$(stat -c %a /dev/fuse 2>/dev/null)" != 666 ] && mknod -m 666 "$work/fuse" c 10 229 2>/dev/null; then
+		[ -e /dev/fuse ] && mount --bind "$work/fuse" /dev/fuse
+	fi
+	chown $uid:$uid "$work/user"
+fi
+
+# Does the machine itself compute? Without that nothing below says anything.
+baseline() {
+	if [ -n "$node" ]; then
+		[ -c "$node/dev/nvidiactl" ] || [ -f "$node/dev/nvidiactl" ]
+	else
+		LD_LIBRARY_PATH=/usr/local/nvidia/lib64:${LD_LIBRARY_PATH:-} "$work/programs/cuda"
+	fi
+}
+check node "" 0 baseline
+[ $failed = 0 ] || finish
+
+given() { # NVIDIA's part of the container's surroundings, and the rest of run's command line
+	local who=$1 asked=$2
+	shift 2
+	as "$who" "$rt" run --hooks-dir "$work/hooks.d" -e "NVIDIA_VISIBLE_DEVICES=$asked" -e NVIDIA_DRIVER_CAPABILITIES=all "$@"
+}
+mps() { # WHO
+	local who=$1 pipe=$work/$1/mps daemon control=$node/usr/bin/nvidia-cuda-mps-control server clients= n
+	[ -n "$node" ] || control=$(command -v nvidia-cuda-mps-control)
+	mkdir -p "$node$pipe" "$pipe-log"
+	[ "$who" = root ] || [ "$(id -u)" != 0 ] || chown $uid:$uid "$node$pipe" "$pipe-log"
+	local all=(env CUDA_MPS_PIPE_DIRECTORY="$node$pipe" CUDA_MPS_LOG_DIRECTORY="$pipe-log")
+	as "$who" "${all[@]}" "$control" -d || return
+	given "$who" all --pid host --ipc host -e "CUDA_MPS_PIPE_DIRECTORY=$pipe" "$work/$who/plain" -- cuda 6 &
+	daemon=$!
+	for ((n = 0; n < 50; n++)); do # the first client starts the server
+		sleep 0.2
+		for server in $(echo get_server_list | as "$who" "${all[@]}" timeout 10 "$control" 2>/dev/null); do
+			clients="$(echo "get_client_list $server" | as "$who" "${all[@]}" timeout 10 "$control" 2>/dev/null)"
+		done
+		[ -z "$clients" ] || break
+	done
+	wait $daemon
+	local status=$?
+	echo "clients of the server: $(wc -w <<<"$clients")"
+	echo quit | as "$who" "${all[@]}" timeout 20 "$control" >/dev/null 2>&1
+	cat "$pipe-log"/*.log 2>/dev/null | tail -n 5
+	return $status
+}
+within() { # WHO: a program that is started in a running container
+	local status
+	given "$1" all -d -b "$work/$1/plain" gpu-exec -- sleep 1000 || return
+	as "$1" "$rt" exec gpu-exec cuda
+	status=$?
+	as "$1" "$rt" delete --force gpu-exec
+	return $status
+}
+hosts() { # WHO COMMAND...: in a container of the host's own userland
+	local who=$1
+	shift
+	given "$who" all "${own[@]}" "$work/$who/host" -- "$@"
+}
+
+for who in $callers; do
+	for kind in plain file host; do
+		as "$who" mkdir "$work/$who/$kind"
+		(cd / && as "$who" "$rt" spec $([ $kind != host ] || echo --host) -b "$work/$who/$kind" </dev/null)
+	done
+	sed -i "s|\"path\": \"rootfs\"|\"path\": \"$work/rootfs\"|" "$work/$who/plain/config.json"
+	sed -i "s|\"path\": \"rootfs\"|\"path\": \"$work/image.sqsh\"|" "$work/$who/file/config.json"
+	plain=$work/$who/plain
+	check "$who/devices" "/dev/nvidia0.*/dev/nvidiactl.*ModifyDeviceFiles: 0" 0 given $who all "$plain" -- \
+		sh -c 'ls -1 /dev/nvidia*; cat /proc/driver/nvidia/params'
+	check "$who/cuda" "CUDA [0-9.]*, GPUs: $count.$sums" 0 given $who all "$plain" -- cuda
+	check "$who/one" "GPUs: 1.GPU 0: .* sums are right" 0 given $who 0 "$plain" -- cuda
+	uuid=$(sed -n 's/^GPU UUID:[[:space:]]*//p' "$(ls -d "$node"/proc/driver/nvidia/gpus/*/information | head -n 1)")
+	# What /proc knows it knows from the first use of the GPU since the start of the machine.
+	[[ $uuid != *\?* ]] || uuid=$(nvidia-smi -L | sed -n 's/^GPU 0:.*UUID: \([^)]*\)).*/\1/p')
+	check "$who/uuid" "GPUs: 1.GPU 0: .* sums are right" 0 given $who "$uuid" "$plain" -- cuda
+	check "$who/void" "no library: libcuda.so.1" 1 given $who void "$plain" -- cuda
+	check "$who/compute-alone" "GPUs: $count.*no library: libnvidia-ml" 1 given $who all -e NVIDIA_DRIVER_CAPABILITIES=compute \
+		"$plain" -- sh -c 'cuda && nvml'
+	check "$who/nvml" "NVML: driver $driver, GPUs: $count.*$uuid" 0 given $who all "$plain" -- nvml
+	if [ -n "$node" ] || command -v nvidia-smi >/dev/null; then
+		check "$who/nvidia-smi" "GPU 0: .*$uuid" 0 given $who all "$plain" -- nvidia-smi -L
+	else
+		skip "$who/nvidia-smi" "the node has none"
+	fi
+	check "$who/exec" "$sums" 0 within $who
+	if [ -r /dev/fuse ] && [ -w /dev/fuse ]; then
+		check "$who/file" "GPUs: $count.$sums" 0 given $who all "$work/$who/file" -- cuda
+		check "$who/file/nvml" "NVML: driver $driver" 0 given $who all "$work/$who/file" -- nvml
+		# In the profile hpc, which has the node's own /dev.
+		if [ -z "$node" ]; then
+			check "$who/file/hpc" "GPUs: $count.$sums" 0 given $who all "$work/image.sqsh" -- cuda
+		fi
+	else
+		skip "$who/file" "no /dev/fuse"
+	fi
+	check "$who/file/extracted" "GPUs: $count.$sums" 0 given $who all --extract "$work/$who/file" -- cuda
+	if [ "$(id -u)" = 0 ]; then
+		"$work/bin/rt-hook-gpu" cdi ${node:+--root "$node"} >/run/cdi/nvidia.json
+		check "$who/cdi" "GPUs: $count.$sums" 0 as $who "$rt" run --device nvidia.com/gpu=all "$plain" -- cuda
+	fi
+	if [ -n "$node" ] || command -v nvidia-cuda-mps-control >/dev/null; then
+		check "$who/mps" "sums are right.*clients of the server: [1-9]" 0 mps $who
+	else
+		skip "$who/mps" "the node has no nvidia-cuda-mps-control"
+	fi
+	if [ -z "$node" ] && { ldconfig -p | grep -q libGLX_nvidia || [ -e /usr/local/nvidia/lib64/libGLX_nvidia.so.0 ]; }; then
+		check "$who/vulkan" "1048576 bytes are filled" 0 given $who all "$plain" -- vulkan
+	else
+		skip "$who/vulkan" "the node has no libGLX_nvidia"
+	fi
+	# What users run: the host's PyTorch, if it has one, in a container of the host's userland.
+	python= own=()
+	if [ -z "$node" ]; then
+		for each in python3 /opt/*/bin/python3 /opt/*/.venv/bin/python3; do
+			if as $who "$each" -c 'import torch' 2>/dev/null; then python=$each && break; fi
+		done
+	fi
+	if [ -n "$python" ]; then
+		# The directories that hold it, but for those that the bundle has.
+		for dir in $(as $who "$python" -c 'import os, sys, torch
+for path in {sys.prefix, sys.base_prefix, os.path.dirname(torch.__file__)}: print("/" + path.split("/")[1])' | sort -u); do
+			case $dir in /usr | /etc | /opt | /lib | /lib64 | /bin) ;; *) own+=(-v "$dir:$dir:ro") ;; esac
+		done
+		check "$who/torch" "torch: right on NVIDIA" 0 hosts $who "$(command -v "$python")" -c 'import torch
+a = torch.randn(2048, 2048, device="cuda", dtype=torch.float64)
+b = a @ a
+c = (a.cpu() @ a.cpu())
+print("torch:", "right" if torch.allclose(b.cpu(), c) else "wrong", "on", torch.cuda.get_device_name(0))'
+	else
+		skip "$who/torch" "the node has no PyTorch"
+	fi
+done
+
+exec >&3
+wait $printer
+if [ -n "$write" ]; then
+	{
+		echo '# What ran on a real GPU'
+		echo
+		echo '`make test-gpu` writes this file: `integration/gpu.sh` on a machine that has a GPU of NVIDIA'"'"'s.'
+		echo
+		echo '| | |'
+		echo '|---|---|'
+		echo "| date | $(date -u +%Y-%m-%d) |"
+		echo "| driver | $driver |"
+		echo "| GPUs | $gpus |"
+		echo "| kernel | $(uname -r), $(uname -m) |"
+		echo "| rt | $("$rt" --version | head -n 1) |"
+		echo "| result | $passed passed, $failed failed, $skipped skipped |"
+		echo
+		echo '| case | result |'
+		echo '|---|---|'
+		sed -nE 's/^PASS (.*)/| \1 | passed |/p; s/^FAIL ([^:]*):.*/| \1 | FAILED |/p; s/^SKIP gpu\/([^:]*): (.*)/| \1 | skipped: \2 |/p' "$work/log"
+	} >integration/gpu/RESULTS.md
+	echo "gpu: the results are in integration/gpu/RESULTS.md"
+fi
+finish
