@@ -84,7 +84,7 @@ done
 copy() { skopeo copy -q --insecure-policy --dest-tls-verify=false "$@"; }
 check image/push "" 0 copy oci:layout:12 "docker://127.0.0.1:$plain/debian:12"
 
-# --- README's second example
+# --- what comes of it
 
 check debian/pull "^$work/user/debian\$" 0 pull --plain-http "127.0.0.1:$plain/debian:12" debian
 check debian/os-release "^ID=debian\$" 0 run ./debian -- cat /etc/os-release
