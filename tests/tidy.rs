@@ -35,8 +35,26 @@ const STRANGERS: [&str; 11] = [
     "openssl-sys",
 ];
 
+/// Licences under which everything is that is linked into what is shipped (SPDX): each lets a program under Apache-2.0 be
+/// passed on as one executable with notices, and asks for no source.
+const LICENCES: [&str; 9] = [
+    "Apache-2.0",
+    "MIT",
+    "ISC",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "Zlib",
+    "Unicode-3.0",
+    // Data: the certificates of webpki-roots.
+    "CDLA-Permissive-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+];
+
 /// Where the program's sources and its tests are.
-const SOURCES: [&str; 5] = ["src", "crates", "hooks", "image", "pull"];
+const SOURCES: [&str; 6] = ["src", "crates", "hooks", "image", "pull", "spank"];
+
+/// The only places with unsafe code: system calls, and the border to Slurm.
+const UNSAFE: [&str; 2] = ["crates/rt-sys/src/lib.rs", "spank/src/ffi.rs"];
 
 /// Error texts that are another runtime's, word for word, because people and scripts know them.
 const QUOTED: &[&str] = &["File config.json exists. Remove it first"];
@@ -111,6 +129,60 @@ fn packages_depend_on_what_they_may() {
     );
 }
 
+/// What is linked comes from crates.io, under licences that are known.
+#[test]
+fn dependencies_may_be_shipped() {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--workspace", "--locked", "--offline", "--prefix", "none", "--edges", "normal,build"])
+        .args(["--format", "{p}|{l}"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut packages: Vec<(&str, &str)> =
+        text.lines().filter_map(|line| line.trim_end_matches(" (*)").split_once('|')).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    assert!(packages.len() > 50, "{} packages", packages.len());
+    none(
+        packages
+            .iter()
+            .filter(|(_, licence)| !allowed(licence))
+            .map(|(package, licence)| format!("{package}: licence {licence:?}"))
+            .collect(),
+    );
+    let lock = read(Path::new("Cargo.lock"));
+    let sources = lock.lines().filter(|line| line.starts_with("source = "));
+    none(
+        sources
+            .filter(|line| *line != "source = \"registry+https://github.com/rust-lang/crates.io-index\"")
+            .map(str::to_owned)
+            .collect(),
+    );
+}
+
+/// True where an SPDX expression leaves a choice that [`LICENCES`] has. `/` is what crates wrote for OR.
+fn allowed(expression: &str) -> bool {
+    // OR binds less than AND; both only outside of parentheses.
+    for (word, all) in [(" OR ", false), ("/", false), (" AND ", true)] {
+        let mut depth = 0;
+        let cut = expression.char_indices().find(|(at, c)| {
+            depth += i32::from(*c == '(') - i32::from(*c == ')');
+            depth == 0 && expression[*at..].starts_with(word)
+        });
+        if let Some((at, _)) = cut {
+            let (left, right) = (allowed(&expression[..at]), allowed(&expression[at + word.len()..]));
+            return if all { left && right } else { left || right };
+        }
+    }
+    let name = expression.trim();
+    match name.strip_prefix('(').and_then(|inner| inner.strip_suffix(')')) {
+        Some(inner) => allowed(inner),
+        None => LICENCES.contains(&name),
+    }
+}
+
 #[test]
 fn files_say_what_they_are() {
     let mut wrong = Vec::new();
@@ -156,6 +228,16 @@ fn errors_are_written_as_the_house_writes_them() {
         }
     }
     none(wrong);
+}
+
+#[test]
+fn unsafe_code_is_where_it_belongs() {
+    // The compiler denies it wherever no attribute allows it.
+    let is_test = |path: &Path| path.iter().any(|part| part == "tests" || part == "benches");
+    let allows = |path: &PathBuf| code(&read(path)).contains("allow(unsafe_code");
+    let files = SOURCES.iter().flat_map(|dir| sources(dir)).filter(|path| !is_test(path));
+    let found: Vec<_> = files.filter(allows).map(|path| path.display().to_string()).collect();
+    assert_eq!(found, UNSAFE);
 }
 
 #[test]
@@ -269,5 +351,13 @@ fn the_readers_of_this_file_work() {
     assert_eq!(used("use crate::{\n    a,\n    b::{c, d},\n    e\n};", 2), ["a", "b", "e"]);
     assert_eq!(used("x(crate::cli::y, super::super::store::Z)", 2), ["cli", "store"]);
     assert_eq!(used("use super::{a, b};", 1), ["a", "b"]);
+    for good in ["MIT", "GPL-3.0 OR MIT", "MIT/GPL-3.0", "(GPL-2.0 OR ISC) AND Zlib", "Apache-2.0 / MIT"] {
+        assert!(allowed(good), "{good}");
+    }
+    for bad in
+        ["", "GPL-3.0", "MIT AND GPL-3.0", "(MIT OR GPL-2.0) AND LGPL-3.0", "GPL-2.0 WITH x OR SSPL-1.0"]
+    {
+        assert!(!allowed(bad), "{bad}");
+    }
     assert!(used("// crate::cli\nuse super::x; use mycrate::y;", 2).is_empty());
 }
