@@ -93,16 +93,18 @@ pub(super) fn copy_or_original(asked: &StepContainer, image: PathBuf, shown: boo
             .context(|| format!("protect {}", copy.path.display()))?;
         return Ok(copy.path);
     }
-    // A batch script has no srun that could have made a copy.
-    if shown && let Some(why) = own_variable("SLURM_RT_NOT_BROADCAST") {
-        // There is nobody left to tell that stderr is closed.
-        let _ = writeln!(
-            std::io::stderr(),
-            "rt: {} is read where it lies, since it was not copied to this node: {why}",
-            image.display()
-        );
+    if shown {
+        say_why_not(&format!("{} is read where it lies, since it was not copied to this node", image.display()));
     }
     Ok(image)
+}
+
+/// Says `what` and the reason that srun had, if it had one. A batch script has no srun that could have made a copy.
+pub(super) fn say_why_not(what: &str) {
+    if let Some(why) = own_variable("SLURM_RT_NOT_BROADCAST") {
+        // There is nobody left to tell that stderr is closed.
+        let _ = writeln!(std::io::stderr(), "rt: {what}: {why}");
+    }
 }
 
 /// Removes the caller's copies for a job from this node.

@@ -103,6 +103,9 @@ fn resolve(call: &Call, asked: &StepContainer, shown: bool) -> Result<Option<Sou
         Image::Name(name) => match Path::new(name) {
             path if is_image_path(path) => path,
             _ => {
+                if asked.broadcast && shown {
+                    broadcast::say_why_not(&format!("{name} is not copied to the nodes"));
+                }
                 let policy = if asked.ask_registry { "always" } else { "missing" };
                 let how = image::Pull { policy, platform: None, shown };
                 return Ok(image::pulled(call, name, &how)?.map(Source::Bundle));
