@@ -56,12 +56,14 @@ eventually() {
 	"$@"
 }
 
-# tty USER COMMAND...: as `as`, with a terminal of its own as stdin, stdout and stderr
+# tty USER COMMAND...: as `as`, with a terminal of its own as stdin, stdout and stderr. script(1) types ^D where its own stdin
+# ends, and podman then loses what a short program prints: stdin never ends.
 tty() {
 	local user=$1 words
 	shift
 	printf -v words '%q ' "$@"
-	as "$user" script -qec "$words" /dev/null
+	[ -p "$w/open" ] || mkfifo "$w/open"
+	as "$user" script -qec "$words" /dev/null <>"$w/open"
 }
 
 # gone COMMAND...: that it fails at last

@@ -94,7 +94,10 @@ pub(super) fn copy_or_original(asked: &StepContainer, image: PathBuf, shown: boo
         return Ok(copy.path);
     }
     if shown {
-        say_why_not(&format!("{} is read where it lies, since it was not copied to this node", image.display()));
+        say_why_not(&format!(
+            "{} is read where it lies, since it was not copied to this node",
+            image.display()
+        ));
     }
     Ok(image)
 }

@@ -98,10 +98,8 @@ impl<'a> Members<'a> {
         if !self.has(pid) {
             return Ok(());
         }
-        match signal::send_pidfd(pidfd, number) {
-            Err(e) if e.is(libc::ESRCH) => Ok(()),
-            result => result.context(|| format!("signal process {pid}")),
-        }
+        signal::send_pidfd(pidfd, number).context(|| format!("signal process {pid}"))?;
+        Ok(())
     }
 
     /// Stops every process. It takes several rounds, since a process that still runs may make others.
@@ -128,8 +126,7 @@ impl<'a> Members<'a> {
 /// Sends `number` to the first process; false where that has ended.
 pub(super) fn signal_first(record: &Record, number: i32) -> Result<bool> {
     let Some(pidfd) = record.open_first_process()? else { return Ok(false) };
-    signal::send_pidfd(pidfd, number).context(|| format!("signal {number}"))?;
-    Ok(true)
+    signal::send_pidfd(pidfd, number).context(|| format!("signal {number}"))
 }
 
 fn criterion(proc: BorrowedFd<'_>, store: &Store, record: &Record) -> Result<Criterion> {

@@ -90,11 +90,11 @@ pub fn send(pid: i32, signal: i32) -> Result<()> {
     Ok(())
 }
 
-/// Sends `signal` to the process behind `pidfd` (pidfd_send_signal(2)).
-pub fn send_pidfd(pidfd: impl AsFd, signal: i32) -> Result<()> {
+/// Sends `signal` to the process behind `pidfd` (pidfd_send_signal(2)). False where it has ended and has been waited for.
+pub fn send_pidfd(pidfd: impl AsFd, signal: i32) -> Result<bool> {
     use rustix::fd::AsRawFd;
     // SAFETY: a null siginfo asks for the one of kill(2).
-    check(unsafe {
+    let sent = check(unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,
             pidfd.as_fd().as_raw_fd(),
@@ -102,6 +102,26 @@ pub fn send_pidfd(pidfd: impl AsFd, signal: i32) -> Result<()> {
             std::ptr::null::<libc::siginfo_t>(),
             0,
         )
-    })?;
-    Ok(())
+    });
+    match sent {
+        Err(e) if e.is(libc::ESRCH) => Ok(false),
+        sent => sent.map(|_| true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::send_pidfd;
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    use std::process::Command;
+
+    #[test]
+    fn who_has_ended_gets_no_signal() {
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        assert!(send_pidfd(&pidfd, libc::SIGKILL).unwrap());
+        child.wait().unwrap();
+        assert!(!send_pidfd(&pidfd, libc::SIGKILL).unwrap());
+    }
 }
