@@ -131,15 +131,15 @@ impl Registries {
     pub(crate) fn endpoints(&self, reference: &Reference) -> Result<Vec<Endpoint>> {
         let name = format!("{}/{}", reference.registry, reference.repository);
         let matching = self.registry.iter().filter_map(|r| r.matches(&name).map(|length| (length, r)));
-        let Some((length, registry)) = matching.max_by_key(|(length, _)| *length) else {
-            return Ok(vec![endpoint(&name, false, false)]);
+        let Some((length, registry)) = matching.max_by_key(|(_, registry)| registry.exactness()) else {
+            return Ok(vec![endpoint(&name, false, false)?]);
         };
         if registry.blocked {
             bail!("{name}: blocked by registries.conf on this system");
         }
         let by_digest = reference.digest.is_some();
         let rest = &name[length..];
-        let mut endpoints: Vec<Endpoint> = registry
+        let mut endpoints = registry
             .mirror
             .iter()
             .filter(|mirror| match mirror.pull_from_mirror.as_deref() {
@@ -150,12 +150,12 @@ impl Registries {
             .map(|mirror| {
                 endpoint(&format!("{}{rest}", mirror.location.trim_end_matches('/')), mirror.insecure, true)
             })
-            .collect();
+            .collect::<Result<Vec<Endpoint>>>()?;
         let own = match &registry.location {
             Some(location) => format!("{}{rest}", location.trim_end_matches('/')),
             None => name.clone(),
         };
-        endpoints.push(endpoint(&own, registry.insecure, false));
+        endpoints.push(endpoint(&own, registry.insecure, false)?);
         Ok(endpoints)
     }
 }
@@ -163,6 +163,12 @@ impl Registries {
 impl RegistryTable {
     fn prefix(&self) -> &str {
         self.prefix.as_deref().or(self.location.as_deref()).unwrap_or_default()
+    }
+
+    /// What of several tables that are for a name counts most: the longest prefix, and one without `*` before one with it,
+    /// wherever they stand.
+    fn exactness(&self) -> (usize, bool) {
+        (self.prefix().len(), !self.prefix().starts_with('*'))
     }
 
     /// How much of `name` the prefix covers.
@@ -177,9 +183,15 @@ impl RegistryTable {
     }
 }
 
-fn endpoint(name: &str, insecure: bool, mirror: bool) -> Endpoint {
-    let (host, repository) = name.split_once('/').unwrap_or((name, ""));
-    Endpoint { host: host.to_owned(), repository: repository.to_owned(), insecure, mirror }
+fn endpoint(name: &str, insecure: bool, mirror: bool) -> Result<Endpoint> {
+    match name.split_once('/') {
+        Some((host, repository))
+            if !host.is_empty() && !repository.is_empty() && !repository.starts_with('/') =>
+        {
+            Ok(Endpoint { host: host.to_owned(), repository: repository.to_owned(), insecure, mirror })
+        }
+        _ => bail!("registries.conf leads to {name:?}, which is not HOST/REPOSITORY"),
+    }
 }
 
 /// What certs.d has for a host.
@@ -261,6 +273,38 @@ mod tests {
         assert_eq!(asked(CONF, "a.b.corp/x/y").unwrap(), ["proxy.corp/x/y"]);
         assert!(asked(CONF, "bad.example/x").unwrap_err().to_string().contains("blocked"));
         assert_eq!(asked(CONF, "bad.example.org/x").unwrap(), ["bad.example.org/x"]);
+    }
+
+    #[test]
+    fn the_longest_prefix_counts_in_any_order() {
+        let tables = [
+            "[[registry]]\nprefix = '*.corp'\nlocation = 'all.site'\n",
+            "[[registry]]\nprefix = '*.b.corp'\nlocation = 'some.site'\n",
+            "[[registry]]\nprefix = 'a.b.corp'\nlocation = 'one.site'\n",
+        ];
+        for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0], [2, 0, 1]] {
+            let conf: String = order.map(|n| tables[n]).concat();
+            for (name, place) in
+                [("a.b.corp/x", "one.site/x"), ("c.b.corp/x", "some.site/x"), ("d.corp/x", "all.site/x")]
+            {
+                assert_eq!(asked(&conf, name).unwrap(), [place], "{conf}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_place_has_a_host_and_a_repository() {
+        for location in ["", "/", "/x", "http://a.site"] {
+            for table in ["", "[[registry.mirror]]"] {
+                let conf = format!("[[registry]]\nprefix = 'docker.io'\n{table}\nlocation = '{location}'\n");
+                let error = asked(&conf, "debian").unwrap_err().to_string();
+                assert!(error.contains("not HOST/REPOSITORY"), "{conf}: {error}");
+            }
+        }
+        // The prefix is the whole name, and nothing of it is left for the other host.
+        let whole = "[[registry]]\nprefix = 'quay.io/x'\nlocation = 'a.site'\n";
+        assert!(asked(whole, "quay.io/x").is_err());
+        assert_eq!(asked(whole, "quay.io/x/y").unwrap(), ["a.site/y"]);
     }
 
     #[test]

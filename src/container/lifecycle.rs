@@ -55,6 +55,9 @@ pub(crate) enum Deletion {
     IfStopped,
     /// It is killed. A container that is not there is no error.
     Forced,
+    /// It is killed for Slurm, which ends what is left of a step. A container that is not there is no error, nor is it
+    /// that processes are there of which nobody can know whether they are the container's.
+    ForcedForSlurm,
 }
 
 /// Sends `number` to processes of a container.
@@ -85,7 +88,7 @@ pub(crate) fn kill(store: &Store, id: &str, number: i32, receiver: Receiver) -> 
 
 /// Removes a container.
 pub(crate) fn delete(store: &Store, id: &str, deletion: Deletion) -> Result<()> {
-    let force = deletion == Deletion::Forced;
+    let force = deletion != Deletion::IfStopped;
     let dir = match store.container(id) {
         Err(_) if force && crate::store::check_id(id).is_ok() => return Ok(()),
         result => result?,
@@ -116,8 +119,8 @@ pub(crate) fn delete(store: &Store, id: &str, deletion: Deletion) -> Result<()> 
         hooks::run_poststop(&hooks, &record);
     }
     match unknown {
-        Some(e) if force => Err(e),
-        // A caller that removes a stopped container has not asked to end any process.
+        Some(e) if deletion == Deletion::Forced => Err(e),
+        // A caller that removes a stopped container has not asked to end any process. Slurm has its own way to end them.
         Some(e) => {
             log::warn!("{e}");
             Ok(())

@@ -358,18 +358,31 @@ pub(crate) fn tasks_kill(store: &Store, id: &str, number: i32) -> Result<()> {
     let tasks = Tasks::find(store, id)?;
     for id in &tasks.own {
         if let Ok(record) = store.load(id) {
-            Members::of(store, &record)?.signal(number)?;
+            signal_known(store, &record, number)?;
         }
     }
     let Some((dir, id)) = &tasks.shared else { return Ok(()) };
     let record = dir.load()?;
     if id.task.is_none() || dir.living_members().is_empty() {
-        return Members::of(store, &record)?.signal(number);
+        return signal_known(store, &record, number);
     }
     for member in tasks.living() {
         members::signal_first(&member_record(&record, member), number)?;
     }
     Ok(())
+}
+
+/// Sends `number` to every process of the container. Processes of which nobody can know whether they are the container's
+/// get none: they may be anybody's, and Slurm ends what is left of a step.
+fn signal_known(store: &Store, record: &Record, number: i32) -> Result<()> {
+    let members = Members::of(store, record)?;
+    match members.known() {
+        Ok(()) => members.signal(number),
+        Err(unknown) => {
+            log::warn!("{unknown}");
+            Ok(())
+        }
+    }
 }
 
 /// A task of a step that lives.
@@ -440,13 +453,13 @@ pub(crate) fn tasks_delete(store: &Store, id: &str) -> Result<()> {
         // What is there for all jobs stays.
         let stays = |record: &Record| matches!(store.kept(&record.id), Ok(Some(kept)) if kept.global);
         for record in store.list()?.into_iter().filter(of_job).filter(|record| !stays(record)) {
-            lifecycle::delete(store, &record.id, Deletion::Forced)?;
+            lifecycle::delete(store, &record.id, Deletion::ForcedForSlurm)?;
         }
         return Ok(());
     }
     let tasks = Tasks::find(store, id)?;
     for id in &tasks.own {
-        lifecycle::delete(store, id, Deletion::Forced)?;
+        lifecycle::delete(store, id, Deletion::ForcedForSlurm)?;
     }
     let Some((dir, id)) = &tasks.shared else { return Ok(()) };
     if let Some(task) = id.task {
@@ -459,7 +472,7 @@ pub(crate) fn tasks_delete(store: &Store, id: &str) -> Result<()> {
             return Ok(());
         }
     }
-    lifecycle::delete(store, &id.container, Deletion::Forced)?;
+    lifecycle::delete(store, &id.container, Deletion::ForcedForSlurm)?;
     // Also where the state could not be read.
     store.forget_shared(&id.container);
     Ok(())

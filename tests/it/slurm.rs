@@ -18,7 +18,8 @@ tests! {
         own_program_and_environment, descriptors_of_a_task, dispositions_of_a_task, signals_and_codes, state_answers_always,
         kill_means_term, delete_ends_every_task, a_single_task_ends_alone, another_image_is_another_container,
         not_shared, other_ids, hooks_run_once, host_names_stay, job_directory, swept_without_delete,
-        failing_task_leaves_nothing, hidden_member_is_no_hindrance, processes_left_behind, enter_by_job,
+        failing_task_leaves_nothing, hidden_member_is_no_hindrance, processes_left_behind, number_of_a_strangers_namespace,
+        enter_by_job,
     }
     NESTED { user_namespaces_switched_off }
     USER {
@@ -646,6 +647,42 @@ fn processes_left_behind(ctx: &Ctx) {
     assert_eq!(job.wait().code, 0);
     assert_eq!(step.status(-1), "stopped");
     step.delete();
+}
+
+/// Before Linux 6.11 the state has the number of the mount namespace, which the kernel gives to another one as soon as the
+/// container has ended. Slurm ends what is left of a step, so that nobody can know whose a process is keeps none of its
+/// calls from their work: an error would be in the job's output, and would drain the node where an epilog calls.
+fn number_of_a_strangers_namespace(ctx: &Ctx) {
+    let stranger = fs::metadata("/proc/self/ns/mnt").unwrap().ino();
+    // A step that has ended, in whose state is the number of the namespace that this test, a stranger, is in.
+    let ended = |number: u32| {
+        let mut step = Step42::new(ctx);
+        step.container = step.container.replace(".42.0", &format!(".42.{number}"));
+        ctx.remember(&step.container);
+        let job = step.task(0, &["pause"]);
+        let path = ctx.state.join(&step.container).join("state.json");
+        let text = fs::read_to_string(&path).unwrap();
+        let (state, config) = text.split_once('\n').unwrap();
+        let mut state: Value = serde_json::from_str(state).unwrap();
+        state["mountNs"] = json!({ "inode": stranger });
+        fs::write(&path, format!("{state}\n{config}")).unwrap();
+        sys::kill(job.pid(), libc::SIGKILL).unwrap();
+        job.wait();
+        step
+    };
+    let nothing_left = || fs::read_dir(&ctx.state).map_or(0, Iterator::count) == 0;
+    let step = ended(0);
+    ctx.rt(["slurm", "kill", &step.id(-1), "KILL"]).silent();
+    ctx.rt(["slurm", "kill", &step.id(0), "KILL"]).silent();
+    step.delete();
+    assert!(nothing_left());
+    // Whoever asks for the end of every process still learns that it cannot be promised.
+    let step = ended(0);
+    ctx.rt(["delete", "--force", &step.container]).fails(&["first process has ended", "6.11"]);
+    // What an epilog calls: one step does not keep it from the others.
+    let _steps = [ended(0), ended(1)];
+    ctx.rt(["slurm", "delete", "42"]).silent();
+    assert!(nothing_left());
 }
 
 fn ids_of_a_silent_config(ctx: &Ctx) {

@@ -11,14 +11,13 @@ pub(crate) fn position(list: &str, node: &str) -> Option<usize> {
             Some((prefix, numbers)) => {
                 let number = node.strip_prefix(prefix);
                 for range in numbers.strip_suffix(']')?.split(',') {
-                    let (first, last) = range.split_once('-').unwrap_or((range, range));
-                    let (low, high): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-                    if let Some(n) = number.and_then(|text| of_width(text, first.len()))
+                    let Range { low, high, width } = Range::parse(range)?;
+                    if let Some(n) = number.and_then(|text| of_width(text, width))
                         && (low..=high).contains(&n)
                     {
                         return before.checked_add(n - low);
                     }
-                    before = high.checked_sub(low)?.checked_add(1)?.checked_add(before)?;
+                    before = (high - low).checked_add(1)?.checked_add(before)?;
                 }
             }
         }
@@ -32,9 +31,29 @@ pub(crate) fn first(list: &str) -> Option<String> {
     match part.split_once('[') {
         None => Some(part.to_owned()).filter(|name| !name.is_empty()),
         Some((prefix, numbers)) => {
-            let end = numbers.find([',', '-', ']'])?;
-            Some(format!("{prefix}{}", &numbers[..end])).filter(|_| numbers.ends_with(']'))
+            let numbers = numbers.strip_suffix(']')?;
+            numbers.split(',').try_for_each(|range| Range::parse(range).map(|_| ()))?;
+            let end = numbers.find([',', '-']).unwrap_or(numbers.len());
+            Some(format!("{prefix}{}", &numbers[..end]))
         }
+    }
+}
+
+/// The numbers `LOW-HIGH`, or one number, within brackets.
+struct Range {
+    low: usize,
+    high: usize,
+    /// With how many digits the first is written.
+    width: usize,
+}
+
+impl Range {
+    fn parse(text: &str) -> Option<Range> {
+        // What `parse` takes as a number may begin with `+`.
+        let number = |text: &str| text.parse().ok().filter(|_| text.bytes().all(|c| c.is_ascii_digit()));
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let (low, high) = (number(first)?, number(last)?);
+        (low <= high).then_some(Range { low, high, width: first.len() })
     }
 }
 
@@ -83,7 +102,9 @@ mod tests {
         ] {
             assert_eq!(first(list).as_deref(), Some(node), "{list}");
         }
-        for list in ["", "n[1-2", "n[1]x"] {
+        for list in
+            ["", "n[1-2", "n[1]x", "n[]", "n[a-b]", "n[-3]", "n[3-1]", "n[+1-3]", "n[1-2,x]", "n[1-2]x[1-2]"]
+        {
             assert_eq!(first(list), None, "{list}");
         }
     }
@@ -111,7 +132,8 @@ mod tests {
 
     #[test]
     fn other_forms_are_not_guessed() {
-        for list in ["n[1-3", "n[1-3]x[1-2]", "n[a-c]", "n[3-1]", "n]1[", "n[[1]]"] {
+        for list in ["n[1-3", "n[1-3]x[1-2]", "n[a-c]", "n[3-1]", "n]1[", "n[[1]]", "n[+1-3]"] {
+            assert_eq!(position(list, "n01"), None, "{list}");
             assert_eq!(position(list, "n1"), None, "{list}");
         }
     }

@@ -88,7 +88,8 @@ fn decode_one(word: &str) -> Result<String> {
     let mut rest = word;
     while let Some((before, behind)) = rest.split_once('%') {
         bytes.extend_from_slice(before.as_bytes());
-        let number = behind.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let digits = behind.get(..2).filter(|digits| digits.bytes().all(|c| c.is_ascii_hexdigit()));
+        let number = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         let Some(byte) = number else { bail!("{word:?}: % without two digits") };
         bytes.push(byte);
         rest = &behind[2..];
@@ -141,7 +142,7 @@ mod tests {
         {
             assert!(of_pattern(text.as_bytes()).is_err(), "{text}");
         }
-        for word in ["%", "%4", "%xy", "%ff"] {
+        for word in ["%", "%4", "%xy", "%+a", "%ff"] {
             assert!(decode(word).is_err(), "{word}");
         }
         assert!(encode(&[b"a b'\n".to_vec(), Vec::new()]) == "a%20b%27%0a+");

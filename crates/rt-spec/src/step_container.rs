@@ -213,6 +213,7 @@ pub fn image(text: &str, base: &Path) -> Result<Image> {
     }
     for (theirs, ours) in [("dockerd://", "docker-daemon:"), ("podman://", "podman:")] {
         if let Some(name) = text.strip_prefix(theirs) {
+            check_name(name, text)?;
             return Ok(Image::Name(format!("{ours}{name}")));
         }
     }
@@ -232,10 +233,16 @@ pub fn image(text: &str, base: &Path) -> Result<Image> {
         Some((registry, image)) => format!("{registry}/{image}"),
         None => name.to_owned(),
     };
+    check_name(&name, text)?;
+    Ok(Image::Name(format!("{transport}{name}")))
+}
+
+/// Refuses what no image is called, which `text` asks for.
+fn check_name(name: &str, text: &str) -> Result<()> {
     if name.is_empty() || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
         bail!("{text:?} is not the name of an image");
     }
-    Ok(Image::Name(format!("{transport}{name}")))
+    Ok(())
 }
 
 /// The image file that a container is saved to.
@@ -391,7 +398,7 @@ mod tests {
         ] {
             assert_eq!(of(text).unwrap(), image, "{text}");
         }
-        for wrong in ["#x", "reg#", "a b", "docker://", "jo@"] {
+        for wrong in ["#x", "reg#", "a b", "docker://", "jo@", "podman://", "dockerd://a b", "podman://a\t"] {
             let error = of(wrong).unwrap_err().to_string();
             assert!(error.starts_with("RT_CONTAINER_IMAGE: "), "{wrong}: {error}");
         }
