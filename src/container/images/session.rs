@@ -252,10 +252,13 @@ fn unpack(image: &Image, at: &OwnedFd) -> Result<()> {
     let tree = mount::new_fs("tmpfs", "rt-image", &params, ATTRIBUTES & !mount::ATTR_RDONLY)?;
     let root = fs::openat(&tree, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut link = helper("unpack", image, &[root.as_fd()], &["-".into(), "-".into()])?;
-    answer(&mut link).map_err(|e| match e.errno() {
+    let left_out = answer(&mut link).map_err(|e| match e.errno() {
         Some(libc::ENOSPC) => e.hint("a tmpfs has half of the node's memory"),
         _ => e,
     })?;
+    if !left_out.is_empty() {
+        log::debug!("image {}: {}", image.path.display(), String::from_utf8_lossy(&left_out));
+    }
     mount::set_attr(&tree, Recursive::No, Attr::READONLY)?;
     mount::attach(&tree, at)
 }
