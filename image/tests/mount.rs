@@ -136,6 +136,21 @@ fn nothing_can_be_written() {
     }
 }
 
+/// Of a file system that could be written the kernel asks again for the attributes of whatever was read, because of the time of
+/// access: as many requests as there are directories, and as files were read.
+#[test]
+fn the_file_system_itself_is_read_only() {
+    let place = Place::new("ro");
+    let (mnt, image) = (place.text("mnt"), place.seed("gzip.sqsh"));
+    for caller in callers() {
+        let words =
+            ["rt", "mount", &image, &mnt, "--", "sh", "-c", "grep \" $0 \" /proc/self/mountinfo", &mnt];
+        let said = place.good(caller, &words);
+        let of_file_system = said.split(" - ").nth(1).and_then(|words| words.split(' ').nth(2));
+        assert!(of_file_system.is_some_and(|options| options.starts_with("ro,")), "{caller:?}: {said}");
+    }
+}
+
 #[test]
 fn devices_and_set_id_bits_of_an_image_mean_nothing() {
     let place = Place::new("nosuid");

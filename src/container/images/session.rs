@@ -225,8 +225,10 @@ impl Server {
         ];
         let mut params: Vec<Param> =
             params.into_iter().map(|(key, value)| Param::Value(key.to_owned(), value)).collect();
-        // The kernel checks modes itself, and lets every id of the container in.
-        params.extend(["default_permissions", "allow_other"].map(|key| Param::Flag(key.to_owned())));
+        // The kernel checks modes itself, and lets every id of the container in. Where the file system itself is read-only, and
+        // not only this mount of it, the kernel keeps no time of access: else it asks again for the attributes of whatever
+        // was read.
+        params.extend(["ro", "default_permissions", "allow_other"].map(|key| Param::Flag(key.to_owned())));
         // What mountinfo shows, of which fsconfig(2) takes 255 bytes.
         let path = image.path.to_string_lossy();
         let source = if path.len() <= LONGEST_SOURCE { path } else { "squashfs".into() };
