@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"
 mkdir "$work"/{bin,mnt,user,dev}
 chmod 777 "$work/user" "$work/mnt"
-cp "$rt" "$(dirname "$rt")/rt-image" "$work/bin" || exit 1
+cp "$rt" "$(dirname "$rt")"/{rt-image,rt-pull} "$work/bin" || exit 1
 
 skip() { echo "SKIP images: $*"; }
 result() {
@@ -83,6 +83,41 @@ check run/at-once "^1\$" 0 user rt run "$image" -- bash -c \
 check run/extract "^ID=debian\$" 0 user rt run --extract "$image" -- cat /etc/os-release
 check extract/list "" 0 user rt mount --extract "$image" "$work/mnt" -- bash -c \
 	"($list) | grep -v '^dev/' | cmp - <(grep -v '^dev/' $work/list)" "$work/mnt"
+
+# A program of one file, made of an image by its name. It is static, and runs where besides it there is only what the kernel
+# has, /proc, /sys and /dev: no rt, no library, no shell, and neither /run nor /tmp.
+mkdir -p "$work"/small/rootfs/bin "$work/alone/rootfs"
+cp "$(command -v busybox)" "$work/small/rootfs/bin"
+ln -s busybox "$work/small/rootfs/bin/sh"
+"$rt" spec -b "$work/small" && chmod -R a+rX "$work/small"
+check runfile/layout "^sha256:" 0 user rt save --quiet "$work/small" "oci:$work/user/layout:1"
+check runfile/save "^$work/user/app\$" 0 user rt save "oci:$work/user/layout:1" --runfile "$work/user/app"
+check runfile/there "exists" 1 user rt save "oci:$work/user/layout:1" --runfile "$work/user/app"
+check runfile/static "not a dynamic executable" 1 ldd "$work/user/app"
+cp "$work/user/app" "$work/alone/rootfs" && chmod 755 "$work/alone/rootfs" "$work/alone/rootfs/app"
+cat >"$work/alone/config.json" <<'CONFIG'
+{
+	"ociVersion": "1.2.0",
+	"root": { "path": "rootfs", "readonly": true },
+	"process": { "args": ["/app"], "env": [], "cwd": "/", "user": { "uid": 0, "gid": 0 }, "noNewPrivileges": true },
+	"mounts": [
+		{ "destination": "/proc", "type": "proc", "source": "proc" },
+		{ "destination": "/sys", "type": "bind", "source": "/sys", "options": ["rbind", "ro"] },
+		{ "destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["mode=755"] },
+		{ "destination": "/dev/shm", "type": "tmpfs", "source": "shm", "options": ["mode=1777"] },
+		{ "destination": "/dev/fuse", "type": "bind", "source": "/dev/fuse", "options": ["bind"] }
+	],
+	"linux": { "namespaces": [{ "type": "pid" }, { "type": "mount" }] },
+	"annotations": { "rt.user": "caller" }
+}
+CONFIG
+alone() { user rt run "$work/alone" -- /app "$@"; }
+check runfile/alone "^app dev proc sys\$" 0 alone --rt-volume=/:/host --rt-shell -c 'echo $(busybox ls /host)'
+check runfile/runs "^of the image\$" 0 alone --rt-shell -c 'echo of the image'
+check runfile/mounted "fuse.squashfs ro," 0 alone --rt-shell -c 'busybox grep " / " /proc/mounts'
+check runfile/status "^\$" 7 alone --rt-shell -c 'exit 7'
+check runfile/help "^Usage: app " 0 alone --rt-help
+check runfile/extract "^rt-image / tmpfs ro," 0 alone --rt-extract --rt-shell -c 'busybox grep " / " /proc/mounts'
 
 # What others write.
 if command -v apptainer >/dev/null; then

@@ -3,7 +3,7 @@
 //! | call | what it does |
 //! |---|---|
 //! | `serve IMAGE LINK DEVICE OWNER SAY PATH` | serves the image on DEVICE, from when a byte comes, until it is unmounted |
-//! | `unpack IMAGE LINK TARGET OWNER SAY PATH` | unpacks the image into the directory TARGET |
+//! | `unpack IMAGE LINK TARGET OWNER SAY PATH` | unpacks the image into the directory TARGET, and says what it has left out |
 //! | `config IMAGE LINK OWNER SAY PATH` | answers, and ends |
 //!
 //! Words in capitals up to TARGET are descriptors. OWNER is UID:GID, to whom all files belong, or - for those that the image
@@ -115,7 +115,7 @@ fn unpack(call: &Call) -> Result<u8> {
     let unpacked = file::filesystem(given.image.try_clone()?, given.part, CACHE)
         .and_then(|fs| extract::extract(&fs, target));
     match unpacked {
-        Ok(()) => say_all(&mut given.link, 0, b"").map(|()| 0),
+        Ok(left_out) => say_all(&mut given.link, 0, left_out.text().as_bytes()).map(|()| 0),
         Err(e) => Ok(silent(refuse(&mut given.link, e))),
     }
 }

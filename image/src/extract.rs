@@ -1,21 +1,22 @@
 //! Unpacks an image with as many threads as there are processors, for hosts on which FUSE is closed.
 //!
 //! The target is a tmpfs of this mount namespace, in which nobody else makes anything, and it goes with the namespace.
-//! Everything belongs to the caller. Devices and sockets are left out, and so are extended attributes: a tmpfs has those of
-//! users only since Linux 6.6.
+//! Everything belongs to the caller. As in a pulled bundle, devices are left out, and extended attributes that the caller may
+//! not set, or that say something to this host's kernel. What is left out is counted, and said to `rt`.
 
 use crate::file::of_image;
 use rt_sys::bail;
 use rt_sys::error::{Context, Error, Result};
-use rustix::fd::OwnedFd;
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
-use squashfs::{Body, Entries, FilePart, Filesystem, Inode, InodeRef, Piece, Position};
-use std::collections::{HashMap, HashSet};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
+use rustix::io::Errno;
+use squashfs::{Body, Entries, FilePart, Filesystem, Inode, InodeRef, Piece, Position, Xattr};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::num::NonZero;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The most directories below each other. Each has a descriptor while it is unpacked.
 const DEEPEST: usize = 400;
@@ -24,6 +25,8 @@ const CHUNK: u64 = 4 << 20;
 /// How much work may wait.
 const QUEUE: usize = 64;
 const MOST_THREADS: usize = 16;
+/// How many names of attributes are said. An image may have as many as it likes.
+const MOST_NAMES: usize = 8;
 
 /// A part of a file to be written.
 struct Work {
@@ -33,34 +36,71 @@ struct Work {
     from: u64,
 }
 
-/// A file that is written by several threads; its mode and time are set when the last one has finished.
+/// A file that is written by several threads, the last of which finishes it.
 struct OpenFile {
     file: File,
-    mode: Mode,
-    mtime: u32,
+    inode: Inode,
 }
 
-impl Drop for OpenFile {
-    fn drop(&mut self) {
-        // A write takes the set-id bits from a file (inode(7)).
-        let _ = fs::fchmod(&self.file, self.mode);
-        // A compiled Python module is used only where it has the time of its source.
-        let _ = fs::futimens(&self.file, &times(self.mtime));
+impl OpenFile {
+    /// Sets what writing would change, if nobody else has a part of this file to write.
+    fn finish(this: Arc<OpenFile>, fs: &Filesystem<FilePart>, left_out: &Mutex<LeftOut>) -> Result<()> {
+        let Some(OpenFile { file, inode }) = Arc::into_inner(this) else { return Ok(()) };
+        // A write takes capabilities and the set-id bits from a file (inode(7)).
+        set_metadata(&file, fs, &inode, left_out)
     }
 }
 
-/// Unpacks `fs` into the empty directory `target`.
-pub(crate) fn extract(fs: &Filesystem<FilePart>, target: OwnedFd) -> Result<()> {
+/// What of an image is not in the tree.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeftOut {
+    devices: u64,
+    /// Attributes, by their names, and how many files had them.
+    attributes: BTreeMap<Vec<u8>, u64>,
+    /// Attributes of other names.
+    other_attributes: u64,
+}
+
+impl LeftOut {
+    fn attribute(&mut self, name: &[u8]) {
+        if let Some(count) = self.attributes.get_mut(name) {
+            *count += 1;
+        } else if self.attributes.len() < MOST_NAMES {
+            self.attributes.insert(name.to_vec(), 1);
+        } else {
+            self.other_attributes += 1;
+        }
+    }
+
+    /// For the log; empty where all is there.
+    pub(crate) fn text(&self) -> String {
+        let device_nodes = match self.devices {
+            0 => None,
+            1 => Some("1 device node".to_owned()),
+            n => Some(format!("{n} device nodes")),
+        };
+        let named = self.attributes.iter().map(|(name, n)| format!("{} ({n})", name.escape_ascii()));
+        let others = (self.other_attributes > 0).then(|| format!("others ({})", self.other_attributes));
+        let names: Vec<String> = named.chain(others).collect();
+        let attributes = (!names.is_empty()).then(|| format!("the attributes {}", names.join(", ")));
+        let all: Vec<String> = device_nodes.into_iter().chain(attributes).collect();
+        if all.is_empty() { String::new() } else { format!("left out: {}", all.join("; ")) }
+    }
+}
+
+/// Unpacks `fs` into the empty directory `target`. Returns what is not there.
+pub(crate) fn extract(fs: &Filesystem<FilePart>, target: OwnedFd) -> Result<LeftOut> {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get).clamp(1, MOST_THREADS);
     let (work, queue) = sync_channel::<Work>(QUEUE);
     let queue = Mutex::new(queue);
     let failed: Mutex<Option<Error>> = Mutex::new(None);
+    let left_out = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| write_all(fs, &queue, &failed));
+            scope.spawn(|| write_all(fs, &queue, &failed, &left_out));
         }
-        let mut tree =
-            Tree { fs, root: target, files: HashMap::new(), seen: HashSet::new(), work, failed: &failed };
+        let (files, seen) = (HashMap::new(), HashSet::new());
+        let mut tree = Tree { fs, root: target, files, seen, work, failed: &failed, left_out: &left_out };
         let done = tree.unpack();
         // Ends the threads, which read until nobody can send any more.
         drop(tree);
@@ -68,7 +108,7 @@ pub(crate) fn extract(fs: &Filesystem<FilePart>, target: OwnedFd) -> Result<()> 
     })?;
     match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(e) => Err(e),
-        None => Ok(()),
+        None => Ok(left_out.into_inner().unwrap_or_else(PoisonError::into_inner)),
     }
 }
 
@@ -90,6 +130,7 @@ struct Tree<'a> {
     seen: HashSet<InodeRef>,
     work: SyncSender<Work>,
     failed: &'a Mutex<Option<Error>>,
+    left_out: &'a Mutex<LeftOut>,
 }
 
 impl<'a> Tree<'a> {
@@ -119,13 +160,13 @@ impl<'a> Tree<'a> {
                     }
                 }
                 None => {
-                    // Its mode and time at the end, when nothing is made in it any more.
-                    fs::fchmod(&level.dir, mode(&level.inode))?;
-                    fs::futimens(&level.dir, &times(level.inode.mtime))?;
+                    // At the end, when nothing is made in it any more.
+                    let shown = || format!("unpack /{}", String::from_utf8_lossy(&level.path));
+                    set_metadata(&level.dir, self.fs, &level.inode, self.left_out).context(shown)?;
                     levels.pop();
                 }
             }
-            if self.failed.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            if lock(self.failed).is_some() {
                 return Ok(());
             }
         }
@@ -148,7 +189,16 @@ impl<'a> Tree<'a> {
             Body::File(file) => return self.make_file(dir, name, path, inode, file),
             Body::Symlink(target) => fs::symlinkat(&**target, dir, name)?,
             Body::Fifo => fs::mknodat(dir, name, FileType::Fifo, mode(inode), 0)?,
-            Body::BlockDevice(_) | Body::CharDevice(_) | Body::Socket | Body::Directory(_) => return Ok(()),
+            Body::Socket => fs::mknodat(dir, name, FileType::Socket, mode(inode), 0)?,
+            Body::BlockDevice(_) | Body::CharDevice(_) => {
+                lock(self.left_out).devices += 1;
+                return Ok(());
+            }
+            Body::Directory(_) => return Ok(()),
+        }
+        // Such files have no attributes of users (xattr(7)), only some for the kernel.
+        for attribute in self.fs.xattrs(inode).map_err(of_image)? {
+            lock(self.left_out).attribute(&attribute.name);
         }
         Ok(fs::utimensat(dir, name, &times(inode.mtime), AtFlags::SYMLINK_NOFOLLOW)?)
     }
@@ -171,26 +221,31 @@ impl<'a> Tree<'a> {
         let file = File::from(fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
         // What is not written is a hole.
         file.set_len(body.size)?;
-        let file = Arc::new(OpenFile { file, mode: mode(inode), mtime: inode.mtime });
+        let file = Arc::new(OpenFile { file, inode: inode.clone() });
         for from in (0..body.size).step_by(CHUNK as usize) {
             let work = Work { file: Arc::clone(&file), inode: inode.reference, body: *body, from };
             if self.work.send(work).is_err() {
                 bail!("the threads that write have ended");
             }
         }
-        Ok(())
+        OpenFile::finish(file, self.fs, self.left_out)
     }
 }
 
 /// What each thread does until there is no more work. After a failure it only takes what is there.
-fn write_all(fs: &Filesystem<FilePart>, queue: &Mutex<Receiver<Work>>, failed: &Mutex<Option<Error>>) {
+fn write_all(
+    fs: &Filesystem<FilePart>,
+    queue: &Mutex<Receiver<Work>>,
+    failed: &Mutex<Option<Error>>,
+    left_out: &Mutex<LeftOut>,
+) {
     loop {
-        let Ok(work) = queue.lock().unwrap_or_else(PoisonError::into_inner).recv() else { return };
-        if failed.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+        let Ok(work) = lock(queue).recv() else { return };
+        if lock(failed).is_some() {
             continue;
         }
-        if let Err(e) = write(fs, &work) {
-            failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e.context("unpack a file"));
+        if let Err(e) = write(fs, &work).and_then(|()| OpenFile::finish(work.file, fs, left_out)) {
+            lock(failed).get_or_insert(e.context("unpack a file"));
         }
     }
 }
@@ -204,6 +259,39 @@ fn write(fs: &Filesystem<FilePart>, work: &Work) -> Result<()> {
         at += piece.size() as u64;
     }
     Ok(())
+}
+
+/// Sets attributes, mode and time, in this order: with its mode the owner might not be allowed to set attributes.
+fn set_metadata(
+    file: impl AsFd,
+    image: &Filesystem<FilePart>,
+    inode: &Inode,
+    left_out: &Mutex<LeftOut>,
+) -> Result<()> {
+    for Xattr { name, value } in image.xattrs(inode).map_err(of_image)? {
+        // As in a pulled bundle. An overlay mount obeys user.overlay.* of its layers, so an image could steer it (mount option
+        // userxattr). Capabilities mean nothing on this mount, which is nosuid.
+        let harmless = name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
+        if !harmless && name != b"security.capability" {
+            lock(left_out).attribute(&name);
+            continue;
+        }
+        match fs::fsetxattr(&file, &name[..], &value, XattrFlags::empty()) {
+            Ok(()) => {}
+            Err(e @ (Errno::NOSPC | Errno::DQUOT)) => {
+                return Err(Error::from(e).context(format!("set the attribute {}", name.escape_ascii())));
+            }
+            // The caller may not do it, or the file system has none: a tmpfs has those of users from Linux 6.6 on.
+            Err(_) => lock(left_out).attribute(&name),
+        }
+    }
+    fs::fchmod(&file, mode(inode))?;
+    // A compiled Python module is used only where it has the time of its source.
+    Ok(fs::futimens(&file, &times(inode.mtime))?)
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn make_directory(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd> {
@@ -221,5 +309,28 @@ fn times(mtime: u32) -> Timestamps {
     Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec { tv_sec: mtime.into(), tv_nsec: 0 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_said_in_one_line() {
+        let mut left_out = LeftOut::default();
+        assert_eq!(left_out.text(), "");
+        left_out.devices = 1;
+        assert_eq!(left_out.text(), "left out: 1 device node");
+        left_out.attribute(b"trusted.a\n");
+        left_out.attribute(b"trusted.a\n");
+        assert_eq!(left_out.text(), "left out: 1 device node; the attributes trusted.a\\n (2)");
+        left_out.devices = 0;
+        for n in 0..20 {
+            left_out.attribute(format!("trusted.b{n}").as_bytes());
+        }
+        let text = left_out.text();
+        assert!(text.starts_with("left out: the attributes trusted.a\\n (2), trusted.b0 (1), "), "{text}");
+        assert!(text.ends_with(", trusted.b6 (1), others (13)"), "{text}");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::file::of_image;
 use rt_sys::error::Result;
-use squashfs::{Body, Filesystem, Inode, Piece, Source};
+use squashfs::{Body, Filesystem, Inode, Source};
 use std::collections::VecDeque;
 
 /// The most links on a path, as the kernel has it (path_resolution(7)).
@@ -48,17 +48,8 @@ fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> {
 
 /// The contents of a regular file of at most `most` bytes.
 pub(crate) fn read(fs: &Filesystem<impl Source>, path: &str, most: usize) -> Result<Option<Vec<u8>>> {
-    let Some(inode) = find(fs, path)? else { return Ok(None) };
-    let Body::File(file) = &inode.body else { return Ok(None) };
-    if file.size > most as u64 {
-        return Ok(None);
+    match find(fs, path)? {
+        Some(inode) => fs.contents(&inode, most).map_err(of_image),
+        None => Ok(None),
     }
-    let mut bytes = Vec::with_capacity(file.size as usize);
-    for piece in fs.read(inode.reference, file, 0, most).map_err(of_image)? {
-        match &piece {
-            Piece::Block(block, range) => bytes.extend_from_slice(&block.bytes()[range.clone()]),
-            Piece::Hole(length) => bytes.resize(bytes.len() + length, 0),
-        }
-    }
-    Ok(Some(bytes))
 }

@@ -136,6 +136,21 @@ fn nothing_can_be_written() {
     }
 }
 
+/// Of a file system that could be written the kernel asks again for the attributes of whatever was read, because of the time of
+/// access: as many requests as there are directories, and as files were read.
+#[test]
+fn the_file_system_itself_is_read_only() {
+    let place = Place::new("ro");
+    let (mnt, image) = (place.text("mnt"), place.seed("gzip.sqsh"));
+    for caller in callers() {
+        let words =
+            ["rt", "mount", &image, &mnt, "--", "sh", "-c", "grep \" $0 \" /proc/self/mountinfo", &mnt];
+        let said = place.good(caller, &words);
+        let of_file_system = said.split(" - ").nth(1).and_then(|words| words.split(' ').nth(2));
+        assert!(of_file_system.is_some_and(|options| options.starts_with("ro,")), "{caller:?}: {said}");
+    }
+}
+
 #[test]
 fn devices_and_set_id_bits_of_an_image_mean_nothing() {
     let place = Place::new("nosuid");
@@ -146,5 +161,83 @@ fn devices_and_set_id_bits_of_an_image_mean_nothing() {
         let said = String::from_utf8(said.stdout).unwrap();
         assert!(said.contains("Permission denied"), "{caller:?}: {said}");
         assert!(said.contains(" ro,nosuid,nodev,"), "{caller:?}: {said}");
+    }
+}
+
+/// What an unpacked tree has of attributes and special files, and that the rest is said.
+#[test]
+fn what_cannot_be_unpacked_is_said() {
+    let place = Place::new("left-out");
+    if !have("mksquashfs") || !have("getfattr") {
+        return;
+    }
+    let tree = place.text("tree");
+    let script = "mkdir -p $0/dir && cd $0 && echo x >file && echo y >dir/locked && mkfifo pipe && ln -s file link && \
+        setfattr -n user.colour -v blue file && setfattr -n user.shape -v round dir && \
+        setfattr -n user.colour -v red dir/locked && setfattr -n user.overlay.opaque -v y dir && \
+        chmod 000 dir/locked && chmod 4755 file && touch -d @1500000000 file dir/locked dir";
+    let sh = |script: &str| {
+        let done = Command::new("sh").args(["-c", script, &tree]).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    };
+    sh(script);
+    let callers = callers();
+    let root = callers.contains(&Caller::Root);
+    if root {
+        sh("cd $0 && setfattr -n trusted.secret -v x file && mknod null c 1 3 && mknod disk b 7 0 && \
+            setfattr -n security.capability -v 0x0100000200200000000000000000000000000000 dir/locked && \
+            setfattr -h -n trusted.secret -v x link && touch -d @1500000000 file dir/locked dir");
+    }
+    let image = place.text("x.sqsh");
+    // The socket as a program has left it.
+    let _socket = std::os::unix::net::UnixListener::bind(format!("{tree}/sock")).unwrap();
+    let made = Command::new("mksquashfs")
+        .args([&tree, &image, "-comp", "zstd", "-quiet", "-no-progress", "-xattrs"])
+        .output();
+    assert!(made.unwrap().status.success());
+    for caller in callers {
+        let mnt = place.text("mnt");
+        let log = place.text(&format!("home/log-{caller:?}"));
+        let script = "cd $0 && find . -mindepth 1 -printf '%P %y %#m %Ts\n' | grep -v ^link | LC_ALL=C sort; cat file; \
+            getfattr -Rd -m - . 2>/dev/null | grep -v '^$'; true";
+        let words = [
+            "rt",
+            "--debug",
+            "--log",
+            &log,
+            "mount",
+            "--extract",
+            &image,
+            &mnt,
+            "--",
+            "sh",
+            "-c",
+            script,
+            &mnt,
+        ];
+        let shown = place.good(caller, &words);
+        let log = std::fs::read_to_string(log).unwrap();
+        let said = log.lines().find(|line| line.contains("left out: "));
+        let said = said.unwrap_or_else(|| panic!("{caller:?}: {log}"));
+        for line in ["dir d 0755 1500000000", "dir/locked f 0 1500000000", "file f 04755 1500000000", "x"] {
+            assert!(shown.lines().any(|found| found == line), "{caller:?}: {line}\n{shown}");
+        }
+        assert!(shown.contains("pipe p 0644 ") && shown.contains("sock s 0755 "), "{caller:?}: {shown}");
+        // A tmpfs has attributes of users from Linux 6.6 on, and a file of mode 000 shows its own to root alone.
+        let kept = shown.contains("# file: file\nuser.colour=\"blue\"\n");
+        assert_eq!(kept, !said.contains("user.colour ("), "{caller:?}: {shown}{said}");
+        let kept = shown.contains("# file: dir\nuser.shape=\"round\"\n");
+        assert_eq!(kept, !said.contains("user.shape ("), "{caller:?}: {shown}{said}");
+        assert!(said.contains("user.overlay.opaque (1)") && !shown.contains("overlay"), "{caller:?}: {said}");
+        if root {
+            assert!(said.contains("left out: 2 device nodes; the attributes "), "{caller:?}: {said}");
+            assert!(!shown.contains("null") && !shown.contains("disk"), "{caller:?}: {shown}");
+            assert!(said.contains("trusted.secret (2)"), "{caller:?}: {said}");
+            assert_eq!(
+                said.contains("security.capability (1)"),
+                caller == Caller::User,
+                "{caller:?}: {said}"
+            );
+        }
     }
 }

@@ -571,6 +571,34 @@ fn a_program_of_one_file_needs_no_rt() {
     }
 }
 
+/// By its name, as `rt pull` takes it. The flag stands behind the name, too.
+#[test]
+fn a_name_becomes_a_program() {
+    let place = Place::new("run-name");
+    let Some(bundle) = bundle(&place) else { return };
+    for caller in callers() {
+        let at = place.text(&format!("home/{caller:?}"));
+        std::fs::create_dir(&at).unwrap();
+        crate::open_to_all(Path::new(&at));
+        let script = format!(
+            "cd {at} && {} && rt save --quiet {bundle} oci:layout:t >/dev/null && \
+             rt save --quiet oci:layout:t --runfile app && ./app && ./app echo instead && \
+             env PATH=/usr/bin:/bin ./app --rt-shell -c 'cat /data/file'",
+            spec(&bundle)
+        );
+        let said = place.good(caller, &["sh", "-c", &script]);
+        assert_eq!(said, format!("{at}/app\ncalled with 0:\ninstead\ncontents\n"), "{caller:?}");
+        // One that is there stays: it has programs in it, too, so it is never said to be unchanged.
+        let before = std::fs::metadata(format!("{at}/app")).unwrap();
+        let again = ["rt", "save", &format!("oci:{at}/layout:t"), "--runfile", &format!("{at}/app")];
+        let said = place.bad(caller, &again);
+        assert!(said.contains("exists") && said.contains("--force"), "{caller:?}: {said}");
+        let after = std::fs::metadata(format!("{at}/app")).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::ino(&before), std::os::unix::fs::MetadataExt::ino(&after));
+        assert!(place.bad(caller, &["rt", "save", "oci:none:t", "--runfile", "x"]).contains("none"));
+    }
+}
+
 #[test]
 fn forms_of_an_image_become_each_other() {
     let place = Place::new("convert");

@@ -10,8 +10,8 @@ use super::disk;
 use super::draft::{self, Draft};
 use rt_spec::host_files;
 use rt_spec::{ANNOTATION_DIGEST, ANNOTATION_RESOLVED};
+use rt_sys::err;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err};
 
 const BUNDLE: &[u8] = b"bundle";
 const ROOTFS: &[u8] = b"rootfs";
@@ -128,32 +128,43 @@ pub(crate) fn image_config(bundle: BorrowedFd) -> Option<Value> {
     serde_json::from_slice(&text).ok()
 }
 
-/// What a bundle was pulled from.
-pub(crate) struct PulledBundle {
+/// What a bundle or an image file was pulled from.
+pub(crate) struct PulledImage {
     /// The digest of the image's manifest.
     pub digest: String,
     /// The digest that the image's name stood for.
     pub resolved: String,
 }
 
-impl PulledBundle {
+impl PulledImage {
     /// What the config of `bundle` says.
     ///
     /// # Errors
     /// It is no pulled one, or somebody else can make it say anything.
-    pub(crate) fn read(bundle: &Path) -> Result<PulledBundle> {
+    pub(crate) fn of_bundle(bundle: &Path) -> Result<PulledImage> {
         let dir = disk::open_root(bundle)?;
-        if !disk::only_ours(&dir) {
-            return Err(err!("{}: exists, and others can change it", bundle.display())
-                .hint("pull to another place, or use --force to replace it"));
-        }
+        PulledImage::check_ours(&dir, bundle)?;
         let text = disk::read_small(dir.as_fd(), CONFIG, CONFIG_LIMIT);
-        let config: Option<Value> = text.and_then(|text| serde_json::from_slice(&text).ok());
-        let annotation = |name: &str| config.as_ref()?["annotations"][name].as_str().map(str::to_owned);
-        let (digest, resolved) = (annotation(ANNOTATION_DIGEST), annotation(ANNOTATION_RESOLVED));
-        let (Some(digest), Some(resolved)) = (digest, resolved) else {
-            bail!("{}: exists, and is not a bundle that rt pull made", bundle.display());
-        };
-        Ok(PulledBundle { digest, resolved })
+        let image = text.and_then(|text| PulledImage::of_config(&text));
+        image.ok_or_else(|| err!("{}: exists, and is not a bundle that rt pull made", bundle.display()))
+    }
+
+    /// What the text of a config says.
+    pub(crate) fn of_config(text: &[u8]) -> Option<PulledImage> {
+        let config: Value = serde_json::from_slice(text).ok()?;
+        let annotation = |name: &str| config["annotations"][name].as_str().map(str::to_owned);
+        Some(PulledImage {
+            digest: annotation(ANNOTATION_DIGEST)?,
+            resolved: annotation(ANNOTATION_RESOLVED)?,
+        })
+    }
+
+    /// Refuses what somebody else can make say anything.
+    pub(crate) fn check_ours(file: &impl AsFd, shown: &Path) -> Result<()> {
+        match disk::only_ours(file) {
+            true => Ok(()),
+            false => Err(err!("{}: exists, and others can change it", shown.display())
+                .hint("pull to another place, or use --force to replace it")),
+        }
     }
 }

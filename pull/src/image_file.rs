@@ -12,6 +12,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::bundle::PulledImage;
 use super::cache::CacheLocation;
 use super::decode::Expected;
 use super::disk;
@@ -27,9 +28,10 @@ use super::run_file;
 use super::save::{self, SourceBundle, Watch};
 use super::source::Opened;
 use rt_spec::run_file::{Part, RunFile};
-use rt_spec::{ANNOTATION_CMD, ANNOTATION_ENTRYPOINT};
+use rt_spec::{ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_RESOLVED};
 use rt_sys::err;
 use rt_sys::error::{Context, Result};
+use squashfs::{Body, FilePart, Filesystem};
 use squashfs_write::{Compression, Options, Written};
 
 /// The name in the draft.
@@ -38,6 +40,9 @@ const FILE: &[u8] = b"image";
 const MAGIC: &[u8; 4] = b"hsqs";
 /// Where the config of the bundle and that of the image are in an image file.
 const CONFIG_DIR: &str = ".rt";
+const CONFIG: &str = "config.json";
+/// No config is longer, which has some lines for each mount and variable.
+const CONFIG_LIMIT: usize = 64 << 20;
 
 /// What kind of file is made.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +58,14 @@ pub(super) fn pull(options: &PullOptions, form: Form, interrupt: &Interrupt) -> 
     let mut phases = Phases::start();
     let target = &options.target;
     check_name(target, form)?;
+    // A program has rt in it, too, which may be another one by now.
+    if !options.force && !form.runs && exists(target)? {
+        let have = pulled(target)?;
+        let (cache, _scratch) = options.cache.open(None)?;
+        let opened = Opened::open(&options.source, options.connect.clone(), &cache, interrupt)?;
+        let head = opened.head()?;
+        return run::unchanged(options, have, opened, head, &cache, interrupt, phases);
+    }
     let old = replaceable(target, options.force)?;
     let draft = Draft::beside(target)?;
     let scratch = match options.cache == CacheLocation::Scratch {
@@ -78,14 +91,20 @@ pub(super) fn pull(options: &PullOptions, form: Form, interrupt: &Interrupt) -> 
     if form.runs {
         run_file::wrap(&draft, FILE, options.sync)?;
     }
-    match &old {
-        Some(old) => draft.replace(FILE, old)?,
-        None => draft.publish(FILE).map_err(|e| run::in_the_way(e, options))?,
+    let published = match &old {
+        Some(old) => draft.replace(FILE, old),
+        None => draft.publish(FILE),
+    };
+    // Another process may have pulled the same image to this place meanwhile.
+    let same = || !form.runs && pulled(target).is_ok_and(|have| have.digest == image.digest.as_str());
+    let unchanged = published.as_ref().is_err_and(run::came_meanwhile) && same();
+    if !unchanged {
+        published.map_err(|e| run::in_the_way(e, options))?;
     }
     phases.end("finish");
     Ok(Summary {
         digest: image.digest.to_string(),
-        unchanged: false,
+        unchanged,
         fetched,
         layer_bytes: image.layer_bytes(),
         directories,
@@ -103,6 +122,10 @@ pub(crate) fn save(bundle: &Path, target: &Path, replace: bool, form: Form, styl
     let interrupt = Interrupt::install();
     let old = replaceable(target, replace)?;
     let (root, mut config, image_config) = SourceBundle::open(bundle)?.into_parts();
+    if let Some(annotations) = config["annotations"].as_object_mut() {
+        // What was changed in the bundle is in the file, so no later pull may take the file for the image.
+        annotations.remove(ANNOTATION_RESOLVED);
+    }
     disk::raise_open_files();
     let draft = Draft::beside(target)?;
     let counts = Counts::default();
@@ -249,6 +272,39 @@ impl<'a> NewImageFile<'a> {
     }
 }
 
+/// True where anything is at `target`.
+fn exists(target: &Path) -> Result<bool> {
+    let (parent, name) = draft::place(target)?;
+    Ok(disk::mode_at(parent.as_fd(), &name)?.is_some())
+}
+
+/// The image that a pull has written into the file at `target`.
+///
+/// # Errors
+/// It is no such file, or somebody else can make it say anything.
+fn pulled(target: &Path) -> Result<PulledImage> {
+    let file = disk::open_named(target).ok();
+    let is_image = file.as_ref().is_some_and(|file| is_squashfs(file).is_ok_and(|is| is));
+    let no_pull = || {
+        let e = err!("{}: exists, and is not an image file that rt pull made", target.display());
+        if is_image { e.hint("use --force to replace it") } else { e }
+    };
+    let file = file.filter(|_| is_image).ok_or_else(no_pull)?;
+    PulledImage::check_ours(&file, target)?;
+    config_in(file).and_then(|text| PulledImage::of_config(&text)).ok_or_else(no_pull)
+}
+
+/// The config of the bundle in an image file; none where it has none, or is damaged.
+fn config_in(file: File) -> Option<Vec<u8>> {
+    let image = Filesystem::open(FilePart::new(file, 0, None).ok()?, 0).ok()?;
+    let mut at = image.inode(image.root()).ok()?;
+    for name in [CONFIG_DIR, CONFIG] {
+        let Body::Directory(directory) = &at.body else { return None };
+        at = image.inode(image.find(directory, name.as_bytes()).ok()??).ok()?;
+    }
+    image.contents(&at, CONFIG_LIMIT).ok()?
+}
+
 /// What is at `target`, which is to be replaced; none where nothing is.
 ///
 /// # Errors
@@ -283,6 +339,6 @@ fn add_files(image: &ImageTarget, config: &Value, image_config: Option<&[u8]>) -
         return Err(err!("the image has a file /{CONFIG_DIR}, where an image file has its config"));
     };
     let text = serde_json::to_vec_pretty(config).map_err(|e| err!("config.json: {e}"))?;
-    image.add_file(dir, "config.json", &text)?;
+    image.add_file(dir, CONFIG, &text)?;
     image_config.map_or(Ok(()), |text| image.add_file(dir, "image.json", text))
 }

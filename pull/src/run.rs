@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::blob::Blob;
-use super::bundle::{self, NewBundle, Publish, PulledBundle};
+use super::bundle::{self, NewBundle, Publish, PulledImage};
 use super::cache::{Cache, CacheLocation};
 use super::digest::Digest;
 use super::disk;
@@ -135,7 +135,8 @@ fn pull(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
     let opened = Opened::open(&options.source, options.connect.clone(), &cache, interrupt)?;
     let head = opened.head()?;
     if exists && !force {
-        return unchanged(options, opened, head, &cache, interrupt, phases);
+        let have = PulledImage::of_bundle(&options.target)?;
+        return unchanged(options, have, opened, head, &cache, interrupt, phases);
     }
     let image = opened.resolve(head, &options.platform, &cache, interrupt)?;
     phases.end("resolve");
@@ -198,7 +199,8 @@ pub(crate) fn unpack(
         Publish { shared, replace: options.force, sync: options.sync },
     );
     // Another process may have made the bundle meanwhile. If it is of the same image, this pull has succeeded as well.
-    let same = || PulledBundle::read(&options.target).is_ok_and(|have| have.digest == image.digest.as_str());
+    let same =
+        || PulledImage::of_bundle(&options.target).is_ok_and(|have| have.digest == image.digest.as_str());
     // ENOENT: with --force on both sides, the other one is just about to rename.
     let outrun = |e: &Error| came_meanwhile(e) || e.is(libc::ENOENT);
     let unchanged = published.as_ref().is_err_and(outrun) && same();
@@ -217,16 +219,16 @@ pub(crate) fn unpack(
     })
 }
 
-/// There is something at the target: fine if it is what would be pulled.
-fn unchanged(
+/// The image `have` is at the target: fine if it is what would be pulled.
+pub(super) fn unchanged(
     options: &PullOptions,
+    have: PulledImage,
     opened: Opened,
     head: Option<Digest>,
     cache: &Cache,
     interrupt: &Interrupt,
     mut phases: Phases,
 ) -> Result<Summary> {
-    let have = PulledBundle::read(&options.target)?;
     let now = match head {
         Some(head) => head,
         None => opened.resolve(None, &options.platform, cache, interrupt)?.resolved,

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use rt_pull::tar::{EntryKind, Header};
 use squashfs::{Body, FilePart, Filesystem, Inode, Piece, Position};
+use squashfs_write::{ImageWriter, Metadata, Options, Tree};
 
 use super::Place;
 use super::image::{Image, Layer, digest};
@@ -208,4 +209,87 @@ fn what_is_there_is_not_lost() {
     place.bad(&["pull", "oci:broken:t", "y.sqsh"]);
     assert!(!place.join("y.sqsh").exists());
     place.is_clean();
+}
+
+/// As a second pull to a bundle: it costs a question, and nothing is written.
+#[test]
+fn an_unchanged_image_is_not_written_again() {
+    let place = Place::new("file-again");
+    let first = Image::new(random_layers(5));
+    first.layout(&place.join("image"));
+    for compression in ["zstd:3", "lz4", "gzip:1", "none"] {
+        place.good(&["pull", "-q", "--force", "--compress", compression, "oci:image:t", "x.sqsh"]);
+        let before = place.join("x.sqsh").metadata().unwrap();
+        for flags in [&[][..], &["--no-cache"], &["--json"]] {
+            let output = place.run(&[&["pull", "oci:image:t", "x.sqsh"], flags].concat());
+            let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            assert!(output.status.success(), "{compression} {flags:?}: {said}");
+            let unchanged = format!("unchanged: {}\n", digest(&first.manifest));
+            let json = said.contains("\"unchanged\":true");
+            assert!(if flags == ["--json"] { json } else { said.contains(&unchanged) }, "{flags:?}: {said}");
+            let after = place.join("x.sqsh").metadata().unwrap();
+            assert_eq!((before.ino(), before.mtime_nsec()), (after.ino(), after.mtime_nsec()), "{flags:?}");
+        }
+    }
+    place.is_clean();
+    // What the tag means has changed.
+    Image::new(vec![Layer::default().file("b", "b")]).layout(&place.join("image"));
+    let said = place.bad(&["pull", "oci:image:t", "x.sqsh"]);
+    assert!(said.contains("x.sqsh: exists, with another image") && said.contains("--force"), "{said}");
+    place.good(&["pull", "-q", "--force", "oci:image:t", "x.sqsh"]);
+    assert!(scan_image(&place.join("x.sqsh")).contains_key("b"));
+    place.good(&["pull", "oci:image:t", "x.sqsh"]);
+}
+
+/// Only what a pull has written is taken for the image, and only where nobody else can have changed it.
+#[test]
+fn another_file_is_not_taken_for_the_image() {
+    let place = Place::new("file-other");
+    Image::new(vec![Layer::default().file("a", "a")]).layout(&place.join("image"));
+    place.good(&["pull", "-q", "--private", "oci:image:t", "b"]);
+    std::fs::write(place.join("b/rootfs/installed"), "later").unwrap();
+    place.good(&["save", "-q", "./b", "saved.sqsh"]);
+    place.good(&["pull", "-q", "oci:image:t", "open.sqsh"]);
+    let set_mode = |name, mode| {
+        std::fs::set_permissions(place.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    set_mode("open.sqsh", 0o666);
+    place.good(&["pull", "-q", "oci:image:t", "whole.sqsh"]);
+    let bytes = std::fs::read(place.join("whole.sqsh")).unwrap();
+    // Behind bytes_used of the superblock is padding.
+    let used = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;
+    std::fs::write(place.join("cut.sqsh"), &bytes[..used - 1]).unwrap();
+    std::fs::create_dir(place.join("dir.sqsh")).unwrap();
+    std::os::unix::fs::symlink("whole.sqsh", place.join("link.sqsh")).unwrap();
+    for (name, says) in [
+        ("saved.sqsh", "exists, and is not an image file that rt pull made"),
+        ("open.sqsh", "exists, and others can change it"),
+        ("cut.sqsh", "exists, and is not an image file that rt pull made"),
+        ("dir.sqsh", "exists, and is not an image file that rt pull made"),
+    ] {
+        set_mode("open.sqsh", 0o666);
+        let said = place.bad(&["pull", "oci:image:t", name]);
+        assert!(said.contains(says), "{name}: {said}");
+    }
+    assert!(scan_image(&place.join("saved.sqsh")).contains_key("installed"));
+    place.good(&["pull", "-q", "oci:image:t", "link.sqsh"]);
+    place.is_clean();
+}
+
+/// A value can have many names, and is no larger in the file for it.
+#[test]
+fn attributes_of_one_file_are_bounded() {
+    let place = Place::new("file-attributes");
+    for (count, good) in [(16, true), (17, false)] {
+        let path = place.join(format!("{count}.sqsh"));
+        let value = vec![b'x'; 64 << 10];
+        let name = |n: u32| format!("user.{n}").into_bytes();
+        let xattrs = (0..count).map(|n| (name(n), value.clone())).collect();
+        let tree = Tree::new(Metadata { mode: 0o755, xattrs, ..Metadata::default() });
+        let out = File::create_new(&path).unwrap();
+        ImageWriter::new(out, Options::default()).unwrap().finish(&tree).unwrap();
+        let image = open(&path);
+        let read = image.xattrs(&image.inode(image.root()).unwrap());
+        assert_eq!(read.is_ok(), good, "{count}: {:?}", read.err());
+    }
 }

@@ -54,6 +54,11 @@ fn a_pull_and_again() {
     let before = server.log.lock().unwrap().requests.len();
     place.good(&["pull", "--plain-http", &server.name(), "b"]);
     assert_eq!(server.log.lock().unwrap().requests[before..], ["HEAD /v2/team/x/manifests/t"]);
+    // The same of an image file.
+    place.good(&["pull", "-q", "--plain-http", &server.name(), "x.sqsh"]);
+    let before = server.log.lock().unwrap().requests.len();
+    place.good(&["pull", "--plain-http", &server.name(), "x.sqsh"]);
+    assert_eq!(server.log.lock().unwrap().requests[before..], ["HEAD /v2/team/x/manifests/t"]);
     // Elsewhere: nothing is fetched twice.
     place.good(&["pull", "--plain-http", &server.name(), "c"]);
     assert_eq!(server.count("GET /v2/team/x/blobs/"), 4);

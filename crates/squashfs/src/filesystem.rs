@@ -4,7 +4,7 @@ use crate::cache::Cache;
 use crate::directory::{self, Entries, Position};
 use crate::error::{Error, Kind, Result};
 use crate::file::{self, DataBlock, Landmarks, Piece, Spare};
-use crate::inode::{Directory, File, Inode, InodeRef};
+use crate::inode::{Body, Directory, File, Inode, InodeRef};
 use crate::metadata::{Cursor, MetadataBlock, Place};
 use crate::source::Source;
 use crate::superblock::Superblock;
@@ -54,7 +54,7 @@ impl<S: Source> Filesystem<S> {
         };
         fs.ids = fs.read_ids()?;
         match fs.inode(fs.root())?.body {
-            crate::inode::Body::Directory(_) => Ok(fs),
+            Body::Directory(_) => Ok(fs),
             _ => Err(Error::damaged("superblock", 32, "the root is no directory")),
         }
     }
@@ -109,6 +109,25 @@ impl<S: Source> Filesystem<S> {
     /// Where the contents are damaged.
     pub fn read(&self, inode: InodeRef, file: &File, offset: u64, length: usize) -> Result<Vec<Piece>> {
         file::read(self, inode, file, offset, length)
+    }
+
+    /// All of a regular file of at most `most` bytes. None of anything else.
+    ///
+    /// # Errors
+    /// Where the contents are damaged.
+    pub fn contents(&self, inode: &Inode, most: usize) -> Result<Option<Vec<u8>>> {
+        let Body::File(file) = &inode.body else { return Ok(None) };
+        if file.size > most as u64 {
+            return Ok(None);
+        }
+        let mut bytes = Vec::with_capacity(file.size as usize);
+        for piece in self.read(inode.reference, file, 0, most)? {
+            match &piece {
+                Piece::Block(block, range) => bytes.extend_from_slice(&block.bytes()[range.clone()]),
+                Piece::Hole(length) => bytes.resize(bytes.len() + length, 0),
+            }
+        }
+        Ok(Some(bytes))
     }
 
     /// The extended attributes of an inode.

@@ -12,6 +12,8 @@ const ELSEWHERE: u16 = 0x100;
 const LONGEST_NAME: u64 = 255;
 const LARGEST_VALUE: u32 = 64 << 10;
 const LARGEST_LIST: u64 = 64 << 10;
+/// The most that all values of one file take. Linux has no bound, and an image can give the same value many names.
+const LARGEST_VALUES: u64 = 1 << 20;
 
 /// The attributes of an image.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +63,7 @@ impl XattrTable {
         let mut cursor = Cursor::new(fs, WHAT, place, self.ids)?;
         let (first, count, _size) = (cursor.u64()?, cursor.u32()?, cursor.u32()?);
         let mut cursor = self.cursor(fs, first)?;
-        let (mut all, mut names) = (Vec::new(), 0);
+        let (mut all, mut names, mut values) = (Vec::new(), 0, 0);
         for _ in 0..count {
             let kind = cursor.u16()?;
             let length = u64::from(cursor.u16()?);
@@ -89,6 +91,10 @@ impl XattrTable {
                     value(&mut self.cursor(fs, place)?)?
                 }
             };
+            values += value.len() as u64;
+            if values > LARGEST_VALUES {
+                return Err(Error::too_large("values of attributes", first, values, LARGEST_VALUES));
+            }
             all.push(Xattr { name, value });
         }
         Ok(all)

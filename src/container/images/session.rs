@@ -225,8 +225,10 @@ impl Server {
         ];
         let mut params: Vec<Param> =
             params.into_iter().map(|(key, value)| Param::Value(key.to_owned(), value)).collect();
-        // The kernel checks modes itself, and lets every id of the container in.
-        params.extend(["default_permissions", "allow_other"].map(|key| Param::Flag(key.to_owned())));
+        // The kernel checks modes itself, and lets every id of the container in. Where the file system itself is read-only, and
+        // not only this mount of it, the kernel keeps no time of access: else it asks again for the attributes of whatever
+        // was read.
+        params.extend(["ro", "default_permissions", "allow_other"].map(|key| Param::Flag(key.to_owned())));
         // What mountinfo shows, of which fsconfig(2) takes 255 bytes.
         let path = image.path.to_string_lossy();
         let source = if path.len() <= LONGEST_SOURCE { path } else { "squashfs".into() };
@@ -252,10 +254,13 @@ fn unpack(image: &Image, at: &OwnedFd) -> Result<()> {
     let tree = mount::new_fs("tmpfs", "rt-image", &params, ATTRIBUTES & !mount::ATTR_RDONLY)?;
     let root = fs::openat(&tree, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut link = helper("unpack", image, &[root.as_fd()], &["-".into(), "-".into()])?;
-    answer(&mut link).map_err(|e| match e.errno() {
+    let left_out = answer(&mut link).map_err(|e| match e.errno() {
         Some(libc::ENOSPC) => e.hint("a tmpfs has half of the node's memory"),
         _ => e,
     })?;
+    if !left_out.is_empty() {
+        log::debug!("image {}: {}", image.path.display(), String::from_utf8_lossy(&left_out));
+    }
     mount::set_attr(&tree, Recursive::No, Attr::READONLY)?;
     mount::attach(&tree, at)
 }
