@@ -61,9 +61,9 @@ pub(super) fn prepare(call: &Call) -> Result<u8> {
     let id = id(call, &asked)?;
     let id = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
     let store = store_of_job(call)?;
-    if let Some(kept) = named_container(&store, &asked, &id)? {
-        tell_of_mounts(&store, &asked, &id);
-        return super::print(format!("{}\n", kept.image.display()));
+    if let Some(named) = named_container(&store, &asked, &id)? {
+        tell_of_mounts(&store, &asked, &named.id);
+        return super::print(format!("{}\n", named.kept.image.display()));
     }
     match resolve(call, &asked, true)? {
         Some(Source::Bundle(path) | Source::File(path)) => super::print(format!("{}\n", path.display())),
@@ -73,9 +73,10 @@ pub(super) fn prepare(call: &Call) -> Result<u8> {
 }
 
 /// Says that the step's mounts mean nothing in a container that runs.
-fn tell_of_mounts(store: &Store, asked: &StepContainer, id: &TaskId) {
-    let Some(name) = asked.name.as_ref().filter(|_| !asked.mounts.is_empty()) else { return };
-    if store.load(&container_id(name, id)).is_ok_and(|record| store.status(&record) == Status::Running) {
+fn tell_of_mounts(store: &Store, asked: &StepContainer, container: &str) {
+    if !asked.mounts.is_empty()
+        && store.load(container).is_ok_and(|record| store.status(&record) == Status::Running)
+    {
         // There is nobody left to tell that stderr is closed.
         let text =
             "rt: RT_CONTAINER_MOUNTS: ignoring --container-mounts when attaching to a running container\n";
@@ -131,7 +132,7 @@ pub(super) fn task(call: &Call) -> Result<u8> {
     let mut named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
     let store = store_of_job(call)?;
     let exists = named_container(&store, &asked, &named)?;
-    let source = match &exists {
+    let source = match exists.as_ref().map(|named| &named.kept) {
         Some(kept) if kept.is_file => Some(Source::File(kept.image.clone())),
         Some(kept) => {
             image::mark(&kept.image)?;
@@ -193,12 +194,30 @@ fn task_source(call: &Call, asked: &StepContainer) -> Result<Option<Source>> {
     }
 }
 
+/// A container that is there, of the name that is asked for.
+struct Named {
+    /// Its id.
+    id: String,
+    /// What it is made from.
+    kept: Kept,
+    /// It has no name: it is that of a step, which runs, and ends with it.
+    is_steps: bool,
+}
+
 /// The container of the name that is asked for, where it is there and may be used.
-fn named_container(store: &Store, asked: &StepContainer, id: &TaskId) -> Result<Option<Kept>> {
+fn named_container(store: &Store, asked: &StepContainer, id: &TaskId) -> Result<Option<Named>> {
     let Some(name) = &asked.name else { return Ok(None) };
     let container = container_id(name, id);
     let kept = store.kept(&container)?;
     let step = format!("{}.{}", id.step.job, id.step.step);
+    if kept.is_none()
+        && asked.image.is_none()
+        && matches!(name.mode, Mode::Auto | Mode::Exec)
+        && let Some(named) =
+            container_of_step(store, &name.name, asked.tmpfs.as_deref().unwrap_or(Path::new("/tmp")))?
+    {
+        return Ok(Some(named));
+    }
     match (&kept, name.mode) {
         // The other tasks of the step that has made it find it there, too.
         (Some(kept), Mode::Create) if kept.maker != step => bail!("container {container} exists already"),
@@ -214,7 +233,30 @@ fn named_container(store: &Store, asked: &StepContainer, id: &TaskId) -> Result<
         }
         _ => {}
     }
-    Ok(kept)
+    Ok(kept.map(|kept| Named { id: container, kept, is_steps: false }))
+}
+
+/// The container of the step that `JOB.STEP` names, where it runs: pyxis, too, has it under that name.
+fn container_of_step(store: &Store, name: &str, tmpfs: &Path) -> Result<Option<Named>> {
+    if !name.contains('.') {
+        return Ok(None);
+    }
+    let Some(step) = container::find_step(store, name)? else { return Ok(None) };
+    let dir = store.container(&step.container)?;
+    let record = dir.load()?;
+    let Some(maker) = record.step.filter(|_| record.shared) else { return Ok(None) };
+    // The bundle of an image without one is in the container's namespaces alone.
+    let is_file = dir.image_config().is_ok();
+    // It is joined only, so nothing is ever in its layer.
+    let layer = store::layer_directory(tmpfs, &step.container)?;
+    let kept = Kept {
+        image: if is_file { record.rootfs } else { record.bundle },
+        is_file,
+        layer,
+        global: false,
+        maker: maker.to_string(),
+    };
+    Ok(Some(Named { id: step.container, kept, is_steps: true }))
 }
 
 /// The id of a container that is named.
@@ -231,13 +273,13 @@ fn kept_container(
     asked: &StepContainer,
     id: &mut TaskId,
     source: &Source,
-    exists: Option<Kept>,
+    exists: Option<Named>,
 ) -> Result<Option<KeptContainer>> {
     if asked.name.is_none() && asked.save.is_none() {
         return Ok(None);
     }
     if let Some(name) = &asked.name {
-        id.container = container_id(name, id);
+        id.container = exists.as_ref().map_or_else(|| container_id(name, id), |named| named.id.clone());
         id.task = Some(std::process::id());
     }
     let mode = asked.name.as_ref().map(|name| name.mode);
@@ -246,8 +288,9 @@ fn kept_container(
         Source::Bundle(path) => (path, false),
         Source::File(path) => (path, true),
     };
-    let what = match &exists {
-        Some(kept) => kept.clone(),
+    let is_steps = exists.as_ref().is_some_and(|named| named.is_steps);
+    let what = match exists {
+        Some(named) => named.kept,
         None => Kept {
             image: image.clone(),
             is_file,
@@ -256,7 +299,7 @@ fn kept_container(
             maker: format!("{}.{}", id.step.job, id.step.step),
         },
     };
-    let (must_run, own_mounts) = (mode == Some(Mode::Exec), mode == Some(Mode::NoExec));
+    let (must_run, own_mounts) = (mode == Some(Mode::Exec) || is_steps, mode == Some(Mode::NoExec));
     Ok(Some(KeptContainer { what, must_run, own_mounts }))
 }
 

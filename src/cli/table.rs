@@ -528,7 +528,8 @@ RT_CONTAINER_IMAGE        [USER@][REGISTRY#]IMAGE[:TAG], another name of rt-pull
                           image file or a bundle; a path begins with / or ./
 RT_CONTAINER_MOUNTS       SRC[:DST[:FLAG+FLAG...]],... where SRC is a path, tmpfs, or umount
 RT_CONTAINER_WORKDIR      the directory to start in; by default that of the image
-RT_CONTAINER_NAME         NAME[:auto|create|exec|no_exec], a container that outlives the step
+RT_CONTAINER_NAME         NAME[:auto|create|exec|no_exec], a container that outlives the step;
+                          JOB.STEP without an image, that of a step that runs
 RT_CONTAINER_SAVE         the image file that the container is written to at its end
 RT_CONTAINER_MOUNT_HOME   1 mounts the home directory, also where REMAP_ROOT makes it that of root
 RT_CONTAINER_REMAP_ROOT   1 for root inside, 0 for the caller's own ids

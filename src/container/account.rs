@@ -18,11 +18,12 @@ const GROUP: &str = "/etc/group";
 const MOST: usize = 4 << 20;
 
 impl Account {
-    /// passwd(5) of the image with this account's line first, so that it wins over another one of this uid.
+    /// passwd(5) of the image with this account's line first, so that it wins over another one of this uid. An `x` in the
+    /// place of `*` would name a line of shadow(5), without which PAM lets nobody in.
     fn passwd(&self, image: &str) -> String {
         let taken = |name: &str| taken(image, name, self.uid);
         let name = free_name(&self.name, 'u', self.uid, taken);
-        format!("{name}:x:{}:{}::{}:/bin/sh\n{image}", self.uid, self.gid, self.home)
+        format!("{name}:*:{}:{}::{}:/bin/sh\n{image}", self.uid, self.gid, self.home)
     }
 
     /// group(5) of the image, and this account's group where the image has none of that gid.
@@ -128,10 +129,10 @@ mod tests {
     fn the_callers_line_wins() {
         let image = "root:x:0:0::/root:/bin/sh\nubuntu:x:1000:1000::/home/ubuntu:/bin/bash";
         let passwd = account("me").passwd(image);
-        assert_eq!(passwd, format!("me:x:1000:100::/home/me:/bin/sh\n{image}"));
+        assert_eq!(passwd, format!("me:*:1000:100::/home/me:/bin/sh\n{image}"));
         // A name of somebody else's is not taken over.
-        assert!(account("root").passwd(image).starts_with("u1000:x:1000:100:"));
-        assert!(account("ubuntu").passwd(image).starts_with("ubuntu:x:1000:100:"));
+        assert!(account("root").passwd(image).starts_with("u1000:*:1000:100:"));
+        assert!(account("ubuntu").passwd(image).starts_with("ubuntu:*:1000:100:"));
     }
 
     #[test]

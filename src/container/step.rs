@@ -86,6 +86,15 @@ fn begin_kept(store: &Store, kept: &KeptContainer, dir: &ContainerDir) -> Result
 
 /// Runs a task in a container of its own; one of the same id that has ended is replaced.
 fn run_alone(store: &Store, options: CreateOptions) -> Result<u8> {
+    if let Ok(dir) = store.container(&options.id)
+        && dir.load().is_ok_and(|record| record.pid == 0)
+    {
+        // Without a record after that, whoever made or removed it was killed while doing so.
+        dir.wait_until_made()?;
+        if dir.load().is_ok_and(|record| record.pid == 0) {
+            store.remove(&dir)?;
+        }
+    }
     if let Ok(record) = store.container(&options.id).and_then(|dir| dir.load())
         && record.pid != 0
     {

@@ -55,7 +55,7 @@ fn the_caller_has_an_account(ctx: &Ctx) {
     let before = bundle.tree();
     let all = run(ctx, &bundle, &[("USER", "jane.doe"), ("HOME", "/home/jane")]);
     // The home is not mounted, so that it cannot be it.
-    assert_eq!(all[0], format!("jane.doe:x:{uid}:{gid}::/tmp:/bin/sh\n{IMAGE_PASSWD}"));
+    assert_eq!(all[0], format!("jane.doe:*:{uid}:{gid}::/tmp:/bin/sh\n{IMAGE_PASSWD}"));
     assert_eq!(all[1], format!("root:x:0:\nalice:x:1000:\njane.doe:x:{gid}:\n"));
     assert_eq!(all[2]["HOME"], "/tmp");
     assert_eq!(all[3], errno(libc::EROFS));
@@ -66,7 +66,7 @@ fn the_caller_has_an_account(ctx: &Ctx) {
     for (name, shown) in [("alice", format!("u{uid}")), ("a:b", "user".to_owned())] {
         let all = run(ctx, &bundle, &[("USER", name)]);
         let line = all[0].as_str().unwrap().lines().next().unwrap().to_owned();
-        assert_eq!(line, format!("{shown}:x:{uid}:{gid}::/tmp:/bin/sh"));
+        assert_eq!(line, format!("{shown}:*:{uid}:{gid}::/tmp:/bin/sh"));
     }
 }
 
@@ -77,7 +77,7 @@ fn account_of_a_read_only_root(ctx: &Ctx) {
         bundle.ops(&["cat /etc/passwd", "cat /etc/group", "write /etc/x x", "ls /", "ls /proc/self/fd"]);
     let before = bundle.strict_tree();
     let all = run(ctx, &bundle, &[("USER", "jane")]);
-    assert!(all[0].as_str().unwrap().starts_with("jane:x:"));
+    assert!(all[0].as_str().unwrap().starts_with("jane:*:"));
     assert_eq!(all[1], format!("jane:x:{}:\n", ctx.caller.host_ids().1));
     assert_eq!(all[2], errno(libc::EROFS));
     assert!(all[3].as_array().unwrap().contains(&json!("etc")), "the root is the image's again: {}", all[3]);
@@ -114,7 +114,7 @@ fn account_files_of_the_image_are_hostile(ctx: &Ctx) {
     huge.set_len(1 << 40).unwrap();
     let all = run(ctx, &bundle, &[("USER", "jane")]);
     assert!(
-        all[0].as_str().unwrap().starts_with("jane:x:") && all[1].as_str().unwrap().starts_with("jane:x:")
+        all[0].as_str().unwrap().starts_with("jane:*:") && all[1].as_str().unwrap().starts_with("jane:x:")
     );
 }
 

@@ -17,7 +17,7 @@ tests! {
         working_directory, root_inside, home_of_the_caller, who_may_write, own_namespaces, pmix_of_a_task, prepare_checks_everything,
         batch_script_at_its_place, first_task_killed, a_step_runs_again, end_of_a_step, program_of_the_image,
         pmi_connection_of_a_task, as_oci_conf_calls_it,
-        asked_for_a_bundle, entrypoint_runs_once, a_name_outlives_the_step, names_and_their_modes, names_of_jobs_and_of_all,
+        asked_for_a_bundle, entrypoint_runs_once, a_name_outlives_the_step, names_and_their_modes, a_step_is_a_name, names_of_jobs_and_of_all,
         named_and_killed, namespaces_of_a_name, layers_of_somebody_else, wrong_values_name_their_variable, state_beside_that_of_others,
         copies_of_an_image_file,
     }
@@ -1001,6 +1001,34 @@ fn names_and_their_modes(ctx: &Ctx) {
     step(12, ":create").command(0, &[]).env("RT_CONTAINER_ARGV0", "/not/there").fails(&["/not/there"]);
     step(13, ":create").prepare().fails(&["exists already"]);
     ctx.rt(["delete", "42.x"]).silent();
+    base.empty();
+    assert!(layers(ctx).is_empty());
+}
+
+/// `JOB.STEP` is the name of a step's container while it runs.
+fn a_step_is_a_name(ctx: &Ctx) {
+    let base = Step::read_only(ctx);
+    let step = |number| with_name(&base, 42, number, "42.0").with("RT_CONTAINER_IMAGE", "");
+    let missing = "container 42.42.0 does not exist";
+    step(1).prepare().fails(&[missing]);
+    step(1).command(0, &["say no"]).fails(&[missing]);
+    let own = base.again().with("RT_CONTAINER_REMAP_ROOT", "1");
+    let running = own.task(0, &["write /new x", "pause"]);
+    assert_eq!(step(1).prepare().ok().stdout, format!("{}\n", base.bundle.dir.display()));
+    let joined = step(1).task(0, &["cat /new", "pause"]);
+    for name in ["mnt", "user"] {
+        assert_eq!(namespace(joined.pid(), name), namespace(running.pid(), name), "{name}");
+    }
+    assert_eq!(step(1).ok(&["cat /new"]).line(0), "x");
+    let mounts = step(2).with("RT_CONTAINER_MOUNTS", "/tmp:/mnt").prepare().run();
+    assert!(mounts.stderr.contains("ignoring --container-mounts"), "{mounts:?}");
+    // Steps of other numbers are not meant, and with an image it is the name of a new container.
+    with_name(&base, 42, 1, "42.3").with("RT_CONTAINER_IMAGE", "").prepare().fails(&["42.3 does not exist"]);
+    let new = with_name(&base, 42, 3, "42.0").task(0, &["ready", "pause"]);
+    assert_ne!(namespace(new.pid(), "mnt"), namespace(running.pid(), "mnt"));
+    finish(vec![new, joined, running]);
+    ctx.rt(["slurm", "delete", "42"]).silent();
+    step(1).command(0, &["say no"]).fails(&[missing]);
     base.empty();
     assert!(layers(ctx).is_empty());
 }
