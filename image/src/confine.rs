@@ -40,8 +40,11 @@ const CALLS: &[&str] = &[
     "sched_yield",
     "set_robust_list",
     "sigaltstack",
-    // Names of threads.
+    // Names of threads, and the end with the keeper.
     "prctl",
+    // A keeper's worker.
+    "clock_gettime",
+    "wait4",
 ];
 
 /// Drops all capabilities and privileges to come, and loads the filter. Threads are made after this.

@@ -1,15 +1,26 @@
-//! The process that serves a mounted image.
+//! The processes that serve a mounted image: a keeper, and a worker that answers the kernel.
+//!
+//! A worker can be killed, for memory for instance. The keeper holds every descriptor of the mount, so it goes on, and another
+//! worker is asked again for what the last one has not answered (FUSE_NOTIFY_RESEND, Linux 6.9). A request says all that the
+//! answer depends on, so a worker knows nothing that the next one does not. Before Linux 6.9 the keeper ends as well, and
+//! the programs get an error.
 
 use crate::commands::{Given, silent};
 use crate::confine;
-use crate::fuse::{Owner, Server};
+use crate::fuse::{self, Owner, Server};
 use rt_cli::parse::Call;
 use rt_sys::err;
 use rt_sys::error::{Context, Result};
-use rustix::fd::{AsFd, OwnedFd};
+use rt_sys::ns::Namespaces;
+use rt_sys::process::{self, Memory};
+use rustix::fd::OwnedFd;
 use rustix::fs::{self, Advice, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Pid, Signal, set_parent_process_death_signal};
+use squashfs::Source;
+use std::fs::File;
 use std::num::NonZero;
+use std::time::{Duration, Instant};
 
 /// Bytes that the cache of blocks may take.
 const CACHE: usize = 16 << 20;
@@ -21,6 +32,8 @@ const MOST_THREADS_LARGE: usize = 4;
 const LARGE_BLOCK: u32 = 512 << 10;
 /// How much of the tables is read ahead at the start.
 const AHEAD: u64 = 8 << 20;
+/// How long a worker that is killed has lived, for another one to be made: what ends one at once ends the next one, too.
+const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 
 /// Serves until the image is unmounted everywhere.
 pub(crate) fn run(call: &Call) -> Result<u8> {
@@ -52,28 +65,55 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get).clamp(1, threads);
     let spare: Vec<OwnedFd> = (1..threads).map_while(|_| open_device()).collect();
     release_streams()?;
-    if !is_ready(&ready)? {
-        return Ok(0);
-    }
-    drop(ready);
-    let clones: Vec<OwnedFd> =
-        spare.into_iter().filter(|clone| rt_sys::fuse::clone_session(clone, &device).is_ok()).collect();
+    let mut began = Instant::now();
+    let mut worker = spawn(|| {
+        if !is_ready(ready)? {
+            return Ok(());
+        }
+        // The keeper has the same descriptors, so what is done to them here is done for all workers.
+        let is_clone = |clone: &&OwnedFd| rt_sys::fuse::clone_session(clone, &device).is_ok();
+        let clones: Vec<&OwnedFd> = spare.iter().filter(is_clone).collect();
+        confine::confine()?;
+        let tables = superblock.bytes_used - superblock.inode_table;
+        if let Some(length) = NonZero::new(tables.min(AHEAD)) {
+            // Everything begins with the tables of inodes and directories.
+            let _ =
+                fs::fadvise(&advised, part.offset + superblock.inode_table, Some(length), Advice::WillNeed);
+        }
+        serve(&server, &device, &clones)
+    })?;
     confine::confine()?;
-    let tables = superblock.bytes_used - superblock.inode_table;
-    if let Some(length) = NonZero::new(tables.min(AHEAD)) {
-        // Everything begins with the tables of inodes and directories.
-        let _ = fs::fadvise(&advised, part.offset + superblock.inode_table, Some(length), Advice::WillNeed);
+    loop {
+        let end = process::wait(worker)?;
+        let asked_again = || fuse::ask_again(&device).is_ok();
+        if end.terminating_signal().is_none() || began.elapsed() < SHORTEST_LIFE || !asked_again() {
+            return Ok(process::exit_code(end));
+        }
+        began = Instant::now();
+        // One that is no clone ends its thread.
+        worker = spawn(|| serve(&server, &device, &spare.iter().collect::<Vec<_>>()))?;
     }
+}
+
+/// Makes a worker, which ends with its keeper.
+fn spawn(work: impl FnOnce() -> Result<()>) -> Result<Pid> {
+    let worker = process::spawn(Namespaces::NONE, Memory::Copied, || {
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+        work().map_or(1, |()| 0)
+    })?;
+    Ok(worker.pid)
+}
+
+/// Serves with one thread for each descriptor until the image is unmounted everywhere.
+fn serve<S: Source + Sync>(server: &Server<S>, device: &OwnedFd, clones: &[&OwnedFd]) -> Result<()> {
     std::thread::scope(|scope| {
-        for clone in &clones {
-            let server = &server;
+        for clone in clones {
             let thread = std::thread::Builder::new().stack_size(STACK);
             // One thread is enough where no other can be made.
             let _ = thread.spawn_scoped(scope, move || server.serve(clone));
         }
-        server.serve(&device)
-    })?;
-    Ok(0)
+        server.serve(device)
+    })
 }
 
 /// The stack of a thread. Buffers are on the heap, but for two blocks of metadata.
@@ -94,9 +134,9 @@ fn release_streams() -> Result<()> {
 }
 
 /// Waits for the mount. False where there will be none.
-fn is_ready(ready: impl AsFd) -> Result<bool> {
+fn is_ready(ready: File) -> Result<bool> {
     loop {
-        match rustix::io::read(ready.as_fd(), &mut [0u8; 1]) {
+        match rustix::io::read(&ready, &mut [0u8; 1]) {
             Ok(count) => return Ok(count == 1),
             Err(Errno::INTR) => {}
             Err(e) => return Err(e).context(|| "wait for the mount"),

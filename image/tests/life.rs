@@ -7,8 +7,26 @@ use std::time::Duration;
 
 const SECONDS: Duration = Duration::from_secs(10);
 
+/// The processes of a mount.
+struct Served {
+    keeper: i32,
+    worker: i32,
+}
+
+impl Served {
+    fn find(place: &Place) -> Option<Served> {
+        let servers = place.servers();
+        let [one, other] = servers[..] else { return None };
+        let keepers_child = |keeper: i32, worker: i32| {
+            let children = std::fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children"));
+            children.is_ok_and(|pids| pids.trim() == worker.to_string()).then_some(Served { keeper, worker })
+        };
+        keepers_child(one, other).or_else(|| keepers_child(other, one))
+    }
+}
+
 /// A program below a mount that says when it runs, and then waits to be told to go on.
-fn waiting(place: &Place, caller: Caller, image: &str, then: &str) -> (Child, i32) {
+fn waiting(place: &Place, caller: Caller, image: &str, then: &str) -> (Child, Served) {
     let mnt = place.text("mnt");
     let script = format!("cat \"$0/dir/hello\"; read line; {then}");
     let mut command = place.command(caller, &["rt", "mount", image, &mnt, "--", "sh", "-c", &script, &mnt]);
@@ -17,9 +35,8 @@ fn waiting(place: &Place, caller: Caller, image: &str, then: &str) -> (Child, i3
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "hello\n", "{caller:?}");
-    let servers = place.servers();
-    assert_eq!(servers.len(), 1, "{caller:?}: {servers:?}");
-    (child, servers[0])
+    let served = Served::find(place);
+    (child, served.unwrap_or_else(|| panic!("{caller:?}: {:?}", place.servers())))
 }
 
 fn kill(pid: i32) {
@@ -72,22 +89,69 @@ fn a_killed_program_leaves_nothing() {
     }
 }
 
+/// What a program says to which the mount is lost: ENOTCONN, and ECONNABORTED for a request that was taken and not answered.
+fn is_lost(said: &str) -> bool {
+    let texts = ["Transport endpoint is not connected", "Software caused connection abort"];
+    ["numbers: ", "deep': "]
+        .iter()
+        .all(|read| texts.iter().any(|text| said.contains(&format!("{read}{text}"))))
+}
+
+const READS: &str = "cat \"$0/dir/numbers\"; ls \"$0/dir/deep\"; exit 9";
+
 #[test]
-fn a_killed_server_is_an_error_and_no_hang() {
-    let place = Place::new("dead-server");
+fn a_killed_keeper_is_an_error_and_no_hang() {
+    let place = Place::new("dead-keeper");
     let image = place.seed("zstd.sqsh");
     for caller in callers() {
-        let (child, server) =
-            waiting(&place, caller, &image, "cat \"$0/dir/numbers\"; ls \"$0/dir/deep\"; exit 9");
-        kill(server);
+        let (child, served) = waiting(&place, caller, &image, READS);
+        kill(served.keeper);
+        place.no_server(caller);
         let (code, said) = finish(child);
-        assert_eq!(code, Some(9), "{caller:?}");
-        // ENOTCONN, and ECONNABORTED for a request that the server took and did not answer.
-        let texts = ["Transport endpoint is not connected", "Software caused connection abort"];
-        for read in ["numbers: ", "deep': "] {
-            let failed = texts.iter().any(|text| said.contains(&format!("{read}{text}")));
-            assert!(failed, "{caller:?}: {said}");
+        assert!(code == Some(9) && is_lost(&said), "{caller:?}: {said}");
+    }
+}
+
+/// True from this version of Linux on.
+fn since(major: u32, minor: u32) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap());
+    (numbers.next().unwrap(), numbers.next().unwrap()) >= (major, minor)
+}
+
+#[test]
+fn a_killed_worker_is_replaced_unless_it_dies_at_once() {
+    let place = Place::new("dead-worker");
+    let image = place.seed("zstd.sqsh");
+    for caller in callers() {
+        let (child, served) = waiting(&place, caller, &image, READS);
+        std::thread::sleep(Duration::from_millis(1100));
+        kill(served.worker);
+        if !since(6, 9) {
+            place.no_server(caller);
+            let (code, said) = finish(child);
+            assert!(code == Some(9) && is_lost(&said), "{caller:?}: {said}");
+            continue;
         }
+        assert!(within(SECONDS, || Served::find(&place).is_some_and(|now| now.worker != served.worker)));
+        let (code, said) = finish(child);
+        assert!(code == Some(9) && said.contains("\n99\n") && said.contains("er"), "{caller:?}: {said}");
+        assert!(!is_lost(&said), "{caller:?}: {said}");
+        place.no_server(caller);
+
+        let (child, _) = waiting(&place, caller, &image, READS);
+        // On a busy machine one may live long enough.
+        let ended = || match Served::find(&place) {
+            Some(served) => {
+                let _ = Command::new("kill").args(["-KILL", &served.worker.to_string()]).output();
+                false
+            }
+            None => place.servers().is_empty(),
+        };
+        assert!(within(SECONDS, ended), "{caller:?}");
+        let (code, said) = finish(child);
+        assert!(code == Some(9) && is_lost(&said), "{caller:?}: {said}");
     }
 }
 
@@ -96,28 +160,33 @@ fn the_server_has_its_descriptors_and_nothing_else() {
     let place = Place::new("confined");
     let image = place.seed("zstd.sqsh");
     for caller in callers().into_iter().filter(|caller| *caller != Caller::Current) {
-        let (child, server) = waiting(&place, caller, &image, "true");
-        let proc = format!("/proc/{server}");
-        let status = std::fs::read_to_string(format!("{proc}/status")).unwrap();
-        let value =
-            |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
-        for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
-            assert_eq!(value(set), "0000000000000000", "{caller:?} {set}");
+        let (child, served) = waiting(&place, caller, &image, "true");
+        for pid in [served.keeper, served.worker] {
+            is_confined(&format!("/proc/{pid}"), &image, caller);
         }
-        assert_eq!((value("Seccomp:").as_str(), value("NoNewPrivs:").as_str()), ("2", "1"), "{caller:?}");
-        assert_eq!(std::fs::read_link(format!("{proc}/cwd")).unwrap().to_str(), Some("/"));
-        let mut open: Vec<String> = std::fs::read_dir(format!("{proc}/fd"))
-            .unwrap()
-            .map(|fd| std::fs::read_link(fd.unwrap().path()).unwrap().display().to_string())
-            .collect();
-        open.sort();
-        open.dedup();
-        assert_eq!(open, ["/dev/fuse".to_owned(), "/dev/null".to_owned(), image.clone()], "{caller:?}");
-        let memory: u64 = value("VmRSS:").trim_end_matches(" kB").parse().unwrap();
-        assert!(memory < 25 << 10, "{caller:?}: {memory} kB");
         assert_eq!(finish(child).0, Some(0));
         place.no_server(caller);
     }
+}
+
+fn is_confined(proc: &str, image: &str, caller: Caller) {
+    let status = std::fs::read_to_string(format!("{proc}/status")).unwrap();
+    let value =
+        |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+        assert_eq!(value(set), "0000000000000000", "{caller:?} {set}");
+    }
+    assert_eq!((value("Seccomp:").as_str(), value("NoNewPrivs:").as_str()), ("2", "1"), "{caller:?}");
+    assert_eq!(std::fs::read_link(format!("{proc}/cwd")).unwrap().to_str(), Some("/"));
+    let mut open: Vec<String> = std::fs::read_dir(format!("{proc}/fd"))
+        .unwrap()
+        .map(|fd| std::fs::read_link(fd.unwrap().path()).unwrap().display().to_string())
+        .collect();
+    open.sort();
+    open.dedup();
+    assert_eq!(open, ["/dev/fuse", "/dev/null", image], "{caller:?}");
+    let memory: u64 = value("VmRSS:").trim_end_matches(" kB").parse().unwrap();
+    assert!(memory < 25 << 10, "{caller:?}: {memory} kB");
 }
 
 #[test]
@@ -143,7 +212,7 @@ fn a_pipe_ends_with_the_program() {
         child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
         let mut rest = String::new();
         std::io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut rest).unwrap();
-        assert_eq!((rest.as_str(), place.servers().len()), ("", 1), "{caller:?}");
+        assert_eq!((rest.as_str(), place.servers().len()), ("", 2), "{caller:?}");
         assert_eq!(finish(child).0, Some(1));
     }
 }

@@ -123,7 +123,7 @@ impl Place {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// The servers of images in this place.
+    /// What serves the images of this place: two processes for each mount, a keeper and a worker.
     pub fn servers(&self) -> Vec<i32> {
         let of = |entry: std::fs::DirEntry| {
             let pid: i32 = entry.file_name().to_str()?.parse().ok()?;

@@ -9,6 +9,18 @@ pub(crate) const MINOR: u32 = 34;
 /// The node of the root.
 pub(crate) const ROOT: u64 = 1;
 
+/// A notification (`enum fuse_notify_code`).
+pub(crate) const NOTIFY_RESEND: u32 = 7;
+
+/// What tells the kernel something that it has not asked for (`struct fuse_out_header` with the code in the place of the
+/// error, and of no request).
+pub(crate) fn notification(code: u32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&16u32.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&code.to_ne_bytes());
+    bytes
+}
+
 /// What a request asks for (`enum fuse_opcode`).
 pub(crate) mod opcode {
     pub(crate) const LOOKUP: u32 = 1;

@@ -3,4 +3,4 @@
 mod abi;
 mod server;
 
-pub(crate) use server::{Owner, Server};
+pub(crate) use server::{Owner, Server, ask_again};

@@ -279,6 +279,14 @@ fn init(request: &Request, answer: &mut Answer) -> Reply {
     Reply::Answer
 }
 
+/// Has the kernel ask again for everything that was read from the session of `device` and is not answered.
+///
+/// # Errors
+/// Before Linux 6.9.
+pub(crate) fn ask_again(device: impl AsFd) -> Result<()> {
+    Ok(rustix::io::write(device, &abi::notification(abi::NOTIFY_RESEND)).map(drop)?)
+}
+
 /// Writes an answer, which has to be one write(2).
 fn send(device: impl AsFd, unique: u64, answer: &mut Answer, reply: &Reply) -> Result<(), Errno> {
     match reply {
