@@ -9,6 +9,7 @@ use super::interrupt::Interrupt;
 use super::layer::{self, Counts, DirectoryTarget, UnpackContext};
 use super::merge::MergedTree;
 use super::reference::{Reference, Source};
+use super::registries_conf::Registries;
 use super::tar::Reader;
 use super::{auth, disk, lease, manifest};
 
@@ -35,6 +36,33 @@ pub fn manifest(bytes: &[u8]) {
     }
     let _ = manifest::parse_config(bytes);
     let _ = auth::Token::parse(bytes);
+}
+
+/// What registries.conf says of an image: mirrors first and the registry itself at the end, each with a host and a
+/// repository. The order of its tables means nothing, and a file that is read twice says the same. The first line names an
+/// image.
+pub fn registries(text: &str) {
+    let (name, text) = text.split_once('\n').unwrap_or(("debian", text));
+    let Ok(registries) = Registries::parse(text) else { return };
+    let mut turned = registries.clone();
+    turned.turn();
+    let mut twice = registries.clone();
+    twice.add(registries.clone());
+    let digest = format!("a.b.corp/x@sha256:{}", "a".repeat(64));
+    for name in [name, "debian", "quay.io/x/y:1", "a.b.corp/x", &digest] {
+        let Ok(reference) = name.parse::<Reference>() else { continue };
+        let endpoints = registries.endpoints(&reference).ok();
+        if registries.has_one_table_each() {
+            assert_eq!(turned.endpoints(&reference).ok(), endpoints, "{name}: in another order");
+            assert_eq!(twice.endpoints(&reference).ok(), endpoints, "{name}: read twice");
+        }
+        let Some(endpoints) = endpoints else { continue };
+        let (own, mirrors) = endpoints.split_last().expect("a place to ask");
+        assert!(!own.mirror && mirrors.iter().all(|endpoint| endpoint.mirror), "{endpoints:?}");
+        for endpoint in &endpoints {
+            assert!(!endpoint.host.is_empty() && !endpoint.repository.is_empty(), "{name}: {endpoint:?}");
+        }
+    }
 }
 
 /// Every stream ends, in an error or at its end.
@@ -95,6 +123,9 @@ mod tests {
         super::reference("docker://debian:12");
         super::challenge("Bearer realm=\"x\"");
         super::manifest(b"{}");
+        super::registries(
+            "a.b.corp/x\n[[registry]]\nlocation='b.corp'\n[[registry]]\nprefix='*.corp'\nlocation='c'",
+        );
         super::tar(&[0; 1024]);
         super::layers(&[1; 1024]);
     }

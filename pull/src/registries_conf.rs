@@ -116,8 +116,19 @@ impl Registries {
         Ok(file)
     }
 
+    /// The tables in the opposite order.
+    pub(crate) fn turn(&mut self) {
+        self.registry.reverse();
+    }
+
+    /// True where no prefix has two tables.
+    pub(crate) fn has_one_table_each(&self) -> bool {
+        let prefixes: BTreeSet<&str> = self.registry.iter().map(RegistryTable::prefix).collect();
+        prefixes.len() == self.registry.len()
+    }
+
     /// A later file's entry for a prefix replaces an earlier one's.
-    fn add(&mut self, later: Registries) {
+    pub(crate) fn add(&mut self, later: Registries) {
         for registry in later.registry {
             self.registry.retain(|known| known.prefix() != registry.prefix());
             self.registry.push(registry);

@@ -3,6 +3,10 @@
 //! A file names a hook, its stages, and when it runs. Files are read from several directories; of files of the
 //! same name the one in the later directory counts, and an empty one switches the hook off.
 
+// Here, because it sees what is private to definitions.
+#[path = "fuzz.rs"]
+pub mod fuzz;
+
 use super::run::{self, Stage};
 use crate::pattern;
 use oci_spec::runtime::{Hook, Hooks};

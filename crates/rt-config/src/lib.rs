@@ -5,6 +5,7 @@
 //! where it comes from, for `rt config` and for errors.
 
 mod file;
+pub mod fuzz;
 mod keys;
 mod mount;
 mod variables;

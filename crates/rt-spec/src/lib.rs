@@ -9,6 +9,7 @@ mod check;
 mod config;
 pub mod emulation;
 pub mod environment;
+pub mod fuzz;
 pub mod host_files;
 mod hostlist;
 pub mod hpc;

@@ -46,6 +46,12 @@ impl RunFile {
         Ok(RunFile::parse(&trailer, end))
     }
 
+    /// The parts of a file that is in memory, as [`RunFile::of`] finds them.
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Option<RunFile> {
+        let end = bytes.len().checked_sub(TRAILER)?;
+        RunFile::parse(&bytes[end..], end as u64)
+    }
+
     fn parse(trailer: &[u8], end: u64) -> Option<RunFile> {
         let numbers = trailer.strip_prefix(MAGIC)?;
         let numbers: Vec<u64> =

@@ -1,0 +1,7 @@
+//! config.toml of a site or a user, and the values of variables that say the same.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    rt_config::fuzz::config(text);
+    rt_config::fuzz::variable_values(text);
+});

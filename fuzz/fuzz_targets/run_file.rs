@@ -1,0 +1,4 @@
+//! The end of a program of one file, which says where its parts are.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rt_spec::fuzz::run_file(bytes));

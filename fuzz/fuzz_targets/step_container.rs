@@ -1,0 +1,4 @@
+//! What a step of Slurm asks of its container: the variables `RT_CONTAINER_*`, with the mounts of pyxis.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|text: &str| rt_spec::fuzz::step_container(text));
