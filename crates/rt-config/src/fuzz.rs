@@ -16,7 +16,7 @@ fn variable(name: &str) -> Option<String> {
     match name {
         "HOME" => Some("/home/ada".to_owned()),
         "USER" => Some("ada".to_owned()),
-        "EMPTY" => Some(String::new()),
+        "E" => Some(String::new()),
         _ => None,
     }
 }
