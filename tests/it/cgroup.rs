@@ -17,7 +17,6 @@ fn nothing_below_a_cgroup_mount_is_written(ctx: &Ctx) {
     if !Path::new("/usr/bin/strace").exists() {
         skip!("no strace");
     }
-    let before = groups();
     let mut bundle = everything_about_cgroups(ctx);
     let mut count = 0;
     let mut traced = |args: &[&str]| {
@@ -73,7 +72,10 @@ fn nothing_below_a_cgroup_mount_is_written(ctx: &Ctx) {
         // Without a new pid namespace it ends by exec.
         bundle = crate::run::in_place(bundle);
     }
-    assert_eq!(groups(), before, "a cgroup was made");
+    // Others of this machine may make theirs meanwhile.
+    let is_ours = |group: &PathBuf| group.components().any(|name| name.as_os_str() == "rt-test");
+    let made: Vec<PathBuf> = groups().into_iter().filter(is_ours).collect();
+    assert!(made.is_empty(), "cgroups were made: {made:?}");
 }
 
 /// A bundle that asks for all that has to do with cgroups.
@@ -125,7 +127,6 @@ fn groups() -> Vec<PathBuf> {
         }
         all.push(dir);
     }
-    all.sort();
     all
 }
 
