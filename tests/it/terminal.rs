@@ -543,13 +543,12 @@ fn job_control_in_place(ctx: &Ctx) {
     shell.screen.wait_for("\"ready\"");
     shell.screen.type_("\x1a");
     shell.screen.wait_for("Stopped");
-    // The shell says what it puts into the foreground again.
-    let named = |shell: &Session| shell.screen.text.matches("run --bundle").count();
-    let before = named(&shell);
+    let foreground = |shell: &Session| sys::foreground(shell.screen.master.as_raw_fd()).unwrap();
+    let own = foreground(&shell);
     shell.screen.type_("fg\n");
     eventually("the program in the foreground again", || {
         shell.screen.read();
-        (named(&shell) > before).then_some(())
+        (foreground(&shell) != own).then_some(())
     });
     shell.screen.type_("\x03");
     shell.screen.type_("echo interrupted=$?\n");
