@@ -87,19 +87,25 @@ fn a_shell_is_what_runs_where_an_image_says_nothing() {
     }
 }
 
+/// A bundle in the caller's home directory whose root is the place's x.sqsh.
+fn bundle_of_file(place: &Place, caller: Caller) -> String {
+    let bundle = place.text(&format!("home/bundle-{caller:?}"));
+    std::fs::create_dir(&bundle).unwrap();
+    crate::open_to_all(Path::new(&bundle));
+    let spec = format!(
+        "rt spec -b {bundle} </dev/null && sed -i 's|\"path\": *\"rootfs\"|\"path\": \"../../x.sqsh\"|' {bundle}/config.json"
+    );
+    place.good(caller, &["sh", "-c", &spec]);
+    bundle
+}
+
 #[test]
 fn a_config_names_an_image() {
     let place = Place::new("config");
     let Some(tree) = tree(&place, "tree") else { return };
     let file = image(&place, &tree, "x.sqsh");
     for caller in callers() {
-        let bundle = place.text(&format!("home/bundle-{caller:?}"));
-        std::fs::create_dir(&bundle).unwrap();
-        crate::open_to_all(Path::new(&bundle));
-        let spec = format!(
-            "rt spec -b {bundle} </dev/null && sed -i 's|\"path\": *\"rootfs\"|\"path\": \"../../x.sqsh\"|' {bundle}/config.json"
-        );
-        place.good(caller, &["sh", "-c", &spec]);
+        let bundle = bundle_of_file(&place, caller);
         let relative = format!("bundle-{caller:?}");
         for named in [&bundle, &format!("./{relative}"), &relative] {
             assert_eq!(place.good(caller, &["rt", "run", named, "--", "cat", "/data/file"]), "contents\n");
@@ -419,13 +425,7 @@ fn a_hook_is_told_where_the_image_is_mounted() {
     );
     put(&dir, "hook.json", &hook);
     for caller in callers() {
-        let bundle = place.text(&format!("home/bundle-{caller:?}"));
-        std::fs::create_dir(&bundle).unwrap();
-        crate::open_to_all(Path::new(&bundle));
-        let spec = format!(
-            "rt spec -b {bundle} </dev/null && sed -i 's|\"path\": *\"rootfs\"|\"path\": \"../../x.sqsh\"|' {bundle}/config.json"
-        );
-        place.good(caller, &["sh", "-c", &spec]);
+        let bundle = bundle_of_file(&place, caller);
         let said = place.bad(caller, &["rt", "run", "--hooks-dir", &dir, &bundle]);
         assert!(said.contains("exit status 3: contents"), "{caller:?}: {said}");
     }

@@ -5,7 +5,7 @@
 
 use super::Call;
 use super::step_container::{own_variable, read};
-use rt_spec::step_container::{Image, StepContainer};
+use rt_spec::step_container::{self, Image, StepContainer};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 use std::fs::{self, Permissions};
@@ -18,10 +18,6 @@ use std::process::Command;
 /// What the names of all copies for a job begin with.
 fn prefix(job: &str) -> String {
     format!("rt-image-{job}-")
-}
-
-fn tmpfs(asked: Option<&PathBuf>) -> PathBuf {
-    asked.cloned().unwrap_or_else(|| "/tmp".into())
 }
 
 /// An image and its copy on a node.
@@ -39,7 +35,7 @@ impl Copy {
         let (size, changed) = (found.size(), found.mtime());
         // The number of the device is the node's own.
         let name = format!("{}{:x}-{size:x}-{changed:x}", prefix(job), found.ino());
-        Ok(Copy { size, changed, path: tmpfs(asked.tmpfs.as_ref()).join(name) })
+        Ok(Copy { size, changed, path: asked.tmpfs().join(name) })
     }
 
     /// True where it is there, whole and nobody else's.
@@ -112,7 +108,7 @@ pub(super) fn say_why_not(what: &str) {
 
 /// Removes the caller's copies for a job from this node.
 pub(super) fn remove(job: &str) -> Result<()> {
-    let dir = tmpfs(own_variable("RT_CONTAINER_TMPFS").map(PathBuf::from).as_ref());
+    let dir = step_container::tmpfs(&rt_config::own_variable);
     let context = || format!("remove the images of job {job} from {}", dir.display());
     let entries = match fs::read_dir(&dir) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),

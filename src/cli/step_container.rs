@@ -162,6 +162,7 @@ pub(super) fn task(call: &Call) -> Result<u8> {
         None => options.user_map,
     };
     options.configured = true;
+    let tmpfs = asked.tmpfs().to_owned();
     options.task = Some(Task {
         share: call.flags.switch(&SHARE) != Some(false) && named.task.is_some(),
         id: Some(named),
@@ -178,7 +179,7 @@ pub(super) fn task(call: &Call) -> Result<u8> {
         looked_up: call.operands.get(1).is_some(),
         asked: true,
         unshare: asked.unshare,
-        tmpfs: Some(asked.tmpfs.unwrap_or_else(|| PathBuf::from("/tmp"))),
+        tmpfs: Some(tmpfs),
     });
     container::run_task(&store, options)
 }
@@ -213,8 +214,7 @@ fn named_container(store: &Store, asked: &StepContainer, id: &TaskId) -> Result<
     if kept.is_none()
         && asked.image.is_none()
         && matches!(name.mode, Mode::Auto | Mode::Exec)
-        && let Some(named) =
-            container_of_step(store, &name.name, asked.tmpfs.as_deref().unwrap_or(Path::new("/tmp")))?
+        && let Some(named) = container_of_step(store, &name.name, asked.tmpfs())?
     {
         return Ok(Some(named));
     }
@@ -283,7 +283,6 @@ fn kept_container(
         id.task = Some(std::process::id());
     }
     let mode = asked.name.as_ref().map(|name| name.mode);
-    let tmpfs = asked.tmpfs.as_deref().unwrap_or(Path::new("/tmp"));
     let (image, is_file) = match source {
         Source::Bundle(path) => (path, false),
         Source::File(path) => (path, true),
@@ -294,7 +293,7 @@ fn kept_container(
         None => Kept {
             image: image.clone(),
             is_file,
-            layer: store::layer_directory(tmpfs, &id.container)?,
+            layer: store::layer_directory(asked.tmpfs(), &id.container)?,
             global: asked.name.as_ref().is_some_and(|name| name.global),
             maker: format!("{}.{}", id.step.job, id.step.step),
         },

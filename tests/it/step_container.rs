@@ -4,6 +4,7 @@
 use crate::fixture::{Bundle, Cmd, Ctx, Job, Out, namespace};
 use crate::images;
 use crate::runner::tests;
+use crate::slurm::end;
 use crate::sys;
 use serde_json::{Value, json};
 use std::fs;
@@ -119,13 +120,6 @@ impl<'a> Step<'a> {
     }
 }
 
-fn finish(jobs: Vec<Job>) {
-    for job in jobs {
-        sys::kill(job.pid(), libc::SIGTERM).unwrap();
-        assert_eq!(job.wait().code, 0);
-    }
-}
-
 fn tasks_share_a_container(ctx: &Ctx) {
     let step = Step::new(ctx);
     let before = step.bundle.strict_tree();
@@ -144,7 +138,7 @@ fn tasks_share_a_container(ctx: &Ctx) {
         let task = if name == "42.0.3" { json!("3") } else { json!("0") };
         assert_eq!(out.line(0)["SLURM_LOCALID"], task, "{name}");
     }
-    finish(jobs);
+    end(jobs);
     step.end();
     assert_eq!(before, step.bundle.strict_tree(), "the image is as it was");
 }
@@ -168,7 +162,7 @@ fn steps_of_one_job_at_once(ctx: &Ctx) {
     first.environment(0, ctx.rt(["slurm", "end"])).silent();
     assert_eq!((a.wait().code, c.wait().code), (137, 137));
     assert_eq!(ctx.rt(["list", "-q"]).ok().stdout.trim(), second.container());
-    finish(vec![b, d]);
+    end(vec![b, d]);
     second.end();
 }
 
@@ -227,7 +221,7 @@ fn environment_of_a_task(ctx: &Ctx) {
     let env = step.again().with("ONLY1", "x").command(1, &["env"]).ok().line(0);
     assert_eq!((&env["ONLY1"], &env["SLURM_LOCALID"]), (&json!("x"), &json!("1")));
     assert!(env.get("FOO").is_none(), "{env}");
-    finish(vec![first]);
+    end(vec![first]);
     step.end();
 }
 
@@ -293,7 +287,7 @@ fn mounts_of_a_step(ctx: &Ctx) {
     fs::write(data.join("x"), "later").unwrap();
     let out = step.command(1, &["cat /rel/x"]).cwd(&ctx.dir).ok();
     assert_eq!(out.line(0), "later");
-    finish(vec![first]);
+    end(vec![first]);
     step.end();
 }
 
@@ -355,7 +349,7 @@ fn working_directory(ctx: &Ctx) {
     let first = step.task(0, &["ready", "pause"]);
     assert_eq!(step.again().with("RT_CONTAINER_WORKDIR", "/etc").command(1, &["cwd"]).ok().line(0), "/etc");
     wrong.command(2, &["cwd"]).fails(&["/pyxis: no such file or directory"]);
-    finish(vec![first]);
+    end(vec![first]);
     step.end();
 }
 
@@ -411,7 +405,7 @@ fn who_may_write(ctx: &Ctx) {
     let step = Step::read_only(ctx).with("RT_CONTAINER_WRITABLE", "1");
     let first = step.task(0, &["write /new x", "pause"]);
     assert_eq!(step.command(1, &["cat /new"]).ok().line(0), "x", "one layer for all tasks");
-    finish(vec![first]);
+    end(vec![first]);
     assert!(!step.bundle.rootfs().join("new").exists());
     assert_eq!(step.ok(&["cat /new"]).line(0), crate::fixture::errno(libc::ENOENT), "gone with the step");
     let step = Step::new(ctx).with("RT_CONTAINER_WRITABLE", "0");
@@ -431,7 +425,7 @@ fn own_namespaces(ctx: &Ctx) {
             assert_eq!(inside != host(name), own.contains(&name), "{asked}: {name}");
             assert_eq!(inside, namespace(jobs[1].pid(), name), "{asked}: {name} of the second");
         }
-        finish(jobs);
+        end(jobs);
         step.end();
     }
     // Shared memory goes with the IPC namespace.
@@ -596,7 +590,7 @@ fn images_by_name(ctx: &Ctx) {
         assert_eq!(with(step.command(1, &["cat /new"])).ok().line(0), "x");
     }
     assert!(!Path::new(&bundle).join("rootfs/new").exists());
-    finish(vec![first]);
+    end(vec![first]);
     // Removed between prepare and the task.
     with(ctx.rt(["rmi", "--force", &name])).run();
     with(ctx.rt(["prune", "--all"])).run();
@@ -713,7 +707,7 @@ fn pmi_connection_of_a_task(ctx: &Ctx) {
         assert_eq!(out.line(0), json!([0, 1, 2, 17]), "task {task}");
         assert_eq!(out.line(1)["PMI_FD"], "17");
     }
-    finish(vec![first]);
+    end(vec![first]);
     step.end();
 }
 
@@ -766,7 +760,7 @@ fn as_oci_conf_calls_it(ctx: &Ctx) {
     let mut second = call(1, &[], &["probe", "env", "pause"]).spawn();
     assert_eq!(second.line(0)["SLURM_PROCID"], "1");
     assert_eq!(namespace(first.pid(), "mnt"), namespace(second.pid(), "mnt"));
-    finish(vec![first, second]);
+    end(vec![first, second]);
     let missing =
         ctx.rt(["slurm", "task", "--environment", "/not/there", "--image", bundle, "a.1.0.0", "--", "x"]);
     missing.fails(&["--environment: read /not/there"]);
@@ -838,7 +832,7 @@ fn end_by_root(ctx: &Ctx) {
     epilog("41").silent();
     epilog("x").fails(&["SLURM_JOB_ID", "no number"]);
     epilog("42").env("SLURM_JOB_UID", "jo").fails(&["SLURM_JOB_UID is no number"]);
-    finish(vec![stays]);
+    end(vec![stays]);
     epilog("43").silent();
     step.empty();
     // Copies of images end with their job, and others' files stay.
@@ -955,9 +949,9 @@ fn a_name_outlives_the_step(ctx: &Ctx) {
     assert_eq!((list().len(), &list()[0]["status"]), (1, &json!("running")));
     assert_eq!(ctx.rt(["exec", "42.tools", "/bin/probe", "cat /new"]).ok().line(0), "xy");
     ctx.rt(["delete", "42.tools"]).fails(&["not stopped"]);
-    finish(vec![first]);
+    end(vec![first]);
     assert_eq!(list()[0]["status"], "running", "the other keeps it");
-    finish(vec![other]);
+    end(vec![other]);
     assert_eq!((list()[0]["status"].clone(), layers(ctx)), (json!("stopped"), vec!["42.tools".to_owned()]));
     // What a plain step of the same job sees is the image.
     assert_eq!(base.again().ok(&["cat /new"]).line(0), missing);
@@ -985,8 +979,8 @@ fn names_and_their_modes(ctx: &Ctx) {
     assert_ne!(namespace(apart.pid(), "mnt"), namespace(jobs[0].pid(), "mnt"), "not joined");
     step(5, ":no_exec").ok(&["write /more y"]);
     assert_eq!(step(6, "").ok(&["cat /more"]).line(0), "y", "the same files");
-    finish(jobs);
-    finish(vec![joined, apart]);
+    end(jobs);
+    end(vec![joined, apart]);
     step(7, ":exec").command(0, &["say no"]).fails(&["container 42.x is not running"]);
     assert_eq!(step(8, ":no_exec").ok(&["cat /new"]).line(0), "x");
     step(9, ":create").prepare().fails(&["exists already"]);
@@ -1026,7 +1020,7 @@ fn a_step_is_a_name(ctx: &Ctx) {
     with_name(&base, 42, 1, "42.3").with("RT_CONTAINER_IMAGE", "").prepare().fails(&["42.3 does not exist"]);
     let new = with_name(&base, 42, 3, "42.0").task(0, &["ready", "pause"]);
     assert_ne!(namespace(new.pid(), "mnt"), namespace(running.pid(), "mnt"));
-    finish(vec![new, joined, running]);
+    end(vec![new, joined, running]);
     ctx.rt(["slurm", "delete", "42"]).silent();
     step(1).command(0, &["say no"]).fails(&[missing]);
     base.empty();
@@ -1099,7 +1093,7 @@ fn namespaces_of_a_name(ctx: &Ctx) {
     let root = step(6, "root").with("RT_CONTAINER_REMAP_ROOT", "1").task(0, &["ready", "pause"]);
     let joined_root = step(7, "root").with("RT_CONTAINER_REMAP_ROOT", "0").ok(&["id"]);
     assert_eq!(joined_root.line(0)["uid"][0], 0);
-    finish(vec![root]);
+    end(vec![root]);
     // Mounts of a step that joins mean nothing, and prepare says so.
     let mounts = step(5, "plain").with("RT_CONTAINER_MOUNTS", "/tmp:/mnt");
     let out = mounts.prepare().run();
@@ -1108,7 +1102,7 @@ fn namespaces_of_a_name(ctx: &Ctx) {
         out.stderr.contains("ignoring --container-mounts when attaching to a running container"),
         "{out:?}"
     );
-    finish(vec![own, plain, joined, asked]);
+    end(vec![own, plain, joined, asked]);
     assert_eq!(mounts.prepare().run().stderr, "");
     ctx.rt(["slurm", "delete", "42"]).silent();
     base.empty();
@@ -1143,18 +1137,18 @@ fn saved_at_the_end(ctx: &Ctx) {
         .with("RT_CONTAINER_SAVE", "./out.sqsh")
         .with("RT_CONTAINER_SUBMIT_DIR", ctx.dir.display().to_string())
         .with("RT_CONTAINER_TMPFS", ctx.dir.display().to_string());
-    let end = || step.environment(0, ctx.rt(["slurm", "end"])).env("PATH", format!("{path}:{system}"));
+    let end_step = || step.environment(0, ctx.rt(["slurm", "end"])).env("PATH", format!("{path}:{system}"));
     let jobs: Vec<Job> = (0..2).map(|n| step.task(n, &[&format!("write /of{n} x"), "pause"])).collect();
-    finish(jobs);
+    end(jobs);
     assert!(!file.exists());
-    end().silent();
+    end_step().silent();
     let first = fs::read(&file).unwrap();
     assert!(first.starts_with(b"hsqs"), "a squashfs");
     step.empty();
     assert!(layers(ctx).is_empty());
     // Once more, over the file that is there, and nothing beside it.
     step.ok(&["write /other y"]);
-    end().silent();
+    end_step().silent();
     assert!(fs::read(&file).unwrap() != first);
     let beside = fs::read_dir(&ctx.dir).unwrap().flatten();
     let beside = beside.filter(|e| e.file_name().to_string_lossy().contains("out.sqsh")).count();

@@ -12,6 +12,9 @@ use std::path::{Component, Path, PathBuf};
 /// What the names of all these variables begin with. The program in the container does not see them.
 pub const PREFIX: &str = "RT_CONTAINER_";
 
+/// TmpFS where slurm.conf(5) names none.
+const TMPFS: &str = "/tmp";
+
 /// The variable that names the image.
 pub const IMAGE: &str = "RT_CONTAINER_IMAGE";
 
@@ -57,8 +60,8 @@ pub struct StepContainer {
     pub program: Option<String>,
     /// The step's number.
     pub step: Option<u32>,
-    /// TmpFS of the node.
-    pub tmpfs: Option<PathBuf>,
+    /// TmpFS of the node, where it is known.
+    pub(crate) tmpfs: Option<PathBuf>,
 }
 
 /// An image, as users of pyxis name it.
@@ -123,7 +126,7 @@ impl StepContainer {
             broadcast: switch("RT_CONTAINER_BROADCAST")? == Some(true),
             program: get("RT_CONTAINER_ARGV0"),
             step: get("RT_CONTAINER_STEPID").and_then(|number| number.parse().ok()),
-            tmpfs: get("RT_CONTAINER_TMPFS").map(PathBuf::from).filter(|dir| dir.is_absolute()),
+            tmpfs: named_tmpfs(variable),
             ..Self::default()
         };
         let global = match get("RT_CONTAINER_SCOPE").as_deref() {
@@ -156,6 +159,11 @@ impl StepContainer {
             }
         }
         Ok(asked)
+    }
+
+    /// TmpFS of the node, a directory that each has for itself (slurm.conf(5)); Slurm's default where it is not known.
+    pub fn tmpfs(&self) -> &Path {
+        self.tmpfs.as_deref().unwrap_or(Path::new(TMPFS))
     }
 
     /// True where more is asked than an image and a program.
@@ -235,6 +243,15 @@ pub fn image(text: &str, base: &Path) -> Result<Image> {
     };
     check_name(&name, text)?;
     Ok(Image::Name(format!("{transport}{name}")))
+}
+
+/// TmpFS of the node (slurm.conf(5)), as [`StepContainer::tmpfs`] has it, by `variable` alone.
+pub fn tmpfs(variable: &dyn Fn(&str) -> Option<String>) -> PathBuf {
+    named_tmpfs(variable).unwrap_or_else(|| TMPFS.into())
+}
+
+fn named_tmpfs(variable: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    variable("RT_CONTAINER_TMPFS").map(PathBuf::from).filter(|dir| dir.is_absolute())
 }
 
 /// Refuses what no image is called, which `text` asks for.
