@@ -142,6 +142,8 @@ fn engines_profiles_mean_what_libseccomp_makes_of_them() {
             for entry in &mut entries {
                 entry.set_names(entry.names().iter().filter(|name| known.contains(*name)).cloned().collect());
             }
+            // Some are calls of other machines alone.
+            entries.retain(|entry| !entry.names().is_empty());
             section.set_syscalls(Some(entries));
             let program = compile(&section).unwrap();
             let theirs = library.compile(&section).unwrap();
@@ -170,7 +172,7 @@ fn long_programs_reach_their_leaves() {
     for count in [20, 60, 100, 140] {
         let entry = |at: usize| {
             json!({
-                "names": [names[at * 2], names[at * 3]],
+                "names": [names[at * 2], names[at * 3 % names.len()]],
                 "action": "SCMP_ACT_ERRNO",
                 "errnoRet": 1 + at % 90,
                 "args": [{"index": 1 + at % 5, "value": at << 32 | at, "op": "SCMP_CMP_EQ"}],
