@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// `e_machine` of the machine that runs the tests: the hooks take no other. The directories are x86_64's on every machine.
+const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+
 /// What an ELF file is to contain.
 #[derive(Clone, Debug, Default)]
 pub struct Library {
@@ -142,7 +145,7 @@ impl Library {
 
         let mut file = vec![0x7f, b'E', b'L', b'F', if wide { 2 } else { 1 }, 1, 1, 0];
         file.resize(16, 0);
-        half(&mut file, &[3, if wide { 62 } else { 3 }]);
+        half(&mut file, &[3, if wide { MACHINE } else { 3 }]);
         word(&mut file, &[1]);
         address(&mut file, wide, &[0, header as u64, 0]);
         word(&mut file, &[0]);

@@ -262,7 +262,8 @@ fn holes_are_no_bomb() {
     place.good(&["pull", "oci:image:t", "b"]);
     let lastlog = std::fs::metadata(place.join("b/rootfs/var/log/lastlog")).unwrap();
     assert_eq!(lastlog.len(), SIZE);
-    assert!(std::os::unix::fs::MetadataExt::blocks(&lastlog) < 100);
+    // In blocks of 512 bytes: what is written has pages of up to 64 KiB, on a tmpfs.
+    assert!(std::os::unix::fs::MetadataExt::blocks(&lastlog) < 2048);
     assert_eq!(std::fs::read(place.join("b/rootfs/after")).unwrap(), b"more");
 }
 

@@ -34,7 +34,15 @@ const DEFAULT_CAPABILITIES: [&str; 11] = [
     "CAP_SYS_CHROOT",
 ];
 
-const X86: [Arch; 3] = [Arch::ScmpArchX86_64, Arch::ScmpArchX86, Arch::ScmpArchX32];
+const X86: &[Arch] = &[Arch::ScmpArchX86_64, Arch::ScmpArchX86, Arch::ScmpArchX32];
+const ARM: &[Arch] = &[Arch::ScmpArchAarch64, Arch::ScmpArchArm];
+/// What the kernel of this machine runs, the native one first, since libseccomp always filters the machine that it runs on;
+/// the same as sections name them, the last of which no such kernel runs; and the machine's name in engines' profiles.
+const HERE: (&[Arch], &[&str], &str) = if cfg!(target_arch = "aarch64") {
+    (ARM, &["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM", "SCMP_ARCH_X86_64"], "arm64")
+} else {
+    (X86, &["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32", "SCMP_ARCH_AARCH64"], "amd64")
+};
 
 /// The rules that a random section may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,13 +64,13 @@ fn random_sections_mean_what_libseccomp_makes_of_them() {
     let Some(library) = library() else { return };
     let mut random = Random::new();
     let mut tally = Tally::default();
-    let names = names(&library, &X86);
+    let (here, archs, _) = HERE;
+    let names = names(&library, here);
     for round in 0..3000 {
         let shape = [Shape::Alone, Shape::OneAction, Shape::Conflicting][round % 3];
         // No kernel runs the last beside the others, so that one's code is left out.
-        let archs = ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32", "SCMP_ARCH_AARCH64"];
-        let section = random_section(&mut random, &names, &archs, shape);
-        tally.compare(&library, &X86, &section, &mut random, 40);
+        let section = random_section(&mut random, &names, archs, shape);
+        tally.compare(&library, here, &section, &mut random, 40);
     }
     tally.finish(110_000);
 }
@@ -96,8 +104,7 @@ fn random_sections_mean_what_their_rules_say() {
     let Some(library) = library() else { return };
     let mut random = Random::new();
     let mut tally = Tally::default();
-    for machines in [&X86[..], &[ScmpArchS390x, ScmpArchS390], &[ScmpArchPpc64, ScmpArchPpc], &[ScmpArchMips]]
-    {
+    for machines in [X86, &[ScmpArchS390x, ScmpArchS390], &[ScmpArchPpc64, ScmpArchPpc], &[ScmpArchMips]] {
         let names = names(&library, machines);
         for _ in 0..300 {
             let mut section = random_section(&mut random, &names, &[], Shape::Any);
@@ -130,7 +137,7 @@ fn engines_profiles_mean_what_libseccomp_makes_of_them() {
         {
             let mut section = engine_section(&profile, capabilities);
             // Numbers that the two know alike decide which calls are newer than the profile.
-            let known: BTreeSet<String> = names(&library, &X86).into_iter().collect();
+            let known: BTreeSet<String> = names(&library, HERE.0).into_iter().collect();
             let mut entries = section.syscalls().clone().unwrap();
             for entry in &mut entries {
                 entry.set_names(entry.names().iter().filter(|name| known.contains(*name)).cloned().collect());
@@ -140,12 +147,12 @@ fn engines_profiles_mean_what_libseccomp_makes_of_them() {
             let theirs = library.compile(&section).unwrap();
             println!("{engine}: {} instructions, libseccomp {}", program.instructions.len(), theirs.len());
             assert!(program.instructions.len() < theirs.len() / 2);
-            tally.compare(&library, &X86, &section, &mut random, 5000);
-            let meaning = Meaning::of(&library, &X86, &section);
-            for arch in X86 {
+            tally.compare(&library, HERE.0, &section, &mut random, 5000);
+            let meaning = Meaning::of(&library, HERE.0, &section);
+            for arch in HERE.0.iter().copied() {
                 for number in (0..600).map(|number| (meaning::base(arch) + number) as u32) {
                     let call = Call { number, arch: audit(arch), ..Call::default() };
-                    tally.compare_call(&library, &X86, &section, &meaning, (&theirs, &program), &call);
+                    tally.compare_call(&library, HERE.0, &section, &meaning, (&theirs, &program), &call);
                 }
             }
         }
@@ -159,7 +166,7 @@ fn engines_profiles_mean_what_libseccomp_makes_of_them() {
 fn long_programs_reach_their_leaves() {
     let Some(library) = library() else { return };
     let mut random = Random::new();
-    let names = names(&library, &X86);
+    let names = names(&library, HERE.0);
     for count in [20, 60, 100, 140] {
         let entry = |at: usize| {
             json!({
@@ -175,16 +182,16 @@ fn long_programs_reach_their_leaves() {
             ]})
         };
         let entries: Vec<_> = (0..count).map(entry).chain((0..count * 4).map(many)).collect();
-        let archs = ["SCMP_ARCH_X86", "SCMP_ARCH_X32"];
+        let (_, [_, archs @ .., _], _) = HERE else { unreachable!("a machine and a stranger") };
         let section =
             section(json!({"defaultAction": "SCMP_ACT_TRAP", "architectures": archs, "syscalls": entries}));
         let program = compile(&section).unwrap();
         println!("{} rules: {} instructions", entries.len(), program.instructions.len());
         bpf::check(&program.instructions).unwrap();
-        let meaning = Meaning::of(&library, &X86, &section);
+        let meaning = Meaning::of(&library, HERE.0, &section);
         for _ in 0..400 {
-            let call = random_call(&mut random, &library, &X86, &section);
-            check(&meaning, X86[0], &section, &program, &call);
+            let call = random_call(&mut random, &library, HERE.0, &section);
+            check(&meaning, HERE.0[0], &section, &program, &call);
         }
     }
 }
@@ -659,12 +666,12 @@ fn profiles() -> Vec<(&'static str, Value)> {
     profiles
 }
 
-/// What an engine makes of its profile for a container on x86_64 with these capabilities.
+/// What an engine makes of its profile for a container on this machine with these capabilities.
 fn engine_section(profile: &Value, capabilities: &[&str]) -> LinuxSeccomp {
     let strings = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().map(|item| item.as_str().unwrap().into()).collect()
     };
-    let here = |arch: &String| arch == "amd64";
+    let here = |arch: &String| arch == HERE.2;
     let granted = |capability: &String| capabilities.contains(&capability.as_str());
     let applies = |entry: &&Value| {
         let (with, without) = (&entry["includes"], &entry["excludes"]);
@@ -686,7 +693,7 @@ fn engine_section(profile: &Value, capabilities: &[&str]) -> LinuxSeccomp {
     let entries: Vec<_> = profile["syscalls"].as_array().unwrap().iter().filter(applies).map(plain).collect();
     let mut section = json!({
         "defaultAction": profile["defaultAction"],
-        "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"],
+        "architectures": HERE.1[..HERE.0.len()],
         "syscalls": entries,
     });
     if profile["defaultErrnoRet"].is_u64() {
@@ -729,7 +736,7 @@ impl Random {
 fn speed() {
     for (engine, profile) in profiles() {
         let mut section = engine_section(&profile, &DEFAULT_CAPABILITIES);
-        for archs in [X86.to_vec(), vec![Arch::ScmpArchX86_64]] {
+        for archs in [HERE.0.to_vec(), vec![HERE.0[0]]] {
             section.set_architectures(Some(archs.clone()));
             let mut times: Vec<_> = (0..2000)
                 .map(|_| {
