@@ -7,8 +7,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// `e_machine` of the machine that runs the tests: the hooks take no other. The directories are x86_64's on every machine.
+/// `e_machine` of the machine that runs the tests, since the hooks take no other, its relocations GLOB_DAT and COPY, and the
+/// flags that ld.so.cache has for its libraries. The directories are x86_64's on every machine.
 const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+const GLOB_DAT: u64 = if cfg!(target_arch = "aarch64") { 1025 } else { 6 };
+const COPY: u64 = if cfg!(target_arch = "aarch64") { 1024 } else { 5 };
+pub const CACHE_FLAGS: i32 = if cfg!(target_arch = "aarch64") { 0xa03 } else { 0x303 };
 
 /// What an ELF file is to contain.
 #[derive(Clone, Debug, Default)]
@@ -89,8 +93,8 @@ impl Library {
         let runpath = self.runpath.map(&mut string);
         // Elf64_Sym each, the first of them empty, and an Elf64_Rela for each of the others' symbols.
         let (mut symbols, mut relocations) = (vec![0; 24], Vec::new());
-        let taken = self.takes.iter().map(|name| (*name, 0, 0, Some(6)));
-        let copies = self.copies.iter().map(|(name, size)| (*name, 1, *size, Some(5)));
+        let taken = self.takes.iter().map(|name| (*name, 0, 0, Some(GLOB_DAT)));
+        let copies = self.copies.iter().map(|(name, size)| (*name, 1, *size, Some(COPY)));
         let own = self.symbols.iter().map(|(name, size)| (*name, 1, size.unwrap_or(0), None));
         for (name, section, size, relocation) in taken.chain(copies).chain(own) {
             let index = symbols.len() as u64 / 24;

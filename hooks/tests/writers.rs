@@ -1,6 +1,6 @@
 //! What is written for the dynamic loader, and the readers of ELF files.
 
-use crate::standin::{self, Library, StandIn};
+use crate::standin::{self, CACHE_FLAGS, Library, StandIn};
 use ld_so_cache::Cache;
 use ld_so_cache::elf::Elf;
 use rt_hooks::kit::edits::{Edits, Library as Entry};
@@ -25,7 +25,7 @@ fn elf_files_say_what_was_put_into_them() {
         let requires: Vec<String> =
             elf.requires.iter().map(|need| format!("{}:{}", need.library, need.version)).collect();
         assert_eq!(requires, ["libc.so.6:GLIBC_2.2.5", "libc.so.6:GLIBC_2.34", "libm.so.6:GLIBC_2.29"]);
-        assert_eq!(elf.cache_flags(), Some(if i386 { 3 } else { 0x303 }));
+        assert_eq!(elf.cache_flags(), Some(if i386 { 3 } else { CACHE_FLAGS }));
         let notes = elf.notes(&bytes[..]).unwrap();
         assert_eq!((notes[0].owner.as_str(), &notes[0].description[..]), ("Owner", &b"{}"[..]));
         for end in 0..bytes.len() {
@@ -38,7 +38,7 @@ fn announced(root: &StandIn) -> Edits {
     let mut edits = Edits::default();
     for name in ["libx.so.1", "libx.so"] {
         let path = format!("/run/rt/gpu/lib/{name}").into();
-        edits.libraries.push(Entry { name: name.into(), path, flags: 0x303 });
+        edits.libraries.push(Entry { name: name.into(), path, flags: CACHE_FLAGS });
     }
     libraries::announce(&mut edits, &Tree::open(&root.dir).unwrap()).unwrap();
     edits
@@ -53,10 +53,10 @@ fn each_c_library_gets_its_list() {
     let edits = announced(&glibc);
     let cache = Cache::parse(&edits.files[0].contents).unwrap();
     assert_eq!(
-        cache.find("libc.so.6", 0x303).unwrap(),
+        cache.find("libc.so.6", CACHE_FLAGS).unwrap(),
         "/usr/lib/x86_64-linux-gnu/libc.so.6".replace("/usr", "").as_str()
     );
-    assert_eq!(cache.find("libx.so.1", 0x303).unwrap(), "/run/rt/gpu/lib/libx.so.1");
+    assert_eq!(cache.find("libx.so.1", CACHE_FLAGS).unwrap(), "/run/rt/gpu/lib/libx.so.1");
     // A broken one is replaced, and that is said.
     glibc.file("/etc/ld.so.cache", "broken");
     let edits = announced(&glibc);
