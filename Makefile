@@ -14,6 +14,7 @@
 # make test-gpu  a node with a GPU of NVIDIA's: integration/gpu/RESULTS.md; `make gpu-kit` makes what it needs there
 # make bench    benches/RESULTS.md: rt beside crun, runc, bubblewrap and the floor
 # make fuzz     every fuzz target for SECONDS
+# make coverage what the black-box tests reach: target/coverage/report (llvm-profdata and llvm-cov of rustc's LLVM)
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -22,7 +23,7 @@ SECONDS ?= 60
 CARGO ?= cargo
 
 .PHONY: all dist spank install-spank uninstall-spank install install-hooks uninstall demo demo-hooks check test test-slurm \
-	test-kernels test-gpu gpu-kit bench bench-hooks bench-syscalls fuzz clean build/rt
+	test-kernels test-gpu gpu-kit bench bench-hooks bench-syscalls fuzz coverage clean build/rt
 
 all: build/rt
 
@@ -99,6 +100,9 @@ fuzz:
 		mkdir -p fuzz/corpus/$$name fuzz/seeds/$$name; \
 		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$name fuzz/corpus/$$name fuzz/seeds/$$name -- -max_total_time=$(SECONDS); \
 	done
+
+coverage:
+	@contrib/coverage
 
 # Slurm's plugin. It is no program, and not static: spank/Makefile has it.
 spank:

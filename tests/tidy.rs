@@ -50,6 +50,12 @@ const LICENCES: [&str; 9] = [
     "Apache-2.0 WITH LLVM-exception",
 ];
 
+/// What nothing here has among its dependencies: a second TLS library, and asynchronous runtimes, which have threads.
+const NOWHERE: [&str; 6] = ["openssl-sys", "native-tls", "aws-lc-sys", "boring-sys", "tokio", "async-std"];
+
+/// Packages that are there in two versions: only macros at build time, of which nothing is linked.
+const TWICE: [&str; 1] = ["syn"];
+
 /// Where the program's sources and its tests are.
 const SOURCES: [&str; 6] = ["src", "crates", "hooks", "image", "pull", "spank"];
 
@@ -129,7 +135,7 @@ fn packages_depend_on_what_they_may() {
     );
 }
 
-/// What is linked comes from crates.io, under licences that are known.
+/// What is linked comes from crates.io, under licences that are known, and each package in one version.
 #[test]
 fn dependencies_may_be_shipped() {
     let output = Command::new(env!("CARGO"))
@@ -152,6 +158,17 @@ fn dependencies_may_be_shipped() {
             .map(|(package, licence)| format!("{package}: licence {licence:?}"))
             .collect(),
     );
+    let names: Vec<&str> = packages.iter().filter_map(|(package, _)| package.split(' ').next()).collect();
+    none(
+        NOWHERE
+            .iter()
+            .filter(|s| names.contains(s))
+            .map(|s| format!("{s} is among the dependencies"))
+            .collect(),
+    );
+    // They are sorted.
+    let twice = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+    assert_eq!(twice.collect::<Vec<_>>(), TWICE, "packages in two versions");
     let lock = read(Path::new("Cargo.lock"));
     let sources = lock.lines().filter(|line| line.starts_with("source = "));
     none(

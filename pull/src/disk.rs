@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
+use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{err, fd};
@@ -513,7 +514,7 @@ pub(crate) fn affinity() -> usize {
 
 /// Width of the terminal on standard error; none where there is no terminal.
 pub(crate) fn terminal_width() -> Option<usize> {
-    rustix::termios::tcgetwinsize(std::io::stderr()).ok().map(|size| usize::from(size.ws_col).max(20))
+    termios::tcgetwinsize(std::io::stderr()).ok().map(|size| usize::from(size.ws_col).max(20))
 }
 
 /// True where a process of this PID namespace has that number. EPERM means that it is another user's.
@@ -529,12 +530,25 @@ pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Turns the echo of a terminal on standard input off or on again.
-pub(crate) fn set_echo(on: bool) -> Result<()> {
-    use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-    let mut modes = tcgetattr(std::io::stdin()).context(|| "read the settings of the terminal")?;
-    modes.local_modes.set(LocalModes::ECHO, on);
-    tcsetattr(std::io::stdin(), OptionalActions::Now, &modes).context(|| "set the terminal")
+/// The terminal on standard input does not show what is typed, until this is dropped.
+pub(crate) struct Silence(Termios);
+
+impl Silence {
+    /// # Errors
+    /// Standard input is no terminal.
+    pub(crate) fn new() -> Result<Silence> {
+        let before = termios::tcgetattr(std::io::stdin()).context(|| "read the settings of the terminal")?;
+        let mut modes = before.clone();
+        modes.local_modes.remove(LocalModes::ECHO);
+        termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &modes).context(|| "set the terminal")?;
+        Ok(Silence(before))
+    }
+}
+
+impl Drop for Silence {
+    fn drop(&mut self) {
+        let _ = termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
+    }
 }
 
 fn stamps((seconds, nanoseconds): (i64, u32)) -> Timestamps {

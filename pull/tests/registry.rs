@@ -1,5 +1,7 @@
 //! Registries that behave, and registries that do not.
 
+use std::io::{Read, Write};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use super::Place;
@@ -118,6 +120,78 @@ fn tokens_that_end() {
     let server = survives("tokens", Fault::Tokens(1));
     assert!(server.count("/token") >= 3, "a new token each time");
     assert!(server.count("scope=repository%3Ateam%2Fx%3Apull") > 0);
+}
+
+/// A terminal as the standard input of `rt login`, which shows what is typed.
+struct Terminal {
+    master: std::fs::File,
+    slave: std::fs::File,
+}
+
+impl Terminal {
+    fn new() -> Terminal {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let path = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+        let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
+        let slave = rustix::fs::open(path, flags, rustix::fs::Mode::empty()).unwrap();
+        Terminal { master: master.into(), slave: slave.into() }
+    }
+
+    fn echoes(&self) -> bool {
+        let modes = rustix::termios::tcgetattr(&self.slave).unwrap();
+        modes.local_modes.contains(rustix::termios::LocalModes::ECHO)
+    }
+
+    fn types(&mut self, line: &str) {
+        self.master.write_all(line.as_bytes()).unwrap();
+    }
+
+    /// Types a user name, and waits until the password is asked for.
+    fn asked_for_a_password(&mut self, place: &Place, host: &str) -> std::process::Child {
+        let mut command = place.command();
+        command.args(["login", "--plain-http", host]).stdin(self.slave.try_clone().unwrap());
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        self.types("me\n");
+        let started = Instant::now();
+        while self.echoes() {
+            assert!(started.elapsed() < Duration::from_secs(20), "the password would be seen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child
+    }
+}
+
+#[test]
+fn a_password_is_not_seen() {
+    let place = Place::new("typed");
+    let server = Server::start(sample(), Fault::Basic);
+    let host = format!("127.0.0.1:{}", server.port);
+    let mut terminal = Terminal::new();
+    let child = terminal.asked_for_a_password(&place, &host);
+    terminal.types("secret\n");
+    let out = child.wait_with_output().unwrap();
+    assert!(out.status.success(), "{out:?}");
+    assert!(terminal.echoes());
+    let mut seen = [0; 1000];
+    let seen =
+        terminal.master.read(&mut seen).map(|n| String::from_utf8_lossy(&seen[..n]).into_owned()).unwrap();
+    assert!(seen.contains("me") && !seen.contains("secret"), "{seen:?}");
+    place.good(&["inspect", "--plain-http", "--no-cache", &server.name()]);
+}
+
+#[test]
+fn the_terminal_is_as_before_after_an_interrupt() {
+    let place = Place::new("interrupted");
+    let mut terminal = Terminal::new();
+    let child = terminal.asked_for_a_password(&place, "127.0.0.1:1");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let out = child.wait_with_output().unwrap();
+    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("interrupted"), "{out:?}");
+    assert!(terminal.echoes(), "the user's shell would not show what is typed");
 }
 
 #[test]

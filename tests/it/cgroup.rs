@@ -176,7 +176,8 @@ fn basics(ctx: &Ctx, view: Option<Cgroups>) {
         assert!(line.split(' ').nth(5).unwrap().split(',').any(|o| o == "ro"), "{line}");
     }
     assert_ne!(all[1], Value::Null);
-    assert!(all[2].as_array().is_some_and(|l| !l.is_empty()), "{}", all[2]);
+    let machine_has_some = fs::read_dir("/sys/fs/cgroup").is_ok_and(|mut entries| entries.next().is_some());
+    assert!(all[2].as_array().is_some_and(|l| !l.is_empty() || !machine_has_some), "{}", all[2]);
     let stats = seen(ctx.rt(["events", "--stats", &id])).ok().json();
     assert!(stats["data"].is_object(), "{stats}");
     seen(ctx.rt(["pause", &id])).silent();

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 tests! {
     ALL { files_count_for_the_direct_form, clients_are_left_alone }
     BOTH { variables_count_more, optional_and_missing_mounts, errors_name_the_line, tasks_have_the_jobs_variables }
-    USER { another_users_file_is_refused }
+    USER { another_users_file_is_refused, config_is_a_table }
     ROOT { users_files_are_not_roots, the_sites_file_counts_less }
     USER { nothing_else_is_opened }
 }
@@ -52,6 +52,18 @@ fn full(ctx: &Ctx) -> PathBuf {
             source(ctx).display()
         ),
     )
+}
+
+fn config_is_a_table(ctx: &Ctx) {
+    let home = config_home(ctx, "[run]\nenv = { SITE = \"al\\tpha\" }\n");
+    let out = ctx.rt(["config"]).env("XDG_CONFIG_HOME", &home).ok();
+    let rows: Vec<Vec<&str>> = out.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["KEY", "VALUE", "FROM"]);
+    let from = format!("{}:2", home.join("rt/config.toml").display());
+    assert!(rows.contains(&vec!["run.env", "SITE=al\\tpha", &from]), "{out:?}");
+    assert!(rows.contains(&vec!["run.mounts", "-", "-"]), "{out:?}");
+    let column = out.stdout.find("FROM").unwrap();
+    assert!(out.stdout.lines().all(|line| line.as_bytes()[column - 1] == b' '), "{out:?}");
 }
 
 fn files_count_for_the_direct_form(ctx: &Ctx) {

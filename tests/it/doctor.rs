@@ -6,7 +6,8 @@ use serde_json::Value;
 
 tests! {
     EVERY { a_host_that_works }
-    USER { limits_are_named, noexec_and_terminals_are_noted, wrong_files_are_problems, a_full_directory_is_noted }
+    USER { limits_are_named, noexec_and_terminals_are_noted, wrong_files_are_problems, a_full_directory_is_noted,
+        slurms_file_is_read }
 }
 
 /// The check of this name.
@@ -95,4 +96,32 @@ fn wrong_files_are_problems(ctx: &Ctx) {
     let proxy = check(&out, "proxy");
     let text = proxy["text"].as_str().unwrap();
     assert!(text.contains("its port is no number") && !text.contains("secret"), "{text}");
+}
+
+fn slurms_file_is_read(ctx: &Ctx) {
+    ctx.mkdir("slurm");
+    let conf = ctx.file("slurm/slurm.conf", "");
+    let found = || {
+        let out = ctx.rt(["doctor", "--json"]).env("SLURM_CONF", &conf).cwd(&ctx.dir).ok();
+        let slurm = check(&out, "Slurm");
+        (slurm["status"].as_str().unwrap().to_owned(), slurm["text"].as_str().unwrap().to_owned())
+    };
+    let (status, text) = found();
+    assert!(status == "note" && text.contains("oci.conf is missing"), "{status}: {text}");
+    let rt = ctx.rt_path();
+    for (line, expected, part) in [
+        (format!("RunTimeRun=\"exec {} '--root=/x' slurm run\"", rt.display()), "ok", rt.to_str().unwrap()),
+        (
+            format!("#RunTimeRun=\"crun\"\n runtimecreate = A=b {} create", rt.display()),
+            "ok",
+            rt.to_str().unwrap(),
+        ),
+        ("RunTimeRun=\"/no/such/rt run\"".into(), "note", "/no/such/rt, which cannot be executed"),
+        ("RunTimeRun=\"crun run %b\"".into(), "note", "names another runtime: crun run %b"),
+        ("RunTimeKill=\"rt kill\"".into(), "note", "has no RunTimeRun"),
+    ] {
+        ctx.file("slurm/oci.conf", &format!("{line}\n"));
+        let (status, text) = found();
+        assert!(status == expected && text.contains(part), "{line}: {status}: {text}");
+    }
 }

@@ -293,7 +293,10 @@ impl Ctx {
         let mut left = Vec::new();
         for id in self.ids.borrow().iter() {
             let out = self.rt(["delete", "--force", id]).run();
-            if out.code != 0 {
+            // Before Linux 6.11 rt cannot tell a process of another test, whose namespace was given the same number, from
+            // one that is left. Those are looked for below.
+            let untold = sys::kernel() < (6, 11) && out.stderr.contains("before Linux 6.11");
+            if out.code != 0 && !untold {
                 left.push(format!("delete --force {id}: rc {} {}", out.code, out.stderr.trim()));
             }
         }

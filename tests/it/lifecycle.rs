@@ -23,7 +23,7 @@ tests! {
         config_is_consumed_by_create, command_that_cannot_run, program_that_cannot_start, ids_that_are_refused, ids_that_are_accepted,
         state_directory_is_private, list_shows_containers, ps_lists_processes, pause_and_resume,
         pause_states, start_of_dead_init_fails, delete_while_paused, old_pid_is_never_signalled, old_mount_namespace_is_never_signalled,
-        missing_bundle, events_stats_reads, update_answers, create_defaults_to_the_working_directory,
+        missing_bundle, events_stats_reads, events_until_the_end, update_answers, create_defaults_to_the_working_directory,
         annotations_show_in_state, kill_all_without_a_pid_namespace, ps_without_a_pid_namespace,
         broken_state_can_be_deleted, container_that_is_being_created, kill_reaches_all_before_linux_6_11,
         what_nobody_can_know_is_said, kill_without_a_pid_namespace_reaches_all, what_waits_for_start_is_killed,
@@ -735,6 +735,31 @@ fn events_stats_reads(ctx: &Ctx) {
     container.kill("KILL");
     container.reap();
     ctx.rt(["events", "--stats", &container.id]).fails(&["not running"]);
+}
+
+fn events_until_the_end(ctx: &Ctx) {
+    let container = ctx.started(&ctx.bundle().ops(&["pause"]));
+    let events = |interval: &str| ctx.rt(["events", "--interval", interval, &container.id]);
+    for wrong in ["5 parsecs", "1.2.3s", "ms", "-1s"] {
+        events(wrong).fails(&[&format!("--interval: {wrong:?} is no duration")]);
+    }
+    for zero in ["0", "0ms", ""] {
+        events(zero).fails(&["is not greater than 0"]);
+    }
+    // A duration that is read as a longer one prints no third line in time; one that is read as a shorter one prints more.
+    let mut often = events("0m0.01s20ms").spawn();
+    let mut rarely = events("1h").spawn();
+    for n in 0..3 {
+        assert_eq!(often.line(n)["type"], "stats");
+    }
+    assert_eq!(rarely.line(0)["id"], json!(container.id));
+    container.kill("KILL");
+    container.reap();
+    for job in [often, rarely] {
+        let out = job.wait();
+        assert_eq!((out.code, out.stderr.as_str()), (0, ""), "{out:?}");
+        assert!(!out.command.contains("1h") || out.stdout.lines().count() == 1, "{out:?}");
+    }
 }
 
 fn update_answers(ctx: &Ctx) {

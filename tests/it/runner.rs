@@ -43,7 +43,6 @@ macro_rules! skip {
 pub(crate) use skip;
 
 const SKIPPED: i32 = 77;
-const LIMIT: Duration = Duration::from_secs(90);
 
 /// See [`skip!`].
 pub fn end_skipped(why: &str) -> ! {
@@ -112,6 +111,8 @@ Runs the tests whose names contain one of NAME. A name is topic::test/CALLER.
   --list            print the names
   --nocapture       print what each test prints
   --test-threads N  run N tests at a time
+  --limit SECONDS   end a test that takes longer: 90 if nothing is said, which
+                    an emulated processor can need more than
   -q, --quiet       print only the tests that fail
 ";
 
@@ -149,7 +150,7 @@ pub fn all(args: &[String], tests: Vec<Test>) -> i32 {
             scope.spawn(|| {
                 loop {
                     let Some(name) = queue.lock().unwrap().pop_front() else { break };
-                    let outcome = base.run(&name, &known);
+                    let outcome = base.run(&name, &known, options.limit);
                     outcome.print(&name, &options);
                     results.lock().unwrap().insert(name, outcome);
                 }
@@ -234,6 +235,8 @@ struct Options {
     quiet: bool,
     nocapture: bool,
     threads: usize,
+    /// How long one test may take.
+    limit: Duration,
     /// The only caller that tests run as, where one is chosen.
     caller: Option<Caller>,
 }
@@ -248,6 +251,7 @@ impl Options {
             quiet: false,
             nocapture: false,
             threads: std::thread::available_parallelism().map_or(2, |n| n.get()).max(2),
+            limit: Duration::from_secs(90),
             caller: None,
         };
         let mut args = args.iter();
@@ -265,6 +269,13 @@ impl Options {
                 "--as" => options.caller = Some(caller(&value())?),
                 "--skip" => options.skips.push(value()),
                 "--test-threads" => options.threads = value().parse().unwrap_or(options.threads).max(1),
+                "--limit" => {
+                    let seconds = value();
+                    options.limit = seconds
+                        .parse()
+                        .map(Duration::from_secs)
+                        .map_err(|_| format!("--limit: {seconds:?} is no number of seconds"))?;
+                }
                 "--color" | "--format" | "--logfile" | "-Z" => drop(value()),
                 flag if flag.starts_with('-') => {}
                 filter => options.filters.push(filter.to_string()),
@@ -332,7 +343,7 @@ impl Base {
         Base { dir }
     }
 
-    fn run(&self, name: &str, known: &Mutex<Vec<u32>>) -> Outcome {
+    fn run(&self, name: &str, known: &Mutex<Vec<u32>>, limit: Duration) -> Outcome {
         let started = Instant::now();
         let log = self.dir.join(format!("log-{}", name.replace(['/', ':'], "-")));
         let out = fs::File::create(&log).expect("a log file");
@@ -351,14 +362,14 @@ impl Base {
             known.push(child.id());
             child
         };
-        let (code, signal) = wait(&mut child, started);
+        let (code, signal) = wait(&mut child, started, limit);
         known.lock().unwrap().retain(|pid| *pid != child.id());
         let mut output = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
         if let Some(signal) = signal {
             output.push_str(&format!("the test's process died of signal {signal}\n"));
         }
         if code == -1 {
-            output.push_str(&format!("did not end within {} s\n", LIMIT.as_secs()));
+            output.push_str(&format!("did not end within {} s\n", limit.as_secs()));
         }
         let _ = fs::remove_file(&log);
         bury(known);
@@ -405,12 +416,12 @@ impl Drop for Base {
 }
 
 /// The exit code, -1 where it took too long; and the signal that it died of.
-fn wait(child: &mut Child, started: Instant) -> (i32, Option<i32>) {
+fn wait(child: &mut Child, started: Instant, limit: Duration) -> (i32, Option<i32>) {
     loop {
         if let Ok(Some(status)) = child.try_wait() {
             return (status.code().unwrap_or(1), status.signal());
         }
-        if started.elapsed() > LIMIT {
+        if started.elapsed() > limit {
             let _ = sys::kill(-(child.id() as i32), libc::SIGKILL);
             let _ = child.kill();
             let _ = child.wait();

@@ -17,7 +17,7 @@ tests! {
         pytorch_is_told_its_rank, mounts_of_a_step, wrong_mounts_start_nothing, mounts_that_are_left_out,
         working_directory, root_inside, home_of_the_caller, who_may_write, own_namespaces, pmix_of_a_task, prepare_checks_everything,
         batch_script_at_its_place, first_task_killed, a_step_runs_again, end_of_a_step, program_of_the_image,
-        pmi_connection_of_a_task, as_oci_conf_calls_it,
+        pmi_connection_of_a_task, as_oci_conf_calls_it, arguments_of_a_pattern,
         asked_for_a_bundle, entrypoint_runs_once, a_name_outlives_the_step, names_and_their_modes, a_step_is_a_name, names_of_jobs_and_of_all,
         named_and_killed, namespaces_of_a_name, layers_of_somebody_else, wrong_values_name_their_variable, state_beside_that_of_others,
         copies_of_an_image_file,
@@ -664,6 +664,32 @@ fn a_step_runs_again(ctx: &Ctx) {
         }
     }
     step.end();
+}
+
+fn arguments_of_a_pattern(ctx: &Ctx) {
+    let shell = |arguments: &str| {
+        let rt = ctx.rt_path();
+        // As in oci.conf, where the shell substitutes what rt prints before it comes to the comment.
+        let pattern =
+            format!("echo --arguments=$({} slurm arguments) end #arguments {arguments}", rt.display());
+        ctx.command("/bin/sh").args(["-c", &pattern]).run()
+    };
+    for (arguments, encoded) in [
+        ("'id'", "id"),
+        ("'sh' '-c' 'echo $HOME `x`; #arguments '", "sh+-c+echo%20%24HOME%20%60x%60%3b%20%23arguments%20"),
+        ("'it'\"'\"''s' ''", "it%27s+"),
+    ] {
+        let out = shell(arguments);
+        assert_eq!(
+            (out.stdout.as_str(), out.stderr.as_str()),
+            (&*format!("--arguments={encoded} end\n"), ""),
+            "{out:?}"
+        );
+    }
+    for wrong in ["", "id", "'id"] {
+        let out = shell(wrong);
+        assert!(out.stderr.contains("oci.conf: ") && out.stdout == "--arguments= end\n", "{wrong}: {out:?}");
+    }
 }
 
 fn end_of_a_step(ctx: &Ctx) {

@@ -2,7 +2,7 @@
 
 use super::{connect_options, operand, tell};
 use crate::credentials::{self, CredentialFiles, Credentials};
-use crate::disk;
+use crate::disk::Silence;
 use crate::interrupt::Interrupt;
 use crate::reference::Reference;
 use crate::registries_conf::Registries;
@@ -12,27 +12,38 @@ use rt_cli::parse::Call;
 use rt_cli::print;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
-use std::io::BufRead;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::path::PathBuf;
 
 /// `rt login [REGISTRY]`: asks, tries, and keeps what worked.
 pub(super) fn login(call: &Call) -> Result<u8> {
     let registry = registry_name(call)?;
+    let interrupt = Interrupt::install();
     let user = match call.flags.text(&USERNAME)? {
         Some(user) => user.to_owned(),
-        None => prompt("user name: ", Echo::On)?,
+        None => {
+            tell("user name: ");
+            read_line(&interrupt)?
+        }
     };
     let password = match (call.flags.text(&PASSWORD)?, call.flags.has(&PASSWORD_STDIN)) {
         (Some(password), _) => password.to_owned(),
-        (None, true) => read_line()?,
-        (None, false) => prompt("password: ", Echo::Off)?,
+        (None, true) => read_line(&interrupt)?,
+        (None, false) => {
+            tell("password: ");
+            let silence = Silence::new().map_err(|e| e.hint("without a terminal use --password-stdin"))?;
+            let password = read_line(&interrupt);
+            drop(silence);
+            tell("\n");
+            password?
+        }
     };
     let credentials = Credentials::Password { user, password };
     let mut connect = connect_options(&call.flags)?;
     connect.credentials = Some(credentials.clone());
     // A reference has a repository. No repository is asked for here, only the API's root.
     let reference: Reference = format!("{registry}/x").parse()?;
-    let interrupt = Interrupt::install();
     Registry::new(&reference, &Registries::default(), connect, &interrupt)?
         .check_login()
         .map_err(|e| e.context(format!("log in to {registry}")))?;
@@ -75,28 +86,25 @@ fn file(call: &Call) -> Result<PathBuf> {
     }
 }
 
-/// Whether a terminal shows what is typed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Echo {
-    On,
-    Off,
-}
-
-fn prompt(text: &str, echo: Echo) -> Result<String> {
-    tell(text);
-    if echo == Echo::Off {
-        disk::set_echo(false).map_err(|e| e.hint("without a terminal use --password-stdin"))?;
+/// The next line of standard input. It is waited for in pieces, because a read goes on after a signal, and read by bytes,
+/// so that none is kept that belongs to the line after it.
+fn read_line(interrupt: &Interrupt) -> Result<String> {
+    let stdin = std::io::stdin();
+    let wait = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    let mut line = Vec::new();
+    let mut byte = [0];
+    loop {
+        interrupt.check()?;
+        match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&wait)) {
+            Ok(0) | Err(Errno::INTR) => continue,
+            ready => ready.context(|| "wait for standard input")?,
+        };
+        match rustix::io::read(&stdin, &mut byte).context(|| "read standard input")? {
+            0 => break,
+            _ if byte == *b"\n" => break,
+            _ => line.push(byte[0]),
+        }
     }
-    let line = read_line();
-    if echo == Echo::Off {
-        disk::set_echo(true)?;
-        tell("\n");
-    }
-    line
-}
-
-fn read_line() -> Result<String> {
-    let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).context(|| "read standard input")?;
-    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
+    let line = String::from_utf8(line).map_err(|_| err!("standard input: a line that is not UTF-8"))?;
+    Ok(line.trim_end_matches('\r').to_owned())
 }
