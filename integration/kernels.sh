@@ -48,6 +48,8 @@ else
 		[ $who = root ] || chown -R 23456:23457 "$b"
 		check "4.18-calls/$who/run" "needs Linux 5.14, this is 2.6" 1 seems $who 4.18 run "$b" -- id
 		check "4.18-calls/$who/create" "needs Linux 5.14, this is 2.6" 1 seems $who 4.18 create -b "$b" calls-4.18
+		# Twice, since what the first one left behind would have this id.
+		check "4.18-calls/$who/create-again" "needs Linux 5.14, this is 2.6" 1 seems $who 4.18 create -b "$b" calls-4.18
 		check "4.18-calls/$who/list" "^ID" 0 seems $who 4.18 list
 		check "4.18-calls/$who/doctor" "lacks pidfd_open.*, openat2.*, mount_setattr" 1 seems $who 4.18 doctor
 		check "5.14-calls/$who" "uid=0" 0 lives $who

@@ -215,7 +215,15 @@ impl Store {
             Err(Errno::EXIST) => bail!("container with given ID already exists: {id}"),
             Err(e) => return Err(e).context(|| format!("make {}", self.root.join(id).display())),
         }
-        let reserved = ContainerDir { id: id.to_owned(), fd: open_dir(dir, id)? };
+        let fd = match open_dir(dir, id) {
+            Ok(fd) => fd,
+            Err(e) => {
+                // As on a kernel without openat2(2): nothing else would remove it.
+                let _ = fs::unlinkat(dir, id, AtFlags::REMOVEDIR);
+                return Err(e).context(|| format!("open {}", self.root.join(id).display()));
+            }
+        };
+        let reserved = ContainerDir { id: id.to_owned(), fd };
         // Held until this process and the init that it makes have ended or exec'd.
         fs::flock(&reserved.fd, fs::FlockOperation::LockExclusive)?;
         Ok(reserved)
