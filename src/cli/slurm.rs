@@ -12,7 +12,7 @@ use rt_spec::OCI_VERSION;
 use rt_spec::slurm::{JobDirectory, Task, TaskId};
 use rt_spec::state::Status;
 use rt_sys::error::Result;
-use rt_sys::{bail, process, tty};
+use rt_sys::{bail, caller, process, tty};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -77,8 +77,8 @@ fn run_task(call: &Call) -> Result<u8> {
         share: flags.switch(&SHARE) != Some(false) && id.as_ref().is_some_and(|id| id.task.is_some()),
         id,
         has_terminal: tty::stdin_is_terminal(),
-        pmix_dir: std::env::var_os("PMIX_SERVER_TMPDIR").map(PathBuf::from),
-        node: std::env::var("SLURMD_NODENAME").ok(),
+        pmix_dir: caller::path("PMIX_SERVER_TMPDIR"),
+        node: caller::variable("SLURMD_NODENAME"),
         pid: std::process::id(),
         umask: process::umask(),
         cwd: job_directory(flags.path(&CHDIR), &options.bundle),

@@ -11,13 +11,14 @@ use crate::container::{self, AskedEntrypoint, CreateOptions, KeptContainer, Over
 use crate::store::{self, Kept, Store};
 use oci_spec::runtime::Mount;
 use rt_cli::flag::{LOG, LOG_FORMAT, LOG_LEVEL};
+use rt_spec::job_environment::JobEnvironment;
 use rt_spec::rootless::UserMap;
-use rt_spec::slurm::{JobDirectory, Task, TaskId};
+use rt_spec::slurm::{Directories, JobDirectory, Task, TaskId};
 use rt_spec::state::Status;
 use rt_spec::step_container::{self, ARGV0, IMAGE, Image, Mode, Name, StepContainer};
 use rt_spec::{asked_mounts, slurm_arguments};
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{bail, err, fd, process, start, tty};
+use rt_sys::{bail, caller, err, fd, process, start, tty};
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -29,7 +30,7 @@ use std::process::{Command, Stdio};
 const BATCH: u32 = 0xffff_fffb;
 
 pub(super) fn own_variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
+    caller::variable(name)
 }
 
 /// What this process's environment asks for.
@@ -166,6 +167,8 @@ pub(super) fn task(call: &Call) -> Result<u8> {
     options.task = Some(Task {
         share: call.flags.switch(&SHARE) != Some(false) && named.task.is_some(),
         id: Some(named),
+        job: JobEnvironment::own(),
+        directories: Directories::default(),
         has_terminal: tty::stdin_is_terminal(),
         pmix_dir: own_variable("PMIX_SERVER_TMPDIR").map(PathBuf::from),
         node: own_variable("SLURMD_NODENAME"),
@@ -459,10 +462,13 @@ fn batch_script(id: &TaskId, args: &[String]) -> Result<Option<Mount>> {
 fn store_of_job(call: &Call) -> Result<Store> {
     match super::root(call)? {
         Some(root) => Store::create(Some(&root)),
-        None => {
-            Store::create_for_job(own_variable("SLURM_JOB_USER").or_else(|| own_variable("USER")).as_deref())
-        }
+        None => Store::create_for_job(user_of_job().as_deref()),
     }
+}
+
+/// The user's name.
+fn user_of_job() -> Option<String> {
+    own_variable("SLURM_JOB_USER").or_else(|| own_variable("USER"))
 }
 
 /// Ends what is left of the step on this node; called by root, what is left of the job.
@@ -481,13 +487,10 @@ pub(super) fn end(call: &Call) -> Result<u8> {
     let named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
     let container =
         asked.name.as_ref().map_or_else(|| named.container.clone(), |name| container_id(name, &named));
-    let mut code = 0;
-    for store in stores(call)? {
-        if let Some(path) = asked.save.as_ref().filter(|_| matches!(store.kept(&container), Ok(Some(_)))) {
-            code = save_in_child(call, &store, &container, path)?;
-        }
-        container::tasks_delete(&store, &format!("{}.-1", named.container))?;
-    }
+    let store = open_store_of_job(call)?;
+    let save = asked.save.as_ref().filter(|_| matches!(store.kept(&container), Ok(Some(_))));
+    let code = save.map_or(Ok(0), |path| save_in_child(call, &store, &container, path))?;
+    container::tasks_delete(&store, &format!("{}.-1", named.container))?;
     Ok(code)
 }
 
@@ -511,10 +514,10 @@ pub(super) fn save(call: &Call) -> Result<u8> {
     let id = call.operand(1, "the id")?;
     let path = call.operands.get(2).ok_or_else(|| err!("save: missing operand: the image file"))?;
     let path = std::path::absolute(path)?;
-    let mut stores = stores(call)?;
-    let holder = stores.iter().position(|store| matches!(store.kept(id), Ok(Some(_))));
-    let Some(holder) = holder else { bail!("save: no container {id} that has a name, or is to be saved") };
-    let store = stores.swap_remove(holder);
+    let store = open_store_of_job(call)?;
+    if store.kept(id)?.is_none() {
+        bail!("save: no container {id} that has a name, or is to be saved");
+    }
     let bundle = container::show_as_bundle(&store, create::images(call), id)?;
     let mut failed = Ok(1);
     // In the mount namespace of this process, which is where the bundle is.
@@ -530,11 +533,11 @@ pub(super) fn save(call: &Call) -> Result<u8> {
     failed
 }
 
-/// The state directories in which containers of jobs may be.
-fn stores(call: &Call) -> Result<Vec<Store>> {
+/// The same, where it need not be there.
+fn open_store_of_job(call: &Call) -> Result<Store> {
     match super::root(call)? {
-        Some(root) => Ok(vec![Store::open(Some(&root))?]),
-        None => Ok(Store::of_jobs().into_iter().chain([Store::open(None)?]).collect()),
+        Some(root) => Store::open(Some(&root)),
+        None => Store::open_for_job(user_of_job().as_deref()),
     }
 }
 
@@ -545,9 +548,7 @@ fn end_of_job(call: &Call, job: &str) -> Result<u8> {
         .and_then(|uid| uid.parse().ok())
         .ok_or_else(|| err!("SLURM_JOB_UID is no number"))?;
     store::become_owner(uid)?;
-    for store in stores(call)? {
-        container::tasks_delete(&store, job)?;
-    }
+    container::tasks_delete(&open_store_of_job(call)?, job)?;
     broadcast::remove(job)?;
     Ok(0)
 }

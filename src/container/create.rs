@@ -88,6 +88,8 @@ impl<'a> Launch<'a> {
         if let Some(file) = &options.image_file {
             options.images.begin(file, &options.hooks_dirs)?;
         }
+        options.state_places = crate::store::default_places(&caller);
+        options.state = store.path().to_owned();
         let (mut plan, mut config) = Plan::make(&mut options, &caller, bundle)?;
         if !plan.image_files.is_empty() {
             let made = options.images.mount(store, &plan.image_files)?;
@@ -440,7 +442,7 @@ impl<'a> Launch<'a> {
     /// What is recorded of the container, whose first process is `pid`.
     fn record(&self, pid: i32, start_time: u64, mount_ns: Option<MountNamespaceId>) -> Record {
         let annotations = self.config.spec.annotations().iter().flatten();
-        let step = |task: &Task| Some(task.id.as_ref()?.step.of_array(&self.config.spec));
+        let step = |task: &Task| Some(task.id.as_ref()?.step.of_array(&task.job));
         Record {
             id: self.options.id.clone(),
             pid,
@@ -470,6 +472,7 @@ impl<'a> Launch<'a> {
             plan: &self.plan,
             proc: self.proc.as_fd(),
             state: dir.fd(),
+            state_places: &self.options.state_places,
             copies: &self.copies,
             joins: &[],
             unshare: Namespaces::NONE,

@@ -3,6 +3,7 @@
 //! The order of the steps is forced at many places, because each step takes away what an earlier one needs: ids and
 //! capabilities, the host's /proc, the way back to the host. The comments say so where it is.
 
+use super::hidden_state::HiddenState;
 use super::plan::{Plan, ProcessPlan, Sysctl};
 use super::program::Prepared;
 use super::sync::{FromInit, Link};
@@ -30,6 +31,8 @@ pub(super) struct Init<'a> {
     pub proc: BorrowedFd<'a>,
     /// The container's state directory, for notes about what is made in the image.
     pub state: BorrowedFd<'a>,
+    /// Where state is looked for when nobody names a place, for [`HiddenState`].
+    pub state_places: &'a [std::path::PathBuf],
     /// Detached copies that the runtime had to make of what is bound, by the mount's place in the plan.
     pub copies: &'a [Option<OwnedFd>],
     /// Namespaces that init joins itself.
@@ -133,7 +136,8 @@ impl Init<'_> {
         if let Some(layer) = layer {
             layer.put_over(plan, &mut rootfs)?;
         }
-        mounts::mount_all(&mut rootfs, plan, self.copies, sources)
+        let hidden = HiddenState::new(self.proc, self.state, self.state_places);
+        mounts::mount_all(&mut rootfs, plan, self.copies, sources, &hidden)
             .map_err(|e| self.closed_root(&rootfs, e))?;
         if let Some(account) = &plan.account {
             account::show(&mut rootfs, &plan.mounts, account)?;

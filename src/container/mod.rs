@@ -7,6 +7,7 @@ mod entrypoint;
 mod exec;
 mod foreground;
 mod handover;
+mod hidden_state;
 mod hooks;
 mod images;
 mod init;
@@ -70,6 +71,10 @@ pub(crate) struct CreateOptions {
     pub preserve_fds: u32,
     /// How many descriptors from 3 on a service manager has passed to this process (sd_listen_fds(3)).
     pub listen_fds: u32,
+    /// The state directory.
+    pub state: PathBuf,
+    /// Where state is looked for when nobody names a place.
+    pub state_places: Vec<PathBuf>,
     /// Turns each silent adaptation of a root config into an error (`--strict`).
     pub strict: bool,
     /// Which id the process has inside (`--user-map`), over the annotation `rt.user`.

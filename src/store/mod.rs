@@ -19,7 +19,8 @@ pub(crate) use record::Record;
 pub(crate) use step::{JoinTarget, LivingMember, Lock, Member, Role};
 
 use container_dir::{FIFO, STATE};
-use place::{Chosen, default_roots, open_root};
+pub(crate) use place::default_places;
+use place::{Chosen, could_be_made, default_roots, open_root};
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::{self, DirLock, MadeList};
@@ -75,6 +76,9 @@ impl Store {
             if let Some(dir) = open_root(path, chosen)? {
                 return Ok(Store::at(path, Some(dir)));
             }
+            if chosen == Chosen::ByDefault && could_be_made(path) {
+                return Ok(Store::at(path, None));
+            }
         }
         Ok(Store::at(candidates.first().map(PathBuf::as_path).unwrap_or(Path::new("")), None))
     }
@@ -113,10 +117,8 @@ impl Store {
     /// Opens the store of the caller's jobs, and makes it where it is missing: in the directory that sites give to Slurm if
     /// that is there, named as oci.conf names it, or else at the default place. `user` is the caller's name.
     pub(crate) fn create_for_job(user: Option<&str>) -> Result<Self> {
-        if let Some(name) =
-            user.filter(|name| !name.is_empty() && !name.contains('/') && !name.starts_with('.'))
-            && Path::new(JOBS).is_dir()
-            && let Ok(store) = Self::create_at(&Path::new(JOBS).join(name), Chosen::ByDefault)
+        if let Some(path) = place_of_user(user)
+            && let Ok(store) = Self::create_at(&path, Chosen::ByDefault)
         {
             return Ok(store);
         }
@@ -124,6 +126,21 @@ impl Store {
             return Ok(store);
         }
         Self::create(None)
+    }
+
+    /// Opens the one store that [`Store::create_for_job`] takes, and makes nothing. No other one is looked at: whoever could
+    /// write there would say what is a container of the job.
+    pub(crate) fn open_for_job(user: Option<&str>) -> Result<Self> {
+        if let Some(path) = place_of_user(user) {
+            let dir = open_root(&path, Chosen::ByDefault)?;
+            if dir.is_some() || could_be_made(&path) {
+                return Ok(Store::at(&path, dir));
+            }
+        }
+        match Self::of_jobs().into_iter().find(|store| store.access == Access::Own) {
+            Some(store) => Ok(store),
+            None => Self::open(None),
+        }
     }
 
     /// Opens the store at `root` as its owner. Where this process is root it becomes the owner, because nothing in a
@@ -458,6 +475,12 @@ impl Store {
             _ => Ok(false),
         }
     }
+}
+
+/// The directory of the user `user` among those that sites give to Slurm, where there are any.
+fn place_of_user(user: Option<&str>) -> Option<PathBuf> {
+    let name = user.filter(|name| !name.is_empty() && !name.contains('/') && !name.starts_with('.'))?;
+    Path::new(JOBS).is_dir().then(|| Path::new(JOBS).join(name))
 }
 
 /// Becomes the user `uid`, in no group of anybody's, for good.

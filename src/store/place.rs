@@ -1,9 +1,11 @@
 //! Where a store is: the default places, and what makes a directory fit to be one.
 
+use super::JOBS;
 use rt_sys::bail;
+use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
 use rustix::fd::OwnedFd;
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{self, Access, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
@@ -17,22 +19,44 @@ pub(super) enum Chosen {
 }
 
 /// The places of a store that nobody has named, best first. A tmpfs is wanted: records mean nothing after a reboot.
+/// `/dev/shm` is none of them, although it is one: containers of the hpc profile and the steps of Slurm have the host's.
 pub(super) fn default_roots() -> impl Iterator<Item = PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
     let maps = if uid == 0 { rt_sys::ns::own_maps().ok() } else { None };
     let system = maps.as_ref().filter(|maps| rt_sys::ns::is_initial(maps)).map(|_| PathBuf::from("/run/rt"));
-    let users: &[(&str, &str)] = match system {
-        Some(_) => &[],
-        None => &[("/run/user/", "/rt"), ("/dev/shm/rt-", ""), ("/tmp/rt-", "")],
-    };
+    let users = system.is_none();
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let runtime_dir =
-        runtime_dir.filter(|dir| !users.is_empty() && dir.is_absolute()).map(|dir| dir.join("rt"));
-    let users = users.iter().map(move |(before, after)| PathBuf::from(format!("{before}{uid}{after}")));
-    // Users who are uid 0 of a user namespace each share the names above; the first of them has taken those.
-    let host = maps.filter(|_| system.is_none()).and_then(|maps| Some(maps.uid.first()?.host));
+    let runtime_dir = runtime_dir.filter(|dir| users && dir.is_absolute()).map(|dir| dir.join("rt"));
+    // Users who are uid 0 of a user namespace each share the names of uid 0; the first of them has taken those.
+    let host = maps.filter(|_| users).and_then(|maps| Some(maps.uid.first()?.host));
     let nested = host.map(|host| PathBuf::from(format!("/tmp/rt-{uid}-of-{host}")));
-    system.into_iter().chain(runtime_dir).chain(users).chain(nested)
+    system
+        .into_iter()
+        .chain(runtime_dir)
+        .chain(users.then(|| of_user(uid)).into_iter().flatten())
+        .chain(nested)
+}
+
+/// The places of the user `uid` that no environment names.
+fn of_user(uid: u32) -> [PathBuf; 2] {
+    [PathBuf::from(format!("/run/user/{uid}/rt")), PathBuf::from(format!("/tmp/rt-{uid}"))]
+}
+
+/// Where calls of `caller`, or of root for Slurm, look for state that nobody names: containers must not write there.
+pub(crate) fn default_places(caller: &Caller) -> Vec<PathBuf> {
+    let jobs = PathBuf::from(JOBS);
+    match caller.uid == 0 && rt_sys::ns::is_initial(&caller.maps) {
+        true => vec![jobs],
+        false => of_user(caller.uid).into_iter().chain([jobs]).collect(),
+    }
+}
+
+/// True where nothing is at `path` and a store could be made there. A call then looks at no later place: `rt` would have
+/// taken this one, so somebody else has made what is there.
+pub(super) fn could_be_made(path: &Path) -> bool {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let missing = fs::statat(fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).err() == Some(Errno::NOENT);
+    missing && fs::access(parent, Access::WRITE_OK).is_ok()
 }
 
 /// Opens a store's directory after checking that nobody else can have put something into it. `None` where it

@@ -166,22 +166,37 @@ fn errors_name_the_line(ctx: &Ctx) {
     }
 }
 
+/// The bundle that Slurm generates: with the job's variables, beside that of the image.
+fn generated(ctx: &Ctx, variables: &[&str]) -> Bundle {
+    let image = showing(ctx);
+    image.write();
+    let mut config = image.config.clone();
+    config["root"]["path"] = json!(image.rootfs());
+    config["process"]["env"].as_array_mut().unwrap().extend(variables.iter().map(|variable| json!(variable)));
+    let dir = image.dir.with_extension("generated");
+    fs::create_dir(&dir).unwrap();
+    ctx.give(&dir);
+    let generated = Bundle { dir, config, ids: image.ids };
+    generated.write();
+    generated
+}
+
 /// Slurm calls rt without the job's variables, which are in the config.
 fn tasks_have_the_jobs_variables(ctx: &Ctx) {
     let home = full(ctx);
     let container = format!("{}.42.0", ctx.id());
     ctx.remember(&container);
-    let mut bundle = showing(ctx).push("/process/env", json!(format!("XDG_CONFIG_HOME={}", home.display())));
-    bundle = bundle.push("/process/env", json!("RT_MOUNTS=/nonexistent/x:/x:optional"));
-    bundle.write();
+    let bundle = generated(
+        ctx,
+        &[&format!("XDG_CONFIG_HOME={}", home.display()), "RT_MOUNTS=/nonexistent/x:/x:optional"],
+    );
     for task in 0..2 {
         let out =
             ctx.rt(["slurm", "run", "--bundle"]).arg(&bundle.dir).arg(format!("{container}.{task}")).ok();
         assert_eq!((&out.line(0)["SITE"], &out.line(0)["GONE_X"]), (&json!("alpha"), &Value::Null));
         assert_eq!(out.line(1), true);
     }
-    let bundle = showing(ctx).push("/process/env", json!("RT_MOUNTS=/nonexistent/x:/x"));
-    bundle.write();
+    let bundle = generated(ctx, &["RT_MOUNTS=/nonexistent/x:/x"]);
     ctx.rt(["slurm", "run", "--bundle"])
         .arg(&bundle.dir)
         .arg(format!("{container}.3"))

@@ -221,8 +221,9 @@ fn detached_runs_inherit_too(ctx: &Ctx) {
 
 fn pmi_connection_is_kept(ctx: &Ctx) {
     // PMI2: srun passes the descriptor of a socket, and its number in a variable.
+    let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
     let file = fs::File::open("/dev/null").unwrap();
-    let steps = || [Step::Dup(std::os::fd::AsRawFd::as_raw_fd(&file), 5)];
+    let steps = || [Step::Dup(std::os::fd::AsRawFd::as_raw_fd(&socket), 5)];
     for bundle in [pulled(ctx), in_place(pulled(ctx))] {
         let bundle = bundle.ops(&["fds"]);
         let fds = |value: &str| {
@@ -232,6 +233,10 @@ fn pmi_connection_is_kept(ctx: &Ctx) {
         let without = fds("99");
         assert!(!without.as_array().unwrap().contains(&json!(5)), "{without}");
         assert!(fds("5").as_array().unwrap().contains(&json!(5)));
+        // No other file that the caller has left open.
+        let run = ctx.rt(["run"]).arg(&bundle.dir).env("PMI_FD", "5");
+        let out = run.before([Step::Dup(std::os::fd::AsRawFd::as_raw_fd(&file), 5)]).ok().line(0);
+        assert!(!out.as_array().unwrap().contains(&json!(5)), "{out}");
     }
     ctx.rt(["list", "-q"]).ok();
     // What the image says is not the caller's word.

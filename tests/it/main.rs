@@ -40,6 +40,7 @@ mod slurm;
 mod step_container;
 mod sys;
 mod terminal;
+mod trust;
 
 fn main() {
     let mut args = std::env::args();
@@ -86,6 +87,7 @@ fn tests() -> Vec<runner::Test> {
         step_container::tests(),
         security::tests(),
         cgroup::tests(),
+        trust::tests(),
         cleanup::tests(),
     ]
     .concat()

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 tests! {
@@ -23,7 +24,7 @@ tests! {
     }
     NESTED { user_namespaces_switched_off }
     USER {
-        ids_of_a_silent_config, pmix_needs_the_callers_uid, home_by_the_jobs_environment, called_by_root, root_trusts_nothing, root_of_nobody,
+        ids_of_a_silent_config, what_an_image_sets_is_not_the_jobs, directories_of_others_are_not_bound, pmix_needs_the_callers_uid, home_by_the_jobs_environment, called_by_root, root_trusts_nothing, root_of_nobody,
         missing_state_directory, prolog_gives_nothing_away, epilog_ends_well,
         found_by_any_command, poststop_hooks_are_not_roots, any_users_name, umask_of_the_job, tmpdir_of_the_job, rank_of_a_step_in_a_script, no_group_of_the_directorys,
     }
@@ -294,14 +295,18 @@ fn own_program_and_environment(ctx: &Ctx) {
 
 fn descriptors_of_a_task(ctx: &Ctx) {
     let mut step = Step42::new(ctx);
-    let passed = fs::File::open("/dev/zero").unwrap();
+    let (passed, _peer) = UnixStream::pair().unwrap();
+    let file = fs::File::open("/dev/zero").unwrap();
     let env = step.bundle.config["process"]["env"].as_array_mut().unwrap();
     env.push(json!("PMI_FD=17"));
     for task in [0, 1] {
         let steps = [5, 17, 18].map(|to| Step::Dup(passed.as_raw_fd(), to));
         let out = step.command(task, &["fds", "readlink /proc/self/fd/17"]).before(steps).ok();
         assert_eq!(out.line(0), json!([0, 1, 2, 17]), "task {task}");
-        assert_eq!(out.line(1), "/dev/zero");
+        assert!(out.line(1).as_str().unwrap().starts_with("socket:"), "{out:?}");
+        // A connection is a socket: no other file that Slurm has left open is passed on.
+        let out = step.command(task + 4, &["fds"]).before([Step::Dup(file.as_raw_fd(), 17)]).ok();
+        assert_eq!(out.line(0), json!([0, 1, 2]), "task {task}");
         // One that was not passed is not there, and none of rt's is left open in its place.
         let steps = [3, 5, 17].map(Step::Close);
         let out = step.command(task + 2, &["fds"]).before(steps).ok();
@@ -937,6 +942,80 @@ fn tmpdir_of_the_job(ctx: &Ctx) {
         let out = step.command(0, &[&format!("stat {}", other.display())]).ok();
         assert_eq!(out.line(0), errno(libc::ENOENT), "{other:?}");
         step.delete();
+    }
+}
+
+/// Slurm mixes what the image sets and what the job has in one config. The image's own config lies beside its root.
+fn what_an_image_sets_is_not_the_jobs(ctx: &Ctx) {
+    let ran = ctx.path("ran");
+    let hooks = ctx.mkdir("image-home/rt/hooks.d");
+    let definition = json!({
+        "version": "1.0.0", "when": { "always": true }, "stages": ["poststop", "createRuntime"],
+        "hook": { "path": ctx.helper(), "args": ["probe", format!("to {} say x", ran.display())] },
+    });
+    ctx.file("image-home/rt/hooks.d/x.json", &definition.to_string());
+    ctx.file("image-home/rt/config.toml", &format!("hooks-dirs = [{hooks:?}]\n"));
+    ctx.give(&ctx.path("image-home"));
+    let secret = ctx.mkdir("secret/job.42/pmix.42.0");
+    ctx.give(&ctx.path("secret"));
+    let of_image = [
+        format!("XDG_CONFIG_HOME={}", ctx.path("image-home").display()),
+        format!("HOME={}", ctx.path("secret").display()),
+        format!("RT_CONTAINER_MOUNTS={}:/bound", ctx.path("secret").display()),
+        format!("RT_MOUNTS={}:/bound", ctx.path("secret").display()),
+        format!("TMPDIR={}", secret.parent().unwrap().display()),
+        format!("PMIX_SERVER_TMPDIR={}", secret.display()),
+        "PMI_FD=17".to_owned(),
+    ];
+    let mut bundle = ctx.bundle().with("/annotations", json!({ "rt.home": "bind", "rt.user": "caller" }));
+    bundle.config["process"]["env"].as_array_mut().unwrap().extend(of_image.map(Value::from));
+    bundle.write();
+    let step = Step42::of(ctx, bundle);
+    let (passed, _peer) = UnixStream::pair().unwrap();
+    let secret = format!("exists {}", ctx.path("secret").display());
+    // Also where Slurm starts the runtime with the same variables (25.05).
+    for with_own in [false, true] {
+        let mut cmd = step.command(0, &[&secret, "exists /bound", "fds", "env"]);
+        let home = ctx.path("image-home");
+        if with_own {
+            cmd = cmd.env("XDG_CONFIG_HOME", &home).env("HOME", ctx.path("secret")).env("PMI_FD", "17");
+        }
+        let out = cmd.before([Step::Dup(passed.as_raw_fd(), 17)]).ok();
+        assert_eq!((out.line(0), out.line(1)), (json!(false), json!(false)), "{out:?}");
+        assert_eq!(out.line(2), json!([0, 1, 2]), "{out:?}");
+        // It has them in its own environment, as any container has what its image sets.
+        assert_eq!(out.line(3)["PMI_FD"], "17");
+        assert!(!ran.exists());
+        step.delete();
+    }
+}
+
+/// What a launcher names is bound where it is a directory of root's or the caller's, by a path without links.
+fn directories_of_others_are_not_bound(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    let real = ctx.mkdir("real/job.42/pmix.42.0");
+    fs::write(real.join("file"), "x").unwrap();
+    ctx.give(&ctx.path("real"));
+    let link = ctx.path("link");
+    std::os::unix::fs::symlink(ctx.path("real"), &link).unwrap();
+    let others = ctx.mkdir("others/job.42/pmix.42.0");
+    fs::write(others.join("file"), "x").unwrap();
+    fs::set_permissions(&others, fs::Permissions::from_mode(0o755)).unwrap();
+    for dir in [&others, others.parent().unwrap()] {
+        sys::chown(dir, 54321, 54321).unwrap();
+    }
+    for (dir, shown) in [(real, true), (link.join("job.42/pmix.42.0"), false), (others, false)] {
+        for name in ["PMIX_SERVER_TMPDIR", "TMPDIR"] {
+            let value = if name == "TMPDIR" { dir.parent().unwrap() } else { &dir };
+            let mut step = Step42::new(ctx);
+            let env = step.bundle.config["process"]["env"].as_array_mut().unwrap();
+            env.push(json!(format!("{name}={}", value.display())));
+            let out = step.command(0, &[&format!("exists {}/file", dir.display())]).ok();
+            assert_eq!(out.line(0), json!(shown), "{name} {dir:?}");
+            step.delete();
+        }
     }
 }
 

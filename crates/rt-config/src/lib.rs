@@ -108,9 +108,9 @@ pub struct Config {
     pub files: Vec<PathBuf>,
 }
 
-/// The variable `name` of this process's environment. One that is not UTF-8 is none.
+/// The variable `name` of this process's environment, as its caller has set it.
 pub fn own_variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
+    rt_sys::caller::variable(name)
 }
 
 /// Where the files are looked for, in the order in which they count.

@@ -1,6 +1,6 @@
 //! The config: loaded, checked, and adapted to what the caller may do; and the state of a container, as JSON.
 //!
-//! Files are read only by [`Config::load`] and [`account_files`].
+//! Files are read only by [`Config::load`], [`account_files`] and [`job_environment`].
 
 pub mod account_files;
 pub mod annotations;
@@ -13,6 +13,7 @@ pub mod fuzz;
 pub mod host_files;
 mod hostlist;
 pub mod hpc;
+pub mod job_environment;
 pub mod mounts;
 pub mod rootless;
 pub mod run_file;

@@ -30,9 +30,15 @@ pub struct Options {
     pub idmap: Option<Recursive>,
     /// Whether a link at the source is followed.
     pub follow_source: Follow,
+    /// The path of the source has no link in it, or the mount fails.
+    pub without_links: bool,
     /// Whether a link at the destination is followed.
     pub follow_destination: Follow,
 }
+
+/// The option of binds that `rt` adds on the word of a launcher: nobody can lead them elsewhere by a link. It is not for
+/// configs, and not among [`KNOWN`].
+pub const WITHOUT_LINKS: &str = "x-rt.without-links";
 
 enum Word {
     Set(u64),
@@ -155,6 +161,7 @@ fn other(options: &mut Options, word: &str) {
             options.follow_source = Follow::Not;
             options.follow_destination = Follow::Not;
         }
+        WITHOUT_LINKS => options.without_links = true,
         "dest-nofollow" => options.follow_destination = Follow::Not,
         _ => options.data.push(match word.split_once('=') {
             Some((key, value)) => Param::Value(key.to_owned(), value.to_owned()),

@@ -2,8 +2,9 @@
 //! a step on a node can share one container (oci.conf(5); docs/slurm.md).
 
 use super::annotations::{self, ANNOTATION_OPTIONAL, ANNOTATION_USER, annotate};
+use super::job_environment::JobEnvironment;
 use super::rootless::UserMap;
-use super::{Spec, hostlist, variable};
+use super::{Spec, hostlist, mounts, variable};
 use oci_spec::runtime::{LinuxNamespace, LinuxNamespaceType, Mount, MountBuilder};
 use serde::{Deserialize, Serialize};
 use std::path::{Component, Path, PathBuf};
@@ -22,11 +23,11 @@ pub struct Step {
 
 impl Step {
     /// The same with what the job's environment says of its array.
-    pub fn of_array(&self, spec: &Spec) -> Step {
-        let number = |name| variable(spec, name)?.parse::<u32>().ok();
+    pub fn of_array(&self, job: &JobEnvironment) -> Step {
+        let number = |name| job.get(name)?.parse::<u32>().ok();
         let name = |job: u32| Some(format!("{job}_{}", number("SLURM_ARRAY_TASK_ID")?));
         // A job that is submitted by a task of an array inherits the variables of that array, which is not its own.
-        let own = variable(spec, "SLURM_JOB_ID") == Some(self.job.as_str());
+        let own = job.get("SLURM_JOB_ID") == Some(self.job.as_str());
         let array = number("SLURM_ARRAY_JOB_ID").filter(|_| own).and_then(name);
         Step { array, ..self.clone() }
     }
@@ -116,6 +117,10 @@ impl TaskId {
 pub struct Task {
     /// Its id; `None` where the id has another form.
     pub id: Option<TaskId>,
+    /// What the job has said, and no image.
+    pub job: JobEnvironment,
+    /// Directories of the host that Slurm or the site has said by it.
+    pub directories: Directories,
     /// The container is shared by the tasks of the step.
     pub share: bool,
     /// Its standard input is a terminal.
@@ -142,6 +147,35 @@ pub struct Task {
     pub tmpfs: Option<PathBuf>,
 }
 
+/// Directories of the host that a launcher has made for a task, which the container shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Directories {
+    /// That of the PMIx server (PMIX_SERVER_TMPDIR). Its clients map files of several directories beside it, too.
+    pub pmix: Option<PathBuf>,
+    /// That of the step's application, which Slurm's PMIx makes elsewhere for a step without `--container`.
+    pub pmix_application: Option<PathBuf>,
+    /// TMPDIR, where that is the job's own.
+    pub tmpdir: Option<PathBuf>,
+}
+
+impl Directories {
+    /// Those that are said by `task`, as far as `is_trusted` takes them: each is to be a directory of root's or of the
+    /// caller's that is there, and whose path has no link.
+    pub fn of(task: &Task, is_trusted: impl Fn(&Path) -> bool) -> Directories {
+        let trusted = |dir: PathBuf| (is_plain(&dir) && is_trusted(&dir)).then_some(dir);
+        Directories {
+            pmix: pmix_server(task).and_then(trusted),
+            pmix_application: pmix_application(task).and_then(trusted),
+            tmpdir: tmpdir(task).and_then(trusted),
+        }
+    }
+}
+
+/// True for an absolute path of names alone.
+fn is_plain(dir: &Path) -> bool {
+    dir.is_absolute() && dir.components().skip(1).all(|part| matches!(part, Component::Normal(_)))
+}
+
 /// A directory of the host that a task is to start in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobDirectory {
@@ -158,7 +192,7 @@ pub struct JobDirectory {
 /// Changes `spec` as a task of a step needs it. Each change is a note.
 pub fn adapt(spec: &mut Spec, task: &Task, asked: Option<UserMap>) -> Vec<String> {
     let mut notes = Vec::new();
-    let pmix = pmix_dir(spec, task);
+    let pmix = task.directories.pmix.as_deref().and_then(Path::parent).filter(|dir| *dir != Path::new("/"));
     choose_user(spec, asked, pmix.is_some(), &mut notes);
     let own_ipc = task.unshare.contains(&LinuxNamespaceType::Ipc);
     if task.share {
@@ -179,20 +213,19 @@ pub fn adapt(spec: &mut Spec, task: &Task, asked: Option<UserMap>) -> Vec<String
         process.set_terminal(Some(false));
     }
     if let Some(dir) = pmix {
-        show(spec, &dir, &mut notes);
+        show(spec, dir, &mut notes);
         // Programs look whether it is a mount.
-        let own = variable(spec, "PMIX_SERVER_TMPDIR").map(PathBuf::from);
-        if let Some(own) = own.filter(|own| task.asked && own.starts_with(&dir)) {
-            show(spec, &own, &mut notes);
+        if let Some(own) = task.directories.pmix.as_ref().filter(|_| task.asked) {
+            show(spec, own, &mut notes);
         }
     }
-    if let Some(dir) = pmix_applications(task) {
-        show(spec, &dir, &mut notes);
+    if let Some(dir) = &task.directories.pmix_application {
+        show(spec, dir, &mut notes);
     }
-    if let Some(dir) = job_tmpdir(spec, task) {
+    if let Some(dir) = task.directories.tmpdir.as_deref().filter(|dir| !is_shown(spec, dir)) {
         let optional = annotations::optional_mounts(spec).map(|list| format!("{list},")).unwrap_or_default();
         annotate(spec, ANNOTATION_OPTIONAL, &format!("{optional}{}", dir.display()));
-        show(spec, &dir, &mut notes);
+        show(spec, dir, &mut notes);
     }
     if !has_own_environment(spec, task)
         && let Some(variables) = rank(spec, task)
@@ -255,12 +288,10 @@ fn add_to_environment(spec: &mut Spec, variables: &[Option<String>]) {
     }
 }
 
-/// The directory of the step's application that Slurm's PMIx makes outside of its own directory for a step without
-/// `--container`.
-fn pmix_applications(task: &Task) -> Option<PathBuf> {
+/// The directory of the step's application that Slurm's PMIx makes in TmpFS.
+fn pmix_application(task: &Task) -> Option<PathBuf> {
     let Step { job, step, .. } = &task.id.as_ref()?.step;
-    let dir = task.tmpfs.as_ref()?.join(format!("spmix_appdir_{}_{job}.{step}", task.uid));
-    dir.is_dir().then_some(dir)
+    Some(task.tmpfs.as_ref()?.join(format!("spmix_appdir_{}_{job}.{step}", task.uid)))
 }
 
 /// True where the config has the task's own environment. Slurm 22.05 puts the job's into it, and with that the rank of
@@ -297,14 +328,19 @@ fn rank(spec: &Spec, task: &Task) -> Option<[String; 6]> {
     ])
 }
 
-/// The job's TMPDIR, where that is a directory of its own.
-fn job_tmpdir(spec: &Spec, task: &Task) -> Option<PathBuf> {
-    let dir = Path::new(variable(spec, "TMPDIR").filter(|dir| names_job(dir, task) && !dir.contains(','))?);
-    let plain = dir.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
-    // A bind that shows it already was asked for by the user.
-    let is_shown = |mount: &Mount| dir.starts_with(mount.destination()) && is_bind(mount);
-    let shown = spec.mounts().iter().flatten().any(is_shown);
-    (dir.is_absolute() && plain && !shown).then(|| dir.to_owned())
+/// The job's TMPDIR, where that is a directory of its own: the job's number is in the path.
+fn tmpdir(task: &Task) -> Option<PathBuf> {
+    let dir = task.job.get("TMPDIR")?;
+    let job = task.id.as_ref().map(|id| id.step.job.as_str());
+    let names_job = dir.split(|c: char| !c.is_ascii_digit()).any(|number| Some(number) == job);
+    // A list of directories is separated by commas.
+    (names_job && !dir.contains(',')).then(|| PathBuf::from(dir))
+}
+
+/// True where a bind shows `dir` already, as the user has asked for it.
+fn is_shown(spec: &Spec, dir: &Path) -> bool {
+    let shows = |mount: &Mount| dir.starts_with(mount.destination()) && is_bind(mount);
+    spec.mounts().iter().flatten().any(shows)
 }
 
 fn is_bind(mount: &Mount) -> bool {
@@ -313,33 +349,32 @@ fn is_bind(mount: &Mount) -> bool {
 }
 
 /// The descriptor of the PMI2 connection, which the task must inherit at its number.
-pub fn pmi_fd(spec: &Spec) -> Option<i32> {
-    variable(spec, "PMI_FD")?.parse().ok().filter(|fd| *fd > 2)
+pub fn pmi_fd(job: &JobEnvironment) -> Option<i32> {
+    job.get("PMI_FD")?.parse().ok().filter(|fd| *fd > 2)
 }
 
-/// The directory above PMIX_SERVER_TMPDIR: PMIx clients map files of several directories in it.
-fn pmix_dir(spec: &Spec, task: &Task) -> Option<PathBuf> {
-    let of_task = variable(spec, "PMIX_SERVER_TMPDIR").filter(|dir| names_job(dir, task)).map(Path::new);
-    // Where both are there, the caller's variable is slurmstepd's own, of another directory.
-    let dir = of_task.or(task.pmix_dir.as_deref())?;
-    let parent = dir.parent().filter(|p| p.is_absolute() && *p != Path::new("/"))?;
-    Some(parent.to_owned())
+/// The directory of the PMIx server of the step. Slurm names it `pmix.JOB.STEP`, and another name is that of another job
+/// in the environment of a job that it has started. Where the job says none, slurmstepd's own variable counts.
+fn pmix_server(task: &Task) -> Option<PathBuf> {
+    let is_jobs = |dir: &PathBuf| {
+        let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let step = name.strip_prefix("pmix.").and_then(|name| name.split_once('.'));
+        let job = task.id.as_ref().map(|id| id.step.job.as_str());
+        is_plain(dir) && step.is_some_and(|(of, number)| Some(of) == job && number.parse::<u32>().is_ok())
+    };
+    let of_job =
+        task.job.get("PMIX_SERVER_TMPDIR").map(|dir| Path::new(dir).components().collect::<PathBuf>());
+    of_job.filter(is_jobs).or_else(|| task.pmix_dir.clone())
 }
 
 /// Shows, in a container whose program has the caller's environment, the directories of the PMIx server that this
-/// environment names: without them a program that finds the variables cannot reach its server.
-pub fn show_callers_pmix(spec: &mut Spec) {
-    let dir = std::env::var_os("PMIX_SERVER_TMPDIR").map(PathBuf::from);
-    let Some(dir) = dir.filter(|dir| dir.is_absolute() && dir.is_dir()) else { return };
+/// environment names, where `is_trusted` takes that: without them a program that finds the variables cannot reach its
+/// server.
+pub fn show_callers_pmix(spec: &mut Spec, dir: Option<PathBuf>, is_trusted: impl Fn(&Path) -> bool) {
+    let Some(dir) = dir.filter(|dir| is_plain(dir) && is_trusted(dir)) else { return };
     if let Some(parent) = dir.parent().filter(|parent| *parent != Path::new("/")) {
         show(spec, parent, &mut Vec::new());
     }
-}
-
-/// True where the job's number is in `path`. An image's environment cannot know it, so Slurm or the site has said this.
-fn names_job(path: &str, task: &Task) -> bool {
-    let job = task.id.as_ref().map(|id| id.step.job.as_str());
-    path.split(|c: char| !c.is_ascii_digit()).any(|number| Some(number) == job)
 }
 
 /// A config that says nothing about ids runs as the caller; so does any under PMIx, whose server compares ids
@@ -431,13 +466,13 @@ fn use_own_shm(spec: &mut Spec) {
 
 /// Makes a directory of the host visible at its own path, unless the config does.
 fn show(spec: &mut Spec, dir: &Path, notes: &mut Vec<String>) {
-    let mut mounts = spec.mounts().clone().unwrap_or_default();
-    if mounts.iter().any(|m| m.destination() == dir) {
+    let mut all = spec.mounts().clone().unwrap_or_default();
+    if all.iter().any(|m| m.destination() == dir) {
         return;
     }
     notes.push(format!("mount {}: the host's is bound for the task", dir.display()));
-    mounts.push(bind(dir, &["rbind", "nosuid", "nodev"]));
-    spec.set_mounts(Some(mounts));
+    all.push(bind(dir, &["rbind", "nosuid", "nodev", mounts::WITHOUT_LINKS]));
+    spec.set_mounts(Some(all));
 }
 
 fn bind(path: &Path, options: &[&str]) -> Mount {
@@ -481,10 +516,8 @@ mod tests {
     #[test]
     fn elements_of_an_array_have_two_names() {
         let of = |env: &str| {
-            let mut config = spec(CONFIG);
             let env = env.split(' ').map(str::to_owned).collect();
-            config.process_mut().as_mut().unwrap().set_env(Some(env));
-            TaskId::parse("n.282.0.0").unwrap().step.of_array(&config)
+            TaskId::parse("n.282.0.0").unwrap().step.of_array(&JobEnvironment::of_variables(env))
         };
         let step = of("SLURM_JOB_ID=282 SLURM_ARRAY_JOB_ID=281 SLURM_ARRAY_TASK_ID=1");
         assert_eq!(step.to_string(), "281_1.0");
@@ -502,14 +535,15 @@ mod tests {
 
     const CONFIG: &str = r#"{"ociVersion":"1.0.0","hostname":"runc",
         "process":{"cwd":"/","user":{"uid":0,"gid":0},"terminal":true,
-        "env":["PMI_FD=4","PMI_FD=17","PMIX_SERVER_TMPDIR=/spool/pmix.1.0"]},
+        "env":[]},
         "mounts":[{"destination":"/dev/shm","type":"tmpfs","source":"shm"}],
         "linux":{"namespaces":[{"type":"pid"},{"type":"network"},{"type":"mount"},{"type":"pid","path":"/p"}]}}"#;
 
     #[test]
     fn tasks_share_what_mpi_needs() {
         let mut config = spec(CONFIG);
-        let task = Task { share: true, id: TaskId::parse("n.1.0.0"), ..Task::default() };
+        let directories = Directories { pmix: Some("/spool/pmix.1.0".into()), ..Directories::default() };
+        let task = Task { share: true, id: TaskId::parse("n.1.0.0"), directories, ..Task::default() };
         let notes = adapt(&mut config, &task, None);
         assert_eq!(notes.len(), 4, "{notes:?}");
         let namespaces = config.linux().as_ref().unwrap().namespaces().as_ref().unwrap();
@@ -519,7 +553,8 @@ mod tests {
         assert_eq!(mounts, [Path::new("/dev/shm"), Path::new("/spool")]);
         assert_eq!(config.process().as_ref().unwrap().terminal(), Some(false));
         assert_eq!(config.annotations().as_ref().unwrap()[ANNOTATION_USER], "caller");
-        assert_eq!(pmi_fd(&config), Some(17));
+        let job = JobEnvironment::of_variables(vec!["PMI_FD=4".into(), "PMI_FD=17".into()]);
+        assert_eq!(pmi_fd(&job), Some(17));
         assert_eq!(config.hostname(), &None);
     }
 
@@ -552,32 +587,41 @@ mod tests {
         assert_eq!(ranks(&[]), None);
     }
 
+    fn of_job(id: &str, variable: String) -> Task {
+        Task { id: TaskId::parse(id), job: JobEnvironment::of_variables(vec![variable]), ..Task::default() }
+    }
+
     #[test]
-    fn an_image_says_nothing_of_pmix() {
-        // CONFIG's directory is job 1's.
-        let dir = |id: &str| {
-            let task = Task { id: TaskId::parse(id), ..Task::default() };
-            pmix_dir(&spec(CONFIG), &task)
+    fn the_server_of_pmix_is_that_of_the_step() {
+        let server = |id: &str, dir: &str, own: Option<&str>| {
+            let task = of_job(id, format!("PMIX_SERVER_TMPDIR={dir}"));
+            let task = Task { pmix_dir: own.map(PathBuf::from), ..task };
+            Directories::of(&task, |_| true).pmix.map(|dir| dir.display().to_string())
         };
-        assert_eq!(dir("n.1.0.0"), Some("/spool".into()));
-        assert_eq!(dir("n.7.0.0"), None);
-        let task = Task { pmix_dir: Some("/own/x".into()), ..Task::default() };
-        assert_eq!(pmix_dir(&spec(CONFIG), &task), Some("/own".into()));
-        let task = Task { id: TaskId::parse("n.1.0.0"), ..task };
-        assert_eq!(pmix_dir(&spec(CONFIG), &task), Some("/spool".into()), "the task's own comes first");
+        let is = |dir: &str| Some(dir.to_owned());
+        assert_eq!(server("n.1.0.0", "/spool/pmix.1.0/", None), is("/spool/pmix.1.0"));
+        assert_eq!(server("n.1.0.0", "/spool/pmix.1.0", Some("/own/x")), is("/spool/pmix.1.0"));
+        for other in ["/spool/pmix.7.0", "/home/1.2.3", "/home/1", "/spool/pmix.1.0/x", "spool/pmix.1.0", ""]
+        {
+            assert_eq!(server("n.1.0.0", other, None), None, "{other}");
+            assert_eq!(server("n.1.0.0", other, Some("/own/x")), is("/own/x"), "{other}");
+        }
+        let task = of_job("n.1.0.0", "PMIX_SERVER_TMPDIR=/spool/pmix.1.0".into());
+        assert_eq!(Directories::of(&task, |_| false), Directories::default());
     }
 
     #[test]
     fn only_a_jobs_own_tmpdir_is_shown() {
         let mounts = |tmpdir: &str, more: &str| {
             let mut config = spec(CONFIG);
-            config.process_mut().as_mut().unwrap().set_env(Some(vec![format!("TMPDIR={tmpdir}")]));
             let mut all = config.mounts().clone().unwrap();
             if !more.is_empty() {
                 all.push(bind(Path::new(more), &["rbind"]));
             }
             config.set_mounts(Some(all));
-            adapt(&mut config, &Task { id: TaskId::parse("n.42.0.0"), ..Task::default() }, None);
+            let task = of_job("n.42.0.0", format!("TMPDIR={tmpdir}"));
+            let task = Task { directories: Directories::of(&task, |_| true), ..task };
+            adapt(&mut config, &task, None);
             let shown = config.mounts().iter().flatten().any(|m| m.destination() == Path::new(tmpdir));
             assert_eq!(annotations::optional_mounts(&config).is_some(), shown, "{tmpdir}");
             shown
@@ -585,7 +629,6 @@ mod tests {
         for dir in ["/scratch/42", "/tmp/slurm.42/x", "/local/job42.n1"] {
             assert!(mounts(dir, ""), "{dir}");
         }
-        // An image may say these.
         for dir in ["/", "/home/jo", "/scratch/421", "42", "/tmp/../42", "/a/42,b"] {
             assert!(!mounts(dir, ""), "{dir}");
         }
@@ -603,7 +646,8 @@ mod tests {
             config.annotations().as_ref().and_then(|a| a.get(ANNOTATION_USER).cloned())
         };
         let plain = Task::default();
-        let pmix = Task { pmix_dir: Some("/spool/pmix.1.0".into()), ..Task::default() };
+        let directories = Directories { pmix: Some("/spool/pmix.1.0".into()), ..Directories::default() };
+        let pmix = Task { directories, ..Task::default() };
         assert_eq!(chosen(mapped, &plain, None), None);
         assert_eq!(chosen(mapped, &pmix, None).as_deref(), Some("caller"));
         assert_eq!(chosen(CONFIG, &plain, Some(UserMap::Root)), None);

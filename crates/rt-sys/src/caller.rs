@@ -4,6 +4,7 @@ use crate::caps;
 use crate::error::Result;
 use crate::ns::{self, IdMaps};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// What a caller may do: the three kinds that a config is checked and adapted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,9 +18,32 @@ pub enum Privilege {
     Root,
 }
 
+/// Names of variables of this process's environment that an image has set.
+static OF_IMAGE: OnceLock<Vec<String>> = OnceLock::new();
+
+/// The effective uid.
+pub fn uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// From now on, [`variable`] and [`path`] know none of `names`: Slurm has started this process with variables of an image
+/// among its own. Only the first call counts.
+pub fn leave_out_variables(names: Vec<String>) {
+    let _ = OF_IMAGE.set(names);
+}
+
+fn is_of_image(name: &str) -> bool {
+    OF_IMAGE.get().is_some_and(|names| names.iter().any(|known| known == name))
+}
+
+/// The variable `name` of this process's environment, as its caller has set it. One that is empty, or not UTF-8, is none.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty() && !is_of_image(name))
+}
+
 /// The path that the variable `name` of the environment names. An empty variable names none.
 pub fn path(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from)
+    std::env::var_os(name).filter(|path| !path.is_empty() && !is_of_image(name)).map(PathBuf::from)
 }
 
 /// The directory that the variable `name` names, if the caller may trust it: root takes only directories that belong to

@@ -2,7 +2,7 @@
 
 use super::check;
 use crate::error::{Context, Result};
-use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -20,6 +20,24 @@ pub fn cloexec_from(first: u32) -> Result<()> {
 pub fn is_inherited(fd: RawFd) -> bool {
     // SAFETY: F_GETFD takes no pointer and changes nothing.
     unsafe { libc::fcntl(fd, libc::F_GETFD) == 0 }
+}
+
+/// True where `fd` was open when this program began, and is a socket.
+pub fn is_inherited_socket(fd: RawFd) -> bool {
+    if !is_inherited(fd) {
+        return false;
+    }
+    // SAFETY: it is open, and nothing closes it during this call.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    fs::fstat(fd).is_ok_and(|stat| fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::Socket)
+}
+
+/// True for a directory that is there, belongs to root or to this process, and whose path has no link in it.
+pub fn is_trusted_directory(path: &Path) -> bool {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = fs::openat2(fs::CWD, path, flags, Mode::empty(), fs::ResolveFlags::NO_SYMLINKS);
+    let owner = opened.and_then(|dir| Ok(fs::fstat(dir)?.st_uid));
+    owner.is_ok_and(|owner| owner == 0 || owner == rustix::process::geteuid().as_raw())
 }
 
 /// Takes over a descriptor that this program was started with, and sets close-on-exec. Fails where it is not open, or was

@@ -12,7 +12,7 @@ use rt_sys::ns::{self, IdMaps, Namespace, Setgroups};
 use rt_sys::process::{self, Memory};
 use rt_sys::{bail, caps};
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::path::Path;
 
@@ -38,6 +38,11 @@ pub(super) fn clone_source(
     let options = &mount.options;
     let tree = match copies.get(n) {
         Some(Some(tree)) => tree.try_clone().context(|| "duplicate a descriptor")?,
+        _ if options.without_links => {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let dir = fs::openat2(fs::CWD, source, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+            mount::clone_fd(dir, options.recursive)?
+        }
         _ => mount::clone_path(source, options.recursive, options.follow_source)?,
     };
     // Hierarchies of cgroup v1 are mounts of their own below /sys/fs/cgroup. Where /sys is to be read-only, they must

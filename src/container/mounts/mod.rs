@@ -22,6 +22,7 @@ mod overlay;
 pub(super) use binds::{open_early, open_sources};
 pub(super) use masks::{make_readonly, mask};
 
+use super::hidden_state::HiddenState;
 use super::plan::{MountKind, MountPlan, Plan};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Attr, Follow, PropagationType, Recursive};
@@ -43,13 +44,15 @@ enum Detached {
 }
 
 /// Mounts everything in order. `copies` are the trees that the runtime has made for init, `opened` those that init has
-/// opened itself before its ids changed.
+/// opened itself before its ids changed. State directories that they show are covered.
 pub(super) fn mount_all(
     rootfs: &mut Rootfs,
     plan: &Plan,
     copies: &[Option<OwnedFd>],
     mut opened: Trees,
+    state: &HiddenState<'_>,
 ) -> Result<()> {
+    state.cover_in_root(plan, rootfs.as_fd())?;
     for (n, mount) in plan.mounts.iter().enumerate() {
         if mount.copied && host_files::copy(rootfs, plan, &mount.destination) {
             continue;
@@ -60,7 +63,7 @@ pub(super) fn mount_all(
             }
             (tree, _) => tree,
         };
-        mount_one(rootfs, plan, mount, tree).context(|| describe(mount))?;
+        mount_one(rootfs, plan, mount, tree, state).context(|| describe(mount))?;
     }
     Ok(())
 }
@@ -75,7 +78,13 @@ fn describe(mount: &MountPlan) -> String {
 }
 
 /// Mounts one. `bound` is the tree of a bind.
-fn mount_one(rootfs: &mut Rootfs, plan: &Plan, mount: &MountPlan, bound: Option<OwnedFd>) -> Result<()> {
+fn mount_one(
+    rootfs: &mut Rootfs,
+    plan: &Plan,
+    mount: &MountPlan,
+    bound: Option<OwnedFd>,
+    state: &HiddenState<'_>,
+) -> Result<()> {
     let detached = match &mount.kind {
         MountKind::Bind(_) => bound.map(Detached::Foreign),
         MountKind::Cgroup => {
@@ -111,11 +120,14 @@ fn mount_one(rootfs: &mut Rootfs, plan: &Plan, mount: &MountPlan, bound: Option<
             rootfs.add_own_fs(tree, &mount.destination);
         }
         Some(Detached::Foreign(tree)) => {
-            let point = match &mount.kind {
-                MountKind::Bind(_) => kind_of(&tree)?,
-                _ => MountPoint::Directory,
-            };
-            attach(rootfs, mount, &tree, point)?;
+            match &mount.kind {
+                MountKind::Bind(_) => {
+                    let stat = fs::fstat(&tree)?;
+                    attach(rootfs, mount, &tree, kind_of(&stat))?;
+                    state.cover(plan, &tree, &stat)?;
+                }
+                _ => attach(rootfs, mount, &tree, MountPoint::Directory)?,
+            }
             note_mounted(rootfs, mount, Some(tree));
         }
         // Left out, which has been logged.
@@ -124,12 +136,12 @@ fn mount_one(rootfs: &mut Rootfs, plan: &Plan, mount: &MountPlan, bound: Option<
     Ok(())
 }
 
-/// On what `tree` can be mounted.
-fn kind_of(tree: &OwnedFd) -> Result<MountPoint> {
-    Ok(match FileType::from_raw_mode(fs::fstat(tree)?.st_mode) {
+/// On what a tree can be mounted whose root has `stat`.
+fn kind_of(stat: &fs::Stat) -> MountPoint {
+    match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => MountPoint::Directory,
         _ => MountPoint::File,
-    })
+    }
 }
 
 /// Attaches `tree` at the destination, which is made as `point` where it is missing.

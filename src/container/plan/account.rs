@@ -2,10 +2,11 @@
 
 use super::mounts::{MountKind, MountPlan};
 use oci_spec::runtime::{Mount, MountBuilder};
+use rt_spec::job_environment::JobEnvironment;
 use rt_spec::rootless::Adapted;
 use rt_spec::{Spec, annotations};
-use rt_sys::err;
 use rt_sys::error::Result;
+use rt_sys::{caller, err};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -28,7 +29,12 @@ pub(crate) struct Account {
 impl Account {
     /// The account that `spec` asks for, of a process with the ids that `adapted` decided. Its home is the caller's where
     /// one of `mounts` shows that.
-    pub(super) fn asked_for(spec: &Spec, adapted: &Adapted, mounts: &[MountPlan]) -> Result<Option<Account>> {
+    pub(super) fn asked_for(
+        spec: &Spec,
+        adapted: &Adapted,
+        mounts: &[MountPlan],
+        job: &JobEnvironment,
+    ) -> Result<Option<Account>> {
         if !annotations::asks_for_account(spec)? {
             return Ok(None);
         }
@@ -36,36 +42,31 @@ impl Account {
         if adapted.uid == 0 {
             return Ok(None);
         }
-        let names = ["USER", "LOGNAME"].into_iter().filter_map(|name| caller_variable(spec, name));
+        let names = ["USER", "LOGNAME"].into_iter().filter_map(|name| job.of_user(name));
         let name = names.into_iter().find(|name| is_name(name)).unwrap_or_else(|| "user".to_owned());
         let above = |home: &String| mounts.iter().rfind(|m| Path::new(home).starts_with(&m.destination));
         let shown = |home: &String| above(home).is_some_and(|m| matches!(m.kind, MountKind::Bind(_)));
-        let home = caller_home(spec).filter(shown).unwrap_or_else(|| NO_HOME.to_owned());
+        let home = caller_home(job).filter(shown).unwrap_or_else(|| NO_HOME.to_owned());
         Ok(Some(Account { name, uid: adapted.uid, gid: adapted.gid, home }))
     }
 }
 
-/// A variable of the caller. Where the caller has none of this name, as Slurm, the config may have it from the user's job.
-fn caller_variable(spec: &Spec, name: &str) -> Option<String> {
-    std::env::var(name).ok().or_else(|| rt_spec::variable(spec, name).map(str::to_owned))
-}
-
-/// `$HOME`, if it can stand in passwd(5) and is not the root. That of the config may come from its image: it counts only
-/// where it is a directory that the caller owns.
-fn caller_home(spec: &Spec) -> Option<String> {
-    let caller = rustix::process::geteuid().as_raw();
-    let is_own = |home: &String| std::fs::metadata(home).is_ok_and(|m| m.is_dir() && m.uid() == caller);
+/// `$HOME`, if it can stand in passwd(5) and is not the root. Slurm calls without it: that of the job counts only where it
+/// is a directory that the caller owns.
+fn caller_home(job: &JobEnvironment) -> Option<String> {
+    let uid = caller::uid();
+    let is_own = |home: &String| std::fs::metadata(home).is_ok_and(|m| m.is_dir() && m.uid() == uid);
     let fits = |home: &String| home.starts_with('/') && home.len() > 1 && !home.contains([':', '\n']);
-    let config = || rt_spec::variable(spec, "HOME").map(str::to_owned).filter(is_own);
-    std::env::var("HOME").ok().or_else(config).filter(fits)
+    let jobs = || job.of_user("HOME").filter(is_own);
+    caller::variable("HOME").or_else(jobs).filter(fits)
 }
 
 /// The bind of the caller's home at its own place, where the annotation `rt.home` asks for one and it is there.
-pub(super) fn home_mount(spec: &Spec) -> Result<Option<Mount>> {
+pub(super) fn home_mount(spec: &Spec, job: &JobEnvironment) -> Result<Option<Mount>> {
     if !annotations::asks_for_home(spec)? {
         return Ok(None);
     }
-    let Some(home) = caller_home(spec).filter(|home| Path::new(home).is_dir()) else {
+    let Some(home) = caller_home(job).filter(|home| Path::new(home).is_dir()) else {
         log::debug!("the caller's home directory is not there: it is not mounted");
         return Ok(None);
     };

@@ -5,14 +5,15 @@ use super::asked_namespaces;
 use crate::container::entrypoint::EntrypointPlan;
 use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
 use oci_spec::runtime::Mount;
+use rt_spec::job_environment::JobEnvironment;
 use rt_spec::rootless::UserMap;
 use rt_spec::said::{MPI, PREFIXES, Said};
-use rt_spec::slurm::JobDirectory;
+use rt_spec::slurm::{Directories, JobDirectory};
 use rt_spec::step_container::{self, StepContainer};
 use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment};
 use rt_sys::caps::Sets;
 use rt_sys::error::{Error, Result};
-use rt_sys::{bail, err};
+use rt_sys::{bail, caller, err, fd};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -38,19 +39,25 @@ pub(crate) fn load(options: &mut CreateOptions, bundle: &Path) -> Result<Loaded>
         (None, Some(path)) => Config::load(path)?,
         (None, None) => Config::load(Path::new("config.json")).map_err(|e| e.context(bundle.display()))?,
     };
-    change(options, config)
+    change(options, config, bundle)
 }
 
 /// The same with the config `text`, of the image `file`.
 pub(crate) fn load_text(options: &mut CreateOptions, text: Vec<u8>, file: &Path) -> Result<Loaded> {
     let config = Config::parse(text).map_err(|e| e.context(file.display()))?;
-    change(options, config)
+    change(options, config, file.parent().unwrap_or(Path::new("/")))
 }
 
-fn change(options: &mut CreateOptions, mut config: Config) -> Result<Loaded> {
+fn change(options: &mut CreateOptions, mut config: Config, bundle: &Path) -> Result<Loaded> {
     // Once: a task loads its config again where it cannot join a container.
     if std::mem::take(&mut options.configured) {
-        options.configure(&config.spec)?;
+        if let Some(task) = options.task.as_mut().filter(|task| !task.asked) {
+            task.job = JobEnvironment::of_config(&config.spec, bundle);
+        }
+        options.configure()?;
+        if let Some(task) = &mut options.task {
+            task.directories = Directories::of(task, fd::is_trusted_directory);
+        }
     }
     let changes = &options.overrides;
     let inherits_env = changes.env_of_job.is_some()
@@ -70,27 +77,20 @@ fn change(options: &mut CreateOptions, mut config: Config) -> Result<Loaded> {
 
 impl CreateOptions {
     /// Takes over what the site and the user have configured. The variables of a task are those of its job: Slurm calls
-    /// `rt` without them, and has written them into the config.
-    fn configure(&mut self, spec: &Spec) -> Result<()> {
-        let of_task = |name: &str| {
-            let env = spec.process().as_ref()?.env().as_ref()?;
-            env.iter()
-                .rev()
-                .find_map(|variable| Some(variable.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
-        };
-        let found = match &self.task {
-            Some(task) if !task.asked => rt_config::Config::read(&of_task)?,
-            _ => rt_config::Config::read(&rt_config::own_variable)?,
+    /// `rt run` without them, and has written them into the config ([`JobEnvironment::of_config`]).
+    fn configure(&mut self) -> Result<()> {
+        let job = self.task.as_ref().filter(|task| !task.asked).map(|task| task.job.clone());
+        let found = match &job {
+            Some(job) => rt_config::Config::read(&|name| job.setting(name))?,
+            None => rt_config::Config::read(&rt_config::own_variable)?,
         };
         if !found.settings.is_empty() {
             self.take_over(&found);
         }
-        let env = spec.process().as_ref().and_then(|process| process.env().as_deref()).unwrap_or_default();
-        if self.task.as_ref().is_some_and(|task| !task.asked)
-            && env.iter().any(|variable| variable.starts_with(step_container::PREFIX))
-        {
-            let here = of_task("SLURM_SUBMIT_DIR").unwrap_or_else(|| "/".to_owned());
-            self.ask(StepContainer::read(&of_task, Path::new(&here))?)?;
+        if let Some(job) = job.filter(|job| job.has(step_container::PREFIX)) {
+            let here = job.get("SLURM_SUBMIT_DIR").unwrap_or("/");
+            let said = |name: &str| job.get(name).map(str::to_owned);
+            self.ask(StepContainer::read(&said, Path::new(here))?)?;
         }
         Ok(())
     }
@@ -194,7 +194,8 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
         override_process(process, changes, inherits_env)?;
     }
     if inherits_env {
-        rt_spec::slurm::show_callers_pmix(spec);
+        let dir = caller::path("PMIX_SERVER_TMPDIR");
+        rt_spec::slurm::show_callers_pmix(spec, dir, fd::is_trusted_directory);
     }
     asked_namespaces::choose(spec, &changes.namespaces)?;
     leave_out_mounts(spec, &changes.unmounted);

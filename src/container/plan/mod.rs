@@ -23,20 +23,26 @@ pub(super) use seccomp::{SeccompPlan, terminal_filter};
 
 use super::CreateOptions;
 use super::entrypoint::EntrypointPlan;
+use super::hidden_state;
 use super::images::Used;
 use super::trace::{self, Phase};
 use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
+use rt_spec::job_environment::JobEnvironment;
 use rt_spec::rootless::{self, Adapted};
 use rt_spec::said::{Program, Said};
 use rt_spec::{Config, Linux, annotations};
 use rt_sys::caller::Caller;
+use rt_sys::caps;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::Propagation;
 use rt_sys::ns::{IdMaps, Namespace, Namespaces};
 use rt_sys::{bail, err};
 use rustix::fs::FileType;
 use std::path::{Path, PathBuf};
+
+/// CAP_SYS_ADMIN, with which mounts are made and removed.
+const SYS_ADMIN: caps::Mask = 1 << 21;
 
 /// A layer over the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,6 +150,9 @@ impl Plan {
         }
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
         let mut plan = Self::from_config(&config, bundle, caller, adapted, &*options)?;
+        if plan.could_uncover_state(&config, options) {
+            plan.keep_state_covered(&mut config)?;
+        }
         plan.layer = layer;
         plan.entrypoint = entrypoint;
         if inherits_env {
@@ -191,7 +200,9 @@ impl Plan {
         }
         let all_ids = rootless::all_ids(caller, &adapted);
         let ids = (!all_ids).then(|| adapted.maps.as_ref().unwrap_or(&caller.maps));
-        let home = account::home_mount(spec)?;
+        let no_job = JobEnvironment::default();
+        let job = options.task.as_ref().map_or(&no_job, |task| &task.job);
+        let home = account::home_mount(spec, job)?;
         let readonly_root = root.readonly().unwrap_or(false);
         // Only root replaces such files. For everybody else a bind shows each node's own.
         let copied = annotations::copied_mounts(spec).filter(|_| !readonly_root && adapted.uid == 0);
@@ -208,7 +219,7 @@ impl Plan {
         let open_fds = options.preserve_fds.saturating_add(options.listen_fds);
         let mut process = ProcessPlan::new(process, &adapted, Some(linux), open_fds, &mut notes)?;
         process.listen_fds = options.listen_fds;
-        let account = Account::asked_for(spec, &adapted, &mounts)?;
+        let account = Account::asked_for(spec, &adapted, &mounts, job)?;
         if let Some(task) = &options.task {
             process.set_task(spec, task);
         }
@@ -245,6 +256,36 @@ impl Plan {
             notes,
             image_files,
         })
+    }
+
+    /// True where a bind shows a state directory, and the program could unmount what covers it: as root that no list of
+    /// capabilities limits. Whoever lists CAP_SYS_ADMIN in a config means it.
+    fn could_uncover_state(&self, config: &Config, options: &CreateOptions) -> bool {
+        let process = config.spec.process().as_ref();
+        self.maps.is_some()
+            && self.process.caps.bounding & SYS_ADMIN != 0
+            && process.is_none_or(|process| process.capabilities().is_none())
+            && hidden_state::is_shown(&self.mounts, &options.state, &options.state_places)
+    }
+
+    /// Takes CAP_SYS_ADMIN, also for what `exec` starts. A namespace that the program makes is no way around: there the
+    /// covers are locked (mount_namespaces(7)).
+    #[cold]
+    fn keep_state_covered(&mut self, config: &mut Config) -> Result<()> {
+        let all = self.process.caps;
+        let without = |mask: caps::Mask| mask & !SYS_ADMIN;
+        self.process.caps = caps::Sets {
+            bounding: without(all.bounding),
+            effective: without(all.effective),
+            permitted: without(all.permitted),
+            ..all
+        };
+        self.notes
+            .push("no CAP_SYS_ADMIN: a bind shows rt's state directory, which stays covered".to_owned());
+        if let Some(process) = config.spec.process_mut() {
+            process.set_capabilities(Some(self.process.caps));
+        }
+        config.changed()
     }
 
     /// The directory with the record of what has been copied into the root, beside what keeps the copies; `None` where

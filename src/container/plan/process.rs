@@ -11,7 +11,7 @@ use rt_spec::slurm::{JobDirectory, Task};
 use rt_spec::{Linux, Process, Spec};
 use rt_sys::error::{Context, Result};
 use rt_sys::process::SchedAttr;
-use rt_sys::{bail, caps, fd, tty};
+use rt_sys::{bail, caller, caps, fd, tty};
 use rustix::process::{Resource, Rlimit};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -191,7 +191,7 @@ impl ProcessPlan {
 
     /// Takes what a task of a Slurm step gets from its caller.
     pub(crate) fn set_task(&mut self, spec: &Spec, task: &Task) {
-        self.keep_fd = rt_spec::slurm::pmi_fd(spec).filter(|fd| fd::is_inherited(*fd));
+        self.keep_fd = rt_spec::slurm::pmi_fd(&task.job).filter(|fd| fd::is_inherited_socket(*fd));
         if spec.process().as_ref().is_some_and(|process| process.user().umask().is_none()) {
             self.umask = task.umask;
         }
@@ -202,8 +202,8 @@ impl ProcessPlan {
     /// Keeps the connection to the scheduler open that PMI_FD of the caller's environment names: the program has that
     /// variable, too. What the image says does not count.
     pub(crate) fn inherit_pmi(&mut self) {
-        let named = std::env::var("PMI_FD").ok().and_then(|fd| fd.parse().ok());
-        self.keep_fd = named.filter(|number| *number > 2 && fd::is_inherited(*number));
+        let named = caller::variable("PMI_FD").and_then(|fd| fd.parse().ok());
+        self.keep_fd = named.filter(|number| *number > 2 && fd::is_inherited_socket(*number));
     }
 
     /// Has every descriptor but those of the program closed by its exec.

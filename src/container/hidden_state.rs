@@ -1,0 +1,164 @@
+//! Keeps state directories out of containers.
+//!
+//! Whoever can write a container's state has `rt` run hooks, enter namespaces and remove directories on the host as the
+//! user who calls it next. A container's program often has that user's uid, so modes keep it out of nothing. A bind that
+//! shows a state directory, or the place of one, therefore gets an empty read-only directory over it.
+//!
+//! A directory is recognised by device and inode of what has been mounted, and not by the path of the bind's source: that
+//! path may lead through links, and may be changed until it is mounted.
+
+use super::plan::{MountKind, MountPlan, Plan};
+use rt_sys::error::{Context, Result};
+use rt_sys::mount::{self, Param};
+use rt_sys::ns::Namespace;
+use rt_sys::{bail, fd};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+use std::cell::OnceCell;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// State directories, and what is above them on the host.
+pub(super) struct HiddenState<'a> {
+    proc: BorrowedFd<'a>,
+    /// The directory of the container that is being made, in the state directory.
+    container: BorrowedFd<'a>,
+    /// Where state is looked for when nobody names a place.
+    places: &'a [PathBuf],
+    /// Found when the first directory is bound: most containers with a root of their own bind none.
+    above: OnceCell<Vec<Above>>,
+}
+
+/// A directory of the host with a state directory in it, at any depth.
+struct Above {
+    device: u64,
+    inode: u64,
+    /// The path of the state directory from there; empty for that directory itself.
+    below: PathBuf,
+    /// The state directory is the one in use, which is there.
+    in_use: bool,
+}
+
+impl<'a> HiddenState<'a> {
+    /// `proc` is the host's procfs, `container` the directory of the container that is being made.
+    pub(super) fn new(proc: BorrowedFd<'a>, container: BorrowedFd<'a>, places: &'a [PathBuf]) -> Self {
+        HiddenState { proc, container, places, above: OnceCell::new() }
+    }
+
+    fn above(&self) -> Result<&[Above]> {
+        if let Some(above) = self.above.get() {
+            return Ok(above);
+        }
+        let link = format!("self/fd/{}", self.container.as_raw_fd());
+        let path = fs::readlinkat(self.proc, link.as_str(), Vec::new())
+            .context(|| "look for the state directory")?;
+        let own = Path::new(OsStr::from_bytes(path.to_bytes())).parent().unwrap_or(Path::new("/"));
+        Ok(self.above.get_or_init(|| ancestors(own, self.places)))
+    }
+
+    /// Covers the state directories that the attached mount `tree` shows. `stat` is that of its root.
+    pub(super) fn cover(&self, plan: &Plan, tree: &OwnedFd, stat: &Stat) -> Result<()> {
+        let joins_mounts = || plan.join.iter().any(|(kind, _)| *kind == Namespace::Mount);
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory
+            || !(plan.makes(Namespace::Mount) || joins_mounts())
+        {
+            return Ok(());
+        }
+        self.above()?.iter().filter(|above| above.is(stat)).try_for_each(|above| above.cover(tree))
+    }
+
+    /// The same for the root, whose path tells whether it can show any: no container can change that path.
+    pub(super) fn cover_in_root(&self, plan: &Plan, root: BorrowedFd<'_>) -> Result<()> {
+        if !self.places.iter().any(|place| place.starts_with(&plan.rootfs)) {
+            return Ok(());
+        }
+        let stat = fs::fstat(root)?;
+        let tree = root.try_clone_to_owned()?;
+        self.cover(plan, &tree, &stat)
+    }
+}
+
+impl Above {
+    fn is(&self, stat: &Stat) -> bool {
+        self.device == stat.st_dev && self.inode == stat.st_ino
+    }
+
+    fn cover(&self, tree: &OwnedFd) -> Result<()> {
+        if self.below.as_os_str().is_empty() {
+            bail!("it is a state directory of rt, which is shown to no container");
+        }
+        let context = || format!("hide the state directory {} in it", self.below.display());
+        let Some(target) = self.target(tree).context(context)? else { return Ok(()) };
+        let params =
+            [Param::Value("mode".into(), "555".into()), Param::Value("nr_blocks".into(), "1".into())];
+        let empty = mount::new_fs("tmpfs", "tmpfs", &params, mount::ATTR_RDONLY).context(context)?;
+        mount::attach(&empty, &target).context(context)?;
+        fd::leave_open(target);
+        fd::leave_open(empty);
+        Ok(())
+    }
+
+    /// The state directory in `tree`; `None` where `tree` does not show it.
+    fn target(&self, tree: &OwnedFd) -> Result<Option<OwnedFd>> {
+        let open = || {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+            fs::openat2(tree, &self.below, flags, Mode::empty(), resolve)
+        };
+        match open() {
+            Ok(target) => Ok(Some(target)),
+            // A bind without what is mounted below it.
+            Err(Errno::NOENT) if self.in_use => Ok(None),
+            // The program could make it, and fill it for a later call. So it is made here, empty. Where this process may not
+            // do that, the program may not either.
+            Err(Errno::NOENT) => match fs::mkdirat(tree, &self.below, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => Ok(open().ok()),
+                Err(_) => Ok(None),
+            },
+            // Somebody else's link or file, which no call takes for a state directory.
+            Err(Errno::LOOP | Errno::NOTDIR | Errno::ACCESS) if !self.in_use => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+/// What is above `own`, the state directory in use, and above `places`. A directory that is not there is left out: nothing
+/// can be bound from it.
+fn ancestors(own: &Path, places: &[PathBuf]) -> Vec<Above> {
+    let mut seen: Vec<(&Path, Option<(u64, u64)>)> = Vec::new();
+    let mut all = Vec::new();
+    for (place, in_use) in
+        std::iter::once((own, true)).chain(places.iter().map(|place| (place.as_path(), false)))
+    {
+        if !in_use && place == own {
+            continue;
+        }
+        for dir in place.ancestors() {
+            let known = seen.iter().find(|(path, _)| *path == dir).map(|(_, id)| *id);
+            let id = known.unwrap_or_else(|| {
+                let id = fs::statat(fs::CWD, dir, AtFlags::empty()).ok().map(|s| (s.st_dev, s.st_ino));
+                seen.push((dir, id));
+                id
+            });
+            if let (Some((device, inode)), Ok(below)) = (id, place.strip_prefix(dir)) {
+                all.push(Above { device, inode, below: below.to_owned(), in_use });
+            }
+        }
+    }
+    all
+}
+
+/// True where a bind of `mounts`, as far as its source can be told before it is mounted, shows a state directory. `own` is
+/// the one in use.
+pub(super) fn is_shown(mounts: &[MountPlan], own: &Path, places: &[PathBuf]) -> bool {
+    let own = std::fs::canonicalize(own).unwrap_or_else(|_| own.to_owned());
+    let above = ancestors(&own, places);
+    mounts.iter().any(|mount| match &mount.kind {
+        MountKind::Bind(source) => {
+            fs::stat(source).is_ok_and(|stat| above.iter().any(|above| above.is(&stat)))
+        }
+        _ => false,
+    })
+}

@@ -1,0 +1,120 @@
+//! State is written by `rt` alone: no container sees the directory that it lies in, nor the places where `rt` looks for one.
+
+use crate::client::Caller;
+use crate::fixture::Ctx;
+use crate::runner::tests;
+use serde_json::json;
+use std::fs;
+use std::path::Path;
+
+tests! {
+    EVERY { state_is_hidden_in_binds }
+    BOTH { a_bind_of_the_state_is_refused, state_is_hidden_behind_links }
+    USER {
+        root_inside_cannot_uncover_state, nobody_forges_the_default_place, state_is_not_in_shared_memory,
+    }
+}
+
+/// What a program in the container does to a state directory that it sees at `state`.
+fn attack(state: &str, id: &str) -> Vec<String> {
+    vec![
+        format!("ls {state}"),
+        format!("umount {state}"),
+        format!("ls {state}"),
+        format!("append {state}/{id}/state.json x"),
+        format!("mkdir {state}/forged"),
+        format!("rename {state} {state}.old"),
+    ]
+}
+
+fn state_is_hidden_in_binds(ctx: &Ctx) {
+    let dir = ctx.state.parent().unwrap().to_owned();
+    let name = ctx.state.file_name().unwrap().to_str().unwrap().to_owned();
+    let id = ctx.id();
+    let operations = attack(&format!("/host/{name}"), &id);
+    let operations: Vec<&str> = operations.iter().map(String::as_str).collect();
+    let bundle =
+        ctx.bundle().ops(&operations).mount("/host", "bind", dir.to_str().unwrap(), &["rbind", "rw"]);
+    let out = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(&id).ok();
+    let got = out.all();
+    assert_eq!((&got[0], &got[2]), (&json!([]), &json!([])), "{got:?}");
+    for answer in [&got[1], &got[3], &got[4], &got[5]] {
+        assert!(answer["errno"].is_number(), "{got:?}");
+    }
+    assert!(!ctx.state.join("forged").exists() && ctx.state.exists());
+}
+
+fn state_is_hidden_behind_links(ctx: &Ctx) {
+    let dir = ctx.state.parent().unwrap().to_owned();
+    let link = ctx.mkdir("links").join("link");
+    std::os::unix::fs::symlink(&dir, &link).unwrap();
+    ctx.give_link(&link);
+    let name = ctx.state.file_name().unwrap().to_str().unwrap().to_owned();
+    let bundle = ctx.bundle().ops(&[&format!("ls /host/{name}")]);
+    let bundle = bundle.mount("/host", "bind", link.to_str().unwrap(), &["bind", "rw"]);
+    assert_eq!(ctx.run(&bundle).all(), [json!([])]);
+}
+
+fn a_bind_of_the_state_is_refused(ctx: &Ctx) {
+    assert_eq!(ctx.mkdir("state"), ctx.state);
+    let bundle = ctx.bundle().mount("/state", "bind", ctx.state.to_str().unwrap(), &["rbind", "rw"]);
+    ctx.run(&bundle).failed(&["state directory of rt", "shown to no container"]);
+}
+
+fn root_inside_cannot_uncover_state(ctx: &Ctx) {
+    let dir = ctx.state.parent().unwrap().to_owned();
+    let name = ctx.state.file_name().unwrap().to_str().unwrap().to_owned();
+    let id = ctx.id();
+    let mut operations = attack(&format!("/host/{name}"), &id);
+    operations.push("id".to_owned());
+    let operations: Vec<&str> = operations.iter().map(String::as_str).collect();
+    let mut bundle =
+        ctx.bundle().ops(&operations).mount("/host", "bind", dir.to_str().unwrap(), &["rbind", "rw"]);
+    bundle.set("/annotations", json!({ "rt.user": "root" }));
+    let bundle = bundle.unset("/process", "capabilities");
+    let got = ctx.rt(["run", "--as-root", "--bundle"]).arg(&bundle.dir).arg(&id).ok().all();
+    assert_eq!((&got[0], &got[2]), (&json!([]), &json!([])), "{got:?}");
+    for answer in [&got[1], &got[3], &got[4], &got[5]] {
+        assert!(answer["errno"].is_number(), "{got:?}");
+    }
+    assert_eq!(got[6]["uid"], json!([0, 0, 0]), "{got:?}");
+    // What exec starts has no more.
+    let bundle = bundle.ops(&["ready", "pause"]);
+    let id = ctx.id();
+    let run = ctx.rt(["run", "--as-root", "--detach", "--bundle"]).arg(&bundle.dir).arg(&id);
+    run.ok();
+    let out = ctx.rt(["exec", &id, "/probe", &format!("umount /host/{name}")]).run();
+    ctx.rt(["delete", "--force", &id]).ok();
+    assert!(out.line(0)["errno"].is_number(), "{out:?}");
+}
+
+fn nobody_forges_the_default_place(ctx: &Ctx) {
+    let uid = Caller::User.host_ids().0;
+    let place = format!("/tmp/rt-{uid}");
+    // What a test of a runtime without covers has left.
+    let _ = fs::remove_dir(Path::new(&place).join("forged"));
+    let operations = [
+        format!("mkdir /host/rt-{uid}"),
+        format!("mkdir /host/rt-{uid}/forged"),
+        format!("rmdir /host/rt-{uid}"),
+    ];
+    let operations: Vec<&str> = operations.iter().map(String::as_str).collect();
+    let bundle = ctx.bundle().ops(&operations).mount("/host", "bind", "/tmp", &["rbind", "rw"]);
+    let got = ctx.run(&bundle).all();
+    for answer in &got {
+        assert!(answer["errno"].is_number(), "{got:?}");
+    }
+    assert!(!Path::new(&place).join("forged").exists());
+}
+
+fn state_is_not_in_shared_memory(ctx: &Ctx) {
+    // The host's /dev/shm is in every container of the hpc profile.
+    let uid = Caller::User.host_ids().0;
+    let forged = format!("/dev/shm/rt-{uid}");
+    let bundle = ctx.bundle().ops(&[&format!("mkdir {forged}"), &format!("mkdir {forged}/forged")]);
+    let bundle = bundle.without_mount("/dev/shm").mount("/dev/shm", "bind", "/dev/shm", &["rbind", "rw"]);
+    ctx.run(&bundle);
+    let listed = ctx.command(ctx.rt_path()).args(["list", "-q"]).ok();
+    let _ = fs::remove_dir_all(&forged);
+    assert!(!listed.stdout.contains("forged"), "{listed:?}");
+}
