@@ -113,7 +113,7 @@ debian() { # NAME SUITE IMAGE
 }
 
 taken=()
-for place in /dev/shm/rt-0 /tmp/rt-0; do mkdir "$place" 2>/dev/null && taken+=("$place"); done
+mkdir /tmp/rt-0 2>/dev/null && taken+=(/tmp/rt-0)
 trap 'rm -rf "$work"; [ ${#taken[@]} = 0 ] || rmdir "${taken[@]}"' EXIT
 debian debian bookworm "docker-archive:$work/debian.tar"
 debian debian-13 trixie "oci-archive:$work/debian-13.oci:debian-13"

@@ -257,6 +257,53 @@ fn unsafe_code_is_where_it_belongs() {
     assert_eq!(found, UNSAFE);
 }
 
+/// Who reads the environment, and whose word it is there. `caller` reads what somebody has said who may: where Slurm calls
+/// `rt` with an image's variables among its own, those are left out. docs/design/trust.md has what each variable decides.
+const READERS: [(&str, &str); 19] = [
+    ("crates/rt-spec/src/environment.rs", "what a container inherits: it decides nothing here"),
+    ("crates/rt-spec/src/rootless.rs", "RT_EMULATE_ROOT: the engine's or the caller's"),
+    ("crates/rt-sys/src/caller.rs", "the caller's, without what an image has set"),
+    ("hooks/src/gpu.rs", "rt-hook-gpu as a command: the caller's"),
+    ("hooks/src/kit/bundle.rs", "a hook's own: the engine's or the site's"),
+    ("image/src/run_file.rs", "a program of one file: passed on to rt"),
+    ("pull/src/credentials.rs", "REGISTRY_AUTH_FILE: the caller's"),
+    ("pull/src/http/proxy.rs", "proxies: the caller's"),
+    ("pull/src/http/trust.rs", "certificates: the caller's"),
+    ("pull/src/images/prune.rs", "the caller's"),
+    ("pull/src/progress.rs", "TERM: the caller's"),
+    ("spank/src/plugin.rs", "Slurm's, in its own process"),
+    ("src/cli/create.rs", "LISTEN_FDS: counts with this process's own pid in LISTEN_PID only"),
+    ("src/cli/mount.rs", "SHELL: the caller's"),
+    ("src/cli/step_container.rs", "slurmstepd's own, passed on"),
+    ("src/container/exec.rs", "TERM: the caller's"),
+    ("src/container/protect.rs", "passed on to the copy of this program"),
+    ("src/doctor/images.rs", "shown"),
+    ("src/doctor/mod.rs", "PATH: shown"),
+];
+
+#[test]
+fn readers_of_the_environment_say_whose_word_it_is() {
+    let reads = |path: &PathBuf| {
+        let text = read(path);
+        let text = code(text.split("#[cfg(test)]").next().unwrap_or_default());
+        ["env::var(", "env::var_os(", "env::vars(", "env::vars_os("].iter().any(|call| text.contains(call))
+    };
+    let is_test = |path: &Path| path.iter().any(|part| part == "tests" || part == "benches");
+    let files = SOURCES.iter().flat_map(|dir| sources(dir)).filter(|path| !is_test(path)).filter(reads);
+    let mut found: Vec<_> = files.map(|path| path.display().to_string()).collect();
+    found.sort();
+    let listed: Vec<_> = READERS.iter().map(|(file, _)| (*file).to_owned()).collect();
+    assert_eq!(found, listed, "each file that reads the environment is listed with whose word it takes");
+    let trust = read(Path::new("docs/design/trust.md"));
+    none(
+        found
+            .into_iter()
+            .filter(|file| !trust.contains(file.as_str()))
+            .map(|file| format!("trust.md: {file}"))
+            .collect(),
+    );
+}
+
 #[test]
 fn promises_name_tests_that_exist() {
     let text = read(Path::new("SECURITY.md"));

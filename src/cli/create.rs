@@ -6,6 +6,7 @@ use crate::container::{self, CreateOptions, Handover, ImageMounts};
 use rt_cli::image::EXTRACT;
 use rt_spec::rootless::parse_user_map;
 use rt_spec::said::is_host_mpi;
+use rt_sys::caller;
 use rt_sys::error::Result;
 use std::path::PathBuf;
 
@@ -41,7 +42,7 @@ pub(super) fn images(call: &Call) -> ImageMounts {
 
 /// Whose MPI library the caller asks for, by the flag or by the environment.
 pub(super) fn mpi(call: &Call) -> Result<Option<String>> {
-    let word = call.flags.text(&MPI)?.map(str::to_owned).or_else(|| std::env::var("RT_MPI").ok());
+    let word = call.flags.text(&MPI)?.map(str::to_owned).or_else(|| caller::variable("RT_MPI"));
     if let Some(word) = &word {
         is_host_mpi(word).map_err(|e| e.context("--mpi or RT_MPI"))?;
     }

@@ -213,8 +213,13 @@ as sd_listen_fds(3) describes.",
     Item {
         name: "SLURMD_NODENAME, PMIX_SERVER_TMPDIR, SLURM_MPI_TYPE",
         text: "Slurm's name of the node, directory of PMIx and kind of MPI, which rt slurm reads. The other variables of
-the task come from the config: SLURM_*, PMI_FD and TMPDIR. The directory above that of PMIx is also
-mounted where rt run passes the caller's environment on.",
+the task come from the config: SLURM_*, PMI_FD and TMPDIR. What the bundle's own config.json, beside
+root.path, sets does not count as the job's. The directory above that of PMIx is also mounted where
+rt run passes the caller's environment on.",
+    },
+    Item {
+        name: "SLURM_SUBMIT_DIR",
+        text: "Where relative paths in RT_CONTAINER_MOUNTS of a job start, for rt slurm run.",
     },
     Item {
         name: "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_LOCALID, SLURM_PROCID, SLURM_JOB_USER, SLURM_JOB_UID",
@@ -294,8 +299,9 @@ system's.",
 const FILES: &str = "\
 The state of each container is a directory in the directory of --root. The default for root is
 /run/rt. For all other callers, and for root in a user namespace, the default is the first of
-$XDG_RUNTIME_DIR/rt, /run/user/UID/rt, /dev/shm/rt-UID and /tmp/rt-UID that can be used, or, for
-root in a user namespace, /tmp/rt-0-of-HOSTUID.";
+$XDG_RUNTIME_DIR/rt, /run/user/UID/rt and /tmp/rt-UID that can be used, or, for root in a user
+namespace, /tmp/rt-0-of-HOSTUID. A bind that shows the directory to a container has an empty one in
+its place.";
 
 const PATHS: &[Item] = &[
     Item {

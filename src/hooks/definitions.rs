@@ -341,7 +341,7 @@ fn require(
         return Ok(());
     }
     let beside = rt_sys::start::program().and_then(|own| Some(own.parent()?.to_owned()));
-    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = caller::path("PATH").unwrap_or_default();
     let dirs = beside.into_iter().chain(std::env::split_paths(&path)).filter(|dir| dir.is_absolute());
     let Some(path) =
         dirs.map(|dir| dir.join(name)).find(|path| fs::access(path, fs::Access::EXEC_OK).is_ok())

@@ -4,7 +4,7 @@ use oci_spec::runtime::Hook;
 use rt_sys::error::{Context, Result};
 use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, ExecArgs, Memory};
-use rt_sys::{bail, err, fd, signal, trace, tty};
+use rt_sys::{bail, caller, err, fd, signal, trace, tty};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, MemfdFlags};
@@ -180,7 +180,7 @@ fn run(
         (Some(env), _) => env.clone(),
         (None, Some(inside)) => inside.env.to_vec(),
         // A hook for which the config names no environment gets the runtime's.
-        (None, None) => std::env::vars().map(|(name, value)| format!("{name}={value}")).collect(),
+        (None, None) => caller::variables().collect(),
     };
     let args = ExecArgs::new(&args, &env)?;
     let input = memory_file(c"hook-stdin")?;

@@ -2,7 +2,7 @@
 
 use super::JOBS;
 use rt_sys::bail;
-use rt_sys::caller::Caller;
+use rt_sys::caller::{self, Caller};
 use rt_sys::error::{Context, Result};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Access, AtFlags, Mode, OFlags};
@@ -25,7 +25,7 @@ pub(super) fn default_roots() -> impl Iterator<Item = PathBuf> {
     let maps = if uid == 0 { rt_sys::ns::own_maps().ok() } else { None };
     let system = maps.as_ref().filter(|maps| rt_sys::ns::is_initial(maps)).map(|_| PathBuf::from("/run/rt"));
     let users = system.is_none();
-    let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let runtime_dir = caller::path("XDG_RUNTIME_DIR");
     let runtime_dir = runtime_dir.filter(|dir| users && dir.is_absolute()).map(|dir| dir.join("rt"));
     // Users who are uid 0 of a user namespace each share the names of uid 0; the first of them has taken those.
     let host = maps.filter(|_| users).and_then(|maps| Some(maps.uid.first()?.host));

@@ -37,10 +37,7 @@ struct ImageProcess {
 impl JobEnvironment {
     /// That of this process, which Slurm has started as the task itself.
     pub fn own() -> Self {
-        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-            Some(format!("{}={}", name.into_string().ok()?, value.into_string().ok()?))
-        };
-        JobEnvironment { variables: std::env::vars_os().filter_map(text).collect() }
+        JobEnvironment { variables: caller::variables().collect() }
     }
 
     /// What is the job's of the variables of `spec`, a config that Slurm has generated. `bundle` is where relative paths in

@@ -4,7 +4,7 @@ use crate::caps;
 use crate::error::Result;
 use crate::ns::{self, IdMaps};
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{PoisonError, RwLock};
 
 /// What a caller may do: the three kinds that a config is checked and adapted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Privilege {
 }
 
 /// Names of variables of this process's environment that an image has set.
-static OF_IMAGE: OnceLock<Vec<String>> = OnceLock::new();
+static OF_IMAGE: RwLock<Vec<String>> = RwLock::new(Vec::new());
 
 /// The effective uid.
 pub fn uid() -> u32 {
@@ -27,13 +27,22 @@ pub fn uid() -> u32 {
 }
 
 /// From now on, [`variable`] and [`path`] know none of `names`: Slurm has started this process with variables of an image
-/// among its own. Only the first call counts.
-pub fn leave_out_variables(names: Vec<String>) {
-    let _ = OF_IMAGE.set(names);
+/// among its own.
+pub fn leave_out_variables(names: impl IntoIterator<Item = String>) {
+    OF_IMAGE.write().unwrap_or_else(PoisonError::into_inner).extend(names);
 }
 
 fn is_of_image(name: &str) -> bool {
-    OF_IMAGE.get().is_some_and(|names| names.iter().any(|known| known == name))
+    OF_IMAGE.read().unwrap_or_else(PoisonError::into_inner).iter().any(|known| known == name)
+}
+
+/// The variables of this process's environment, as its caller has set them, `NAME=VALUE` each. Those that are not UTF-8 are
+/// left out.
+pub fn variables() -> impl Iterator<Item = String> {
+    std::env::vars_os().filter_map(|(name, value)| {
+        let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+        (!is_of_image(&name)).then(|| format!("{name}={value}"))
+    })
 }
 
 /// The variable `name` of this process's environment, as its caller has set it. One that is empty, or not UTF-8, is none.

@@ -53,7 +53,7 @@ pub fn companions(name: &str) -> Vec<PathBuf> {
         Some(file) if file.is_file() => file.to_owned(),
         _ => program.with_file_name(name),
     });
-    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = crate::caller::path("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).filter(|dir| !dir.as_os_str().is_empty());
     beside.into_iter().chain(in_path.map(|dir| dir.join(name))).collect()
 }
