@@ -24,7 +24,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let store = super::store(call)?;
     for id in kill::matching(&store, call.id()?)? {
         // A container that has gone meanwhile is no error.
-        let stopped = |record| matches!(store.status(&record), Status::Stopped | Status::Created);
+        let stopped = |record| matches!(store.status(&record), Ok(Status::Stopped | Status::Created));
         if force || store.load(&id).is_ok_and(stopped) {
             container::delete(&store, &id, deletion)?;
         }

@@ -66,7 +66,7 @@ fn print(event: &Event<'_>) -> Result<u8> {
 /// The pid of the container's first process, where there is one.
 fn running(store: &Store, id: &str) -> Result<Option<i32>> {
     let record = store.load(id)?;
-    Ok((store.status(&record) != Status::Stopped && record.pid != 0).then_some(record.pid))
+    Ok((store.status(&record)? != Status::Stopped && record.pid != 0).then_some(record.pid))
 }
 
 /// A Go duration, such as `1m30s` or `500ms`; a number alone is in seconds.

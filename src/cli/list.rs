@@ -19,15 +19,24 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let of_store = |(store, records): &(&Store, Vec<Record>)| {
         records.iter().map(|record| printed(store, record)).collect::<Vec<_>>()
     };
-    let states: Vec<State> = lists.iter().flat_map(of_store).collect();
-    if call.flags.has(&QUIET) {
-        return super::print(states.iter().map(|state| format!("{}\n", state.id)).collect::<String>());
+    let states: Vec<State> = lists.iter().flat_map(of_store).collect::<Result<_>>()?;
+    let text = if call.flags.has(&QUIET) {
+        states.iter().map(|state| format!("{}\n", state.id)).collect()
+    } else {
+        match call.flags.text(&FORMAT)?.unwrap_or("table") {
+            "table" => table(&states),
+            "json" => format!("{}\n", serde_json::to_string(&states).map_err(not_json)?),
+            other => bail!("list: invalid format option {other:?}"),
+        }
+    };
+    let code = super::print(text)?;
+    // What can be listed has been. A list that hides a container is not all right.
+    for store in &stores {
+        if let Some(e) = store.unreadable()? {
+            return Err(e);
+        }
     }
-    match call.flags.text(&FORMAT)?.unwrap_or("table") {
-        "table" => super::print(table(&states)),
-        "json" => super::print(format!("{}\n", serde_json::to_string(&states).map_err(not_json)?)),
-        other => bail!("list: invalid format option {other:?}"),
-    }
+    Ok(code)
 }
 
 /// runc's columns: three blanks between them, none narrower than twelve. Where there are containers of jobs, a last

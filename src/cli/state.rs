@@ -9,7 +9,7 @@ use rt_sys::error::{Error, Result};
 /// Prints the state of a container.
 pub(super) fn run(call: &Call) -> Result<u8> {
     let Named { store, id, .. } = super::find(call)?;
-    let state = printed(&store, &store.load(&id)?);
+    let state = printed(&store, &store.load(&id)?)?;
     let mut json = serde_json::to_string_pretty(&state).map_err(not_json)?;
     json.push('\n');
     super::print(json)
@@ -21,9 +21,9 @@ pub(super) fn not_json(e: serde_json::Error) -> Error {
 }
 
 /// The state as `state` and `list` print it: runtime.md's, with what runc adds.
-pub(super) fn printed(store: &Store, record: &Record) -> State {
-    let state = record.oci_state(store.status(record));
-    State {
+pub(super) fn printed(store: &Store, record: &Record) -> Result<State> {
+    let state = record.oci_state(store.status(record)?);
+    Ok(State {
         rootfs: Some(record.rootfs.clone()),
         created: Some(record.created.clone()),
         annotations: state.annotations.filter(|annotations| !annotations.is_empty()),
@@ -31,5 +31,5 @@ pub(super) fn printed(store: &Store, record: &Record) -> State {
         owner: Some(format!("#{}", record.owner)),
         step: record.step.clone(),
         ..state
-    }
+    })
 }

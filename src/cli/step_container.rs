@@ -76,7 +76,7 @@ pub(super) fn prepare(call: &Call) -> Result<u8> {
 /// Says that the step's mounts mean nothing in a container that runs.
 fn tell_of_mounts(store: &Store, asked: &StepContainer, container: &str) {
     if !asked.mounts.is_empty()
-        && store.load(container).is_ok_and(|record| store.status(&record) == Status::Running)
+        && store.load(container).is_ok_and(|record| matches!(store.status(&record), Ok(Status::Running)))
     {
         // There is nobody left to tell that stderr is closed.
         let text =
@@ -227,7 +227,7 @@ fn named_container(store: &Store, asked: &StepContainer, id: &TaskId) -> Result<
         (None, Mode::Exec) => bail!("container {container} is not running"),
         (Some(_), Mode::Exec) => {
             let record = store.load(&container)?;
-            if store.status(&record) == Status::Stopped {
+            if store.status(&record)? == Status::Stopped {
                 bail!("container {container} is not running");
             }
         }

@@ -23,7 +23,7 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     options.handover.make_absolute()?;
     let dir = store.container(&options.id)?;
     let record = store.load(&options.id)?;
-    match store.status(&record) {
+    match store.status(&record)? {
         Status::Running | Status::Created => {}
         Status::Paused if options.ignore_paused => {}
         Status::Paused => bail!("cannot exec in a paused container"),

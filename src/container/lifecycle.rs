@@ -12,7 +12,7 @@ use rustix::fd::OwnedFd;
 pub(crate) fn start(store: &Store, id: &str) -> Result<()> {
     let dir = store.container(id)?;
     let record = store.load(id)?;
-    match store.status(&record) {
+    match store.status(&record)? {
         Status::Created => {}
         Status::Stopped => bail!("cannot start a container that has stopped"),
         Status::Creating => bail!("cannot start a container that is being created"),
@@ -67,7 +67,7 @@ pub(crate) fn kill(store: &Store, id: &str, number: i32, receiver: Receiver) -> 
         // Also after the first process has ended: others may live on in a shared pid namespace.
         return Members::of(store, &record)?.signal(number);
     }
-    match store.status(&record) {
+    match store.status(&record)? {
         Status::Stopped | Status::Creating => bail!("container not running: {id}"),
         _ => {}
     }
@@ -90,23 +90,25 @@ pub(crate) fn kill(store: &Store, id: &str, number: i32, receiver: Receiver) -> 
 pub(crate) fn delete(store: &Store, id: &str, deletion: Deletion) -> Result<()> {
     let force = deletion != Deletion::IfStopped;
     let dir = match store.container(id) {
-        Err(_) if force && crate::store::check_id(id).is_ok() => return Ok(()),
+        Err(e) if force && e.errno().is_none() && crate::store::check_id(id).is_ok() => return Ok(()),
         result => result?,
     };
     if force && dir.load().is_ok_and(|record| record.pid == 0) {
         dir.wait_until_made()?;
     }
     let record = match dir.load() {
-        // A record that cannot be read keeps nobody from removing the container.
-        Err(_) if force => return discard(store, &dir),
+        // A record that is damaged keeps nobody from removing the container. One that cannot be read now, which the
+        // kernel's errno says, may be read later, and its processes are ended then.
+        Err(e) if force && e.errno().is_none() => return discard_damaged(store, &dir, e, deletion),
         result => result?,
     };
-    match store.status(&record) {
+    let status = store.status(&record)?;
+    match status {
         Status::Stopped => {}
         Status::Creating if force => return discard(store, &dir),
         Status::Creating => bail!("cannot delete container {id} that is being created"),
         Status::Running | Status::Paused if !force => {
-            bail!("cannot delete container {id} that is not stopped: {}", store.status(&record).as_str())
+            bail!("cannot delete container {id} that is not stopped: {}", status.as_str())
         }
         Status::Created | Status::Running | Status::Paused => {}
     }
@@ -127,6 +129,18 @@ pub(crate) fn delete(store: &Store, id: &str, deletion: Deletion) -> Result<()> 
         }
         None => Ok(()),
     }
+}
+
+/// Removes a container whose record is damaged. Nobody knows its processes, so a caller hears that none was ended.
+fn discard_damaged(store: &Store, dir: &ContainerDir, e: Error, deletion: Deletion) -> Result<()> {
+    discard(store, dir)?;
+    let e = e.hint("it is removed; its processes are not known, and were not ended");
+    if deletion == Deletion::Forced {
+        return Err(e);
+    }
+    // Slurm ends what is left of a step itself.
+    log::warn!("{e}");
+    Ok(())
 }
 
 /// Removes a container's directory, and its layer where it outlives its processes.
@@ -173,23 +187,30 @@ pub(super) fn wait_for_end(pidfd: &OwnedFd, seconds: i64) -> Result<bool> {
 pub(crate) fn pause(store: &Store, id: &str) -> Result<()> {
     let dir = store.container(id)?;
     let record = store.load(id)?;
-    match store.status(&record) {
+    match store.status(&record)? {
         Status::Running | Status::Created => {}
         Status::Paused => bail!("container is already paused"),
         _ => bail!("container not running: {id}"),
     }
-    Members::of(store, &record)?.stop()?;
-    dir.save(&Record { paused: true, ..record })
+    // The record comes first: where it cannot be written, nothing has been stopped, and whatever happens later, `resume`
+    // finds a container that is paused.
+    let record = Record { paused: true, ..record };
+    dir.save(&record)?;
+    Members::of(store, &record).and_then(|members| members.stop()).inspect_err(|_| {
+        if let Err(e) = dir.save(&Record { paused: false, ..record.clone() }) {
+            log::debug!("{e}");
+        }
+    })
 }
 
 /// Continues a paused container.
 pub(crate) fn resume(store: &Store, id: &str) -> Result<()> {
     let dir = store.container(id)?;
     let record = store.load(id)?;
-    if store.status(&record) != Status::Paused {
+    if store.status(&record)? != Status::Paused {
         bail!("container not paused");
     }
-    let record = Record { paused: false, ..record };
-    dir.save(&record)?;
-    Members::of(store, &record)?.signal(libc::SIGCONT)
+    // The processes come first: a state directory that is full keeps none of them stopped.
+    Members::of(store, &record)?.signal(libc::SIGCONT)?;
+    dir.save(&Record { paused: false, ..record })
 }

@@ -7,6 +7,7 @@ use rt_sys::ns::{self, MountNamespaceId, Namespace, NamespaceId};
 use rt_sys::{bail, fd, signal};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 /// The processes of a container, as they are found in /proc. By which criterion is decided once, before any of them is
@@ -57,19 +58,26 @@ impl<'a> Members<'a> {
         if let Criterion::Nobody = self.criterion {
             return Ok(Vec::new());
         }
-        Ok(pids(self.proc.as_fd())?.into_iter().filter(|pid| self.has(*pid)).collect())
+        let mut own = Vec::new();
+        for pid in pids(self.proc.as_fd())? {
+            if self.has(pid)? {
+                own.push(pid);
+            }
+        }
+        Ok(own)
     }
 
     /// True where process `pid` is the container's. A process that the caller may not look at is not.
-    fn has(&self, pid: i32) -> bool {
+    fn has(&self, pid: i32) -> Result<bool> {
         let (proc, name) = (self.proc.as_fd(), pid.to_string());
         match &self.criterion {
-            Criterion::Held { kind, id, .. } => ns::id(proc, &name, *kind).is_ok_and(|found| found == *id),
-            Criterion::UniqueMount(id) => {
-                ns::mount_namespace_id(proc, &name).is_ok_and(|found| found == MountNamespaceId::Unique(*id))
+            Criterion::Held { kind, id, .. } => {
+                Ok(seen(ns::id(proc, &name, *kind))?.is_some_and(|found| found == *id))
             }
-            Criterion::Alone => pid == self.record.pid,
-            Criterion::Nobody | Criterion::Unknown => false,
+            Criterion::UniqueMount(id) => Ok(seen(ns::mount_namespace_id(proc, &name))?
+                .is_some_and(|found| found == MountNamespaceId::Unique(*id))),
+            Criterion::Alone => Ok(pid == self.record.pid),
+            Criterion::Nobody | Criterion::Unknown => Ok(false),
         }
     }
 
@@ -94,8 +102,12 @@ impl<'a> Members<'a> {
     /// Sends `number` to process `pid`, if that is still the container's.
     fn send(&self, pid: i32, number: i32) -> Result<()> {
         let Some(handle) = Pid::from_raw(pid) else { return Ok(()) };
-        let Ok(pidfd) = rustix::process::pidfd_open(handle, PidfdFlags::empty()) else { return Ok(()) };
-        if !self.has(pid) {
+        let pidfd = match rustix::process::pidfd_open(handle, PidfdFlags::empty()) {
+            // It has ended. EINVAL: as a process that is just being reaped.
+            Err(Errno::SRCH | Errno::INVAL) => return Ok(()),
+            opened => opened.context(|| format!("signal process {pid}"))?,
+        };
+        if !self.has(pid)? {
             return Ok(());
         }
         signal::send_pidfd(pidfd, number).context(|| format!("signal process {pid}"))?;
@@ -123,6 +135,17 @@ impl<'a> Members<'a> {
     }
 }
 
+/// What was found of a process; `None` where it has ended (ENOENT, ESRCH), or the caller may not look (EACCES, EPERM).
+fn seen<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if [libc::ENOENT, libc::ESRCH, libc::EACCES, libc::EPERM].iter().any(|errno| e.is(*errno)) => {
+            Ok(None)
+        }
+        Err(e) => Err(e),
+    }
+}
+
 /// Sends `number` to the first process; false where that has ended.
 pub(super) fn signal_first(record: &Record, number: i32) -> Result<bool> {
     let Some(pidfd) = record.open_first_process()? else { return Ok(false) };
@@ -138,7 +161,7 @@ fn criterion(proc: BorrowedFd<'_>, store: &Store, record: &Record) -> Result<Cri
     };
     let held = match hold(proc, record, kind) {
         // A container that waits for start has one process, which is undumpable: /proc shows its namespaces to root only.
-        Err(e) if e.is(libc::EACCES) && store.status(record) == Status::Created => {
+        Err(e) if e.is(libc::EACCES) && matches!(store.status(record), Ok(Status::Created)) => {
             return Ok(Criterion::Alone);
         }
         held => held?,
@@ -161,12 +184,12 @@ fn criterion(proc: BorrowedFd<'_>, store: &Store, record: &Record) -> Result<Cri
 
 /// The namespace of the first process; `None` where that has ended.
 fn hold(proc: BorrowedFd<'_>, record: &Record, kind: Namespace) -> Result<Option<(OwnedFd, NamespaceId)>> {
-    if !record.is_alive() {
+    if !record.is_alive()? {
         return Ok(None);
     }
     let held = ns::hold(proc, &record.pid.to_string(), kind);
     // Asked again after the namespace was opened: the pid was not given to another process in between.
-    if !record.is_alive() {
+    if !record.is_alive()? {
         return Ok(None);
     }
     held.map(Some).context(|| "look at the container's namespace")
@@ -176,13 +199,23 @@ fn hold(proc: BorrowedFd<'_>, record: &Record, kind: Namespace) -> Result<Option
 /// kernel may have given to another one. Nothing of the container is left where no process is in a namespace with this
 /// inode, or where another container has it by now. In any other case it cannot be told.
 fn after_the_first(proc: BorrowedFd<'_>, store: &Store, inode: u64) -> Result<Criterion> {
-    let is_in =
-        |pid: i32| ns::id(proc, &pid.to_string(), Namespace::Mount).is_ok_and(|found| found.inode == inode);
-    let others = |record: &Record| {
-        record.mount_ns == Some(MountNamespaceId::Inode(inode)) && is_in(record.pid) && record.is_alive()
+    let is_in = |pid: i32| -> Result<bool> {
+        Ok(seen(ns::id(proc, &pid.to_string(), Namespace::Mount))?.is_some_and(|found| found.inode == inode))
     };
-    if !pids(proc)?.into_iter().any(is_in) || store.records()?.iter().any(others) {
+    let mut anybody = false;
+    for pid in pids(proc)? {
+        anybody |= is_in(pid)?;
+    }
+    if !anybody {
         return Ok(Criterion::Nobody);
+    }
+    for record in store.records()? {
+        if record.mount_ns == Some(MountNamespaceId::Inode(inode))
+            && is_in(record.pid)?
+            && record.is_alive()?
+        {
+            return Ok(Criterion::Nobody);
+        }
     }
     Ok(Criterion::Unknown)
 }

@@ -103,7 +103,7 @@ fn run_alone(store: &Store, options: CreateOptions) -> Result<u8> {
         if let Some(init) = record.open_first_process()? {
             lifecycle::wait_for_end(&init, 2)?;
         }
-        if !record.is_alive() {
+        if !record.is_alive()? {
             lifecycle::delete(store, &options.id, Deletion::IfStopped)?;
         }
     }
@@ -192,8 +192,8 @@ impl<'a> Joining<'a> {
         if let Some(code) = self.join_member(store, dir, tried, target.pidfd)? {
             return Ok(Some(code));
         }
-        for member in dir.members().into_iter().filter(|member| member.pid != tried.pid) {
-            if let Some(pidfd) = member.open(self.proc)
+        for member in dir.members()?.into_iter().filter(|member| member.pid != tried.pid) {
+            if let Some(pidfd) = member.open(self.proc)?
                 && let Some(code) = self.join_member(store, dir, member, pidfd)?
             {
                 return Ok(Some(code));
@@ -347,18 +347,23 @@ impl Tasks {
     }
 
     /// The members of the shared container that live, of those that the id means.
-    fn living(&self) -> Vec<LivingMember> {
-        let Some((dir, id)) = &self.shared else { return Vec::new() };
+    fn living(&self) -> Result<Vec<LivingMember>> {
+        let Some((dir, id)) = &self.shared else { return Ok(Vec::new()) };
         let meant = |member: &LivingMember| id.task.is_none_or(|task| task == member.task);
-        dir.living_members().into_iter().filter(meant).collect()
+        Ok(dir.living_members()?.into_iter().filter(meant).collect())
     }
 }
 
 /// The status of a task, or of all tasks of the step together. A task that is unknown is `Stopped`.
 pub(crate) fn tasks_status(store: &Store, id: &str) -> Result<Status> {
     let tasks = Tasks::find(store, id)?;
-    let mut all = tasks.own.iter().filter_map(|id| Some(store.status(&store.load(id).ok()?)));
-    let runs = !tasks.living().is_empty() || all.any(|status| status != Status::Stopped);
+    let mut runs = !tasks.living()?.is_empty();
+    for id in &tasks.own {
+        // One that is gone, or whose state says nothing, runs as little as one that has stopped: Slurm then deletes it.
+        if let Ok(record) = store.load(id) {
+            runs |= store.status(&record)? != Status::Stopped;
+        }
+    }
     Ok(if runs { Status::Running } else { Status::Stopped })
 }
 
@@ -372,10 +377,10 @@ pub(crate) fn tasks_kill(store: &Store, id: &str, number: i32) -> Result<()> {
     }
     let Some((dir, id)) = &tasks.shared else { return Ok(()) };
     let record = dir.load()?;
-    if id.task.is_none() || dir.living_members().is_empty() {
+    if id.task.is_none() || dir.living_members()?.is_empty() {
         return signal_known(store, &record, number);
     }
-    for member in tasks.living() {
+    for member in tasks.living()? {
         members::signal_first(&member_record(&record, member), number)?;
     }
     Ok(())
@@ -416,7 +421,7 @@ pub(crate) struct StepTask {
 /// here.
 pub(crate) fn find_step(store: &Store, name: &str) -> Result<Option<StepTask>> {
     let Some(wanted) = TaskName::parse(name) else { return Ok(None) };
-    let runs = |record: &Record| store.status(record) != Status::Stopped;
+    let runs = |record: &Record| !matches!(store.status(record), Ok(Status::Stopped));
     let meant = |record: &Record| record.step.as_ref().is_some_and(|step| wanted.means(step)) && runs(record);
     let records: Vec<Record> = store.list()?.into_iter().filter(meant).collect();
     let Some(task) = wanted.task else {
@@ -436,10 +441,10 @@ pub(crate) fn find_step(store: &Store, name: &str) -> Result<Option<StepTask>> {
         let own = own
             .filter(|id| id.task == Some(task))
             .map(|_| RunningTask { id: record.id.clone(), pid: record.pid });
-        let member = || dir.living_members().into_iter().find(|member| member.task == task);
+        let member = dir.living_members()?.into_iter().find(|member| member.task == task);
         let member =
-            || member().map(|member| RunningTask { id: format!("{}.{task}", record.id), pid: member.pid });
-        if let Some(task) = own.or_else(member) {
+            member.map(|member| RunningTask { id: format!("{}.{task}", record.id), pid: member.pid });
+        if let Some(task) = own.or(member) {
             return Ok(Some(StepTask { container: record.id, task: Some(task) }));
         }
     }
@@ -473,11 +478,11 @@ pub(crate) fn tasks_delete(store: &Store, id: &str) -> Result<()> {
     let Some((dir, id)) = &tasks.shared else { return Ok(()) };
     if let Some(task) = id.task {
         let record = dir.load()?;
-        for member in tasks.living() {
+        for member in tasks.living()? {
             lifecycle::end(&member_record(&record, member))?;
         }
         dir.remove_member(task);
-        if !dir.living_members().is_empty() {
+        if !dir.living_members()?.is_empty() {
             return Ok(());
         }
     }

@@ -96,8 +96,8 @@ impl ContainerDir {
     pub(crate) fn load(&self) -> Result<Record> {
         let mut record = self.read_record()?;
         if record.shared
-            && !record.is_alive()
-            && let Some(member) = self.living_members().first()
+            && !record.is_alive()?
+            && let Some(member) = self.living_members()?.first()
         {
             (record.pid, record.start_time) = (member.pid, member.start_time);
         }

@@ -264,7 +264,7 @@ impl Store {
     pub(crate) fn load(&self, id: &str) -> Result<Record> {
         let dir = self.container(id)?;
         let record = dir.load()?;
-        if record.in_place && !record.is_alive() && !dir.is_kept() {
+        if record.in_place && !record.is_alive()? && !dir.is_kept() {
             if record.shared {
                 self.forget_dead_shared(id)?;
             } else {
@@ -277,23 +277,32 @@ impl Store {
     }
 
     /// The status of a container.
-    pub(crate) fn status(&self, record: &Record) -> Status {
+    ///
+    /// # Errors
+    /// Where the kernel does not say whether it lives.
+    pub(crate) fn status(&self, record: &Record) -> Result<Status> {
         if record.pid == 0 {
-            return Status::Creating;
+            return Ok(Status::Creating);
         }
-        if !record.is_alive() {
-            return Status::Stopped;
+        if !record.is_alive()? {
+            return Ok(Status::Stopped);
         }
         if record.paused {
-            return Status::Paused;
+            return Ok(Status::Paused);
         }
-        let waits = self
-            .container(&record.id)
-            .is_ok_and(|dir| fs::statat(&dir.fd, FIFO, AtFlags::SYMLINK_NOFOLLOW).is_ok());
-        if waits { Status::Created } else { Status::Running }
+        let waits = match self.dir.as_ref().map(|dir| open_dir(dir, &record.id)) {
+            None | Some(Err(Errno::NOENT)) => false,
+            Some(dir) => match fs::statat(dir?, FIFO, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(_) => true,
+                Err(Errno::NOENT) => false,
+                Err(e) => return Err(e).context(|| format!("look at the state of {}", record.id)),
+            },
+        };
+        Ok(if waits { Status::Created } else { Status::Running })
     }
 
-    /// The records of all containers, ordered by id; a container without a readable one is left out.
+    /// The records of all containers, ordered by id; a container without a readable one is left out: see
+    /// [`Store::unreadable`].
     pub(crate) fn list(&self) -> Result<Vec<Record>> {
         let mut records = match self.access {
             Access::Look(owner) => self.look(owner),
@@ -308,13 +317,22 @@ impl Store {
         Ok(records)
     }
 
+    /// Why the record of a container cannot be read, where there is such a one among the caller's own.
+    pub(crate) fn unreadable(&self) -> Result<Option<Error>> {
+        match self.access {
+            Access::Look(_) => Ok(None),
+            _ => Ok(self.read_all()?.into_iter().find_map(Result::err)),
+        }
+    }
+
     /// The records of another user's containers. That user has written them: whose containers they are is told by the
     /// directory, not by the records.
     fn look(&self, owner: u32) -> Vec<Record> {
         // The directory may be removed meanwhile. That is no reason to fail for the other users' directories.
         let mut records = self.records().unwrap_or_default();
         let is_kept = |record: &Record| self.container(&record.id).is_ok_and(|dir| dir.is_kept());
-        records.retain(|record| !record.in_place || record.is_alive() || is_kept(record));
+        // Nothing is removed here: what nobody knows is shown.
+        records.retain(|record| !record.in_place || record.is_alive().unwrap_or(true) || is_kept(record));
         records.iter_mut().for_each(|record| record.owner = owner);
         records
     }
@@ -393,15 +411,31 @@ impl Store {
     /// True where a container that lives uses the image or the bind that the list is about. One that is being made may
     /// use it.
     fn uses(&self, made: &MadeList) -> Result<bool> {
-        let uses =
-            |s: &Record| s.pid == 0 || ((made.bound || made.roots.contains(&s.rootfs)) && s.is_alive());
-        Ok(self.records()?.iter().any(uses))
+        // What nobody knows is in use.
+        let uses = |s: &Result<Record>| match s {
+            Ok(s) => {
+                s.pid == 0 || ((made.bound || made.roots.contains(&s.rootfs)) && s.is_alive().unwrap_or(true))
+            }
+            Err(_) => true,
+        };
+        Ok(self.read_all()?.iter().any(uses))
     }
 
-    /// The records of all containers, in no order; nothing is removed.
+    /// The records of all containers that can be read, in no order; nothing is removed.
     pub(crate) fn records(&self) -> Result<Vec<Record>> {
+        Ok(self.read_all()?.into_iter().flatten().collect())
+    }
+
+    /// What was read of each container that is there.
+    fn read_all(&self) -> Result<Vec<Result<Record>>> {
         let Some(dir) = &self.dir else { return Ok(Vec::new()) };
-        Ok(names(dir)?.into_iter().filter_map(|id| self.container(&id).ok()?.load().ok()).collect())
+        let read = |id: String| match open_dir(dir, &id) {
+            // Removed meanwhile.
+            Err(Errno::NOENT) => None,
+            Err(e) => Some(Err(e.into())),
+            Ok(fd) => Some(ContainerDir { id, fd }.load()),
+        };
+        Ok(names(dir)?.into_iter().filter_map(read).collect())
     }
 
     /// Notes that container `id` runs in place, as this process.
@@ -468,7 +502,7 @@ impl Store {
         let Ok(dir) = self.container(id) else { return Ok(false) };
         match dir.load() {
             Ok(record) if record.shared => self.forget_dead_shared(id),
-            Ok(record) if record.in_place && !record.is_alive() => {
+            Ok(record) if record.in_place && !record.is_alive()? => {
                 self.remove(&dir)?;
                 Ok(true)
             }
@@ -557,7 +591,7 @@ mod tests {
         let store = store("reserve");
         let dir = store.reserve("a").unwrap();
         assert_eq!(store.reserve("a").unwrap_err().to_string(), "container with given ID already exists: a");
-        assert_eq!(store.status(&dir.load().unwrap()), Status::Creating);
+        assert_eq!(store.status(&dir.load().unwrap()).unwrap(), Status::Creating);
         store.remove(&dir).unwrap();
         assert_eq!(store.load("a").unwrap_err().to_string(), "container does not exist: a");
         std::fs::remove_dir_all(&store.root).unwrap();

@@ -3,11 +3,13 @@
 //! The kernel gives a pid to another process once its process has been reaped. A file can name a process by its pid
 //! only together with something that no later process has.
 
+use rt_sys::error::{Context, Result};
 use rt_sys::fd::leave_open;
 use rt_sys::process;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs;
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::Timespec;
 
@@ -40,16 +42,17 @@ impl ProcessIdentity {
     }
 
     /// A descriptor of process `pid`, where that has this identity and lives; a zombie does not. `proc` is /proc.
-    pub(crate) fn open(self, pid: i32, proc: impl AsFd) -> Option<OwnedFd> {
-        let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    ///
+    /// # Errors
+    /// Where the kernel does not say: nobody may take the process for dead.
+    pub(crate) fn open(self, pid: i32, proc: impl AsFd) -> Result<Option<OwnedFd>> {
+        let Some(pidfd) = open_pidfd(pid)? else { return Ok(None) };
         // The pidfd is opened first: a process that had the pid only until then is not the one that is looked at.
         let lives = match self {
-            ProcessIdentity::PidfdInode(inode) => {
-                fs::fstat(&pidfd).ok()?.st_ino == inode && !has_ended(&pidfd)
-            }
-            ProcessIdentity::StartTime(time) => lives_since(proc, pid, time),
+            ProcessIdentity::PidfdInode(inode) => fs::fstat(&pidfd)?.st_ino == inode && !has_ended(&pidfd)?,
+            ProcessIdentity::StartTime(time) => lives_since(proc, pid, time)?,
         };
-        lives.then_some(pidfd)
+        Ok(lives.then_some(pidfd))
     }
 
     /// The form that [`ProcessIdentity::parse`] reads.
@@ -69,15 +72,34 @@ impl ProcessIdentity {
     }
 }
 
+/// A descriptor of process `pid`; `None` where there is none.
+pub(super) fn open_pidfd(pid: i32) -> Result<Option<OwnedFd>> {
+    let Some(pid) = Pid::from_raw(pid) else { return Ok(None) };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => Ok(Some(pidfd)),
+        // EINVAL: no process has this number, only a thread or, before Linux 6.15, one that is just being reaped.
+        Err(Errno::SRCH | Errno::INVAL) => Ok(None),
+        Err(e) => Err(e).context(|| format!("look at process {}", pid.as_raw_nonzero())),
+    }
+}
+
 /// True while process `pid` lives and was started at `time`, in clock ticks since boot; a zombie does not live.
-pub(super) fn lives_since(proc: impl AsFd, pid: i32, time: u64) -> bool {
-    process::stat(proc, &pid.to_string()).is_ok_and(|stat| stat.start_time == time && !stat.dead)
+///
+/// # Errors
+/// Where the kernel does not say. ENOENT is the answer of procfs for a process that is not there, and ESRCH that for one
+/// that ends between open(2) and read(2).
+pub(super) fn lives_since(proc: impl AsFd, pid: i32, time: u64) -> Result<bool> {
+    match process::stat(proc, &pid.to_string()) {
+        Ok(stat) => Ok(stat.start_time == time && !stat.dead),
+        Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => Ok(false),
+        Err(e) => Err(e.context(format!("look at process {pid}"))),
+    }
 }
 
 /// A pidfd is readable when its process has ended, also as a zombie (pidfd_open(2)).
-fn has_ended(pidfd: &OwnedFd) -> bool {
+fn has_ended(pidfd: &OwnedFd) -> Result<bool> {
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-    rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+    Ok(rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
 }
 
 #[cfg(test)]
@@ -93,12 +115,12 @@ mod tests {
         let start = ProcessIdentity::StartTime(process::stat(&proc, "self").unwrap().start_time);
         for identity in [Some(start), ProcessIdentity::own(own, None)].into_iter().flatten() {
             assert_eq!(ProcessIdentity::parse(&identity.text()), Some(identity));
-            assert!(identity.open(pid, &proc).is_some(), "{identity:?}");
+            assert!(identity.open(pid, &proc).unwrap().is_some(), "{identity:?}");
             let other = match identity {
                 ProcessIdentity::PidfdInode(inode) => ProcessIdentity::PidfdInode(inode + 1),
                 ProcessIdentity::StartTime(time) => ProcessIdentity::StartTime(time + 1),
             };
-            assert!(other.open(pid, &proc).is_none(), "{other:?}");
+            assert!(other.open(pid, &proc).unwrap().is_none(), "{other:?}");
         }
     }
 
@@ -112,13 +134,13 @@ mod tests {
         let pidfd = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
         let inode = ProcessIdentity::PidfdInode(fs::fstat(&pidfd).unwrap().st_ino);
         for identity in [inode, ProcessIdentity::StartTime(stat.start_time)] {
-            assert!(identity.open(pid, &proc).is_some(), "{identity:?}");
+            assert!(identity.open(pid, &proc).unwrap().is_some(), "{identity:?}");
         }
         drop(child.stdin.take());
         let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut ended, None).unwrap(), 1);
         for identity in [inode, ProcessIdentity::StartTime(stat.start_time)] {
-            assert!(identity.open(pid, &proc).is_none(), "{identity:?}");
+            assert!(identity.open(pid, &proc).unwrap().is_none(), "{identity:?}");
         }
         child.wait().unwrap();
     }

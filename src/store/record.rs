@@ -3,11 +3,10 @@
 use super::process_identity;
 use rt_spec::slurm::Step;
 use rt_spec::state::{State, Status};
-use rt_sys::error::{Context, Result};
+use rt_sys::error::Result;
 use rt_sys::fd;
 use rt_sys::ns::MountNamespaceId;
 use rustix::fd::OwnedFd;
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -72,21 +71,19 @@ impl Record {
 
     /// A descriptor of the first process (pidfd_open(2)); `None` where that has ended.
     pub(crate) fn open_first_process(&self) -> Result<Option<OwnedFd>> {
-        let Some(pid) = rustix::process::Pid::from_raw(self.pid) else { return Ok(None) };
-        let pidfd = match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
-            Ok(pidfd) => pidfd,
-            // EINVAL: no process has this number, only a thread or, before Linux 6.15, one that is just being reaped.
-            Err(Errno::SRCH | Errno::INVAL) => return Ok(None),
-            Err(e) => return Err(e).context(|| "open the container's first process"),
-        };
+        let Some(pidfd) = process_identity::open_pidfd(self.pid)? else { return Ok(None) };
         // The pidfd is opened first and the start time looked at after that: the pid was not reused in between.
-        Ok(self.is_alive().then_some(pidfd))
+        Ok(self.is_alive()?.then_some(pidfd))
     }
 
     /// True while the first process lives; a zombie does not.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.pid > 0
-            && fd::open_proc()
-                .is_ok_and(|proc| process_identity::lives_since(proc, self.pid, self.start_time))
+    ///
+    /// # Errors
+    /// Where the kernel does not say.
+    pub(crate) fn is_alive(&self) -> Result<bool> {
+        if self.pid <= 0 {
+            return Ok(false);
+        }
+        process_identity::lives_since(fd::open_proc()?, self.pid, self.start_time)
     }
 }

@@ -78,14 +78,20 @@ pub(crate) struct LivingMember {
 
 impl Member {
     /// A descriptor of the process (pidfd_open(2)); `None` where it has ended. `proc` is /proc.
-    pub(crate) fn open(&self, proc: impl AsFd) -> Option<OwnedFd> {
+    pub(crate) fn open(&self, proc: impl AsFd) -> Result<Option<OwnedFd>> {
         self.identity.open(self.pid, proc)
     }
 
-    fn living(&self, proc: &OwnedFd) -> Option<LivingMember> {
-        let _held = self.open(proc)?;
-        let start_time = process::stat(proc, &self.pid.to_string()).ok()?.start_time;
-        Some(LivingMember { task: self.task, pid: self.pid, start_time })
+    fn living(&self, proc: &OwnedFd) -> Result<Option<LivingMember>> {
+        let Some(_held) = self.open(proc)? else { return Ok(None) };
+        match process::stat(proc, &self.pid.to_string()) {
+            Ok(stat) => {
+                Ok(Some(LivingMember { task: self.task, pid: self.pid, start_time: stat.start_time }))
+            }
+            // It has ended meanwhile.
+            Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => Ok(None),
+            Err(e) => Err(e.context(format!("look at process {}", self.pid))),
+        }
     }
 
     fn parse(task: &str, pid: &str, identity: &str) -> Option<Member> {
@@ -124,13 +130,13 @@ impl Store {
                 Lock::Shared => FlockOperation::LockShared,
                 Lock::Exclusive => FlockOperation::LockExclusive,
             })?;
-            if let Some(target) = dir.join_target(proc) {
+            if let Some(target) = dir.join_target(proc)? {
                 return Ok(Role::Joiner(dir, target));
             }
             // flock(2) waits for the tasks that are joining, of which one may live on. It lets go of the shared lock
             // first, so another task can have made the container by the time it returns.
             dir.flock(FlockOperation::LockExclusive)?;
-            if let Some(target) = dir.join_target(proc) {
+            if let Some(target) = dir.join_target(proc)? {
                 dir.flock(FlockOperation::LockShared)?;
                 return Ok(Role::Joiner(dir, target));
             }
@@ -148,7 +154,7 @@ impl Store {
     pub(crate) fn leave(&self, dir: &ContainerDir, task: u32) -> Result<bool> {
         dir.flock(FlockOperation::LockExclusive)?;
         dir.remove_member(task);
-        let last = dir.join_target(fd::open_proc()?.as_fd()).is_none();
+        let last = dir.join_target(fd::open_proc()?.as_fd())?.is_none();
         if last && !dir.is_removed() {
             self.forget_shared(&dir.id);
             self.remove(dir)?;
@@ -164,7 +170,7 @@ impl Store {
             Err(Errno::WOULDBLOCK) => return Ok(false),
             result => result?,
         }
-        if dir.join_target(fd::open_proc()?.as_fd()).is_some() || dir.is_kept() {
+        if dir.join_target(fd::open_proc()?.as_fd())?.is_some() || dir.is_kept() {
             return Ok(false);
         }
         if !dir.is_removed() {
@@ -237,13 +243,21 @@ impl ContainerDir {
     }
 
     /// What was made known by [`ContainerDir::note_first`].
-    fn first(&self) -> Option<First> {
-        let text = fs::readlinkat(&self.fd, FIRST, Vec::with_capacity(256)).ok()?;
+    fn first(&self) -> Result<Option<First>> {
+        let text = match fs::readlinkat(&self.fd, FIRST, Vec::with_capacity(256)) {
+            Ok(text) => text,
+            // EINVAL: no link, hence nothing that a task has written.
+            Err(Errno::NOENT | Errno::INVAL) => return Ok(None),
+            Err(e) => return Err(e).context(|| format!("read the first task of {}", self.id)),
+        };
         let mut fields = text.to_bytes().splitn(5, |&byte| byte == b' ');
-        let mut word = || std::str::from_utf8(fields.next()?).ok();
-        let member = Member::parse(word()?, word()?, word()?)?;
-        let ignored = word()?.parse().ok()?;
-        Some(First { member, ignored, rootfs: OsStr::from_bytes(fields.next()?).into() })
+        let mut parsed = || {
+            let mut word = || std::str::from_utf8(fields.next()?).ok();
+            let member = Member::parse(word()?, word()?, word()?)?;
+            let ignored = word()?.parse().ok()?;
+            Some(First { member, ignored, rootfs: OsStr::from_bytes(fields.next()?).into() })
+        };
+        Ok(parsed())
     }
 
     /// Forgets a member.
@@ -252,36 +266,43 @@ impl ContainerDir {
     }
 
     /// The members that were made known, ascending; some may have ended.
-    pub(crate) fn members(&self) -> Vec<Member> {
-        let names = list_names(&self.fd, FileType::Symlink).unwrap_or_default();
-        let read = |name: &String| {
-            let task = name.strip_prefix(MEMBER)?;
-            let text = fs::readlinkat(&self.fd, name.as_str(), Vec::new()).ok()?;
-            let (pid, identity) = text.to_str().ok()?.split_once(' ')?;
+    pub(crate) fn members(&self) -> Result<Vec<Member>> {
+        let parse = |task: &str, text: &str| {
+            let (pid, identity) = text.split_once(' ')?;
             Member::parse(task, pid, identity)
         };
-        let mut members: Vec<Member> = names.iter().filter_map(read).collect();
-        members.sort_unstable_by_key(|member| member.task);
-        members
+        let mut members = Vec::new();
+        for name in list_names(&self.fd, FileType::Symlink)? {
+            let Some(task) = name.strip_prefix(MEMBER) else { continue };
+            match fs::readlinkat(&self.fd, name.as_str(), Vec::new()) {
+                Ok(text) => members.extend(text.to_str().ok().and_then(|text| parse(task, text))),
+                // It has left meanwhile.
+                Err(Errno::NOENT) => {}
+                Err(e) => return Err(e).context(|| format!("read task {task} of {}", self.id)),
+            }
+        }
+        members.sort_unstable_by_key(|member: &Member| member.task);
+        Ok(members)
     }
 
     /// The members that live.
-    pub(crate) fn living_members(&self) -> Vec<LivingMember> {
-        let Ok(proc) = fd::open_proc() else { return Vec::new() };
-        self.members().iter().filter_map(|member| member.living(&proc)).collect()
+    pub(crate) fn living_members(&self) -> Result<Vec<LivingMember>> {
+        let proc = fd::open_proc()?;
+        self.members()?.iter().filter_map(|member| member.living(&proc).transpose()).collect()
     }
 
     /// A member that lives, the first before the others; `None` where there is none.
-    fn join_target(&self, proc: BorrowedFd<'_>) -> Option<JoinTarget> {
-        let First { mut member, ignored, rootfs } = self.first()?;
-        // Listed only where the first has ended.
-        let mut others = None;
-        loop {
-            if let Some(pidfd) = member.open(proc) {
-                return Some(JoinTarget { member, pidfd, ignored, rootfs });
-            }
-            member = others.get_or_insert_with(|| self.members().into_iter()).next()?;
+    fn join_target(&self, proc: BorrowedFd<'_>) -> Result<Option<JoinTarget>> {
+        let Some(First { member, ignored, rootfs }) = self.first()? else { return Ok(None) };
+        if let Some(pidfd) = member.open(proc)? {
+            return Ok(Some(JoinTarget { member, pidfd, ignored, rootfs }));
         }
+        for member in self.members()? {
+            if let Some(pidfd) = member.open(proc)? {
+                return Ok(Some(JoinTarget { member, pidfd, ignored, rootfs }));
+            }
+        }
+        Ok(None)
     }
 
     /// Lets others make, join or remove the container.

@@ -18,6 +18,7 @@ mod devices;
 mod doctor;
 mod env;
 mod exec;
+mod failing;
 mod fixture;
 mod hooks;
 mod host_files;
@@ -88,6 +89,7 @@ fn tests() -> Vec<runner::Test> {
         security::tests(),
         cgroup::tests(),
         trust::tests(),
+        failing::tests(),
         cleanup::tests(),
     ]
     .concat()

@@ -1,0 +1,97 @@
+//! A call of the kernel that fails is no answer: nothing is taken for dead, removed or stopped because of it.
+
+use crate::fixture::Ctx;
+use crate::runner::tests;
+use crate::sys::Step;
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+tests! {
+    BOTH {
+        a_look_that_fails_is_not_death, a_damaged_state_is_said, a_state_that_cannot_be_read_stays,
+    }
+    USER { a_record_that_cannot_be_written_pauses_nothing }
+}
+
+fn a_look_that_fails_is_not_death(ctx: &Ctx) {
+    // In place as without an init of its own: a dead container of that kind is removed by whoever meets it.
+    for bundle in [ctx.bundle().without_namespace("pid"), ctx.bundle()] {
+        let bundle = bundle.ops(&["ready", "pause"]);
+        let id = ctx.id();
+        let mut job = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(&id).spawn();
+        job.line(0);
+        // From the fewest descriptors with which the program starts, to those with which it succeeds.
+        for most in 3..16 {
+            for words in [&["list"][..], &["state", &id], &["delete", &id], &["list", "-q"]] {
+                let out = ctx.rt(words).before([Step::FileLimit(most, most)]).run();
+                assert!(out.code != 101 && out.code != 134, "{most}: {out:?}");
+                assert!(!out.stdout.contains("stopped"), "{most}: {out:?}");
+                assert!(words[0] != "delete" || out.code != 0, "{most}: {out:?}");
+            }
+            let state = ctx.rt(["state", &id]).ok().json();
+            assert_eq!(state["status"], "running", "{most}");
+        }
+        ctx.rt(["kill", &id, "KILL"]).ok();
+        job.wait();
+        ctx.rt(["delete", "--force", &id]).ok();
+    }
+}
+
+fn a_damaged_state_is_said(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["ready", "pause"]);
+    let container = ctx.started(&bundle);
+    let file = ctx.state.join(&container.id).join("state.json");
+    let good = fs::read(&file).unwrap();
+    fs::write(&file, &good[..20]).unwrap();
+    let listed = ctx.rt(["list", "-q"]).run();
+    assert!(listed.stderr.contains(&format!("the state of {} is damaged", container.id)), "{listed:?}");
+    // The state is needed below: a copy of it comes back under the same name.
+    let out = ctx.rt(["delete", "--force", &container.id]).run();
+    out.failed(&["is damaged", "its processes are not known, and were not ended"]);
+    assert!(!file.exists());
+    fs::create_dir(file.parent().unwrap()).unwrap();
+    fs::set_permissions(file.parent().unwrap(), fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(&file, good).unwrap();
+    ctx.give(file.parent().unwrap());
+    ctx.rt(["delete", "--force", &container.id]).ok();
+}
+
+fn a_state_that_cannot_be_read_stays(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["ready", "pause"]);
+    let container = ctx.started(&bundle);
+    for most in 3..16 {
+        let out = ctx.rt(["delete", "--force", &container.id]).before([Step::FileLimit(most, most)]).run();
+        let stopped = out.code == 0;
+        assert_eq!(ctx.state.join(&container.id).exists(), !stopped, "{most}: {out:?}");
+        if stopped {
+            return;
+        }
+        assert_eq!(container.status(), "running", "{most}: {out:?}");
+    }
+    container.delete();
+}
+
+fn a_record_that_cannot_be_written_pauses_nothing(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["ready", "pause"]);
+    let container = ctx.started(&bundle);
+    let dir = ctx.state.join(&container.id);
+    let mode = |mode| fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o500);
+    ctx.rt(["pause", &container.id]).fails(&["state of"]);
+    mode(0o700);
+    assert_eq!(container.status(), "running");
+    let pid = container.state()["pid"].as_i64().unwrap();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    assert!(!status.contains("State:\tT"), "{status}");
+    // And what is paused goes on, whether that can be written or not.
+    ctx.rt(["pause", &container.id]).ok();
+    mode(0o500);
+    ctx.rt(["resume", &container.id]).fails(&["state of"]);
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    assert!(!status.contains("State:\tT"), "{status}");
+    mode(0o700);
+    ctx.rt(["resume", &container.id]).ok();
+    assert_eq!(json!(container.status()), "running");
+    ctx.rt(["delete", "--force", &container.id]).ok();
+}
