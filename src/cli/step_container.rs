@@ -468,6 +468,8 @@ fn store_of_job(call: &Call) -> Result<Store> {
 /// Ends what is left of the step on this node; called by root, what is left of the job.
 pub(super) fn end(call: &Call) -> Result<u8> {
     process::end_after(600);
+    // slurmstepd or slurmd has made this process. Neither is in the job, nor has the limits of its tasks.
+    process::step_outside_of_jobs();
     let job = own_variable("SLURM_JOB_ID")
         .ok_or_else(|| err!("SLURM_JOB_ID is not set: this is no job of Slurm"))?;
     if job.parse::<u32>().is_err() {
@@ -530,11 +532,15 @@ pub(super) fn save(call: &Call) -> Result<u8> {
     failed
 }
 
-/// The state directories in which containers of jobs may be.
+/// The caller's state directories in which containers of jobs may be. For root, too, these are his own alone: what others
+/// have written there, under the number of a job of root's, must not be read with root's rights.
 fn stores(call: &Call) -> Result<Vec<Store>> {
     match super::root(call)? {
         Some(root) => Ok(vec![Store::open(Some(&root))?]),
-        None => Ok(Store::of_jobs().into_iter().chain([Store::open(None)?]).collect()),
+        None => {
+            let own = Store::of_jobs().into_iter().filter(Store::is_own);
+            Ok(own.chain([Store::open(None)?]).collect())
+        }
     }
 }
 

@@ -58,8 +58,6 @@ pub(crate) struct Store {
 enum Access {
     /// It is the caller's.
     Own,
-    /// This process was root before it became the store's owner.
-    AsOwner,
     /// It is this uid's, and root looks into it. Nothing is changed.
     Look(u32),
 }
@@ -120,7 +118,7 @@ impl Store {
         {
             return Ok(store);
         }
-        if let Some(store) = Self::of_jobs().into_iter().find(|store| store.access == Access::Own) {
+        if let Some(store) = Self::of_jobs().into_iter().find(Store::is_own) {
             return Ok(store);
         }
         Self::create(None)
@@ -143,13 +141,12 @@ impl Store {
         }
         // The group of the directory is not the user's where the parent has the set-group-ID bit (inode(7)).
         become_owner(owner)?;
-        Ok(Store { access: Access::AsOwner, ..Self::open(Some(root))? })
+        Self::open(Some(root))
     }
 
-    /// True where this process was root before it became the store's owner. It is in nobody's job then, and has the
-    /// environment, the priority and the cgroup of a service of root's: it must not run the owner's programs.
-    pub(crate) fn was_root(&self) -> bool {
-        self.access == Access::AsOwner
+    /// True where it is the caller's, and not one that root only looks into.
+    pub(crate) fn is_own(&self) -> bool {
+        self.access == Access::Own
     }
 
     /// The same store for use: where root only looks into it, this process becomes its owner.

@@ -23,7 +23,7 @@ tests! {
     }
     NESTED { user_namespaces_switched_off }
     USER {
-        ids_of_a_silent_config, pmix_needs_the_callers_uid, home_by_the_jobs_environment, called_by_root, root_trusts_nothing, root_of_nobody,
+        ids_of_a_silent_config, pmix_needs_the_callers_uid, home_by_the_jobs_environment, called_by_root, root_trusts_nothing, roots_job_touches_nothing_of_others, root_of_nobody,
         missing_state_directory, prolog_gives_nothing_away, epilog_ends_well,
         found_by_any_command, poststop_hooks_are_not_roots, any_users_name, umask_of_the_job, tmpdir_of_the_job, rank_of_a_step_in_a_script, no_group_of_the_directorys,
     }
@@ -512,21 +512,76 @@ fn poststop_hooks_are_not_roots(ctx: &Ctx) {
     }
     let marks = ctx.path("marks");
     let mark = format!("to {} say poststop", marks.display());
-    for by_root in [true, false] {
-        let step = Step42::of(ctx, ctx.bundle().hook("poststop", &ctx.helper(), &[&mark]));
+    // slurmstepd's and slurmd's environment, priority and cgroup are not the job's. `end` is always theirs.
+    let calls = [("delete", true), ("end", true), ("delete -f", true), ("end", false), ("delete", false)];
+    for (form, by_root) in calls {
+        let mut step = Step42::of(ctx, ctx.bundle().hook("poststop", &ctx.helper(), &[&mark]));
+        step.bundle.config["process"]["env"].as_array_mut().unwrap().push(json!("SLURM_JOB_ID=42"));
         let job = step.task(0, &["pause"]);
         // Nobody is left to run them but who deletes.
         sys::kill(job.pid(), libc::SIGKILL).unwrap();
         job.wait();
-        let delete = ctx.rt(["slurm", "delete", &step.id(-1)]);
-        // slurmstepd's environment, priority and cgroup are not the job's.
+        // Written by its owner so that it is not swept away first.
+        let state = ctx.state.join(&step.container).join("state.json");
+        let text = fs::read_to_string(&state).unwrap();
+        let text = text.replacen(r#""inPlace":true"#, r#""inPlace":false"#, 1);
+        fs::write(&state, text.replacen(r#""shared":true"#, r#""shared":false"#, 1)).unwrap();
+        let _ = fs::remove_dir_all(ctx.state.join(".in-place"));
+        let call = match form {
+            "delete" => ctx.rt(["slurm", "delete", &step.id(-1)]),
+            "end" => {
+                let call = ctx.rt(["slurm", "end"]).env("SLURM_JOB_ID", "42").env("SLURM_STEP_ID", "0");
+                let call = call.env("RT_CONTAINER_IMAGE", "/");
+                let call = call.env("SLURMD_NODENAME", step.container.trim_end_matches(".42.0"));
+                let uid = ctx.caller.host_ids().0.to_string();
+                if by_root { call.env("SLURM_JOB_UID", uid) } else { call }
+            }
+            _ => ctx.rt(["slurm", "delete", "42"]),
+        };
         if by_root {
-            delete.by_tests().silent()
+            call.by_tests().silent()
         } else {
-            delete.silent()
+            call.silent()
         }
-        assert_eq!(marks.exists(), !by_root, "called by root: {by_root}");
+        assert!(!ctx.state.join(&step.container).exists(), "{form}, called by root: {by_root}");
+        assert_eq!(marks.exists(), form == "delete" && !by_root, "{form}, called by root: {by_root}");
     }
+}
+
+/// A job of root's of the same number touches nothing of another user's: neither his state nor his hooks are read.
+fn roots_job_touches_nothing_of_others(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    fs::create_dir_all(ctx.path("run/rt-slurm")).unwrap();
+    let marks = ctx.path("marks");
+    let mark = format!("to {} say poststop", marks.display());
+    let mut victim = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", victim.id())).unwrap();
+    let started = stat[stat.rfind(')').unwrap()..].split(' ').nth(20).unwrap().to_owned();
+    let bundle = ctx.bundle().hook("poststop", &ctx.helper(), &[&mark]);
+    let state = ctx.mkdir("run/rt-slurm/mallory");
+    let text = json!({ "id": "n.77.0", "pid": victim.id(), "startTime": started.parse::<u64>().unwrap(),
+        "bundle": "/", "rootfs": "/", "created": "", "owner": 0, "step": { "job": "77", "step": "0" } });
+    for id in ["n.77.0", "77.tools"] {
+        let dir = ctx.mkdir(&format!("run/rt-slurm/mallory/{id}"));
+        fs::write(dir.join("state.json"), format!("{text}\n{}", bundle.config)).unwrap();
+    }
+    let layer = ctx.mkdir("layer");
+    let kept = json!({ "image": ctx.path("image"), "is_file": false, "layer": &layer, "global": true, "maker": "77.0" });
+    fs::write(state.join("77.tools/kept.json"), kept.to_string()).unwrap();
+    ctx.give(&state);
+    let rt = |args: &[&str]| {
+        let cmd = at_site(ctx, ctx.command(ctx.rt_path()).args(args)).by_tests();
+        let cmd = cmd.env("SLURM_JOB_ID", "77").env("SLURM_STEP_ID", "0").env("SLURMD_NODENAME", "n");
+        cmd.env("SLURM_LOCALID", "0").env("RT_CONTAINER_IMAGE", "/")
+    };
+    rt(&["slurm", "end"]).silent();
+    assert!(state.join("n.77.0/state.json").exists() && !marks.exists(), "his state is his");
+    assert!(victim.try_wait().unwrap().is_none(), "root's process lives");
+    rt(&["slurm", "save", "77.tools"]).arg(ctx.path("x.sqsh")).fails(&["no container 77.tools"]);
+    victim.kill().unwrap();
+    victim.wait().unwrap();
 }
 
 fn host_names_stay(ctx: &Ctx) {
