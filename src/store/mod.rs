@@ -10,12 +10,14 @@ mod kept;
 mod place;
 mod process_identity;
 mod record;
+mod site;
 mod step;
 
 pub(crate) use container_dir::ContainerDir;
 pub(crate) use kept::{Kept, layer_directory, remove_layer};
 pub(crate) use process_identity::ProcessIdentity;
 pub(crate) use record::Record;
+pub(crate) use site::make_for_job;
 pub(crate) use step::{JoinTarget, LivingMember, Lock, Member, Role};
 
 use container_dir::{FIFO, STATE};
@@ -43,6 +45,11 @@ const JOBS: &str = "/run/rt-slurm";
 /// A group without rights to anything: the one that the kernel shows for ids that it cannot map
 /// (/proc/sys/kernel/overflowgid).
 const NO_GROUP: u32 = 65534;
+
+/// How what is in a store is opened: through no link, and not into what somebody has mounted there. A FUSE server of a user's
+/// may never answer, and root looks into every user's store.
+const OF_ONE_FILE_SYSTEM: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
 
 /// The state directory of one user.
 #[derive(Debug)]
@@ -88,6 +95,8 @@ impl Store {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(jobs) = fs::open(JOBS, flags, Mode::empty()) else { return Vec::new() };
         let mut names = list_names(&jobs, FileType::Directory).unwrap_or_default();
+        // Those of the prolog's own.
+        names.retain(|name| !name.starts_with('.'));
         names.sort();
         let open = |name: String| {
             let path = Path::new(JOBS).join(&name);
@@ -130,8 +139,7 @@ impl Store {
         if !rustix::process::geteuid().is_root() {
             return Self::open(Some(root));
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let owner = match fs::open(root, flags, Mode::empty()) {
+        let owner = match open_where_it_lies(root) {
             Ok(dir) => fs::fstat(&dir)?.st_uid,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Store::at(root, None)),
             Err(e) => return Err(e).context(|| format!("open the state directory {}", root.display())),
@@ -457,6 +465,18 @@ impl Store {
     }
 }
 
+/// Opens the directory `path`, but nothing that is mounted there: a user can mount on what is his, and root does not ask a server
+/// of his for the owner.
+fn open_where_it_lies(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return fs::open(path, flags, Mode::empty());
+    };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let parent = fs::open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    fs::openat2(parent, name, flags, Mode::empty(), OF_ONE_FILE_SYSTEM)
+}
+
 /// Becomes the user `uid`, in no group of anybody's, for good.
 pub(crate) fn become_owner(uid: u32) -> Result<()> {
     process::become_user(uid, NO_GROUP)
@@ -485,7 +505,7 @@ fn does_not_exist(id: &str) -> Error {
 
 fn open_dir(dir: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    fs::openat2(dir, name, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+    fs::openat2(dir, name, flags, Mode::empty(), OF_ONE_FILE_SYSTEM)
 }
 
 fn names(dir: &OwnedFd) -> Result<Vec<String>> {

@@ -212,7 +212,8 @@ fn pid_file_goes_through_no_link(ctx: &Ctx) {
         ctx.give_link(&dir.join(name));
     }
     let id = ctx.id();
-    let create = ctx.rt(["create", "--pid-file"]).arg(dir.join("pid")).arg("--bundle").arg(&bundle.dir).arg(&id);
+    let create =
+        ctx.rt(["create", "--pid-file"]).arg(dir.join("pid")).arg("--bundle").arg(&bundle.dir).arg(&id);
     create.silent();
     assert_eq!(fs::read_to_string(&profile).unwrap(), "mine");
     let pid = fs::symlink_metadata(dir.join("pid")).unwrap();

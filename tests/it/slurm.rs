@@ -24,7 +24,7 @@ tests! {
     NESTED { user_namespaces_switched_off }
     USER {
         ids_of_a_silent_config, pmix_needs_the_callers_uid, home_by_the_jobs_environment, called_by_root, root_trusts_nothing, roots_job_touches_nothing_of_others, root_of_nobody,
-        missing_state_directory, prolog_gives_nothing_away, epilog_ends_well,
+        missing_state_directory, prolog_gives_nothing_away, epilog_ends_well, root_asks_no_file_system_of_a_users,
         found_by_any_command, poststop_hooks_are_not_roots, any_users_name, umask_of_the_job, tmpdir_of_the_job, rank_of_a_step_in_a_script, no_group_of_the_directorys,
     }
 }
@@ -1025,7 +1025,7 @@ fn at_site(ctx: &Ctx, cmd: crate::fixture::Cmd) -> crate::fixture::Cmd {
     cmd.before([
         Step::Unshare(libc::CLONE_NEWNS),
         mount("none", "/", libc::MS_REC | libc::MS_PRIVATE),
-        mount(run.to_str().unwrap(), "/run", libc::MS_BIND),
+        mount(run.to_str().unwrap(), "/run", libc::MS_BIND | libc::MS_REC),
     ])
 }
 
@@ -1134,6 +1134,18 @@ fn prolog_gives_nothing_away(ctx: &Ctx) {
     fs::write(site.join("new/state"), "").unwrap();
     site_script(ctx, PROLOG, "new").silent();
     assert!(site.join("new/state").exists());
+    // Nobody's lock holds a job up.
+    let locked = fs::File::open(&site).unwrap();
+    locked.lock().unwrap();
+    let start = std::time::Instant::now();
+    site_script(ctx, PROLOG, "while-locked").silent();
+    assert!(start.elapsed() < std::time::Duration::from_secs(10));
+    assert_eq!(ids(&site.join("while-locked")), (true, uid, gid, 0o700));
+    drop(locked);
+    // A name that leads elsewhere makes nothing there, and the node is not drained.
+    let out = site_script(ctx, PROLOG, "new/../../roots").run();
+    assert_eq!(out.code, 0, "{out:?}");
+    assert_eq!(ids(&victim), before);
     // Jobs of one user that begin together.
     let jobs: Vec<Job> = (0..8).map(|_| site_script(ctx, PROLOG, "many").spawn()).collect();
     assert!(jobs.into_iter().all(|job| job.wait().code == 0));
@@ -1181,6 +1193,52 @@ fn epilog_ends_well(ctx: &Ctx) {
         call("delete").silent();
         call("kill").silent();
         assert_eq!(call("state").ok().json()["status"], "stopped");
+    }
+}
+
+/// What a user has mounted on his state, and a file of it that he has locked, hold up nobody of root's. The server of the file
+/// system never answers (`user_allow_other` lets root in).
+fn root_asks_no_file_system_of_a_users(ctx: &Ctx) {
+    if !Caller::tests_are_root() || !Path::new("/dev/fuse").exists() {
+        skip!("the tests do not run as root, or there is no /dev/fuse");
+    }
+    let run = ctx.path("run");
+    fs::create_dir_all(run.join("rt-slurm")).unwrap();
+    for place in ["jo", "other/n.42.0", "third/n.42.0"] {
+        fs::create_dir_all(run.join("rt-slurm").join(place)).unwrap();
+    }
+    fs::write(run.join("rt-slurm/third/n.42.0/state.json"), "").unwrap();
+    ["jo", "other", "third"].iter().for_each(|user| ctx.give(&run.join("rt-slurm").join(user)));
+    let mounts = ["jo", "other/n.42.0", "third/n.42.0/state.json"].map(|place| {
+        let server = fs::File::options().read(true).write(true).open("/dev/fuse").unwrap();
+        let at = run.join("rt-slurm").join(place);
+        let mode = if at.is_dir() { "40000" } else { "100000" };
+        let (uid, gid) = ctx.caller.host_ids();
+        let options =
+            format!("fd={},rootmode={mode},user_id={uid},group_id={gid},allow_other", server.as_raw_fd());
+        sys::mount("hang", at.to_str().unwrap(), "fuse", 0, &options).unwrap();
+        (server, at)
+    });
+    let (uid, gid) = ctx.caller.host_ids();
+    let rt = |args: &[&str]| {
+        let text = format!("timeout -s KILL 15 {} {}", ctx.rt_path().display(), args.join(" "));
+        let cmd = ctx.command("/bin/sh").args(["-c", &text]);
+        let cmd = at_site(ctx, cmd).by_tests().env("SLURM_JOB_ID", "42").env("SLURM_JOB_USER", "jo");
+        cmd.env("SLURM_JOB_UID", uid.to_string()).env("SLURM_JOB_GID", gid.to_string())
+    };
+    let start = std::time::Instant::now();
+    rt(&["list"]).ok();
+    for user in ["other", "third"] {
+        rt(&[&format!("--root=/run/rt-slurm/{user}"), "slurm", "state", "n.42.0.0"]).ok();
+        rt(&[&format!("--root=/run/rt-slurm/{user}"), "slurm", "delete", "42"]).run();
+    }
+    rt(&["--root=/run/rt-slurm/jo", "slurm", "state", "n.42.0.0"]).ok();
+    rt(&["--root=/run/rt-slurm/jo", "slurm", "delete", "42"]).run();
+    rt(&["slurm", "end"]).run();
+    rt(&["--root=/run/rt-slurm/jo", "slurm", "begin"]).ok();
+    assert!(start.elapsed() < std::time::Duration::from_secs(10), "{:?}", start.elapsed());
+    for (_, at) in &mounts {
+        sys::umount(at.to_str().unwrap(), libc::MNT_DETACH).unwrap();
     }
 }
 
