@@ -217,7 +217,7 @@ the task come from the config: SLURM_*, PMI_FD and TMPDIR. The directory above t
 mounted where rt run passes the caller's environment on.",
     },
     Item {
-        name: "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_LOCALID, SLURM_PROCID, SLURM_JOB_USER, SLURM_JOB_UID",
+        name: "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_LOCALID, SLURM_PROCID, SLURM_JOB_USER, SLURM_JOB_UID, SLURM_JOB_GID",
         text: "Which task of which step rt slurm task, prepare and end are about, and whose it is.",
     },
     Item {
