@@ -477,7 +477,7 @@ fn other_ids(ctx: &Ctx) {
     assert_eq!((out.code, out.line(0)), (5, json!("x")), "{out:?}");
     ctx.rt(["slurm", "delete", &id]).silent();
     ctx.rt(["slurm", "fly", "x"]).fails(&[
-        "none of run, task, arguments, prepare, digest, broadcast, end, save, state, kill and delete",
+        "none of begin, run, task, arguments, prepare, digest, broadcast, end, save, state, kill and delete",
     ]);
 }
 
