@@ -353,6 +353,10 @@ impl Store {
     /// Removes the mount points that were made in images, and in what is bound, which no container uses any more.
     fn clean_images(&self) -> Result<()> {
         let Some(dir) = &self.dir else { return Ok(()) };
+        if process::was_root() {
+            // The lists name directories of the user's choice. His next container takes care of them.
+            return Ok(());
+        }
         let Ok(lists) = open_dir(dir, rootfs::IMAGES) else { return Ok(()) };
         for name in list_names(&lists, FileType::RegularFile)? {
             let Ok(created) = fd::read_at(&lists, name.as_str()) else { continue };

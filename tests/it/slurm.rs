@@ -1208,6 +1208,9 @@ fn root_asks_no_file_system_of_a_users(ctx: &Ctx) {
         fs::create_dir_all(run.join("rt-slurm").join(place)).unwrap();
     }
     fs::write(run.join("rt-slurm/third/n.42.0/state.json"), "").unwrap();
+    // A list of mount points that were made in an image, which is that file system.
+    fs::create_dir(run.join("rt-slurm/third/.images")).unwrap();
+    fs::write(run.join("rt-slurm/third/.images/1-1"), "r/run/rt-slurm/jo\0d/x\0").unwrap();
     ["jo", "other", "third"].iter().for_each(|user| ctx.give(&run.join("rt-slurm").join(user)));
     let mounts = ["jo", "other/n.42.0", "third/n.42.0/state.json"].map(|place| {
         let server = fs::File::options().read(true).write(true).open("/dev/fuse").unwrap();
