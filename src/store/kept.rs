@@ -66,14 +66,20 @@ impl ContainerDir {
     /// Has the container outlive its processes. It may do so already.
     pub(crate) fn keep(&self, kept: &Kept) -> Result<()> {
         let context = || format!("write what container {} is made from", self.id);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        match fs::openat(&self.fd, KEPT, flags, Mode::RUSR | Mode::WUSR) {
-            Err(Errno::EXIST) => Ok(()),
+        if self.is_kept() {
+            return Ok(());
+        }
+        // Whole before it has its name: tasks that join read it at any time.
+        let new = format!("{KEPT}.{}", std::process::id());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = fs::openat(&self.fd, new.as_str(), flags, Mode::RUSR | Mode::WUSR).context(context)?;
+        let text = serde_json::to_vec(kept).map_err(|e| err!("{e}"))?;
+        fd::write_all(&file, &text).context(context)?;
+        let linked = fs::linkat(&self.fd, new.as_str(), &self.fd, KEPT, AtFlags::empty());
+        let _ = fs::unlinkat(&self.fd, new.as_str(), AtFlags::empty());
+        match linked {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(e) => Err(e).context(context),
-            Ok(file) => {
-                let text = serde_json::to_vec(kept).map_err(|e| err!("{e}"))?;
-                fd::write_all(&file, &text).context(context)
-            }
         }
     }
 
