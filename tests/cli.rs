@@ -708,7 +708,7 @@ fn what_is_built_is_installed_and_removed_without_cargo() {
     for (file, word) in [
         ("rt/slurm/oci.conf", "exec /opt/a&b/bin/rt '--root"),
         ("rt/slurm/epilog", "/opt/a&b/bin/rt --root"),
-        ("rt/slurm/prolog", "install -d"),
+        ("rt/slurm/prolog", "/opt/a&b/bin/rt --root"),
         ("rt/slurm/tmpfiles.conf", "/run/rt-slurm"),
         ("rt/podman/containers.conf", "\"/opt/a&b/bin/rt\""),
         ("rt/hooks/rt-hook-gpu.json", "\"/opt/a&b/bin/rt-hook-gpu\""),

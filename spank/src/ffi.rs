@@ -551,6 +551,12 @@ impl Running {
         ([ready(0), ready(1)], ready(2))
     }
 
+    /// Its process id.
+    #[cfg(test)]
+    pub(crate) fn number(&self) -> libc::pid_t {
+        self.pid
+    }
+
     /// Sends a signal. The program is not waited for before [`Running::status`], so its number is its own.
     pub(crate) fn signal(&self, signal: c_int) {
         // SAFETY: a system call.

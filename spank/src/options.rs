@@ -1,6 +1,8 @@
 //! The options of srun, sbatch and salloc, with the names, the rules and the variables of pyxis, and what becomes of them
 //! for `rt`: variables `RT_CONTAINER_*`.
 
+use std::collections::BTreeSet;
+
 /// What an option is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Topic {
@@ -176,9 +178,9 @@ impl Options {
         }
         self.check(form.topic, value).or_else(|why| wrong(&why))?;
         match form.topic {
-            Topic::Mounts => add(&mut self.mounts, value),
-            Topic::Env => add(&mut self.env, value),
-            Topic::Unshare => add(&mut self.unshare, value),
+            Topic::Mounts => add(&mut self.mounts, value).or_else(|why| wrong(&why))?,
+            Topic::Env => add(&mut self.env, value).or_else(|why| wrong(&why))?,
+            Topic::Unshare => add(&mut self.unshare, value).or_else(|why| wrong(&why))?,
             topic => {
                 let place = self.word(topic);
                 if place.as_ref().is_some_and(|before| before != value) {
@@ -350,12 +352,19 @@ impl Options {
     }
 }
 
-fn add(list: &mut Vec<Vec<u8>>, value: &[u8]) {
-    for part in value.split(|c| *c == b',').map(<[u8]>::to_owned) {
-        if !list.contains(&part) {
-            list.push(part);
-        }
+/// How many entries a list may have. Root's slurmstepd reads it, and each mount is some system calls later.
+const MOST: usize = 4096;
+
+fn add(list: &mut Vec<Vec<u8>>, value: &[u8]) -> Result<(), String> {
+    // To compare each with all the others would be quadratic.
+    let mut known: BTreeSet<&[u8]> = list.iter().map(Vec::as_slice).collect();
+    let new: Vec<Vec<u8>> =
+        value.split(|c| *c == b',').filter(|part| known.insert(part)).map(<[u8]>::to_owned).collect();
+    if list.len() + new.len() > MOST {
+        return Err(format!("more than {MOST} entries"));
     }
+    list.extend(new);
+    Ok(())
 }
 
 /// The form of one mount: paths begin with "/" or ".", so that names of file systems are not taken for them.
@@ -393,6 +402,22 @@ mod tests {
         let all = options.variables();
         let (_, value) = all.iter().find(|(n, _)| *n == name).unwrap();
         String::from_utf8(value.clone()).unwrap()
+    }
+
+    #[test]
+    fn lists_have_a_bound() {
+        let mounts = |n: usize| (0..n).map(|n| format!("/m{n}:/m{n}")).collect::<Vec<_>>().join(",");
+        assert_eq!(given(&[("container-mounts", &mounts(4096))]).unwrap().mounts.len(), 4096);
+        // The same again is no more.
+        assert!(given(&[("container-mounts", &mounts(4096)), ("container-mounts", &mounts(4096))]).is_ok());
+        let start = std::time::Instant::now();
+        let why = given(&[("container-mounts", &mounts(64_000))]).unwrap_err();
+        assert_eq!(why, "--container-mounts: more than 4096 entries");
+        // It took 5 s to compare each with all the others.
+        assert!(start.elapsed() < std::time::Duration::from_secs(2));
+        let parts: Vec<(String, String)> =
+            (0..64_000).map(|n| ("container-env".to_owned(), format!("A{n}"))).collect();
+        assert!(given(&parts.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect::<Vec<_>>()).is_err());
     }
 
     #[test]

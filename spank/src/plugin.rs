@@ -55,6 +55,9 @@ const NOT_BROADCAST: &CStr = c"SLURM_RT_NOT_BROADCAST";
 /// How long the node is kept after a step for `rt` to clean up.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
+/// How long a step waits for `rt` to save its container. `rt` itself gives up before.
+const SAVE_LIMIT: Duration = Duration::from_secs(630);
+
 fn state() -> MutexGuard<'static, State> {
     // A panic has been reported where it was caught.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -93,6 +96,10 @@ fn words_of_site(words: &[&CStr]) -> Result<Arguments, String> {
 pub(crate) fn option(index: usize, value: &[u8], remote: bool) -> i32 {
     let Some(form) = FORMS.get(index) else { return -1 };
     let mut state = state();
+    if remote && state.broken.is_some() {
+        // Nothing can come of it any more, and there may be many.
+        return -1;
+    }
     let is_of_job = !remote && std::env::var_os(variable_of(form)).is_some();
     if is_of_job && !state.inherited.contains(&index) && !state.options.has(form.topic) {
         state.inherited.push(index);
@@ -417,7 +424,7 @@ pub(crate) fn task_exit(spank: &Spank, _: &[&CStr]) -> i32 {
     if state.options.save.is_none() || spank.number(Number::LocalTasks) != Some(state.tasks_ended) {
         return 0;
     }
-    end(&state, &state.environment, None)
+    end(&state, &state.environment, Some(SAVE_LIMIT))
 }
 
 /// slurm_spank_exit: in slurmstepd, as root, when nothing of the step runs any more.

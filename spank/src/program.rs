@@ -33,41 +33,52 @@ const MOST: usize = 64 << 10;
 
 impl Call<'_> {
     /// Runs it to its end. `line` gets each line of stderr as it comes.
-    pub(crate) fn run(&self, mut line: impl FnMut(&str)) -> io::Result<End> {
-        let mut running = ffi::start(self.program, self.arguments, self.environment, self.user)?;
-        let mut deadline = self.limit.and_then(|limit| Instant::now().checked_add(limit));
-        let mut stages = [libc::SIGTERM, libc::SIGKILL].into_iter();
-        let mut late = false;
-        let (mut out, mut err) = (Vec::new(), Vec::new());
-        loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if left == Some(Duration::ZERO) {
-                late = true;
-                if let Some(signal) = stages.next() {
-                    running.signal(signal);
-                }
-                deadline = Instant::now().checked_add(GRACE);
-                continue;
-            }
-            let (ready, ended) = running.wait(left);
-            read(&mut running, 0, ready[0], &mut out);
-            read(&mut running, 1, ready[1], &mut err);
-            while let Some(at) = err.iter().position(|c| *c == b'\n') {
-                let rest = err.split_off(at + 1);
-                line(text(&err));
-                err = rest;
-            }
-            // What has inherited the output and lives on is not waited for.
-            if ended && ready == [false; 2] {
-                break;
-            }
-        }
-        if !err.is_empty() {
-            line(text(&err));
-        }
-        let status = running.status();
-        Ok(if late && status != 0 { End::Late } else { End::Status(status, out) })
+    pub(crate) fn run(&self, line: impl FnMut(&str)) -> io::Result<End> {
+        let running = ffi::start(self.program, self.arguments, self.environment, self.user)?;
+        Ok(watch(running, self.limit, [libc::SIGTERM, libc::SIGKILL], GRACE, line))
     }
+}
+
+/// Waits for the end of a program. After `limit` it gets `signals`, each after another `grace`. What has not ended after the last
+/// one is left alone: a process that waits in the kernel for a file system of its user's cannot be killed.
+fn watch(
+    mut running: Running,
+    limit: Option<Duration>,
+    signals: [libc::c_int; 2],
+    grace: Duration,
+    mut line: impl FnMut(&str),
+) -> End {
+    let mut deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+    let mut signals = signals.into_iter();
+    let mut late = false;
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            late = true;
+            let Some(signal) = signals.next() else { return End::Late };
+            running.signal(signal);
+            deadline = Instant::now().checked_add(grace);
+            continue;
+        }
+        let (ready, ended) = running.wait(left);
+        read(&mut running, 0, ready[0], &mut out);
+        read(&mut running, 1, ready[1], &mut err);
+        while let Some(at) = err.iter().position(|c| *c == b'\n') {
+            let rest = err.split_off(at + 1);
+            line(text(&err));
+            err = rest;
+        }
+        // What has inherited the output and lives on is not waited for.
+        if ended && ready == [false; 2] {
+            break;
+        }
+    }
+    if !err.is_empty() {
+        line(text(&err));
+    }
+    let status = running.status();
+    if late && status != 0 { End::Late } else { End::Status(status, out) }
 }
 
 fn text(line: &[u8]) -> &str {
@@ -140,6 +151,19 @@ mod tests {
             Some(Duration::from_millis(300)),
         );
         assert!(matches!(end, End::Status(0, out) if out == b"done\n"));
+    }
+
+    #[test]
+    fn what_cannot_be_killed_is_left_alone() {
+        let environment = [c"PATH=/usr/bin:/bin".to_owned()];
+        let script = c"echo $$; exec sleep 60";
+        let running = ffi::start(Path::new("/bin/sh"), &[c"sh", c"-c", script], &environment, None).unwrap();
+        let pid = running.number();
+        // Signal 0 ends nothing.
+        let (start, limit) = (Instant::now(), Duration::from_millis(100));
+        let end = watch(running, Some(limit), [0, 0], limit, |_| {});
+        assert!(matches!(end, End::Late) && start.elapsed() < Duration::from_secs(30));
+        std::process::Command::new("kill").arg(pid.to_string()).status().unwrap();
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::create;
 use super::table::*;
 use crate::container::{self, ExecOptions};
 use rt_sys::error::Result;
-use rt_sys::{bail, err};
+use rt_sys::{bail, err, process};
 
 /// Runs a program in a container and returns its exit code.
 pub(super) fn run(call: &Call) -> Result<u8> {
@@ -22,7 +22,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         return Err(error.hint("rt run starts images and bundles; rt exec enters a container that runs"));
     }
     let Named { store, id, task } = super::find(call)?;
-    if store.was_root() {
+    if process::outside_of_jobs() {
         bail!(
             "exec: container {id} is another user's: root's terminal is not for it (become that user first)"
         );

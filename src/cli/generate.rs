@@ -222,7 +222,7 @@ rt run passes the caller's environment on.",
         text: "Where relative paths in RT_CONTAINER_MOUNTS of a job start, for rt slurm run.",
     },
     Item {
-        name: "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_LOCALID, SLURM_PROCID, SLURM_JOB_USER, SLURM_JOB_UID",
+        name: "SLURM_JOB_ID, SLURM_STEP_ID, SLURM_LOCALID, SLURM_PROCID, SLURM_JOB_USER, SLURM_JOB_UID, SLURM_JOB_GID",
         text: "Which task of which step rt slurm task, prepare and end are about, and whose it is.",
     },
     Item {

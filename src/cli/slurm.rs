@@ -12,7 +12,7 @@ use rt_spec::OCI_VERSION;
 use rt_spec::slurm::{JobDirectory, Task, TaskId};
 use rt_spec::state::Status;
 use rt_sys::error::Result;
-use rt_sys::{bail, caller, process, tty};
+use rt_sys::{bail, caller, err, process, tty};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let form = call.operands[0].to_str().unwrap_or_default();
     let most = match form {
         "kill" | "save" => 3,
-        "prepare" | "arguments" => 1,
+        "prepare" | "arguments" | "begin" => 1,
         _ => 2,
     };
     if let Some(extra) = call.operands.get(most) {
@@ -31,6 +31,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         "run" => run_task(call),
         "task" => step_container::task(call),
         "prepare" => step_container::prepare(call),
+        "begin" => begin(call),
         "end" => step_container::end(call),
         "save" => step_container::save(call),
         "arguments" => step_container::arguments(),
@@ -48,7 +49,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         }
         other => {
             bail!(
-                "slurm: {other:?} is none of run, task, arguments, prepare, digest, broadcast, end, save, state, kill and delete"
+                "slurm: {other:?} is none of begin, run, task, arguments, prepare, digest, broadcast, end, save, state, kill and delete"
             )
         }
     }
@@ -103,6 +104,22 @@ pub(super) fn job_directory(asked: Option<PathBuf>, bundle: &Path) -> Option<Job
     let path = std::env::current_dir().ok().filter(|path| path != Path::new("/") && path != bundle)?;
     let found = std::fs::metadata(&path).ok()?;
     Some(JobDirectory { path, identity: Some((found.dev(), found.ino())), asked: false, required: false })
+}
+
+/// Makes the state directory of the job's user, for a prolog of root's.
+fn begin(call: &Call) -> Result<u8> {
+    let root = super::root(call)?.ok_or_else(|| err!("slurm begin: --root is missing"))?;
+    // Its parent is closed to others, so a name with a slash or an empty one would close something else.
+    let user = step_container::own_variable("SLURM_JOB_USER").filter(|user| !user.contains('/'));
+    let is_users = |user: &String| !user.starts_with('.') && root.file_name() == Some(user.as_ref());
+    if !user.is_some_and(|user| is_users(&user)) {
+        bail!("slurm begin: {} is not named by SLURM_JOB_USER", root.display());
+    }
+    let number =
+        |name: &str| step_container::own_variable(name).and_then(|number| number.parse::<u32>().ok());
+    let uid = number("SLURM_JOB_UID").ok_or_else(|| err!("SLURM_JOB_UID is no number"))?;
+    crate::store::make_for_job(&root, uid, number("SLURM_JOB_GID").unwrap_or(uid))?;
+    Ok(0)
 }
 
 /// The state directory, as its owner. Slurm waits for this call without a limit, and the user's file system may never

@@ -474,6 +474,8 @@ fn user_of_job() -> Option<String> {
 /// Ends what is left of the step on this node; called by root, what is left of the job.
 pub(super) fn end(call: &Call) -> Result<u8> {
     process::end_after(600);
+    // slurmstepd or slurmd has made this process. Neither is in the job, nor has the limits of its tasks.
+    process::step_outside_of_jobs();
     let job = own_variable("SLURM_JOB_ID")
         .ok_or_else(|| err!("SLURM_JOB_ID is not set: this is no job of Slurm"))?;
     if job.parse::<u32>().is_err() {

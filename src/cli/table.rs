@@ -466,6 +466,7 @@ nothing.",
             "state ID",
             "kill ID [SIGNAL]",
             "delete [--force] ID|JOBID",
+            "begin",
             "prepare",
             "task [--image NAME] [--environment FILE] [ID] [-- ARGS...]",
             "arguments",
@@ -507,7 +508,8 @@ the directories that PMIx needs are mounted. The descriptor that PMI_FD names st
 state prints one JSON object and always succeeds. An ID that ends in -1 stands for all tasks of the
 step. delete also takes a JOBID, for an epilog. If root calls state, kill or delete, rt first becomes
 the owner of the directory of --root, and runs none of the owner's hooks. run replaces a stopped
-container of the same ID.
+container of the same ID. begin, for a prolog of root's, makes the directory of --root for the user
+of SLURM_JOB_USER, SLURM_JOB_UID and SLURM_JOB_GID, and closes the directory above to others.
 
 prepare, task and end are for a step that asks for its container by variables; Slurm's plugin calls
 them. prepare checks the variables, has the image pulled, and prints the bundle or the image file.
@@ -520,7 +522,8 @@ quotes in what Slurm writes for %@ are wrong; share/rt/slurm/oci-images.conf has
 digest prints the name of IMAGE, as RT_CONTAINER_IMAGE has it, with the digest that the registry has
 for it now, or the path of a file as it is. broadcast has sbcast(1) copy the image, which must be a
 file, to TmpFS on all nodes of the job, unless this node has its copy. end ends what is left of the
-step, or, called by root in an epilog, of the job, its copies of images among it. save writes the root
+step, or, called by root in an epilog, of the job, its copies of images among it; it runs no hooks.
+save writes the root
 of a container that has a name, or is to be saved, to an image file. The variables have the values of
 the options of pyxis:
 

@@ -5,6 +5,8 @@ use super::plan::SeccompPlan;
 use rt_sys::error::{Context, Result};
 use rt_sys::{err, tty};
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// Where the caller wants what, as the flags of the command line say it.
@@ -110,13 +112,28 @@ fn send_pidfd(path: &Path, pidfd: &OwnedFd) -> Result<()> {
     tty::send_fds(&socket, b"pidfd", &[pidfd.as_fd()]).context(context)
 }
 
-/// A client reads the pid file as soon as it appears. It appears by rename, so that nobody reads half a number.
+/// A client reads the pid file as soon as it appears. It appears by rename, so that nobody reads half a number. Others may
+/// be able to write in its directory, so nothing that is there is written to.
 fn write_pid_file(path: &Path, pid: i32) -> Result<()> {
     let context = || format!("write pid file {}", path.display());
     let name = path.file_name().ok_or_else(|| err!("pid file {} has no name", path.display()))?;
     let mut new = std::ffi::OsString::from(".");
     new.push(name);
     let new = path.with_file_name(new);
-    std::fs::write(&new, pid.to_string()).context(context)?;
+    let file = make_new(&new).context(context)?;
+    rt_sys::fd::write_all(&file, pid.to_string().as_bytes()).context(context)?;
     std::fs::rename(&new, path).context(context)
+}
+
+/// Makes the file `path`. What is there is removed: a call that was killed has left it, or somebody else has made it.
+fn make_new(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let make = || fs::open(path, flags, Mode::from_raw_mode(0o666));
+    match make() {
+        Err(Errno::EXIST) => {
+            fs::unlink(path)?;
+            make()
+        }
+        made => made,
+    }
 }

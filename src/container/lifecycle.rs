@@ -113,8 +113,7 @@ pub(crate) fn delete(store: &Store, id: &str, deletion: Deletion) -> Result<()> 
         Status::Created | Status::Running | Status::Paused => {}
     }
     let unknown = end_all(store, &record)?;
-    // Called by root for a user, this process is in no job of that user's, and must not run the user's programs.
-    let hooks = hooks::saved(&dir).ok().filter(|_| !store.was_root());
+    let hooks = hooks::saved(&dir).ok();
     discard(store, &dir)?;
     store.forget_in_place(&record);
     if let Some(hooks) = hooks {

@@ -13,8 +13,8 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
 use std::path::{Path, PathBuf};
 
-/// The directory beside a layer in which the bundle is made.
-const BUNDLE: &str = "bundle";
+/// How long the image's own config may be.
+const MOST: usize = 16 << 20;
 
 /// Shows the image of container `id` with its layer over it as a bundle, in a mount namespace that this process enters.
 /// Returns the bundle.
@@ -31,19 +31,36 @@ pub(crate) fn show_as_bundle(store: &Store, mut images: ImageMounts, id: &str) -
     let image = mounted.unwrap_or_else(|| bundle.join(root.path()));
     root.set_path("rootfs".into());
     annotations::forget(&mut spec, annotations::ANNOTATION_IMAGE_FILE);
-    let shown = kept.layer.join(BUNDLE);
-    let made = shown.join("rootfs");
-    std::fs::create_dir_all(&made).context(|| format!("make {}", made.display()))?;
     let text = serde_json::to_vec(&spec).map_err(|e| err!("{e}"))?;
-    std::fs::write(shown.join("config.json"), text).context(|| format!("write {}", shown.display()))?;
     // What the image says of itself, where the bundle has it.
-    if let Ok(text) = std::fs::read(bundle.join("image.json")) {
-        std::fs::write(shown.join("image.json"), text).context(|| format!("write {}", shown.display()))?;
-    }
+    let of_image = fd::read_hostile(&bundle.join("image.json"), MOST);
     enter_namespaces()?;
-    let overlay = overlay(&image, &kept.layer.join(UPPER))?;
+    let overlay = overlay(&image, &kept.layer)?;
+    let shown = private_directory(store, id)?;
+    write_new(&shown.join("config.json"), &text)?;
+    of_image.map_or(Ok(()), |text| write_new(&shown.join("image.json"), &text))?;
+    let made = shown.join("rootfs");
+    fs::mkdir(&made, Mode::RWXU).context(|| format!("make {}", made.display()))?;
     mount::attach_to(&overlay, &made).context(|| format!("mount on {}", made.display()))?;
     Ok(shown)
+}
+
+/// A directory that no other process can reach: a tmpfs in this mount namespace, over the state of container `id`. A program
+/// in a container may have been shown the directory of the layer, and /tmp.
+fn private_directory(store: &Store, id: &str) -> Result<PathBuf> {
+    let path = std::path::absolute(store.path())?.join(id);
+    let mode = Param::Value("mode".into(), "700".into());
+    let tmpfs = mount::new_fs("tmpfs", "tmpfs", &[mode], mount::ATTR_NOSUID | mount::ATTR_NODEV)
+        .context(|| "make a tmpfs for the bundle")?;
+    mount::attach_to(&tmpfs, &path).context(|| format!("mount on {}", path.display()))?;
+    Ok(path)
+}
+
+fn write_new(path: &Path, text: &[u8]) -> Result<()> {
+    let context = || format!("write {}", path.display());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = fs::open(path, flags, Mode::RUSR | Mode::WUSR).context(context)?;
+    fd::write_all(&file, text).context(context)
 }
 
 /// Enters a mount namespace of this process's own; where it may not mount, in a user namespace in which it has its ids.
@@ -61,9 +78,13 @@ fn enter_namespaces() -> Result<()> {
 }
 
 /// The image below what was written, to be read only. Each of the two is named by a descriptor: overlayfs takes layers as
-/// text, in which a path may have no colon.
-fn overlay(image: &Path, upper: &Path) -> Result<OwnedFd> {
-    let (image, upper) = (open(image)?, open(upper)?);
+/// text, in which a path may have no colon. Neither the layer nor what was written may be a link.
+fn overlay(image: &Path, layer: &Path) -> Result<OwnedFd> {
+    let image = open(image)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let context = || format!("open {}", layer.join(UPPER).display());
+    let layer = fs::open(layer, flags, Mode::empty()).context(context)?;
+    let upper = fs::openat(&layer, UPPER, flags, Mode::empty()).context(context)?;
     let name = |dir: &OwnedFd| format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());
     let layers = format!("{}:{}", name(&upper), name(&image));
     let params = [Param::Value("lowerdir".into(), layers), Param::Flag("userxattr".into())];

@@ -120,6 +120,11 @@ pub(crate) fn run_one(hook: &Hook, state: &[u8], cwd: &Path) -> Result<()> {
 }
 
 fn run_logged(hook: &Hook, state: &[u8], cwd: &Path, inside: Option<&Inside<'_>>) -> Result<()> {
+    // Where root works for a user, what the user has written says which program that is, and it would be in nobody's job.
+    if process::outside_of_jobs() {
+        log::debug!("hook {} is not run: this process is in no job", hook.path().display());
+        return Ok(());
+    }
     let output = memory_file(c"hook-output")?;
     run(hook, state, cwd, Streams { stdout: &output, stderr: &output }, inside)?;
     warn_of(hook, &output);

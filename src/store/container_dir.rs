@@ -83,7 +83,7 @@ impl ContainerDir {
     fn read(&self) -> Result<Vec<u8>> {
         // O_NONBLOCK: the user may have put a fifo in the file's place, on which open(2) and read(2) would wait.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        match fs::openat(&self.fd, STATE, flags, Mode::empty()) {
+        match fs::openat2(&self.fd, STATE, flags, Mode::empty(), super::OF_ONE_FILE_SYSTEM) {
             Ok(file) => fd::read_regular(file, MOST)
                 .ok_or_else(|| err!("the state of {} is no file of at most {MOST} bytes", self.id)),
             Err(Errno::NOENT) => Ok(Vec::new()),

@@ -7,11 +7,12 @@ use super::{ContainerDir, Store};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, err, fd};
 use rustix::fd::OwnedFd;
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// The file's name.
 pub(super) const KEPT: &str = "kept.json";
@@ -45,14 +46,16 @@ impl Store {
 impl ContainerDir {
     /// True where the container outlives its processes.
     pub(crate) fn is_kept(&self) -> bool {
-        fs::statat(&self.fd, KEPT, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        // Not by stat(2), which asks what is mounted there.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        fs::openat2(&self.fd, KEPT, flags, Mode::empty(), super::OF_ONE_FILE_SYSTEM).is_ok()
     }
 
     /// What is known of it, if it does.
     pub(crate) fn kept(&self) -> Result<Option<Kept>> {
         let context = || format!("read what container {} is made from", self.id);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = match fs::openat(&self.fd, KEPT, flags, Mode::empty()) {
+        let file = match fs::openat2(&self.fd, KEPT, flags, Mode::empty(), super::OF_ONE_FILE_SYSTEM) {
             Err(Errno::NOENT) => return Ok(None),
             file => file.context(context)?,
         };
@@ -63,14 +66,20 @@ impl ContainerDir {
     /// Has the container outlive its processes. It may do so already.
     pub(crate) fn keep(&self, kept: &Kept) -> Result<()> {
         let context = || format!("write what container {} is made from", self.id);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        match fs::openat(&self.fd, KEPT, flags, Mode::RUSR | Mode::WUSR) {
-            Err(Errno::EXIST) => Ok(()),
+        if self.is_kept() {
+            return Ok(());
+        }
+        // Whole before it has its name: tasks that join read it at any time.
+        let new = format!("{KEPT}.{}", std::process::id());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = fs::openat(&self.fd, new.as_str(), flags, Mode::RUSR | Mode::WUSR).context(context)?;
+        let text = serde_json::to_vec(kept).map_err(|e| err!("{e}"))?;
+        fd::write_all(&file, &text).context(context)?;
+        let linked = fs::linkat(&self.fd, new.as_str(), &self.fd, KEPT, AtFlags::empty());
+        let _ = fs::unlinkat(&self.fd, new.as_str(), AtFlags::empty());
+        match linked {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(e) => Err(e).context(context),
-            Ok(file) => {
-                let text = serde_json::to_vec(kept).map_err(|e| err!("{e}"))?;
-                fd::write_all(&file, &text).context(context)
-            }
         }
     }
 
@@ -118,7 +127,7 @@ pub(crate) fn remove_layer(layer: &Path) -> Result<()> {
         parent => parent.context(context)?,
     };
     let name = CString::new(name.as_encoded_bytes()).map_err(|e| err!("{e}"))?;
-    match remove_below(&parent, &name, 0) {
+    match remove_below(&parent, &name, 0, None) {
         Err(e) if e.is(libc::ENOENT) => Ok(()),
         removed => removed.context(context),
     }
@@ -128,13 +137,19 @@ pub(crate) fn remove_layer(layer: &Path) -> Result<()> {
 const DEEPEST: u32 = 400;
 
 /// Removes the directory `name` in `parent`. The program in the container may have taken its own rights away, and overlayfs
-/// leaves a directory without any.
-fn remove_below(parent: &OwnedFd, name: &CString, depth: u32) -> Result<()> {
+/// leaves a directory without any. What is mounted below is not entered: its server may never answer. After `until` it gives up.
+pub(super) fn remove_below(
+    parent: &OwnedFd,
+    name: &CString,
+    depth: u32,
+    until: Option<Instant>,
+) -> Result<()> {
     if depth > DEEPEST {
         return Err(Error::from_errno(libc::ELOOP));
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let open = || fs::openat(parent, name, flags, Mode::empty());
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let open = || fs::openat2(parent, name, flags, Mode::empty(), how);
     let dir = match open() {
         Err(Errno::ACCESS) => {
             fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
@@ -146,6 +161,9 @@ fn remove_below(parent: &OwnedFd, name: &CString, depth: u32) -> Result<()> {
         fs::fchmod(&dir, Mode::RWXU)?;
     }
     for entry in fs::Dir::read_from(&dir)? {
+        if until.is_some_and(|until| Instant::now() > until) {
+            return Err(Error::from_errno(libc::ETIMEDOUT));
+        }
         let entry = entry?;
         let name = entry.file_name();
         if name == c"." || name == c".." {
@@ -153,7 +171,7 @@ fn remove_below(parent: &OwnedFd, name: &CString, depth: u32) -> Result<()> {
         }
         match fs::unlinkat(&dir, name, AtFlags::empty()) {
             Ok(()) => {}
-            Err(Errno::ISDIR | Errno::PERM) => remove_below(&dir, &name.to_owned(), depth + 1)?,
+            Err(Errno::ISDIR | Errno::PERM) => remove_below(&dir, &name.to_owned(), depth + 1, until)?,
             Err(e) => return Err(e.into()),
         }
     }

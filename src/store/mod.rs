@@ -10,12 +10,14 @@ mod kept;
 mod place;
 mod process_identity;
 mod record;
+mod site;
 mod step;
 
 pub(crate) use container_dir::ContainerDir;
 pub(crate) use kept::{Kept, layer_directory, remove_layer};
 pub(crate) use process_identity::ProcessIdentity;
 pub(crate) use record::Record;
+pub(crate) use site::make_for_job;
 pub(crate) use step::{JoinTarget, LivingMember, Lock, Member, Role};
 
 use container_dir::{FIFO, STATE};
@@ -45,6 +47,11 @@ const JOBS: &str = "/run/rt-slurm";
 /// (/proc/sys/kernel/overflowgid).
 const NO_GROUP: u32 = 65534;
 
+/// How what is in a store is opened: through no link, and not into what somebody has mounted there. A FUSE server of a user's
+/// may never answer, and root looks into every user's store.
+const OF_ONE_FILE_SYSTEM: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
+
 /// The state directory of one user.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -59,8 +66,6 @@ pub(crate) struct Store {
 enum Access {
     /// It is the caller's.
     Own,
-    /// This process was root before it became the store's owner.
-    AsOwner,
     /// It is this uid's, and root looks into it. Nothing is changed.
     Look(u32),
 }
@@ -94,6 +99,8 @@ impl Store {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(jobs) = fs::open(JOBS, flags, Mode::empty()) else { return Vec::new() };
         let mut names = list_names(&jobs, FileType::Directory).unwrap_or_default();
+        // Those of the prolog's own.
+        names.retain(|name| !name.starts_with('.'));
         names.sort();
         let open = |name: String| {
             let path = Path::new(JOBS).join(&name);
@@ -122,7 +129,7 @@ impl Store {
         {
             return Ok(store);
         }
-        if let Some(store) = Self::of_jobs().into_iter().find(|store| store.access == Access::Own) {
+        if let Some(store) = Self::of_jobs().into_iter().find(Store::is_own) {
             return Ok(store);
         }
         Self::create(None)
@@ -149,8 +156,7 @@ impl Store {
         if !rustix::process::geteuid().is_root() {
             return Self::open(Some(root));
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let owner = match fs::open(root, flags, Mode::empty()) {
+        let owner = match open_where_it_lies(root) {
             Ok(dir) => fs::fstat(&dir)?.st_uid,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Store::at(root, None)),
             Err(e) => return Err(e).context(|| format!("open the state directory {}", root.display())),
@@ -160,13 +166,12 @@ impl Store {
         }
         // The group of the directory is not the user's where the parent has the set-group-ID bit (inode(7)).
         become_owner(owner)?;
-        Ok(Store { access: Access::AsOwner, ..Self::open(Some(root))? })
+        Self::open(Some(root))
     }
 
-    /// True where this process was root before it became the store's owner. It is in nobody's job then, and has the
-    /// environment, the priority and the cgroup of a service of root's: it must not run the owner's programs.
-    pub(crate) fn was_root(&self) -> bool {
-        self.access == Access::AsOwner
+    /// True where it is the caller's, and not one that root only looks into.
+    pub(crate) fn is_own(&self) -> bool {
+        self.access == Access::Own
     }
 
     /// The same store for use: where root only looks into it, this process becomes its owner.
@@ -383,6 +388,10 @@ impl Store {
     /// Removes the mount points that were made in images, and in what is bound, which no container uses any more.
     fn clean_images(&self) -> Result<()> {
         let Some(dir) = &self.dir else { return Ok(()) };
+        if process::was_root() {
+            // The lists name directories of the user's choice. His next container takes care of them.
+            return Ok(());
+        }
         let Ok(lists) = open_dir(dir, rootfs::IMAGES) else { return Ok(()) };
         for name in list_names(&lists, FileType::RegularFile)? {
             let Ok(created) = fd::read_at(&lists, name.as_str()) else { continue };
@@ -517,6 +526,18 @@ fn place_of_user(user: Option<&str>) -> Option<PathBuf> {
     Path::new(JOBS).is_dir().then(|| Path::new(JOBS).join(name))
 }
 
+/// Opens the directory `path`, but nothing that is mounted there: a user can mount on what is his, and root does not ask a server
+/// of his for the owner.
+fn open_where_it_lies(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return fs::open(path, flags, Mode::empty());
+    };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let parent = fs::open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    fs::openat2(parent, name, flags, Mode::empty(), OF_ONE_FILE_SYSTEM)
+}
+
 /// Becomes the user `uid`, in no group of anybody's, for good.
 pub(crate) fn become_owner(uid: u32) -> Result<()> {
     process::become_user(uid, NO_GROUP)
@@ -545,7 +566,7 @@ fn does_not_exist(id: &str) -> Error {
 
 fn open_dir(dir: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    fs::openat2(dir, name, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+    fs::openat2(dir, name, flags, Mode::empty(), OF_ONE_FILE_SYSTEM)
 }
 
 fn names(dir: &OwnedFd) -> Result<Vec<String>> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 tests! {
     ALL { killed_at_any_moment_of_create, killed_at_any_moment_of_run, sixty_four_at_once, thousand_one_after_another }
     BOTH {
-        killed_at_any_system_call, every_failing_step, init_killed_during_create, pid_file_that_cannot_be_written,
+        killed_at_any_system_call, every_failing_step, init_killed_during_create, pid_file_that_cannot_be_written, pid_file_goes_through_no_link,
         state_root_that_cannot_be_written, killed_exec_leaves_nothing, interrupted_by_a_signal, failed_start_leaves_nothing,
         delete_in_a_loop_with_create, killed_during_hooks,
     }
@@ -197,6 +197,30 @@ fn killed_during_hooks(ctx: &Ctx) {
         job.wait();
         nothing_left(ctx, &id, kind);
     }
+}
+
+/// Who can write in the directory of a pid file, as a program in a container to which it is bound, makes nobody write elsewhere.
+fn pid_file_goes_through_no_link(ctx: &Ctx) {
+    let bundle = ctx.bundle();
+    bundle.write();
+    let dir = ctx.mkdir("pids");
+    let profile = ctx.path("profile");
+    fs::write(&profile, "mine").unwrap();
+    ctx.give_link(&profile);
+    for name in [".pid", "pid"] {
+        std::os::unix::fs::symlink(&profile, dir.join(name)).unwrap();
+        ctx.give_link(&dir.join(name));
+    }
+    let id = ctx.id();
+    let create =
+        ctx.rt(["create", "--pid-file"]).arg(dir.join("pid")).arg("--bundle").arg(&bundle.dir).arg(&id);
+    create.silent();
+    assert_eq!(fs::read_to_string(&profile).unwrap(), "mine");
+    let pid = fs::symlink_metadata(dir.join("pid")).unwrap();
+    assert!(pid.is_file(), "a file in the link's place");
+    assert!(fs::read_to_string(dir.join("pid")).unwrap().parse::<i32>().is_ok());
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+    ctx.rt(["delete", "--force", &id]).silent();
 }
 
 fn pid_file_that_cannot_be_written(ctx: &Ctx) {

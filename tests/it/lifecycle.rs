@@ -686,10 +686,16 @@ fn broken_state_can_be_deleted(ctx: &Ctx) {
         container.kill("KILL");
         container.reap();
         fs::write(ctx.state.join(&container.id).join("state.json"), text).unwrap();
-        // An empty one looks like a create that is under way; the others are damaged. None stops list or delete.
+        // An empty one looks like a create that is under way. The others are damaged, which list and delete say: what it
+        // was that ran there nobody knows.
         ctx.rt(["state", &container.id]).run();
-        ctx.rt(["list"]).ok();
-        ctx.rt(["delete", "--force", &container.id]).silent();
+        if text.is_empty() {
+            ctx.rt(["list"]).ok();
+            ctx.rt(["delete", "--force", &container.id]).silent();
+        } else {
+            ctx.rt(["list"]).fails(&["is damaged"]);
+            ctx.rt(["delete", "--force", &container.id]).fails(&["is damaged"]);
+        }
         assert!(!ctx.state.join(&container.id).exists());
     }
 }

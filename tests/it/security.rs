@@ -27,7 +27,7 @@ tests! {
         destination_of_nothing_but_dots, cover_follows_no_link, notes_are_not_followed_elsewhere, file_destination_swapped, default_links_of_dev,
         old_root_is_not_reachable, hosts_proc_without_pivot, console_of_the_image_is_a_link_inside, init_is_not_ptraced, path_of_the_image_with_links, constants_are_read_only,
     }
-    USER { device_nodes_of_the_image_are_dead }
+    USER { device_nodes_of_the_image_are_dead, nobodys_lock_stops_a_start }
     ROOT { proc_moved_while_it_starts }
 }
 
@@ -78,6 +78,44 @@ fn own_rt(ctx: &Ctx) -> PathBuf {
 fn rt_at(ctx: &Ctx, path: &Path, args: &[&str]) -> Cmd {
     let cmd = ctx.command(path);
     cmd.arg("--root").arg(&ctx.state).args(args)
+}
+
+/// Who can read an image, or a directory that is bound, can lock it. That stops nobody's container.
+fn nobodys_lock_stops_a_start(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    use std::os::unix::process::CommandExt;
+    let data = ctx.mkdir("data");
+    let bundle = ctx.bundle().with("/root/readonly", json!(false));
+    let bundle = bundle.mount("/missing/place", "bind", "/", &["rbind", "ro"]);
+    let bundle = bundle.mount("/data", "bind", data.to_str().unwrap(), &["rbind"]);
+    let bundle = bundle.mount("/data/missing", "tmpfs", "tmpfs", &[]);
+    let places = [bundle.rootfs(), data.clone()];
+    // Anybody may pass the directories above, as in a shared store.
+    for place in &places {
+        for above in place.ancestors().take_while(|above| above.starts_with("/tmp/")) {
+            let mode = fs::metadata(above).unwrap().permissions().mode();
+            fs::set_permissions(above, PermissionsExt::from_mode(mode | 0o555)).unwrap();
+        }
+    }
+    let mut attackers = places.each_ref().map(|place| {
+        let mut command = std::process::Command::new("flock");
+        command.arg(place).args(["sleep", "300"]).uid(65533).gid(65533).process_group(0);
+        command.spawn().unwrap()
+    });
+    crate::fixture::eventually("the locks are held", || {
+        let locked = |place: &PathBuf| fs::File::open(place).unwrap().try_lock_shared().is_err();
+        places.iter().all(locked).then_some(())
+    });
+    let start = std::time::Instant::now();
+    let out = ctx.run(&bundle.ops(&["ready"]));
+    assert_eq!(out.code, 0, "{out:?}");
+    assert!(start.elapsed() < std::time::Duration::from_secs(8), "{:?}", start.elapsed());
+    for attacker in &mut attackers {
+        sys::kill(-(attacker.id() as i32), libc::SIGKILL).unwrap();
+        attacker.wait().unwrap();
+    }
 }
 
 fn own_binary_is_not_writable(ctx: &Ctx) {

@@ -24,8 +24,10 @@ tests! {
     }
     NESTED { user_namespaces_switched_off }
     USER {
-        ids_of_a_silent_config, what_an_image_sets_is_not_the_jobs, directories_of_others_are_not_bound, pmix_needs_the_callers_uid, home_by_the_jobs_environment, called_by_root, root_trusts_nothing, root_of_nobody,
-        missing_state_directory, prolog_gives_nothing_away, epilog_ends_well,
+        ids_of_a_silent_config, what_an_image_sets_is_not_the_jobs, directories_of_others_are_not_bound,
+        pmix_needs_the_callers_uid, home_by_the_jobs_environment, called_by_root, root_trusts_nothing,
+        roots_job_touches_nothing_of_others, root_of_nobody, missing_state_directory, prolog_gives_nothing_away,
+        epilog_ends_well, root_asks_no_file_system_of_a_users,
         found_by_any_command, poststop_hooks_are_not_roots, any_users_name, umask_of_the_job, tmpdir_of_the_job, rank_of_a_step_in_a_script, no_group_of_the_directorys,
     }
 }
@@ -482,7 +484,7 @@ fn other_ids(ctx: &Ctx) {
     assert_eq!((out.code, out.line(0)), (5, json!("x")), "{out:?}");
     ctx.rt(["slurm", "delete", &id]).silent();
     ctx.rt(["slurm", "fly", "x"]).fails(&[
-        "none of run, task, arguments, prepare, digest, broadcast, end, save, state, kill and delete",
+        "none of begin, run, task, arguments, prepare, digest, broadcast, end, save, state, kill and delete",
     ]);
 }
 
@@ -517,21 +519,76 @@ fn poststop_hooks_are_not_roots(ctx: &Ctx) {
     }
     let marks = ctx.path("marks");
     let mark = format!("to {} say poststop", marks.display());
-    for by_root in [true, false] {
-        let step = Step42::of(ctx, ctx.bundle().hook("poststop", &ctx.helper(), &[&mark]));
+    // slurmstepd's and slurmd's environment, priority and cgroup are not the job's. `end` is always theirs.
+    let calls = [("delete", true), ("end", true), ("delete -f", true), ("end", false), ("delete", false)];
+    for (form, by_root) in calls {
+        let mut step = Step42::of(ctx, ctx.bundle().hook("poststop", &ctx.helper(), &[&mark]));
+        step.bundle.config["process"]["env"].as_array_mut().unwrap().push(json!("SLURM_JOB_ID=42"));
         let job = step.task(0, &["pause"]);
         // Nobody is left to run them but who deletes.
         sys::kill(job.pid(), libc::SIGKILL).unwrap();
         job.wait();
-        let delete = ctx.rt(["slurm", "delete", &step.id(-1)]);
-        // slurmstepd's environment, priority and cgroup are not the job's.
+        // Written by its owner so that it is not swept away first.
+        let state = ctx.state.join(&step.container).join("state.json");
+        let text = fs::read_to_string(&state).unwrap();
+        let text = text.replacen(r#""inPlace":true"#, r#""inPlace":false"#, 1);
+        fs::write(&state, text.replacen(r#""shared":true"#, r#""shared":false"#, 1)).unwrap();
+        let _ = fs::remove_dir_all(ctx.state.join(".in-place"));
+        let call = match form {
+            "delete" => ctx.rt(["slurm", "delete", &step.id(-1)]),
+            "end" => {
+                let call = ctx.rt(["slurm", "end"]).env("SLURM_JOB_ID", "42").env("SLURM_STEP_ID", "0");
+                let call = call.env("RT_CONTAINER_IMAGE", "/");
+                let call = call.env("SLURMD_NODENAME", step.container.trim_end_matches(".42.0"));
+                let uid = ctx.caller.host_ids().0.to_string();
+                if by_root { call.env("SLURM_JOB_UID", uid) } else { call }
+            }
+            _ => ctx.rt(["slurm", "delete", "42"]),
+        };
         if by_root {
-            delete.by_tests().silent()
+            call.by_tests().silent()
         } else {
-            delete.silent()
+            call.silent()
         }
-        assert_eq!(marks.exists(), !by_root, "called by root: {by_root}");
+        assert!(!ctx.state.join(&step.container).exists(), "{form}, called by root: {by_root}");
+        assert_eq!(marks.exists(), form == "delete" && !by_root, "{form}, called by root: {by_root}");
     }
+}
+
+/// A job of root's of the same number touches nothing of another user's: neither his state nor his hooks are read.
+fn roots_job_touches_nothing_of_others(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("the tests do not run as root");
+    }
+    fs::create_dir_all(ctx.path("run/rt-slurm")).unwrap();
+    let marks = ctx.path("marks");
+    let mark = format!("to {} say poststop", marks.display());
+    let mut victim = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", victim.id())).unwrap();
+    let started = stat[stat.rfind(')').unwrap()..].split(' ').nth(20).unwrap().to_owned();
+    let bundle = ctx.bundle().hook("poststop", &ctx.helper(), &[&mark]);
+    let state = ctx.mkdir("run/rt-slurm/mallory");
+    let text = json!({ "id": "n.77.0", "pid": victim.id(), "startTime": started.parse::<u64>().unwrap(),
+        "bundle": "/", "rootfs": "/", "created": "", "owner": 0, "step": { "job": "77", "step": "0" } });
+    for id in ["n.77.0", "77.tools"] {
+        let dir = ctx.mkdir(&format!("run/rt-slurm/mallory/{id}"));
+        fs::write(dir.join("state.json"), format!("{text}\n{}", bundle.config)).unwrap();
+    }
+    let layer = ctx.mkdir("layer");
+    let kept = json!({ "image": ctx.path("image"), "is_file": false, "layer": &layer, "global": true, "maker": "77.0" });
+    fs::write(state.join("77.tools/kept.json"), kept.to_string()).unwrap();
+    ctx.give(&state);
+    let rt = |args: &[&str]| {
+        let cmd = at_site(ctx, ctx.command(ctx.rt_path()).args(args)).by_tests();
+        let cmd = cmd.env("SLURM_JOB_ID", "77").env("SLURM_STEP_ID", "0").env("SLURMD_NODENAME", "n");
+        cmd.env("SLURM_LOCALID", "0").env("RT_CONTAINER_IMAGE", "/")
+    };
+    rt(&["slurm", "end"]).silent();
+    assert!(state.join("n.77.0/state.json").exists() && !marks.exists(), "his state is his");
+    assert!(victim.try_wait().unwrap().is_none(), "root's process lives");
+    rt(&["slurm", "save", "77.tools"]).arg(ctx.path("x.sqsh")).fails(&["no container 77.tools"]);
+    victim.kill().unwrap();
+    victim.wait().unwrap();
 }
 
 fn host_names_stay(ctx: &Ctx) {
@@ -1049,7 +1106,7 @@ fn at_site(ctx: &Ctx, cmd: crate::fixture::Cmd) -> crate::fixture::Cmd {
     cmd.before([
         Step::Unshare(libc::CLONE_NEWNS),
         mount("none", "/", libc::MS_REC | libc::MS_PRIVATE),
-        mount(run.to_str().unwrap(), "/run", libc::MS_BIND),
+        mount(run.to_str().unwrap(), "/run", libc::MS_BIND | libc::MS_REC),
     ])
 }
 
@@ -1158,6 +1215,18 @@ fn prolog_gives_nothing_away(ctx: &Ctx) {
     fs::write(site.join("new/state"), "").unwrap();
     site_script(ctx, PROLOG, "new").silent();
     assert!(site.join("new/state").exists());
+    // Nobody's lock holds a job up.
+    let locked = fs::File::open(&site).unwrap();
+    locked.lock().unwrap();
+    let start = std::time::Instant::now();
+    site_script(ctx, PROLOG, "while-locked").silent();
+    assert!(start.elapsed() < std::time::Duration::from_secs(10));
+    assert_eq!(ids(&site.join("while-locked")), (true, uid, gid, 0o700));
+    drop(locked);
+    // A name that leads elsewhere makes nothing there, and the node is not drained.
+    let out = site_script(ctx, PROLOG, "new/../../roots").run();
+    assert_eq!(out.code, 0, "{out:?}");
+    assert_eq!(ids(&victim), before);
     // Jobs of one user that begin together.
     let jobs: Vec<Job> = (0..8).map(|_| site_script(ctx, PROLOG, "many").spawn()).collect();
     assert!(jobs.into_iter().all(|job| job.wait().code == 0));
@@ -1205,6 +1274,55 @@ fn epilog_ends_well(ctx: &Ctx) {
         call("delete").silent();
         call("kill").silent();
         assert_eq!(call("state").ok().json()["status"], "stopped");
+    }
+}
+
+/// What a user has mounted on his state, and a file of it that he has locked, hold up nobody of root's. The server of the file
+/// system never answers (`user_allow_other` lets root in).
+fn root_asks_no_file_system_of_a_users(ctx: &Ctx) {
+    if !Caller::tests_are_root() || !Path::new("/dev/fuse").exists() {
+        skip!("the tests do not run as root, or there is no /dev/fuse");
+    }
+    let run = ctx.path("run");
+    fs::create_dir_all(run.join("rt-slurm")).unwrap();
+    for place in ["jo", "other/n.42.0", "third/n.42.0"] {
+        fs::create_dir_all(run.join("rt-slurm").join(place)).unwrap();
+    }
+    fs::write(run.join("rt-slurm/third/n.42.0/state.json"), "").unwrap();
+    // A list of mount points that were made in an image, which is that file system.
+    fs::create_dir(run.join("rt-slurm/third/.images")).unwrap();
+    fs::write(run.join("rt-slurm/third/.images/1-1"), "r/run/rt-slurm/jo\0d/x\0").unwrap();
+    ["jo", "other", "third"].iter().for_each(|user| ctx.give(&run.join("rt-slurm").join(user)));
+    let mounts = ["jo", "other/n.42.0", "third/n.42.0/state.json"].map(|place| {
+        let server = fs::File::options().read(true).write(true).open("/dev/fuse").unwrap();
+        let at = run.join("rt-slurm").join(place);
+        let mode = if at.is_dir() { "40000" } else { "100000" };
+        let (uid, gid) = ctx.caller.host_ids();
+        let options =
+            format!("fd={},rootmode={mode},user_id={uid},group_id={gid},allow_other", server.as_raw_fd());
+        sys::mount("hang", at.to_str().unwrap(), "fuse", 0, &options).unwrap();
+        (server, at)
+    });
+    let (uid, gid) = ctx.caller.host_ids();
+    let rt = |args: &[&str]| {
+        let text = format!("timeout -s KILL 15 {} {}", ctx.rt_path().display(), args.join(" "));
+        let cmd = ctx.command("/bin/sh").args(["-c", &text]);
+        let cmd = at_site(ctx, cmd).by_tests().env("SLURM_JOB_ID", "42").env("SLURM_JOB_USER", "jo");
+        cmd.env("SLURM_JOB_UID", uid.to_string()).env("SLURM_JOB_GID", gid.to_string())
+    };
+    let start = std::time::Instant::now();
+    rt(&["list"]).ok();
+    for user in ["other", "third"] {
+        rt(&[&format!("--root=/run/rt-slurm/{user}"), "slurm", "state", "n.42.0.0"]).ok();
+        rt(&[&format!("--root=/run/rt-slurm/{user}"), "slurm", "delete", "42"]).run();
+    }
+    rt(&["--root=/run/rt-slurm/jo", "slurm", "state", "n.42.0.0"]).ok();
+    rt(&["--root=/run/rt-slurm/jo", "slurm", "delete", "42"]).run();
+    rt(&["slurm", "end"]).run();
+    rt(&["--root=/run/rt-slurm/jo", "slurm", "begin"]).ok();
+    assert!(start.elapsed() < std::time::Duration::from_secs(10), "{:?}", start.elapsed());
+    for (_, at) in &mounts {
+        sys::umount(at.to_str().unwrap(), libc::MNT_DETACH).unwrap();
     }
 }
 

@@ -23,7 +23,7 @@ tests! {
         copies_of_an_image_file,
     }
     NESTED { tasks_share_a_container, who_may_write }
-    ALL { images_by_name, saved_at_the_end }
+    ALL { images_by_name, saved_at_the_end, saving_writes_through_no_link }
     USER { end_by_root }
 }
 
@@ -1195,6 +1195,42 @@ fn saved_at_the_end(ctx: &Ctx) {
     assert_eq!(save("42.tools").ok().stdout.trim(), hand.display().to_string());
     assert!(fs::read(&hand).unwrap().starts_with(b"hsqs"));
     save("42.other").fails(&["no container 42.other"]);
+    ctx.rt(["delete", "42.tools"]).silent();
+    assert!(layers(ctx).is_empty());
+}
+
+/// A container that TmpFS is mounted in writes beside its own layer. What it makes there is neither written through nor read
+/// through when the container is saved.
+fn saving_writes_through_no_link(ctx: &Ctx) {
+    let path = images::path(ctx);
+    let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let file = ctx.path("out.sqsh");
+    let base = Step::read_only(ctx);
+    fs::write(base.bundle.dir.join("image.json"), r#"{"config":{"Cmd":["curl evil"]}}"#).unwrap();
+    let step = with_name(&base, 42, 0, "tools");
+    let tmpfs = ctx.dir.display().to_string();
+    let step = step.with("RT_CONTAINER_MOUNTS", format!("{tmpfs}:/tmpfs"));
+    let profile = ctx.path("profile");
+    fs::write(&profile, "mine").unwrap();
+    ctx.give_link(&profile);
+    let layer = format!("/tmpfs/rt-layers-{}/42.tools", sys_uid(ctx));
+    let plant = |name: &str| format!("symlink {} {layer}/bundle/{name}", profile.display());
+    step.ok(&[&format!("mkdir {layer}/bundle"), &plant("image.json"), &plant("config.json"), "write /x y"]);
+    let outside = ctx.dir.join(layer.strip_prefix("/tmpfs/").unwrap());
+    assert!(fs::read_link(outside.join("bundle/image.json")).is_ok(), "the attack is in place");
+    let save = || ctx.rt(["slurm", "save", "42.tools"]).arg(&file).env("PATH", format!("{path}:{system}"));
+    save().ok();
+    assert_eq!(fs::read_to_string(&profile).unwrap(), "mine");
+    assert!(fs::read(&file).unwrap().starts_with(b"hsqs"));
+    // Another directory in the place of what was written.
+    fs::remove_file(&file).unwrap();
+    let secret = ctx.mkdir("secret");
+    fs::rename(outside.join("upper"), outside.join("moved")).unwrap();
+    symlink(&secret, outside.join("upper")).unwrap();
+    save().fails(&["upper"]);
+    assert!(!file.exists());
+    fs::remove_file(outside.join("upper")).unwrap();
+    fs::rename(outside.join("moved"), outside.join("upper")).unwrap();
     ctx.rt(["delete", "42.tools"]).silent();
     assert!(layers(ctx).is_empty());
 }

@@ -238,8 +238,34 @@ impl ExecArgs {
     }
 }
 
-/// Becomes `uid` and `gid` for good, with no other group and no capability.
+/// Whether this process has been told that it is in no job of the user for whom it works ([`outside_of_jobs`]).
+static OUTSIDE_OF_JOBS: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process was root before it became a user.
+static WAS_ROOT: AtomicBool = AtomicBool::new(false);
+
+/// True where this process has become a user ([`become_user`]). Whoever has called it, such as Slurm, waits for it: it must not
+/// touch paths that the user names, behind which a file system may never answer.
+pub fn was_root() -> bool {
+    WAS_ROOT.load(Ordering::Relaxed)
+}
+
+/// Says that this process is in no job of the user for whom it works: it was root, or root's service has made it. Its limits,
+/// its cgroup and its environment are those of that service. There is no way back.
+pub fn step_outside_of_jobs() {
+    OUTSIDE_OF_JOBS.store(true, Ordering::Relaxed);
+}
+
+/// True where that was said. Such a process must run no program of the user's.
+pub fn outside_of_jobs() -> bool {
+    OUTSIDE_OF_JOBS.load(Ordering::Relaxed)
+}
+
+/// Becomes `uid` and `gid` for good, with no other group and no capability. From then on it is in no job of that user's
+/// ([`outside_of_jobs`]).
 pub fn become_user(uid: u32, gid: u32) -> Result<()> {
+    step_outside_of_jobs();
+    WAS_ROOT.store(true, Ordering::Relaxed);
     use rustix::process::{Gid, Uid};
     let (user, group) = (Uid::from_raw(uid), Gid::from_raw(gid));
     let context = || format!("become uid {uid}");

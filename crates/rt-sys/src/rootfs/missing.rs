@@ -13,7 +13,7 @@
 use super::filesystems::{is_kernel_fs, is_shared_fs};
 use super::notes::{ListOf, Notes};
 use super::paths::Missing;
-use super::{DIRECTORY, LOCK_TRIES, MountPoint, Rootfs, create, lock, mount_id, same_file};
+use super::{DIRECTORY, MountPoint, Rootfs, START_TRIES, create, lock, mount_id, same_file};
 use crate::error::{Context, Error, Result};
 use crate::fd;
 use crate::mount::{self, Mounted};
@@ -125,7 +125,7 @@ impl Rootfs<'_> {
         let shared = is_shared_fs(fs::fstatfs(&dir)?.f_type as u64);
         let noted = source.filter(|_| !shared).and_then(|source| {
             let held = fs::openat(&dir, ".", DIRECTORY, Mode::empty()).ok()?;
-            lock(&held, FlockOperation::NonBlockingLockShared, LOCK_TRIES).then_some((source, held))
+            lock(&held, FlockOperation::NonBlockingLockShared, START_TRIES).then_some((source, held))
         });
         let notes = match noted {
             Some((source, held)) => {

@@ -38,6 +38,10 @@ use std::path::{Component, Path, PathBuf};
 /// How often a lock is tried for, every two milliseconds: ten seconds.
 const LOCK_TRIES: u32 = 5000;
 
+/// The same for a container that is being started: half a second. Everybody who can read a directory can lock it, so nobody's
+/// lock may hold a start up. Without the lock the container starts, too: what it lacks is covered.
+const START_TRIES: u32 = 250;
+
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// What there must be to mount on: the kernel mounts directories on directories and files on files.
@@ -140,8 +144,8 @@ impl<'a> Rootfs<'a> {
         // while one of them may be about to be used here. Where the lock cannot be had, nothing is made in the image.
         let held = match state {
             Some(_) if !image.readonly => open_directory(image.path)
-                .and_then(|dir| fs::flock(&dir, FlockOperation::LockShared).map(|()| dir))
-                .ok(),
+                .ok()
+                .filter(|dir| lock(dir, FlockOperation::NonBlockingLockShared, START_TRIES)),
             _ => None,
         };
         Rootfs {

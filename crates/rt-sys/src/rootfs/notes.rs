@@ -135,9 +135,11 @@ impl MadeList {
     pub fn lock_dir(&self, name: &str) -> DirLock {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = |path: &PathBuf| fs::open(path, flags, Mode::empty()).ok();
+        // Root does not wait for what a user can lock.
+        let tries = if crate::process::outside_of_jobs() { 1 } else { LOCK_TRIES };
         let is_it = |dir: &OwnedFd| name_of(dir).is_ok_and(|found| found == name);
         match self.roots.iter().filter_map(open).find(is_it) {
-            Some(root) if lock(&root, FlockOperation::NonBlockingLockExclusive, LOCK_TRIES) => {
+            Some(root) if lock(&root, FlockOperation::NonBlockingLockExclusive, tries) => {
                 DirLock::Locked(root)
             }
             Some(_) => DirLock::Busy,
