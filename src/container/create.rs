@@ -100,7 +100,7 @@ impl<'a> Launch<'a> {
         for note in &plan.notes {
             log::debug!("{note}");
         }
-        layer::prepare(&plan)?;
+        layer::prepare(&mut plan)?;
         let proc = fd::open_proc()?;
         let copies = mounts::open_early(&plan, proc.as_fd())?;
         trace::end(Phase::Plan);

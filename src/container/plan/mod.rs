@@ -24,6 +24,7 @@ pub(super) use seccomp::{SeccompPlan, terminal_filter};
 use super::CreateOptions;
 use super::entrypoint::EntrypointPlan;
 use super::images::Used;
+use super::layer::Seen;
 use super::trace::{self, Phase};
 use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
@@ -73,6 +74,8 @@ pub(super) struct Plan {
     /// What takes what is written to the root in place of the image. Where there is one, the root is this container's own
     /// from its first mount on: whatever is made in it is made in the layer.
     pub layer: Option<Layer>,
+    /// What was looked at of a layer that is kept, before init is made.
+    pub layer_seen: Option<Seen>,
     /// Use chroot rather than pivot_root.
     pub no_pivot: bool,
     /// Mounts, in order.
@@ -222,6 +225,7 @@ impl Plan {
             propagation: linux.rootfs_propagation().as_deref().and_then(rt_spec::mounts::propagation),
             readonly_root,
             layer: None,
+            layer_seen: None,
             entrypoint: None,
             no_pivot: options.no_pivot,
             mounts,
