@@ -457,6 +457,7 @@ impl<'a> Launch<'a> {
             mount_ns,
             step: self.options.task.as_ref().and_then(step),
             shared: self.member().is_some(),
+            keeps_keyring: self.plan.no_new_keyring,
         }
     }
 
