@@ -14,6 +14,7 @@ pub mod host_files;
 mod hostlist;
 pub mod hpc;
 pub mod mounts;
+pub mod own_config;
 pub mod rootless;
 pub mod run_file;
 pub mod said;

@@ -5,6 +5,7 @@
 mod account;
 mod asked_namespaces;
 mod devices;
+mod foreign;
 mod kernel;
 mod load;
 mod mounts;
@@ -55,6 +56,8 @@ pub(super) struct Plan {
     pub bundle: PathBuf,
     /// The root file system, absolute.
     pub rootfs: PathBuf,
+    /// Others can have written the bundle: its root is no link.
+    pub foreign: bool,
     /// The namespaces to make.
     pub new: Namespaces,
     /// The namespaces to join, the user namespace first.
@@ -135,7 +138,8 @@ impl Plan {
         caller: &Caller,
         bundle: PathBuf,
     ) -> Result<(Plan, Config)> {
-        let Loaded { mut config, changed, inherits_env, layer, entrypoint } = load::load(options, &bundle)?;
+        let Loaded { mut config, changed, inherits_env, layer, entrypoint, foreign } =
+            load::load(options, &bundle)?;
         trace::end(Phase::Load);
         if changed {
             config.changed()?;
@@ -147,6 +151,7 @@ impl Plan {
         }
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
         let mut plan = Self::from_config(&config, bundle, caller, adapted, &*options)?;
+        plan.foreign = foreign;
         plan.layer = layer;
         plan.entrypoint = entrypoint;
         if inherits_env {
@@ -226,6 +231,7 @@ impl Plan {
             readonly_root,
             layer: None,
             layer_seen: None,
+            foreign: false,
             entrypoint: None,
             no_pivot: options.no_pivot,
             mounts,
