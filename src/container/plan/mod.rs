@@ -6,6 +6,7 @@ mod account;
 mod asked_namespaces;
 mod devices;
 mod foreign;
+mod hosts_root;
 mod kernel;
 mod load;
 mod mounts;
@@ -151,6 +152,7 @@ impl Plan {
         }
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
         let mut plan = Self::from_config(&config, bundle, caller, adapted, &*options)?;
+        hosts_root::protect_host(&mut plan, &config.spec, caller, options.user_map)?;
         plan.foreign = foreign;
         plan.layer = layer;
         plan.entrypoint = entrypoint;
