@@ -66,7 +66,7 @@ impl OwnStore {
 
     /// Refuses to remove what others may use without a mark: nobody but root sees their processes.
     fn require_marks(&self) -> Result<()> {
-        let all_mark = disk::mode(&self.uses())? & 0o003 == 0o003;
+        let all_mark = disk::mode(self.uses())? & 0o003 == 0o003;
         if !self.shared || all_mark || users::sees_all() {
             return Ok(());
         }
