@@ -10,6 +10,7 @@
 //! names. SAY is `config` where the answer is to have the config of the image, and else -.
 
 use crate::bundle;
+use crate::confine::confine;
 use crate::file;
 use crate::{extract, run_file, serve};
 use ::log::LevelFilter;
@@ -48,7 +49,6 @@ pub fn main() -> u8 {
 /// What every command has been given.
 pub(crate) struct Given {
     pub image: File,
-    pub part: Part,
     pub link: File,
     /// The descriptors between LINK and OWNER.
     pub others: Vec<OwnedFd>,
@@ -67,17 +67,18 @@ impl Given {
         let mut taken = numbers.into_iter().map(fd::take_inherited).collect::<Result<Vec<_>>>()?;
         let others = taken.split_off(2);
         let (Some(link), Some(image)) = (taken.pop(), taken.pop()) else { return Err(err!("no image")) };
-        let (image, mut link) = (File::from(image), File::from(link));
-        match file::part(&image) {
-            Ok(part) => Ok(Given { image, part, link, others }),
-            Err(e) => Err(refuse(&mut link, e)),
-        }
+        Ok(Given { image: File::from(image), link: File::from(link), others })
+    }
+
+    /// Finds the image in its file. Whatever is read of the file comes after [`confine`].
+    pub(crate) fn part(&mut self) -> Result<Part> {
+        file::part(&self.image).map_err(|e| refuse(&mut self.link, e))
     }
 
     /// Answers with what the caller wants to know of the image, and reads the superblock and the root first.
-    pub(crate) fn answer(&mut self, call: &Call, cache: usize) -> Result<file::Opened> {
+    pub(crate) fn answer(&mut self, call: &Call, part: Part, cache: usize) -> Result<file::Opened> {
         let (say, path) = (call.operands.iter().rev().nth(1), call.operands.last());
-        let answered = file::filesystem(self.image.try_clone()?, self.part, cache).and_then(|fs| {
+        let answered = file::filesystem(self.image.try_clone()?, part, cache).and_then(|fs| {
             let config = match (say, path) {
                 (Some(say), Some(path)) if say.to_str() == Some("config") => {
                     bundle::config(&fs, Path::new(path))?
@@ -112,8 +113,12 @@ fn unpack(call: &Call) -> Result<u8> {
     const CACHE: usize = 16 << 20;
     let mut given = Given::take(call, 3)?;
     let target = given.others.pop().ok_or_else(|| err!("no directory"))?;
-    let unpacked = file::filesystem(given.image.try_clone()?, given.part, CACHE)
-        .and_then(|fs| extract::extract(&fs, target));
+    let part = match given.part() {
+        Ok(part) => part,
+        Err(e) => return Ok(silent(e)),
+    };
+    let unpacked =
+        file::filesystem(given.image.try_clone()?, part, CACHE).and_then(|fs| extract::extract(&fs, target));
     match unpacked {
         Ok(left_out) => say_all(&mut given.link, 0, left_out.text().as_bytes()).map(|()| 0),
         Err(e) => Ok(silent(refuse(&mut given.link, e))),
@@ -121,7 +126,9 @@ fn unpack(call: &Call) -> Result<u8> {
 }
 
 fn config(call: &Call) -> Result<u8> {
-    Ok(Given::take(call, 2).and_then(|mut given| given.answer(call, 0)).map_or_else(silent, |_| 0))
+    let mut given = Given::take(call, 2)?;
+    confine().map_err(|e| refuse(&mut given.link, e))?;
+    Ok(given.part().and_then(|part| given.answer(call, part, 0)).map_or_else(silent, |_| 0))
 }
 
 /// The exit code of an error that the caller has been told.

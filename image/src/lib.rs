@@ -10,7 +10,6 @@ mod file;
 mod fuse;
 pub mod fuzz;
 mod inside;
-mod own_config;
 mod run_file;
 mod serve;
 mod sif;

@@ -5,7 +5,7 @@
 //! answer depends on, so a worker knows nothing that the next one does not. Before Linux 6.9 the keeper ends as well, and
 //! the programs get an error.
 
-use crate::commands::{Given, silent};
+use crate::commands::{Given, refuse, silent};
 use crate::confine;
 use crate::fuse::{self, Owner, Server};
 use rt_cli::parse::Call;
@@ -39,10 +39,7 @@ const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 pub(crate) fn run(call: &Call) -> Result<u8> {
     // The kernel has named this process after the file that it was executed by.
     let _ = rustix::thread::set_name(c"rt-image");
-    let mut given = match Given::take(call, 3) {
-        Ok(given) => given,
-        Err(e) => return Ok(silent(e)),
-    };
+    let mut given = Given::take(call, 3)?;
     let owner = match call.operand(3, "the owner")? {
         "-" => Owner::OfImage,
         ids => ids
@@ -50,21 +47,23 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
             .and_then(|(uid, gid)| Some(Owner::One(uid.parse().ok()?, gid.parse().ok()?)))
             .ok_or_else(|| err!("{ids:?} is not UID:GID"))?,
     };
-    let fs = match given.answer(call, CACHE) {
-        Ok(fs) => fs,
+    let device = given.others.pop().ok_or_else(|| err!("no device"))?;
+    // What opens files comes first, and what reads the image, whose every byte may be hostile, comes last.
+    let most = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let mut spare: Vec<OwnedFd> = (1..most.min(MOST_THREADS)).map_while(|_| open_device()).collect();
+    let ready_to_read = release_streams().and_then(|()| confine::confine());
+    ready_to_read.map_err(|e| refuse(&mut given.link, e))?;
+    let opened = given.part().and_then(|part| Ok((part, given.answer(call, part, CACHE)?)));
+    let (part, fs) = match opened {
+        Ok(opened) => opened,
         Err(e) => return Ok(silent(e)),
     };
-    let device = given.others.pop().ok_or_else(|| err!("no device"))?;
-    let Given { image: advised, part, link: ready, .. } = given;
+    let Given { image: advised, link: ready, .. } = given;
     let server = Server::new(fs, owner);
     let superblock = *server.image().superblock();
-    let threads = match superblock.block_size {
-        LARGE_BLOCK.. => MOST_THREADS_LARGE,
-        _ => MOST_THREADS,
-    };
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).clamp(1, threads);
-    let spare: Vec<OwnedFd> = (1..threads).map_while(|_| open_device()).collect();
-    release_streams()?;
+    if superblock.block_size >= LARGE_BLOCK {
+        spare.truncate(MOST_THREADS_LARGE - 1);
+    }
     let mut began = Instant::now();
     let mut worker = spawn(|| {
         if !is_ready(ready)? {
@@ -73,7 +72,6 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
         // The keeper has the same descriptors, so what is done to them here is done for all workers.
         let is_clone = |clone: &&OwnedFd| rt_sys::fuse::clone_session(clone, &device).is_ok();
         let clones: Vec<&OwnedFd> = spare.iter().filter(is_clone).collect();
-        confine::confine()?;
         let tables = superblock.bytes_used - superblock.inode_table;
         if let Some(length) = NonZero::new(tables.min(AHEAD)) {
             // Everything begins with the tables of inodes and directories.
@@ -82,7 +80,6 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
         }
         serve(&server, &device, &clones)
     })?;
-    confine::confine()?;
     loop {
         let end = process::wait(worker)?;
         let asked_again = || fuse::ask_again(&device).is_ok();
@@ -97,9 +94,13 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
 
 /// Makes a worker, which ends with its keeper.
 fn spawn(work: impl FnOnce() -> Result<()>) -> Result<Pid> {
+    let keeper = rustix::process::getpid();
     let worker = process::spawn(Namespaces::NONE, Memory::Copied, || {
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
-        work().map_or(1, |()| 0)
+        let code = work().map_or(1, |()| 0);
+        // The image is unmounted. A program of the container's may have stopped the keeper, as of the same user.
+        let _ = rustix::process::kill_process(keeper, Signal::CONT);
+        code
     })?;
     Ok(worker.pid)
 }

@@ -112,6 +112,42 @@ fn a_killed_keeper_is_an_error_and_no_hang() {
     }
 }
 
+#[test]
+fn a_stopped_keeper_ends_with_its_mount() {
+    let place = Place::new("stopped-keeper");
+    let image = place.seed("zstd.sqsh");
+    for caller in callers() {
+        let (child, served) = waiting(&place, caller, &image, "true");
+        assert!(Command::new("kill").args(["-STOP", &served.keeper.to_string()]).status().unwrap().success());
+        assert_eq!(finish(child).0, Some(0));
+        place.no_server(caller);
+    }
+}
+
+/// Every byte of an image may be hostile, so the filter comes before the first is read.
+#[test]
+fn nothing_is_read_before_the_server_is_confined() {
+    let place = Place::new("early");
+    let (mnt, image, log) = (place.text("mnt"), place.seed("zstd.sqsh"), place.text("strace"));
+    if Command::new("strace").arg("-V").output().is_err() {
+        eprintln!("SKIP strace is not installed");
+        return;
+    }
+    let calls = "trace=seccomp,pread64,read";
+    let words = ["strace", "-f", "-y", "-e", calls, "-o", &log, "rt", "mount", &image, &mnt, "--", "true"];
+    place.good(Caller::Current, &words);
+    let text = std::fs::read_to_string(&log).unwrap();
+    let filter = "seccomp(SECCOMP_SET_MODE_FILTER";
+    let servers: Vec<&str> =
+        text.lines().filter(|line| line.contains(filter)).filter_map(|line| line.split(' ').next()).collect();
+    assert!(!servers.is_empty(), "{text}");
+    for server in servers {
+        let of = |line: &&str| line.split(' ').next() == Some(server);
+        let first = text.lines().filter(of).find(|line| line.contains(filter) || line.contains(&image));
+        assert!(first.unwrap().contains(filter), "{text}");
+    }
+}
+
 /// True from this version of Linux on.
 fn since(major: u32, minor: u32) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();

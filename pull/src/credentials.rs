@@ -1,11 +1,12 @@
 //! Who the user is at a registry: docker's and podman's files, credential helpers, enroot's netrc.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::fs::OFlags;
 use serde_json::{Map, Value, json};
 
 use super::auth::{base64, unbase64};
@@ -75,7 +76,7 @@ impl CredentialFiles {
             }
         }
         for path in &self.netrc {
-            let Ok(text) = fs::read_to_string(path) else { continue };
+            let Some(text) = read_own(path) else { continue };
             if let Some(found) = from_netrc(&text, registry) {
                 return Ok(Some(found));
             }
@@ -89,6 +90,23 @@ impl CredentialFiles {
         let at = if named { 0 } else { 1.min(self.docker.len().saturating_sub(1)) };
         self.docker.get(at).map(PathBuf::as_path)
     }
+}
+
+/// The text of a file whose words are executed. One that others can have written is left out, with a warning: HOME may be
+/// that of another user.
+fn read_own(path: &Path) -> Option<String> {
+    // A fifo would be waited for.
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut file = fs::File::options().read(true).custom_flags(flags.bits() as i32).open(path).ok()?;
+    if !file.metadata().is_ok_and(|found| found.is_file()) {
+        return None;
+    }
+    if !disk::only_ours(&file) {
+        log::warn!("{}: others than root and the caller can write it, and it is not read", path.display());
+        return None;
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok().map(|_| text)
 }
 
 fn read_json(path: &Path) -> Result<Option<Value>> {
@@ -232,7 +250,7 @@ fn from_netrc(text: &str, registry: &str) -> Option<Credentials> {
     }
     let password = password.filter(|_| matched)?;
     let password = match password.strip_prefix("$(").and_then(|p| p.strip_suffix(')')) {
-        // To execute what the file says is safe: it is the user's own, as a start file of the shell is.
+        // To execute what the file says is safe: nobody else can have written it, as a start file of the shell.
         Some(command) => {
             let output = Command::new("sh").args(["-c", command]).stderr(Stdio::inherit()).output().ok()?;
             String::from_utf8(output.stdout).ok()?.trim_end().to_owned()

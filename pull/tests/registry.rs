@@ -374,6 +374,34 @@ fn a_home_of_somebody_else_says_nothing_to_root() {
     assert!(!says_blocked(), "a user's file steers root's pull");
 }
 
+/// enroot's file names commands, so what others can write in it is not heeded.
+#[test]
+fn commands_of_somebody_else_are_not_run() {
+    let place = Place::new("netrc");
+    let dir = place.join("home/.config/enroot");
+    std::fs::create_dir_all(&dir).unwrap();
+    let (file, ran) = (dir.join(".credentials"), place.join("ran"));
+    let server = Server::start(sample(), Fault::Basic);
+    let command = format!("touch {}; echo secret", ran.display());
+    let text = format!("machine 127.0.0.1:{} login me password $({command})\n", server.port);
+    std::fs::write(&file, text).unwrap();
+    let runs = |uid: Option<u32>, mode: u32| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let given = uid.is_none_or(|uid| std::os::unix::fs::chown(&file, Some(uid), None).is_ok());
+        let _ = std::fs::remove_file(&ran);
+        let mut command = place.command();
+        command.args(["inspect", "--plain-http", "--no-cache", &server.name()]).output().unwrap();
+        given.then(|| ran.exists())
+    };
+    assert_eq!(runs(None, 0o600), Some(true), "it is asked");
+    assert_eq!(runs(None, 0o660), Some(false), "a group has written it");
+    if runs(Some(12345), 0o644).is_none_or(|ran| !ran) {
+        return;
+    }
+    panic!("another user's command has run");
+}
+
 #[test]
 fn an_interrupted_pull_goes_on() {
     let place = Place::new("interrupt");

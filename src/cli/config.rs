@@ -62,7 +62,7 @@ fn setting(setting: &Setting) -> Json {
     object["value"] = match &setting.value {
         Value::Switch(on) => json!(on),
         Value::Number(number) => json!(number),
-        Value::Text(text) => json!(text),
+        Value::Text(text) | Value::Expanded(text) => json!(text),
         Value::Variable(name, value) => json!({ "name": name, "value": value }),
         Value::Mount(mount) => json!({
             "source": mount.source, "target": mount.target, "options": mount.options, "optional": mount.optional,

@@ -44,7 +44,7 @@ pub(super) struct Pull<'a> {
 pub(super) fn pulled(call: &Call, image: &str, how: &Pull<'_>) -> Result<Option<PathBuf>> {
     let Pull { policy, platform, .. } = *how;
     let configured = rt_config::Config::read(&rt_config::own_variable)?;
-    let places = place::places(&configured.paths(&rt_config::STORES))?;
+    let places = place::places(&configured.stores())?;
     // Images of this machine can change under their names, so rt-pull looks at them.
     if policy != "always" && !is_local_image(image) {
         let key = name::key(image.strip_prefix("docker://").unwrap_or(image), platform);
@@ -87,7 +87,7 @@ pub(super) fn mark(bundle: &Path) -> Result<bool> {
         return Ok(true);
     }
     let configured = rt_config::Config::read(&rt_config::own_variable)?;
-    let places = place::places(&configured.paths(&rt_config::STORES))?;
+    let places = place::places(&configured.stores())?;
     match bundle.parent().and_then(Path::parent) {
         Some(root) if places.iter().any(|place| place.path == root) => is_there(&places, bundle),
         _ => Ok(true),

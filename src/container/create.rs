@@ -102,7 +102,7 @@ impl<'a> Launch<'a> {
         for note in &plan.notes {
             log::debug!("{note}");
         }
-        layer::prepare(&plan)?;
+        layer::prepare(&mut plan)?;
         let proc = fd::open_proc()?;
         let copies = mounts::open_early(&plan, proc.as_fd())?;
         trace::end(Phase::Plan);
@@ -459,6 +459,7 @@ impl<'a> Launch<'a> {
             mount_ns,
             step: self.options.task.as_ref().and_then(step),
             shared: self.member().is_some(),
+            keeps_keyring: self.plan.no_new_keyring,
         }
     }
 

@@ -55,6 +55,7 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     let exec = Exec {
         options: &options,
         plan: &plan,
+        keeps_keyring: record.keeps_keyring,
         record,
         init,
         proc: proc.as_fd(),
@@ -87,6 +88,8 @@ pub(super) struct Exec<'a> {
     pub ignored: u64,
     /// The caller's session has a controlling terminal.
     pub on_terminal: bool,
+    /// The program has the caller's session keyring, as the container was asked to (`--no-new-keyring`).
+    pub keeps_keyring: bool,
     /// Called in the process that becomes the program, once it is in all namespaces.
     pub joined: &'a dyn Fn() -> Result<()>,
 }
@@ -185,6 +188,9 @@ impl Exec<'_> {
         console: Option<BorrowedFd<'_>>,
         runtime: Option<BorrowedFd<'_>>,
     ) -> Result<Infallible> {
+        if !self.keeps_keyring {
+            init::new_session_keyring()?;
+        }
         (self.joined)()?;
         // kill(2) with pid 0 reaches the whole process group, also its members in other PID namespaces: without a
         // session of its own a program could end processes of its caller's.

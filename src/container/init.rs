@@ -333,12 +333,7 @@ impl Init<'_> {
     fn set_kernel(&self) -> Result<()> {
         let plan = self.plan;
         if !plan.no_new_keyring {
-            match process::new_session_keyring(c"_ses") {
-                // Errors that a container can live with: a kernel without keyrings, a used-up quota of keys (each
-                // user has 200 by default), and a client's seccomp filter around this process.
-                Err(e) if [libc::ENOSYS, libc::EDQUOT, libc::EPERM].iter().any(|n| e.is(*n)) => {}
-                result => result.context(|| "make a session keyring")?,
-            }
+            new_session_keyring()?;
         }
         if let Some(name) = &plan.hostname {
             rustix::system::sethostname(name.as_bytes()).context(|| "set the host name")?;
@@ -360,6 +355,18 @@ impl Init<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Leaves the caller's session keyring, whose keys are none of the program's.
+pub(super) fn new_session_keyring() -> Result<()> {
+    match process::new_session_keyring() {
+        // Where the kernel has no keyrings or a client's filter refuses the call, the program cannot read keys either.
+        Err(e) if [libc::ENOSYS, libc::EPERM].iter().any(|n| e.is(*n)) => Ok(()),
+        Err(e) if e.is(libc::EDQUOT) => Err(e
+            .context("make a session keyring: the user's quota of keys is used up")
+            .hint("kernel.keys.maxkeys is the quota; --no-new-keyring keeps the caller's keyring")),
+        result => result.context(|| "make a session keyring"),
     }
 }
 

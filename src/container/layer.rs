@@ -13,7 +13,7 @@ use rt_sys::{bail, fd};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The parts of a directory that keeps a layer.
 pub(super) const UPPER: &str = "upper";
@@ -25,51 +25,107 @@ const WORK: &str = "work";
 /// the kernel logs each failure.
 const LONGEST_PAUSE: i64 = 1000;
 
+/// The parts of a layer that is kept, as device and inode: what was looked at before init has its namespaces is what init
+/// opens in them.
+pub(super) type Seen = [(u64, u64); 2];
+
 /// Makes the directory of a layer that is kept, and what belongs into it. Called by the runtime, who is the caller.
-pub(super) fn prepare(plan: &Plan) -> Result<()> {
+pub(super) fn prepare(plan: &mut Plan) -> Result<()> {
     let Some(Layer::Kept(path)) = &plan.layer else { return Ok(()) };
     let context = || format!("--overlay {}", path.display());
-    let made = match fs::mkdir(path, Mode::RWXU) {
+    // A slash behind a link would have it followed.
+    let path: PathBuf = path.components().collect();
+    let made = match fs::mkdir(&path, Mode::RWXU) {
         Ok(()) => true,
         Err(Errno::EXIST) => false,
         Err(e) => return Err(e).context(context),
     };
-    let parts = make_parts(plan, path);
+    let parts = make_parts(plan, &path);
     if parts.is_err() && made {
-        let _ = fs::rmdir(path);
+        let _ = fs::rmdir(&path);
     }
-    parts.context(context)
+    plan.layer_seen = Some(parts.context(context)?);
+    Ok(())
 }
 
-fn make_parts(plan: &Plan, path: &Path) -> Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = fs::open(path, flags, Mode::empty())?;
+fn make_parts(plan: &Plan, path: &Path) -> Result<Seen> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = fs::open(path, flags, Mode::empty()).map_err(no_link)?;
     if let Some(name) = name_of_overlay_stranger(&dir)? {
         return Err(Error::new(format!("it is on {name}, which cannot hold the upper layer of an overlay"))
             .hint("name a directory of a local file system, such as one in /tmp, or take --writable"));
     }
-    let image = fs::open(&plan.rootfs, flags | OFlags::PATH, Mode::empty())?;
+    let image = fs::open(&plan.rootfs, flags.difference(OFlags::NOFOLLOW) | OFlags::PATH, Mode::empty())?;
     if fd::path_of(&dir)?.starts_with(fd::path_of(&image)?) {
         bail!("it is in the image, which is not to be written to");
     }
+    let callers = rustix::process::geteuid().as_raw();
+    let stat = fs::fstat(&dir)?;
+    require_owner(&stat, &[callers])?;
+    if stat.st_mode & 0o022 != 0 {
+        return Err(others_write());
+    }
+    // Where others cannot enter the directory, it does not matter what they may do to what is in it.
+    let closed = stat.st_mode & 0o011 == 0;
     // The root of an overlay has the mode of its upper layer.
-    let mode = Mode::from_raw_mode(fs::stat(&plan.rootfs)?.st_mode & 0o7777 | 0o700);
-    for (name, mode) in [(UPPER, mode), (WORK, Mode::RWXU)] {
-        match fs::mkdirat(&dir, name, Mode::RWXU) {
-            Ok(()) => {
-                fs::chmodat(&dir, name, mode, AtFlags::empty())?;
-                give_to_container(plan, &dir, name)?;
+    let mode = fs::fstat(&image)?.st_mode & 0o7777 | 0o700;
+    let mode = Mode::from_raw_mode(if closed { mode } else { mode & !0o022 });
+    let (uid, gid) = containers_root(plan);
+    let owners = [callers, uid.map_or(callers, Uid::as_raw)];
+    let part = |name: &str, mode: Mode| -> Result<(u64, u64)> {
+        let made = match fs::mkdirat(&dir, name, Mode::RWXU) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
+            Err(e) => return Err(e.into()),
+        };
+        let path_only = if made { OFlags::empty() } else { OFlags::PATH };
+        let part = fs::openat(&dir, name, flags | path_only, Mode::empty()).map_err(no_link)?;
+        if made {
+            fs::fchmod(&part, mode)?;
+            if uid.is_some() || gid.is_some() {
+                fs::fchown(&part, uid, gid)?;
             }
-            Err(Errno::EXIST) => {}
-            Err(e) => return Err(e).context(|| name),
         }
+        let stat = fs::fstat(&part)?;
+        require_owner(&stat, &owners)?;
+        if !closed && stat.st_mode & 0o022 != 0 {
+            return Err(others_write());
+        }
+        Ok(identity(&stat))
+    };
+    let part = |name: &str, mode: Mode| part(name, mode).context(|| name.to_owned());
+    Ok([part(UPPER, mode)?, part(WORK, Mode::RWXU)?])
+}
+
+fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// O_NOFOLLOW answers ELOOP for a link, and ENOTDIR with O_DIRECTORY, which is true for whoever looks at it.
+fn no_link(e: Errno) -> Error {
+    match e {
+        Errno::LOOP => Error::new("a link: name the directory itself".to_owned()),
+        e => e.into(),
+    }
+}
+
+/// What is in a layer becomes the container's root, so whoever owns it would choose the programs that the caller runs.
+fn require_owner(stat: &Stat, owners: &[u32]) -> Result<()> {
+    if !owners.contains(&stat.st_uid) {
+        return Err(Error::new(format!("it belongs to uid {}", stat.st_uid))
+            .hint("a layer belongs to whoever runs the container"));
     }
     Ok(())
 }
 
-/// Has the container's root own a part, where that is another id than the caller's.
-fn give_to_container(plan: &Plan, dir: &OwnedFd, name: &str) -> Result<()> {
-    let Some(maps) = plan.maps.as_ref().filter(|_| !plan.own_maps) else { return Ok(()) };
+#[cold]
+fn others_write() -> Error {
+    Error::new("others than its owner can write in it".to_owned()).hint("chmod go-w")
+}
+
+/// Who the container's root is outside, where that is another id than the caller's.
+fn containers_root(plan: &Plan) -> (Option<Uid>, Option<Gid>) {
+    let Some(maps) = plan.maps.as_ref().filter(|_| !plan.own_maps) else { return (None, None) };
     let outside = |maps: &[IdMap], other: u32| {
         let of = |id: u32| {
             maps.iter().find_map(|m| Some(m.host + id.checked_sub(m.container).filter(|n| *n < m.size)?))
@@ -78,7 +134,7 @@ fn give_to_container(plan: &Plan, dir: &OwnedFd, name: &str) -> Result<()> {
     };
     let uid = outside(&maps.uid, plan.process.uid).map(Uid::from_raw);
     let gid = outside(&maps.gid, plan.process.gid).map(Gid::from_raw);
-    fs::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW).context(|| name)
+    (uid, gid)
 }
 
 /// The directories of a layer that is kept, which only the caller may be able to reach.
@@ -95,18 +151,27 @@ pub(super) struct Opened(Option<Parts>);
 /// Opens what the plan's layer needs, in init's mount namespace, before init becomes the container's root. `None` where the
 /// plan has no layer.
 pub(super) fn open(plan: &Plan) -> Result<Option<Opened>> {
-    let open = |path: &Path, name: &str| -> Result<OwnedFd> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let path = path.join(name);
-        fs::open(&path, flags, Mode::empty()).context(|| format!("--overlay: {}", path.display()))
-    };
     Ok(match &plan.layer {
         None => None,
         Some(Layer::Memory) => Some(Opened(None)),
-        Some(Layer::Kept(dir)) => {
-            Some(Opened(Some(Parts { upper: open(dir, UPPER)?, work: open(dir, WORK)? })))
-        }
+        Some(Layer::Kept(dir)) => Some(Opened(Some(reopen(plan, dir)?))),
     })
+}
+
+/// Opens the parts of a layer that is kept. Overlayfs takes only what is opened in its own mount namespace, so they are
+/// opened again, and must be those that were looked at.
+fn reopen(plan: &Plan, dir: &Path) -> Result<Parts> {
+    let context = || format!("--overlay {}", dir.display());
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let path: PathBuf = dir.components().collect();
+    let top = fs::open(&path, flags, Mode::empty()).context(context)?;
+    let open = |name: &str| fs::openat(&top, name, flags, Mode::empty()).context(context);
+    let parts = Parts { upper: open(UPPER)?, work: open(WORK)? };
+    let found = [identity(&fs::fstat(&parts.upper)?), identity(&fs::fstat(&parts.work)?)];
+    if plan.layer_seen != Some(found) {
+        bail!("--overlay {}: somebody has put another directory in its place", dir.display());
+    }
+    Ok(parts)
 }
 
 impl Opened {

@@ -2,10 +2,10 @@
 
 use super::plan::Plan;
 use rt_sys::error::{Context, Result};
-use rt_sys::fd;
 use rt_sys::mount::{self, Attr, Follow, Propagation, PropagationType, Recursive};
 use rt_sys::ns::Namespace;
 use rt_sys::rootfs::{Image, Rootfs};
+use rt_sys::{bail, fd};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
@@ -29,7 +29,11 @@ pub(super) fn attach<'a>(plan: &Plan, state: BorrowedFd<'a>) -> Result<Rootfs<'a
     }
     // Recursive, because a part of the image may be a mount of its own. The copy is a slave, as with runc: what the host
     // mounts below the image later, such as an automounted home, is seen inside.
-    let tree = mount::clone_path(&plan.rootfs, Recursive::Yes, Follow::Links).context(context)?;
+    let follow = if plan.foreign { Follow::Not } else { Follow::Links };
+    let tree = mount::clone_path(&plan.rootfs, Recursive::Yes, follow).context(context)?;
+    if plan.foreign && !fs::FileType::from_raw_mode(fs::fstat(&tree)?.st_mode).is_dir() {
+        bail!("rootfs {}: not a directory", plan.rootfs.display());
+    }
     if !plan.may_mknod {
         // The devices that a container without root has are binds of the host's, which keep the flags of the host's
         // mount. No device node of the image itself may work.

@@ -112,6 +112,8 @@ fn run_alone(store: &Store, options: CreateOptions) -> Result<u8> {
 
 /// A task that joins a container which is there.
 struct Joining<'a> {
+    /// The program has the caller's session keyring (`--no-new-keyring`).
+    keeps_keyring: bool,
     number: u32,
     /// The signals that the caller of the container's first task ignored. One process starts all tasks of a step.
     ignored: u64,
@@ -177,7 +179,19 @@ impl<'a> Joining<'a> {
         };
         let unshare = options.task.as_ref().map(|task| task.unshare.clone()).unwrap_or_default();
         let kept = options.kept.is_some();
-        Ok(Joining { number, ignored, caller, plan, rootfs, proc, config, own_mounts, kept, unshare })
+        Ok(Joining {
+            keeps_keyring: options.no_new_keyring,
+            number,
+            ignored,
+            caller,
+            plan,
+            rootfs,
+            proc,
+            config,
+            own_mounts,
+            kept,
+            unshare,
+        })
     }
 
     /// True where `rootfs`, the root of a container, is this task's image, or the place where that is mounted.
@@ -220,6 +234,7 @@ impl<'a> Joining<'a> {
         let mut exec = Exec {
             options: &ExecOptions::default(),
             plan: &self.plan,
+            keeps_keyring: self.keeps_keyring,
             // Only a runtime that stays beside the program needs it, which is the case with a terminal.
             record: Record::default(),
             init: pidfd,

@@ -52,6 +52,9 @@ pub(crate) struct Record {
     /// The tasks of the step share it: `pid` is the first of them, and when loaded one that lives.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
+    /// Its programs have the session keyrings of their callers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keeps_keyring: bool,
 }
 
 impl Record {

@@ -8,6 +8,7 @@ use crate::sys;
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
 tests! {
@@ -16,6 +17,7 @@ tests! {
         operands_that_are_no_bundle, flags_for_images, rt_pull_that_is_missing, ctrl_c_ends_both, stores_of_others,
         starts_leave_one_mark, stores_that_are_read_only,
     }
+    USER { stores_of_each_user, bundles_of_a_team, marks_of_somebody_else }
 }
 
 /// The directory with `rt-pull`, for PATH.
@@ -309,4 +311,134 @@ fn give_to_root(path: &std::path::Path) {
     if path.is_dir() && !path.is_symlink() {
         fs::read_dir(path).unwrap().flatten().for_each(|entry| give_to_root(&entry.path()));
     }
+}
+
+/// Gives the store's bundle a hook that leaves a file, and a bind of a directory of the host.
+fn with_hook_and_bind(ctx: &Ctx) -> PathBuf {
+    let bundle = fs::read_dir(ctx.path("images/bundles")).unwrap().next().unwrap().unwrap().path();
+    let config = bundle.join("config.json");
+    let mut spec: serde_json::Value = serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();
+    let touch = format!("echo x >{}", ctx.path("hooked").display());
+    spec["hooks"] = json!({ "createRuntime": [{ "path": "/bin/sh", "args": ["sh", "-c", touch] }] });
+    let bind = json!({ "destination": "/mnt", "type": "bind", "source": ctx.path(""), "options": ["bind"] });
+    spec["mounts"].as_array_mut().unwrap().push(bind);
+    fs::write(&config, spec.to_string()).unwrap();
+    bundle
+}
+
+/// A store whose place a variable gives is the caller's own: another user may have made the directory first.
+fn stores_of_each_user(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    fs::set_permissions(ctx.mkdir("images"), fs::Permissions::from_mode(0o755)).unwrap();
+    let image = image(ctx);
+    rt(ctx, &["pull", "--store", "-q", &image]).ok();
+    name(ctx, "x.org/x:1");
+    ctx.mkdir("config");
+    ctx.mkdir("config/rt");
+    ctx.file("config/rt/config.toml", "[images]\nstores = [\"$BASE/$WHO\"]\n");
+    let run = |who: &str| {
+        let cmd = ctx.rt(["run", "--pull", "never", "x.org/x:1", "--", "/probe", "say hello", "ls /mnt"]);
+        cmd.env("XDG_CONFIG_HOME", ctx.path("config")).env("BASE", ctx.path("")).env("WHO", who)
+    };
+    assert_eq!(run("images").ok().line(0), "hello");
+    symlink(ctx.path("images"), ctx.path("link")).unwrap();
+    run("link").fails(&["the store of images"]);
+    with_hook_and_bind(ctx);
+    give_to(&ctx.path("images"), 12345);
+    run("images").fails(&["belongs to uid 12345"]);
+    assert!(!ctx.path("hooked").exists(), "the hook of another user has run");
+    // Whoever names the store chooses its owner, who still has no program run on the host.
+    let cmd = rt(ctx, &["run", "--pull", "never", "x.org/x:1", "--", "/probe", "say hello", "ls /mnt"]);
+    let out = cmd.ok();
+    assert_eq!((out.line(0), out.line(1)), (json!("hello"), json!([])), "a bind of another user's");
+    assert!(!ctx.path("hooked").exists(), "the hook of another user has run");
+    give_to(&ctx.path("images"), ctx.caller.host_ids().0);
+    forget(ctx);
+}
+
+/// In a store of a team, what another one of the team can change asks for nothing of the host.
+fn bundles_of_a_team(ctx: &Ctx) {
+    let image = image(ctx);
+    rt(ctx, &["pull", "--store", "-q", &image]).ok();
+    name(ctx, "x.org/x:1");
+    let bundle = with_hook_and_bind(ctx);
+    let run = || rt(ctx, &["run", "--pull", "never", "x.org/x:1", "--", "/probe", "ls /mnt"]).ok().line(0);
+    assert_ne!(run(), json!([]));
+    assert!(ctx.path("hooked").exists(), "the caller's own hook runs");
+    for path in [bundle.join("config.json"), bundle.clone()] {
+        fs::remove_file(ctx.path("hooked")).unwrap_or_default();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode | 0o020)).unwrap();
+        assert_eq!(run(), json!([]), "{}", path.display());
+        assert!(!ctx.path("hooked").exists(), "{}", path.display());
+        // Nor does a link in the root's place show a directory of the host.
+        let (root, aside) = (bundle.join("rootfs"), bundle.join("aside"));
+        fs::rename(&root, &aside).unwrap();
+        symlink("/", &root).unwrap();
+        rt(ctx, &["run", "--pull", "never", "x.org/x:1"]).fails(&["rootfs"]);
+        fs::remove_file(&root).unwrap();
+        fs::rename(&aside, &root).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    forget(ctx);
+}
+
+fn give_to(path: &std::path::Path, id: u32) {
+    sys::chown(path, id, id).unwrap();
+    if path.is_dir() && !path.is_symlink() {
+        fs::read_dir(path).unwrap().flatten().for_each(|entry| give_to(&entry.path(), id));
+    }
+}
+
+/// The owner of a site's store removes no image under another user's container, whatever somebody has made of the marks.
+fn marks_of_somebody_else(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    fs::set_permissions(ctx.mkdir("images"), fs::Permissions::from_mode(0o755)).unwrap();
+    let image = image(ctx);
+    rt(ctx, &["pull", "--store", "-q", &image]).ok();
+    name(ctx, "x.org/x:1");
+    let uses = ctx.path("images/uses");
+    let mark = || fs::read_dir(&uses).unwrap().next().unwrap().unwrap().path();
+    give_to(&ctx.path("images"), 12345);
+    let chmod = |bits| fs::set_permissions(&uses, fs::Permissions::from_mode(bits)).unwrap();
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(90 * 86_400);
+    let as_owner = |words: &[&str]| {
+        let mut command = std::process::Command::new(ctx.rt_path());
+        command.args(words).current_dir("/").env_clear().env("PATH", path(ctx));
+        command.env("RT_IMAGES", ctx.path("images")).uid(12345).gid(12345);
+        let out = command.output().unwrap();
+        (out.status.success(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let there = || fs::read_dir(ctx.path("images/bundles")).unwrap().count();
+    // The mark that the caller would make is another user's, who can give it any time. 1777, writable by all.
+    chmod(0o1777);
+    let planted = mark();
+    fs::set_permissions(&planted, fs::Permissions::from_mode(0o666)).unwrap();
+    for _ in 0..3 {
+        rt(ctx, &["run", "x.org/x:1", "--", "/probe", "ready"]).ok();
+    }
+    fs::File::open(&planted).unwrap().set_modified(old).unwrap();
+    assert_eq!(fs::read_dir(&uses).unwrap().count(), 2, "one of one's own beside it, however many starts");
+    let out = as_owner(&["prune", "--all", "--older", "1d"]);
+    assert_eq!((out.0, there()), (true, 1), "{out:?}");
+    // Nobody can mark: who does not see all processes removes nothing.
+    for file in fs::read_dir(&uses).unwrap().flatten() {
+        fs::remove_file(file.path()).unwrap();
+    }
+    chmod(0o755);
+    let mut job = rt(ctx, &["run", "x.org/x:1", "--", "/probe", "say ready", "pause"]).spawn();
+    job.line(0);
+    let out = as_owner(&["prune", "--all"]);
+    assert_eq!(there(), 1, "{out:?}");
+    sys::kill(job.pid(), libc::SIGKILL).unwrap();
+    job.wait();
+    let out = as_owner(&["prune", "--all"]);
+    assert!(out.1.contains("chmod 1777"), "{out:?}");
+    assert_eq!(there(), 1);
+    give_to(&ctx.path("images"), ctx.caller.host_ids().0);
+    forget(ctx);
 }

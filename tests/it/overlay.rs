@@ -22,7 +22,7 @@ tests! {
     BOTH {
         wrong_layers_are_refused, mounts_in_the_image_are_refused, nodes_of_the_image_stay_dead,
         callers_home_by_flag, hooks_see_the_layer, layer_under_a_shared_root,
-        host_files_are_copied_into_the_layer, links_of_the_image_stay_inside,
+        host_files_are_copied_into_the_layer, links_of_the_image_stay_inside, layers_of_somebody_else,
     }
     USER { image_of_somebody_else }
     ROOT { overlay_on_an_overlay_is_refused, overlay_of_another_image, layer_of_many_ids }
@@ -253,7 +253,7 @@ fn wrong_layers_are_refused(ctx: &Ctx) {
     refused(&["--overlay", file.to_str().unwrap()], &["--overlay", "not a directory"]);
     refused(&["--overlay", "/proc/self"], &["--overlay /proc/self"]);
     if ctx.caller == Caller::User {
-        refused(&["--overlay", "/"], &["--overlay /: upper", "permission denied"]);
+        refused(&["--overlay", "/"], &["--overlay /", "it belongs to uid 0"]);
     }
     // A container that cannot be started makes no directory beside those that it was asked for.
     let names: Vec<_> = fs::read_dir(&ctx.state).into_iter().flatten().collect();
@@ -342,6 +342,57 @@ fn image_of_somebody_else(ctx: &Ctx) {
         assert_eq!(all, expected, "{flag}");
     }
     assert_eq!(bundle.strict_tree(), before);
+}
+
+/// Another user's layer would have the caller run that user's programs, and links in it would have the caller change what
+/// they lead to.
+fn layers_of_somebody_else(ctx: &Ctx) {
+    let bundle = image(ctx).ops(&["write /d/new x"]);
+    let refused = |dir: &std::path::Path, texts: &[&str]| {
+        ctx.rt(["run", "--overlay"]).arg(dir).arg(&bundle.dir).fails(texts);
+    };
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let chmod = |path: &std::path::Path, bits| {
+        fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap();
+    };
+    let mine = ctx.mkdir("mine");
+    chmod(&mine, 0o700);
+    for bits in [0o777, 0o1777, 0o770] {
+        let open = ctx.mkdir(&format!("open{bits:o}"));
+        chmod(&open, bits);
+        refused(&open, &["--overlay", "others than its owner can write in it"]);
+        assert_eq!(fs::read_dir(&open).unwrap().count(), 0, "nothing was made in it");
+    }
+    let link = ctx.path("link");
+    std::os::unix::fs::symlink(&mine, &link).unwrap();
+    refused(&link, &["--overlay"]);
+    refused(&link.join(""), &["--overlay"]);
+    for part in ["upper", "work"] {
+        let dir = ctx.mkdir(&format!("linked-{part}"));
+        std::os::unix::fs::symlink(&mine, dir.join(part)).unwrap();
+        refused(&dir, &["--overlay", part]);
+        let dir = ctx.mkdir(&format!("open-{part}"));
+        chmod(&ctx.mkdir(&format!("open-{part}/{part}")), 0o777);
+        refused(&dir, &["--overlay", part, "others than its owner can write in it"]);
+        // Nobody else can enter this one.
+        chmod(&dir, 0o700);
+        run(ctx, &bundle, &["--overlay", dir.to_str().unwrap()]);
+    }
+    assert_eq!((mode(&mine), fs::read_dir(&mine).unwrap().count()), (0o700, 0), "a link was followed");
+    // In a directory for everybody, such as /tmp.
+    let tmp = ctx.mkdir("tmp");
+    chmod(&tmp, 0o1777);
+    let inside = tmp.join("layer");
+    run(ctx, &bundle, &["--overlay", inside.to_str().unwrap()]);
+    if !Caller::tests_are_root() {
+        skip!("to give directories to somebody else takes root");
+    }
+    let (dir, theirs) = (ctx.mkdir("theirs"), ctx.mkdir("inside"));
+    crate::sys::chown(&dir, 12_345, 12_345).unwrap();
+    refused(&dir, &["--overlay", "it belongs to uid 12345"]);
+    let upper = ctx.mkdir("inside/upper");
+    crate::sys::chown(&upper, 12_345, 12_345).unwrap();
+    refused(&theirs, &["--overlay", "upper", "it belongs to uid 12345"]);
 }
 
 fn links_of_the_image_stay_inside(ctx: &Ctx) {

@@ -11,6 +11,7 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 tests! {
     ALL {
@@ -28,7 +29,7 @@ tests! {
         old_root_is_not_reachable, hosts_proc_without_pivot, console_of_the_image_is_a_link_inside, init_is_not_ptraced, path_of_the_image_with_links, constants_are_read_only,
     }
     USER { device_nodes_of_the_image_are_dead, nobodys_lock_stops_a_start }
-    ROOT { proc_moved_while_it_starts }
+    ROOT { proc_moved_while_it_starts, hosts_settings_and_disks }
 }
 
 /// A directory of the host beside the bundle that nothing may touch, and what it looked like.
@@ -787,6 +788,46 @@ fn procfs_writes_are_not_redirected(ctx: &Ctx) {
     } else {
         out.failed(&[]);
     }
+}
+
+/// Root's own container of the host's /proc and /dev: uid 0 owns the files there, whatever namespace it is in.
+fn hosts_settings_and_disks(ctx: &Ctx) {
+    const SETTING: &str = "/proc/sys/kernel/core_uses_pid";
+    let now = fs::read_to_string(SETTING).unwrap();
+    let write = format!("write {SETTING} {}", now.trim());
+    let disk = "/dev/rt-test-disk";
+    let made = Command::new("mknod").args(["-m", "600", disk, "b", "7", "250"]).status().unwrap().success();
+    let stat = format!("stat {disk}");
+    for user_namespace in [false, true] {
+        let bundle = ctx
+            .bundle()
+            .with("/annotations", json!({ "rt.user": "caller" }))
+            .with("/linux/readonlyPaths", json!([]))
+            .with("/linux/maskedPaths", json!([]))
+            .with("/linux/namespaces", json!([{ "type": "mount" }, { "type": "uts" }]))
+            .with("/mounts", json!([]))
+            .mount("/proc", "bind", "/proc", &["rbind", "nosuid", "noexec", "nodev"])
+            .mount("/dev", "bind", "/dev", &["rbind", "nosuid"]);
+        let one = json!([{ "containerID": 0, "hostID": 0, "size": 1 }]);
+        let bundle = match user_namespace {
+            true => bundle
+                .namespace("user", None)
+                .with("/linux/uidMappings", one.clone())
+                .with("/linux/gidMappings", one),
+            false => bundle,
+        };
+        let out = ctx.run(&bundle.ops(&[&write, "write /dev/null x", &stat])).all();
+        assert_eq!(out[0], errno(libc::EROFS), "{user_namespace} {out:?}");
+        assert_eq!(out[1], json!(null), "{user_namespace} {out:?}");
+        if made {
+            assert_eq!(
+                out[2]["mode"].as_u64().map(|mode| mode & 0o666),
+                Some(0o666),
+                "{user_namespace} {out:?}"
+            );
+        }
+    }
+    let _ = fs::remove_file(disk);
 }
 
 fn masked_and_readonly_links(ctx: &Ctx) {

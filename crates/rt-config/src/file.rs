@@ -255,7 +255,7 @@ impl Source<'_> {
                 if !Path::new(&path).is_absolute() {
                     bail!("{path:?} is not an absolute path");
                 }
-                Value::Text(path)
+                if path == *text { Value::Text(path) } else { Value::Expanded(path) }
             }
             _ => return Err(takes()),
         })

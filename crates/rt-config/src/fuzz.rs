@@ -79,7 +79,7 @@ fn check(setting: &Setting) {
         (Kind::Switch, Value::Switch(_)) | (Kind::Number | Kind::Size, Value::Number(_)) => {}
         (Kind::Text | Kind::Texts, Value::Text(text)) => assert!(!text.is_empty()),
         (Kind::Word(words), Value::Text(word)) => assert!(words.contains(&word.as_str()), "{setting:?}"),
-        (Kind::Path | Kind::Paths, Value::Text(path)) => absolute(path),
+        (Kind::Path | Kind::Paths, Value::Text(path) | Value::Expanded(path)) => absolute(path),
         (Kind::Names, Value::Text(name)) => assert!(is_pattern(name), "{setting:?}"),
         (Kind::Variables, Value::Variable(name, value)) => {
             assert!(is_name(name) && !value.contains('\0'), "{setting:?}");
@@ -138,7 +138,7 @@ fn written(settings: &[Setting]) -> String {
 fn entry(value: &Value) -> String {
     match value {
         Value::Switch(_) | Value::Number(_) => value.to_string(),
-        Value::Text(text) => quoted(text),
+        Value::Text(text) | Value::Expanded(text) => quoted(text),
         Value::Variable(..) => String::new(),
         Value::Mount(Mount { source, target, options, optional }) => {
             let options: Vec<String> = options.iter().map(|word| quoted(word)).collect();

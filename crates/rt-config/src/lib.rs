@@ -62,6 +62,8 @@ pub enum Value {
     Number(u64),
     /// Of a text, a word, a path, or a name.
     Text(String),
+    /// Of a path in which the values of variables stand: another path for each caller.
+    Expanded(String),
     /// A variable's name and value.
     Variable(String, String),
     /// A mount.
@@ -73,7 +75,7 @@ impl fmt::Display for Value {
         match self {
             Value::Switch(on) => on.fmt(f),
             Value::Number(number) => number.fmt(f),
-            Value::Text(text) => text.fmt(f),
+            Value::Text(text) | Value::Expanded(text) => text.fmt(f),
             Value::Variable(name, value) => write!(f, "{name}={value}"),
             Value::Mount(mount) => mount.fmt(f),
         }
@@ -184,7 +186,7 @@ impl Config {
     /// The entries of a list of texts.
     pub fn texts<'a>(&'a self, key: &'a Key) -> impl Iterator<Item = &'a str> {
         self.of(key).filter_map(|setting| match &setting.value {
-            Value::Text(text) => Some(text.as_str()),
+            Value::Text(text) | Value::Expanded(text) => Some(text.as_str()),
             _ => None,
         })
     }
@@ -192,6 +194,16 @@ impl Config {
     /// The entries of a list of paths.
     pub fn paths(&self, key: &Key) -> Vec<PathBuf> {
         self.texts(key).map(PathBuf::from).collect()
+    }
+
+    /// The stores of images, each with whether variables have been replaced in its path.
+    pub fn stores(&self) -> Vec<(PathBuf, bool)> {
+        let stores = self.of(&STORES).filter_map(|setting| match &setting.value {
+            Value::Text(path) => Some((PathBuf::from(path), false)),
+            Value::Expanded(path) => Some((PathBuf::from(path), true)),
+            _ => None,
+        });
+        stores.collect()
     }
 
     /// The variables to set, as words of `-e`: `NAME=VALUE`, and the names of those that take the caller's value.

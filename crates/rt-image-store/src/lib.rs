@@ -46,11 +46,14 @@ impl ImageStore {
     /// Opens the store at `place`; none where no directory is there.
     ///
     /// # Errors
-    /// Others than its owner can change it, or it is not the caller's and the caller did not choose it.
+    /// Everybody can change it, or it is neither the caller's nor root's and nobody has named it by its path.
     pub fn open(place: &Place) -> Result<Option<ImageStore>> {
         let path = &place.path;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = match fs::open(path, flags, Mode::empty()) {
+        let nofollow = if place.chosen == Chosen::ForCaller { OFlags::NOFOLLOW } else { OFlags::empty() };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | nofollow;
+        // A slash behind a link would have it followed.
+        let opened: PathBuf = path.components().collect();
+        let dir = match fs::open(&opened, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
             dir => dir.context(|| format!("open the store of images {}", path.display()))?,
         };
@@ -65,7 +68,7 @@ impl ImageStore {
         if ![0, me.as_raw()].contains(&stat.st_uid) {
             let why = format!("it belongs to uid {}", stat.st_uid);
             // Nobody but root chooses what root runs. In a user namespace a store of the real root is nobody's.
-            if place.chosen == Chosen::ByDefault
+            if place.chosen != Chosen::ByCaller
                 || me.is_root() && ns::own_maps().is_ok_and(|maps| ns::is_initial(&maps))
             {
                 return wrong(why);

@@ -7,8 +7,10 @@
 use crate::{ImageStore, USES, is_bundle_name};
 use rt_sys::error::{Context, Result};
 use rt_sys::fd;
+use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 
 /// The longest name of a file (NAME_MAX).
@@ -89,22 +91,30 @@ impl ImageStore {
             uses => uses.context(|| format!("open {}", self.path().join(USES).display()))?,
         };
         let name = Mark::of_caller(bundle)?.file_name();
-        let touch = || {
+        let touch = |name: &str| {
             let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
             let times = Timestamps { last_access: now, last_modification: now };
-            fs::utimensat(&uses, name.as_str(), &times, AtFlags::SYMLINK_NOFOLLOW)
+            fs::utimensat(&uses, name, &times, AtFlags::SYMLINK_NOFOLLOW)
         };
-        let marked = match touch() {
-            Err(Errno::NOENT) => {
-                let flags =
-                    OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::EXCL | OFlags::CLOEXEC;
-                match fs::openat(&uses, name.as_str(), flags, Mode::from_raw_mode(0o644)) {
-                    // Another process of the same user was faster.
-                    Err(Errno::EXIST) => touch(),
-                    made => made.map(drop),
-                }
-            }
+        let make = |name: &str| {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::EXCL | OFlags::CLOEXEC;
+            fs::openat(&uses, name, flags, Mode::from_raw_mode(0o644)).map(drop)
+        };
+        let marked = match touch(&name) {
+            Err(Errno::NOENT) => match make(&name) {
+                // Another process of the same user was faster.
+                Err(Errno::EXIST) => touch(&name),
+                made => made,
+            },
             touched => touched,
+        };
+        // Another user who was first to make it could give it any time, now or later.
+        let marked = match fs::statat(&uses, name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if !is_mine(&stat) => match own_beside(&uses, &name) {
+                Some(own) => touch(&own),
+                None => make(&beside(&name)),
+            },
+            _ => marked,
         };
         match marked {
             Ok(()) => Ok(true),
@@ -112,6 +122,35 @@ impl ImageStore {
             Err(e) => Err(e).context(|| format!("write {}", self.path().join(USES).join(&name).display())),
         }
     }
+}
+
+/// True for what this process's user has made. A file server can give root's files to another user (root_squash), whom
+/// nobody can tell from others; nobody but root's own store is root's.
+fn is_mine(stat: &fs::Stat) -> bool {
+    let me = rustix::process::geteuid();
+    me.is_root() || stat.st_uid == me.as_raw()
+}
+
+/// The mark of this user's that stands in place of `name`, which is somebody else's.
+fn own_beside(uses: &OwnedFd, name: &str) -> Option<String> {
+    let start = short(name);
+    let dir = fs::openat(uses, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let entries = fs::Dir::read_from(dir.ok()?).ok()?;
+    let names = entries.flatten().filter_map(|entry| entry.file_name().to_str().map(str::to_owned).ok());
+    names.filter(|other| other.starts_with(start) && other != name).find(|other| {
+        fs::statat(uses, other.as_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| is_mine(&stat))
+    })
+}
+
+/// A name for such a mark, which nobody can have taken before.
+fn beside(name: &str) -> String {
+    // std seeds each hasher from getrandom(2), so the hash of nothing is a random number.
+    format!("{}.{:016x}", short(name), RandomState::new().build_hasher().finish())
+}
+
+/// As much of a name as leaves room for what distinguishes marks of one user.
+fn short(name: &str) -> &str {
+    &name[..name.len().min(LONGEST - 17)]
 }
 
 #[cfg(test)]

@@ -11,6 +11,9 @@ use std::path::PathBuf;
 pub enum Chosen {
     /// The caller or the site, by name: the store may belong to somebody else.
     ByCaller,
+    /// The configuration, by a path in which variables stand: whoever is first to make a directory there must not choose
+    /// what the caller runs, so it must be the caller's or root's, and no link.
+    ForCaller,
     /// [`places`]: the store must be the caller's or root's.
     ByDefault,
 }
@@ -24,12 +27,13 @@ pub struct Place {
     pub chosen: Chosen,
 }
 
-/// The places where images are looked for, in order: the list in RT_IMAGES, else `configured`, else the caller's data
+/// The places where images are looked for, in order: the list in RT_IMAGES, else `configured` (each with whether variables
+/// stand in its path), else the caller's data
 /// directory. New images go into the first of them that the caller can write.
 ///
 /// # Errors
 /// None of them says anything, as for a user without a home directory.
-pub fn places(configured: &[PathBuf]) -> Result<Vec<Place>> {
+pub fn places(configured: &[(PathBuf, bool)]) -> Result<Vec<Place>> {
     let by_caller = |path: PathBuf| Place { path, chosen: Chosen::ByCaller };
     if let Some(list) = caller::path("RT_IMAGES") {
         let parts = list.as_os_str().as_bytes().split(|&b| b == b':').filter(|part| !part.is_empty());
@@ -37,7 +41,11 @@ pub fn places(configured: &[PathBuf]) -> Result<Vec<Place>> {
         return Ok(absolute.collect::<Result<Vec<_>>>()?.into_iter().map(by_caller).collect());
     }
     if !configured.is_empty() {
-        return Ok(configured.iter().cloned().map(by_caller).collect());
+        let by_site = |(path, expanded): &(PathBuf, bool)| Place {
+            path: path.clone(),
+            chosen: if *expanded { Chosen::ForCaller } else { Chosen::ByCaller },
+        };
+        return Ok(configured.iter().map(by_site).collect());
     }
     let absolute = |path: &PathBuf| path.is_absolute();
     let data = caller::own_dir("XDG_DATA_HOME").filter(absolute);

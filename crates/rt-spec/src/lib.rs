@@ -15,6 +15,7 @@ mod hostlist;
 pub mod hpc;
 pub mod job_environment;
 pub mod mounts;
+pub mod own_config;
 pub mod rootless;
 pub mod run_file;
 pub mod said;

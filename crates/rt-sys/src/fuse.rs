@@ -5,7 +5,7 @@ use crate::error::Result;
 use rustix::fd::{AsFd, AsRawFd};
 
 /// `FUSE_DEV_IOC_CLONE` (linux/fuse.h): _IOR(229, 0, uint32_t).
-const FUSE_DEV_IOC_CLONE: u32 = 0x8004_e500;
+pub const FUSE_DEV_IOC_CLONE: u32 = 0x8004_e500;
 
 /// Makes `device`, a /dev/fuse that was just opened, a second descriptor of the mount that `session` serves: a request
 /// that is read from one of them is answered there.

@@ -344,11 +344,14 @@ pub fn set_memory_policy(mode: u32, nodes: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// Gives this process a session keyring of its own (keyctl(2)), named `name`.
-pub fn new_session_keyring(name: &CStr) -> Result<()> {
+/// Gives this process a new session keyring (keyctl(2)). It has no name of ours: with one the kernel would join a keyring
+/// of that name which another user has left open to search.
+pub fn new_session_keyring() -> Result<()> {
     const JOIN_SESSION_KEYRING: libc::c_int = 1;
-    // SAFETY: `name` is NUL-terminated and lives over the call.
-    check(unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, name.as_ptr()) })?;
+    // SAFETY: a null pointer for the name is what the call documents.
+    check(unsafe {
+        libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>())
+    })?;
     Ok(())
 }
 

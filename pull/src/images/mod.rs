@@ -44,7 +44,7 @@ impl Stores {
     /// Opens those that are there.
     pub(crate) fn open() -> Result<Stores> {
         let configured = rt_config::Config::read(&rt_config::own_variable)?;
-        let places = rt_image_store::place::places(&configured.paths(&rt_config::STORES))?;
+        let places = rt_image_store::place::places(&configured.stores())?;
         let mut open = Vec::new();
         for place in &places {
             open.extend(ImageStore::open(place)?);

@@ -13,7 +13,7 @@ use super::super::interrupt::Interrupt;
 use super::super::reference::Source;
 use super::super::{disk, lease};
 use super::names::{self, NamedImage};
-use super::users::{BundleUser, STARTING};
+use super::users::{self, BundleUser, STARTING};
 use super::{OwnStore, Turn};
 
 /// What stands behind the name of a bundle that is being removed.
@@ -47,6 +47,7 @@ impl OwnStore {
         if ![0, owner].contains(&disk::caller().uid) {
             return Err(err!("{}: belongs to uid {owner}", self.path(bundle).display()));
         }
+        self.require_marks()?;
         let aside = format!("{bundle}{REMOVED}{}", lease::unique());
         disk::rename_new(self.bundles(), bundle.as_bytes(), self.bundles(), aside.as_bytes())?;
         let users = self.users(bundle);
@@ -61,6 +62,17 @@ impl OwnStore {
             let _ = disk::unlink(self.uses(), aged.mark.file_name().as_bytes());
         }
         Ok(Removal::Done)
+    }
+
+    /// Refuses to remove what others may use without a mark: nobody but root sees their processes.
+    fn require_marks(&self) -> Result<()> {
+        let all_mark = disk::mode(self.uses())? & 0o003 == 0o003;
+        if !self.shared || all_mark || users::sees_all() {
+            return Ok(());
+        }
+        let uses = self.store.path().join(rt_image_store::USES);
+        Err(err!("other users can run images of this store, and cannot mark which in {}", uses.display())
+            .hint("chmod 1777 that directory, or let root remove images"))
     }
 
     fn delete(&self, aside: &str) -> Result<()> {

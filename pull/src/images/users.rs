@@ -97,6 +97,11 @@ impl OwnStore {
     }
 }
 
+/// True where the caller sees the processes of all users.
+pub(crate) fn sees_all() -> bool {
+    disk::caller().uid == 0 && ns::own_maps().is_ok_and(|maps| ns::is_initial(&maps))
+}
+
 /// Who uses which bundle, as of one moment.
 pub(crate) struct Users {
     here: Machine,
@@ -112,8 +117,13 @@ impl Users {
     pub(crate) fn look(store: &OwnStore) -> Result<Users> {
         let (here, marks) = (Machine::current()?, store.marks()?);
         let uid = disk::caller().uid;
-        let sees_all = uid == 0 && ns::own_maps().is_ok_and(|maps| ns::is_initial(&maps));
-        Ok(Users { here, uid, sees_all, marks, processes: processes_by_bundle(&Prefixes::of(store)) })
+        Ok(Users {
+            here,
+            uid,
+            sees_all: sees_all(),
+            marks,
+            processes: processes_by_bundle(&Prefixes::of(store)),
+        })
     }
 
     /// The users of one bundle.
@@ -138,7 +148,8 @@ impl Users {
 }
 
 /// The processes of this machine that have a bundle of the store: as their working or root directory, or in their mount
-/// namespace. Of other users' processes only root sees that.
+/// namespace. Of other users' processes only root sees all of that, and everybody the mounts, unless /proc hides them
+/// (hidepid).
 fn processes_by_bundle(prefixes: &Prefixes) -> BTreeMap<String, BTreeSet<i32>> {
     let mut all: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
     let mut namespaces: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
@@ -153,12 +164,14 @@ fn processes_by_bundle(prefixes: &Prefixes) -> BTreeMap<String, BTreeSet<i32>> {
                 found.extend(prefixes.bundles_in(path.as_os_str().as_bytes()));
             }
         }
+        let mounted = || prefixes.bundles_in(&std::fs::read(proc.join("mountinfo")).unwrap_or_default());
         // Many processes share a namespace, whose list of mounts can be long.
         if let Ok(namespace) = std::fs::metadata(proc.join("ns/mnt")) {
-            let mounted = namespaces.entry(namespace.ino()).or_insert_with(|| {
-                prefixes.bundles_in(&std::fs::read(proc.join("mountinfo")).unwrap_or_default())
-            });
+            let mounted = namespaces.entry(namespace.ino()).or_insert_with(mounted);
             found.extend(mounted.iter().cloned());
+        } else {
+            // Another user's namespace has no number for the caller, and its list of mounts can be read.
+            found.extend(mounted());
         }
         for bundle in found {
             all.entry(bundle).or_default().insert(pid);

@@ -1,7 +1,7 @@
 //! The config that a plan is made of: loaded, and changed as the command line and a task of a Slurm step ask.
 
 use super::Layer;
-use super::asked_namespaces;
+use super::{asked_namespaces, foreign};
 use crate::container::entrypoint::EntrypointPlan;
 use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
 use oci_spec::runtime::Mount;
@@ -12,7 +12,7 @@ use rt_spec::slurm::{Directories, JobDirectory};
 use rt_spec::step_container::{self, StepContainer};
 use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment};
 use rt_sys::caps::Sets;
-use rt_sys::error::{Error, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, caller, err, fd};
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -30,16 +30,27 @@ pub(crate) struct Loaded {
     pub layer: Option<Layer>,
     /// The image's entrypoint, which is run first.
     pub entrypoint: Option<EntrypointPlan>,
+    /// Others can have written the bundle, and the config asks for nothing of the host.
+    pub foreign: bool,
 }
 
 /// Loads the config of `bundle`, this process's working directory, and changes it as the options and it itself ask.
 pub(crate) fn load(options: &mut CreateOptions, bundle: &Path) -> Result<Loaded> {
+    let shown = || bundle.display();
+    let mut others = None;
     let config = match (options.images.config(), &options.config) {
         (Some(text), _) => Config::parse(text.to_owned())?,
         (None, Some(path)) => Config::load(path)?,
-        (None, None) => Config::load(Path::new("config.json")).map_err(|e| e.context(bundle.display()))?,
+        (None, None) => {
+            others = foreign::config(bundle).context(shown)?;
+            match &others {
+                Some(text) => Config::parse(text.clone()),
+                None => Config::load(Path::new("config.json")),
+            }
+            .context(shown)?
+        }
     };
-    change(options, config, bundle)
+    Ok(Loaded { foreign: others.is_some(), ..change(options, config, bundle)? })
 }
 
 /// The same with the config `text`, of the image `file`.
@@ -72,7 +83,7 @@ fn change(options: &mut CreateOptions, mut config: Config, bundle: &Path) -> Res
         override_config(&mut config, options, inherits_env)?;
         layer = override_root(&mut config.spec, &options.overrides.root);
     }
-    Ok(Loaded { config, changed, inherits_env, layer, entrypoint })
+    Ok(Loaded { config, changed, inherits_env, layer, entrypoint, foreign: false })
 }
 
 impl CreateOptions {

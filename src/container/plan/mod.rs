@@ -5,6 +5,8 @@
 mod account;
 mod asked_namespaces;
 mod devices;
+mod foreign;
+mod hosts_root;
 mod kernel;
 mod load;
 mod mounts;
@@ -25,6 +27,7 @@ use super::CreateOptions;
 use super::entrypoint::EntrypointPlan;
 use super::hidden_state;
 use super::images::Used;
+use super::layer::Seen;
 use super::trace::{self, Phase};
 use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
@@ -60,6 +63,8 @@ pub(super) struct Plan {
     pub bundle: PathBuf,
     /// The root file system, absolute.
     pub rootfs: PathBuf,
+    /// Others can have written the bundle: its root is no link.
+    pub foreign: bool,
     /// The namespaces to make.
     pub new: Namespaces,
     /// The namespaces to join, the user namespace first.
@@ -79,6 +84,8 @@ pub(super) struct Plan {
     /// What takes what is written to the root in place of the image. Where there is one, the root is this container's own
     /// from its first mount on: whatever is made in it is made in the layer.
     pub layer: Option<Layer>,
+    /// What was looked at of a layer that is kept, before init is made.
+    pub layer_seen: Option<Seen>,
     /// Use chroot rather than pivot_root.
     pub no_pivot: bool,
     /// Mounts, in order.
@@ -138,7 +145,8 @@ impl Plan {
         caller: &Caller,
         bundle: PathBuf,
     ) -> Result<(Plan, Config)> {
-        let Loaded { mut config, changed, inherits_env, layer, entrypoint } = load::load(options, &bundle)?;
+        let Loaded { mut config, changed, inherits_env, layer, entrypoint, foreign } =
+            load::load(options, &bundle)?;
         trace::end(Phase::Load);
         if changed {
             config.changed()?;
@@ -153,6 +161,8 @@ impl Plan {
         if plan.could_uncover_state(&config, options) {
             plan.keep_state_covered(&mut config)?;
         }
+        hosts_root::protect_host(&mut plan, &config.spec, caller, options.user_map)?;
+        plan.foreign = foreign;
         plan.layer = layer;
         plan.entrypoint = entrypoint;
         if inherits_env {
@@ -233,6 +243,8 @@ impl Plan {
             propagation: linux.rootfs_propagation().as_deref().and_then(rt_spec::mounts::propagation),
             readonly_root,
             layer: None,
+            layer_seen: None,
+            foreign: false,
             entrypoint: None,
             no_pivot: options.no_pivot,
             mounts,

@@ -1,10 +1,11 @@
-//! The config that `rt` writes into an image file, without what reaches beyond the container.
+//! A config that somebody else may have written, without what reaches beyond the container: that which `rt` writes into an
+//! image file, and that of a bundle in a store of images which others than root and the caller can write.
 //!
 //! `rt pull` and `rt save` put the bundle's config.json into the file. A bundle's config is its owner's and may ask for
 //! everything; a file may be anybody's. So this takes over what is named here, and nothing else: what runs, with which
 //! environment, in which namespaces, under which filter, on which file systems of the kernel.
 
-use rt_spec::hpc;
+use crate::hpc;
 use rt_sys::error::{Error, Result};
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -33,7 +34,7 @@ const ANNOTATIONS: [&str; 11] = [
 const CONFIGURES: [&str; 3] = ["rt.", "run.oci.", "cdi.k8s.io/"];
 
 /// The config for the image whose tree is mounted at `path`, of a caller with these ids.
-pub(crate) fn config(text: &[u8], path: &Path, uid: u32, gid: u32) -> Result<Value> {
+pub fn config(text: &[u8], path: &Path, uid: u32, gid: u32) -> Result<Value> {
     let said: Value = serde_json::from_slice(text).map_err(|e| Error::new(e.to_string()))?;
     let mut linux = only(&said["linux"], &LINUX);
     if let Some(filter) = linux.get_mut("seccomp").and_then(Value::as_object_mut) {
@@ -88,7 +89,16 @@ fn mounts(said: &Value) -> Vec<Value> {
         true => usual.contains(mount),
         false => mount["type"].as_str().is_some_and(|kind| FILE_SYSTEMS.contains(&kind)),
     };
-    list(said).filter(is_taken).cloned().collect()
+    list(said).filter(is_taken).cloned().map(read_only_cgroups).collect()
+}
+
+/// The cgroups are the scheduler's. On cgroup v1 the files of the caller's own would be open to who asks for them.
+fn read_only_cgroups(mut mount: Value) -> Value {
+    if mount["type"] == "cgroup" {
+        let words = list(&mount["options"]).filter(|word| !["rw", "ro"].map(Value::from).contains(word));
+        mount["options"] = words.cloned().chain([json!("ro")]).collect();
+    }
+    mount
 }
 
 fn annotations(said: &Value) -> Map<String, Value> {
@@ -116,6 +126,7 @@ mod tests {
                 { "destination": "/y", "type": "overlay", "source": "overlay", "options": ["lowerdir=/"] },
                 { "destination": "/z", "type": "squashfs", "source": "/z.sqsh" },
                 { "destination": "/run", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid"] },
+                { "destination": "/sys/fs/cgroup", "type": "cgroup", "source": "c", "options": ["rw", "nosuid"] },
                 { "destination": "/sys", "type": "bind", "source": "/sys", "options": ["rbind", "rw"] },
                 hpc::mounts()[0],
             ],
@@ -137,6 +148,7 @@ mod tests {
             "root": { "path": "/at", "readonly": true },
             "mounts": [
                 { "destination": "/run", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid"] },
+                { "destination": "/sys/fs/cgroup", "type": "cgroup", "source": "c", "options": ["nosuid", "ro"] },
                 hpc::mounts()[0],
             ],
             "linux": {

@@ -1,0 +1,57 @@
+//! Bundles in a store of images that somebody else has made, or could change: what they ask of the host does not count.
+//!
+//! A name chose such a bundle, and not the caller, so its config counts as an image's own does ([`own_config`]). Whoever
+//! names a bundle by its path outside of a store has chosen its owner.
+
+use rt_spec::own_config;
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, fd};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::path::Path;
+
+const CONFIG: &str = "config.json";
+const ROOT: &str = "rootfs";
+
+/// The config of the bundle that is the working directory, without what reaches beyond the container. `None` where it may
+/// ask for everything: it is in no store, or nobody but root and the caller can have written it.
+pub(super) fn config(bundle: &Path) -> Result<Option<Vec<u8>>> {
+    let name = bundle.file_name().and_then(OsStr::to_str);
+    let above = bundle.parent().and_then(Path::file_name);
+    if !name.is_some_and(rt_image_store::is_bundle_name) || above != Some(OsStr::new(rt_image_store::BUNDLES))
+    {
+        return Ok(None);
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = match fs::open(CONFIG, flags, Mode::empty()) {
+        // The usual way says that it is missing.
+        Err(Errno::NOENT) => return Ok(None),
+        file => file.context(|| format!("{CONFIG} of a bundle of a store"))?,
+    };
+    let (stat, dir) = (fs::fstat(&file)?, fs::stat(".")?);
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        bail!("{CONFIG}: not a file");
+    }
+    if is_own(&stat) && is_own(&dir) {
+        return Ok(None);
+    }
+    log::debug!(
+        "{}: others can have written it, so it names no hook and no path of the host",
+        bundle.display()
+    );
+    // A link there would show a directory of the host as the image's.
+    let root = fs::statat(fs::CWD, ROOT, AtFlags::SYMLINK_NOFOLLOW).context(|| ROOT)?;
+    if !matches!(FileType::from_raw_mode(root.st_mode), FileType::Directory | FileType::RegularFile) {
+        bail!("{ROOT}: neither a directory nor an image");
+    }
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
+    let config = own_config::config(&fd::read_all(file)?, Path::new(ROOT), uid, gid)?;
+    Ok(Some(config.to_string().into_bytes()))
+}
+
+/// True where nobody but root and the caller can have written it.
+fn is_own(stat: &Stat) -> bool {
+    [0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0
+}
