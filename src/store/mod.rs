@@ -22,7 +22,7 @@ pub(crate) use step::{JoinTarget, LivingMember, Lock, Member, Role};
 
 use container_dir::{FIFO, STATE};
 pub(crate) use place::default_places;
-use place::{Chosen, could_be_made, default_roots, open_root};
+use place::{Chosen, could_be_made, default_roots, is_fit, open_root};
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::{self, DirLock, MadeList};
@@ -139,9 +139,11 @@ impl Store {
     /// write there would say what is a container of the job.
     pub(crate) fn open_for_job(user: Option<&str>) -> Result<Self> {
         if let Some(path) = place_of_user(user) {
-            let dir = open_root(&path, Chosen::ByDefault)?;
-            if dir.is_some() || could_be_made(&path) {
-                return Ok(Store::at(&path, dir));
+            match open_where_it_lies(&path) {
+                Ok(dir) if is_fit(&fs::fstat(&dir)?) => return Ok(Store::at(&path, Some(dir))),
+                Err(Errno::NOENT) if could_be_made(&path) => return Ok(Store::at(&path, None)),
+                // Somebody else's, or a mount, whose server this process must not wait for.
+                _ => {}
             }
         }
         match Self::of_jobs().into_iter().find(|store| store.access == Access::Own) {

@@ -72,16 +72,20 @@ pub(super) fn open_root(path: &Path, chosen: Chosen) -> Result<Option<OwnedFd>> 
         Err(_) if !required => return Ok(None),
         Err(e) => return Err(e).context(|| format!("open the state directory {}", path.display())),
     };
-    let stat = fs::fstat(&dir)?;
-    let me = rustix::process::geteuid().as_raw();
-    if stat.st_uid != me || stat.st_mode & 0o022 != 0 {
+    if !is_fit(&fs::fstat(&dir)?) {
         if !required {
             return Ok(None);
         }
         bail!(
-            "the state directory {} must belong to uid {me} and be writable by nobody else",
-            path.display()
+            "the state directory {} must belong to uid {} and be writable by nobody else",
+            path.display(),
+            caller::uid()
         );
     }
     Ok(Some(dir))
+}
+
+/// True for a directory in which nobody but this process's user can have put something.
+pub(super) fn is_fit(stat: &fs::Stat) -> bool {
+    stat.st_uid == caller::uid() && stat.st_mode & 0o022 == 0
 }
