@@ -2,6 +2,7 @@
 //! `faults inject N KIND -- COMMAND` runs it again and lets the N-th of the list fail.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod battery;
 mod calls;
 mod sys;
 mod trace;
@@ -26,6 +27,10 @@ fn main() {
 
 fn run(arguments: &[String]) -> io::Result<i32> {
     let usage = || io::Error::other(USAGE);
+    if arguments.first().is_some_and(|a| a == "battery") {
+        sys::prepare()?;
+        return Ok(i32::from(battery::run(&asked(&arguments[1..])?)? != 0));
+    }
     let end = arguments.iter().position(|a| a == "--").ok_or_else(usage)?;
     let (words, command) = (&arguments[..end], &arguments[end + 1..]);
     if command.is_empty() {
@@ -67,4 +72,29 @@ fn run(arguments: &[String]) -> io::Result<i32> {
         outcome.good()
     );
     Ok(i32::from(!outcome.good()))
+}
+
+/// `RT [--all] [--faults N] [--seed N] [--only OPERATION] [--repeat OPERATION:N:KIND]`
+fn asked(arguments: &[String]) -> io::Result<battery::Asked> {
+    let bad = |what: &str| io::Error::other(format!("{what}: what is this?"));
+    let mut all = arguments.iter();
+    let rt = std::fs::canonicalize(all.next().ok_or_else(|| bad("no rt"))?)?;
+    let mut asked = battery::Asked { rt, faults: Some(2000), seed: 20261124, only: None, repeat: None };
+    while let Some(flag) = all.next() {
+        let mut value = || all.next().ok_or_else(|| bad(flag));
+        match flag.as_str() {
+            "--all" => asked.faults = None,
+            "--faults" => asked.faults = Some(value()?.parse().map_err(|_| bad(flag))?),
+            "--seed" => asked.seed = value()?.parse().map_err(|_| bad(flag))?,
+            "--only" => asked.only = Some(value()?.clone()),
+            "--repeat" => {
+                let words: Vec<&str> = value()?.split(':').collect();
+                let [operation, n, kind] = words[..] else { return Err(bad(flag)) };
+                asked.only = Some(operation.to_owned());
+                asked.repeat = Some((n.parse().map_err(|_| bad(n))?, kind.to_owned()));
+            }
+            _ => return Err(bad(flag)),
+        }
+    }
+    Ok(asked)
 }

@@ -34,6 +34,8 @@ impl Point {
 /// What is done while a program runs.
 #[derive(Debug, Clone)]
 pub(crate) enum Mode {
+    /// Nothing but to know its processes.
+    Watch,
     /// The calls are listed.
     Record,
     /// The call at the point fails, once.
@@ -252,7 +254,7 @@ impl Tracer {
     fn identify(&mut self, pid: i32) {
         let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         let name = exe.file_name().unwrap_or_default().to_string_lossy().replace(" (deleted)", "");
-        let ours = self.programs.iter().any(|p| *p == name) || self.programs.is_empty();
+        let ours = self.programs.contains(&name) || self.programs.is_empty();
         // rt executes copies of itself in memory.
         let copy = exe.starts_with("/memfd:") || name.starts_with("memfd:");
         if let Some(process) = self.processes.get_mut(&pid) {
