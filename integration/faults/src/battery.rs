@@ -132,7 +132,9 @@ struct Place<'a> {
 impl Place<'_> {
     fn command(&self, arguments: &str) -> Vec<String> {
         let rt = self.rt.display().to_string();
-        [rt].into_iter().chain(arguments.split(' ').map(str::to_owned)).collect()
+        // Root's states would be in /run, among those of others.
+        let states = self.base.join("work/run/states").display().to_string();
+        [rt, "--root".to_owned(), states].into_iter().chain(arguments.split(' ').map(str::to_owned)).collect()
     }
 
     /// A fresh copy of the template, with the container where one is needed.
