@@ -84,7 +84,7 @@ const CALLS: &[Call] = &[
     Call(libc::SYS_readlinkat, "readlinkat", At(0, 1), LOOK, None),
     Call(libc::SYS_statfs, "statfs", Path(0), LOOK, None),
     Call(libc::SYS_fstatfs, "fstatfs", Descriptor(0), "EIO ENOMEM", None),
-    Call(libc::SYS_getdents64, "getdents64", Descriptor(0), "EIO ENOMEM ZERO", None),
+    Call(libc::SYS_getdents64, "getdents64", Descriptor(0), "EIO ENOMEM", None),
     Call(libc::SYS_getcwd, "getcwd", Nothing, "ENOMEM EACCES", None),
     Call(libc::SYS_chdir, "chdir", Path(0), LOOK, None),
     Call(libc::SYS_fchdir, "fchdir", Descriptor(0), "EIO EACCES", None),
