@@ -23,7 +23,7 @@ const OF_OTHERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("CHANGELOG.md", &["container", "nv", "bind", "fakeroot"]),
-    ("CONTRIBUTING.md", &["as"]),
+    ("CONTRIBUTING.md", &["as", "repeat"]),
     // What a program of one file takes.
     ("docs/design/images-as-files.md", &["rt-", "rt-extract"]),
     ("docs/getting-started.md", &["container"]),
@@ -39,7 +39,7 @@ const OF_OTHERS: &[(&str, &[&str])] = &[
     // Between processes of rt's own.
     ("docs/design/slurm-plugin.md", &["multi-prog", "export"]),
     ("docs/design/step.md", &["held-lock"]),
-    ("docs/design/tests.md", &["as"]),
+    ("docs/design/tests.md", &["as", "faults", "seed", "only", "repeat"]),
 ];
 
 /// A flag as the help of a command lists it: its names, and whether a value follows.
