@@ -12,6 +12,7 @@
 # make test-slurm  newer versions of Slurm, several nodes, MPI: integration/slurm/RESULTS.md (root, 20 minutes)
 # make test-kernels  kernels 5.10 to 7.x, aarch64, AppArmor, SELinux, in QEMU: integration/kernels/RESULTS.md (root, hours)
 # make test-gpu  a node with a GPU of NVIDIA's: integration/gpu/RESULTS.md; `make gpu-kit` makes what it needs there
+# make test-faults  makes system calls of rt fail, and looks at what comes of it: integration/faults.sh
 # make bench    benches/RESULTS.md: rt beside crun, runc, bubblewrap and the floor
 # make fuzz     every fuzz target for SECONDS
 # make coverage what the black-box tests reach: target/coverage/report (llvm-profdata and llvm-cov of rustc's LLVM)
@@ -23,7 +24,7 @@ SECONDS ?= 60
 CARGO ?= cargo
 
 .PHONY: all dist spank install-spank uninstall-spank install install-hooks uninstall demo demo-hooks check test test-slurm \
-	test-kernels test-gpu gpu-kit bench bench-hooks bench-syscalls fuzz coverage clean build/rt
+	test-kernels test-faults test-gpu gpu-kit bench bench-hooks bench-syscalls fuzz coverage clean build/rt
 
 all: build/rt
 
@@ -75,6 +76,9 @@ test-kernels:
 # All that test-gpu takes to a node without a network, a compiler or Rust: build/ and integration/work/gpu.
 gpu-kit: build/rt
 	@integration/gpu/kit integration/work/gpu
+
+test-faults: build/rt
+	@integration/faults.sh build/rt
 
 test-gpu:
 	@[ -x build/rt ] || $(MAKE) build/rt

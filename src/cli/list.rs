@@ -6,8 +6,11 @@ use super::table::*;
 use crate::store::{Record, Store};
 use rt_spec::state::State;
 use rt_sys::bail;
-use rt_sys::error::Result;
+use rt_sys::error::{Error, Result};
 use rt_sys::log::one_line;
+
+/// What a store lists, and why it cannot list all.
+type Listed = (Vec<Record>, Option<Error>);
 
 /// Lists the containers.
 pub(super) fn run(call: &Call) -> Result<u8> {
@@ -15,8 +18,8 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     if super::root(call)?.is_none() {
         stores.extend(Store::of_jobs());
     }
-    let lists = stores.iter().map(|store| Ok((store, store.list()?))).collect::<Result<Vec<_>>>()?;
-    let of_store = |(store, records): &(&Store, Vec<Record>)| {
+    let lists = stores.iter().map(|store| Ok((store, store.list_all()?))).collect::<Result<Vec<_>>>()?;
+    let of_store = |(store, (records, _)): &(&Store, Listed)| {
         records.iter().map(|record| printed(store, record)).collect::<Vec<_>>()
     };
     let states: Vec<State> = lists.iter().flat_map(of_store).collect::<Result<_>>()?;
@@ -31,12 +34,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     };
     let code = super::print(text)?;
     // What can be listed has been. A list that hides a container is not all right.
-    for store in &stores {
-        if let Some(e) = store.unreadable()? {
-            return Err(e);
-        }
-    }
-    Ok(code)
+    lists.into_iter().find_map(|(_, (_, failed))| failed).map_or(Ok(code), Err)
 }
 
 /// runc's columns: three blanks between them, none narrower than twelve. Where there are containers of jobs, a last

@@ -269,7 +269,17 @@ impl Store {
 
     /// The record of container `id`. A dead one that ran in place is gone.
     pub(crate) fn load(&self, id: &str) -> Result<Record> {
-        let dir = self.container(id)?;
+        check_id(id)?;
+        self.load_if_there(id)?.ok_or_else(|| does_not_exist(id))
+    }
+
+    /// The same; `None` where there is no such container.
+    fn load_if_there(&self, id: &str) -> Result<Option<Record>> {
+        let fd = match self.dir.as_ref().map(|dir| open_dir(dir, id)) {
+            None | Some(Err(Errno::NOENT)) => return Ok(None),
+            Some(opened) => opened.context(|| format!("open {}", self.root.join(id).display()))?,
+        };
+        let dir = ContainerDir { id: id.to_owned(), fd };
         let record = dir.load()?;
         if record.in_place && !record.is_alive()? && !dir.is_kept() {
             if record.shared {
@@ -278,9 +288,9 @@ impl Store {
                 self.remove(&dir)?;
                 self.forget_in_place(&record);
             }
-            return Err(does_not_exist(id));
+            return Ok(None);
         }
-        Ok(record)
+        Ok(Some(record))
     }
 
     /// The status of a container.
@@ -309,27 +319,32 @@ impl Store {
     }
 
     /// The records of all containers, ordered by id; a container without a readable one is left out: see
-    /// [`Store::unreadable`].
+    /// [`Store::list_all`].
     pub(crate) fn list(&self) -> Result<Vec<Record>> {
+        Ok(self.list_all()?.0)
+    }
+
+    /// The same, and why one of them has no readable record, where that is so.
+    pub(crate) fn list_all(&self) -> Result<(Vec<Record>, Option<Error>)> {
+        let mut failed = None;
         let mut records = match self.access {
             Access::Look(owner) => self.look(owner),
             _ => {
                 self.sweep(usize::MAX);
                 self.clean_images()?;
                 let ids = self.dir.as_ref().map_or(Ok(Vec::new()), names)?;
-                ids.iter().filter_map(|id| self.load(id).ok()).collect()
+                let mut records = Vec::with_capacity(ids.len());
+                for id in &ids {
+                    match self.load_if_there(id) {
+                        Ok(record) => records.extend(record),
+                        Err(e) => failed = failed.or(Some(e)),
+                    }
+                }
+                records
             }
         };
         records.sort_by(|a, b| a.id.cmp(&b.id));
-        Ok(records)
-    }
-
-    /// Why the record of a container cannot be read, where there is such a one among the caller's own.
-    pub(crate) fn unreadable(&self) -> Result<Option<Error>> {
-        match self.access {
-            Access::Look(_) => Ok(None),
-            _ => Ok(self.read_all()?.into_iter().find_map(Result::err)),
-        }
+        Ok((records, failed))
     }
 
     /// The records of another user's containers. That user has written them: whose containers they are is told by the
