@@ -96,6 +96,28 @@ impl Drop for Place {
     }
 }
 
+/// The output of `command` where these system calls fail so. The filter is that of a thread, and its child has it, too.
+pub fn failing(mut command: Command, calls: &[&str], errno: i32) -> Output {
+    let section = serde_json::json!({
+        "defaultAction": "SCMP_ACT_ALLOW",
+        "syscalls": [{ "names": calls, "action": "SCMP_ACT_ERRNO", "errnoRet": errno }],
+    });
+    let program = oci_seccomp::compile(&serde_json::from_value(section).unwrap()).unwrap();
+    let instruction =
+        |i: &oci_seccomp::Instruction| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
+    let filter = rt_sys::seccomp::Filter {
+        instructions: program.instructions.iter().map(instruction).collect(),
+        flags: program.flags,
+        notifies: false,
+    };
+    let thread = std::thread::spawn(move || {
+        rustix::thread::set_no_new_privs(true).unwrap();
+        rt_sys::seccomp::load(&filter).unwrap();
+        command.output().unwrap()
+    });
+    thread.join().unwrap()
+}
+
 /// True where a peer is installed; says so and counts as skipped where it is not.
 pub fn have(program: &str) -> bool {
     let found =
