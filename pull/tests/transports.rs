@@ -314,6 +314,30 @@ fn attributes_that_cannot_be_read_are_an_error() {
     assert!(save(&["fgetxattr"], libc::ENODATA).status.success());
 }
 
+/// Where a thread cannot be had, as at the limit of a user's processes, that is an error like others.
+#[test]
+fn no_more_threads_is_an_error() {
+    let place = Place::new("no-threads");
+    rich_image(&place);
+    place.good(&["pull", "-q", "oci:image:t", "b"]);
+    for words in [
+        &["pull", "oci:image:t", "new"][..],
+        &["pull", "oci:image:t", "new.sqsh"],
+        &["pull", "--store", "oci:image:t"],
+        &["save", "b", "oci:new"],
+        &["save", "b", "new.sqsh"],
+    ] {
+        let mut command = place.command();
+        command.args(words).env("RT_IMAGES", place.join("images"));
+        let output = super::threadless(command);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{words:?}: {said}");
+        assert!(said.contains("start a thread"), "{words:?}: {said}");
+        assert!(!["new", "new.sqsh"].iter().any(|name| place.join(name).exists()), "{words:?}");
+        place.is_clean();
+    }
+}
+
 /// What a user changes in config.json is saved.
 #[test]
 fn an_edited_config_is_saved() {
