@@ -97,7 +97,10 @@ pub(crate) fn extract(fs: &Filesystem<FilePart>, target: OwnedFd) -> Result<Left
     let left_out = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| write_all(fs, &queue, &failed, &left_out));
+            // After a failure the threads that there are end, since nobody sends them work.
+            let thread = std::thread::Builder::new().name("extract".into());
+            let write = || write_all(fs, &queue, &failed, &left_out);
+            thread.spawn_scoped(scope, write).context(|| "start a thread")?;
         }
         let (files, seen) = (HashMap::new(), HashSet::new());
         let mut tree = Tree { fs, root: target, files, seen, work, failed: &failed, left_out: &left_out };

@@ -123,9 +123,16 @@ pub(crate) fn replaceable(target: &Path) -> Result<Option<OwnedFd>> {
 }
 
 /// The config of the image that `bundle` was made from; none where there is none, as in a bundle of `rt spec`.
-pub(crate) fn image_config(bundle: BorrowedFd) -> Option<Value> {
-    let text = disk::read_small(bundle, IMAGE, CONFIG_LIMIT)?;
-    serde_json::from_slice(&text).ok()
+///
+/// # Errors
+/// There is one and it cannot be read: what only it says would be lost.
+pub(crate) fn image_config(bundle: BorrowedFd) -> Result<Option<Value>> {
+    let Some(text) = disk::read_if_there(bundle, IMAGE, CONFIG_LIMIT)? else { return Ok(None) };
+    match serde_json::from_slice(&text) {
+        Ok(Value::Object(config)) => Ok(Some(Value::Object(config))),
+        Ok(_) => Err(err!("image.json: not an object")),
+        Err(e) => Err(err!("image.json: {e}")),
+    }
 }
 
 /// What a bundle or an image file was pulled from.

@@ -5,6 +5,7 @@
 //! way do not exist at this level. The only file of `pull` that names rustix.
 
 use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -89,9 +90,27 @@ pub(crate) fn read_link(link: BorrowedFd) -> Result<Vec<u8>> {
     Ok(fs::readlinkat(link, "", Vec::new()).context(|| "read link")?.into_bytes())
 }
 
-/// Reads a small regular file; none where it is something else.
+/// Reads a small regular file; none where it is something else, or cannot be read.
 pub(crate) fn read_small(parent: BorrowedFd, name: &[u8], most: usize) -> Option<Vec<u8>> {
     fd::read_regular(open_file(parent, name).ok()?, most)
+}
+
+/// Reads a regular file that need not be there.
+///
+/// # Errors
+/// It is there and cannot be read, is something else, or has more than `most` bytes.
+pub(crate) fn read_if_there(parent: BorrowedFd, name: &[u8], most: usize) -> Result<Option<Vec<u8>>> {
+    let file = match open_file(parent, name) {
+        Err(e) if e.is(libc::ENOENT) => return Ok(None),
+        opened => opened?,
+    };
+    let mut text = Vec::new();
+    // The limit is far below what a u64 can say.
+    file.take(most as u64 + 1).read_to_end(&mut text).context(|| format!("read {}", show(name)))?;
+    if text.len() > most {
+        return Err(err!("{}: more than {most} bytes", show(name)));
+    }
+    Ok(Some(text))
 }
 
 /// How files are opened that may be anything: O_NONBLOCK, or a fifo would be waited for (fifo(7)); O_NOCTTY, or a terminal
@@ -358,18 +377,26 @@ pub(crate) fn set_xattr(file: BorrowedFd, name: &[u8], value: &[u8]) -> Result<b
 }
 
 /// The extended attributes of an open file that the caller may read.
-pub(crate) fn xattrs(file: BorrowedFd) -> Vec<(Vec<u8>, Vec<u8>)> {
+///
+/// # Errors
+/// They could not be read. A file system that has none is no error.
+pub(crate) fn xattrs(file: BorrowedFd) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut names = vec![0u8; 64 << 10];
-    let Ok(n) = fs::flistxattr(file, &mut names[..]) else { return Vec::new() };
+    let n = match fs::flistxattr(file, &mut names[..]) {
+        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        listed => listed.context(|| "list the attributes")?,
+    };
     let mut value = vec![0u8; 64 << 10];
     let mut all = Vec::new();
     for name in names[..n].split(|&b| b == 0).filter(|name| !name.is_empty()) {
-        let Ok(text) = std::str::from_utf8(name) else { continue };
-        if let Ok(n) = fs::fgetxattr(file, text, &mut value[..]) {
-            all.push((name.to_vec(), value[..n].to_vec()));
+        match fs::fgetxattr(file, name, &mut value[..]) {
+            Ok(n) => all.push((name.to_vec(), value[..n].to_vec())),
+            // Removed since it was listed; one of a kind that is listed and not kept; not for the caller (xattr(7)).
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::ACCESS | Errno::PERM) => {}
+            Err(e) => return Err(e).context(|| format!("read the attribute {}", show(name))),
         }
     }
-    all
+    Ok(all)
 }
 
 /// Opens a directory to read it, or to change its mode and times, for which the kernel takes no O_PATH descriptor (EBADF).

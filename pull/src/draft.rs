@@ -46,7 +46,9 @@ impl Draft {
         let name = [&prefix, lease::unique().as_bytes()].concat();
         let dir = disk::make_own_dir(parent.as_fd(), &name);
         let dir = Arc::new(dir.context(|| format!("make a place beside {}", shown.display()))?);
-        let renewal = Renewal::start(&dir, ".");
+        let renewal = Renewal::start(&dir, ".").inspect_err(|_| {
+            let _ = disk::remove_dir(parent.as_fd(), &name);
+        })?;
         let draft = Draft { parent, target, name, dir, _renewal: renewal };
         lease::sign(draft.dir(), MARK)?;
         Ok(draft)

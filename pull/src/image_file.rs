@@ -30,7 +30,7 @@ use super::source::Opened;
 use rt_spec::run_file::{Part, RunFile};
 use rt_spec::{ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_RESOLVED};
 use rt_sys::err;
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use squashfs::{Body, FilePart, Filesystem};
 use squashfs_write::{Compression, Options, Written};
 
@@ -191,14 +191,16 @@ fn check_name(target: &Path, form: Form) -> Result<()> {
 fn copy_tree(root: OwnedFd, context: &UnpackContext<ImageTarget>, watch: Watch) -> Result<()> {
     let (reader, writer) = std::io::pipe().context(|| "pipe")?;
     let (archived, applied) = std::thread::scope(|scope| {
-        let archive = scope.spawn(move || {
+        let write = move || {
             let mut out = BufWriter::with_capacity(256 << 10, writer);
             save::write_archive(root, &mut out, watch)?;
             out.flush().context(|| "write the archive")
-        });
+        };
+        let thread = std::thread::Builder::new().name("archive".into());
+        let archive = thread.spawn_scoped(scope, write).context(|| "start a thread")?;
         let applied = layer::apply(context, 1, u64::MAX, (reader, Expected::Any));
-        (archive.join(), applied)
-    });
+        Ok::<_, Error>((archive.join(), applied))
+    })?;
     // Where the reading ends early, the writing fails for it, and the other way round: the cause is on the side that
     // failed with something else.
     let archived = archived.unwrap_or_else(|_| Err(err!("a thread that writes the archive has ended")));

@@ -15,7 +15,7 @@
 
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use super::disk;
@@ -60,10 +60,14 @@ struct Renewed {
 
 impl Renewal {
     /// Begins to.
-    pub(crate) fn start(dir: &Arc<OwnedFd>, name: &str) -> Renewal {
+    ///
+    /// # Errors
+    /// The thread that renews cannot be started.
+    pub(crate) fn start(dir: &Arc<OwnedFd>, name: &str) -> Result<Renewal> {
+        start_renewing()?;
         let renewed_name = Renewed { dir: dir.clone(), name: name.to_owned() };
         renewed().push(renewed_name.clone());
-        Renewal(renewed_name)
+        Ok(Renewal(renewed_name))
     }
 }
 
@@ -107,7 +111,7 @@ pub(crate) fn acquire(dir: &Arc<OwnedFd>, name: &str) -> Result<Option<Lease>> {
         for (_, name) in known {
             let _ = disk::unlink(here, name.as_bytes());
         }
-        lease.renewal = Some(Renewal::start(dir, &lease.name));
+        lease.renewal = Some(Renewal::start(dir, &lease.name)?);
         Ok(Some(lease))
     })();
     let _ = disk::unlink(here, draft.as_bytes());
@@ -193,21 +197,27 @@ fn modified(dir: BorrowedFd, name: &str) -> Option<Duration> {
     disk::modified(disk::open_file(dir, name.as_bytes()).ok()?)
 }
 
-/// The names that this process renews. The thread that does so starts with the first.
-fn renewed() -> std::sync::MutexGuard<'static, Vec<Renewed>> {
-    static HELD: OnceLock<Mutex<Vec<Renewed>>> = OnceLock::new();
-    let held = HELD.get_or_init(|| {
-        std::thread::spawn(|| {
-            loop {
-                std::thread::sleep(RENEW);
-                for Renewed { dir, name } in renewed().iter() {
-                    let _ = disk::touch(dir.as_fd(), name.as_bytes());
-                }
+/// The names that this process renews.
+fn renewed() -> MutexGuard<'static, Vec<Renewed>> {
+    static HELD: Mutex<Vec<Renewed>> = Mutex::new(Vec::new());
+    HELD.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Starts the thread that renews, with the first name.
+fn start_renewing() -> Result<()> {
+    static STARTED: Mutex<bool> = Mutex::new(false);
+    let mut started = STARTED.lock().unwrap_or_else(|e| e.into_inner());
+    if !*started {
+        let renew = || loop {
+            std::thread::sleep(RENEW);
+            for Renewed { dir, name } in renewed().iter() {
+                let _ = disk::touch(dir.as_fd(), name.as_bytes());
             }
-        });
-        Mutex::default()
-    });
-    held.lock().unwrap_or_else(|e| e.into_inner())
+        };
+        std::thread::Builder::new().name("renew".into()).spawn(renew).context(|| "start a thread")?;
+        *started = true;
+    }
+    Ok(())
 }
 
 /// Who holds a lease: as much as it takes to see that a process of this machine is dead.
@@ -250,13 +260,22 @@ impl Holder {
     }
 }
 
+/// A zombie, whose parent has not asked for its end yet, does nothing any more.
 fn alive(pid: i32, started: &str) -> bool {
-    disk::process_lives(pid) && start_time(pid) == started
+    let stat = stat(pid);
+    disk::process_lives(pid) && !stat.as_ref().is_some_and(|stat| stat.dead) && shown(stat) == started
 }
 
 /// A process's start time in ticks since the boot (proc_pid_stat(5)); empty where there is no such process.
 fn start_time(pid: i32) -> String {
-    let stat = fd::open_proc().and_then(|proc| process::stat(proc, &pid.to_string()));
+    shown(stat(pid))
+}
+
+fn stat(pid: i32) -> Option<process::Stat> {
+    fd::open_proc().and_then(|proc| process::stat(proc, &pid.to_string())).ok()
+}
+
+fn shown(stat: Option<process::Stat>) -> String {
     stat.map(|stat| stat.start_time.to_string()).unwrap_or_default()
 }
 
@@ -303,6 +322,26 @@ mod tests {
         age(path.join("x.lease.1"));
         assert!(acquire(&dir, "x").unwrap().is_some());
         assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "nothing is left");
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_process_that_has_ended_holds_nothing() {
+        let (path, dir) = place();
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = child.id() as i32;
+        let holder = Holder { pid, started: start_time(pid), ..Holder::this_process() };
+        fs::write(path.join("x.lease.1"), holder.text()).unwrap();
+        assert!(acquire(&dir, "x").unwrap().is_none());
+        // It ends, and nobody waits for it: a zombie.
+        drop(child.stdin.take());
+        let end = std::time::Instant::now() + Duration::from_secs(20);
+        while stat(pid).is_some_and(|stat| !stat.dead) && std::time::Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(acquire(&dir, "x").unwrap().is_some());
+        child.wait().unwrap();
         fs::remove_dir_all(&path).unwrap();
     }
 

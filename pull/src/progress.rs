@@ -103,7 +103,7 @@ impl Meter {
         let Style::Bars(width) = style else { return work() };
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let show = scope.spawn(|| {
+            let draw = || {
                 while !done.load(Ordering::Acquire) {
                     let (have, all) = (self.have.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed));
                     let text = match all {
@@ -115,10 +115,14 @@ impl Meter {
                     std::thread::park_timeout(REDRAW);
                 }
                 let _ = write!(std::io::stderr(), "\r\x1b[K");
-            });
+            };
+            // Nothing is shown where no thread can be had for it.
+            let show = std::thread::Builder::new().name("show".into()).spawn_scoped(scope, draw).ok();
             let result = work();
             done.store(true, Ordering::Release);
-            show.thread().unpark();
+            if let Some(show) = show {
+                show.thread().unpark();
+            }
             result
         })
     }

@@ -24,7 +24,7 @@ use super::registry::ConnectOptions;
 use super::room;
 use super::source::{self, Image, Opened};
 use rt_spec::rootless::UserMap;
-use rt_sys::error::{Error, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, err};
 
 /// What the user asked for.
@@ -300,10 +300,12 @@ pub(super) fn layers<T: LayerTarget>(
     let (next_fetch, next_layer) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let show = scope.spawn(|| progress::show(options.style, &blobs, &done));
+        let thread = |name: &str| std::thread::Builder::new().name(name.into());
+        // Nothing is shown where no thread can be had for it.
+        let show = thread("show").spawn_scoped(scope, || progress::show(options.style, &blobs, &done)).ok();
         let mut threads = Vec::new();
         for _ in 0..limits.downloads.min(unique.len()) {
-            threads.push(scope.spawn(|| {
+            let fetch = || {
                 while let Some(&at) = unique.get(next_fetch.fetch_add(1, Ordering::Relaxed)) {
                     let blob = &blobs[at];
                     let result = interrupt.check().and_then(|()| image.obtain(at, blob, cache, interrupt));
@@ -315,10 +317,21 @@ pub(super) fn layers<T: LayerTarget>(
                         fail(Task::Obtain, e);
                     }
                 }
-            }));
+            };
+            match thread("fetch").spawn_scoped(scope, fetch).context(|| "start a thread") {
+                Ok(thread) => threads.push(thread),
+                Err(e) => {
+                    fail(Task::Obtain, e);
+                    break;
+                }
+            }
+        }
+        if threads.is_empty() {
+            // Nobody else tells the readers that nothing will come.
+            unique.iter().for_each(|&at| blobs[at].finish(Err(interrupted())));
         }
         for _ in 0..limits.layers.min(blobs.len()) {
-            threads.push(scope.spawn(|| {
+            let unpack = || {
                 while let Some(&at) = order_of_work.get(next_layer.fetch_add(1, Ordering::Relaxed)) {
                     let number = (at + 1) as LayerNumber;
                     let applied = interrupt
@@ -332,13 +345,20 @@ pub(super) fn layers<T: LayerTarget>(
                         }
                     }
                 }
-            }));
+            };
+            match thread("unpack").spawn_scoped(scope, unpack).context(|| "start a thread") {
+                Ok(thread) => threads.push(thread),
+                Err(e) => {
+                    fail(Task::Unpack, e);
+                    break;
+                }
+            }
         }
         for thread in threads {
             let _ = thread.join();
         }
         done.store(true, Ordering::Release);
-        let _ = show.join();
+        let _ = show.map(|show| show.join());
     });
     if let Some(e) = cause(failures.into_inner().unwrap_or_else(|e| e.into_inner())) {
         return Err(e);

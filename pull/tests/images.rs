@@ -125,6 +125,31 @@ fn a_name_moves_to_a_new_image() {
     assert!(place.names("images/uses").len() == 1 && which(&second) == "two");
 }
 
+/// Where the processes cannot be looked at, nobody can say that none uses the image. Elsewhere readlink(3) is readlinkat(2),
+/// which the store itself needs.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn an_image_whose_users_cannot_be_seen_stays() {
+    let place = Place::new("images-unseen");
+    sample("one").layout(&place.join("image"));
+    let bundle = pull(&place, "oci:image:t", "missing");
+    let mut user = Command::new("sleep").arg("60").current_dir(bundle.join("rootfs")).spawn().unwrap();
+    age(&place, MINUTE);
+    for words in [&["rmi", "oci:image:t"][..], &["prune", "--all"]] {
+        for errno in [libc::EIO, libc::ENOMEM, libc::EMFILE] {
+            let output = super::failing(command(&place, words), &["readlink"], errno);
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(bundle.join("rootfs/bin/true").exists(), "{words:?}: {said}");
+            assert_eq!((output.status.code(), said.contains("read /proc/")), (Some(1), true), "{said}");
+        }
+    }
+    let said = bad(&place, &["rmi", "oci:image:t"]);
+    assert!(said.contains(&format!("in use by processes {}", user.id())), "{said}");
+    user.kill().unwrap();
+    user.wait().unwrap();
+    good(&place, &["rmi", "oci:image:t"]);
+}
+
 #[test]
 fn platforms_are_not_mixed_up() {
     let place = Place::new("images-platform");

@@ -96,6 +96,45 @@ impl Drop for Place {
     }
 }
 
+/// The output of `command` where these system calls fail so.
+pub fn failing(command: Command, calls: &[&str], errno: i32) -> Output {
+    filtered(command, serde_json::json!([{ "names": calls, "action": "SCMP_ACT_ERRNO", "errnoRet": errno }]))
+}
+
+/// The same where no thread can be started, but a process can: clone with CLONE_THREAD fails, and clone3, whose flags no
+/// filter sees, says that it is not there.
+pub fn threadless(command: Command) -> Output {
+    let thread = libc::CLONE_THREAD as u64;
+    let flags =
+        serde_json::json!({ "index": 0, "op": "SCMP_CMP_MASKED_EQ", "value": thread, "valueTwo": thread });
+    filtered(
+        command,
+        serde_json::json!([
+            { "names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": libc::ENOSYS },
+            { "names": ["clone"], "action": "SCMP_ACT_ERRNO", "errnoRet": libc::EAGAIN, "args": [flags] },
+        ]),
+    )
+}
+
+/// The output of `command` under a filter. It is that of a thread, and its child has it, too.
+fn filtered(mut command: Command, calls: serde_json::Value) -> Output {
+    let section = serde_json::json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": calls });
+    let program = oci_seccomp::compile(&serde_json::from_value(section).unwrap()).unwrap();
+    let instruction =
+        |i: &oci_seccomp::Instruction| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
+    let filter = rt_sys::seccomp::Filter {
+        instructions: program.instructions.iter().map(instruction).collect(),
+        flags: program.flags,
+        notifies: false,
+    };
+    let thread = std::thread::spawn(move || {
+        rustix::thread::set_no_new_privs(true).unwrap();
+        rt_sys::seccomp::load(&filter).unwrap();
+        command.output().unwrap()
+    });
+    thread.join().unwrap()
+}
+
 /// True where a peer is installed; says so and counts as skipped where it is not.
 pub fn have(program: &str) -> bool {
     let found =

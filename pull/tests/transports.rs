@@ -252,6 +252,92 @@ fn a_saved_image_gives_the_same_bundle() {
     }
 }
 
+/// What an image said is not dropped where it cannot be read: author, volumes and stop signal are only there.
+#[test]
+fn a_config_that_cannot_be_read_is_not_left_out() {
+    let place = Place::new("no-image-json");
+    rich_image(&place);
+    place.good(&["pull", "-q", "oci:image:t", "b"]);
+    let file = place.join("b/image.json");
+    let check = |what: &str| {
+        for words in
+            [&["save", "b", "oci:saved"][..], &["save", "b", "x.sqsh"], &["push", "b", "localhost:1/x"]]
+        {
+            let output = place.run(words);
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(
+                (output.status.code(), said.lines().count()),
+                (Some(1), 1),
+                "{what} {words:?}: {said}"
+            );
+            assert!(said.contains("image.json"), "{what} {words:?}: {said}");
+            assert!(!place.join("saved").exists() && !place.join("x.sqsh").exists(), "{what} {words:?}");
+        }
+    };
+    for text in ["", "{", "[]", "null"] {
+        std::fs::write(&file, text).unwrap();
+        check(text);
+    }
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    check("directory");
+    // A bundle that was not pulled has none.
+    std::fs::remove_dir(&file).unwrap();
+    place.good(&["save", "-q", "b", "oci:saved"]);
+}
+
+/// Attributes are not left out where they cannot be read.
+#[test]
+fn attributes_that_cannot_be_read_are_an_error() {
+    let place = Place::new("no-xattrs");
+    rich_image(&place);
+    place.good(&["pull", "-q", "oci:image:t", "b"]);
+    let path = place.join("b/rootfs/attributed");
+    std::fs::write(&path, "").unwrap();
+    let has = rustix::fs::setxattr(&path, "user.x", b"y", rustix::fs::XattrFlags::empty()).is_ok();
+    let save = |calls: &[&str], errno| {
+        let mut command = place.command();
+        command.args(["save", "-q", "--force", "b", "oci:saved"]);
+        super::failing(command, calls, errno)
+    };
+    for errno in [libc::EIO, libc::ENOMEM] {
+        for call in ["flistxattr", "fgetxattr"] {
+            let output = save(&[call], errno);
+            let said = String::from_utf8(output.stderr).unwrap();
+            let failed = has || call == "flistxattr";
+            assert_eq!(output.status.code(), Some(i32::from(failed)), "{call} {errno}: {said}");
+            assert_eq!(said.contains("attribute"), failed, "{call} {errno}: {said}");
+        }
+    }
+    // These say that there are none.
+    assert!(save(&["flistxattr"], libc::EOPNOTSUPP).status.success());
+    assert!(save(&["fgetxattr"], libc::ENODATA).status.success());
+}
+
+/// Where a thread cannot be had, as at the limit of a user's processes, that is an error like others.
+#[test]
+fn no_more_threads_is_an_error() {
+    let place = Place::new("no-threads");
+    rich_image(&place);
+    place.good(&["pull", "-q", "oci:image:t", "b"]);
+    for words in [
+        &["pull", "oci:image:t", "new"][..],
+        &["pull", "oci:image:t", "new.sqsh"],
+        &["pull", "--store", "oci:image:t"],
+        &["save", "b", "oci:new"],
+        &["save", "b", "new.sqsh"],
+    ] {
+        let mut command = place.command();
+        command.args(words).env("RT_IMAGES", place.join("images"));
+        let output = super::threadless(command);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{words:?}: {said}");
+        assert!(said.contains("start a thread"), "{words:?}: {said}");
+        assert!(!["new", "new.sqsh"].iter().any(|name| place.join(name).exists()), "{words:?}");
+        place.is_clean();
+    }
+}
+
 /// What a user changes in config.json is saved.
 #[test]
 fn an_edited_config_is_saved() {

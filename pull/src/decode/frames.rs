@@ -30,9 +30,15 @@ pub(super) fn inflate(source: impl BufRead + Send, threads: usize, expected: Exp
             let (writer, reader) = super::pipe(AHEAD, u64::MAX);
             shares.push(share);
             pipes.push(reader);
-            scope.spawn(move || work(&dealt, &writer));
+            let thread = std::thread::Builder::new().name("frames".into());
+            if let Err(e) = thread.spawn_scoped(scope, move || work(&dealt, &writer)) {
+                return pipe.copy(Err(e));
+            }
         }
-        scope.spawn(move || deal(source, shares));
+        let thread = std::thread::Builder::new().name("deal".into());
+        if let Err(e) = thread.spawn_scoped(scope, move || deal(source, shares)) {
+            return pipe.copy(Err(e));
+        }
         // Dropped at an early end, the pipes end the threads.
         pipe.copy(Ok(expected.hashed(Box::new(InTurn { pipes, turn: 0 }))));
     });

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rt_image_store::is_bundle_name;
 use rt_image_store::mark::{Machine, Mark};
-use rt_sys::error::Result;
+use rt_sys::error::{Context, Result};
 use rt_sys::ns;
 
 use super::super::{disk, lease};
@@ -72,11 +73,17 @@ impl OwnStore {
         let now = self.now();
         let mut marks = Vec::new();
         for (file, _) in disk::entries(self.uses())? {
-            if let Some(mark) = std::str::from_utf8(&file).ok().and_then(Mark::parse)
-                && let Ok((_, used)) = disk::size_and_time(self.uses(), &file)
-            {
-                let age = now.duration_since(used).unwrap_or_default();
-                marks.push(AgedMark { mark, owner: disk::owner_at(self.uses(), &file)?, age });
+            let Some(mark) = std::str::from_utf8(&file).ok().and_then(Mark::parse) else { continue };
+            let looked_at = disk::size_and_time(self.uses(), &file)
+                .and_then(|(_, used)| Ok((used, disk::owner_at(self.uses(), &file)?)));
+            match looked_at {
+                Ok((used, owner)) => {
+                    let age = now.duration_since(used).unwrap_or_default();
+                    marks.push(AgedMark { mark, owner, age });
+                }
+                // Somebody has removed it meanwhile.
+                Err(e) if e.is(libc::ENOENT) => {}
+                Err(e) => return Err(e),
             }
         }
         Ok(marks)
@@ -117,13 +124,8 @@ impl Users {
     pub(crate) fn look(store: &OwnStore) -> Result<Users> {
         let (here, marks) = (Machine::current()?, store.marks()?);
         let uid = disk::caller().uid;
-        Ok(Users {
-            here,
-            uid,
-            sees_all: sees_all(),
-            marks,
-            processes: processes_by_bundle(&Prefixes::of(store)),
-        })
+        let processes = processes_by_bundle(&Prefixes::of(store))?;
+        Ok(Users { here, uid, sees_all: sees_all(), marks, processes })
     }
 
     /// The users of one bundle.
@@ -150,34 +152,66 @@ impl Users {
 /// The processes of this machine that have a bundle of the store: as their working or root directory, or in their mount
 /// namespace. Of other users' processes only root sees all of that, and everybody the mounts, unless /proc hides them
 /// (hidepid).
-fn processes_by_bundle(prefixes: &Prefixes) -> BTreeMap<String, BTreeSet<i32>> {
+///
+/// # Errors
+/// A process that may have a bundle could not be looked at. What is not known is no "no", for which a bundle would go.
+fn processes_by_bundle(prefixes: &Prefixes) -> Result<BTreeMap<String, BTreeSet<i32>>> {
     let mut all: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
     let mut namespaces: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+    for entry in std::fs::read_dir("/proc").context(|| "read /proc")? {
+        let entry = entry.context(|| "read /proc")?;
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
             continue;
         };
         let proc = entry.path();
         let mut found = BTreeSet::new();
-        for link in ["cwd", "root"] {
-            if let Ok(path) = std::fs::read_link(proc.join(link)) {
+        for link in ["cwd", "root"].map(|link| proc.join(link)) {
+            if let Some(path) = of_process(&link, std::fs::read_link(&link))? {
                 found.extend(prefixes.bundles_in(path.as_os_str().as_bytes()));
             }
         }
-        let mounted = || prefixes.bundles_in(&std::fs::read(proc.join("mountinfo")).unwrap_or_default());
+        let mounts = proc.join("mountinfo");
+        let mounted = || -> Result<_> {
+            let text = of_process(&mounts, std::fs::read(&mounts))?;
+            Ok(text.map(|text| prefixes.bundles_in(&text)))
+        };
         // Many processes share a namespace, whose list of mounts can be long.
-        if let Ok(namespace) = std::fs::metadata(proc.join("ns/mnt")) {
-            let mounted = namespaces.entry(namespace.ino()).or_insert_with(mounted);
-            found.extend(mounted.iter().cloned());
-        } else {
+        let namespace = proc.join("ns/mnt");
+        match of_process(&namespace, std::fs::metadata(&namespace))?.map(|stat| stat.ino()) {
+            Some(namespace) => {
+                // The list of a process that ends just now is not that of those which go on in its namespace.
+                if !namespaces.contains_key(&namespace)
+                    && let Some(bundles) = mounted()?
+                {
+                    namespaces.insert(namespace, bundles);
+                }
+                found.extend(namespaces.get(&namespace).into_iter().flatten().cloned());
+            }
             // Another user's namespace has no number for the caller, and its list of mounts can be read.
-            found.extend(mounted());
+            None => found.extend(mounted()?.into_iter().flatten()),
         }
         for bundle in found {
             all.entry(bundle).or_default().insert(pid);
         }
     }
-    all
+    Ok(all)
+}
+
+/// What the kernel says of a process in `file`; none where the process has ended, or is another user's.
+///
+/// # Errors
+/// All others: the process may well be there.
+fn of_process<T>(file: &Path, answer: std::io::Result<T>) -> Result<Option<T>> {
+    match answer.as_ref().map_err(|e| e.raw_os_error()) {
+        // It has ended. EINVAL is what mountinfo says of a zombie, which has no mount namespace any more.
+        Err(Some(libc::ENOENT | libc::ESRCH | libc::EINVAL)) => Ok(None),
+        // Another user's (proc(5), ptrace(2)); EPERM where /proc is mounted with hidepid=1.
+        Err(Some(libc::EACCES | libc::EPERM)) => Ok(None),
+        // A path of more than a page, by which any user could keep root from removing images. A container's bundle is
+        // seen among its mounts.
+        Err(Some(libc::ENAMETOOLONG)) => Ok(None),
+        _ => answer.map(Some).context(|| format!("read {}", file.display())),
+    }
 }
 
 /// What stands in front of the names of a store's bundles, in paths and in lists of mounts.
@@ -193,6 +227,7 @@ impl Prefixes {
             return all_stores();
         };
         let plain = [path.as_os_str().as_bytes(), b"/"].concat();
+        // Without it the bundles of all stores count, which are at least those of this one.
         let own = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
         let inside = disk::mount_id(store.bundles()).and_then(|id| in_file_system(&own, id, &escape(&plain)));
         match inside {

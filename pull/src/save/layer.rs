@@ -159,6 +159,7 @@ fn write_entry(
     out: &mut impl Write,
     watch: Watch,
 ) -> Result<Option<OwnedFd>> {
+    let shown = || String::from_utf8_lossy(path).escape_default().to_string();
     let any = disk::open_any(dir, name)?;
     let metadata = any.metadata().context(|| "stat")?;
     let kind = metadata.file_type();
@@ -174,7 +175,7 @@ fn write_entry(
     } else if kind.is_dir() {
         let open = disk::reopen_dir(dir, name)?;
         entry.kind = EntryKind::Directory;
-        entry.xattrs = disk::xattrs(open.as_fd());
+        entry.xattrs = disk::xattrs(open.as_fd()).context(shown)?;
         entry.path.push(b'/');
         inner = Some(open.into());
     } else if kind.is_fifo() {
@@ -192,7 +193,7 @@ fn write_entry(
             return Ok(None);
         }
         seen.insert(inode, path.to_vec());
-        entry.xattrs = disk::xattrs(file.as_fd());
+        entry.xattrs = disk::xattrs(file.as_fd()).context(shown)?;
         entry.size = metadata.len();
         tar::write_header(out, &entry).context(|| "write")?;
         copy(file, entry.size, out, watch)?;

@@ -138,7 +138,8 @@ impl SourceBundle {
         let config: Value =
             serde_json::from_str(&text).map_err(|e| err!("{}/config.json: {e}", path.display()))?;
         let root = disk::open_root(&path.join(config["root"]["path"].as_str().unwrap_or("rootfs")))?;
-        Ok(SourceBundle { config, original: bundle::image_config(dir.as_fd()), root })
+        let original = bundle::image_config(dir.as_fd()).context(|| path.display().to_string())?;
+        Ok(SourceBundle { config, original, root })
     }
 
     /// Writes its root as a layer.
