@@ -397,3 +397,58 @@ fn the_caller_says_which_host_library() {
         "another binary interface (LD_LIBRARY_PATH names /opt/mpich/lib)",
     );
 }
+
+/// An image whose programs are linked to thousands of libraries, each of which is searched for in thousands of directories.
+#[test]
+fn endless_searches_are_refused() {
+    let node = both_open_mpi();
+    let dirs = ["/a"; 1360].join(":").leak();
+    let mut programs = Vec::new();
+    for n in 0..4 {
+        let name = |m: usize| -> &'static str { format!("lib{n}x{m}.so").leak() };
+        let program =
+            Library { needed: (0..4000).map(name).collect(), runpath: Some(dirs), ..Library::default() };
+        node.root.file(&format!("/p{n}"), program.bytes());
+        programs.push(format!("/p{n}"));
+    }
+    let start = std::time::Instant::now();
+    node.fails(
+        &format!("RT_MPI=host RT_MPI_PROGRAMS={}", programs.join(":")),
+        "makes the hook look for too much",
+    );
+    assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
+}
+
+/// What is no file in the place of a library or of the cache is not waited for, and links lead nowhere out of the image.
+#[test]
+fn pipes_devices_and_links_are_no_libraries() {
+    let node = both_open_mpi();
+    let path = |name: &str| node.root.dir.join(name.trim_start_matches('/'));
+    let pipe = |name: &str| {
+        let done = std::process::Command::new("mkfifo").arg(path(name)).status().unwrap();
+        assert!(done.success());
+    };
+    std::fs::create_dir_all(path("/opt/x/lib")).unwrap();
+    std::fs::create_dir_all(path("/etc")).unwrap();
+    pipe("/opt/x/lib/libmpi.so.40");
+    pipe("/etc/ld.so.cache");
+    pipe(&format!("{LIB}/libpipe.so"));
+    std::os::unix::fs::symlink("libloop.so", path(&format!("{LIB}/libloop.so"))).unwrap();
+    // Through links and by "..", to a library of the machine that runs the tests.
+    std::fs::create_dir_all(path("/opt/out")).unwrap();
+    std::os::unix::fs::symlink(node.host.dir.join(&LIB[1..]), path("/opt/out/lib")).unwrap();
+    let own = Library { symbols: vec![("MPI_Only_outside", None)], ..Library::named("liboutside.so") };
+    node.host.library(&format!("{LIB}/liboutside.so"), &own);
+    let up = "$ORIGIN/../../../../../../../../../..";
+    let runpath = format!("{up}{}/{LIB}:/opt/out/lib:$ORIGIN/../opt/out/lib", node.host.dir.display()).leak();
+    let program = Library {
+        needed: vec!["libmpi.so.40", "libpipe.so", "libloop.so", "liboutside.so"],
+        takes: vec!["MPI_Init"],
+        runpath: Some(runpath),
+        ..Library::default()
+    };
+    node.root.file(node.program, program.bytes());
+    let edits = node.ok("RT_MPI=host");
+    assert!(!edits.binds.iter().any(|b| b.path.to_str().unwrap().contains("outside")), "{edits:?}");
+    assert!(edits.binds.iter().all(|b| !b.path.starts_with("/opt")), "{edits:?}");
+}

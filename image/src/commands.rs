@@ -20,7 +20,9 @@ use rt_spec::OCI_VERSION;
 use rt_spec::run_file::Part;
 use rt_sys::error::{Error, Result};
 use rt_sys::{err, fd, log};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -113,6 +115,7 @@ fn unpack(call: &Call) -> Result<u8> {
     const CACHE: usize = 16 << 20;
     let mut given = Given::take(call, 3)?;
     let target = given.others.pop().ok_or_else(|| err!("no directory"))?;
+    end_with(given.link.try_clone()?);
     let part = match given.part() {
         Ok(part) => part,
         Err(e) => return Ok(silent(e)),
@@ -123,6 +126,22 @@ fn unpack(call: &Call) -> Result<u8> {
         Ok(left_out) => say_all(&mut given.link, 0, left_out.text().as_bytes()).map(|()| 0),
         Err(e) => Ok(silent(refuse(&mut given.link, e))),
     }
+}
+
+/// Ends this process when nobody waits for its answer any more. It is nobody's child, so that it would go on for a caller that
+/// was killed.
+fn end_with(link: File) {
+    std::thread::spawn(move || {
+        let hung_up = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
+        loop {
+            let mut polled = [PollFd::new(&link, PollFlags::RDHUP)];
+            match poll(&mut polled, None) {
+                Err(Errno::INTR) => {}
+                Ok(_) if !polled[0].revents().intersects(hung_up) => {}
+                _ => std::process::exit(1),
+            }
+        }
+    });
 }
 
 fn config(call: &Call) -> Result<u8> {

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::num::NonZero;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,6 +28,13 @@ const QUEUE: usize = 64;
 const MOST_THREADS: usize = 16;
 /// How many names of attributes are said. An image may have as many as it likes.
 const MOST_NAMES: usize = 8;
+/// The most blocks that are holes: 8 TiB with the usual size of blocks. They take no memory, which bounds all else that is
+/// made, and a small image can name one file of them any number of times.
+const MOST_HOLES: u64 = 1 << 26;
+/// The most devices, and the most attributes, that are left out, for the same reason. Where SELinux is, every file has an
+/// attribute that is.
+const MOST_DEVICES: u64 = 1 << 21;
+const MOST_ATTRIBUTES: u64 = 1 << 24;
 
 /// A part of a file to be written.
 struct Work {
@@ -59,10 +67,17 @@ pub(crate) struct LeftOut {
     attributes: BTreeMap<Vec<u8>, u64>,
     /// Attributes of other names.
     other_attributes: u64,
+    /// Attributes of all names.
+    all_attributes: u64,
 }
 
 impl LeftOut {
-    fn attribute(&mut self, name: &[u8]) {
+    fn device(&mut self) -> Result<()> {
+        self.devices += 1;
+        within("devices", self.devices, MOST_DEVICES)
+    }
+
+    fn attribute(&mut self, name: &[u8]) -> Result<()> {
         if let Some(count) = self.attributes.get_mut(name) {
             *count += 1;
         } else if self.attributes.len() < MOST_NAMES {
@@ -70,6 +85,8 @@ impl LeftOut {
         } else {
             self.other_attributes += 1;
         }
+        self.all_attributes += 1;
+        within("attributes", self.all_attributes, MOST_ATTRIBUTES)
     }
 
     /// For the log; empty where all is there.
@@ -88,18 +105,27 @@ impl LeftOut {
     }
 }
 
+/// # Errors
+/// More is left out than an image may have of it.
+fn within(what: &str, count: u64, most: u64) -> Result<()> {
+    if count > most {
+        bail!("too much of the image is left out: more than {most} {what}");
+    }
+    Ok(())
+}
+
 /// Unpacks `fs` into the empty directory `target`. Returns what is not there.
 pub(crate) fn extract(fs: &Filesystem<FilePart>, target: OwnedFd) -> Result<LeftOut> {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get).clamp(1, MOST_THREADS);
     let (work, queue) = sync_channel::<Work>(QUEUE);
     let queue = Mutex::new(queue);
     let failed: Mutex<Option<Error>> = Mutex::new(None);
-    let left_out = Mutex::default();
+    let (left_out, holes) = (Mutex::default(), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..threads {
             // After a failure the threads that there are end, since nobody sends them work.
             let thread = std::thread::Builder::new().name("extract".into());
-            let write = || write_all(fs, &queue, &failed, &left_out);
+            let write = || write_all(fs, &queue, &failed, &left_out, &holes);
             thread.spawn_scoped(scope, write).context(|| "start a thread")?;
         }
         let (files, seen) = (HashMap::new(), HashSet::new());
@@ -194,14 +220,13 @@ impl<'a> Tree<'a> {
             Body::Fifo => fs::mknodat(dir, name, FileType::Fifo, mode(inode), 0)?,
             Body::Socket => fs::mknodat(dir, name, FileType::Socket, mode(inode), 0)?,
             Body::BlockDevice(_) | Body::CharDevice(_) => {
-                lock(self.left_out).devices += 1;
-                return Ok(());
+                return lock(self.left_out).device();
             }
             Body::Directory(_) => return Ok(()),
         }
         // Such files have no attributes of users (xattr(7)), only some for the kernel.
         for attribute in self.fs.xattrs(inode).map_err(of_image)? {
-            lock(self.left_out).attribute(&attribute.name);
+            lock(self.left_out).attribute(&attribute.name)?;
         }
         Ok(fs::utimensat(dir, name, &times(inode.mtime), AtFlags::SYMLINK_NOFOLLOW)?)
     }
@@ -241,25 +266,32 @@ fn write_all(
     queue: &Mutex<Receiver<Work>>,
     failed: &Mutex<Option<Error>>,
     left_out: &Mutex<LeftOut>,
+    holes: &AtomicU64,
 ) {
     loop {
         let Ok(work) = lock(queue).recv() else { return };
         if lock(failed).is_some() {
             continue;
         }
-        if let Err(e) = write(fs, &work).and_then(|()| OpenFile::finish(work.file, fs, left_out)) {
+        if let Err(e) = write(fs, &work, holes).and_then(|()| OpenFile::finish(work.file, fs, left_out)) {
             lock(failed).get_or_insert(e.context("unpack a file"));
         }
     }
 }
 
-fn write(fs: &Filesystem<FilePart>, work: &Work) -> Result<()> {
-    let mut at = work.from;
+fn write(fs: &Filesystem<FilePart>, work: &Work, holes: &AtomicU64) -> Result<()> {
+    let (mut at, mut empty) = (work.from, 0);
     for piece in fs.read(work.inode, &work.body, work.from, CHUNK as usize).map_err(of_image)? {
-        if let Piece::Block(block, range) = &piece {
-            work.file.file.write_all_at(&block.bytes()[range.clone()], at)?;
+        match &piece {
+            Piece::Block(block, range) => {
+                work.file.file.write_all_at(&block.bytes()[range.clone()], at)?;
+            }
+            Piece::Hole(_) => empty += 1,
         }
         at += piece.size() as u64;
+    }
+    if holes.fetch_add(empty, Ordering::Relaxed) + empty > MOST_HOLES {
+        bail!("too many holes: more than {MOST_HOLES} blocks of the image's files are empty");
     }
     Ok(())
 }
@@ -276,7 +308,7 @@ fn set_metadata(
         // userxattr). Capabilities mean nothing on this mount, which is nosuid.
         let harmless = name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
         if !harmless && name != b"security.capability" {
-            lock(left_out).attribute(&name);
+            lock(left_out).attribute(&name)?;
             continue;
         }
         match fs::fsetxattr(&file, &name[..], &value, XattrFlags::empty()) {
@@ -285,7 +317,7 @@ fn set_metadata(
                 return Err(Error::from(e).context(format!("set the attribute {}", name.escape_ascii())));
             }
             // The caller may not do it, or the file system has none: a tmpfs has those of users from Linux 6.6 on.
-            Err(_) => lock(left_out).attribute(&name),
+            Err(_) => lock(left_out).attribute(&name)?,
         }
     }
     fs::fchmod(&file, mode(inode))?;
@@ -325,12 +357,12 @@ mod tests {
         assert_eq!(left_out.text(), "");
         left_out.devices = 1;
         assert_eq!(left_out.text(), "left out: 1 device node");
-        left_out.attribute(b"trusted.a\n");
-        left_out.attribute(b"trusted.a\n");
+        left_out.attribute(b"trusted.a\n").unwrap();
+        left_out.attribute(b"trusted.a\n").unwrap();
         assert_eq!(left_out.text(), "left out: 1 device node; the attributes trusted.a\\n (2)");
         left_out.devices = 0;
         for n in 0..20 {
-            left_out.attribute(format!("trusted.b{n}").as_bytes());
+            left_out.attribute(format!("trusted.b{n}").as_bytes()).unwrap();
         }
         let text = left_out.text();
         assert!(text.starts_with("left out: the attributes trusted.a\\n (2), trusted.b0 (1), "), "{text}");

@@ -1,6 +1,8 @@
 //! Images that are none, are damaged, or are made to harm.
 
-use crate::{Place, callers};
+use crate::crafted::Crafted;
+use crate::{Place, callers, within};
+use std::time::Duration;
 
 #[test]
 fn what_is_no_image_is_said_so() {
@@ -41,5 +43,110 @@ fn damage_is_an_error_of_the_file() {
             let refused = String::from_utf8_lossy(&output.stderr).contains("at byte");
             assert!(said == "alive\n" || refused, "{caller:?} at {at}: {output:?}");
         }
+    }
+}
+
+/// Unpacks an image of `crafted`, which has to fail within a minute; what is said of it.
+fn refused(name: &str, image: Vec<u8>) -> Vec<String> {
+    let place = Place::new(name);
+    let (path, mnt) = (place.text("x.sqsh"), place.text("mnt"));
+    std::fs::write(&path, image).unwrap();
+    let said = |caller| {
+        let words = ["timeout", "60", "rt", "mount", "--extract", &path, &mnt, "--", "true"];
+        let output = place.run(caller, &words);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && output.status.code() != Some(124), "{caller:?}: {said}");
+        assert!(
+            std::fs::read_dir(place.join("mnt")).unwrap().next().is_none(),
+            "{caller:?}: something is left"
+        );
+        said
+    };
+    callers().into_iter().map(said).collect()
+}
+
+/// A file of holes takes no memory, and reading its list takes time: with many names it would take hours.
+#[test]
+fn holes_of_many_names_have_a_bound() {
+    let mut image = Crafted::default();
+    let (file, kind) = image.holes(1 << 20);
+    let names: Vec<_> = (0..40_000).map(|n| (format!("{n:05}"), file, kind)).collect();
+    let listing = image.listing(&names);
+    let root = image.directory(listing);
+    for said in refused("many-holes", image.image(root)) {
+        assert!(said.contains("too many holes"), "{said}");
+    }
+}
+
+/// Devices are left out, so nothing of the file system bounds how many there are: directories can share their names.
+#[test]
+fn what_is_left_out_has_a_bound() {
+    let mut image = Crafted::default();
+    let (device, kind) = image.device();
+    let names: Vec<_> = (0..1_000_000).map(|_| ("x".to_owned(), device, kind)).collect();
+    let listing = image.listing(&names);
+    let directories: Vec<_> = (0..4000)
+        .map(|n| {
+            let (directory, kind) = image.directory(listing);
+            (format!("{n:05}"), directory, kind)
+        })
+        .collect();
+    let listing = image.listing(&directories);
+    let root = image.directory(listing);
+    for said in refused("many-devices", image.image(root)) {
+        assert!(said.contains("too much of the image is left out"), "{said}");
+    }
+}
+
+/// Who unpacks an image ends with the `rt` that waits for it.
+#[test]
+fn a_killed_rt_leaves_nobody_unpacking() {
+    let place = Place::new("orphan");
+    let mut image = Crafted::default();
+    let (device, kind) = image.device();
+    let names: Vec<_> = (0..1_000_000).map(|_| ("x".to_owned(), device, kind)).collect();
+    let listing = image.listing(&names);
+    let directories: Vec<_> = (0..10)
+        .map(|n| {
+            let (directory, kind) = image.directory(listing);
+            (n.to_string(), directory, kind)
+        })
+        .collect();
+    let listing = image.listing(&directories);
+    let root = image.directory(listing);
+    let (path, mnt) = (place.text("x.sqsh"), place.text("mnt"));
+    std::fs::write(&path, image.image(root)).unwrap();
+    let unpacking = || {
+        let of = |entry: std::fs::DirEntry| std::fs::read(entry.path().join("cmdline")).ok();
+        let own = |words: &Vec<u8>| {
+            words.split(|byte| *byte == 0).nth(1) == Some(b"unpack")
+                && String::from_utf8_lossy(words).contains(&path)
+        };
+        std::fs::read_dir("/proc").unwrap().flatten().filter_map(of).filter(own).count()
+    };
+    for caller in callers() {
+        let mut child =
+            place.command(caller, &["rt", "mount", "--extract", &path, &mnt, "--", "true"]).spawn().unwrap();
+        assert!(within(Duration::from_secs(10), || unpacking() == 1), "{caller:?}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(within(Duration::from_secs(1), || unpacking() == 0), "{caller:?}: it goes on");
+    }
+}
+
+/// As many holes as the log of logins of a user with a large number has.
+#[test]
+fn terabytes_of_holes_are_unpacked() {
+    let place = Place::new("lastlog");
+    let mut image = Crafted::default();
+    let (file, kind) = image.holes(1 << 24);
+    let listing = image.listing(&[("lastlog".to_owned(), file, kind)]);
+    let root = image.directory(listing);
+    let (path, mnt) = (place.text("x.sqsh"), place.text("mnt"));
+    std::fs::write(&path, image.image(root)).unwrap();
+    for caller in callers() {
+        let words =
+            ["rt", "mount", "--extract", &path, &mnt, "--", "stat", "-c", "%s %b", &format!("{mnt}/lastlog")];
+        assert_eq!(place.good(caller, &words), format!("{} 0\n", (1u64 << 24) * 4096), "{caller:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! Black-box tests of `rt-image`, alone and as `rt` executes it.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, missing_docs, unreachable_pub)]
 
+mod crafted;
 mod hostile;
 mod life;
 mod mount;

@@ -174,6 +174,62 @@ fn refusals_are_told() {
     fails("push-digest", Fault::OtherDigest, "the registry stored sha256:");
 }
 
+/// The push ends within `seconds` by itself, says `why`, and has asked no more than `most` times.
+fn ends(name: &str, fault: Fault, seconds: u64, most: usize, why: &str) {
+    let place = Place::new(name);
+    bundle(&place);
+    let server = Uploads::start(fault);
+    let target = server.name("team/x:1");
+    // A time that has passed is a failure that may pass.
+    let retries = if fault == Fault::Interim { "0" } else { "3" };
+    let mut child = place
+        .command()
+        .args(["push", "-q", "--plain-http", "--retries", retries, "b", &target])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let start = std::time::Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed().as_secs() > seconds {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("{fault:?}: still there after {seconds} s and {} requests", server.state().requests.len());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains(why), "{fault:?}: {said}");
+    let asked = server.state().requests.len();
+    assert!(asked <= most, "{fault:?}: {asked} requests");
+    place.is_clean();
+}
+
+/// What a registry says to have of an upload keeps nobody at it: only what is more than ever before is progress.
+#[test]
+fn uploads_that_get_nowhere_end() {
+    ends("push-forgetful", Fault::Forgetful, 40, 40, "503");
+    ends("push-backwards", Fault::Backwards, 40, 40, "503");
+    ends("push-circling", Fault::Circling, 20, 20, "more than 8 redirects");
+}
+
+#[test]
+fn uploads_go_to_registries_only() {
+    ends("push-file", Fault::Location("file:///etc/passwd"), 20, 10, "file:///etc/passwd");
+    ends("push-gopher", Fault::Location("gopher://127.0.0.1/"), 20, 10, "gopher://127.0.0.1/");
+    ends("push-nowhere", Fault::Location("http://"), 20, 10, "http");
+}
+
+/// Neither words nor headers without end, fast or slow, hold a push up.
+#[test]
+fn answers_without_end_are_cut_off() {
+    ends("push-words", Fault::EndlessWords, 20, 10, "403");
+    std::thread::scope(|scope| {
+        scope.spawn(|| ends("push-slow", Fault::SlowWords, 60, 10, "403"));
+        scope.spawn(|| ends("push-interim", Fault::Interim, 60, 10, "127.0.0.1"));
+    });
+}
+
 #[test]
 fn what_cannot_be_pushed() {
     let place = Place::new("push-bad");

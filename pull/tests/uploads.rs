@@ -40,6 +40,20 @@ pub enum Fault {
     Unsupported,
     /// It says that it stored another manifest.
     OtherDigest,
+    /// It is always busy, and by turns says that some of an upload has come, and forgets the session.
+    Forgetful,
+    /// The same, and what has come is by turns more and less.
+    Backwards,
+    /// Uploads go to this place.
+    Location(&'static str),
+    /// An upload is redirected to itself.
+    Circling,
+    /// A refusal has words without end.
+    EndlessWords,
+    /// The same, a byte in half a second.
+    SlowWords,
+    /// Answers have interim answers without end before them.
+    Interim,
 }
 
 #[derive(Default)]
@@ -152,6 +166,9 @@ impl Uploads {
                     state.authorized.push(self.port);
                 }
             }
+            if self.harms(&asked, &mut out)? {
+                return out.shutdown(Shutdown::Both);
+            }
             let result = match self.refuses(&asked) {
                 Some(refused) => {
                     // The body comes nevertheless, from a client that did not wait for the answer.
@@ -165,7 +182,7 @@ impl Uploads {
             let Some((status, extra, body)) = result else { return out.shutdown(Shutdown::Both) };
             let mut head = format!("HTTP/1.1 {status} X\r\n");
             // A body that was announced and is not wanted would be read as the next request.
-            let closes = status >= 400 && asked.headers.contains_key("expect");
+            let closes = status >= 300 && asked.headers.contains_key("expect");
             if closes {
                 head.push_str("connection: close\r\n");
             }
@@ -190,6 +207,29 @@ impl Uploads {
         reader.read_exact(&mut body)?;
         self.state().received += body.len();
         Ok(body)
+    }
+
+    /// Answers that no registry gives. They end when the client has gone; true where one was given.
+    fn harms(&self, asked: &Asked, out: &mut TcpStream) -> std::io::Result<bool> {
+        let head = "HTTP/1.1 403 X\r\ntransfer-encoding: chunked\r\n\r\n";
+        match self.fault {
+            Fault::EndlessWords | Fault::SlowWords if asked.method == "POST" => {
+                out.write_all(head.as_bytes())?
+            }
+            Fault::Interim if asked.method == "POST" => {}
+            _ => return Ok(false),
+        }
+        let many = [&b"10000\r\n"[..], &[b'x'; 0x10000], b"\r\n"].concat();
+        loop {
+            match self.fault {
+                Fault::EndlessWords => out.write_all(&many)?,
+                Fault::SlowWords => out.write_all(b"1\r\nx\r\n")?,
+                _ => out.write_all(b"HTTP/1.1 103 Early Hints\r\n\r\n")?,
+            }
+            if self.fault != Fault::EndlessWords {
+                std::thread::sleep(std::time::Duration::from_millis(500));
+            }
+        }
     }
 
     /// What is answered before anything is read.
@@ -237,6 +277,22 @@ impl Uploads {
             }
             Fault::Quota if asked.method == "POST" => {
                 refusal(403, "DENIED", "adding 1.0 GiB of storage resource exceeds the quota")
+            }
+            Fault::Forgetful | Fault::Backwards if asked.method == "PATCH" => {
+                Some((503, vec![("retry-after", "0".to_owned())], Vec::new()))
+            }
+            Fault::Forgetful if asked.method == "GET" && asked.path.contains("/uploads/") => {
+                match self.count("GET ") % 2 {
+                    1 => Some((204, vec![("range", "0-9".to_owned())], Vec::new())),
+                    _ => answer(404),
+                }
+            }
+            Fault::Backwards if asked.method == "GET" && asked.path.contains("/uploads/") => {
+                let last = if self.count("GET ") % 2 == 1 { 9 } else { 4 };
+                Some((204, vec![("range", format!("0-{last}"))], Vec::new()))
+            }
+            Fault::Circling if asked.method == "PATCH" => {
+                Some((308, vec![("location", asked.path.clone())], Vec::new()))
             }
             Fault::Redirected(port) if asked.method == "PATCH" => {
                 let to = format!("http://localhost:{port}{}", asked.path);
@@ -287,6 +343,7 @@ impl Uploads {
         let location = match self.fault {
             Fault::Absolute => format!("http://127.0.0.1:{}{path}", self.port),
             Fault::Elsewhere(port) => format!("http://localhost:{port}{path}"),
+            Fault::Location(place) => place.to_owned(),
             _ => path,
         };
         ("location", location)

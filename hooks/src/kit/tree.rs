@@ -5,12 +5,13 @@
 use ld_so_cache::LD_CACHE;
 use ld_so_cache::elf::Elf;
 use ld_so_cache::symbols::Symbols;
+use rt_sys::bail;
 use rt_sys::error::{Context, Result};
 use rt_sys::fd::path_of;
 use rt_sys::rootfs::open_in;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags, Stat};
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -20,6 +21,9 @@ use std::rc::Rc;
 
 /// The most bytes of a file that are read. A large ld.so.cache has some 100 KB.
 const MOST: usize = 16 << 20;
+/// The most paths that are looked at. A program may name thousands of libraries and directories to search each of them in; a
+/// large one has some hundred of both.
+const MOST_LOOKS: u32 = 1 << 20;
 
 /// The libraries that have been read, by device and inode, because each library has several names.
 type Elfs = HashMap<(u64, u64), Option<Rc<Elf>>>;
@@ -37,6 +41,8 @@ pub struct Tree {
     elfs: RefCell<Elfs>,
     symbols: RefCell<AllSymbols>,
     ld_cache: OnceCell<Option<Vec<u8>>>,
+    /// How many paths may still be looked at.
+    looks: Cell<u32>,
 }
 
 impl Tree {
@@ -46,12 +52,32 @@ impl Tree {
         let root = fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()))?;
         let (elfs, symbols) = (RefCell::default(), RefCell::default());
         let (shown, ld_cache) = (OnceCell::new(), OnceCell::new());
-        Ok(Tree { root, path: path.to_owned(), shown, elfs, symbols, ld_cache })
+        Ok(Tree { root, path: path.to_owned(), shown, elfs, symbols, ld_cache, looks: Cell::new(MOST_LOOKS) })
     }
 
     /// Where the tree is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// `result`, which counts only where it did not take more looks at these trees than any honest image makes necessary.
+    ///
+    /// # Errors
+    /// There were too many; what would have been found by more of them is not known.
+    pub fn within_bounds<T>(trees: [&Tree; 2], result: Result<T>) -> Result<T> {
+        if trees.iter().any(|tree| tree.looks.get() == 0) {
+            bail!("the image makes the hook look for too much: more than {MOST_LOOKS} paths");
+        }
+        result
+    }
+
+    /// Opens what `path` leads to in the tree; nothing where it cannot be had.
+    fn look(&self, path: &Path, flags: OFlags) -> Option<OwnedFd> {
+        self.looks.set(self.looks.get().saturating_sub(1));
+        if self.looks.get() == 0 {
+            return None;
+        }
+        open_in(self.root.as_fd(), path, flags).ok()
     }
 
     /// Opens `path` for reading if it is a regular file. Those of procfs and sysfs say that they are.
@@ -61,7 +87,7 @@ impl Tree {
 
     fn file_and_stat(&self, path: &Path) -> Option<(File, Stat)> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = open_in(self.root.as_fd(), path, flags).ok()?;
+        let file = self.look(path, flags)?;
         let stat = fs::fstat(&file).ok()?;
         (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then(|| (File::from(file), stat))
     }
@@ -114,7 +140,7 @@ impl Tree {
     /// The names in a directory, sorted; none where there is no such directory.
     pub fn list(&self, path: impl AsRef<Path>) -> Vec<String> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let Ok(dir) = open_in(self.root.as_fd(), path.as_ref(), flags) else { return Vec::new() };
+        let Some(dir) = self.look(path.as_ref(), flags) else { return Vec::new() };
         let Ok(dir) = fs::Dir::new(dir) else { return Vec::new() };
         let mut names: Vec<String> = dir
             .filter_map(|entry| {
@@ -128,12 +154,12 @@ impl Tree {
 
     /// What `path` leads to, if anything.
     pub fn stat(&self, path: impl AsRef<Path>) -> Option<Stat> {
-        fs::fstat(open_in(self.root.as_fd(), path.as_ref(), OFlags::PATH).ok()?).ok()
+        fs::fstat(self.look(path.as_ref(), OFlags::PATH)?).ok()
     }
 
     /// True where `path` leads to something.
     pub fn has(&self, path: impl AsRef<Path>) -> bool {
-        open_in(self.root.as_fd(), path.as_ref(), OFlags::PATH).is_ok()
+        self.look(path.as_ref(), OFlags::PATH).is_some()
     }
 
     /// True where `path` leads to a directory.
@@ -144,7 +170,7 @@ impl Tree {
     /// The text of the link at `path`, if it is one.
     pub fn link(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
         let path = path.as_ref();
-        let dir = open_in(self.root.as_fd(), path.parent()?, OFlags::PATH).ok()?;
+        let dir = self.look(path.parent()?, OFlags::PATH)?;
         let target = fs::readlinkat(dir, path.file_name()?, Vec::new()).ok()?;
         Some(PathBuf::from(OsStr::from_bytes(target.as_bytes())))
     }
@@ -152,7 +178,7 @@ impl Tree {
     /// Where `path` leads to, without links, as a path in the tree.
     pub fn real(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
         let path = path.as_ref();
-        let found = open_in(self.root.as_fd(), path, OFlags::PATH).ok()?;
+        let found = self.look(path, OFlags::PATH)?;
         let root = self.shown.get_or_init(|| path_of(&self.root).ok()).as_deref()?;
         Some(Path::new("/").join(path_of(&found).ok()?.strip_prefix(root).ok()?))
     }

@@ -46,7 +46,7 @@ pub fn edits(bundle: &Bundle, host: &Tree, container: &Tree) -> Result<Edits> {
     if !asked(bundle)? {
         return Ok(Edits::default());
     }
-    replace(bundle, host, container)
+    Tree::within_bounds([host, container], replace(bundle, host, container))
         .context(|| "the host's MPI cannot replace the image's")
         .map_err(|e| e.hint("--mpi image, or RT_MPI=image, runs the container with its own"))
 }

@@ -1,6 +1,7 @@
 //! Bodies of answers that are small enough to be held, and what a registry says in them about an error.
 
 use std::io::Read;
+use std::time::{Duration, Instant};
 
 use ureq::Body;
 use ureq::http::Response;
@@ -8,11 +9,25 @@ use ureq::http::Response;
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
 
+/// A body that is held in memory has come within this time. Each read has a time of its own, and a server that sends a byte in
+/// each would keep its client for days.
+const WHOLE: Duration = Duration::from_secs(40);
+
 /// A body, up to `limit` bytes.
 pub(crate) fn read_body(response: Response<Body>, limit: u64) -> Result<Vec<u8>> {
+    let start = Instant::now();
     let mut bytes = Vec::new();
     let mut reader = response.into_body().into_reader().take(limit + 1);
-    reader.read_to_end(&mut bytes).map_err(|e| err!("read the answer: {e}"))?;
+    let mut piece = vec![0; 16 << 10];
+    loop {
+        match reader.read(&mut piece).map_err(|e| err!("read the answer: {e}"))? {
+            0 => break,
+            n => bytes.extend_from_slice(&piece[..n]),
+        }
+        if start.elapsed() > WHOLE {
+            bail!("read the answer: it has not ended after {} seconds", WHOLE.as_secs());
+        }
+    }
     if bytes.len() as u64 > limit {
         bail!("the answer is longer than {limit} bytes");
     }

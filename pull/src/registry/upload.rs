@@ -149,7 +149,8 @@ impl Registry {
     }
 
     /// Sends all bytes; a broken connection goes on where the registry has got to, as long as each brings something. True where
-    /// they went in one piece.
+    /// they went in one piece. A registry may say anything of what it has, so only what is more than ever before in a session
+    /// counts as progress, and sessions are lost only so often.
     fn send_all(
         &self,
         connection: &Connection,
@@ -159,7 +160,7 @@ impl Registry {
         before: u64,
     ) -> Result<bool> {
         let retries = self.connect.retries.unwrap_or(http::RETRIES);
-        let (mut at, mut fruitless, mut whole) = (0, 0, true);
+        let (mut at, mut most, mut fruitless, mut lost, mut whole) = (0, 0, 0, 0, true);
         while at < blob.size {
             meter.set(before + at);
             let failure = match self.send_from(connection, blob, session, at, meter) {
@@ -171,17 +172,18 @@ impl Registry {
                 return Err(failure.error);
             }
             whole = false;
-            let had = at;
             match self.progress(connection, blob, session).map_err(|_| failure.error.clone())? {
                 Sending::Complete => break,
                 Sending::Partial(size) => at = size,
                 Sending::Lost => {
                     *session = self.session(connection, "blobs/uploads/")?;
-                    at = 0;
+                    (at, most) = (0, 0);
+                    lost += 1;
                 }
             }
-            fruitless = if at > had { 0 } else { fruitless + 1 };
-            if fruitless > retries {
+            fruitless = if at > most { 0 } else { fruitless + 1 };
+            most = most.max(at);
+            if fruitless > retries || lost > retries {
                 return Err(failure.error);
             }
             log::info!("{}; {at} of {} bytes are there, going on", failure.error, blob.size);
