@@ -18,7 +18,7 @@ use rt_cli::command::{Command, ONE_ID, Program};
 use rt_cli::parse::Call;
 use rt_spec::OCI_VERSION;
 use rt_spec::run_file::Part;
-use rt_sys::error::{Error, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::{err, fd, log};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
@@ -115,7 +115,7 @@ fn unpack(call: &Call) -> Result<u8> {
     const CACHE: usize = 16 << 20;
     let mut given = Given::take(call, 3)?;
     let target = given.others.pop().ok_or_else(|| err!("no directory"))?;
-    end_with(given.link.try_clone()?);
+    end_with(given.link.try_clone()?).map_err(|e| refuse(&mut given.link, e))?;
     let part = match given.part() {
         Ok(part) => part,
         Err(e) => return Ok(silent(e)),
@@ -130,8 +130,8 @@ fn unpack(call: &Call) -> Result<u8> {
 
 /// Ends this process when nobody waits for its answer any more. It is nobody's child, so that it would go on for a caller that
 /// was killed.
-fn end_with(link: File) {
-    std::thread::spawn(move || {
+fn end_with(link: File) -> Result<()> {
+    let watch = move || {
         let hung_up = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
         loop {
             let mut polled = [PollFd::new(&link, PollFlags::RDHUP)];
@@ -141,7 +141,10 @@ fn end_with(link: File) {
                 _ => std::process::exit(1),
             }
         }
-    });
+    };
+    // Near RLIMIT_NPROC there is no thread, and the process must not panic for it.
+    std::thread::Builder::new().spawn(watch).context(|| "start a thread")?;
+    Ok(())
 }
 
 fn config(call: &Call) -> Result<u8> {

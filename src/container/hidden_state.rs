@@ -112,10 +112,17 @@ impl Above {
             // A bind without what is mounted below it.
             Err(Errno::NOENT) if self.in_use => Ok(None),
             // The program could make it, and fill it for a later call. So it is made here, empty. Where this process may not
-            // do that, the program may not either.
+            // do that, or what is above it is missing, the program cannot either.
             Err(Errno::NOENT) => match fs::mkdirat(tree, &self.below, Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => Ok(open().ok()),
-                Err(_) => Ok(None),
+                Ok(()) | Err(Errno::EXIST) => match open() {
+                    Ok(target) => Ok(Some(target)),
+                    Err(Errno::LOOP | Errno::NOTDIR) => Ok(None),
+                    Err(e) => Err(e.into()),
+                },
+                Err(
+                    Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT | Errno::NOTDIR | Errno::LOOP,
+                ) => Ok(None),
+                Err(e) => Err(e.into()),
             },
             // Somebody else's link or file, which no call takes for a state directory.
             Err(Errno::LOOP | Errno::NOTDIR | Errno::ACCESS) if !self.in_use => Ok(None),

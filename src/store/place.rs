@@ -4,6 +4,7 @@ use super::JOBS;
 use rt_sys::bail;
 use rt_sys::caller::{self, Caller};
 use rt_sys::error::{Context, Result};
+use rt_sys::ns::IdMaps;
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Access, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -21,8 +22,12 @@ pub(super) enum Chosen {
 /// The places of a store that nobody has named, best first. A tmpfs is wanted: records mean nothing after a reboot.
 /// `/dev/shm` is none of them, although it is one: containers of the hpc profile and the steps of Slurm have the host's.
 pub(super) fn default_roots() -> impl Iterator<Item = PathBuf> {
-    let uid = rustix::process::geteuid().as_raw();
-    let maps = if uid == 0 { rt_sys::ns::own_maps().ok() } else { None };
+    roots_of(if caller::uid() == 0 { rt_sys::ns::own_maps().ok() } else { None })
+}
+
+/// The same where `maps` are the id maps of uid 0, whose places depend on them.
+fn roots_of(maps: Option<IdMaps>) -> impl Iterator<Item = PathBuf> {
+    let uid = caller::uid();
     let system = maps.as_ref().filter(|maps| rt_sys::ns::is_initial(maps)).map(|_| PathBuf::from("/run/rt"));
     let users = system.is_none();
     let runtime_dir = caller::path("XDG_RUNTIME_DIR");
@@ -44,11 +49,8 @@ fn of_user(uid: u32) -> [PathBuf; 2] {
 
 /// Where calls of `caller`, or of root for Slurm, look for state that nobody names: containers must not write there.
 pub(crate) fn default_places(caller: &Caller) -> Vec<PathBuf> {
-    let jobs = PathBuf::from(JOBS);
-    match caller.uid == 0 && rt_sys::ns::is_initial(&caller.maps) {
-        true => vec![jobs],
-        false => of_user(caller.uid).into_iter().chain([jobs]).collect(),
-    }
+    let maps = (caller.uid == 0).then(|| caller.maps.clone());
+    roots_of(maps).chain([PathBuf::from(JOBS)]).collect()
 }
 
 /// True where nothing is at `path` and a store could be made there. A call then looks at no later place: `rt` would have

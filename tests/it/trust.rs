@@ -11,7 +11,7 @@ tests! {
     EVERY { state_is_hidden_in_binds }
     BOTH { a_bind_of_the_state_is_refused, state_is_hidden_behind_links }
     USER {
-        root_inside_cannot_uncover_state, nobody_forges_the_default_place, state_is_not_in_shared_memory,
+        root_inside_cannot_uncover_state, nobody_forges_the_default_place, the_place_of_other_calls_is_hidden, state_is_not_in_shared_memory,
     }
 }
 
@@ -105,6 +105,19 @@ fn nobody_forges_the_default_place(ctx: &Ctx) {
         assert!(answer["errno"].is_number(), "{got:?}");
     }
     assert!(!Path::new(&place).join("forged").exists());
+}
+
+/// The place of calls without --root is kept free of forgeries by a call with it, too.
+fn the_place_of_other_calls_is_hidden(ctx: &Ctx) {
+    let runtime = ctx.mkdir("shown/runtime");
+    ctx.give(&ctx.path("shown"));
+    let shown = ctx.path("shown");
+    let bundle = ctx.bundle().ops(&["mkdir /host/runtime/rt/forged", "mkdir /host/runtime/rt"]);
+    let bundle = bundle.mount("/host", "bind", shown.to_str().unwrap(), &["rbind", "rw"]);
+    let run = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).env("XDG_RUNTIME_DIR", &runtime);
+    let got = run.ok().all();
+    assert!(got.iter().all(|answer| answer["errno"].is_number()), "{got:?}");
+    assert!(!runtime.join("rt/forged").exists());
 }
 
 fn state_is_not_in_shared_memory(ctx: &Ctx) {
