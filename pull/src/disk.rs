@@ -92,7 +92,7 @@ pub(crate) fn read_link(link: BorrowedFd) -> Result<Vec<u8>> {
 
 /// Reads a small regular file; none where it is something else, or cannot be read.
 pub(crate) fn read_small(parent: BorrowedFd, name: &[u8], most: usize) -> Option<Vec<u8>> {
-    fd::read_regular(open_file(parent, name).ok()?, most)
+    fd::read_regular(open_file(parent, name).ok()?, most).ok()?
 }
 
 /// Reads a regular file that need not be there.

@@ -163,7 +163,7 @@ pub(crate) fn sign(dir: BorrowedFd, mark: &[u8]) -> Result<()> {
 /// the caller's says whose it is.
 pub(crate) fn abandoned(dir: BorrowedFd, mark: &[u8]) -> Option<bool> {
     let file = disk::open_file(dir, mark).ok().filter(disk::only_ours)?;
-    let holder = Holder::parse(fd::read_regular(file, TEXT_LIMIT)?)?;
+    let holder = Holder::parse(fd::read_regular(file, TEXT_LIMIT).ok()??)?;
     Some(holder.lives_beside(&Holder::this_process()).map_or_else(|| silent(dir), |lives| !lives))
 }
 

@@ -48,7 +48,7 @@ pub(super) fn show(rootfs: &mut Rootfs, mounts: &[MountPlan], account: &Account)
         if fd::require_proc(&file).is_ok() {
             return None;
         }
-        Some(String::from_utf8_lossy(&fd::read_regular(&file, MOST)?).into_owned())
+        Some(String::from_utf8_lossy(&fd::read_regular(&file, MOST).ok()??).into_owned())
     };
     let ours = |path: &str| !mounts.iter().any(|m| m.destination == Path::new(path));
     let mut files = Vec::with_capacity(2);

@@ -1,14 +1,12 @@
 //! The processes of a container, found by namespace identity in /proc: there is no cgroup to ask.
 
-use crate::store::{Record, Store};
+use crate::store::{Record, Store, open_pidfd};
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, MountNamespaceId, Namespace, NamespaceId};
 use rt_sys::{bail, fd, signal};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags};
 
 /// The processes of a container, as they are found in /proc. By which criterion is decided once, before any of them is
 /// signalled, because the decision needs the first process.
@@ -101,12 +99,7 @@ impl<'a> Members<'a> {
 
     /// Sends `number` to process `pid`, if that is still the container's.
     fn send(&self, pid: i32, number: i32) -> Result<()> {
-        let Some(handle) = Pid::from_raw(pid) else { return Ok(()) };
-        let pidfd = match rustix::process::pidfd_open(handle, PidfdFlags::empty()) {
-            // It has ended. EINVAL: as a process that is just being reaped.
-            Err(Errno::SRCH | Errno::INVAL) => return Ok(()),
-            opened => opened.context(|| format!("signal process {pid}"))?,
-        };
+        let Some(pidfd) = open_pidfd(pid)? else { return Ok(()) };
         if !self.has(pid)? {
             return Ok(());
         }

@@ -11,6 +11,7 @@ use rt_sys::ns::{self, IdMap, IdMaps, Namespace, Setgroups};
 use rt_sys::{err, fd};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// How long the image's own config may be.
@@ -33,7 +34,7 @@ pub(crate) fn show_as_bundle(store: &Store, mut images: ImageMounts, id: &str) -
     annotations::forget(&mut spec, annotations::ANNOTATION_IMAGE_FILE);
     let text = serde_json::to_vec(&spec).map_err(|e| err!("{e}"))?;
     // What the image says of itself, where the bundle has it.
-    let of_image = fd::read_hostile(&bundle.join("image.json"), MOST);
+    let of_image = image_config(&bundle.join("image.json"))?;
     enter_namespaces()?;
     let overlay = overlay(&image, &kept.layer)?;
     let shown = private_directory(store, id)?;
@@ -43,6 +44,19 @@ pub(crate) fn show_as_bundle(store: &Store, mut images: ImageMounts, id: &str) -
     fs::mkdir(&made, Mode::RWXU).context(|| format!("make {}", made.display()))?;
     mount::attach_to(&overlay, &made).context(|| format!("mount on {}", made.display()))?;
     Ok(shown)
+}
+
+/// What the image says of itself; `None` where the bundle has no such file. One that cannot be read is an error: the saved
+/// image would not say it.
+fn image_config(path: &Path) -> Result<Option<Vec<u8>>> {
+    let context = || format!("read {}", path.display());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = match fs::open(path, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        file => file.context(context)?,
+    };
+    let text = fd::read_regular(file, MOST).context(context)?;
+    text.map(Some).ok_or_else(|| err!("{}: no file of at most {MOST} bytes", path.display()))
 }
 
 /// A directory that no other process can reach: a tmpfs in this mount namespace, over the state of container `id`. A program

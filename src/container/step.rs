@@ -77,7 +77,7 @@ fn begin_kept(store: &Store, kept: &KeptContainer, dir: &ContainerDir) -> Result
         store.forget(dir)?;
         bail!("container {} is not running", dir.id);
     }
-    if dir.is_kept() {
+    if dir.is_kept()? {
         return Ok(());
     }
     // The state does not survive the node's end, and a layer may.

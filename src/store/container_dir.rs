@@ -85,6 +85,7 @@ impl ContainerDir {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         match fs::openat2(&self.fd, STATE, flags, Mode::empty(), super::OF_ONE_FILE_SYSTEM) {
             Ok(file) => fd::read_regular(file, MOST)
+                .context(|| format!("read the state of {}", self.id))?
                 .ok_or_else(|| err!("the state of {} is no file of at most {MOST} bytes", self.id)),
             Err(Errno::NOENT) => Ok(Vec::new()),
             Err(e) => Err(e).context(|| format!("read the state of {}", self.id)),

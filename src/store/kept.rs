@@ -45,10 +45,18 @@ impl Store {
 
 impl ContainerDir {
     /// True where the container outlives its processes.
-    pub(crate) fn is_kept(&self) -> bool {
+    ///
+    /// # Errors
+    /// Where the kernel does not say: nobody may remove it then.
+    pub(crate) fn is_kept(&self) -> Result<bool> {
         // Not by stat(2), which asks what is mounted there.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        fs::openat2(&self.fd, KEPT, flags, Mode::empty(), super::OF_ONE_FILE_SYSTEM).is_ok()
+        match fs::openat2(&self.fd, KEPT, flags, Mode::empty(), super::OF_ONE_FILE_SYSTEM) {
+            Ok(_) => Ok(true),
+            // ELOOP and EXDEV: a link, or what is mounted there, which no `rt` has made.
+            Err(Errno::NOENT | Errno::LOOP | Errno::XDEV) => Ok(false),
+            Err(e) => Err(e).context(|| format!("look at the state of {}", self.id)),
+        }
     }
 
     /// What is known of it, if it does.
@@ -59,14 +67,15 @@ impl ContainerDir {
             Err(Errno::NOENT) => return Ok(None),
             file => file.context(context)?,
         };
-        let text = fd::read_regular(file, 1 << 16).ok_or_else(|| err!("no small file")).context(context)?;
+        let text = fd::read_regular(file, 1 << 16).context(context)?;
+        let text = text.ok_or_else(|| err!("no small file")).context(context)?;
         serde_json::from_slice(&text).map(Some).map_err(|e| err!("{e}").context(context()))
     }
 
     /// Has the container outlive its processes. It may do so already.
     pub(crate) fn keep(&self, kept: &Kept) -> Result<()> {
         let context = || format!("write what container {} is made from", self.id);
-        if self.is_kept() {
+        if self.is_kept()? {
             return Ok(());
         }
         // Whole before it has its name: tasks that join read it at any time.

@@ -15,7 +15,7 @@ mod step;
 
 pub(crate) use container_dir::ContainerDir;
 pub(crate) use kept::{Kept, layer_directory, remove_layer};
-pub(crate) use process_identity::ProcessIdentity;
+pub(crate) use process_identity::{ProcessIdentity, open_pidfd};
 pub(crate) use record::Record;
 pub(crate) use site::make_for_job;
 pub(crate) use step::{JoinTarget, LivingMember, Lock, Member, Role};
@@ -281,7 +281,7 @@ impl Store {
         };
         let dir = ContainerDir { id: id.to_owned(), fd };
         let record = dir.load()?;
-        if record.in_place && !record.is_alive()? && !dir.is_kept() {
+        if record.in_place && !record.is_alive()? && !dir.is_kept()? {
             if record.shared {
                 self.forget_dead_shared(id)?;
             } else {
@@ -352,7 +352,8 @@ impl Store {
     fn look(&self, owner: u32) -> Vec<Record> {
         // The directory may be removed meanwhile. That is no reason to fail for the other users' directories.
         let mut records = self.records().unwrap_or_default();
-        let is_kept = |record: &Record| self.container(&record.id).is_ok_and(|dir| dir.is_kept());
+        let is_kept =
+            |record: &Record| self.container(&record.id).is_ok_and(|dir| dir.is_kept().unwrap_or(true));
         // Nothing is removed here: what nobody knows is shown.
         records.retain(|record| !record.in_place || record.is_alive().unwrap_or(true) || is_kept(record));
         records.iter_mut().for_each(|record| record.owner = owner);
@@ -375,7 +376,7 @@ impl Store {
 
     /// Removes a container's directory alone, unless the container outlives its processes.
     pub(crate) fn forget(&self, container: &ContainerDir) -> Result<()> {
-        if container.is_kept() {
+        if container.is_kept()? {
             return Ok(());
         }
         let dir = self.dir.as_ref().ok_or_else(|| does_not_exist(&container.id))?;
@@ -655,6 +656,20 @@ mod tests {
         dir.save(&Record { paused: true, ..record }).unwrap();
         assert!(dir.load().unwrap().paused);
         assert_eq!(dir.config().unwrap(), b"{\n \"x\": 1\n}");
+        std::fs::remove_dir_all(&store.root).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_no_answer() {
+        let store = store("kept");
+        let dir = store.reserve("k").unwrap();
+        assert!(!dir.is_kept().unwrap());
+        // Every look at a file in what is no directory fails, with ENOTDIR.
+        let file = std::fs::File::open("/proc/self/stat").unwrap();
+        let no_directory = ContainerDir { id: "k".into(), fd: file.into() };
+        assert!(no_directory.is_kept().is_err() && no_directory.members().is_err());
+        assert!(no_directory.load().is_err());
+        store.remove(&dir).unwrap();
         std::fs::remove_dir_all(&store.root).unwrap();
     }
 

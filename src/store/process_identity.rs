@@ -73,7 +73,7 @@ impl ProcessIdentity {
 }
 
 /// A descriptor of process `pid`; `None` where there is none.
-pub(super) fn open_pidfd(pid: i32) -> Result<Option<OwnedFd>> {
+pub(crate) fn open_pidfd(pid: i32) -> Result<Option<OwnedFd>> {
     let Some(pid) = Pid::from_raw(pid) else { return Ok(None) };
     match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(pidfd) => Ok(Some(pidfd)),

@@ -170,7 +170,7 @@ impl Store {
             Err(Errno::WOULDBLOCK) => return Ok(false),
             result => result?,
         }
-        if dir.join_target(fd::open_proc()?.as_fd())?.is_some() || dir.is_kept() {
+        if dir.join_target(fd::open_proc()?.as_fd())?.is_some() || dir.is_kept()? {
             return Ok(false);
         }
         if !dir.is_removed() {

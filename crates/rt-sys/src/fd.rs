@@ -162,20 +162,33 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
 /// waits for no writer of a fifo and takes no terminal.
 pub fn read_hostile(path: &Path, most: usize) -> Option<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    read_regular(fs::open(path, flags, Mode::empty()).ok()?, most)
+    read_regular(fs::open(path, flags, Mode::empty()).ok()?, most).ok()?
 }
 
-/// Reads an open file that a container may have put there: a regular one of `most` bytes at the most, else `None`.
-pub fn read_regular(file: impl AsFd, most: usize) -> Option<Vec<u8>> {
-    let stat = fs::fstat(&file).ok()?;
+/// Reads an open file that a container may have put there: a regular one of `most` bytes at the most, else `None`. What is
+/// added to it meanwhile is not read.
+///
+/// # Errors
+/// The kernel does not read it.
+pub fn read_regular(file: impl AsFd, most: usize) -> Result<Option<Vec<u8>>> {
+    let stat = fs::fstat(&file)?;
     if fs::FileType::from_raw_mode(stat.st_mode) != fs::FileType::RegularFile || stat.st_size as usize > most
     {
-        return None;
+        return Ok(None);
     }
     let mut text = vec![0; stat.st_size as usize];
-    let n = rustix::io::read(&file, &mut text).ok()?;
-    text.truncate(n);
-    Some(text)
+    let mut read = 0;
+    // A file system may give less than there is.
+    while read < text.len() {
+        match rustix::io::read(&file, &mut text[read..]) {
+            Ok(0) => break,
+            Ok(n) => read += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    text.truncate(read);
+    Ok(Some(text))
 }
 
 /// Reads the whole small file `path` below `dir`.

@@ -101,7 +101,7 @@ fn find(rootfs: &Rootfs<'_>, dir: &OwnedFd, path: &Path, name: &OsStr) -> Result
         }
         FileType::RegularFile => {
             let file = fs::openat(dir, name, OFlags::RDONLY | HOSTILE, Mode::empty())?;
-            Ok(fd::read_regular(file, MOST).map_or(Found::Other, Found::File))
+            Ok(fd::read_regular(file, MOST)?.map_or(Found::Other, Found::File))
         }
         _ => Ok(Found::Other),
     }
@@ -111,7 +111,7 @@ fn find(rootfs: &Rootfs<'_>, dir: &OwnedFd, path: &Path, name: &OsStr) -> Result
 fn read_record(dir: Option<&OwnedFd>) -> Result<Vec<u8>> {
     let Some(dir) = dir else { return Ok(Vec::new()) };
     match fs::openat(dir, RECORD, OFlags::RDONLY | HOSTILE, Mode::empty()) {
-        Ok(file) => Ok(fd::read_regular(file, MOST).unwrap_or_default()),
+        Ok(file) => Ok(fd::read_regular(file, MOST)?.unwrap_or_default()),
         Err(Errno::NOENT) => Ok(Vec::new()),
         Err(e) => Err(e.into()),
     }
