@@ -4,10 +4,10 @@
 //! that is there already, and a copy counts only where it is the caller's and has the image's size and time.
 
 use super::Call;
-use super::step_container::{own_variable, read};
+use super::step_container::read;
 use rt_spec::step_container::{self, Image, StepContainer};
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err};
+use rt_sys::{bail, caller, err};
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -81,7 +81,7 @@ pub(super) fn copy_or_original(asked: &StepContainer, image: PathBuf, shown: boo
     if !asked.broadcast || asked.name.as_ref().is_some_and(|name| name.global) {
         return Ok(image);
     }
-    let Some(job) = own_variable("SLURM_JOB_ID") else { return Ok(image) };
+    let Some(job) = caller::variable("SLURM_JOB_ID") else { return Ok(image) };
     let copy = Copy::of(asked, &job, &image)?;
     if copy.is_sound() {
         // sbcast(1) gives it the image's mode. That may let others in, while its directory did not.
@@ -100,7 +100,7 @@ pub(super) fn copy_or_original(asked: &StepContainer, image: PathBuf, shown: boo
 
 /// Says `what` and the reason that srun had, if it had one. A batch script has no srun that could have made a copy.
 pub(super) fn say_why_not(what: &str) {
-    if let Some(why) = own_variable("SLURM_RT_NOT_BROADCAST") {
+    if let Some(why) = caller::variable("SLURM_RT_NOT_BROADCAST") {
         // There is nobody left to tell that stderr is closed.
         let _ = writeln!(std::io::stderr(), "rt: {what}: {why}");
     }

@@ -110,13 +110,12 @@ pub(super) fn job_directory(asked: Option<PathBuf>, bundle: &Path) -> Option<Job
 fn begin(call: &Call) -> Result<u8> {
     let root = super::root(call)?.ok_or_else(|| err!("slurm begin: --root is missing"))?;
     // Its parent is closed to others, so a name with a slash or an empty one would close something else.
-    let user = step_container::own_variable("SLURM_JOB_USER").filter(|user| !user.contains('/'));
+    let user = caller::variable("SLURM_JOB_USER").filter(|user| !user.contains('/'));
     let is_users = |user: &String| !user.starts_with('.') && root.file_name() == Some(user.as_ref());
     if !user.is_some_and(|user| is_users(&user)) {
         bail!("slurm begin: {} is not named by SLURM_JOB_USER", root.display());
     }
-    let number =
-        |name: &str| step_container::own_variable(name).and_then(|number| number.parse::<u32>().ok());
+    let number = |name: &str| caller::variable(name).and_then(|number| number.parse::<u32>().ok());
     let uid = number("SLURM_JOB_UID").ok_or_else(|| err!("SLURM_JOB_UID is no number"))?;
     crate::store::make_for_job(&root, uid, number("SLURM_JOB_GID").unwrap_or(uid))?;
     Ok(0)

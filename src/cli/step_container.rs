@@ -29,10 +29,6 @@ use std::process::{Command, Stdio};
 /// Slurm's number for the step of a batch script (slurm.h, SLURM_BATCH_SCRIPT).
 const BATCH: u32 = 0xffff_fffb;
 
-pub(super) fn own_variable(name: &str) -> Option<String> {
-    caller::variable(name)
-}
-
 /// What this process's environment asks for.
 pub(super) fn read() -> Result<StepContainer> {
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
@@ -53,7 +49,7 @@ pub(super) fn digest(call: &Call) -> Result<u8> {
 
 /// Checks what is asked for, has the image pulled, and prints the bundle or the file that the tasks start from.
 pub(super) fn prepare(call: &Call) -> Result<u8> {
-    if let Some(dir) = own_variable("RT_CONTAINER_SUBMIT_DIR") {
+    if let Some(dir) = caller::variable("RT_CONTAINER_SUBMIT_DIR") {
         // It may be there on the node of the submission alone.
         let _ = std::env::set_current_dir(dir);
     }
@@ -170,8 +166,8 @@ pub(super) fn task(call: &Call) -> Result<u8> {
         job: JobEnvironment::own(),
         directories: Directories::default(),
         has_terminal: tty::stdin_is_terminal(),
-        pmix_dir: own_variable("PMIX_SERVER_TMPDIR").map(PathBuf::from),
-        node: own_variable("SLURMD_NODENAME"),
+        pmix_dir: caller::variable("PMIX_SERVER_TMPDIR").map(PathBuf::from),
+        node: caller::variable("SLURMD_NODENAME"),
         uid: rustix::process::geteuid().as_raw(),
         pid: std::process::id(),
         umask: process::umask(),
@@ -194,7 +190,7 @@ fn task_source(call: &Call, asked: &StepContainer) -> Result<Option<Source>> {
         Some(path) if path.is_dir() && image::mark(path)? => Ok(Some(Source::Bundle(path.clone()))),
         Some(path) if path.is_file() => Ok(Some(Source::File(path.clone()))),
         // One of the tasks shows what is fetched. The others wait for it in silence.
-        _ => resolve(call, asked, own_variable("SLURM_PROCID").is_some_and(|rank| rank == "0")),
+        _ => resolve(call, asked, caller::variable("SLURM_PROCID").is_some_and(|rank| rank == "0")),
     }
 }
 
@@ -371,11 +367,11 @@ fn id(call: &Call, asked: &StepContainer) -> Result<String> {
     if let Some(id) = call.operands.get(1) {
         return Ok(id.to_str().ok_or_else(|| err!("{id:?} is no id of a task"))?.to_owned());
     }
-    let job = own_variable("SLURM_JOB_ID")
+    let job = caller::variable("SLURM_JOB_ID")
         .ok_or_else(|| err!("SLURM_JOB_ID is not set: this is no task of Slurm"))?;
-    let step = asked.step.or_else(|| own_variable("SLURM_STEP_ID")?.parse().ok()).unwrap_or(BATCH);
-    let task = own_variable("SLURM_LOCALID").unwrap_or_else(|| "0".to_owned());
-    let node = own_variable("SLURMD_NODENAME").unwrap_or_else(|| "node".to_owned());
+    let step = asked.step.or_else(|| caller::variable("SLURM_STEP_ID")?.parse().ok()).unwrap_or(BATCH);
+    let task = caller::variable("SLURM_LOCALID").unwrap_or_else(|| "0".to_owned());
+    let node = caller::variable("SLURMD_NODENAME").unwrap_or_else(|| "node".to_owned());
     Ok(format!("{node}.{job}.{step}.{task}"))
 }
 
@@ -405,7 +401,7 @@ fn overrides(
     if let (Some(true), Some(true)) = (home, asked.as_root) {
         // The home of root.
         home = None;
-        let callers = own_variable("HOME").filter(|dir| Path::new(dir).is_dir());
+        let callers = caller::variable("HOME").filter(|dir| Path::new(dir).is_dir());
         if let Some(dir) =
             callers.filter(|_| !asked.unmounted.iter().any(|place| place == Path::new("/root")))
         {
@@ -468,7 +464,7 @@ fn store_of_job(call: &Call) -> Result<Store> {
 
 /// The user's name.
 fn user_of_job() -> Option<String> {
-    own_variable("SLURM_JOB_USER").or_else(|| own_variable("USER"))
+    caller::variable("SLURM_JOB_USER").or_else(|| caller::variable("USER"))
 }
 
 /// Ends what is left of the step on this node; called by root, what is left of the job.
@@ -476,12 +472,13 @@ pub(super) fn end(call: &Call) -> Result<u8> {
     process::end_after(600);
     // slurmstepd or slurmd has made this process. Neither is in the job, nor has the limits of its tasks.
     process::step_outside_of_jobs();
-    let job = own_variable("SLURM_JOB_ID")
+    let job = caller::variable("SLURM_JOB_ID")
         .ok_or_else(|| err!("SLURM_JOB_ID is not set: this is no job of Slurm"))?;
     if job.parse::<u32>().is_err() {
         bail!("SLURM_JOB_ID: {job:?} is no number");
     }
-    if rustix::process::geteuid().is_root() && own_variable("SLURM_JOB_UID").is_some_and(|uid| uid != "0") {
+    if rustix::process::geteuid().is_root() && caller::variable("SLURM_JOB_UID").is_some_and(|uid| uid != "0")
+    {
         return end_of_job(call, &job);
     }
     let asked = read()?;
@@ -546,7 +543,7 @@ fn open_store_of_job(call: &Call) -> Result<Store> {
 /// Ends everything of a job of another user, as that user: nothing in a user's directory is to be read or signalled with
 /// root's privileges.
 fn end_of_job(call: &Call, job: &str) -> Result<u8> {
-    let uid: u32 = own_variable("SLURM_JOB_UID")
+    let uid: u32 = caller::variable("SLURM_JOB_UID")
         .and_then(|uid| uid.parse().ok())
         .ok_or_else(|| err!("SLURM_JOB_UID is no number"))?;
     store::become_owner(uid)?;

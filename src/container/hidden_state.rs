@@ -1,34 +1,26 @@
 //! Keeps state directories out of containers.
 //!
 //! Whoever can write a container's state has `rt` run hooks, enter namespaces and remove directories on the host as the
-//! user who calls it next. A container's program often has that user's uid, so modes keep it out of nothing. A bind that
+//! user who calls it next. A container's program often has that user's uid, so modes keep it out of nothing. A root or bind that
 //! shows a state directory, or the place of one, therefore gets an empty read-only directory over it.
 //!
 //! A directory is recognised by device and inode of what has been mounted, and not by the path of the bind's source: that
 //! path may lead through links, and may be changed until it is mounted.
 
-use super::plan::{MountKind, MountPlan, Plan};
+use super::plan::{MountKind, MountPlan};
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Param};
-use rt_sys::ns::Namespace;
 use rt_sys::{bail, fd};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
-use std::cell::OnceCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// State directories, and what is above them on the host.
-pub(super) struct HiddenState<'a> {
-    proc: BorrowedFd<'a>,
-    /// The directory of the container that is being made, in the state directory.
-    container: BorrowedFd<'a>,
-    /// Where state is looked for when nobody names a place.
-    places: &'a [PathBuf],
-    /// Found when the first directory is bound: most containers with a root of their own bind none.
-    above: OnceCell<Vec<Above>>,
+pub(super) struct HiddenState {
+    above: Vec<Above>,
 }
 
 /// A directory of the host with a state directory in it, at any depth.
@@ -41,42 +33,23 @@ struct Above {
     in_use: bool,
 }
 
-impl<'a> HiddenState<'a> {
-    /// `proc` is the host's procfs, `container` the directory of the container that is being made.
-    pub(super) fn new(proc: BorrowedFd<'a>, container: BorrowedFd<'a>, places: &'a [PathBuf]) -> Self {
-        HiddenState { proc, container, places, above: OnceCell::new() }
-    }
-
-    fn above(&self) -> Result<&[Above]> {
-        if let Some(above) = self.above.get() {
-            return Ok(above);
-        }
-        let link = format!("self/fd/{}", self.container.as_raw_fd());
-        let path = fs::readlinkat(self.proc, link.as_str(), Vec::new())
-            .context(|| "look for the state directory")?;
+impl HiddenState {
+    /// Looks for the state directory that `container` is in, the directory of the container that is being made, and for
+    /// `places`, where state is looked for when nobody names a place. `proc` is the host's procfs.
+    pub(super) fn find(proc: BorrowedFd<'_>, container: BorrowedFd<'_>, places: &[PathBuf]) -> Result<Self> {
+        let link = format!("self/fd/{}", container.as_raw_fd());
+        let path =
+            fs::readlinkat(proc, link.as_str(), Vec::new()).context(|| "look for the state directory")?;
         let own = Path::new(OsStr::from_bytes(path.to_bytes())).parent().unwrap_or(Path::new("/"));
-        Ok(self.above.get_or_init(|| ancestors(own, self.places)))
+        Ok(HiddenState { above: ancestors(own, places) })
     }
 
     /// Covers the state directories that the attached mount `tree` shows. `stat` is that of its root.
-    pub(super) fn cover(&self, plan: &Plan, tree: &OwnedFd, stat: &Stat) -> Result<()> {
-        let joins_mounts = || plan.join.iter().any(|(kind, _)| *kind == Namespace::Mount);
-        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory
-            || !(plan.makes(Namespace::Mount) || joins_mounts())
-        {
+    pub(super) fn cover(&self, tree: BorrowedFd<'_>, stat: &Stat) -> Result<()> {
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return Ok(());
         }
-        self.above()?.iter().filter(|above| above.is(stat)).try_for_each(|above| above.cover(tree))
-    }
-
-    /// The same for the root, whose path tells whether it can show any: no container can change that path.
-    pub(super) fn cover_in_root(&self, plan: &Plan, root: BorrowedFd<'_>) -> Result<()> {
-        if !self.places.iter().any(|place| place.starts_with(&plan.rootfs)) {
-            return Ok(());
-        }
-        let stat = fs::fstat(root)?;
-        let tree = root.try_clone_to_owned()?;
-        self.cover(plan, &tree, &stat)
+        self.above.iter().filter(|above| above.is(stat)).try_for_each(|above| above.cover(tree))
     }
 }
 
@@ -85,7 +58,7 @@ impl Above {
         self.device == stat.st_dev && self.inode == stat.st_ino
     }
 
-    fn cover(&self, tree: &OwnedFd) -> Result<()> {
+    fn cover(&self, tree: BorrowedFd<'_>) -> Result<()> {
         if self.below.as_os_str().is_empty() {
             bail!("it is a state directory of rt, which is shown to no container");
         }
@@ -101,7 +74,7 @@ impl Above {
     }
 
     /// The state directory in `tree`; `None` where `tree` does not show it.
-    fn target(&self, tree: &OwnedFd) -> Result<Option<OwnedFd>> {
+    fn target(&self, tree: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
         let open = || {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -157,15 +130,16 @@ fn ancestors(own: &Path, places: &[PathBuf]) -> Vec<Above> {
     all
 }
 
-/// True where a bind of `mounts`, as far as its source can be told before it is mounted, shows a state directory. `own` is
-/// the one in use.
-pub(super) fn is_shown(mounts: &[MountPlan], own: &Path, places: &[PathBuf]) -> bool {
+/// True where the root or a bind of `mounts`, as far as that can be told before it is mounted, shows a state directory.
+/// `own` is the one in use.
+pub(super) fn is_shown(rootfs: &Path, mounts: &[MountPlan], own: &Path, places: &[PathBuf]) -> bool {
     let own = std::fs::canonicalize(own).unwrap_or_else(|_| own.to_owned());
     let above = ancestors(&own, places);
-    mounts.iter().any(|mount| match &mount.kind {
-        MountKind::Bind(source) => {
-            fs::stat(source).is_ok_and(|stat| above.iter().any(|above| above.is(&stat)))
-        }
-        _ => false,
-    })
+    let sources = mounts.iter().filter_map(|mount| match &mount.kind {
+        MountKind::Bind(source) => Some(source.as_path()),
+        _ => None,
+    });
+    sources
+        .chain([rootfs])
+        .any(|source| fs::stat(source).is_ok_and(|stat| above.iter().any(|above| above.is(&stat))))
 }

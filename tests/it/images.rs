@@ -326,8 +326,8 @@ fn with_hook_and_bind(ctx: &Ctx) -> PathBuf {
     bundle
 }
 
-/// A store whose place a variable gives is the caller's own: another user may have made the directory first.
-fn stores_of_each_user(ctx: &Ctx) {
+/// Pulls an image into a store that others can enter, where the tests can give files to others.
+fn store_with_an_image(ctx: &Ctx) {
     if !Caller::tests_are_root() {
         skip!("only root gives files to others");
     }
@@ -335,6 +335,11 @@ fn stores_of_each_user(ctx: &Ctx) {
     let image = image(ctx);
     rt(ctx, &["pull", "--store", "-q", &image]).ok();
     name(ctx, "x.org/x:1");
+}
+
+/// A store whose place a variable gives is the caller's own: another user may have made the directory first.
+fn stores_of_each_user(ctx: &Ctx) {
+    store_with_an_image(ctx);
     ctx.mkdir("config");
     ctx.mkdir("config/rt");
     ctx.file("config/rt/config.toml", "[images]\nstores = [\"$BASE/$WHO\"]\n");
@@ -394,13 +399,7 @@ fn give_to(path: &std::path::Path, id: u32) {
 
 /// The owner of a site's store removes no image under another user's container, whatever somebody has made of the marks.
 fn marks_of_somebody_else(ctx: &Ctx) {
-    if !Caller::tests_are_root() {
-        skip!("only root gives files to others");
-    }
-    fs::set_permissions(ctx.mkdir("images"), fs::Permissions::from_mode(0o755)).unwrap();
-    let image = image(ctx);
-    rt(ctx, &["pull", "--store", "-q", &image]).ok();
-    name(ctx, "x.org/x:1");
+    store_with_an_image(ctx);
     let uses = ctx.path("images/uses");
     let mark = || fs::read_dir(&uses).unwrap().next().unwrap().unwrap().path();
     give_to(&ctx.path("images"), 12345);

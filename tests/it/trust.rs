@@ -9,7 +9,7 @@ use std::path::Path;
 
 tests! {
     EVERY { state_is_hidden_in_binds }
-    BOTH { a_bind_of_the_state_is_refused, state_is_hidden_behind_links }
+    BOTH { a_bind_of_the_state_is_refused, state_is_hidden_behind_links, state_is_hidden_in_the_root }
     USER {
         root_inside_cannot_uncover_state, nobody_forges_the_default_place, the_place_of_other_calls_is_hidden, state_is_not_in_shared_memory,
     }
@@ -118,6 +118,26 @@ fn the_place_of_other_calls_is_hidden(ctx: &Ctx) {
     let got = run.ok().all();
     assert!(got.iter().all(|answer| answer["errno"].is_number()), "{got:?}");
     assert!(!runtime.join("rt/forged").exists());
+}
+
+/// A root that is above the state directory shows it as a bind does.
+fn state_is_hidden_in_the_root(ctx: &Ctx) {
+    let mut bundle = ctx.bundle();
+    let root = bundle.rootfs();
+    let state = root.join("state");
+    fs::create_dir(&state).unwrap();
+    ctx.give(&state);
+    fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    bundle.set("/root/readonly", json!(false));
+    let bundle = bundle.ops(&["ls /state", "mkdir /state/forged"]);
+    let run = ctx.command(ctx.rt_path()).arg("--root").arg(&state).args(["run", "--bundle"]);
+    let out = run.arg(&bundle.dir).arg(ctx.id()).run();
+    if out.code == 0 {
+        let got = out.all();
+        assert_eq!(got[0], json!([]), "{got:?}");
+        assert!(got[1]["errno"].is_number(), "{got:?}");
+    }
+    assert!(!state.join("forged").exists(), "{out:?}");
 }
 
 fn state_is_not_in_shared_memory(ctx: &Ctx) {

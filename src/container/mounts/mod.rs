@@ -28,7 +28,7 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Attr, Follow, PropagationType, Recursive};
 use rt_sys::rootfs::{MountPoint, PROC_MAGIC, Place, Rootfs, SYSFS_MAGIC, Symlink};
 use rt_sys::{bail, fd};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType};
 use std::os::unix::ffi::OsStrExt;
 
@@ -50,9 +50,11 @@ pub(super) fn mount_all(
     plan: &Plan,
     copies: &[Option<OwnedFd>],
     mut opened: Trees,
-    state: &HiddenState<'_>,
+    state: &HiddenState,
 ) -> Result<()> {
-    state.cover_in_root(plan, rootfs.as_fd())?;
+    state
+        .cover(rootfs.as_fd(), &fs::fstat(rootfs.as_fd())?)
+        .context(|| format!("rootfs {}", plan.rootfs.display()))?;
     for (n, mount) in plan.mounts.iter().enumerate() {
         if mount.copied && host_files::copy(rootfs, plan, &mount.destination) {
             continue;
@@ -83,7 +85,7 @@ fn mount_one(
     plan: &Plan,
     mount: &MountPlan,
     bound: Option<OwnedFd>,
-    state: &HiddenState<'_>,
+    state: &HiddenState,
 ) -> Result<()> {
     let detached = match &mount.kind {
         MountKind::Bind(_) => bound.map(Detached::Foreign),
@@ -124,7 +126,7 @@ fn mount_one(
                 MountKind::Bind(_) => {
                     let stat = fs::fstat(&tree)?;
                     attach(rootfs, mount, &tree, kind_of(&stat))?;
-                    state.cover(plan, &tree, &stat)?;
+                    state.cover(tree.as_fd(), &stat)?;
                 }
                 _ => attach(rootfs, mount, &tree, MountPoint::Directory)?,
             }

@@ -270,14 +270,14 @@ impl Plan {
         })
     }
 
-    /// True where a bind shows a state directory, and the program could unmount what covers it: as root that no list of
+    /// True where the root or a bind shows a state directory, and the program could unmount what covers it: as root that no list of
     /// capabilities limits. Whoever lists CAP_SYS_ADMIN in a config means it.
     fn could_uncover_state(&self, config: &Config, options: &CreateOptions) -> bool {
         let process = config.spec.process().as_ref();
         self.maps.is_some()
             && self.process.caps.bounding & SYS_ADMIN != 0
             && process.is_none_or(|process| process.capabilities().is_none())
-            && hidden_state::is_shown(&self.mounts, &options.state, &options.state_places)
+            && hidden_state::is_shown(&self.rootfs, &self.mounts, &options.state, &options.state_places)
     }
 
     /// Takes CAP_SYS_ADMIN, also for what `exec` starts. A namespace that the program makes is no way around: there the
@@ -292,8 +292,9 @@ impl Plan {
             permitted: without(all.permitted),
             ..all
         };
-        self.notes
-            .push("no CAP_SYS_ADMIN: a bind shows rt's state directory, which stays covered".to_owned());
+        self.notes.push(
+            "no CAP_SYS_ADMIN: the root or a bind shows rt's state directory, which stays covered".to_owned(),
+        );
         if let Some(process) = config.spec.process_mut() {
             process.set_capabilities(Some(self.process.caps));
         }
