@@ -628,7 +628,7 @@ fn the_man_page_names_every_variable_and_state_directory() {
     // One for the lower-case name is enough.
     read.retain(|name| !name.ends_with("_PROXY"));
     assert_eq!(named, read);
-    for place in ["/run/rt.", "$XDG_RUNTIME_DIR/rt", "/run/user/UID/rt", "/tmp/rt-UID"] {
+    for place in ["/run/rt.", "$XDG_RUNTIME_DIR/rt", "/run/user/UID/rt", "/dev/shm/rt-UID", "/tmp/rt-UID"] {
         assert!(files.contains(place), "{place}");
     }
     for place in [

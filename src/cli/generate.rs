@@ -299,8 +299,8 @@ system's.",
 const FILES: &str = "\
 The state of each container is a directory in the directory of --root. The default for root is
 /run/rt. For all other callers, and for root in a user namespace, the default is the first of
-$XDG_RUNTIME_DIR/rt, /run/user/UID/rt and /tmp/rt-UID that can be used, or, for root in a user
-namespace, /tmp/rt-0-of-HOSTUID. A bind that shows the directory to a container has an empty one in
+$XDG_RUNTIME_DIR/rt, /run/user/UID/rt and /tmp/rt-UID (/dev/shm/rt-UID where /tmp cannot be
+written) that can be used, or, for root in a user namespace, /tmp/rt-0-of-HOSTUID. A bind that shows the directory to a container has an empty one in
 its place.";
 
 const PATHS: &[Item] = &[

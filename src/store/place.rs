@@ -20,7 +20,7 @@ pub(super) enum Chosen {
 }
 
 /// The places of a store that nobody has named, best first. A tmpfs is wanted: records mean nothing after a reboot.
-/// `/dev/shm` is none of them, although it is one: containers of the hpc profile and the steps of Slurm have the host's.
+/// `/dev/shm` is one, and the last resort: containers of the hpc profile and the steps of Slurm have the host's.
 pub(super) fn default_roots() -> impl Iterator<Item = PathBuf> {
     roots_of(if caller::uid() == 0 { rt_sys::ns::own_maps().ok() } else { None })
 }
@@ -42,9 +42,11 @@ fn roots_of(maps: Option<IdMaps>) -> impl Iterator<Item = PathBuf> {
         .chain(nested)
 }
 
-/// The places of the user `uid` that no environment names.
+/// The places of the user `uid` that no environment names. `/dev/shm` is one only where nobody can make anything in `/tmp`,
+/// as in a container without one, and not where somebody has taken the name there.
 fn of_user(uid: u32) -> [PathBuf; 2] {
-    [PathBuf::from(format!("/run/user/{uid}/rt")), PathBuf::from(format!("/tmp/rt-{uid}"))]
+    let shared = if fs::access("/tmp", Access::WRITE_OK).is_ok() { "/tmp" } else { "/dev/shm" };
+    [PathBuf::from(format!("/run/user/{uid}/rt")), PathBuf::from(format!("{shared}/rt-{uid}"))]
 }
 
 /// Where calls of `caller`, or of root for Slurm, look for state that nobody names: containers must not write there.
