@@ -45,8 +45,23 @@ pub enum Fault {
     Chunked,
     /// A pause before each piece.
     Slow(Duration),
+    /// What is asked for below such a path gets no answer.
+    Silent(&'static str),
+    /// The bodies of such paths come at ten bytes a second.
+    Trickle(&'static str),
     /// Everything is denied.
     Denied,
+}
+
+impl Fault {
+    /// How the body of an answer is sent: the pause before each piece, and its size.
+    fn pieces(&self, path: &str) -> (Duration, usize) {
+        match self {
+            Fault::Slow(pause) if path.contains("/blobs/") => (*pause, 64 << 10),
+            Fault::Trickle(part) if path.contains(part) => (Duration::from_millis(100), 1),
+            _ => (Duration::ZERO, 64 << 10),
+        }
+    }
 }
 
 /// What was asked for.
@@ -172,6 +187,10 @@ impl Server {
             return Ok(true);
         }
         match fault {
+            Fault::Silent(part) if path.contains(part) => {
+                let _ = out.read(&mut [0]);
+                return Ok(false);
+            }
             Fault::Busy(status, times) if seen <= *times => {
                 write!(out, "{}", head(&format!("{status} Busy"), "retry-after: 0\r\n", 0))?;
                 return Ok(true);
@@ -229,8 +248,10 @@ impl Server {
             let kind = kind["mediaType"].as_str().unwrap();
             let extra = format!("content-type: {kind}\r\ndocker-content-digest: {}\r\n", digest(manifest));
             write!(out, "{}", head("200 OK", &extra, manifest.len()))?;
-            if method == "GET" {
-                out.write_all(manifest)?;
+            let (pause, size) = fault.pieces(path);
+            for piece in manifest.chunks(size).filter(|_| method == "GET") {
+                std::thread::sleep(pause);
+                out.write_all(piece)?;
             }
             return Ok(true);
         }
@@ -284,10 +305,9 @@ impl Server {
         }
         write!(out, "{}", head(status, &range, body.len()))?;
         let sent = cut.unwrap_or(body.len()).min(body.len());
-        for piece in body[..sent].chunks(64 << 10) {
-            if let Fault::Slow(pause) = fault {
-                std::thread::sleep(*pause);
-            }
+        let (pause, size) = fault.pieces(path);
+        for piece in body[..sent].chunks(size) {
+            std::thread::sleep(pause);
             out.write_all(piece)?;
             if layer {
                 self.log.lock().unwrap().blob_bytes += piece.len();

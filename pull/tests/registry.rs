@@ -425,6 +425,58 @@ fn an_interrupted_pull_goes_on() {
     assert!(bytes < 2_100_000, "{bytes} bytes for 1.6 MB of layers: nothing was resumed");
 }
 
+/// Ctrl-C ends a pull that waits for a registry which says nothing any more, or next to nothing.
+#[test]
+fn an_interrupt_does_not_wait_for_a_silent_registry() {
+    for (n, fault) in [
+        Fault::Silent("/manifests/"),
+        Fault::Silent("/blobs/"),
+        Fault::Trickle("/manifests/"),
+        Fault::Trickle("/blobs/"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let part = if n % 2 == 0 { "/manifests/" } else { "/blobs/" };
+        let place = Place::new(&format!("silent{n}"));
+        let server = Server::start(sample(), fault.clone());
+        let mut command = place.command();
+        command.args(["pull", "--plain-http", &server.name(), "b"]).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let start = Instant::now();
+        while server.count(part) == 0 {
+            assert!(start.elapsed() < Duration::from_secs(20), "{fault:?}: nothing is asked");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
+            .unwrap();
+        let start = Instant::now();
+        let out = child.wait_with_output().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(15), "{fault:?}: {:?}", start.elapsed());
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && said.contains("interrupted"), "{fault:?}: {said}");
+        place.is_clean();
+    }
+}
+
+/// A registry that sends next to nothing is given up, with words that say so and where.
+#[test]
+fn a_trickle_is_given_up() {
+    for part in ["/manifests/", "/blobs/"] {
+        let place = Place::new(&format!("trickle{}", part.len()));
+        std::fs::create_dir_all(place.join("home/.config/rt")).unwrap();
+        let configured = "[pull]\nleast-rate = 1024\nleast-rate-time = 2\n";
+        std::fs::write(place.join("home/.config/rt/config.toml"), configured).unwrap();
+        let server = Server::start(sample(), Fault::Trickle(part));
+        let said = place.bad(&["pull", "-q", "--plain-http", "--retries", "1", &server.name(), "b"]);
+        assert!(said.contains("less than 1024 bytes a second for 2 s"), "{said}");
+        assert!(said.contains(part.trim_matches('/').trim_end_matches('s')), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        place.is_clean();
+    }
+}
+
 #[test]
 fn other_platforms_and_artifacts() {
     let place = Place::new("artifact");

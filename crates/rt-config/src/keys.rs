@@ -138,6 +138,14 @@ pub static CACHE: Key =
     Key::of("pull", "cache", Kind::Path, "keep blobs in this directory").variable("RT_CACHE");
 pub static CONNECTIONS: Key = Key::of("pull", "connections", Kind::Number, "fetch so many blobs at once");
 pub static RETRIES: Key = Key::of("pull", "retries", Kind::Number, "repeat a failed request so many times");
+pub static LEAST_RATE: Key = Key::of(
+    "pull",
+    "least-rate",
+    Kind::Size,
+    "give a registry up that sends less than so many bytes a second, 1024 by default; 0 means never",
+);
+pub static LEAST_RATE_TIME: Key =
+    Key::of("pull", "least-rate-time", Kind::Number, "measure that over so many seconds, 60 by default");
 pub static MAX_SIZE: Key = Key::of("pull", "max-size", Kind::Size, "refuse images that unpack to more");
 
 // Where images are kept.
@@ -181,6 +189,8 @@ pub static KEYS: &[&Key] = &[
     &CACHE,
     &CONNECTIONS,
     &RETRIES,
+    &LEAST_RATE,
+    &LEAST_RATE_TIME,
     &MAX_SIZE,
     &STORES,
     &HIGH_WATER,

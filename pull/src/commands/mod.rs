@@ -11,6 +11,7 @@ mod save;
 
 use crate::cache::CacheLocation;
 use crate::credentials::{CredentialFiles, Credentials};
+use crate::http::LeastRate;
 use crate::image_file::Form;
 use crate::reference::Source;
 use crate::registry::ConnectOptions;
@@ -26,6 +27,7 @@ use rt_sys::{bail, err, log};
 use squashfs_write::Compression;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 static PROGRAM: Program = Program {
     summary: "turn images into bundles, and look after what is kept of them",
@@ -125,6 +127,14 @@ fn connect_options(flags: &Flags) -> Result<ConnectOptions> {
         retries: match flags.given_number(&RETRIES)? {
             Some(n) => Some(n.min(100)),
             None => config()?.number(&rt_config::RETRIES).map(|n| n.min(100) as u32),
+        },
+        least_rate: {
+            let default = LeastRate::default();
+            let over = config()?.number(&rt_config::LEAST_RATE_TIME);
+            LeastRate {
+                bytes: config()?.number(&rt_config::LEAST_RATE).unwrap_or(default.bytes),
+                over: over.map_or(default.over, Duration::from_secs),
+            }
         },
     })
 }

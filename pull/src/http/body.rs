@@ -20,12 +20,12 @@ pub(crate) fn read_body(response: Response<Body>, limit: u64) -> Result<Vec<u8>>
     let mut reader = response.into_body().into_reader().take(limit + 1);
     let mut piece = vec![0; 16 << 10];
     loop {
-        match reader.read(&mut piece).map_err(|e| err!("read the answer: {e}"))? {
+        match reader.read(&mut piece).map_err(super::of_reading)? {
             0 => break,
             n => bytes.extend_from_slice(&piece[..n]),
         }
         if start.elapsed() > WHOLE {
-            bail!("read the answer: it has not ended after {} seconds", WHOLE.as_secs());
+            bail!("the answer has not ended after {} seconds", WHOLE.as_secs());
         }
     }
     if bytes.len() as u64 > limit {

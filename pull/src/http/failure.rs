@@ -4,6 +4,8 @@ use rustls::{AlertDescription, Error as TlsError};
 use ureq::{Error as HttpError, Timeout};
 
 use super::url;
+use super::wire::{self, Ended};
+use crate::interrupt::interrupted;
 use rt_sys::err;
 use rt_sys::error::Error;
 use rt_sys::net::Lookup;
@@ -38,7 +40,9 @@ pub(crate) enum FailureKind {
     Tls,
     /// The request cannot be made, or its redirects may not be followed.
     Request,
-    /// The user asked to stop while it was waited.
+    /// The server was slower than the least rate.
+    Slow,
+    /// The user asked to stop.
     Interrupted,
 }
 
@@ -48,7 +52,7 @@ impl FailureKind {
         match self {
             FailureKind::Busy | FailureKind::Broken => retries,
             // It mostly stays so.
-            FailureKind::Unreachable => retries.min(2),
+            FailureKind::Unreachable | FailureKind::Slow => retries.min(2),
             _ => 0,
         }
     }
@@ -65,6 +69,14 @@ impl FailureKind {
                 // What HTTP answers to the first message of TLS is no message of TLS.
                 TlsError::InvalidMessage(_) => FailureKind::NoTls,
                 _ => FailureKind::Tls,
+            };
+        }
+        if let HttpError::Io(io) = error
+            && let Some(ended) = wire::ended(io)
+        {
+            return match ended {
+                Ended::Interrupted => FailureKind::Interrupted,
+                Ended::Slow(_) => FailureKind::Slow,
             };
         }
         match error {
@@ -123,14 +135,31 @@ impl Failure {
     /// What ureq says about the request to `url`.
     pub(super) fn of_connection(e: HttpError, url: &str) -> Failure {
         let kind = FailureKind::of(&e);
+        if kind == FailureKind::Interrupted {
+            return Failure { error: interrupted(), kind };
+        }
         let error = match e {
-            HttpError::Io(io) => Error::from(io),
+            HttpError::Io(io) => of_reading(io),
             HttpError::HostNotFound => err!("no such host"),
             other => err!("{other}"),
         };
         let error = error.context(url::shown(url));
         Failure { error: kind.remedy().into_iter().fold(error, Error::hint), kind }
     }
+}
+
+/// What the body of an answer says when it cannot be read.
+pub(crate) fn of_reading(error: std::io::Error) -> Error {
+    match wire::ended(&error) {
+        Some(Ended::Interrupted) => interrupted(),
+        Some(slow) => err!("{slow}").hint("pull.least-rate in config.toml is the least rate, 0 means any"),
+        None => Error::from(error),
+    }
+}
+
+/// True where reading the body of an answer ended because the server was too slow.
+pub(crate) fn was_slow(error: &std::io::Error) -> bool {
+    matches!(wire::ended(error), Some(Ended::Slow(_)))
 }
 
 /// The error of rustls behind that of ureq. One that arises while rustls reads or writes comes wrapped in an I/O error.

@@ -9,6 +9,7 @@
 //! | `proxy.rs` | the proxy of the environment |
 //! | `payload.rs` | the body of a request |
 //! | `body.rs` | small bodies of answers, and a registry's own words for an error |
+//! | `wire.rs` | connections that end at Ctrl-C, and where next to nothing comes |
 //! | `url.rs` | the text of a URL |
 
 mod body;
@@ -18,18 +19,22 @@ mod payload;
 mod proxy;
 mod trust;
 mod url;
+mod wire;
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use ureq::http::{Response, StatusCode, Uri};
+use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConnector};
 use ureq::{Agent, Body, Proxy};
 
 pub(crate) use self::body::{read_body, status_error};
-pub(crate) use self::failure::{Failure, FailureKind};
+pub(crate) use self::failure::{Failure, FailureKind, of_reading, was_slow};
 pub(crate) use self::patience::{back_off, retry_after};
 pub(crate) use self::payload::{Part, Payload};
 pub(crate) use self::url::{encode, resolve, shown};
+pub(crate) use self::wire::LeastRate;
+use self::wire::Wire;
 use super::interrupt::Interrupt;
 use super::registries_conf::Certificates;
 use rt_sys::err;
@@ -70,6 +75,7 @@ pub(crate) struct Http {
     own_host: String,
     retries: u32,
     interrupt: Interrupt,
+    least_rate: LeastRate,
 }
 
 /// What is sent.
@@ -100,7 +106,13 @@ pub(crate) struct Answer {
 
 impl Http {
     /// A client of `host`. `insecure`: certificates are not checked.
-    pub(crate) fn new(host: &str, insecure: bool, retries: u32, interrupt: Interrupt) -> Http {
+    pub(crate) fn new(
+        host: &str,
+        insecure: bool,
+        retries: u32,
+        least_rate: LeastRate,
+        interrupt: Interrupt,
+    ) -> Http {
         let certificates = Certificates::for_host(host);
         Http {
             certificates,
@@ -109,6 +121,7 @@ impl Http {
             own_host: host.to_owned(),
             retries,
             interrupt,
+            least_rate,
         }
     }
 
@@ -239,7 +252,10 @@ impl Http {
                 false => trust::verified(key.is_registry.then_some(&self.certificates))?,
             });
         }
-        let agent = Agent::new_with_config(config.build());
+        let wire = Wire { interrupt: self.interrupt.clone(), least_rate: self.least_rate };
+        // The order of ureq's own chain: a proxy's connection comes first, and TLS lies above all of them.
+        let connector = ().chain(ConnectProxyConnector::default()).chain(wire.clone());
+        let agent = Agent::with_parts(config.build(), connector.chain(RustlsConnector::default()), wire);
         agents.push((key, agent.clone()));
         Ok(agent)
     }

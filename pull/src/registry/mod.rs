@@ -13,7 +13,7 @@ use super::auth::{self, Challenge, Token, base64};
 use super::blob::Blob;
 use super::credentials::{CredentialFiles, Credentials};
 use super::digest::Digest;
-use super::http::{self, Answer, Failure, Http, Payload, Request, read_body, status_error};
+use super::http::{self, Answer, Failure, Http, LeastRate, Payload, Request, read_body, status_error};
 use super::interrupt::Interrupt;
 use super::manifest::{ACCEPT, MANIFEST_LIMIT};
 use super::reference::Reference;
@@ -36,6 +36,8 @@ pub(crate) struct ConnectOptions {
     pub plain_http: bool,
     /// Failures that are borne; none: the default.
     pub retries: Option<u32>,
+    /// The rate below which a server is given up.
+    pub least_rate: LeastRate,
 }
 
 /// The registry of one image, with its mirrors.
@@ -120,7 +122,8 @@ impl Registry {
             }
             endpoint.insecure |= connect.insecure;
             let retries = connect.retries.unwrap_or(http::RETRIES);
-            let http = Http::new(&endpoint.host, endpoint.insecure, retries, interrupt.clone());
+            let http =
+                Http::new(&endpoint.host, endpoint.insecure, retries, connect.least_rate, interrupt.clone());
             Connection {
                 endpoint,
                 http,
@@ -168,7 +171,8 @@ impl Registry {
             if response.status() != StatusCode::OK {
                 return Err(self.refused(response));
             }
-            let bytes = read_body(response, MANIFEST_LIMIT)?;
+            let bytes = read_body(response, MANIFEST_LIMIT)
+                .context(|| self.url(connection, &format!("manifests/{name}")))?;
             let digest = match name.parse::<Digest>() {
                 Ok(wanted) => {
                     wanted.check(&bytes).context(|| "manifest")?;
@@ -254,10 +258,13 @@ impl Registry {
             if *at >= blob.size {
                 break;
             }
-            fruitless = if *at > before { 0 } else { fruitless + 1 };
-            let why = broken.map_or_else(|| "the connection ended".to_owned(), |e| e.to_string());
-            let error = err!("blob {}: {} of {} bytes: {why}", blob.digest, at, blob.size);
-            if fruitless > retries {
+            self.interrupt.check()?;
+            let slow = broken.as_ref().is_some_and(http::was_slow);
+            fruitless = if *at > before && !slow { 0 } else { fruitless + 1 };
+            let why = broken.map_or_else(|| err!("the connection ended"), http::of_reading);
+            let error = why.context(format!("blob {}: {} of {} bytes", blob.digest, at, blob.size));
+            // A slow server mostly stays so, and each attempt takes a minute.
+            if fruitless > if slow { retries.min(2) } else { retries } {
                 return Err(error);
             }
             log::info!("{error}; going on");
@@ -447,7 +454,7 @@ impl Registry {
         if response.status() != StatusCode::OK {
             return Err(self.denied(status_error(response).context("token server")));
         }
-        Token::parse(&read_body(response, 1 << 20)?)
+        Token::parse(&read_body(response, 1 << 20).context(|| format!("token server {realm}"))?)
     }
 
     fn credentials(&self, connection: &Connection, realm: Option<&str>) -> Result<Option<Credentials>> {
