@@ -6,10 +6,13 @@
 //!
 //! A directory is recognised by device and inode of what has been mounted, and not by the path of the bind's source: that
 //! path may lead through links, and may be changed until it is mounted.
+//!
+//! The host may show the directory at a second path, by a mount that the administrator has made. Those paths are looked up in
+//! the mount table. A plain start does not pay for that: what it binds is of /proc, /sys and /dev, where no state lies.
 
-use super::plan::{MountKind, MountPlan};
+use super::plan::{MountKind, MountPlan, Plan};
 use rt_sys::error::{Context, Result};
-use rt_sys::mount::{self, Param};
+use rt_sys::mount::{self, Mounted, Param};
 use rt_sys::{bail, fd};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
@@ -35,13 +38,23 @@ struct Above {
 
 impl HiddenState {
     /// Looks for the state directory that `container` is in, the directory of the container that is being made, and for
-    /// `places`, where state is looked for when nobody names a place. `proc` is the host's procfs.
-    pub(super) fn find(proc: BorrowedFd<'_>, container: BorrowedFd<'_>, places: &[PathBuf]) -> Result<Self> {
+    /// `places`, where state is looked for when nobody names a place. `proc` is the host's procfs. `plan` says what is shown.
+    pub(super) fn find(
+        proc: BorrowedFd<'_>,
+        container: BorrowedFd<'_>,
+        places: &[PathBuf],
+        plan: &Plan,
+    ) -> Result<Self> {
         let link = format!("self/fd/{}", container.as_raw_fd());
         let path =
             fs::readlinkat(proc, link.as_str(), Vec::new()).context(|| "look for the state directory")?;
         let own = Path::new(OsStr::from_bytes(path.to_bytes())).parent().unwrap_or(Path::new("/"));
-        Ok(HiddenState { above: ancestors(own, places) })
+        let shows = |dir: &Path| !KERNELS.iter().any(|kernels| dir.starts_with(kernels));
+        let above = match sources(&plan.mounts).any(shows) || own.starts_with(&plan.rootfs) {
+            true => ancestors(own, places, &mount::table()?),
+            false => ancestors(own, places, &[]),
+        };
+        Ok(HiddenState { above })
     }
 
     /// Covers the state directories that the attached mount `tree` shows. `stat` is that of its root.
@@ -104,22 +117,35 @@ impl Above {
     }
 }
 
-/// What is above `own`, the state directory in use, and above `places`. A directory that is not there is left out: nothing
-/// can be bound from it.
-fn ancestors(own: &Path, places: &[PathBuf]) -> Vec<Above> {
-    let mut seen: Vec<(&Path, Option<(u64, u64)>)> = Vec::new();
+/// Directories of the kernel's own file systems, in which no state lies. /dev/shm, which is below one, is no place of state.
+const KERNELS: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+/// The host's directories and files that `mounts` bind.
+fn sources(mounts: &[MountPlan]) -> impl Iterator<Item = &Path> {
+    mounts.iter().filter_map(|mount| match &mount.kind {
+        MountKind::Bind(source) => Some(source.as_path()),
+        _ => None,
+    })
+}
+
+/// What is above `own`, the state directory in use, and above `places`, also at the other paths at which `table`, the mount
+/// table, shows them. A directory that is not there is left out: nothing can be bound from it.
+fn ancestors(own: &Path, places: &[PathBuf], table: &[Mounted]) -> Vec<Above> {
+    let mut seen: Vec<(PathBuf, Option<(u64, u64)>)> = Vec::new();
     let mut all = Vec::new();
-    for (place, in_use) in
-        std::iter::once((own, true)).chain(places.iter().map(|place| (place.as_path(), false)))
-    {
-        if !in_use && place == own {
-            continue;
-        }
+    let mut paths = vec![(own.to_owned(), true)];
+    paths.extend(places.iter().filter(|place| *place != own).map(|place| (place.clone(), false)));
+    let second: Vec<_> = paths
+        .iter()
+        .flat_map(|(place, in_use)| second_paths(place, table).into_iter().map(|path| (path, *in_use)))
+        .collect();
+    for (place, in_use) in paths.into_iter().chain(second) {
         for dir in place.ancestors() {
-            let known = seen.iter().find(|(path, _)| *path == dir).map(|(_, id)| *id);
+            let known = seen.iter().find(|(path, _)| path == dir).map(|(_, id)| *id);
             let id = known.unwrap_or_else(|| {
+                // A directory that cannot be looked at cannot be bound either.
                 let id = fs::statat(fs::CWD, dir, AtFlags::empty()).ok().map(|s| (s.st_dev, s.st_ino));
-                seen.push((dir, id));
+                seen.push((dir.to_owned(), id));
                 id
             });
             if let (Some((device, inode)), Ok(below)) = (id, place.strip_prefix(dir)) {
@@ -130,16 +156,62 @@ fn ancestors(own: &Path, places: &[PathBuf]) -> Vec<Above> {
     all
 }
 
+/// The other paths at which mounts of `table` show `place`, or would show it if it were there.
+fn second_paths(place: &Path, table: &[Mounted]) -> Vec<PathBuf> {
+    // The last mount whose point is above is the one that a path leads through.
+    let Some(home) = table
+        .iter()
+        .filter(|mounted| place.starts_with(&mounted.point))
+        .max_by_key(|mounted| mounted.point.components().count())
+    else {
+        return Vec::new();
+    };
+    let Ok(below) = place.strip_prefix(&home.point) else { return Vec::new() };
+    let in_file_system = home.root.join(below);
+    table
+        .iter()
+        .filter(|mounted| mounted.device == home.device)
+        .filter_map(|mounted| Some(mounted.point.join(in_file_system.strip_prefix(&mounted.root).ok()?)))
+        // A path that ends with "/" where nothing is below it is the same one.
+        .map(|path| path.components().collect::<PathBuf>())
+        .filter(|path| path != place)
+        .collect()
+}
+
 /// True where the root or a bind of `mounts`, as far as that can be told before it is mounted, shows a state directory.
 /// `own` is the one in use.
-pub(super) fn is_shown(rootfs: &Path, mounts: &[MountPlan], own: &Path, places: &[PathBuf]) -> bool {
+pub(super) fn is_shown(rootfs: &Path, mounts: &[MountPlan], own: &Path, places: &[PathBuf]) -> Result<bool> {
     let own = std::fs::canonicalize(own).unwrap_or_else(|_| own.to_owned());
-    let above = ancestors(&own, places);
-    let sources = mounts.iter().filter_map(|mount| match &mount.kind {
-        MountKind::Bind(source) => Some(source.as_path()),
-        _ => None,
-    });
-    sources
-        .chain([rootfs])
-        .any(|source| fs::stat(source).is_ok_and(|stat| above.iter().any(|above| above.is(&stat))))
+    let above = ancestors(&own, places, &mount::table()?);
+    let is_above =
+        |source: &Path| fs::stat(source).is_ok_and(|stat| above.iter().any(|above| above.is(&stat)));
+    Ok(sources(mounts).chain([rootfs]).any(is_above))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn second_paths_are_those_of_the_same_file_system() {
+        let mount = |id, device: &str, root: &str, point: &str| Mounted {
+            id,
+            device: device.into(),
+            root: root.into(),
+            point: point.into(),
+            fstype: b"ext4".to_vec(),
+        };
+        let table = [
+            mount(1, "8:1", "/", "/"),
+            mount(2, "0:40", "/", "/run"),
+            mount(3, "8:1", "/scratch/7/tmp", "/tmp"),
+            mount(4, "0:40", "/user", "/srv/root/run/user"),
+            mount(5, "0:41", "/", "/srv/other"),
+        ];
+        let of = |place: &str| second_paths(Path::new(place), &table);
+        assert_eq!(of("/tmp/rt-7"), [PathBuf::from("/scratch/7/tmp/rt-7")]);
+        assert_eq!(of("/run/user/7/rt"), [PathBuf::from("/srv/root/run/user/7/rt")]);
+        assert_eq!(of("/scratch/7/tmp"), [PathBuf::from("/tmp")]);
+        assert_eq!(of("/srv/other/x"), Vec::<PathBuf>::new());
+    }
 }

@@ -136,7 +136,7 @@ impl Init<'_> {
         if let Some(layer) = layer {
             layer.put_over(plan, &mut rootfs)?;
         }
-        let hidden = HiddenState::find(self.proc, self.state, self.state_places)?;
+        let hidden = HiddenState::find(self.proc, self.state, self.state_places, plan)?;
         mounts::mount_all(&mut rootfs, plan, self.copies, sources, &hidden)
             .map_err(|e| self.closed_root(&rootfs, e))?;
         if let Some(account) = &plan.account {

@@ -9,6 +9,7 @@ use std::path::Path;
 
 tests! {
     EVERY { state_is_hidden_in_binds }
+    ROOT { state_is_hidden_at_a_second_path }
     BOTH { a_bind_of_the_state_is_refused, state_is_hidden_behind_links, state_is_hidden_in_the_root }
     USER {
         root_inside_cannot_uncover_state, nobody_forges_the_default_place, the_place_of_other_calls_is_hidden, state_is_not_in_shared_memory,
@@ -53,6 +54,26 @@ fn state_is_hidden_behind_links(ctx: &Ctx) {
     let bundle = ctx.bundle().ops(&[&format!("ls /host/{name}")]);
     let bundle = bundle.mount("/host", "bind", link.to_str().unwrap(), &["bind", "rw"]);
     assert_eq!(ctx.run(&bundle).all(), [json!([])]);
+}
+
+/// The host has mounted the directory above the state a second time, and that is bound.
+fn state_is_hidden_at_a_second_path(ctx: &Ctx) {
+    let second = ctx.mkdir("shown/second");
+    let name = ctx.state.file_name().unwrap().to_str().unwrap().to_owned();
+    let id = ctx.id();
+    let operations = attack(&format!("/host/second/{name}"), &id);
+    let operations: Vec<&str> = operations.iter().map(String::as_str).collect();
+    let shown = ctx.path("shown");
+    let bundle =
+        ctx.bundle().ops(&operations).mount("/host", "bind", shown.to_str().unwrap(), &["rbind", "rw"]);
+    let mut words = vec!["-m".to_owned(), "sh".to_owned(), "-ec".to_owned()];
+    words.push("mount --bind \"$1\" \"$2\"; shift 2; exec \"$@\"".to_owned());
+    words.extend(["sh".to_owned(), ctx.state.parent().unwrap().display().to_string()]);
+    words.push(second.display().to_string());
+    let run = ctx.command("/usr/bin/unshare").args(words).arg(ctx.rt_path()).arg("--root").arg(&ctx.state);
+    let got = run.args(["run", "--bundle"]).arg(&bundle.dir).arg(&id).ok().all();
+    assert_eq!((&got[0], &got[2]), (&json!([]), &json!([])), "{got:?}");
+    assert!(!ctx.state.join("forged").exists() && ctx.state.exists());
 }
 
 fn a_bind_of_the_state_is_refused(ctx: &Ctx) {

@@ -158,7 +158,7 @@ impl Plan {
         }
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
         let mut plan = Self::from_config(&config, bundle, caller, adapted, &*options)?;
-        if plan.could_uncover_state(&config, options) {
+        if plan.could_uncover_state(&config, options)? {
             plan.keep_state_covered(&mut config)?;
         }
         hosts_root::protect_host(&mut plan, &config.spec, caller, options.user_map)?;
@@ -272,12 +272,13 @@ impl Plan {
 
     /// True where the root or a bind shows a state directory, and the program could unmount what covers it: as root that no list of
     /// capabilities limits. Whoever lists CAP_SYS_ADMIN in a config means it.
-    fn could_uncover_state(&self, config: &Config, options: &CreateOptions) -> bool {
+    fn could_uncover_state(&self, config: &Config, options: &CreateOptions) -> Result<bool> {
         let process = config.spec.process().as_ref();
-        self.maps.is_some()
+        let could = self.maps.is_some()
             && self.process.caps.bounding & SYS_ADMIN != 0
-            && process.is_none_or(|process| process.capabilities().is_none())
-            && hidden_state::is_shown(&self.rootfs, &self.mounts, &options.state, &options.state_places)
+            && process.is_none_or(|process| process.capabilities().is_none());
+        Ok(could
+            && hidden_state::is_shown(&self.rootfs, &self.mounts, &options.state, &options.state_places)?)
     }
 
     /// Takes CAP_SYS_ADMIN, also for what `exec` starts. A namespace that the program makes is no way around: there the
