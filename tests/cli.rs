@@ -117,7 +117,7 @@ fn an_error_is_one_line_and_a_code() {
         (&["--root", "/", "list"], 1, "rt: --root: / cannot be the directory of the states\n"),
         (&["run", "--rm", "-d", "c1"], 1, "rt: run: --rm cannot be kept with --detach"),
         (&["spec", "--user-map", "config"], 1, "rt: spec: --user-map is caller or root\n"),
-        (&["run", "a\u{1b}[1m\n", "b"], 1, "rt: run: extra operand \"b\"; usage: rt run "),
+        (&["state", "a\u{1b}[1m\n", "b"], 1, "rt: state: extra operand \"b\"; usage: rt state "),
         (&["--frob\n\u{1b}"], 1, "rt: unknown flag --frob\\n\\u{1b}\n"),
     ] {
         let output = rt(words);

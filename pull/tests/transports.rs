@@ -286,6 +286,21 @@ fn a_config_that_cannot_be_read_is_not_left_out() {
     place.good(&["save", "-q", "b", "oci:saved"]);
 }
 
+/// A name that Apptainer's users give a file makes no directory.
+#[test]
+fn files_of_others_are_not_written() {
+    let place = Place::new("sif");
+    sample(&place);
+    for name in ["deb.sif", "deb.img"] {
+        let said = place.bad(&["pull", "oci:image:t", name]);
+        assert!(said.contains(name) && said.contains("deb.sqsh"), "{said}");
+        assert!(!place.join(name).exists());
+    }
+    // What a tree of a caller without root has otherwise is for those who look for it.
+    let said = place.command().args(["pull", "oci:image:t", "b"]).output().unwrap().stderr;
+    assert_eq!(String::from_utf8_lossy(&said).matches("written").count(), 1);
+}
+
 /// Attributes are not left out where they cannot be read.
 #[test]
 fn attributes_that_cannot_be_read_are_an_error() {

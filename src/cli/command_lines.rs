@@ -121,7 +121,7 @@ fn every_way_to_write_a_flag() {
         ("run -b=/b c1", r#"run: bundle=/b ["c1"] []"#),
         ("run -bundle /b c1", r#"run: bundle=/b ["c1"] []"#),
         ("run -bundle=/b c1", r#"run: bundle=/b ["c1"] []"#),
-        ("-root /r run c1 -b /b", r#"root=/r run: bundle=/b ["c1"] []"#),
+        ("-root /r create c1 -b /b", r#"root=/r create: bundle=/b ["c1"] []"#),
         ("run -it c1", r#"run: interactive=true tty=true ["c1"] []"#),
         ("run -itb /b c1", r#"run: interactive=true tty=true bundle=/b ["c1"] []"#),
         ("run -itb/b c1", r#"run: interactive=true tty=true bundle=/b ["c1"] []"#),
@@ -131,7 +131,8 @@ fn every_way_to_write_a_flag() {
         ("run --workdir /w c1", r#"run: cwd=/w ["c1"] []"#),
         ("run --bundle= c1", r#"run: bundle= ["c1"] []"#),
         ("run ./b -- sh -c true --", r#"run: ["./b"] ["sh", "-c", "true", "--"]"#),
-        ("run ./b -t -- sh", r#"run: tty=true ["./b"] ["sh"]"#),
+        ("run -t ./b sh -t -- x", r#"run: tty=true ["./b"] ["sh", "-t", "--", "x"]"#),
+        ("run -- ./b -- sh", r#"run: ["./b"] ["sh"]"#),
         ("kill c1 -a", r#"kill: all=true ["c1"] []"#),
         ("kill c1 9 -a", r#"kill: all=true ["c1", "9"] []"#),
         ("kill -- c1 -a", r#"kill: ["c1", "-a"] []"#),
@@ -145,7 +146,7 @@ fn every_way_to_write_a_flag() {
         ("pull -q x y", r#"pull: quiet=true ["x", "y"] []"#),
         ("state -", r#"state: ["-"] []"#),
         ("kill --help", "help kill"),
-        ("run c1 -h", "help run"),
+        ("create c1 -h", "help create"),
         ("-h", "Help(None)"),
         ("--debug --help=false", "Nothing"),
         ("-v", "Version"),
@@ -177,21 +178,18 @@ fn what_is_wrong_is_said() {
         ("--detach run c1", "flag --detach must come after the command"),
         ("-b /b run c1", "flag -b must come after the command"),
         ("--root", "flag --root needs a value"),
-        ("run c1 -b", "flag -b needs a value"),
-        ("run c1 -bundle", "flag -bundle needs a value"),
-        ("run c1 -itb", "flag -b needs a value"),
+        ("create c1 -b", "flag -b needs a value"),
+        ("create c1 -bundle", "flag -bundle needs a value"),
+        ("run -itb", "flag -b needs a value"),
         ("delete --force=maybe c1", r#"invalid value "maybe" for flag --force: it takes true or false"#),
         ("state", "missing operand; usage: rt state ID"),
-        (
-            "run",
-            "missing operand; usage: rt run IMAGE|BUNDLE [-- ARGS...], or rt run [-b BUNDLE] ID [-- ARGS...]",
-        ),
+        ("run", "missing operand; usage: rt run IMAGE|BUNDLE [ARGS...], or rt run [-b BUNDLE] ID [ARGS...]"),
         ("state c1 c2", r#"extra operand "c2"; usage: rt state ID"#),
         ("list c1", r#"extra operand "c1"; usage: rt list"#),
     ] {
         assert_eq!(parse(line).unwrap_err().to_string(), error, "{line}");
     }
-    let text = parse("run ./b ls").unwrap_err().to_string();
+    let text = parse("slurm a b c d").unwrap_err().to_string();
     assert!(text.ends_with(" (the program's arguments come after --)"), "{text}");
 }
 

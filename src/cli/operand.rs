@@ -3,7 +3,7 @@
 use crate::store::check_id;
 use rt_spec::run_file::RunFile;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err};
+use rt_sys::{bail, err, fd};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -38,6 +38,35 @@ pub(super) fn is_local_image(name: &str) -> bool {
     LOCAL_TRANSPORTS.iter().any(|transport| name.starts_with(transport))
 }
 
+/// What is there by the name of a bundle's config.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// No file.
+    Nothing,
+    /// A file of something else: many programs call theirs config.json, and models are directories with one.
+    Else,
+    /// The config of a bundle.
+    Bundles,
+}
+
+impl Found {
+    /// A config has the version of the specification and a root (config.md); what these are is for its reader to see.
+    fn at(path: &Path) -> Result<Found> {
+        #[derive(serde::Deserialize)]
+        struct Head {
+            #[serde(rename = "ociVersion")]
+            _version: String,
+            #[serde(rename = "root")]
+            _root: serde::de::IgnoredAny,
+        }
+        if !path.is_file() {
+            return Ok(Found::Nothing);
+        }
+        let text = fd::read_file(path).context(|| format!("read {}", path.display()))?;
+        Ok(serde_json::from_slice::<Head>(&text).map_or(Found::Else, |_| Found::Bundles))
+    }
+}
+
 /// Says what `operand` is. `config` is the name of the config in a bundle.
 ///
 /// # Errors
@@ -52,7 +81,8 @@ pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
             false => Operand::Bundle(path.to_owned()),
         });
     }
-    if path.join(config).is_file() {
+    let inside = Found::at(&path.join(config))?;
+    if inside == Found::Bundles {
         return Ok(Operand::Bundle(path.to_owned()));
     }
     let text = operand.to_str();
@@ -61,7 +91,7 @@ pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
         return Ok(Operand::Image(name.to_owned()));
     }
     if let Some(id) = text.filter(|id| check_id(id).is_ok())
-        && config.is_file()
+        && Found::at(config)? == Found::Bundles
     {
         return Ok(Operand::Id(id.to_owned()));
     }
@@ -71,7 +101,15 @@ pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
         match (found.is_symlink(), path.is_file(), path.is_dir()) {
             (_, true, _) => return Ok(Operand::File(path.to_owned())),
             (_, _, true) => {
-                let text = err!("{shown}: a directory without {}, so no bundle", config.display());
+                let config = config.display();
+                let text = match inside {
+                    Found::Else => {
+                        err!(
+                            "{shown}: a directory, and its {config} has no ociVersion and root, so no bundle"
+                        )
+                    }
+                    _ => err!("{shown}: a directory without {config}, so no bundle"),
+                };
                 return Err(text.hint(format!("docker://{shown} is the image of that name")));
             }
             (true, ..) => bail!("{shown}: a symbolic link to nothing"),
@@ -162,15 +200,23 @@ mod tests {
     fn a_directory_with_a_config_is_a_bundle_whatever_its_name_means() {
         let dir = std::env::temp_dir().join(format!("rt-operand-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
-        std::fs::write(dir.join("c.json"), "").unwrap();
+        let bundles = r#"{"hooks":{},"ociVersion":"1.0.2","root":{"path":"rootfs"}}"#;
+        std::fs::write(dir.join("c.json"), bundles).unwrap();
         let of = |operand: &Path| classify(operand.as_os_str(), Path::new("c.json")).unwrap();
         assert_eq!(of(&dir), Operand::Bundle(dir.clone()));
-        // In a bundle, here this package's directory, runc's form.
-        let here = |operand: &str| classify(OsStr::new(operand), Path::new("Cargo.toml"));
+        // In a bundle runc's form. The tests' own directory is none, so the bundle's config gets a path from there.
+        let up = std::env::current_dir().unwrap().components().skip(1).map(|_| "..").collect::<PathBuf>();
+        let config = up.join(dir.strip_prefix("/").unwrap()).join("c.json");
+        let here = |operand: &str| classify(OsStr::new(operand), &config);
         assert_eq!(here("c1").unwrap(), Operand::Id("c1".into()));
         assert_eq!(here("src").unwrap(), Operand::Id("src".into()));
         assert_eq!(here("debian:12").unwrap(), Operand::Image("debian:12".into()));
         assert_eq!(here("oci:x").unwrap(), Operand::Image("oci:x".into()));
+        // A model's file of that name makes neither a bundle nor an id.
+        for text in ["", "{", "[]", r#"{"architectures":["X"]}"#, r#"{"ociVersion":"1.0.2"}"#] {
+            std::fs::write(&config, text).unwrap();
+            assert_eq!(here("debian").unwrap(), Operand::Image("debian".into()), "{text}");
+        }
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

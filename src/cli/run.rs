@@ -37,6 +37,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     options.user_map = user_map(call, options.user_map, user)?;
     // With --bundle it is a client that calls, and the bundle's config says it all.
     options.configured = call.flags.path(&BUNDLE).is_none();
+    options.callers_umask = options.configured;
     options.overrides = Overrides {
         args: call.rest()?,
         entrypoint: match flags.text(&ENTRYPOINT)? {
@@ -209,11 +210,10 @@ mod tests {
         assert_eq!(bundle, dir);
         assert_eq!(read(&["."]).1, Path::new("."));
         assert_eq!(read(&["-b", name, "c1"]), ("c1".into(), dir.clone()));
-        assert_eq!(read(&["-f", "mod.rs", "src/cli"]).1, Path::new("src/cli"));
-        assert_eq!(read(&["-f", "lib.rs", "src"]).1, Path::new("src"));
-        // This package's directory has a Cargo.toml.
-        assert_eq!(read(&["-f", "Cargo.toml", "c1"]), ("c1".into(), ".".into()));
-        std::fs::remove_dir(&dir).unwrap();
+        let config = dir.join("c.json");
+        std::fs::write(&config, r#"{"ociVersion":"1.0.0","root":{}}"#).unwrap();
+        assert_eq!(read(&["-f", config.to_str().unwrap(), "c1"]).1, Path::new("c1"));
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

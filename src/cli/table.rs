@@ -148,8 +148,8 @@ pub(super) static COMMANDS: &[Command] = &[
     Command {
         name: "run",
         summary: "create and start a container, wait for it and remove it",
-        usage: &["IMAGE|BUNDLE [-- ARGS...]", "[-b BUNDLE] ID [-- ARGS...]"],
-        rest: Rest::AfterDashes,
+        usage: &["IMAGE|BUNDLE [ARGS...]", "[-b BUNDLE] ID [ARGS...]"],
+        rest: Rest::Verbatim,
         flags: &[
             &BUNDLE,
             &TTY,
@@ -195,9 +195,12 @@ pub(super) static COMMANDS: &[Command] = &[
             &NO_SUBREAPER,
         ],
         about: "\
+Flags must come before the operand. Everything after it belongs to the program; a -- in between is left
+out.
+
 With -b the operand is the ID of the new container. Without -b it is a BUNDLE if it begins with /, ./
-or ../, is . or .., or names a directory with a config.json. In a directory with a config.json it is an
-ID, if it can be one, and the bundle is the current directory. Everything else is an IMAGE, in one of
+or ../, is . or .., or names a directory with a config.json that has an ociVersion and a root. In such a
+directory it is an ID, if it can be one, and the bundle is the current directory. Everything else is an IMAGE, in one of
 the forms that rt-pull(1) lists. For a bundle or an image rt makes up an id.
 
 An image is pulled into the store of images, and its bundle is run. Later starts find it there by its

@@ -330,6 +330,10 @@ fn process_plan(options: &ExecOptions, config: &Spec, adapted: Adapted) -> Resul
     let mut notes = Vec::new();
     let linux = config.linux().as_ref();
     let mut plan = ProcessPlan::new(&process, &adapted, linux, options.preserve_fds, &mut notes)?;
+    if options.process.is_none() {
+        // A person calls. Clients say all of the process in a file.
+        plan.take_umask(Some(&process), rt_sys::process::umask());
+    }
     plan.no_new_privs |= options.no_new_privs;
     if let Some(tty) = options.tty {
         plan.terminal = tty;

@@ -95,6 +95,9 @@ pub(crate) struct CreateOptions {
     pub trace: Option<PathBuf>,
     /// What the site and the user have configured counts too, below `overrides`.
     pub configured: bool,
+    /// The program has the caller's umask where the config names none: a person calls, and files in the home that is bound are
+    /// that person's.
+    pub callers_umask: bool,
 }
 
 /// A container that outlives its step.

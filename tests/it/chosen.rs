@@ -3,11 +3,12 @@
 use crate::client::Caller;
 use crate::fixture::{Bundle, Ctx, errno, namespace};
 use crate::run::in_place;
-use crate::runner::tests;
+use crate::runner::{skip, tests};
 use serde_json::{Value, json};
 use std::fs;
 
 tests! {
+    USER { readonly_is_what_is_below_too }
     EVERY { long_mounts, network_is_chosen }
     ALL { tmpfs_by_flag, processes_are_chosen, ipc_is_chosen, host_name_by_flag }
     BOTH { missing_sources_are_named, wrong_mounts_are_refused, wrong_choices_are_refused, mounts_are_relative_to_the_caller }
@@ -200,4 +201,36 @@ fn user_of_root(ctx: &Ctx) {
     assert_eq!(ctx.caller, Caller::Root);
     let all = run(ctx, &ctx.bundle().ops(&["id"]), &["-u", "1000:100"]);
     assert_eq!((&all[0]["uid"][0], &all[0]["gid"][0]), (&json!(1000), &json!(100)));
+}
+
+/// `ro` of `-v` and `--mount` is that of all that is mounted below, too, unless it is said otherwise.
+fn readonly_is_what_is_below_too(ctx: &Ctx) {
+    for program in ["/usr/bin/unshare", "/usr/bin/mount"] {
+        if !std::path::Path::new(program).exists() {
+            skip!("no {program}");
+        }
+    }
+    let dir = ctx.mkdir("data/below").parent().unwrap().to_owned();
+    ctx.give(&dir);
+    let bundle = ctx.bundle().ops(&["write /data/x x", "write /data/below/x x"]);
+    let run = |flag: &str, value: &str| {
+        let value = value.replace("DIR", dir.to_str().unwrap());
+        let script = format!(
+            "mount -t tmpfs none {}/below; exec {} --root {} run {flag} {value} {}",
+            dir.display(),
+            ctx.rt_path().display(),
+            ctx.state.display(),
+            bundle.dir.display()
+        );
+        ctx.command("/usr/bin/unshare").args(["-Urm", "sh", "-ec", &script]).ok().all()
+    };
+    let read_only = json!({ "errno": libc::EROFS });
+    for (flag, value) in
+        [("-v", "DIR:/data:ro"), ("--mount", "type=bind,src=DIR,dst=/data,ro"), ("-v", "DIR:/data:rro")]
+    {
+        let got = run(flag, value);
+        assert_eq!((&got[0], &got[1]), (&read_only, &read_only), "{flag} {value}");
+    }
+    let got = run("--mount", "type=bind,src=DIR,dst=/data,ro,bind-recursive=writable");
+    assert!(got[0] == read_only && got[1] != read_only, "{got:?}");
 }

@@ -10,7 +10,7 @@ tests! {
     BOTH {
         global_flags_in_both_forms, log_is_one_json_object, log_appends, log_as_text, log_of_success_is_empty,
         unknown_words, version_text, help_texts, checkpoint_and_restore_do_not_exist, features_in_the_specs_form,
-        features_needs_nothing, closed_stdout_is_no_panic, closed_stderr_is_no_panic, flags_after_the_id, accepted_flags,
+        features_needs_nothing, closed_stdout_is_no_panic, closed_stderr_is_no_panic, flags_after_the_id, flags_end_at_the_operand, a_models_config_is_no_bundles, accepted_flags,
         state_is_silent_on_stderr, adaptation_is_not_on_stderr, unwritable_log, errors_are_one_line,
         no_arguments, config_flag, log_times_parse, as_podman_calls, as_containerd_calls, as_buildah_calls,
         spec_writes_a_config, spec_host_runs, spec_does_not_overwrite, single_dash_flags, notify_socket_does_not_hang, regular_expressions_for_ids,
@@ -275,6 +275,33 @@ fn flags_after_the_id(ctx: &Ctx) {
     let container = ctx.started(&ctx.bundle().ops(&["deaf"]));
     let out = ctx.rt(["delete", &container.id, "--force"]).run();
     assert!(out.code == 0 || ctx.foreign(), "{out:?}");
+}
+
+/// As with docker and Apptainer: what follows the image or the bundle is the program's, with and without `--`.
+fn flags_end_at_the_operand(ctx: &Ctx) {
+    let bundle = ctx.bundle();
+    for words in [&["/probe", "args", "-c", "--detach"][..], &["--", "/probe", "args", "-c", "--detach"]] {
+        let out = ctx.rt(["run"]).arg(&bundle.dir).args(words).ok();
+        assert_eq!(out.line(0), json!(["/probe", "args", "-c", "--detach"]), "{out:?}");
+    }
+    // A second `--` is the program's.
+    let out = ctx.rt(["run"]).arg(&bundle.dir).args(["--", "/probe", "args", "--"]).ok();
+    assert_eq!(out.line(0), json!(["/probe", "args", "--"]), "{out:?}");
+}
+
+/// A directory with somebody else's config.json, as models have it, is no bundle: neither itself nor what is run in it.
+fn a_models_config_is_no_bundles(ctx: &Ctx) {
+    let model = ctx.mkdir("llama");
+    fs::write(model.join("config.json"), r#"{"architectures":["LlamaForCausalLM"],"root":true}"#).unwrap();
+    let run = |dir: &std::path::Path, name: &str| {
+        let run = ctx.rt(["run", "--pull", "never", name, "true"]).cwd(dir).env("HOME", &ctx.dir);
+        run.env("RT_IMAGES", ctx.path("images")).run()
+    };
+    // Images are for rt-pull, which is not beside this rt.
+    let out = run(&model, "nosuchimage");
+    assert!(out.code != 0 && out.stderr.contains("rt-pull"), "{out:?}");
+    let out = run(&ctx.dir, "llama");
+    assert!(out.code != 0 && out.stderr.contains("config.json has no ociVersion and root"), "{out:?}");
 }
 
 fn accepted_flags(ctx: &Ctx) {

@@ -73,7 +73,10 @@ fn files_count_for_the_direct_form(ctx: &Ctx) {
     assert_eq!(out.line(0)["GONE_X"], Value::Null);
     assert_eq!(out.line(1), true);
     // What the command line says counts more.
-    let out = direct(ctx, &showing(ctx), &home).args(["-e", "SITE=beta"]).ok();
+    let bundle = showing(ctx);
+    bundle.write();
+    let run = ctx.rt(["run", "-e", "SITE=beta"]).arg(&bundle.dir).env("XDG_CONFIG_HOME", &home);
+    let out = run.ok();
     assert_eq!((&out.line(0)["SITE"], &out.line(0)["PASSED"]), (&json!("beta"), &Value::Null));
 }
 

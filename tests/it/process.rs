@@ -15,7 +15,7 @@ tests! {
         bad_rlimits_fail, oom_score, missing_cwd_is_made, bad_cwd_fails, personality, scheduler_is_set, io_priority,
         cpu_affinity, home_is_set, path_is_searched, args_zero_is_kept, apparmor_and_selinux_without_the_lsm,
         session_keyring, preserved_descriptors, socket_activation, memory_policy,
-        umask_default, exec_cpu_affinity, oci_versions, scheduler_errors, dumpable_and_ptrace,
+        umask_default, umask_of_a_person, exec_cpu_affinity, oci_versions, scheduler_errors, dumpable_and_ptrace,
         env_without_equals, bounding_is_what_setuid_can_reach, no_process_section,
     }
     USER { groups_are_kept }
@@ -156,6 +156,20 @@ fn umask_default(ctx: &Ctx) {
         (&json!(0o755), &json!(0o1777)),
         "the caller's umask"
     );
+}
+
+/// A person who runs a bundle, and who enters a container, has the own umask there, as files in the home that is bound are
+/// that person's. What the config says counts.
+fn umask_of_a_person(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["umask"]);
+    let out = ctx.rt(["run"]).arg(&bundle.dir).after([Step::Umask(0o77)]).ok();
+    assert_eq!(out.line(0), 0o77, "{out:?}");
+    let bundle = ctx.bundle().with("/process/user/umask", json!(0o27)).ops(&["umask"]);
+    let out = ctx.rt(["run"]).arg(&bundle.dir).after([Step::Umask(0o77)]).ok();
+    assert_eq!(out.line(0), 0o27, "{out:?}");
+    let container = ctx.started(&ctx.bundle().ops(&["pause"]));
+    let out = ctx.rt(["exec", &container.id, "/probe", "umask"]).after([Step::Umask(0o77)]).ok();
+    assert_eq!(out.line(0), 0o77, "{out:?}");
 }
 
 fn missing_cwd_is_made(ctx: &Ctx) {

@@ -7,13 +7,14 @@ use rt_sys::nearest::nearest;
 use rt_sys::{bail, err};
 use std::path::Path;
 
-/// `SRC:DST[:OPTIONS]`, options separated by commas, as podman's `-v`. SRC is a path of the host; that of an image file is
-/// mounted at DST.
+/// `SRC[:DST[:OPTIONS]]`, options separated by commas, as podman's `-v`. SRC is a path of the host; that of an image file is
+/// mounted at DST. Without DST it is shown at its own place, as Apptainer does.
 pub fn volume(volume: &str) -> Result<Mount> {
     let mut parts = volume.splitn(3, ':');
     let (source, destination) = match (parts.next(), parts.next()) {
         (Some(source), Some(destination)) if !source.is_empty() => (source, destination),
-        _ => bail!("volume {volume:?} is not SRC:DST[:OPTIONS]"),
+        (Some(source), None) if source.starts_with('/') => (source, source),
+        _ => bail!("volume {volume:?} is not SRC:DST[:OPTIONS], nor an absolute path"),
     };
     let what = || format!("volume {volume:?}");
     let mut options = vec!["rbind".to_owned()];
@@ -45,7 +46,8 @@ fn is_image(path: &str) -> bool {
 
 /// The bind of an image file as the mount of what is in it.
 fn of_image(mut mount: Mount) -> Mount {
-    let options = mount.options().iter().flatten().filter(|word| !matches!(word.as_str(), "rbind" | "bind"));
+    let options =
+        mount.options().iter().flatten().filter(|word| !matches!(word.as_str(), "rbind" | "bind" | "rro"));
     let options = options.cloned().collect();
     mount.set_typ(Some("squashfs".to_owned())).set_options(Some(options));
     mount
@@ -58,7 +60,7 @@ pub fn tmpfs(asked: &str) -> Result<Mount> {
     new_tmpfs(destination, words).map_err(|e| e.context(format!("tmpfs {asked:?}")))
 }
 
-/// `type=bind|tmpfs,source=...,target=...` and the other keys of docker's `--mount`.
+/// `type=bind|tmpfs|squashfs,source=...,target=...` and the other keys of docker's `--mount`.
 pub fn mount(asked: &str) -> Result<Mount> {
     parse_mount(asked).map_err(|e| e.context(format!("mount {asked:?}")))
 }
@@ -83,6 +85,7 @@ fn parse_mount(asked: &str) -> Result<Mount> {
     let (mut kind, mut source, mut target) = ("bind", None, None);
     let mut options = Vec::new();
     let mut recursive = true;
+    let mut below_writable = false;
     for field in &fields {
         let (key, value) = field.split_once('=').map_or((field.as_str(), None), |(k, v)| (k, Some(v)));
         let text = || value.filter(|v| !v.is_empty()).ok_or_else(|| err!("{key} needs a value"));
@@ -99,7 +102,8 @@ fn parse_mount(asked: &str) -> Result<Mount> {
             }
             "bind-nonrecursive" => recursive = !is_set(key, value)?,
             "bind-recursive" => match text()? {
-                "enabled" | "writable" => {}
+                "enabled" => {}
+                "writable" => below_writable = true,
                 "disabled" => recursive = false,
                 "readonly" => options.push("rro".to_owned()),
                 word => bail!("bind-recursive={word} is none of enabled, disabled, writable and readonly"),
@@ -117,13 +121,16 @@ fn parse_mount(asked: &str) -> Result<Mount> {
     let target = target.ok_or_else(|| err!("target is missing"))?;
     let is_of = |prefix: &str| fields.iter().find(|field| field.starts_with(prefix));
     match kind {
-        "bind" => {
+        "bind" | "squashfs" => {
             if let Some(field) = is_of("tmpfs-") {
                 bail!("{field}: that is for type=tmpfs");
             }
             let source = source.ok_or_else(|| err!("source is missing"))?;
+            if kind == "squashfs" || (is_image(source) && !is_image(target)) {
+                return Ok(of_image(bind(source, target, options)?));
+            }
             options.insert(0, if recursive { "rbind" } else { "bind" }.to_owned());
-            bind(source, target, options)
+            if below_writable { bind_as_said(source, target, options) } else { bind(source, target, options) }
         }
         "tmpfs" => {
             if let Some(field) = is_of("bind-") {
@@ -135,7 +142,7 @@ fn parse_mount(asked: &str) -> Result<Mount> {
             new_tmpfs(target, options.into_iter())
         }
         "volume" => Err(Error::new("rt keeps no volumes").hint("bind a directory: type=bind")),
-        _ => bail!("type {kind:?} is neither bind nor tmpfs"),
+        _ => bail!("type {kind:?} is neither bind, tmpfs nor squashfs"),
     }
 }
 
@@ -203,8 +210,22 @@ fn require_absolute(destination: &str) -> Result<()> {
     Ok(())
 }
 
-/// A bind that shows the host's later mounts only where `options` ask for that.
+/// A bind that shows the host's later mounts only where `options` ask for that. Where it is read-only, so is all that is
+/// mounted below it, as with docker since 25: whoever asks for `ro` means what is seen there.
 pub fn bind(source: &str, destination: &str, mut options: Vec<String>) -> Result<Mount> {
+    let last = |words: [&str; 2]| options.iter().rev().find(|word| words.contains(&word.as_str())).cloned();
+    let readonly = last(["ro", "rw"]).is_some_and(|word| word == "ro");
+    if readonly
+        && last(["bind", "rbind"]).is_some_and(|word| word == "rbind")
+        && last(["rro", "rrw"]).is_none()
+    {
+        options.push("rro".to_owned());
+    }
+    bind_as_said(source, destination, options)
+}
+
+/// A bind with these options alone.
+fn bind_as_said(source: &str, destination: &str, mut options: Vec<String>) -> Result<Mount> {
     require_absolute(destination)?;
     options.iter().try_for_each(|word| mounts::check_option(word))?;
     if mounts::parse(options.iter().map(String::as_str)).propagation.is_empty() {
@@ -243,8 +264,9 @@ mod tests {
     #[test]
     fn volumes_become_binds() {
         let mount = volume("/a:/b:ro,z").unwrap();
-        assert_eq!(shown(&mount), ["/b", "/a", "rbind,ro,rprivate"]);
-        for bad in ["/a", "/a:b", ":/b", "/a:/b:fly"] {
+        assert_eq!(shown(&mount), ["/b", "/a", "rbind,ro,rro,rprivate"]);
+        assert_eq!(shown(&volume("/a").unwrap()), ["/a", "/a", "rbind,rprivate"]);
+        for bad in ["a", "", "/a:b", ":/b", "/a:/b:fly"] {
             assert!(volume(bad).is_err(), "{bad}");
         }
         let image = volume("/d/x.sqsh:/data:noexec").unwrap();
@@ -265,11 +287,17 @@ mod tests {
     fn long_forms_become_mounts() {
         let read = |text: &str| mount(text).map(|mount| shown(&mount));
         assert_eq!(read("type=bind,source=/a,target=/b").unwrap(), ["/b", "/a", "rbind,rprivate"]);
-        assert_eq!(read("src=/a,dst=/b,ro").unwrap()[2], "rbind,ro,rprivate");
+        assert_eq!(read("src=/a,dst=/b,ro").unwrap()[2], "rbind,ro,rro,rprivate");
+        assert_eq!(read("src=/a,dst=/b,ro,bind-nonrecursive").unwrap()[2], "bind,ro,rprivate");
+        assert_eq!(read("src=/a,dst=/b,ro,bind-recursive=writable").unwrap()[2], "rbind,ro,rprivate");
         assert_eq!(read("src=/a,dst=/b,readonly=false").unwrap()[2], "rbind,rw,rprivate");
         assert_eq!(read("src=/a,destination=/b,bind-propagation=rslave").unwrap()[2], "rbind,rslave");
         assert_eq!(read("src=/a,dst=/b,bind-nonrecursive").unwrap()[2], "bind,rprivate");
         assert_eq!(read("src=/a,dst=/b,bind-recursive=readonly,ro").unwrap()[2], "rbind,rro,ro,rprivate");
+        for image in ["type=squashfs,src=/x,dst=/b", "src=/x.sqsh,dst=/b"] {
+            assert_eq!(mount(image).unwrap().typ().as_deref(), Some("squashfs"), "{image}");
+            assert_eq!(read(image).unwrap()[2], "rprivate");
+        }
         let quoted = mount(r#"type=bind,"source=/a,""b",target=/b"#).unwrap();
         assert_eq!(quoted.source().as_deref(), Some(Path::new("/a,\"b")));
         let tmpfs = read("type=tmpfs,target=/t,tmpfs-size=1m,tmpfs-mode=700").unwrap();
@@ -284,7 +312,7 @@ mod tests {
             ("src=/a", "target is missing"),
             ("dst=/b", "source is missing"),
             ("type=volume,src=a,dst=/b", "volumes"),
-            ("type=npipe,src=/a,dst=/b", "neither bind nor tmpfs"),
+            ("type=npipe,src=/a,dst=/b", "neither bind, tmpfs nor squashfs"),
             ("src=/a,dst=b", "absolute"),
             ("src=/a,dst=/b,fly", "unknown key \"fly\""),
             ("src=/a,dst=/b,ro=maybe", "neither true nor false"),

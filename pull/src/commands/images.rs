@@ -1,7 +1,7 @@
 //! `rt images`, `rt rmi` and `rt prune`, and the store's side of `rt pull`.
 
-use super::pull::{as_json, as_text, pull_options};
-use super::{operand, tell};
+use super::operand;
+use super::pull::{as_json, pull_options, tell_summary};
 use crate::images::{self, ListedImage, Policy, Prune, StoreRequest, Stored, Watermarks};
 use crate::interrupt::Interrupt;
 use crate::progress::{Style, size};
@@ -48,7 +48,7 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
         }
         // With missing, as rt run asks, an image that is there is nothing to speak of.
         Some(summary) if style != Style::Quiet && !(summary.unchanged && policy == Policy::Missing) => {
-            tell(&as_text(&summary))
+            tell_summary(&summary)
         }
         _ => {}
     }

@@ -170,6 +170,8 @@ fn image_file(flags: &Flags, target: &Path) -> Result<Option<Form>> {
     let runs = flags.given(&RUN_FILE);
     match runs || is_image_file(target) {
         true => Ok(Some(Form { compression: compression(said.unwrap_or("zstd"))?, runs })),
+        false if is_other_image_file(target) => Err(err!("{}: rt writes no such file", target.display())
+            .hint(format!("{}.sqsh is a file with the image", target.with_extension("").display()))),
         false if said.is_some() => {
             bail!("--compress is for an image file, such as {}.sqsh", target.display())
         }
@@ -180,6 +182,11 @@ fn image_file(flags: &Flags, target: &Path) -> Result<Option<Form>> {
 /// True where the name says that a single file is wanted.
 fn is_image_file(target: &Path) -> bool {
     target.extension().is_some_and(|end| ["sqsh", "sqfs", "squashfs"].iter().any(|known| end == *known))
+}
+
+/// True where the name says that a file of a kind is wanted that others write: a directory of that name would be a surprise.
+fn is_other_image_file(target: &Path) -> bool {
+    target.extension().is_some_and(|end| ["sif", "img"].iter().any(|known| end == *known))
 }
 
 /// `none`, `gzip`, `lz4` or `zstd`, and perhaps `:LEVEL`.

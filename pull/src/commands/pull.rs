@@ -32,7 +32,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         return print(format!("{}\n", as_json(&path, &summary)));
     }
     if options.style != Style::Quiet {
-        tell(&as_text(&summary));
+        tell_summary(&summary);
     }
     print(format!("{}\n", path.display()))
 }
@@ -114,19 +114,29 @@ pub(super) fn as_json(path: &Path, summary: &Summary) -> Value {
     })
 }
 
-pub(super) fn as_text(summary: &Summary) -> String {
+/// Says on stderr what came of a pull, and in the log what the tree of a caller without root has otherwise than the image.
+pub(super) fn tell_summary(summary: &Summary) {
+    log_changes(summary);
+    tell(&as_text(summary));
+}
+
+fn as_text(summary: &Summary) -> String {
     if summary.unchanged {
         return format!("unchanged: {}\n", summary.digest);
     }
     let counts = &summary.counts;
     let seconds: f64 = summary.phases.iter().map(|(_, time)| time.as_secs_f64()).sum();
-    let mut text = format!(
+    format!(
         "{} files, {} written, {} fetched in {seconds:.1} s; {}\n",
         count(&counts.files),
         size(count(&counts.bytes)),
         size(summary.fetched),
         summary.digest
-    );
+    )
+}
+
+fn log_changes(summary: &Summary) {
+    let counts = &summary.counts;
     for (number, note) in [
         (count(&counts.owners), "entries of other owners are yours now"),
         (count(&counts.devices), "device nodes left out"),
@@ -136,8 +146,7 @@ pub(super) fn as_text(summary: &Summary) -> String {
         (count(&counts.unknown), "entries of unknown types left out"),
     ] {
         if number > 0 {
-            text.push_str(&format!("{number} {note}\n"));
+            log::debug!("{number} {note}");
         }
     }
-    text
 }

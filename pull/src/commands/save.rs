@@ -97,7 +97,7 @@ pub(super) fn pulled(call: &Call, name: &str, target: PathBuf) -> Result<u8> {
     options.force = replaces(call);
     let summary = run::run(&options)?;
     if !call.flags.has(&SILENT) {
-        tell(&super::pull::as_text(&summary));
+        super::pull::tell_summary(&summary);
     }
     print_path(&options.target)
 }

@@ -232,6 +232,8 @@ impl Plan {
         let account = Account::asked_for(spec, &adapted, &mounts, job)?;
         if let Some(task) = &options.task {
             process.set_task(spec, task);
+        } else if options.callers_umask {
+            process.take_umask(spec.process().as_ref(), rt_sys::process::umask());
         }
         Ok(Plan {
             rootfs,

@@ -192,11 +192,16 @@ impl ProcessPlan {
     /// Takes what a task of a Slurm step gets from its caller.
     pub(crate) fn set_task(&mut self, spec: &Spec, task: &Task) {
         self.keep_fd = rt_spec::slurm::pmi_fd(&task.job).filter(|fd| fd::is_inherited_socket(*fd));
-        if spec.process().as_ref().is_some_and(|process| process.user().umask().is_none()) {
-            self.umask = task.umask;
-        }
+        self.take_umask(spec.process().as_ref(), task.umask);
         self.looked_up = task.looked_up;
         self.job_cwd = task.cwd.clone().filter(|dir| dir.asked || self.cwd == Path::new("/"));
+    }
+
+    /// Takes the umask of whoever calls, unless `process`, that of the config, names one.
+    pub(crate) fn take_umask(&mut self, process: Option<&Process>, callers: u32) {
+        if process.is_some_and(|process| process.user().umask().is_none()) {
+            self.umask = callers;
+        }
     }
 
     /// Keeps the connection to the scheduler open that PMI_FD of the caller's environment names: the program has that
