@@ -61,6 +61,27 @@ int main(int argc, char **argv) {
 }
 C
 
+# Each rank sends 4 MB to the next one, and looks at what has come.
+cat >"$work/programs/ring.c" <<'C'
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv) {
+	int rank, size, n = 4 << 20, wrong = 0;
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	int next = (rank + 1) % size, last = (rank + size - 1) % size;
+	char *out = malloc(n), *in = malloc(n);
+	for (int i = 0; i < n; i++) out[i] = rank + i;
+	MPI_Sendrecv(out, n, MPI_CHAR, next, 0, in, n, MPI_CHAR, last, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	for (int i = 0; i < n; i++) wrong += in[i] != (char)(last + i);
+	printf("rank %d of %d: %d wrong bytes\n", rank, size, wrong);
+	MPI_Finalize();
+	return wrong != 0;
+}
+C
+
 declare -A roots=()
 image() { # NAME SUITE PACKAGE...: a root with an MPI, and in it the program
 	local name=$1 suite=$2 root flags
@@ -71,6 +92,8 @@ image() { # NAME SUITE PACKAGE...: a root with an MPI, and in it the program
 		chroot "$root" mpicc ${flags#*:} -o /tmp/hello /tmp/hello.c 2>/dev/null &&
 			mv "$root/tmp/hello" "$work/programs/$name-${flags%:*}"
 	done
+	cp "$work/programs/ring.c" "$root/tmp/hello.c"
+	chroot "$root" mpicc -o /tmp/hello /tmp/hello.c 2>/dev/null && mv "$root/tmp/hello" "$work/programs/$name-ring"
 	rm -f "$root/tmp/hello.c"
 	mkdir -p "$root/program" "$root/rt"
 	mkdir "$work/images/$name"
@@ -129,6 +152,15 @@ set -- -e 'PMI*' -e 'OMPI_*' -e 'OPAL_*' -e 'PRTE_*' -e 'MPIR_*' -e 'HYD*' "$@"
 exec /rt/bin/rt --root /tmp/state run -b "/rt/bundles/$bundle" "c-$$" "$@"
 SH
 chmod 755 "$work/bin/rank"
+cat >"$work/bin/direct" <<'SH'
+#!/bin/bash
+# usage: direct BUNDLE [-- PROGRAM...]
+bundle=$1
+shift
+exec /rt/bin/rt --root /tmp/state run -e 'PMI*' -e 'OMPI_*' -e 'OPAL_*' -e 'PRTE_*' -e 'HYD*' \
+	${PMI_FD:+--preserve-fds $((PMI_FD - 2))} -v /dev/shm:/dev/shm "/rt/bundles/$bundle" "$@"
+SH
+chmod 755 "$work/bin/direct"
 user() { setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$PATH" "$@"; }
 on() { # HOST COMMAND...: a command on that host, as a plain user
 	local host=$1
@@ -156,6 +188,9 @@ launch() { # HOST: how two ranks are started there
 	*) echo "mpirun -n 2" ;;
 	esac
 }
+launch_plain() { # HOST: the same as a user types it
+	case $1 in *-openmpi) echo "mpirun --oversubscribe -n 2" ;; *) echo "mpirun -n 2" ;; esac
+}
 two() { # LIBRARY
 	echo "rank 0 of 2 sum 1: $1.*rank 1 of 2 sum 1: $1|rank 1 of 2 sum 1: $1.*rank 0 of 2 sum 1: $1"
 }
@@ -177,6 +212,16 @@ for host in "${names[@]}"; do
 	done
 done
 
+
+# Ranks in containers of their own, with the image's own library and messages of 4 MB: by none of the ways of Open MPI, UCX
+# and MPICH may one rank read another's memory, and none hangs.
+for image in "${names[@]}"; do
+	for by in '' "OMPI_MCA_pml=ucx OMPI_MCA_pml_ucx_tls=any OMPI_MCA_pml_ucx_devices=any"; do
+		case $image:$by in *-mpich:?*) continue ;; esac
+		check "large/$image${by:+-ucx}" "rank [01] of 2: 0 wrong bytes.*rank [01] of 2: 0 wrong bytes" 0 \
+			on $image env $by $(launch_plain $image) /rt/bin/direct $image -- /program/$image-ring
+	done
+done
 
 # Who asks, and what is looked at.
 host=bookworm-openmpi image=trixie-openmpi

@@ -104,7 +104,7 @@ fn an_error_is_one_line_and_a_code() {
         ),
         (&["run", "--bind", "/a", "x"], 1, "rt: run: unknown flag --bind; did you mean --volume?\n"),
         (&["state", "--bind", "x"], 1, "rt: state: unknown flag --bind\n"),
-        (&["run", "c1", "-b"], 1, "rt: run: flag -b needs a value\n"),
+        (&["create", "c1", "-b"], 1, "rt: create: flag -b needs a value\n"),
         (&["state", "--root", "/r", "c1"], 1, "rt: state: flag --root must come before the command\n"),
         (
             &["create", "--preserve-fds=-1", "c1"],

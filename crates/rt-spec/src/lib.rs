@@ -19,6 +19,7 @@ pub mod own_config;
 pub mod rootless;
 pub mod run_file;
 pub mod said;
+pub mod single_copy;
 pub mod slurm;
 pub mod slurm_arguments;
 pub mod state;

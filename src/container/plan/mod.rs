@@ -34,7 +34,7 @@ use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_spec::job_environment::JobEnvironment;
 use rt_spec::rootless::{self, Adapted};
 use rt_spec::said::{Program, Said};
-use rt_spec::{Config, Linux, annotations};
+use rt_spec::{Config, Linux, annotations, single_copy};
 use rt_sys::caller::Caller;
 use rt_sys::caps;
 use rt_sys::error::{Context, Result};
@@ -167,6 +167,10 @@ impl Plan {
         plan.entrypoint = entrypoint;
         if inherits_env {
             plan.process.inherit_pmi();
+        }
+        // The tasks of a step share one container, and ranks there read each other's memory.
+        if (inherits_env || options.callers_umask) && plan.maps.is_some() && options.task.is_none() {
+            single_copy::avoid(&mut plan.process.env);
         }
         if options.strict
             && let Some(note) = plan.notes.first()
