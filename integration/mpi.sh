@@ -147,9 +147,13 @@ cat >"$work/bin/rank" <<'SH'
 # usage: rank BUNDLE [FLAG...] -- [PROGRAM...]
 bundle=$1
 shift
-set -- -e 'PMI*' -e 'OMPI_*' -e 'OPAL_*' -e 'PRTE_*' -e 'MPIR_*' -e 'HYD*' "$@"
-[ -z "${PMI_FD:-}" ] || set -- --preserve-fds $((PMI_FD - 2)) "$@"
-exec /rt/bin/rt --root /tmp/state run -b "/rt/bundles/$bundle" "c-$$" "$@"
+flags=(-e 'PMI*' -e 'OMPI_*' -e 'OPAL_*' -e 'PRTE_*' -e 'MPIR_*' -e 'HYD*')
+[ -z "${PMI_FD:-}" ] || flags+=(--preserve-fds $((PMI_FD - 2)))
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+	flags+=("$1")
+	shift
+done
+exec /rt/bin/rt --root /tmp/state run "${flags[@]}" -b "/rt/bundles/$bundle" "c-$$" "$@"
 SH
 chmod 755 "$work/bin/rank"
 cat >"$work/bin/direct" <<'SH'

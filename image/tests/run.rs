@@ -390,6 +390,44 @@ fn a_bundles_config_in_an_image_reaches_nothing_of_the_host() {
     }
 }
 
+/// An image's own config gets no power over the host where root runs the image, nor over what a user's binds show.
+#[test]
+fn an_images_config_uncovers_nothing() {
+    let place = Place::new("uncovers");
+    let Some(tree) = tree(&place, "tree") else { return };
+    symlink("busybox", Path::new(&tree).join("bin/umount")).unwrap();
+    let all = r#"["CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE"]"#;
+    let bind = |path: &str, options: &str| {
+        format!(r#"{{"destination": "{path}", "type": "bind", "source": "{path}", "options": [{options}]}}"#)
+    };
+    for (n, annotations) in ["", r#""rt.user": "config""#, r#""rt.user": "caller""#].into_iter().enumerate() {
+        let config = format!(
+            r#"{{"ociVersion": "1.2.0", "process": {{"args": ["sh"], "env": ["PATH=/bin"], "cwd": "/", "user": {{"uid": 0, "gid": 0}},
+                "capabilities": {{"bounding": {all}, "effective": {all}, "permitted": {all}, "inheritable": {all}, "ambient": {all}}}}},
+            "mounts": [{}, {}], "linux": {{}}, "annotations": {{{annotations}}}}}"#,
+            bind("/proc", r#""rbind", "nosuid", "noexec", "nodev""#),
+            bind("/dev", r#""rbind", "nosuid""#),
+        );
+        put(&tree, ".rt/config.json", &config);
+        let image = image(&place, &tree, &format!("x{n}.sqsh"));
+        let open = place.join("open");
+        std::fs::create_dir_all(&open).unwrap();
+        std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        for caller in callers() {
+            let inside = "umount /proc/sys; S=/proc/sys/kernel/core_uses_pid; V=$(cat $S); echo $V >$S && echo WRITTEN; \
+                umount /host/state && echo UNCOVERED; grep CapEff /proc/self/status";
+            let above = place.text(&format!("open/{caller:?}"));
+            let script = format!(
+                "mkdir -p {above}/state && rt --root {above}/state run -v {above}:/host {image} sh -c '{inside}'"
+            );
+            let out = place.command(caller, &["sh", "-c", &script]).output().unwrap();
+            let said = String::from_utf8_lossy(&out.stdout).into_owned();
+            assert!(said.contains("CapEff:\t0000000000000000"), "{caller:?} {n}: {out:?}");
+            assert!(!said.contains("WRITTEN") && !said.contains("UNCOVERED"), "{caller:?} {n}: {said}");
+        }
+    }
+}
+
 #[test]
 fn hooks_of_a_directory_run_for_an_image() {
     let place = Place::new("hooks");

@@ -286,6 +286,37 @@ fn a_config_that_cannot_be_read_is_not_left_out() {
     place.good(&["save", "-q", "b", "oci:saved"]);
 }
 
+/// The config of a bundle in a store, which others may have written, does not say which of the caller's directories is saved.
+#[test]
+fn the_root_of_a_stored_bundle_is_in_it() {
+    let place = Place::new("stored-root");
+    sample(&place);
+    let bundle = format!("images/bundles/sha256-{}", "a".repeat(64));
+    std::fs::create_dir_all(place.join("images/bundles")).unwrap();
+    place.good(&["pull", "-q", "oci:image:t", &bundle]);
+    let secret = place.join("secret");
+    std::fs::create_dir(&secret).unwrap();
+    std::fs::write(secret.join("key"), "of the caller").unwrap();
+    let config = place.join(format!("{bundle}/config.json"));
+    let mut text: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
+    text["root"]["path"] = json!(secret);
+    std::fs::write(&config, text.to_string()).unwrap();
+    let names = || {
+        place.good(&["save", "-q", &bundle, "oci:saved:t"]);
+        place.good(&["pull", "-q", "--force", "oci:saved:t", "back"]);
+        let names = place.names("back/rootfs");
+        std::fs::remove_dir_all(place.join("saved")).unwrap();
+        names
+    };
+    let of_image = names();
+    assert!(of_image.contains(&"etc".to_owned()) && !of_image.contains(&"key".to_owned()), "{of_image:?}");
+    let root = place.join(format!("{bundle}/rootfs"));
+    std::fs::rename(&root, place.join("aside")).unwrap();
+    std::os::unix::fs::symlink(&secret, &root).unwrap();
+    let said = place.bad(&["save", "-q", &bundle, "oci:saved:t"]);
+    assert!(said.contains("rootfs"), "{said}");
+}
+
 /// A name that Apptainer's users give a file makes no directory.
 #[test]
 fn files_of_others_are_not_written() {

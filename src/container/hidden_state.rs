@@ -12,7 +12,7 @@
 
 use super::plan::{MountKind, MountPlan, Plan};
 use rt_sys::error::{Context, Result};
-use rt_sys::mount::{self, Mounted, Param};
+use rt_sys::mount::{self, Attr, Mounted, Param, PropagationType, Recursive};
 use rt_sys::{bail, fd};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
@@ -27,6 +27,7 @@ pub(super) struct HiddenState {
 }
 
 /// A directory of the host with a state directory in it, at any depth.
+#[derive(PartialEq, Eq)]
 struct Above {
     device: u64,
     inode: u64,
@@ -57,12 +58,19 @@ impl HiddenState {
         Ok(HiddenState { above })
     }
 
-    /// Covers the state directories that the attached mount `tree` shows. `stat` is that of its root.
-    pub(super) fn cover(&self, tree: BorrowedFd<'_>, stat: &Stat) -> Result<()> {
+    /// Covers the state directories that the attached mount `tree` shows. `stat` is that of its root. `follows`: mounts that
+    /// the host makes later are to appear there, too, and nobody has asked for that by name. They do not then: logind mounts
+    /// a user's runtime directory, with a state directory in it, when that user comes.
+    pub(super) fn cover(&self, tree: BorrowedFd<'_>, stat: &Stat, follows: bool) -> Result<()> {
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return Ok(());
         }
-        self.above.iter().filter(|above| above.is(stat)).try_for_each(|above| above.cover(tree))
+        let mut shown = self.above.iter().filter(|above| above.is(stat)).peekable();
+        if follows && shown.peek().is_some() {
+            mount::set_attr(tree, Recursive::Yes, Attr::propagating(PropagationType::Private))
+                .context(|| "keep later mounts of the host out")?;
+        }
+        shown.try_for_each(|above| above.cover(tree))
     }
 }
 
@@ -117,7 +125,8 @@ impl Above {
     }
 }
 
-/// Directories of the kernel's own file systems, in which no state lies. /dev/shm, which is below one, is no place of state.
+/// Directories of the kernel's own file systems, in which no state lies by a second path. /dev/shm is below one, and is a
+/// place of state where nothing can be made in /tmp: by its own path.
 const KERNELS: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 /// The host's directories and files that `mounts` bind.
@@ -135,11 +144,17 @@ fn ancestors(own: &Path, places: &[PathBuf], table: &[Mounted]) -> Vec<Above> {
     let mut all = Vec::new();
     let mut paths = vec![(own.to_owned(), true)];
     paths.extend(places.iter().filter(|place| *place != own).map(|place| (place.clone(), false)));
-    let second: Vec<_> = paths
-        .iter()
-        .flat_map(|(place, in_use)| second_paths(place, table).into_iter().map(|path| (path, *in_use)))
-        .collect();
-    for (place, in_use) in paths.into_iter().chain(second) {
+    if !table.is_empty() {
+        // /tmp may be a link, or the directory that XDG_RUNTIME_DIR names lie behind one.
+        let real: Vec<_> = paths.iter().filter_map(|(place, in_use)| Some((real(place)?, *in_use))).collect();
+        paths.extend(real);
+        let second: Vec<_> = paths
+            .iter()
+            .flat_map(|(place, in_use)| second_paths(place, table).into_iter().map(|path| (path, *in_use)))
+            .collect();
+        paths.extend(second);
+    }
+    for (place, in_use) in paths {
         for dir in place.ancestors() {
             let known = seen.iter().find(|(path, _)| path == dir).map(|(_, id)| *id);
             let id = known.unwrap_or_else(|| {
@@ -149,11 +164,26 @@ fn ancestors(own: &Path, places: &[PathBuf], table: &[Mounted]) -> Vec<Above> {
                 id
             });
             if let (Some((device, inode)), Ok(below)) = (id, place.strip_prefix(dir)) {
-                all.push(Above { device, inode, below: below.to_owned(), in_use });
+                let above = Above { device, inode, below: below.to_owned(), in_use };
+                if !all.contains(&above) {
+                    all.push(above);
+                }
             }
         }
     }
     all
+}
+
+/// `place` without links in the path of what is there of it; `None` where it has none.
+fn real(place: &Path) -> Option<PathBuf> {
+    place
+        .ancestors()
+        .skip(1)
+        .find_map(|dir| {
+            let real = std::fs::canonicalize(dir).ok()?;
+            Some(real.join(place.strip_prefix(dir).ok()?))
+        })
+        .filter(|path| path != place)
 }
 
 /// The other paths at which mounts of `table` show `place`, or would show it if it were there.

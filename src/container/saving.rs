@@ -10,7 +10,7 @@ use rt_sys::mount::{self, Attr, Param, Recursive};
 use rt_sys::ns::{self, IdMap, IdMaps, Namespace, Setgroups};
 use rt_sys::{err, fd};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,11 @@ pub(crate) fn show_as_bundle(store: &Store, mut images: ImageMounts, id: &str) -
     let context = || format!("bundle {}", bundle.display());
     let mut spec = rt_spec::Config::load(&bundle.join("config.json")).context(context)?.spec;
     let root = spec.root_mut().as_mut().ok_or_else(|| err!("root is missing")).context(context)?;
-    let image = mounted.unwrap_or_else(|| bundle.join(root.path()));
+    let image = match mounted {
+        Some(mounted) => mounted,
+        None if rt_image_store::is_stored(&bundle) => stored_root(&bundle)?,
+        None => bundle.join(root.path()),
+    };
     root.set_path("rootfs".into());
     annotations::forget(&mut spec, annotations::ANNOTATION_IMAGE_FILE);
     let text = serde_json::to_vec(&spec).map_err(|e| err!("{e}"))?;
@@ -44,6 +48,17 @@ pub(crate) fn show_as_bundle(store: &Store, mut images: ImageMounts, id: &str) -
     fs::mkdir(&made, Mode::RWXU).context(|| format!("make {}", made.display()))?;
     mount::attach_to(&overlay, &made).context(|| format!("mount on {}", made.display()))?;
     Ok(shown)
+}
+
+/// The root of a bundle of a store. Where others can write it, a link there would have their choice of the caller's files saved.
+fn stored_root(bundle: &Path) -> Result<PathBuf> {
+    let root = bundle.join(rt_image_store::ROOT);
+    let stat =
+        fs::statat(fs::CWD, &root, AtFlags::SYMLINK_NOFOLLOW).context(|| root.display().to_string())?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Ok(root),
+        _ => Err(err!("{}: not a directory", root.display())),
+    }
 }
 
 /// What the image says of itself; `None` where the bundle has no such file. One that cannot be read is an error: the saved

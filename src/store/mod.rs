@@ -195,11 +195,16 @@ impl Store {
         for path in default_roots() {
             match Self::create_at(&path, Chosen::ByDefault) {
                 Ok(store) => return Ok(store),
-                Err(e) => first = first.or(Some((e, path))),
+                // That a place cannot be is less of a reason than that somebody else has taken one.
+                Err(e) => match &first {
+                    Some((earlier, _)) if e.is(libc::ENOENT) || !Error::is(earlier, libc::ENOENT) => {}
+                    _ => first = Some((e, path)),
+                },
             }
         }
         let first = first.map(|(e, path)| context(e, &path));
-        Err(first.unwrap_or_else(|| err!("no place for the state directory")).hint("give one with --root"))
+        let first = first.unwrap_or_else(|| err!("no place for the state directory"));
+        Err(first.hint("XDG_RUNTIME_DIR or --root names another place"))
     }
 
     fn create_at(path: &Path, chosen: Chosen) -> Result<Self> {
@@ -209,7 +214,12 @@ impl Store {
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         // The parent of a default place belongs to the system and is not made here.
-        builder.recursive(chosen == Chosen::ByCaller).create(path)?;
+        match builder.recursive(chosen == Chosen::ByCaller).create(path) {
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && chosen == Chosen::ByDefault => {
+                bail!("somebody else has taken that name");
+            }
+            made => made?,
+        }
         match open_root(path, chosen)? {
             Some(dir) => Ok(Store::at(path, Some(dir))),
             None => bail!("not a directory of this user alone"),

@@ -13,7 +13,7 @@ tests! {
     BOTH {
         nothing_is_passed_unasked, clear_env_passes_nothing, patterns_take_what_matches, env_files,
         wrong_variables_are_refused, terminal_has_a_type, create_and_slurm_pass_nothing, exec_keeps_the_containers,
-        pmi_connection_is_kept, pmix_directory_is_shown, detached_runs_inherit_too, bundle_of_the_host_inherits,
+        pmi_connection_is_kept, pmix_directory_is_shown, detached_runs_inherit_too, ranks_read_no_others_memory, bundle_of_the_host_inherits,
         entrypoint_comes_before_the_arguments, entrypoint_is_replaced, wrong_entrypoints_are_refused,
     }
 }
@@ -31,7 +31,7 @@ const CALLERS: [(&str, &str); 22] = [
     ("LANG", "of-caller"),
     ("TZ", "UTC"),
     ("SLURM_PROCID", "3"),
-    ("PMIX_RANK", "3"),
+    ("PMIX_SERVER_URI", "3"),
     ("OMP_NUM_THREADS", "4"),
     ("DISPLAY", ":1"),
     ("http_proxy", "http://proxy"),
@@ -91,6 +91,24 @@ fn callers_environment_is_passed_where_asked_for(ctx: &Ctx) {
     ctx.rt(["run"]).arg(&bundle.dir).fails(&["rt.environment", "\"all\" is not \"caller\""]);
 }
 
+/// A rank in a container of its own may not read the memory of another one, which MPI's libraries do not find out. The
+/// variables that tell them are those of programs with a launcher alone, and below what anybody else says.
+fn ranks_read_no_others_memory(ctx: &Ctx) {
+    let bundle = pulled(ctx).ops(&["env"]);
+    let env = |variables: &[(&str, &str)], flags: &[&str]| {
+        let run = ctx.rt(["run"]).args(flags).arg(&bundle.dir);
+        let run = variables.iter().fold(run, |run, (name, value)| run.env(name, value));
+        run.ok().line(0).clone()
+    };
+    let none = "OMPI_MCA_btl_vader_single_copy_mechanism";
+    // Real root's container has no user namespace of its own here: the kernel allows it there.
+    let own = json!((ctx.caller != crate::client::Caller::Root).then_some("none"));
+    assert_eq!(env(&[("PMIX_RANK", "0")], &[])[none], own);
+    assert_eq!(env(&[("OMPI_COMM_WORLD_SIZE", "2"), (none, "knem")], &[])[none], "knem");
+    assert_eq!(env(&[("PMI_RANK", "0")], &["-e", &format!("{none}=emulated")])[none], "emulated");
+    assert_eq!(env(&[("OMP_NUM_THREADS", "2")], &[])[none], Value::Null);
+}
+
 fn nothing_is_passed_unasked(ctx: &Ctx) {
     let bundle = ctx.bundle().ops(&["env"]);
     let env = env_of(ctx, &bundle, &[]);
@@ -111,7 +129,7 @@ fn clear_env_passes_nothing(ctx: &Ctx) {
 fn patterns_take_what_matches(ctx: &Ctx) {
     let bundle = ctx.bundle().ops(&["env"]);
     let env = env_of(ctx, &bundle, &["-e", "SLURM_*", "-e", "PMI*", "-e", "NONE_*", "-e", "LD_LIB*"]);
-    let names = ["HOME", "LD_LIBRARY_PATH", "PATH", "PMIX_RANK", "SLURM_PROCID", "TERM"];
+    let names = ["HOME", "LD_LIBRARY_PATH", "PATH", "PMIX_SERVER_URI", "SLURM_PROCID", "TERM"];
     assert_eq!(env.keys().collect::<Vec<_>>(), names);
     // All that a container inherits.
     let env = env_of(ctx, &bundle, &["-e", "*"]);

@@ -795,39 +795,58 @@ fn hosts_settings_and_disks(ctx: &Ctx) {
     const SETTING: &str = "/proc/sys/kernel/core_uses_pid";
     let now = fs::read_to_string(SETTING).unwrap();
     let write = format!("write {SETTING} {}", now.trim());
-    let disk = "/dev/rt-test-disk";
-    let made = Command::new("mknod").args(["-m", "600", disk, "b", "7", "250"]).status().unwrap().success();
-    let stat = format!("stat {disk}");
-    for user_namespace in [false, true] {
+    // A disk, and the device by which commands are sent to one.
+    let devices = [("/dev/rt-test-disk", "b", "7", "250"), ("/dev/sg9876", "c", "1", "5")];
+    let clean = || {
+        let _ = fs::remove_dir("/dev/rt-test-made");
+        for (path, ..) in devices {
+            let _ = fs::remove_file(path);
+        }
+    };
+    clean();
+    let made = devices.map(|(path, kind, major, minor)| {
+        Command::new("mknod").args(["-m", "600", path, kind, major, minor]).status().unwrap().success()
+    });
+    let operations = ["umount /proc/sys", &write, "write /dev/null x", "mkdir /dev/rt-test-made"];
+    let looks = devices.map(|(path, ..)| format!("stat {path}"));
+    let operations: Vec<&str> = operations.into_iter().chain(looks.iter().map(String::as_str)).collect();
+    // The user of the config, and whether the container has a user namespace. As root inside, the program would be one that
+    // can unmount. A config without that annotation is that of an image, or of a client whose mounts are others.
+    for (user, namespace) in
+        [("caller", false), ("caller", true), ("root", true), ("", true), ("config", true)]
+    {
         let bundle = ctx
             .bundle()
-            .with("/annotations", json!({ "rt.user": "caller" }))
             .with("/linux/readonlyPaths", json!([]))
             .with("/linux/maskedPaths", json!([]))
             .with("/linux/namespaces", json!([{ "type": "mount" }, { "type": "uts" }]))
             .with("/mounts", json!([]))
+            .unset("/process", "capabilities")
             .mount("/proc", "bind", "/proc", &["rbind", "nosuid", "noexec", "nodev"])
             .mount("/dev", "bind", "/dev", &["rbind", "nosuid"]);
         let one = json!([{ "containerID": 0, "hostID": 0, "size": 1 }]);
-        let bundle = match user_namespace {
+        let bundle = match namespace {
             true => bundle
                 .namespace("user", None)
                 .with("/linux/uidMappings", one.clone())
                 .with("/linux/gidMappings", one),
             false => bundle,
         };
-        let out = ctx.run(&bundle.ops(&[&write, "write /dev/null x", &stat])).all();
-        assert_eq!(out[0], errno(libc::EROFS), "{user_namespace} {out:?}");
-        assert_eq!(out[1], json!(null), "{user_namespace} {out:?}");
-        if made {
-            assert_eq!(
-                out[2]["mode"].as_u64().map(|mode| mode & 0o666),
-                Some(0o666),
-                "{user_namespace} {out:?}"
-            );
+        let bundle = match user {
+            "" => bundle,
+            user => bundle.with("/annotations", json!({ "rt.user": user })),
+        };
+        let out = ctx.run(&bundle.ops(&operations)).all();
+        assert!(out[0]["errno"].is_number(), "{user} {namespace} {out:?}");
+        assert_eq!(out[1], errno(libc::EROFS), "{user} {namespace} {out:?}");
+        assert_eq!(out[2], json!(null), "{user} {namespace} {out:?}");
+        assert_eq!(out[3], errno(libc::EROFS), "{user} {namespace} {out:?}");
+        for (n, _) in made.iter().enumerate().filter(|(_, made)| **made) {
+            let mode = out[4 + n]["mode"].as_u64().map(|mode| mode & 0o666);
+            assert_eq!(mode, Some(0o666), "{user} {namespace} {out:?}");
         }
     }
-    let _ = fs::remove_file(disk);
+    clean();
 }
 
 fn masked_and_readonly_links(ctx: &Ctx) {

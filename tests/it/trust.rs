@@ -2,17 +2,17 @@
 
 use crate::client::Caller;
 use crate::fixture::Ctx;
-use crate::runner::tests;
+use crate::runner::{skip, tests};
 use serde_json::json;
 use std::fs;
 use std::path::Path;
 
 tests! {
     EVERY { state_is_hidden_in_binds }
-    ROOT { state_is_hidden_at_a_second_path }
+    ROOT { state_is_hidden_at_a_second_path, later_mounts_show_no_state, a_taken_place_is_named }
     BOTH { a_bind_of_the_state_is_refused, state_is_hidden_behind_links, state_is_hidden_in_the_root }
     USER {
-        root_inside_cannot_uncover_state, nobody_forges_the_default_place, the_place_of_other_calls_is_hidden, state_is_not_in_shared_memory,
+        root_inside_cannot_uncover_state, nobody_forges_the_default_place, the_place_of_other_calls_is_hidden, the_place_behind_a_link_is_hidden, state_is_not_in_shared_memory,
     }
 }
 
@@ -139,6 +139,79 @@ fn the_place_of_other_calls_is_hidden(ctx: &Ctx) {
     let got = run.ok().all();
     assert!(got.iter().all(|answer| answer["errno"].is_number()), "{got:?}");
     assert!(!runtime.join("rt/forged").exists());
+}
+
+/// The place of calls without --root has a link in its path.
+fn the_place_behind_a_link_is_hidden(ctx: &Ctx) {
+    let real = ctx.mkdir("shown/real/run");
+    ctx.give(&ctx.path("shown"));
+    ctx.give(&ctx.path("shown/real"));
+    let link = ctx.path("shown/link");
+    std::os::unix::fs::symlink(ctx.path("shown/real"), &link).unwrap();
+    ctx.give_link(&link);
+    let bundle = ctx.bundle().ops(&["mkdir /host/real/run/rt/forged", "mkdir /host/real/run/rt"]);
+    let bundle = bundle.mount("/host", "bind", ctx.path("shown").to_str().unwrap(), &["rbind", "rw"]);
+    let run = ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id());
+    let got = run.env("XDG_RUNTIME_DIR", link.join("run")).ok().all();
+    assert!(got.iter().all(|answer| answer["errno"].is_number()), "{got:?}");
+    assert!(!real.join("rt/forged").exists());
+}
+
+/// A user's runtime directory is mounted when that user comes, which may be after a start. A bind that shows it follows the
+/// host's mounts only where somebody asks for that.
+fn later_mounts_show_no_state(ctx: &Ctx) {
+    let runtime = ctx.mkdir("shown/runtime");
+    let shown = ctx.path("shown");
+    let ready = ctx.path("ready");
+    let _ = fs::remove_file(&ready);
+    let made = std::process::Command::new("mkfifo").arg(&ready).status();
+    if !made.is_ok_and(|status| status.success()) {
+        skip!("no mkfifo");
+    }
+    let bundle = ctx.bundle().ops(&["write /ready x", "sleep 500", "ls /host/runtime"]);
+    let bundle = bundle.mount("/host", "bind", shown.to_str().unwrap(), &["rbind", "rw"]).mount(
+        "/ready",
+        "bind",
+        ready.to_str().unwrap(),
+        &["bind", "rw"],
+    );
+    bundle.write();
+    let script = format!(
+        "mount --make-rshared /; chown {uid} {state} {ready}; chmod 700 {state}; \
+         setpriv --reuid {uid} --regid {uid} --clear-groups {rt} --root {state} run --bundle {bundle} {id} & \
+         cat {ready} >/dev/null; \
+         mount -t tmpfs late {runtime}; mkdir {runtime}/rt; wait",
+        rt = ctx.rt_path().display(),
+        state = ctx.mkdir("users").display(),
+        uid = Caller::User.host_ids().0,
+        bundle = bundle.dir.display(),
+        id = ctx.id(),
+        ready = ready.display(),
+        runtime = runtime.display(),
+    );
+    let run = ctx.command("/usr/bin/unshare").args(["-m", "--propagation", "unchanged", "unshare", "-m"]);
+    let run = run.args(["--propagation", "private", "sh", "-ec", &script]).env("XDG_RUNTIME_DIR", &runtime);
+    assert_eq!(run.ok().all().last(), Some(&json!([])), "the late mount is seen");
+}
+
+/// Another user has made the directory in /tmp, and there is no other place.
+fn a_taken_place_is_named(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["ready"]);
+    bundle.write();
+    let uid = Caller::User.host_ids().0;
+    let script = format!(
+        "exec 3<{rt}; mount --bind {bundle} /mnt; mount -t tmpfs -o mode=1777 none /tmp; mkdir /tmp/rt-{uid}; \
+         [ ! -d /run/user ] || mount -t tmpfs none /run/user; \
+         exec setpriv --reuid {uid} --regid {uid} --clear-groups /proc/self/fd/3 run /mnt",
+        rt = ctx.rt_path().display(),
+        bundle = bundle.dir.display(),
+    );
+    let out = ctx.command("/usr/bin/unshare").args(["-m", "sh", "-ec", &script]).run();
+    out.failed(&[
+        &format!("/tmp/rt-{uid}"),
+        "somebody else has taken that name",
+        "XDG_RUNTIME_DIR or --root",
+    ]);
 }
 
 /// A root that is above the state directory shows it as a bind does.

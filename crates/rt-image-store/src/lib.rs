@@ -22,6 +22,7 @@ use rt_sys::{err, ns};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// Where the links are.
@@ -165,6 +166,16 @@ pub fn is_bundle_name(name: &str) -> bool {
             && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     })
 }
+
+/// True for the path of a bundle in a store. Its root is the directory [`ROOT`] in it, whatever its config says: a name chose
+/// it, and others may have written that config.
+pub fn is_stored(bundle: &Path) -> bool {
+    let name = bundle.file_name().and_then(OsStr::to_str);
+    name.is_some_and(is_bundle_name) && bundle.parent().and_then(Path::file_name) == Some(OsStr::new(BUNDLES))
+}
+
+/// The root of a bundle of a store.
+pub const ROOT: &str = "rootfs";
 
 #[cfg(test)]
 mod tests {

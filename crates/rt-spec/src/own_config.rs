@@ -10,8 +10,8 @@ use rt_sys::error::{Error, Result};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// What is taken of `process`.
-const PROCESS: [&str; 6] = ["args", "env", "cwd", "user", "noNewPrivileges", "capabilities"];
+/// What is taken of `process`. Capabilities are not: by them the program could take away what covers the host's files.
+const PROCESS: [&str; 5] = ["args", "env", "cwd", "user", "noNewPrivileges"];
 /// What is taken of `linux`.
 const LINUX: [&str; 3] = ["maskedPaths", "readonlyPaths", "seccomp"];
 /// File systems of the kernel, which show nothing of the host's files.
@@ -117,7 +117,7 @@ mod tests {
     fn what_reaches_the_host_is_left_out() {
         let text = json!({
             "process": { "args": ["a"], "env": ["A=b"], "cwd": "/", "apparmorProfile": "unconfined",
-                "user": { "uid": 0, "gid": 0 }, "selinuxLabel": "x", "rlimits": [] },
+                "capabilities": { "bounding": ["CAP_SYS_ADMIN"], "effective": ["CAP_SYS_ADMIN"] }, "user": { "uid": 0, "gid": 0 }, "selinuxLabel": "x", "rlimits": [] },
             "root": { "path": "/", "readonly": false },
             "hooks": { "createRuntime": [{ "path": "/bin/evil" }] },
             "mounts": [

@@ -137,7 +137,12 @@ impl SourceBundle {
         let text = text.context(|| format!("{}: not a bundle", path.display()))?;
         let config: Value =
             serde_json::from_str(&text).map_err(|e| err!("{}/config.json: {e}", path.display()))?;
-        let root = disk::open_root(&path.join(config["root"]["path"].as_str().unwrap_or("rootfs")))?;
+        let root = match rt_image_store::is_stored(&std::path::absolute(path)?) {
+            // Others may have written that config, or a link in place of the root.
+            true => disk::open_dir(dir.as_fd(), rt_image_store::ROOT.as_bytes())
+                .context(|| path.display().to_string())?,
+            false => disk::open_root(&path.join(config["root"]["path"].as_str().unwrap_or("rootfs")))?,
+        };
         let original = bundle::image_config(dir.as_fd()).context(|| path.display().to_string())?;
         Ok(SourceBundle { config, original, root })
     }

@@ -3,24 +3,20 @@
 //! A name chose such a bundle, and not the caller, so its config counts as an image's own does ([`own_config`]). Whoever
 //! names a bundle by its path outside of a store has chosen its owner.
 
+use rt_image_store::ROOT;
 use rt_spec::own_config;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, fd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use std::ffi::OsStr;
 use std::path::Path;
 
 const CONFIG: &str = "config.json";
-const ROOT: &str = "rootfs";
 
 /// The config of the bundle that is the working directory, without what reaches beyond the container. `None` where it may
 /// ask for everything: it is in no store, or nobody but root and the caller can have written it.
 pub(super) fn config(bundle: &Path) -> Result<Option<Vec<u8>>> {
-    let name = bundle.file_name().and_then(OsStr::to_str);
-    let above = bundle.parent().and_then(Path::file_name);
-    if !name.is_some_and(rt_image_store::is_bundle_name) || above != Some(OsStr::new(rt_image_store::BUNDLES))
-    {
+    if !rt_image_store::is_stored(bundle) {
         return Ok(None);
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

@@ -5,10 +5,12 @@
 
 use super::Plan;
 use rt_spec::rootless::UserMap;
-use rt_spec::{Spec, annotations};
+use rt_spec::{Spec, annotations, hpc};
 use rt_sys::caller::{Caller, Privilege};
 use rt_sys::error::Result;
+use rt_sys::{err, mount};
 use rustix::fs::{self, FileType, Mode, OFlags};
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -17,26 +19,49 @@ use std::path::{Path, PathBuf};
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 /// What shows the memory and the keys of the whole host.
 const MASKED: [&str; 6] = ["/proc/kcore", "/proc/keys", "/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg"];
+/// Where the profile hpc shows what the host's root has power over.
+const HOSTS: [&str; 2] = ["/proc", "/dev"];
+/// The beginnings of names in /dev of what commands disks past their block devices, makes such devices, or acts on the whole
+/// host: a digit follows, or nothing.
+const COMMANDS: [&str; 16] = [
+    "sg",
+    "nvme",
+    "ng",
+    "loop-control",
+    "btrfs-control",
+    "control",
+    "watchdog",
+    "uinput",
+    "uhid",
+    "ipmi",
+    "msr",
+    "nvram",
+    "rtc",
+    "snapshot",
+    "autofs",
+    "mcelog",
+];
 /// How deep /dev is looked through for disks.
 const DEPTH: usize = 3;
 
 /// Hides it, where root itself runs a bundle that shows the host, as those of the profile hpc do. What a client has
-/// written into a config of its own stays as it is.
+/// written into a config of its own stays as it is. True where something is hidden, which the program must not unmount.
 pub(super) fn protect_host(
     plan: &mut Plan,
     spec: &Spec,
     caller: &Caller,
     asked: Option<UserMap>,
-) -> Result<()> {
+) -> Result<bool> {
     if caller.privilege != Privilege::Root {
-        return Ok(());
+        return Ok(false);
     }
     let map = match asked {
         Some(map) => Some(map),
         None => annotations::user_map(spec)?,
     };
-    if !matches!(map, Some(UserMap::Caller | UserMap::Root)) {
-        return Ok(());
+    // An image's own config may leave the map out, or name another one: its mounts are those of the profile all the same.
+    if !matches!(map, Some(UserMap::Caller | UserMap::Root)) && !is_hpc(spec)? {
+        return Ok(false);
     }
     let shows = |path: &str| {
         spec.mounts().iter().flatten().any(|mount| {
@@ -59,11 +84,38 @@ pub(super) fn protect_host(
         let mut disks = Vec::new();
         block_devices(Path::new("/dev"), DEPTH, &mut disks);
         plan.masked.extend(disks.into_iter().filter(|path| !asked(path)));
+        // Devices can be used where their file system is read-only. Other files than devices are not made there.
+        for mount in plan.mounts.iter_mut().filter(|mount| mount.destination == Path::new("/dev")) {
+            mount.options.attr.set |= mount::ATTR_RDONLY;
+        }
     }
-    Ok(())
+    Ok(proc || dev)
 }
 
-/// The block devices below a directory of /dev. What vanishes meanwhile needs no mask.
+/// True where a mount is one of the profile hpc, as `rt pull` writes them, with its very options.
+fn is_hpc(spec: &Spec) -> Result<bool> {
+    let usual = hpc::mounts();
+    for mount in spec.mounts().iter().flatten() {
+        let mount = serde_json::to_value(mount).map_err(|e| err!("{e}"))?;
+        if usual.contains(&mount)
+            && mount["type"] == "bind"
+            && HOSTS.map(Value::from).contains(&mount["destination"])
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// True for the name of a character device of [`COMMANDS`].
+fn commands_the_host(name: &[u8]) -> bool {
+    COMMANDS.iter().any(|beginning| {
+        let rest = name.strip_prefix(beginning.as_bytes());
+        rest.is_some_and(|rest| rest.first().is_none_or(u8::is_ascii_digit))
+    })
+}
+
+/// The block devices below a directory of /dev, and what has as much power. What vanishes meanwhile needs no mask.
 fn block_devices(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(entries) = fs::open(dir, flags, Mode::empty()).and_then(fs::Dir::new) else { return };
@@ -72,6 +124,7 @@ fn block_devices(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
         let path = dir.join(OsStr::from_bytes(name));
         match entry.file_type() {
             FileType::BlockDevice => found.push(path),
+            FileType::CharacterDevice if commands_the_host(name) => found.push(path),
             FileType::Directory if depth > 1 && name != b"." && name != b".." && name != b"shm" => {
                 block_devices(&path, depth - 1, found);
             }

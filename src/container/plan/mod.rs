@@ -158,10 +158,14 @@ impl Plan {
         }
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
         let mut plan = Self::from_config(&config, bundle, caller, adapted, &*options)?;
-        if plan.could_uncover_state(&config, options)? {
-            plan.keep_state_covered(&mut config)?;
+        let protected = hosts_root::protect_host(&mut plan, &config.spec, caller, options.user_map)?;
+        if plan.could_unmount(&config) {
+            if protected {
+                plan.forbid_unmounting("the host's settings and disks, which stay hidden", &mut config)?;
+            } else if plan.shows_state(options)? {
+                plan.forbid_unmounting("rt's state directory, which stays covered", &mut config)?;
+            }
         }
-        hosts_root::protect_host(&mut plan, &config.spec, caller, options.user_map)?;
         plan.foreign = foreign;
         plan.layer = layer;
         plan.entrypoint = entrypoint;
@@ -276,21 +280,24 @@ impl Plan {
         })
     }
 
-    /// True where the root or a bind shows a state directory, and the program could unmount what covers it: as root that no list of
-    /// capabilities limits. Whoever lists CAP_SYS_ADMIN in a config means it.
-    fn could_uncover_state(&self, config: &Config, options: &CreateOptions) -> Result<bool> {
+    /// True where the program could unmount what covers something: as root of a user namespace that no list of capabilities
+    /// limits. Whoever lists CAP_SYS_ADMIN in a config means it; an image's own config lists none.
+    fn could_unmount(&self, config: &Config) -> bool {
         let process = config.spec.process().as_ref();
-        let could = self.maps.is_some()
+        self.maps.is_some()
             && self.process.caps.bounding & SYS_ADMIN != 0
-            && process.is_none_or(|process| process.capabilities().is_none());
-        Ok(could
-            && hidden_state::is_shown(&self.rootfs, &self.mounts, &options.state, &options.state_places)?)
+            && process.is_none_or(|process| process.capabilities().is_none())
     }
 
-    /// Takes CAP_SYS_ADMIN, also for what `exec` starts. A namespace that the program makes is no way around: there the
-    /// covers are locked (mount_namespaces(7)).
+    /// True where the root or a bind shows a state directory.
+    fn shows_state(&self, options: &CreateOptions) -> Result<bool> {
+        hidden_state::is_shown(&self.rootfs, &self.mounts, &options.state, &options.state_places)
+    }
+
+    /// Takes CAP_SYS_ADMIN because the root or a bind shows `what`, also from what `exec` starts. A namespace that the program
+    /// makes is no way around: there the covers are locked (mount_namespaces(7)).
     #[cold]
-    fn keep_state_covered(&mut self, config: &mut Config) -> Result<()> {
+    fn forbid_unmounting(&mut self, what: &str, config: &mut Config) -> Result<()> {
         let all = self.process.caps;
         let without = |mask: caps::Mask| mask & !SYS_ADMIN;
         self.process.caps = caps::Sets {
@@ -299,9 +306,7 @@ impl Plan {
             permitted: without(all.permitted),
             ..all
         };
-        self.notes.push(
-            "no CAP_SYS_ADMIN: the root or a bind shows rt's state directory, which stays covered".to_owned(),
-        );
+        self.notes.push(format!("no CAP_SYS_ADMIN: the root or a bind shows {what}"));
         if let Some(process) = config.spec.process_mut() {
             process.set_capabilities(Some(self.process.caps));
         }
