@@ -27,7 +27,7 @@ use super::blob::Blob;
 use super::digest::{Digest, Hasher};
 use super::disk;
 use super::interrupt::Interrupt;
-use super::lease::{self, Lease};
+use super::lease::{self, Lease, Moment, Wanted};
 use rt_sys::error::{Context, Kind, Result};
 use rt_sys::{bail, caller, err};
 
@@ -148,7 +148,10 @@ impl Cache {
         let blobs = inside(&root, "blobs")?;
         let (sha256, sha512) = (inside(&blobs, "sha256")?, inside(&blobs, "sha512")?);
         let (partial, leases) = (inside(&root, "partial")?, Arc::new(inside(&root, "leases")?));
-        let ours = [&root, &blobs, &sha256, &sha512, &partial].into_iter().all(disk::only_ours);
+        let mut ours = true;
+        for dir in [&root, &blobs, &sha256, &sha512, &partial] {
+            ours &= disk::only_ours(dir)?;
+        }
         Ok(Cache { path, root, sha256, sha512, partial, leases, ours })
     }
 
@@ -236,6 +239,11 @@ impl Cache {
                     return disk::rename(from, from_name, to, to_name);
                 }
             }
+            // This process was stopped for so long that another one took over, had the blob, and cleared this away.
+            Err(e) if e.is(libc::ENOENT) => {
+                let size = file.metadata().context(|| "stat")?.len();
+                return if self.find(digest, Some(size)).is_some() { Ok(()) } else { Err(e) };
+            }
             // File systems without hard links; rename(2) replaces a blob by the same blob at worst.
             Err(_) => return disk::rename(from, from_name, to, to_name),
         }
@@ -249,17 +257,17 @@ impl Cache {
     /// # Errors
     /// What `fetch` says, a digest or size that is wrong, a full disk.
     pub(crate) fn obtain(&self, blob: &Blob, fetch: &Fetch, interrupt: &Interrupt) -> Result<bool> {
-        let mut wait = Duration::from_millis(20);
+        let shown = format!("blob {}", blob.digest);
+        let mut wanted = Wanted::new(&self.leases, blob.digest.hex(), &shown);
         let lease = loop {
             if let Some(file) = self.find(&blob.digest, Some(blob.size)) {
                 self.reuse(blob, &file, interrupt)?;
                 return Ok(false);
             }
-            if let Some(lease) = lease::acquire(&self.leases, blob.digest.hex())? {
+            if let Some(lease) = wanted.acquire()? {
                 break lease;
             }
-            interrupt.sleep(wait)?;
-            wait = (wait * 2).min(Duration::from_millis(500));
+            wanted.wait(interrupt)?;
         };
         // The last holder of the lease may have finished after the first look and before the lease was taken.
         disk::look_afresh(self.dir(&blob.digest).as_fd());
@@ -280,12 +288,13 @@ impl Cache {
         interrupt: &Interrupt,
         get: impl Fn() -> Result<Vec<u8>>,
     ) -> Result<Vec<u8>> {
-        let mut wait = Duration::from_millis(20);
+        let shown = format!("blob {digest}");
+        let mut wanted = Wanted::new(&self.leases, digest.hex(), &shown);
         loop {
             if let Some(bytes) = self.read(digest, limit) {
                 return Ok(bytes);
             }
-            if let Some(_lease) = lease::acquire(&self.leases, digest.hex())? {
+            if let Some(_lease) = wanted.acquire()? {
                 disk::look_afresh(self.dir(digest).as_fd());
                 if let Some(bytes) = self.read(digest, limit) {
                     return Ok(bytes);
@@ -295,15 +304,14 @@ impl Cache {
                 self.clear_partials(digest);
                 return Ok(bytes);
             }
-            interrupt.sleep(wait)?;
-            wait = (wait * 2).min(Duration::from_millis(500));
+            wanted.wait(interrupt)?;
         }
     }
 
     fn reuse(&self, blob: &Blob, file: &Arc<File>, interrupt: &Interrupt) -> Result<()> {
         // Its age since the last use is what `prune` goes by.
         let _ = disk::touch(self.dir(&blob.digest).as_fd(), blob.digest.hex().as_bytes());
-        match (disk::only_ours(file), self.ours) {
+        match (disk::only_ours(file)?, self.ours) {
             (true, true) => blob.available(file, 0, blob.size),
             // It cannot be changed, but be another.
             (true, false) => {
@@ -399,7 +407,8 @@ impl Cache {
         let best = self
             .partials(&blob.digest)
             .iter()
-            .filter_map(|name| disk::open_file(self.partial.as_fd(), name).ok().filter(disk::only_ours))
+            .filter_map(|name| disk::open_file(self.partial.as_fd(), name).ok())
+            .filter(|file| disk::only_ours(file).unwrap_or(false))
             .filter_map(|file| Some((file.metadata().ok()?.len(), file)))
             .filter(|(length, _)| (1..=blob.size).contains(length))
             .max_by_key(|(length, _)| *length);
@@ -449,13 +458,14 @@ impl Cache {
         let mut freed = 0;
         let now = SystemTime::now();
         let leases = self.leases.as_fd();
+        let moment = Moment::of(leases)?;
         for dir in [self.partial.as_fd(), leases] {
             for (name, _) in disk::entries(dir)? {
                 let Ok((size, changed)) = disk::size_and_time(dir, &name) else { continue };
                 let age = now.duration_since(changed).unwrap_or_default();
                 let hex = name.split(|&b| b == b'.').next().and_then(|hex| std::str::from_utf8(hex).ok());
                 if (what == Sweep::All || age > RUBBISH)
-                    && !lease::held(leases, hex.unwrap_or_default())
+                    && !moment.held(hex.unwrap_or_default())?
                     && disk::unlink(dir, &name).is_ok()
                 {
                     freed += size;

@@ -61,8 +61,20 @@ pub(crate) fn open_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     check_component(name)?;
     let fd = fs::openat(parent, name, READ | OFlags::NOFOLLOW, Mode::empty())
         .context(|| format!("open {}", show(name)))?;
-    require_file(&fs::fstat(&fd).context(|| "stat")?).context(|| show(name))?;
+    require_file(&fs::fstat(&fd).context(|| format!("stat {}", show(name)))?).context(|| show(name))?;
     Ok(File::from(fd))
+}
+
+/// The same; none where something else than a regular file has that name, a link among them.
+pub(crate) fn open_if_file(parent: BorrowedFd, name: &[u8]) -> Result<Option<File>> {
+    check_component(name)?;
+    let fd = match fs::openat(parent, name, READ | OFlags::NOFOLLOW, Mode::empty()) {
+        // ELOOP is O_NOFOLLOW's answer to a link; ENXIO that of a socket, and of a device without a driver (open(2)).
+        Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
+        opened => opened.context(|| format!("open {}", show(name)))?,
+    };
+    let stat = fs::fstat(&fd).context(|| format!("stat {}", show(name)))?;
+    Ok(require_file(&stat).is_ok().then(|| File::from(fd)))
 }
 
 /// Opens a regular file that the user named, or an image by its digest, whatever links lead to it.
@@ -125,8 +137,9 @@ fn require_file(stat: &fs::Stat) -> Result<()> {
 }
 
 /// True where nobody but the caller and root can change what the file contains, or the names in the directory.
-pub(crate) fn only_ours(file: &impl AsFd) -> bool {
-    fs::fstat(file).is_ok_and(|stat| [0, caller().uid].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0)
+pub(crate) fn only_ours(file: &impl AsFd) -> Result<bool> {
+    let stat = fs::fstat(file).context(|| "look up an owner")?;
+    Ok([0, caller().uid].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0)
 }
 
 /// True where what has that name belongs to the caller or to root; of a link, the link itself.
@@ -497,10 +510,11 @@ pub(crate) fn mode(file: impl AsFd) -> Result<u32> {
     Ok(fs::fstat(file).context(|| "stat")?.st_mode & 0o7777)
 }
 
-/// Seconds and nanoseconds of an open file's last change of contents.
-pub(crate) fn modified(file: impl AsFd) -> Option<Duration> {
-    let stat = fs::fstat(file).ok()?;
-    Some(Duration::new(u64::try_from(stat.st_mtime).ok()?, u32::try_from(stat.st_mtime_nsec).ok()?))
+/// The time since 1970 of an open file's last change of contents.
+pub(crate) fn modified(file: impl AsFd) -> Result<Duration> {
+    let stat = fs::fstat(file).context(|| "look up a time")?;
+    let (seconds, nanoseconds) = (u64::try_from(stat.st_mtime), u32::try_from(stat.st_mtime_nsec));
+    Ok(Duration::new(seconds.unwrap_or(0), nanoseconds.unwrap_or(0)))
 }
 
 /// Writes what the file system holds back to its device.

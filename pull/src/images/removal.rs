@@ -151,7 +151,9 @@ pub(crate) fn untag(
         own.forget(&gone)?;
         return Ok(untagged);
     }
-    let Turn::Mine(_lease) = own.alone(&bundle, interrupt, || Ok(None::<()>))? else { return Ok(untagged) };
+    let Turn::Mine(_lease) = own.alone(&bundle, operand, interrupt, || Ok(None::<()>))? else {
+        return Ok(untagged);
+    };
     if !own.store.has(&bundle)? {
         own.forget(gone.iter().chain(left))?;
         return Ok(untagged);
