@@ -68,7 +68,7 @@ fn a_look_that_fails_takes_nothing_over() {
         fs::write(&lease, &text).unwrap();
         let output = failing(command(words), &[calls], libc::EIO);
         assert_eq!(fs::read_to_string(&lease).ok().as_ref(), Some(&text), "{output:?}");
-        assert_eq!(place.names("images/bundles"), [bundle.clone()], "{output:?}");
+        assert_eq!(place.names("images/bundles"), [bundle.as_str()], "{output:?}");
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.contains("/proc: i"), "{said}");
     }
