@@ -16,7 +16,7 @@
 //! Only regular files are opened, and through no link.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use super::digest::{Digest, Hasher};
 use super::disk;
 use super::interrupt::Interrupt;
 use super::lease::{self, Lease, Moment, Wanted};
-use rt_sys::error::{Context, Kind, Result};
+use rt_sys::error::{Context, Error, Kind, Result};
 use rt_sys::{bail, caller, err};
 
 /// What is left of a blob and was not touched for so long will not be continued any more.
@@ -445,34 +445,37 @@ impl Cache {
         Ok(blobs)
     }
 
-    /// Removes a blob; its size.
-    pub(crate) fn remove(&self, digest: &Digest) -> Result<u64> {
-        let (dir, name) = (self.dir(digest).as_fd(), digest.hex().as_bytes());
-        let size = disk::size_and_time(dir, name).map_or(0, |(size, _)| size);
-        disk::unlink(dir, name)?;
-        Ok(size)
+    /// Removes a blob; its size, and none where it is another user's, and stays.
+    pub(crate) fn remove(&self, digest: &Digest) -> Result<Option<u64>> {
+        let shown = self.path.join("blobs").join(digest.algorithm());
+        remove(self.dir(digest).as_fd(), digest.hex().as_bytes(), &shown)
     }
 
-    /// Removes what dead processes left: parts of blobs, leases and their drafts. Returns bytes.
-    pub(crate) fn sweep(&self, what: Sweep) -> Result<u64> {
-        let mut freed = 0;
+    /// Removes what dead processes left: parts of blobs, leases and their drafts. Returns bytes, and what could not be
+    /// removed.
+    pub(crate) fn sweep(&self, what: Sweep) -> Result<(u64, Vec<Error>)> {
+        let (mut freed, mut failed) = (0, Vec::new());
         let now = SystemTime::now();
         let leases = self.leases.as_fd();
-        let moment = Moment::of(leases)?;
-        for dir in [self.partial.as_fd(), leases] {
+        let moment = Moment::of(leases).context(|| self.path.join("leases").display().to_string())?;
+        for (dir, shown) in [(self.partial.as_fd(), "partial"), (leases, "leases")] {
+            let shown = self.path.join(shown);
             for (name, _) in disk::entries(dir)? {
-                let Ok((size, changed)) = disk::size_and_time(dir, &name) else { continue };
+                let changed = match disk::size_and_time(dir, &name) {
+                    Err(e) if e.is(libc::ENOENT) => continue,
+                    looked_at => looked_at.context(|| shown.display().to_string())?.1,
+                };
                 let age = now.duration_since(changed).unwrap_or_default();
                 let hex = name.split(|&b| b == b'.').next().and_then(|hex| std::str::from_utf8(hex).ok());
-                if (what == Sweep::All || age > RUBBISH)
-                    && !moment.held(hex.unwrap_or_default())?
-                    && disk::unlink(dir, &name).is_ok()
-                {
-                    freed += size;
+                if (what == Sweep::All || age > RUBBISH) && !moment.held(hex.unwrap_or_default())? {
+                    match remove(dir, &name, &shown) {
+                        Ok(size) => freed += size.unwrap_or(0),
+                        Err(e) => failed.push(e),
+                    }
                 }
             }
         }
-        Ok(freed)
+        Ok((freed, failed))
     }
 
     /// Hashes a blob.
@@ -487,6 +490,21 @@ impl Cache {
         let file = Arc::new(disk::open_file(dir, name).context(|| format!("blob {digest}"))?);
         Blob::new(digest.clone(), size).verify(&file, 0, interrupt)
     }
+}
+
+/// Removes a file of the directory `shown`; its size. In a sticky directory the files of other users cannot be removed
+/// (EPERM): that is no error, and none is returned.
+fn remove(dir: BorrowedFd, name: &[u8], shown: &Path) -> Result<Option<u64>> {
+    let looked_at =
+        disk::size_and_time(dir, name).and_then(|(size, _)| Ok((size, disk::owner_at(dir, name)?)));
+    let removed = match looked_at {
+        Err(e) if e.is(libc::ENOENT) => return Ok(Some(0)),
+        looked_at => looked_at.and_then(|(size, owner)| match disk::unlink(dir, name) {
+            Err(e) if e.is(libc::EPERM) && owner != disk::caller().uid => Ok(None),
+            unlinked => unlinked.map(|()| Some(size)),
+        }),
+    };
+    removed.context(|| shown.display().to_string())
 }
 
 /// Opens the directory `root`. Where others may make names, as in /tmp, a link that is somebody else's could lead to any
