@@ -14,8 +14,8 @@ use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timespe
 use rustix::io::Errno;
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 
+use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{err, fd};
 
 /// Opens a directory to be the parent of names. With O_PATH no read permission is needed, and O_NOFOLLOW makes a link an
 /// error (ENOTDIR, with O_DIRECTORY).
@@ -102,11 +102,6 @@ pub(crate) fn read_link(link: BorrowedFd) -> Result<Vec<u8>> {
     Ok(fs::readlinkat(link, "", Vec::new()).context(|| "read link")?.into_bytes())
 }
 
-/// Reads a small regular file; none where it is something else, or cannot be read.
-pub(crate) fn read_small(parent: BorrowedFd, name: &[u8], most: usize) -> Option<Vec<u8>> {
-    fd::read_regular(open_file(parent, name).ok()?, most).ok()?
-}
-
 /// Reads a regular file that need not be there.
 ///
 /// # Errors
@@ -179,6 +174,16 @@ pub(crate) fn open_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
 fn not_ours(name: &[u8]) -> Error {
     err!("{}: not the directory that was made for this user alone", show(name))
         .hint("somebody else changes what is beside it, or its file system gives files to another user")
+}
+
+/// The same as [`open_dir`]; none where there is no directory of that name, or a link, or the caller may not look.
+pub(crate) fn open_if_dir(parent: BorrowedFd, name: &[u8]) -> Result<Option<OwnedFd>> {
+    match open_dir(parent, name) {
+        Err(e) if [libc::ENOENT, libc::ENOTDIR, libc::ELOOP, libc::EACCES].iter().any(|no| e.is(*no)) => {
+            Ok(None)
+        }
+        opened => opened.map(Some),
+    }
 }
 
 /// What is in a directory, and what each is as far as the file system tells.
@@ -379,13 +384,18 @@ pub(crate) fn set_mode(file: BorrowedFd, mode: u32) -> Result<()> {
     fs::fchmod(file, Mode::from_raw_mode(mode)).context(|| "set mode")
 }
 
-/// Sets an extended attribute; false where the file system has none, or the kernel does not allow it.
+/// Sets an extended attribute; false where the file system has none of its kind or length, or the kernel does not allow it.
 pub(crate) fn set_xattr(file: BorrowedFd, name: &[u8], value: &[u8]) -> Result<bool> {
     let text = String::from_utf8_lossy(name);
     match fs::fsetxattr(file, text.as_ref(), value, XattrFlags::empty()) {
         Ok(()) => Ok(true),
         Err(Errno::NOSPC | Errno::DQUOT) => Err(err!("set {text}: no space left on device")),
-        Err(_) => Ok(false),
+        // EINVAL: capabilities or an access list of a form or with ids that the kernel does not take. The last two: the name
+        // or the value is too long (setxattr(2)).
+        Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS | Errno::INVAL | Errno::RANGE | Errno::TOOBIG) => {
+            Ok(false)
+        }
+        Err(e) => Err(e).context(|| format!("set the attribute {}", show(name))),
     }
 }
 
