@@ -576,6 +576,13 @@ pub(crate) fn process_lives(pid: i32) -> bool {
     }
 }
 
+/// Asks a child to end. It has not been waited for, so its number is its own.
+pub(crate) fn terminate(child: &std::process::Child) {
+    if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+}
+
 /// This machine's host name.
 pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()

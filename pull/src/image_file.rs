@@ -5,7 +5,7 @@
 //! `rt run` knows as much of it as of a bundle.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Seek, Write};
+use std::io::{self, BufWriter, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -89,7 +89,7 @@ pub(super) fn pull(options: &PullOptions, form: Form, interrupt: &Interrupt) -> 
     let mut config = profile::config(&bundled, None, &options.choices)?;
     new.finish(&mut config, Some(&image.config_text), options.sync)?;
     if form.runs {
-        run_file::wrap(&draft, FILE, options.sync)?;
+        run_file::wrap(&draft, FILE, options.sync, interrupt)?;
     }
     let published = match &old {
         Some(old) => draft.replace(FILE, old),
@@ -144,7 +144,7 @@ pub(crate) fn save(bundle: &Path, target: &Path, replace: bool, form: Form, styl
     }
     let mut written = new.finish(&mut config, image_config.as_deref(), false)?;
     if form.runs {
-        written.bytes = run_file::wrap(&draft, FILE, false)?;
+        written.bytes = run_file::wrap(&draft, FILE, false, &interrupt)?;
     }
     match &old {
         Some(old) => draft.replace(FILE, old)?,
@@ -156,6 +156,7 @@ pub(crate) fn save(bundle: &Path, target: &Path, replace: bool, form: Form, styl
 /// Copies the squashfs in the file `source`, as it is. Returns how long what is made is.
 pub(crate) fn copy(source: &Path, target: &Path, replace: bool, runs: bool) -> Result<u64> {
     check_name(target, Form { compression: Compression::None, runs })?;
+    let interrupt = Interrupt::install();
     let old = replaceable(target, replace)?;
     let mut from = disk::open_named(source)?;
     let size = disk::size(&from)?;
@@ -165,10 +166,10 @@ pub(crate) fn copy(source: &Path, target: &Path, replace: bool, runs: bool) -> R
     let mask = disk::clear_umask();
     let draft = Draft::beside(target)?;
     let mut out = disk::create_own_file(draft.dir(), FILE)?;
-    let mut written = io::copy(&mut from.take(part.size), &mut out).context(context)?;
+    let mut written = run_file::copy(&mut from, part.size, &mut out, &interrupt).context(context)?;
     disk::set_mode(out.as_fd(), 0o666 & !mask)?;
     if runs {
-        written = run_file::wrap(&draft, FILE, false)?;
+        written = run_file::wrap(&draft, FILE, false, &interrupt)?;
     }
     match &old {
         Some(old) => draft.replace(FILE, old)?,
