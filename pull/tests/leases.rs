@@ -136,7 +136,9 @@ fn leases_of_the_dead_go() {
     assert!(run(&["pull", "-q", "--store", "oci:image:t"]).success());
     let living = held_by(std::process::id());
     let dead = living.replace(&format!("\n{}\n", std::process::id()), "\n2147483640\n");
-    for (name, text) in [("a.lease.1", &dead), ("b.draft-0", &dead), ("c.lease.2", &living), ("d.draft-1", &living)] {
+    for (name, text) in
+        [("a.lease.1", &dead), ("b.draft-0", &dead), ("c.lease.2", &living), ("d.draft-1", &living)]
+    {
         fs::write(place.join("images/leases").join(name), text).unwrap();
     }
     let old = place.join("images/leases/e.lease.1");
