@@ -5,7 +5,7 @@
 //! answer depends on, so a worker knows nothing that the next one does not. Before Linux 6.9 the keeper ends as well, and
 //! the programs get an error.
 
-use crate::commands::{Given, refuse, silent};
+use crate::commands::{Given, accept, refuse, silent};
 use crate::confine;
 use crate::fuse::{self, Owner, Server};
 use rt_cli::parse::Call;
@@ -53,20 +53,22 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
     let mut spare: Vec<OwnedFd> = (1..most.min(MOST_THREADS)).map_while(|_| open_device()).collect();
     let ready_to_read = release_streams().and_then(|()| confine::confine());
     ready_to_read.map_err(|e| refuse(&mut given.link, e))?;
-    let opened = given.part().and_then(|part| Ok((part, given.answer(call, part, CACHE)?)));
-    let (part, fs) = match opened {
+    let opened = given.part().and_then(|part| Ok((part, given.open(call, part, CACHE)?)));
+    let (part, (fs, config)) = match opened {
         Ok(opened) => opened,
         Err(e) => return Ok(silent(e)),
     };
-    let Given { image: advised, link: ready, .. } = given;
+    let Given { image: advised, link, .. } = given;
+    let mut link = Some(link);
     let server = Server::new(fs, owner);
     let superblock = *server.image().superblock();
     if superblock.block_size >= LARGE_BLOCK {
         spare.truncate(MOST_THREADS_LARGE - 1);
     }
     let mut began = Instant::now();
-    let mut worker = spawn(|keeper| {
-        if !is_ready(ready)? {
+    let worker = spawn(|keeper| {
+        // Taken in the worker's own memory, and closed by it alone: the keeper still has it.
+        if !link.take().map_or(Ok(false), is_ready)? {
             return Ok(());
         }
         // The keeper has the same descriptors, so what is done to them here is done for all workers.
@@ -79,7 +81,15 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
                 fs::fadvise(&advised, part.offset + superblock.inode_table, Some(length), Advice::WillNeed);
         }
         serve(&server, &device, &clones, keeper)
-    })?;
+    });
+    // The image is as good as served once there is a worker, and not before: without one nobody would answer its mount.
+    let mut link = link.ok_or_else(|| err!("no link"))?;
+    let mut worker = match worker {
+        Ok(worker) => worker,
+        Err(e) => return Ok(silent(refuse(&mut link, e.context("make a server of rt-image")))),
+    };
+    accept(&mut link, &config)?;
+    drop(link);
     loop {
         let end = process::wait(worker)?;
         let asked_again = || fuse::ask_again(&device).is_ok();

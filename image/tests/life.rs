@@ -343,6 +343,25 @@ fn an_answer_that_fails_is_an_error_and_no_hang() {
     }
 }
 
+/// Near the limit of processes it is said that the image has no server: the program does not find a mount without one.
+#[test]
+fn a_server_that_cannot_be_made_is_said() {
+    let place = Place::new("no-process");
+    let (mnt, image) = (place.text("mnt"), place.seed("zstd.sqsh"));
+    let Some(caller) = callers().into_iter().find(|caller| matches!(caller, Caller::User)) else { return };
+    let hello = format!("{mnt}/dir/hello");
+    let mut failed = 0;
+    for most in 1..12 {
+        let limit = format!("--nproc={most}");
+        let output =
+            place.run(caller, &["prlimit", &limit, "rt", "mount", &image, &mnt, "--", "cat", &hello]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() || said.starts_with("rt: "), "{most}: {said}");
+        failed += usize::from(said.contains("rt-image") || said.contains("server"));
+    }
+    assert!(failed > 1, "{failed}");
+}
+
 /// A call that fails does not say that a file system has no attributes.
 #[test]
 fn an_attribute_that_cannot_be_set_is_an_error() {
