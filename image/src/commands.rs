@@ -77,10 +77,10 @@ impl Given {
         file::part(&self.image).map_err(|e| refuse(&mut self.link, e))
     }
 
-    /// Answers with what the caller wants to know of the image, and reads the superblock and the root first.
-    pub(crate) fn answer(&mut self, call: &Call, part: Part, cache: usize) -> Result<file::Opened> {
+    /// Opens the image, and finds out what the caller wants to know of it. Reads the superblock and the root first.
+    pub(crate) fn open(&mut self, call: &Call, part: Part, cache: usize) -> Result<(file::Opened, Vec<u8>)> {
         let (say, path) = (call.operands.iter().rev().nth(1), call.operands.last());
-        let answered = file::filesystem(self.image.try_clone()?, part, cache).and_then(|fs| {
+        let opened = file::filesystem(self.image.try_clone()?, part, cache).and_then(|fs| {
             let config = match (say, path) {
                 (Some(say), Some(path)) if say.to_str() == Some("config") => {
                     bundle::config(&fs, Path::new(path))?
@@ -89,14 +89,13 @@ impl Given {
             };
             Ok((fs, config))
         });
-        match answered {
-            Ok((fs, config)) => {
-                say_all(&mut self.link, 0, &config)?;
-                Ok(fs)
-            }
-            Err(e) => Err(refuse(&mut self.link, e)),
-        }
+        opened.map_err(|e| refuse(&mut self.link, e))
     }
+}
+
+/// Answers that the image is sound, with what the caller wants to know of it.
+pub(crate) fn accept(link: &mut File, config: &[u8]) -> Result<()> {
+    say_all(link, 0, config)
 }
 
 /// Answers with an error.
@@ -150,7 +149,8 @@ fn end_with(link: File) -> Result<()> {
 fn config(call: &Call) -> Result<u8> {
     let mut given = Given::take(call, 2)?;
     confine().map_err(|e| refuse(&mut given.link, e))?;
-    Ok(given.part().and_then(|part| given.answer(call, part, 0)).map_or_else(silent, |_| 0))
+    let opened = given.part().and_then(|part| given.open(call, part, 0));
+    Ok(opened.and_then(|(_, config)| accept(&mut given.link, &config)).map_or_else(silent, |()| 0))
 }
 
 /// The exit code of an error that the caller has been told.

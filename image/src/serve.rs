@@ -5,7 +5,7 @@
 //! answer depends on, so a worker knows nothing that the next one does not. Before Linux 6.9 the keeper ends as well, and
 //! the programs get an error.
 
-use crate::commands::{Given, refuse, silent};
+use crate::commands::{Given, accept, refuse, silent};
 use crate::confine;
 use crate::fuse::{self, Owner, Server};
 use rt_cli::parse::Call;
@@ -53,20 +53,22 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
     let mut spare: Vec<OwnedFd> = (1..most.min(MOST_THREADS)).map_while(|_| open_device()).collect();
     let ready_to_read = release_streams().and_then(|()| confine::confine());
     ready_to_read.map_err(|e| refuse(&mut given.link, e))?;
-    let opened = given.part().and_then(|part| Ok((part, given.answer(call, part, CACHE)?)));
-    let (part, fs) = match opened {
+    let opened = given.part().and_then(|part| Ok((part, given.open(call, part, CACHE)?)));
+    let (part, (fs, config)) = match opened {
         Ok(opened) => opened,
         Err(e) => return Ok(silent(e)),
     };
-    let Given { image: advised, link: ready, .. } = given;
+    let Given { image: advised, link, .. } = given;
+    let mut link = Some(link);
     let server = Server::new(fs, owner);
     let superblock = *server.image().superblock();
     if superblock.block_size >= LARGE_BLOCK {
         spare.truncate(MOST_THREADS_LARGE - 1);
     }
     let mut began = Instant::now();
-    let mut worker = spawn(|| {
-        if !is_ready(ready)? {
+    let worker = spawn(|keeper| {
+        // Taken in the worker's own memory, and closed by it alone: the keeper still has it.
+        if !link.take().map_or(Ok(false), is_ready)? {
             return Ok(());
         }
         // The keeper has the same descriptors, so what is done to them here is done for all workers.
@@ -78,8 +80,16 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
             let _ =
                 fs::fadvise(&advised, part.offset + superblock.inode_table, Some(length), Advice::WillNeed);
         }
-        serve(&server, &device, &clones)
-    })?;
+        serve(&server, &device, &clones, keeper)
+    });
+    // The image is as good as served once there is a worker, and not before: without one nobody would answer its mount.
+    let mut link = link.ok_or_else(|| err!("no link"))?;
+    let mut worker = match worker {
+        Ok(worker) => worker,
+        Err(e) => return Ok(silent(refuse(&mut link, e.context("make a server of rt-image")))),
+    };
+    accept(&mut link, &config)?;
+    drop(link);
     loop {
         let end = process::wait(worker)?;
         let asked_again = || fuse::ask_again(&device).is_ok();
@@ -88,33 +98,57 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
         }
         began = Instant::now();
         // One that is no clone ends its thread.
-        worker = spawn(|| serve(&server, &device, &spare.iter().collect::<Vec<_>>()))?;
+        worker = spawn(|keeper| serve(&server, &device, &spare.iter().collect::<Vec<_>>(), keeper))?;
     }
 }
 
 /// Makes a worker, which ends with its keeper.
-fn spawn(work: impl FnOnce() -> Result<()>) -> Result<Pid> {
+fn spawn(work: impl FnOnce(Pid) -> Result<()>) -> Result<Pid> {
     let keeper = rustix::process::getpid();
     let worker = process::spawn(Namespaces::NONE, Memory::Copied, || {
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
-        let code = work().map_or(1, |()| 0);
-        // The image is unmounted. A program of the container's may have stopped the keeper, as of the same user.
-        let _ = rustix::process::kill_process(keeper, Signal::CONT);
+        let code = work(keeper).map_or(1, |()| 0);
+        // The image is unmounted.
+        wake(keeper);
         code
     })?;
     Ok(worker.pid)
 }
 
 /// Serves with one thread for each descriptor until the image is unmounted everywhere.
-fn serve<S: Source + Sync>(server: &Server<S>, device: &OwnedFd, clones: &[&OwnedFd]) -> Result<()> {
+fn serve<S: Source + Sync>(
+    server: &Server<S>,
+    device: &OwnedFd,
+    clones: &[&OwnedFd],
+    keeper: Pid,
+) -> Result<()> {
     std::thread::scope(|scope| {
         for clone in clones {
             let thread = std::thread::Builder::new().stack_size(STACK);
             // One thread is enough where no other can be made.
-            let _ = thread.spawn_scoped(scope, move || server.serve(clone));
+            let _ = thread.spawn_scoped(scope, move || match server.serve(clone) {
+                // It is no clone of the session.
+                Err(e) if e.is(libc::EPERM) => {}
+                served => give_up(served, keeper),
+            });
         }
-        server.serve(device)
-    })
+        give_up(server.serve(device), keeper);
+    });
+    Ok(())
+}
+
+/// Ends this process where a thread of it cannot go on, since the others wait for requests and would do so for ever. With the
+/// descriptors of the keeper, which ends as well, the session ends: programs that wait for an answer get an error (ENOTCONN).
+fn give_up(served: Result<()>, keeper: Pid) {
+    if served.is_err() {
+        wake(keeper);
+        process::exit_now(1);
+    }
+}
+
+/// Has the keeper go on. A program of the container's may have stopped it, as of the same user.
+fn wake(keeper: Pid) {
+    let _ = rustix::process::kill_process(keeper, Signal::CONT);
 }
 
 /// The stack of a thread. Buffers are on the heap, but for two blocks of metadata.

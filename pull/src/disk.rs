@@ -14,8 +14,8 @@ use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timespe
 use rustix::io::Errno;
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 
+use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{err, fd};
 
 /// Opens a directory to be the parent of names. With O_PATH no read permission is needed, and O_NOFOLLOW makes a link an
 /// error (ENOTDIR, with O_DIRECTORY).
@@ -61,8 +61,20 @@ pub(crate) fn open_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     check_component(name)?;
     let fd = fs::openat(parent, name, READ | OFlags::NOFOLLOW, Mode::empty())
         .context(|| format!("open {}", show(name)))?;
-    require_file(&fs::fstat(&fd).context(|| "stat")?).context(|| show(name))?;
+    require_file(&fs::fstat(&fd).context(|| format!("stat {}", show(name)))?).context(|| show(name))?;
     Ok(File::from(fd))
+}
+
+/// The same; none where something else than a regular file has that name, a link among them.
+pub(crate) fn open_if_file(parent: BorrowedFd, name: &[u8]) -> Result<Option<File>> {
+    check_component(name)?;
+    let fd = match fs::openat(parent, name, READ | OFlags::NOFOLLOW, Mode::empty()) {
+        // ELOOP is O_NOFOLLOW's answer to a link; ENXIO that of a socket, and of a device without a driver (open(2)).
+        Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
+        opened => opened.context(|| format!("open {}", show(name)))?,
+    };
+    let stat = fs::fstat(&fd).context(|| format!("stat {}", show(name)))?;
+    Ok(require_file(&stat).is_ok().then(|| File::from(fd)))
 }
 
 /// Opens a regular file that the user named, or an image by its digest, whatever links lead to it.
@@ -88,11 +100,6 @@ pub(crate) fn open_any(parent: BorrowedFd, name: &[u8]) -> Result<File> {
 /// The target of a symbolic link that [`open_any`] has opened. readlinkat(2) takes an empty path for such a descriptor.
 pub(crate) fn read_link(link: BorrowedFd) -> Result<Vec<u8>> {
     Ok(fs::readlinkat(link, "", Vec::new()).context(|| "read link")?.into_bytes())
-}
-
-/// Reads a small regular file; none where it is something else, or cannot be read.
-pub(crate) fn read_small(parent: BorrowedFd, name: &[u8], most: usize) -> Option<Vec<u8>> {
-    fd::read_regular(open_file(parent, name).ok()?, most).ok()?
 }
 
 /// Reads a regular file that need not be there.
@@ -125,8 +132,9 @@ fn require_file(stat: &fs::Stat) -> Result<()> {
 }
 
 /// True where nobody but the caller and root can change what the file contains, or the names in the directory.
-pub(crate) fn only_ours(file: &impl AsFd) -> bool {
-    fs::fstat(file).is_ok_and(|stat| [0, caller().uid].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0)
+pub(crate) fn only_ours(file: &impl AsFd) -> Result<bool> {
+    let stat = fs::fstat(file).context(|| "look up an owner")?;
+    Ok([0, caller().uid].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0)
 }
 
 /// True where what has that name belongs to the caller or to root; of a link, the link itself.
@@ -166,6 +174,16 @@ pub(crate) fn open_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
 fn not_ours(name: &[u8]) -> Error {
     err!("{}: not the directory that was made for this user alone", show(name))
         .hint("somebody else changes what is beside it, or its file system gives files to another user")
+}
+
+/// The same as [`open_dir`]; none where there is no directory of that name, or a link, or the caller may not look.
+pub(crate) fn open_if_dir(parent: BorrowedFd, name: &[u8]) -> Result<Option<OwnedFd>> {
+    match open_dir(parent, name) {
+        Err(e) if [libc::ENOENT, libc::ENOTDIR, libc::ELOOP, libc::EACCES].iter().any(|no| e.is(*no)) => {
+            Ok(None)
+        }
+        opened => opened.map(Some),
+    }
 }
 
 /// What is in a directory, and what each is as far as the file system tells.
@@ -366,13 +384,18 @@ pub(crate) fn set_mode(file: BorrowedFd, mode: u32) -> Result<()> {
     fs::fchmod(file, Mode::from_raw_mode(mode)).context(|| "set mode")
 }
 
-/// Sets an extended attribute; false where the file system has none, or the kernel does not allow it.
+/// Sets an extended attribute; false where the file system has none of its kind or length, or the kernel does not allow it.
 pub(crate) fn set_xattr(file: BorrowedFd, name: &[u8], value: &[u8]) -> Result<bool> {
     let text = String::from_utf8_lossy(name);
     match fs::fsetxattr(file, text.as_ref(), value, XattrFlags::empty()) {
         Ok(()) => Ok(true),
         Err(Errno::NOSPC | Errno::DQUOT) => Err(err!("set {text}: no space left on device")),
-        Err(_) => Ok(false),
+        // EINVAL: capabilities or an access list of a form or with ids that the kernel does not take. The last two: the name
+        // or the value is too long (setxattr(2)).
+        Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS | Errno::INVAL | Errno::RANGE | Errno::TOOBIG) => {
+            Ok(false)
+        }
+        Err(e) => Err(e).context(|| format!("set the attribute {}", show(name))),
     }
 }
 
@@ -497,10 +520,11 @@ pub(crate) fn mode(file: impl AsFd) -> Result<u32> {
     Ok(fs::fstat(file).context(|| "stat")?.st_mode & 0o7777)
 }
 
-/// Seconds and nanoseconds of an open file's last change of contents.
-pub(crate) fn modified(file: impl AsFd) -> Option<Duration> {
-    let stat = fs::fstat(file).ok()?;
-    Some(Duration::new(u64::try_from(stat.st_mtime).ok()?, u32::try_from(stat.st_mtime_nsec).ok()?))
+/// The time since 1970 of an open file's last change of contents.
+pub(crate) fn modified(file: impl AsFd) -> Result<Duration> {
+    let stat = fs::fstat(file).context(|| "look up a time")?;
+    let (seconds, nanoseconds) = (u64::try_from(stat.st_mtime), u32::try_from(stat.st_mtime_nsec));
+    Ok(Duration::new(seconds.unwrap_or(0), nanoseconds.unwrap_or(0)))
 }
 
 /// Writes what the file system holds back to its device.
@@ -549,6 +573,13 @@ pub(crate) fn process_lives(pid: i32) -> bool {
     match rustix::process::Pid::from_raw(pid) {
         Some(pid) => !matches!(rustix::process::test_kill_process(pid), Err(Errno::SRCH)),
         None => false,
+    }
+}
+
+/// Asks a child to end. It has not been waited for, so its number is its own.
+pub(crate) fn terminate(child: &std::process::Child) {
+    if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
 }
 

@@ -18,6 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::disk;
+use super::holder;
 use super::lease::{self, Renewal};
 use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
@@ -50,7 +51,7 @@ impl Draft {
             let _ = disk::remove_dir(parent.as_fd(), &name);
         })?;
         let draft = Draft { parent, target, name, dir, _renewal: renewal };
-        lease::sign(draft.dir(), MARK)?;
+        holder::sign(draft.dir(), MARK)?;
         Ok(draft)
     }
 
@@ -134,12 +135,12 @@ fn sweep(parent: BorrowedFd, of: impl Fn(&[u8]) -> bool) {
         if of(&name)
             && let Ok(dir) = disk::open_own_dir(parent, &name)
         {
-            match lease::abandoned(dir.as_fd(), MARK) {
-                Some(true) => remove(parent, &name, dir.as_fd()),
-                Some(false) => {}
+            match holder::abandoned(dir.as_fd(), MARK) {
+                Ok(Some(true)) => remove(parent, &name, dir.as_fd()),
                 // Its process died between mkdir(2) and the mark; one that is alive would have signed it long ago.
-                None if lease::silent(&dir) => drop(disk::remove_dir(parent, &name)),
-                None => {}
+                Ok(None) if holder::silent(&dir).unwrap_or(false) => drop(disk::remove_dir(parent, &name)),
+                // What could not be looked at stays: nothing but room is lost.
+                Ok(_) | Err(_) => {}
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::faults::{Fault, Server};
 use super::image::{Image, Layer, digest, noise};
-use super::{Place, have};
+use super::{Place, failing, have};
 
 fn sample() -> Image {
     let mut layers = Vec::new();
@@ -134,6 +134,59 @@ fn killed_at_any_moment() {
     for dir in ["blobs/sha256", "leases", "partial"] {
         assert!(place.names(&format!("cache/{dir}")).is_empty(), "{dir}: everything");
     }
+}
+
+/// A call that fails says neither that there is no name nor that a file system has no attributes.
+#[test]
+fn a_call_that_fails_is_no_answer() {
+    use rt_pull::tar::{EntryKind, Header};
+    let place = Place::new("no-answer");
+    let mut layer = Layer::default().file("a", "x");
+    let xattrs = vec![(b"user.colour".to_vec(), b"blue".to_vec())];
+    let header = Header { xattrs, ..Header::new("f".into(), EntryKind::File, 0o644) };
+    rt_pull::tar::write_header(&mut layer.0, &header).unwrap();
+    Image::new(vec![layer]).layout(&place.join("image"));
+    let command = |words: &[&str]| {
+        let mut command = place.command();
+        command.env("RT_IMAGES", place.join("images")).args(words);
+        command
+    };
+    let said = |calls: &[&str], errno, words: &[&str]| {
+        let output = failing(command(words), calls, errno);
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let pull = ["pull", "-q", "oci:image:t", "b"];
+    let (good, why) = said(&["fsetxattr"], libc::EIO, &pull);
+    assert!(!good && why.contains("user.colour") && !place.join("b").exists(), "{why}");
+    // The answers that mean: not here, or not for you.
+    assert!(said(&["fsetxattr"], libc::EOPNOTSUPP, &pull).0);
+    assert!(command(&["pull", "-q", "--store", "oci:image:t"]).output().unwrap().status.success());
+    for words in [&["rmi", "oci:image:t"][..], &["images"], &["prune"]] {
+        let (good, why) = said(&["readlinkat"], libc::EIO, words);
+        assert!(!good && !why.contains("no such image") && why.contains("oci:"), "{words:?}: {why}");
+    }
+    assert!(command(&["rmi", "oci:image:t"]).output().unwrap().status.success());
+}
+
+#[test]
+fn what_cannot_be_removed_is_said() {
+    let place = Place::new("unremoved");
+    let server = Server::start(sample(), Fault::None);
+    place.good(&["pull", "-q", "--plain-http", &server.name(), "b"]);
+    std::fs::write(place.join("cache/partial/ab.0"), "left").unwrap();
+    let blobs = place.names("cache/blobs/sha256");
+    for (errno, names) in [(libc::EACCES, "cache/"), (libc::EROFS, "cache/"), (libc::EIO, "cache/")] {
+        let mut command = place.command();
+        command.args(["cache", "prune"]);
+        let output = failing(command, &["unlinkat"], errno);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(names), "{errno}: {output:?}");
+        assert_eq!(said.matches('\n').count(), 1, "{said}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "0 B freed\n");
+    }
+    assert_eq!(place.names("cache/blobs/sha256"), blobs);
+    place.good(&["cache", "prune"]);
+    assert!(place.names("cache/blobs/sha256").is_empty() && place.names("cache/leases").is_empty());
 }
 
 /// Three layers whose decoders want 128 MB each, of which one at a time gets it, and many entries.

@@ -89,6 +89,18 @@ fn docker_archives_are_checked() {
     }
 }
 
+/// What is no layer at all is not said to hash to something: nobody has hashed it.
+#[test]
+fn garbage_is_said_to_be_no_layer() {
+    let place = Place::new("garbage");
+    let kind = "application/vnd.oci.image.layer.v1.tar+gzip";
+    Image::raw(vec![(kind, super::image::noise(5000, 3))], vec![digest(b"tar")], json!({}))
+        .layout(&place.join("image"));
+    let said = place.bad(&["pull", "-q", "oci:image:t", "b"]);
+    assert!(said.contains("neither gzip nor zstd") && said.contains(&digest(b"tar")), "{said}");
+    assert!(!said.contains("hashes to"), "{said}");
+}
+
 /// A layer that is not what its config says: found where that costs nothing, and where it is asked for.
 #[test]
 fn uncompressed_layers_are_what_the_config_says() {

@@ -32,7 +32,10 @@ impl Expected<'_> {
                     && diff_id.algorithm() == stored.algorithm()
                     && diff_id != stored =>
             {
-                Err(another(diff_id, stored))
+                // Under `stored` it may be garbage, which has not been hashed yet.
+                let differs =
+                    err!("neither gzip nor zstd, and uncompressed the image's config says {diff_id}");
+                Err(io::Error::other(differs.of_kind(Kind::Damaged)))
             }
             _ => Ok(()),
         }

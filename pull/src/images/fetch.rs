@@ -92,7 +92,7 @@ impl Fetch<'_> {
         draft::sweep_all(own.bundles());
         if by_name {
             // Of many processes that want a name, one asks the registry.
-            let turn = own.alone(&self.lease_of_name(), self.interrupt, || {
+            let turn = own.alone(&self.lease_of_name(), image, self.interrupt, || {
                 Ok(stores.find(&self.keys)?.map(|(store, bundle)| store.bundle(&bundle)))
             })?;
             return match turn {
@@ -117,7 +117,7 @@ impl Fetch<'_> {
         let stamp = stamp::key(&options.source, &options.platform);
         if let Some(stamp) = &stamp
             && let Some(bundle) = own.store.find(stamp)?
-            && own.is_named(&self.keys, &bundle)
+            && own.is_named(&self.keys, &bundle)?
         {
             return Ok(Stored { path: own.path(&bundle), summary: None });
         }
@@ -140,14 +140,14 @@ impl Fetch<'_> {
         }
         for store in &stores.open {
             let mine = store.path() == own.store.path();
-            if store.has(&bundle)? && (!mine || own.is_named(&self.keys, &bundle)) {
+            if store.has(&bundle)? && (!mine || own.is_named(&self.keys, &bundle)?) {
                 let summary = Some(Summary::unchanged(image.digest.to_string(), phases));
                 return Ok(Stored { path: store.bundle(&bundle), summary });
             }
         }
         // Until the bundle has its name, whoever removes bundles without one must not find it.
         let none = || Ok(None::<()>);
-        let _lease = own.alone(&bundle, self.interrupt, none)?;
+        let _lease = own.alone(&bundle, &options.image, self.interrupt, none)?;
         let summary = match own.store.has(&bundle)? {
             true => Summary::unchanged(image.digest.to_string(), phases),
             false => self.make(own, &image, &cache, &bundle, phases)?,
