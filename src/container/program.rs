@@ -8,11 +8,10 @@ use super::path_search::find_program;
 use super::plan::{ProcessPlan, bit_list, terminal_filter};
 use crate::hooks::{self, Inside};
 use oci_spec::runtime::Hook;
-use rt_spec::account_files;
 use rt_spec::slurm::JobDirectory;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::process::{self, ExecArgs};
-use rt_sys::{bail, caps, fd};
+use rt_sys::{account, bail, caps, fd};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode};
 use rustix::io::Errno;
@@ -277,7 +276,8 @@ impl ProcessPlan {
         let given = env.iter().rev().find_map(|v| v.strip_prefix("HOME="));
         if given.is_none_or(str::is_empty) {
             env.retain(|v| !v.starts_with("HOME="));
-            env.push(format!("HOME={}", account_files::home_of(self.uid).unwrap_or_else(|| "/".to_owned())));
+            let home = account::in_file(self.uid).map_or_else(|| "/".to_owned(), |account| account.home);
+            env.push(format!("HOME={home}"));
         }
         if self.listen_fds > 0 {
             // The pid in the container's PID namespace, which the program compares with its own.

@@ -13,7 +13,7 @@ tests! {
     ALL { files_count_for_the_direct_form, clients_are_left_alone }
     BOTH { variables_count_more, optional_and_missing_mounts, errors_name_the_line, tasks_have_the_jobs_variables }
     USER { another_users_file_is_refused, config_is_a_table }
-    ROOT { users_files_are_not_roots, the_sites_file_counts_less }
+    ROOT { the_account_says_what_no_variable_does, users_files_are_not_roots, the_sites_file_counts_less }
     USER { nothing_else_is_opened }
 }
 
@@ -78,6 +78,24 @@ fn files_count_for_the_direct_form(ctx: &Ctx) {
     let run = ctx.rt(["run", "-e", "SITE=beta"]).arg(&bundle.dir).env("XDG_CONFIG_HOME", &home);
     let out = run.ok();
     assert_eq!((&out.line(0)["SITE"], &out.line(0)["PASSED"]), (&json!("beta"), &Value::Null));
+}
+
+/// A job of `sbatch --export=NONE` has neither HOME nor USER: passwd(5) has both.
+fn the_account_says_what_no_variable_does(ctx: &Ctx) {
+    let uid = Caller::User.host_ids().0;
+    let home = ctx.mkdir("home/.config/rt").ancestors().nth(2).unwrap().to_owned();
+    let text = "[images]\nstores = [\"/srv/$USER\"]\n[run]\nenv = { SITE = \"home\" }\n";
+    let file = ctx.file("home/.config/rt/config.toml", text);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let passwd = ctx.file("passwd", &format!("ada:x:{uid}:{uid}::{}:/bin/sh\n", home.display()));
+    let script = format!(
+        "mount --bind {} /etc/passwd; exec setpriv --reuid {uid} --regid {uid} --clear-groups env -i {} config",
+        passwd.display(),
+        ctx.rt_path().display()
+    );
+    let out = ctx.command("/usr/bin/unshare").args(["-m", "sh", "-ec", &script]).ok();
+    let has = |words: [&str; 2]| out.stdout.lines().any(|line| line.split_whitespace().take(2).eq(words));
+    assert!(has(["images.stores", "/srv/ada"]) && has(["run.env", "SITE=home"]), "{out:?}");
 }
 
 fn clients_are_left_alone(ctx: &Ctx) {

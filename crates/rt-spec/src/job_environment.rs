@@ -5,7 +5,7 @@
 //! job. That config lies beside the root file system; the one that Slurm generates lies elsewhere.
 //! Reads that file, and the environment of this process.
 
-use super::{Spec, account_files};
+use super::Spec;
 use rt_sys::{caller, fd};
 use serde::Deserialize;
 use std::collections::HashSet;
@@ -74,11 +74,10 @@ impl JobEnvironment {
         self.variables.iter().any(|variable| variable.starts_with(prefix))
     }
 
-    /// A variable that says where the user's own files are: of this process, else of the job, and HOME else of passwd(5).
+    /// A variable that says where the user's own files are: of this process, else of the job, else, for HOME and the user's name, of passwd(5).
     pub fn of_user(&self, name: &str) -> Option<String> {
         let job = || self.get(name).map(str::to_owned);
-        let own = caller::variable(name).or_else(job);
-        own.or_else(|| (name == "HOME").then(|| account_files::home_of(caller::uid()))?)
+        caller::said(name).or_else(job).or_else(|| caller::by_account(name))
     }
 
     /// What configuration is looked up by: see [`JobEnvironment::of_user`] for the places of files, [`JobEnvironment::get`]

@@ -1,8 +1,7 @@
 //! The config: loaded, checked, and adapted to what the caller may do; and the state of a container, as JSON.
 //!
-//! Files are read only by [`Config::load`], [`account_files`] and [`job_environment`].
+//! Files are read only by [`Config::load`] and [`job_environment`].
 
-pub mod account_files;
 pub mod annotations;
 pub mod asked_mounts;
 mod check;

@@ -1,8 +1,8 @@
 //! Who calls, as far as this decides what a config may ask for.
 
-use crate::caps;
 use crate::error::Result;
 use crate::ns::{self, IdMaps};
+use crate::{account, caps};
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
@@ -46,13 +46,25 @@ pub fn variables() -> impl Iterator<Item = String> {
 }
 
 /// The variable `name` of this process's environment, as its caller has set it. One that is empty, or not UTF-8, is none.
-pub fn variable(name: &str) -> Option<String> {
+pub fn said(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty() && !is_of_image(name))
 }
 
-/// The path that the variable `name` of the environment names. An empty variable names none.
+/// What passwd(5) says for HOME, USER and LOGNAME.
+pub fn by_account(name: &str) -> Option<String> {
+    account::variable(name)
+}
+
+/// The same as [`said`], else, for HOME, USER and LOGNAME, [`by_account`]: a job of `sbatch --export=NONE` has none of them.
+pub fn variable(name: &str) -> Option<String> {
+    said(name).or_else(|| by_account(name))
+}
+
+/// The path that the variable `name` of the environment names. An empty variable names none. HOME is never without a value
+/// where passwd(5) has one.
 pub fn path(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name).filter(|path| !path.is_empty() && !is_of_image(name)).map(PathBuf::from)
+    let said = std::env::var_os(name).filter(|path| !path.is_empty() && !is_of_image(name));
+    said.map(PathBuf::from).or_else(|| by_account(name).map(PathBuf::from))
 }
 
 /// The directory that the variable `name` names, if the caller may trust it: root takes only directories that belong to

@@ -8,6 +8,7 @@
 
 #![allow(unsafe_code, reason = "this is where system calls are made")]
 
+pub mod account;
 pub mod alloc;
 pub mod caller;
 pub mod caps;
