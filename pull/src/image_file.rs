@@ -277,7 +277,12 @@ impl<'a> NewImageFile<'a> {
 /// True where anything is at `target`.
 fn exists(target: &Path) -> Result<bool> {
     let (parent, name) = draft::place(target)?;
-    Ok(disk::mode_at(parent.as_fd(), &name)?.is_some())
+    let exists = disk::mode_at(parent.as_fd(), &name)?.is_some();
+    if exists {
+        // What a killed command has left here goes also where nothing is made.
+        draft::sweep_beside(parent.as_fd(), &name);
+    }
+    Ok(exists)
 }
 
 /// The image that a pull has written into the file at `target`.
@@ -317,6 +322,8 @@ fn replaceable(target: &Path, replace: bool) -> Result<Option<OwnedFd>> {
         return Ok(None);
     }
     if !replace {
+        // Nothing else would remove what a killed command has left here, as long as the file is here.
+        draft::sweep_beside(parent.as_fd(), &name);
         return Err(err!("{}: exists", target.display()).hint("use --force to replace it"));
     }
     let file = disk::open_file(parent.as_fd(), &name).ok();

@@ -133,7 +133,7 @@ fn claim(dir: BorrowedFd, draft: &str, name: &str, me: &Holder) -> Result<bool> 
 
 fn write_new(dir: BorrowedFd, name: &str, text: &str) -> Result<()> {
     let mut file = disk::create_file(dir, name.as_bytes(), 0o644)?;
-    file.write_all(text.as_bytes()).context(|| format!("write {name}"))
+    file.write_all(text.as_bytes()).context(|| format!("write {}", fd::shown(&file)))
 }
 
 /// True while somebody holds a lease on `name`.
@@ -156,7 +156,7 @@ pub(crate) fn unique() -> String {
 pub(crate) fn sign(dir: BorrowedFd, mark: &[u8]) -> Result<()> {
     let text = Holder::this_process().text();
     let mut file = disk::create_file(dir, mark, 0o600)?;
-    file.write_all(text.as_bytes()).context(|| "sign a directory")
+    file.write_all(text.as_bytes()).context(|| format!("write {}", fd::shown(&file)))
 }
 
 /// Whether the process that [signed](sign) `dir` is dead, or of another machine and silent for long. None where no mark of

@@ -24,6 +24,7 @@ use rt_spec::{
 };
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
+use rt_sys::fd;
 
 /// How a bundle is to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -281,7 +282,7 @@ pub(crate) fn prepare_package_managers(root: &OwnedFd) -> Result<()> {
     let name = APT_CONFIG.as_bytes();
     if disk::mode_at(dir.as_fd(), name)?.is_none() {
         let mut file = disk::create_file(dir.as_fd(), name, 0o644)?;
-        file.write_all(APT_SAYS).context(|| "write apt's configuration")?;
+        file.write_all(APT_SAYS).context(|| format!("write {}", fd::shown(&file)))?;
     }
     Ok(())
 }

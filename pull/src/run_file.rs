@@ -10,6 +10,7 @@ use super::disk;
 use super::draft::Draft;
 use rt_spec::run_file::{PAGE, Part, RunFile};
 use rt_sys::error::{Context, Result};
+use rt_sys::fd;
 use rt_sys::{err, start};
 
 /// The name of the whole in the draft, until it has that of the image.
@@ -31,13 +32,14 @@ pub(crate) fn wrap(draft: &Draft, name: &[u8], sync: bool) -> Result<u64> {
     let mut image = disk::open_file(draft.dir(), name)?;
     let mut whole = disk::create_own_file(draft.dir(), WHOLE)?;
     copy_program("rt-image", &mut whole)?;
-    let offset = whole.stream_position()?;
+    let offset = whole.stream_position().context(|| format!("seek in {}", fd::shown(&whole)))?;
     let runtime = Part { offset, size: copy_program("rt", &mut whole)? };
     let offset = (offset + runtime.size).next_multiple_of(PAGE);
-    whole.seek(io::SeekFrom::Start(offset))?;
-    let size = io::copy(&mut image, &mut whole).context(|| "copy the image")?;
+    whole.seek(io::SeekFrom::Start(offset)).context(|| format!("seek in {}", fd::shown(&whole)))?;
+    let size = io::copy(&mut image, &mut whole)
+        .context(|| format!("copy {} to {}", fd::shown(&image), fd::shown(&whole)))?;
     let trailer = RunFile { runtime, image: Part { offset, size } }.trailer();
-    whole.write_all(&trailer)?;
+    whole.write_all(&trailer).context(|| format!("write {}", fd::shown(&whole)))?;
     // Who may read it may execute it.
     let mode = disk::mode(&image)?;
     disk::set_mode(whole.as_fd(), mode | (mode & 0o444) >> 2)?;

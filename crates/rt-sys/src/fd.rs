@@ -104,6 +104,14 @@ pub fn path_of(fd: impl AsFd) -> Result<PathBuf> {
     Ok(PathBuf::from(OsStr::from_bytes(text.as_bytes())))
 }
 
+/// The path of what `fd` is, for an error.
+pub fn shown(fd: impl AsFd) -> String {
+    match path_of(fd) {
+        Ok(path) => path.display().to_string().escape_default().to_string(),
+        Err(_) => "an open file".to_owned(),
+    }
+}
+
 /// Gives the file behind `fd` the owner that `stat` has; one that does not exist in this user namespace is left out.
 pub fn chown_like(fd: impl AsFd, stat: &fs::Stat) {
     let (uid, gid) = (fs::Uid::from_raw(stat.st_uid), fs::Gid::from_raw(stat.st_gid));

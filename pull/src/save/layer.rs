@@ -12,6 +12,7 @@ use crate::interrupt::Interrupt;
 use crate::progress::Meter;
 use crate::tar::{self, EntryKind, Header};
 use rt_sys::error::{Context, Result};
+use rt_sys::fd;
 use rt_sys::{bail, err};
 
 const BUFFER: usize = 256 << 10;
@@ -161,7 +162,7 @@ fn write_entry(
 ) -> Result<Option<OwnedFd>> {
     let shown = || String::from_utf8_lossy(path).escape_default().to_string();
     let any = disk::open_any(dir, name)?;
-    let metadata = any.metadata().context(|| "stat")?;
+    let metadata = disk::metadata(&any)?;
     let kind = metadata.file_type();
     let mut entry = Header {
         mtime: (metadata.mtime(), 0),
@@ -182,28 +183,28 @@ fn write_entry(
         entry.kind = EntryKind::Fifo;
     } else if kind.is_file() {
         let file = disk::open_file(dir, name)?;
-        let metadata = file.metadata().context(|| "stat")?;
+        let metadata = disk::metadata(&file)?;
         let inode = (metadata.dev(), metadata.ino());
         if metadata.nlink() > 1
             && let Some(first) = seen.get(&inode)
         {
             entry.kind = EntryKind::Hardlink;
             entry.link = first.clone();
-            tar::write_header(out, &entry).context(|| "write")?;
+            tar::write_header(out, &entry).context(|| "write the archive")?;
             return Ok(None);
         }
         seen.insert(inode, path.to_vec());
         entry.xattrs = disk::xattrs(file.as_fd()).context(shown)?;
         entry.size = metadata.len();
-        tar::write_header(out, &entry).context(|| "write")?;
+        tar::write_header(out, &entry).context(|| "write the archive")?;
         copy(file, entry.size, out, watch)?;
-        tar::pad(out, entry.size).context(|| "write")?;
+        tar::pad(out, entry.size).context(|| "write the archive")?;
         return Ok(None);
     } else {
         // A socket lives only as long as its program, and devices are left out of images at a pull as well.
         return Ok(None);
     }
-    tar::write_header(out, &entry).context(|| "write")?;
+    tar::write_header(out, &entry).context(|| "write the archive")?;
     Ok(inner)
 }
 
@@ -214,11 +215,11 @@ pub(super) fn copy(mut file: File, length: u64, out: &mut impl Write, watch: Wat
     while left > 0 {
         watch.interrupt.check()?;
         let most = buffer.len().min(usize::try_from(left).unwrap_or(BUFFER));
-        let read = file.read(&mut buffer[..most]).context(|| "read")?;
+        let read = file.read(&mut buffer[..most]).context(|| format!("read {}", fd::shown(&file)))?;
         if read == 0 {
-            bail!("became shorter while it was read");
+            bail!("{}: became shorter while it was read", fd::shown(&file));
         }
-        out.write_all(&buffer[..read]).context(|| "write")?;
+        out.write_all(&buffer[..read]).context(|| "write the archive")?;
         watch.meter.add(read as u64);
         left -= read as u64;
     }
