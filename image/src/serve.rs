@@ -65,7 +65,7 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
         spare.truncate(MOST_THREADS_LARGE - 1);
     }
     let mut began = Instant::now();
-    let mut worker = spawn(|| {
+    let mut worker = spawn(|keeper| {
         if !is_ready(ready)? {
             return Ok(());
         }
@@ -78,7 +78,7 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
             let _ =
                 fs::fadvise(&advised, part.offset + superblock.inode_table, Some(length), Advice::WillNeed);
         }
-        serve(&server, &device, &clones)
+        serve(&server, &device, &clones, keeper)
     })?;
     loop {
         let end = process::wait(worker)?;
@@ -88,33 +88,57 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
         }
         began = Instant::now();
         // One that is no clone ends its thread.
-        worker = spawn(|| serve(&server, &device, &spare.iter().collect::<Vec<_>>()))?;
+        worker = spawn(|keeper| serve(&server, &device, &spare.iter().collect::<Vec<_>>(), keeper))?;
     }
 }
 
 /// Makes a worker, which ends with its keeper.
-fn spawn(work: impl FnOnce() -> Result<()>) -> Result<Pid> {
+fn spawn(work: impl FnOnce(Pid) -> Result<()>) -> Result<Pid> {
     let keeper = rustix::process::getpid();
     let worker = process::spawn(Namespaces::NONE, Memory::Copied, || {
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
-        let code = work().map_or(1, |()| 0);
-        // The image is unmounted. A program of the container's may have stopped the keeper, as of the same user.
-        let _ = rustix::process::kill_process(keeper, Signal::CONT);
+        let code = work(keeper).map_or(1, |()| 0);
+        // The image is unmounted.
+        wake(keeper);
         code
     })?;
     Ok(worker.pid)
 }
 
 /// Serves with one thread for each descriptor until the image is unmounted everywhere.
-fn serve<S: Source + Sync>(server: &Server<S>, device: &OwnedFd, clones: &[&OwnedFd]) -> Result<()> {
+fn serve<S: Source + Sync>(
+    server: &Server<S>,
+    device: &OwnedFd,
+    clones: &[&OwnedFd],
+    keeper: Pid,
+) -> Result<()> {
     std::thread::scope(|scope| {
         for clone in clones {
             let thread = std::thread::Builder::new().stack_size(STACK);
             // One thread is enough where no other can be made.
-            let _ = thread.spawn_scoped(scope, move || server.serve(clone));
+            let _ = thread.spawn_scoped(scope, move || match server.serve(clone) {
+                // It is no clone of the session.
+                Err(e) if e.is(libc::EPERM) => {}
+                served => give_up(served, keeper),
+            });
         }
-        server.serve(device)
-    })
+        give_up(server.serve(device), keeper);
+    });
+    Ok(())
+}
+
+/// Ends this process where a thread of it cannot go on, since the others wait for requests and would do so for ever. With the
+/// descriptors of the keeper, which ends as well, the session ends: programs that wait for an answer get an error (ENOTCONN).
+fn give_up(served: Result<()>, keeper: Pid) {
+    if served.is_err() {
+        wake(keeper);
+        process::exit_now(1);
+    }
+}
+
+/// Has the keeper go on. A program of the container's may have stopped it, as of the same user.
+fn wake(keeper: Pid) {
+    let _ = rustix::process::kill_process(keeper, Signal::CONT);
 }
 
 /// The stack of a thread. Buffers are on the heap, but for two blocks of metadata.

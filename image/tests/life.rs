@@ -321,3 +321,45 @@ fn a_closed_or_missing_device_names_the_remedy() {
 }
 
 use std::io::Write;
+
+/// An answer that the kernel does not take is an error of the program that waits for it.
+#[test]
+fn an_answer_that_fails_is_an_error_and_no_hang() {
+    let place = Place::new("answers");
+    let (mnt, image) = (place.text("mnt"), place.seed("zstd.sqsh"));
+    for caller in callers() {
+        let script = "cat \"$0/dir/numbers\"; ls \"$0\" > /dev/null && exit 7";
+        let mut command =
+            place.command(caller, &["rt", "mount", &image, &mnt, "--", "sh", "-c", script, &mnt]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        // The contents of files are the only answers that are made of parts.
+        let child = failing(command, &["writev"], libc::EIO);
+        let (code, said) = finish(child);
+        assert!(
+            code == Some(7) && said.contains("numbers: Input/output error"),
+            "{caller:?}: {code:?} {said}"
+        );
+        place.no_server(caller);
+    }
+}
+
+/// Starts `command` where these system calls fail so.
+fn failing(mut command: Command, calls: &[&str], errno: i32) -> Child {
+    let rule = serde_json::json!([{ "names": calls, "action": "SCMP_ACT_ERRNO", "errnoRet": errno }]);
+    let section = serde_json::json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": rule });
+    let program = oci_seccomp::compile(&serde_json::from_value(section).unwrap()).unwrap();
+    let instruction =
+        |i: &oci_seccomp::Instruction| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
+    let filter = rt_sys::seccomp::Filter {
+        instructions: program.instructions.iter().map(instruction).collect(),
+        flags: program.flags,
+        notifies: false,
+    };
+    // A filter is that of a thread, and its child has it, too.
+    let thread = std::thread::spawn(move || {
+        rustix::thread::set_no_new_privs(true).unwrap();
+        rt_sys::seccomp::load(&filter).unwrap();
+        command.spawn().unwrap()
+    });
+    thread.join().unwrap()
+}

@@ -638,6 +638,33 @@ fn forms_of_an_image_become_each_other() {
     }
 }
 
+/// A conversion that was killed leaves nothing once another one has run.
+#[test]
+fn a_killed_conversion_leaves_nothing() {
+    let place = Place::new("convert-killed");
+    let Some(bundle) = bundle(&place) else { return };
+    // Large enough to be met in the middle.
+    std::fs::write(format!("{bundle}/rootfs/data/large"), vec![b'x'; 200 << 20]).unwrap();
+    let file = image(&place, &format!("{bundle}/rootfs"), "x.sqsh");
+    for caller in callers() {
+        let at = place.text(&format!("home/{caller:?}"));
+        std::fs::create_dir(&at).unwrap();
+        crate::open_to_all(Path::new(&at));
+        let script = |then: &str| format!("export TMPDIR={at} && cd {at} && {then}");
+        let killed = format!(
+            "rt convert --quiet {file} out & \
+             while kill -0 $! && ! ls -A | grep -q -e convert -e partial; do :; done; kill -9 $!; wait; ls -A"
+        );
+        let said = place.run(caller, &["sh", "-c", &script(&killed)]);
+        assert!(!said.stdout.is_empty() && !said.stdout.starts_with(b"out\n"), "too late: {said:?}");
+        // What it had started ends by itself.
+        place.no_server(caller);
+        let converted = format!("rt convert --quiet {file} out >&2 && sleep 0.1 && ls -A");
+        let said = place.run(caller, &["sh", "-c", &script(&converted)]);
+        assert_eq!(String::from_utf8_lossy(&said.stdout), "out\n", "{caller:?}: {said:?}");
+    }
+}
+
 /// What an image says is about the inside: a link of it leads nowhere else, and no file of it is waited for.
 #[test]
 fn an_image_reads_nothing_of_the_host() {

@@ -172,7 +172,7 @@ impl PulledImage {
 
     /// Refuses what somebody else can make say anything.
     pub(crate) fn check_ours(file: &impl AsFd, shown: &Path) -> Result<()> {
-        match disk::only_ours(file) {
+        match disk::only_ours(file)? {
             true => Ok(()),
             false => Err(err!("{}: exists, and others can change it", shown.display())
                 .hint("pull to another place, or use --force to replace it")),

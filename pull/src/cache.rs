@@ -16,7 +16,7 @@
 //! Only regular files are opened, and through no link.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -27,8 +27,8 @@ use super::blob::Blob;
 use super::digest::{Digest, Hasher};
 use super::disk;
 use super::interrupt::Interrupt;
-use super::lease::{self, Lease};
-use rt_sys::error::{Context, Kind, Result};
+use super::lease::{self, Lease, Moment, Wanted};
+use rt_sys::error::{Context, Error, Kind, Result};
 use rt_sys::fd;
 use rt_sys::{bail, caller, err};
 
@@ -149,7 +149,10 @@ impl Cache {
         let blobs = inside(&root, "blobs")?;
         let (sha256, sha512) = (inside(&blobs, "sha256")?, inside(&blobs, "sha512")?);
         let (partial, leases) = (inside(&root, "partial")?, Arc::new(inside(&root, "leases")?));
-        let ours = [&root, &blobs, &sha256, &sha512, &partial].into_iter().all(disk::only_ours);
+        let mut ours = true;
+        for dir in [&root, &blobs, &sha256, &sha512, &partial] {
+            ours &= disk::only_ours(dir)?;
+        }
         Ok(Cache { path, root, sha256, sha512, partial, leases, ours })
     }
 
@@ -237,6 +240,11 @@ impl Cache {
                     return disk::rename(from, from_name, to, to_name);
                 }
             }
+            // This process was stopped for so long that another one took over, had the blob, and cleared this away.
+            Err(e) if e.is(libc::ENOENT) => {
+                let size = file.metadata().context(|| "stat")?.len();
+                return if self.find(digest, Some(size)).is_some() { Ok(()) } else { Err(e) };
+            }
             // File systems without hard links; rename(2) replaces a blob by the same blob at worst.
             Err(_) => return disk::rename(from, from_name, to, to_name),
         }
@@ -250,17 +258,17 @@ impl Cache {
     /// # Errors
     /// What `fetch` says, a digest or size that is wrong, a full disk.
     pub(crate) fn obtain(&self, blob: &Blob, fetch: &Fetch, interrupt: &Interrupt) -> Result<bool> {
-        let mut wait = Duration::from_millis(20);
+        let shown = format!("blob {}", blob.digest);
+        let mut wanted = Wanted::new(&self.leases, blob.digest.hex(), &shown);
         let lease = loop {
             if let Some(file) = self.find(&blob.digest, Some(blob.size)) {
                 self.reuse(blob, &file, interrupt)?;
                 return Ok(false);
             }
-            if let Some(lease) = lease::acquire(&self.leases, blob.digest.hex())? {
+            if let Some(lease) = wanted.acquire()? {
                 break lease;
             }
-            interrupt.sleep(wait)?;
-            wait = (wait * 2).min(Duration::from_millis(500));
+            wanted.wait(interrupt)?;
         };
         // The last holder of the lease may have finished after the first look and before the lease was taken.
         disk::look_afresh(self.dir(&blob.digest).as_fd());
@@ -281,12 +289,13 @@ impl Cache {
         interrupt: &Interrupt,
         get: impl Fn() -> Result<Vec<u8>>,
     ) -> Result<Vec<u8>> {
-        let mut wait = Duration::from_millis(20);
+        let shown = format!("blob {digest}");
+        let mut wanted = Wanted::new(&self.leases, digest.hex(), &shown);
         loop {
             if let Some(bytes) = self.read(digest, limit) {
                 return Ok(bytes);
             }
-            if let Some(_lease) = lease::acquire(&self.leases, digest.hex())? {
+            if let Some(_lease) = wanted.acquire()? {
                 disk::look_afresh(self.dir(digest).as_fd());
                 if let Some(bytes) = self.read(digest, limit) {
                     return Ok(bytes);
@@ -296,15 +305,14 @@ impl Cache {
                 self.clear_partials(digest);
                 return Ok(bytes);
             }
-            interrupt.sleep(wait)?;
-            wait = (wait * 2).min(Duration::from_millis(500));
+            wanted.wait(interrupt)?;
         }
     }
 
     fn reuse(&self, blob: &Blob, file: &Arc<File>, interrupt: &Interrupt) -> Result<()> {
         // Its age since the last use is what `prune` goes by.
         let _ = disk::touch(self.dir(&blob.digest).as_fd(), blob.digest.hex().as_bytes());
-        match (disk::only_ours(file), self.ours) {
+        match (disk::only_ours(file)?, self.ours) {
             (true, true) => blob.available(file, 0, blob.size),
             // It cannot be changed, but be another.
             (true, false) => {
@@ -400,7 +408,8 @@ impl Cache {
         let best = self
             .partials(&blob.digest)
             .iter()
-            .filter_map(|name| disk::open_file(self.partial.as_fd(), name).ok().filter(disk::only_ours))
+            .filter_map(|name| disk::open_file(self.partial.as_fd(), name).ok())
+            .filter(|file| disk::only_ours(file).unwrap_or(false))
             .filter_map(|file| Some((file.metadata().ok()?.len(), file)))
             .filter(|(length, _)| (1..=blob.size).contains(length))
             .max_by_key(|(length, _)| *length);
@@ -437,33 +446,37 @@ impl Cache {
         Ok(blobs)
     }
 
-    /// Removes a blob; its size.
-    pub(crate) fn remove(&self, digest: &Digest) -> Result<u64> {
-        let (dir, name) = (self.dir(digest).as_fd(), digest.hex().as_bytes());
-        let size = disk::size_and_time(dir, name).map_or(0, |(size, _)| size);
-        disk::unlink(dir, name)?;
-        Ok(size)
+    /// Removes a blob; its size, and none where it is another user's, and stays.
+    pub(crate) fn remove(&self, digest: &Digest) -> Result<Option<u64>> {
+        let shown = self.path.join("blobs").join(digest.algorithm());
+        remove(self.dir(digest).as_fd(), digest.hex().as_bytes(), &shown)
     }
 
-    /// Removes what dead processes left: parts of blobs, leases and their drafts. Returns bytes.
-    pub(crate) fn sweep(&self, what: Sweep) -> Result<u64> {
-        let mut freed = 0;
+    /// Removes what dead processes left: parts of blobs, leases and their drafts. Returns bytes, and what could not be
+    /// removed.
+    pub(crate) fn sweep(&self, what: Sweep) -> Result<(u64, Vec<Error>)> {
+        let (mut freed, mut failed) = (0, Vec::new());
         let now = SystemTime::now();
         let leases = self.leases.as_fd();
-        for dir in [self.partial.as_fd(), leases] {
+        let moment = Moment::of(leases).context(|| self.path.join("leases").display().to_string())?;
+        for (dir, shown) in [(self.partial.as_fd(), "partial"), (leases, "leases")] {
+            let shown = self.path.join(shown);
             for (name, _) in disk::entries(dir)? {
-                let Ok((size, changed)) = disk::size_and_time(dir, &name) else { continue };
+                let changed = match disk::size_and_time(dir, &name) {
+                    Err(e) if e.is(libc::ENOENT) => continue,
+                    looked_at => looked_at.context(|| shown.display().to_string())?.1,
+                };
                 let age = now.duration_since(changed).unwrap_or_default();
                 let hex = name.split(|&b| b == b'.').next().and_then(|hex| std::str::from_utf8(hex).ok());
-                if (what == Sweep::All || age > RUBBISH)
-                    && !lease::held(leases, hex.unwrap_or_default())
-                    && disk::unlink(dir, &name).is_ok()
-                {
-                    freed += size;
+                if (what == Sweep::All || age > RUBBISH) && !moment.held(hex.unwrap_or_default())? {
+                    match remove(dir, &name, &shown) {
+                        Ok(size) => freed += size.unwrap_or(0),
+                        Err(e) => failed.push(e),
+                    }
                 }
             }
         }
-        Ok(freed)
+        Ok((freed, failed))
     }
 
     /// Hashes a blob.
@@ -478,6 +491,21 @@ impl Cache {
         let file = Arc::new(disk::open_file(dir, name).context(|| format!("blob {digest}"))?);
         Blob::new(digest.clone(), size).verify(&file, 0, interrupt)
     }
+}
+
+/// Removes a file of the directory `shown`; its size. In a sticky directory the files of other users cannot be removed
+/// (EPERM): that is no error, and none is returned.
+fn remove(dir: BorrowedFd, name: &[u8], shown: &Path) -> Result<Option<u64>> {
+    let looked_at =
+        disk::size_and_time(dir, name).and_then(|(size, _)| Ok((size, disk::owner_at(dir, name)?)));
+    let removed = match looked_at {
+        Err(e) if e.is(libc::ENOENT) => return Ok(Some(0)),
+        looked_at => looked_at.and_then(|(size, owner)| match disk::unlink(dir, name) {
+            Err(e) if e.is(libc::EPERM) && owner != disk::caller().uid => Ok(None),
+            unlinked => unlinked.map(|()| Some(size)),
+        }),
+    };
+    removed.context(|| shown.display().to_string())
 }
 
 /// Opens the directory `root`. Where others may make names, as in /tmp, a link that is somebody else's could lead to any

@@ -101,7 +101,7 @@ fn read_own(path: &Path) -> Option<String> {
     if !file.metadata().is_ok_and(|found| found.is_file()) {
         return None;
     }
-    if !disk::only_ours(&file) {
+    if !disk::only_ours(&file).unwrap_or(false) {
         log::warn!("{}: others than root and the caller can write it, and it is not read", path.display());
         return None;
     }

@@ -6,7 +6,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -66,6 +66,18 @@ pub(crate) fn open_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     require_file(&fs::fstat(&fd).context(|| format!("stat {}", fd::shown(&fd)))?)
         .context(|| at(parent, name))?;
     Ok(File::from(fd))
+}
+
+/// The same; none where something else than a regular file has that name, a link among them.
+pub(crate) fn open_if_file(parent: BorrowedFd, name: &[u8]) -> Result<Option<File>> {
+    check_component(name)?;
+    let fd = match fs::openat(parent, name, READ | OFlags::NOFOLLOW, Mode::empty()) {
+        // ELOOP is O_NOFOLLOW's answer to a link; ENXIO that of a socket, and of a device without a driver (open(2)).
+        Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
+        opened => opened.context(|| format!("open {}", show(name)))?,
+    };
+    let stat = fs::fstat(&fd).context(|| format!("stat {}", show(name)))?;
+    Ok(require_file(&stat).is_ok().then(|| File::from(fd)))
 }
 
 /// Opens a regular file that the user named, or an image by its digest, whatever links lead to it.
@@ -132,8 +144,9 @@ fn require_file(stat: &fs::Stat) -> Result<()> {
 }
 
 /// True where nobody but the caller and root can change what the file contains, or the names in the directory.
-pub(crate) fn only_ours(file: &impl AsFd) -> bool {
-    fs::fstat(file).is_ok_and(|stat| [0, caller().uid].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0)
+pub(crate) fn only_ours(file: &impl AsFd) -> Result<bool> {
+    let stat = fs::fstat(file).context(|| "look up an owner")?;
+    Ok([0, caller().uid].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0)
 }
 
 /// True where what has that name belongs to the caller or to root; of a link, the link itself.
@@ -510,6 +523,28 @@ pub(crate) fn mode(file: impl AsFd) -> Result<u32> {
     Ok(fs::fstat(&file).context(|| format!("stat {}", fd::shown(&file)))?.st_mode & 0o7777)
 }
 
+/// A file whose errors name it: what writes through a buffer or a compressor knows no path.
+pub(crate) struct Named<F>(pub F);
+
+impl<F: AsFd> Named<F> {
+    fn name(&self, e: io::Error) -> io::Error {
+        match e.kind() {
+            io::ErrorKind::Interrupted => e,
+            _ => io::Error::other(Error::from(e).context(format!("write {}", fd::shown(&self.0)))),
+        }
+    }
+}
+
+impl<F: AsFd + Write> Write for Named<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(|e| self.name(e))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(|e| self.name(e))
+    }
+}
+
 /// The length of an open file.
 pub(crate) fn length(file: &File) -> Result<u64> {
     Ok(metadata(file)?.len())
@@ -520,10 +555,11 @@ pub(crate) fn metadata(file: &File) -> Result<Metadata> {
     file.metadata().context(|| format!("stat {}", fd::shown(file)))
 }
 
-/// Seconds and nanoseconds of an open file's last change of contents.
-pub(crate) fn modified(file: impl AsFd) -> Option<Duration> {
-    let stat = fs::fstat(file).ok()?;
-    Some(Duration::new(u64::try_from(stat.st_mtime).ok()?, u32::try_from(stat.st_mtime_nsec).ok()?))
+/// The time since 1970 of an open file's last change of contents.
+pub(crate) fn modified(file: impl AsFd) -> Result<Duration> {
+    let stat = fs::fstat(&file).context(|| format!("stat {}", fd::shown(&file)))?;
+    let (seconds, nanoseconds) = (u64::try_from(stat.st_mtime), u32::try_from(stat.st_mtime_nsec));
+    Ok(Duration::new(seconds.unwrap_or(0), nanoseconds.unwrap_or(0)))
 }
 
 /// Writes what the file system holds back to its device.

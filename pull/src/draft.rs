@@ -18,6 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::disk;
+use super::holder;
 use super::lease::{self, Renewal};
 use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
@@ -50,7 +51,7 @@ impl Draft {
             let _ = disk::remove_dir(parent.as_fd(), &name);
         })?;
         let draft = Draft { parent, target, name, dir, _renewal: renewal };
-        lease::sign(draft.dir(), MARK)?;
+        holder::sign(draft.dir(), MARK)?;
         Ok(draft)
     }
 
@@ -130,6 +131,17 @@ fn remove(parent: BorrowedFd, name: &[u8], dir: BorrowedFd) -> Result<()> {
     }
 }
 
+/// Removes a draft in which there is nothing, or nothing but a mark without an end.
+fn remove_unsigned(parent: BorrowedFd, name: &[u8], dir: &OwnedFd) -> Result<()> {
+    if let [(only, _)] = &disk::entries(dir.as_fd())?[..]
+        && only == MARK
+        && disk::is_own(dir.as_fd(), MARK)
+    {
+        disk::unlink(dir.as_fd(), MARK)?;
+    }
+    disk::remove_dir(parent, name)
+}
+
 /// Removes the drafts of dead processes beside `target`.
 pub(crate) fn sweep_beside(parent: BorrowedFd, target: &[u8]) {
     let prefix = [target, PARTIAL].concat();
@@ -147,13 +159,16 @@ fn sweep(parent: BorrowedFd, of: impl Fn(&[u8]) -> bool) {
         if of(&name)
             && let Ok(dir) = disk::open_own_dir(parent, &name)
         {
-            match lease::abandoned(dir.as_fd(), MARK) {
+            match holder::abandoned(dir.as_fd(), MARK) {
                 // What cannot be removed now is there for the next command.
-                Some(true) => drop(remove(parent, &name, dir.as_fd())),
-                Some(false) => {}
-                // Its process died between mkdir(2) and the mark; one that is alive would have signed it long ago.
-                None if lease::silent(&dir) => drop(disk::remove_dir(parent, &name)),
-                None => {}
+                Ok(Some(true)) => drop(remove(parent, &name, dir.as_fd())),
+                // Its process died between mkdir(2) and the mark, or while it wrote that; one that is alive would have signed it
+                // long ago.
+                Ok(None) if holder::silent(&dir).unwrap_or(false) => {
+                    drop(remove_unsigned(parent, &name, &dir))
+                }
+                // What could not be looked at stays: nothing but room is lost.
+                Ok(_) | Err(_) => {}
             }
         }
     }

@@ -4,38 +4,38 @@
 //! well, but network file systems are often mounted without locks, or with locks that only one node sees.
 //!
 //! A lease that has not been renewed for [`STALE`], or whose holder is a dead process of this machine, is passed over: the
-//! next holder makes the lease with the next number. Nothing is taken by renaming or removing, so a takeover needs no right
-//! over another user's files. Of two processes that take over at once, one makes the link(2); link is atomic over NFS too
-//! (open(2), O_EXCL).
+//! next holder makes the lease with the next number. A process that was stopped lives and renews nothing, so it is passed
+//! over like any other. Nothing is taken by renaming or removing, so a takeover needs no right over another user's files. Of
+//! two processes that take over at once, one makes the link(2); link is atomic over NFS too (open(2), O_EXCL).
 //!
 //! Nodes can disagree about the time, so only times of the file server are compared: "now" is the time of a file that was
-//! just made. A holder that was stopped and goes on later does no harm, since each holder writes into a file of its own.
-//!
-//! What belongs to one process alone needs no lease: a mark inside says whose it is ([`sign`]).
+//! just made. Where a lease is of a later time than that, nobody knows how old it is, and whoever waits watches whether its
+//! time changes. A holder that was stopped and goes on later does no harm, since each holder writes into a file of its own.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
 use super::disk;
+use super::holder::{Holder, STALE, TEXT_LIMIT};
+use super::interrupt::Interrupt;
 use rt_sys::error::{Context, Result};
-use rt_sys::{fd, process};
+use rt_sys::fd;
 
-/// A lease that was not renewed for so long counts as given up. It is several times [`RENEW`], since the holder's node or
-/// the file server may be busy.
-const STALE: Duration = Duration::from_secs(30);
 /// How often leases are renewed.
 const RENEW: Duration = Duration::from_secs(4);
-
-/// The text that says whose a lease is, is not longer.
-const TEXT_LIMIT: usize = 4096;
+/// After so long it is said for whom a process waits.
+const SILENT_WAIT: Duration = Duration::from_secs(2);
 
 /// A held lease; dropping it gives it back.
 #[derive(Debug)]
 pub(crate) struct Lease {
     dir: Arc<OwnedFd>,
     name: String,
+    /// What it says: whose it is, and that it is no other one of its name.
+    text: String,
     /// Of a lease that was won.
     renewal: Option<Renewal>,
 }
@@ -43,11 +43,17 @@ pub(crate) struct Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.renewal = None;
-        let _ = disk::unlink(self.dir.as_fd(), self.name.as_bytes());
+        // Where this process was stopped for long, others have taken over, and the name can be that of their lease by now.
+        // What cannot be read is taken for this process's own, as it is but for that.
+        let read = disk::open_file(self.dir.as_fd(), self.name.as_bytes());
+        let text = read.and_then(|file| fd::read_regular(file, TEXT_LIMIT));
+        if !matches!(text, Ok(Some(text)) if text != self.text.as_bytes()) {
+            let _ = disk::unlink(self.dir.as_fd(), self.name.as_bytes());
+        }
     }
 }
 
-/// Touches a name in a directory every few seconds, for other machines to see that somebody lives; until dropped.
+/// Touches a name in a directory every few seconds, for others to see that somebody works; until dropped.
 #[derive(Debug)]
 pub(crate) struct Renewal(Renewed);
 
@@ -80,49 +86,200 @@ impl Drop for Renewal {
 
 /// Takes the lease on `name` in `dir`; none where somebody else has it.
 pub(crate) fn acquire(dir: &Arc<OwnedFd>, name: &str) -> Result<Option<Lease>> {
-    let here = dir.as_fd();
-    let known = list(here, name)?;
-    let me = Holder::this_process();
-    // This is asked again and again while another process works, so it writes nothing where the answer needs no clock.
-    if known.iter().any(|(_, name)| Holder::read(here, name).and_then(|h| h.lives_beside(&me)) == Some(true))
-    {
-        return Ok(None);
+    Wanted::new(dir, name, name).acquire()
+}
+
+/// A lease that a process wants and asks for until it has it, with what it has seen of those that others have.
+pub(crate) struct Wanted<'a> {
+    dir: &'a Arc<OwnedFd>,
+    name: &'a str,
+    /// What it is called in messages.
+    shown: &'a str,
+    seen: Watch,
+    /// Who has it.
+    holder: Option<Holder>,
+    began: Instant,
+    pause: Duration,
+    said: bool,
+}
+
+impl<'a> Wanted<'a> {
+    /// The lease on `name` in `dir`, which is called `shown` in messages.
+    pub(crate) fn new(dir: &'a Arc<OwnedFd>, name: &'a str, shown: &'a str) -> Wanted<'a> {
+        Wanted {
+            dir,
+            name,
+            shown,
+            seen: Watch::default(),
+            holder: None,
+            began: Instant::now(),
+            pause: Duration::from_millis(20),
+            said: false,
+        }
     }
-    let draft = format!("{name}.draft-{}", unique());
-    let made = (|| -> Result<Option<Lease>> {
-        write_new(here, &draft, &me.text())?;
-        let now = modified(here, &draft).unwrap_or_default();
-        if known.iter().any(|(_, name)| fresh(here, name, now, &me)) {
+
+    /// Takes it; none where somebody else has it.
+    ///
+    /// # Errors
+    /// Also where it cannot be found out whether the holder of a lease lives.
+    pub(crate) fn acquire(&mut self) -> Result<Option<Lease>> {
+        let here = self.dir.as_fd();
+        let known = list(here, self.name)?;
+        let me = Holder::this_process()?;
+        // This is asked again and again while another process works, so it writes nothing where the answer needs no clock.
+        for (_, file) in &known {
+            if let Some(found) = Found::living(here, file, &me)?
+                && self.seen.counts_still(file, found.modified)
+            {
+                self.holder = found.holder;
+                return Ok(None);
+            }
+        }
+        let draft = format!("{}.draft-{}", self.name, unique());
+        let made = self.take_over(&known, &draft, &me);
+        let _ = disk::unlink(here, draft.as_bytes());
+        made
+    }
+
+    /// Makes the lease with the next number, unless one of those that are `known` counts.
+    fn take_over(&mut self, known: &[(u32, String)], draft: &str, me: &Holder) -> Result<Option<Lease>> {
+        let (here, name) = (self.dir.as_fd(), self.name);
+        // The last line tells two leases of one process apart.
+        let text = format!("{}{}\n", me.text(), unique());
+        write_new(here, draft, &text)?;
+        let now = disk::modified(disk::open_file(here, draft.as_bytes())?)?;
+        if self.is_held(known.iter().map(|(_, file)| file), now, me)? {
             return Ok(None);
         }
         let number = known.iter().map(|(number, _)| u64::from(*number)).max().unwrap_or(0) + 1;
         let won = format!("{name}.lease.{number}");
-        if !claim(here, &draft, &won, &me)? {
+        if !claim(here, draft, &won, &text)? {
             return Ok(None);
         }
-        let mut lease = Lease { dir: dir.clone(), name: won, renewal: None };
+        let mut lease = Lease { dir: self.dir.clone(), name: won, text, renewal: None };
         // Another process may have seen other leases when it chose its number, since one was given back meanwhile. Whoever
         // sees a second one gives up; both may, and then both try again.
         let others = list(here, name)?;
-        let mut others = others.iter().filter(|(_, name)| *name != lease.name);
-        if others.any(|(_, name)| fresh(here, name, now, &me)) {
+        let others = others.iter().map(|(_, file)| file).filter(|file| **file != lease.name);
+        if self.is_held(others, now, me)? {
             return Ok(None);
         }
-        for (_, name) in known {
-            let _ = disk::unlink(here, name.as_bytes());
+        for (_, file) in known {
+            let _ = disk::unlink(here, file.as_bytes());
         }
-        lease.renewal = Some(Renewal::start(dir, &lease.name)?);
+        lease.renewal = Some(Renewal::start(self.dir, &lease.name)?);
         Ok(Some(lease))
-    })();
-    let _ = disk::unlink(here, draft.as_bytes());
-    made
+    }
+
+    /// True where one of the leases in `files` counts. `now` is the file server's time.
+    fn is_held<'f>(
+        &mut self,
+        files: impl Iterator<Item = &'f String>,
+        now: Duration,
+        me: &Holder,
+    ) -> Result<bool> {
+        for file in files {
+            if let Some(found) = Found::living(self.dir.as_fd(), file, me)?
+                && self.seen.counts(file, found.modified, now)
+            {
+                self.holder = found.holder;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Sleeps until it is to be asked for again, each time longer, and says once for whom.
+    ///
+    /// # Errors
+    /// This process was asked to stop.
+    pub(crate) fn wait(&mut self, interrupt: &Interrupt) -> Result<()> {
+        if !self.said && self.began.elapsed() >= SILENT_WAIT {
+            self.said = true;
+            match &self.holder {
+                Some(holder) => log::info!("{}: waiting for {holder}, which works on it", self.shown),
+                None => log::info!("{}: waiting for somebody who works on it", self.shown),
+            }
+        }
+        interrupt.sleep(self.pause)?;
+        self.pause = (self.pause * 2).min(Duration::from_millis(500));
+        Ok(())
+    }
+}
+
+/// Until when leases count that nobody renews: for each its time, and a moment of this process's own clock.
+#[derive(Debug, Default)]
+struct Watch(HashMap<String, (Duration, Instant)>);
+
+impl Watch {
+    /// True where a lease counts by what was seen of it before. Otherwise it needs the file server's clock to say.
+    fn counts_still(&mut self, file: &str, modified: Duration) -> bool {
+        let Some((before, until)) = self.0.get_mut(file) else { return false };
+        if modified > *before {
+            (*before, *until) = (modified, Instant::now() + STALE);
+            return true;
+        }
+        modified == *before && Instant::now() < *until
+    }
+
+    /// True where a lease of this time counts at the time `now`.
+    fn counts(&mut self, file: &str, modified: Duration, now: Duration) -> bool {
+        let seen = self.0.get(file).filter(|(before, _)| *before == modified);
+        let until = match (now.checked_sub(modified), seen) {
+            (Some(age), _) => Instant::now() + STALE.saturating_sub(age),
+            // Of a time to come: it is old once it has not changed for long before this process's eyes.
+            (None, Some((_, until))) => *until,
+            (None, None) => Instant::now() + STALE,
+        };
+        self.0.insert(file.to_owned(), (modified, until));
+        Instant::now() < until
+    }
+}
+
+/// A lease of which nobody knows that its holder is dead.
+struct Found {
+    /// None where its text says nobody: a process that reads it before its text is there goes by its time.
+    holder: Option<Holder>,
+    /// When it was renewed.
+    modified: Duration,
+}
+
+impl Found {
+    /// What is in the lease `file`; none where there is none any more, or its holder is dead.
+    ///
+    /// # Errors
+    /// It is not known whether somebody has it.
+    fn living(dir: BorrowedFd, file: &str, me: &Holder) -> Result<Option<Found>> {
+        // The file is opened before it is asked for its time: then an NFS client asks the server (close-to-open consistency,
+        // nfs(5)), and does not answer from its cache.
+        let opened = match disk::open_if_file(dir, file.as_bytes()) {
+            // It has been given back. ESTALE is what NFS says of a file that another node has removed.
+            Err(e) if e.is(libc::ENOENT) || e.is(libc::ESTALE) => return Ok(None),
+            // Somebody does not let others read it.
+            Err(e) if e.is(libc::EACCES) || e.is(libc::EPERM) => {
+                let modified = disk::modified(disk::open_any(dir, file.as_bytes())?)?;
+                return Ok(Some(Found { holder: None, modified }));
+            }
+            opened => opened?,
+        };
+        // A link, a fifo or the like is no lease.
+        let Some(opened) = opened else { return Ok(None) };
+        let modified = disk::modified(&opened)?;
+        let text = match fd::read_regular(&opened, TEXT_LIMIT) {
+            Err(e) if e.is(libc::ESTALE) => return Ok(None),
+            text => text.context(|| format!("read the lease {file}"))?,
+        };
+        let holder = text.and_then(|text| Holder::parse(&text));
+        let gone = holder.as_ref().map_or(Ok(false), |holder| holder.is_gone(me))?;
+        Ok((!gone).then_some(Found { holder, modified }))
+    }
 }
 
 /// Gives a draft its name as a lease. False where another was faster.
-fn claim(dir: BorrowedFd, draft: &str, name: &str, me: &Holder) -> Result<bool> {
+fn claim(dir: BorrowedFd, draft: &str, name: &str, text: &str) -> Result<bool> {
     let linked = match disk::link(dir, draft.as_bytes(), dir, name.as_bytes()) {
         // File systems without hard links. A process that reads the lease before its text is there goes by its time.
-        Err(e) if !e.is(libc::EEXIST) => write_new(dir, name, &me.text()),
+        Err(e) if !e.is(libc::EEXIST) => write_new(dir, name, text),
         linked => linked,
     };
     match linked {
@@ -136,40 +293,44 @@ fn write_new(dir: BorrowedFd, name: &str, text: &str) -> Result<()> {
     file.write_all(text.as_bytes()).context(|| format!("write {}", fd::shown(&file)))
 }
 
-/// True while somebody holds a lease on `name`.
-pub(crate) fn held(dir: BorrowedFd, name: &str) -> bool {
-    let me = Holder::this_process();
-    list(dir, name).unwrap_or_default().iter().any(|(_, name)| fresh(dir, name, now(), &me))
+/// Which leases are held, as of one moment.
+pub(crate) struct Moment<'a> {
+    dir: BorrowedFd<'a>,
+    now: Duration,
+    me: Holder,
 }
 
-fn now() -> Duration {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+impl Moment<'_> {
+    /// This moment, by the clock of the file server that has `dir`.
+    ///
+    /// # Errors
+    /// Nothing can be made in `dir`.
+    pub(crate) fn of(dir: BorrowedFd) -> Result<Moment> {
+        let file = format!("now.draft-{}", unique());
+        let now = write_new(dir, &file, "")
+            .and_then(|()| disk::open_file(dir, file.as_bytes()))
+            .and_then(disk::modified);
+        let _ = disk::unlink(dir, file.as_bytes());
+        Ok(Moment { dir, now: now?, me: Holder::this_process()? })
+    }
+
+    /// True where somebody holds a lease on `name`.
+    pub(crate) fn held(&self, name: &str) -> Result<bool> {
+        for (_, file) in list(self.dir, name)? {
+            if let Some(found) = Found::living(self.dir, &file, &self.me)?
+                && Watch::default().counts(&file, found.modified, self.now)
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 /// A name that no other process uses.
 pub(crate) fn unique() -> String {
     use std::hash::{BuildHasher, Hasher};
     format!("{:016x}", std::collections::hash_map::RandomState::new().build_hasher().finish())
-}
-
-/// Writes into `dir` whose it is, as `mark`.
-pub(crate) fn sign(dir: BorrowedFd, mark: &[u8]) -> Result<()> {
-    let text = Holder::this_process().text();
-    let mut file = disk::create_file(dir, mark, 0o600)?;
-    file.write_all(text.as_bytes()).context(|| format!("write {}", fd::shown(&file)))
-}
-
-/// Whether the process that [signed](sign) `dir` is dead, or of another machine and silent for long. None where no mark of
-/// the caller's says whose it is.
-pub(crate) fn abandoned(dir: BorrowedFd, mark: &[u8]) -> Option<bool> {
-    let file = disk::open_file(dir, mark).ok().filter(disk::only_ours)?;
-    let holder = Holder::parse(fd::read_regular(file, TEXT_LIMIT).ok()??)?;
-    Some(holder.lives_beside(&Holder::this_process()).map_or_else(|| silent(dir), |lives| !lives))
-}
-
-/// True where nobody has [renewed](Renewal) `dir` for long.
-pub(crate) fn silent(dir: impl AsFd) -> bool {
-    disk::modified(dir).is_some_and(|at| now().saturating_sub(at) > STALE)
 }
 
 fn list(dir: BorrowedFd, name: &str) -> Result<Vec<(u32, String)>> {
@@ -182,19 +343,6 @@ fn list(dir: BorrowedFd, name: &str) -> Result<Vec<(u32, String)>> {
         }
     }
     Ok(leases)
-}
-
-fn fresh(dir: BorrowedFd, name: &str, now: Duration, me: &Holder) -> bool {
-    match Holder::read(dir, name).and_then(|holder| holder.lives_beside(me)) {
-        Some(lives) => lives,
-        None => modified(dir, name).is_some_and(|at| now.saturating_sub(at) < STALE),
-    }
-}
-
-/// The file is opened before it is asked for its time: then an NFS client asks the server (close-to-open consistency,
-/// nfs(5)), and does not answer from its cache.
-fn modified(dir: BorrowedFd, name: &str) -> Option<Duration> {
-    disk::modified(disk::open_file(dir, name.as_bytes()).ok()?)
 }
 
 /// The names that this process renews.
@@ -220,70 +368,12 @@ fn start_renewing() -> Result<()> {
     Ok(())
 }
 
-/// Who holds a lease: as much as it takes to see that a process of this machine is dead.
-#[derive(Debug, PartialEq, Eq)]
-struct Holder {
-    /// Host name, boot and PID namespace: where the process's number means something.
-    place: String,
-    pid: i32,
-    /// Its start time, since a number goes to another process one day.
-    started: String,
-}
-
-impl Holder {
-    fn this_process() -> Holder {
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-        let place = format!("{} {} {}", disk::host_name(), boot.trim(), namespace.display());
-        let pid = std::process::id() as i32;
-        Holder { place, pid, started: start_time(pid) }
-    }
-
-    fn text(&self) -> String {
-        format!("{}\n{}\n{}\n", self.place, self.pid, self.started)
-    }
-
-    fn read(dir: BorrowedFd, name: &str) -> Option<Holder> {
-        Holder::parse(disk::read_small(dir, name.as_bytes(), TEXT_LIMIT)?)
-    }
-
-    fn parse(text: Vec<u8>) -> Option<Holder> {
-        let text = String::from_utf8(text).ok()?;
-        let mut lines = text.lines();
-        let (place, pid, started) = (lines.next()?, lines.next()?, lines.next()?);
-        Some(Holder { place: place.to_owned(), pid: pid.parse().ok()?, started: started.to_owned() })
-    }
-
-    /// None where the holder is not of this machine.
-    fn lives_beside(&self, me: &Holder) -> Option<bool> {
-        (self.place == me.place).then(|| alive(self.pid, &self.started))
-    }
-}
-
-/// A zombie, whose parent has not asked for its end yet, does nothing any more.
-fn alive(pid: i32, started: &str) -> bool {
-    let stat = stat(pid);
-    disk::process_lives(pid) && !stat.as_ref().is_some_and(|stat| stat.dead) && shown(stat) == started
-}
-
-/// A process's start time in ticks since the boot (proc_pid_stat(5)); empty where there is no such process.
-fn start_time(pid: i32) -> String {
-    shown(stat(pid))
-}
-
-fn stat(pid: i32) -> Option<process::Stat> {
-    fd::open_proc().and_then(|proc| process::stat(proc, &pid.to_string())).ok()
-}
-
-fn shown(stat: Option<process::Stat>) -> String {
-    stat.map(|stat| stat.start_time.to_string()).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
     use std::path::PathBuf;
+    use std::time::SystemTime;
 
     fn place() -> (PathBuf, Arc<OwnedFd>) {
         let path = std::env::temp_dir().join(format!("rt-lease-{}", unique()));
@@ -297,30 +387,37 @@ mod tests {
         fs::File::open(&path).unwrap().set_modified(old).unwrap();
     }
 
+    fn held(dir: &Arc<OwnedFd>, name: &str) -> bool {
+        Moment::of(dir.as_fd()).unwrap().held(name).unwrap()
+    }
+
     #[test]
     fn one_holder_and_takeover() {
         let (path, dir) = place();
         let first = acquire(&dir, "x").unwrap().expect("free");
         assert!(acquire(&dir, "x").unwrap().is_none());
-        assert!(held(dir.as_fd(), "x"));
+        assert!(held(&dir, "x"));
         assert!(acquire(&dir, "y").unwrap().is_some());
         drop(first);
-        assert!(!held(dir.as_fd(), "x"));
+        assert!(!held(&dir, "x"));
 
         // A dead process of this machine is seen at once.
-        let dead = Holder { pid: i32::MAX - 7, ..Holder::this_process() };
-        fs::write(path.join("x.lease.4"), dead.text()).unwrap();
+        let mine = Holder::this_process().unwrap().text();
+        let dead = mine.replace(&format!("\n{}\n", std::process::id()), "\n2147483640\n");
+        fs::write(path.join("x.lease.4"), dead).unwrap();
         let second = acquire(&dir, "x").unwrap().expect("its holder is dead");
         assert_eq!(second.name, "x.lease.5");
         assert!(!path.join("x.lease.4").exists());
         drop(second);
 
-        // One of another machine by its age alone.
-        let far = Holder { place: "other".into(), pid: 1, started: "1".into() };
-        fs::write(path.join("x.lease.1"), far.text()).unwrap();
-        assert!(acquire(&dir, "x").unwrap().is_none());
-        age(path.join("x.lease.1"));
-        assert!(acquire(&dir, "x").unwrap().is_some());
+        // One of another machine by its age alone, and a living one of this machine as well, since it renews nothing.
+        for text in ["other\n1\n1\n", &mine] {
+            fs::write(path.join("x.lease.1"), text).unwrap();
+            assert!(acquire(&dir, "x").unwrap().is_none() && held(&dir, "x"));
+            age(path.join("x.lease.1"));
+            assert!(!held(&dir, "x"));
+            assert!(acquire(&dir, "x").unwrap().is_some());
+        }
         assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "nothing is left");
         fs::remove_dir_all(&path).unwrap();
     }
@@ -330,14 +427,13 @@ mod tests {
         let (path, dir) = place();
         let mut child =
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-        let pid = child.id() as i32;
-        let holder = Holder { pid, started: start_time(pid), ..Holder::this_process() };
+        let holder = Holder::of(child.id() as i32).unwrap();
         fs::write(path.join("x.lease.1"), holder.text()).unwrap();
         assert!(acquire(&dir, "x").unwrap().is_none());
         // It ends, and nobody waits for it: a zombie.
         drop(child.stdin.take());
-        let end = std::time::Instant::now() + Duration::from_secs(20);
-        while stat(pid).is_some_and(|stat| !stat.dead) && std::time::Instant::now() < end {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !holder.is_gone(&Holder::this_process().unwrap()).unwrap() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert!(acquire(&dir, "x").unwrap().is_some());
@@ -353,31 +449,36 @@ mod tests {
         fs::write(path.join("x.lease.18446744073709551615"), "").unwrap();
         fs::write(path.join("x.lease.9"), vec![b'x'; 1 << 20]).unwrap();
         age(path.join("x.lease.9"));
-        assert!(!held(dir.as_fd(), "x"));
+        assert!(!held(&dir, "x"));
         assert!(acquire(&dir, "x").unwrap().is_some());
         fs::remove_dir_all(&path).unwrap();
     }
 
     #[test]
-    fn marks_tell_the_dead() {
+    fn times_are_watched() {
+        let (at, mut watch) = (Duration::from_secs, Watch::default());
+        assert!(!watch.counts_still("x", at(100)), "nothing is known yet");
+        assert!(watch.counts("x", at(100), at(110)) && watch.counts_still("x", at(100)));
+        assert!(!watch.counts("x", at(100), at(100) + STALE), "it is old");
+        assert!(!watch.counts_still("x", at(100)));
+        assert!(watch.counts_still("x", at(101)), "it was renewed");
+        assert!(!watch.counts_still("x", at(99)), "a clock was set back");
+        // Of a time to come: it is old once it has been watched for long.
+        assert!(watch.counts("y", at(500), at(100)) && watch.counts_still("y", at(500)));
+        watch.0.insert("y".into(), (at(500), Instant::now()));
+        assert!(!watch.counts_still("y", at(500)) && !watch.counts("y", at(500), at(100)));
+        assert!(watch.counts_still("y", at(501)), "it was renewed");
+    }
+
+    /// A process that was stopped for long finds its name with somebody else.
+    #[test]
+    fn only_ones_own_is_given_back() {
         let (path, dir) = place();
-        let mark = |holder: &Holder| {
-            fs::write(path.join("mark"), holder.text()).unwrap();
-            abandoned(dir.as_fd(), b"mark")
-        };
-        assert_eq!(abandoned(dir.as_fd(), b"mark"), None);
-        sign(dir.as_fd(), b"mark").unwrap();
-        assert_eq!(abandoned(dir.as_fd(), b"mark"), Some(false));
-        assert_eq!(mark(&Holder { pid: i32::MAX - 7, ..Holder::this_process() }), Some(true));
-        let another = Holder { started: "1".into(), ..Holder::this_process() };
-        assert_eq!(mark(&another), Some(true), "the number went to another");
-        // Of another machine by its age alone; what nobody signed never.
-        let far = Holder { place: "other".into(), pid: 1, started: "1".into() };
-        assert_eq!(mark(&far), Some(false));
-        age(path.clone());
-        assert_eq!(abandoned(dir.as_fd(), b"mark"), Some(true));
-        fs::write(path.join("mark"), "").unwrap();
-        assert_eq!(abandoned(dir.as_fd(), b"mark"), None);
+        let lease = acquire(&dir, "x").unwrap().expect("free");
+        fs::write(path.join(&lease.name), Holder::this_process().unwrap().text()).unwrap();
+        let file = path.join(&lease.name);
+        drop(lease);
+        assert!(file.exists());
         fs::remove_dir_all(&path).unwrap();
     }
 

@@ -33,6 +33,7 @@ mod disk;
 mod draft;
 mod filter;
 pub mod fuzz;
+mod holder;
 mod http;
 mod image_config;
 mod image_file;

@@ -304,7 +304,7 @@ impl Image {
                 if length != blob.size {
                     bail!("blob {}: {length} bytes, but the manifest says {}", blob.digest, blob.size);
                 }
-                match (format, disk::only_ours(&file)) {
+                match (format, disk::only_ours(&file)?) {
                     (StoreFormat::Docker, _) => blob.available(&file, offset, length),
                     (StoreFormat::Oci, true) => {
                         blob.verify(&file, offset, interrupt).context(|| format!("layer {}", at + 1))?;

@@ -390,8 +390,16 @@ fn a_removal_that_died_is_finished_or_taken_back() {
     std::fs::rename(&bundle, &aside).unwrap();
     good(&place, &["prune"]);
     assert!(!bundle.exists() && !aside.exists());
-    // The name that leads to nothing is no image.
+    // It has no name any more, and no mark.
+    assert_eq!(place.names("images/names"), [""; 0]);
+    assert_eq!(place.names("images/uses"), [""; 0]);
     assert_eq!(which(&pull(&place, "oci:image:t", "missing")), "one");
+    // Where the image was pulled again meanwhile, the name is that of the new bundle.
+    age(&place, MINUTE);
+    std::fs::create_dir(&aside).unwrap();
+    good(&place, &["prune"]);
+    assert!(bundle.exists() && !aside.exists());
+    assert_eq!(pull(&place, "oci:image:t", "never"), bundle);
 }
 
 /// Starts and removals at the same time: a start that was told of a bundle either has it, or finds that it is not there.

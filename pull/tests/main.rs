@@ -6,6 +6,7 @@ mod hostile;
 mod image;
 mod image_file;
 mod images;
+mod leases;
 mod others;
 mod push;
 mod registry;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::faults::{Fault, Server};
 use super::image::{Image, Layer, digest, noise};
-use super::{Place, have};
+use super::{Place, failing, have};
 
 fn sample() -> Image {
     let mut layers = Vec::new();
@@ -134,6 +134,27 @@ fn killed_at_any_moment() {
     for dir in ["blobs/sha256", "leases", "partial"] {
         assert!(place.names(&format!("cache/{dir}")).is_empty(), "{dir}: everything");
     }
+}
+
+#[test]
+fn what_cannot_be_removed_is_said() {
+    let place = Place::new("unremoved");
+    let server = Server::start(sample(), Fault::None);
+    place.good(&["pull", "-q", "--plain-http", &server.name(), "b"]);
+    std::fs::write(place.join("cache/partial/ab.0"), "left").unwrap();
+    let blobs = place.names("cache/blobs/sha256");
+    for (errno, names) in [(libc::EACCES, "cache/"), (libc::EROFS, "cache/"), (libc::EIO, "cache/")] {
+        let mut command = place.command();
+        command.args(["cache", "prune"]);
+        let output = failing(command, &["unlinkat"], errno);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(names), "{errno}: {output:?}");
+        assert_eq!(said.matches('\n').count(), 1, "{said}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "0 B freed\n");
+    }
+    assert_eq!(place.names("cache/blobs/sha256"), blobs);
+    place.good(&["cache", "prune"]);
+    assert!(place.names("cache/blobs/sha256").is_empty() && place.names("cache/leases").is_empty());
 }
 
 /// Three layers whose decoders want 128 MB each, of which one at a time gets it, and many entries.

@@ -5,6 +5,7 @@
 //! sealed copy of itself in memory. For every other caller, to find that out costs one system call.
 
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::fd;
 use rt_sys::process::ExecArgs;
 use rt_sys::start;
 use rustix::fd::OwnedFd;
@@ -55,7 +56,7 @@ fn sealed_copy(exe: &OwnedFd) -> Result<OwnedFd> {
     // Kernels before 6.3 do not know MFD_EXEC, and let every memory file be executed.
     let copy =
         fs::memfd_create(&name, flags | MemfdFlags::EXEC).or_else(|_| fs::memfd_create(&name, flags))?;
-    let mut left = fs::fstat(exe)?.st_size as usize;
+    let mut left = fd::stat(exe)?.st_size as usize;
     while left > 0 {
         let n = fs::sendfile(&copy, exe, None, left)?;
         if n == 0 {

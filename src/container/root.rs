@@ -31,7 +31,7 @@ pub(super) fn attach<'a>(plan: &Plan, state: BorrowedFd<'a>) -> Result<Rootfs<'a
     // mounts below the image later, such as an automounted home, is seen inside.
     let follow = if plan.foreign { Follow::Not } else { Follow::Links };
     let tree = mount::clone_path(&plan.rootfs, Recursive::Yes, follow).context(context)?;
-    if plan.foreign && !fs::FileType::from_raw_mode(fs::fstat(&tree)?.st_mode).is_dir() {
+    if plan.foreign && !fs::FileType::from_raw_mode(fd::stat(&tree)?.st_mode).is_dir() {
         bail!("rootfs {}: not a directory", plan.rootfs.display());
     }
     if !plan.may_mknod {
@@ -68,7 +68,7 @@ fn make_parent_private(rootfs: &Path) -> Result<()> {
 
 /// Makes the image the root and lets go of the host's.
 pub(super) fn pivot(plan: &Plan, rootfs: &Rootfs<'_>) -> Result<()> {
-    rustix::process::fchdir(rootfs.as_fd())?;
+    fd::enter(rootfs.as_fd())?;
     if plan.no_pivot || !change_root(plan)? {
         move_root(plan, rootfs)?;
     }

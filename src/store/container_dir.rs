@@ -64,8 +64,15 @@ impl ContainerDir {
     pub(crate) fn save(&self, record: &Record) -> Result<()> {
         let config = self.config()?;
         let new = "state.json.new";
-        self.write(new, OFlags::TRUNC, record, &config)?;
-        fs::renameat(&self.fd, new, &self.fd, STATE).context(|| format!("replace the state of {}", self.id))
+        let replaced = self.write(new, OFlags::TRUNC, record, &config).and_then(|()| {
+            fs::renameat(&self.fd, new, &self.fd, STATE)
+                .context(|| format!("replace the state of {}", self.id))
+        });
+        if replaced.is_err() {
+            // Nothing is lost where it stays: the next one is written over it.
+            let _ = fs::unlinkat(&self.fd, new, AtFlags::empty());
+        }
+        replaced
     }
 
     fn write(&self, name: &str, how: OFlags, record: &Record, config: &[u8]) -> Result<()> {

@@ -104,6 +104,16 @@ pub fn path_of(fd: impl AsFd) -> Result<PathBuf> {
     Ok(PathBuf::from(OsStr::from_bytes(text.as_bytes())))
 }
 
+/// What the kernel knows of an open file; an error names it.
+pub fn stat(fd: impl AsFd) -> Result<fs::Stat> {
+    fs::fstat(&fd).context(|| format!("stat {}", shown(&fd)))
+}
+
+/// Makes a directory the working directory; an error names it.
+pub fn enter(dir: impl AsFd) -> Result<()> {
+    rustix::process::fchdir(&dir).context(|| format!("enter {}", shown(&dir)))
+}
+
 /// The path of what `fd` is, for an error.
 pub fn shown(fd: impl AsFd) -> String {
     match path_of(fd) {
@@ -179,7 +189,7 @@ pub fn read_hostile(path: &Path, most: usize) -> Option<Vec<u8>> {
 /// # Errors
 /// The kernel does not read it.
 pub fn read_regular(file: impl AsFd, most: usize) -> Result<Option<Vec<u8>>> {
-    let stat = fs::fstat(&file)?;
+    let stat = stat(&file)?;
     if fs::FileType::from_raw_mode(stat.st_mode) != fs::FileType::RegularFile || stat.st_size as usize > most
     {
         return Ok(None);

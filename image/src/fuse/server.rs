@@ -70,14 +70,16 @@ impl<S: Source> Server<S> {
     }
 
     /// Answers requests until the file system is unmounted everywhere.
+    ///
+    /// # Errors
+    /// Requests are left without an answer: whoever waits for one waits until the session ends.
     pub(crate) fn serve(&self, device: &OwnedFd) -> Result<()> {
         let mut buffer = vec![0; REQUEST_SIZE];
         let mut answer = Answer::default();
         loop {
             let length = match rustix::io::read(device, &mut buffer) {
                 Ok(length) => length,
-                // It is unmounted, or was given up.
-                Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(()),
+                Err(e) if is_end(e) => return Ok(()),
                 // The program that waited for an answer was killed before this read.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => continue,
                 Err(e) => return Err(e).context(|| "read a request"),
@@ -85,10 +87,17 @@ impl<S: Source> Server<S> {
             let Some(request) = Request::parse(&buffer[..length]) else { continue };
             answer.start();
             let reply = self.act(&request, &mut answer).unwrap_or_else(Reply::from);
-            match send(device, request.unique, &mut answer, &reply) {
+            let sent = match send(device, request.unique, &mut answer, &reply) {
+                // The kernel does not take this answer. The program that waits for it is told so, and is the only one.
+                Err(e) if !is_end(e) && e != Errno::NOENT => {
+                    send(device, request.unique, &mut answer, &Reply::Error(libc::EIO))
+                }
+                sent => sent,
+            };
+            match sent {
                 // The program that waited is gone.
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(()),
+                Err(e) if is_end(e) => return Ok(()),
                 Err(e) => return Err(e).context(|| "answer a request"),
             }
         }
@@ -279,6 +288,11 @@ fn init(request: &Request, answer: &mut Answer) -> Reply {
     Reply::Answer
 }
 
+/// True for what the kernel says of a file system that is unmounted, or was given up.
+fn is_end(e: Errno) -> bool {
+    matches!(e, Errno::NODEV | Errno::CONNABORTED)
+}
+
 /// Has the kernel ask again for everything that was read from the session of `device` and is not answered.
 ///
 /// # Errors
@@ -291,10 +305,10 @@ pub(crate) fn ask_again(device: impl AsFd) -> Result<()> {
 fn send(device: impl AsFd, unique: u64, answer: &mut Answer, reply: &Reply) -> Result<(), Errno> {
     match reply {
         Reply::None => Ok(()),
-        Reply::Answer => rustix::io::write(device, answer.finish(unique, 0, 0)).map(drop),
+        Reply::Answer => write_one(device, answer.finish(unique, 0, 0)),
         Reply::Error(errno) => {
             answer.start();
-            rustix::io::write(device, answer.finish(unique, *errno, 0)).map(drop)
+            write_one(device, answer.finish(unique, *errno, 0))
         }
         Reply::Contents(pieces) => {
             let length = pieces.iter().map(Piece::size).sum();
@@ -309,7 +323,17 @@ fn send(device: impl AsFd, unique: u64, answer: &mut Answer, reply: &Reply) -> R
                     }
                 }
             }
-            rustix::io::writev(device, &parts).map(drop)
+            let all = parts.iter().map(|part| part.len()).sum();
+            whole(rustix::io::writev(device, &parts)?, all)
         }
     }
+}
+
+fn write_one(device: impl AsFd, bytes: &[u8]) -> Result<(), Errno> {
+    whole(rustix::io::write(device, bytes)?, bytes.len())
+}
+
+/// An answer of which the kernel took only a part is none.
+fn whole(taken: usize, all: usize) -> Result<(), Errno> {
+    if taken == all { Ok(()) } else { Err(Errno::IO) }
 }

@@ -55,19 +55,26 @@ fn prune(call: &Call, cache: &Cache) -> Result<u8> {
     let mut kept: u64 = blobs.iter().map(|blob| blob.size).sum();
     let (days, most) = (call.flags.given_number(&OLDER_THAN)?, bytes(&call.flags, &KEEP_SIZE)?);
     let all = days.is_none() && most.is_none();
-    let mut freed = cache.sweep(if all { Sweep::All } else { Sweep::Old })?;
+    let (mut freed, mut failed) = cache.sweep(if all { Sweep::All } else { Sweep::Old })?;
     for CachedBlob { digest, size, used } in blobs {
         let old = days.is_some_and(|days| idle(used) > Duration::from_secs(u64::from(days) * 86400));
         let much = most.is_some_and(|most| kept > most);
         if all || old || much {
-            // In a sticky directory the blobs of other users cannot be removed; that is no error.
-            if let Ok(bytes) = cache.remove(&digest) {
-                freed += bytes;
-                kept = kept.saturating_sub(size);
+            match cache.remove(&digest) {
+                Ok(None) => {}
+                Ok(Some(bytes)) => {
+                    freed += bytes;
+                    kept = kept.saturating_sub(size);
+                }
+                Err(e) => failed.push(e),
             }
         }
     }
-    print(format!("{} freed\n", size(freed)))
+    print(format!("{} freed\n", size(freed)))?;
+    match failed.first() {
+        None => Ok(0),
+        Some(why) => bail!("{} files could not be removed; the first: {why}", failed.len()),
+    }
 }
 
 fn verify(cache: &Cache) -> Result<u8> {
@@ -80,8 +87,8 @@ fn verify(cache: &Cache) -> Result<u8> {
             Err(e) if e.kind() == Kind::Damaged => {
                 damaged += 1;
                 match cache.remove(&digest) {
-                    Ok(_) => tell(&format!("{e}: removed\n")),
-                    // It may be another user's.
+                    Ok(Some(_)) => tell(&format!("{e}: removed\n")),
+                    Ok(None) => tell(&format!("{e}: not removed: it is another user's\n")),
                     Err(why) => tell(&format!("{e}: not removed: {why}\n")),
                 }
             }

@@ -2,11 +2,13 @@
 
 use super::save::{self, Origin};
 use super::{is_image_file, operand};
+use crate::disk;
+use crate::draft::Draft;
 use crate::save::SaveTarget;
 use rt_cli::image::{COMPRESS, REPLACE, RUN_FILE, SILENT};
 use rt_cli::parse::Call;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, start};
+use rt_sys::{bail, err, fd, start};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -37,15 +39,15 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         }
         Origin::File(from, _) => {
             let scratch = Scratch::beside(path)?;
-            let layout = format!("oci:{}:image", scratch.0.join("layout").display());
+            let layout = format!("oci:{}:image", scratch.join("layout")?.display());
             match quietly(call, from, &layout)? {
                 0 => save::pulled(call, &layout, path.to_owned()),
                 code => Ok(code),
             }
         }
         Origin::Image(name) if saved => {
-            let scratch = Scratch::beside(Path::new("."))?;
-            let bundle = scratch.0.join("bundle");
+            let scratch = Scratch::beside(Path::new(".rt-convert"))?;
+            let bundle = scratch.join("bundle")?;
             let own = own(&["pull", "--quiet", "--private"], &[name.into(), bundle.clone().into()]);
             match finished(own)? {
                 0 => save::bundle(call, &bundle, target),
@@ -80,7 +82,8 @@ fn mounted(call: &Call, from: &Path, words: &[OsString]) -> Result<u8> {
     if let Some(compression) = call.flags.text(&COMPRESS)? {
         flags.extend(["--compress".into(), compression.into()]);
     }
-    finished(save_mounted(from, &Scratch::beside(&std::env::temp_dir().join("rt"))?, &flags, words)?)
+    let scratch = Scratch::elsewhere()?;
+    finished(save_mounted(from, &scratch, &flags, words)?)
 }
 
 /// The same into a layout that is only for now: nothing is said of it.
@@ -88,7 +91,7 @@ fn quietly(call: &Call, from: &Path, layout: &str) -> Result<u8> {
     if call.flags.given(&COMPRESS) {
         bail!("--compress is for an image file");
     }
-    let scratch = Scratch::beside(&std::env::temp_dir().join("rt"))?;
+    let scratch = Scratch::elsewhere()?;
     let mut command = save_mounted(from, &scratch, &["--quiet".into()], &[layout.into()])?;
     command.stdout(std::process::Stdio::null());
     finished(command)
@@ -98,9 +101,10 @@ fn quietly(call: &Call, from: &Path, layout: &str) -> Result<u8> {
 fn save_mounted(from: &Path, scratch: &Scratch, flags: &[OsString], words: &[OsString]) -> Result<Command> {
     let rt = start::companions("rt").into_iter().find(|path| path.is_file());
     let mut command = Command::new(rt.ok_or_else(|| start::no_companion("rt"))?);
-    command.args(["mount", "--bundle"]).arg(from).arg(&scratch.0).arg("--");
+    let at = scratch.mount_point()?;
+    command.args(["mount", "--bundle"]).arg(from).arg(&at).arg("--");
     let own = own(&["save"], flags);
-    command.arg(own.get_program()).args(own.get_args()).arg(&scratch.0).args(words);
+    command.arg(own.get_program()).args(own.get_args()).arg(&at).args(words);
     Ok(command)
 }
 
@@ -121,22 +125,28 @@ fn finished(mut command: Command) -> Result<u8> {
     }
 }
 
-/// A directory that goes with this process.
-struct Scratch(PathBuf);
+/// Where what is needed meanwhile is: it goes with this process, or with the next one that makes such a place there.
+struct Scratch(Draft);
 
 impl Scratch {
-    /// In the directory of `path`.
-    fn beside(path: &Path) -> Result<Scratch> {
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let name = dir.join(format!(".rt-convert-{}", std::process::id()));
-        let made = std::path::absolute(&name)?;
-        std::fs::create_dir(&made).context(|| format!("make {}", made.display()))?;
-        Ok(Scratch(made))
+    /// Beside what becomes of it.
+    fn beside(target: &Path) -> Result<Scratch> {
+        Draft::beside(target).map(Scratch)
     }
-}
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+    /// In the directory for temporary files.
+    fn elsewhere() -> Result<Scratch> {
+        Scratch::beside(&std::env::temp_dir().join("rt-convert"))
+    }
+
+    /// The path of `name` in it.
+    fn join(&self, name: &str) -> Result<PathBuf> {
+        Ok(fd::path_of(self.0.dir()).context(|| "look up a path")?.join(name))
+    }
+
+    /// A directory in it to mount something on.
+    fn mount_point(&self) -> Result<PathBuf> {
+        disk::make_dir(self.0.dir(), b"mnt")?;
+        self.join("mnt")
     }
 }

@@ -92,7 +92,7 @@ impl Fetch<'_> {
         draft::sweep_all(own.bundles());
         if by_name {
             // Of many processes that want a name, one asks the registry.
-            let turn = own.alone(&self.lease_of_name(), self.interrupt, || {
+            let turn = own.alone(&self.lease_of_name(), image, self.interrupt, || {
                 Ok(stores.find(&self.keys)?.map(|(store, bundle)| store.bundle(&bundle)))
             })?;
             return match turn {
@@ -147,7 +147,7 @@ impl Fetch<'_> {
         }
         // Until the bundle has its name, whoever removes bundles without one must not find it.
         let none = || Ok(None::<()>);
-        let _lease = own.alone(&bundle, self.interrupt, none)?;
+        let _lease = own.alone(&bundle, &options.image, self.interrupt, none)?;
         let summary = match own.store.has(&bundle)? {
             true => Summary::unchanged(image.digest.to_string(), phases),
             false => self.make(own, &image, &cache, &bundle, phases)?,

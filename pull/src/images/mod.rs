@@ -21,14 +21,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rt_image_store::{BUNDLES, ImageStore, NAMES, Place, USES};
 use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
 
 use super::interrupt::Interrupt;
-use super::lease::{self, Lease};
+use super::lease::{Lease, Wanted};
 use super::{cache, disk};
 
 /// Who makes or removes a bundle just now.
@@ -161,19 +160,21 @@ impl OwnStore {
         self.store.bundle(bundle)
     }
 
-    /// Waits until this process alone makes or removes `what`, or until `done` has what was wanted.
+    /// Waits until this process alone makes or removes `what`, or until `done` has what was wanted. `shown` is what it is
+    /// called where that is told.
     fn alone<T>(
         &self,
         what: &str,
+        shown: &str,
         interrupt: &Interrupt,
         mut done: impl FnMut() -> Result<Option<T>>,
     ) -> Result<Turn<T>> {
-        let mut wait = Duration::from_millis(20);
+        let mut wanted = Wanted::new(&self.leases, what, shown);
         loop {
             if let Some(done) = done()? {
                 return Ok(Turn::Done(done));
             }
-            if let Some(lease) = lease::acquire(&self.leases, what)? {
+            if let Some(lease) = wanted.acquire()? {
                 // The last holder may have finished after the first look and before the lease was taken.
                 disk::look_afresh(self.names.as_fd());
                 disk::look_afresh(self.bundles.as_fd());
@@ -182,8 +183,7 @@ impl OwnStore {
                     None => Turn::Mine(lease),
                 });
             }
-            interrupt.sleep(wait)?;
-            wait = (wait * 2).min(Duration::from_millis(500));
+            wanted.wait(interrupt)?;
         }
     }
 }

@@ -55,13 +55,23 @@ impl OwnStore {
             disk::rename_new(self.bundles(), aside.as_bytes(), self.bundles(), bundle.as_bytes())?;
             return users.map(Removal::Used);
         }
+        self.finish(bundle, &aside)?;
+        Ok(Removal::Done)
+    }
+
+    /// Removes what is left of a bundle that was renamed to `aside`: its names, unless they are those of a new one, and then
+    /// itself, so that what a process leaves that dies here is found again.
+    fn finish(&self, bundle: &str, aside: &str) -> Result<()> {
+        if self.store.has(bundle)? {
+            return self.delete(aside);
+        }
         self.forget(self.all_names()?.iter().filter(|name| name.bundle == bundle))?;
-        self.delete(&aside)?;
+        self.delete(aside)?;
         for aged in self.marks()?.iter().filter(|aged| aged.mark.bundle == bundle) {
             // In a sticky directory those of other users stay.
             let _ = disk::unlink(self.uses(), aged.mark.file_name().as_bytes());
         }
-        Ok(Removal::Done)
+        Ok(())
     }
 
     /// Refuses to remove what others may use without a mark: nobody but root sees their processes.
@@ -90,8 +100,12 @@ impl OwnStore {
             };
             let Some(_lease) = lease::acquire(&self.leases, bundle)? else { continue };
             if self.users(bundle)?.is_empty() {
-                // It may be another user's.
-                let _ = self.delete(&aside);
+                match self.finish(bundle, &aside) {
+                    // It may be another user's. ENOTEMPTY: a file in it is open on NFS.
+                    Err(e)
+                        if [libc::EACCES, libc::EPERM, libc::ENOTEMPTY].iter().any(|errno| e.is(*errno)) => {}
+                    finished => finished?,
+                }
             } else if !self.store.has(bundle)? {
                 disk::rename_new(self.bundles(), aside.as_bytes(), self.bundles(), bundle.as_bytes())?;
             }
@@ -151,7 +165,9 @@ pub(crate) fn untag(
         own.forget(&gone)?;
         return Ok(untagged);
     }
-    let Turn::Mine(_lease) = own.alone(&bundle, interrupt, || Ok(None::<()>))? else { return Ok(untagged) };
+    let Turn::Mine(_lease) = own.alone(&bundle, operand, interrupt, || Ok(None::<()>))? else {
+        return Ok(untagged);
+    };
     if !own.store.has(&bundle)? {
         own.forget(gone.iter().chain(left))?;
         return Ok(untagged);

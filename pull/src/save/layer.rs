@@ -80,7 +80,7 @@ pub(crate) fn write(
 ) -> Result<WrittenLayer> {
     let doing = || "write the layer";
     let unbuffered = |e: &io::Error| err!("{}: {e}", doing());
-    let file = BufWriter::with_capacity(BUFFER, file);
+    let file = BufWriter::with_capacity(BUFFER, disk::Named(file));
     match compression {
         Compression::Gzip => {
             let gzip = flate2::write::GzEncoder::new(hashing(file), flate2::Compression::new(6));
