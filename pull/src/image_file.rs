@@ -189,7 +189,7 @@ fn check_name(target: &Path, form: Form) -> Result<()> {
 
 /// Applies a tree as if it were a layer: one thread writes the archive, and this one reads it.
 fn copy_tree(root: OwnedFd, context: &UnpackContext<ImageTarget>, watch: Watch) -> Result<()> {
-    let (reader, writer) = std::io::pipe().context(|| "pipe")?;
+    let (reader, writer) = std::io::pipe().context(|| "make a pipe")?;
     let (archived, applied) = std::thread::scope(|scope| {
         let write = move || {
             let mut out = BufWriter::with_capacity(256 << 10, writer);

@@ -110,7 +110,7 @@ fn resolve(call: &Call, asked: &StepContainer, shown: bool) -> Result<Option<Sou
             }
         },
     };
-    let path = std::path::absolute(path)?;
+    let path = rt_sys::fd::absolute(path)?;
     if path.is_file() {
         operand::check_image_file(&path)?;
         return Ok(Some(Source::File(broadcast::copy_or_original(asked, path, shown)?)));
@@ -512,7 +512,7 @@ fn save_in_child(call: &Call, store: &Store, id: &str, path: &Path) -> Result<u8
 pub(super) fn save(call: &Call) -> Result<u8> {
     let id = call.operand(1, "the id")?;
     let path = call.operands.get(2).ok_or_else(|| err!("save: missing operand: the image file"))?;
-    let path = std::path::absolute(path)?;
+    let path = rt_sys::fd::absolute(path)?;
     let store = open_store_of_job(call)?;
     if store.kept(id)?.is_none() {
         bail!("save: no container {id} that has a name, or is to be saved");

@@ -222,7 +222,7 @@ impl Store {
     /// it is empty.
     pub(crate) fn mounted_images(&self) -> Result<PathBuf> {
         let dir = self.dir.as_ref().ok_or_else(|| err!("the state directory is missing"))?;
-        let path = std::path::absolute(&self.root)?.join(MOUNTED);
+        let path = rt_sys::fd::absolute(&self.root)?.join(MOUNTED);
         match fs::mkdirat(dir, MOUNTED, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => Ok(path),
             Err(e) => Err(e).context(|| format!("make {}", path.display())),

@@ -104,6 +104,12 @@ pub fn path_of(fd: impl AsFd) -> Result<PathBuf> {
     Ok(PathBuf::from(OsStr::from_bytes(text.as_bytes())))
 }
 
+/// The path from the root on, as std::path::absolute has it; an error names it.
+pub fn absolute(path: impl AsRef<Path>) -> Result<PathBuf> {
+    let path = path.as_ref();
+    std::path::absolute(path).context(|| format!("find the directory that {} is below", path.display()))
+}
+
 /// What the kernel knows of an open file; an error names it.
 pub fn stat(fd: impl AsFd) -> Result<fs::Stat> {
     fs::fstat(&fd).context(|| format!("stat {}", shown(&fd)))

@@ -13,7 +13,7 @@ use crate::operations::{self, Next, OPERATIONS, Operation};
 use crate::registry;
 use crate::sys;
 use crate::trace::{Mode, Outcome, Point, Tracer};
-use crate::tree::{Closeness, Tree, is_draft, told};
+use crate::tree::{Closeness, Tree, is_draft, is_removed, told};
 
 /// What is asked for on the command line.
 pub(crate) struct Asked {
@@ -216,6 +216,10 @@ impl Place<'_> {
         for command in self.operation.prepare {
             self.good(&mut self.tracer(), command)?;
         }
+        // What was just pulled is taken for what somebody is about to start.
+        let mut find = Command::new("find");
+        find.args(["home", "-exec", "touch", "-h", "-d", "2 days ago", "{}", "+"]);
+        find.current_dir(self.dir()).status()?;
         self.copy(&self.dir(), &self.template())
     }
 
@@ -318,7 +322,8 @@ impl Place<'_> {
             true => after.differences(&[&known.after], Closeness::All),
             false => after.differences(&[&known.before, &known.after], Closeness::Content),
         };
-        found.retain(|name| drafts.is_empty() || !is_draft(name));
+        let stays = |name: &str| is_draft(name) && !drafts.is_empty() || is_removed(name) && !outcome.good();
+        found.retain(|name| !stays(name));
         let found = found.first().map(|name| told(name));
         if outcome.good() {
             if known.stdout.as_ref().is_some_and(|stdout| *stdout != outcome.stdout) {
@@ -379,6 +384,7 @@ impl Place<'_> {
         }
         let command = match self.operation.next {
             Next::Delete(id) => format!("delete --force {id}"),
+            Next::Then(command) => command.to_owned(),
             _ => self.operation.command.to_owned(),
         };
         let next = tracer.run(&self.command(&command), Mode::Watch, known.left.1)?;
@@ -431,6 +437,7 @@ fn has_noun(line: &str, point: &Point) -> bool {
     };
     // What is done to a container's own image, mounts and ids is said in words: there is one of each in a command.
     let words = text.split(": ").next().map_or(0, |doing| doing.split(' ').count());
-    let of_a_file = point.path.contains('/') && !point.path.starts_with("/proc/");
+    let nowhere = ["/proc/", "/memfd:"].iter().any(|place| point.path.starts_with(place));
+    let of_a_file = point.path.contains('/') && !nowhere;
     text.split_whitespace().any(word) || words > if of_a_file { 3 } else { 1 } && text.contains(": ")
 }

@@ -13,6 +13,8 @@ pub(crate) enum Next {
     Same,
     /// The same command; it may find that what it is for is done.
     Once,
+    /// Another command, which finishes what was begun.
+    Then(&'static str),
     /// `delete --force` of this container, which may be gone.
     Delete(&'static str),
 }
@@ -85,7 +87,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     simple("push", "push -q --plain-http ./bundle REGISTRY/team/x:2", Next::Same),
     simple("inspect", "inspect oci:layout:1", Next::Same),
     prepared("images", STORE, "images", Next::Same),
-    prepared("rmi", STORE, "rmi oci:layout:1", Next::Once),
+    prepared("rmi", STORE, "rmi oci:layout:1", Next::Then("prune")),
     prepared("prune", STORE, "prune --all", Next::Same),
     prepared("cache-prune", CACHED, "cache prune", Next::Same),
     simple("create", "create -b bundle c2", Next::Delete("c2")),

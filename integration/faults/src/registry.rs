@@ -32,6 +32,8 @@ struct Asked {
     method: String,
     path: String,
     query: String,
+    /// Where the body of an upload begins, of what it says.
+    from: Option<usize>,
     body: Vec<u8>,
 }
 
@@ -58,7 +60,7 @@ fn read(reader: &mut impl BufRead) -> io::Result<Option<Asked>> {
     let mut words = line.split_whitespace();
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let (mut length, mut chunked) = (0, false);
+    let (mut length, mut chunked, mut from) = (0, false, None);
     loop {
         let mut header = String::new();
         reader.read_line(&mut header)?;
@@ -66,6 +68,7 @@ fn read(reader: &mut impl BufRead) -> io::Result<Option<Asked>> {
         match name.to_ascii_lowercase().as_str() {
             "content-length" => length = value.trim().parse().map_err(io::Error::other)?,
             "transfer-encoding" => chunked = true,
+            "content-range" => from = value.trim().split('-').next().and_then(|from| from.parse().ok()),
             _ => {}
         }
     }
@@ -80,7 +83,7 @@ fn read(reader: &mut impl BufRead) -> io::Result<Option<Asked>> {
         body.extend_from_slice(&piece[..size]);
         chunked = size != 0;
     }
-    Ok(Some(Asked { method: method.into(), path: path.into(), query: query.replace("%3A", ":"), body }))
+    Ok(Some(Asked { method: method.into(), path: path.into(), query: query.replace("%3A", ":"), from, body }))
 }
 
 /// Status, header lines and body.
@@ -106,11 +109,10 @@ fn answer(asked: &Asked, dir: &Path) -> io::Result<(u16, String, Vec<u8>)> {
             Ok((202, format!("location: /{name}/{number}\r\n"), Vec::new()))
         }
         "PATCH" => {
-            fs::create_dir_all(dir.join("uploads"))?;
-            let mut file =
-                fs::File::options().create(true).append(true).open(dir.join("uploads").join(&last))?;
-            file.write_all(&asked.body)?;
-            let end = file.metadata()?.len().saturating_sub(1);
+            let upload = dir.join("uploads").join(&last);
+            let all = joined(asked, &upload);
+            write(&upload, &all)?;
+            let end = all.len().saturating_sub(1);
             Ok((202, format!("location: {}\r\nrange: 0-{end}\r\n", asked.path), Vec::new()))
         }
         "PUT" if kind == "manifests" => {
@@ -121,15 +123,24 @@ fn answer(asked: &Asked, dir: &Path) -> io::Result<(u16, String, Vec<u8>)> {
             let digest = asked.query.split('&').find_map(|part| part.strip_prefix("digest="));
             let Some(digest) = digest else { return Ok((400, String::new(), Vec::new())) };
             let upload = dir.join("uploads").join(&last);
-            let mut all = fs::read(&upload).unwrap_or_default();
+            let all = joined(asked, &upload);
             let _ = fs::remove_file(upload);
             let _ = fs::remove_dir(dir.join("uploads"));
-            all.extend_from_slice(&asked.body);
             write(&dir.join("blobs").join(digest.replace(':', "-")), &all)?;
             Ok((201, format!("location: {}\r\n", asked.path), Vec::new()))
         }
         _ => Ok(none()),
     }
+}
+
+/// What an upload has with the body of a request: what is sent again takes the place of what came before.
+fn joined(asked: &Asked, upload: &Path) -> Vec<u8> {
+    let mut all = fs::read(upload).unwrap_or_default();
+    if !asked.body.is_empty() {
+        all.truncate(asked.from.unwrap_or(0));
+        all.extend_from_slice(&asked.body);
+    }
+    all
 }
 
 /// Writes a whole file.

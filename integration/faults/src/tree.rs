@@ -146,6 +146,11 @@ pub(crate) fn is_draft(name: &str) -> bool {
     name.contains(".partial-")
 }
 
+/// True for an image that has no name any more and is being removed: `rt prune` removes it, too.
+pub(crate) fn is_removed(name: &str) -> bool {
+    name.contains(".removed-")
+}
+
 /// A name as it is told: without what is random in it.
 pub(crate) fn told(name: &str) -> String {
     shape(name)
