@@ -313,11 +313,14 @@ fn set_metadata(
         }
         match fs::fsetxattr(&file, &name[..], &value, XattrFlags::empty()) {
             Ok(()) => {}
-            Err(e @ (Errno::NOSPC | Errno::DQUOT)) => {
+            // The caller may not do it, or the file system has none: a tmpfs has those of users from Linux 6.6 on. EINVAL:
+            // capabilities of a form that the kernel does not take. The last two: the name or the value is too long.
+            Err(
+                Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS | Errno::INVAL | Errno::RANGE | Errno::TOOBIG,
+            ) => lock(left_out).attribute(&name)?,
+            Err(e) => {
                 return Err(Error::from(e).context(format!("set the attribute {}", name.escape_ascii())));
             }
-            // The caller may not do it, or the file system has none: a tmpfs has those of users from Linux 6.6 on.
-            Err(_) => lock(left_out).attribute(&name)?,
         }
     }
     fs::fchmod(&file, mode(inode))?;

@@ -343,6 +343,23 @@ fn an_answer_that_fails_is_an_error_and_no_hang() {
     }
 }
 
+/// A call that fails does not say that a file system has no attributes.
+#[test]
+fn an_attribute_that_cannot_be_set_is_an_error() {
+    let place = Place::new("no-attribute");
+    let (mnt, image) = (place.text("mnt"), place.seed("xattrs.sqsh"));
+    for (errno, code) in [(libc::EIO, 1), (libc::EOPNOTSUPP, 0)] {
+        let mut command =
+            place.command(Caller::Current, &["rt", "mount", "--extract", &image, &mnt, "--", "true"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (ended, said) = finish(failing(command, &["fsetxattr"], errno));
+        assert!(
+            ended == Some(code) && (code == 0 || said.contains("attribute")),
+            "{errno}: {ended:?} {said}"
+        );
+    }
+}
+
 /// Starts `command` where these system calls fail so.
 fn failing(mut command: Command, calls: &[&str], errno: i32) -> Child {
     let rule = serde_json::json!([{ "names": calls, "action": "SCMP_ACT_ERRNO", "errnoRet": errno }]);

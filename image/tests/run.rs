@@ -638,6 +638,34 @@ fn forms_of_an_image_become_each_other() {
     }
 }
 
+/// What is asked to end while it writes leaves nothing.
+#[test]
+fn what_is_terminated_leaves_nothing() {
+    let place = Place::new("terminated");
+    let Some(bundle) = bundle(&place) else { return };
+    // Large enough to be met in the middle, and not to be compressed.
+    let noise = format!("head -c 100000000 /dev/urandom > {bundle}/rootfs/data/large");
+    assert!(Command::new("sh").args(["-c", &noise]).status().unwrap().success());
+    let file = image(&place, &format!("{bundle}/rootfs"), "x.sqsh");
+    for caller in callers().into_iter().take(1) {
+        for (n, words) in
+            [format!("save --runfile app {file}"), format!("convert {file} out")].iter().enumerate()
+        {
+            let at = place.text(&format!("home/{caller:?}{n}"));
+            std::fs::create_dir(&at).unwrap();
+            crate::open_to_all(Path::new(&at));
+            let script = format!(
+                "export TMPDIR={at} && cd {at} && {{ rt {words} & }} && \
+                 while kill -0 $! && ! ls -A | grep -q -e convert -e partial; do :; done; kill $! && wait $!; \
+                 echo $?; ls -A"
+            );
+            let said = place.run(caller, &["sh", "-c", &script]);
+            assert_eq!(String::from_utf8_lossy(&said.stdout), "1\n", "{words}: {said:?}");
+            assert!(String::from_utf8_lossy(&said.stderr).contains("interrupted"), "{words}: {said:?}");
+        }
+    }
+}
+
 /// A conversion that was killed leaves nothing once another one has run.
 #[test]
 fn a_killed_conversion_leaves_nothing() {

@@ -114,10 +114,13 @@ pub(crate) fn replaceable(target: &Path) -> Result<Option<OwnedFd>> {
         return Ok(None);
     }
     let no_bundle = || err!("{}: not a bundle, and --force replaces only bundles", target.display());
-    let dir: OwnedFd = disk::reopen_dir(parent.as_fd(), &name).map_err(|_| no_bundle())?.into();
-    let kind = |name: &[u8]| disk::mode_at(dir.as_fd(), name).ok().flatten().map(|mode| mode & 0o170000);
-    let bundle = kind(CONFIG) == Some(0o100000) && kind(ROOTFS) == Some(0o040000);
-    if !bundle && !disk::entries(dir.as_fd()).is_ok_and(|entries| entries.is_empty()) {
+    let dir: OwnedFd = match disk::reopen_dir(parent.as_fd(), &name) {
+        Err(e) if e.is(libc::ENOTDIR) || e.is(libc::ELOOP) => return Err(no_bundle()),
+        opened => opened?.into(),
+    };
+    let kind = |name: &[u8]| disk::mode_at(dir.as_fd(), name).map(|mode| mode.map(|mode| mode & 0o170000));
+    let bundle = kind(CONFIG)? == Some(0o100000) && kind(ROOTFS)? == Some(0o040000);
+    if !bundle && !disk::entries(dir.as_fd())?.is_empty() {
         return Err(no_bundle());
     }
     Ok(Some(dir))
@@ -155,7 +158,11 @@ impl PulledImage {
         // What a killed command has left here goes also where nothing is made.
         draft::sweep_beside(parent.as_fd(), &name);
         PulledImage::check_ours(&dir, bundle)?;
-        let text = disk::read_small(dir.as_fd(), CONFIG, CONFIG_LIMIT);
+        let text = match disk::read_if_there(dir.as_fd(), CONFIG, CONFIG_LIMIT) {
+            // It is no regular file, or too long.
+            Err(e) if e.errno().is_none() || e.is(libc::ELOOP) => None,
+            read => read.context(|| bundle.display().to_string())?,
+        };
         let image = text.and_then(|text| PulledImage::of_config(&text));
         image.ok_or_else(|| err!("{}: exists, and is not a bundle that rt pull made", bundle.display()))
     }

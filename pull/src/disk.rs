@@ -109,11 +109,6 @@ pub(crate) fn read_link(link: BorrowedFd) -> Result<Vec<u8>> {
         .into_bytes())
 }
 
-/// Reads a small regular file; none where it is something else, or cannot be read.
-pub(crate) fn read_small(parent: BorrowedFd, name: &[u8], most: usize) -> Option<Vec<u8>> {
-    fd::read_regular(open_file(parent, name).ok()?, most).ok()?
-}
-
 /// Reads a regular file that need not be there.
 ///
 /// # Errors
@@ -186,6 +181,16 @@ pub(crate) fn open_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
 fn not_ours(parent: BorrowedFd, name: &[u8]) -> Error {
     err!("{}: not the directory that was made for this user alone", at(parent, name))
         .hint("somebody else changes what is beside it, or its file system gives files to another user")
+}
+
+/// The same as [`open_dir`]; none where there is no directory of that name, or a link, or the caller may not look.
+pub(crate) fn open_if_dir(parent: BorrowedFd, name: &[u8]) -> Result<Option<OwnedFd>> {
+    match open_dir(parent, name) {
+        Err(e) if [libc::ENOENT, libc::ENOTDIR, libc::ELOOP, libc::EACCES].iter().any(|no| e.is(*no)) => {
+            Ok(None)
+        }
+        opened => opened.map(Some),
+    }
 }
 
 /// What is in a directory, and what each is as far as the file system tells.
@@ -387,13 +392,18 @@ pub(crate) fn set_mode(file: BorrowedFd, mode: u32) -> Result<()> {
     fs::fchmod(file, Mode::from_raw_mode(mode)).context(|| format!("set mode of {}", fd::shown(file)))
 }
 
-/// Sets an extended attribute; false where the file system has none, or the kernel does not allow it.
+/// Sets an extended attribute; false where the file system has none of its kind or length, or the kernel does not allow it.
 pub(crate) fn set_xattr(file: BorrowedFd, name: &[u8], value: &[u8]) -> Result<bool> {
     let text = String::from_utf8_lossy(name);
     match fs::fsetxattr(file, text.as_ref(), value, XattrFlags::empty()) {
         Ok(()) => Ok(true),
         Err(Errno::NOSPC | Errno::DQUOT) => Err(err!("set {text}: no space left on device")),
-        Err(_) => Ok(false),
+        // EINVAL: capabilities or an access list of a form or with ids that the kernel does not take. The last two: the name
+        // or the value is too long (setxattr(2)).
+        Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS | Errno::INVAL | Errno::RANGE | Errno::TOOBIG) => {
+            Ok(false)
+        }
+        Err(e) => Err(e).context(|| format!("set the attribute {}", show(name))),
     }
 }
 
@@ -608,6 +618,13 @@ pub(crate) fn process_lives(pid: i32) -> bool {
     match rustix::process::Pid::from_raw(pid) {
         Some(pid) => !matches!(rustix::process::test_kill_process(pid), Err(Errno::SRCH)),
         None => false,
+    }
+}
+
+/// Asks a child to end. It has not been waited for, so its number is its own.
+pub(crate) fn terminate(child: &std::process::Child) {
+    if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
 }
 

@@ -5,7 +5,7 @@
 //! `rt run` knows as much of it as of a bundle.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Seek, Write};
+use std::io::{self, BufWriter, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -89,7 +89,7 @@ pub(super) fn pull(options: &PullOptions, form: Form, interrupt: &Interrupt) -> 
     let mut config = profile::config(&bundled, None, &options.choices)?;
     new.finish(&mut config, Some(&image.config_text), options.sync)?;
     if form.runs {
-        run_file::wrap(&draft, FILE, options.sync)?;
+        run_file::wrap(&draft, FILE, options.sync, interrupt)?;
     }
     let published = match &old {
         Some(old) => draft.replace(FILE, old),
@@ -144,7 +144,7 @@ pub(crate) fn save(bundle: &Path, target: &Path, replace: bool, form: Form, styl
     }
     let mut written = new.finish(&mut config, image_config.as_deref(), false)?;
     if form.runs {
-        written.bytes = run_file::wrap(&draft, FILE, false)?;
+        written.bytes = run_file::wrap(&draft, FILE, false, &interrupt)?;
     }
     match &old {
         Some(old) => draft.replace(FILE, old)?,
@@ -156,6 +156,7 @@ pub(crate) fn save(bundle: &Path, target: &Path, replace: bool, form: Form, styl
 /// Copies the squashfs in the file `source`, as it is. Returns how long what is made is.
 pub(crate) fn copy(source: &Path, target: &Path, replace: bool, runs: bool) -> Result<u64> {
     check_name(target, Form { compression: Compression::None, runs })?;
+    let interrupt = Interrupt::install();
     let old = replaceable(target, replace)?;
     let mut from = disk::open_named(source)?;
     let size = disk::size(&from)?;
@@ -165,10 +166,10 @@ pub(crate) fn copy(source: &Path, target: &Path, replace: bool, runs: bool) -> R
     let mask = disk::clear_umask();
     let draft = Draft::beside(target)?;
     let mut out = disk::create_own_file(draft.dir(), FILE)?;
-    let mut written = io::copy(&mut from.take(part.size), &mut out).context(context)?;
+    let mut written = run_file::copy(&mut from, part.size, &mut out, &interrupt).context(context)?;
     disk::set_mode(out.as_fd(), 0o666 & !mask)?;
     if runs {
-        written = run_file::wrap(&draft, FILE, false)?;
+        written = run_file::wrap(&draft, FILE, false, &interrupt)?;
     }
     match &old {
         Some(old) => draft.replace(FILE, old)?,
@@ -290,26 +291,40 @@ fn exists(target: &Path) -> Result<bool> {
 /// # Errors
 /// It is no such file, or somebody else can make it say anything.
 fn pulled(target: &Path) -> Result<PulledImage> {
-    let file = disk::open_named(target).ok();
-    let is_image = file.as_ref().is_some_and(|file| is_squashfs(file).is_ok_and(|is| is));
+    let file = match disk::open_named(target) {
+        // It is no regular file.
+        Err(e) if e.errno().is_none() => None,
+        opened => Some(opened?),
+    };
+    let is_image = file.as_ref().map_or(Ok(false), is_squashfs).context(|| target.display().to_string())?;
     let no_pull = || {
         let e = err!("{}: exists, and is not an image file that rt pull made", target.display());
         if is_image { e.hint("use --force to replace it") } else { e }
     };
     let file = file.filter(|_| is_image).ok_or_else(no_pull)?;
     PulledImage::check_ours(&file, target)?;
-    config_in(file).and_then(|text| PulledImage::of_config(&text)).ok_or_else(no_pull)
+    let shown = || target.display().to_string();
+    let text = match config_in(FilePart::new(file, 0, None).context(shown)?) {
+        Err(e) if matches!(e.kind(), squashfs::Kind::Io(_)) => {
+            return Err(Error::from_parts(format!("{}: {e}", shown()), Some(e.errno())));
+        }
+        // It is damaged.
+        Err(_) => None,
+        Ok(text) => text,
+    };
+    text.and_then(|text| PulledImage::of_config(&text)).ok_or_else(no_pull)
 }
 
-/// The config of the bundle in an image file; none where it has none, or is damaged.
-fn config_in(file: File) -> Option<Vec<u8>> {
-    let image = Filesystem::open(FilePart::new(file, 0, None).ok()?, 0).ok()?;
-    let mut at = image.inode(image.root()).ok()?;
+/// The config of the bundle in an image file; none where it has none.
+fn config_in(file: FilePart) -> squashfs::Result<Option<Vec<u8>>> {
+    let image = Filesystem::open(file, 0)?;
+    let mut at = image.inode(image.root())?;
     for name in [CONFIG_DIR, CONFIG] {
-        let Body::Directory(directory) = &at.body else { return None };
-        at = image.inode(image.find(directory, name.as_bytes()).ok()??).ok()?;
+        let Body::Directory(directory) = &at.body else { return Ok(None) };
+        let Some(found) = image.find(directory, name.as_bytes())? else { return Ok(None) };
+        at = image.inode(found)?;
     }
-    image.contents(&at, CONFIG_LIMIT).ok()?
+    image.contents(&at, CONFIG_LIMIT)
 }
 
 /// What is at `target`, which is to be replaced; none where nothing is.
@@ -326,8 +341,8 @@ fn replaceable(target: &Path, replace: bool) -> Result<Option<OwnedFd>> {
         draft::sweep_beside(parent.as_fd(), &name);
         return Err(err!("{}: exists", target.display()).hint("use --force to replace it"));
     }
-    let file = disk::open_file(parent.as_fd(), &name).ok();
-    match file.filter(|file| is_squashfs(file).is_ok_and(|is| is)) {
+    let file = disk::open_if_file(parent.as_fd(), &name)?;
+    match file.map(|file| Ok::<_, Error>(is_squashfs(&file)?.then_some(file))).transpose()?.flatten() {
         Some(file) => Ok(Some(file.into())),
         None => Err(err!("{}: not an image file, and --force replaces only these", target.display())),
     }

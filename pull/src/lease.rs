@@ -314,12 +314,30 @@ impl Moment<'_> {
         Ok(Moment { dir, now: now?, me: Holder::this_process()? })
     }
 
+    /// Removes the leases of dead processes, and those that nobody renews, with the drafts of such.
+    pub(crate) fn sweep(&self) -> Result<()> {
+        for (file, _) in disk::entries(self.dir)? {
+            let Ok(file) = String::from_utf8(file) else { continue };
+            if [".lease.", ".draft-"].iter().any(|part| file.contains(part)) && !self.counts(&file)? {
+                match disk::unlink(self.dir, file.as_bytes()) {
+                    // It is another user's.
+                    Err(e) if e.is(libc::EPERM) || e.is(libc::EACCES) => {}
+                    unlinked => unlinked?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn counts(&self, file: &str) -> Result<bool> {
+        let found = Found::living(self.dir, file, &self.me)?;
+        Ok(found.is_some_and(|found| Watch::default().counts(file, found.modified, self.now)))
+    }
+
     /// True where somebody holds a lease on `name`.
     pub(crate) fn held(&self, name: &str) -> Result<bool> {
         for (_, file) in list(self.dir, name)? {
-            if let Some(found) = Found::living(self.dir, &file, &self.me)?
-                && Watch::default().counts(&file, found.modified, self.now)
-            {
+            if self.counts(&file)? {
                 return Ok(true);
             }
         }

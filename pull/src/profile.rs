@@ -22,9 +22,8 @@ use rt_spec::{
     ANNOTATION_HOME, ANNOTATION_INIT, ANNOTATION_NAME, ANNOTATION_OPTIONAL, ANNOTATION_PASSWD,
     ANNOTATION_RESOLVED, ANNOTATION_USER, DEFAULT_CAPABILITIES,
 };
-use rt_sys::bail;
 use rt_sys::error::{Context, Result};
-use rt_sys::fd;
+use rt_sys::{bail, fd};
 
 /// How a bundle is to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -255,10 +254,15 @@ pub(crate) fn host_files_record(root: &OwnedFd) -> Result<Vec<u8>> {
     let mut record = Vec::new();
     for path in HOST_FILES {
         let Some((dir, name)) = path.trim_start_matches('/').rsplit_once('/') else { continue };
-        let Ok(dir) = disk::open_dir(root.as_fd(), dir.as_bytes()) else { continue };
-        if let Some(text) = disk::read_small(dir.as_fd(), name.as_bytes(), host_files::MOST)
-            && !text.is_empty()
-        {
+        let Some(dir) = disk::open_if_dir(root.as_fd(), dir.as_bytes())? else { continue };
+        let file = match disk::open_if_file(dir.as_fd(), name.as_bytes()) {
+            // It is not there, or is of a mode with which it can be read by nobody.
+            Err(e) if e.is(libc::ENOENT) || e.is(libc::EACCES) => None,
+            opened => opened?,
+        };
+        let Some(file) = file else { continue };
+        let text = fd::read_regular(file, host_files::MOST).context(|| format!("read {path}"))?;
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
             record.extend(host_files::line(Path::new(path), &text));
         }
     }
@@ -276,7 +280,7 @@ pub(crate) const APT_SAYS: &[u8] = b"APT::Sandbox::User \"root\";\n";
 pub(crate) fn prepare_package_managers(root: &OwnedFd) -> Result<()> {
     let mut dir = disk::open_dir_again(root.as_fd())?;
     for part in APT_DIR.split('/') {
-        let Ok(next) = disk::open_dir(dir.as_fd(), part.as_bytes()) else { return Ok(()) };
+        let Some(next) = disk::open_if_dir(dir.as_fd(), part.as_bytes())? else { return Ok(()) };
         dir = next;
     }
     let name = APT_CONFIG.as_bytes();

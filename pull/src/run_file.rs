@@ -1,13 +1,14 @@
 //! A program of one file: an image file behind `rt-image` and `rt` ([`rt_spec::run_file`]).
 
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use super::disk;
 use super::draft::Draft;
+use super::interrupt::Interrupt;
 use rt_spec::run_file::{PAGE, Part, RunFile};
 use rt_sys::error::{Context, Result};
 use rt_sys::fd;
@@ -28,7 +29,7 @@ pub(crate) fn check_name(target: &std::path::Path) -> Result<()> {
 
 /// Makes a program of the image file `name` in the draft. Nothing is compressed anew, and file systems that can do so share
 /// the blocks of both.
-pub(crate) fn wrap(draft: &Draft, name: &[u8], sync: bool) -> Result<u64> {
+pub(crate) fn wrap(draft: &Draft, name: &[u8], sync: bool, interrupt: &Interrupt) -> Result<u64> {
     let mut image = disk::open_file(draft.dir(), name)?;
     let mut whole = disk::create_own_file(draft.dir(), WHOLE)?;
     copy_program("rt-image", &mut whole)?;
@@ -36,7 +37,7 @@ pub(crate) fn wrap(draft: &Draft, name: &[u8], sync: bool) -> Result<u64> {
     let runtime = Part { offset, size: copy_program("rt", &mut whole)? };
     let offset = (offset + runtime.size).next_multiple_of(PAGE);
     whole.seek(io::SeekFrom::Start(offset)).context(|| format!("seek in {}", fd::shown(&whole)))?;
-    let size = io::copy(&mut image, &mut whole)
+    let size = copy(&mut image, u64::MAX, &mut whole, interrupt)
         .context(|| format!("copy {} to {}", fd::shown(&image), fd::shown(&whole)))?;
     let trailer = RunFile { runtime, image: Part { offset, size } }.trailer();
     whole.write_all(&trailer).context(|| format!("write {}", fd::shown(&whole)))?;
@@ -51,9 +52,25 @@ pub(crate) fn wrap(draft: &Draft, name: &[u8], sync: bool) -> Result<u64> {
     Ok(offset + size + trailer.len() as u64)
 }
 
+/// Copies `length` bytes at most, and can be interrupted meanwhile. Returns how many there were.
+pub(crate) fn copy(from: &mut File, length: u64, to: &mut File, interrupt: &Interrupt) -> Result<u64> {
+    /// Bytes between two looks for a signal. Of so many, file systems that can do so share the blocks.
+    const PIECE: u64 = 64 << 20;
+    let mut copied = 0;
+    while copied < length {
+        interrupt.check()?;
+        // std copies from file to file by copy_file_range(2).
+        match io::copy(&mut from.take(PIECE.min(length - copied)), to)? {
+            0 => break,
+            piece => copied += piece,
+        }
+    }
+    Ok(copied)
+}
+
 /// Copies a program that is installed with this one.
 fn copy_program(name: &str, to: &mut File) -> Result<u64> {
-    let found = start::companions(name).into_iter().find(|path| path.is_file());
+    let found = start::companions(name)?.into_iter().find(|path| path.is_file());
     let path: PathBuf = found.ok_or_else(|| start::no_companion(name))?;
     let context = || format!("copy {}", path.display());
     let mut from = File::open(&path).context(context)?;

@@ -124,6 +124,30 @@ fn a_stopped_holder_is_passed_over() {
     place.is_clean();
 }
 
+/// What killed processes have left in the store goes with `rt prune`.
+#[test]
+fn leases_of_the_dead_go() {
+    let place = Place::new("leases-dead");
+    sample().layout(&place.join("image"));
+    let run = |words: &[&str]| {
+        let mut command = place.quiet();
+        command.env("RT_IMAGES", place.join("images")).args(words).status().unwrap()
+    };
+    assert!(run(&["pull", "-q", "--store", "oci:image:t"]).success());
+    let living = held_by(std::process::id());
+    let dead = living.replace(&format!("\n{}\n", std::process::id()), "\n2147483640\n");
+    for (name, text) in
+        [("a.lease.1", &dead), ("b.draft-0", &dead), ("c.lease.2", &living), ("d.draft-1", &living)]
+    {
+        fs::write(place.join("images/leases").join(name), text).unwrap();
+    }
+    let old = place.join("images/leases/e.lease.1");
+    fs::write(&old, "elsewhere x y\n1\n1\n").unwrap();
+    set_modified(&old, SystemTime::now() - Duration::from_secs(60));
+    assert!(run(&["prune"]).success());
+    assert_eq!(place.names("images/leases"), ["c.lease.2", "d.draft-1"]);
+}
+
 /// The time of a lease can lie in the future, because a clock was wrong. It is passed over once it has not changed for 30
 /// seconds before the eyes of whoever waits.
 #[test]

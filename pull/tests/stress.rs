@@ -136,6 +136,38 @@ fn killed_at_any_moment() {
     }
 }
 
+/// A call that fails says neither that there is no name nor that a file system has no attributes.
+#[test]
+fn a_call_that_fails_is_no_answer() {
+    use rt_pull::tar::{EntryKind, Header};
+    let place = Place::new("no-answer");
+    let mut layer = Layer::default().file("a", "x");
+    let xattrs = vec![(b"user.colour".to_vec(), b"blue".to_vec())];
+    let header = Header { xattrs, ..Header::new("f".into(), EntryKind::File, 0o644) };
+    rt_pull::tar::write_header(&mut layer.0, &header).unwrap();
+    Image::new(vec![layer]).layout(&place.join("image"));
+    let command = |words: &[&str]| {
+        let mut command = place.command();
+        command.env("RT_IMAGES", place.join("images")).args(words);
+        command
+    };
+    let said = |calls: &[&str], errno, words: &[&str]| {
+        let output = failing(command(words), calls, errno);
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let pull = ["pull", "-q", "oci:image:t", "b"];
+    let (good, why) = said(&["fsetxattr"], libc::EIO, &pull);
+    assert!(!good && why.contains("user.colour") && !place.join("b").exists(), "{why}");
+    // The answers that mean: not here, or not for you.
+    assert!(said(&["fsetxattr"], libc::EOPNOTSUPP, &pull).0);
+    assert!(command(&["pull", "-q", "--store", "oci:image:t"]).output().unwrap().status.success());
+    for words in [&["rmi", "oci:image:t"][..], &["images"], &["prune"]] {
+        let (good, why) = said(&["readlinkat"], libc::EIO, words);
+        assert!(!good && !why.contains("no such image") && why.contains("oci:"), "{words:?}: {why}");
+    }
+    assert!(command(&["rmi", "oci:image:t"]).output().unwrap().status.success());
+}
+
 #[test]
 fn what_cannot_be_removed_is_said() {
     let place = Place::new("unremoved");

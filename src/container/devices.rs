@@ -161,7 +161,7 @@ fn closed_ptmx(e: Error) -> Error {
 /// Fails unless `pts` is on a devpts.
 fn require_devpts(pts: OwnedFd) -> Result<OwnedFd> {
     const DEVPTS_MAGIC: u64 = 0x1cd1;
-    if fs::fstatfs(&pts)?.f_type as u64 != DEVPTS_MAGIC {
+    if fd::file_system(&pts)? != DEVPTS_MAGIC {
         bail!("a terminal needs a devpts at /dev/pts");
     }
     Ok(pts)

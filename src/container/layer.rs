@@ -219,6 +219,8 @@ fn parts_in_memory(image: &OwnedFd) -> Result<(Parts, OwnedFd)> {
         fs::chmodat(&tmpfs, name, Mode::from_raw_mode(bits), AtFlags::empty())?;
         Ok(fs::openat(&tmpfs, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
     };
+    let part =
+        |name: &str, bits: u32| part(name, bits).context(|| format!("make {name} in a tmpfs over the image"));
     let (upper, work) = (part(UPPER, stat.st_mode & 0o7777 | 0o700)?, part(WORK, 0o700)?);
     fd::chown_like(&upper, &stat);
     Ok((Parts { upper, work }, tmpfs))

@@ -52,7 +52,8 @@ fn is_sealed(file: &OwnedFd) -> bool {
 fn sealed_copy(exe: &OwnedFd) -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Named after the file, since the copy looks for `rt-pull` and the hooks beside that. memfd_create(2) takes 249 bytes.
-    let name = start::program().filter(|path| path.as_os_str().len() < 249).unwrap_or_else(|| "rt".into());
+    let name =
+        Some(start::program()?).filter(|path| path.as_os_str().len() < 249).unwrap_or_else(|| "rt".into());
     // Kernels before 6.3 do not know MFD_EXEC, and let every memory file be executed.
     let copy =
         fs::memfd_create(&name, flags | MemfdFlags::EXEC).or_else(|_| fs::memfd_create(&name, flags))?;

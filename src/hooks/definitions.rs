@@ -341,7 +341,7 @@ fn require(
     if definitions.iter().any(|(_, d)| d.hook.path().ends_with(name)) {
         return Ok(());
     }
-    let beside = rt_sys::start::program().and_then(|own| Some(own.parent()?.to_owned()));
+    let beside = rt_sys::start::program()?.parent().map(Path::to_owned);
     let path = caller::path("PATH").unwrap_or_default();
     let dirs = beside.into_iter().chain(std::env::split_paths(&path)).filter(|dir| dir.is_absolute());
     let Some(path) =

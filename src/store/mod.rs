@@ -251,8 +251,13 @@ impl Store {
         };
         let reserved = ContainerDir { id: id.to_owned(), fd };
         // Held until this process and the init that it makes have ended or exec'd.
-        fs::flock(&reserved.fd, fs::FlockOperation::LockExclusive)
-            .context(|| format!("lock {}", fd::shown(&reserved.fd)))?;
+        if let Err(e) =
+            rustix::io::retry_on_intr(|| fs::flock(&reserved.fd, fs::FlockOperation::LockExclusive))
+        {
+            // Nothing else would remove it.
+            let _ = fs::unlinkat(dir, id, AtFlags::REMOVEDIR);
+            return Err(e).context(|| format!("lock {}", self.root.join(id).display()));
+        }
         Ok(reserved)
     }
 

@@ -115,6 +115,12 @@ pub fn stat(fd: impl AsFd) -> Result<fs::Stat> {
     fs::fstat(&fd).context(|| format!("stat {}", shown(&fd)))
 }
 
+/// The number of the file system that an open file is on (statfs(2), f_type); an error names the file.
+pub fn file_system(fd: impl AsFd) -> Result<u64> {
+    let found = fs::fstatfs(&fd).context(|| format!("look at the file system of {}", shown(&fd)))?;
+    Ok(found.f_type as u64)
+}
+
 /// Makes a directory the working directory; an error names it.
 pub fn enter(dir: impl AsFd) -> Result<()> {
     rustix::process::fchdir(&dir).context(|| format!("enter {}", shown(&dir)))
@@ -145,8 +151,8 @@ pub fn open_proc() -> Result<OwnedFd> {
 
 /// Fails unless `fd` lies on a proc file system.
 pub fn require_proc(fd: impl AsFd) -> Result<()> {
-    let magic = fs::fstatfs(fd)?.f_type;
-    if magic != fs::PROC_SUPER_MAGIC {
+    let magic = file_system(fd)?;
+    if magic != fs::PROC_SUPER_MAGIC as u64 {
         crate::bail!("not a proc file system (type {magic:#x})");
     }
     Ok(())

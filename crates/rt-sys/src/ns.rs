@@ -141,7 +141,7 @@ pub fn enter(file: impl AsFd, kind: Namespace) -> Result<()> {
 /// Opens a namespace file and checks that it is one (of nsfs or procfs).
 pub fn open(path: &Path) -> Result<OwnedFd> {
     let fd = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let magic = fs::fstatfs(&fd)?.f_type as u64;
+    let magic = crate::fd::file_system(&fd)?;
     if magic != 0x6e73_6673 && magic != 0x9fa0 {
         crate::bail!("not a namespace");
     }

@@ -425,8 +425,22 @@ pub fn stat(proc: impl AsFd, pid: &str) -> Result<Stat> {
     )
     .context(|| format!("open /proc/{path}"))?;
     let mut buffer = [0u8; 1024];
-    let n = rustix::io::read(&file, &mut buffer).context(|| format!("read /proc/{path}"))?;
+    let n = read_line(&file, &mut buffer).context(|| format!("read /proc/{path}"))?;
     parse_stat(&buffer[..n]).ok_or_else(|| crate::err!("/proc/{path} has an unknown form"))
+}
+
+/// Reads until `buffer` is full, or what was read ends as a line does; returns how much that is. One read(2) may give less.
+fn read_line(file: impl AsFd, buffer: &mut [u8]) -> Result<usize> {
+    let mut read = 0;
+    while read < buffer.len() && !buffer[..read].ends_with(b"\n") {
+        match rustix::io::read(&file, &mut buffer[read..]) {
+            Ok(0) => break,
+            Ok(n) => read += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(read)
 }
 
 /// Parses a line of proc_pid_stat(5). The process's name, in parentheses, may hold anything, so the fields are counted
@@ -447,6 +461,22 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_comes_in_pieces() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let write = std::thread::spawn(move || {
+            for piece in ["7 (a) ", "S 1\n"] {
+                rustix::io::write(&writer, piece.as_bytes()).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+        });
+        let mut buffer = [0; 64];
+        let read = read_line(&reader, &mut buffer).unwrap();
+        write.join().unwrap();
+        assert_eq!(&buffer[..read], b"7 (a) S 1\n");
+        assert_eq!(read_line(&reader, &mut buffer).unwrap(), 0, "the end");
+    }
 
     #[test]
     fn stat_survives_hostile_names() {

@@ -387,6 +387,9 @@ impl Place<'_> {
             Next::Then(command) => command.to_owned(),
             _ => self.operation.command.to_owned(),
         };
+        if let Next::Then(_) = self.operation.next {
+            tracer.run(&self.command(self.operation.command), Mode::Watch, usize::MAX)?;
+        }
         let next = tracer.run(&self.command(&command), Mode::Watch, known.left.1)?;
         if self.operation.live.is_empty() && self.operation.next == Next::Same {
             self.delete_dead(tracer)?;

@@ -13,7 +13,7 @@ pub(crate) enum Next {
     Same,
     /// The same command; it may find that what it is for is done.
     Once,
-    /// Another command, which finishes what was begun.
+    /// The same command, whatever comes of it, and then another one, which finishes what was begun.
     Then(&'static str),
     /// `delete --force` of this container, which may be gone.
     Delete(&'static str),

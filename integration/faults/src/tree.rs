@@ -115,8 +115,11 @@ impl Tree {
         let names: BTreeSet<&String> =
             self.entries.keys().chain(others.iter().flat_map(|t| t.entries.keys())).collect();
         let wrong = names.into_iter().filter(|name| {
-            // Parts of blobs, from which the next pull goes on, and marks of use with the time of it.
-            if name.contains("/partial/") || name.contains("/uses/") {
+            // Parts of blobs, from which the next pull goes on; marks of use with the time of it; leases, which whoever needs
+            // them takes over from a dead process, and which go with `cache prune` and `prune`; what a client that was killed
+            // has begun at the registry, which is the registry's to remove.
+            let passing = ["/partial/", "/uses/", "/leases/", "registry/uploads"];
+            if passing.iter().any(|part| name.contains(part)) {
                 return false;
             }
             let known = |other: &Tree| match (self.entries.get(*name), other.entries.get(*name)) {

@@ -4,6 +4,7 @@ use super::save::{self, Origin};
 use super::{is_image_file, operand};
 use crate::disk;
 use crate::draft::Draft;
+use crate::interrupt::{self, Interrupt};
 use crate::save::SaveTarget;
 use rt_cli::image::{COMPRESS, REPLACE, RUN_FILE, SILENT};
 use rt_cli::parse::Call;
@@ -13,6 +14,7 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// Makes of one form of an image another one.
 pub(super) fn run(call: &Call) -> Result<u8> {
@@ -99,7 +101,7 @@ fn quietly(call: &Call, from: &Path, layout: &str) -> Result<u8> {
 
 /// `rt mount --bundle FROM DIR -- rt-pull save FLAGS DIR WORDS`
 fn save_mounted(from: &Path, scratch: &Scratch, flags: &[OsString], words: &[OsString]) -> Result<Command> {
-    let rt = start::companions("rt").into_iter().find(|path| path.is_file());
+    let rt = start::companions("rt")?.into_iter().find(|path| path.is_file());
     let mut command = Command::new(rt.ok_or_else(|| start::no_companion("rt"))?);
     let at = scratch.mount_point()?;
     command.args(["mount", "--bundle"]).arg(from).arg(&at).arg("--");
@@ -110,7 +112,7 @@ fn save_mounted(from: &Path, scratch: &Scratch, flags: &[OsString], words: &[OsS
 
 /// This program with these words.
 fn own(command: &[&str], words: &[OsString]) -> Command {
-    let mut own = Command::new(start::program().unwrap_or_else(|| "rt-pull".into()));
+    let mut own = Command::new(start::program()?);
     own.args(command).args(words);
     own
 }
@@ -118,8 +120,22 @@ fn own(command: &[&str], words: &[OsString]) -> Command {
 /// The exit code of a program, which says itself what went wrong.
 fn finished(mut command: Command) -> Result<u8> {
     let shown = Path::new(command.get_program()).display().to_string();
-    let status = command.status().context(|| format!("execute {shown}"))?;
+    // Whoever ends this process means the other one, which removes what it has begun. That of a terminal has the signal, too.
+    let interrupt = Interrupt::install();
+    let mut child = command.spawn().context(|| format!("execute {shown}"))?;
+    let mut told = false;
+    let status = loop {
+        if let Some(status) = child.try_wait().context(|| format!("wait for {shown}"))? {
+            break status;
+        }
+        if interrupt.signalled() && !told {
+            told = true;
+            disk::terminate(&child);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
     match status.signal() {
+        Some(_) if told => Err(interrupt::interrupted()),
         Some(signal) => bail!("{shown} was ended by signal {signal}"),
         None => Ok(status.code().unwrap_or(1) as u8),
     }

@@ -117,7 +117,7 @@ impl Fetch<'_> {
         let stamp = stamp::key(&options.source, &options.platform);
         if let Some(stamp) = &stamp
             && let Some(bundle) = own.store.find(stamp)?
-            && own.is_named(&self.keys, &bundle)
+            && own.is_named(&self.keys, &bundle)?
         {
             return Ok(Stored { path: own.path(&bundle), summary: None });
         }
@@ -140,7 +140,7 @@ impl Fetch<'_> {
         }
         for store in &stores.open {
             let mine = store.path() == own.store.path();
-            if store.has(&bundle)? && (!mine || own.is_named(&self.keys, &bundle)) {
+            if store.has(&bundle)? && (!mine || own.is_named(&self.keys, &bundle)?) {
                 let summary = Some(Summary::unchanged(image.digest.to_string(), phases));
                 return Ok(Stored { path: store.bundle(&bundle), summary });
             }

@@ -27,7 +27,7 @@ use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
 
 use super::interrupt::Interrupt;
-use super::lease::{Lease, Wanted};
+use super::lease::{Lease, Moment, Wanted};
 use super::{cache, disk};
 
 /// Who makes or removes a bundle just now.
@@ -158,6 +158,11 @@ impl OwnStore {
     /// The directory of the bundle, as a path.
     pub(crate) fn path(&self, bundle: &str) -> PathBuf {
         self.store.bundle(bundle)
+    }
+
+    /// Removes the leases that processes have left that died.
+    fn sweep_leases(&self) -> Result<()> {
+        Moment::of(self.leases.as_fd())?.sweep()
     }
 
     /// Waits until this process alone makes or removes `what`, or until `done` has what was wanted. `shown` is what it is

@@ -94,9 +94,13 @@ impl OwnStore {
         let mut all = Vec::new();
         for (file, _) in disk::entries(self.names())? {
             let Ok(key) = String::from_utf8(file) else { continue };
-            // What leads elsewhere is no name of an image, and an error only to whoever asks for it.
-            if let Ok(Some(bundle)) = self.store.link(self.names(), &key) {
-                all.push(NamedImage { image: in_full(&key), key, bundle });
+            match self.store.link(self.names(), &key) {
+                Ok(Some(bundle)) => all.push(NamedImage { image: in_full(&key), key, bundle }),
+                Ok(None) => {}
+                // What leads elsewhere, or is no link (EINVAL), is no name of an image, and an error only to whoever asks for
+                // it.
+                Err(e) if e.errno().is_none() || e.is(libc::EINVAL) => {}
+                Err(e) => return Err(e),
             }
         }
         all.sort_by(|a, b| a.key.cmp(&b.key));
@@ -124,9 +128,15 @@ impl OwnStore {
     }
 
     /// True where all these keys stand for `bundle`.
-    pub(super) fn is_named(&self, keys: &[String], bundle: &str) -> bool {
-        keys.iter()
-            .all(|key| self.store.link(self.names(), key).is_ok_and(|link| link.as_deref() == Some(bundle)))
+    pub(super) fn is_named(&self, keys: &[String], bundle: &str) -> Result<bool> {
+        for key in keys {
+            match self.store.link(self.names(), key) {
+                Ok(Some(found)) if found == bundle => {}
+                Err(e) if e.errno().is_some() && !e.is(libc::EINVAL) => return Err(e),
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
     }
 
     /// Removes names.

@@ -91,6 +91,7 @@ pub(super) fn make_room(own: &OwnStore, watermarks: Watermarks) -> Result<()> {
 fn in_store(own: &OwnStore, what: Prune) -> Result<Freed> {
     if !what.dry_run {
         draft::sweep_all(own.bundles());
+        own.sweep_leases()?;
         own.sweep_removed()?;
         own.sweep_names()?;
     }

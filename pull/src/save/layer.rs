@@ -208,20 +208,56 @@ fn write_entry(
     Ok(inner)
 }
 
-/// Copies a file's first `length` bytes, and can be interrupted meanwhile.
+/// Copies a file's first `length` bytes, and can be interrupted meanwhile. However little a read gives, the pieces are of the
+/// same length each time: what deflate makes of them, hence the digest, depends on it.
 pub(super) fn copy(mut file: File, length: u64, out: &mut impl Write, watch: Watch) -> Result<()> {
     let mut left = length;
     let mut buffer = vec![0; BUFFER.min(usize::try_from(length).unwrap_or(BUFFER))];
     while left > 0 {
         watch.interrupt.check()?;
         let most = buffer.len().min(usize::try_from(left).unwrap_or(BUFFER));
-        let read = file.read(&mut buffer[..most]).context(|| format!("read {}", fd::shown(&file)))?;
-        if read == 0 {
-            bail!("{}: became shorter while it was read", fd::shown(&file));
+        match file.read_exact(&mut buffer[..most]) {
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                bail!("{}: became shorter while it was read", fd::shown(&file))
+            }
+            read => read.context(|| format!("read {}", fd::shown(&file)))?,
         }
-        out.write_all(&buffer[..read]).context(|| "write the archive")?;
-        watch.meter.add(read as u64);
-        left -= read as u64;
+        out.write_all(&buffer[..most]).context(|| "write the archive")?;
+        watch.meter.add(most as u64);
+        left -= most as u64;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Remembers the lengths of what is written to it.
+    struct Lengths(Vec<usize>);
+
+    impl Write for Lengths {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.push(bytes.len());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_read_gives_changes_no_piece() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let length = BUFFER + BUFFER / 2;
+        let write = std::thread::spawn(move || {
+            vec![0; length].chunks(4999).for_each(|piece| writer.write_all(piece).unwrap());
+        });
+        let (interrupt, meter, mut out) = (Interrupt::default(), Meter::default(), Lengths(Vec::new()));
+        let watch = Watch { interrupt: &interrupt, meter: &meter };
+        copy(File::from(OwnedFd::from(reader)), length as u64, &mut out, watch).unwrap();
+        write.join().unwrap();
+        assert_eq!((out.0, meter.have()), (vec![BUFFER, BUFFER / 2], length as u64));
+    }
 }

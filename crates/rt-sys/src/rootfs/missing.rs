@@ -80,7 +80,7 @@ impl Rootfs<'_> {
         if fs::fstatvfs(&missing.parent)?.f_flag.contains(fs::StatVfsMountFlags::RDONLY) {
             return self.cover(missing.parent, true);
         }
-        if is_kernel_fs(fs::fstatfs(&missing.parent)?.f_type as u64) {
+        if is_kernel_fs(crate::fd::file_system(&missing.parent)?) {
             return self.cover(missing.parent, self.readonly);
         }
         self.parent_outside_image(missing, elsewhere, mount)
@@ -102,7 +102,7 @@ impl Rootfs<'_> {
     /// The list for what is made in the image; `None` where the image may not be changed.
     fn notes_of_image(&self, missing: &Missing) -> Result<Option<Notes>> {
         let (Some(state), Some(held)) = (self.state, &self.held) else { return Ok(None) };
-        if is_shared_fs(fs::fstatfs(&missing.parent)?.f_type as u64) || !may_make_in(&missing.parent)? {
+        if is_shared_fs(crate::fd::file_system(&missing.parent)?) || !may_make_in(&missing.parent)? {
             return Ok(None);
         }
         Notes::open(state, held, ListOf::Image, &self.image, &missing.done)
@@ -123,7 +123,7 @@ impl Rootfs<'_> {
         };
         // What other nodes see is made without a note and stays: rmdir(2) of a directory unmounts what any mount
         // namespace has on it (Linux 3.18), and nobody here knows about the containers of the other nodes.
-        let shared = is_shared_fs(fs::fstatfs(&dir)?.f_type as u64);
+        let shared = is_shared_fs(crate::fd::file_system(&dir)?);
         let noted = source.filter(|_| !shared).and_then(|source| {
             let held = fs::openat(&dir, ".", DIRECTORY, Mode::empty()).ok()?;
             lock(&held, FlockOperation::NonBlockingLockShared, START_TRIES).then_some((source, held))
