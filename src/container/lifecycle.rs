@@ -28,7 +28,7 @@ pub(crate) fn start(store: &Store, id: &str) -> Result<()> {
         Err(Errno::NOENT) => bail!("cannot start an already running container"),
         Err(e) => return Err(e).context(|| format!("release the container {id}")),
     }
-    rustix::io::write(&fifo, b"s").context(|| "release the container")?;
+    rustix::io::write(&fifo, b"s").context(|| format!("release the container {id}"))?;
     let hooks = hooks::saved(&dir)?;
     if hooks.poststart().is_none() {
         return Ok(());

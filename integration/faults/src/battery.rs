@@ -440,7 +440,9 @@ fn has_noun(line: &str, point: &Point) -> bool {
     };
     // What is done to a container's own image, mounts and ids is said in words: there is one of each in a command.
     let words = text.split(": ").next().map_or(0, |doing| doing.split(' ').count());
-    let nowhere = ["/proc/", "/memfd:"].iter().any(|place| point.path.starts_with(place));
+    let nowhere = ["/proc/", "/memfd:", "/dev/null"].iter().any(|place| point.path.starts_with(place));
     let of_a_file = point.path.contains('/') && !nowhere;
-    text.split_whitespace().any(word) || words > if of_a_file { 3 } else { 1 } && text.contains(": ")
+    // Where there is no reason of the kernel's, the whole is said in words.
+    let least = if of_a_file || !text.contains(": ") { 3 } else { 1 };
+    text.split_whitespace().any(word) || words > least
 }
