@@ -27,7 +27,7 @@ pub(crate) fn called() -> Option<(PathBuf, RunFile, bool)> {
         return None;
     }
     let parts = RunFile::of(&File::open("/proc/self/exe").ok()?).ok()??;
-    Some((start::program()?, parts, name == RT))
+    Some((start::program().ok()?, parts, name == RT))
 }
 
 /// Becomes `rt`. Returns the exit code where that fails, or where only help was asked for.

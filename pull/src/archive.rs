@@ -95,7 +95,7 @@ impl Store {
     }
 
     fn scan(file: File) -> Result<Store> {
-        let length = file.metadata().context(|| "stat")?.len();
+        let length = disk::length(&file)?;
         let mut members = HashMap::new();
         let mut at = 0;
         while at < length {
@@ -139,7 +139,7 @@ impl Store {
         match self {
             Store::Directory(dir) => {
                 let file = disk::open_named(&dir.join(name))?;
-                let length = file.metadata().context(|| "stat")?.len();
+                let length = disk::length(&file)?;
                 Ok(StoredFile { file: Arc::new(file), offset: 0, length })
             }
             Store::Tar { file, members } => {

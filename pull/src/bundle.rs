@@ -12,6 +12,7 @@ use rt_spec::host_files;
 use rt_spec::{ANNOTATION_DIGEST, ANNOTATION_RESOLVED};
 use rt_sys::err;
 use rt_sys::error::{Context, Result};
+use rt_sys::fd;
 
 const BUNDLE: &[u8] = b"bundle";
 const ROOTFS: &[u8] = b"rootfs";
@@ -77,7 +78,7 @@ impl NewBundle {
 
     fn write(&self, name: &[u8], text: &[u8], shared: bool) -> Result<()> {
         let mut file = disk::create_own_file(self.bundle.as_fd(), name)?;
-        file.write_all(text).context(|| format!("write {}", String::from_utf8_lossy(name)))?;
+        file.write_all(text).context(|| format!("write {}", fd::shown(&file)))?;
         disk::set_mode(file.as_fd(), if shared { 0o644 } else { 0o600 })
     }
 
@@ -88,7 +89,7 @@ impl NewBundle {
     pub(crate) fn publish(self, target: &Path, config: &Value, how: Publish) -> Result<()> {
         let text = serde_json::to_vec_pretty(config).map_err(|e| err!("config.json: {e}"))?;
         let mut file = disk::create_own_file(self.bundle.as_fd(), CONFIG)?;
-        file.write_all(&text).context(|| "write config.json")?;
+        file.write_all(&text).context(|| format!("write {}", fd::shown(&file)))?;
         disk::set_mode(file.as_fd(), if how.shared { 0o644 } else { 0o600 })?;
         disk::set_mode(self.bundle.as_fd(), if how.shared { 0o755 } else { 0o700 })?;
         if how.sync {
@@ -153,6 +154,9 @@ impl PulledImage {
     /// It is no pulled one, or somebody else can make it say anything.
     pub(crate) fn of_bundle(bundle: &Path) -> Result<PulledImage> {
         let dir = disk::open_root(bundle)?;
+        let (parent, name) = draft::place(bundle)?;
+        // What a killed command has left here goes also where nothing is made.
+        draft::sweep_beside(parent.as_fd(), &name);
         PulledImage::check_ours(&dir, bundle)?;
         let text = match disk::read_if_there(dir.as_fd(), CONFIG, CONFIG_LIMIT) {
             // It is no regular file, or too long.

@@ -29,6 +29,7 @@ use super::disk;
 use super::interrupt::Interrupt;
 use super::lease::{self, Lease, Moment, Wanted};
 use rt_sys::error::{Context, Error, Kind, Result};
+use rt_sys::fd;
 use rt_sys::{bail, caller, err};
 
 /// What is left of a blob and was not touched for so long will not be continued any more.
@@ -234,7 +235,7 @@ impl Cache {
             Err(e) if e.is(libc::EEXIST) => {
                 // Somebody was faster, unless what is there has the wrong size: that cannot be the blob, and is replaced if
                 // the directory allows it.
-                let size = file.metadata().context(|| "stat")?.len();
+                let size = disk::length(file)?;
                 if self.find(digest, Some(size)).is_none() {
                     return disk::rename(from, from_name, to, to_name);
                 }
@@ -418,11 +419,11 @@ impl Cache {
         while at < length {
             interrupt.check()?;
             let most = buffer.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
-            let n = old.read_at(&mut buffer[..most], at).context(|| "read a partial blob")?;
+            let n = old.read_at(&mut buffer[..most], at).context(|| format!("read {}", fd::shown(&old)))?;
             if n == 0 {
                 break;
             }
-            file.write_all_at(&buffer[..n], at).context(|| "copy a partial blob")?;
+            file.write_all_at(&buffer[..n], at).context(|| format!("write {}", fd::shown(file)))?;
             hasher.update(&buffer[..n]);
             at += n as u64;
         }

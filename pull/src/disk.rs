@@ -4,9 +4,11 @@
 //! that a layer says can reach outside the tree: `..`, absolute names and symbolic links in the
 //! way do not exist at this level. The only file of `pull` that names rustix.
 
-use std::fs::File;
-use std::io::Read;
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -14,15 +16,15 @@ use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timespe
 use rustix::io::Errno;
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 
-use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::{err, fd};
 
 /// Opens a directory to be the parent of names. With O_PATH no read permission is needed, and O_NOFOLLOW makes a link an
 /// error (ENOTDIR, with O_DIRECTORY).
 pub(crate) fn open_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
     check_component(name)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    fs::openat(parent, name, flags, Mode::empty()).context(|| format!("open directory {}", show(name)))
+    fs::openat(parent, name, flags, Mode::empty()).context(|| format!("open directory {}", at(parent, name)))
 }
 
 /// Opens a directory that the user named, whatever links lead to it.
@@ -34,7 +36,7 @@ pub(crate) fn open_root(path: &Path) -> Result<OwnedFd> {
 /// Makes a directory that only the caller may enter; its final mode comes at the end.
 pub(crate) fn make_dir(parent: BorrowedFd, name: &[u8]) -> Result<()> {
     check_component(name)?;
-    fs::mkdirat(parent, name, Mode::RWXU).context(|| format!("make directory {}", show(name)))
+    fs::mkdirat(parent, name, Mode::RWXU).context(|| format!("make directory {}", at(parent, name)))
 }
 
 /// Makes a file that was not there. O_EXCL refuses any name that exists, a link included.
@@ -42,7 +44,7 @@ pub(crate) fn create_file(parent: BorrowedFd, name: &[u8], mode: u32) -> Result<
     check_component(name)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = fs::openat(parent, name, flags, Mode::from_raw_mode(mode))
-        .context(|| format!("create {}", show(name)))?;
+        .context(|| format!("create {}", at(parent, name)))?;
     Ok(File::from(fd))
 }
 
@@ -51,7 +53,7 @@ pub(crate) fn create_own_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     check_component(name)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = fs::openat(parent, name, flags, Mode::RUSR | Mode::WUSR)
-        .context(|| format!("create {}", show(name)))?;
+        .context(|| format!("create {}", at(parent, name)))?;
     Ok(File::from(fd))
 }
 
@@ -60,8 +62,9 @@ pub(crate) fn create_own_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
 pub(crate) fn open_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     check_component(name)?;
     let fd = fs::openat(parent, name, READ | OFlags::NOFOLLOW, Mode::empty())
-        .context(|| format!("open {}", show(name)))?;
-    require_file(&fs::fstat(&fd).context(|| format!("stat {}", show(name)))?).context(|| show(name))?;
+        .context(|| format!("open {}", at(parent, name)))?;
+    require_file(&fs::fstat(&fd).context(|| format!("stat {}", fd::shown(&fd)))?)
+        .context(|| at(parent, name))?;
     Ok(File::from(fd))
 }
 
@@ -84,7 +87,8 @@ pub(crate) fn open_named(path: &Path) -> Result<File> {
     require_file(&fs::stat(path).context(|| format!("open {}", path.display()))?)
         .context(|| path.display().to_string())?;
     let fd = fs::open(path, READ, Mode::empty()).context(|| format!("open {}", path.display()))?;
-    require_file(&fs::fstat(&fd).context(|| "stat")?).context(|| path.display().to_string())?;
+    require_file(&fs::fstat(&fd).context(|| format!("stat {}", fd::shown(&fd)))?)
+        .context(|| path.display().to_string())?;
     Ok(File::from(fd))
 }
 
@@ -93,13 +97,16 @@ pub(crate) fn open_named(path: &Path) -> Result<File> {
 pub(crate) fn open_any(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     check_component(name)?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = fs::openat(parent, name, flags, Mode::empty()).context(|| format!("open {}", show(name)))?;
+    let fd =
+        fs::openat(parent, name, flags, Mode::empty()).context(|| format!("open {}", at(parent, name)))?;
     Ok(File::from(fd))
 }
 
 /// The target of a symbolic link that [`open_any`] has opened. readlinkat(2) takes an empty path for such a descriptor.
 pub(crate) fn read_link(link: BorrowedFd) -> Result<Vec<u8>> {
-    Ok(fs::readlinkat(link, "", Vec::new()).context(|| "read link")?.into_bytes())
+    Ok(fs::readlinkat(link, "", Vec::new())
+        .context(|| format!("read link {}", fd::shown(link)))?
+        .into_bytes())
 }
 
 /// Reads a regular file that need not be there.
@@ -113,9 +120,9 @@ pub(crate) fn read_if_there(parent: BorrowedFd, name: &[u8], most: usize) -> Res
     };
     let mut text = Vec::new();
     // The limit is far below what a u64 can say.
-    file.take(most as u64 + 1).read_to_end(&mut text).context(|| format!("read {}", show(name)))?;
+    file.take(most as u64 + 1).read_to_end(&mut text).context(|| format!("read {}", at(parent, name)))?;
     if text.len() > most {
-        return Err(err!("{}: more than {most} bytes", show(name)));
+        return Err(err!("{}: more than {most} bytes", at(parent, name)));
     }
     Ok(Some(text))
 }
@@ -151,7 +158,7 @@ pub(crate) fn make_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
     make_dir(parent, name)?;
     let opened = open_own_dir(parent, name).and_then(|dir| match entries(dir.as_fd())?.is_empty() {
         true => Ok(dir),
-        false => Err(not_ours(name)),
+        false => Err(not_ours(parent, name)),
     });
     if opened.is_err() {
         // A file server that gives root's files to another user (root_squash) has made it all the same. Of what somebody
@@ -164,15 +171,15 @@ pub(crate) fn make_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
 /// Opens a directory of the caller's that nobody else may enter, to be read as well.
 pub(crate) fn open_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
     let dir: OwnedFd = reopen_dir(parent, name)?.into();
-    let stat = fs::fstat(&dir).context(|| "stat")?;
+    let stat = fs::fstat(&dir).context(|| format!("stat {}", fd::shown(&dir)))?;
     if stat.st_uid != caller().uid || stat.st_mode & 0o077 != 0 {
-        return Err(not_ours(name));
+        return Err(not_ours(parent, name));
     }
     Ok(dir)
 }
 
-fn not_ours(name: &[u8]) -> Error {
-    err!("{}: not the directory that was made for this user alone", show(name))
+fn not_ours(parent: BorrowedFd, name: &[u8]) -> Error {
+    err!("{}: not the directory that was made for this user alone", at(parent, name))
         .hint("somebody else changes what is beside it, or its file system gives files to another user")
 }
 
@@ -190,8 +197,8 @@ pub(crate) fn open_if_dir(parent: BorrowedFd, name: &[u8]) -> Result<Option<Owne
 pub(crate) fn entries(dir: BorrowedFd) -> Result<Vec<(Vec<u8>, FileType)>> {
     let readable = reopen_self(dir)?;
     let mut entries = Vec::new();
-    for entry in fs::Dir::new(readable).context(|| "read a directory")? {
-        let entry = entry.context(|| "read a directory")?;
+    for entry in fs::Dir::new(readable).context(|| format!("read {}", fd::shown(dir)))? {
+        let entry = entry.context(|| format!("read {}", fd::shown(dir)))?;
         let name = entry.file_name().to_bytes();
         if !matches!(name, b"." | b"..") {
             entries.push((name.to_vec(), entry.file_type()));
@@ -248,7 +255,7 @@ pub(crate) fn remove_contents(top: BorrowedFd, kept: &[u8]) -> Result<()> {
                     up.map(|()| stack[0].left.push((fresh, FileType::Directory)))
                 }
             }
-            Err(e) => Err(Error::from(e).context(format!("remove {}", show(&name)))),
+            Err(e) => Err(Error::from(e).context(format!("remove {}", at(level.dir.as_fd(), &name)))),
         };
         result = result.and(done);
     }
@@ -257,20 +264,20 @@ pub(crate) fn remove_contents(top: BorrowedFd, kept: &[u8]) -> Result<()> {
 /// Removes an empty directory.
 pub(crate) fn remove_dir(parent: BorrowedFd, name: &[u8]) -> Result<()> {
     check_component(name)?;
-    fs::unlinkat(parent, name, AtFlags::REMOVEDIR).context(|| format!("remove {}", show(name)))
+    fs::unlinkat(parent, name, AtFlags::REMOVEDIR).context(|| format!("remove {}", at(parent, name)))
 }
 
 /// Makes a symbolic link.
 pub(crate) fn symlink(parent: BorrowedFd, name: &[u8], target: &[u8]) -> Result<()> {
     check_component(name)?;
-    fs::symlinkat(target, parent, name).context(|| format!("make symbolic link {}", show(name)))
+    fs::symlinkat(target, parent, name).context(|| format!("make symbolic link {}", at(parent, name)))
 }
 
 /// Makes a FIFO.
 pub(crate) fn fifo(parent: BorrowedFd, name: &[u8], mode: u32) -> Result<()> {
     check_component(name)?;
     fs::mknodat(parent, name, FileType::Fifo, Mode::from_raw_mode(mode), 0)
-        .context(|| format!("make fifo {}", show(name)))
+        .context(|| format!("make fifo {}", at(parent, name)))
 }
 
 /// Gives a file a second name. Without AT_SYMLINK_FOLLOW, linkat(2) links a symbolic link itself.
@@ -278,7 +285,7 @@ pub(crate) fn link(from: BorrowedFd, from_name: &[u8], to: BorrowedFd, to_name: 
     check_component(from_name)?;
     check_component(to_name)?;
     fs::linkat(from, from_name, to, to_name, AtFlags::empty())
-        .context(|| format!("link {} to {}", show(to_name), show(from_name)))
+        .context(|| format!("link {} to {}", at(to, to_name), at(from, from_name)))
 }
 
 /// Removes a name that is no directory; one that is not there is fine.
@@ -286,7 +293,7 @@ pub(crate) fn unlink(parent: BorrowedFd, name: &[u8]) -> Result<()> {
     check_component(name)?;
     match fs::unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(e) => Err(Error::from(e).context(format!("remove {}", show(name)))),
+        Err(e) => Err(Error::from(e).context(format!("remove {}", at(parent, name)))),
     }
 }
 
@@ -294,7 +301,7 @@ pub(crate) fn unlink(parent: BorrowedFd, name: &[u8]) -> Result<()> {
 pub(crate) fn rename(from: BorrowedFd, from_name: &[u8], to: BorrowedFd, to_name: &[u8]) -> Result<()> {
     check_component(from_name)?;
     check_component(to_name)?;
-    fs::renameat(from, from_name, to, to_name).context(|| format!("move {}", show(from_name)))
+    fs::renameat(from, from_name, to, to_name).context(|| format!("move {}", at(from, from_name)))
 }
 
 /// Moves a name to one that must not be there.
@@ -305,7 +312,7 @@ pub(crate) fn rename(from: BorrowedFd, from_name: &[u8], to: BorrowedFd, to_name
 pub(crate) fn rename_new(from: BorrowedFd, from_name: &[u8], to: BorrowedFd, to_name: &[u8]) -> Result<()> {
     check_component(from_name)?;
     check_component(to_name)?;
-    let doing = || format!("rename {} to {}", show(from_name), show(to_name));
+    let doing = || format!("rename {} to {}", at(from, from_name), at(to, to_name));
     match fs::renameat_with(from, from_name, to, to_name, fs::RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if mode_at(to, to_name)?.is_none() => {
             fs::renameat(from, from_name, to, to_name).context(doing)
@@ -327,12 +334,12 @@ pub(crate) fn name_new_dir(parent: BorrowedFd, draft: &[u8], name: &[u8], mode: 
         Ok(()) => return Ok(true),
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
         Err(Errno::EXIST) => return Ok(false),
-        Err(e) => return Err(e).context(|| format!("rename {} to {}", show(draft), show(name))),
+        Err(e) => return Err(e).context(|| format!("rename {} to {}", at(parent, draft), at(parent, name))),
     }
     match fs::mkdirat(parent, name, Mode::from_raw_mode(mode)) {
         Ok(()) => set_mode(OwnedFd::from(reopen_dir(parent, name)?).as_fd(), mode).map(|()| false),
         Err(Errno::EXIST) => Ok(false),
-        Err(e) => Err(e).context(|| format!("make {}", show(name))),
+        Err(e) => Err(e).context(|| format!("make {}", at(parent, name))),
     }
 }
 
@@ -341,7 +348,7 @@ pub(crate) fn exchange(one: BorrowedFd, one_name: &[u8], other: BorrowedFd, othe
     check_component(one_name)?;
     check_component(other_name)?;
     fs::renameat_with(one, one_name, other, other_name, fs::RenameFlags::EXCHANGE)
-        .context(|| format!("exchange {} and {}", show(one_name), show(other_name)))
+        .context(|| format!("exchange {} and {}", at(one, one_name), at(other, other_name)))
 }
 
 /// True where the name is that of this open directory, and not a link to it. Device and inode number name a file.
@@ -353,14 +360,14 @@ pub(crate) fn is_same(parent: BorrowedFd, name: &[u8], dir: impl AsFd) -> bool {
 
 /// Sets both times of an open file.
 pub(crate) fn set_times(file: BorrowedFd, mtime: (i64, u32)) -> Result<()> {
-    fs::futimens(file, &stamps(mtime)).context(|| "set times")
+    fs::futimens(file, &stamps(mtime)).context(|| format!("set times of {}", fd::shown(file)))
 }
 
 /// Sets both times of a name, without following it.
 pub(crate) fn set_times_at(parent: BorrowedFd, name: &[u8], mtime: (i64, u32)) -> Result<()> {
     check_component(name)?;
     fs::utimensat(parent, name, &stamps(mtime), AtFlags::SYMLINK_NOFOLLOW)
-        .context(|| format!("set times of {}", show(name)))
+        .context(|| format!("set times of {}", at(parent, name)))
 }
 
 /// Has the next look-ups in a directory see what other nodes have put there. A client of NFS remembers for seconds that a
@@ -376,12 +383,13 @@ pub(crate) fn look_afresh(dir: BorrowedFd) {
 pub(crate) fn touch(dir: BorrowedFd, name: &[u8]) -> Result<()> {
     let now = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW };
     let stamps = Timestamps { last_access: now, last_modification: now };
-    fs::utimensat(dir, name, &stamps, AtFlags::SYMLINK_NOFOLLOW).context(|| format!("touch {}", show(name)))
+    fs::utimensat(dir, name, &stamps, AtFlags::SYMLINK_NOFOLLOW)
+        .context(|| format!("touch {}", at(dir, name)))
 }
 
 /// Sets permission bits.
 pub(crate) fn set_mode(file: BorrowedFd, mode: u32) -> Result<()> {
-    fs::fchmod(file, Mode::from_raw_mode(mode)).context(|| "set mode")
+    fs::fchmod(file, Mode::from_raw_mode(mode)).context(|| format!("set mode of {}", fd::shown(file)))
 }
 
 /// Sets an extended attribute; false where the file system has none of its kind or length, or the kernel does not allow it.
@@ -407,7 +415,7 @@ pub(crate) fn xattrs(file: BorrowedFd) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut names = vec![0u8; 64 << 10];
     let n = match fs::flistxattr(file, &mut names[..]) {
         Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
-        listed => listed.context(|| "list the attributes")?,
+        listed => listed.context(|| format!("list the attributes of {}", fd::shown(file)))?,
     };
     let mut value = vec![0u8; 64 << 10];
     let mut all = Vec::new();
@@ -416,7 +424,10 @@ pub(crate) fn xattrs(file: BorrowedFd) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
             Ok(n) => all.push((name.to_vec(), value[..n].to_vec())),
             // Removed since it was listed; one of a kind that is listed and not kept; not for the caller (xattr(7)).
             Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::ACCESS | Errno::PERM) => {}
-            Err(e) => return Err(e).context(|| format!("read the attribute {}", show(name))),
+            Err(e) => {
+                return Err(e)
+                    .context(|| format!("read the attribute {} of {}", show(name), fd::shown(file)));
+            }
         }
     }
     Ok(all)
@@ -426,20 +437,21 @@ pub(crate) fn xattrs(file: BorrowedFd) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
 pub(crate) fn reopen_dir(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     check_component(name)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = fs::openat(parent, name, flags, Mode::empty()).context(|| format!("open {}", show(name)))?;
+    let fd =
+        fs::openat(parent, name, flags, Mode::empty()).context(|| format!("open {}", at(parent, name)))?;
     Ok(File::from(fd))
 }
 
 /// A second descriptor of a directory.
 pub(crate) fn open_dir_again(dir: BorrowedFd) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    fs::openat(dir, ".", flags, Mode::empty()).context(|| "open .")
+    fs::openat(dir, ".", flags, Mode::empty()).context(|| format!("open {}", fd::shown(dir)))
 }
 
 /// Opens the directory behind an O_PATH descriptor for reading.
 pub(crate) fn reopen_self(dir: BorrowedFd) -> Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(File::from(fs::openat(dir, ".", flags, Mode::empty()).context(|| "open .")?))
+    Ok(File::from(fs::openat(dir, ".", flags, Mode::empty()).context(|| format!("open {}", fd::shown(dir)))?))
 }
 
 /// Type and mode of what has a name, of a link itself; none where there is nothing.
@@ -448,7 +460,7 @@ pub(crate) fn mode_at(parent: BorrowedFd, name: &[u8]) -> Result<Option<u32>> {
     match fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat.st_mode)),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(e) => Err(Error::from(e).context(format!("stat {}", show(name)))),
+        Err(e) => Err(Error::from(e).context(format!("stat {}", at(parent, name)))),
     }
 }
 
@@ -461,7 +473,7 @@ pub(crate) struct FreeSpace {
 
 /// The free space on the file system of `file`.
 pub(crate) fn free_space(file: impl AsFd) -> Result<FreeSpace> {
-    let stat = fs::fstatvfs(file).context(|| "look up free space")?;
+    let stat = fs::fstatvfs(&file).context(|| format!("look up the space of {}", fd::shown(&file)))?;
     // File systems without an inode table (btrfs, Lustre clients at times) say zero of zero.
     let inodes = if stat.f_files == 0 { u64::MAX } else { stat.f_favail };
     Ok(FreeSpace { bytes: stat.f_bavail.saturating_mul(stat.f_frsize), inodes })
@@ -469,7 +481,7 @@ pub(crate) fn free_space(file: impl AsFd) -> Result<FreeSpace> {
 
 /// How much of a file system is in use, in percent of what the caller could use, as df(1) has it.
 pub(crate) fn percent_used(file: impl AsFd) -> Result<f64> {
-    let stat = fs::fstatvfs(file).context(|| "look up free space")?;
+    let stat = fs::fstatvfs(&file).context(|| format!("look up the space of {}", fd::shown(&file)))?;
     let used = stat.f_blocks.saturating_sub(stat.f_bfree) as f64;
     let usable = used + stat.f_bavail as f64;
     Ok(if usable > 0.0 { used / usable * 100.0 } else { 0.0 })
@@ -477,7 +489,7 @@ pub(crate) fn percent_used(file: impl AsFd) -> Result<f64> {
 
 /// The size of a file system in bytes.
 pub(crate) fn size(file: impl AsFd) -> Result<u64> {
-    let stat = fs::fstatvfs(file).context(|| "look up free space")?;
+    let stat = fs::fstatvfs(&file).context(|| format!("look up the space of {}", fd::shown(&file)))?;
     Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
 }
 
@@ -498,18 +510,19 @@ pub(crate) fn mount_id(dir: BorrowedFd) -> Option<u64> {
 pub(crate) fn owner_at(parent: BorrowedFd, name: &[u8]) -> Result<u32> {
     check_component(name)?;
     let stat = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
-    Ok(stat.context(|| format!("stat {}", show(name)))?.st_uid)
+    Ok(stat.context(|| format!("stat {}", at(parent, name)))?.st_uid)
 }
 
 /// True where both are on one file system.
 pub(crate) fn same_file_system(one: impl AsFd, other: impl AsFd) -> Result<bool> {
-    Ok(fs::fstat(one).context(|| "stat")?.st_dev == fs::fstat(other).context(|| "stat")?.st_dev)
+    let device = |file: BorrowedFd| fs::fstat(file).context(|| format!("stat {}", fd::shown(file)));
+    Ok(device(one.as_fd())?.st_dev == device(other.as_fd())?.st_dev)
 }
 
 /// Size and modification time of a name, which is not followed.
 pub(crate) fn size_and_time(parent: BorrowedFd, name: &[u8]) -> Result<(u64, SystemTime)> {
-    let stat =
-        fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).context(|| format!("stat {}", show(name)))?;
+    let stat = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
+        .context(|| format!("stat {}", at(parent, name)))?;
     let (seconds, nanoseconds) = (u64::try_from(stat.st_mtime), u32::try_from(stat.st_mtime_nsec));
     let since = Duration::new(seconds.unwrap_or(0), nanoseconds.unwrap_or(0));
     Ok((u64::try_from(stat.st_size).unwrap_or(0), SystemTime::UNIX_EPOCH + since))
@@ -517,19 +530,51 @@ pub(crate) fn size_and_time(parent: BorrowedFd, name: &[u8]) -> Result<(u64, Sys
 
 /// Permission bits of an open file.
 pub(crate) fn mode(file: impl AsFd) -> Result<u32> {
-    Ok(fs::fstat(file).context(|| "stat")?.st_mode & 0o7777)
+    Ok(fs::fstat(&file).context(|| format!("stat {}", fd::shown(&file)))?.st_mode & 0o7777)
+}
+
+/// A file whose errors name it: what writes through a buffer or a compressor knows no path.
+pub(crate) struct Named<F>(pub F);
+
+impl<F: AsFd> Named<F> {
+    fn name(&self, e: io::Error) -> io::Error {
+        match e.kind() {
+            io::ErrorKind::Interrupted => e,
+            _ => io::Error::other(Error::from(e).context(format!("write {}", fd::shown(&self.0)))),
+        }
+    }
+}
+
+impl<F: AsFd + Write> Write for Named<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(|e| self.name(e))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(|e| self.name(e))
+    }
+}
+
+/// The length of an open file.
+pub(crate) fn length(file: &File) -> Result<u64> {
+    Ok(metadata(file)?.len())
+}
+
+/// What the kernel knows of an open file.
+pub(crate) fn metadata(file: &File) -> Result<Metadata> {
+    file.metadata().context(|| format!("stat {}", fd::shown(file)))
 }
 
 /// The time since 1970 of an open file's last change of contents.
 pub(crate) fn modified(file: impl AsFd) -> Result<Duration> {
-    let stat = fs::fstat(file).context(|| "look up a time")?;
+    let stat = fs::fstat(&file).context(|| format!("stat {}", fd::shown(&file)))?;
     let (seconds, nanoseconds) = (u64::try_from(stat.st_mtime), u32::try_from(stat.st_mtime_nsec));
     Ok(Duration::new(seconds.unwrap_or(0), nanoseconds.unwrap_or(0)))
 }
 
 /// Writes what the file system holds back to its device.
 pub(crate) fn sync(file: impl AsFd) -> Result<()> {
-    fs::syncfs(file).context(|| "flush the file system")
+    fs::syncfs(&file).context(|| format!("flush the file system of {}", fd::shown(&file)))
 }
 
 /// Clears the umask, so that files get the mode that is asked for; returns the mask that the user had.
@@ -619,6 +664,14 @@ fn check_component(name: &[u8]) -> Result<()> {
         b"" | b"." | b".." => Err(err!("{:?} is not a file name", show(name))),
         _ if name.contains(&b'/') => Err(err!("{:?} is not a file name", show(name))),
         _ => Ok(()),
+    }
+}
+
+/// The path of a name in an open directory, for an error. A name alone can be in any directory of an image or a store.
+pub(crate) fn at(parent: BorrowedFd, name: &[u8]) -> String {
+    match fd::path_of(parent) {
+        Ok(dir) => show(dir.join(OsStr::from_bytes(name)).as_os_str().as_encoded_bytes()),
+        Err(_) => show(name),
     }
 }
 

@@ -42,8 +42,8 @@ impl Draft {
     /// Makes one beside the target `shown`, and clears away what dead processes left there.
     pub(crate) fn beside(shown: &Path) -> Result<Draft> {
         let (parent, target) = place(shown)?;
+        sweep_beside(parent.as_fd(), &target);
         let prefix = [&target, PARTIAL].concat();
-        sweep(parent.as_fd(), |name| name.starts_with(&prefix));
         let name = [&prefix, lease::unique().as_bytes()].concat();
         let dir = disk::make_own_dir(parent.as_fd(), &name);
         let dir = Arc::new(dir.context(|| format!("make a place beside {}", shown.display()))?);
@@ -103,7 +103,11 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        remove(self.parent.as_fd(), &self.name, self.dir.as_fd());
+        // What was made is in its place or not by now, so that this is no error of the command.
+        if let Err(e) = remove(self.parent.as_fd(), &self.name, self.dir.as_fd()) {
+            let left = disk::at(self.parent.as_fd(), &self.name);
+            log::error!("{left} is left, for the next command that writes there to remove: {e}");
+        }
     }
 }
 
@@ -115,13 +119,33 @@ pub(crate) fn place(target: &Path) -> Result<(OwnedFd, Vec<u8>)> {
     Ok((disk::open_root(parent.unwrap_or(Path::new(".")))?, name.into()))
 }
 
-/// Removes a draft as far as that is possible. The mark goes last: whatever is left can be swept later.
-fn remove(parent: BorrowedFd, name: &[u8], dir: BorrowedFd) {
-    if disk::remove_contents(dir, MARK).is_ok() {
-        let _ = disk::unlink(dir, MARK);
-        // By its name, which can be another's by now: rmdir(2) removes only what is empty.
-        let _ = disk::remove_dir(parent, name);
+/// Removes a draft. The mark goes last: whatever is left can be swept later.
+fn remove(parent: BorrowedFd, name: &[u8], dir: BorrowedFd) -> Result<()> {
+    disk::remove_contents(dir, MARK)?;
+    disk::unlink(dir, MARK)?;
+    // By its name, which can be another's by now: rmdir(2) removes only what is empty.
+    match disk::remove_dir(parent, name) {
+        // Somebody else has moved it, or put something in its place; or another process sweeps.
+        Err(e) if [libc::ENOENT, libc::ENOTDIR, libc::ENOTEMPTY].contains(&e.errno().unwrap_or(0)) => Ok(()),
+        removed => removed,
     }
+}
+
+/// Removes a draft in which there is nothing, or nothing but a mark without an end.
+fn remove_unsigned(parent: BorrowedFd, name: &[u8], dir: &OwnedFd) -> Result<()> {
+    if let [(only, _)] = &disk::entries(dir.as_fd())?[..]
+        && only == MARK
+        && disk::is_own(dir.as_fd(), MARK)
+    {
+        disk::unlink(dir.as_fd(), MARK)?;
+    }
+    disk::remove_dir(parent, name)
+}
+
+/// Removes the drafts of dead processes beside `target`.
+pub(crate) fn sweep_beside(parent: BorrowedFd, target: &[u8]) {
+    let prefix = [target, PARTIAL].concat();
+    sweep(parent, |name| name.starts_with(&prefix));
 }
 
 /// Removes the drafts of dead processes, whatever they were to become.
@@ -136,9 +160,13 @@ fn sweep(parent: BorrowedFd, of: impl Fn(&[u8]) -> bool) {
             && let Ok(dir) = disk::open_own_dir(parent, &name)
         {
             match holder::abandoned(dir.as_fd(), MARK) {
-                Ok(Some(true)) => remove(parent, &name, dir.as_fd()),
-                // Its process died between mkdir(2) and the mark; one that is alive would have signed it long ago.
-                Ok(None) if holder::silent(&dir).unwrap_or(false) => drop(disk::remove_dir(parent, &name)),
+                // What cannot be removed now is there for the next command.
+                Ok(Some(true)) => drop(remove(parent, &name, dir.as_fd())),
+                // Its process died between mkdir(2) and the mark, or while it wrote that; one that is alive would have signed it
+                // long ago.
+                Ok(None) if holder::silent(&dir).unwrap_or(false) => {
+                    drop(remove_unsigned(parent, &name, &dir))
+                }
                 // What could not be looked at stays: nothing but room is lost.
                 Ok(_) | Err(_) => {}
             }

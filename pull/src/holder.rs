@@ -115,7 +115,7 @@ impl fmt::Display for Holder {
 pub(crate) fn sign(dir: BorrowedFd, mark: &[u8]) -> Result<()> {
     let text = Holder::this_process()?.text();
     let mut file = disk::create_file(dir, mark, 0o600)?;
-    file.write_all(text.as_bytes()).context(|| "sign a directory")
+    file.write_all(text.as_bytes()).context(|| format!("write {}", fd::shown(&file)))
 }
 
 /// Whether the process that [signed](sign) `dir` is dead, or of another machine and silent for long. None where no mark of

@@ -190,7 +190,7 @@ fn check_name(target: &Path, form: Form) -> Result<()> {
 
 /// Applies a tree as if it were a layer: one thread writes the archive, and this one reads it.
 fn copy_tree(root: OwnedFd, context: &UnpackContext<ImageTarget>, watch: Watch) -> Result<()> {
-    let (reader, writer) = std::io::pipe().context(|| "pipe")?;
+    let (reader, writer) = std::io::pipe().context(|| "make a pipe")?;
     let (archived, applied) = std::thread::scope(|scope| {
         let write = move || {
             let mut out = BufWriter::with_capacity(256 << 10, writer);
@@ -278,7 +278,12 @@ impl<'a> NewImageFile<'a> {
 /// True where anything is at `target`.
 fn exists(target: &Path) -> Result<bool> {
     let (parent, name) = draft::place(target)?;
-    Ok(disk::mode_at(parent.as_fd(), &name)?.is_some())
+    let exists = disk::mode_at(parent.as_fd(), &name)?.is_some();
+    if exists {
+        // What a killed command has left here goes also where nothing is made.
+        draft::sweep_beside(parent.as_fd(), &name);
+    }
+    Ok(exists)
 }
 
 /// The image that a pull has written into the file at `target`.
@@ -332,6 +337,8 @@ fn replaceable(target: &Path, replace: bool) -> Result<Option<OwnedFd>> {
         return Ok(None);
     }
     if !replace {
+        // Nothing else would remove what a killed command has left here, as long as the file is here.
+        draft::sweep_beside(parent.as_fd(), &name);
         return Err(err!("{}: exists", target.display()).hint("use --force to replace it"));
     }
     let file = disk::open_if_file(parent.as_fd(), &name)?;

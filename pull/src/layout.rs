@@ -34,7 +34,7 @@ fn blob_name(digest: &Digest) -> String {
 
 fn read_checked(store: &Store, digest: &Digest, limit: u64) -> Result<Vec<u8>> {
     let bytes = store.read(&blob_name(digest), limit)?;
-    digest.check(&bytes).context(|| "blob")?;
+    digest.check(&bytes).context(|| format!("blob {digest}"))?;
     Ok(bytes)
 }
 

@@ -290,7 +290,7 @@ fn claim(dir: BorrowedFd, draft: &str, name: &str, text: &str) -> Result<bool> {
 
 fn write_new(dir: BorrowedFd, name: &str, text: &str) -> Result<()> {
     let mut file = disk::create_file(dir, name.as_bytes(), 0o644)?;
-    file.write_all(text.as_bytes()).context(|| format!("write {name}"))
+    file.write_all(text.as_bytes()).context(|| format!("write {}", fd::shown(&file)))
 }
 
 /// Which leases are held, as of one moment.

@@ -286,7 +286,7 @@ pub(crate) fn prepare_package_managers(root: &OwnedFd) -> Result<()> {
     let name = APT_CONFIG.as_bytes();
     if disk::mode_at(dir.as_fd(), name)?.is_none() {
         let mut file = disk::create_file(dir.as_fd(), name, 0o644)?;
-        file.write_all(APT_SAYS).context(|| "write apt's configuration")?;
+        file.write_all(APT_SAYS).context(|| format!("write {}", fd::shown(&file)))?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use super::draft::Draft;
 use super::interrupt::Interrupt;
 use rt_spec::run_file::{PAGE, Part, RunFile};
 use rt_sys::error::{Context, Result};
+use rt_sys::fd;
 use rt_sys::{err, start};
 
 /// The name of the whole in the draft, until it has that of the image.
@@ -32,13 +33,14 @@ pub(crate) fn wrap(draft: &Draft, name: &[u8], sync: bool, interrupt: &Interrupt
     let mut image = disk::open_file(draft.dir(), name)?;
     let mut whole = disk::create_own_file(draft.dir(), WHOLE)?;
     copy_program("rt-image", &mut whole)?;
-    let offset = whole.stream_position()?;
+    let offset = whole.stream_position().context(|| format!("seek in {}", fd::shown(&whole)))?;
     let runtime = Part { offset, size: copy_program("rt", &mut whole)? };
     let offset = (offset + runtime.size).next_multiple_of(PAGE);
-    whole.seek(io::SeekFrom::Start(offset))?;
-    let size = copy(&mut image, u64::MAX, &mut whole, interrupt).context(|| "copy the image")?;
+    whole.seek(io::SeekFrom::Start(offset)).context(|| format!("seek in {}", fd::shown(&whole)))?;
+    let size = copy(&mut image, u64::MAX, &mut whole, interrupt)
+        .context(|| format!("copy {} to {}", fd::shown(&image), fd::shown(&whole)))?;
     let trailer = RunFile { runtime, image: Part { offset, size } }.trailer();
-    whole.write_all(&trailer)?;
+    whole.write_all(&trailer).context(|| format!("write {}", fd::shown(&whole)))?;
     // Who may read it may execute it.
     let mode = disk::mode(&image)?;
     disk::set_mode(whole.as_fd(), mode | (mode & 0o444) >> 2)?;
@@ -68,7 +70,7 @@ pub(crate) fn copy(from: &mut File, length: u64, to: &mut File, interrupt: &Inte
 
 /// Copies a program that is installed with this one.
 fn copy_program(name: &str, to: &mut File) -> Result<u64> {
-    let found = start::companions(name).into_iter().find(|path| path.is_file());
+    let found = start::companions(name)?.into_iter().find(|path| path.is_file());
     let path: PathBuf = found.ok_or_else(|| start::no_companion(name))?;
     let context = || format!("copy {}", path.display());
     let mut from = File::open(&path).context(context)?;

@@ -281,7 +281,15 @@ fn forged_partial_bundles_stay() {
     symlink("image", place.join(signed("5"))).unwrap();
     // And one that is.
     make(&signed("6"), 0o700, Some(&dead));
+    // Two whose process died before it had signed them, and while it did.
+    for (name, mark) in [(signed("7"), false), (signed("8"), true)] {
+        make(&name, 0o700, mark.then_some(""));
+        fs::remove_file(place.join(&name).join("data")).unwrap();
+        let old = std::time::SystemTime::now() - Duration::from_secs(3600);
+        File::open(place.join(&name)).unwrap().set_modified(old).unwrap();
+    }
     place.good(&["pull", "-q", "oci:image:t", "b"]);
+    assert!(!place.join(signed("7")).exists() && !place.join(signed("8")).exists());
     for name in &stay {
         assert_eq!(fs::read_to_string(place.join(name).join("data")).unwrap(), "mine", "{name}");
     }

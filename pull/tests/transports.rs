@@ -619,3 +619,59 @@ fn a_place_without_room_is_named() {
         assert!(said.contains(lacks) && said.contains("RT_CACHE or --cache names another place"), "{said}");
     }
 }
+
+/// What could not be removed is named, and goes with the next command for the same target, whether or not that makes anything.
+#[test]
+fn drafts_that_stay_are_named_and_swept() {
+    let place = Place::new("drafts");
+    rich_image(&place);
+    place.good(&["pull", "-q", "oci:image:t", "b"]);
+    for (words, target) in [
+        (&["save", "-q", "b", "oci-archive:saved.tar"][..], "saved.tar"),
+        (&["save", "-q", "b", "docker-archive:saved.docker:x:1"], "saved.docker"),
+        (&["save", "-q", "b", "saved.sqsh"], "saved.sqsh"),
+        (&["pull", "-q", "oci:image:t", "saved"], "saved"),
+        (&["pull", "-q", "oci:image:t", "pulled.sqsh"], "pulled.sqsh"),
+    ] {
+        let left =
+            || place.names(".").into_iter().find(|name| name.starts_with(&format!("{target}.partial-")));
+        let mut command = place.command();
+        command.args(words);
+        let output = super::failing(command, &["unlinkat", "unlink"], libc::EIO);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {said}");
+        let name = left().expect("a draft that cannot be removed");
+        assert!(said.lines().count() == 1 && said.contains(&name) && said.contains(": remove "), "{said}");
+        assert!(place.join(target).exists());
+        // Most of these say that there is something already.
+        let _ = place.run(words);
+        assert_eq!(left(), None, "{words:?}");
+    }
+    place.is_clean();
+}
+
+/// An error names the file by its path: a name alone may be anywhere in an image or a store.
+#[test]
+fn errors_name_the_whole_path() {
+    let place = Place::new("paths");
+    rich_image(&place);
+    place.good(&["pull", "-q", "oci:image:t", "b"]);
+    let here = std::fs::canonicalize(place.join(".")).unwrap().display().to_string();
+    let failed = |words: &[&str], call: &str, errno| {
+        let mut command = place.command();
+        command.args(words);
+        let said = String::from_utf8(super::failing(command, &[call], errno).stderr).unwrap();
+        let first = said.lines().next().unwrap_or_default().to_owned();
+        assert!(first.contains(&format!("{here}/")), "{words:?} {call}: {said}");
+    };
+    for words in [
+        &["save", "-q", "b", "oci:new"][..],
+        &["save", "-q", "b", "new.sqsh"],
+        &["pull", "-q", "oci:image:t", "new"],
+        &["pull", "-q", "oci:image:t", "new.sqsh"],
+    ] {
+        for call in ["fchmod", "mkdirat", "getdents64", "renameat2"] {
+            failed(words, call, libc::EACCES);
+        }
+    }
+}

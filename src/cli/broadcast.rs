@@ -62,7 +62,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     if !image.is_file() {
         return Err(err!("{} is no file", image.display()).hint("rt pull IMAGE FILE.sqsh makes one"));
     }
-    let image = std::path::absolute(image)?;
+    let image = rt_sys::fd::absolute(image)?;
     let copy = Copy::of(&asked, job, &image)?;
     if copy.is_sound() {
         return Ok(0);

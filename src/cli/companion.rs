@@ -29,7 +29,7 @@ pub(super) fn become_companion(name: &str, words: Vec<OsString>) -> Result<u8> {
 
 /// Calls `run` with each place where the program `name` may be, until `run` says that it is there.
 pub(super) fn with_companion(name: &str, run: impl FnMut(&Path) -> bool) -> Result<()> {
-    match start::companions(name).iter().map(PathBuf::as_path).any(run) {
+    match start::companions(name)?.iter().map(PathBuf::as_path).any(run) {
         true => Ok(()),
         false => Err(start::no_companion(name)),
     }

@@ -168,7 +168,7 @@ fn source(call: &Call) -> Result<Option<Source>> {
         Operand::Id(id) => (id, named.unwrap_or_else(|| PathBuf::from(".")), None),
         Operand::File(path) => {
             operand::check_image_file(&path)?;
-            (made_up_id(), PathBuf::from("."), Some(std::path::absolute(path)?))
+            (made_up_id(), PathBuf::from("."), Some(rt_sys::fd::absolute(path)?))
         }
         Operand::Image(name) => match image::bundle(call, &name)? {
             Some(bundle) => (made_up_id(), bundle, None),

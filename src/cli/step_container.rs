@@ -110,7 +110,7 @@ fn resolve(call: &Call, asked: &StepContainer, shown: bool) -> Result<Option<Sou
             }
         },
     };
-    let path = std::path::absolute(path)?;
+    let path = rt_sys::fd::absolute(path)?;
     if path.is_file() {
         operand::check_image_file(&path)?;
         return Ok(Some(Source::File(broadcast::copy_or_original(asked, path, shown)?)));
@@ -322,7 +322,7 @@ fn execute_with(call: &Call, file: &Path) -> Result<Error> {
     // The words before the operands, without this flag: what stands behind -- is the program's.
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     words = without(&words[..end], ENVIRONMENT.long).chain(words[end..].iter().cloned()).collect();
-    let program = start::program().ok_or_else(|| err!("find rt itself: /proc/self/exe cannot be read"))?;
+    let program = start::program()?;
     let mut command = Command::new(&program);
     command.args(words).env_clear();
     for variable in text.split(|byte| *byte == 0) {
@@ -495,7 +495,7 @@ pub(super) fn end(call: &Call) -> Result<u8> {
 
 /// Has a child save a container, which enters namespaces for it. Returns its exit code.
 fn save_in_child(call: &Call, store: &Store, id: &str, path: &Path) -> Result<u8> {
-    let program = start::program().ok_or_else(|| err!("find rt itself: /proc/self/exe cannot be read"))?;
+    let program = start::program()?;
     let mut command = Command::new(&program);
     for flag in [&LOG, &LOG_FORMAT, &LOG_LEVEL] {
         if let Some(value) = call.globals.path(flag) {
@@ -512,7 +512,7 @@ fn save_in_child(call: &Call, store: &Store, id: &str, path: &Path) -> Result<u8
 pub(super) fn save(call: &Call) -> Result<u8> {
     let id = call.operand(1, "the id")?;
     let path = call.operands.get(2).ok_or_else(|| err!("save: missing operand: the image file"))?;
-    let path = std::path::absolute(path)?;
+    let path = rt_sys::fd::absolute(path)?;
     let store = open_store_of_job(call)?;
     if store.kept(id)?.is_none() {
         bail!("save: no container {id} that has a name, or is to be saved");

@@ -363,7 +363,8 @@ impl<'a> Launch<'a> {
             match link.hear()? {
                 Some(FromInit::Pid(pid)) => {
                     let pid = rustix::process::Pid::from_raw(pid).ok_or_else(|| err!("init has no pid"))?;
-                    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+                    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
+                        .context(|| "open a pidfd")?;
                     return Ok((Child { pid, pidfd }, early));
                 }
                 Some(FromInit::Failed(e)) => return Err(e),

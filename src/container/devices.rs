@@ -125,7 +125,7 @@ pub(super) fn make_console(
         OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
-    if fs::fstat(&node)?.st_rdev != fs::fstat(&pty.slave)?.st_rdev {
+    if fd::stat(&node)?.st_rdev != fd::stat(&pty.slave)?.st_rdev {
         bail!("/dev/pts/{} is not the terminal that was opened", pty.number);
     }
     // A link of the image's at /dev/console is not followed: the terminal would be mounted on another file, and what
@@ -161,7 +161,7 @@ fn closed_ptmx(e: Error) -> Error {
 /// Fails unless `pts` is on a devpts.
 fn require_devpts(pts: OwnedFd) -> Result<OwnedFd> {
     const DEVPTS_MAGIC: u64 = 0x1cd1;
-    if fs::fstatfs(&pts)?.f_type as u64 != DEVPTS_MAGIC {
+    if fd::file_system(&pts)? != DEVPTS_MAGIC {
         bail!("a terminal needs a devpts at /dev/pts");
     }
     Ok(pts)

@@ -139,7 +139,7 @@ fn memory_file() -> Result<OwnedFd> {
 
 /// The beginning of a file in memory.
 fn read(file: &OwnedFd) -> Result<Vec<u8>> {
-    let size = fs::fstat(file.as_fd())?.st_size as u64;
+    let size = fd::stat(file.as_fd())?.st_size as u64;
     let mut text = vec![0; size.min(MOST) as usize];
     let n = rustix::io::pread(file, &mut text, 0)?;
     text.truncate(n);

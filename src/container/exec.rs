@@ -126,7 +126,8 @@ impl Exec<'_> {
         let ConsoleSockets { sender: console, receiver } =
             self.options.handover.console(self.plan.terminal)?;
         let runtime =
-            rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
+            rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())
+                .context(|| "open a pidfd")?;
         // The kernel lets a process join a time namespace only if it shares its memory with nobody (setns(2), EUSERS):
         // the namespace decides which clock page is mapped in that memory.
         let copied = self.plan.terminal

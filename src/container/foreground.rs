@@ -8,6 +8,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::WaitOptions;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// Waits for `child`, passing signals on, and returns its exit code. Every signal must be blocked.
 pub(super) fn wait(child: &Child) -> Result<u8> {
@@ -141,8 +142,7 @@ fn poll(fds: &mut [(Polled, PollFd<'_>)]) -> Result<Vec<(Polled, PollFlags)>> {
 
 fn readable(fd: &OwnedFd) -> Result<bool> {
     let mut fds = [PollFd::new(fd, PollFlags::IN)];
-    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-    rustix::event::poll(&mut fds, Some(&now)).context(|| "poll the terminal")?;
+    process::poll(&mut fds, Some(Duration::ZERO)).context(|| "poll the terminal")?;
     Ok(fds[0].revents().contains(PollFlags::IN))
 }
 

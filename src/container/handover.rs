@@ -34,7 +34,7 @@ impl Handover {
     pub(super) fn make_absolute(&mut self) -> Result<()> {
         let paths = [&mut self.pid_file, &mut self.console_socket, &mut self.pidfd_socket];
         for path in paths.into_iter().flatten() {
-            *path = std::path::absolute(&*path)?;
+            *path = rt_sys::fd::absolute(&*path)?;
         }
         Ok(())
     }

@@ -15,13 +15,14 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::{self, IdMaps, MountNamespaceId, Namespace, Namespaces, Setgroups};
 use rt_sys::rootfs::{MountPoint, Rootfs, Symlink};
 use rt_sys::{bail, caps, err, fd, net, process, tty};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Signal, Uid};
 use std::convert::Infallible;
 use std::path::Path;
+use std::time::Duration;
 
 /// What init has beside the plan.
 pub(super) struct Init<'a> {
@@ -280,7 +281,7 @@ impl Init<'_> {
     /// the text should name the image rather than that mount.
     #[cold]
     fn closed_root(&self, rootfs: &Rootfs, e: Error) -> Error {
-        if e.is(libc::EACCES) && !process::may_access(rootfs.as_fd(), libc::X_OK) {
+        if e.is(libc::EACCES) && process::may_access(rootfs.as_fd(), libc::X_OK).is_ok_and(|may| !may) {
             return Error::from_errno(libc::EACCES).context(format!("rootfs {}", self.plan.rootfs.display()));
         }
         e
@@ -399,7 +400,7 @@ pub(super) fn end_with(runtime: Option<BorrowedFd<'_>>) -> Result<()> {
     let Some(runtime) = runtime else { return Ok(()) };
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let mut fds = [PollFd::from_borrowed_fd(runtime, PollFlags::IN)];
-    if rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0 {
+    if process::poll(&mut fds, Some(Duration::ZERO))? > 0 {
         bail!("the runtime has died");
     }
     Ok(())

@@ -60,7 +60,7 @@ fn make_parts(plan: &Plan, path: &Path) -> Result<Seen> {
         bail!("it is in the image, which is not to be written to");
     }
     let callers = rustix::process::geteuid().as_raw();
-    let stat = fs::fstat(&dir)?;
+    let stat = fd::stat(&dir)?;
     require_owner(&stat, &[callers])?;
     if stat.st_mode & 0o022 != 0 {
         return Err(others_write());
@@ -68,7 +68,7 @@ fn make_parts(plan: &Plan, path: &Path) -> Result<Seen> {
     // Where others cannot enter the directory, it does not matter what they may do to what is in it.
     let closed = stat.st_mode & 0o011 == 0;
     // The root of an overlay has the mode of its upper layer.
-    let mode = fs::fstat(&image)?.st_mode & 0o7777 | 0o700;
+    let mode = fd::stat(&image)?.st_mode & 0o7777 | 0o700;
     let mode = Mode::from_raw_mode(if closed { mode } else { mode & !0o022 });
     let (uid, gid) = containers_root(plan);
     let owners = [callers, uid.map_or(callers, Uid::as_raw)];
@@ -86,7 +86,7 @@ fn make_parts(plan: &Plan, path: &Path) -> Result<Seen> {
                 fs::fchown(&part, uid, gid)?;
             }
         }
-        let stat = fs::fstat(&part)?;
+        let stat = fd::stat(&part)?;
         require_owner(&stat, &owners)?;
         if !closed && stat.st_mode & 0o022 != 0 {
             return Err(others_write());
@@ -167,7 +167,7 @@ fn reopen(plan: &Plan, dir: &Path) -> Result<Parts> {
     let top = fs::open(&path, flags, Mode::empty()).context(context)?;
     let open = |name: &str| fs::openat(&top, name, flags, Mode::empty()).context(context);
     let parts = Parts { upper: open(UPPER)?, work: open(WORK)? };
-    let found = [identity(&fs::fstat(&parts.upper)?), identity(&fs::fstat(&parts.work)?)];
+    let found = [identity(&fd::stat(&parts.upper)?), identity(&fd::stat(&parts.work)?)];
     if plan.layer_seen != Some(found) {
         bail!("--overlay {}: somebody has put another directory in its place", dir.display());
     }
@@ -209,7 +209,7 @@ fn refuse_mounts_in_image(rootfs: &Rootfs<'_>) -> Result<()> {
 
 /// A new tmpfs with the parts of a layer, mounted on `image`: overlayfs takes layers from mounted file systems only.
 fn parts_in_memory(image: &OwnedFd) -> Result<(Parts, OwnedFd)> {
-    let stat: Stat = fs::fstat(image)?;
+    let stat: Stat = fd::stat(image)?;
     let mode = |bits: u32| Param::Value("mode".into(), format!("{bits:o}"));
     let tmpfs = mount::new_fs("tmpfs", "tmpfs", &[mode(0o700)], 0)
         .context(|| "make a tmpfs for the root's changes")?;
@@ -219,6 +219,8 @@ fn parts_in_memory(image: &OwnedFd) -> Result<(Parts, OwnedFd)> {
         fs::chmodat(&tmpfs, name, Mode::from_raw_mode(bits), AtFlags::empty())?;
         Ok(fs::openat(&tmpfs, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
     };
+    let part =
+        |name: &str, bits: u32| part(name, bits).context(|| format!("make {name} in a tmpfs over the image"));
     let (upper, work) = (part(UPPER, stat.st_mode & 0o7777 | 0o700)?, part(WORK, 0o700)?);
     fd::chown_like(&upper, &stat);
     Ok((Parts { upper, work }, tmpfs))

@@ -5,8 +5,11 @@ use super::members::{Members, signal_first};
 use crate::store::{ContainerDir, Record, Store};
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::process;
 use rt_sys::{bail, signal};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::time::Duration;
 
 /// Starts the program of a created container.
 pub(crate) fn start(store: &Store, id: &str) -> Result<()> {
@@ -20,17 +23,19 @@ pub(crate) fn start(store: &Store, id: &str) -> Result<()> {
     }
     let Some(fifo) = dir.open_fifo()? else { bail!("cannot start a container that has stopped") };
     // Of several that start the container, the one that removes the fifo does it: unlink(2) succeeds once.
-    if dir.remove_fifo().is_err() {
-        bail!("cannot start an already running container");
+    match dir.remove_fifo() {
+        Ok(()) => {}
+        Err(Errno::NOENT) => bail!("cannot start an already running container"),
+        Err(e) => return Err(e).context(|| format!("release the container {id}")),
     }
-    rustix::io::write(&fifo, b"s").context(|| "release the container")?;
+    rustix::io::write(&fifo, b"s").context(|| format!("release the container {id}"))?;
     let hooks = hooks::saved(&dir)?;
     if hooks.poststart().is_none() {
         return Ok(());
     }
     // Init has the fifo open until its exec, or its end. poll(2) then reports an error on this end.
     let mut fds = [rustix::event::PollFd::new(&fifo, rustix::event::PollFlags::empty())];
-    rustix::event::poll(&mut fds, None).context(|| "wait for the program")?;
+    process::poll(&mut fds, None).context(|| "wait for the program")?;
     hooks::run_poststart(&hooks, &record).inspect_err(|_| {
         // The container is stopped and destroyed (runtime.md "Lifecycle" step 9).
         if let Err(e) = delete(store, id, Deletion::Forced) {
@@ -176,10 +181,9 @@ pub(super) fn end(record: &Record) -> Result<()> {
 }
 
 /// Waits until the process behind `pidfd` has ended, `seconds` at most. True where it has.
-pub(super) fn wait_for_end(pidfd: &OwnedFd, seconds: i64) -> Result<bool> {
+pub(super) fn wait_for_end(pidfd: &OwnedFd, seconds: u64) -> Result<bool> {
     let mut fds = [rustix::event::PollFd::new(pidfd, rustix::event::PollFlags::IN)];
-    let limit = rustix::event::Timespec { tv_sec: seconds, tv_nsec: 0 };
-    Ok(rustix::event::poll(&mut fds, Some(&limit))? > 0)
+    Ok(process::poll(&mut fds, Some(Duration::from_secs(seconds)))? > 0)
 }
 
 /// Stops every process of the container until `resume`.

@@ -215,11 +215,18 @@ fn after_the_first(proc: BorrowedFd<'_>, store: &Store, inode: u64) -> Result<Cr
 
 /// Every pid that `proc` shows, ascending.
 fn pids(proc: BorrowedFd<'_>) -> Result<Vec<i32>> {
-    let readable =
-        fs::openat(proc, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let readable = fs::openat(proc, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .context(|| "open /proc")?;
     let mut pids = Vec::new();
     for entry in fs::Dir::new(readable).context(|| "list /proc")? {
-        pids.extend(entry?.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok()));
+        pids.extend(
+            entry
+                .context(|| "list /proc")?
+                .file_name()
+                .to_str()
+                .ok()
+                .and_then(|name| name.parse::<i32>().ok()),
+        );
     }
     pids.sort_unstable();
     Ok(pids)
@@ -227,7 +234,11 @@ fn pids(proc: BorrowedFd<'_>) -> Result<Vec<i32>> {
 
 /// True unless every thread of `pid` is stopped, dead, or cannot be seen any more.
 fn runs(proc: BorrowedFd<'_>, pid: i32) -> bool {
-    let stat = fd::read_at(proc, format!("{pid}/stat").as_str()).unwrap_or_default();
+    let stat = match fd::read_at(proc, format!("{pid}/stat").as_str()) {
+        Ok(stat) => stat,
+        // What cannot be looked at may run.
+        Err(e) => return !e.is(libc::ENOENT) && !e.is(libc::ESRCH),
+    };
     let state = stat.iter().rposition(|&b| b == b')').and_then(|end| stat.get(end + 2));
     !matches!(state, None | Some(b'T' | b't' | b'Z' | b'X' | b'x'))
 }

@@ -247,21 +247,21 @@ impl CreateOptions {
         self.handover.make_absolute()?;
         let files = self.config.iter_mut().chain(&mut self.image_file).chain(&mut self.trace);
         for path in files.chain(&mut self.hooks_dirs) {
-            *path = std::path::absolute(&*path)?;
+            *path = rt_sys::fd::absolute(&*path)?;
         }
         if let RootAccess::Kept { dir, .. } = &mut self.overrides.root {
-            *dir = std::path::absolute(&*dir)?;
+            *dir = rt_sys::fd::absolute(&*dir)?;
         }
         for volume in &mut self.overrides.volumes {
             if !volume.starts_with('/')
                 && let Some((source, rest)) = volume.split_once(':')
                 && !source.is_empty()
             {
-                *volume = format!("{}:{rest}", std::path::absolute(source)?.display());
+                *volume = format!("{}:{rest}", rt_sys::fd::absolute(source)?.display());
             }
         }
         for mount in self.overrides.mounts.iter_mut().filter(|mount| mount.typ().as_deref() == Some("bind")) {
-            let source = mount.source().as_ref().map(std::path::absolute).transpose()?;
+            let source = mount.source().as_ref().map(rt_sys::fd::absolute).transpose()?;
             mount.set_source(source);
         }
         Ok(())

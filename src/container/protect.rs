@@ -5,6 +5,7 @@
 //! sealed copy of itself in memory. For every other caller, to find that out costs one system call.
 
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::fd;
 use rt_sys::process::ExecArgs;
 use rt_sys::start;
 use rustix::fd::OwnedFd;
@@ -51,11 +52,12 @@ fn is_sealed(file: &OwnedFd) -> bool {
 fn sealed_copy(exe: &OwnedFd) -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Named after the file, since the copy looks for `rt-pull` and the hooks beside that. memfd_create(2) takes 249 bytes.
-    let name = start::program().filter(|path| path.as_os_str().len() < 249).unwrap_or_else(|| "rt".into());
+    let name =
+        Some(start::program()?).filter(|path| path.as_os_str().len() < 249).unwrap_or_else(|| "rt".into());
     // Kernels before 6.3 do not know MFD_EXEC, and let every memory file be executed.
     let copy =
         fs::memfd_create(&name, flags | MemfdFlags::EXEC).or_else(|_| fs::memfd_create(&name, flags))?;
-    let mut left = fs::fstat(exe)?.st_size as usize;
+    let mut left = fd::stat(exe)?.st_size as usize;
     while left > 0 {
         let n = fs::sendfile(&copy, exe, None, left)?;
         if n == 0 {

@@ -24,14 +24,14 @@ pub(super) fn attach<'a>(plan: &Plan, state: BorrowedFd<'a>) -> Result<Rootfs<'a
         // Mounts that are made here must not appear on the host. Where the mount namespace was made together with a
         // user namespace, the kernel has turned every shared mount into a slave already (mount_namespaces(7)).
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = fs::open("/", flags, Mode::empty())?;
+        let root = fs::open("/", flags, Mode::empty()).context(|| "open /")?;
         mount::set_attr(&root, Recursive::Yes, Attr::SLAVE).context(|| "change the propagation of /")?;
     }
     // Recursive, because a part of the image may be a mount of its own. The copy is a slave, as with runc: what the host
     // mounts below the image later, such as an automounted home, is seen inside.
     let follow = if plan.foreign { Follow::Not } else { Follow::Links };
     let tree = mount::clone_path(&plan.rootfs, Recursive::Yes, follow).context(context)?;
-    if plan.foreign && !fs::FileType::from_raw_mode(fs::fstat(&tree)?.st_mode).is_dir() {
+    if plan.foreign && !fs::FileType::from_raw_mode(fd::stat(&tree)?.st_mode).is_dir() {
         bail!("rootfs {}: not a directory", plan.rootfs.display());
     }
     if !plan.may_mknod {
@@ -68,7 +68,7 @@ fn make_parent_private(rootfs: &Path) -> Result<()> {
 
 /// Makes the image the root and lets go of the host's.
 pub(super) fn pivot(plan: &Plan, rootfs: &Rootfs<'_>) -> Result<()> {
-    rustix::process::fchdir(rootfs.as_fd())?;
+    fd::enter(rootfs.as_fd())?;
     if plan.no_pivot || !change_root(plan)? {
         move_root(plan, rootfs)?;
     }
@@ -83,7 +83,7 @@ pub(super) fn pivot(plan: &Plan, rootfs: &Rootfs<'_>) -> Result<()> {
 /// Pivots and detaches the old root. False where that is impossible; nothing has changed then.
 fn change_root(plan: &Plan) -> Result<bool> {
     let old = match stays_shared(plan) {
-        true => Some(fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),
+        true => Some(fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| "open /")?),
         false => None,
     };
     if !pivot_root()? {

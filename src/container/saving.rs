@@ -77,7 +77,7 @@ fn image_config(path: &Path) -> Result<Option<Vec<u8>>> {
 /// A directory that no other process can reach: a tmpfs in this mount namespace, over the state of container `id`. A program
 /// in a container may have been shown the directory of the layer, and /tmp.
 fn private_directory(store: &Store, id: &str) -> Result<PathBuf> {
-    let path = std::path::absolute(store.path())?.join(id);
+    let path = rt_sys::fd::absolute(store.path())?.join(id);
     let mode = Param::Value("mode".into(), "700".into());
     let tmpfs = mount::new_fs("tmpfs", "tmpfs", &[mode], mount::ATTR_NOSUID | mount::ATTR_NODEV)
         .context(|| "make a tmpfs for the bundle")?;

@@ -30,7 +30,7 @@ pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> 
     super::protect::protect_binary()?;
     // Relative paths are the caller's. Joining enters the bundle before it is known whether this task joins at all.
     options.make_absolute()?;
-    options.bundle = std::path::absolute(&options.bundle).context(|| "bundle")?;
+    options.bundle = rt_sys::fd::absolute(&options.bundle)?;
     let shared = options.task.as_ref().filter(|task| task.share).and_then(|task| task.id.clone());
     let Some((container, number)) = shared.and_then(|id| Some((id.container, id.task?))) else {
         return run_alone(store, options);

@@ -15,6 +15,7 @@ use rt_spec::{Config, Spec, annotate, json_error};
 use rt_sys::bail;
 use rt_sys::caller;
 use rt_sys::error::{Context, Result};
+use rt_sys::fd;
 use rt_sys::mount::ATTR_RDONLY;
 use rt_sys::ns;
 use rustix::fd::OwnedFd;
@@ -141,7 +142,7 @@ impl Directory {
         };
         let site = SYSTEM.iter().any(|dir| Path::new(dir) == path);
         let directory = Directory { path: path.to_owned(), fd, site };
-        let stat = fs::fstat(&directory.fd)?;
+        let stat = fd::stat(&directory.fd)?;
         let trusted =
             || directory.is_owners(&stat) && user_dir(caller::own_dir).is_some_and(|dir| dir == path);
         if users() && !trusted() {
@@ -174,7 +175,7 @@ impl Directory {
     fn read(&self, name: &str) -> Result<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = fs::openat(&self.fd, name, flags, Mode::empty())?;
-        let stat = fs::fstat(&file)?;
+        let stat = fd::stat(&file)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Ok(Vec::new());
         }
@@ -340,7 +341,7 @@ fn require(
     if definitions.iter().any(|(_, d)| d.hook.path().ends_with(name)) {
         return Ok(());
     }
-    let beside = rt_sys::start::program().and_then(|own| Some(own.parent()?.to_owned()));
+    let beside = rt_sys::start::program()?.parent().map(Path::to_owned);
     let path = caller::path("PATH").unwrap_or_default();
     let dirs = beside.into_iter().chain(std::env::split_paths(&path)).filter(|dir| dir.is_absolute());
     let Some(path) =

@@ -27,14 +27,15 @@ pub(crate) struct ContainerDir {
 impl ContainerDir {
     /// Waits until no process is making the container any more, ten seconds at most.
     pub(crate) fn wait_until_made(&self) -> Result<()> {
+        let doing = || format!("lock {}", fd::shown(&self.fd));
         for _ in 0..1000 {
             match fs::flock(&self.fd, fs::FlockOperation::NonBlockingLockShared) {
-                Ok(()) => return Ok(fs::flock(&self.fd, fs::FlockOperation::Unlock)?),
+                Ok(()) => return fs::flock(&self.fd, fs::FlockOperation::Unlock).context(doing),
                 Err(Errno::WOULDBLOCK) => {
                     let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
                     let _ = rustix::thread::nanosleep(&pause);
                 }
-                Err(e) => return Err(e.into()),
+                Err(e) => return Err(e).context(doing),
             }
         }
         bail!("container {} is being created", self.id)
@@ -63,8 +64,15 @@ impl ContainerDir {
     pub(crate) fn save(&self, record: &Record) -> Result<()> {
         let config = self.config()?;
         let new = "state.json.new";
-        self.write(new, OFlags::TRUNC, record, &config)?;
-        fs::renameat(&self.fd, new, &self.fd, STATE).context(|| format!("replace the state of {}", self.id))
+        let replaced = self.write(new, OFlags::TRUNC, record, &config).and_then(|()| {
+            fs::renameat(&self.fd, new, &self.fd, STATE)
+                .context(|| format!("replace the state of {}", self.id))
+        });
+        if replaced.is_err() {
+            // Nothing is lost where it stays: the next one is written over it.
+            let _ = fs::unlinkat(&self.fd, new, AtFlags::empty());
+        }
+        replaced
     }
 
     fn write(&self, name: &str, how: OFlags, record: &Record, config: &[u8]) -> Result<()> {
@@ -135,9 +143,10 @@ impl ContainerDir {
     /// Makes the fifo that the container's init waits on, and opens it for init.
     pub(crate) fn make_fifo(&self) -> Result<OwnedFd> {
         fs::mknodat(&self.fd, FIFO, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
-            .context(|| "make the start fifo")?;
+            .context(|| format!("make {}/{FIFO}", fd::shown(&self.fd)))?;
         // Opened for writing too, since read(2) of a fifo that has no writer returns at once: so it waits for `start`.
-        Ok(fs::openat(&self.fd, FIFO, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+        fs::openat(&self.fd, FIFO, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+            .context(|| format!("open {}/{FIFO}", fd::shown(&self.fd)))
     }
 
     /// Opens the fifo to release init; `None` where init does not wait any more.
@@ -146,7 +155,7 @@ impl ContainerDir {
         match fs::openat(&self.fd, FIFO, flags, Mode::empty()) {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT | Errno::NXIO) => Ok(None),
-            Err(e) => Err(e).context(|| "open the start fifo"),
+            Err(e) => Err(e).context(|| format!("open {}/{FIFO}", fd::shown(&self.fd))),
         }
     }
 

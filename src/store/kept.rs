@@ -166,7 +166,7 @@ pub(super) fn remove_below(
         }
         dir => dir?,
     };
-    if fs::fstat(&dir)?.st_mode & 0o700 != 0o700 {
+    if fd::stat(&dir)?.st_mode & 0o700 != 0o700 {
         fs::fchmod(&dir, Mode::RWXU)?;
     }
     for entry in fs::Dir::read_from(&dir)? {

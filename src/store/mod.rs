@@ -140,7 +140,9 @@ impl Store {
     pub(crate) fn open_for_job(user: Option<&str>) -> Result<Self> {
         if let Some(path) = place_of_user(user) {
             match open_where_it_lies(&path) {
-                Ok(dir) if is_fit(&fs::fstat(&dir)?) => return Ok(Store::at(&path, Some(dir))),
+                Ok(dir) if is_fit(&fs::fstat(&dir).context(|| format!("stat {}", path.display()))?) => {
+                    return Ok(Store::at(&path, Some(dir)));
+                }
                 Err(Errno::NOENT) if could_be_made(&path) => return Ok(Store::at(&path, None)),
                 // Somebody else's, or a mount, whose server this process must not wait for.
                 _ => {}
@@ -159,7 +161,7 @@ impl Store {
             return Self::open(Some(root));
         }
         let owner = match open_where_it_lies(root) {
-            Ok(dir) => fs::fstat(&dir)?.st_uid,
+            Ok(dir) => fs::fstat(&dir).context(|| format!("stat {}", root.display()))?.st_uid,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(Store::at(root, None)),
             Err(e) => return Err(e).context(|| format!("open the state directory {}", root.display())),
         };
@@ -230,7 +232,7 @@ impl Store {
     /// it is empty.
     pub(crate) fn mounted_images(&self) -> Result<PathBuf> {
         let dir = self.dir.as_ref().ok_or_else(|| err!("the state directory is missing"))?;
-        let path = std::path::absolute(&self.root)?.join(MOUNTED);
+        let path = rt_sys::fd::absolute(&self.root)?.join(MOUNTED);
         match fs::mkdirat(dir, MOUNTED, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => Ok(path),
             Err(e) => Err(e).context(|| format!("make {}", path.display())),
@@ -259,7 +261,13 @@ impl Store {
         };
         let reserved = ContainerDir { id: id.to_owned(), fd };
         // Held until this process and the init that it makes have ended or exec'd.
-        fs::flock(&reserved.fd, fs::FlockOperation::LockExclusive)?;
+        if let Err(e) =
+            rustix::io::retry_on_intr(|| fs::flock(&reserved.fd, fs::FlockOperation::LockExclusive))
+        {
+            // Nothing else would remove it.
+            let _ = fs::unlinkat(dir, id, AtFlags::REMOVEDIR);
+            return Err(e).context(|| format!("lock {}", self.root.join(id).display()));
+        }
         Ok(reserved)
     }
 
@@ -317,12 +325,13 @@ impl Store {
         if record.paused {
             return Ok(Status::Paused);
         }
+        let context = || format!("look at the state of {}", record.id);
         let waits = match self.dir.as_ref().map(|dir| open_dir(dir, &record.id)) {
             None | Some(Err(Errno::NOENT)) => false,
-            Some(dir) => match fs::statat(dir?, FIFO, AtFlags::SYMLINK_NOFOLLOW) {
+            Some(dir) => match fs::statat(dir.context(context)?, FIFO, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(_) => true,
                 Err(Errno::NOENT) => false,
-                Err(e) => return Err(e).context(|| format!("look at the state of {}", record.id)),
+                Err(e) => return Err(e).context(context),
             },
         };
         Ok(if waits { Status::Created } else { Status::Running })
@@ -469,7 +478,7 @@ impl Store {
         let read = |id: String| match open_dir(dir, &id) {
             // Removed meanwhile.
             Err(Errno::NOENT) => None,
-            Err(e) => Some(Err(e.into())),
+            Err(e) => Some(Err(Error::from(e).context(format!("open {}", self.root.join(&id).display())))),
             Ok(fd) => Some(ContainerDir { id, fd }.load()),
         };
         Ok(names(dir)?.into_iter().filter_map(read).collect())
@@ -479,19 +488,20 @@ impl Store {
     pub(crate) fn note_in_place(&self, id: &str, pid: i32) -> Result<()> {
         let dir = self.dir.as_ref().ok_or_else(|| does_not_exist(id))?;
         let name = format!("{IN_PLACE}/{pid}");
+        let doing = || format!("make {}/{name}", self.root.display());
         for _ in 0..2 {
             match fs::symlinkat(id, dir, name.as_str()) {
                 Ok(()) => return Ok(()),
                 Err(Errno::NOENT) => match fs::mkdirat(dir, IN_PLACE, Mode::RWXU) {
                     Ok(()) | Err(Errno::EXIST) => {}
-                    Err(e) => return Err(e.into()),
+                    Err(e) => return Err(e).context(|| format!("make {}/{IN_PLACE}", self.root.display())),
                 },
                 // The note of a dead container whose process had this pid.
                 Err(Errno::EXIST) => self.forget_link(dir, &pid.to_string()),
-                Err(e) => return Err(e.into()),
+                Err(e) => return Err(e).context(doing),
             }
         }
-        fs::symlinkat(id, dir, name.as_str()).context(|| "note the container")
+        fs::symlinkat(id, dir, name.as_str()).context(doing)
     }
 
     /// Forgets containers that ran in place and are dead, at most `most` of them.
@@ -611,10 +621,12 @@ fn names_of_files(dir: &OwnedFd) -> Result<Vec<String>> {
 }
 
 fn list_names(dir: &OwnedFd, kind: FileType) -> Result<Vec<String>> {
-    let readable = fs::openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let doing = || format!("list {}", fd::shown(dir));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let readable = fs::openat(dir, ".", flags, Mode::empty()).context(doing)?;
     let mut names = Vec::new();
-    for entry in fs::Dir::new(readable)? {
-        let entry = entry?;
+    for entry in fs::Dir::new(readable).context(doing)? {
+        let entry = entry.context(doing)?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
         if entry.file_type() == kind
             && let Some(name) = name.to_str()

@@ -4,6 +4,7 @@ use super::JOBS;
 use rt_sys::bail;
 use rt_sys::caller::{self, Caller};
 use rt_sys::error::{Context, Result};
+use rt_sys::fd;
 use rt_sys::ns::IdMaps;
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Access, AtFlags, Mode, OFlags};
@@ -76,7 +77,7 @@ pub(super) fn open_root(path: &Path, chosen: Chosen) -> Result<Option<OwnedFd>> 
         Err(_) if !required => return Ok(None),
         Err(e) => return Err(e).context(|| format!("open the state directory {}", path.display())),
     };
-    if !is_fit(&fs::fstat(&dir)?) {
+    if !is_fit(&fd::stat(&dir)?) {
         if !required {
             return Ok(None);
         }

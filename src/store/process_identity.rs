@@ -11,7 +11,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use rustix::time::Timespec;
+use std::time::Duration;
 
 /// The file system of pidfds whose inodes are never used again (linux/magic.h, PID_FS_MAGIC; Linux 6.9).
 const PIDFS: u64 = 0x5049_4446;
@@ -99,7 +99,7 @@ pub(super) fn lives_since(proc: impl AsFd, pid: i32, time: u64) -> Result<bool> 
 /// A pidfd is readable when its process has ended, also as a zombie (pidfd_open(2)).
 fn has_ended(pidfd: &OwnedFd) -> Result<bool> {
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-    Ok(rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
+    Ok(process::poll(&mut fds, Some(Duration::ZERO))? > 0)
 }
 
 #[cfg(test)]

@@ -104,6 +104,36 @@ pub fn path_of(fd: impl AsFd) -> Result<PathBuf> {
     Ok(PathBuf::from(OsStr::from_bytes(text.as_bytes())))
 }
 
+/// The path from the root on, as std::path::absolute has it; an error names it.
+pub fn absolute(path: impl AsRef<Path>) -> Result<PathBuf> {
+    let path = path.as_ref();
+    std::path::absolute(path).context(|| format!("find the directory that {} is below", path.display()))
+}
+
+/// What the kernel knows of an open file; an error names it.
+pub fn stat(fd: impl AsFd) -> Result<fs::Stat> {
+    fs::fstat(&fd).context(|| format!("stat {}", shown(&fd)))
+}
+
+/// The number of the file system that an open file is on (statfs(2), f_type); an error names the file.
+pub fn file_system(fd: impl AsFd) -> Result<u64> {
+    let found = fs::fstatfs(&fd).context(|| format!("look at the file system of {}", shown(&fd)))?;
+    Ok(found.f_type as u64)
+}
+
+/// Makes a directory the working directory; an error names it.
+pub fn enter(dir: impl AsFd) -> Result<()> {
+    rustix::process::fchdir(&dir).context(|| format!("enter {}", shown(&dir)))
+}
+
+/// The path of what `fd` is, for an error.
+pub fn shown(fd: impl AsFd) -> String {
+    match path_of(fd) {
+        Ok(path) => path.display().to_string().escape_default().to_string(),
+        Err(_) => "an open file".to_owned(),
+    }
+}
+
 /// Gives the file behind `fd` the owner that `stat` has; one that does not exist in this user namespace is left out.
 pub fn chown_like(fd: impl AsFd, stat: &fs::Stat) {
     let (uid, gid) = (fs::Uid::from_raw(stat.st_uid), fs::Gid::from_raw(stat.st_gid));
@@ -121,8 +151,8 @@ pub fn open_proc() -> Result<OwnedFd> {
 
 /// Fails unless `fd` lies on a proc file system.
 pub fn require_proc(fd: impl AsFd) -> Result<()> {
-    let magic = fs::fstatfs(fd)?.f_type;
-    if magic != fs::PROC_SUPER_MAGIC {
+    let magic = file_system(fd)?;
+    if magic != fs::PROC_SUPER_MAGIC as u64 {
         crate::bail!("not a proc file system (type {magic:#x})");
     }
     Ok(())
@@ -171,7 +201,7 @@ pub fn read_hostile(path: &Path, most: usize) -> Option<Vec<u8>> {
 /// # Errors
 /// The kernel does not read it.
 pub fn read_regular(file: impl AsFd, most: usize) -> Result<Option<Vec<u8>>> {
-    let stat = fs::fstat(&file)?;
+    let stat = stat(&file)?;
     if fs::FileType::from_raw_mode(stat.st_mode) != fs::FileType::RegularFile || stat.st_size as usize > most
     {
         return Ok(None);

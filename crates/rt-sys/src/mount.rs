@@ -190,7 +190,8 @@ fn open_tree(dir: impl AsFd, path: &OsStr, recursive: Recursive, flags: OpenTree
 /// Attaches the detached mount `tree` on top of what `target` refers to.
 pub fn attach(tree: impl AsFd, target: impl AsFd) -> Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    Ok(mount::move_mount(tree, "", target, "", flags)?)
+    mount::move_mount(tree, "", &target, "", flags)
+        .context(|| format!("mount on {}", crate::fd::shown(&target)))
 }
 
 /// Attaches `tree` on top of the entry `name` of `dir`, a directory in which nobody else makes links.

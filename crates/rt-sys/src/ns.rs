@@ -4,7 +4,6 @@ use super::check;
 use crate::error::{Context, Result};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -142,7 +141,7 @@ pub fn enter(file: impl AsFd, kind: Namespace) -> Result<()> {
 /// Opens a namespace file and checks that it is one (of nsfs or procfs).
 pub fn open(path: &Path) -> Result<OwnedFd> {
     let fd = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let magic = fs::fstatfs(&fd)?.f_type as u64;
+    let magic = crate::fd::file_system(&fd)?;
     if magic != 0x6e73_6673 && magic != 0x9fa0 {
         crate::bail!("not a namespace");
     }
@@ -175,7 +174,10 @@ impl NamespaceId {
 
 /// What identifies the namespace `kind` of process `pid` ("self" for this one).
 pub fn id(proc: impl AsFd, pid: &str, kind: Namespace) -> Result<NamespaceId> {
-    Ok(NamespaceId::of(&fs::statat(proc, file_of(pid, kind).as_str(), fs::AtFlags::empty())?))
+    let file = file_of(pid, kind);
+    let stat =
+        fs::statat(proc, file.as_str(), fs::AtFlags::empty()).context(|| format!("stat /proc/{file}"))?;
+    Ok(NamespaceId::of(&stat))
 }
 
 /// A descriptor that keeps the namespace `kind` of process `pid` in existence, and what identifies it as long.
@@ -185,8 +187,10 @@ pub fn hold(proc: impl AsFd, pid: &str, kind: Namespace) -> Result<(OwnedFd, Nam
     Ok((fd, id))
 }
 
-fn open_of(proc: impl AsFd, pid: &str, kind: Namespace) -> Result<OwnedFd, Errno> {
-    fs::openat(proc, file_of(pid, kind).as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+fn open_of(proc: impl AsFd, pid: &str, kind: Namespace) -> Result<OwnedFd> {
+    let file = file_of(pid, kind);
+    fs::openat(proc, file.as_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .context(|| format!("open /proc/{file}"))
 }
 
 fn file_of(pid: &str, kind: Namespace) -> String {

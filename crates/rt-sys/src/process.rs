@@ -355,18 +355,47 @@ pub fn new_session_keyring() -> Result<()> {
     Ok(())
 }
 
+/// Waits for one of `fds`, as poll(2) does, and goes on after a signal. Without `limit` there is none.
+///
+/// # Errors
+/// Those of poll(2) but EINTR.
+pub fn poll(fds: &mut [rustix::event::PollFd<'_>], limit: Option<std::time::Duration>) -> Result<usize> {
+    let end = limit.map(|limit| std::time::Instant::now() + limit);
+    loop {
+        let left = end.map(|end| end.saturating_duration_since(std::time::Instant::now()));
+        // More than 2^63 seconds are none that anybody waits for.
+        let left = left.map(|left| rustix::time::Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        match rustix::event::poll(fds, left.as_ref()) {
+            Err(rustix::io::Errno::INTR) => {}
+            polled => return polled.context(|| "wait for an event"),
+        }
+    }
+}
+
 /// True where the effective user may read, write or execute (`mode`) what `fd` stands for (faccessat2(2), Linux 5.8).
 /// access(2) would answer for the real user.
-pub fn may_access(fd: impl AsFd, mode: i32) -> bool {
+///
+/// # Errors
+/// The kernel says neither yes nor no.
+pub fn may_access(fd: impl AsFd, mode: i32) -> Result<bool> {
     // SAFETY: the path is a literal.
-    unsafe {
+    let answer = check(unsafe {
         libc::syscall(
             libc::SYS_faccessat2,
             fd.as_fd().as_raw_fd(),
             c"".as_ptr(),
             mode,
             libc::AT_EMPTY_PATH | libc::AT_EACCESS,
-        ) == 0
+        )
+    });
+    match answer {
+        Ok(_) => Ok(true),
+        // EROFS: a file system that is read-only for everybody.
+        Err(e) if [libc::EACCES, libc::EPERM, libc::EROFS].contains(&e.errno().unwrap_or(0)) => Ok(false),
+        Err(e) => Err(e.context(format!("ask for access to {}", crate::fd::shown(&fd)))),
     }
 }
 
@@ -393,9 +422,10 @@ pub fn stat(proc: impl AsFd, pid: &str) -> Result<Stat> {
         path.as_str(),
         rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
         rustix::fs::Mode::empty(),
-    )?;
+    )
+    .context(|| format!("open /proc/{path}"))?;
     let mut buffer = [0u8; 1024];
-    let n = read_line(&file, &mut buffer)?;
+    let n = read_line(&file, &mut buffer).context(|| format!("read /proc/{path}"))?;
     parse_stat(&buffer[..n]).ok_or_else(|| crate::err!("/proc/{path} has an unknown form"))
 }
 

@@ -1,6 +1,6 @@
 //! What every binary does first, and what a process can ask about how it was started.
 
-use crate::error::Error;
+use crate::error::{Context, Error, Result};
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -40,27 +40,34 @@ pub fn protect_constants() {
 }
 
 /// Where this program is, or the file of which it is a copy in memory.
-pub fn program() -> Option<PathBuf> {
-    let path = std::env::current_exe().ok()?;
+///
+/// # Errors
+/// The kernel does not say.
+pub fn program() -> Result<PathBuf> {
+    let path = std::env::current_exe().context(|| "read /proc/self/exe")?;
     let name = path.to_str().and_then(|path| path.strip_prefix("/memfd:")?.strip_suffix(" (deleted)"));
-    Some(name.map(PathBuf::from).unwrap_or(path))
+    Ok(name.map(PathBuf::from).unwrap_or(path))
 }
 
 /// Where the program `name`, which is installed with this one, may be: beside it, then in each directory of PATH. A program
 /// of one file has its parts in it: its `rt` is FILE/rt, and FILE is executed by the name of the other.
-pub fn companions(name: &str) -> Vec<PathBuf> {
-    let beside = program().map(|program| match program.parent() {
+///
+/// # Errors
+/// The kernel does not say where this program is.
+pub fn companions(name: &str) -> Result<Vec<PathBuf>> {
+    let program = program()?;
+    let beside = match program.parent() {
         Some(file) if file.is_file() => file.to_owned(),
         _ => program.with_file_name(name),
-    });
+    };
     let path = crate::caller::path("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).filter(|dir| !dir.as_os_str().is_empty());
-    beside.into_iter().chain(in_path.map(|dir| dir.join(name))).collect()
+    Ok(std::iter::once(beside).chain(in_path.map(|dir| dir.join(name))).collect())
 }
 
 /// What to say where none of [`companions`] is there.
 pub fn no_companion(name: &str) -> Error {
-    let beside = program().map(|program| program.with_file_name(name)).unwrap_or_else(|| name.into());
+    let beside = program().map(|program| program.with_file_name(name)).unwrap_or_else(|_| name.into());
     crate::err!("{name} is installed neither as {} nor in PATH", beside.display())
 }
 

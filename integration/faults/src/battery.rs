@@ -1,36 +1,19 @@
 //! Faults at the calls of operations of `rt`, chosen by a seed, and what is looked at after each of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::calls::{self, Kind};
+use crate::operations::{self, Next, OPERATIONS, Operation};
+use crate::registry;
+use crate::sys;
 use crate::trace::{Mode, Outcome, Point, Tracer};
-
-/// Name, arguments of `rt`, and whether a container c1 was created before.
-const OPERATIONS: &[(&str, &str, bool)] = &[
-    ("run-bundle", "run ./bundle", false),
-    ("run-as-root", "run --as-root ./bundle", false),
-    ("run-overlay", "run --overlay out ./bundle", false),
-    ("run-volume", "run -v ./data:/mnt ./bundle", false),
-    ("pull-layout", "pull -q oci:layout:1 out", false),
-    ("pull-store", "pull -q --store oci:layout:1", false),
-    ("save-archive", "save -q ./bundle oci-archive:out:1", false),
-    ("save-docker-archive", "save -q ./bundle docker-archive:out:x:1", false),
-    ("save-sqsh", "save -q ./bundle out.sqsh", false),
-    ("convert-sqsh", "convert -q oci:layout:1 out.sqsh", false),
-    ("inspect", "inspect oci:layout:1", false),
-    ("images", "images", false),
-    ("create", "create -b bundle c2", false),
-    ("state", "state c1", true),
-    ("list", "list -q", true),
-    ("delete", "delete --force c1", true),
-];
+use crate::tree::{Closeness, Tree, is_draft, is_removed, told};
 
 /// What is asked for on the command line.
 pub(crate) struct Asked {
@@ -44,235 +27,422 @@ pub(crate) struct Asked {
     pub(crate) only: Option<String>,
     /// One fault of it: the number of the call, and the kind.
     pub(crate) repeat: Option<(usize, String)>,
+    /// How many processes share the faults.
+    pub(crate) jobs: usize,
+    /// The share of this process, from 0; none in the one that starts the others.
+    pub(crate) part: Option<usize>,
 }
 
-/// One file of a tree: type and mode, and a digest of its content.
-type Tree = BTreeMap<String, String>;
+/// What came of an operation's faults.
+#[derive(Default)]
+struct Figures {
+    reached: usize,
+    seconds: f64,
+    wrong: usize,
+}
 
-/// Runs the battery; the number of violations.
-pub(crate) fn run(asked: &Asked) -> io::Result<usize> {
-    let base = PathBuf::from(format!("/dev/shm/rt-faults-{}", std::process::id()));
-    let template = base.join("template");
-    make_template(&template, &asked.rt)?;
+/// Runs the battery in several processes, since a tracer waits for all of its children; the number of groups of violations.
+///
+/// # Errors
+/// One of them could not do its part.
+pub(crate) fn run(asked: &Asked, arguments: &[String]) -> io::Result<usize> {
+    let begun = Instant::now();
+    let mut parts = Vec::new();
+    for part in 0..asked.jobs {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("battery").args(arguments).args(["--part", &part.to_string()]).stdout(Stdio::piped());
+        parts.push(command.spawn()?);
+    }
+    let mut figures: BTreeMap<String, Figures> = BTreeMap::new();
     let mut groups: BTreeMap<String, (usize, String)> = BTreeMap::new();
-    let (mut done, mut random) = (0, asked.seed | 1);
-    let each = asked.faults.map(|all| all.div_ceil(OPERATIONS.len()));
-    for (name, arguments, created) in OPERATIONS {
-        if asked.only.as_ref().is_some_and(|only| only != name) {
-            continue;
+    let mut readers = Vec::new();
+    for part in &mut parts {
+        readers.extend(part.stdout.take().map(|out| {
+            std::thread::spawn(move || BufReader::new(out).lines().map_while(Result::ok).collect::<Vec<_>>())
+        }));
+    }
+    for line in readers.into_iter().filter_map(|reader| reader.join().ok()).flatten() {
+        let words: Vec<&str> = line.split('\t').collect();
+        match words[..] {
+            ["done", name, reached, seconds, wrong] => {
+                let figure = figures.entry(name.to_owned()).or_default();
+                figure.reached += reached.parse().unwrap_or(0);
+                figure.seconds += seconds.parse().unwrap_or(0.0);
+                figure.wrong += wrong.parse().unwrap_or(0);
+            }
+            ["wrong", group, repeat] => {
+                groups.entry(group.to_owned()).or_insert((0, repeat.to_owned())).0 += 1;
+            }
+            _ => println!("{line}"),
         }
-        let place = Place { base: &base, rt: &asked.rt, arguments, created: *created };
-        let (before, expected, points) = place.undisturbed()?;
-        let faults: Vec<(usize, &Point, &str)> = points
+    }
+    for part in &mut parts {
+        if !part.wait()?.success() {
+            return Err(io::Error::other("a part of the battery failed"));
+        }
+    }
+    for (name, Figures { reached, seconds, wrong }) in &figures {
+        println!("{name}: {reached} faults in {seconds:.0} s, {wrong} violations");
+    }
+    for (group, (times, repeat)) in &groups {
+        println!(
+            "FAIL {group} ({times} times; integration/faults.sh {} --repeat {repeat})",
+            asked.rt.display()
+        );
+    }
+    let done: usize = figures.values().map(|figure| figure.reached).sum();
+    println!(
+        "result: integration/faults: {done} faults at {} operations in {:.0} s; {} groups of violations, seed {}",
+        figures.len(),
+        begun.elapsed().as_secs_f64(),
+        groups.len(),
+        asked.seed
+    );
+    Ok(groups.len())
+}
+
+/// Runs one part, and prints what comes of it for [`run`].
+///
+/// # Errors
+/// An operation that fails without a fault.
+pub(crate) fn run_part(asked: &Asked, part: usize) -> io::Result<()> {
+    let base = PathBuf::from(format!("/dev/shm/rt-faults-{}", std::process::id()));
+    operations::make_template(&base.join("template"), &asked.rt)?;
+    let port = sys::without_alarms(|| registry::start(base.join("work/registry")))?;
+    let each = asked.faults.map(|all| all.div_ceil(OPERATIONS.len()));
+    let all = OPERATIONS.iter().filter(|o| asked.only.as_ref().is_none_or(|only| only == o.name));
+    for operation in all {
+        let begun = Instant::now();
+        let place = Place { base: &base, rt: &asked.rt, operation, port };
+        place.prepare()?;
+        let known = place.undisturbed()?;
+        let faults: Vec<(usize, &Point, &str)> = known
+            .points
             .iter()
             .enumerate()
             .flat_map(|(n, point)| {
                 calls::faults(&point.call, &point.path).into_iter().map(move |kind| (n + 1, point, kind))
             })
             .collect();
-        let chosen: Vec<_> = match (&asked.repeat, each) {
-            (Some((n, kind)), _) => faults.iter().filter(|f| f.0 == *n && f.2 == kind).collect(),
-            (None, Some(each)) => (0..each.min(faults.len()))
-                .filter_map(|_| {
-                    random ^= random << 13;
-                    random ^= random >> 7;
-                    random ^= random << 17;
-                    faults.get(random as usize % faults.len())
-                })
-                .collect(),
-            (None, None) => faults.iter().collect(),
+        let chosen = match &asked.repeat {
+            Some((n, kind)) => faults.into_iter().filter(|f| f.0 == *n && f.2 == kind).collect(),
+            None => choose(faults, each, asked.seed, operation.name),
         };
-        for (n, point, kind) in chosen {
+        let (mut reached, mut wrong) = (0, 0);
+        for (n, point, kind) in chosen.into_iter().skip(part).step_by(asked.jobs) {
             let Some(fault) = Kind::parse(kind) else { continue };
-            done += 1;
-            for violation in place.disturbed(point, fault, &before, &expected)? {
+            let Some(found) = place.disturbed(point, fault, &known)? else { continue };
+            reached += 1;
+            wrong += usize::from(!found.is_empty());
+            for violation in found {
                 let group = format!("{violation}: {} {} {}", point.program, point.call, point.path);
-                let repeat = format!("--repeat {name}:{n}:{kind}");
-                groups.entry(group).or_insert((0, repeat)).0 += 1;
+                println!("wrong\t{}\t{}:{n}:{kind}", group.replace(['\t', '\n'], " "), operation.name);
             }
         }
+        println!("done\t{}\t{reached}\t{}\t{wrong}", operation.name, begun.elapsed().as_secs_f64());
     }
-    fs::remove_dir_all(&base)?;
-    for (group, (times, repeat)) in &groups {
-        println!("FAIL {group} ({times} times; integration/faults.sh {} {repeat})", asked.rt.display());
-    }
-    let failed: usize = groups.len();
-    println!("result: integration/faults: {done} faults; {failed} groups of violations, seed {}", asked.seed);
-    Ok(failed)
+    fs::remove_dir_all(&base)
 }
 
-fn make_template(dir: &Path, rt: &Path) -> io::Result<()> {
-    let bin = dir.join("bundle/rootfs/bin");
-    fs::create_dir_all(&bin)?;
-    for name in ["data", "run", "home", "tmp"] {
-        fs::create_dir_all(dir.join(name))?;
-    }
-    fs::copy(rt, bin.join("hello"))?;
-    std::os::unix::fs::symlink("hello", bin.join("link"))?;
-    let run = |arguments: &[&str], dir: &Path| -> io::Result<()> {
-        let output = Command::new(rt).args(arguments).current_dir(dir).output()?;
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        if output.status.success() { Ok(()) } else { Err(io::Error::other(text)) }
+/// Some of the faults of an operation, in an order that the seed alone decides.
+fn choose<T>(mut faults: Vec<T>, most: Option<usize>, seed: u64, name: &str) -> Vec<T> {
+    let Some(most) = most else { return faults };
+    // SipHash with the keys of `DefaultHasher::new` gives the same everywhere.
+    let random = |n: usize| {
+        let mut hasher = DefaultHasher::new();
+        (seed, name, n).hash(&mut hasher);
+        hasher.finish() as usize
     };
-    run(&["spec"], &dir.join("bundle"))?;
-    let config = dir.join("bundle/config.json");
-    let text = fs::read_to_string(&config)?.replace("\"terminal\": true", "\"terminal\": false");
-    fs::write(&config, text.replace("\"sh\"", "\"/bin/hello\", \"--version\""))?;
-    run(&["save", "-q", "./bundle", "oci:layout:1"], dir)
+    for n in 0..most.min(faults.len()) {
+        let other = n + random(n) % (faults.len() - n);
+        faults.swap(n, other);
+    }
+    faults.truncate(most);
+    faults
 }
 
 /// An operation and where it runs.
 struct Place<'a> {
     base: &'a Path,
     rt: &'a Path,
-    arguments: &'a str,
-    created: bool,
+    operation: &'a Operation,
+    port: u16,
+}
+
+/// What an operation does without a fault.
+struct Known {
+    before: Tree,
+    after: Tree,
+    stdout: Option<String>,
+    points: Vec<Point>,
+    /// Processes that live before and after it.
+    left: (usize, usize),
+    /// What is said of its containers then.
+    status: String,
 }
 
 impl Place<'_> {
-    fn command(&self, arguments: &str) -> Vec<String> {
-        let rt = self.rt.display().to_string();
-        // Root's states would be in /run, among those of others.
-        let states = self.base.join("work/run/states").display().to_string();
-        [rt, "--root".to_owned(), states].into_iter().chain(arguments.split(' ').map(str::to_owned)).collect()
+    fn dir(&self) -> PathBuf {
+        self.base.join("work")
     }
 
-    /// A fresh copy of the template, with the container where one is needed.
-    fn fresh(&self) -> io::Result<(PathBuf, Tracer)> {
-        let dir = self.base.join("work");
-        let _ = fs::remove_dir_all(&dir);
-        Command::new("cp").arg("-a").arg(self.base.join("template")).arg(&dir).status()?;
-        let mut tracer = Tracer::new(&dir, &["rt", "rt-pull", "rt-image"], None, Duration::from_secs(15));
-        let at = |name: &str| dir.join(name).display().to_string();
+    /// The operation's own template.
+    fn template(&self) -> PathBuf {
+        self.base.join(self.operation.name)
+    }
+
+    fn command(&self, command: &str) -> Vec<String> {
+        let command = command.replace("REGISTRY", &format!("127.0.0.1:{}", self.port));
+        let words = command.split(' ').map(str::to_owned);
+        if let Some(program) = command.strip_prefix("./") {
+            let program = self.dir().join(program).display().to_string();
+            return std::iter::once(program).chain(words.skip(1)).collect();
+        }
+        let rt = self.rt.display().to_string();
+        // Root's states would be in /run, among those of others.
+        let states = self.dir().join("run/states").display().to_string();
+        [rt, "--root".to_owned(), states].into_iter().chain(words).collect()
+    }
+
+    fn copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let _ = fs::remove_dir_all(to);
+        let status = Command::new("cp").arg("-a").arg(from).arg(to).status()?;
+        if status.success() { Ok(()) } else { Err(io::Error::other("cp failed")) }
+    }
+
+    /// Makes the operation's template.
+    fn prepare(&self) -> io::Result<()> {
+        self.copy(&self.base.join("template"), &self.dir())?;
+        for command in self.operation.prepare {
+            self.good(&mut self.tracer(), command)?;
+        }
+        // What was just pulled is taken for what somebody is about to start.
+        let mut find = Command::new("find");
+        find.args(["home", "-exec", "touch", "-h", "-d", "2 days ago", "{}", "+"]);
+        find.current_dir(self.dir()).status()?;
+        self.copy(&self.dir(), &self.template())
+    }
+
+    fn tracer(&self) -> Tracer {
+        let programs = ["rt", "rt-pull", "rt-image", "program"];
+        let mut tracer = Tracer::new(&self.dir(), &programs, None, Duration::from_secs(15));
+        let at = |name: &str| self.dir().join(name).display().to_string();
         tracer.environment(&[
             ("XDG_RUNTIME_DIR".into(), at("run")),
             ("HOME".into(), at("home")),
             ("TMPDIR".into(), at("tmp")),
             ("PATH".into(), "/usr/bin:/bin".into()),
         ]);
-        if self.created {
-            tracer.run(&self.command("create -b bundle c1"), Mode::Watch, 1)?;
-        }
-        Ok((dir, tracer))
+        tracer
     }
 
-    /// The tree before, tree and outcome after, and the calls.
-    fn undisturbed(&self) -> io::Result<(Tree, (Tree, Outcome), Vec<Point>)> {
-        let (dir, mut tracer) = self.fresh()?;
-        let before = tree(&dir);
-        let mut outcome =
-            tracer.run(&self.command(self.arguments), Mode::Record, usize::from(self.created))?;
-        if !outcome.good() {
-            return Err(io::Error::other(format!("rt {}: {}", self.arguments, outcome.stderr)));
+    /// Runs a command that has to succeed; how many processes live afterwards.
+    fn good(&self, tracer: &mut Tracer, command: &str) -> io::Result<Outcome> {
+        let outcome = tracer.run(&self.command(command), Mode::Watch, usize::MAX)?;
+        match outcome.good() {
+            true => Ok(outcome),
+            false => Err(io::Error::other(format!("{}: {command}: {}", self.operation.name, outcome.stderr))),
         }
-        let points = std::mem::take(&mut outcome.points).into_iter().map(|(_, point)| point).collect();
-        Ok((before, (tree(&dir), outcome), points))
     }
 
-    /// What is wrong after one fault.
-    fn disturbed(
-        &self,
-        point: &Point,
-        kind: Kind,
-        before: &Tree,
-        (expected, good): &(Tree, Outcome),
-    ) -> io::Result<Vec<String>> {
-        let (dir, mut tracer) = self.fresh()?;
-        let mode = Mode::Inject(point.clone(), kind);
-        let outcome = tracer.run(&self.command(self.arguments), mode, good.left)?;
-        let mut wrong = Vec::new();
+    /// A fresh copy of the template, with the containers that are needed, and how many processes these have.
+    fn fresh(&self) -> io::Result<(Tracer, usize)> {
+        self.copy(&self.template(), &self.dir())?;
+        let mut tracer = self.tracer();
+        let mut left = 0;
+        for command in self.operation.live {
+            left = self.good(&mut tracer, command)?.left;
+        }
+        Ok((tracer, left))
+    }
+
+    /// What the containers are: ids and states.
+    fn status(&self, tracer: &mut Tracer) -> io::Result<String> {
+        let outcome = tracer.run(&self.command("list"), Mode::Watch, usize::MAX)?;
+        let lines = outcome.stdout.lines().map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            // ID, PID, STATUS; the id of a foreground container is made up.
+            words.first().zip(words.get(2)).map(|(id, status)| format!("{id} {status}")).unwrap_or_default()
+        });
+        Ok(lines.collect::<Vec<_>>().join("\n"))
+    }
+
+    /// Runs it twice without a fault: what differs then is not compared.
+    fn undisturbed(&self) -> io::Result<Known> {
+        let mut runs = Vec::new();
+        for _ in 0..2 {
+            let (mut tracer, live) = self.fresh()?;
+            let before = Tree::of(&self.dir());
+            let mut outcome = tracer.run(&self.command(self.operation.command), Mode::Record, live)?;
+            if !outcome.good() {
+                let text = format!("{}: {:#x} {}", self.operation.name, outcome.status, outcome.stderr);
+                return Err(io::Error::other(text));
+            }
+            let mut points: Vec<Point> =
+                std::mem::take(&mut outcome.points).into_iter().map(|(_, point)| point).collect();
+            // Threads and processes take turns in another order each time.
+            points.sort();
+            let after = Tree::of(&self.dir());
+            let status = self.status(&mut tracer)?;
+            runs.push((before, after, points, (live, outcome.left), status, outcome.stdout));
+        }
+        let (Some(second), Some(first)) = (runs.pop(), runs.pop()) else { unreachable!() };
+        Ok(Known {
+            before: second.0.common(&first.0),
+            after: second.1.common(&first.1),
+            points: second.2,
+            left: second.3,
+            status: second.4,
+            stdout: (second.5 == first.5).then_some(second.5),
+        })
+    }
+
+    /// What is wrong after one fault; none where its call was not made this time.
+    fn disturbed(&self, point: &Point, kind: Kind, known: &Known) -> io::Result<Option<Vec<String>>> {
+        let (mut tracer, _) = self.fresh()?;
+        let mounts = self.mounts();
+        let most = known.left.0.max(known.left.1);
+        let outcome =
+            tracer.run(&self.command(self.operation.command), Mode::Inject(point.clone(), kind), most)?;
         if !outcome.reached {
-            return Ok(wrong);
+            return Ok(None);
         }
-        let signal = matches!(kind, Kind::Signal(_));
+        let mut wrong = Vec::new();
         if outcome.hung {
             wrong.push("hangs".to_owned());
         }
         if [0x6, 0x8600, 0x6500].contains(&outcome.status) || outcome.stderr.contains("panicked") {
             wrong.push("panics".to_owned());
         }
-        let after = tree(&dir);
+        let after = Tree::of(&self.dir());
+        // A draft that cannot be removed is named, and stays until the next run.
+        let (drafts, lines): (Vec<&str>, Vec<&str>) =
+            outcome.stderr.lines().partition(|line| is_draft(line) && line.contains(" is left"));
+        let mut found = match outcome.good() {
+            true => after.differences(&[&known.after], Closeness::All),
+            false => after.differences(&[&known.before, &known.after], Closeness::Content),
+        };
+        let stays = |name: &str| is_draft(name) && !drafts.is_empty() || is_removed(name) && !outcome.good();
+        found.retain(|name| !stays(name));
+        let found = found.first().map(|name| told(name));
         if outcome.good() {
-            if outcome.stdout != good.stdout && !self.arguments.starts_with("state") {
+            if known.stdout.as_ref().is_some_and(|stdout| *stdout != outcome.stdout) {
                 wrong.push("exit 0 with another output".to_owned());
             }
-            wrong.extend(
-                differences(&after, &[expected]).map(|d| format!("exit 0 with another result ({d})")),
-            );
-        } else if !signal && !outcome.hung {
-            let lines: Vec<&str> = outcome.stderr.lines().collect();
-            if lines.len() != 1 || !lines[0].starts_with("rt: ") {
-                wrong.push(format!("{} lines of errors", lines.len()));
-            } else if !has_noun(lines[0]) {
-                wrong.push(format!("an error without a noun ({:?})", lines[0]));
+            wrong.extend(found.map(|name| format!("exit 0 with another result ({name})")));
+            let end = Instant::now() + Duration::from_secs(2);
+            // A signal may as well have come to the program of the container.
+            while !matches!(kind, Kind::Signal(_)) && self.status(&mut tracer)? != known.status {
+                if Instant::now() > end {
+                    wrong.push("exit 0 with another state".to_owned());
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            if lines.iter().any(|line| !line.is_empty()) {
+                wrong.push(format!("exit 0 with an error ({:?})", told(lines[0])));
+            }
+        } else {
+            wrong.extend(self.wrong_error(&outcome, &lines, point, kind));
+            // A process without a handler dies of either signal. What it leaves goes with the next run.
+            if !matches!(kind, Kind::Signal(_)) {
+                wrong.extend(found.map(|name| format!("leftover or partial ({name})")));
             }
         }
-        if !outcome.good() && kind != Kind::Signal(libc::SIGKILL) {
-            wrong.extend(
-                differences(&after, &[before, expected]).map(|d| format!("leftover or partial ({d})")),
-            );
-        }
-        if outcome.left > good.left.max(usize::from(self.created)) {
+        if outcome.left > most {
             wrong.push("processes are left".to_owned());
         }
-        if !outcome.good() && !self.created && !self.arguments.starts_with("create") {
-            let next = tracer.run(&self.command(self.arguments), Mode::Watch, 0)?;
-            if !next.good() && !next.stderr.contains("exists") {
-                wrong.push(format!("the next run fails ({})", next.stderr.trim()));
-            } else {
-                let left = tree(&dir);
-                wrong.extend(differences(&left, &[expected]).map(|d| format!("after the next run ({d})")));
-            }
+        if !outcome.good() || !drafts.is_empty() || self.operation.next != Next::Same {
+            wrong.extend(self.next(&mut tracer, known)?);
         }
+        tracer.kill_all();
+        if self.mounts() > mounts {
+            wrong.push("a mount is left".to_owned());
+        }
+        Ok(Some(wrong))
+    }
+
+    /// What is wrong with the error of a command that failed. `lines` are those that name no draft.
+    fn wrong_error(&self, outcome: &Outcome, lines: &[&str], point: &Point, kind: Kind) -> Option<String> {
+        if matches!(kind, Kind::Signal(_)) || outcome.hung {
+            return None;
+        }
+        match lines {
+            [line] if !line.starts_with("rt") => Some("an error that does not say whose it is".to_owned()),
+            [line] if !has_noun(line, point) => Some(format!("an error without a noun ({:?})", told(line))),
+            [_] => None,
+            _ => Some(format!("{} lines of errors", lines.len())),
+        }
+    }
+
+    /// What is wrong with the next run, which has no fault.
+    fn next(&self, tracer: &mut Tracer, known: &Known) -> io::Result<Vec<String>> {
+        // A draft that nobody has signed yet may be another process's, unless it is old.
+        for name in Tree::of(&self.dir()).drafts() {
+            let old = SystemTime::now() - Duration::from_secs(60);
+            let _ = fs::File::open(self.dir().join(name)).and_then(|dir| dir.set_modified(old));
+        }
+        let command = match self.operation.next {
+            Next::Delete(id) => format!("delete --force {id}"),
+            Next::Then(command) => command.to_owned(),
+            _ => self.operation.command.to_owned(),
+        };
+        if let Next::Then(_) = self.operation.next {
+            tracer.run(&self.command(self.operation.command), Mode::Watch, usize::MAX)?;
+        }
+        let next = tracer.run(&self.command(&command), Mode::Watch, known.left.1)?;
+        if self.operation.live.is_empty() && self.operation.next == Next::Same {
+            self.delete_dead(tracer)?;
+        }
+        let mut wrong = Vec::new();
+        let left = Tree::of(&self.dir());
+        if let Next::Delete(id) = self.operation.next {
+            if next.hung || !next.good() && !next.stderr.contains("does not exist") {
+                wrong.push(format!("delete --force fails ({})", told(next.stderr.trim())));
+            } else if self.status(tracer)?.contains(id) {
+                wrong.push("delete --force leaves the container".to_owned());
+            }
+            return Ok(wrong);
+        }
+        let differs = left.differences(&[&known.after], Closeness::Content);
+        if !next.good() && (self.operation.next == Next::Same || !differs.is_empty()) {
+            wrong.push(format!("the next run fails ({})", told(next.stderr.trim())));
+        }
+        wrong.extend(differs.first().map(|name| format!("after the next run ({})", told(name))));
         Ok(wrong)
     }
+
+    /// Removes the containers whose runtime was killed, which stay until somebody does (docs/design/lifecycle.md).
+    fn delete_dead(&self, tracer: &mut Tracer) -> io::Result<()> {
+        for container in self.status(tracer)?.lines().skip(1) {
+            let id = container.split(' ').next().unwrap_or_default();
+            tracer.run(&self.command(&format!("delete --force {id}")), Mode::Watch, usize::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// How many mounts of this process's namespace are in the work directory.
+    fn mounts(&self) -> usize {
+        let work = self.dir().display().to_string();
+        fs::read_to_string("/proc/self/mountinfo").unwrap_or_default().matches(&work).count()
+    }
 }
 
-/// An error names something: a path, an image or an id, or what the kernel was asked for in words.
-fn has_noun(line: &str) -> bool {
+/// An error names something: a path, an image or an id, or, where the call was about no file, what was asked of the kernel in
+/// words.
+fn has_noun(line: &str, point: &Point) -> bool {
     let text = line.trim_start_matches("rt: ");
     let word = |word: &str| {
-        let word = word.trim_matches([':', ',', '"', '(', ')']);
-        word.len() > 1 && word.contains('/') || word.contains(['.', '_']) && word.len() > 3 || word == "c1"
+        let word = word.trim_matches([':', ',', '"', '(', ')', '.']);
+        word.len() > 1 && (word.contains('/') || word.contains("sha256:"))
+            || word.contains(['.', '_']) && word.len() > 3
+            || ["c1", "c2"].contains(&word)
     };
-    // "doing what: why" with words of its own before the reason.
-    text.split_whitespace().any(word) || text.split(": ").next().is_some_and(|t| t.split(' ').count() > 2)
-}
-
-/// The names at which a tree is like none of the others; of files of the cache, those without a complete blob are left out.
-fn differences<'a>(tree: &'a Tree, others: &'a [&'a Tree]) -> impl Iterator<Item = String> + 'a {
-    let names: BTreeSet<&String> = tree.keys().chain(others.iter().flat_map(|t| t.keys())).collect();
-    let wrong = names.into_iter().filter(move |name| {
-        let bare = tree.get(*name).is_some_and(|what| what == "directory");
-        let resumable = name.contains("/partial/") || name.contains("/uses/");
-        !resumable && !bare && !others.iter().any(|other| other.get(*name) == tree.get(*name))
-    });
-    wrong.take(1).map(|name| crate::trace::normal(name, Path::new("/nowhere")))
-}
-
-/// What is below a directory. States of containers change with each run, so their content does not count.
-fn tree(root: &Path) -> Tree {
-    let mut all = Tree::new();
-    let mut todo = vec![root.to_owned()];
-    while let Some(dir) = todo.pop() {
-        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let Ok(status) = fs::symlink_metadata(&path) else { continue };
-            let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-            let what = if status.is_dir() {
-                todo.push(path);
-                "directory".to_owned()
-            } else {
-                let mut hasher = DefaultHasher::new();
-                if status.is_symlink() {
-                    fs::read_link(&path).ok().hash(&mut hasher);
-                } else if status.is_file() && !name.starts_with("run/") {
-                    fs::read(&path).ok().hash(&mut hasher);
-                }
-                format!("{:o} {:x}", status.mode(), hasher.finish())
-            };
-            all.insert(name, what);
-        }
-    }
-    all
+    // What is done to a container's own image, mounts and ids is said in words: there is one of each in a command.
+    let words = text.split(": ").next().map_or(0, |doing| doing.split(' ').count());
+    let nowhere = ["/proc/", "/memfd:", "/dev/null"].iter().any(|place| point.path.starts_with(place));
+    let of_a_file = point.path.contains('/') && !nowhere;
+    // Where there is no reason of the kernel's, the whole is said in words.
+    let least = if of_a_file || !text.contains(": ") { 3 } else { 1 };
+    text.split_whitespace().any(word) || words > least
 }

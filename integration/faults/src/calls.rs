@@ -203,9 +203,9 @@ fn named(name: &str) -> Option<&'static Call> {
 /// The faults that are plausible for a call on this path; of signals, both.
 pub(crate) fn faults(name: &str, path: &str) -> Vec<&'static str> {
     let Some(call) = named(name) else { return Vec::new() };
-    // The kernel's own files do not end early.
-    let kernels = path.starts_with("/proc") || path.starts_with("/sys");
-    call.3.split(' ').filter(|kind| !(kernels && *kind == "ZERO")).chain(["SIGKILL", "SIGTERM"]).collect()
+    // The kernel's own files do not end early, and an empty file of a state is that of a container that is being made.
+    let whole = path.starts_with("/proc") || path.starts_with("/sys") || path.ends_with("/state.json");
+    call.3.split(' ').filter(|kind| !(whole && *kind == "ZERO")).chain(["SIGKILL", "SIGTERM"]).collect()
 }
 
 /// The argument that is a call's length.

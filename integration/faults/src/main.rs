@@ -4,8 +4,11 @@
 
 mod battery;
 mod calls;
+mod operations;
+mod registry;
 mod sys;
 mod trace;
+mod tree;
 
 use std::io;
 use std::time::Duration;
@@ -28,8 +31,13 @@ fn main() {
 fn run(arguments: &[String]) -> io::Result<i32> {
     let usage = || io::Error::other(USAGE);
     if arguments.first().is_some_and(|a| a == "battery") {
+        let asked = asked(&arguments[1..])?;
+        let Some(part) = asked.part else {
+            return Ok(i32::from(battery::run(&asked, &arguments[1..])? != 0));
+        };
         sys::prepare()?;
-        return Ok(i32::from(battery::run(&asked(&arguments[1..])?)? != 0));
+        battery::run_part(&asked, part)?;
+        return Ok(0);
     }
     let end = arguments.iter().position(|a| a == "--").ok_or_else(usage)?;
     let (words, command) = (&arguments[..end], &arguments[end + 1..]);
@@ -74,18 +82,22 @@ fn run(arguments: &[String]) -> io::Result<i32> {
     Ok(i32::from(!outcome.good()))
 }
 
-/// `RT [--all] [--faults N] [--seed N] [--only OPERATION] [--repeat OPERATION:N:KIND]`
+/// `RT [--all] [--faults N] [--seed N] [--only OPERATION] [--repeat OPERATION:N:KIND] [--jobs N]`
 fn asked(arguments: &[String]) -> io::Result<battery::Asked> {
     let bad = |what: &str| io::Error::other(format!("{what}: what is this?"));
     let mut all = arguments.iter();
     let rt = std::fs::canonicalize(all.next().ok_or_else(|| bad("no rt"))?)?;
-    let mut asked = battery::Asked { rt, faults: Some(2000), seed: 20261124, only: None, repeat: None };
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut asked =
+        battery::Asked { rt, faults: Some(2000), seed: 20261124, only: None, repeat: None, jobs, part: None };
     while let Some(flag) = all.next() {
         let mut value = || all.next().ok_or_else(|| bad(flag));
         match flag.as_str() {
             "--all" => asked.faults = None,
             "--faults" => asked.faults = Some(value()?.parse().map_err(|_| bad(flag))?),
             "--seed" => asked.seed = value()?.parse().map_err(|_| bad(flag))?,
+            "--jobs" => asked.jobs = value()?.parse().map_err(|_| bad(flag))?,
+            "--part" => asked.part = Some(value()?.parse().map_err(|_| bad(flag))?),
             "--only" => asked.only = Some(value()?.clone()),
             "--repeat" => {
                 let words: Vec<&str> = value()?.split(':').collect();
@@ -96,5 +108,10 @@ fn asked(arguments: &[String]) -> io::Result<battery::Asked> {
             _ => return Err(bad(flag)),
         }
     }
+    if asked.only.as_ref().is_some_and(|only| !operations::OPERATIONS.iter().any(|o| o.name == *only)) {
+        return Err(bad(asked.only.as_deref().unwrap_or_default()));
+    }
+    // One fault is one process's.
+    asked.jobs = if asked.repeat.is_some() { 1 } else { asked.jobs.max(1) };
     Ok(asked)
 }

@@ -1,10 +1,12 @@
 //! The system calls of the tracer: ptrace(2), a child that waits to be seized, and the clock that wakes a wait.
 #![allow(unsafe_code)]
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io::{self, Write};
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr;
 
 /// What is followed, and that no tracee outlives its tracer.
@@ -287,6 +289,52 @@ pub(crate) fn prepare() -> io::Result<()> {
         check(libc::setitimer(libc::ITIMER_REAL, &raw const timer, ptr::null_mut()).into())?;
     }
     Ok(())
+}
+
+/// Runs `act`, whose threads no alarm wakes: it is for the one that waits.
+pub(crate) fn without_alarms<T>(act: impl FnOnce() -> T) -> T {
+    // SAFETY: all zero is a value of this plain structure, which sigemptyset fills; the mask is put back below.
+    unsafe {
+        let mut alarm: libc::sigset_t = mem::zeroed();
+        libc::sigemptyset(&raw mut alarm);
+        libc::sigaddset(&raw mut alarm, libc::SIGALRM);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const alarm, ptr::null_mut());
+        let result = act();
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const alarm, ptr::null_mut());
+        result
+    }
+}
+
+/// Sets an extended attribute.
+///
+/// # Errors
+/// Those of setxattr(2).
+pub(crate) fn set_attribute(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let (pointer, length) = (value.as_ptr().cast(), value.len());
+    // SAFETY: both texts end in a zero, and pointer and length describe `value`.
+    check(unsafe { libc::lsetxattr(path.as_ptr(), name.as_ptr(), pointer, length, 0) }.into()).map(drop)
+}
+
+/// Names and values of the extended attributes of a path, behind each other; nothing where there are none.
+pub(crate) fn attributes(path: &Path) -> Vec<Vec<u8>> {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return Vec::new() };
+    let mut names = vec![0_u8; 4096];
+    // SAFETY: the kernel writes at most the length of `names`.
+    let length = unsafe { libc::llistxattr(path.as_ptr(), names.as_mut_ptr().cast(), names.len()) };
+    names.truncate(usize::try_from(length).unwrap_or(0));
+    let mut all = Vec::new();
+    for name in names.split_inclusive(|byte| *byte == 0) {
+        let mut value = vec![0_u8; 4096];
+        // SAFETY: the name ends in its zero, and the kernel writes at most the length of `value`.
+        let length = unsafe {
+            libc::lgetxattr(path.as_ptr(), name.as_ptr().cast(), value.as_mut_ptr().cast(), value.len())
+        };
+        value.truncate(usize::try_from(length).unwrap_or(0));
+        all.push([name, &value].concat());
+    }
+    all.sort();
+    all
 }
 
 /// A file in memory for what a process prints.

@@ -50,7 +50,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         Origin::Image(name) if saved => {
             let scratch = Scratch::beside(Path::new(".rt-convert"))?;
             let bundle = scratch.join("bundle")?;
-            let own = own(&["pull", "--quiet", "--private"], &[name.into(), bundle.clone().into()]);
+            let own = own(&["pull", "--quiet", "--private"], &[name.into(), bundle.clone().into()])?;
             match finished(own)? {
                 0 => save::bundle(call, &bundle, target),
                 code => Ok(code),
@@ -101,20 +101,20 @@ fn quietly(call: &Call, from: &Path, layout: &str) -> Result<u8> {
 
 /// `rt mount --bundle FROM DIR -- rt-pull save FLAGS DIR WORDS`
 fn save_mounted(from: &Path, scratch: &Scratch, flags: &[OsString], words: &[OsString]) -> Result<Command> {
-    let rt = start::companions("rt").into_iter().find(|path| path.is_file());
+    let rt = start::companions("rt")?.into_iter().find(|path| path.is_file());
     let mut command = Command::new(rt.ok_or_else(|| start::no_companion("rt"))?);
     let at = scratch.mount_point()?;
     command.args(["mount", "--bundle"]).arg(from).arg(&at).arg("--");
-    let own = own(&["save"], flags);
+    let own = own(&["save"], flags)?;
     command.arg(own.get_program()).args(own.get_args()).arg(&at).args(words);
     Ok(command)
 }
 
 /// This program with these words.
-fn own(command: &[&str], words: &[OsString]) -> Command {
-    let mut own = Command::new(start::program().unwrap_or_else(|| "rt-pull".into()));
+fn own(command: &[&str], words: &[OsString]) -> Result<Command> {
+    let mut own = Command::new(start::program()?);
     own.args(command).args(words);
-    own
+    Ok(own)
 }
 
 /// The exit code of a program, which says itself what went wrong.

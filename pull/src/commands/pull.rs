@@ -27,7 +27,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     }
     let options = options(call)?;
     let summary = run::run(&options)?;
-    let path = std::path::absolute(&options.target).unwrap_or_else(|_| options.target.clone());
+    let path = rt_sys::fd::absolute(&options.target)?;
     if call.flags.has(&JSON) {
         return print(format!("{}\n", as_json(&path, &summary)));
     }

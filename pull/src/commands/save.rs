@@ -107,5 +107,5 @@ fn replaces(call: &Call) -> bool {
 }
 
 fn print_path(path: &Path) -> Result<u8> {
-    print(format!("{}\n", std::path::absolute(path).unwrap_or_else(|_| path.into()).display()))
+    print(format!("{}\n", rt_sys::fd::absolute(path)?.display()))
 }

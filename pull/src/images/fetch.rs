@@ -51,7 +51,7 @@ pub(crate) struct Stored {
 /// Gets an image into the store.
 pub(crate) fn fetch(request: StoreRequest) -> Result<Stored> {
     let cache = request.options.cache.clone();
-    run::interruptible(&cache, |interrupt| Fetch::new(request, interrupt).run())
+    run::interruptible(&cache, |interrupt| Fetch::new(request, interrupt)?.run())
 }
 
 struct Fetch<'a> {
@@ -61,11 +61,11 @@ struct Fetch<'a> {
 }
 
 impl Fetch<'_> {
-    fn new(request: StoreRequest, interrupt: &Interrupt) -> Fetch<'_> {
+    fn new(request: StoreRequest, interrupt: &Interrupt) -> Result<Fetch<'_>> {
         let platform = request.platform.as_deref();
-        let spellings = names::spellings(&request.options.image, &request.options.source);
+        let spellings = names::spellings(&request.options.image, &request.options.source)?;
         let keys = spellings.iter().map(|name| names::key(name, platform)).collect();
-        Fetch { request, interrupt, keys }
+        Ok(Fetch { request, interrupt, keys })
     }
 
     fn run(mut self) -> Result<Stored> {
@@ -92,7 +92,7 @@ impl Fetch<'_> {
         draft::sweep_all(own.bundles());
         if by_name {
             // Of many processes that want a name, one asks the registry.
-            let turn = own.alone(&self.lease_of_name(), image, self.interrupt, || {
+            let turn = own.alone(&self.lease_of_name()?, image, self.interrupt, || {
                 Ok(stores.find(&self.keys)?.map(|(store, bundle)| store.bundle(&bundle)))
             })?;
             return match turn {
@@ -104,10 +104,10 @@ impl Fetch<'_> {
     }
 
     /// The lease on a name, which can be longer than a file's.
-    fn lease_of_name(&self) -> String {
-        let name = names::canonical(&self.request.options.source);
+    fn lease_of_name(&self) -> Result<String> {
+        let name = names::canonical(&self.request.options.source)?;
         let platform = self.request.platform.as_deref().unwrap_or_default();
-        Digest::of(format!("{name}\n{platform}").as_bytes()).hex().to_owned()
+        Ok(Digest::of(format!("{name}\n{platform}").as_bytes()).hex().to_owned())
     }
 
     /// Asks what the name stands for now.

@@ -45,27 +45,29 @@ pub(crate) fn key(text: &str, platform: Option<&str>) -> String {
 }
 
 /// The name in full: what two spellings of one image have in common.
-pub(crate) fn canonical(source: &Source) -> String {
-    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let local = |transport: &str, path: &Path, select: &Option<String>| {
+///
+/// # Errors
+/// The working directory, which a local image's path may begin in, cannot be looked up.
+pub(crate) fn canonical(source: &Source) -> Result<String> {
+    let local = |transport: &str, path: &Path, select: &Option<String>| -> Result<String> {
         let mark = select.as_deref().map_or("", |select| if select.starts_with("sha") { "@" } else { ":" });
         let select = select.as_deref().unwrap_or_default();
-        format!("{transport}:{}{mark}{select}", absolute(path).display())
+        Ok(format!("{transport}:{}{mark}{select}", rt_sys::fd::absolute(path)?.display()))
     };
-    match source {
+    Ok(match source {
         Source::Registry(reference) => reference.to_string(),
-        Source::OciLayout { path, select } => local("oci", path, select),
-        Source::OciArchive { path, select } => local("oci-archive", path, select),
-        Source::DockerArchive { path, select } => local("docker-archive", path, select),
+        Source::OciLayout { path, select } => local("oci", path, select)?,
+        Source::OciArchive { path, select } => local("oci-archive", path, select)?,
+        Source::DockerArchive { path, select } => local("docker-archive", path, select)?,
         Source::Engine { program: "docker", image } => format!("docker-daemon:{image}"),
         Source::Engine { program, image } => format!("{program}:{image}"),
-    }
+    })
 }
 
 /// All spellings under which the image `typed` is to be found. A local image is asked for each time, and its path says
 /// something only in one directory, so only its full name counts.
-pub(crate) fn spellings(typed: &str, source: &Source) -> Vec<String> {
-    let full = canonical(source);
+pub(crate) fn spellings(typed: &str, source: &Source) -> Result<Vec<String>> {
+    let full = canonical(source)?;
     let mut all = Vec::new();
     if let Source::Registry(_) = source {
         all.push(typed.strip_prefix("docker://").unwrap_or(typed).to_owned());
@@ -78,14 +80,14 @@ pub(crate) fn spellings(typed: &str, source: &Source) -> Vec<String> {
     all.push(full);
     all.sort();
     all.dedup();
-    all
+    Ok(all)
 }
 
 /// The name in full that a key stands for.
 pub(crate) fn in_full(key: &str) -> Option<(String, String)> {
     let (name, suffix) = name::parse(key)?;
     let source: Source = name.parse().ok()?;
-    Some((canonical(&source), suffix.to_owned()))
+    Some((canonical(&source).ok()?, suffix.to_owned()))
 }
 
 impl OwnStore {
@@ -151,7 +153,7 @@ mod tests {
 
     #[test]
     fn spellings_of_one_image_are_one_image() {
-        let spelled = |typed: &str| spellings(typed, &typed.parse().unwrap());
+        let spelled = |typed: &str| spellings(typed, &typed.parse().unwrap()).unwrap();
         assert_eq!(spelled("debian"), ["debian", "debian:latest", "docker.io/library/debian:latest"]);
         assert_eq!(spelled("docker://debian:12"), ["debian:12", "docker.io/library/debian:12"]);
         assert_eq!(spelled("me@ghcr.io#o/i:t"), ["ghcr.io/o/i:t", "me@ghcr.io#o/i:t"]);

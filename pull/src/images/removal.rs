@@ -146,7 +146,7 @@ pub(crate) fn untag(
         }
         None => {
             let source: Source = operand.parse()?;
-            let wanted = (names::canonical(&source), rt_image_store::name::suffix(platform));
+            let wanted = (names::canonical(&source)?, rt_image_store::name::suffix(platform));
             let long = names::key(&wanted.0, platform);
             let named = |name: &&NamedImage| name.image.as_ref() == Some(&wanted) || name.key == long;
             let names: Vec<NamedImage> = all.iter().filter(named).cloned().collect();

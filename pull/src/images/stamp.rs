@@ -19,7 +19,7 @@ pub(super) fn key(source: &Source, platform: &Platform) -> Option<String> {
         Source::Engine { program, image } => of_engine(program, image)?,
         Source::Registry(_) | Source::OciLayout { .. } => return None,
     };
-    let text = format!("{}\n{platform}\n{state}", names::canonical(source));
+    let text = format!("{}\n{platform}\n{state}", names::canonical(source).ok()?);
     Some(format!(",stamp-{}", Digest::of(text.as_bytes()).hex()))
 }
 

@@ -9,6 +9,7 @@ use crate::interrupt::Interrupt;
 use crate::tar::{Extent, Header, Reader};
 use rt_sys::err;
 use rt_sys::error::{Context, Result};
+use rt_sys::fd;
 
 /// The content of an entry, to be written once.
 pub(crate) struct Content<'a> {
@@ -54,13 +55,13 @@ impl<'a> Content<'a> {
                     return Err(err!("the layer ends in the middle of a file"));
                 }
                 let n = piece.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
-                file.write_all_at(&piece[..n], at).context(|| "write")?;
+                file.write_all_at(&piece[..n], at).context(|| format!("write {}", fd::shown(file)))?;
                 self.reader.consume(n);
                 at += n as u64;
             }
         }
         if self.sparse {
-            file.set_len(self.size).context(|| "set length")?;
+            file.set_len(self.size).context(|| format!("set the length of {}", fd::shown(file)))?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use super::{Content, Counts, LayerTarget, add};
 use crate::merge::{DirMetadata, Target};
 use crate::tar::{EntryKind, Header};
 use rt_sys::error::{Error, Result};
+use rt_sys::fd;
 use squashfs_write::{FileId, ImageWriter, Kind, Metadata, NodeId, Options, Tree, Written};
 
 /// An image that is being written.
@@ -19,22 +20,25 @@ pub(crate) struct ImageTarget<'a> {
     /// The content of files that have none yet.
     empty: FileId,
     counts: &'a Counts,
+    /// The path of the image, for errors.
+    shown: String,
 }
 
 impl ImageTarget<'_> {
     /// Writes into `out`, an empty file that is open for reading and writing.
     pub(crate) fn new(out: File, options: Options, counts: &Counts) -> Result<ImageTarget<'_>> {
-        let mut image = ImageWriter::new(out, options).map_err(wrong)?;
-        let empty = image.add_file(&mut io::empty(), 0).map_err(wrong)?;
+        let shown = fd::shown(&out);
+        let mut image = ImageWriter::new(out, options).map_err(|e| wrong(&shown, e))?;
+        let empty = image.add_file(&mut io::empty(), 0).map_err(|e| wrong(&shown, e))?;
         let tree = Mutex::new(Tree::new(Metadata { mode: 0o755, ..Metadata::default() }));
-        Ok(ImageTarget { tree, image: Mutex::new(image), empty, counts })
+        Ok(ImageTarget { tree, image: Mutex::new(image), empty, counts, shown })
     }
 
     /// Writes what is left.
     pub(crate) fn finish(self) -> Result<Written> {
         let tree = self.tree.into_inner().unwrap_or_else(PoisonError::into_inner);
         let image = self.image.into_inner().unwrap_or_else(PoisonError::into_inner);
-        image.finish(&tree).map_err(wrong)
+        image.finish(&tree).map_err(|e| wrong(&self.shown, e))
     }
 
     /// The directory at `path`. None where there is none.
@@ -57,7 +61,7 @@ impl ImageTarget<'_> {
                 None => {
                     let metadata = Metadata { mode: 0o755, ..Metadata::default() };
                     let node = tree.add(metadata, Kind::Directory(BTreeMap::new()));
-                    tree.insert(at, name.as_bytes(), node).map_err(wrong)?;
+                    tree.insert(at, name.as_bytes(), node).map_err(|e| wrong(&self.shown, e))?;
                     node
                 }
             };
@@ -84,7 +88,10 @@ impl ImageTarget<'_> {
                 return Ok(());
             }
         }
-        let file = self.image().add_file(&mut &content[..], content.len() as u64).map_err(wrong)?;
+        let file = self
+            .image()
+            .add_file(&mut &content[..], content.len() as u64)
+            .map_err(|e| wrong(&self.shown, e))?;
         let metadata = Metadata { mode: 0o644, ..Metadata::default() };
         self.insert(dir, name.as_bytes(), metadata, Kind::File(file)).map(drop)
     }
@@ -100,7 +107,7 @@ impl ImageTarget<'_> {
     fn insert(&self, dir: NodeId, name: &[u8], metadata: Metadata, kind: Kind) -> Result<NodeId> {
         let mut tree = self.tree();
         let node = tree.add(metadata, kind);
-        tree.insert(dir, name, node).map_err(wrong)?;
+        tree.insert(dir, name, node).map_err(|e| wrong(&self.shown, e))?;
         Ok(node)
     }
 
@@ -162,7 +169,7 @@ impl Target for ImageTarget<'_> {
 
     fn link(&self, from: &NodeId, from_name: &[u8], to: &NodeId, to_name: &[u8]) -> Result<()> {
         let node = self.open_dir(from, from_name)?;
-        self.tree().insert(*to, to_name, node).map_err(wrong).map(drop)
+        self.tree().insert(*to, to_name, node).map_err(|e| wrong(&self.shown, e)).map(drop)
     }
 
     fn finish_dir(&self, dir: Option<(&NodeId, &[u8])>, metadata: &DirMetadata) -> Result<()> {
@@ -184,7 +191,7 @@ impl LayerTarget for ImageTarget<'_> {
     }
 
     fn write(&self, file: NodeId, entry: &Header, mut content: Content<'_>) -> Result<()> {
-        let content = self.image().add_file(&mut content, entry.size).map_err(wrong)?;
+        let content = self.image().add_file(&mut content, entry.size).map_err(|e| wrong(&self.shown, e))?;
         self.tree().set_kind(file, Kind::File(content));
         Ok(())
     }
@@ -207,6 +214,6 @@ impl LayerTarget for ImageTarget<'_> {
     fn count_changes(&self, _: &Header) {}
 }
 
-fn wrong(e: io::Error) -> Error {
-    Error::from(e).context("write the image file")
+fn wrong(shown: &str, e: io::Error) -> Error {
+    Error::from(e).context(format!("write {shown}"))
 }

@@ -12,6 +12,7 @@ use crate::interrupt::Interrupt;
 use crate::progress::Meter;
 use crate::tar::{self, EntryKind, Header};
 use rt_sys::error::{Context, Result};
+use rt_sys::fd;
 use rt_sys::{bail, err};
 
 const BUFFER: usize = 256 << 10;
@@ -79,7 +80,7 @@ pub(crate) fn write(
 ) -> Result<WrittenLayer> {
     let doing = || "write the layer";
     let unbuffered = |e: &io::Error| err!("{}: {e}", doing());
-    let file = BufWriter::with_capacity(BUFFER, file);
+    let file = BufWriter::with_capacity(BUFFER, disk::Named(file));
     match compression {
         Compression::Gzip => {
             let gzip = flate2::write::GzEncoder::new(hashing(file), flate2::Compression::new(6));
@@ -161,7 +162,7 @@ fn write_entry(
 ) -> Result<Option<OwnedFd>> {
     let shown = || String::from_utf8_lossy(path).escape_default().to_string();
     let any = disk::open_any(dir, name)?;
-    let metadata = any.metadata().context(|| "stat")?;
+    let metadata = disk::metadata(&any)?;
     let kind = metadata.file_type();
     let mut entry = Header {
         mtime: (metadata.mtime(), 0),
@@ -182,28 +183,28 @@ fn write_entry(
         entry.kind = EntryKind::Fifo;
     } else if kind.is_file() {
         let file = disk::open_file(dir, name)?;
-        let metadata = file.metadata().context(|| "stat")?;
+        let metadata = disk::metadata(&file)?;
         let inode = (metadata.dev(), metadata.ino());
         if metadata.nlink() > 1
             && let Some(first) = seen.get(&inode)
         {
             entry.kind = EntryKind::Hardlink;
             entry.link = first.clone();
-            tar::write_header(out, &entry).context(|| "write")?;
+            tar::write_header(out, &entry).context(|| "write the archive")?;
             return Ok(None);
         }
         seen.insert(inode, path.to_vec());
         entry.xattrs = disk::xattrs(file.as_fd()).context(shown)?;
         entry.size = metadata.len();
-        tar::write_header(out, &entry).context(|| "write")?;
+        tar::write_header(out, &entry).context(|| "write the archive")?;
         copy(file, entry.size, out, watch)?;
-        tar::pad(out, entry.size).context(|| "write")?;
+        tar::pad(out, entry.size).context(|| "write the archive")?;
         return Ok(None);
     } else {
         // A socket lives only as long as its program, and devices are left out of images at a pull as well.
         return Ok(None);
     }
-    tar::write_header(out, &entry).context(|| "write")?;
+    tar::write_header(out, &entry).context(|| "write the archive")?;
     Ok(inner)
 }
 
@@ -216,10 +217,12 @@ pub(super) fn copy(mut file: File, length: u64, out: &mut impl Write, watch: Wat
         watch.interrupt.check()?;
         let most = buffer.len().min(usize::try_from(left).unwrap_or(BUFFER));
         match file.read_exact(&mut buffer[..most]) {
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => bail!("became shorter while it was read"),
-            read => read.context(|| "read")?,
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                bail!("{}: became shorter while it was read", fd::shown(&file))
+            }
+            read => read.context(|| format!("read {}", fd::shown(&file)))?,
         }
-        out.write_all(&buffer[..most]).context(|| "write")?;
+        out.write_all(&buffer[..most]).context(|| "write the archive")?;
         watch.meter.add(most as u64);
         left -= most as u64;
     }

@@ -83,6 +83,8 @@ impl SaveTarget {
         let (parent, name) = draft::place(&self.path)?;
         let Some(mode) = disk::mode_at(parent.as_fd(), &name)? else { return Ok(None) };
         if !replace {
+            // Nothing else would remove what a killed command has left here, as long as the image is here.
+            draft::sweep_beside(parent.as_fd(), &name);
             return Err(err!("{shown}: exists").hint("use --force to replace it"));
         }
         let old: OwnedFd = disk::open_any(parent.as_fd(), &name)?.into();
@@ -133,7 +135,9 @@ impl SourceBundle {
     pub(crate) fn open(path: &Path) -> Result<SourceBundle> {
         let dir = disk::open_root(path)?;
         let text = disk::open_file(dir.as_fd(), b"config.json");
-        let text = text.and_then(|file| io::read_to_string(file).context(|| "read config.json"));
+        let text = text.and_then(|file| {
+            io::read_to_string(file).context(|| format!("read {}", path.join("config.json").display()))
+        });
         let text = text.context(|| format!("{}: not a bundle", path.display()))?;
         let config: Value =
             serde_json::from_str(&text).map_err(|e| err!("{}/config.json: {e}", path.display()))?;

@@ -89,8 +89,8 @@ impl NewLayout {
     }
 
     fn write_file(&self, dir: &OwnedFd, name: &[u8], bytes: &[u8]) -> Result<()> {
-        let mut file = disk::create_file(dir.as_fd(), name, self.mode())?;
-        file.write_all(bytes).context(|| format!("write {}", String::from_utf8_lossy(name)))
+        let file = disk::create_file(dir.as_fd(), name, self.mode())?;
+        disk::Named(file).write_all(bytes).context(|| WRITING)
     }
 }
 
@@ -124,13 +124,14 @@ impl NewDockerArchive<'_> {
 }
 
 /// A tar archive of files.
-struct NewTar(BufWriter<File>);
+struct NewTar(BufWriter<disk::Named<File>>);
 
 const WRITING: &str = "write the archive";
 
 impl NewTar {
     fn create(dir: BorrowedFd, name: &[u8], mode: u32) -> Result<NewTar> {
-        Ok(NewTar(BufWriter::with_capacity(256 << 10, disk::create_file(dir, name, mode)?)))
+        let file = disk::Named(disk::create_file(dir, name, mode)?);
+        Ok(NewTar(BufWriter::with_capacity(256 << 10, file)))
     }
 
     fn directory(&mut self, path: &str) -> Result<()> {
@@ -150,7 +151,7 @@ impl NewTar {
 
     fn file(&mut self, dir: &OwnedFd, name: &[u8], path: &str, watch: Watch) -> Result<()> {
         let file = disk::open_file(dir.as_fd(), name)?;
-        let length = file.metadata().context(|| WRITING)?.len();
+        let length = disk::length(&file)?;
         self.header(path, length)?;
         layer::copy(file, length, &mut self.0, watch).context(|| WRITING)?;
         tar::pad(&mut self.0, length).context(|| WRITING)

@@ -171,7 +171,7 @@ pub(crate) fn mount_for(
     as_bundle: bool,
     command: &[OsString],
 ) -> Result<u8> {
-    let image = Image::open(&std::path::absolute(file)?)?;
+    let image = Image::open(&rt_sys::fd::absolute(file)?)?;
     // Before anything is made.
     mount_point(dir)?;
     let mut session = Session::new(way);

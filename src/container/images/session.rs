@@ -156,7 +156,7 @@ impl Session {
         self.owner()?;
         ns::unshare(Namespace::Mount).context(|| "make a mount namespace")?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = fs::open("/", flags, Mode::empty())?;
+        let root = fs::open("/", flags, Mode::empty()).context(|| "open /")?;
         mount::set_attr(&root, Recursive::Yes, Attr::SLAVE).context(|| "change the propagation of /")?;
         Ok(Entered { waiting: self.waiting, uid: caller.uid, gid: caller.gid })
     }
@@ -299,7 +299,7 @@ fn helper(
     // For those who look at a list of processes, too.
     all.push(image.path.clone().into());
     let program = ExecArgs::new(&all, &[])?;
-    let places = start::companions("rt-image");
+    let places = start::companions("rt-image")?;
     let places = places.iter().filter_map(|path| std::ffi::CString::new(path.as_os_str().as_bytes()).ok());
     let places: Vec<_> = places.collect();
     let mut failed = None;
@@ -353,7 +353,11 @@ fn answer(link: &mut File) -> Result<Vec<u8>> {
 
 /// It was not there to be executed, or has ended.
 fn no_answer() -> Error {
-    match start::companions("rt-image").iter().any(|path| path.exists()) {
+    let places = match start::companions("rt-image") {
+        Ok(places) => places,
+        Err(e) => return e,
+    };
+    match places.iter().any(|path| path.exists()) {
         true => err!("rt-image has ended without an answer"),
         false => start::no_companion("rt-image"),
     }

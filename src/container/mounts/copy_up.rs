@@ -44,7 +44,7 @@ pub(super) fn fill(rootfs: &Rootfs<'_>, mount: &MountPlan, tmpfs: &OwnedFd) -> R
         if full { e.hint("the tmpfs is too small for it: set size= and nr_inodes=") } else { e }
     })?;
     if !mount.options.data.iter().any(names_id) {
-        fd::chown_like(tmpfs, &fs::fstat(&dir)?);
+        fd::chown_like(tmpfs, &fd::stat(&dir)?);
     }
     Ok(())
 }
@@ -119,7 +119,7 @@ fn copy_entries(from: &OwnedFd, to: &OwnedFd, path: &Path, found: &mut Vec<Direc
 fn copy_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &OsStr) -> Result<()> {
     // Without O_NONBLOCK, the open of a fifo that has taken the file's place would wait for a writer for ever.
     let source = fs::openat(from, name, OFlags::RDONLY | OFlags::NONBLOCK | FLAGS, Mode::empty())?;
-    let stat = fs::fstat(&source)?;
+    let stat = fd::stat(&source)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Ok(());
     }

@@ -122,7 +122,7 @@ fn add_to_record(beside: &OwnedFd, path: &Path, text: &[u8]) -> Result<()> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | HOSTILE;
     let file = fs::openat(beside, RECORD, flags, Mode::from_raw_mode(0o644))?;
     // In a bundle of somebody else's, the name may be another one of a file of the caller's.
-    let stat = fs::fstat(&file)?;
+    let stat = fd::stat(&file)?;
     let own = stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_nlink == 1;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !own {
         bail!("{RECORD} of the bundle is another's file");

@@ -90,7 +90,7 @@ impl<'a> Masks<'a> {
 
     /// Hides what `target` stands for.
     fn at(&mut self, target: OwnedFd) -> Result<()> {
-        let directory = FileType::from_raw_mode(fs::fstat(&target)?.st_mode) == FileType::Directory;
+        let directory = FileType::from_raw_mode(fd::stat(&target)?.st_mode) == FileType::Directory;
         let tree = match &self.empty {
             _ if !directory => mount::clone_fd(&self.null, Recursive::No)?,
             Some(Empty::Mount(tree)) => mount::clone_fd(tree, Recursive::No)?,
@@ -115,7 +115,7 @@ fn empty_params() -> [Param; 2] {
 
 /// Makes the container's own procfs the working directory, for mount(2) on its entries by name.
 fn enter(proc: Option<&OwnedFd>) -> Result<()> {
-    Ok(proc.map_or(Ok(()), rustix::process::fchdir)?)
+    proc.map_or(Ok(()), fd::enter)
 }
 
 /// NAME where `path` is /proc/NAME.
@@ -128,7 +128,7 @@ fn entry_of_proc(path: &Path) -> Option<&OsStr> {
 /// The host's null device, proven to be it: a mask by an ordinary file would show that file instead.
 fn host_null() -> Result<OwnedFd> {
     let null = fs::open(NULL, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| "open /dev/null")?;
-    let stat = fs::fstat(&null)?;
+    let stat = fd::stat(&null)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice || stat.st_rdev != fs::makedev(1, 3)
     {
         bail!("/dev/null of this host is not the null device");

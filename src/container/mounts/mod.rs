@@ -53,7 +53,7 @@ pub(super) fn mount_all(
     state: &HiddenState,
 ) -> Result<()> {
     state
-        .cover(rootfs.as_fd(), &fs::fstat(rootfs.as_fd())?, plan.propagation.is_none())
+        .cover(rootfs.as_fd(), &fd::stat(rootfs.as_fd())?, plan.propagation.is_none())
         .context(|| format!("rootfs {}", plan.rootfs.display()))?;
     for (n, mount) in plan.mounts.iter().enumerate() {
         if mount.copied && host_files::copy(rootfs, plan, &mount.destination) {
@@ -124,7 +124,7 @@ fn mount_one(
         Some(Detached::Foreign(tree)) => {
             match &mount.kind {
                 MountKind::Bind(_) => {
-                    let stat = fs::fstat(&tree)?;
+                    let stat = fd::stat(&tree)?;
                     attach(rootfs, mount, &tree, kind_of(&stat))?;
                     state.cover(tree.as_fd(), &stat, mount.options.propagation.is_empty())?;
                 }

@@ -4,6 +4,7 @@ use super::binds::{Readonly, set_attributes};
 use super::{Detached, attributes_of_new, describe, guard_proc, note_mounted, overlay, symlink};
 use crate::container::plan::{MountKind, MountPlan};
 use rt_sys::error::{Error, Result};
+use rt_sys::fd;
 use rt_sys::mount::{self, Follow, Param, Recursive};
 use rt_sys::rootfs::{MountPoint, Place, Rootfs};
 use rustix::fd::OwnedFd;
@@ -25,7 +26,7 @@ pub(super) fn parameters<'a>(rootfs: &Rootfs<'_>, mount: &'a MountPlan) -> Resul
     }
     match rootfs.resolve(&mount.destination) {
         Ok(there) => {
-            let mode = format!("{:o}", fs::fstat(there)?.st_mode & 0o7777);
+            let mode = format!("{:o}", fd::stat(there)?.st_mode & 0o7777);
             Ok(given.iter().cloned().chain([Param::Value("mode".to_owned(), mode)]).collect())
         }
         // Nothing is covered.

@@ -25,7 +25,7 @@ pub(super) fn config(bundle: &Path) -> Result<Option<Vec<u8>>> {
         Err(Errno::NOENT) => return Ok(None),
         file => file.context(|| format!("{CONFIG} of a bundle of a store"))?,
     };
-    let (stat, dir) = (fs::fstat(&file)?, fs::stat(".")?);
+    let (stat, dir) = (fd::stat(&file)?, fs::stat(".")?);
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         bail!("{CONFIG}: not a file");
     }

@@ -2,7 +2,6 @@
 
 use crate::error::Result;
 use rustix::fd::AsFd;
-use rustix::fs;
 
 /// procfs.
 pub const PROC_MAGIC: u64 = rustix::fs::PROC_SUPER_MAGIC as u64;
@@ -52,7 +51,7 @@ pub(super) fn is_shared_fs(magic: u64) -> bool {
 /// The name of the file system of `dir`, where overlayfs takes no upper layer from it: the kernel refuses those whose
 /// files others may change behind its back, and other overlays.
 pub fn name_of_overlay_stranger(dir: impl AsFd) -> Result<Option<&'static str>> {
-    let magic = fs::fstatfs(dir)?.f_type as u64;
+    let magic = crate::fd::file_system(dir)?;
     let all = SHARED.iter().chain(&[(OVERLAY, "an overlay")]);
     Ok(all.into_iter().find(|(stranger, _)| *stranger == magic).map(|(_, name)| *name))
 }

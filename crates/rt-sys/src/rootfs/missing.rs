@@ -59,8 +59,8 @@ impl Rootfs<'_> {
     /// A directory that shows what `missing.parent` shows, in which entries can be made and no data is lost.
     pub(super) fn writable_parent(&mut self, missing: Missing) -> Result<ParentDir> {
         // In a layer over an image of somebody else's, a directory may be closed to the caller. It is covered then.
-        let may_make = |dir: &OwnedFd| !self.layered || may_make_in(dir);
-        if self.is_own_device(fs::fstat(&missing.parent)?.st_dev)? && may_make(&missing.parent) {
+        let may_make = |dir: &OwnedFd| if self.layered { may_make_in(dir) } else { Ok(true) };
+        if self.is_own_device(fs::fstat(&missing.parent)?.st_dev)? && may_make(&missing.parent)? {
             return Ok(ParentDir { dir: missing.parent, notes: None });
         }
         let mount = mount_id(&missing.parent, OsStr::new(""))?;
@@ -80,7 +80,7 @@ impl Rootfs<'_> {
         if fs::fstatvfs(&missing.parent)?.f_flag.contains(fs::StatVfsMountFlags::RDONLY) {
             return self.cover(missing.parent, true);
         }
-        if is_kernel_fs(fs::fstatfs(&missing.parent)?.f_type as u64) {
+        if is_kernel_fs(crate::fd::file_system(&missing.parent)?) {
             return self.cover(missing.parent, self.readonly);
         }
         self.parent_outside_image(missing, elsewhere, mount)
@@ -102,7 +102,7 @@ impl Rootfs<'_> {
     /// The list for what is made in the image; `None` where the image may not be changed.
     fn notes_of_image(&self, missing: &Missing) -> Result<Option<Notes>> {
         let (Some(state), Some(held)) = (self.state, &self.held) else { return Ok(None) };
-        if is_shared_fs(fs::fstatfs(&missing.parent)?.f_type as u64) || !may_make_in(&missing.parent) {
+        if is_shared_fs(crate::fd::file_system(&missing.parent)?) || !may_make_in(&missing.parent)? {
             return Ok(None);
         }
         Notes::open(state, held, ListOf::Image, &self.image, &missing.done)
@@ -113,7 +113,8 @@ impl Rootfs<'_> {
         let dir = missing.parent;
         let root = fd::path_of(self.as_fd())?;
         let source = host_path(table, mount, &dir, &root);
-        let Some(state) = self.state.filter(|_| may_make_in(&dir)) else {
+        let may_make = may_make_in(&dir)?;
+        let Some(state) = self.state.filter(|_| may_make) else {
             let place = source.as_deref().unwrap_or(&missing.done).display().to_string();
             let name = missing.rest.iter().collect::<PathBuf>();
             return Err(Error::from(Errno::ACCESS)
@@ -122,7 +123,7 @@ impl Rootfs<'_> {
         };
         // What other nodes see is made without a note and stays: rmdir(2) of a directory unmounts what any mount
         // namespace has on it (Linux 3.18), and nobody here knows about the containers of the other nodes.
-        let shared = is_shared_fs(fs::fstatfs(&dir)?.f_type as u64);
+        let shared = is_shared_fs(crate::fd::file_system(&dir)?);
         let noted = source.filter(|_| !shared).and_then(|source| {
             let held = fs::openat(&dir, ".", DIRECTORY, Mode::empty()).ok()?;
             lock(&held, FlockOperation::NonBlockingLockShared, START_TRIES).then_some((source, held))
@@ -139,7 +140,7 @@ impl Rootfs<'_> {
     }
 }
 
-fn may_make_in(dir: &OwnedFd) -> bool {
+fn may_make_in(dir: &OwnedFd) -> Result<bool> {
     crate::process::may_access(dir, libc::W_OK | libc::X_OK)
 }
 

@@ -328,7 +328,7 @@ impl<'a> Rootfs<'a> {
         for n in 0..self.kernel_fs.len() {
             let KernelFs { path, magic, root: None } = self.kernel_fs[n] else { continue };
             let found = self.resolve(Path::new(path)).context(|| path)?;
-            if fs::fstatfs(&found)?.f_type as u64 != magic {
+            if crate::fd::file_system(&found)? != magic {
                 bail!(
                     "{path} is not what was mounted there: somebody changes the root file system meanwhile"
                 );
