@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::disk;
 use super::holder::{Holder, STALE, TEXT_LIMIT};
@@ -311,7 +311,14 @@ impl Moment<'_> {
             .and_then(|()| disk::open_file(dir, file.as_bytes()))
             .and_then(disk::modified);
         let _ = disk::unlink(dir, file.as_bytes());
-        Ok(Moment { dir, now: now?, me: Holder::this_process()? })
+        let now = match now {
+            // Room is about to be made. Nodes differ by less than leases last, as a rule.
+            Err(e) if e.is(libc::ENOSPC) || e.is(libc::EDQUOT) => {
+                SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+            }
+            now => now?,
+        };
+        Ok(Moment { dir, now, me: Holder::this_process()? })
     }
 
     /// Removes the leases of dead processes, and those that nobody renews, with the drafts of such.
@@ -391,7 +398,6 @@ mod tests {
     use super::*;
     use std::fs;
     use std::path::PathBuf;
-    use std::time::SystemTime;
 
     fn place() -> (PathBuf, Arc<OwnedFd>) {
         let path = std::env::temp_dir().join(format!("rt-lease-{}", unique()));
