@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::disk;
 use super::holder::{Holder, STALE, TEXT_LIMIT};
@@ -151,7 +151,7 @@ impl<'a> Wanted<'a> {
         if self.is_held(known.iter().map(|(_, file)| file), now, me)? {
             return Ok(None);
         }
-        let number = known.iter().map(|(number, _)| u64::from(*number)).max().unwrap_or(0) + 1;
+        let number = next_number(known);
         let won = format!("{name}.lease.{number}");
         if !claim(here, draft, &won, &text)? {
             return Ok(None);
@@ -311,7 +311,14 @@ impl Moment<'_> {
             .and_then(|()| disk::open_file(dir, file.as_bytes()))
             .and_then(disk::modified);
         let _ = disk::unlink(dir, file.as_bytes());
-        Ok(Moment { dir, now: now?, me: Holder::this_process()? })
+        let now = match now {
+            // Room is about to be made. Nodes differ by less than leases last, as a rule.
+            Err(e) if e.is(libc::ENOSPC) || e.is(libc::EDQUOT) => {
+                SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+            }
+            now => now?,
+        };
+        Ok(Moment { dir, now, me: Holder::this_process()? })
     }
 
     /// Removes the leases of dead processes, and those that nobody renews, with the drafts of such.
@@ -349,6 +356,14 @@ impl Moment<'_> {
 pub(crate) fn unique() -> String {
     use std::hash::{BuildHasher, Hasher};
     format!("{:016x}", std::collections::hash_map::RandomState::new().build_hasher().finish())
+}
+
+/// The number of the next lease: after all that are known. Whoever can write in the directory can have made the name of the
+/// highest number, after which the lowest free one is taken: one that [`list`] does not read would be nobody's.
+fn next_number(known: &[(u32, String)]) -> u32 {
+    let taken = |number: &u32| known.iter().any(|(other, _)| other == number);
+    let highest = known.iter().map(|(number, _)| *number).max().unwrap_or(0);
+    highest.checked_add(1).unwrap_or_else(|| (1..u32::MAX).find(|number| !taken(number)).unwrap_or(u32::MAX))
 }
 
 fn list(dir: BorrowedFd, name: &str) -> Result<Vec<(u32, String)>> {
@@ -391,7 +406,6 @@ mod tests {
     use super::*;
     use std::fs;
     use std::path::PathBuf;
-    use std::time::SystemTime;
 
     fn place() -> (PathBuf, Arc<OwnedFd>) {
         let path = std::env::temp_dir().join(format!("rt-lease-{}", unique()));

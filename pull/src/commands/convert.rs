@@ -18,8 +18,10 @@ use std::time::Duration;
 
 /// Makes of one form of an image another one.
 pub(super) fn run(call: &Call) -> Result<u8> {
+    // Before anything is made that would be left.
+    let interrupt = &Interrupt::install();
     let target = match (call.flags.path(&RUN_FILE), call.operands.get(1)) {
-        (Some(target), None) => return run_file(call, &target),
+        (Some(target), None) => return run_file(call, &target, interrupt),
         (Some(_), Some(extra)) => bail!("convert: extra operand {extra:?}: --runfile names what is made"),
         (None, _) => operand_or_missing(call)?,
     };
@@ -37,13 +39,13 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         Origin::Bundle(bundle) => save::bundle(call, bundle, target),
         Origin::File(from, true) if as_is => save::file(call, from, path, false),
         Origin::File(from, _) if saved || is_image_file(path) => {
-            mounted(call, from, &[OsString::from(target)])
+            mounted(call, from, &[OsString::from(target)], interrupt)
         }
         Origin::File(from, _) => {
             let scratch = Scratch::beside(path)?;
             let layout = format!("oci:{}:image", scratch.join("layout")?.display());
-            match quietly(call, from, &layout)? {
-                0 => save::pulled(call, &layout, path.to_owned()),
+            match quietly(call, from, &layout, interrupt)? {
+                0 => interrupt.check().and_then(|()| save::pulled(call, &layout, path.to_owned())),
                 code => Ok(code),
             }
         }
@@ -51,8 +53,8 @@ pub(super) fn run(call: &Call) -> Result<u8> {
             let scratch = Scratch::beside(Path::new(".rt-convert"))?;
             let bundle = scratch.join("bundle")?;
             let own = own(&["pull", "--quiet", "--private"], &[name.into(), bundle.clone().into()])?;
-            match finished(own)? {
-                0 => save::bundle(call, &bundle, target),
+            match finished(own, interrupt)? {
+                0 => interrupt.check().and_then(|()| save::bundle(call, &bundle, target)),
                 code => Ok(code),
             }
         }
@@ -67,17 +69,17 @@ fn operand_or_missing<'a>(call: &Call<'a>) -> Result<&'a str> {
     }
 }
 
-fn run_file(call: &Call, target: &Path) -> Result<u8> {
+fn run_file(call: &Call, target: &Path, interrupt: &Interrupt) -> Result<u8> {
     match Origin::of(call)? {
         Origin::File(from, squashfs) if !squashfs || call.flags.given(&COMPRESS) => {
-            mounted(call, from, &["--runfile".into(), target.into()])
+            mounted(call, from, &["--runfile".into(), target.into()], interrupt)
         }
         _ => save::run_file(call, target),
     }
 }
 
 /// Mounts an image file as a bundle, and saves that with `words`.
-fn mounted(call: &Call, from: &Path, words: &[OsString]) -> Result<u8> {
+fn mounted(call: &Call, from: &Path, words: &[OsString], interrupt: &Interrupt) -> Result<u8> {
     let mut flags: Vec<OsString> = Vec::new();
     flags.extend(call.flags.has(&SILENT).then(|| "--quiet".into()));
     flags.extend(call.flags.has(&REPLACE).then(|| "--force".into()));
@@ -85,18 +87,18 @@ fn mounted(call: &Call, from: &Path, words: &[OsString]) -> Result<u8> {
         flags.extend(["--compress".into(), compression.into()]);
     }
     let scratch = Scratch::elsewhere()?;
-    finished(save_mounted(from, &scratch, &flags, words)?)
+    finished(save_mounted(from, &scratch, &flags, words)?, interrupt)
 }
 
 /// The same into a layout that is only for now: nothing is said of it.
-fn quietly(call: &Call, from: &Path, layout: &str) -> Result<u8> {
+fn quietly(call: &Call, from: &Path, layout: &str, interrupt: &Interrupt) -> Result<u8> {
     if call.flags.given(&COMPRESS) {
         bail!("--compress is for an image file");
     }
     let scratch = Scratch::elsewhere()?;
     let mut command = save_mounted(from, &scratch, &["--quiet".into()], &[layout.into()])?;
     command.stdout(std::process::Stdio::null());
-    finished(command)
+    finished(command, interrupt)
 }
 
 /// `rt mount --bundle FROM DIR -- rt-pull save FLAGS DIR WORDS`
@@ -118,10 +120,9 @@ fn own(command: &[&str], words: &[OsString]) -> Result<Command> {
 }
 
 /// The exit code of a program, which says itself what went wrong.
-fn finished(mut command: Command) -> Result<u8> {
+fn finished(mut command: Command, interrupt: &Interrupt) -> Result<u8> {
     let shown = Path::new(command.get_program()).display().to_string();
     // Whoever ends this process means the other one, which removes what it has begun. That of a terminal has the signal, too.
-    let interrupt = Interrupt::install();
     let mut child = command.spawn().context(|| format!("execute {shown}"))?;
     let mut told = false;
     let status = loop {

@@ -162,7 +162,11 @@ impl OwnStore {
 
     /// Removes the leases that processes have left that died.
     fn sweep_leases(&self) -> Result<()> {
-        Moment::of(self.leases.as_fd())?.sweep()
+        match Moment::of(self.leases.as_fd()) {
+            // They are another user's.
+            Err(e) if e.is(libc::EACCES) => Ok(()),
+            moment => moment?.sweep(),
+        }
     }
 
     /// Waits until this process alone makes or removes `what`, or until `done` has what was wanted. `shown` is what it is
