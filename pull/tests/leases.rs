@@ -169,3 +169,26 @@ fn a_lease_of_a_time_to_come_is_passed_over() {
     assert!(began.elapsed() > Duration::from_secs(20), "it was watched for {:?}", began.elapsed());
     place.is_clean();
 }
+
+/// Whoever can write in a cache can make the name of a lease with the highest number there is. It stops nobody for good.
+#[test]
+fn no_number_stops_a_pull_for_good() {
+    let place = Place::new("leases-number");
+    let server = Server::start(sample(), Fault::None);
+    let pull = |target: &str| {
+        let mut command = place.quiet();
+        command.args(["pull", "-q", "--plain-http", &server.name(), target]).status().unwrap()
+    };
+    assert!(pull("first").success());
+    let hex = place.names("cache/blobs/sha256").remove(0);
+    fs::remove_file(place.join("cache/blobs/sha256").join(&hex)).unwrap();
+    for number in [u64::from(u32::MAX), u64::from(u32::MAX) + 1] {
+        let lease = place.join(format!("cache/leases/{hex}.lease.{number}"));
+        fs::write(&lease, "x").unwrap();
+        set_modified(&lease, SystemTime::now() - Duration::from_secs(2 * 24 * 3600));
+    }
+    let mut child = place.quiet();
+    let mut child = child.args(["pull", "-q", "--plain-http", &server.name(), "second"]).spawn().unwrap();
+    let ended = soon(|| child.try_wait().unwrap());
+    assert!(ended.success(), "{ended:?}");
+}
