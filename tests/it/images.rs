@@ -140,7 +140,8 @@ fn operands_that_are_no_bundle(ctx: &Ctx) {
     cmd.env("RT_IMAGES", ctx.path("images")).fails(&["rt-pull is installed neither"]);
     // -b says what the bundle is, and the operand is an id.
     ctx.rt(["run", "-b"]).arg(&bundle.dir).arg("debian:12").fails(&["invalid container ID"]);
-    let homeless = ctx.rt(["run", "debian:12"]).cwd(&ctx.dir);
+    // Where the variable is missing, the account has a home; a relative one is none.
+    let homeless = ctx.rt(["run", "debian:12"]).cwd(&ctx.dir).env("HOME", "no/path");
     homeless.fails(&["no home directory to keep images in", "RT_IMAGES"]);
     forget(ctx);
 }
