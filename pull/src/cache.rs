@@ -438,8 +438,11 @@ impl Cache {
             for (name, _) in disk::entries(dir.as_fd())? {
                 let name = String::from_utf8(name).unwrap_or_default();
                 let Ok(digest) = format!("{algorithm}:{name}").parse() else { continue };
-                if let Ok((size, used)) = disk::size_and_time(dir.as_fd(), name.as_bytes()) {
-                    blobs.push(CachedBlob { digest, size, used });
+                match disk::size_and_time(dir.as_fd(), name.as_bytes()) {
+                    Ok((size, used)) => blobs.push(CachedBlob { digest, size, used }),
+                    // Somebody else has removed it.
+                    Err(e) if e.is(libc::ENOENT) => {}
+                    Err(e) => return Err(e.context(format!("blob {digest}"))),
                 }
             }
         }

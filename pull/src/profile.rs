@@ -258,7 +258,7 @@ pub(crate) fn host_files_record(root: &OwnedFd) -> Result<Vec<u8>> {
         let file = match disk::open_if_file(dir.as_fd(), name.as_bytes()) {
             // It is not there, or is of a mode with which it can be read by nobody.
             Err(e) if e.is(libc::ENOENT) || e.is(libc::EACCES) => None,
-            opened => opened?,
+            opened => opened.context(|| format!("the image's {path}"))?,
         };
         let Some(file) = file else { continue };
         let text = fd::read_regular(file, host_files::MOST).context(|| format!("read {path}"))?;

@@ -180,7 +180,8 @@ impl Opened {
     pub(super) fn put_over(self, plan: &Plan, rootfs: &mut Rootfs<'_>) -> Result<()> {
         refuse_mounts_in_image(rootfs)?;
         // A mount in the image's place must not appear on the host, where the image's own mount is shared.
-        mount::set_attr(rootfs.as_fd(), Recursive::No, Attr::propagating(PropagationType::Private))?;
+        mount::set_attr(rootfs.as_fd(), Recursive::No, Attr::propagating(PropagationType::Private))
+            .context(|| format!("rootfs {}: keep its mount apart from the host's", plan.rootfs.display()))?;
         let image = rootfs.as_fd().try_clone_to_owned().context(|| "duplicate a descriptor")?;
         let (parts, at) = match self.0 {
             Some(parts) => (parts, None),

@@ -58,7 +58,7 @@ fn caller_home(job: &JobEnvironment) -> Option<String> {
     let is_own = |home: &String| std::fs::metadata(home).is_ok_and(|m| m.is_dir() && m.uid() == uid);
     let fits = |home: &String| home.starts_with('/') && home.len() > 1 && !home.contains([':', '\n']);
     let jobs = || job.of_user("HOME").filter(is_own);
-    caller::variable("HOME").or_else(jobs).filter(fits)
+    caller::said("HOME").or_else(jobs).filter(fits)
 }
 
 /// The bind of the caller's home at its own place, where the annotation `rt.home` asks for one and it is there.
