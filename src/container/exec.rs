@@ -149,7 +149,8 @@ impl Exec<'_> {
             };
             let _ = child_link.tell(&FromInit::Failed(error));
             1
-        })?;
+        })
+        .context(|| "start a process in the container")?;
         drop(child_link);
         drop(console);
         if let Err(e) = self.attend(&link, &child) {

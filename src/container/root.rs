@@ -24,7 +24,7 @@ pub(super) fn attach<'a>(plan: &Plan, state: BorrowedFd<'a>) -> Result<Rootfs<'a
         // Mounts that are made here must not appear on the host. Where the mount namespace was made together with a
         // user namespace, the kernel has turned every shared mount into a slave already (mount_namespaces(7)).
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = fs::open("/", flags, Mode::empty()).context(|| "open /")?;
+        let root = fs::open("/", flags, Mode::empty()).context(|| "open the host's root directory")?;
         mount::set_attr(&root, Recursive::Yes, Attr::SLAVE).context(|| "change the propagation of /")?;
     }
     // Recursive, because a part of the image may be a mount of its own. The copy is a slave, as with runc: what the host
@@ -83,7 +83,10 @@ pub(super) fn pivot(plan: &Plan, rootfs: &Rootfs<'_>) -> Result<()> {
 /// Pivots and detaches the old root. False where that is impossible; nothing has changed then.
 fn change_root(plan: &Plan) -> Result<bool> {
     let old = match stays_shared(plan) {
-        true => Some(fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).context(|| "open /")?),
+        true => Some(
+            fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+                .context(|| "open the host's root directory")?,
+        ),
         false => None,
     };
     if !pivot_root()? {

@@ -41,9 +41,12 @@ pub struct Machine {
 impl Machine {
     /// That of this process.
     pub fn current() -> Result<Machine> {
-        let boot = fd::read_file(Path::new("/proc/sys/kernel/random/boot_id"))?;
+        let boot = "/proc/sys/kernel/random/boot_id";
+        let boot = fd::read_file(Path::new(boot)).context(|| format!("read {boot}"))?;
         let boot = boot.iter().filter(|b| b.is_ascii_hexdigit()).map(|b| char::from(*b)).collect();
-        let namespace = fs::readlink("/proc/self/ns/pid", Vec::with_capacity(32))?;
+        let namespace = "/proc/self/ns/pid";
+        let namespace =
+            fs::readlink(namespace, Vec::with_capacity(32)).context(|| format!("read {namespace}"))?;
         let digits = namespace.as_bytes().iter().filter(|b| b.is_ascii_digit());
         Ok(Machine { boot, pid_namespace: digits.map(|b| char::from(*b)).collect() })
     }

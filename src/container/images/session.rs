@@ -156,7 +156,7 @@ impl Session {
         self.owner()?;
         ns::unshare(Namespace::Mount).context(|| "make a mount namespace")?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = fs::open("/", flags, Mode::empty()).context(|| "open /")?;
+        let root = fs::open("/", flags, Mode::empty()).context(|| "open the host's root directory")?;
         mount::set_attr(&root, Recursive::Yes, Attr::SLAVE).context(|| "change the propagation of /")?;
         Ok(Entered { waiting: self.waiting, uid: caller.uid, gid: caller.gid })
     }
