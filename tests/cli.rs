@@ -586,8 +586,9 @@ fn variables_read(path: &Path, names: &mut BTreeSet<String>) {
         }
         let text = fs::read_to_string(&entry).unwrap();
         let code = text.split("#[cfg(test)]").next().unwrap();
-        let reads =
-            ["env::var", "own_dir(", "caller::path", "variable("].iter().any(|call| code.contains(call));
+        let reads = ["env::var", "own_dir(", "caller::path", "caller::said", "variable("]
+            .iter()
+            .any(|call| code.contains(call));
         if !reads {
             continue;
         }
