@@ -39,7 +39,7 @@ const OF_OTHERS: &[(&str, &[&str])] = &[
     // Between processes of rt's own.
     ("docs/design/slurm-plugin.md", &["multi-prog", "export"]),
     ("docs/design/step.md", &["held-lock"]),
-    ("docs/design/tests.md", &["as", "faults", "seed", "only", "repeat"]),
+    ("docs/design/tests.md", &["as", "faults", "seed", "only", "repeat", "jobs"]),
 ];
 
 /// A flag as the help of a command lists it: its names, and whether a value follows.
