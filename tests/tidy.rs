@@ -366,7 +366,7 @@ const DROPPED: [(&str, usize, &str); 53] = [
     ("src/container/account.rs", 2, "open: what cannot be read of passwd is not shown"),
     ("src/container/devices.rs", 2, "what cannot be proven to be the device is not taken for it"),
     ("src/container/entrypoint.rs", 1, "open: any errno stands for no environment"),
-    ("src/container/hidden_state.rs", 2, "open: any errno stands for ENOENT"),
+    ("src/container/hidden_state.rs", 3, "open: any errno stands for a directory that cannot be bound"),
     ("src/container/images/session.rs", 1, "the next place is tried, and the last error is told"),
     ("src/container/init.rs", 1, "words an error that is there already"),
     ("src/container/mounts/cgroup.rs", 1, "open: any errno stands for no cgroup v2"),
