@@ -16,6 +16,17 @@ tests! {
     }
 }
 
+/// Skips a test that mounts on the host by util-linux, where that is not installed.
+macro_rules! has_mount_programs {
+    () => {
+        for program in ["/usr/bin/unshare", "/usr/bin/setpriv", "/usr/bin/mount"] {
+            if !Path::new(program).exists() {
+                skip!("no {program}");
+            }
+        }
+    };
+}
+
 /// What a program in the container does to a state directory that it sees at `state`.
 fn attack(state: &str, id: &str) -> Vec<String> {
     vec![
@@ -58,6 +69,7 @@ fn state_is_hidden_behind_links(ctx: &Ctx) {
 
 /// The host has mounted the directory above the state a second time, and that is bound.
 fn state_is_hidden_at_a_second_path(ctx: &Ctx) {
+    has_mount_programs!();
     let second = ctx.mkdir("shown/second");
     let name = ctx.state.file_name().unwrap().to_str().unwrap().to_owned();
     let id = ctx.id();
@@ -160,6 +172,7 @@ fn the_place_behind_a_link_is_hidden(ctx: &Ctx) {
 /// A user's runtime directory is mounted when that user comes, which may be after a start. A bind that shows it follows the
 /// host's mounts only where somebody asks for that.
 fn later_mounts_show_no_state(ctx: &Ctx) {
+    has_mount_programs!();
     let runtime = ctx.mkdir("shown/runtime");
     let shown = ctx.path("shown");
     let ready = ctx.path("ready");
@@ -196,6 +209,7 @@ fn later_mounts_show_no_state(ctx: &Ctx) {
 
 /// Another user has made the directory in /tmp, and there is no other place.
 fn a_taken_place_is_named(ctx: &Ctx) {
+    has_mount_programs!();
     let bundle = ctx.bundle().ops(&["ready"]);
     bundle.write();
     let uid = Caller::User.host_ids().0;
