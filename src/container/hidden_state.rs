@@ -8,9 +8,11 @@
 //! path may lead through links, and may be changed until it is mounted.
 //!
 //! The host may show the directory at a second path, by a mount that the administrator has made. Those paths are looked up in
-//! the mount table. A plain start does not pay for that: what it binds is of /proc, /sys and /dev, where no state lies.
+//! the mount table. A plain start of the profile hpc does not pay for that: it binds /proc, /sys and /dev, where no state lies,
+//! and files of /etc, which show no directory.
 
 use super::plan::{MountKind, MountPlan, Plan};
+use rt_spec::hpc::HOST_FILES;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Attr, Mounted, Param, PropagationType, Recursive};
 use rt_sys::{bail, fd};
@@ -50,12 +52,7 @@ impl HiddenState {
         let path =
             fs::readlinkat(proc, link.as_str(), Vec::new()).context(|| "look for the state directory")?;
         let own = Path::new(OsStr::from_bytes(path.to_bytes())).parent().unwrap_or(Path::new("/"));
-        let shows = |dir: &Path| !KERNELS.iter().any(|kernels| dir.starts_with(kernels));
-        let above = match sources(&plan.mounts).any(shows) || own.starts_with(&plan.rootfs) {
-            true => ancestors(own, places, &mount::table()?),
-            false => ancestors(own, places, &[]),
-        };
-        Ok(HiddenState { above })
+        Ok(HiddenState { above: above(&plan.rootfs, &plan.mounts, own, places)? })
     }
 
     /// Covers the state directories that the attached mount `tree` shows. `stat` is that of its root. `follows`: mounts that
@@ -137,6 +134,20 @@ fn sources(mounts: &[MountPlan]) -> impl Iterator<Item = &Path> {
     })
 }
 
+/// What is above `own`, the state directory in use, and above `places`, for a container of this root and these mounts.
+fn above(rootfs: &Path, mounts: &[MountPlan], own: &Path, places: &[PathBuf]) -> Result<Vec<Above>> {
+    let may_show = sources(mounts).any(|source| !is_plain(source));
+    let table = if may_show || own.starts_with(rootfs) { mount::table()? } else { Vec::new() };
+    Ok(ancestors(own, places, &table))
+}
+
+/// True for what every container of the profile hpc binds: no second path to a state directory leads through it. The mount
+/// table is a tenth of a start's time.
+fn is_plain(source: &Path) -> bool {
+    KERNELS.iter().any(|dir| source.starts_with(dir))
+        || HOST_FILES.iter().any(|file| source == Path::new(file))
+}
+
 /// What is above `own`, the state directory in use, and above `places`, also at the other paths at which `table`, the mount
 /// table, shows them. A directory that is not there is left out: nothing can be bound from it.
 fn ancestors(own: &Path, places: &[PathBuf], table: &[Mounted]) -> Vec<Above> {
@@ -212,7 +223,7 @@ fn second_paths(place: &Path, table: &[Mounted]) -> Vec<PathBuf> {
 /// `own` is the one in use.
 pub(super) fn is_shown(rootfs: &Path, mounts: &[MountPlan], own: &Path, places: &[PathBuf]) -> Result<bool> {
     let own = std::fs::canonicalize(own).unwrap_or_else(|_| own.to_owned());
-    let above = ancestors(&own, places, &mount::table()?);
+    let above = above(rootfs, mounts, &own, places)?;
     let is_above =
         |source: &Path| fs::stat(source).is_ok_and(|stat| above.iter().any(|above| above.is(&stat)));
     Ok(sources(mounts).chain([rootfs]).any(is_above))
@@ -221,6 +232,15 @@ pub(super) fn is_shown(rootfs: &Path, mounts: &[MountPlan], own: &Path, places: 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_start_of_the_profile_hpc_needs_no_mount_table() {
+        let mounts = rt_spec::hpc::mounts();
+        let binds = mounts.iter().filter(|mount| mount["type"] == "bind");
+        let sources: Vec<_> = binds.map(|mount| Path::new(mount["source"].as_str().unwrap())).collect();
+        assert!(sources.len() > 3 && sources.iter().all(|source| is_plain(source)), "{sources:?}");
+        assert!(!["/", "/etc", "/home/me", "/run", "/tmp"].iter().any(|source| is_plain(Path::new(source))));
+    }
 
     #[test]
     fn second_paths_are_those_of_the_same_file_system() {
