@@ -242,7 +242,7 @@ impl Cache {
             }
             // This process was stopped for so long that another one took over, had the blob, and cleared this away.
             Err(e) if e.is(libc::ENOENT) => {
-                let size = file.metadata().context(|| "stat")?.len();
+                let size = disk::length(file)?;
                 return if self.find(digest, Some(size)).is_some() { Ok(()) } else { Err(e) };
             }
             // File systems without hard links; rename(2) replaces a blob by the same blob at worst.

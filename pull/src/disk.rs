@@ -63,8 +63,7 @@ pub(crate) fn open_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     check_component(name)?;
     let fd = fs::openat(parent, name, READ | OFlags::NOFOLLOW, Mode::empty())
         .context(|| format!("open {}", at(parent, name)))?;
-    require_file(&fs::fstat(&fd).context(|| format!("stat {}", fd::shown(&fd)))?)
-        .context(|| at(parent, name))?;
+    require_file(&fd::stat(&fd)?).context(|| at(parent, name))?;
     Ok(File::from(fd))
 }
 
@@ -74,9 +73,9 @@ pub(crate) fn open_if_file(parent: BorrowedFd, name: &[u8]) -> Result<Option<Fil
     let fd = match fs::openat(parent, name, READ | OFlags::NOFOLLOW, Mode::empty()) {
         // ELOOP is O_NOFOLLOW's answer to a link; ENXIO that of a socket, and of a device without a driver (open(2)).
         Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
-        opened => opened.context(|| format!("open {}", show(name)))?,
+        opened => opened.context(|| format!("open {}", at(parent, name)))?,
     };
-    let stat = fs::fstat(&fd).context(|| format!("stat {}", show(name)))?;
+    let stat = fd::stat(&fd)?;
     Ok(require_file(&stat).is_ok().then(|| File::from(fd)))
 }
 
@@ -87,8 +86,7 @@ pub(crate) fn open_named(path: &Path) -> Result<File> {
     require_file(&fs::stat(path).context(|| format!("open {}", path.display()))?)
         .context(|| path.display().to_string())?;
     let fd = fs::open(path, READ, Mode::empty()).context(|| format!("open {}", path.display()))?;
-    require_file(&fs::fstat(&fd).context(|| format!("stat {}", fd::shown(&fd)))?)
-        .context(|| path.display().to_string())?;
+    require_file(&fd::stat(&fd)?).context(|| path.display().to_string())?;
     Ok(File::from(fd))
 }
 
@@ -140,7 +138,7 @@ fn require_file(stat: &fs::Stat) -> Result<()> {
 
 /// True where nobody but the caller and root can change what the file contains, or the names in the directory.
 pub(crate) fn only_ours(file: &impl AsFd) -> Result<bool> {
-    let stat = fs::fstat(file).context(|| "look up an owner")?;
+    let stat = fd::stat(file)?;
     Ok([0, caller().uid].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0)
 }
 
@@ -171,7 +169,7 @@ pub(crate) fn make_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
 /// Opens a directory of the caller's that nobody else may enter, to be read as well.
 pub(crate) fn open_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
     let dir: OwnedFd = reopen_dir(parent, name)?.into();
-    let stat = fs::fstat(&dir).context(|| format!("stat {}", fd::shown(&dir)))?;
+    let stat = fd::stat(&dir)?;
     if stat.st_uid != caller().uid || stat.st_mode & 0o077 != 0 {
         return Err(not_ours(parent, name));
     }
@@ -515,8 +513,7 @@ pub(crate) fn owner_at(parent: BorrowedFd, name: &[u8]) -> Result<u32> {
 
 /// True where both are on one file system.
 pub(crate) fn same_file_system(one: impl AsFd, other: impl AsFd) -> Result<bool> {
-    let device = |file: BorrowedFd| fs::fstat(file).context(|| format!("stat {}", fd::shown(file)));
-    Ok(device(one.as_fd())?.st_dev == device(other.as_fd())?.st_dev)
+    Ok(fd::stat(one)?.st_dev == fd::stat(other)?.st_dev)
 }
 
 /// Size and modification time of a name, which is not followed.
@@ -530,7 +527,7 @@ pub(crate) fn size_and_time(parent: BorrowedFd, name: &[u8]) -> Result<(u64, Sys
 
 /// Permission bits of an open file.
 pub(crate) fn mode(file: impl AsFd) -> Result<u32> {
-    Ok(fs::fstat(&file).context(|| format!("stat {}", fd::shown(&file)))?.st_mode & 0o7777)
+    Ok(fd::stat(&file)?.st_mode & 0o7777)
 }
 
 /// A file whose errors name it: what writes through a buffer or a compressor knows no path.
@@ -567,7 +564,7 @@ pub(crate) fn metadata(file: &File) -> Result<Metadata> {
 
 /// The time since 1970 of an open file's last change of contents.
 pub(crate) fn modified(file: impl AsFd) -> Result<Duration> {
-    let stat = fs::fstat(&file).context(|| format!("stat {}", fd::shown(&file)))?;
+    let stat = fd::stat(&file)?;
     let (seconds, nanoseconds) = (u64::try_from(stat.st_mtime), u32::try_from(stat.st_mtime_nsec));
     Ok(Duration::new(seconds.unwrap_or(0), nanoseconds.unwrap_or(0)))
 }

@@ -200,8 +200,8 @@ out.
 
 With -b the operand is the ID of the new container. Without -b it is a BUNDLE if it begins with /, ./
 or ../, is . or .., or names a directory with a config.json that has an ociVersion and a root. In such a
-directory it is an ID, if it can be one, and the bundle is the current directory. Everything else is an IMAGE, in one of
-the forms that rt-pull(1) lists. For a bundle or an image rt makes up an id.
+directory it is an ID, if it can be one, and the bundle is the current directory. Everything else is an
+IMAGE, in one of the forms that rt-pull(1) lists. For a bundle or an image rt makes up an id.
 
 An image is pulled into the store of images, and its bundle is run. Later starts find it there by its
 name, and ask no registry; --pull always asks each time, and --pull never fails instead. Images that

@@ -219,14 +219,8 @@ fn pids(proc: BorrowedFd<'_>) -> Result<Vec<i32>> {
         .context(|| "open /proc")?;
     let mut pids = Vec::new();
     for entry in fs::Dir::new(readable).context(|| "list /proc")? {
-        pids.extend(
-            entry
-                .context(|| "list /proc")?
-                .file_name()
-                .to_str()
-                .ok()
-                .and_then(|name| name.parse::<i32>().ok()),
-        );
+        let entry = entry.context(|| "list /proc")?;
+        pids.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok()));
     }
     pids.sort_unstable();
     Ok(pids)

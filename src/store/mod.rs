@@ -198,10 +198,12 @@ impl Store {
             match Self::create_at(&path, Chosen::ByDefault) {
                 Ok(store) => return Ok(store),
                 // That a place cannot be is less of a reason than that somebody else has taken one.
-                Err(e) => match &first {
-                    Some((earlier, _)) if e.is(libc::ENOENT) || !Error::is(earlier, libc::ENOENT) => {}
-                    _ => first = Some((e, path)),
-                },
+                Err(e) => {
+                    let is_missing = |error: &Error| error.is(libc::ENOENT);
+                    if first.as_ref().is_none_or(|(earlier, _)| is_missing(earlier) && !is_missing(&e)) {
+                        first = Some((e, path));
+                    }
+                }
             }
         }
         let first = first.map(|(e, path)| context(e, &path));

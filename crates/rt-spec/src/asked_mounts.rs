@@ -126,11 +126,10 @@ fn parse_mount(asked: &str) -> Result<Mount> {
                 bail!("{field}: that is for type=tmpfs");
             }
             let source = source.ok_or_else(|| err!("source is missing"))?;
-            if kind == "squashfs" || (is_image(source) && !is_image(target)) {
-                return Ok(of_image(bind(source, target, options)?));
-            }
             options.insert(0, if recursive { "rbind" } else { "bind" }.to_owned());
-            if below_writable { bind_as_said(source, target, options) } else { bind(source, target, options) }
+            let bind = if below_writable { bind_as_said } else { bind };
+            let mount = bind(source, target, options)?;
+            Ok(if kind == "squashfs" { of_image(mount) } else { of_path(mount, source, target) })
         }
         "tmpfs" => {
             if let Some(field) = is_of("bind-") {

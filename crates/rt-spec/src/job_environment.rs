@@ -74,7 +74,8 @@ impl JobEnvironment {
         self.variables.iter().any(|variable| variable.starts_with(prefix))
     }
 
-    /// A variable that says where the user's own files are: of this process, else of the job, else, for HOME and the user's name, of passwd(5).
+    /// A variable that says where the user's own files are: of this process, else of the job, else, for HOME and the user's
+    /// name, of passwd(5).
     pub fn of_user(&self, name: &str) -> Option<String> {
         let job = || self.get(name).map(str::to_owned);
         caller::said(name).or_else(job).or_else(|| caller::by_account(name))

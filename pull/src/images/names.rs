@@ -96,13 +96,8 @@ impl OwnStore {
         let mut all = Vec::new();
         for (file, _) in disk::entries(self.names())? {
             let Ok(key) = String::from_utf8(file) else { continue };
-            match self.store.link(self.names(), &key) {
-                Ok(Some(bundle)) => all.push(NamedImage { image: in_full(&key), key, bundle }),
-                Ok(None) => {}
-                // What leads elsewhere, or is no link (EINVAL), is no name of an image, and an error only to whoever asks for
-                // it.
-                Err(e) if e.errno().is_none() || e.is(libc::EINVAL) => {}
-                Err(e) => return Err(e),
+            if let Some(bundle) = self.bundle_of(&key)? {
+                all.push(NamedImage { image: in_full(&key), key, bundle });
             }
         }
         all.sort_by(|a, b| a.key.cmp(&b.key));
@@ -132,13 +127,20 @@ impl OwnStore {
     /// True where all these keys stand for `bundle`.
     pub(super) fn is_named(&self, keys: &[String], bundle: &str) -> Result<bool> {
         for key in keys {
-            match self.store.link(self.names(), key) {
-                Ok(Some(found)) if found == bundle => {}
-                Err(e) if e.errno().is_some() && !e.is(libc::EINVAL) => return Err(e),
-                _ => return Ok(false),
+            if self.bundle_of(key)?.as_deref() != Some(bundle) {
+                return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// The bundle that a key stands for. What leads elsewhere, or is no link (EINVAL), is no name of an image, and an error only
+    /// to whoever asks for it.
+    fn bundle_of(&self, key: &str) -> Result<Option<String>> {
+        match self.store.link(self.names(), key) {
+            Err(e) if e.errno().is_none() || e.is(libc::EINVAL) => Ok(None),
+            found => found,
+        }
     }
 
     /// Removes names.

@@ -141,9 +141,7 @@ impl SourceBundle {
         let text = text.context(|| format!("{}: not a bundle", path.display()))?;
         let config: Value =
             serde_json::from_str(&text).map_err(|e| err!("{}/config.json: {e}", path.display()))?;
-        let root = match rt_image_store::is_stored(
-            &std::path::absolute(path).context(|| path.display().to_string())?,
-        ) {
+        let root = match rt_image_store::is_stored(&rt_sys::fd::absolute(path)?) {
             // Others may have written that config, or a link in place of the root.
             true => disk::open_dir(dir.as_fd(), rt_image_store::ROOT.as_bytes())
                 .context(|| path.display().to_string())?,
