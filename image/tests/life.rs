@@ -1,7 +1,7 @@
 //! How a mount begins and ends, and what its server may do.
 
-use crate::{Caller, Place, callers, within};
-use std::io::{BufRead, BufReader};
+use crate::{Caller, Place, callers, filter, within};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -320,8 +320,6 @@ fn a_closed_or_missing_device_names_the_remedy() {
     }
 }
 
-use std::io::Write;
-
 /// An answer that the kernel does not take is an error of the program that waits for it.
 #[test]
 fn an_answer_that_fails_is_an_error_and_no_hang() {
@@ -380,22 +378,6 @@ fn an_attribute_that_cannot_be_set_is_an_error() {
 }
 
 /// Starts `command` where these system calls fail so.
-fn failing(mut command: Command, calls: &[&str], errno: i32) -> Child {
-    let rule = serde_json::json!([{ "names": calls, "action": "SCMP_ACT_ERRNO", "errnoRet": errno }]);
-    let section = serde_json::json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": rule });
-    let program = oci_seccomp::compile(&serde_json::from_value(section).unwrap()).unwrap();
-    let instruction =
-        |i: &oci_seccomp::Instruction| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
-    let filter = rt_sys::seccomp::Filter {
-        instructions: program.instructions.iter().map(instruction).collect(),
-        flags: program.flags,
-        notifies: false,
-    };
-    // A filter is that of a thread, and its child has it, too.
-    let thread = std::thread::spawn(move || {
-        rustix::thread::set_no_new_privs(true).unwrap();
-        rt_sys::seccomp::load(&filter).unwrap();
-        command.spawn().unwrap()
-    });
-    thread.join().unwrap()
+fn failing(command: Command, calls: &[&str], errno: i32) -> Child {
+    filter::under_filter(command, filter::fails(calls, errno), |command| command.spawn().unwrap())
 }

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, missing_docs, unreachable_pub)]
 
 mod crafted;
+#[path = "../../pull/tests/filter.rs"]
+mod filter;
 mod hostile;
 mod life;
 mod mount;

@@ -148,24 +148,32 @@ fn leases_of_the_dead_go() {
     assert_eq!(place.names("images/leases"), ["c.lease.2", "d.draft-1"]);
 }
 
+/// A pull that goes on beside the test.
+fn pull(place: &Place, server: &Server, target: &str) -> Child {
+    let mut command = place.quiet();
+    command.args(["pull", "-q", "--plain-http", &server.name(), target]).spawn().unwrap()
+}
+
+/// The hexadecimal digits of a blob that the cache has had, and has no more.
+fn missing_blob(place: &Place, server: &Server) -> String {
+    assert!(pull(place, server, "first").wait().unwrap().success());
+    let hex = place.names("cache/blobs/sha256").remove(0);
+    fs::remove_file(place.join("cache/blobs/sha256").join(&hex)).unwrap();
+    hex
+}
+
 /// The time of a lease can lie in the future, because a clock was wrong. It is passed over once it has not changed for 30
 /// seconds before the eyes of whoever waits.
 #[test]
 fn a_lease_of_a_time_to_come_is_passed_over() {
     let place = Place::new("leases-future");
     let server = Server::start(sample(), Fault::None);
-    let pull = |target: &str| {
-        let mut command = place.quiet();
-        command.args(["pull", "-q", "--plain-http", &server.name(), target]).status().unwrap()
-    };
-    assert!(pull("first").success());
-    let hex = place.names("cache/blobs/sha256").remove(0);
-    fs::remove_file(place.join("cache/blobs/sha256").join(&hex)).unwrap();
+    let hex = missing_blob(&place, &server);
     let lease = place.join(format!("cache/leases/{hex}.lease.3"));
     fs::write(&lease, "elsewhere x y\n1\n1\n").unwrap();
     set_modified(&lease, SystemTime::now() + Duration::from_secs(24 * 3600));
     let began = Instant::now();
-    assert!(pull("second").success());
+    assert!(pull(&place, &server, "second").wait().unwrap().success());
     assert!(began.elapsed() > Duration::from_secs(20), "it was watched for {:?}", began.elapsed());
     place.is_clean();
 }
@@ -175,20 +183,13 @@ fn a_lease_of_a_time_to_come_is_passed_over() {
 fn no_number_stops_a_pull_for_good() {
     let place = Place::new("leases-number");
     let server = Server::start(sample(), Fault::None);
-    let pull = |target: &str| {
-        let mut command = place.quiet();
-        command.args(["pull", "-q", "--plain-http", &server.name(), target]).status().unwrap()
-    };
-    assert!(pull("first").success());
-    let hex = place.names("cache/blobs/sha256").remove(0);
-    fs::remove_file(place.join("cache/blobs/sha256").join(&hex)).unwrap();
+    let hex = missing_blob(&place, &server);
     for number in [u64::from(u32::MAX), u64::from(u32::MAX) + 1] {
         let lease = place.join(format!("cache/leases/{hex}.lease.{number}"));
         fs::write(&lease, "x").unwrap();
         set_modified(&lease, SystemTime::now() - Duration::from_secs(2 * 24 * 3600));
     }
-    let mut child = place.quiet();
-    let mut child = child.args(["pull", "-q", "--plain-http", &server.name(), "second"]).spawn().unwrap();
+    let mut child = pull(&place, &server, "second");
     let ended = soon(|| child.try_wait().unwrap());
     assert!(ended.success(), "{ended:?}");
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, missing_docs, unreachable_pub)]
 
 mod faults;
+mod filter;
 mod hostile;
 mod image;
 mod image_file;
@@ -99,7 +100,7 @@ impl Drop for Place {
 
 /// The output of `command` where these system calls fail so.
 pub fn failing(command: Command, calls: &[&str], errno: i32) -> Output {
-    filtered(command, serde_json::json!([{ "names": calls, "action": "SCMP_ACT_ERRNO", "errnoRet": errno }]))
+    filtered(command, filter::fails(calls, errno))
 }
 
 /// The same where no thread can be started, but a process can: clone with CLONE_THREAD fails, and clone3, whose flags no
@@ -117,23 +118,8 @@ pub fn threadless(command: Command) -> Output {
     )
 }
 
-/// The output of `command` under a filter. It is that of a thread, and its child has it, too.
-fn filtered(mut command: Command, calls: serde_json::Value) -> Output {
-    let section = serde_json::json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": calls });
-    let program = oci_seccomp::compile(&serde_json::from_value(section).unwrap()).unwrap();
-    let instruction =
-        |i: &oci_seccomp::Instruction| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
-    let filter = rt_sys::seccomp::Filter {
-        instructions: program.instructions.iter().map(instruction).collect(),
-        flags: program.flags,
-        notifies: false,
-    };
-    let thread = std::thread::spawn(move || {
-        rustix::thread::set_no_new_privs(true).unwrap();
-        rt_sys::seccomp::load(&filter).unwrap();
-        command.output().unwrap()
-    });
-    thread.join().unwrap()
+fn filtered(command: Command, rules: serde_json::Value) -> Output {
+    filter::under_filter(command, rules, |command| command.output().unwrap())
 }
 
 /// True where a peer is installed; says so and counts as skipped where it is not.

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 /// Runs every operation of the command line.
 pub fn main(operations: impl Iterator<Item = String>) -> i32 {
-    for line in operations {
+    let mut operations = operations.peekable();
+    while let Some(line) = operations.next() {
         let words: Vec<&str> = line.split_whitespace().collect();
         let value = match operate(&words) {
             Ok(value) => value,
@@ -25,6 +26,10 @@ pub fn main(operations: impl Iterator<Item = String>) -> i32 {
                 None => json!({ "problem": e.to_string() }),
             },
         };
+        if operations.peek().is_some_and(|next| next == "pause") {
+            // Whoever hears of this operation may end the program, before `pause` has said anything.
+            sys::block_signals(&[libc::SIGTERM]);
+        }
         say(&value);
     }
     0
