@@ -100,7 +100,14 @@ fn resolve(call: &Call, asked: &StepContainer, shown: bool) -> Result<Option<Sou
         Image::Path(path) => path.as_path(),
         // What is no path is the name of an image, also where a directory has that name.
         Image::Name(name) => match Path::new(name) {
-            path if is_image_path(path) => path,
+            path if path.is_file() => {
+                operand::require_own_image(path)?;
+                path
+            }
+            path if is_image_path(path) => {
+                rt_image_store::word::require_own(path, Some(Path::new("config.json")))?;
+                path
+            }
             _ => {
                 if asked.broadcast && shown {
                     broadcast::say_why_not(&format!("{name} is not copied to the nodes"));

@@ -15,7 +15,7 @@ tests! {
     ALL { an_image_is_run_by_its_name, a_name_in_the_store_needs_no_rt_pull, an_image_in_use_stays }
     BOTH {
         operands_that_are_no_bundle, flags_for_images, rt_pull_that_is_missing, ctrl_c_ends_both, stores_of_others,
-        starts_leave_one_mark, stores_that_are_read_only,
+        starts_leave_one_mark, stores_that_are_read_only, words_of_somebody_else,
     }
     USER { stores_of_each_user, bundles_of_a_team, marks_of_somebody_else }
 }
@@ -272,6 +272,96 @@ fn stores_of_others(ctx: &Ctx) {
     sys::chown(&ctx.path("images/names"), 54321, 54321).unwrap();
     run().fails(&[]);
     forget(ctx);
+}
+
+/// Whoever is first to make `debian` in a directory that everybody can write is not what `rt run debian` means.
+fn words_of_somebody_else(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    const OTHER: u32 = 12345;
+    let here = ctx.mkdir("here");
+    fs::set_permissions(&here, fs::Permissions::from_mode(0o1777)).unwrap();
+    let marker = ctx.path("hook-ran");
+    let bundle = ctx.bundle().hook("createRuntime", &ctx.helper(), &[&format!("to {} say evil", marker.display())]);
+    let bundle = bundle.ops(&["say it runs"]);
+    bundle.write();
+    let (debian, library) = (here.join("debian"), here.join("library"));
+    let config = debian.join("config.json");
+    fs::rename(&bundle.dir, &debian).unwrap();
+    let own = ctx.caller.host_ids().0;
+    let give = |path: &PathBuf, uid: u32| sys::chown(path, uid, uid).unwrap();
+    let run = |words: &[&str]| {
+        let cmd = ctx.rt(["run"]).args(words).env("PATH", "/not/there").env("RT_IMAGES", ctx.path("images"));
+        cmd.cwd(&here)
+    };
+    let whose = format!("uid {OTHER}");
+    let is_refused = |word: &str, text: &str| {
+        let out = run(&[word]).fails(&[text, &format!("./{word}"), &format!("docker://{word}")]);
+        assert_eq!(out.stderr.trim_end().lines().count(), 1, "{out:?}");
+        assert!(!marker.exists(), "{word}: the hook ran");
+        let prepare = ctx.rt(["slurm", "prepare"]).env("SLURM_JOB_ID", "42").env("SLURM_STEP_ID", "0");
+        let prepare = prepare.env("RT_CONTAINER_IMAGE", word).env("RT_CONTAINER_SUBMIT_DIR", &here);
+        prepare.env("RT_IMAGES", ctx.path("images")).fails(&[text]);
+        let save = rt(ctx, &["save", "--runfile", ctx.path("saved").to_str().unwrap(), word]);
+        save.cwd(&here).fails(&[text]);
+    };
+    let runs = |words: &[&str]| {
+        let out = run(words).ok();
+        assert_eq!(out.line(0), json!("it runs"), "{words:?}: {out:?}");
+        fs::remove_file(&marker).unwrap();
+    };
+    runs(&["debian"]);
+    for path in [&debian, &config] {
+        give(path, OTHER);
+        is_refused("debian", &whose);
+        runs(&["./debian"]);
+        runs(&[debian.to_str().unwrap()]);
+        ctx.give(path);
+        for mode in [0o777, 0o775, 0o757] {
+            let usual = fs::metadata(path).unwrap().permissions();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+            is_refused("debian", "others can write");
+            fs::set_permissions(path, usual).unwrap();
+        }
+    }
+    runs(&["debian"]);
+    // The current directory is the bundle of a word that can be an id.
+    give(&debian, OTHER);
+    let inside = |words: &[&str]| run(words).cwd(&debian);
+    inside(&["alpine"]).fails(&[&whose, "--bundle .", "docker://alpine"]);
+    assert!(!marker.exists());
+    inside(&["--bundle", ".", &ctx.id()]).ok();
+    fs::remove_file(&marker).unwrap();
+    ctx.give(&debian);
+    inside(&[&ctx.id()]).ok();
+    fs::remove_file(&marker).unwrap();
+    // A link to the caller's own, and one of the caller's to somebody else's.
+    let link = here.join("alpine");
+    symlink("debian", &link).unwrap();
+    give(&link, OTHER);
+    is_refused("alpine", &whose);
+    give(&link, own);
+    runs(&["alpine"]);
+    give(&debian, OTHER);
+    is_refused("alpine", &whose);
+    ctx.give(&debian);
+    // A directory between.
+    fs::create_dir(&library).unwrap();
+    symlink("../debian", library.join("debian")).unwrap();
+    give(&library.join("debian"), own);
+    give(&library, OTHER);
+    is_refused("library/debian", &whose);
+    // A file whose name does not say that it is one.
+    for name in ["tool", "tool.sqsh"] {
+        fs::write(here.join(name), "nothing").unwrap();
+        give(&here.join(name), OTHER);
+    }
+    is_refused("tool", &whose);
+    for word in ["./tool", "tool.sqsh"] {
+        run(&[word]).fails(&["a file, and neither a squashfs nor a SIF image"]);
+    }
+    give(&debian, own);
 }
 
 /// A site's store: its images are run, and nothing is written into it.
