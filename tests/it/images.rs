@@ -16,6 +16,7 @@ tests! {
     BOTH {
         operands_that_are_no_bundle, flags_for_images, rt_pull_that_is_missing, ctrl_c_ends_both, stores_of_others,
         starts_leave_one_mark, stores_that_are_read_only, words_of_somebody_else,
+        names_in_the_configured_registry,
     }
     USER { stores_of_each_user, bundles_of_a_team, marks_of_somebody_else }
 }
@@ -362,6 +363,59 @@ fn words_of_somebody_else(ctx: &Ctx) {
         run(&[word]).fails(&["a file, and neither a squashfs nor a SIF image"]);
     }
     give(&debian, own);
+}
+
+/// A name without a registry is one of the configured registry to every command, also where the store has an image that was
+/// pulled under the name before.
+fn names_in_the_configured_registry(ctx: &Ctx) {
+    const SITE: &str = "127.0.0.1:1";
+    let image = image(ctx);
+    rt(ctx, &["pull", "--store", "-q", &image]).ok();
+    name(ctx, "debian:12");
+    ctx.mkdir("config/rt");
+    let config = ctx.file("config/rt/config.toml", &format!("[pull]\nregistry = \"{SITE}\"\nretries = 0\n"));
+    let config = config.parent().unwrap().parent().unwrap().to_owned();
+    let run = || rt(ctx, &["run", "--pull", "never", "debian:12", "--", "/probe", "ready"]);
+    run().ok();
+    let site = |words: &[&str]| rt(ctx, words).env("XDG_CONFIG_HOME", &config);
+    let run_at_site = |word: &str| {
+        let out = site(&["run", "--pull", "never", word, "--", "/probe", "ready"]).run();
+        assert!(out.code == 0 || out.stderr.contains("not in the store of images"), "{out:?}");
+        out.code == 0
+    };
+    assert!(!run_at_site("debian:12") && !run_at_site("docker://debian:12"));
+    assert!(run_at_site("docker.io/debian:12"));
+    // All commands ask that registry, which nobody serves here.
+    let bundle = ctx.bundle();
+    bundle.write();
+    let (bundle, file) = (bundle.dir.display().to_string(), ctx.path("file").display().to_string());
+    let commands: [&[&str]; 8] = [
+        &["run", "debian:12"],
+        &["run", "--pull", "always", "debian:12"],
+        &["pull", "debian:12", &file],
+        &["pull", "--store", "debian:12"],
+        &["inspect", "debian:12"],
+        &["save", "--runfile", &file, "debian:12"],
+        &["convert", "debian:12", "oci:converted"],
+        &["push", &bundle, "team/tool:1"],
+    ];
+    for words in commands {
+        site(words).cwd(&ctx.dir).fails(&[SITE]);
+    }
+    let prepare = site(&["slurm", "prepare"]).env("SLURM_JOB_ID", "42").env("SLURM_STEP_ID", "0");
+    prepare.env("RT_CONTAINER_IMAGE", "debian:12").fails(&[SITE]);
+    site(&["slurm", "digest", "debian:12"]).fails(&[SITE]);
+    site(&["rmi", "debian:12"]).fails(&["debian:12: no such image"]);
+    run().ok();
+    // What was pulled there has its name, is found by it, and is removed by it.
+    name(ctx, &format!("{SITE}/debian:12"));
+    assert!(run_at_site("debian:12") && run_at_site("docker://debian:12"));
+    let images = site(&["images"]).ok().stdout;
+    assert!(images.contains(&format!("{SITE}/debian:12 ")), "{images}");
+    assert_eq!(site(&["rmi", "debian:12"]).ok().stdout, format!("untagged {SITE}/debian:12\n"));
+    assert!(!run_at_site("debian:12"));
+    run().ok();
+    forget(ctx);
 }
 
 /// A site's store: its images are run, and nothing is written into it.

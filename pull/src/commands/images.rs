@@ -1,7 +1,7 @@
 //! `rt images`, `rt rmi` and `rt prune`, and the store's side of `rt pull`.
 
-use super::operand;
 use super::pull::{as_json, pull_options, tell_summary};
+use super::{operand, registry};
 use crate::images::{self, ListedImage, Policy, Prune, StoreRequest, Stored, Watermarks};
 use crate::interrupt::Interrupt;
 use crate::progress::{Style, size};
@@ -9,6 +9,7 @@ use crate::reference::Source;
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::print;
+use rt_image_store::name::in_registry;
 use rt_sys::error::Result;
 use rt_sys::log::one_line;
 use rt_sys::{bail, err};
@@ -28,8 +29,11 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
     if call.operands.len() > 1 {
         bail!("pull: with --store the bundle has no name");
     }
-    let image = operand(call, 0)?.to_owned();
-    let source: Source = image.parse()?;
+    let mut image = operand(call, 0)?.to_owned();
+    let source = Source::named(&image, registry()?)?;
+    if let (Source::Registry(_), Some(_)) = (&source, registry()?) {
+        image = in_registry(&image, registry()?).into_owned();
+    }
     let policy = match flags.text(&PULL_POLICY)? {
         None | Some("always") => Policy::Always,
         Some("missing") => Policy::Missing,
@@ -136,7 +140,8 @@ pub(super) fn remove(call: &Call) -> Result<u8> {
     let mut said = String::new();
     let mut failed: Option<rt_sys::error::Error> = None;
     for n in 0..call.operands.len() {
-        match images::untag(&own, operand(call, n)?, platform, call.flags.has(&UNTAG), &interrupt) {
+        let name = operand(call, n)?;
+        match images::untag(&own, name, registry()?, platform, call.flags.has(&UNTAG), &interrupt) {
             Ok(gone) => {
                 said.extend(gone.names.iter().map(|name| format!("untagged {}\n", one_line(name))));
                 said.extend(

@@ -74,7 +74,12 @@ fn config() -> Result<&'static Config> {
 /// The image that an operand names; in the configured registry, where it names none.
 fn source(name: &str) -> Result<Source> {
     not_a_file(name)?;
-    Source::named(name, config()?.text(&rt_config::REGISTRY))
+    Source::named(name, registry()?)
+}
+
+/// The registry of names that name none, where one is configured.
+fn registry() -> Result<Option<&'static str>> {
+    Ok(config()?.text(&rt_config::REGISTRY))
 }
 
 /// Refuses a name that is a file here: whoever types that means the file, and the registry may have an image of that name,

@@ -1,6 +1,6 @@
 //! `rt push`
 
-use super::{cache_location, connect_options, operand, tell};
+use super::{cache_location, connect_options, operand, registry, tell};
 use crate::platform::Platform;
 use crate::progress::{Style, size};
 use crate::push::{self, PushOptions, PushSource};
@@ -16,7 +16,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let style = Style::of_terminal(flags.has(&SILENT) || flags.has(&JSON));
     let pushed = push::run(&PushOptions {
         source: PushSource::parse(call.operands[0])?,
-        target: push::target(operand(call, 1)?)?,
+        target: push::target(operand(call, 1)?, registry()?)?,
         platform: flags.text(&PLATFORM)?.map_or_else(|| Ok(Platform::host()), str::parse)?,
         connect: connect_options(flags)?,
         cache: cache_location(flags)?,
