@@ -369,8 +369,12 @@ const COMPLETED: &[(&str, &[&str])] = &[
 ];
 
 /// Names of images and of a directory, which anybody may have made, and which a shell would execute.
-const EVIL: [&str; 4] =
-    ["evil$(touch${IFS}evaluated)", "evil`touch${IFS}evaluated`", "evil;touch${IFS}evaluated", "evil'<(touch${IFS}evaluated)"];
+const EVIL: [&str; 4] = [
+    "evil$(touch${IFS}evaluated)",
+    "evil`touch${IFS}evaluated`",
+    "evil;touch${IFS}evaluated",
+    "evil'<(touch${IFS}evaluated)",
+];
 const EVIL_DIR: &str = "a $(touch evaluated) `touch evaluated`;touch evaluated";
 
 /// The scripts of the shells with an `rt` that knows two containers and images, and with a directory `data`.
@@ -441,9 +445,14 @@ fn bash_completes_words() {
         }
     }
     // What is offered becomes the word that was meant, and nothing of it is executed: not now, and not with the line.
-    for (line, names) in [("rt run ev", &EVIL[..]), ("rt run evil$", &[]), ("rt run ./other/a", &[EVIL_DIR])] {
-        let output =
-            shell("bash", &dir).args(["-c", script, "bash"]).arg(dir.0.join("rt")).arg(line).output().unwrap();
+    for (line, names) in [("rt run ev", &EVIL[..]), ("rt run evil$", &[]), ("rt run ./other/a", &[EVIL_DIR])]
+    {
+        let output = shell("bash", &dir)
+            .args(["-c", script, "bash"])
+            .arg(dir.0.join("rt"))
+            .arg(line)
+            .output()
+            .unwrap();
         assert!(output.stderr.is_empty(), "{line}: {}", err(&output));
         let replies = out(&output);
         if line.contains("./") {

@@ -32,7 +32,8 @@ pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> 
     options.make_absolute()?;
     options.bundle = rt_sys::fd::absolute(&options.bundle)?;
     let shared = options.task.as_ref().filter(|task| task.share).and_then(|task| task.id.clone());
-    let Some((container, step, number)) = shared.and_then(|id| Some((id.container, id.step, id.task?))) else {
+    let Some((container, step, number)) = shared.and_then(|id| Some((id.container, id.step, id.task?)))
+    else {
         return run_alone(store, options);
     };
     let place = options.kept.as_ref().and_then(|kept| kept.save.clone());

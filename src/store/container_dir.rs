@@ -48,7 +48,8 @@ impl ContainerDir {
 
     /// Removes what is left of a container that was here before, but not that it outlives its processes.
     pub(super) fn clear(&self) -> Result<()> {
-        for file in names_of_files(&self.fd)?.iter().filter(|file| *file != KEPT && !file.starts_with(PLACE)) {
+        for file in names_of_files(&self.fd)?.iter().filter(|file| *file != KEPT && !file.starts_with(PLACE))
+        {
             fs::unlinkat(&self.fd, file.as_str(), AtFlags::empty())
                 .context(|| format!("replace the state of {}", self.id))?;
         }

@@ -284,7 +284,8 @@ fn words_of_somebody_else(ctx: &Ctx) {
     let here = ctx.mkdir("here");
     fs::set_permissions(&here, fs::Permissions::from_mode(0o1777)).unwrap();
     let marker = ctx.path("hook-ran");
-    let bundle = ctx.bundle().hook("createRuntime", &ctx.helper(), &[&format!("to {} say evil", marker.display())]);
+    let bundle =
+        ctx.bundle().hook("createRuntime", &ctx.helper(), &[&format!("to {} say evil", marker.display())]);
     let bundle = bundle.ops(&["say it runs"]);
     bundle.write();
     let (debian, library) = (here.join("debian"), here.join("library"));
@@ -410,6 +411,12 @@ fn names_in_the_configured_registry(ctx: &Ctx) {
     // What was pulled there has its name, is found by it, and is removed by it.
     name(ctx, &format!("{SITE}/debian:12"));
     assert!(run_at_site("debian:12") && run_at_site("docker://debian:12"));
+    // Nor does a name that somebody has put into the store steer a terminal.
+    name(ctx, "oci:/evil%E2%80%AE%C2%9B31m");
+    let images = site(&["images"]).ok().stdout;
+    assert!(images.contains("evil") && !images.contains(['\u{202e}', '\u{9b}']), "{images:?}");
+    let images = site(&["images", "--json"]).ok();
+    assert!(!images.stdout.contains(['\u{202e}', '\u{9b}']), "{images:?}");
     let images = site(&["images"]).ok().stdout;
     assert!(images.contains(&format!("{SITE}/debian:12 ")), "{images}");
     assert_eq!(site(&["rmi", "debian:12"]).ok().stdout, format!("untagged {SITE}/debian:12\n"));

@@ -1065,7 +1065,9 @@ fn cve_2026_30892_exec_as_a_number(ctx: &Ctx) {
     let out = container.exec_with(&["--user", "1000"], &["id"]).run();
     assert!(out.code != 0 || out.line(0)["uid"] == json!([1000, 1000, 1000]), "{out:?}");
     for (uid, gid) in [(NONE, 0), (0, NONE)] {
-        is_refused(ctx.run(&ctx.bundle().with("/process/user", json!({ "uid": uid, "gid": gid })).ops(&["id"])));
+        is_refused(
+            ctx.run(&ctx.bundle().with("/process/user", json!({ "uid": uid, "gid": gid })).ops(&["id"])),
+        );
     }
     let groups = json!({ "uid": 0, "gid": 0, "additionalGids": [5, NONE] });
     is_refused(ctx.run(&ctx.bundle().with("/process/user", groups).ops(&["id"])));

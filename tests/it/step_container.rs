@@ -1249,9 +1249,8 @@ fn the_place_to_save_is_no_link(ctx: &Ctx) {
             .with("RT_CONTAINER_TMPFS", ctx.dir.display().to_string())
             .with("RT_CONTAINER_MOUNTS", format!("{}:/work", work.display()))
     };
-    let end = |step: &Step| {
-        step.environment(0, ctx.rt(["slurm", "end"])).env("PATH", format!("{path}:{system}"))
-    };
+    let end =
+        |step: &Step| step.environment(0, ctx.rt(["slurm", "end"])).env("PATH", format!("{path}:{system}"));
     let place = work.join("sub/out.sqsh").display().to_string();
     let is_refused = |operations: &[&str], text: &str| {
         let step = step(&place);

@@ -43,7 +43,8 @@ pub fn require_own(word: &Path, config: Option<&Path>) -> Result<()> {
 pub fn require_own_directory(id: &str, config: &Path) -> Result<()> {
     let path = if config.is_relative() { Path::new(".").join(config) } else { ".".into() };
     require_own_path(&path).map_err(|e| {
-        let text = format!("--bundle . names the bundle that is here, and docker://{id} the image of that name");
+        let text =
+            format!("--bundle . names the bundle that is here, and docker://{id} the image of that name");
         e.context(id.to_owned()).hint(text)
     })
 }
@@ -63,7 +64,8 @@ fn require_own_path(path: &Path) -> Result<()> {
 }
 
 fn require_own_file(path: &Path, stat: &Stat, is_link: bool) -> Result<()> {
-    let what = if path == Path::new(".") { "the current directory".into() } else { path.display().to_string() };
+    let what =
+        if path == Path::new(".") { "the current directory".into() } else { path.display().to_string() };
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if ![0, uid].contains(&stat.st_uid) {
         return Err(err!("{what} belongs to uid {}", stat.st_uid));

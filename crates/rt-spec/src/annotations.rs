@@ -75,11 +75,7 @@ pub static READ: &[Annotation] = &[
          config of podman's only root counts, and only for a process that is root in any case.",
     ),
     of(ANNOTATION_PASSWD, "caller", "The caller has lines in the container's passwd(5) and group(5)."),
-    of(
-        ANNOTATION_HOME,
-        "bind",
-        "The caller's home directory is mounted at its own path.",
-    ),
+    of(ANNOTATION_HOME, "bind", "The caller's home directory is mounted at its own path."),
     of(
         ANNOTATION_ENVIRONMENT,
         "caller",
@@ -101,17 +97,9 @@ pub static READ: &[Annotation] = &[
         "Where root inside may write the root, these files of the host are copied instead of bound read-only, so that \
          package managers can replace them.",
     ),
-    of(
-        ANNOTATION_IMAGE_FILE,
-        "a path",
-        "An image file, squashfs or SIF, is the root instead of root.path.",
-    ),
+    of(ANNOTATION_IMAGE_FILE, "a path", "An image file, squashfs or SIF, is the root instead of root.path."),
     of(ANNOTATION_MPI, "host", "The host's MPI library is brought, as with --mpi host; see rt-hooks(7)."),
-    of(
-        KEEP_GROUPS,
-        "any",
-        "The process keeps the caller's supplementary groups.",
-    ),
+    of(KEEP_GROUPS, "any", "The process keeps the caller's supplementary groups."),
     of(
         MANAGER,
         "any",
@@ -184,7 +172,8 @@ pub fn forget(spec: &mut Spec, name: &str) {
 /// Which id the process has inside; `None` where the config does not say it.
 pub fn user_map(spec: &Spec) -> Result<Option<UserMap>> {
     if may_be_the_images(spec) {
-        let agrees = annotation(spec, ANNOTATION_USER) == Some(UserMap::Root.as_str()) && is_listed_root(spec);
+        let agrees =
+            annotation(spec, ANNOTATION_USER) == Some(UserMap::Root.as_str()) && is_listed_root(spec);
         return Ok(agrees.then_some(UserMap::Root));
     }
     annotation(spec, ANNOTATION_USER).map(parse_user_map).transpose()

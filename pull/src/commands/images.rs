@@ -8,7 +8,7 @@ use crate::progress::{Style, size};
 use crate::reference::Source;
 use rt_cli::image::*;
 use rt_cli::parse::Call;
-use rt_cli::print;
+use rt_cli::{print, print_json};
 use rt_image_store::name::in_registry;
 use rt_sys::error::Result;
 use rt_sys::log::one_line;
@@ -46,9 +46,9 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
     let watermarks = Watermarks::from_environment()?;
     let Stored { path, summary } = images::fetch(StoreRequest { options, policy, platform, watermarks })?;
     match summary {
-        Some(summary) if flags.has(&JSON) => return print(format!("{}\n", as_json(&path, &summary))),
+        Some(summary) if flags.has(&JSON) => return print_json(&as_json(&path, &summary)),
         None if flags.has(&JSON) => {
-            return print(format!("{}\n", json!({ "bundle": path, "unchanged": true })));
+            return print_json(&json!({ "bundle": path, "unchanged": true }));
         }
         // With missing, as rt run asks, an image that is there is nothing to speak of.
         Some(summary) if style != Style::Quiet && !(summary.unchanged && policy == Policy::Missing) => {
@@ -63,7 +63,7 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
 pub(super) fn list(call: &Call) -> Result<u8> {
     let images = images::list()?;
     if call.flags.has(&JSON) {
-        return print(format!("{}\n", Value::from(images.iter().map(object).collect::<Vec<_>>())));
+        return print_json(&Value::from(images.iter().map(object).collect::<Vec<_>>()));
     }
     if call.flags.has(&DIGESTS_ONLY) {
         return print(images.iter().map(|image| format!("{}\n", image.digest)).collect::<String>());
@@ -171,7 +171,7 @@ pub(super) fn prune(call: &Call) -> Result<u8> {
     let bytes: u64 = freed.images.iter().map(|image| image.bytes).sum();
     if flags.has(&JSON) {
         let removed: Vec<Value> = freed.images.iter().map(object).collect();
-        print(format!("{}\n", json!({ "removed": removed, "bytes": bytes, "dryRun": what.dry_run })))?;
+        print_json(&json!({ "removed": removed, "bytes": bytes, "dryRun": what.dry_run }))?;
     } else {
         let verb = if what.dry_run { "would remove" } else { "removed" };
         let row = |image: &ListedImage| {

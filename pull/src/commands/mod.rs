@@ -215,5 +215,5 @@ fn bad_compression(text: &str) -> Error {
 
 /// Writes to stderr what is no error; who closed it does not want to know.
 fn tell(text: &str) {
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), log::lines(text).as_bytes());
 }

@@ -6,7 +6,7 @@ use crate::progress::{Style, size};
 use crate::push::{self, PushOptions, PushSource};
 use rt_cli::image::{JSON, PLATFORM, SILENT};
 use rt_cli::parse::Call;
-use rt_cli::print;
+use rt_cli::{print, print_json};
 use rt_sys::error::Result;
 use serde_json::json;
 
@@ -24,11 +24,10 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     })?;
     if flags.has(&JSON) {
         let (sent, present, mounted) = (pushed.sent, pushed.present, pushed.mounted);
-        return print(format!(
-            "{}\n",
-            json!({ "name": pushed.name, "digest": pushed.digest, "sentBytes": sent, "presentBytes": present,
-                "mountedBytes": mounted })
-        ));
+        return print_json(&json!({
+            "name": pushed.name, "digest": pushed.digest, "sentBytes": sent, "presentBytes": present,
+            "mountedBytes": mounted,
+        }));
     }
     if style != Style::Quiet {
         tell(&format!(

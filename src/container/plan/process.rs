@@ -115,7 +115,10 @@ impl ProcessPlan {
         let user = process.user();
         rt_spec::check_id("uid", adapted.uid)?;
         rt_spec::check_id("gid", adapted.gid)?;
-        user.additional_gids().iter().flatten().try_for_each(|gid| rt_spec::check_id("additional gid", *gid))?;
+        user.additional_gids()
+            .iter()
+            .flatten()
+            .try_for_each(|gid| rt_spec::check_id("additional gid", *gid))?;
         let groups = (!adapted.keep_groups).then(|| user.additional_gids().clone().unwrap_or_default());
         let text = |label: &Option<String>| label.clone().filter(|l| !l.is_empty());
         let seccomp = match (filter, adapted.emulate_root) {
