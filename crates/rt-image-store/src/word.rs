@@ -6,6 +6,7 @@
 use rt_sys::err;
 use rt_sys::error::{Context, Result};
 use rustix::fs::{self, FileType, Stat};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -29,10 +30,15 @@ pub fn require_own(word: &Path, config: Option<&Path>) -> Result<()> {
     let hint = || format!("./{shown} is that one, and docker://{shown} the image of that name");
     let below = |path: &Path| require_own_path(path).map_err(|e| e.context(shown.to_string()).hint(hint()));
     below(word)?;
-    match config.filter(|config| config.is_relative()) {
+    match config.filter(|config| is_file_name(config)) {
         Some(config) => below(&word.join(config)),
         None => Ok(()),
     }
+}
+
+/// True for the name of a bundle's own config. One that is elsewhere is the caller's choice.
+fn is_file_name(config: &Path) -> bool {
+    config.components().count() == 1 && config.is_relative()
 }
 
 /// Refuses the current directory as the bundle of the container `id`, under the same conditions: `id` can be meant for an
@@ -41,7 +47,7 @@ pub fn require_own(word: &Path, config: Option<&Path>) -> Result<()> {
 /// # Errors
 /// Others own or can write it or its config.
 pub fn require_own_directory(id: &str, config: &Path) -> Result<()> {
-    let path = if config.is_relative() { Path::new(".").join(config) } else { ".".into() };
+    let path = if is_file_name(config) { Path::new(".").join(config) } else { ".".into() };
     require_own_path(&path).map_err(|e| {
         let text =
             format!("--bundle . names the bundle that is here, and docker://{id} the image of that name");
@@ -53,7 +59,11 @@ pub fn require_own_directory(id: &str, config: &Path) -> Result<()> {
 fn require_own_path(path: &Path) -> Result<()> {
     for part in path.ancestors().filter(|part| !part.as_os_str().is_empty()) {
         let shown = || part.display().to_string();
-        let found = fs::lstat(part).context(shown)?;
+        let found = match fs::lstat(part) {
+            // Whoever opens it says so.
+            Err(Errno::NOENT) => continue,
+            found => found.context(shown)?,
+        };
         let is_link = FileType::from_raw_mode(found.st_mode) == FileType::Symlink;
         require_own_file(part, &found, is_link)?;
         if is_link {
