@@ -51,6 +51,21 @@ const MANAGER: &str = "io.container.manager";
 /// crun's annotation for podman's `--group-add keep-groups`. Any value counts.
 const KEEP_GROUPS: &str = "run.oci.keep_original_groups";
 
+/// What decides an id, a group, a mount, or what is shown of the caller's: an image may say none of it.
+const BUNDLES: [&str; 8] = [
+    ANNOTATION_USER,
+    ANNOTATION_PASSWD,
+    ANNOTATION_HOME,
+    ANNOTATION_ENVIRONMENT,
+    ANNOTATION_OPTIONAL,
+    ANNOTATION_COPIED,
+    ANNOTATION_IMAGE_FILE,
+    KEEP_GROUPS,
+];
+/// What the names of the annotations begin with that the image-spec's conversion makes of an image's config. It makes
+/// annotations of all labels, too.
+const CONVERTED: &str = "org.opencontainers.image.";
+
 /// An annotation, for rt-annotations(7).
 #[derive(Debug)]
 pub struct Annotation {
@@ -106,6 +121,12 @@ pub static READ: &[Annotation] = &[
         "The config is podman's, in which annotations of the image's manifest can be annotations of the container: those \
          that decide ids, groups or mounts, or show a container something of the caller's, do not count.",
     ),
+    of(
+        "org.opencontainers.image.*",
+        "any",
+        "The config was converted from an image's, whose labels are annotations then. The same ones do not count, unless the \
+         bundle has the file image.json of rt pull.",
+    ),
 ];
 
 /// The annotations that rt, rt pull and the hooks write.
@@ -153,6 +174,22 @@ pub fn may_be_the_images(spec: &Spec) -> bool {
 /// it may be the image's word.
 fn bundles_annotation<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
     annotation(spec, name).filter(|_| !may_be_the_images(spec))
+}
+
+/// True where annotations that count may be labels of the image, as in what umoci makes: the config is a conversion of an
+/// image's.
+pub fn may_be_labels(spec: &Spec) -> bool {
+    let annotations = spec.annotations().as_ref();
+    annotations.is_some_and(|all| {
+        all.keys().any(|name| name.starts_with(CONVERTED))
+            && BUNDLES.iter().any(|name| all.contains_key(*name))
+    })
+}
+
+/// Takes the annotations away that may be labels of the image, and returns their names.
+pub fn forget_labels(spec: &mut Spec) -> Vec<&'static str> {
+    let Some(all) = spec.annotations_mut() else { return Vec::new() };
+    BUNDLES.into_iter().filter(|name| all.remove(*name).is_some()).collect()
 }
 
 /// Gives an annotation a value, whatever it had.
