@@ -257,7 +257,8 @@ fn the_readers_of_this_file_work() {
     {
         assert!(!judged(wrong), "{wrong}");
     }
-    let paths = [("hooks/a.rs::case", "hooks/a.rs"), ("src/b/,", "src/b/"), ("docs/*.md", ""), ("src/NAME.rs", "")];
+    let paths =
+        [("hooks/a.rs::case", "hooks/a.rs"), ("src/b/,", "src/b/"), ("docs/*.md", ""), ("src/NAME.rs", "")];
     for (word, path) in paths {
         assert_eq!(path_of_the_repository(word).unwrap_or_default(), path, "{word}");
     }
