@@ -483,6 +483,7 @@ fn prepare_checks_everything(ctx: &Ctx) {
     wrong("RT_CONTAINER_NAME", "/tmp/foo", "no name of a container");
     wrong("RT_CONTAINER_NAME", "x:attach", "none of auto");
     wrong("RT_CONTAINER_SAVE", "/tmp/", "target is a directory");
+    wrong("RT_CONTAINER_SAVE", "/tmp", "target is a directory");
     wrong("RT_CONTAINER_UNSHARE", "pid", "unknown namespace \"pid\": none of net");
     wrong("RT_CONTAINER_ENV", "A,", "no name of a variable");
     wrong("RT_CONTAINER_SCOPE", "node", "neither job nor global");
@@ -1270,6 +1271,12 @@ fn the_place_to_save_is_no_link(ctx: &Ctx) {
     fs::remove_file(work.join("sub")).unwrap();
     is_refused(&["mkdir /work/sub", "rmdir /work/sub", &link], "a link in its path was not there");
     fs::remove_file(work.join("sub")).unwrap();
+    // Whatever is there at the end, the step ends.
+    ctx.mkdir("work/sub");
+    let ended = step(&place);
+    ended.ok(&["mkdir /work/sub/out.sqsh"]);
+    end(&ended).fails(&["out.sqsh: not an image file"]);
+    ended.empty();
     // Links that were there before are the caller's own, and a directory that the program makes is one.
     ctx.mkdir("work/kept");
     symlink(work.join("kept"), ctx.path("own")).unwrap();
