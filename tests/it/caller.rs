@@ -176,6 +176,8 @@ fn images_annotations_choose_no_user(ctx: &Ctx) {
             assert_eq!((&id["uid"], &id["gid"]), (&json!([7, 7, 7]), &json!([8, 8, 8])), "{name} {marker:?}");
             match ctx.caller {
                 Caller::Root => assert_eq!(id["groups"], json!([9]), "{name} {marker:?}"),
+                // A user's podman has no other word for keep-groups.
+                Caller::Range if name == "run.oci.keep_original_groups" && marker == PODMANS => {}
                 Caller::Range => assert_eq!(id["groups"], json!([]), "{name} {marker:?}"),
                 _ => {}
             }

@@ -287,9 +287,10 @@ pub fn asks_for_mpi(spec: &Spec) -> bool {
     annotation(spec, ANNOTATION_MPI) == Some("host")
 }
 
-/// True where the process keeps the caller's groups.
-pub fn keeps_groups(spec: &Spec) -> bool {
-    bundles_annotation(spec, KEEP_GROUPS).is_some()
+/// True where the process keeps the caller's groups. In a user namespace that a client has made (`is_clients`) the word counts
+/// beside podman's, too: `--group-add keep-groups` has no other, and what an image could gain by it are groups of a plain user.
+pub fn keeps_groups(spec: &Spec, is_clients: bool) -> bool {
+    annotation(spec, KEEP_GROUPS).is_some_and(|_| is_clients || !may_be_the_images(spec))
 }
 
 /// True where `value`, of the annotation `name`, is `word`, which is the only one that it may be.

@@ -97,7 +97,8 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
         .and_then(|list| list.iter().find(|n| n.typ() == LinuxNamespaceType::User));
     // Root of one id has no groups to choose from. Where an image can have asked, the groups are those of the config.
     let is_images = said.is_some() && annotations::may_be_the_images(spec);
-    let keep_groups = annotations::keeps_groups(spec) || emulate_root && !is_images;
+    let keeps_groups = annotations::keeps_groups(spec, caller.privilege == Privilege::NamespaceRoot);
+    let keep_groups = keeps_groups || emulate_root && !is_images;
     let joined = namespace.is_some_and(|n| n.path().as_ref().is_some_and(|p| !p.as_os_str().is_empty()));
     if joined {
         return Ok(Adapted { uid, gid, keep_groups, joined, emulate_root, notes, ..Adapted::default() });
