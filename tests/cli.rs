@@ -1,6 +1,7 @@
 //! The command line from outside, as far as it needs no container.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
+use rt_cli::habits::{HABITS, Hint, OPERAND_EXTRA, OPERAND_MISSING};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -125,6 +126,40 @@ fn an_error_is_one_line_and_a_code() {
         let text = err(&output);
         assert!(text.starts_with(line) && text.matches('\n').count() == 1, "{words:?}: {text}");
         assert!(output.stdout.is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn habits_from_other_programs_get_a_hint() {
+    for (words, line) in [
+        (&["run", "-Bdata:/data", "x"][..], "run: unknown flag -Bdata:/data; did you mean -v?"),
+        (&["run", "-privileged", "x"], "run: unknown flag -privileged (nobody gets rights"),
+        (
+            &["run", "--shm-size=1g", "x"],
+            "run: unknown flag --shm-size; did you mean --ipc private --tmpfs /dev/shm:size=SIZE?",
+        ),
+        (&["cp", "c1:/a", "."], "unknown command \"cp\" (bind a directory with rt run -v, or use rt exec"),
+        (&["ps"], "ps: missing operand; usage: rt ps ID [PS-ARGS...] (rt list lists the containers)"),
+        (&["start", "tool", "ls"], "start: extra operand \"ls\"; usage: rt start ID (rt run starts images,"),
+    ] {
+        let output = rt(words);
+        let text = err(&output);
+        assert!(text.starts_with(&format!("rt: {line}")) && text.matches('\n').count() == 1, "{text}");
+    }
+    for (command, word, hint) in HABITS {
+        let words: Vec<_> = match *word {
+            OPERAND_MISSING => vec![*command],
+            OPERAND_EXTRA => vec![*command, "x", "y"],
+            word => [*command, word].into_iter().filter(|word| !word.is_empty()).collect(),
+        };
+        let output = rt(&words);
+        let said = match hint {
+            Hint::Meant(ours) => format!("did you mean {ours}?"),
+            Hint::Because(why) => format!("({why})\n"),
+        };
+        let text = err(&output);
+        assert!(text.contains(&said) && text.matches('\n').count() == 1, "{words:?}: {text}");
+        assert!(!output.status.success() && output.stdout.is_empty(), "{words:?}");
     }
 }
 
