@@ -194,7 +194,8 @@ fn an_unknown_container_is_said_to_be_unknown() {
     for command in ["state", "start", "kill", "delete", "ps", "pause", "resume", "events", "update"] {
         let output = rt(&["--root", &root, command, "c1"]);
         assert_eq!(output.status.code(), Some(1), "{command}");
-        assert!(err(&output).contains("container does not exist"), "{command}: {}", err(&output));
+        let said = "container does not exist: c1 (rt list shows those that do; rt run starts images)\n";
+        assert!(err(&output).ends_with(said), "{command}: {}", err(&output));
     }
     // Its own failures are no exit code of a program's.
     assert_eq!(rt(&["--root", &root, "exec", "c1", "true"]).status.code(), Some(255));

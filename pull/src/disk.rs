@@ -30,7 +30,7 @@ pub(crate) fn open_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
 /// Opens a directory that the user named, whatever links lead to it.
 pub(crate) fn open_root(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    fs::openat(CWD, path, flags, Mode::empty()).context(|| format!("open {}", path.display()))
+    fs::openat(CWD, path, flags, Mode::empty()).context(|| format!("open {}", fd::shown_path(path)))
 }
 
 /// Makes a directory that only the caller may enter; its final mode comes at the end.

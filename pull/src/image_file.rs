@@ -23,6 +23,7 @@ use super::limits::Limits;
 use super::merge::MergedTree;
 use super::profile::{self, BundledImage, MountPoint};
 use super::progress::{Meter, Style};
+use super::room;
 use super::run::{self, Phases, PullOptions, Summary};
 use super::run_file;
 use super::save::{self, SourceBundle, Watch};
@@ -87,7 +88,7 @@ pub(super) fn pull(options: &PullOptions, form: Form, interrupt: &Interrupt) -> 
 
     let bundled = BundledImage::of(&image, &options.image);
     let mut config = profile::config(&bundled, None, &options.choices)?;
-    new.finish(&mut config, Some(&image.config_text), options.sync)?;
+    new.finish(&mut config, Some(&image.config_text), options.sync).map_err(|e| options.without_room(e))?;
     if form.runs {
         run_file::wrap(&draft, FILE, options.sync, interrupt)?;
     }
@@ -132,7 +133,8 @@ pub(crate) fn save(bundle: &Path, target: &Path, replace: bool, form: Form, styl
     let new = NewImageFile::create(&draft, form, &counts, None)?;
     let context = new.context(&counts, &interrupt, u64::MAX);
     let watch = Watch { interrupt: &interrupt, meter: &Meter::default() };
-    watch.meter.shown(style, "save", || copy_tree(root, &context, watch))?;
+    let without_room = |e| room::explain_target(e, target, None);
+    watch.meter.shown(style, "save", || copy_tree(root, &context, watch)).map_err(without_room)?;
     new.tree.finish_dirs()?;
     let image_config = image_config.map(|config| config.to_string().into_bytes());
     if form.runs {
@@ -142,7 +144,7 @@ pub(crate) fn save(bundle: &Path, target: &Path, replace: bool, form: Form, styl
             config["annotations"][ANNOTATION_ENTRYPOINT] = json!(config["process"]["args"].to_string());
         }
     }
-    let mut written = new.finish(&mut config, image_config.as_deref(), false)?;
+    let mut written = new.finish(&mut config, image_config.as_deref(), false).map_err(without_room)?;
     if form.runs {
         written.bytes = run_file::wrap(&draft, FILE, false, &interrupt)?;
     }

@@ -202,7 +202,13 @@ fn passwords() {
     assert!(said.contains("rt login"), "{said}");
     let host = format!("127.0.0.1:{}", server.port);
     let wrong = place.bad(&["login", "--plain-http", "-u", "me", "-p", "wrong", &host]);
-    assert!(wrong.contains("log in"), "{wrong}");
+    assert!(wrong.contains(&format!("log in to {host} as me: ")), "{wrong}");
+    for name in [server.name(), server.name().replace("/x", "/y")] {
+        let wrong = place.bad(&["pull", "--plain-http", "--creds", "me:wrong", &name, "b"]);
+        let refused =
+            format!("({host} does not take the name or the password of user me: run rt login {host})");
+        assert!(wrong.contains(&refused), "{wrong}");
+    }
     place.good(&["login", "--plain-http", "-u", "me", "-p", "secret", &host]);
     place.good(&["pull", "--plain-http", &server.name(), "b"]);
     is_right(&place);
@@ -599,6 +605,11 @@ fn proxies_are_those_of_the_environment() {
         is_right(&place);
     }
     assert!(server.count("CONNECT registry.invalid:80") > 0);
+    // One that takes no connections is told from a registry that takes none, without its password.
+    let output = pull_with(&place, &[("ALL_PROXY", "http://me:secret@127.0.0.1:1")], &["--force", name, "b"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("asked through the proxy 127.0.0.1:1, which the environment names"), "{said}");
+    assert!(!said.contains("secret"), "{said}");
 }
 
 #[test]

@@ -138,6 +138,8 @@ pub const HABITS: &[(&str, &str, Hint)] = &[
     ("pull", "--disable-cache", Meant("--no-cache")),
     ("pull", "--no-https", Meant("--plain-http")),
     ("pull", "--tls-verify", Meant("--insecure")),
+    ("save", "-o", Meant("rt save BUNDLE FILE.sqsh or docker-archive:FILE")),
+    ("save", "--output", Meant("rt save BUNDLE FILE.sqsh or docker-archive:FILE")),
     ("push", "--tls-verify", Meant("--insecure")),
     ("login", "--tls-verify", Meant("--insecure")),
     ("images", "-a", Because("all images are listed")),

@@ -1,7 +1,7 @@
 //! `rt images`, `rt rmi` and `rt prune`, and the store's side of `rt pull`.
 
-use super::operand;
 use super::pull::{as_json, pull_options, tell_summary};
+use super::{not_a_file, operand};
 use crate::images::{self, ListedImage, Policy, Prune, StoreRequest, Stored, Watermarks};
 use crate::interrupt::Interrupt;
 use crate::progress::{Style, size};
@@ -29,6 +29,7 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
         bail!("pull: with --store the bundle has no name");
     }
     let image = operand(call, 0)?.to_owned();
+    not_a_file(&image)?;
     let source: Source = image.parse()?;
     let policy = match flags.text(&PULL_POLICY)? {
         None | Some("always") => Policy::Always,

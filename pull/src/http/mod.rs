@@ -191,7 +191,8 @@ impl Http {
             })?;
             let response = response.map_err(|e| match (proxy::proxy_for(&uri), uri.host()) {
                 (None, Some(host)) => Failure::of_host(e, &url, host),
-                _ => Failure::of_connection(e, &url),
+                (Some(proxy), _) => Failure::of_connection(e, &url).by_proxy(&proxy),
+                (None, None) => Failure::of_connection(e, &url),
             })?;
             if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(Answer { response, same_host, url: uri });
