@@ -568,10 +568,49 @@ fn files_are_looked_for_before_registries() {
     std::fs::write(place.join("image.tar"), "x").unwrap();
     let said = place.bad(&["pull", "image.tar", "x"]);
     assert!(said.contains("image.tar is a file here") && said.contains("oci-archive:image.tar"), "{said}");
+    // Here nothing is made of it, so what it is needs not be said.
     let said = place.bad(&["inspect", "./image.tar"]);
-    assert!(said.contains("docker-archive:./image.tar"), "{said}");
+    assert!(said.contains("./image.tar: ") && said.lines().count() == 1, "{said}");
     let said = place.bad(&["pull", "image", "x"]);
     assert!(said.contains("image is an image layout here") && said.contains("oci:image"), "{said}");
+}
+
+/// A bundle, an image file and an archive say what their image says in a registry.
+#[test]
+fn what_is_here_is_inspected() {
+    let place = Place::new("inspect-here");
+    rich_image(&place);
+    place.good(&["pull", "-q", "oci:image:t", "b"]);
+    place.good(&["pull", "-q", "oci:image:t", "x.sqsh"]);
+    place.good(&["save", "-q", "b", "oci-archive:x.tar:t"]);
+    place.good(&["save", "-q", "b", "docker-archive:y.tar:n:t"]);
+    let inspect =
+        |name: &str| -> Value { serde_json::from_str(&place.good(&["inspect", "--json", name])).unwrap() };
+    let image = inspect("oci:image:t");
+    assert_eq!(inspect("image")["digest"], image["digest"]);
+    for name in ["b", "./b", "x.sqsh", "./x.sqsh"] {
+        let here = inspect(name);
+        for key in ["digest", "resolved", "config", "author", "created", "architecture"] {
+            assert_eq!(here[key], image[key], "{name} {key}");
+        }
+        assert_eq!((&here["name"], &here["layers"]), (&json!("oci:image:t"), &json!([])), "{name}");
+        assert_eq!(place.good(&["inspect", "--pinned", name]), format!("{name}\n"));
+    }
+    for name in ["x.tar", "y.tar"] {
+        let here = inspect(name);
+        assert_eq!((&here["config"]["Cmd"], &here["author"]), (&image["config"]["Cmd"], &image["author"]));
+        assert_eq!(here["layers"].as_array().unwrap().len(), 1, "{name}");
+    }
+    // A bundle that no image was pulled to says what it runs.
+    std::fs::create_dir_all(place.join("plain/rootfs")).unwrap();
+    let config = json!({ "ociVersion": "1.0.2", "root": { "path": "rootfs" },
+        "process": { "args": ["/bin/x", "y"], "env": ["A=b"], "cwd": "/srv" } });
+    std::fs::write(place.join("plain/config.json"), config.to_string()).unwrap();
+    let said = place.good(&["inspect", "plain"]);
+    for line in ["cmd          /bin/x y\n", "env          A=b\n", "workdir      /srv\n"] {
+        assert!(said.contains(line), "{said}");
+    }
+    assert!(!said.contains("compressed"), "{said}");
 }
 
 /// What reads as a file's name is no image of a registry's, which would be somebody else's.

@@ -2,6 +2,7 @@
 
 use super::pull::pull_options;
 use super::{image_file as form_of, operand, source, tell};
+use crate::disk;
 use crate::image_file;
 use crate::progress::{Style, size};
 use crate::run;
@@ -11,7 +12,6 @@ use rt_cli::parse::Call;
 use rt_cli::print;
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Writes a bundle's tree as an image and prints its digest, or the path of an image file.
@@ -40,10 +40,10 @@ impl Origin<'_> {
         if path.join("config.json").is_file() {
             return Ok(Origin::Bundle(path));
         }
-        match File::open(path) {
-            Ok(file) if file.metadata()?.is_file() => Ok(Origin::File(path, image_file::is_squashfs(&file)?)),
-            _ => operand(call, 0).map(Origin::Image),
+        if path.is_file() {
+            return Ok(Origin::File(path, image_file::is_squashfs(&disk::open_named(path)?)?));
         }
+        operand(call, 0).map(Origin::Image)
     }
 }
 
