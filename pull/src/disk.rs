@@ -602,7 +602,9 @@ pub(crate) fn raise_open_files() {
 
 /// The processors that this process may use.
 pub(crate) fn affinity() -> usize {
-    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1) as usize)
+    // EINVAL where the kernel counts more CPUs than the set can hold, which is 1024.
+    let counted = rustix::thread::sched_getaffinity(None).map(|set| set.count().max(1) as usize);
+    counted.unwrap_or_else(|_| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
 /// Width of the terminal on standard error; none where there is no terminal.
