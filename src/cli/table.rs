@@ -282,6 +282,9 @@ if the program could not be run.",
         usage: &[""],
         operands: 0..=0,
         flags: &[&FORMAT, &QUIET],
+        about: "\
+On a terminal each row has the name of the image, the name of the owner, and the time of the start in UTC. Elsewhere,
+and with --format, everything is whole and in runc's columns.",
         examples: &[("remove all containers that have stopped", "rt delete --regex '.*'")],
         run: list::run,
         ..ONE_ID
