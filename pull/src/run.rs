@@ -348,7 +348,10 @@ pub(super) fn layers<T: LayerTarget>(
                         .check()
                         .and_then(|()| layer::apply(context, number, blobs[at].size, source(at)));
                     match applied {
-                        Ok(links) => deferred.lock().unwrap_or_else(|e| e.into_inner()).extend(links),
+                        Ok(links) => {
+                            blobs[at].set_unpacked();
+                            deferred.lock().unwrap_or_else(|e| e.into_inner()).extend(links);
+                        }
                         Err(e) => {
                             let layer = format!("layer {} ({})", number, blobs[at].digest.short());
                             fail(Task::Unpack, options.without_room(e.context(layer)));

@@ -16,6 +16,7 @@ use super::digest::Digest;
 use super::http::{self, Answer, Failure, Http, LeastRate, Payload, Request, read_body, status_error};
 use super::interrupt::Interrupt;
 use super::manifest::{ACCEPT, MANIFEST_LIMIT};
+use super::progress;
 use super::reference::Reference;
 use super::registries_conf::{Endpoint, Registries};
 use rt_sys::error::{Context, Error, Result};
@@ -267,7 +268,7 @@ impl Registry {
             if fruitless > if slow { retries.min(2) } else { retries } {
                 return Err(error);
             }
-            log::info!("{error}; going on");
+            progress::note(&format!("{error}; going on"));
             self.interrupt.sleep(std::time::Duration::from_millis(200) * 2u32.pow(fruitless.min(6)))?;
         }
         Ok(())

@@ -8,7 +8,7 @@ use ureq::http::header::HeaderMap;
 use super::{Connection, Patience, Registry};
 use crate::digest::Digest;
 use crate::http::{self, Answer, Failure, FailureKind, Part, Payload, Request, is_busy, status_error};
-use crate::progress::Meter;
+use crate::progress::{self, Meter};
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
 
@@ -186,7 +186,7 @@ impl Registry {
             if fruitless > retries || lost > retries {
                 return Err(failure.error);
             }
-            log::info!("{}; {at} of {} bytes are there, going on", failure.error, blob.size);
+            progress::note(&format!("{}; {at} of {} bytes are there, going on", failure.error, blob.size));
             self.interrupt.sleep(http::back_off(fruitless))?;
         }
         Ok(whole)
