@@ -387,7 +387,8 @@ impl<'a> Launch<'a> {
             match message {
                 Some(FromInit::WantMaps) => {
                     if let Some(maps) = &self.plan.maps {
-                        maps.write(&self.proc, &pid.to_string(), Setgroups::Allow).map_err(refused::maps)?;
+                        maps.write(&self.proc, &pid.to_string(), Setgroups::Allow)
+                            .map_err(|e| refused::maps(e, maps))?;
                     }
                     link.go(pid)?;
                 }
