@@ -705,6 +705,7 @@ fn what_is_built_is_installed_and_removed_without_cargo() {
         "README.md",
         "CHANGELOG.md",
         "SECURITY.md",
+        "config.json.example",
         "docs",
         "packaging",
         "contrib",
@@ -753,6 +754,22 @@ fn what_is_built_is_installed_and_removed_without_cargo() {
     ] {
         assert!(share(file).contains(word), "{file}: {}", share(file));
     }
+    let pages = dest.join("opt/a&b/share/doc/rt");
+    for page in [&pages, &pages.join("docs"), &pages.join("hooks")]
+        .iter()
+        .flat_map(|dir| fs::read_dir(dir).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "md"))
+    {
+        let text = fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let path = link.split('#').next().unwrap();
+            let leads = link.contains("://") || page.parent().unwrap().join(path).exists();
+            assert!(leads, "{}: {link}", page.display());
+        }
+    }
+    assert!(share("doc/rt/docs/slurm.md").contains("](../../../rt/slurm/oci.conf)"));
+    assert!(share("doc/rt/docs/gpu-and-fabric.md").contains("[hooks/README.md](../hooks/README.md)"));
     assert!(text("etc/apparmor.d/rt").contains("profile rt /opt/a&b/bin/rt{,-image} flags"));
     let mode = fs::metadata(dest.join("opt/a&b/share/rt/slurm/epilog")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o755);

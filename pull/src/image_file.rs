@@ -200,8 +200,8 @@ pub(crate) fn configs(path: &Path) -> Result<Option<(Value, Option<Value>)>> {
 
 /// True for a SIF image, Apptainer's. Its magic stands behind the line that executes it.
 pub(crate) fn is_sif(file: &File) -> Result<bool> {
-    let mut begin = [0; 41];
-    Ok(file.read_at(&mut begin, 0)? == begin.len() && begin.ends_with(b"SIF_MAGIC"))
+    let mut begin = [0; 42];
+    Ok(file.read_at(&mut begin, 0)? == begin.len() && begin.ends_with(b"SIF_MAGIC\0"))
 }
 
 /// True for a file that begins as a squashfs, or is a program with one.
