@@ -25,7 +25,7 @@ const OF_THE_DRIVER: [&str; 2] = ["libcuda.so", "libnvidia-"];
 /// True where the container has NCCL, as far as its loader and its variables show. Python's packages have one that no loader
 /// knows of.
 pub(super) fn is_there(bundle: &Bundle, fit: &Fit) -> bool {
-    let said = ["NCCL_VERSION", "NCCL_NET", "NCCL_NET_PLUGIN"].iter().any(|name| bundle.env(name).is_some());
+    let said = ["NCCL_VERSION", "NCCL_NET", "NCCL_NET_PLUGIN"].iter().any(|name| bundle.job(name).is_some());
     said || fit.container.find_with(NCCL, fit.flags, &directories(bundle)).is_some()
 }
 
@@ -37,11 +37,11 @@ pub(super) fn transport(
     edits: &Edits,
     fit: &Fit,
 ) -> Result<String, String> {
-    match bundle.env("NCCL_NET") {
+    match bundle.job("NCCL_NET") {
         Some(net) if net.eq_ignore_ascii_case("socket") => return Err("NCCL_NET=Socket asks for that".into()),
         _ => {}
     }
-    let no_verbs = bundle.env("NCCL_IB_DISABLE").is_some_and(|off| !matches!(off.trim(), "" | "0"));
+    let no_verbs = bundle.job("NCCL_IB_DISABLE").is_some_and(|off| !matches!(off.trim(), "" | "0"));
     if used.contains(&Fabric::Verbs) && !no_verbs {
         return Ok("verbs".into());
     }
@@ -53,7 +53,7 @@ pub(super) fn transport(
     }
     let dirs = directories(bundle);
     let find = |name: &str| fit.container.find_with(name, fit.flags, &dirs);
-    let path = match bundle.env("NCCL_NET_PLUGIN").map(str::trim).filter(|word| !word.is_empty()) {
+    let path = match bundle.job("NCCL_NET_PLUGIN").map(str::trim).filter(|word| !word.is_empty()) {
         Some("none") => return Err("NCCL_NET_PLUGIN=none".into()),
         Some(word) => [format!("libnccl-net-{word}.so"), word.to_owned()]
             .iter()
