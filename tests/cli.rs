@@ -1,6 +1,7 @@
 //! The command line from outside, as far as it needs no container.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
+use rt_cli::habits::{HABITS, Hint, OPERAND_EXTRA, OPERAND_MISSING};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -129,6 +130,40 @@ fn an_error_is_one_line_and_a_code() {
 }
 
 #[test]
+fn habits_from_other_programs_get_a_hint() {
+    for (words, line) in [
+        (&["run", "-Bdata:/data", "x"][..], "run: unknown flag -Bdata:/data; did you mean -v?"),
+        (&["run", "-privileged", "x"], "run: unknown flag -privileged (nobody gets rights"),
+        (
+            &["run", "--shm-size=1g", "x"],
+            "run: unknown flag --shm-size; did you mean --ipc private --tmpfs /dev/shm:size=SIZE?",
+        ),
+        (&["cp", "c1:/a", "."], "unknown command \"cp\" (bind a directory with rt run -v, or use rt exec"),
+        (&["ps"], "ps: missing operand; usage: rt ps ID [PS-ARGS...] (rt list lists the containers)"),
+        (&["start", "tool", "ls"], "start: extra operand \"ls\"; usage: rt start ID (rt run starts images,"),
+    ] {
+        let output = rt(words);
+        let text = err(&output);
+        assert!(text.starts_with(&format!("rt: {line}")) && text.matches('\n').count() == 1, "{text}");
+    }
+    for (command, word, hint) in HABITS {
+        let words: Vec<_> = match *word {
+            OPERAND_MISSING => vec![*command],
+            OPERAND_EXTRA => vec![*command, "x", "y"],
+            word => [*command, word].into_iter().filter(|word| !word.is_empty()).collect(),
+        };
+        let output = rt(&words);
+        let said = match hint {
+            Hint::Meant(ours) => format!("did you mean {ours}?"),
+            Hint::Because(why) => format!("({why})\n"),
+        };
+        let text = err(&output);
+        assert!(text.contains(&said) && text.matches('\n').count() == 1, "{words:?}: {text}");
+        assert!(!output.status.success() && output.stdout.is_empty(), "{words:?}");
+    }
+}
+
+#[test]
 fn a_file_has_no_digest() {
     let output = rt(&["slurm", "digest", "./x.sqsh"]);
     assert_eq!(
@@ -159,7 +194,8 @@ fn an_unknown_container_is_said_to_be_unknown() {
     for command in ["state", "start", "kill", "delete", "ps", "pause", "resume", "events", "update"] {
         let output = rt(&["--root", &root, command, "c1"]);
         assert_eq!(output.status.code(), Some(1), "{command}");
-        assert!(err(&output).contains("container does not exist"), "{command}: {}", err(&output));
+        let said = "container does not exist: c1 (rt list shows those that do; rt run starts images)\n";
+        assert!(err(&output).ends_with(said), "{command}: {}", err(&output));
     }
     // Its own failures are no exit code of a program's.
     assert_eq!(rt(&["--root", &root, "exec", "c1", "true"]).status.code(), Some(255));
@@ -709,6 +745,7 @@ fn what_is_built_is_installed_and_removed_without_cargo() {
         "README.md",
         "CHANGELOG.md",
         "SECURITY.md",
+        "config.json.example",
         "docs",
         "packaging",
         "contrib",
@@ -757,6 +794,22 @@ fn what_is_built_is_installed_and_removed_without_cargo() {
     ] {
         assert!(share(file).contains(word), "{file}: {}", share(file));
     }
+    let pages = dest.join("opt/a&b/share/doc/rt");
+    for page in [&pages, &pages.join("docs"), &pages.join("hooks")]
+        .iter()
+        .flat_map(|dir| fs::read_dir(dir).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "md"))
+    {
+        let text = fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let path = link.split('#').next().unwrap();
+            let leads = link.contains("://") || page.parent().unwrap().join(path).exists();
+            assert!(leads, "{}: {link}", page.display());
+        }
+    }
+    assert!(share("doc/rt/docs/slurm.md").contains("](../../../rt/slurm/oci.conf)"));
+    assert!(share("doc/rt/docs/gpu-and-fabric.md").contains("[hooks/README.md](../hooks/README.md)"));
     assert!(text("etc/apparmor.d/rt").contains("profile rt /opt/a&b/bin/rt{,-image} flags"));
     let mode = fs::metadata(dest.join("opt/a&b/share/rt/slurm/epilog")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o755);

@@ -92,7 +92,7 @@ fn run(hook: &HookProgram, words: Vec<OsString>) -> Result<String> {
             None => {
                 let known = hook.commands.iter().map(|command| command.name);
                 let hint = format!("{} --help lists the commands", hook.name);
-                Err(wrong::unknown_command(word.as_ref(), known, &hint))
+                Err(wrong::unknown_command(word.as_ref(), None, known, &hint))
             }
         },
     }
@@ -127,7 +127,7 @@ fn parse(words: Vec<OsString>) -> Result<Call> {
             "--dry-run" => call.dry_run = true,
             "--help" | "-h" => call.help = true,
             "--version" | "-v" => call.version = true,
-            flag if flag.starts_with('-') => return Err(wrong::unknown_flag(flag.as_ref(), FLAGS)),
+            flag if flag.starts_with('-') => return Err(wrong::unknown_flag(flag.as_ref(), None, FLAGS)),
             _ => call.words.push(text),
         }
     }

@@ -194,6 +194,10 @@ fn driver_capabilities() {
         "nvoptix.bin",
     ];
     assert_eq!(files("graphics"), shared);
+    assert!(
+        files("compute").contains(&"nvidia.icd".to_owned())
+            && !files("utility").contains(&"nvidia.icd".to_owned())
+    );
     assert_eq!(files("display"), [&shared[..3], &["nvidia_drv.so"], &shared[3..]].concat());
     let profile = graphics.files.iter().find(|f| f.path.ends_with("10-container.conf")).unwrap();
     assert!(String::from_utf8_lossy(&profile.contents).contains("[\"EGLVisibleDGPUDevices\",8]"));

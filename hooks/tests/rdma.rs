@@ -191,6 +191,61 @@ fn efa_needs_both_libraries() {
     assert_eq!((fabric.as_str(), edits.warnings.len()), ("efa", 0), "{:?}", edits.warnings);
 }
 
+/// NCCL goes over EFA by a plug-in alone, which it loads by its name, and else takes tcp without a word.
+#[test]
+fn nccls_transport_is_told_before_the_start() {
+    let said = |node: &Node, variables: &str| {
+        let edits = node.ok(variables);
+        let found = edits.notes.iter().find_map(|note| note.strip_prefix("NCCL: ").map(str::to_owned));
+        (found.unwrap_or_default(), edits.warnings.len())
+    };
+    let efa = node(&DEVICES[3..]);
+    standin::rdma_core(&efa.host, "34", "GLIBC_2.28", "efa");
+    standin::libfabric(&efa.host, &["FABRIC_1.0"], &["libefa.so.1"], "GLIBC_2.28");
+    let ask = "RT_RDMA_DEVICES=efa_0";
+    let strict = |more: &str| format!("{ask} {more}|RT_RDMA_STRICT=1");
+    let none = "tcp: the container has no libnccl-net.so, such as aws-ofi-nccl's";
+    assert_eq!(said(&efa, ask), (none.into(), 0));
+    // Who has no NCCL needs none of its transports.
+    efa.of(strict("A=b").as_str(), Privilege::Unprivileged).unwrap();
+    efa.fails(&strict("NCCL_VERSION=2.21.5-1"), "NCCL will use tcp: the container has no libnccl-net.so");
+    let library = |path: &str, needed: &[&'static str]| {
+        efa.root.library(path, &Library { needed: needed.to_vec(), ..Library::default() });
+    };
+    library("/usr/lib/x86_64-linux-gnu/libnccl.so.2", &[]);
+    efa.fails(&strict("A=b"), "NCCL will use tcp");
+    library("/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so", &["libfabric.so.1", "libcuda.so.1"]);
+    let path = "LD_LIBRARY_PATH=/opt/amazon/ofi-nccl/lib";
+    efa.fails(&strict(path), "libnccl-net-ofi.so is loaded only with NCCL_NET_PLUGIN=ofi");
+    let named = format!("{path} NCCL_NET_PLUGIN=ofi");
+    efa.of(&strict(&named), Privilege::Unprivileged).unwrap();
+    assert_eq!(
+        said(&efa, &format!("{ask} {named}")),
+        ("/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so".into(), 0)
+    );
+    library("/usr/lib/x86_64-linux-gnu/libnccl-net.so", &["libfabric.so.1", "libhwloc.so.15"]);
+    efa.fails(&strict("A=b"), "libnccl-net.so needs libhwloc.so.15, which is not there");
+    library("/usr/lib/x86_64-linux-gnu/libhwloc.so.15", &[]);
+    assert_eq!(said(&efa, ask), ("/usr/lib/x86_64-linux-gnu/libnccl-net.so".into(), 0));
+    for (variable, why) in [
+        ("NCCL_NET=Socket", "NCCL_NET=Socket asks for that"),
+        ("NCCL_NET_PLUGIN=none", "NCCL_NET_PLUGIN=none"),
+        ("NCCL_NET_PLUGIN=other", "no plug-in of NCCL's by NCCL_NET_PLUGIN=other"),
+    ] {
+        efa.fails(&strict(variable), why);
+    }
+    // A node that has lost its adapter.
+    node(&[]).fails("RT_RDMA_DEVICES=all|RT_RDMA_STRICT=1", "no RDMA device on this node");
+    // Verbs it speaks itself.
+    let verbs = node(&DEVICES[..1]);
+    standin::rdma_core(&verbs.host, "34", "GLIBC_2.28", "mlx5");
+    assert_eq!(said(&verbs, "RT_RDMA_DEVICES=all"), ("verbs".into(), 0));
+    verbs.fails(
+        "RT_RDMA_DEVICES=all NCCL_IB_DISABLE=1 NCCL_VERSION=2|RT_RDMA_STRICT=1",
+        "NCCL_IB_DISABLE is set",
+    );
+}
+
 /// The libraries that came, and where the job's traffic will go.
 fn libraries(edits: &Edits) -> (String, String) {
     let names: Vec<&str> = edits.libraries.iter().map(|l| l.name.as_str()).collect();

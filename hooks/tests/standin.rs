@@ -332,6 +332,7 @@ pub fn nvidia(tree: &StandIn, gpus: usize) {
         "/usr/share/glvnd/egl_vendor.d/10_nvidia.json",
         "/usr/share/egl/egl_external_platform.d/15_nvidia_gbm.json",
         "/usr/share/nvidia/nvoptix.bin",
+        "/etc/OpenCL/vendors/nvidia.icd",
         "/usr/lib/x86_64-linux-gnu/nvidia/xorg/nvidia_drv.so",
     ] {
         tree.file(path, "{}");

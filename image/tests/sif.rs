@@ -51,6 +51,27 @@ fn the_primary_partition_is_mounted() {
     }
 }
 
+/// What another program has made is read by `rt-image`, without a mount.
+#[test]
+fn files_of_others_are_inspected() {
+    let place = Place::new("inspect");
+    std::fs::copy(crate::built("rt-pull"), place.join("bin/rt-pull")).unwrap();
+    let (squashfs, image) = (place.seed("zstd.sqsh"), place.text("x.sif"));
+    std::fs::write(&image, sif(&[(1, 2, &std::fs::read(&squashfs).unwrap())])).unwrap();
+    let damaged = place.text("damaged.sqsh");
+    std::fs::write(&damaged, b"hsqs, and nothing more").unwrap();
+    for caller in callers() {
+        for file in [&squashfs, &image] {
+            let said = place.good(caller, &["rt", "inspect", file]);
+            assert!(said.contains(&format!("name         {file}\n")), "{caller:?}: {said}");
+            assert!(said.contains("cmd          /bin/sh\n") && said.contains("env          PATH="), "{said}");
+        }
+        let output = place.run(caller, &["rt", "inspect", &damaged]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.lines().count() == 1 && said.contains(&damaged), "{said}");
+    }
+}
+
 #[test]
 fn what_cannot_be_mounted_is_named() {
     let place = Place::new("bad-sif");

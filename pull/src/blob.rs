@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::digest::{Digest, Hasher};
@@ -21,6 +22,10 @@ pub(crate) struct Blob {
     pub size: u64,
     state: Mutex<BlobState>,
     changed: Condvar,
+    /// How far the reader that is furthest has come, for what is shown.
+    read: AtomicU64,
+    /// What is in it has been unpacked.
+    unpacked: AtomicBool,
 }
 
 #[derive(Default)]
@@ -36,7 +41,14 @@ struct BlobState {
 impl Blob {
     /// A blob of which nothing is there.
     pub(crate) fn new(digest: Digest, size: u64) -> Arc<Blob> {
-        Arc::new(Blob { digest, size, state: Mutex::default(), changed: Condvar::new() })
+        Arc::new(Blob {
+            digest,
+            size,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            read: AtomicU64::new(0),
+            unpacked: AtomicBool::new(false),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, BlobState> {
@@ -77,6 +89,24 @@ impl Blob {
     /// Bytes that have come.
     pub(crate) fn progress(&self) -> u64 {
         self.state().received
+    }
+
+    /// Everything in it has been unpacked.
+    pub(crate) fn set_unpacked(&self) {
+        self.unpacked.store(true, Ordering::Relaxed);
+    }
+
+    /// True where that is so.
+    pub(crate) fn is_unpacked(&self) -> bool {
+        self.unpacked.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that were read to be unpacked. All of them only where that was done: what was read may still have to be written.
+    pub(crate) fn unpacked(&self) -> u64 {
+        match self.is_unpacked() {
+            true => self.size,
+            false => self.read.load(Ordering::Relaxed).min(self.size / 100 * 99),
+        }
     }
 
     /// A reader from the start that waits for what is not there yet.
@@ -171,6 +201,7 @@ impl Read for BlobReader {
             hasher.update(&buffer[..n]);
         }
         self.offset += n as u64;
+        self.blob.read.fetch_max(self.offset, Ordering::Relaxed);
         Ok(n)
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn open_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
 /// Opens a directory that the user named, whatever links lead to it.
 pub(crate) fn open_root(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    fs::openat(CWD, path, flags, Mode::empty()).context(|| format!("open {}", path.display()))
+    fs::openat(CWD, path, flags, Mode::empty()).context(|| format!("open {}", fd::shown_path(path)))
 }
 
 /// Makes a directory that only the caller may enter; its final mode comes at the end.
@@ -602,7 +602,9 @@ pub(crate) fn raise_open_files() {
 
 /// The processors that this process may use.
 pub(crate) fn affinity() -> usize {
-    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1) as usize)
+    // EINVAL where the kernel counts more CPUs than the set can hold, which is 1024.
+    let counted = rustix::thread::sched_getaffinity(None).map(|set| set.count().max(1) as usize);
+    counted.unwrap_or_else(|_| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
 /// Width of the terminal on standard error; none where there is no terminal.

@@ -23,6 +23,7 @@ use super::limits::Limits;
 use super::merge::MergedTree;
 use super::profile::{self, BundledImage, MountPoint};
 use super::progress::{Meter, Style};
+use super::room;
 use super::run::{self, Phases, PullOptions, Summary};
 use super::run_file;
 use super::save::{self, SourceBundle, Watch};
@@ -41,6 +42,7 @@ const MAGIC: &[u8; 4] = b"hsqs";
 /// Where the config of the bundle and that of the image are in an image file.
 const CONFIG_DIR: &str = ".rt";
 const CONFIG: &str = "config.json";
+const IMAGE_CONFIG: &str = "image.json";
 /// No config is longer, which has some lines for each mount and variable.
 const CONFIG_LIMIT: usize = 64 << 20;
 
@@ -87,7 +89,7 @@ pub(super) fn pull(options: &PullOptions, form: Form, interrupt: &Interrupt) -> 
 
     let bundled = BundledImage::of(&image, &options.image);
     let mut config = profile::config(&bundled, None, &options.choices)?;
-    new.finish(&mut config, Some(&image.config_text), options.sync)?;
+    new.finish(&mut config, Some(&image.config_text), options.sync).map_err(|e| options.without_room(e))?;
     if form.runs {
         run_file::wrap(&draft, FILE, options.sync, interrupt)?;
     }
@@ -132,7 +134,8 @@ pub(crate) fn save(bundle: &Path, target: &Path, replace: bool, form: Form, styl
     let new = NewImageFile::create(&draft, form, &counts, None)?;
     let context = new.context(&counts, &interrupt, u64::MAX);
     let watch = Watch { interrupt: &interrupt, meter: &Meter::default() };
-    watch.meter.shown(style, "save", || copy_tree(root, &context, watch))?;
+    let without_room = |e| room::explain_target(e, target, None);
+    watch.meter.shown(style, "save", || copy_tree(root, &context, watch)).map_err(without_room)?;
     new.tree.finish_dirs()?;
     let image_config = image_config.map(|config| config.to_string().into_bytes());
     if form.runs {
@@ -142,7 +145,7 @@ pub(crate) fn save(bundle: &Path, target: &Path, replace: bool, form: Form, styl
             config["annotations"][ANNOTATION_ENTRYPOINT] = json!(config["process"]["args"].to_string());
         }
     }
-    let mut written = new.finish(&mut config, image_config.as_deref(), false)?;
+    let mut written = new.finish(&mut config, image_config.as_deref(), false).map_err(without_room)?;
     if form.runs {
         written.bytes = run_file::wrap(&draft, FILE, false, &interrupt)?;
     }
@@ -176,6 +179,29 @@ pub(crate) fn copy(source: &Path, target: &Path, replace: bool, runs: bool) -> R
         None => draft.publish(FILE)?,
     }
     Ok(written)
+}
+
+/// The configs in an image file at `path` that `rt` has written: of the bundle, and of the image that it was pulled from.
+/// None in a file of another program.
+pub(crate) fn configs(path: &Path) -> Result<Option<(Value, Option<Value>)>> {
+    let shown = || path.display().to_string();
+    let file = disk::open_named(path)?;
+    let offset = RunFile::of(&file).context(shown)?.map_or(0, |parts| parts.image.offset);
+    let part = FilePart::new(file, offset, None).context(shown)?;
+    let image = Filesystem::open(part, 0).map_err(|e| err!("{}: {e}", shown()))?;
+    let read = |name: &str| {
+        let text = file_in(&image, &[CONFIG_DIR, name]).map_err(|e| err!("{}: {e}", shown()))?;
+        let parsed = text.map(|text| serde_json::from_slice(&text)).transpose();
+        parsed.map_err(|e| err!("{}: /{CONFIG_DIR}/{name}: {e}", shown()))
+    };
+    let Some(config) = read(CONFIG)? else { return Ok(None) };
+    Ok(Some((config, read(IMAGE_CONFIG)?)))
+}
+
+/// True for a SIF image, Apptainer's. Its magic stands behind the line that executes it.
+pub(crate) fn is_sif(file: &File) -> Result<bool> {
+    let mut begin = [0; 42];
+    Ok(file.read_at(&mut begin, 0)? == begin.len() && begin.ends_with(b"SIF_MAGIC\0"))
 }
 
 /// True for a file that begins as a squashfs, or is a program with one.
@@ -317,9 +343,13 @@ fn pulled(target: &Path) -> Result<PulledImage> {
 
 /// The config of the bundle in an image file; none where it has none.
 fn config_in(file: FilePart) -> squashfs::Result<Option<Vec<u8>>> {
-    let image = Filesystem::open(file, 0)?;
+    file_in(&Filesystem::open(file, 0)?, &[CONFIG_DIR, CONFIG])
+}
+
+/// What is in the file at `path` in an image; none where there is none.
+fn file_in(image: &Filesystem<FilePart>, path: &[&str]) -> squashfs::Result<Option<Vec<u8>>> {
     let mut at = image.inode(image.root())?;
-    for name in [CONFIG_DIR, CONFIG] {
+    for name in path {
         let Body::Directory(directory) = &at.body else { return Ok(None) };
         let Some(found) = image.find(directory, name.as_bytes())? else { return Ok(None) };
         at = image.inode(found)?;
@@ -364,5 +394,5 @@ fn add_files(image: &ImageTarget, config: &Value, image_config: Option<&[u8]>) -
     };
     let text = serde_json::to_vec_pretty(config).map_err(|e| err!("config.json: {e}"))?;
     image.add_file(dir, CONFIG, &text)?;
-    image_config.map_or(Ok(()), |text| image.add_file(dir, "image.json", text))
+    image_config.map_or(Ok(()), |text| image.add_file(dir, IMAGE_CONFIG, text))
 }

@@ -32,6 +32,7 @@ mod digest;
 mod disk;
 mod draft;
 mod filter;
+mod foreign;
 pub mod fuzz;
 mod holder;
 mod http;

@@ -184,6 +184,11 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Document> {
 }
 
 impl Manifest {
+    /// Bytes of the layers as they are stored.
+    pub(crate) fn layer_bytes(&self) -> u64 {
+        self.layers.iter().map(|layer| layer.size).fold(0, u64::saturating_add)
+    }
+
     /// Refuses what cannot become a root file system, saying what it is.
     pub(crate) fn check(&self) -> Result<()> {
         let kind = self.config.media_type.as_str();

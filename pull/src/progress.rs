@@ -1,12 +1,14 @@
 //! What the user sees meanwhile: a bar for each layer on a terminal, a line for each elsewhere.
 
+use std::collections::VecDeque;
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use super::blob::Blob;
 use super::disk;
+use rt_sys::log::one_line;
 
 /// How often a terminal is redrawn.
 const REDRAW: Duration = Duration::from_millis(120);
@@ -37,10 +39,73 @@ impl Style {
     }
 }
 
+/// What is to be said between the bars; none where no bars are drawn, and the log says it.
+static NOTES: Mutex<Option<Vec<String>>> = Mutex::new(None);
+
+/// Says what happens meanwhile, such as that a request is made again. Between bars, which are drawn over what is there, it
+/// becomes a line of its own.
+pub(crate) fn note(text: &str) {
+    match &mut *NOTES.lock().unwrap_or_else(|e| e.into_inner()) {
+        Some(notes) => notes.push(one_line(text)),
+        None => log::info!("{text}"),
+    }
+}
+
+/// Takes what is to be said, and says whether bars are drawn from now on.
+fn take_notes(drawn: bool) -> Vec<String> {
+    let mut notes = NOTES.lock().unwrap_or_else(|e| e.into_inner());
+    std::mem::replace(&mut *notes, drawn.then(Vec::new)).unwrap_or_default()
+}
+
+/// How fast bytes have come and work was done in the last seconds.
+struct Pace {
+    /// When, how many bytes had come, and how much was done of all that is to be done.
+    samples: VecDeque<(Instant, u64, u64)>,
+}
+
+impl Pace {
+    /// The time over which the pace is taken.
+    const WINDOW: Duration = Duration::from_secs(5);
+    /// With less, it says nothing.
+    const LEAST: Duration = Duration::from_millis(900);
+
+    /// Notes how far the work is at `now`, and says the bytes in a second, and the time that is left for `left` bytes.
+    fn at(&mut self, now: Instant, received: u64, work: u64, left: u64) -> String {
+        self.samples.push_back((now, received, work));
+        let is_old = |sample: &(Instant, u64, u64)| now.duration_since(sample.0) > Pace::WINDOW;
+        while self.samples.front().is_some_and(is_old) {
+            self.samples.pop_front();
+        }
+        let Some((begin, received_then, work_then)) = self.samples.front() else { return String::new() };
+        let seconds = now.duration_since(*begin);
+        if seconds < Pace::LEAST {
+            return String::new();
+        }
+        let per_second = |bytes: u64| bytes as f64 / seconds.as_secs_f64();
+        let fetched = per_second(received - received_then.min(&received));
+        let done = per_second(work - work_then.min(&work));
+        let rest = match done > 0.0 {
+            true => format!(", {} left", time(left as f64 / done)),
+            false => String::new(),
+        };
+        format!(" {}/s{rest}", size(fetched as u64))
+    }
+}
+
+/// For people: `12 s`, `3 min`, `2 h`.
+fn time(seconds: f64) -> String {
+    match seconds.ceil() {
+        s if s < 100.0 => format!("{s} s"),
+        s if s < 6000.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.0} h", s / 3600.0),
+    }
+}
+
 /// Shows the layers until `done`; a thread's work.
 pub(crate) fn show(style: Style, blobs: &[Arc<Blob>], done: &AtomicBool) {
     let mut told = vec![false; blobs.len()];
     let mut drawn = 0;
+    let mut pace = Pace { samples: VecDeque::new() };
     loop {
         let last = done.load(Ordering::Acquire);
         match style {
@@ -60,7 +125,10 @@ pub(crate) fn show(style: Style, blobs: &[Arc<Blob>], done: &AtomicBool) {
                     }
                 }
             }
-            Style::Bars(width) => drawn = draw(width, blobs, drawn, last),
+            Style::Bars(width) => {
+                let notes = take_notes(!last);
+                drawn = draw(width, blobs, &Drawing { drawn, last, notes: &notes }, &mut pace);
+            }
         }
         if last {
             return;
@@ -108,7 +176,7 @@ impl Meter {
                     let (have, all) = (self.have.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed));
                     let text = match all {
                         0 => format!("{label:12} {:>9}", size(have)),
-                        _ => row(width, &format!("{label:12}"), have, all),
+                        _ => row(width, &format!("{label:12}"), have, all, ""),
                     };
                     let _ = write!(std::io::stderr(), "\r{text}\x1b[K");
                     // The work's thread wakes this one: nobody waits for the next drawing.
@@ -128,21 +196,45 @@ impl Meter {
     }
 }
 
-fn draw(width: usize, blobs: &[Arc<Blob>], drawn: usize, last: bool) -> usize {
+/// What one drawing is to be like.
+struct Drawing<'a> {
+    /// The rows of the last one, which it is drawn over.
+    drawn: usize,
+    /// No other one follows.
+    last: bool,
+    /// Lines to stay above it.
+    notes: &'a [String],
+}
+
+/// Draws the bars, and says how many rows they have.
+fn draw(width: usize, blobs: &[Arc<Blob>], drawing: &Drawing, pace: &mut Pace) -> usize {
     let mut text = String::new();
-    if drawn > 0 {
-        text.push_str(&format!("\x1b[{drawn}A"));
+    if drawing.drawn > 0 {
+        text.push_str(&format!("\x1b[{}A", drawing.drawn));
     }
-    // A row for each layer that is not complete, and one for the sum of all.
+    for note in drawing.notes {
+        text.push_str(&format!("\x1b[2K{note}\n"));
+    }
+    // A row for each layer that is being fetched or unpacked, and one for the sum of all. Of a layer that does both, the
+    // fetching is shown, which the other waits for.
     let mut rows: Vec<String> = Vec::new();
-    let open = blobs.iter().filter(|blob| !matches!(blob.result(), Some(Ok(()))));
-    for blob in open.take(if last { 0 } else { ROWS }) {
-        rows.push(row(width, &format!("{:12}", blob.digest.short()), blob.progress(), blob.size));
+    let is_fetched = |blob: &Blob| matches!(blob.result(), Some(Ok(())));
+    for blob in blobs.iter().filter(|blob| !blob.is_unpacked()).take(if drawing.last { 0 } else { ROWS }) {
+        let (doing, have) = match is_fetched(blob) {
+            true => ("unpack", blob.unpacked()),
+            false => ("fetch", blob.progress()),
+        };
+        rows.push(row(width, &format!("{doing:6} {:12}", blob.digest.short()), have, blob.size, ""));
     }
-    let have = blobs.iter().map(|blob| blob.progress()).sum();
-    let all = blobs.iter().map(|blob| blob.size).sum();
-    let complete = blobs.iter().filter(|blob| matches!(blob.result(), Some(Ok(())))).count();
-    rows.push(row(width, &format!("{:12}", format!("{complete}/{} layers", blobs.len())), have, all));
+    let sum = |of: fn(&Blob) -> u64| blobs.iter().map(|blob| of(blob)).sum::<u64>();
+    let (received, unpacked, all) = (sum(Blob::progress), sum(Blob::unpacked), sum(|blob| blob.size));
+    let complete = blobs.iter().filter(|blob| blob.is_unpacked()).count();
+    let (work, whole) = (received + unpacked, 2 * all);
+    let pace = pace.at(Instant::now(), received, work, whole.saturating_sub(work));
+    let pace = if drawing.last { "" } else { &pace };
+    // Half of it is to fetch and half to unpack: what was fetched alone would stand at its end for long.
+    let label = format!("{:19}", format!("{complete}/{} layers", blobs.len()));
+    rows.push(row(width, &label, work / 2, all, pace));
     let count = rows.len();
     for row in rows {
         text.push_str("\x1b[2K");
@@ -155,11 +247,17 @@ fn draw(width: usize, blobs: &[Arc<Blob>], drawn: usize, last: bool) -> usize {
     count
 }
 
-fn row(width: usize, label: &str, have: u64, all: u64) -> String {
+/// A bar with numbers, and `behind` behind it where there is room.
+fn row(width: usize, label: &str, have: u64, all: u64, behind: &str) -> String {
     let numbers = format!("{:>9} / {:>9}", size(have), size(all));
-    let bar = width.saturating_sub(label.len() + numbers.len() + 5).min(60);
+    let room = width.saturating_sub(label.len() + numbers.len() + 5);
+    let (bar, behind) = match room.checked_sub(behind.len()) {
+        Some(bar) if bar >= 8 => (bar.min(60), behind),
+        _ => (room.min(60), ""),
+    };
     let filled = if all == 0 { bar } else { (have as f64 / all as f64 * bar as f64) as usize };
-    format!("{label} [{}{}] {numbers}", "#".repeat(filled.min(bar)), " ".repeat(bar - filled.min(bar)))
+    let filled = filled.min(bar);
+    format!("{label} [{}{}] {numbers}{behind}", "#".repeat(filled), " ".repeat(bar - filled))
 }
 
 /// For people: `12.3 MB`.
@@ -185,7 +283,27 @@ mod tests {
     #[test]
     fn sizes_and_rows() {
         assert_eq!([size(0), size(999), size(1000), size(370_400_000)], ["0 B", "999 B", "1.0 kB", "370 MB"]);
-        assert_eq!(row(60, "x", 1, 2).matches('#').count(), row(60, "x", 2, 2).matches('#').count() / 2);
-        assert!(row(10, "label", 1, 0).contains("label"));
+        let filled = |have| row(60, "x", have, 2, "").matches('#').count();
+        assert_eq!(filled(1), filled(2) / 2);
+        assert!(row(10, "label", 1, 0, " behind").contains("label"));
+        assert!(row(60, "label", 1, 2, " behind").ends_with(" behind"));
+        assert_eq!([time(0.2), time(99.0), time(600.0), time(7200.0)], ["1 s", "99 s", "10 min", "2 h"]);
+    }
+
+    #[test]
+    fn a_pace_is_that_of_the_last_seconds() {
+        let mut pace = Pace { samples: VecDeque::new() };
+        let begin = Instant::now();
+        let mut at = |seconds, received, left| {
+            pace.at(begin + Duration::from_secs(seconds), received, 2 * received, left)
+        };
+        assert_eq!(at(0, 0, 100_000_000), "");
+        assert_eq!(at(2, 20_000_000, 60_000_000), " 10.0 MB/s, 3 s left");
+        // What was fast long ago does not count.
+        assert_eq!(at(20, 20_000_000, 60_000_000), "");
+        assert_eq!(at(22, 22_000_000, 56_000_000), " 1.0 MB/s, 28 s left");
+        // Nothing comes any more, and nobody knows for how long.
+        assert_eq!(at(30, 22_000_000, 56_000_000), "");
+        assert_eq!(at(34, 22_000_000, 56_000_000), " 0 B/s");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{Seek, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::archive::{Store, StoredFile};
@@ -41,6 +41,14 @@ impl PushSource {
             Some((scheme @ ("docker-archive" | "docker-daemon" | "podman" | "docker"), _)) => {
                 Err(err!("{scheme}: is not pushed from: it has no layers as registries keep them")
                     .hint("rt pull it to a bundle, and push that"))
+            }
+            _ if Path::new(word).is_file() => {
+                let file = Path::new(word).display();
+                let remedy = match word.to_str().is_some_and(|name| name.ends_with(".tar")) {
+                    true => format!("oci-archive:{file}"),
+                    false => format!("rt convert {file} oci:DIR, and then rt push oci:DIR"),
+                };
+                Err(err!("{file}: a file, which a registry does not take as it is").hint(remedy))
             }
             _ => Ok(PushSource::Bundle(word.into())),
         }

@@ -213,6 +213,20 @@ fn parse_name(text: &str, host: Option<&str>) -> Result<Reference> {
     Ok(Reference { registry: registry.to_owned(), repository, tag, digest, user: None })
 }
 
+/// True for the name of an image that says where the image is, and so can be nothing else.
+pub(crate) fn is_with_transport(name: &str) -> bool {
+    name.contains("://") || !matches!(name.parse(), Ok(Source::Registry(_)) | Err(_))
+}
+
+/// True for a name that means a file on this machine: it says no registry, and ends as files with images do.
+pub(crate) fn means_a_file(name: &str) -> bool {
+    const ENDS: [&str; 9] =
+        [".sqsh", ".sqfs", ".squashfs", ".sif", ".img", ".tar", ".tar.gz", ".tgz", ".tar.zst"];
+    let says_registry = name.contains([':', '#', '@'])
+        || name.split_once('/').is_some_and(|(first, _)| is_host(first) && !first.starts_with('.'));
+    ENDS.iter().any(|end| name.ends_with(end)) && !says_registry
+}
+
 fn valid_tag(tag: &str) -> bool {
     let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     let mut bytes = tag.bytes();

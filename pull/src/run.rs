@@ -24,8 +24,8 @@ use super::registry::ConnectOptions;
 use super::room;
 use super::source::{self, Image, Opened};
 use rt_spec::rootless::UserMap;
+use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{bail, err};
 
 /// What the user asked for.
 pub(crate) struct PullOptions {
@@ -35,6 +35,8 @@ pub(crate) struct PullOptions {
     pub source: Source,
     /// Where the bundle, or the image file, is to be.
     pub target: PathBuf,
+    /// The store of images, where the bundle goes into one.
+    pub store: Option<PathBuf>,
     /// What kind of image file is made; none where a bundle is made.
     pub image_file: Option<image_file::Form>,
     /// Which image of an index.
@@ -59,6 +61,13 @@ pub(crate) struct PullOptions {
     pub cache: CacheLocation,
     /// What is shown meanwhile.
     pub style: Style,
+}
+
+impl PullOptions {
+    /// The error of writing the image, with what is to be done where its place is full.
+    pub(crate) fn without_room(&self, error: Error) -> Error {
+        room::explain_target(error, &self.target, self.store.as_deref())
+    }
 }
 
 /// Pulls.
@@ -157,7 +166,7 @@ pub(crate) fn unpack(
     mut phases: Phases,
 ) -> Result<Summary> {
     let root = disk::open_dir_again(partial.rootfs())?;
-    check_space(&root, image, cache)?;
+    check_space(&root, image, cache).map_err(|e| options.without_room(e))?;
 
     let counts = Counts::default();
     let (below, trash) = (disk::open_dir_again(root.as_fd())?, disk::open_dir_again(partial.trash())?);
@@ -265,7 +274,8 @@ pub(super) fn check_space(root: &OwnedFd, image: &Image, cache: &Cache) -> Resul
     let needed = image.layer_bytes().max(least.tree / 2).saturating_add(beside);
     let free = disk::free_space(root)?.bytes;
     if free < needed {
-        bail!("no space left on device: the image needs more than {}, {} are free", size(needed), size(free));
+        let text = format!("the image needs more than {}: no space left on device", size(needed));
+        return Err(Error::from_parts(text, Some(libc::ENOSPC)));
     }
     Ok(())
 }
@@ -338,10 +348,13 @@ pub(super) fn layers<T: LayerTarget>(
                         .check()
                         .and_then(|()| layer::apply(context, number, blobs[at].size, source(at)));
                     match applied {
-                        Ok(links) => deferred.lock().unwrap_or_else(|e| e.into_inner()).extend(links),
+                        Ok(links) => {
+                            blobs[at].set_unpacked();
+                            deferred.lock().unwrap_or_else(|e| e.into_inner()).extend(links);
+                        }
                         Err(e) => {
                             let layer = format!("layer {} ({})", number, blobs[at].digest.short());
-                            fail(Task::Unpack, e.context(layer));
+                            fail(Task::Unpack, options.without_room(e.context(layer)));
                         }
                     }
                 }
@@ -365,7 +378,8 @@ pub(super) fn layers<T: LayerTarget>(
     }
     let mut deferred = deferred.into_inner().unwrap_or_else(|e| e.into_inner());
     deferred.sort_by_key(|link| link.layer);
-    layer::finish_links(context, deferred, |number| source(usize::from(number) - 1))?;
+    layer::finish_links(context, deferred, |number| source(usize::from(number) - 1))
+        .map_err(|e| options.without_room(e))?;
     Ok(fetched.into_inner().unwrap_or_else(|e| e.into_inner()))
 }
 

@@ -261,7 +261,7 @@ impl Image {
 
     /// Bytes of the layers as they are stored.
     pub(crate) fn layer_bytes(&self) -> u64 {
-        self.manifest.layers.iter().map(|layer| layer.size).fold(0, u64::saturating_add)
+        self.manifest.layer_bytes()
     }
 
     /// What the layers need at least.

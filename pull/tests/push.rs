@@ -234,7 +234,12 @@ fn answers_without_end_are_cut_off() {
 fn what_cannot_be_pushed() {
     let place = Place::new("push-bad");
     bundle(&place);
+    for file in ["x.sqsh", "x.tar"] {
+        std::fs::write(place.join(file), "hsqs").unwrap();
+    }
     for (source, target, why) in [
+        ("x.sqsh", "localhost:1/x", "as it is (rt convert x.sqsh oci:DIR, and then rt push oci:DIR)"),
+        ("x.tar", "localhost:1/x", "as it is (oci-archive:x.tar)"),
         ("b", "oci:x", "rt save"),
         (
             "b",

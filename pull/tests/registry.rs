@@ -202,7 +202,13 @@ fn passwords() {
     assert!(said.contains("rt login"), "{said}");
     let host = format!("127.0.0.1:{}", server.port);
     let wrong = place.bad(&["login", "--plain-http", "-u", "me", "-p", "wrong", &host]);
-    assert!(wrong.contains("log in"), "{wrong}");
+    assert!(wrong.contains(&format!("log in to {host} as me: ")), "{wrong}");
+    for name in [server.name(), server.name().replace("/x", "/y")] {
+        let wrong = place.bad(&["pull", "--plain-http", "--creds", "me:wrong", &name, "b"]);
+        let refused =
+            format!("({host} does not take the name or the password of user me: run rt login {host})");
+        assert!(wrong.contains(&refused), "{wrong}");
+    }
     place.good(&["login", "--plain-http", "-u", "me", "-p", "secret", &host]);
     place.good(&["pull", "--plain-http", &server.name(), "b"]);
     is_right(&place);
@@ -599,6 +605,11 @@ fn proxies_are_those_of_the_environment() {
         is_right(&place);
     }
     assert!(server.count("CONNECT registry.invalid:80") > 0);
+    // One that takes no connections is told from a registry that takes none, without its password.
+    let output = pull_with(&place, &[("ALL_PROXY", "http://me:secret@127.0.0.1:1")], &["--force", name, "b"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("asked through the proxy 127.0.0.1:1, which the environment names"), "{said}");
+    assert!(!said.contains("secret"), "{said}");
 }
 
 #[test]
@@ -672,6 +683,35 @@ fn a_terminal_shows_bars() {
     is_right(&place);
 }
 
+/// What is done again is said in a line that the bars leave alone, and what is unpacked has a bar of its own.
+#[test]
+fn bars_leave_what_is_said() {
+    if !super::have("script") {
+        return;
+    }
+    let place = Place::new("bars-notes");
+    let big = Image::new(vec![Layer::default().file("big", noise(20_000_000, 3))]);
+    let server = Server::start(big, Fault::Busy(503, 2));
+    let line =
+        format!("stty cols 100; {} pull --plain-http {} b", env!("CARGO_BIN_EXE_rt-pull"), server.name());
+    let output = std::process::Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .current_dir(place.join("."))
+        .env("RT_CACHE", place.join("cache"))
+        .env("TERM", "xterm")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(
+        text.contains("\x1b[2Kretrying in ") && text.contains("503 Service Unavailable)\r\n\x1b[2K"),
+        "{text:?}"
+    );
+    let rows: Vec<_> = text.lines().filter_map(|line| line.rsplit("\x1b[2K").next()).collect();
+    assert!(rows.iter().any(|row| row.starts_with("fetch ") || row.starts_with("unpack ")), "{text:?}");
+    assert!(rows.iter().any(|row| row.starts_with("1/1 layers")), "{text:?}");
+}
+
 /// Names below .invalid exist nowhere (RFC 6761). Where no name service answers, the error says that instead.
 #[test]
 fn a_name_that_does_not_exist_is_final() {
@@ -682,6 +722,6 @@ fn a_name_that_does_not_exist_is_final() {
         return eprintln!("skipped: no name service answers");
     }
     assert!(said.contains("no such host"), "{said}");
-    assert!(!said.contains("again in"), "{said}");
+    assert!(!said.contains("retrying in"), "{said}");
     assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
 }

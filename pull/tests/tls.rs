@@ -68,7 +68,7 @@ fn log_in(place: &Place, port: u16, trusted: Option<&PathBuf>) -> (bool, String)
     let host = format!("127.0.0.1:{port}");
     let output = command.args(["login", "-u", "me", "-p", "secret", &host]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(!said.contains("again in"), "{said}");
+    assert!(!said.contains("retrying in"), "{said}");
     (output.status.success(), said)
 }
 

@@ -568,10 +568,102 @@ fn files_are_looked_for_before_registries() {
     std::fs::write(place.join("image.tar"), "x").unwrap();
     let said = place.bad(&["pull", "image.tar", "x"]);
     assert!(said.contains("image.tar is a file here") && said.contains("oci-archive:image.tar"), "{said}");
+    // Here nothing is made of it, so what it is needs not be said.
     let said = place.bad(&["inspect", "./image.tar"]);
-    assert!(said.contains("docker-archive:./image.tar"), "{said}");
+    assert!(said.contains("./image.tar: ") && said.lines().count() == 1, "{said}");
     let said = place.bad(&["pull", "image", "x"]);
     assert!(said.contains("image is an image layout here") && said.contains("oci:image"), "{said}");
+}
+
+/// A bundle, an image file and an archive say what their image says in a registry.
+#[test]
+fn what_is_here_is_inspected() {
+    let place = Place::new("inspect-here");
+    rich_image(&place);
+    place.good(&["pull", "-q", "oci:image:t", "b"]);
+    place.good(&["pull", "-q", "oci:image:t", "x.sqsh"]);
+    place.good(&["save", "-q", "b", "oci-archive:x.tar:t"]);
+    place.good(&["save", "-q", "b", "docker-archive:y.tar:n:t"]);
+    let inspect =
+        |name: &str| -> Value { serde_json::from_str(&place.good(&["inspect", "--json", name])).unwrap() };
+    let image = inspect("oci:image:t");
+    assert_eq!(inspect("image")["digest"], image["digest"]);
+    for name in ["b", "./b", "x.sqsh", "./x.sqsh"] {
+        let here = inspect(name);
+        for key in ["digest", "resolved", "config", "author", "created", "architecture"] {
+            assert_eq!(here[key], image[key], "{name} {key}");
+        }
+        assert_eq!((&here["name"], &here["layers"]), (&json!("oci:image:t"), &json!([])), "{name}");
+        assert_eq!(place.good(&["inspect", "--pinned", name]), format!("{name}\n"));
+    }
+    for name in ["x.tar", "y.tar"] {
+        let here = inspect(name);
+        assert_eq!((&here["config"]["Cmd"], &here["author"]), (&image["config"]["Cmd"], &image["author"]));
+        assert_eq!(here["layers"].as_array().unwrap().len(), 1, "{name}");
+    }
+    // A bundle that no image was pulled to says what it runs.
+    std::fs::create_dir_all(place.join("plain/rootfs")).unwrap();
+    let config = json!({ "ociVersion": "1.0.2", "root": { "path": "rootfs" },
+        "process": { "args": ["/bin/x", "y"], "env": ["A=b"], "cwd": "/srv" } });
+    std::fs::write(place.join("plain/config.json"), config.to_string()).unwrap();
+    let said = place.good(&["inspect", "plain"]);
+    for line in ["cmd          /bin/x y\n", "env          A=b\n", "workdir      /srv\n"] {
+        assert!(said.contains(line), "{said}");
+    }
+    assert!(!said.contains("compressed"), "{said}");
+}
+
+/// What reads as a file's name is no image of a registry's, which would be somebody else's.
+#[test]
+fn a_file_that_is_not_there_is_not_asked_for() {
+    let place = Place::new("no-file");
+    for name in ["nosuch.sqsh", "dir/nosuch.sif", "./nosuch.sqsh", "nosuch.tar"] {
+        for words in [&["pull", name, "x"][..], &["pull", "--store", name], &["inspect", name]] {
+            let said = place.bad(words);
+            assert!(said.contains(&format!("{name}: no file here, and no such image")), "{words:?}: {said}");
+            assert!(said.contains(&format!("(docker://{name} ")) && said.lines().count() == 1, "{said}");
+        }
+    }
+}
+
+/// As `apptainer pull FILE IMAGE` has them.
+#[test]
+fn operands_in_the_order_of_others_are_told() {
+    let place = Place::new("order");
+    for (words, right) in [
+        (["deb.sif", "docker://debian:12"], "rt pull docker://debian:12 deb.sqsh"),
+        (["deb.sqsh", "docker://debian:12"], "rt pull docker://debian:12 deb.sqsh"),
+        (["b", "oci-archive:x.tar"], "rt pull oci-archive:x.tar b"),
+    ] {
+        let said = place.bad(&["pull", words[0], words[1]]);
+        assert!(said.contains(&format!("({right})")) && said.lines().count() == 1, "{said}");
+    }
+}
+
+/// An error names the working directory, which "." says to nobody.
+#[test]
+fn a_closed_working_directory_is_named() {
+    let place = Place::new("closed-here");
+    if !have("unshare") {
+        return;
+    }
+    // Who owns a directory is no owner with rights of root's in a user namespace without a map.
+    let script = format!("chmod 0 . && exec {} save /nosuch x.sqsh", env!("CARGO_BIN_EXE_rt-pull"));
+    let output = place
+        .command()
+        .get_envs()
+        .fold(Command::new("unshare"), |mut command, (name, value)| {
+            command.env(name, value.unwrap_or_default());
+            command
+        })
+        .args(["-U", "sh", "-c", &script])
+        .current_dir(place.join("."))
+        .output()
+        .unwrap();
+    std::fs::set_permissions(place.join("."), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let here = std::fs::canonicalize(place.join(".")).unwrap();
+    assert!(said.contains(&format!("open {}: permission denied", here.display())), "{said}");
 }
 
 /// A name without an index is of one platform, whatever was asked for.
@@ -595,22 +687,29 @@ fn a_place_without_room_is_named() {
         .layout(&place.join("image"));
     std::fs::create_dir(place.join("full")).unwrap();
     let pull = env!("CARGO_BIN_EXE_rt-pull");
-    let pulled = |options: &str, env: &str| {
-        let script = format!(
-            "mount -t tmpfs -o {options} none full && exec env {env} {pull} pull -q oci:image:t full/b"
-        );
+    let pull_of = |options: &str, env: &str, words: &str| {
+        let script =
+            format!("mount -t tmpfs -o {options} none full && exec env {env} {pull} pull -q {words}");
         let mut command = Command::new("unshare");
         command.args(["-Urm", "sh", "-c", &script]).current_dir(place.join("."));
         let output =
             command.env("HOME", place.join("home")).env("RT_CACHE", place.join("cache")).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
+    let pulled = |options: &str, env: &str| pull_of(options, env, "oci:image:t full/b");
     if !have("unshare") {
         return;
     }
     let (code, said) = pulled("nr_inodes=40", "A=b");
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("inodes are free"), "{said}");
+    assert!(said.contains("no space left on device") && said.contains("/full has "), "{said}");
+    assert!(said.contains(" inodes: rt prune and rt cache prune make room"), "{said}");
+    let (_, store) = pull_of("nr_inodes=50", "RT_IMAGES=$PWD/full/store", "--store oci:image:t");
+    assert!(
+        store.contains("/full/store has ")
+            && store.contains("rt prune makes room in the store, and RT_IMAGES"),
+        "{store}"
+    );
     for (options, lacks) in
         [("nr_inodes=10", "the cache full has "), ("nr_inodes=2", "--no-cache needs none")]
     {

@@ -213,7 +213,8 @@ whole command, in place of the config's. --entrypoint replaces the entrypoint, a
 default arguments.
 
 The program has the environment of rt below that of the config where the config asks for that, as those
-of rt pull with the profile hpc do; see rt(1), ENVIRONMENT, and --clear-env.
+of rt pull with the profile hpc do; see rt(1), ENVIRONMENT, and --clear-env. An interactive sh or bash gets
+a prompt with the image's name where neither the image nor the caller has one (PS1).
 
 --writable and --overlay put an overlay over the image, which stays as it is. DIR/upper has the changes,
 and one container uses DIR at a time. DIR cannot be on a file system that nodes share. A directory of the
@@ -282,6 +283,9 @@ if the program could not be run.",
         usage: &[""],
         operands: 0..=0,
         flags: &[&FORMAT, &QUIET],
+        about: "\
+On a terminal each row has the name of the image, the name of the owner, and the time of the start in UTC. Elsewhere,
+and with --format, everything is whole and in runc's columns.",
         examples: &[("remove all containers that have stopped", "rt delete --regex '.*'")],
         run: list::run,
         ..ONE_ID

@@ -387,7 +387,8 @@ impl<'a> Launch<'a> {
             match message {
                 Some(FromInit::WantMaps) => {
                     if let Some(maps) = &self.plan.maps {
-                        maps.write(&self.proc, &pid.to_string(), Setgroups::Allow).map_err(refused::maps)?;
+                        maps.write(&self.proc, &pid.to_string(), Setgroups::Allow)
+                            .map_err(|e| refused::maps(e, maps))?;
                     }
                     link.go(pid)?;
                 }
@@ -492,7 +493,7 @@ impl<'a> Launch<'a> {
 
 /// Enters the bundle, from which relative paths of the config and of hooks start. Returns its absolute path.
 pub(super) fn enter_bundle(bundle: &Path) -> Result<PathBuf> {
-    let shown = || format!("bundle {}", bundle.display());
+    let shown = || format!("bundle {}", fd::shown_path(bundle));
     rustix::process::chdir(bundle).context(shown)?;
     let entered = rustix::process::getcwd(Vec::new()).context(shown)?;
     Ok(OsStr::from_bytes(entered.as_bytes()).into())

@@ -83,7 +83,7 @@ impl Init<'_> {
         }
         if let Some(maps) = &self.plan.maps {
             if self.plan.own_maps {
-                maps.write(self.proc, "self", Setgroups::Deny).map_err(refused::maps)?;
+                maps.write(self.proc, "self", Setgroups::Deny).map_err(|e| refused::maps(e, maps))?;
             } else {
                 self.tell(&FromInit::WantMaps)?;
                 self.wait()?;

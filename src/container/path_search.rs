@@ -18,7 +18,7 @@ pub(super) fn find_program(name: &str, env: &[String]) -> Result<CString> {
     }
     if name.contains('/') {
         return check_program(Path::new(name)).map_err(|e| match e {
-            Errno::NOENT => err!("{quoted}: stat {name}: {}", Error::from(e)),
+            Errno::NOENT => not_here(err!("{quoted}: stat {name}: {}", Error::from(e)), name),
             Errno::ISDIR => err!("{quoted}: is a directory: permission denied"),
             e => refused(&quoted, e, Path::new(name)),
         });
@@ -37,6 +37,18 @@ pub(super) fn find_program(name: &str, env: &[String]) -> Result<CString> {
     match closed {
         Some(path) => Err(refused(&quoted, Errno::ACCESS, &path)),
         None => Err(err!("{quoted}: executable file not found in $PATH")),
+    }
+}
+
+/// The error of a program that is not at its path, with where a relative one begins: a caller's own directory is not in
+/// the container unless it is asked for.
+fn not_here(error: Error, name: &str) -> Error {
+    match std::env::current_dir() {
+        Ok(dir) if !name.starts_with('/') => error.hint(format!(
+            "the working directory inside is {}: rt run has -w DIR and --home for another",
+            dir.display()
+        )),
+        _ => error,
     }
 }
 

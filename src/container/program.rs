@@ -21,17 +21,7 @@ use std::path::Path;
 
 /// Limits this process to the CPUs in `list` (sched_setaffinity(2)).
 pub(super) fn set_affinity(list: &str) -> Result<()> {
-    let mut set = rustix::thread::CpuSet::new();
-    for (word, bits) in bit_list(list)?.into_iter().enumerate() {
-        for bit in (0..64).filter(|bit| bits & (1 << bit) != 0) {
-            let cpu = word * 64 + bit;
-            if cpu >= rustix::thread::CpuSet::MAX_CPU {
-                bail!("CPU {cpu} is out of range");
-            }
-            set.set(cpu);
-        }
-    }
-    rustix::thread::sched_setaffinity(None, &set).context(|| format!("set the CPU affinity to {list:?}"))
+    process::set_affinity(&bit_list(list)?).context(|| format!("set the CPU affinity to {list:?}"))
 }
 
 /// A program that is ready for execve(2).

@@ -1,7 +1,7 @@
 //! Why a host gives no namespaces, and what its administrator can do. It is looked for only after the kernel has refused.
 
 use rt_sys::error::Error;
-use rt_sys::ns::{Namespace, Namespaces};
+use rt_sys::ns::{IdMaps, Namespace, Namespaces};
 
 const KINDS: [Namespace; 8] = [
     Namespace::User,
@@ -36,13 +36,19 @@ pub(crate) fn remedy(error: &Error, new: Namespaces) -> Option<String> {
     }
 }
 
-/// The error of writing the maps of a new user namespace. Some hosts let every user make one, and fail here.
+/// The error of writing `maps` for a new user namespace. Some hosts let every user make one, and fail here; and so do pods
+/// whose root has lost what the kernel asks for since 5.12 (user_namespaces(7)). Inside the new namespace this process has no
+/// id any more, so that the maps say who it was.
 #[cold]
-pub(super) fn maps(error: Error) -> Error {
+pub(crate) fn maps(error: Error, maps: &IdMaps) -> Error {
     let remedy = match error.errno() {
         Some(libc::EPERM | libc::EACCES) => apparmor(&read).or_else(|| {
-            let root = rustix::process::geteuid().is_root();
-            root.then(|| "only with CAP_SETFCAP can root's id be mapped".to_owned())
+            let of_root = maps.uid.iter().any(|map| map.host == 0);
+            of_root.then(|| {
+                "only with CAP_SETFCAP can root's id be mapped: give the pod or the container around rt that capability, \
+                 or run it as another user"
+                    .to_owned()
+            })
         }),
         _ => None,
     };

@@ -601,7 +601,7 @@ pub(crate) fn check_id(id: &str) -> Result<()> {
 }
 
 fn does_not_exist(id: &str) -> Error {
-    err!("container does not exist: {id}")
+    err!("container does not exist: {id}").hint("rt list shows those that do; rt run starts images")
 }
 
 fn open_dir(dir: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
@@ -656,7 +656,10 @@ mod tests {
         assert_eq!(store.reserve("a").unwrap_err().to_string(), "container with given ID already exists: a");
         assert_eq!(store.status(&dir.load().unwrap()).unwrap(), Status::Creating);
         store.remove(&dir).unwrap();
-        assert_eq!(store.load("a").unwrap_err().to_string(), "container does not exist: a");
+        assert_eq!(
+            store.load("a").unwrap_err().to_string(),
+            "container does not exist: a (rt list shows those that do; rt run starts images)"
+        );
         std::fs::remove_dir_all(&store.root).unwrap();
     }
 

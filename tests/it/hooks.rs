@@ -1,6 +1,6 @@
 //! Hooks: six kinds, their order and surroundings, what they are told, time limits, failures.
 
-use crate::fixture::{Bundle, Ctx, namespace};
+use crate::fixture::{Bundle, Ctx, eventually, namespace};
 use crate::runner::tests;
 use serde_json::{Value, json};
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 tests! {
     ALL { all_six_in_order, state_on_stdin }
     BOTH {
-        create_and_start_split_them, failing_create_hook_fails_create, failing_start_hooks, failing_poststart_ends_the_container,
+        create_and_start_split_them, poststart_sees_the_program, failing_create_hook_fails_create, failing_start_hooks, failing_poststart_ends_the_container,
         failing_poststop_is_a_warning,
         surroundings, timeouts, environment_and_arguments, missing_hook_program, relative_path_is_refused,
         hooks_in_their_namespaces, several_of_a_kind_in_order, prestart_sees_the_final_namespaces,
@@ -59,6 +59,27 @@ fn all_six_in_order(ctx: &Ctx) {
     );
     assert_eq!(seen.iter().filter(|l| **l == "poststart").count(), 1);
     assert_eq!(seen.last().unwrap(), "poststop");
+}
+
+/// As with runc since 1.5, which ran them before the program was told to start.
+fn poststart_sees_the_program(ctx: &Ctx) {
+    let journal = journal(ctx);
+    let script = format!(
+        "pid=$(sed -n 's/.*\"pid\":\\([0-9]*\\).*/\\1/p'); tr '\\000' ' ' </proc/$pid/cmdline >{}",
+        journal.display()
+    );
+    let hook = json!({ "path": "/bin/sh", "args": ["sh", "-c", script] });
+    let bundle = ctx.bundle().push("/hooks/poststart", hook).ops(&["pause"]);
+    let read = || fs::read_to_string(&journal).unwrap();
+    let container = ctx.create(&bundle);
+    assert_eq!(read(), "");
+    container.start();
+    assert!(read().contains("pause"), "{:?}", read());
+    container.end();
+    fs::write(&journal, "").unwrap();
+    let container = ctx.started(&bundle);
+    eventually("the hook of rt run", || read().contains("pause").then_some(()));
+    container.end();
 }
 
 fn create_and_start_split_them(ctx: &Ctx) {

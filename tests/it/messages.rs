@@ -7,8 +7,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 tests! {
-    ALL { programs_that_cannot_be_executed, noexec_mounts_are_named, nothing_foreign_steers_a_terminal }
-    USER { options_suggest_the_nearest, parameters_of_a_tmpfs }
+    ALL { programs_that_cannot_be_executed, relative_programs_say_where_they_begin, noexec_mounts_are_named, nothing_foreign_steers_a_terminal }
+    USER { options_suggest_the_nearest, parameters_of_a_tmpfs, a_closed_working_directory }
 }
 
 /// What an image, a config or another user has named steers no terminal and turns no text around, on stdout, on stderr or in
@@ -94,6 +94,31 @@ fn programs_that_cannot_be_executed(ctx: &Ctx) {
         program(&bundle, "prog", &text);
         bundle.set("/process/args", json!(["/prog"]));
         ctx.run(&bundle).failed(&["exec \"/prog\": ", errno, hint]);
+    }
+}
+
+/// A script of the caller's own directory is not in the container, unless that is mounted.
+fn relative_programs_say_where_they_begin(ctx: &Ctx) {
+    let bundle = ctx.bundle();
+    bundle.write();
+    let out = ctx.rt(["run"]).arg(&bundle.dir).arg("./train.sh").run();
+    let said = "exec: \"./train.sh\": stat ./train.sh: no such file or directory \
+                (the working directory inside is /: rt run has -w DIR and --home for another)";
+    assert!(out.code != 0 && out.stderr.contains(said), "{out:?}");
+    let out = ctx.rt(["run"]).arg(&bundle.dir).arg("/train.sh").run();
+    assert!(out.stderr.contains("no such file") && !out.stderr.contains("--home"), "{out:?}");
+}
+
+/// The working directory has a name, and "." has none.
+fn a_closed_working_directory(ctx: &Ctx) {
+    let dir = ctx.mkdir("closed");
+    ctx.give(&dir);
+    for words in ["create c1", "spec"] {
+        let script = format!("chmod 0 . && exec {} {words}", ctx.rt_path().display());
+        let out = ctx.command("sh").args(["-c", &script]).cwd(&dir).run();
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+        let said = format!("{}: permission denied", dir.display());
+        assert!(out.code != 0 && out.stderr.contains(&said), "{words}: {out:?}");
     }
 }
 

@@ -269,6 +269,18 @@ fn exec_cpu_affinity(ctx: &Ctx) {
     let empty = ctx.bundle().with("/process/execCPUAffinity", json!({ "initial": "", "final": null }));
     let container = ctx.started(&empty.ops(&["pause"]));
     assert_eq!(container.exec(&["affinity"]).all()[0], json!(own), "an empty list is none");
+    // Machines have more than 1,024 of them. Of a list, those count that this one has.
+    let beyond = format!("{last},2000");
+    let bundle = ctx.bundle().with("/process/execCPUAffinity", json!({ "initial": beyond, "final": beyond }));
+    let container = ctx.started(&bundle.ops(&["pause"]));
+    assert_eq!(container.exec(&["affinity"]).all()[0], json!([own.last().unwrap()]));
+    let none = ctx.bundle().with("/process/execCPUAffinity", json!({ "final": "2000" }));
+    let container = ctx.started(&none.ops(&["pause"]));
+    let out = container.exec_with(&[], &["affinity"]).run();
+    assert!(
+        out.code != 0 && out.stderr.contains("set the CPU affinity to \"2000\": invalid argument"),
+        "{out:?}"
+    );
     for (name, bad) in [("initial", "x-y"), ("final", "3-1"), ("final", "1,,-")] {
         let bundle = ctx.bundle().with("/process/execCPUAffinity", json!({ name: bad }));
         ctx.run(&bundle).failed(&[&format!("process.execCPUAffinity.{name}: {bad:?}")]);

@@ -1,7 +1,7 @@
 //! What "rootless" does to a config that was made for root: each row of the design's table, and `--strict`.
 
 use crate::fixture::{Bundle, Ctx, errno};
-use crate::runner::tests;
+use crate::runner::{skip, tests};
 use serde_json::{Value, json};
 use std::fs;
 
@@ -11,7 +11,7 @@ tests! {
         additional_groups_are_left_out, devices_are_bound, mount_options_of_foreign_ids_are_left_out,
         refused_mounts_become_binds, locked_flags_are_kept, cgroups_are_not_applied, annotation_chooses_the_id,
         flag_beats_the_annotation, strict_refuses_each_adaptation, strict_takes_what_fits, every_adaptation_is_in_the_log,
-        files_have_the_callers_ids, subuids_are_not_looked_for, exec_uses_the_same_user,
+        files_have_the_callers_ids, subuids_are_not_looked_for, exec_uses_the_same_user, an_unprivileged_pod,
     }
     NESTED { inside_a_users_namespace_the_config_rules, nested_devices_and_gid5, nested_additional_groups,
         nested_other_user }
@@ -274,6 +274,39 @@ fn every_adaptation_is_in_the_log(ctx: &Ctx) {
         assert!(text.contains(word), "{word} is not in the log:\n{text}");
     }
     assert!(!text.contains("level=error"), "{text}");
+}
+
+/// A pod as Kubernetes makes it: root with the default capabilities and no_new_privs, and a /proc of which parts are masked
+/// and read-only, so that the kernel lets nobody mount a new one.
+fn an_unprivileged_pod(ctx: &Ctx) {
+    const DEFAULT: &str = "+chown,+dac_override,+fsetid,+fowner,+mknod,+net_raw,+setgid,+setuid,+setpcap,\
+        +net_bind_service,+sys_chroot,+kill,+audit_write";
+    for program in ["/usr/bin/unshare", "/usr/bin/setpriv", "/usr/bin/mount"] {
+        if !std::path::Path::new(program).exists() {
+            skip!("no {program}");
+        }
+    }
+    let bundle = for_root(ctx).ops(&["exists /proc/self/status", "pid"]);
+    bundle.write();
+    let state = ctx.mkdir("pod-state");
+    ctx.give(&state);
+    let pod = |capabilities: &str| {
+        let script = format!(
+            "mount -t proc proc /proc && mount --bind /dev/null /proc/timer_list && mount -t tmpfs -o ro none /proc/irq \
+             && mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro,nosuid,nodev,noexec /proc/sys && \
+             exec setpriv --no-new-privs --bounding-set=-all,{capabilities} --inh-caps=-all {} --root {} run {}",
+            ctx.rt_path().display(),
+            state.display(),
+            bundle.dir.display()
+        );
+        ctx.command("unshare").args(["-rmpf", "sh", "-c", &script]).run()
+    };
+    let out = pod(&format!("{DEFAULT},+setfcap"));
+    assert_eq!(out.code, 0, "{out:?}");
+    assert_eq!((out.line(0), out.line(1)["pid"].clone()), (json!(true), json!(1)), "{out:?}");
+    // A pod that drops all of them can run as another user, but not as root.
+    let out = pod(DEFAULT);
+    assert!(out.code != 0 && out.stderr.contains("only with CAP_SETFCAP can root's id be mapped"), "{out:?}");
 }
 
 fn files_have_the_callers_ids(ctx: &Ctx) {

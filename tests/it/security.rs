@@ -22,6 +22,7 @@ tests! {
     BOTH {
         cve_2026_30892_exec_as_a_number, own_read_only_binary_is_copied, closed_streams_stay_empty, entry_point_is_proc_self_exe, exec_target_is_proc_self_exe, cwd_makes_nothing_outside, exec_cwd_through_descriptors,
         sys_of_the_image_is_a_link, destination_swapped_during_the_mount, dev_of_the_image_is_a_link, dev_links_in_the_image,
+        cve_2026_41579_and_47766_dev_of_the_image_leads_to_the_host, cve_2026_88264_console_is_made_on_the_host, cve_2026_88265_streams_become_a_file_of_the_host,
         dev_links_in_a_shared_volume, console_of_the_image_is_a_link, allowed_files_below_proc,
         masked_and_readonly_links, delete_follows_no_link, state_root_links_are_not_followed, exec_into_a_hostile_root,
         devices_are_not_usable, bundle_with_links, pid_file_is_not_followed_inside, passwd_of_the_image_is_hostile,
@@ -586,6 +587,57 @@ fn dev_of_the_image_is_a_link(ctx: &Ctx) {
             runs_or_refuses(ctx, &bundle);
             outside.untouched();
         }
+    }
+}
+
+/// CVE-2026-41579 (runc) and CVE-2026-47766 (crun): ptmx and the links of /dev were removed and made by a path through the
+/// image's /dev, a link to a directory of the host.
+fn cve_2026_41579_and_47766_dev_of_the_image_leads_to_the_host(ctx: &Ctx) {
+    let outside = Outside::new(ctx);
+    ctx.file("outside/ptmx", "the host's");
+    let outside = Outside { before: tree(&outside.dir, true), ..outside };
+    for mounts in [&[][..], &["/dev"], &["/dev/pts"], &["/dev", "/dev/pts", "/dev/shm"]] {
+        for (target, terminal) in outside.targets().iter().zip([false, true]) {
+            let mut bundle = ctx.bundle().with("/process/terminal", json!(terminal));
+            for mount in ["/dev", "/dev/pts", "/dev/shm"] {
+                bundle = if mounts.contains(&mount) { bundle } else { bundle.without_mount(mount) };
+            }
+            bundle.link("dev", target);
+            runs_or_refuses(ctx, &bundle);
+            outside.untouched();
+        }
+    }
+}
+
+/// CVE-2026-88264 (crun): where nothing is mounted on /dev, the file of the terminal was made through the image's
+/// /dev/console, a link to a place of the host where nothing is.
+fn cve_2026_88264_console_is_made_on_the_host(ctx: &Ctx) {
+    let outside = Outside::new(ctx);
+    for read_only in [false, true] {
+        for target in outside.targets() {
+            let bundle = ctx.bundle().without_mount("/dev").without_mount("/dev/shm");
+            let bundle =
+                bundle.with("/process/terminal", json!(true)).with("/root/readonly", json!(read_only));
+            bundle.mkdir("dev/pts");
+            bundle.link("dev/console", &format!("{target}/made"));
+            runs_or_refuses(ctx, &bundle);
+            outside.untouched();
+        }
+    }
+}
+
+/// CVE-2026-88265 (crun): streams that are /dev/null were opened again as the image's /dev/null, which can be a link to a file
+/// of the host, and given to the container's user.
+fn cve_2026_88265_streams_become_a_file_of_the_host(ctx: &Ctx) {
+    let outside = Outside::new(ctx);
+    for target in outside.targets() {
+        let bundle = ctx.bundle().without_mount("/dev").without_mount("/dev/pts").without_mount("/dev/shm");
+        bundle.link("dev/null", &format!("{target}/file"));
+        let bundle = bundle.ops(&["say pwned"]);
+        bundle.write();
+        let script = "exec \"$0\" run \"$1\" </dev/null >/dev/null 2>/dev/null";
+        ctx.command("sh").args(["-c", script]).arg(ctx.rt_path()).arg(&bundle.dir).run();
+        outside.untouched();
     }
 }
 

@@ -18,7 +18,7 @@ tests! {
         socket_without_terminal, relay_of_exec, relay_resizes, relay_ends_input, relay_restores_the_terminal,
         relay_passes_exit_codes, flags_ask_for_a_terminal, relay_interrupts, process_file_decides_without_tty, relay_without_a_terminal,
         nobody_types_into_the_callers_terminal, job_control_in_place, large_output_is_complete, dev_console_is_the_terminal, bare_rootfs_gets_a_console, unreachable_socket_fails, hosts_dev_with_a_closed_ptmx,
-        an_init_and_its_terminal,
+        an_init_and_its_terminal, a_shell_says_that_one_is_inside, a_list_fits_the_terminal,
     }
 }
 
@@ -319,6 +319,55 @@ fn relay_of_exec(ctx: &Ctx) {
     session.screen.type_("x\r");
     assert_eq!(session.screen.json("bytes")["text"], "x\n");
     assert_eq!(session.end().0, 4);
+}
+
+/// The prompt of a shell of the host's userland, and of none that runs a script.
+fn a_shell_says_that_one_is_inside(ctx: &Ctx) {
+    let dir = ctx.mkdir("shell");
+    ctx.give(&dir);
+    ctx.rt(["spec", "--host", "-b"]).arg(&dir).silent();
+    let path = dir.join("config.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    config["annotations"]["rt.image.name"] = json!("registry.example/team/tool:1.2");
+    std::fs::write(&path, config.to_string()).unwrap();
+    let dir = dir.to_str().unwrap();
+    let seen = |words: &[&str]| {
+        let mut session = Session::new(ctx, &[&["run", "-e", "A=b"], words].concat());
+        session.screen.type_("exit\r");
+        session.end().1
+    };
+    let said = seen(&[dir, "sh"]);
+    assert!(said.contains("rt:tool$ "), "{said:?}");
+    let said = seen(&["-e", "PS1=own> ", dir, "sh", "-i"]);
+    assert!(said.contains("own> ") && !said.contains("rt:tool"), "{said:?}");
+    let said = seen(&[dir, "sh", "-c", "env"]);
+    assert!(said.contains("A=b") && !said.contains("PS1") && !said.contains("chroot"), "{said:?}");
+    let said = ctx.rt(["run", "-e", "A=b", dir, "sh"]).input("env\n").ok().stdout;
+    assert!(said.contains("A=b") && !said.contains("PS1") && !said.contains("chroot"), "{said:?}");
+}
+
+/// A person reads the image's name and the owner's; the whole paths are runc's, for programs.
+fn a_list_fits_the_terminal(ctx: &Ctx) {
+    let name = format!("registry.example/{}/tool:1.2", "team".repeat(20));
+    let bundle = ctx.bundle().with("/annotations", json!({ "rt.image.name": name }));
+    bundle.write();
+    ctx.rt(["create", "--bundle"]).arg(&bundle.dir).arg("tool-7").silent();
+    let (code, text) = Session::new(ctx, &["list"]).end();
+    assert_eq!(code, 0, "{text}");
+    let lines: Vec<_> = text.lines().map(str::trim_end).collect();
+    let words: Vec<_> = lines[0].split_whitespace().collect();
+    assert_eq!(words, ["ID", "PID", "STATUS", "IMAGE", "CREATED", "OWNER"]);
+    assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
+    let row = lines.iter().find(|line| line.starts_with("tool-7")).expect("the container");
+    assert!(row.contains("  created  ...") && row.contains("/tool:1.2  "), "{row}");
+    let owner = match ctx.caller {
+        Caller::Root | Caller::Nested => "root",
+        _ => row.split_whitespace().last().unwrap(),
+    };
+    assert!(row.ends_with(owner) && !row.contains('#'), "{row}");
+    let (_, table) = Session::new(ctx, &["list", "-f", "table"]).end();
+    assert!(table.contains("BUNDLE") && table.contains(bundle.dir.to_str().unwrap()), "{table}");
+    ctx.rt(["delete", "--force", "tool-7"]).silent();
 }
 
 fn an_init_and_its_terminal(ctx: &Ctx) {

@@ -126,8 +126,6 @@ is written to the cache's file system first. The digest of the manifest is print
 
 Credentials, certificates and registries.conf are as for rt-pull(1). Mirrors are not written to.";
 
-const IMAGES: &str = "rt-pull(1) lists the forms of IMAGE.";
-
 /// `rt pull`
 pub const PULL: Command = Command {
     name: "pull",
@@ -232,7 +230,7 @@ The cache of blobs has a command of its own, rt cache prune.",
 pub const INSPECT: Command = Command {
     name: "inspect",
     summary: "show an image without pulling its layers",
-    usage: &["IMAGE"],
+    usage: &["IMAGE|BUNDLE|FILE"],
     flags: &[
         &PLATFORM,
         &CACHE_DIR,
@@ -246,7 +244,9 @@ pub const INSPECT: Command = Command {
         &PINNED,
         &SILENT,
     ],
-    about: IMAGES,
+    about: "\
+rt-pull(1) lists the forms of IMAGE. Of a BUNDLE, and of a FILE with an image - a squashfs, a SIF image or an
+archive - the same is printed, but no layers where there are none any more.",
     ..ONE_ID
 };
 

@@ -6,6 +6,7 @@
 pub mod command;
 pub mod completions;
 pub mod flag;
+pub mod habits;
 pub mod help;
 pub mod image;
 pub mod man;

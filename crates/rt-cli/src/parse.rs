@@ -6,7 +6,8 @@
 
 use crate::command::{Command, Program, Rest};
 use crate::flag::{Flag, GLOBALS, HELP, VERSION};
-use crate::wrong;
+use crate::habits::Hint;
+use crate::{habits, wrong};
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
 use std::ffi::{OsStr, OsString};
@@ -68,7 +69,8 @@ pub fn globals<'a>(program: &Program, words: &'a [OsString], flags: &mut Flags<'
         Some(command) => Ok(command),
         None => {
             let known = program.shown().map(|command| command.name);
-            Err(wrong::unknown_command(name, known, "rt --help lists the commands"))
+            let habit = habits::of_command(name);
+            Err(wrong::unknown_command(name, habit, known, "rt --help lists the commands"))
         }
     };
     match name.to_str() {
@@ -119,16 +121,26 @@ pub fn call<'a>(
         forms.join(", or ").trim_end().to_owned()
     };
     if call.operands.len() < least {
-        bail!("missing operand; usage: {}", usage());
+        let error = err!("missing operand; usage: {}", usage());
+        return Err(hinted(error, habits::of_word(command.name, habits::OPERAND_MISSING.as_ref())));
     }
     if let Some(extra) = call.operands.get(most) {
-        let hint = match command.rest {
-            Rest::AfterDashes => " (the program's arguments come after --)",
-            _ => "",
-        };
-        bail!("extra operand {extra:?}; usage: {}{hint}", usage());
+        let error = err!("extra operand {extra:?}; usage: {}", usage());
+        return Err(match command.rest {
+            Rest::AfterDashes => error.hint("the program's arguments come after --"),
+            _ => hinted(error, habits::of_word(command.name, habits::OPERAND_EXTRA.as_ref())),
+        });
     }
     Ok(Some(call))
+}
+
+/// `error` with what people who know another program probably meant.
+fn hinted(error: Error, habit: Option<Hint>) -> Error {
+    match habit {
+        Some(Hint::Meant(ours)) => error.hint(format!("did you mean {ours}?")),
+        Some(Hint::Because(why)) => error.hint(why),
+        None => error,
+    }
 }
 
 impl Place<'_> {
@@ -162,7 +174,11 @@ impl Place<'_> {
             .chain(&[&HELP])
             .map(|flag| format!("--{}", flag.long))
             .collect();
-        wrong::unknown_flag(typed, known.iter().map(String::as_str))
+        let habit = match self {
+            Place::Behind(command) => habits::of_word(command.name, typed),
+            Place::BeforeCommand(_) => None,
+        };
+        wrong::unknown_flag(typed, habit, known.iter().map(String::as_str))
     }
 }
 

@@ -16,8 +16,8 @@ pub const MPI: &str = "RT_MPI";
 pub const SAID: &str = "rtCaller";
 
 /// Variables that say something to our hooks.
-pub const PREFIXES: [&str; 10] =
-    ["NVIDIA_", "CUDA_", "AMD_", "ROCR_", "HIP_", "ZE_", "HABANA_", "RT_", "MELLANOX_", "SLURM_"];
+pub const PREFIXES: [&str; 11] =
+    ["NVIDIA_", "CUDA_", "AMD_", "ROCR_", "HIP_", "ZE_", "HABANA_", "RT_", "MELLANOX_", "NCCL_", "SLURM_"];
 
 /// What `rt`'s caller has said on the command line, and no image can have said.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -110,6 +110,13 @@ pub fn absolute(path: impl AsRef<Path>) -> Result<PathBuf> {
     std::path::absolute(path).context(|| format!("find the directory that {} is below", path.display()))
 }
 
+/// A path as errors show it: as it was given, but the working directory by its name.
+pub fn shown_path(path: &Path) -> String {
+    let is_here = path == Path::new(".");
+    let here = is_here.then(std::env::current_dir).and_then(std::result::Result::ok);
+    here.as_deref().unwrap_or(path).display().to_string()
+}
+
 /// What the kernel knows of an open file; an error names it.
 pub fn stat(fd: impl AsFd) -> Result<fs::Stat> {
     fs::fstat(&fd).context(|| format!("stat {}", shown(&fd)))

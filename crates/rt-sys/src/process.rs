@@ -332,6 +332,18 @@ pub fn set_scheduler(attr: SchedAttr) -> Result<()> {
     Ok(())
 }
 
+/// Limits this process to the CPUs in `mask`, in words of 64 bits (sched_setaffinity(2)). The kernel takes masks of any
+/// length, and counts only the CPUs that there are.
+///
+/// # Errors
+/// EINVAL where the machine, or the cpuset of this process, has none of these CPUs.
+pub fn set_affinity(mask: &[u64]) -> Result<()> {
+    let (pid, bytes) = (0 as libc::pid_t, std::mem::size_of_val(mask));
+    // SAFETY: the kernel reads `bytes` bytes of `mask`.
+    check(unsafe { libc::syscall(libc::SYS_sched_setaffinity, pid, bytes, mask.as_ptr()) })?;
+    Ok(())
+}
+
 /// Sets this process's memory policy (set_mempolicy(2)); `nodes` is a bit mask in words of 64.
 pub fn set_memory_policy(mode: u32, nodes: &[u64]) -> Result<()> {
     let (mask, bits) = match nodes {

@@ -142,6 +142,11 @@ pub fn is_terminal(fd: impl AsFd) -> bool {
     termios::isatty(fd)
 }
 
+/// The columns of the terminal `fd`; none where it does not say.
+pub fn width(fd: impl AsFd) -> Option<usize> {
+    termios::tcgetwinsize(fd).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
 /// Lets the line ends that programs write to `tty` through as they are (termios(3), ONLCR).
 pub fn keep_line_ends(tty: impl AsFd) -> Result<()> {
     let mut modes = termios::tcgetattr(&tty)?;

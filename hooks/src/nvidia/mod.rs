@@ -151,8 +151,11 @@ fn add_user_space(edits: &mut Edits, request: &Request, driver: &Driver, places:
     if let Some(source) = places.host.real(&firmware).filter(|_| places.container.has_dir("/lib")) {
         edits.bind_at(source, &firmware, Access::ReadOnly);
     }
-    if parts::wanted(request, &[Capability::Graphics, Capability::Display]) {
-        for alternatives in parts::GRAPHICS_FILES {
+    let graphics = parts::wanted(request, &[Capability::Graphics, Capability::Display]);
+    for (wanted, files) in
+        [(graphics, parts::GRAPHICS_FILES), (request.wants(Capability::Compute), parts::COMPUTE_FILES)]
+    {
+        for alternatives in files.iter().filter(|_| wanted) {
             if let Some(path) = alternatives.iter().find(|p| places.host.has(p)) {
                 let source = places.host.real(path).unwrap_or_else(|| path.into());
                 edits.bind_at(source, *path, Access::ReadOnly);

@@ -99,6 +99,9 @@ pub(super) const GRAPHICS_FILES: &[&[&str]] = &[
     &["/usr/share/nvidia/nvoptix.bin"],
 ];
 
+/// Where OpenCL's loader looks for the driver's library, as nvidia-container-toolkit has it since 1.20.
+pub(super) const COMPUTE_FILES: &[&[&str]] = &[&["/etc/OpenCL/vendors/nvidia.icd"]];
+
 /// X11's driver, below the library directory of the host.
 pub(super) const DISPLAY_FILES: &[&str] =
     &["xorg/modules/drivers/nvidia_drv.so", "nvidia/xorg/nvidia_drv.so"];

@@ -1,6 +1,7 @@
 //! RDMA devices: what the container asks for, the libraries that use them, and which fabric the job will have.
 
 mod discover;
+mod nccl;
 
 use super::command::{self, HookProgram};
 use crate::kit::bundle::Bundle;
@@ -64,8 +65,10 @@ pub fn edits_for(bundle: &Bundle, host: &Tree, container: &Tree, caller: Privile
         }
         return finish(edits, bundle);
     };
-    if all.is_empty() {
-        edits.note("no RDMA device on this node: nothing is added");
+    match all.is_empty() {
+        true if is_strict(bundle) => edits.warn("no RDMA device on this node: MPI and NCCL will use tcp"),
+        true => edits.note("no RDMA device on this node: nothing is added"),
+        false => {}
     }
     for device in &chosen {
         add_device(&mut edits, device, caller)?;
@@ -93,7 +96,7 @@ pub fn edits_for(bundle: &Bundle, host: &Tree, container: &Tree, caller: Privile
 /// Turns the first warning into an error where the site or the job would rather fail than run slowly.
 fn finish(edits: Edits, bundle: &Bundle) -> Result<Edits> {
     match edits.warnings.first() {
-        Some(warning) if bundle.job("RT_RDMA_STRICT") == Some("1") => bail!("{warning} (RT_RDMA_STRICT=1)"),
+        Some(warning) if is_strict(bundle) => bail!("{warning} (RT_RDMA_STRICT=1)"),
         _ => Ok(edits),
     }
 }
@@ -258,7 +261,7 @@ fn add_libraries(
         let found = FabricUse { fabric, devices: names, usable };
         say(edits, &found);
         if found.usable.is_ok() {
-            used.push(fabric.name());
+            used.push(fabric);
         }
     }
     if asked.contains(&"ucx")
@@ -266,8 +269,30 @@ fn add_libraries(
     {
         edits.warn(format!("UCX is not added: {why}"));
     }
-    edits.note(format!("fabric: {}", if used.is_empty() { "tcp".to_owned() } else { used.join(", ") }));
+    let names: Vec<&str> = used.iter().map(|fabric| fabric.name()).collect();
+    edits.note(format!("fabric: {}", if names.is_empty() { "tcp".to_owned() } else { names.join(", ") }));
+    say_nccl(edits, bundle, nccl::transport(bundle, &used, edits, &space.fit), || {
+        nccl::is_there(bundle, &space.fit)
+    });
     Ok(())
+}
+
+/// Says which transport NCCL will have. A job that would rather fail than run slowly is warned, if the container has NCCL.
+fn say_nccl(
+    edits: &mut Edits,
+    bundle: &Bundle,
+    transport: Result<String, String>,
+    is_there: impl Fn() -> bool,
+) {
+    match transport {
+        Ok(by) => edits.note(format!("NCCL: {by}")),
+        Err(why) if is_strict(bundle) && is_there() => edits.warn(format!("NCCL will use tcp: {why}")),
+        Err(why) => edits.note(format!("NCCL: tcp: {why}")),
+    }
+}
+
+fn is_strict(bundle: &Bundle) -> bool {
+    bundle.job("RT_RDMA_STRICT") == Some("1")
 }
 
 fn say(edits: &mut Edits, found: &FabricUse) {

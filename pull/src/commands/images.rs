@@ -1,7 +1,7 @@
 //! `rt images`, `rt rmi` and `rt prune`, and the store's side of `rt pull`.
 
 use super::pull::{as_json, pull_options, tell_summary};
-use super::{operand, registry};
+use super::{not_a_file, operand, registry};
 use crate::images::{self, ListedImage, Policy, Prune, StoreRequest, Stored, Watermarks};
 use crate::interrupt::Interrupt;
 use crate::progress::{Style, size};
@@ -30,6 +30,7 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
         bail!("pull: with --store the bundle has no name");
     }
     let mut image = operand(call, 0)?.to_owned();
+    not_a_file(&image)?;
     let source = Source::named(&image, registry()?)?;
     if let (Source::Registry(_), Some(_)) = (&source, registry()?) {
         image = in_registry(&image, registry()?).into_owned();

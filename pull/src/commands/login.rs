@@ -39,14 +39,14 @@ pub(super) fn login(call: &Call) -> Result<u8> {
             password?
         }
     };
-    let credentials = Credentials::Password { user, password };
+    let credentials = Credentials::Password { user: user.clone(), password };
     let mut connect = connect_options(&call.flags)?;
     connect.credentials = Some(credentials.clone());
     // A reference has a repository. No repository is asked for here, only the API's root.
     let reference: Reference = format!("{registry}/x").parse()?;
     Registry::new(&reference, &Registries::default(), connect, &interrupt)?
         .check_login()
-        .map_err(|e| e.context(format!("log in to {registry}")))?;
+        .map_err(|e| e.context(format!("log in to {registry} as {user}")))?;
     let path = file(call)?;
     credentials::store(&path, &registry, Some(&credentials))?;
     print(format!("logged in to {registry} (kept in {})\n", path.display()))

@@ -13,7 +13,7 @@ use crate::cache::CacheLocation;
 use crate::credentials::{CredentialFiles, Credentials};
 use crate::http::LeastRate;
 use crate::image_file::Form;
-use crate::reference::Source;
+use crate::reference::{Source, means_a_file};
 use crate::registry::ConnectOptions;
 use ::log::LevelFilter;
 use rt_cli::command::{Command, Program};
@@ -84,12 +84,15 @@ fn registry() -> Result<Option<&'static str>> {
 
 /// Refuses a name that is a file here: whoever types that means the file, and the registry may have an image of that name,
 /// somebody else's.
-fn not_a_file(name: &str) -> Result<()> {
+pub(super) fn not_a_file(name: &str) -> Result<()> {
     let path = Path::new(name);
     let remedy = if path.is_file() {
         format!("oci-archive:{name} or docker-archive:{name} reads it")
     } else if path.join("oci-layout").is_file() {
         format!("oci:{name} reads it")
+    } else if means_a_file(name) {
+        return Err(err!("{name}: no file here, and no such image")
+            .hint(format!("docker://{name} would be an image of that name in a registry")));
     } else {
         return Ok(());
     };

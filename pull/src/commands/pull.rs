@@ -6,13 +6,13 @@ use super::{
 use crate::platform::Platform;
 use crate::profile::{Choices, Profile};
 use crate::progress::{Style, size};
-use crate::reference::Source;
+use crate::reference::{Source, is_with_transport};
 use crate::run::{self, PullOptions, Summary};
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::{print, print_json};
-use rt_sys::bail;
 use rt_sys::error::Result;
+use rt_sys::{bail, err};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,6 +39,17 @@ pub(super) fn run(call: &Call) -> Result<u8> {
 
 fn options(call: &Call) -> Result<PullOptions> {
     let image = operand(call, 0)?.to_owned();
+    if let Some(named) = call.operands.get(1).and_then(|word| word.to_str())
+        && is_with_transport(named)
+        && !is_with_transport(&image)
+    {
+        let target = match super::is_other_image_file(Path::new(&image)) {
+            true => PathBuf::from(&image).with_extension("sqsh"),
+            false => PathBuf::from(&image),
+        };
+        let error = err!("pull: {named} is an image, and stands where the name of the bundle or file stands");
+        return Err(error.hint(format!("rt pull {named} {}", target.display())));
+    }
     let source = source(&image)?;
     let target = match (call.operands.get(1), &source) {
         (Some(target), _) => PathBuf::from(target),
@@ -75,6 +86,7 @@ pub(super) fn pull_options(
         image,
         source,
         target,
+        store: None,
         image_file,
         platform: flags.text(&PLATFORM)?.map_or_else(|| Ok(Platform::host()), str::parse)?,
         choices: Choices { profile, user, writable, home: switch(flags, &HOME, &rt_config::HOME)? },

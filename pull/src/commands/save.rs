@@ -2,6 +2,7 @@
 
 use super::pull::pull_options;
 use super::{image_file as form_of, operand, source, tell};
+use crate::disk;
 use crate::image_file;
 use crate::progress::{Style, size};
 use crate::run;
@@ -13,7 +14,6 @@ use rt_image_store::word::require_own;
 use rt_spec::asked_mounts::is_image;
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Writes a bundle's tree as an image and prints its digest, or the path of an image file.
@@ -43,15 +43,13 @@ impl Origin<'_> {
             require_own(path, Some(Path::new("config.json")))?;
             return Ok(Origin::Bundle(path));
         }
-        match File::open(path) {
-            Ok(file) if file.metadata()?.is_file() => {
-                if !path.to_str().is_some_and(is_image) {
-                    require_own(path, None)?;
-                }
-                Ok(Origin::File(path, image_file::is_squashfs(&file)?))
+        if path.is_file() {
+            if !path.to_str().is_some_and(is_image) {
+                require_own(path, None)?;
             }
-            _ => operand(call, 0).map(Origin::Image),
+            return Ok(Origin::File(path, image_file::is_squashfs(&disk::open_named(path)?)?));
         }
+        operand(call, 0).map(Origin::Image)
     }
 }
 

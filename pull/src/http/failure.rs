@@ -95,14 +95,16 @@ impl FailureKind {
 
     fn remedy(self) -> Option<&'static str> {
         match self {
-            FailureKind::Certificate => {
-                Some("put the registry's CA into ~/.config/containers/certs.d/HOST/ca.crt, or use --insecure")
-            }
+            FailureKind::Certificate => Some(
+                "put the registry's CA into ~/.config/containers/certs.d/HOST/ca.crt, or set insecure = true for it in registries.conf (rt pull: --insecure)",
+            ),
             FailureKind::ClientCertificate => Some(
                 "put a client certificate into ~/.config/containers/certs.d/HOST/client.cert and client.key",
             ),
             FailureKind::NoSuchHost => Some("is the name of the registry right? rt doctor looks at proxies"),
-            FailureKind::NoTls => Some("does it speak HTTP only? then use --plain-http"),
+            FailureKind::NoTls => Some(
+                "does it speak HTTP only? then set insecure = true for it in registries.conf (rt pull: --plain-http)",
+            ),
             _ => None,
         }
     }
@@ -130,6 +132,17 @@ impl Failure {
                 Failure { error, kind: FailureKind::Unreachable }
             }
         }
+    }
+
+    /// The same of a request that went to `proxy`, the URL of one that the environment names: with a proxy, nobody sees from
+    /// the registry's name who has refused.
+    pub(super) fn by_proxy(self, proxy: &str) -> Failure {
+        if self.kind == FailureKind::Interrupted {
+            return self;
+        }
+        let host = proxy.rsplit_once('@').map_or(proxy, |(_, host)| host);
+        let error = self.error.hint(format!("asked through the proxy {host}, which the environment names"));
+        Failure { error, ..self }
     }
 
     /// What ureq says about the request to `url`.
@@ -216,7 +229,7 @@ mod tests {
             (
                 TlsError::InvalidMessage(InvalidMessage::InvalidContentType),
                 FailureKind::NoTls,
-                "--plain-http",
+                "insecure = true for it in registries.conf (rt pull: --plain-http)",
             ),
             (TlsError::HandshakeNotComplete, FailureKind::Tls, ""),
         ] {

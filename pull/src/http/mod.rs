@@ -36,6 +36,7 @@ pub(crate) use self::url::{encode, resolve, shown};
 pub(crate) use self::wire::LeastRate;
 use self::wire::Wire;
 use super::interrupt::Interrupt;
+use super::progress;
 use super::registries_conf::Certificates;
 use rt_sys::err;
 use rt_sys::error::Result;
@@ -156,7 +157,7 @@ impl Http {
                 let error = failure.error.context(format!("asked to wait {} seconds", wait.as_secs()));
                 return Err(Failure { error, ..failure });
             }
-            log::info!("{}: again in {:.1} s", failure.error, wait.as_secs_f32());
+            progress::note(&format!("retrying in {:.1} s ({})", wait.as_secs_f32(), failure.error));
             let slept = self.interrupt.sleep(wait);
             slept.map_err(|error| Failure { error, kind: FailureKind::Interrupted })?;
         }
@@ -191,7 +192,8 @@ impl Http {
             })?;
             let response = response.map_err(|e| match (proxy::proxy_for(&uri), uri.host()) {
                 (None, Some(host)) => Failure::of_host(e, &url, host),
-                _ => Failure::of_connection(e, &url),
+                (Some(proxy), _) => Failure::of_connection(e, &url).by_proxy(&proxy),
+                (None, None) => Failure::of_connection(e, &url),
             })?;
             if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(Answer { response, same_host, url: uri });

@@ -175,6 +175,7 @@ impl Fetch<'_> {
             prune::make_room(own, marks)?;
         }
         self.request.options.target = own.path(bundle);
+        self.request.options.store = Some(own.store.path().to_owned());
         self.request.options.shared = own.shared;
         let partial = NewBundle::create(&self.request.options.target)?;
         run::unpack(&self.request.options, image, partial, cache, self.interrupt, phases)

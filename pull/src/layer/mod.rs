@@ -19,7 +19,7 @@ use super::interrupt::Interrupt;
 use super::merge::{DeferredLink, DirMetadata, LayerNumber, LayerWriter, MergedTree, Outcome, Target, clean};
 use super::tar::{EntryKind, Header, Reader};
 use rt_sys::bail;
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 
 /// Free space is looked at each time that many bytes were written.
 const SPACE_STEP: u64 = 64 << 20;
@@ -228,7 +228,7 @@ impl<T: LayerTarget> Unpacker<'_, T> {
         self.since_check = 0;
         let free = disk::free_space(self.context.root)?;
         if free.bytes < bytes.saturating_add(SPACE_RESERVE) || free.inodes < INODES_RESERVE {
-            bail!("no space left on device: {} bytes and {} inodes are free", free.bytes, free.inodes);
+            return Err(Error::from_errno(libc::ENOSPC));
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use super::digest::Digest;
 use super::http::{self, Answer, Failure, Http, LeastRate, Payload, Request, read_body, status_error};
 use super::interrupt::Interrupt;
 use super::manifest::{ACCEPT, MANIFEST_LIMIT};
+use super::progress;
 use super::reference::Reference;
 use super::registries_conf::{Endpoint, Registries};
 use rt_sys::error::{Context, Error, Result};
@@ -169,7 +170,7 @@ impl Registry {
             let response =
                 self.ask(connection, "GET", &format!("manifests/{name}"), &[("accept", ACCEPT)])?;
             if response.status() != StatusCode::OK {
-                return Err(self.refused(response));
+                return Err(self.refused(connection, response));
             }
             let bytes = read_body(response, MANIFEST_LIMIT)
                 .context(|| self.url(connection, &format!("manifests/{name}")))?;
@@ -237,7 +238,7 @@ impl Registry {
                 }
                 // A server that ignores ranges sends all of it.
                 200 => *at,
-                _ => return Err(self.refused(response).context(format!("blob {}", blob.digest))),
+                _ => return Err(self.refused(connection, response).context(format!("blob {}", blob.digest))),
             };
             let before = *at;
             let mut reader = response.into_body().into_reader();
@@ -267,7 +268,7 @@ impl Registry {
             if fruitless > if slow { retries.min(2) } else { retries } {
                 return Err(error);
             }
-            log::info!("{error}; going on");
+            progress::note(&format!("{error}; going on"));
             self.interrupt.sleep(std::time::Duration::from_millis(200) * 2u32.pow(fruitless.min(6)))?;
         }
         Ok(())
@@ -452,7 +453,8 @@ impl Registry {
         };
         let response = response.map_err(|failure| failure.error)?.response;
         if response.status() != StatusCode::OK {
-            return Err(self.denied(status_error(response).context("token server")));
+            let user = user_of(credentials.as_ref());
+            return Err(self.denied(connection, user, status_error(response).context("token server")));
         }
         Token::parse(&read_body(response, 1 << 20).context(|| format!("token server {realm}"))?)
     }
@@ -478,20 +480,33 @@ impl Registry {
         Ok(found)
     }
 
-    fn refused(&self, response: Response<Body>) -> Error {
+    fn refused(&self, connection: &Connection, response: Response<Body>) -> Error {
         let status = response.status().as_u16();
         let error = status_error(response);
+        let challenge = connection.challenge.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        let credentials = match (status, challenge) {
+            // What a token was bought with is right, or there would be no token.
+            (401, Some(Challenge::Basic)) => self.credentials(connection, None).unwrap_or_default(),
+            _ => None,
+        };
         match status {
-            401 | 403 => self.denied(error),
+            401 | 403 => self.denied(connection, user_of(credentials.as_ref()), error),
             _ => error.context(&self.reference),
         }
     }
 
-    fn denied(&self, error: Error) -> Error {
+    /// The error of a registry that denies something; `refused` is the user whose password it does not take.
+    fn denied(&self, connection: &Connection, refused: Option<&str>, error: Error) -> Error {
         let registry = &self.reference.registry;
-        error.context(&self.reference).hint(match self.access {
-            Access::Pull => format!("wrong name, or credentials needed: run rt login {registry}"),
-            Access::Push { .. } => {
+        error.context(&self.reference).hint(match (&self.access, refused) {
+            (_, Some(user)) => {
+                let host = &connection.endpoint.host;
+                format!(
+                    "{host} does not take the name or the password of user {user}: run rt login {registry}"
+                )
+            }
+            (Access::Pull, None) => format!("wrong name, or credentials needed: run rt login {registry}"),
+            (Access::Push { .. }, None) => {
                 format!("no right to push there, or credentials needed: run rt login {registry}")
             }
         })
@@ -517,6 +532,14 @@ impl Access {
                 format!("repository:{name}:pull,push{other}")
             }
         }
+    }
+}
+
+/// The user whose password these are.
+fn user_of(credentials: Option<&Credentials>) -> Option<&str> {
+    match credentials {
+        Some(Credentials::Password { user, .. }) => Some(user),
+        Some(Credentials::IdentityToken(_)) | None => None,
     }
 }
 

@@ -8,7 +8,7 @@ use ureq::http::header::HeaderMap;
 use super::{Connection, Patience, Registry};
 use crate::digest::Digest;
 use crate::http::{self, Answer, Failure, FailureKind, Part, Payload, Request, is_busy, status_error};
-use crate::progress::Meter;
+use crate::progress::{self, Meter};
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
 
@@ -95,10 +95,10 @@ impl Registry {
         let answer = self.exchange(connection, &request, Patience::Much).map_err(|failure| failure.error)?;
         match answer.response.status().as_u16() {
             200..=202 => same_digest(answer.response.headers(), &digest).map_err(|e| e.context("manifest")),
-            415 => {
-                Err(self.refused(answer.response).hint(format!("it does not take manifests of {media_type}")))
-            }
-            _ => Err(self.refused(answer.response).context("manifest")),
+            415 => Err(self
+                .refused(connection, answer.response)
+                .hint(format!("it does not take manifests of {media_type}"))),
+            _ => Err(self.refused(connection, answer.response).context("manifest")),
         }
     }
 
@@ -144,7 +144,7 @@ impl Registry {
         let answer = self.post(connection, path)?;
         match answer.response.status().as_u16() {
             202 => Session::of(connection, &answer),
-            _ => Err(self.refused(answer.response)),
+            _ => Err(self.refused(connection, answer.response)),
         }
     }
 
@@ -186,7 +186,7 @@ impl Registry {
             if fruitless > retries || lost > retries {
                 return Err(failure.error);
             }
-            log::info!("{}; {at} of {} bytes are there, going on", failure.error, blob.size);
+            progress::note(&format!("{}; {at} of {} bytes are there, going on", failure.error, blob.size));
             self.interrupt.sleep(http::back_off(fruitless))?;
         }
         Ok(whole)
@@ -229,7 +229,7 @@ impl Registry {
             404 | 416 if at > 0 => {
                 Err(Failure { error: status_error(answer.response), kind: FailureKind::Broken })
             }
-            _ => Err(Failure::of_request(self.refused(answer.response))),
+            _ => Err(Failure::of_request(self.refused(connection, answer.response))),
         }
     }
 
@@ -268,8 +268,8 @@ impl Registry {
             200..=204 => same_digest(answer.response.headers(), &blob.digest).map(|()| None),
             // The answer to the first PUT may have been lost.
             _ if self.has_blob(connection, blob)? => Ok(None),
-            400 | 404 | 416 => Ok(Some(self.refused(answer.response))),
-            _ => Err(self.refused(answer.response)),
+            400 | 404 | 416 => Ok(Some(self.refused(connection, answer.response))),
+            _ => Err(self.refused(connection, answer.response)),
         }
     }
 }

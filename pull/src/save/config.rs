@@ -64,6 +64,26 @@ pub(crate) fn saved_config(
     SavedConfig { config: Value::Object(image), annotations }
 }
 
+/// What a bundle says in the words of an image's config, where that of an image was not kept.
+pub(crate) fn without_image(bundle: &Value) -> Value {
+    let mut image = without_original(bundle);
+    let process = &bundle["process"];
+    let words = |annotation: &str| -> Option<Value> {
+        serde_json::from_str(bundle["annotations"][annotation].as_str()?).ok()
+    };
+    let (entrypoint, cmd) = (words(ANNOTATION_ENTRYPOINT), words(ANNOTATION_CMD));
+    let cmd = cmd.or_else(|| entrypoint.is_none().then(|| process["args"].clone()));
+    if let Some(Value::Object(section)) = image.get_mut("config") {
+        section.insert("Entrypoint".into(), json!(entrypoint));
+        section.insert("Cmd".into(), json!(cmd));
+        section.insert("Env".into(), process["env"].clone());
+        section.insert("WorkingDir".into(), process["cwd"].clone());
+    }
+    image.entry("architecture").or_insert_with(|| json!(Platform::host().architecture));
+    image.insert("os".into(), json!("linux"));
+    Value::Object(image)
+}
+
 /// What the annotations of a bundle tell of an image: of one that `rt pull` did not make, or made before it kept the image's
 /// config.
 fn without_original(bundle: &Value) -> Map<String, Value> {

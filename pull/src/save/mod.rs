@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+pub(crate) use self::config::without_image;
 pub(crate) use self::layer::{Compression, Watch, WrittenLayer, write_archive};
 use self::write::{NewDockerArchive, NewLayout};
 use super::bundle;

@@ -1,7 +1,7 @@
 //! The config that a plan is made of: loaded, and changed as the command line and a task of a Slurm step ask.
 
 use super::Layer;
-use super::{asked_namespaces, foreign};
+use super::{asked_namespaces, foreign, prompt};
 use crate::container::entrypoint::EntrypointPlan;
 use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
 use oci_spec::runtime::Mount;
@@ -254,6 +254,9 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
     }
     if let Some(task) = &options.task {
         config.warnings.extend(rt_spec::slurm::adapt(spec, task, options.user_map));
+    } else if options.callers_umask {
+        // Only a person's `rt run` has that.
+        prompt::set(spec);
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ mod load;
 mod mounts;
 mod namespaces;
 mod process;
+mod prompt;
 mod seccomp;
 
 pub(super) use account::Account;

@@ -1,0 +1,202 @@
+//! What people type who know docker, podman, Apptainer, enroot, pyxis or Charliecloud, and what it is here: one table, in
+//! which the errors about unknown words look. docs/flags.md is its longer form.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// What an error says of a word of another program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hint {
+    /// What does the same here: "did you mean ...?".
+    Meant(&'static str),
+    /// Why there is no such word, or why nothing needs to be said.
+    Because(&'static str),
+}
+
+use Hint::{Because, Meant};
+
+/// The command of rows about commands, which stand behind none.
+const NO_COMMAND: &str = "";
+
+/// The word of rows about a command line that lacks an operand.
+pub const OPERAND_MISSING: &str = "(no operand)";
+
+/// The word of rows about a command line with an operand too many.
+pub const OPERAND_EXTRA: &str = "(another operand)";
+
+const CGROUPS: Hint =
+    Because("limits are the scheduler's, as srun --mem and --cpus-per-task: rt writes to no cgroup");
+const NETWORK: Hint =
+    Because("the network is the host's: a port that the program listens on is open without a flag");
+const OWN: Hint = Because(
+    "/tmp and /run are private, and the home directory is not mounted; rt pull --profile isolated does more",
+);
+const RIGHTS: Hint = Because(
+    "nobody gets rights that he does not have on the host; --as-root is root inside, with one user id",
+);
+const CONFIGURED: Hint = Because("config.json of a bundle says it, which rt pull IMAGE DIR writes");
+const SERVICE: Hint = Because("that is a service manager's work, as systemd's");
+const STARTS: Hint = Meant("rt run, which starts images");
+const NVIDIA: Hint = Meant("-e NVIDIA_VISIBLE_DEVICES=all");
+
+/// The command of `rt` (or [`NO_COMMAND`]), the word behind it that it does not have, and what is said of that.
+pub const HABITS: &[(&str, &str, Hint)] = &[
+    (NO_COMMAND, "attach", Meant("rt exec -t ID sh")),
+    (NO_COMMAND, "build", Meant("rt pull --user-map root, and rt run in that bundle")),
+    (NO_COMMAND, "commit", Meant("rt save")),
+    (NO_COMMAND, "container", Meant("rt list, or rt run, exec, kill and delete")),
+    (NO_COMMAND, "cp", Because("bind a directory with rt run -v, or use rt exec ID cat FILE >COPY")),
+    (NO_COMMAND, "export", Meant("rt save")),
+    (NO_COMMAND, "history", Meant("rt inspect IMAGE")),
+    (NO_COMMAND, "image", Meant("rt images, or rt pull, inspect, rmi and prune")),
+    (NO_COMMAND, "import", Meant("rt pull")),
+    (NO_COMMAND, "info", Meant("rt doctor")),
+    (NO_COMMAND, "instance", Meant("rt run -d")),
+    (NO_COMMAND, "load", Meant("rt run docker-archive:FILE, or rt convert")),
+    (NO_COMMAND, "ls", Meant("rt list")),
+    (NO_COMMAND, "network", NETWORK),
+    (NO_COMMAND, "port", NETWORK),
+    (NO_COMMAND, "remove", Meant("rt rmi IMAGE or rt delete ID")),
+    (NO_COMMAND, "search", Because("the page of the registry lists its images")),
+    (NO_COMMAND, "shell", Meant("rt run -t IMAGE -- sh")),
+    (NO_COMMAND, "stats", Meant("rt events ID")),
+    (NO_COMMAND, "system", Meant("rt prune or rt doctor")),
+    (NO_COMMAND, "top", Meant("rt ps ID")),
+    (NO_COMMAND, "umount", Because("what rt mount mounts ends with its program")),
+    (NO_COMMAND, "unpause", Meant("rt resume")),
+    (NO_COMMAND, "version", Meant("rt --version")),
+    (NO_COMMAND, "volume", Because("there are none: bind a directory with rt run -v")),
+    ("run", "--bind", Meant("--volume")),
+    ("run", "-B", Meant("-v")),
+    ("run", "-m", Because("enroot's -m SRC:DST is -v here; docker's limits of memory are the scheduler's")),
+    ("run", "--scratch", Meant("--tmpfs DIR")),
+    ("run", "--shm-size", Meant("--ipc private --tmpfs /dev/shm:size=SIZE")),
+    ("run", "--volumes-from", Meant("--volume")),
+    ("run", "--fakeroot", Meant("--as-root")),
+    ("run", "-r", Meant("--as-root")),
+    ("run", "--rw", Meant("--writable")),
+    ("run", "--write", Meant("--writable")),
+    ("run", "--write-fake", Meant("--writable")),
+    ("run", "--writable-tmpfs", Meant("--writable")),
+    ("run", "--nv", NVIDIA),
+    ("run", "--nvccli", NVIDIA),
+    ("run", "--gpus", NVIDIA),
+    ("run", "--rocm", Meant("-e AMD_VISIBLE_DEVICES=all")),
+    ("run", "--pwd", Meant("--cwd")),
+    ("run", "--cd", Meant("--cwd")),
+    ("run", "-H", Meant("--home, or -v SRC:DST")),
+    ("run", "--no-home", Because("the home directory is not mounted unless --home asks for it")),
+    ("run", "--contain", OWN),
+    ("run", "-c", OWN),
+    ("run", "--containall", OWN),
+    ("run", "-C", OWN),
+    ("run", "--privileged", RIGHTS),
+    ("run", "--userns", RIGHTS),
+    ("run", "--cap-add", CONFIGURED),
+    ("run", "--cap-drop", CONFIGURED),
+    ("run", "--add-caps", CONFIGURED),
+    ("run", "--drop-caps", CONFIGURED),
+    ("run", "--security", CONFIGURED),
+    ("run", "--security-opt", CONFIGURED),
+    ("run", "--sysctl", CONFIGURED),
+    ("run", "--memory", CGROUPS),
+    ("run", "--cpus", CGROUPS),
+    ("run", "--cpuset-cpus", CGROUPS),
+    ("run", "--pids-limit", CGROUPS),
+    ("run", "--ulimit", Because("the limits of the calling shell are kept: ulimit sets them")),
+    ("run", "-p", NETWORK),
+    ("run", "--publish", NETWORK),
+    ("run", "-P", NETWORK),
+    ("run", "--expose", NETWORK),
+    ("run", "--dns", NETWORK),
+    ("run", "--add-host", NETWORK),
+    ("run", "--uts", Meant("--hostname NAME")),
+    ("run", "--env-host", Because("the caller's variables are passed on unless --clear-env is given")),
+    ("run", "--set-env", Meant("--env")),
+    ("run", "--group-add", Because("the caller's groups are kept")),
+    ("run", "--arch", Meant("--platform linux/ARCH")),
+    ("run", "--unsquash", Meant("--extract")),
+    ("run", "--restart", SERVICE),
+    ("run", "--health-cmd", SERVICE),
+    ("run", "--log-driver", SERVICE),
+    (
+        "run",
+        "--container-image",
+        Because("an option of srun, with rt's plugin: here the image is the operand"),
+    ),
+    ("run", "--container-mounts", Meant("--volume")),
+    ("exec", "--bind", STARTS),
+    ("exec", "-B", STARTS),
+    ("exec", "--nv", STARTS),
+    ("exec", "--rocm", STARTS),
+    ("exec", "--fakeroot", STARTS),
+    ("exec", "--privileged", RIGHTS),
+    ("pull", "--arch", Meant("--platform linux/ARCH")),
+    ("pull", "-F", Meant("--force")),
+    ("pull", "-o", Meant("rt pull IMAGE FILE.sqsh")),
+    ("pull", "--output", Meant("rt pull IMAGE FILE.sqsh")),
+    ("pull", "--disable-cache", Meant("--no-cache")),
+    ("pull", "--no-https", Meant("--plain-http")),
+    ("pull", "--tls-verify", Meant("--insecure")),
+    ("save", "-o", Meant("rt save BUNDLE FILE.sqsh or docker-archive:FILE")),
+    ("save", "--output", Meant("rt save BUNDLE FILE.sqsh or docker-archive:FILE")),
+    ("push", "--tls-verify", Meant("--insecure")),
+    ("login", "--tls-verify", Meant("--insecure")),
+    ("images", "-a", Because("all images are listed")),
+    ("images", "--all", Because("all images are listed")),
+    ("list", "-a", Because("all containers are listed, stopped ones too")),
+    ("list", "--all", Because("all containers are listed, stopped ones too")),
+    ("ps", "-a", Meant("rt list")),
+    ("ps", "--all", Meant("rt list")),
+    ("ps", "-q", Meant("rt list -q")),
+    ("ps", OPERAND_MISSING, Because("rt list lists the containers")),
+    ("start", OPERAND_EXTRA, Because("rt run starts images, with a program and its arguments")),
+    ("kill", "-s", Meant("rt kill ID SIGNAL")),
+    ("kill", "--signal", Meant("rt kill ID SIGNAL")),
+    ("prune", "-f", Because("rt prune asks no question; --dry-run only shows")),
+    ("prune", "--force", Because("rt prune asks no question; --dry-run only shows")),
+];
+
+/// What is said of the command `name`, which does not exist.
+pub fn of_command(name: &OsStr) -> Option<Hint> {
+    find(NO_COMMAND, name)
+}
+
+/// What is said of a word that `command` does not take: a flag with its dashes and without a value behind `=`, or
+/// [`OPERAND_MISSING`] or [`OPERAND_EXTRA`].
+pub fn of_word(command: &str, word: &OsStr) -> Option<Hint> {
+    // Go's programs take -bind for --bind, and all of them take a value right behind the letter of a flag.
+    let with_dashes = [OsStr::new("-"), word].join(OsStr::new(""));
+    let letter = word.as_bytes().get(..2).map(OsStr::from_bytes);
+    find(command, word)
+        .or_else(|| find(command, &with_dashes))
+        .or_else(|| letter.and_then(|letter| find(command, letter)))
+}
+
+fn find(command: &str, word: &OsStr) -> Option<Hint> {
+    HABITS.iter().find(|(of, theirs, _)| *of == command && word == *theirs).map(|(.., hint)| *hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_is_found_however_it_is_typed() {
+        for word in ["-B", "-B/data:/data", "--bind", "-scratch"] {
+            assert!(of_word("run", OsStr::new(word)).is_some(), "{word}");
+        }
+        for (command, word) in [("run", "--binds"), ("run", "--B"), ("state", "--bind"), ("run", "")] {
+            assert_eq!(of_word(command, OsStr::new(word)), None, "{command} {word}");
+        }
+        assert_eq!(of_command(OsStr::new("--bind")), None);
+    }
+
+    #[test]
+    fn a_word_has_one_row() {
+        for (n, (command, word, _)) in HABITS.iter().enumerate() {
+            let again = HABITS[..n].iter().any(|(of, theirs, _)| of == command && theirs == word);
+            assert!(!again, "{command} {word} twice");
+        }
+    }
+}
