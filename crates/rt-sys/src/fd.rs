@@ -121,6 +121,12 @@ pub fn file_system(fd: impl AsFd) -> Result<u64> {
     Ok(found.f_type as u64)
 }
 
+/// True where an open file is on a mount on which no device node works (`MS_NODEV`); an error names the file.
+pub fn is_nodev(fd: impl AsFd) -> Result<bool> {
+    let found = fs::fstatvfs(&fd).context(|| format!("look at the mount of {}", shown(&fd)))?;
+    Ok(found.f_flag.contains(fs::StatVfsMountFlags::NODEV))
+}
+
 /// Makes a directory the working directory; an error names it.
 pub fn enter(dir: impl AsFd) -> Result<()> {
     rustix::process::fchdir(&dir).context(|| format!("enter {}", shown(&dir)))
