@@ -68,9 +68,12 @@ pub(crate) fn open_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
 }
 
 /// The same; none where something else than a regular file has that name, a link among them.
+///
+/// # Errors
+/// EXDEV where something is mounted there, which is not asked.
 pub(crate) fn open_if_file(parent: BorrowedFd, name: &[u8]) -> Result<Option<File>> {
     check_component(name)?;
-    let fd = match fs::openat(parent, name, READ | OFlags::NOFOLLOW, Mode::empty()) {
+    let fd = match fd::open_entry(parent, name, READ) {
         // ELOOP is O_NOFOLLOW's answer to a link; ENXIO that of a socket, and of a device without a driver (open(2)).
         Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
         opened => opened.context(|| format!("open {}", at(parent, name)))?,
@@ -144,8 +147,7 @@ pub(crate) fn only_ours(file: &impl AsFd) -> Result<bool> {
 
 /// True where what has that name belongs to the caller or to root; of a link, the link itself.
 pub(crate) fn is_own(parent: BorrowedFd, name: &[u8]) -> bool {
-    fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|stat| [0, caller().uid].contains(&stat.st_uid))
+    fd::stat_entry(parent, name).is_ok_and(|stat| [0, caller().uid].contains(&stat.st_uid))
 }
 
 /// Makes a directory that only the caller may enter, and opens it.
@@ -166,9 +168,11 @@ pub(crate) fn make_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
     opened
 }
 
-/// Opens a directory of the caller's that nobody else may enter, to be read as well.
+/// Opens a directory of the caller's that nobody else may enter, to be read as well, and nothing that is mounted there.
 pub(crate) fn open_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
-    let dir: OwnedFd = reopen_dir(parent, name)?.into();
+    check_component(name)?;
+    let dir = fd::open_entry(parent, name, OFlags::RDONLY | OFlags::DIRECTORY)
+        .context(|| format!("open {}", at(parent, name)))?;
     let stat = fd::stat(&dir)?;
     if stat.st_uid != caller().uid || stat.st_mode & 0o077 != 0 {
         return Err(not_ours(parent, name));
@@ -504,11 +508,10 @@ pub(crate) fn mount_id(dir: BorrowedFd) -> Option<u64> {
     known.then_some(stat.stx_mnt_id)
 }
 
-/// The owner of what has a name, of a link itself.
+/// The owner of what has a name, of a link itself. What is mounted there is not asked ([`fd::stat_entry`]).
 pub(crate) fn owner_at(parent: BorrowedFd, name: &[u8]) -> Result<u32> {
     check_component(name)?;
-    let stat = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
-    Ok(stat.context(|| format!("stat {}", at(parent, name)))?.st_uid)
+    Ok(fd::stat_entry(parent, name).context(|| format!("stat {}", at(parent, name)))?.st_uid)
 }
 
 /// True where both are on one file system.
@@ -516,10 +519,9 @@ pub(crate) fn same_file_system(one: impl AsFd, other: impl AsFd) -> Result<bool>
     Ok(fd::stat(one)?.st_dev == fd::stat(other)?.st_dev)
 }
 
-/// Size and modification time of a name, which is not followed.
+/// Size and modification time of a name, which is not followed. What is mounted there is not asked ([`fd::stat_entry`]).
 pub(crate) fn size_and_time(parent: BorrowedFd, name: &[u8]) -> Result<(u64, SystemTime)> {
-    let stat = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
-        .context(|| format!("stat {}", at(parent, name)))?;
+    let stat = fd::stat_entry(parent, name).context(|| format!("stat {}", at(parent, name)))?;
     let (seconds, nanoseconds) = (u64::try_from(stat.st_mtime), u32::try_from(stat.st_mtime_nsec));
     let since = Duration::new(seconds.unwrap_or(0), nanoseconds.unwrap_or(0));
     Ok((u64::try_from(stat.st_size).unwrap_or(0), SystemTime::UNIX_EPOCH + since))

@@ -7,7 +7,8 @@ use super::Call;
 use super::step_container::read;
 use rt_spec::step_container::{self, Image, StepContainer};
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, caller, err};
+use rt_sys::{bail, caller, err, fd};
+use rustix::fs::{FileType, OFlags, Stat};
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -40,11 +41,16 @@ impl Copy {
 
     /// True where it is there, whole and nobody else's.
     fn is_sound(&self) -> bool {
-        let me = rustix::process::geteuid().as_raw();
-        fs::symlink_metadata(&self.path).is_ok_and(|found| {
-            found.is_file() && found.uid() == me && (found.size(), found.mtime()) == (self.size, self.changed)
+        let found = fd::open_beside_others(&self.path, OFlags::PATH).and_then(rustix::fs::fstat);
+        found.is_ok_and(|found| {
+            is_own_file(&found) && (found.st_size as u64, found.st_mtime) == (self.size, self.changed)
         })
     }
+}
+
+fn is_own_file(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
+        && found.st_uid == rustix::process::geteuid().as_raw()
 }
 
 /// Copies the image that the environment asks for to the nodes of a job, unless this node has its copy: all have, then.
@@ -114,11 +120,15 @@ pub(super) fn remove(job: &str) -> Result<()> {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
         entries => entries.context(context)?,
     };
-    let me = rustix::process::geteuid().as_raw();
     for entry in entries {
         let entry = entry.context(context)?;
         let is_ours = entry.file_name().as_encoded_bytes().starts_with(prefix(job).as_bytes());
-        if is_ours && entry.metadata().is_ok_and(|found| found.is_file() && found.uid() == me) {
+        // What is not known to be ours stays: others can make such names, and mount on them.
+        let is_ours = is_ours
+            && fd::open_beside_others(&entry.path(), OFlags::PATH)
+                .and_then(rustix::fs::fstat)
+                .is_ok_and(|found| is_own_file(&found));
+        if is_ours {
             fs::remove_file(entry.path()).context(context)?;
         }
     }

@@ -114,12 +114,21 @@ pub(crate) fn layer_directory(tmpfs: &Path, id: &str) -> Result<PathBuf> {
         Err(e) => return Err(e).context(context),
     }
     // Everybody can make something of this name in /tmp.
-    let found = fs::lstat(&own).context(context)?;
+    let remedy = "TmpFS in slurm.conf, or RT_CONTAINER_TMPFS, names another directory";
+    let found = fd::open_beside_others(&own, OFlags::PATH).and_then(fs::fstat);
+    let found = match found {
+        Err(Errno::XDEV) => {
+            return Err(err!("somebody has mounted something there").hint(remedy).context(context()));
+        }
+        found => found.context(context)?,
+    };
     if FileType::from_raw_mode(found.st_mode) != FileType::Directory
         || found.st_uid != me
         || found.st_mode & 0o022 != 0
     {
-        return Err(err!("it must be a directory of uid {me} that nobody else can write").context(context()));
+        return Err(err!("it must be a directory of uid {me} that nobody else can write")
+            .hint(remedy)
+            .context(context()));
     }
     Ok(own.join(id))
 }

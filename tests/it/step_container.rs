@@ -24,7 +24,7 @@ tests! {
     }
     NESTED { tasks_share_a_container, who_may_write }
     ALL { images_by_name, saved_at_the_end, saving_writes_through_no_link }
-    USER { end_by_root }
+    USER { end_by_root, mounts_in_tmpfs_stop_nobody }
 }
 
 /// A step of job 42 on a node of its own.
@@ -868,6 +868,52 @@ fn end_by_root(ctx: &Ctx) {
     names[..2].iter().for_each(|name| ctx.give_link(&tmp.join(name)));
     epilog("42").env("RT_CONTAINER_TMPFS", &tmp).silent();
     assert_eq!(names.map(|name| tmp.join(name).exists()), [false, true, true]);
+}
+
+/// Another user may mount a file system at what is his in a directory for everybody, whose server refuses all others, never
+/// answers, or is gone.
+fn mounts_in_tmpfs_stop_nobody(ctx: &Ctx) {
+    if !crate::client::Caller::tests_are_root() || !Path::new("/dev/fuse").exists() {
+        crate::runner::skip!("the tests do not run as root, or there is no /dev/fuse");
+    }
+    let base = Step::read_only(ctx);
+    let (uid, _) = ctx.caller.host_ids();
+    for (n, options) in ["", ",allow_other", "gone"].iter().enumerate() {
+        let tmpfs = ctx.mkdir(&format!("tmpfs{n}"));
+        fs::set_permissions(&tmpfs, PermissionsExt::from_mode(0o1777)).unwrap();
+        let taken = [format!("rt-layers-{uid}"), "rt".to_owned(), "rt-image-42-1-2-3".to_owned()]
+            .map(|name| tmpfs.join(name));
+        taken[..2].iter().for_each(|dir| fs::create_dir(dir).unwrap());
+        fs::write(&taken[2], "").unwrap();
+        let mut servers: Vec<_> =
+            taken.iter().map(|at| sys::silent_fuse(at, 12345, options.trim_start_matches("gone"))).collect();
+        if *options == "gone" {
+            servers.clear();
+        }
+        let limited = |cmd: Cmd| cmd.env("RT_CONTAINER_TMPFS", &tmpfs).env("XDG_RUNTIME_DIR", &tmpfs);
+        // The tests' own limit is longer than this.
+        let start = std::time::Instant::now();
+        limited(base.environment(0, base.command(0, &["say yes"]))).ok();
+        limited(ctx.command(ctx.rt_path()).arg("list")).ok();
+        let named = with_name(&base, 42, 0, "x");
+        limited(named.command(0, &["say no"])).fails(&[
+            "the directory for layers",
+            "mounted",
+            "RT_CONTAINER_TMPFS, names another",
+        ]);
+        let epilog = ctx
+            .rt(["slurm", "end"])
+            .by_tests()
+            .env("SLURM_JOB_ID", "42")
+            .env("SLURM_JOB_UID", uid.to_string());
+        limited(epilog).silent();
+        assert!(start.elapsed() < std::time::Duration::from_secs(20), "{options}: {:?}", start.elapsed());
+        for at in &taken {
+            sys::umount(at.to_str().unwrap(), libc::MNT_DETACH).unwrap();
+        }
+        assert!(taken[2].exists(), "what is not known to be the user's stays");
+    }
+    base.empty();
 }
 
 fn entrypoint_runs_once(ctx: &Ctx) {
