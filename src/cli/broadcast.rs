@@ -41,16 +41,16 @@ impl Copy {
 
     /// True where it is there, whole and nobody else's.
     fn is_sound(&self) -> bool {
-        let found = fd::open_beside_others(&self.path, OFlags::PATH).and_then(rustix::fs::fstat);
-        found.is_ok_and(|found| {
-            is_own_file(&found) && (found.st_size as u64, found.st_mtime) == (self.size, self.changed)
-        })
+        own_file(&self.path)
+            .is_some_and(|found| (found.st_size as u64, found.st_mtime) == (self.size, self.changed))
     }
 }
 
-fn is_own_file(found: &Stat) -> bool {
-    FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
-        && found.st_uid == rustix::process::geteuid().as_raw()
+/// The state of a regular file of the caller's in a directory for everybody; `None` for all else that may be there.
+fn own_file(path: &Path) -> Option<Stat> {
+    let found = fd::open_beside_others(path, OFlags::PATH).and_then(rustix::fs::fstat).ok()?;
+    let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+    (is_file && found.st_uid == rustix::process::geteuid().as_raw()).then_some(found)
 }
 
 /// Copies the image that the environment asks for to the nodes of a job, unless this node has its copy: all have, then.
@@ -124,11 +124,7 @@ pub(super) fn remove(job: &str) -> Result<()> {
         let entry = entry.context(context)?;
         let is_ours = entry.file_name().as_encoded_bytes().starts_with(prefix(job).as_bytes());
         // What is not known to be ours stays: others can make such names, and mount on them.
-        let is_ours = is_ours
-            && fd::open_beside_others(&entry.path(), OFlags::PATH)
-                .and_then(rustix::fs::fstat)
-                .is_ok_and(|found| is_own_file(&found));
-        if is_ours {
+        if is_ours && own_file(&entry.path()).is_some() {
             fs::remove_file(entry.path()).context(context)?;
         }
     }
