@@ -23,7 +23,7 @@ tests! {
         copies_of_an_image_file,
     }
     NESTED { tasks_share_a_container, who_may_write }
-    ALL { images_by_name, saved_at_the_end, saving_writes_through_no_link }
+    ALL { images_by_name, saved_at_the_end, saving_writes_through_no_link, links_in_the_place_of_a_layer }
     USER { end_by_root, mounts_in_tmpfs_stop_nobody }
 }
 
@@ -1279,6 +1279,46 @@ fn saving_writes_through_no_link(ctx: &Ctx) {
     fs::rename(outside.join("moved"), outside.join("upper")).unwrap();
     ctx.rt(["delete", "42.tools"]).silent();
     assert!(layers(ctx).is_empty());
+}
+
+/// A program that has the directory of its layer puts a link in the place of one of its parts.
+fn links_in_the_place_of_a_layer(ctx: &Ctx) {
+    let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", images::path(ctx));
+    let base = Step::read_only(ctx);
+    let step = with_name(&base, 42, 0, "tools");
+    step.ok(&["write /x y"]);
+    let all = format!("rt-layers-{}", sys_uid(ctx));
+    let secret = ctx.mkdir("secret");
+    for part in ["42.tools/upper", "42.tools/work", "42.tools", ""] {
+        let (place, aside) = (ctx.dir.join(&all).join(part), ctx.path("aside"));
+        let place: std::path::PathBuf = place.components().collect();
+        fs::rename(&place, &aside).unwrap();
+        // To what has the same names, and to what has none.
+        for target in [&aside, &secret] {
+            symlink(target, &place).unwrap();
+            ctx.give_link(&place);
+            step.command(0, &["say no"]).fails(&["rt-layers-"]);
+            // What overlayfs needs beside the layer is not saved.
+            if part != "42.tools/work" {
+                let file = ctx.path("out.sqsh");
+                ctx.rt(["slurm", "save", "42.tools"]).arg(&file).env("PATH", &path).fails(&["rt-layers-"]);
+                assert!(!file.exists(), "{part}");
+            }
+            fs::remove_file(&place).unwrap();
+        }
+        fs::rename(&aside, &place).unwrap();
+    }
+    // A directory that others can write is not the caller's alone.
+    let top = ctx.dir.join(&all).join("42.tools");
+    fs::set_permissions(&top, PermissionsExt::from_mode(0o777)).unwrap();
+    ctx.rt(["slurm", "save", "42.tools"])
+        .arg(ctx.path("out.sqsh"))
+        .env("PATH", &path)
+        .fails(&["42.tools", "others"]);
+    fs::set_permissions(&top, PermissionsExt::from_mode(0o700)).unwrap();
+    assert_eq!(step.ok(&["cat /x"]).line(0), "y");
+    ctx.rt(["delete", "42.tools"]).silent();
+    assert!(layers(ctx).is_empty() && fs::read_dir(&secret).unwrap().next().is_none());
 }
 
 fn wrong_values_name_their_variable(ctx: &Ctx) {
