@@ -9,6 +9,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -16,6 +17,7 @@ use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timespe
 use rustix::io::Errno;
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 
+use super::tar::{self, Extent};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{err, fd};
 
@@ -379,6 +381,40 @@ pub(crate) fn look_afresh(dir: BorrowedFd) {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
     // Where that fails, a look-up says what it would have said anyway.
     let _ = fs::statx(dir, "", flags, StatxFlags::MTIME | StatxFlags::CTIME);
+}
+
+/// The pieces of a file that have data (lseek(2), SEEK_DATA and SEEK_HOLE); none where nearly all of it has. After the most
+/// pieces that an archive can say, all of the rest is data.
+pub(crate) fn sparse_map(file: &File, metadata: &Metadata) -> Result<Option<Vec<Extent>>> {
+    let size = metadata.len();
+    // Of what is shorter than this an archive should not depend on the file system.
+    const WORTH: u64 = 16 << 20;
+    if size.saturating_sub(metadata.blocks().saturating_mul(512)) < WORTH || size > tar::SPARSE_SIZE {
+        return Ok(None);
+    }
+    let context = || format!("look for the holes of {}", fd::shown(file));
+    let mut map = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let offset = match fs::seek(file, fs::SeekFrom::Data(at)) {
+            Ok(offset) if offset < size => offset,
+            // Only a hole is left.
+            Ok(_) | Err(Errno::NXIO) => break,
+            // The file system knows nothing of holes.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(None),
+            Err(e) => return Err(e).context(context),
+        };
+        let end = match map.len() + 2 < tar::SPARSE_LIMIT {
+            true => fs::seek(file, fs::SeekFrom::Hole(offset)).context(context)?.min(size),
+            false => size,
+        };
+        map.push(Extent { offset, length: end - offset });
+        at = end;
+    }
+    let stored: u64 = map.iter().map(|extent| extent.length).sum();
+    // A piece of nothing at the end says how long the file is, as GNU tar has it.
+    map.push(Extent { offset: size, length: 0 });
+    Ok((size - stored >= WORTH).then_some(map))
 }
 
 /// Renews the modification time of a name, or of the directory itself by `.`, by the file server's clock.
