@@ -684,7 +684,7 @@ fn holes_are_saved_as_holes() {
     let place = Place::new("holes");
     sample(&place);
     place.good(&["pull", "-q", "--writable", "oci:image:t", "b"]);
-    let in_b = |name: &str| place.join(&format!("b/rootfs/{name}"));
+    let in_b = |name: &str| place.join(format!("b/rootfs/{name}"));
     let pieces: [(u64, &[u8]); 3] = [(0, b"first"), ((1 << 39) + 77, &[7; 300_000]), (LONG - 4, b"last")];
     let file = std::fs::File::create(in_b("long")).unwrap();
     file.set_len(LONG).unwrap();
@@ -707,8 +707,8 @@ fn holes_are_saved_as_holes() {
         place.good(&["save", "-q", "b", target]);
         let bundle = format!("of-{}", &target[..3]);
         place.good(&["pull", "-q", target, &bundle]);
-        is_right(&place.join(&format!("{bundle}/rootfs/long")), 4 << 20);
-        assert_eq!(place.join(&format!("{bundle}/rootfs/empty")).metadata().unwrap().len(), 1 << 30);
+        is_right(&place.join(format!("{bundle}/rootfs/long")), 4 << 20);
+        assert_eq!(place.join(format!("{bundle}/rootfs/empty")).metadata().unwrap().len(), 1 << 30);
         std::fs::remove_dir_all(place.join(&bundle)).unwrap();
     }
     assert!(place.join("a.tar").metadata().unwrap().len() < 4 << 20);
