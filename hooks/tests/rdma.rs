@@ -37,7 +37,8 @@ fn node(devices: &[Hca]) -> Node {
 impl Node {
     fn of(&self, variables: &str, caller: Privilege) -> Result<Edits, String> {
         let (host, root) = (Tree::open(&self.host.dir).unwrap(), Tree::open(&self.root.dir).unwrap());
-        rt_hooks::rdma::edits_for(&bundle(variables), &host, &root, caller).map_err(|e| e.to_string())
+        let edits = rt_hooks::rdma::edits_for(&bundle(variables), &host, &root, caller);
+        Tree::within_bounds([&host, &root], edits).map_err(|e| e.to_string())
     }
 
     #[track_caller]
@@ -363,4 +364,53 @@ fn libfabric_and_ucx() {
     let edits = node.ok(ucx);
     assert!(libraries(&edits).0.contains("libucp.so.0") && edits.warnings.is_empty(), "{:?}", edits.warnings);
     assert!(edits.binds.iter().any(|b| b.path == Path::new("/run/rt/rdma/lib/ucx")));
+}
+
+/// An image without an ld.so.cache, whose libraries are looked for in its directories.
+#[test]
+fn no_image_keeps_the_search_going() {
+    let sparse = |name: &str| Library::named(name.to_owned().leak()).bytes();
+    let searched = || {
+        let node = node(&DEVICES);
+        node.root.dir("/usr/lib");
+        node
+    };
+    let start = std::time::Instant::now();
+    // Libraries of a TB each, of which much is to be read.
+    let node = searched();
+    for n in 0..100 {
+        let mut bytes = sparse("libnccl.so.2");
+        say_endless(&mut bytes);
+        let path = node.root.dir.join(format!("usr/lib/libnccl{n}.so"));
+        std::fs::write(&path, bytes).unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+    }
+    node.fails("RT_RDMA_DEVICES=all", "makes the hook look for too much: more than 512 MiB");
+    // More names than a directory has.
+    let node = searched();
+    let first = node.root.dir.join("usr/lib/libx.so");
+    std::fs::write(&first, sparse("libx.so")).unwrap();
+    for n in 0..(1 << 17) {
+        std::os::unix::fs::symlink("libx.so", node.root.dir.join(format!("usr/lib/x{n}"))).unwrap();
+    }
+    node.fails("RT_RDMA_DEVICES=all", "makes the hook look for too much");
+    std::fs::remove_dir_all(&node.root.dir).unwrap();
+    // Links in a circle, pipes, and what is no directory.
+    let node = searched();
+    node.root
+        .link("/usr/lib/libloop.so", "libloop.so")
+        .link("/usr/lib64", "/usr/lib64")
+        .file("/usr/local/lib", "");
+    let pipe = node.root.dir.join("usr/lib/libpipe.so");
+    assert!(std::process::Command::new("mkfifo").arg(pipe).status().unwrap().success());
+    node.ok("RT_RDMA_DEVICES=all");
+    assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
+}
+
+/// Makes the dynamic segment of a 64-bit ELF file as long as one may be.
+fn say_endless(bytes: &mut [u8]) {
+    let u64_at = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    let (headers, count) = (u64_at(bytes, 32), usize::from(bytes[56]));
+    let dynamic = (0..count).map(|n| headers + n * 56).find(|at| bytes[*at] == 2).unwrap();
+    bytes[dynamic + 32..dynamic + 40].copy_from_slice(&(16u64 << 20).to_le_bytes());
 }

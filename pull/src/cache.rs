@@ -191,7 +191,7 @@ impl Cache {
 
     /// A complete blob of that size, opened.
     pub(crate) fn find(&self, digest: &Digest, size: Option<u64>) -> Option<Arc<File>> {
-        let file = disk::open_file(self.dir(digest).as_fd(), digest.hex().as_bytes()).ok()?;
+        let file = disk::open_if_file(self.dir(digest).as_fd(), digest.hex().as_bytes()).ok()??;
         let length = file.metadata().ok()?.len();
         size.is_none_or(|size| size == length).then(|| Arc::new(file))
     }
@@ -237,7 +237,16 @@ impl Cache {
                 // the directory allows it.
                 let size = disk::length(file)?;
                 if self.find(digest, Some(size)).is_none() {
-                    return disk::rename(from, from_name, to, to_name);
+                    return match disk::rename(from, from_name, to, to_name) {
+                        // It is another user's, or has something mounted on it (EBUSY). This blob is for this call alone then.
+                        Err(e) if [libc::EPERM, libc::EACCES, libc::EBUSY].iter().any(|no| e.is(*no)) => {
+                            log::warn!(
+                                "blob {digest} is not kept: another user has taken its name in the cache"
+                            );
+                            disk::unlink(from, from_name)
+                        }
+                        renamed => renamed,
+                    };
                 }
             }
             // This process was stopped for so long that another one took over, had the blob, and cleared this away.
@@ -408,7 +417,7 @@ impl Cache {
         let best = self
             .partials(&blob.digest)
             .iter()
-            .filter_map(|name| disk::open_file(self.partial.as_fd(), name).ok())
+            .filter_map(|name| disk::open_if_file(self.partial.as_fd(), name).ok()?)
             .filter(|file| disk::only_ours(file).unwrap_or(false))
             .filter_map(|file| Some((file.metadata().ok()?.len(), file)))
             .filter(|(length, _)| (1..=blob.size).contains(length))
@@ -440,8 +449,8 @@ impl Cache {
                 let Ok(digest) = format!("{algorithm}:{name}").parse() else { continue };
                 match disk::size_and_time(dir.as_fd(), name.as_bytes()) {
                     Ok((size, used)) => blobs.push(CachedBlob { digest, size, used }),
-                    // Somebody else has removed it.
-                    Err(e) if e.is(libc::ENOENT) => {}
+                    // Somebody else has removed it, or mounted something on it.
+                    Err(e) if e.is(libc::ENOENT) || e.is(libc::EXDEV) => {}
                     Err(e) => return Err(e.context(format!("blob {digest}"))),
                 }
             }
@@ -466,7 +475,7 @@ impl Cache {
             let shown = self.path.join(shown);
             for (name, _) in disk::entries(dir)? {
                 let changed = match disk::size_and_time(dir, &name) {
-                    Err(e) if e.is(libc::ENOENT) => continue,
+                    Err(e) if e.is(libc::ENOENT) || e.is(libc::EXDEV) => continue,
                     looked_at => looked_at.context(|| shown.display().to_string())?.1,
                 };
                 let age = now.duration_since(changed).unwrap_or_default();

@@ -9,6 +9,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -16,6 +17,7 @@ use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timespe
 use rustix::io::Errno;
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 
+use super::tar::{self, Extent};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{err, fd};
 
@@ -68,9 +70,12 @@ pub(crate) fn open_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
 }
 
 /// The same; none where something else than a regular file has that name, a link among them.
+///
+/// # Errors
+/// EXDEV where something is mounted there, which is not asked.
 pub(crate) fn open_if_file(parent: BorrowedFd, name: &[u8]) -> Result<Option<File>> {
     check_component(name)?;
-    let fd = match fs::openat(parent, name, READ | OFlags::NOFOLLOW, Mode::empty()) {
+    let fd = match fd::open_entry(parent, name, READ) {
         // ELOOP is O_NOFOLLOW's answer to a link; ENXIO that of a socket, and of a device without a driver (open(2)).
         Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
         opened => opened.context(|| format!("open {}", at(parent, name)))?,
@@ -144,8 +149,7 @@ pub(crate) fn only_ours(file: &impl AsFd) -> Result<bool> {
 
 /// True where what has that name belongs to the caller or to root; of a link, the link itself.
 pub(crate) fn is_own(parent: BorrowedFd, name: &[u8]) -> bool {
-    fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|stat| [0, caller().uid].contains(&stat.st_uid))
+    fd::stat_entry(parent, name).is_ok_and(|stat| [0, caller().uid].contains(&stat.st_uid))
 }
 
 /// Makes a directory that only the caller may enter, and opens it.
@@ -166,9 +170,11 @@ pub(crate) fn make_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
     opened
 }
 
-/// Opens a directory of the caller's that nobody else may enter, to be read as well.
+/// Opens a directory of the caller's that nobody else may enter, to be read as well, and nothing that is mounted there.
 pub(crate) fn open_own_dir(parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd> {
-    let dir: OwnedFd = reopen_dir(parent, name)?.into();
+    check_component(name)?;
+    let dir = fd::open_entry(parent, name, OFlags::RDONLY | OFlags::DIRECTORY)
+        .context(|| format!("open {}", at(parent, name)))?;
     let stat = fd::stat(&dir)?;
     if stat.st_uid != caller().uid || stat.st_mode & 0o077 != 0 {
         return Err(not_ours(parent, name));
@@ -377,6 +383,40 @@ pub(crate) fn look_afresh(dir: BorrowedFd) {
     let _ = fs::statx(dir, "", flags, StatxFlags::MTIME | StatxFlags::CTIME);
 }
 
+/// The pieces of a file that have data (lseek(2), SEEK_DATA and SEEK_HOLE); none where nearly all of it has. After the most
+/// pieces that an archive can say, all of the rest is data.
+pub(crate) fn sparse_map(file: &File, metadata: &Metadata) -> Result<Option<Vec<Extent>>> {
+    let size = metadata.len();
+    // Of what is shorter than this an archive should not depend on the file system.
+    const WORTH: u64 = 16 << 20;
+    if size.saturating_sub(metadata.blocks().saturating_mul(512)) < WORTH || size > tar::SPARSE_SIZE {
+        return Ok(None);
+    }
+    let context = || format!("look for the holes of {}", fd::shown(file));
+    let mut map = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let offset = match fs::seek(file, fs::SeekFrom::Data(at)) {
+            Ok(offset) if offset < size => offset,
+            // Only a hole is left.
+            Ok(_) | Err(Errno::NXIO) => break,
+            // The file system knows nothing of holes.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(None),
+            Err(e) => return Err(e).context(context),
+        };
+        let end = match map.len() + 2 < tar::SPARSE_LIMIT {
+            true => fs::seek(file, fs::SeekFrom::Hole(offset)).context(context)?.min(size),
+            false => size,
+        };
+        map.push(Extent { offset, length: end - offset });
+        at = end;
+    }
+    let stored: u64 = map.iter().map(|extent| extent.length).sum();
+    // A piece of nothing at the end says how long the file is, as GNU tar has it.
+    map.push(Extent { offset: size, length: 0 });
+    Ok((size - stored >= WORTH).then_some(map))
+}
+
 /// Renews the modification time of a name, or of the directory itself by `.`, by the file server's clock.
 pub(crate) fn touch(dir: BorrowedFd, name: &[u8]) -> Result<()> {
     let now = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW };
@@ -504,11 +544,10 @@ pub(crate) fn mount_id(dir: BorrowedFd) -> Option<u64> {
     known.then_some(stat.stx_mnt_id)
 }
 
-/// The owner of what has a name, of a link itself.
+/// The owner of what has a name, of a link itself. What is mounted there is not asked ([`fd::stat_entry`]).
 pub(crate) fn owner_at(parent: BorrowedFd, name: &[u8]) -> Result<u32> {
     check_component(name)?;
-    let stat = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
-    Ok(stat.context(|| format!("stat {}", at(parent, name)))?.st_uid)
+    Ok(fd::stat_entry(parent, name).context(|| format!("stat {}", at(parent, name)))?.st_uid)
 }
 
 /// True where both are on one file system.
@@ -516,10 +555,9 @@ pub(crate) fn same_file_system(one: impl AsFd, other: impl AsFd) -> Result<bool>
     Ok(fd::stat(one)?.st_dev == fd::stat(other)?.st_dev)
 }
 
-/// Size and modification time of a name, which is not followed.
+/// Size and modification time of a name, which is not followed. What is mounted there is not asked ([`fd::stat_entry`]).
 pub(crate) fn size_and_time(parent: BorrowedFd, name: &[u8]) -> Result<(u64, SystemTime)> {
-    let stat = fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
-        .context(|| format!("stat {}", at(parent, name)))?;
+    let stat = fd::stat_entry(parent, name).context(|| format!("stat {}", at(parent, name)))?;
     let (seconds, nanoseconds) = (u64::try_from(stat.st_mtime), u32::try_from(stat.st_mtime_nsec));
     let since = Duration::new(seconds.unwrap_or(0), nanoseconds.unwrap_or(0));
     Ok((u64::try_from(stat.st_size).unwrap_or(0), SystemTime::UNIX_EPOCH + since))

@@ -255,6 +255,8 @@ impl Found {
         let opened = match disk::open_if_file(dir, file.as_bytes()) {
             // It has been given back. ESTALE is what NFS says of a file that another node has removed.
             Err(e) if e.is(libc::ENOENT) || e.is(libc::ESTALE) => return Ok(None),
+            // Somebody has mounted something on it: it is no lease.
+            Err(e) if e.is(libc::EXDEV) => return Ok(None),
             // Somebody does not let others read it.
             Err(e) if e.is(libc::EACCES) || e.is(libc::EPERM) => {
                 let modified = disk::modified(disk::open_any(dir, file.as_bytes())?)?;
@@ -327,8 +329,8 @@ impl Moment<'_> {
             let Ok(file) = String::from_utf8(file) else { continue };
             if [".lease.", ".draft-"].iter().any(|part| file.contains(part)) && !self.counts(&file)? {
                 match disk::unlink(self.dir, file.as_bytes()) {
-                    // It is another user's.
-                    Err(e) if e.is(libc::EPERM) || e.is(libc::EACCES) => {}
+                    // It is another user's. EBUSY: who has mounted something on it.
+                    Err(e) if [libc::EPERM, libc::EACCES, libc::EBUSY].iter().any(|no| e.is(*no)) => {}
                     unlinked => unlinked?,
                 }
             }

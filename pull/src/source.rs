@@ -1,5 +1,6 @@
 //! An image, wherever it is: resolved to one manifest and config, its layers ready to be obtained.
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -223,9 +224,15 @@ fn small_blob(
 ) -> Result<Vec<u8>> {
     let blob = Blob::new(descriptor.digest.clone(), descriptor.size);
     cache.obtain(&blob, &|blob, offset, sink| registry.blob(blob, offset, sink), interrupt)?;
-    cache
-        .read(&descriptor.digest, CONFIG_LIMIT)
-        .ok_or_else(|| err!("blob {}: no longer in the cache", descriptor.digest))
+    if let Some(bytes) = cache.read(&descriptor.digest, CONFIG_LIMIT) {
+        return Ok(bytes);
+    }
+    // Another user has taken its name in the cache, or removed it. The file that was fetched is still open.
+    let mut bytes = Vec::new();
+    let read = blob.reader().take(CONFIG_LIMIT + 1).read_to_end(&mut bytes);
+    read.context(|| format!("read blob {}", descriptor.digest))?;
+    descriptor.digest.check(&bytes).map_err(|e| e.context(format!("blob {}", descriptor.digest)))?;
+    Ok(bytes)
 }
 
 impl Image {

@@ -86,6 +86,72 @@ fn fifos_in_a_cache_hold_nobody_up() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("1 damaged"), "{output:?}");
 }
 
+/// A file system that somebody else has mounted on what is his, whose server does not answer, or is gone.
+struct OthersMount {
+    at: PathBuf,
+    server: std::process::Child,
+}
+
+impl OthersMount {
+    fn on(at: PathBuf, silent: bool) -> OthersMount {
+        let script = "exec 3<>/dev/fuse && mount -i -t fuse -o fd=3,rootmode=$1,user_id=4711,group_id=4711,allow_other hang \"$0\" && \
+            echo && exec sleep $2";
+        let mode = if at.is_dir() { "40000" } else { "100000" };
+        let mut server = Command::new("sh");
+        server.args(["-c", script]).arg(&at).args([mode, if silent { "600" } else { "0" }]);
+        let mut server = server.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut said = [0];
+        std::io::Read::read_exact(server.stdout.as_mut().unwrap(), &mut said).unwrap();
+        if !silent {
+            server.wait().unwrap();
+        }
+        OthersMount { at, server }
+    }
+}
+
+impl Drop for OthersMount {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+    }
+}
+
+#[test]
+fn mounts_of_others_hold_nobody_up() {
+    let image = image_of(1, 1000);
+    for silent in [true, false] {
+        let place = Place::new("others-mounts");
+        if !can_give(&place) || !Path::new("/dev/fuse").exists() {
+            return;
+        }
+        let server = Server::start(image.clone(), Fault::None);
+        shared_cache(&place);
+        let mut mounts = Vec::new();
+        let mut mount = |path: PathBuf| mounts.push(OthersMount::on(path, silent));
+        for name in image.blobs.keys() {
+            let hex = &name[7..];
+            for file in
+                [format!("blobs/sha256/{hex}"), format!("leases/{hex}.lease.1"), format!("partial/{hex}.0")]
+            {
+                let file = place.join("cache").join(file);
+                fs::write(&file, "").unwrap();
+                mount(file);
+            }
+        }
+        fs::create_dir(place.join("b.partial-0")).unwrap();
+        mount(place.join("b.partial-0"));
+        let output = timed(&place, &["pull", "-q", "--plain-http", &server.name(), "b"]);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(fs::read(place.join("b/rootfs/f")).unwrap(), [1; 1000]);
+        for words in [&["cache", "list"][..], &["cache", "prune"]] {
+            let output = timed(&place, words);
+            assert!(output.status.success(), "{words:?}: {output:?}");
+        }
+        drop(mounts);
+    }
+}
+
 #[test]
 fn a_cache_is_no_link_of_others() {
     let place = Place::new("cache-link");

@@ -774,3 +774,73 @@ fn errors_name_the_whole_path() {
         }
     }
 }
+
+/// A tree with a file that is mostly a hole, longer than anybody could write or read in the time of a test.
+#[test]
+fn holes_are_saved_as_holes() {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    const LONG: u64 = 1 << 40;
+    let place = Place::new("holes");
+    sample(&place);
+    place.good(&["pull", "-q", "--writable", "oci:image:t", "b"]);
+    let in_b = |name: &str| place.join(format!("b/rootfs/{name}"));
+    let pieces: [(u64, &[u8]); 3] = [(0, b"first"), ((1 << 39) + 77, &[7; 300_000]), (LONG - 4, b"last")];
+    let file = std::fs::File::create(in_b("long")).unwrap();
+    file.set_len(LONG).unwrap();
+    pieces.iter().for_each(|(at, bytes)| file.write_all_at(bytes, *at).unwrap());
+    std::fs::File::create(in_b("empty")).unwrap().set_len(1 << 30).unwrap();
+    let is_right = |file: &Path, stored: u64| {
+        let found = std::fs::File::open(file).unwrap();
+        let metadata = found.metadata().unwrap();
+        assert_eq!(metadata.len(), LONG, "{}", file.display());
+        assert!(metadata.blocks() * 512 < stored, "{}: {} blocks", file.display(), metadata.blocks());
+        for (at, bytes) in pieces {
+            let mut read = vec![0; bytes.len() + 8];
+            let from = at.saturating_sub(4);
+            let n = found.read_at(&mut read, from).unwrap();
+            assert_eq!(&read[(at - from) as usize..][..bytes.len()], bytes, "{n}");
+        }
+    };
+    let start = std::time::Instant::now();
+    for target in ["oci:layout:t", "oci-archive:a.tar", "docker-archive:d.tar"] {
+        place.good(&["save", "-q", "b", target]);
+        let bundle = format!("of-{}", &target[..3]);
+        place.good(&["pull", "-q", target, &bundle]);
+        is_right(&place.join(format!("{bundle}/rootfs/long")), 4 << 20);
+        assert_eq!(place.join(format!("{bundle}/rootfs/empty")).metadata().unwrap().len(), 1 << 30);
+        std::fs::remove_dir_all(place.join(&bundle)).unwrap();
+    }
+    assert!(place.join("a.tar").metadata().unwrap().len() < 4 << 20);
+    // GNU tar reads the layer, too.
+    std::fs::create_dir_all(place.join("d/x")).unwrap();
+    let tar = |arguments: &[&str]| {
+        let output = Command::new("tar").current_dir(place.join("d")).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let names = tar(&["-xvf", "../d.tar"]);
+    let layer = names.lines().find(|name| name.ends_with(".tar")).unwrap();
+    tar(&["-C", "x", "-xf", layer, "long", "empty"]);
+    is_right(&place.join("d/x/long"), 4 << 20);
+    // Image files.
+    place.good(&["save", "-q", "b", "b.sqsh"]);
+    place.good(&["convert", "-q", "oci-archive:a.tar", "c.sqsh"]);
+    for image in ["b.sqsh", "c.sqsh"] {
+        assert!(place.join(image).metadata().unwrap().len() < 4 << 20, "{image}");
+    }
+    if have("unsquashfs") {
+        let mut command = Command::new("unsquashfs");
+        command.current_dir(place.join(".")).args(["-n", "-q", "-d", "u", "b.sqsh", "empty", "f"]);
+        assert!(command.output().unwrap().status.success());
+        assert_eq!(place.join("u/empty").metadata().unwrap().len(), 1 << 30);
+    }
+    // Together they are no bomb.
+    for n in 0..4 {
+        std::fs::File::create(in_b(&format!("long{n}"))).unwrap().set_len(LONG).unwrap();
+    }
+    for target in ["oci:more:t", "more.sqsh"] {
+        let said = place.bad(&["save", "-q", "b", target]);
+        assert!(said.contains("more than 4 TiB"), "{said}");
+    }
+    assert!(start.elapsed().as_secs() < 120, "{:?}", start.elapsed());
+}

@@ -8,7 +8,8 @@ use super::step_container::read;
 use rt_spec::step_container::{self, Image, StepContainer};
 use rt_sys::error::{Context, Result};
 use rt_sys::log::one_line;
-use rt_sys::{bail, caller, err};
+use rt_sys::{bail, caller, err, fd};
+use rustix::fs::{FileType, OFlags, Stat};
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -41,11 +42,16 @@ impl Copy {
 
     /// True where it is there, whole and nobody else's.
     fn is_sound(&self) -> bool {
-        let me = rustix::process::geteuid().as_raw();
-        fs::symlink_metadata(&self.path).is_ok_and(|found| {
-            found.is_file() && found.uid() == me && (found.size(), found.mtime()) == (self.size, self.changed)
-        })
+        own_file(&self.path)
+            .is_some_and(|found| (found.st_size as u64, found.st_mtime) == (self.size, self.changed))
     }
+}
+
+/// The state of a regular file of the caller's in a directory for everybody; `None` for all else that may be there.
+fn own_file(path: &Path) -> Option<Stat> {
+    let found = fd::open_beside_others(path, OFlags::PATH).and_then(rustix::fs::fstat).ok()?;
+    let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+    (is_file && found.st_uid == rustix::process::geteuid().as_raw()).then_some(found)
 }
 
 /// Copies the image that the environment asks for to the nodes of a job, unless this node has its copy: all have, then.
@@ -115,11 +121,11 @@ pub(super) fn remove(job: &str) -> Result<()> {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
         entries => entries.context(context)?,
     };
-    let me = rustix::process::geteuid().as_raw();
     for entry in entries {
         let entry = entry.context(context)?;
         let is_ours = entry.file_name().as_encoded_bytes().starts_with(prefix(job).as_bytes());
-        if is_ours && entry.metadata().is_ok_and(|found| found.is_file() && found.uid() == me) {
+        // What is not known to be ours stays: others can make such names, and mount on them.
+        if is_ours && own_file(&entry.path()).is_some() {
             fs::remove_file(entry.path()).context(context)?;
         }
     }

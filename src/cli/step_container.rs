@@ -296,7 +296,14 @@ fn kept_container(
     };
     let is_steps = exists.as_ref().is_some_and(|named| named.is_steps);
     let what = match exists {
-        Some(named) => named.kept,
+        Some(named) => {
+            match store::open_layer(&named.kept.layer) {
+                // It is made when the first task starts. The container of a step without a name has none: it is joined only.
+                Err(e) if e.is(libc::ENOENT) => {}
+                opened => drop(opened?),
+            }
+            named.kept
+        }
         None => Kept {
             image: image.clone(),
             is_file,

@@ -62,10 +62,6 @@ pub(super) fn show(rootfs: &mut Rootfs, mounts: &[MountPlan], account: &Account)
 }
 
 /// Shows each text as a read-only file at its path in the root.
-///
-/// Before Linux 6.15, open_tree(2) copies only what is mounted in this mount namespace. The tmpfs that holds the files is
-/// therefore mounted on the root for a moment, where no other process of the container can see it yet. The binds keep
-/// the file system in existence after it has been unmounted.
 pub(super) fn bind_files(rootfs: &mut Rootfs, files: &[(&str, String)]) -> Result<()> {
     let params = [Param::Value("mode".into(), "755".into())];
     let attr = mount::ATTR_NOSUID | mount::ATTR_NODEV | mount::ATTR_NOEXEC;
@@ -75,25 +71,13 @@ pub(super) fn bind_files(rootfs: &mut Rootfs, files: &[(&str, String)]) -> Resul
         let file = fs::openat(&tmpfs, name_of(path), flags, Mode::from_raw_mode(0o644))?;
         fd::write_all(&file, text.as_bytes())?;
     }
-    mount::attach(&tmpfs, rootfs.as_fd())?;
-    // The trees are detached copies, which the unmount does not reach.
-    let trees: Vec<_> = files
-        .iter()
-        .map(|(path, _)| {
-            let tree = mount::clone_entry(&tmpfs, name_of(path), Recursive::No)?;
-            mount::set_attr(&tree, Recursive::No, Attr::READONLY)?;
-            Ok((Path::new(*path), tree))
-        })
-        .collect::<Result<_>>()?;
-    // umount2(2) takes a path. "." is the mount itself, whatever the path of the root is by now. MNT_DETACH, since the
-    // working directory is in it.
-    rootfs.enter(&tmpfs)?;
-    rustix::mount::unmount(".", rustix::mount::UnmountFlags::DETACH)?;
-    for (path, tree) in trees {
+    let trees = rootfs.clone_from_tmpfs(&tmpfs, files.iter().map(|(path, _)| name_of(path)))?;
+    for ((path, _), tree) in files.iter().zip(trees) {
+        mount::set_attr(&tree, Recursive::No, Attr::READONLY)?;
         rootfs
-            .place(path, MountPoint::File, Symlink::Follow)?
+            .place(Path::new(path), MountPoint::File, Symlink::Follow)?
             .attach(&tree)
-            .context(|| path.display().to_string())?;
+            .context(|| (*path).to_owned())?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use rt_sys::tty::{self, Pty};
 use rt_sys::{bail, err, fd};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, FileType, Mode, OFlags};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// Where programs look for what opens a terminal.
@@ -30,8 +31,14 @@ pub(super) fn make(rootfs: &mut Rootfs, plan: &Plan) -> Result<()> {
     // A node with the number of the host's ptmx opens terminals of the host's devpts. The link to pts/ptmx, which is
     // made below, leads to the container's own.
     let is_link = |device: &&DevicePlan| plan.own_dev && device.path.as_os_str() == PTMX;
+    let mut dead_here = Vec::new();
     for device in plan.devices.iter().filter(|device| !is_link(device)) {
-        make_one(rootfs, device, plan.may_mknod).context(|| format!("device {}", device.path.display()))?;
+        if !make_one(rootfs, device, plan.may_mknod).context(|| describe(device))? {
+            dead_here.push(device);
+        }
+    }
+    if !dead_here.is_empty() {
+        bind_nodes(rootfs, &dead_here)?;
     }
     if plan.own_dev {
         for (target, path) in LINKS {
@@ -41,32 +48,61 @@ pub(super) fn make(rootfs: &mut Rootfs, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-fn make_one(rootfs: &mut Rootfs, device: &DevicePlan, may_mknod: bool) -> Result<()> {
+fn describe(device: &DevicePlan) -> String {
+    format!("device {}", device.path.display())
+}
+
+/// False where a node would be dead at its place, on a mount with `nodev`. Nothing has been made then.
+fn make_one(rootfs: &mut Rootfs, device: &DevicePlan, may_mknod: bool) -> Result<bool> {
     let kind = FileType::from_raw_mode(device.mode);
     // A fifo is no device and needs no privilege.
     if kind == FileType::Fifo || may_mknod {
-        return make_node(rootfs, device, kind);
+        let (Some(dir), Some(name)) = (device.path.parent(), device.path.file_name()) else {
+            bail!("not a file name")
+        };
+        let dir = rootfs.resolve_or_make(dir, MountPoint::Directory, Symlink::Follow)?;
+        if kind != FileType::Fifo && fd::is_nodev(&dir)? {
+            return Ok(false);
+        }
+        return make_node(&dir, name, device, kind).map(|()| true);
     }
     let source = if device.default { device.path.clone() } else { host_node(device, kind)? };
     rootfs
         .place(&device.path, MountPoint::File, Symlink::Keep)?
         .bind(&source)
-        .context(|| format!("bind {}", source.display()))
+        .context(|| format!("bind {}", source.display()))?;
+    Ok(true)
 }
 
-fn make_node(rootfs: &mut Rootfs, device: &DevicePlan, kind: FileType) -> Result<()> {
-    let (Some(dir), Some(name)) = (device.path.parent(), device.path.file_name()) else {
-        bail!("not a file name")
-    };
-    let dir = rootfs.resolve_or_make(dir, MountPoint::Directory, Symlink::Follow)?;
+/// Makes the nodes in a tmpfs of their own, and binds each to its place.
+fn bind_nodes(rootfs: &mut Rootfs, devices: &[&DevicePlan]) -> Result<()> {
+    let attr = mount::ATTR_NOSUID | mount::ATTR_NOEXEC;
+    let tmpfs = mount::new_fs("tmpfs", "tmpfs", &[], attr).context(|| "make a tmpfs for the devices")?;
+    // Their paths may have the same last part.
+    let names: Vec<String> = (0..devices.len()).map(|n| n.to_string()).collect();
+    for (device, name) in devices.iter().zip(&names) {
+        let kind = FileType::from_raw_mode(device.mode);
+        make_node(&tmpfs, OsStr::new(name), device, kind).context(|| describe(device))?;
+    }
+    let trees = rootfs.clone_from_tmpfs(&tmpfs, &names).context(|| "copy a tmpfs with devices")?;
+    for (device, tree) in devices.iter().zip(trees) {
+        rootfs
+            .place(&device.path, MountPoint::File, Symlink::Keep)
+            .and_then(|place| place.attach(&tree))
+            .context(|| describe(device))?;
+    }
+    Ok(())
+}
+
+fn make_node(dir: &OwnedFd, name: &OsStr, device: &DevicePlan, kind: FileType) -> Result<()> {
     let number = fs::makedev(device.major, device.minor);
     let mode = Mode::from_raw_mode(device.mode & 0o7777);
-    match fs::mknodat(&dir, name, kind, mode, number) {
+    match fs::mknodat(dir, name, kind, mode, number) {
         Ok(()) => {}
         // The image, or an earlier entry of the config, has a node there. The right one will do; a wrong one must not pass
         // for it. A link at this place is not followed.
         Err(rustix::io::Errno::EXIST) => {
-            let found = fs::statat(&dir, name, fs::AtFlags::SYMLINK_NOFOLLOW)?;
+            let found = fs::statat(dir, name, fs::AtFlags::SYMLINK_NOFOLLOW)?;
             if FileType::from_raw_mode(found.st_mode) != kind || found.st_rdev != number {
                 bail!("something else is there");
             }
@@ -76,7 +112,7 @@ fn make_node(rootfs: &mut Rootfs, device: &DevicePlan, kind: FileType) -> Result
     }
     let (uid, gid) = (fs::Uid::from_raw(device.uid), fs::Gid::from_raw(device.gid));
     // By chown(2) rather than by making it as that user: mknod(2) gives the new node this process's ids.
-    fs::chownat(&dir, name, Some(uid), Some(gid), fs::AtFlags::SYMLINK_NOFOLLOW)?;
+    fs::chownat(dir, name, Some(uid), Some(gid), fs::AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use crate::store::{Record, Store};
 use rt_spec::rootless::{self, Adapted};
 use rt_spec::state::Status;
 use rt_spec::{Linux, Process, Spec, environment};
-use rt_sys::caller::Caller;
+use rt_sys::caller::{Caller, Privilege};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Child, Memory};
@@ -42,7 +42,8 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     let adapted = rootless::adapt(&config, &caller, None)?;
     let proc = fd::open_proc()?;
     let namespaces = namespaces(&config, &caller, proc.as_fd(), record.pid)?;
-    let plan = process_plan(&options, &config, adapted)?;
+    let mut plan = process_plan(&options, &config, adapted)?;
+    plan.in_hosts_namespace = caller.privilege == Privilege::Root && !namespaces.contains(Namespace::User);
     let socket = options.handover.console_socket.is_some();
     match (plan.terminal, socket, options.detach) {
         (true, false, true) => {

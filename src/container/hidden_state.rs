@@ -169,8 +169,15 @@ fn ancestors(own: &Path, places: &[PathBuf], table: &[Mounted]) -> Vec<Above> {
         for dir in place.ancestors() {
             let known = seen.iter().find(|(path, _)| path == dir).map(|(_, id)| *id);
             let id = known.unwrap_or_else(|| {
-                // A directory that cannot be looked at cannot be bound either.
-                let id = fs::statat(fs::CWD, dir, AtFlags::empty()).ok().map(|s| (s.st_dev, s.st_ino));
+                // A directory that cannot be looked at cannot be bound either. What somebody else has mounted at a place
+                // is no place of state, and may never answer.
+                let others_mount =
+                    || fd::open_beside_others(dir, OFlags::PATH).err().is_some_and(|e| e == Errno::XDEV);
+                let id = match dir == place && !in_use && others_mount() {
+                    true => None,
+                    false => fs::statat(fs::CWD, dir, AtFlags::empty()).ok(),
+                };
+                let id = id.map(|s| (s.st_dev, s.st_ino));
                 seen.push((dir.to_owned(), id));
                 id
             });

@@ -190,8 +190,7 @@ impl Opened {
                 (parts, Some(tmpfs))
             }
         };
-        let attr = if plan.may_mknod { 0 } else { mount::ATTR_NODEV };
-        let overlay = new_overlay(plan, &image, &parts, attr)?;
+        let overlay = new_overlay(plan, &image, &parts)?;
         mount::attach(&overlay, at.as_ref().unwrap_or(&image))
             .context(|| "mount an overlay over the image")?;
         rootfs.replace_image(overlay)
@@ -227,7 +226,7 @@ fn parts_in_memory(image: &OwnedFd) -> Result<(Parts, OwnedFd)> {
     Ok((Parts { upper, work }, tmpfs))
 }
 
-fn new_overlay(plan: &Plan, image: &OwnedFd, parts: &Parts, attr: u64) -> Result<OwnedFd> {
+fn new_overlay(plan: &Plan, image: &OwnedFd, parts: &Parts) -> Result<OwnedFd> {
     // Overlayfs takes layers as text. Through /proc/self/fd the text names the directories of the descriptors, whatever is
     // mounted on top of them by now.
     let layer = |key: &str, dir: &OwnedFd| {
@@ -251,7 +250,7 @@ fn new_overlay(plan: &Plan, image: &OwnedFd, parts: &Parts, attr: u64) -> Result
     let source = plan.bundle.to_str().filter(|bundle| bundle.len() < 256).unwrap_or("overlay");
     let mut pause = 4;
     loop {
-        match mount::new_fs("overlay", source, &params, attr) {
+        match mount::new_fs("overlay", source, &params, mount::ATTR_NODEV) {
             Err(e) if e.is(libc::EBUSY) && pause < LONGEST_PAUSE => {
                 let time = rustix::time::Timespec { tv_sec: 0, tv_nsec: pause * 1_000_000 };
                 let _ = rustix::thread::nanosleep(&time);

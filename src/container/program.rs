@@ -5,12 +5,13 @@
 
 use super::not_executable;
 use super::path_search::find_program;
-use super::plan::{ProcessPlan, bit_list, terminal_filter};
+use super::plan::{ProcessPlan, bit_list, devices_filter, terminal_filter};
 use crate::hooks::{self, Inside};
 use oci_spec::runtime::Hook;
 use rt_spec::slurm::JobDirectory;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::process::{self, ExecArgs};
+use rt_sys::seccomp::Filter;
 use rt_sys::{account, bail, caps, fd};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode};
@@ -65,7 +66,12 @@ impl ProcessPlan {
         let path = find_program(&self.args[0], &env).or_else(|e| self.find_by_name(&env).ok_or(e))?;
         let args = ExecArgs::new(&self.args, &env)?;
         if on_terminal {
-            self.protect_terminal().map_err(|e| e.hint("with -t the program gets a terminal of its own"))?;
+            self.load_own(terminal_filter())
+                .context(|| "protect the caller's terminal")
+                .map_err(|e| e.hint("with -t the program gets a terminal of its own"))?;
+        }
+        if self.is_kept_from_devices() {
+            self.load_own(devices_filter()).context(|| "protect the host's devices")?;
         }
         // seccomp(2) wants no_new_privs or CAP_SYS_ADMIN: without no_new_privs the filter is loaded before the
         // capabilities are dropped. A filter with a listener is loaded now in any case, while there is a runtime that
@@ -93,17 +99,14 @@ impl ProcessPlan {
         Ok(Prepared { path, args, filter: filter.is_some() })
     }
 
-    /// Loads a filter that keeps the program from typing into the caller's terminal. The config's filter comes on top of
-    /// it: of several, the strictest answer counts.
+    /// Loads a filter of `rt`'s own, while the capabilities are still there. The config's filter comes on top of it: of
+    /// several, the strictest answer counts.
     #[cold]
-    fn protect_terminal(&self) -> Result<()> {
+    fn load_own(&self, filter: Result<Filter>) -> Result<()> {
         if self.no_new_privs {
             rustix::thread::set_no_new_privs(true)?;
         }
-        terminal_filter()
-            .and_then(|filter| rt_sys::seccomp::load(&filter))
-            .context(|| "protect the caller's terminal")
-            .map(|_| ())
+        rt_sys::seccomp::load(&filter?).map(|_| ())
     }
 
     /// Becomes the program; returns only the error. `ignored` are the signals that this process ignores.

@@ -34,12 +34,9 @@ pub(super) fn attach<'a>(plan: &Plan, state: BorrowedFd<'a>) -> Result<Rootfs<'a
     if plan.foreign && !fs::FileType::from_raw_mode(fd::stat(&tree)?.st_mode).is_dir() {
         bail!("rootfs {}: not a directory", plan.rootfs.display());
     }
-    if !plan.may_mknod {
-        // The devices that a container without root has are binds of the host's, which keep the flags of the host's
-        // mount. No device node of the image itself may work.
-        let nodev = Attr::setting(mount::ATTR_NODEV);
-        mount::set_attr(&tree, Recursive::No, nodev).context(context)?;
-    }
+    // No device node of the image itself may work, since no device cgroup stands before the host's disks. The devices
+    // of the config are on mounts of their own.
+    mount::set_attr(&tree, Recursive::No, Attr::setting(mount::ATTR_NODEV)).context(context)?;
     mount::attach_to(&tree, &plan.rootfs).context(context)?;
     let image = Image { path: &plan.rootfs, readonly: plan.readonly_root };
     Ok(Rootfs::new(tree, image, Some(state)))

@@ -2,7 +2,7 @@
 
 use super::images::ImageMounts;
 use super::layer::UPPER;
-use crate::store::Store;
+use crate::store::{self, Store};
 use rt_spec::annotations;
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
@@ -112,8 +112,7 @@ fn overlay(image: &Path, layer: &Path) -> Result<OwnedFd> {
     let image = open(image)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let context = || format!("open {}", layer.join(UPPER).display());
-    let layer = fs::open(layer, flags, Mode::empty()).context(context)?;
-    let upper = fs::openat(&layer, UPPER, flags, Mode::empty()).context(context)?;
+    let upper = fs::openat(store::open_layer(layer)?, UPPER, flags, Mode::empty()).context(context)?;
     let name = |dir: &OwnedFd| format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());
     let layers = format!("{}:{}", name(&upper), name(&image));
     let params = [Param::Value("lowerdir".into(), layers), Param::Flag("userxattr".into())];

@@ -165,6 +165,7 @@ impl<'a> Joining<'a> {
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
         let linux = spec.linux().as_ref();
         let mut plan = ProcessPlan::new(process, &adapted, linux, options.preserve_fds, &mut Vec::new())?;
+        plan.in_hosts_namespace = rootless::all_ids(&caller, &adapted);
         if let Some(task) = &options.task {
             plan.set_task(spec, task);
         }

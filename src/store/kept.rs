@@ -7,7 +7,7 @@ use super::{ContainerDir, Store};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, err, fd};
 use rustix::fd::OwnedFd;
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
@@ -168,15 +168,48 @@ pub(crate) fn layer_directory(tmpfs: &Path, id: &str) -> Result<PathBuf> {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(e) => return Err(e).context(context),
     }
-    // Everybody can make something of this name in /tmp.
-    let found = fs::lstat(&own).context(context)?;
-    if FileType::from_raw_mode(found.st_mode) != FileType::Directory
-        || found.st_uid != me
-        || found.st_mode & 0o022 != 0
-    {
-        return Err(err!("it must be a directory of uid {me} that nobody else can write").context(context()));
-    }
+    open_layers(&own)?;
     Ok(own.join(id))
+}
+
+/// Opens the directory for the caller's layers. Everybody can make something of this name in /tmp, and a program in a container
+/// can have it.
+fn open_layers(own: &Path) -> Result<OwnedFd> {
+    let me = rustix::process::geteuid().as_raw();
+    let remedy = "TmpFS in slurm.conf, or RT_CONTAINER_TMPFS, names another directory";
+    let context = || format!("the directory for layers {}", own.display());
+    let dir = match fd::open_beside_others(own, OFlags::PATH) {
+        Err(Errno::XDEV) => {
+            return Err(err!("somebody has mounted something there").hint(remedy).context(context()));
+        }
+        dir => dir.context(context)?,
+    };
+    if !is_own_directory(&fd::stat(&dir)?) {
+        return Err(err!("it must be a directory of uid {me} that nobody else can write")
+            .hint(remedy)
+            .context(context()));
+    }
+    Ok(dir)
+}
+
+/// Opens the directory of a layer, which is there: that of the caller's that [`layer_directory`] has named, and nothing that a
+/// program has put into its place.
+pub(crate) fn open_layer(layer: &Path) -> Result<OwnedFd> {
+    let context = || format!("the layer {}", layer.display());
+    let (Some(parent), Some(name)) = (layer.parent(), layer.file_name()) else {
+        bail!("{}: no layer", layer.display())
+    };
+    let dir = fd::open_entry(open_layers(parent)?, name, OFlags::PATH).context(context)?;
+    if !is_own_directory(&fd::stat(&dir)?) {
+        return Err(err!("it is no directory of the caller's, or others can write in it").context(context()));
+    }
+    Ok(dir)
+}
+
+fn is_own_directory(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::Directory
+        && found.st_uid == rustix::process::geteuid().as_raw()
+        && found.st_mode & 0o022 == 0
 }
 
 /// Removes a layer with all that is in it. One that is not there is no error.

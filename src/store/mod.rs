@@ -14,7 +14,7 @@ mod site;
 mod step;
 
 pub(crate) use container_dir::ContainerDir;
-pub(crate) use kept::{Kept, layer_directory, remove_layer};
+pub(crate) use kept::{Kept, layer_directory, open_layer, remove_layer};
 pub(crate) use process_identity::{ProcessIdentity, open_pidfd};
 pub(crate) use record::Record;
 pub(crate) use site::make_for_job;

@@ -7,7 +7,7 @@ use rt_sys::error::{Context, Result};
 use rt_sys::fd;
 use rt_sys::ns::IdMaps;
 use rustix::fd::OwnedFd;
-use rustix::fs::{self, Access, AtFlags, Mode, OFlags};
+use rustix::fs::{self, Access, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
@@ -60,7 +60,7 @@ pub(crate) fn default_places(caller: &Caller) -> Vec<PathBuf> {
 /// taken this one, so somebody else has made what is there.
 pub(super) fn could_be_made(path: &Path) -> bool {
     let parent = path.parent().unwrap_or(Path::new("/"));
-    let missing = fs::statat(fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).err() == Some(Errno::NOENT);
+    let missing = fd::open_beside_others(path, OFlags::PATH).err() == Some(Errno::NOENT);
     missing && fs::access(parent, Access::WRITE_OK).is_ok()
 }
 
@@ -68,10 +68,13 @@ pub(super) fn could_be_made(path: &Path) -> bool {
 /// does not exist, or is not usable and was not asked for by name.
 pub(super) fn open_root(path: &Path, chosen: Chosen) -> Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // In /tmp every user can make a link of this name.
     let required = chosen == Chosen::ByCaller;
-    let flags = if required { flags } else { flags | OFlags::NOFOLLOW };
-    let dir = match fs::open(path, flags, Mode::empty()) {
+    let dir = match required {
+        true => fs::open(path, flags, Mode::empty()),
+        // In /tmp every user can make a link of this name, or mount a file system at it.
+        false => fd::open_beside_others(path, flags),
+    };
+    let dir = match dir {
         Ok(dir) => dir,
         Err(Errno::NOENT) => return Ok(None),
         Err(_) if !required => return Ok(None),

@@ -18,7 +18,7 @@ tests! {
         starts_leave_one_mark, stores_that_are_read_only, words_of_somebody_else,
         names_in_the_configured_registry,
     }
-    USER { stores_of_each_user, bundles_of_a_team, marks_of_somebody_else }
+    USER { stores_of_each_user, bundles_of_a_team, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys }
 }
 
 /// The directory with `rt-pull`, for PATH.
@@ -591,5 +591,42 @@ fn marks_of_somebody_else(ctx: &Ctx) {
     assert!(out.1.contains("chmod 1777"), "{out:?}");
     assert_eq!(there(), 1);
     give_to(&ctx.path("images"), ctx.caller.host_ids().0);
+    forget(ctx);
+}
+
+/// Another user has been first to make the mark that the caller would make, and has mounted a file system on it.
+fn a_mark_below_a_mount_of_somebodys(ctx: &Ctx) {
+    if !Caller::tests_are_root() || !std::path::Path::new("/dev/fuse").exists() {
+        skip!("the tests do not run as root, or there is no /dev/fuse");
+    }
+    store_with_an_image(ctx);
+    give_to(&ctx.path("images"), 0);
+    let (uses, bundles) = (ctx.path("images/uses"), ctx.path("images/bundles"));
+    fs::set_permissions(&uses, fs::Permissions::from_mode(0o1777)).unwrap();
+    let planted = fs::read_dir(&uses).unwrap().next().unwrap().unwrap().path();
+    std::os::unix::fs::chown(&planted, Some(12345), Some(12345)).unwrap();
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(90 * 86_400);
+    let prune = || {
+        let words = ["prune", "--all"];
+        rt(ctx, &words).by_tests().run()
+    };
+    for options in ["", ",allow_other", "gone"] {
+        let server = sys::silent_fuse(&planted, 12345, options.trim_start_matches("gone"));
+        let server = server.filter(|_| options != "gone");
+        let start = std::time::Instant::now();
+        for _ in 0..2 {
+            rt(ctx, &["run", "x.org/x:1", "--", "/probe", "ready"]).ok();
+        }
+        assert_eq!(fs::read_dir(&uses).unwrap().count(), 2, "{options}: one of one's own beside it");
+        // As on a node where the container ran long ago, or in another PID namespace: only the mark is left.
+        for file in fs::read_dir(&uses).unwrap().flatten().filter(|file| file.path() != planted) {
+            fs::File::open(file.path()).unwrap().set_modified(old).unwrap();
+        }
+        let out = prune();
+        assert_eq!((out.code, fs::read_dir(&bundles).unwrap().count()), (0, 1), "{options}: {out:?}");
+        assert!(start.elapsed() < std::time::Duration::from_secs(20), "{options}: {:?}", start.elapsed());
+        drop(server);
+        sys::umount(planted.to_str().unwrap(), libc::MNT_DETACH).unwrap();
+    }
     forget(ctx);
 }

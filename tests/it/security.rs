@@ -2,7 +2,7 @@
 //! start with a clear error is right; an attack that had an effect is not.
 
 use crate::client::Caller;
-use crate::fixture::{Bundle, Cmd, Ctx, Out, errno, tree};
+use crate::fixture::{Bundle, Cmd, Ctx, Out, errno, hex, tree};
 use crate::runner::{skip, tests};
 use crate::sys::{self, Step};
 use serde_json::{Value, json};
@@ -25,12 +25,12 @@ tests! {
         cve_2026_41579_and_47766_dev_of_the_image_leads_to_the_host, cve_2026_88264_console_is_made_on_the_host, cve_2026_88265_streams_become_a_file_of_the_host,
         dev_links_in_a_shared_volume, console_of_the_image_is_a_link, allowed_files_below_proc,
         masked_and_readonly_links, delete_follows_no_link, state_root_links_are_not_followed, exec_into_a_hostile_root,
-        devices_are_not_usable, bundle_with_links, pid_file_is_not_followed_inside, passwd_of_the_image_is_hostile,
+        device_nodes_of_the_image_are_dead, devices_are_not_usable, devices_have_a_place_of_their_own, bundle_with_links, pid_file_is_not_followed_inside, passwd_of_the_image_is_hostile,
         destination_of_nothing_but_dots, cover_follows_no_link, notes_are_not_followed_elsewhere, file_destination_swapped, default_links_of_dev,
         old_root_is_not_reachable, hosts_proc_without_pivot, console_of_the_image_is_a_link_inside, init_is_not_ptraced, path_of_the_image_with_links, constants_are_read_only,
     }
-    USER { device_nodes_of_the_image_are_dead, nobodys_lock_stops_a_start }
-    ROOT { proc_moved_while_it_starts, hosts_settings_and_disks }
+    USER { nobodys_lock_stops_a_start }
+    ROOT { proc_moved_while_it_starts, hosts_settings_and_disks, devices_of_privileged_containers }
 }
 
 /// A directory of the host beside the bundle that nothing may touch, and what it looked like.
@@ -1025,28 +1025,122 @@ fn exec_into_a_hostile_root(ctx: &Ctx) {
 }
 
 fn devices_are_not_usable(ctx: &Ctx) {
-    // Nobody inside can make one: no CAP_MKNOD, or a user namespace.
-    let caps: &[&str] = if ctx.caller == Caller::Root { &[] } else { &["CAP_MKNOD"] };
-    let all = ctx
-        .run(&ctx.bundle().caps(caps).ops(&[
-            "mknod /tmp/mem 1 1",
-            "mknod /dev/sda 8 0",
-            "mknod /dev/shm/kmsg 1 11",
-        ]))
-        .all();
-    assert_eq!(all, [errno(libc::EPERM), errno(libc::EPERM), errno(libc::EPERM)]);
+    // CAP_MKNOD is there as it is listed. Root keeps it in the host's user namespace, where the kernel would make devices.
+    let denied = errno(libc::EPERM);
+    let ops =
+        ["mknod /tmp/mem 1 1", "mknod /dev/sda 8 0", "mknod /dev/shm/kmsg 1 11", "mkdisk /dev/shm/sda 8 0"];
+    let mut others = vec!["mknod /tmp/whiteout 0 0", "mkfifo /tmp/fifo", "status"];
+    if ctx.caller != Caller::Root {
+        others.remove(0);
+    }
+    for no_new_privs in [false, true] {
+        let bundle = ctx.bundle().caps(&["CAP_MKNOD"]).with("/process/noNewPrivileges", json!(no_new_privs));
+        let all = ctx.run(&bundle.ops(&[&ops[..], &others].concat())).all();
+        assert_eq!(all[..4], [const { Value::Null }; 4].map(|_| denied.clone()), "{all:?}");
+        for made in &all[4..all.len() - 1] {
+            assert_eq!(made, &Value::Null, "{all:?}");
+        }
+        let status = all.last().unwrap();
+        assert_eq!(status["NoNewPrivs"], u8::from(no_new_privs).to_string());
+        assert_eq!(hex(&status["CapBnd"]), 1 << 27);
+    }
+    // A user's program that has no capability gets it from a file with set-user-ID.
+    let bundle = ctx.bundle().caps(&[]).with("/process/capabilities", json!({ "bounding": ["CAP_MKNOD"] }));
+    assert_eq!(ctx.run(&bundle.ops(&ops)).all(), [const { Value::Null }; 4].map(|_| denied.clone()));
+    // A filter of the config's that allows next to nothing, and a program that joins.
+    let container = ctx.started(&ctx.bundle().caps(&["CAP_MKNOD"]).ops(&["pause"]));
+    assert_eq!(container.exec(&ops).all(), [const { Value::Null }; 4].map(|_| denied.clone()));
+    let container = ctx.started(&ctx.bundle().caps(&[]).ops(&["pause"]));
+    let out = container.exec_with(&["--cap", "CAP_MKNOD"], &ops).run();
+    assert_eq!(out.all(), [const { Value::Null }; 4].map(|_| denied.clone()));
+}
+
+fn devices_of_privileged_containers(ctx: &Ctx) {
+    // Whoever allows every device and lists CAP_SYS_ADMIN as well holds nothing back.
+    let made = |caps: &[&str], devices: Value| {
+        let bundle = ctx.bundle().caps(caps).with("/linux/resources", json!({ "devices": devices }));
+        ctx.run(&bundle.ops(&["mkdisk /dev/shm/sda 8 0"])).all()[0].clone()
+    };
+    let all = json!({ "allow": true, "access": "rwm" });
+    let none = json!({ "allow": false, "access": "rwm" });
+    let disk = json!({ "allow": true, "type": "b", "major": 8, "access": "rwm" });
+    let privileged = ["CAP_SYS_ADMIN", "CAP_MKNOD"];
+    assert_eq!(made(&privileged, json!([none, all])), Value::Null);
+    assert_eq!(made(&privileged, json!([{ "allow": true, "type": "a", "access": "rwm" }])), Value::Null);
+    for (caps, devices) in [
+        (&privileged[..], json!([])),
+        (&privileged, json!([none, disk])),
+        (&privileged, json!([all, none])),
+        (&privileged, json!([{ "allow": true, "access": "rw" }])),
+        (&privileged[1..], json!([all])),
+    ] {
+        assert_eq!(made(caps, devices.clone()), errno(libc::EPERM), "{caps:?} {devices}");
+    }
 }
 
 fn device_nodes_of_the_image_are_dead(ctx: &Ctx) {
     if !Caller::tests_are_root() {
         skip!("device nodes in an image need root to make them");
     }
-    let bundle = ctx.bundle();
-    let node = bundle.rootfs().join("node");
-    sys::mknod(node.to_str().unwrap(), libc::S_IFCHR | 0o666, 1, 5).unwrap();
-    fs::set_permissions(&node, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
-    let all = ctx.run(&bundle.ops(&["head /node 1"])).all();
-    assert_eq!(all[0], errno(libc::EACCES), "a device node of the image is usable");
+    let node = |bundle: &Bundle| {
+        let node = bundle.mkdir("data").join("node");
+        sys::mknod(node.to_str().unwrap(), libc::S_IFCHR | 0o666, 1, 5).unwrap();
+        fs::set_permissions(&node, PermissionsExt::from_mode(0o666)).unwrap();
+        bundle.rootfs().join("data").display().to_string()
+    };
+    // A directory that lacks a mount point is covered by binds, or by an overlay where it has many entries.
+    for (flags, entries) in [(&[][..], 0), (&[], 100), (&["--writable"], 0)] {
+        let bundle = ctx.bundle().with("/root/readonly", json!(flags.is_empty()));
+        let data = node(&bundle);
+        for n in 0..entries {
+            bundle.file(&format!("data/{n}"), "");
+        }
+        let bundle =
+            bundle.mount("/srv", "bind", &data, &["rbind"]).mount("/mnt", "bind", &data, &["bind", "ro"]);
+        let bundle = bundle.mount("/data/missing", "tmpfs", "tmpfs", &[]);
+        let all = ctx
+            .run_with(&bundle.ops(&["head /data/node 1", "head /srv/node 1", "head /mnt/node 1"]), flags)
+            .all();
+        assert_eq!(
+            all,
+            [const { Value::Null }; 3].map(|_| errno(libc::EACCES)),
+            "{flags:?}: a device node of the image is usable"
+        );
+    }
+}
+
+fn devices_have_a_place_of_their_own(ctx: &Ctx) {
+    // Without a mount at /dev the devices are made in the root, whose own nodes are dead.
+    let device = json!({ "path": "/srv/mine", "type": "c", "major": 1, "minor": 5, "fileMode": 0o620, "uid": 0, "gid": 0 });
+    let zero = json!({ "path": "/srv/zero", "type": "c", "major": 1, "minor": 5 });
+    let ops = [
+        "write /dev/null x",
+        "head /dev/zero 1",
+        "head /srv/mine 1",
+        "head /srv/zero 1",
+        "stat /srv/mine",
+        "readlink /dev/fd",
+    ];
+    for readonly in [false, true] {
+        let bundle = ctx
+            .bundle()
+            .without_mount("/dev/pts")
+            .without_mount("/dev/shm")
+            .without_mount("/dev/mqueue")
+            .without_mount("/dev");
+        bundle.mkdir("dev");
+        let planted = bundle.rootfs().join("dev/zero");
+        fs::write(&planted, "the image's").unwrap();
+        let bundle = bundle.push("/linux/devices", device.clone()).push("/linux/devices", zero.clone());
+        let bundle = bundle.with("/root/readonly", json!(readonly)).ops(&ops);
+        let all = ctx.run(&bundle).all();
+        assert_eq!(all[..4], [Value::Null, json!("\0"), json!("\0"), json!("\0")], "{all:?}");
+        assert_eq!((&all[4]["minor"], &all[5]), (&json!(5), &json!("/proc/self/fd")), "{all:?}");
+        if ctx.caller == Caller::Root {
+            assert_eq!(all[4]["mode"], 0o620);
+        }
+        assert_eq!(fs::read_to_string(&planted).unwrap(), "the image's");
+    }
 }
 
 fn bundle_with_links(ctx: &Ctx) {

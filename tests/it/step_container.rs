@@ -23,8 +23,8 @@ tests! {
         copies_of_an_image_file,
     }
     NESTED { tasks_share_a_container, who_may_write }
-    ALL { images_by_name, saved_at_the_end, saving_writes_through_no_link, the_place_to_save_is_no_link }
-    USER { end_by_root }
+    ALL { images_by_name, saved_at_the_end, saving_writes_through_no_link, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
+    USER { end_by_root, mounts_in_tmpfs_stop_nobody }
 }
 
 /// A step of job 42 on a node of its own.
@@ -871,6 +871,52 @@ fn end_by_root(ctx: &Ctx) {
     assert_eq!(names.map(|name| tmp.join(name).exists()), [false, true, true]);
 }
 
+/// Another user may mount a file system at what is his in a directory for everybody, whose server refuses all others, never
+/// answers, or is gone.
+fn mounts_in_tmpfs_stop_nobody(ctx: &Ctx) {
+    if !crate::client::Caller::tests_are_root() || !Path::new("/dev/fuse").exists() {
+        crate::runner::skip!("the tests do not run as root, or there is no /dev/fuse");
+    }
+    let base = Step::read_only(ctx);
+    let (uid, _) = ctx.caller.host_ids();
+    for (n, options) in ["", ",allow_other", "gone"].iter().enumerate() {
+        let tmpfs = ctx.mkdir(&format!("tmpfs{n}"));
+        fs::set_permissions(&tmpfs, PermissionsExt::from_mode(0o1777)).unwrap();
+        let taken = [format!("rt-layers-{uid}"), "rt".to_owned(), "rt-image-42-1-2-3".to_owned()]
+            .map(|name| tmpfs.join(name));
+        taken[..2].iter().for_each(|dir| fs::create_dir(dir).unwrap());
+        fs::write(&taken[2], "").unwrap();
+        let mut servers: Vec<_> =
+            taken.iter().map(|at| sys::silent_fuse(at, 12345, options.trim_start_matches("gone"))).collect();
+        if *options == "gone" {
+            servers.clear();
+        }
+        let limited = |cmd: Cmd| cmd.env("RT_CONTAINER_TMPFS", &tmpfs).env("XDG_RUNTIME_DIR", &tmpfs);
+        // The tests' own limit is longer than this.
+        let start = std::time::Instant::now();
+        limited(base.environment(0, base.command(0, &["say yes"]))).ok();
+        limited(ctx.command(ctx.rt_path()).arg("list")).ok();
+        let named = with_name(&base, 42, 0, "x");
+        limited(named.command(0, &["say no"])).fails(&[
+            "the directory for layers",
+            "mounted",
+            "RT_CONTAINER_TMPFS, names another",
+        ]);
+        let epilog = ctx
+            .rt(["slurm", "end"])
+            .by_tests()
+            .env("SLURM_JOB_ID", "42")
+            .env("SLURM_JOB_UID", uid.to_string());
+        limited(epilog).silent();
+        assert!(start.elapsed() < std::time::Duration::from_secs(20), "{options}: {:?}", start.elapsed());
+        for at in &taken {
+            sys::umount(at.to_str().unwrap(), libc::MNT_DETACH).unwrap();
+        }
+        assert!(taken[2].exists(), "what is not known to be the user's stays");
+    }
+    base.empty();
+}
+
 fn entrypoint_runs_once(ctx: &Ctx) {
     let Some(busybox) =
         ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists())
@@ -1234,6 +1280,46 @@ fn saving_writes_through_no_link(ctx: &Ctx) {
     fs::rename(outside.join("moved"), outside.join("upper")).unwrap();
     ctx.rt(["delete", "42.tools"]).silent();
     assert!(layers(ctx).is_empty());
+}
+
+/// A program that has the directory of its layer puts a link in the place of one of its parts.
+fn links_in_the_place_of_a_layer(ctx: &Ctx) {
+    let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", images::path(ctx));
+    let base = Step::read_only(ctx);
+    let step = with_name(&base, 42, 0, "tools");
+    step.ok(&["write /x y"]);
+    let all = format!("rt-layers-{}", sys_uid(ctx));
+    let secret = ctx.mkdir("secret");
+    for part in ["42.tools/upper", "42.tools/work", "42.tools", ""] {
+        let (place, aside) = (ctx.dir.join(&all).join(part), ctx.path("aside"));
+        let place: std::path::PathBuf = place.components().collect();
+        fs::rename(&place, &aside).unwrap();
+        // To what has the same names, and to what has none.
+        for target in [&aside, &secret] {
+            symlink(target, &place).unwrap();
+            ctx.give_link(&place);
+            step.command(0, &["say no"]).fails(&["rt-layers-"]);
+            // What overlayfs needs beside the layer is not saved.
+            if part != "42.tools/work" {
+                let file = ctx.path("out.sqsh");
+                ctx.rt(["slurm", "save", "42.tools"]).arg(&file).env("PATH", &path).fails(&["rt-layers-"]);
+                assert!(!file.exists(), "{part}");
+            }
+            fs::remove_file(&place).unwrap();
+        }
+        fs::rename(&aside, &place).unwrap();
+    }
+    // A directory that others can write is not the caller's alone.
+    let top = ctx.dir.join(&all).join("42.tools");
+    fs::set_permissions(&top, PermissionsExt::from_mode(0o777)).unwrap();
+    ctx.rt(["slurm", "save", "42.tools"])
+        .arg(ctx.path("out.sqsh"))
+        .env("PATH", &path)
+        .fails(&["42.tools", "others"]);
+    fs::set_permissions(&top, PermissionsExt::from_mode(0o700)).unwrap();
+    assert_eq!(step.ok(&["cat /x"]).line(0), "y");
+    ctx.rt(["delete", "42.tools"]).silent();
+    assert!(layers(ctx).is_empty() && fs::read_dir(&secret).unwrap().next().is_none());
 }
 
 /// A program that can write above the place where its container is saved puts a link there. What it was not shown stays.

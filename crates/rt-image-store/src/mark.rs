@@ -103,21 +103,23 @@ impl ImageStore {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::EXCL | OFlags::CLOEXEC;
             fs::openat(&uses, name, flags, Mode::from_raw_mode(0o644)).map(drop)
         };
-        let marked = match touch(&name) {
+        let look = |name: &str| fd::stat_entry(&uses, name);
+        let marked = match look(&name) {
             Err(Errno::NOENT) => match make(&name) {
-                // Another process of the same user was faster.
-                Err(Errno::EXIST) => touch(&name),
-                made => made,
+                // Another process was faster.
+                Err(Errno::EXIST) => look(&name).map(|stat| is_mine(&stat)),
+                made => made.map(|()| true),
             },
-            touched => touched,
+            found => found.map(|stat| is_mine(&stat)),
         };
-        // Another user who was first to make it could give it any time, now or later.
-        let marked = match fs::statat(&uses, name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) if !is_mine(&stat) => match own_beside(&uses, &name) {
+        let marked = match marked {
+            Ok(true) => touch(&name),
+            Err(e @ (Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC | Errno::DQUOT)) => Err(e),
+            // Another user who was first to make it could give it any time, now or later, or has mounted something there.
+            Ok(false) | Err(_) => match own_beside(&uses, &name) {
                 Some(own) => touch(&own),
                 None => make(&beside(&name)),
             },
-            _ => marked,
         };
         match marked {
             Ok(()) => Ok(true),
@@ -140,9 +142,9 @@ fn own_beside(uses: &OwnedFd, name: &str) -> Option<String> {
     let dir = fs::openat(uses, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let entries = fs::Dir::read_from(dir.ok()?).ok()?;
     let names = entries.flatten().filter_map(|entry| entry.file_name().to_str().map(str::to_owned).ok());
-    names.filter(|other| other.starts_with(start) && other != name).find(|other| {
-        fs::statat(uses, other.as_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| is_mine(&stat))
-    })
+    names
+        .filter(|other| other.starts_with(start) && other != name)
+        .find(|other| fd::stat_entry(uses, other.as_str()).is_ok_and(|stat| is_mine(&stat)))
 }
 
 /// A name for such a mark, which nobody can have taken before.

@@ -4,6 +4,8 @@ use super::check;
 use crate::error::{Context, Result};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::path::Arg;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -126,6 +128,55 @@ pub fn stat(fd: impl AsFd) -> Result<fs::Stat> {
 pub fn file_system(fd: impl AsFd) -> Result<u64> {
     let found = fs::fstatfs(&fd).context(|| format!("look at the file system of {}", shown(&fd)))?;
     Ok(found.f_type as u64)
+}
+
+/// True where an open file is on a mount on which no device node works (`MS_NODEV`); an error names the file.
+pub fn is_nodev(fd: impl AsFd) -> Result<bool> {
+    let found = fs::fstatvfs(&fd).context(|| format!("look at the mount of {}", shown(&fd)))?;
+    Ok(found.f_flag.contains(fs::StatVfsMountFlags::NODEV))
+}
+
+/// Opens the entry `name` of `dir`, and no link. What is mounted there is not asked: it may be another user's file system,
+/// which refuses everybody else or never answers.
+///
+/// # Errors
+/// EXDEV where something is mounted there.
+pub fn open_entry<N: Arg + Copy>(dir: impl AsFd, name: N, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let how = fs::ResolveFlags::BENEATH | fs::ResolveFlags::NO_XDEV;
+    match fs::openat2(&dir, name, flags, Mode::empty(), how) {
+        // A filter that is older than the call.
+        Err(Errno::NOSYS) => fs::openat(&dir, name, flags, Mode::empty()),
+        opened => opened,
+    }
+}
+
+/// The state of the entry `name` of `dir`, of a link itself, in the same way.
+///
+/// # Errors
+/// EXDEV where something is mounted there.
+pub fn stat_entry<N: Arg + Copy>(dir: impl AsFd, name: N) -> Result<fs::Stat, Errno> {
+    fs::fstat(open_entry(dir, name, OFlags::PATH)?)
+}
+
+/// Opens `path`, which is no link. Where others can make names in the directory above, as in /tmp, nothing that is mounted
+/// there is opened nor asked ([`open_entry`]).
+///
+/// # Errors
+/// EXDEV where something is mounted there.
+pub fn open_beside_others(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // "." and a slash at the end are no names.
+    let path: PathBuf = path.components().collect();
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return fs::open(&path, flags, Mode::empty());
+    };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let parent = fs::open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    match fs::fstat(&parent)?.st_mode & 0o022 {
+        0 => fs::openat(&parent, name, flags, Mode::empty()),
+        _ => open_entry(&parent, name, flags),
+    }
 }
 
 /// Makes a directory the working directory; an error names it.

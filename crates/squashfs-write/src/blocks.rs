@@ -4,6 +4,7 @@ use crate::pool::{Hash, PackedBlock, Pool, hash};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// The content of a file that was added.
@@ -38,6 +39,11 @@ enum Pending {
     /// A block of a file.
     Block {
         number: u64,
+        file: u32,
+    },
+    /// Blocks that are not written, since they are zeros.
+    Holes {
+        count: u64,
         file: u32,
     },
     /// All blocks of the file stand before this.
@@ -119,6 +125,51 @@ impl Blocks {
         Ok(FileId(file))
     }
 
+    /// Adds a file of `size` bytes of which only `data` is there, ranges in their order: `content` has these bytes, one range
+    /// after the other. Whole blocks of the rest take neither time nor room.
+    pub(crate) fn add_sparse(
+        &mut self,
+        content: &mut dyn Read,
+        size: u64,
+        data: &[Range<u64>],
+    ) -> io::Result<FileId> {
+        let file = u32::try_from(self.files.len()).map_err(|_| io::Error::other("too many files"))?;
+        self.files.push(Content { size, ..Content::default() });
+        let block_size = self.block_size as u64;
+        let (mut at, mut data) = (0, data);
+        while at < size {
+            while let [first, rest @ ..] = data
+                && first.end <= at
+            {
+                data = rest;
+            }
+            let next = data.first().map_or(size, |range| range.start.clamp(at, size));
+            let count = (next - at) / block_size;
+            if count > 0 {
+                self.pending.push_back(Pending::Holes { count, file });
+                at += count * block_size;
+                continue;
+            }
+            let end = size.min(at + block_size);
+            let mut block = vec![0; (end - at) as usize];
+            for range in data.iter().take_while(|range| range.start < end) {
+                let (from, to) = (range.start.max(at) - at, range.end.min(end) - at);
+                content.read_exact(&mut block[from as usize..to as usize])?;
+            }
+            at = end;
+            if size < block_size {
+                self.add_tail(file, &block)?;
+                return Ok(FileId(file));
+            }
+            let number = self.submit(block)?;
+            self.pending.push_back(Pending::Block { number, file });
+        }
+        if size >= block_size {
+            self.pending.push_back(Pending::FileEnd { file });
+        }
+        Ok(FileId(file))
+    }
+
     fn add_tail(&mut self, file: u32, block: &[u8]) -> io::Result<()> {
         if block.is_empty() {
             return Ok(());
@@ -174,7 +225,7 @@ impl Blocks {
             Some(Pending::Block { number, .. } | Pending::Fragment { number }) => {
                 self.packed.contains_key(number)
             }
-            Some(Pending::FileEnd { .. }) | None => true,
+            Some(Pending::FileEnd { .. } | Pending::Holes { .. }) | None => true,
         }
     }
 
@@ -184,6 +235,7 @@ impl Blocks {
             match self.pending.pop_front() {
                 None => break,
                 Some(Pending::FileEnd { file }) => self.end_file(file),
+                Some(Pending::Holes { count, file }) => self.write_holes(file, count)?,
                 Some(Pending::Block { number, file }) => {
                     let Some(block) = self.packed.remove(&number) else { break };
                     self.write_file_block(file, block)?;
@@ -199,18 +251,35 @@ impl Blocks {
         Ok(())
     }
 
+    fn write_holes(&mut self, file: u32, count: u64) -> io::Result<()> {
+        self.begin_file(file);
+        let content = &mut self.files[file as usize];
+        let blocks = usize::try_from(count).map_err(|_| io::Error::other("too many blocks"))?;
+        content.blocks.resize(content.blocks.len() + blocks, 0);
+        content.sparse += count * self.block_size as u64;
+        // In the place of their hashes.
+        self.written.extend_from_slice(&[0; 32]);
+        self.written.extend_from_slice(&count.to_le_bytes());
+        Ok(())
+    }
+
+    /// Notes where the first block of a file goes.
+    fn begin_file(&mut self, file: u32) {
+        let content = &mut self.files[file as usize];
+        if content.blocks.is_empty() {
+            content.start = self.position;
+            self.written.clear();
+        }
+    }
+
     fn write_file_block(&mut self, file: u32, block: PackedBlock) -> io::Result<()> {
-        let position = self.position;
+        self.begin_file(file);
         let size = match block.bytes.is_empty() {
             true => 0,
             false => self.write_block(&block)?,
         };
         let block_size = self.block_size as u64;
         let content = &mut self.files[file as usize];
-        if content.blocks.is_empty() {
-            content.start = position;
-            self.written.clear();
-        }
         if size == 0 {
             content.sparse += block_size;
         }

@@ -9,6 +9,7 @@ use crate::tables;
 use crate::tree::Tree;
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 const SUPERBLOCK_SIZE: usize = 96;
@@ -102,6 +103,20 @@ impl ImageWriter {
     /// UnexpectedEof where `content` is shorter, and what reading and writing return.
     pub fn add_file(&mut self, content: &mut dyn Read, size: u64) -> io::Result<FileId> {
         self.blocks.add(content, size)
+    }
+
+    /// Writes the content of a file of `size` bytes of which only the ranges `data` are there, in their order; all else is
+    /// zeros. `content` has the bytes of these ranges, one after the other.
+    ///
+    /// # Errors
+    /// UnexpectedEof where `content` is shorter, and what reading and writing return.
+    pub fn add_sparse_file(
+        &mut self,
+        content: &mut dyn Read,
+        size: u64,
+        data: &[Range<u64>],
+    ) -> io::Result<FileId> {
+        self.blocks.add_sparse(content, size, data)
     }
 
     /// Writes the tree, and the superblock last: before that the file is no image.

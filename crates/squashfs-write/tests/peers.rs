@@ -194,3 +194,53 @@ fn what_the_format_cannot_say_is_refused() -> TestResult {
     assert!(new("loop", Options::default())?.finish(&tree).is_err());
     Ok(())
 }
+
+/// What is written of ranges reads as the whole content does.
+#[test]
+fn sparse_files_are_as_their_bytes() -> TestResult {
+    if Command::new("unsquashfs").arg("-version").output().is_err() {
+        eprintln!("skipped: squashfs-tools is not installed");
+        return Ok(());
+    }
+    const BLOCK: u64 = 128 << 10;
+    let end = 5 * BLOCK + 1000;
+    let cases: [(u64, Vec<std::ops::Range<u64>>); 8] = [
+        (end, vec![]),
+        (end, vec![0..1, 1..end]),
+        (end, vec![10..20, 30..BLOCK + 1, 3 * BLOCK - 1..3 * BLOCK + 1]),
+        (end, vec![0..BLOCK, end - 1..end, end..end]),
+        (end, vec![2 * BLOCK..3 * BLOCK, end..end]),
+        (4 * BLOCK, vec![BLOCK - 1..BLOCK, 4 * BLOCK..4 * BLOCK]),
+        (1000, vec![1..2, 500..600]),
+        (1000, vec![]),
+    ];
+    let scratch = Scratch::new("sparse");
+    let image = scratch.0.join("x.sqsh");
+    let mut tree = Tree::new(metadata(0o755));
+    let mut writer = ImageWriter::new(File::create_new(&image)?, Options::default())?;
+    let mut contents = Vec::new();
+    for (n, (size, data)) in cases.iter().enumerate() {
+        let bytes = noise(*size as usize, n as u64 + 1);
+        let mut whole = vec![0; *size as usize];
+        let mut pieces = Vec::new();
+        for range in data {
+            let range = range.start as usize..range.end as usize;
+            whole[range.clone()].copy_from_slice(&bytes[range.clone()]);
+            pieces.extend_from_slice(&bytes[range]);
+        }
+        let file = writer.add_sparse_file(&mut &pieces[..], *size, data)?;
+        let node = tree.add(metadata(0o644), Kind::File(file));
+        tree.insert(Tree::ROOT, format!("{n}").as_bytes(), node)?;
+        contents.push(whole);
+    }
+    let short = writer.add_sparse_file(&mut &b"abc"[..], 9, std::slice::from_ref(&(0..4)));
+    assert_eq!(short.map(drop).expect_err("too short").kind(), std::io::ErrorKind::UnexpectedEof);
+    writer.finish(&tree)?;
+    let out = scratch.0.join("out");
+    let ran = Command::new("unsquashfs").args(["-n", "-q", "-d"]).arg(&out).arg(&image).output()?;
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    for (n, content) in contents.iter().enumerate() {
+        assert!(std::fs::read(out.join(n.to_string()))? == *content, "{n}");
+    }
+    Ok(())
+}

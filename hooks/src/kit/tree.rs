@@ -3,7 +3,7 @@
 //! Every path is resolved inside the tree, links too.
 
 use ld_so_cache::LD_CACHE;
-use ld_so_cache::elf::Elf;
+use ld_so_cache::elf::{Elf, ReadAt};
 use ld_so_cache::symbols::Symbols;
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
@@ -24,6 +24,11 @@ const MOST: usize = 16 << 20;
 /// The most paths that are looked at. A program may name thousands of libraries and directories to search each of them in; a
 /// large one has some hundred of both.
 const MOST_LOOKS: u32 = 1 << 20;
+/// The most bytes that are read of libraries and lists of names, and kept of them. An image without an ld.so.cache may have
+/// some thousand libraries, of each of which some 50 KB are read.
+const MOST_BYTES: u64 = 512 << 20;
+/// The most names of a directory that are read.
+const MOST_NAMES: usize = 1 << 17;
 
 /// The libraries that have been read, by device and inode, because each library has several names.
 type Elfs = HashMap<(u64, u64), Option<Rc<Elf>>>;
@@ -43,6 +48,25 @@ pub struct Tree {
     ld_cache: OnceCell<Option<Vec<u8>>>,
     /// How many paths may still be looked at.
     looks: Cell<u32>,
+    /// How many bytes may still be read and kept.
+    bytes: Cell<u64>,
+}
+
+/// A file of a tree whose bytes count.
+struct Counted<'a> {
+    file: &'a File,
+    left: &'a Cell<u64>,
+}
+
+impl ReadAt for Counted<'_> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> ld_so_cache::Result<usize> {
+        if self.left.get() == 0 {
+            return Ok(0);
+        }
+        let read = self.file.read_at(offset, buffer)?;
+        self.left.set(self.left.get().saturating_sub(read as u64));
+        Ok(read)
+    }
 }
 
 impl Tree {
@@ -52,7 +76,8 @@ impl Tree {
         let root = fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()))?;
         let (elfs, symbols) = (RefCell::default(), RefCell::default());
         let (shown, ld_cache) = (OnceCell::new(), OnceCell::new());
-        Ok(Tree { root, path: path.to_owned(), shown, elfs, symbols, ld_cache, looks: Cell::new(MOST_LOOKS) })
+        let (looks, bytes) = (Cell::new(MOST_LOOKS), Cell::new(MOST_BYTES));
+        Ok(Tree { root, path: path.to_owned(), shown, elfs, symbols, ld_cache, looks, bytes })
     }
 
     /// Where the tree is.
@@ -68,7 +93,18 @@ impl Tree {
         if trees.iter().any(|tree| tree.looks.get() == 0) {
             bail!("the image makes the hook look for too much: more than {MOST_LOOKS} paths");
         }
+        if trees.iter().any(|tree| tree.bytes.get() == 0) {
+            bail!(
+                "the image makes the hook look for too much: more than {} MiB of libraries",
+                MOST_BYTES >> 20
+            );
+        }
         result
+    }
+
+    /// Counts what is kept in memory.
+    fn keep(&self, bytes: usize) {
+        self.bytes.set(self.bytes.get().saturating_sub(bytes as u64));
     }
 
     /// Opens what `path` leads to in the tree; nothing where it cannot be had.
@@ -97,7 +133,13 @@ impl Tree {
     pub fn elf(&self, path: impl AsRef<Path>) -> Option<Rc<Elf>> {
         let (file, stat) = self.file_and_stat(path.as_ref())?;
         let mut elfs = self.elfs.borrow_mut();
-        let read = || Elf::read(&file).ok().map(Rc::new);
+        let read = || {
+            let elf = Elf::read(&Counted { file: &file, left: &self.bytes }).ok()?;
+            let texts = elf.needed.iter().chain(&elf.defines).chain(&elf.rpath).chain(&elf.runpath);
+            let requires = elf.requires.iter().map(|need| need.library.len() + need.version.len());
+            self.keep(texts.map(String::len).chain(requires).sum());
+            Some(Rc::new(elf))
+        };
         elfs.entry((stat.st_dev, stat.st_ino)).or_insert_with(read).clone()
     }
 
@@ -105,7 +147,7 @@ impl Tree {
     pub fn symbols(&self, path: impl AsRef<Path>) -> Option<Rc<Symbols>> {
         let (file, stat) = self.file_and_stat(path.as_ref())?;
         let mut symbols = self.symbols.borrow_mut();
-        let read = || Symbols::read(&file).ok().map(Rc::new);
+        let read = || Symbols::read(&Counted { file: &file, left: &self.bytes }).ok().map(Rc::new);
         symbols.entry((stat.st_dev, stat.st_ino)).or_insert_with(read).clone()
     }
 
@@ -147,7 +189,13 @@ impl Tree {
                 let name = OsStr::from_bytes(entry.ok()?.file_name().to_bytes()).to_str()?.to_owned();
                 (name != "." && name != "..").then_some(name)
             })
+            .take(MOST_NAMES)
             .collect();
+        if names.len() == MOST_NAMES {
+            // What is not seen is not known.
+            self.looks.set(0);
+        }
+        self.keep(names.iter().map(String::len).sum());
         names.sort_unstable();
         names
     }

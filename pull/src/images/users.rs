@@ -61,8 +61,8 @@ pub(crate) fn rough(age: Duration) -> String {
 pub(crate) struct AgedMark {
     /// What it says.
     pub mark: Mark,
-    /// Whose file it is. In a user namespace a user has another number than outside.
-    pub owner: u32,
+    /// Whose file it is; none where it could not be looked at. In a user namespace a user has another number than outside.
+    pub owner: Option<u32>,
     /// How long ago its user started a container.
     pub age: Duration,
 }
@@ -79,11 +79,13 @@ impl OwnStore {
             match looked_at {
                 Ok((used, owner)) => {
                     let age = now.duration_since(used).unwrap_or_default();
-                    marks.push(AgedMark { mark, owner, age });
+                    marks.push(AgedMark { mark, owner: Some(owner), age });
                 }
                 // Somebody has removed it meanwhile.
                 Err(e) if e.is(libc::ENOENT) => {}
-                Err(e) => return Err(e),
+                // Whose it is and when the image was used is not known, as where somebody has mounted a file system on it.
+                // So it counts, as one of another machine.
+                Err(_) => marks.push(AgedMark { mark, owner: None, age: Duration::ZERO }),
             }
         }
         Ok(marks)
@@ -133,7 +135,8 @@ impl Users {
         let mut users = Vec::new();
         users.extend(self.processes.get(bundle).cloned().map(BundleUser::Processes));
         for AgedMark { mark, owner, age } in self.marks.iter().filter(|aged| aged.mark.bundle == bundle) {
-            let seen = mark.machine == self.here && (*owner == self.uid || self.sees_all);
+            let sees = owner.is_some_and(|owner| owner == self.uid || self.sees_all);
+            let seen = mark.machine == self.here && sees;
             if seen && *age < STARTING {
                 users.push(BundleUser::Starting);
             } else if !seen && *age < ELSEWHERE {

@@ -67,6 +67,19 @@ impl<'a> Content<'a> {
     }
 }
 
+/// The bytes of a sparse file that are there, one piece after the other.
+pub(crate) struct Pieces<'a>(pub(crate) Content<'a>);
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let piece = self.0.reader.piece()?;
+        let n = buffer.len().min(piece.len());
+        buffer[..n].copy_from_slice(&piece[..n]);
+        self.0.reader.consume(n);
+        Ok(n)
+    }
+}
+
 /// All bytes of the file, holes as zeros.
 impl Read for Content<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

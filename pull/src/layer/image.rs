@@ -4,14 +4,19 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::content::Pieces;
 use super::{Content, Counts, LayerTarget, add};
 use crate::merge::{DirMetadata, Target};
 use crate::tar::{EntryKind, Header};
 use rt_sys::error::{Error, Result};
-use rt_sys::fd;
+use rt_sys::{bail, fd};
 use squashfs_write::{FileId, ImageWriter, Kind, Metadata, NodeId, Options, Tree, Written};
+
+/// The most bytes of holes in an image file. Each block of them is an entry in the image, and zeros for whoever reads it.
+pub(crate) const HOLES_LIMIT: u64 = 4 << 40;
 
 /// An image that is being written.
 pub(crate) struct ImageTarget<'a> {
@@ -20,6 +25,8 @@ pub(crate) struct ImageTarget<'a> {
     /// The content of files that have none yet.
     empty: FileId,
     counts: &'a Counts,
+    /// Bytes of holes.
+    holes: AtomicU64,
     /// The path of the image, for errors.
     shown: String,
 }
@@ -31,7 +38,7 @@ impl ImageTarget<'_> {
         let mut image = ImageWriter::new(out, options).map_err(|e| wrong(&shown, e))?;
         let empty = image.add_file(&mut io::empty(), 0).map_err(|e| wrong(&shown, e))?;
         let tree = Mutex::new(Tree::new(Metadata { mode: 0o755, ..Metadata::default() }));
-        Ok(ImageTarget { tree, image: Mutex::new(image), empty, counts, shown })
+        Ok(ImageTarget { tree, image: Mutex::new(image), empty, counts, holes: AtomicU64::new(0), shown })
     }
 
     /// Writes what is left.
@@ -191,7 +198,19 @@ impl LayerTarget for ImageTarget<'_> {
     }
 
     fn write(&self, file: NodeId, entry: &Header, mut content: Content<'_>) -> Result<()> {
-        let content = self.image().add_file(&mut content, entry.size).map_err(|e| wrong(&self.shown, e))?;
+        let content = match &entry.sparse {
+            None => self.image().add_file(&mut content, entry.size),
+            Some(map) => {
+                let holes = entry.size - entry.stored();
+                if self.holes.fetch_add(holes, Ordering::Relaxed).saturating_add(holes) > HOLES_LIMIT {
+                    bail!("the holes of the image's files are more than {} TiB", HOLES_LIMIT >> 40);
+                }
+                let data: Vec<_> =
+                    map.iter().map(|piece| piece.offset..piece.offset + piece.length).collect();
+                self.image().add_sparse_file(&mut Pieces(content), entry.size, &data)
+            }
+        };
+        let content = content.map_err(|e| wrong(&self.shown, e))?;
         self.tree().set_kind(file, Kind::File(content));
         Ok(())
     }

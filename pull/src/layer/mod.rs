@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use self::content::Content;
 pub(crate) use self::directory::DirectoryTarget;
-pub(crate) use self::image::ImageTarget;
+pub(crate) use self::image::{HOLES_LIMIT, ImageTarget};
 pub(crate) use self::links::finish_links;
 use super::decode::{self, Expected, PipeReader};
 use super::disk;

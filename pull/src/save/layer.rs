@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 
 use crate::digest::{Digest, Hasher};
 use crate::disk;
 use crate::interrupt::Interrupt;
+use crate::layer::HOLES_LIMIT;
 use crate::progress::Meter;
-use crate::tar::{self, EntryKind, Header};
+use crate::tar::{self, EntryKind, Extent, Header};
 use rt_sys::error::{Context, Result};
 use rt_sys::fd;
 use rt_sys::{bail, err};
@@ -131,7 +132,7 @@ impl Level {
 /// Writes a tree, the entries of a directory in the order of their names, so that a tree always gives one digest. What
 /// runs in it may change it meanwhile: every name is opened in the directory that was opened before, no link is followed.
 fn write_tree(root: OwnedFd, out: &mut impl Write, watch: Watch) -> Result<()> {
-    let mut seen = HashMap::new();
+    let mut seen = Seen::default();
     let mut stack = vec![Level::new(root, Vec::new())?];
     while let Some(level) = stack.last_mut() {
         let Some(name) = level.names.pop() else {
@@ -150,13 +151,21 @@ fn write_tree(root: OwnedFd, out: &mut impl Write, watch: Watch) -> Result<()> {
     Ok(())
 }
 
-/// Writes one entry, as root's: a bundle has only one id, and inside it is root's. A directory is returned, open. `seen`:
-/// first names of files with several.
+/// What was seen of a tree.
+#[derive(Default)]
+struct Seen {
+    /// First names of files with several.
+    names: HashMap<(u64, u64), Vec<u8>>,
+    /// Bytes of holes.
+    holes: u64,
+}
+
+/// Writes one entry, as root's: a bundle has only one id, and inside it is root's. A directory is returned, open.
 fn write_entry(
     dir: BorrowedFd,
     name: &[u8],
     path: &[u8],
-    seen: &mut HashMap<(u64, u64), Vec<u8>>,
+    seen: &mut Seen,
     out: &mut impl Write,
     watch: Watch,
 ) -> Result<Option<OwnedFd>> {
@@ -186,19 +195,28 @@ fn write_entry(
         let metadata = disk::metadata(&file)?;
         let inode = (metadata.dev(), metadata.ino());
         if metadata.nlink() > 1
-            && let Some(first) = seen.get(&inode)
+            && let Some(first) = seen.names.get(&inode)
         {
             entry.kind = EntryKind::Hardlink;
             entry.link = first.clone();
             tar::write_header(out, &entry).context(|| "write the archive")?;
             return Ok(None);
         }
-        seen.insert(inode, path.to_vec());
+        seen.names.insert(inode, path.to_vec());
         entry.xattrs = disk::xattrs(file.as_fd()).context(shown)?;
         entry.size = metadata.len();
+        entry.sparse = disk::sparse_map(&file, &metadata)?;
+        seen.holes = seen.holes.saturating_add(entry.size - entry.stored());
+        if seen.holes > HOLES_LIMIT {
+            bail!("with it, the holes of all files are more than {} TiB", HOLES_LIMIT >> 40);
+        }
         tar::write_header(out, &entry).context(|| "write the archive")?;
-        copy(file, entry.size, out, watch)?;
-        tar::pad(out, entry.size).context(|| "write the archive")?;
+        let whole = [Extent { offset: 0, length: entry.size }];
+        for piece in entry.sparse.as_deref().unwrap_or(&whole) {
+            (&file).seek(SeekFrom::Start(piece.offset)).context(|| "read a sparse file")?;
+            copy(&file, piece.length, out, watch)?;
+        }
+        tar::pad(out, entry.stored()).context(|| "write the archive")?;
         return Ok(None);
     } else {
         // A socket lives only as long as its program, and devices are left out of images at a pull as well.
@@ -210,7 +228,7 @@ fn write_entry(
 
 /// Copies a file's first `length` bytes, and can be interrupted meanwhile. However little a read gives, the pieces are of the
 /// same length each time: what deflate makes of them, hence the digest, depends on it.
-pub(super) fn copy(mut file: File, length: u64, out: &mut impl Write, watch: Watch) -> Result<()> {
+pub(super) fn copy(mut file: &File, length: u64, out: &mut impl Write, watch: Watch) -> Result<()> {
     let mut left = length;
     let mut buffer = vec![0; BUFFER.min(usize::try_from(length).unwrap_or(BUFFER))];
     while left > 0 {
@@ -218,9 +236,9 @@ pub(super) fn copy(mut file: File, length: u64, out: &mut impl Write, watch: Wat
         let most = buffer.len().min(usize::try_from(left).unwrap_or(BUFFER));
         match file.read_exact(&mut buffer[..most]) {
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
-                bail!("{}: became shorter while it was read", fd::shown(&file))
+                bail!("{}: became shorter while it was read", fd::shown(file))
             }
-            read => read.context(|| format!("read {}", fd::shown(&file)))?,
+            read => read.context(|| format!("read {}", fd::shown(file)))?,
         }
         out.write_all(&buffer[..most]).context(|| "write the archive")?;
         watch.meter.add(most as u64);
@@ -256,7 +274,7 @@ mod tests {
         });
         let (interrupt, meter, mut out) = (Interrupt::default(), Meter::default(), Lengths(Vec::new()));
         let watch = Watch { interrupt: &interrupt, meter: &meter };
-        copy(File::from(OwnedFd::from(reader)), length as u64, &mut out, watch).unwrap();
+        copy(&File::from(OwnedFd::from(reader)), length as u64, &mut out, watch).unwrap();
         write.join().unwrap();
         assert_eq!((out.0, meter.have()), (vec![BUFFER, BUFFER / 2], length as u64));
     }

@@ -153,7 +153,7 @@ impl NewTar {
         let file = disk::open_file(dir.as_fd(), name)?;
         let length = disk::length(&file)?;
         self.header(path, length)?;
-        layer::copy(file, length, &mut self.0, watch).context(|| WRITING)?;
+        layer::copy(&file, length, &mut self.0, watch).context(|| WRITING)?;
         tar::pad(&mut self.0, length).context(|| WRITING)
     }
 

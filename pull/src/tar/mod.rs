@@ -21,6 +21,7 @@ mod write;
 use std::io;
 
 pub use self::read::Reader;
+pub use self::sparse::{SPARSE_LIMIT, SPARSE_SIZE};
 pub use self::write::{pad, write_end, write_header};
 
 /// The block of the format.

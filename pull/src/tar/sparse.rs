@@ -7,9 +7,9 @@ use super::read::Reader;
 use super::{BLOCK, Extent, bad};
 
 /// Pieces of one sparse file at most.
-pub(super) const SPARSE_LIMIT: usize = 1 << 17;
+pub const SPARSE_LIMIT: usize = 1 << 17;
 /// A sparse file is not longer: /var/log/lastlog has 1.3 TB where the largest user number has logged in.
-const SPARSE_SIZE: u64 = 4 << 40;
+pub const SPARSE_SIZE: u64 = 4 << 40;
 
 /// A sparse map's pieces are in order, inside the file, and together as long as the data.
 pub(super) fn check_map(map: &[Extent], size: u64, data: u64) -> io::Result<()> {

@@ -7,9 +7,32 @@ use super::{BLOCK, EntryKind, Header};
 /// The first number that the eleven octal digits of a field have no room for.
 const TOO_LARGE: u64 = 1 << 33;
 
-/// Writes one entry's header, with a pax header before it where ustar cannot say it. The caller
-/// writes `header.size` bytes of data after it, then [`pad`]s them.
+/// Writes one entry's header, with a pax header before it where ustar cannot say it. The caller writes
+/// [`stored`](Header::stored) bytes of data after it, of a sparse file one piece after the other, then [`pad`]s them.
+///
+/// A sparse file is as GNU tar writes it in its pax format 1.0: the map of its pieces stands before them.
 pub fn write_header(out: &mut impl Write, header: &Header) -> io::Result<()> {
+    let Some(map) = &header.sparse else { return write_plain(out, header, &[]) };
+    let lines = map.iter().map(|extent| format!("{}\n{}\n", extent.offset, extent.length));
+    let mut text: Vec<u8> = format!("{}\n{}", map.len(), lines.collect::<String>()).into_bytes();
+    text.resize(text.len().next_multiple_of(BLOCK), 0);
+    let size = header.size.to_string();
+    let records: [(&str, &[u8]); 4] = [
+        ("GNU.sparse.major", b"1"),
+        ("GNU.sparse.minor", b"0"),
+        ("GNU.sparse.name", &header.path),
+        ("GNU.sparse.realsize", size.as_bytes()),
+    ];
+    // Who knows nothing of such files makes one of this name, and not a wrong one of the right name.
+    let name = header.path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    let path = [b"GNUSparseFile.0/", &name[..name.len().min(80)]].concat();
+    let stored = text.len() as u64 + header.stored();
+    write_plain(out, &Header { path, size: stored, sparse: None, ..header.clone() }, &records)?;
+    out.write_all(&text)
+}
+
+/// Writes the header of what is no sparse file; `records` come into its pax header.
+fn write_plain(out: &mut impl Write, header: &Header, records: &[(&str, &[u8])]) -> io::Result<()> {
     let mut pax = Vec::new();
     let mut record = |key: &str, value: &[u8]| {
         // The length counts its own digits.
@@ -22,6 +45,7 @@ pub fn write_header(out: &mut impl Write, header: &Header) -> io::Result<()> {
         pax.extend_from_slice(value);
         pax.push(b'\n');
     };
+    records.iter().for_each(|(key, value)| record(key, value));
     if header.path.len() > 100 || !header.path.is_ascii() {
         record("path", &header.path);
     }

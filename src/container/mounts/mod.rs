@@ -123,8 +123,12 @@ fn mount_one(
         }
         Some(Detached::Foreign(tree)) => {
             match &mount.kind {
-                MountKind::Bind(_) => {
+                MountKind::Bind(source) => {
                     let stat = fd::stat(&tree)?;
+                    if source.starts_with(&plan.rootfs) && mount.options.attr.clear & mount::ATTR_NODEV == 0 {
+                        // As dead as at their own place are the image's device nodes at a second one.
+                        mount::set_attr(&tree, Recursive::No, Attr::setting(mount::ATTR_NODEV))?;
+                    }
                     attach(rootfs, mount, &tree, kind_of(&stat))?;
                     state.cover(tree.as_fd(), &stat, mount.options.propagation.is_empty())?;
                 }

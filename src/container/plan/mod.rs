@@ -22,7 +22,7 @@ pub(super) use load::{Loaded, load, load_text};
 pub(super) use mounts::{MountKind, MountPlan};
 pub(super) use namespaces::configured as configured_namespaces;
 pub(super) use process::{ProcessPlan, bit_list};
-pub(super) use seccomp::{SeccompPlan, terminal_filter};
+pub(super) use seccomp::{SeccompPlan, devices_filter, terminal_filter};
 
 use super::CreateOptions;
 use super::entrypoint::EntrypointPlan;
@@ -47,6 +47,8 @@ use std::path::{Path, PathBuf};
 
 /// CAP_SYS_ADMIN, with which mounts are made and removed.
 const SYS_ADMIN: caps::Mask = 1 << 21;
+/// CAP_MKNOD, with which device nodes are made in the host's user namespace.
+const MKNOD: caps::Mask = 1 << 27;
 
 /// A layer over the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -237,6 +239,7 @@ impl Plan {
         let own_maps = adapted.maps.is_some() && caller.is_unprivileged();
         let open_fds = options.preserve_fds.saturating_add(options.listen_fds);
         let mut process = ProcessPlan::new(process, &adapted, Some(linux), open_fds, &mut notes)?;
+        process.in_hosts_namespace = all_ids;
         process.listen_fds = options.listen_fds;
         let account = Account::asked_for(spec, &adapted, &mounts, job)?;
         if let Some(task) = &options.task {

@@ -1,6 +1,7 @@
 //! The program of a plan: everything about it that the config says, in the kernel's terms.
 
 use super::seccomp::{self, SeccompPlan};
+use super::{MKNOD, SYS_ADMIN};
 use oci_spec::runtime::{
     IOPriorityClass, LinuxPersonalityDomain, LinuxSchedulerPolicy, MemoryPolicyFlagType,
     MemoryPolicyModeType, PosixRlimitType, Scheduler,
@@ -13,6 +14,7 @@ use rt_sys::error::{Context, Result};
 use rt_sys::process::SchedAttr;
 use rt_sys::{bail, caller, caps, fd, tty};
 use rustix::process::{Resource, Rlimit};
+use serde_json::Value;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +37,10 @@ pub(crate) struct ProcessPlan {
     pub umask: u32,
     /// Capabilities.
     pub caps: caps::Sets,
+    /// The program's user namespace is the host's, where CAP_MKNOD makes devices.
+    pub in_hosts_namespace: bool,
+    /// `linux.resources.devices` allows every device.
+    pub all_devices: bool,
     /// Set no_new_privs.
     pub no_new_privs: bool,
     /// Limits.
@@ -147,6 +153,8 @@ impl ProcessPlan {
                 // Without `capabilities` a process has none.
                 None => caps::Sets::default(),
             },
+            in_hosts_namespace: false,
+            all_devices: linux.is_some_and(allows_all_devices),
             // With it the filter is loaded last. Before that it would answer the runtime's own calls. There is no program that could
             // become somebody else, where there is only one id.
             no_new_privs: process.no_new_privileges().unwrap_or(false)
@@ -193,6 +201,14 @@ impl ProcessPlan {
             plan.set_linux(linux)?;
         }
         Ok(plan)
+    }
+
+    /// True where the program could make device nodes that work, and its config does not say that it may have all of the
+    /// host. A file with set-user-ID root can give a program whatever the bounding set has.
+    pub(crate) fn is_kept_from_devices(&self) -> bool {
+        let caps = self.caps.bounding | self.caps.permitted | self.caps.inheritable;
+        let privileged = self.all_devices && caps & SYS_ADMIN != 0;
+        self.in_hosts_namespace && caps & MKNOD != 0 && !privileged
     }
 
     /// Takes what a task of a Slurm step gets from its caller.
@@ -254,6 +270,18 @@ impl ProcessPlan {
         }
         Ok(())
     }
+}
+
+/// True where the rules for devices end with one that allows all of them (config-linux.md "Allowed Device list").
+fn allows_all_devices(linux: &Linux) -> bool {
+    let rules = linux.resources().as_ref().and_then(|resources| resources.get("devices"));
+    let Some(last) = rules.and_then(Value::as_array).and_then(|rules| rules.last()) else { return false };
+    let any = |key: &str| matches!(last.get(key), None | Some(Value::Null)) || last[key] == -1;
+    last["allow"] == true
+        && (any("type") || last["type"] == "a")
+        && any("major")
+        && any("minor")
+        && last["access"].as_str().is_some_and(|access| "rwm".chars().all(|kind| access.contains(kind)))
 }
 
 /// The last value of each name, at the place of the first.

@@ -1,8 +1,9 @@
 //! The seccomp filters of a plan, compiled before the first process is made.
 
+use oci_spec::OciSpecError;
 use oci_spec::runtime::{
     LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArgBuilder, LinuxSeccompBuilder, LinuxSeccompOperator,
-    LinuxSyscallBuilder,
+    LinuxSyscall, LinuxSyscallBuilder,
 };
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::seccomp::Filter;
@@ -53,6 +54,53 @@ fn filter_of(program: &oci_seccomp::Program) -> Filter {
     }
 }
 
+/// The filter that keeps a program from making device nodes, with which it would have the host's disks and memory.
+pub(crate) fn devices_filter() -> Result<Filter> {
+    Ok(filter_of(&compile(&devices_section()?)?))
+}
+
+/// The section that refuses the nodes of devices. A character device of number 0:0 opens nothing: overlays keep what was
+/// removed as such. The kernel takes the lower 16 bits of the mode and the lower 32 of the number.
+fn devices_section() -> Result<LinuxSeccomp> {
+    let argument = |index: usize, op, value: u32, value_two: u32| {
+        LinuxSeccompArgBuilder::default()
+            .index(index)
+            .op(op)
+            .value(u64::from(value))
+            .value_two(u64::from(value_two))
+            .build()
+    };
+    let kind = |index, kind| argument(index, LinuxSeccompOperator::ScmpCmpMaskedEq, libc::S_IFMT, kind);
+    let refused = |name: &str, args: Vec<_>| {
+        LinuxSyscallBuilder::default()
+            .names([name.to_owned()])
+            .action(LinuxSeccompAction::ScmpActErrno)
+            .args(args)
+            .build()
+    };
+    let section = [("mknod", 1), ("mknodat", 2)]
+        .into_iter()
+        .map(|(name, mode)| {
+            let numbered = argument(mode + 1, LinuxSeccompOperator::ScmpCmpNe, 0, 0)?;
+            Ok([
+                refused(name, vec![kind(mode, libc::S_IFCHR)?, numbered])?,
+                refused(name, vec![kind(mode, libc::S_IFBLK)?])?,
+            ])
+        })
+        .collect::<Result<Vec<_>, _>>()
+        .and_then(|refused| section_of(refused.concat()));
+    section.map_err(|e: OciSpecError| err!("{e}"))
+}
+
+/// A section that lets all pass but what `refused` says, from every architecture that the kernel runs.
+fn section_of(refused: Vec<LinuxSyscall>) -> Result<LinuxSeccomp, OciSpecError> {
+    LinuxSeccompBuilder::default()
+        .default_action(LinuxSeccompAction::ScmpActAllow)
+        .architectures(oci_seccomp::native_architectures().collect::<Vec<_>>())
+        .syscalls(refused)
+        .build()
+}
+
 /// The filter that keeps a program from typing into the terminal of its session.
 pub(crate) fn terminal_filter() -> Result<Filter> {
     Ok(filter_of(&compile(&terminal_section()?)?))
@@ -75,12 +123,6 @@ fn terminal_section() -> Result<LinuxSeccomp> {
             .args([command])
             .build()
     });
-    let section = refused.into_iter().collect::<Result<Vec<_>, _>>().and_then(|refused| {
-        LinuxSeccompBuilder::default()
-            .default_action(LinuxSeccompAction::ScmpActAllow)
-            .architectures(oci_seccomp::native_architectures().collect::<Vec<_>>())
-            .syscalls(refused)
-            .build()
-    });
+    let section = refused.into_iter().collect::<Result<Vec<_>, _>>().and_then(section_of);
     section.map_err(|e| err!("{e}"))
 }

@@ -30,14 +30,16 @@ impl Rootfs<'_> {
         let entries = list(&dir).context(|| "list a directory that lacks a mount point")?;
         let stat = fs::fstat(&dir)?;
         let params = [Param::Value("mode".into(), format!("{:o}", stat.st_mode & 0o7777))];
+        // Device nodes that are dead in the directory stay so in what covers it.
+        let attr = if fd::is_nodev(&dir)? { mount::ATTR_NODEV } else { 0 };
         let tmpfs =
-            mount::new_fs("tmpfs", "tmpfs", &params, 0).context(|| "make a tmpfs for mount points")?;
+            mount::new_fs("tmpfs", "tmpfs", &params, attr).context(|| "make a tmpfs for mount points")?;
         fd::chown_like(&tmpfs, &stat);
         let mut cover = None;
         let large = entries.len() > MOST_BINDS && !has_mounts_below(&dir)?;
         if large {
             mount::attach(&tmpfs, &dir)?;
-            cover = match cover_by_overlay(&dir, &stat, &tmpfs) {
+            cover = match cover_by_overlay(&dir, &stat, &tmpfs, attr) {
                 // A kernel without overlayfs. The binds take longer, and show the same.
                 Err(e) if e.is(libc::ENODEV) => None,
                 overlay => Some(overlay?),
@@ -144,7 +146,7 @@ fn list(dir: &OwnedFd) -> Result<Vec<(OsString, FileType)>> {
 
 /// An overlay over `dir`, whose owner and mode are in `stat`. Its upper layer is in `tmpfs`, which is mounted on `dir`
 /// already: overlayfs takes layers from mounted file systems only. Where there is no overlay, `tmpfs` is empty.
-fn cover_by_overlay(dir: &OwnedFd, stat: &fs::Stat, tmpfs: &OwnedFd) -> Result<OwnedFd> {
+fn cover_by_overlay(dir: &OwnedFd, stat: &fs::Stat, tmpfs: &OwnedFd, attr: u64) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let part = |name: &str| -> Result<OwnedFd> {
         fs::mkdirat(tmpfs, name, Mode::RWXU)?;
@@ -165,7 +167,7 @@ fn cover_by_overlay(dir: &OwnedFd, stat: &fs::Stat, tmpfs: &OwnedFd) -> Result<O
         // In a user namespace overlayfs may not use trusted.* attributes (Linux 5.11).
         Param::Flag("userxattr".into()),
     ];
-    let overlay = mount::new_fs("overlay", "overlay", &params, 0).inspect_err(|_| {
+    let overlay = mount::new_fs("overlay", "overlay", &params, attr).inspect_err(|_| {
         for part in ["upper", "work"] {
             let _ = fs::unlinkat(tmpfs, part, AtFlags::REMOVEDIR);
         }

@@ -233,6 +233,26 @@ impl<'a> Rootfs<'a> {
         rustix::process::fchdir(dir)
     }
 
+    /// Detached copies of entries of `tmpfs`, a detached mount of the container's own, to be attached elsewhere in the root.
+    ///
+    /// Before Linux 6.15, open_tree(2) copies only what is mounted in this mount namespace. The tmpfs is therefore mounted
+    /// on the root for a moment, where no other process of the container can see it yet. The copies keep the file system
+    /// in existence after it has been unmounted.
+    pub fn clone_from_tmpfs<N: AsRef<OsStr>>(
+        &self,
+        tmpfs: &OwnedFd,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<Vec<OwnedFd>> {
+        mount::attach(tmpfs, &self.root)?;
+        let trees =
+            names.into_iter().map(|name| mount::clone_entry(tmpfs, name.as_ref(), Recursive::No)).collect();
+        // umount2(2) takes a path. "." is the mount itself, whatever the path of the root is by now. MNT_DETACH, since the
+        // working directory is in it.
+        self.enter(tmpfs)?;
+        rustix::mount::unmount(".", rustix::mount::UnmountFlags::DETACH)?;
+        trees
+    }
+
     /// True where the directory of `path` is the root of a file system of the container's own.
     pub fn is_in_own_fs(&self, path: &Path) -> bool {
         split(path).is_some_and(|(dir, _)| self.own_fs.iter().any(|own_fs| own_fs.path.as_os_str() == dir))
