@@ -40,7 +40,7 @@ pub(crate) use protect::protect_binary;
 pub(crate) use refused::remedy as namespaces_remedy;
 pub(crate) use saving::show_as_bundle;
 pub(crate) use step::{
-    RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
+    RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status, tell,
 };
 
 use crate::store::{Kept, Store};
@@ -109,6 +109,8 @@ pub(crate) struct KeptContainer {
     pub must_run: bool,
     /// A step that has not made it gets mounts of its own.
     pub own_mounts: bool,
+    /// The step names an image, and not the container alone.
+    pub image_named: bool,
 }
 
 /// How long the runtime stays beside a container, and the state after it.
