@@ -33,6 +33,16 @@ address=127.0.0.1
 ../slurm/cluster oci "$CLUSTER_DIR/bin/rt"
 status=0
 ./battery "$CLUSTER_DIR/bin/rt" "$CLUSTER_DIR/images" || status=1
+./export "$CLUSTER_DIR/bin/rt" || status=1
 # Under oci.conf this Slurm has no MPI.
 MPI_BY=--container-image ../slurm/mpi "$CLUSTER_DIR/bin/rt" || status=1
+# Once more, with a /tmp for each job. What belongs to the cluster is elsewhere then.
+../slurm/cluster down
+private=${PRIVATE_DIR:-/var/tmp/rt-spank-$$}
+mkdir -p "$private"
+cp -a "$CLUSTER_DIR/bin" "$CLUSTER_DIR/rt_spank.so" "$private/"
+export SPANK="required $private/rt_spank.so rt=$private/bin/rt"
+NODES=1 PRIVATE_TMP=yes CLUSTER_DIR=$private bash -c '../slurm/cluster up && ./private-tmp "$CLUSTER_DIR/bin/rt"' || status=1
+CLUSTER_DIR=$private ../slurm/cluster down
+rm -rf "$private"
 exit $status

@@ -11,7 +11,7 @@ pub(crate) struct Arguments {
     pub(crate) rt: PathBuf,
     /// Images' entry points are executed where the user says nothing.
     pub(crate) execute_entrypoint: bool,
-    /// Named containers end with the job, instead of when they are removed.
+    /// Named containers end with the job where the user says nothing, instead of when they are removed.
     pub(crate) scope_is_job: bool,
     /// sbatch and salloc have the options, too.
     pub(crate) sbatch_support: bool,
@@ -28,7 +28,8 @@ impl Default for Arguments {
         Arguments {
             rt: "/usr/local/bin/rt".into(),
             execute_entrypoint: false,
-            scope_is_job: false,
+            // A container of an earlier job is a surprise, and one that has spoilt runs.
+            scope_is_job: true,
             sbatch_support: true,
             pin: false,
             // Before it has tasks, a step hears neither scancel nor Ctrl-C, and srun gives up after ten minutes.
@@ -125,10 +126,11 @@ mod tests {
     #[test]
     fn sites_lines_are_understood() {
         assert_eq!(of(""), Ok(Arguments::default()));
-        let pyxis = "runtime_path=/run/pyxis execute_entrypoint=1 container_scope=job sbatch_support=no \
+        assert!(Arguments::default().scope_is_job && of("container_scope=job").unwrap().scope_is_job);
+        let pyxis = "runtime_path=/run/pyxis execute_entrypoint=1 container_scope=global sbatch_support=no \
                      use_enroot_load=1 use_squashfuse=0 importer=";
         let all = of(pyxis).unwrap();
-        assert!(all.execute_entrypoint && all.scope_is_job && !all.sbatch_support);
+        assert!(all.execute_entrypoint && !all.scope_is_job && !all.sbatch_support);
         let all = of("rt=/opt/rt/bin/rt pin=1 launch_wait=7 tmpfs=/scratch").unwrap();
         assert_eq!(all.task_program(), PathBuf::from("/opt/rt/bin/rt-slurm-task"));
         assert_eq!(all.launch_wait, Duration::from_secs(7));

@@ -414,6 +414,12 @@ pub(crate) fn set_own_variable(name: &CStr, value: &CStr) {
     unsafe { libc::setenv(name.as_ptr(), value.as_ptr(), 1) };
 }
 
+/// Takes one away again.
+pub(crate) fn unset_own_variable(name: &CStr) {
+    // SAFETY: a string. srun does the same in its threads.
+    unsafe { libc::unsetenv(name.as_ptr()) };
+}
+
 /// Ends a task in the place of its program, with a status that is not 0.
 pub(crate) fn end_task() -> ! {
     // SAFETY: ends the process, which is a fork of slurmstepd, without running what that has registered for its end.

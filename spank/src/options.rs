@@ -58,9 +58,9 @@ pub(crate) const FORMS: [Form; 19] = [
     word("container-workdir", "PATH", Topic::Workdir, "[rt] working directory in the container"),
     word(
         "container-name",
-        "NAME[:auto|create|exec|no_exec]",
+        "NAME[:auto|create|exec|no_exec|job|global[+...]]",
         Topic::Name,
-        "[rt] name of a container that stays on the node after the step. One that exists is used, and no image is needed",
+        "[rt] name of a container that stays on the node after the step, until the job has ended or (global) it is removed. One that exists is used, and no image is needed",
     ),
     word(
         "container-save",
@@ -129,7 +129,7 @@ const VARIABLES: [(&str, Topic, bool); 15] = [
 ];
 
 /// Prefixes of the variables, those that count more first: pyxis' and `rt`'s own.
-const PREFIXES: [&str; 2] = ["PYXIS_CONTAINER_", "RT_CONTAINER_"];
+pub(crate) const PREFIXES: [&str; 2] = ["PYXIS_CONTAINER_", "RT_CONTAINER_"];
 
 /// What has been asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -192,16 +192,20 @@ impl Options {
         Ok(())
     }
 
-    /// Takes what variables say of options that the command line does not name. What is no value is passed over, as pyxis
-    /// does with switches.
-    pub(crate) fn complete<'a>(&mut self, environment: impl Iterator<Item = &'a [u8]>) -> Result<(), String> {
+    /// Takes what variables with one of `prefixes` say of options that the command line does not name. What is no value is
+    /// passed over, as pyxis does with switches.
+    pub(crate) fn complete<'a>(
+        &mut self,
+        environment: impl Iterator<Item = &'a [u8]>,
+        prefixes: &[&str],
+    ) -> Result<(), String> {
         // Every step comes here, and most have none of these.
-        let is_ours = |entry: &&[u8]| PREFIXES.iter().any(|prefix| entry.starts_with(prefix.as_bytes()));
+        let is_ours = |entry: &&[u8]| prefixes.iter().any(|prefix| entry.starts_with(prefix.as_bytes()));
         let ours: Vec<&[u8]> = environment.filter(is_ours).collect();
         if ours.is_empty() {
             return Ok(());
         }
-        for prefix in PREFIXES {
+        for prefix in prefixes {
             // Those of one prefix do not exclude each other by their order.
             let before = self.clone();
             for (name, topic, sense) in VARIABLES {
@@ -335,16 +339,20 @@ impl Options {
             },
             Topic::Save if value.ends_with(b"/") => Err("its argument is a directory".to_owned()),
             Topic::Name => {
-                let (name, mode) = match value.iter().position(|c| *c == b':') {
+                let (name, flags) = match value.iter().position(|c| *c == b':') {
                     Some(at) => (&value[..at], &value[at + 1..]),
                     None => (value, &b"auto"[..]),
                 };
-                if name.is_empty() {
-                    Err("the name is empty".to_owned())
-                } else if !matches!(mode, b"" | b"auto" | b"create" | b"exec" | b"no_exec") {
-                    Err(format!("{:?} is none of auto, create, exec and no_exec", show(mode)))
-                } else {
-                    Ok(())
+                let known = |flag: &&[u8]| {
+                    matches!(*flag, b"" | b"auto" | b"create" | b"exec" | b"no_exec" | b"job" | b"global")
+                };
+                match flags.split(|c| *c == b'+').find(|flag| !known(flag)) {
+                    _ if name.is_empty() => Err("the name is empty".to_owned()),
+                    Some(other) => {
+                        let known = "auto, create, exec, no_exec, job and global";
+                        Err(format!("{:?} is none of {known}", show(other)))
+                    }
+                    None => Ok(()),
                 }
             }
             _ => Ok(()),
@@ -462,6 +470,7 @@ mod tests {
             (&[("container-save", "./")], "directory"),
             (&[("container-name", ":exec")], "empty"),
             (&[("container-name", "x:attach")], "none of auto"),
+            (&[("container-name", "x:exec+site")], "none of auto"),
             (&[("container-writable", ""), ("container-readonly", "")], "--container-writable exclude"),
             (&[("no-container-entrypoint", ""), ("container-entrypoint", "")], "exclude each other"),
         ] {
@@ -470,6 +479,7 @@ mod tests {
         }
         // Slurm gives each option twice where a variable of its own has it, too.
         given(&[("container-image", "a"), ("container-image", "a")]).unwrap();
+        given(&[("container-name", "x:create+global")]).unwrap();
         given(&[("container-name", "x:no_exec"), ("container-writable", ""), ("container-writable", "")])
             .unwrap();
     }
@@ -478,7 +488,7 @@ mod tests {
     fn variables_come_after_the_command_line() {
         let env = |list: &[&str], options: &[(&str, &str)]| {
             let mut all = given(options).unwrap();
-            all.complete(list.iter().map(|e| e.as_bytes())).map(|()| all)
+            all.complete(list.iter().map(|e| e.as_bytes()), &PREFIXES).map(|()| all)
         };
         let all = env(
             &[

@@ -3,10 +3,13 @@
 
 use crate::arguments::{self, Arguments};
 use crate::ffi::{self, BATCH, Context, Number, Spank, User};
-use crate::options::{FORMS, Form, Options};
+use crate::options::{FORMS, Form, Options, PREFIXES};
 use crate::program::{Call, End};
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsString};
+use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +29,8 @@ struct State {
     prepared: Prepared,
     tasks_ended: u32,
     user: Option<User>,
+    /// Until when the user wants a container with a name to stay, where he says so (RT_CONTAINER_SCOPE).
+    scope: Option<Vec<u8>>,
     /// The environment of `rt` on this node.
     environment: Vec<CString>,
 }
@@ -51,6 +56,14 @@ const PIN: &CStr = c"SLURM_RT_IMAGE";
 
 /// Why the image was not copied to the nodes, although that was asked for.
 const NOT_BROADCAST: &CStr = c"SLURM_RT_NOT_BROADCAST";
+
+/// Stands before the variables by which srun, sbatch and salloc tell the nodes their options. The nodes get them whatever
+/// `--export` says, and no step is started on the host because its `--export` leaves something out.
+const CARRIED: &str = "SLURM_RT_";
+
+/// Where a node notes its jobs with containers, as `JOB.NODE`: the end of all others costs nothing, and waits for no file
+/// system that `rt` may be on. Only root can make something in /run.
+const JOBS: &str = "/run/rt-spank";
 
 /// How long the node is kept after a step for `rt` to clean up.
 const END_LIMIT: Duration = Duration::from_secs(60);
@@ -132,26 +145,105 @@ pub(crate) fn options_are_read(spank: &Spank, _: &[&CStr]) -> i32 {
     match ffi::context() {
         Context::Local | Context::Allocator => submit(),
         Context::Remote => {
-            let environment = spank.environment();
-            let mut state = state();
-            for index in std::mem::take(&mut state.disputed) {
-                let form = &FORMS[index];
-                if value(&environment, &variable_of(form)).is_none() {
-                    state.options.forget(form.topic);
-                    let _ = state.options.set(form, b"");
-                }
-            }
-            if let Err(why) = state.options.complete(environment.iter().map(|entry| entry.to_bytes())) {
-                state.broken.get_or_insert(why);
-            }
-            state.enabled = state.options.enabled() || state.broken.is_some();
-            if state.enabled && value(&environment, "SLURM_CONTAINER").is_some() {
-                let why = "--container and --container-image exclude each other";
-                state.broken.get_or_insert_with(|| why.to_owned());
-            }
+            on_the_node(spank);
             0
         }
         Context::Other => 0,
+    }
+}
+
+/// In slurmstepd.
+fn on_the_node(spank: &Spank) {
+    let environment = spank.environment();
+    let mut state = state();
+    for index in std::mem::take(&mut state.disputed) {
+        let form = &FORMS[index];
+        if value(&environment, &variable_of(form)).is_none() {
+            state.options.forget(form.topic);
+            let _ = state.options.set(form, b"");
+        }
+    }
+    // Where the step is one of oci.conf's, RT_CONTAINER_* are for that.
+    let is_of_oci_conf = value(&environment, "SLURM_CONTAINER").is_some();
+    let prefixes = if is_of_oci_conf { &PREFIXES[..1] } else { &PREFIXES[..] };
+    let carried = || environment.iter().filter_map(|entry| entry.to_bytes().strip_prefix(CARRIED.as_bytes()));
+    // What the step has itself comes first.
+    let all = environment.iter().map(|entry| entry.to_bytes()).chain(carried());
+    if let Err(why) = state.options.complete(all, prefixes) {
+        state.broken.get_or_insert(why);
+    }
+    state.scope = carried()
+        .chain(environment.iter().map(|entry| entry.to_bytes()))
+        .find_map(scope_in)
+        .map(<[u8]>::to_owned);
+    for name in carried().filter(|entry| is_of_an_option(entry)).filter_map(name_of) {
+        set(spank, &format!("{CARRIED}{name}"), b"");
+    }
+    state.enabled = state.options.enabled() || state.broken.is_some();
+    if state.enabled && is_of_oci_conf {
+        let why = "--container and --container-image exclude each other";
+        state.broken.get_or_insert_with(|| why.to_owned());
+    }
+    if state.enabled || is_of_oci_conf {
+        note_job(spank);
+    }
+}
+
+/// True for a variable that stands for an option.
+fn is_of_an_option(entry: &[u8]) -> bool {
+    PREFIXES.iter().any(|prefix| entry.starts_with(prefix.as_bytes()))
+}
+
+/// The name of a variable.
+fn name_of(entry: &[u8]) -> Option<&str> {
+    std::str::from_utf8(entry.split(|c| *c == b'=').next()?).ok()
+}
+
+/// The scope that an entry of the environment names.
+fn scope_in(entry: &[u8]) -> Option<&[u8]> {
+    entry.strip_prefix(b"RT_CONTAINER_SCOPE=").filter(|scope| !scope.is_empty())
+}
+
+/// The note of a job on this node.
+fn note_of(job: u32) -> PathBuf {
+    let node = std::env::var_os("SLURMD_NODENAME").unwrap_or_default();
+    let mut name = OsString::from(format!("{job}."));
+    name.push(node);
+    Path::new(JOBS).join(name)
+}
+
+/// Notes that the job has a container here.
+fn note_job(spank: &Spank) {
+    let Some(job) = spank.number(Number::Job) else { return };
+    let made = match std::fs::DirBuilder::new().mode(0o700).create(JOBS) {
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(e),
+        _ => std::fs::write(note_of(job), ""),
+    };
+    if let Err(e) = made {
+        ffi::error(&format!("what this job leaves on the node stays there: {JOBS}: {e}"));
+    }
+}
+
+/// Has the nodes get the options by variables of this process, in the place of those that the sbatch or salloc above has set.
+/// Slurm hands options on by a variable, too, but sbatch's `--export=NONE` drops that one.
+fn carry(options: &Options, own: &[CString]) {
+    for name in own.iter().filter_map(|entry| name_of(entry.to_bytes())) {
+        if name.strip_prefix(CARRIED).is_some_and(|rest| is_of_an_option(rest.as_bytes()))
+            && let Ok(name) = CString::new(name)
+        {
+            ffi::unset_own_variable(&name);
+        }
+    }
+    if !options.enabled() {
+        return;
+    }
+    let mut variables = options.variables();
+    let scope = own.iter().find_map(|entry| scope_in(entry.to_bytes()));
+    variables.extend(scope.map(|scope| ("RT_CONTAINER_SCOPE", scope.to_owned())));
+    for (name, value) in variables.into_iter().filter(|(_, value)| !value.is_empty()) {
+        if let (Ok(name), Ok(value)) = (CString::new(format!("{CARRIED}{name}")), CString::new(value)) {
+            ffi::set_own_variable(&name, &value);
+        }
     }
 }
 
@@ -159,14 +251,21 @@ pub(crate) fn options_are_read(spank: &Spank, _: &[&CStr]) -> i32 {
 fn submit() -> i32 {
     let mut state = state();
     let own: Vec<CString> = own_environment();
-    if let Err(why) = state.options.complete(own.iter().map(|entry| entry.to_bytes())) {
+    let entries = || own.iter().map(|entry| entry.to_bytes());
+    if let Err(why) = state.options.complete(entries(), &PREFIXES[..1]) {
         return failed(&why);
     }
+    // RT_CONTAINER_* alone may be for oci.conf.
+    let idle: Vec<&str> = state.options.idle().collect();
+    if let Err(why) = state.options.complete(entries(), &PREFIXES[1..]) {
+        return failed(&why);
+    }
+    carry(&state.options, &own);
     // salloc has it, and its steps get it.
     let inherited = ["image", "name"].map(|option| format!("_SLURM_SPANK_OPTION_rt_container_{option}"));
     if !state.options.enabled() {
         if !inherited.iter().any(|name| std::env::var_os(name).is_some()) {
-            for name in state.options.idle() {
+            for name in idle {
                 ffi::error(&format!(
                     "ignoring --{name}, because neither --container-image nor --container-name is set"
                 ));
@@ -306,12 +405,14 @@ pub(crate) fn prepare(spank: &Spank, _: &[&CStr]) -> i32 {
     {
         *entrypoint = if state.arguments.execute_entrypoint { b"1".to_vec() } else { b"0".to_vec() };
     }
-    let scope = if state.arguments.scope_is_job { "job" } else { "global" };
-    variables.push(("RT_CONTAINER_SCOPE", scope.into()));
+    let of_site = if state.arguments.scope_is_job { "job" } else { "global" };
+    variables.push(("RT_CONTAINER_SCOPE", state.scope.clone().unwrap_or_else(|| of_site.into())));
     // Slurm has entered the job's directory.
     let directory = std::env::current_dir().unwrap_or_else(|_| "/".into());
     variables.push(("RT_CONTAINER_SUBMIT_DIR", directory.into_os_string().into_vec()));
     variables.push(("RT_CONTAINER_STEPID", step.map_or(String::new(), |step| step.to_string()).into()));
+    let tasks = spank.number(Number::LocalTasks);
+    variables.push(("RT_CONTAINER_TASKS", tasks.map_or(String::new(), |tasks| tasks.to_string()).into()));
     variables.push(("RT_CONTAINER_TMPFS", tmpfs(&state.arguments).unwrap_or_default().into()));
     variables.push(("RT_CONTAINER_RESOLVED", Vec::new()));
     variables.push(("RT_CONTAINER_ARGV0", Vec::new()));
@@ -346,6 +447,12 @@ pub(crate) fn prepare(spank: &Spank, _: &[&CStr]) -> i32 {
         }
         Ok(End::Late) => {
             // Before it has tasks, a step cannot be cancelled. They bring the image to the node themselves.
+            if speaks {
+                let seconds = state.arguments.launch_wait.as_secs();
+                ffi::say(&format!(
+                    "the image is not here after {seconds} s; the tasks are started, and wait for it"
+                ));
+            }
             state.prepared = Prepared::Yes;
         }
         end => {
@@ -354,8 +461,10 @@ pub(crate) fn prepare(spank: &Spank, _: &[&CStr]) -> i32 {
                     ffi::say(plain(line));
                 }
             }
-            if said.is_empty() {
-                ffi::error(&format!("{}: {}", state.arguments.rt.display(), reason(&end, &said)));
+            let was_killed = matches!(end, Ok(End::Status(status, _)) if status > 128);
+            if said.is_empty() || was_killed {
+                let said = if was_killed { &[][..] } else { &said[..] };
+                ffi::error(&format!("{}: {}", state.arguments.rt.display(), reason(&end, said)));
             }
         }
     }
@@ -370,6 +479,7 @@ fn plain(line: &str) -> &str {
 fn reason(end: &std::io::Result<End>, said: &[String]) -> String {
     match (said.last(), end) {
         (Some(line), _) => plain(line).to_owned(),
+        (None, Ok(End::Status(status @ 129.., _))) => format!("ended by signal {}", status - 128),
         (None, Ok(End::Status(status, _))) => format!("exit status {status}"),
         (None, Ok(End::Late)) => "no answer in time".to_owned(),
         (None, Err(e)) => e.to_string(),
@@ -446,6 +556,10 @@ pub(crate) fn job_epilog(spank: &Spank, words: &[&CStr]) -> i32 {
     else {
         return 0;
     };
+    if std::fs::remove_file(note_of(job)).is_err_and(|e| e.kind() == ErrorKind::NotFound) {
+        // It had no container here.
+        return 0;
+    }
     let mut environment = vec![format!("SLURM_JOB_ID={job}"), format!("SLURM_JOB_UID={uid}")];
     environment.extend(spank.number(Number::Gid).map(|gid| format!("SLURM_JOB_GID={gid}")));
     environment.push("PATH=/usr/local/bin:/usr/bin:/bin".to_owned());

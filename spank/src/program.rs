@@ -32,7 +32,8 @@ const GRACE: Duration = Duration::from_secs(5);
 const MOST: usize = 64 << 10;
 
 impl Call<'_> {
-    /// Runs it to its end. `line` gets each line of stderr as it comes.
+    /// Runs it to its end. `line` gets each line of stderr as it comes, until the limit: what it says then is about its own
+    /// early end.
     pub(crate) fn run(&self, line: impl FnMut(&str)) -> io::Result<End> {
         let running = ffi::start(self.program, self.arguments, self.environment, self.user)?;
         Ok(watch(running, self.limit, [libc::SIGTERM, libc::SIGKILL], GRACE, line))
@@ -66,7 +67,9 @@ fn watch(
         read(&mut running, 1, ready[1], &mut err);
         while let Some(at) = err.iter().position(|c| *c == b'\n') {
             let rest = err.split_off(at + 1);
-            line(text(&err));
+            if !late {
+                line(text(&err));
+            }
             err = rest;
         }
         // What has inherited the output and lives on is not waited for.
@@ -74,7 +77,7 @@ fn watch(
             break;
         }
     }
-    if !err.is_empty() {
+    if !err.is_empty() && !late {
         line(text(&err));
     }
     let status = running.status();
@@ -151,6 +154,9 @@ mod tests {
             Some(Duration::from_millis(300)),
         );
         assert!(matches!(end, End::Status(0, out) if out == b"done\n"));
+        let script = "echo began >&2; trap 'echo interrupted >&2; exit 1' TERM; while :; do sleep 0.05; done";
+        let (end, lines) = shell(script, Some(Duration::from_millis(300)));
+        assert!(matches!(end, End::Late) && lines == ["began"], "{lines:?}");
     }
 
     #[test]

@@ -16,19 +16,25 @@ use rt_spec::rootless::UserMap;
 use rt_spec::slurm::{Directories, JobDirectory, Task, TaskId};
 use rt_spec::state::Status;
 use rt_spec::step_container::{self, ARGV0, IMAGE, Image, Mode, Name, StepContainer};
-use rt_spec::{asked_mounts, slurm_arguments};
+use rt_spec::{annotations, asked_mounts, slurm_arguments};
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{bail, caller, err, fd, process, start, tty};
+use rt_sys::rootfs::{is_in_memory, name_of_overlay_stranger};
+use rt_sys::{bail, caller, err, fd, process, signal, start, tty};
+use rustix::fs::{self, Access, AtFlags, Mode as Bits, OFlags};
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// Slurm's number for the step of a batch script (slurm.h, SLURM_BATCH_SCRIPT).
 const BATCH: u32 = 0xffff_fffb;
+
+/// Tells a task that its parent is the one that saves the container.
+const SAVED_BY_PARENT: &str = "RT_CONTAINER_SAVED_BY_PARENT";
 
 /// What this process's environment asks for.
 pub(super) fn read() -> Result<StepContainer> {
@@ -56,11 +62,13 @@ pub(super) fn prepare(call: &Call) -> Result<u8> {
     }
     let asked = read()?;
     asked.check_sources()?;
+    check_mpi(&asked)?;
+    asked.save.as_deref().map_or(Ok(()), check_place_to_save)?;
     let id = id(call, &asked)?;
     let id = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
     let store = store_of_job(call)?;
-    if let Some(named) = named_container(&store, &asked, &id)? {
-        tell_of_mounts(&store, &asked, &named.id);
+    if let Some(named) = named_container(call, &store, &asked, &id)? {
+        tell_what_is_ignored(&store, &asked, &named.id);
         return super::print(format!("{}\n", named.kept.image.display()));
     }
     match resolve(call, &asked, true)? {
@@ -70,15 +78,48 @@ pub(super) fn prepare(call: &Call) -> Result<u8> {
     }
 }
 
-/// Says that the step's mounts mean nothing in a container that runs.
-fn tell_of_mounts(store: &Store, asked: &StepContainer, container: &str) {
-    if !asked.mounts.is_empty()
-        && store.load(container).is_ok_and(|record| matches!(store.status(&record), Ok(Status::Running)))
-    {
-        // There is nobody left to tell that stderr is closed.
-        let text =
-            "rt: RT_CONTAINER_MOUNTS: ignoring --container-mounts when attaching to a running container\n";
-        let _ = std::io::stderr().write_all(text.as_bytes());
+/// Refuses the one pair that would hang: PMIx compares the id that a program has inside with that of the caller.
+fn check_mpi(asked: &StepContainer) -> Result<()> {
+    let is_pmix = caller::variable("SLURM_MPI_TYPE").is_some_and(|kind| kind.starts_with("pmix"));
+    if asked.as_root == Some(true) && is_pmix {
+        return Err(err!("RT_CONTAINER_REMAP_ROOT: under PMIx the user keeps his own uid inside")
+            .hint("without --container-remap-root, or with --mpi=none"));
+    }
+    Ok(())
+}
+
+/// Looks whether a file can be made where the container is to be saved, which is hours before that is done.
+fn check_place_to_save(path: &Path) -> Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    let context = || format!("RT_CONTAINER_SAVE: no file can be made in {}", dir.display());
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    match fs::open(dir, flags, Bits::RUSR | Bits::WUSR) {
+        Ok(_) => Ok(()),
+        // File systems without files that have no name, of which NFS is one, say the one or the other.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+            fs::accessat(fs::CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).context(context)
+        }
+        Err(e) => Err(e).context(context),
+    }
+}
+
+/// Says what of the step's options means nothing in a container that runs.
+fn tell_what_is_ignored(store: &Store, asked: &StepContainer, container: &str) {
+    let runs = |record| matches!(store.status(&record), Ok(Status::Running));
+    if !store.load(container).is_ok_and(runs) {
+        return;
+    }
+    if !asked.mounts.is_empty() {
+        let what = "ignoring --container-mounts when attaching to a running container";
+        container::tell(&format!("RT_CONTAINER_MOUNTS: {what}"));
+    }
+    let spec = store.container(container).and_then(|dir| dir.spec());
+    let Ok(Some(map)) = spec.and_then(|spec| annotations::user_map(&spec)) else { return };
+    let is_root = map == UserMap::Root;
+    if is_root != (asked.as_root == Some(true)) {
+        let who = if is_root { "as root" } else { "with its user's own ids" };
+        let what = format!("container {container} runs {who}, and so does this step");
+        container::tell(&format!("RT_CONTAINER_REMAP_ROOT: {what}"));
     }
 }
 
@@ -133,10 +174,15 @@ pub(super) fn task(call: &Call) -> Result<u8> {
         return Err(execute_with(call, &file)?);
     }
     let asked = read()?;
+    if let (Some(path), Some(tasks)) = (&asked.save, asked.tasks)
+        && caller::variable(SAVED_BY_PARENT).is_none()
+    {
+        return task_and_save(call, &asked, tasks, path);
+    }
     let id = id(call, &asked)?;
     let mut named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
     let store = store_of_job(call)?;
-    let exists = named_container(&store, &asked, &named)?;
+    let exists = named_container(call, &store, &asked, &named)?;
     let source = match exists.as_ref().map(|named| &named.kept) {
         Some(kept) if kept.is_file => Some(Source::File(kept.image.clone())),
         Some(kept) => {
@@ -191,6 +237,46 @@ pub(super) fn task(call: &Call) -> Result<u8> {
     container::run_task(&store, options)
 }
 
+/// Runs a task in a child. The last one on the node saves the container: it has the mounts of the job, which slurmstepd need
+/// not have, and its exit code is the step's.
+fn task_and_save(call: &Call, asked: &StepContainer, tasks: usize, path: &Path) -> Result<u8> {
+    let program = start::program()?;
+    let mut command = Command::new(&program);
+    command.args(super::own_words()).env(SAVED_BY_PARENT, "1");
+    let child = command.spawn().context(|| format!("execute {}", program.display()))?;
+    // Slurm signals all processes of a step, and a terminal all of its group: so the child has it, too.
+    signal::block_all();
+    let code = exit_code(child)?;
+    let id = id(call, asked)?;
+    let named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
+    let container = container_of(asked, &named);
+    let store = open_store_of_job(call)?;
+    // None where no task could make it.
+    let Ok(dir) = store.container(&container) else { return Ok(code) };
+    if dir.note_end(&step_name(&named), named.task.unwrap_or(0))? < tasks {
+        return Ok(code);
+    }
+    let saved = save_in_child(call, &store, &container, &named.step.to_string(), path)?;
+    Ok(if code == 0 { saved } else { code })
+}
+
+/// The exit code of a child that has ended, 128 and the signal where that was one.
+fn exit_code(mut child: Child) -> Result<u8> {
+    let status = child.wait().context(|| "wait for the task")?;
+    let code = status.code().or_else(|| Some(128 + status.signal()?));
+    Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+/// What a step is called in the state of its container.
+fn step_name(id: &TaskId) -> String {
+    format!("{}.{}", id.step.job, id.step.step)
+}
+
+/// The id of the step's container.
+fn container_of(asked: &StepContainer, id: &TaskId) -> String {
+    asked.name.as_ref().map_or_else(|| id.container.clone(), |name| container_id(name, id))
+}
+
 /// What a task starts from: what `prepare` has found, or what is found now. None where `rt-pull` has said why not.
 fn task_source(call: &Call, asked: &StepContainer) -> Result<Option<Source>> {
     match &asked.resolved {
@@ -213,11 +299,11 @@ struct Named {
 }
 
 /// The container of the name that is asked for, where it is there and may be used.
-fn named_container(store: &Store, asked: &StepContainer, id: &TaskId) -> Result<Option<Named>> {
+fn named_container(call: &Call, store: &Store, asked: &StepContainer, id: &TaskId) -> Result<Option<Named>> {
     let Some(name) = &asked.name else { return Ok(None) };
     let container = container_id(name, id);
     let kept = store.kept(&container)?;
-    let step = format!("{}.{}", id.step.job, id.step.step);
+    let step = step_name(id);
     if kept.is_none()
         && asked.image.is_none()
         && matches!(name.mode, Mode::Auto | Mode::Exec)
@@ -240,7 +326,43 @@ fn named_container(store: &Store, asked: &StepContainer, id: &TaskId) -> Result<
         }
         _ => {}
     }
+    if let Some(kept) = &kept {
+        require_same_image(call, asked, &container, kept)?;
+    }
     Ok(kept.map(|kept| Named { id: container, kept, is_steps: false }))
+}
+
+/// Refuses a container that was made from another image than the one that is asked for: the program would run in a root that
+/// is not the one that it names.
+fn require_same_image(call: &Call, asked: &StepContainer, container: &str, kept: &Kept) -> Result<()> {
+    let Some(image) = &asked.image else { return Ok(()) };
+    let text = image_text(image)?;
+    if text == kept.asked {
+        return Ok(());
+    }
+    // Two names may be those of one image.
+    let same = match resolve(call, asked, false)? {
+        Some(Source::Bundle(path) | Source::File(path)) => path == kept.image,
+        None => bail!("container {container} is there, and {text} is not"),
+    };
+    let made_from = if kept.asked.is_empty() { &*kept.image.to_string_lossy() } else { &kept.asked };
+    match same {
+        true => Ok(()),
+        false => Err(err!("container {container} was made from {made_from}, and not from {text}")
+            .hint(format!("take another name, or remove it: rt delete {container}"))),
+    }
+}
+
+/// How an image was asked for, in one form for all directories.
+fn image_text(image: &Image) -> Result<String> {
+    let path = match image {
+        Image::Name(name) if !is_image_path(Path::new(name)) => {
+            return Ok(name.strip_prefix("docker://").unwrap_or(name).to_owned());
+        }
+        Image::Name(name) => Path::new(name),
+        Image::Path(path) => path,
+    };
+    Ok(rt_sys::fd::absolute(path)?.to_string_lossy().into_owned())
 }
 
 /// The container of the step that `JOB.STEP` names, where it runs: pyxis, too, has it under that name.
@@ -259,6 +381,7 @@ fn container_of_step(store: &Store, name: &str, tmpfs: &Path) -> Result<Option<N
     let kept = Kept {
         image: if is_file { record.rootfs } else { record.bundle },
         is_file,
+        asked: String::new(),
         layer,
         global: false,
         maker: maker.to_string(),
@@ -282,7 +405,7 @@ fn kept_container(
     source: &Source,
     exists: Option<Named>,
 ) -> Result<Option<KeptContainer>> {
-    if asked.name.is_none() && asked.save.is_none() {
+    if asked.name.is_none() && asked.save.is_none() && !writes_to_disk(asked, source) {
         return Ok(None);
     }
     if let Some(name) = &asked.name {
@@ -307,13 +430,39 @@ fn kept_container(
         None => Kept {
             image: image.clone(),
             is_file,
+            asked: asked.image.as_ref().map_or_else(|| Ok(String::new()), image_text)?,
             layer: store::layer_directory(asked.tmpfs(), &id.container)?,
             global: asked.name.as_ref().is_some_and(|name| name.global),
-            maker: format!("{}.{}", id.step.job, id.step.step),
+            maker: step_name(id),
         },
     };
     let (must_run, own_mounts) = (mode == Some(Mode::Exec) || is_steps, mode == Some(Mode::NoExec));
-    Ok(Some(KeptContainer { what, must_run, own_mounts, save: asked.save.clone() }))
+    Ok(Some(KeptContainer {
+        what,
+        must_run,
+        own_mounts,
+        image_named: asked.image.is_some(),
+        save: asked.save.clone(),
+    }))
+}
+
+/// True where what a step writes to the root goes to TmpFS, and not to the job's memory: a job that writes more than it has
+/// memory would end with slurmstepd. Wants a call at the end of the step, which the plugin has (and tells the tasks), a disk,
+/// and a root that is not the user's own bundle's affair.
+fn writes_to_disk(asked: &StepContainer, source: &Source) -> bool {
+    let is_users_bundle = matches!(asked.image, Some(Image::Path(_))) && matches!(source, Source::Bundle(_));
+    let is_disk = || {
+        if store::layer_directory(asked.tmpfs(), "x").is_err() {
+            return false;
+        }
+        let dir = fs::open(asked.tmpfs(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Bits::empty());
+        // Where the kernel does not say, memory is what every node has.
+        dir.is_ok_and(|dir| {
+            !is_in_memory(&dir).unwrap_or(true)
+                && name_of_overlay_stranger(&dir).is_ok_and(|name| name.is_none())
+        })
+    };
+    asked.tasks.is_some() && asked.writable != Some(false) && !is_users_bundle && is_disk()
 }
 
 /// Prints the arguments that Slurm has written into the pattern of oci.conf. The shell that has been given the pattern is
@@ -354,7 +503,9 @@ fn execute_with(call: &Call, file: &Path) -> Result<Error> {
         }
     }
     // What the plugin says of a task is not for this one.
-    command.env_remove("RT_CONTAINER_RESOLVED").env_remove(ARGV0).env_remove("RT_CONTAINER_STEPID");
+    for name in ["RT_CONTAINER_RESOLVED", ARGV0, "RT_CONTAINER_STEPID", "RT_CONTAINER_TASKS"] {
+        command.env_remove(name);
+    }
     if let Some(image) = call.flags.text(&IMAGE_NAME)? {
         command.env(IMAGE, image);
     }
@@ -499,12 +650,17 @@ pub(super) fn end(call: &Call) -> Result<u8> {
     let asked = read()?;
     let id = id(call, &asked)?;
     let named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
-    let container =
-        asked.name.as_ref().map_or_else(|| named.container.clone(), |name| container_id(name, &named));
+    let container = container_of(&asked, &named);
     let store = open_store_of_job(call)?;
-    let save = asked.save.as_ref().filter(|_| matches!(store.kept(&container), Ok(Some(_))));
-    let step = named.step.to_string();
-    let saved = save.map_or(Ok(0), |path| save_in_child(call, &store, &container, &step, path));
+    // The last of the tasks has saved it, unless one was killed.
+    let has_saved = |tasks| {
+        let ended = store.container(&container).and_then(|dir| dir.ended(&step_name(&named)));
+        ended.is_ok_and(|ended| ended >= tasks)
+    };
+    let save = asked.save.as_ref().filter(|_| !asked.tasks.is_some_and(has_saved));
+    let save = save.filter(|_| matches!(store.kept(&container), Ok(Some(_))));
+    let saved =
+        save.map_or(Ok(0), |path| save_in_child(call, &store, &container, &named.step.to_string(), path));
     container::tasks_delete(&store, &format!("{}.-1", named.container))?;
     saved
 }

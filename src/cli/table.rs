@@ -538,8 +538,8 @@ RT_CONTAINER_IMAGE        [USER@][REGISTRY#]IMAGE[:TAG], another name of rt-pull
                           image file or a bundle; a path begins with / or ./
 RT_CONTAINER_MOUNTS       SRC[:DST[:FLAG+FLAG...]],... where SRC is a path, tmpfs, or umount
 RT_CONTAINER_WORKDIR      the directory to start in; by default that of the image
-RT_CONTAINER_NAME         NAME[:auto|create|exec|no_exec], a container that outlives the step;
-                          JOB.STEP without an image, that of a step that runs
+RT_CONTAINER_NAME         NAME[:auto|create|exec|no_exec|job|global[+...]], a container that outlives
+                          the step, made from one image; JOB.STEP without an image, that of a step that runs
 RT_CONTAINER_SAVE         the image file that the container is written to at its end
 RT_CONTAINER_MOUNT_HOME   1 mounts the home directory, also where REMAP_ROOT makes it that of root
 RT_CONTAINER_REMAP_ROOT   1 for root inside, 0 for the caller's own ids
@@ -551,7 +551,7 @@ RT_CONTAINER_ENV          NAME,... of variables that keep their values whatever 
 RT_CONTAINER_UNSHARE      net, ipc and uts, with commas between them: namespaces of the container's own
 RT_CONTAINER_CACHE        0 asks the registry also where the store has the image
 RT_CONTAINER_BROADCAST    1 starts from the copy of an image file that broadcast has made on the node
-RT_CONTAINER_SCOPE        job or global: how long a container with a name is there
+RT_CONTAINER_SCOPE        job or global: until when a container with a name is there, by default job
 RT_CONTAINER_SUBMIT_DIR   where relative paths begin; by default the working directory
 
 The program has the job's environment, without what belongs to the host (see rt(1), ENVIRONMENT, and

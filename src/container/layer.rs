@@ -25,6 +25,15 @@ const WORK: &str = "work";
 /// the kernel logs each failure.
 const LONGEST_PAUSE: i64 = 1000;
 
+/// How long a directory is waited for, in milliseconds.
+const PATIENCE: i64 = 1000;
+
+/// The same for the layer of a step: the processes of one that was cancelled may take Slurm's KillWait to end, and more.
+const PATIENCE_OF_A_STEP: i64 = 15_000;
+
+/// After so many milliseconds the wait is said.
+const SILENCE: i64 = 2000;
+
 /// The parts of a layer that is kept, as device and inode: what was looked at before init has its namespaces is what init
 /// opens in them.
 pub(super) type Seen = [(u64, u64); 2];
@@ -248,17 +257,27 @@ fn new_overlay(plan: &Plan, image: &OwnedFd, parts: &Parts) -> Result<OwnedFd> {
     // The layers' text says nothing to whoever looks at the mounts of a container for the image that it uses, as `rt prune`
     // does. The source of a mount can be any text of 255 bytes.
     let source = plan.bundle.to_str().filter(|bundle| bundle.len() < 256).unwrap_or("overlay");
-    let mut pause = 4;
+    let patience = if plan.waits_for_layer { PATIENCE_OF_A_STEP } else { PATIENCE };
+    let (mut pause, mut waited) = (4, 0);
     loop {
         match mount::new_fs("overlay", source, &params, mount::ATTR_NODEV) {
-            Err(e) if e.is(libc::EBUSY) && pause < LONGEST_PAUSE => {
-                let time = rustix::time::Timespec { tv_sec: 0, tv_nsec: pause * 1_000_000 };
-                let _ = rustix::thread::nanosleep(&time);
-                pause *= 2;
+            Err(e) if e.is(libc::EBUSY) && waited < patience => {
+                wait(pause);
+                if waited < SILENCE && waited + pause >= SILENCE {
+                    super::tell("waiting for the end of processes that still use the container's files");
+                }
+                waited += pause;
+                pause = LONGEST_PAUSE.min(pause * 2);
             }
             made => return made.map_err(|e| refused(plan, image, e)),
         }
     }
+}
+
+/// Sleeps for so many milliseconds, or until a signal comes.
+fn wait(milliseconds: i64) {
+    let (tv_sec, tv_nsec) = (milliseconds / 1000, milliseconds % 1000 * 1_000_000);
+    let _ = rustix::thread::nanosleep(&rustix::time::Timespec { tv_sec, tv_nsec });
 }
 
 /// The error of an overlay that the kernel has not made, with what can be done.

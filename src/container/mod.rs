@@ -40,7 +40,7 @@ pub(crate) use protect::protect_binary;
 pub(crate) use refused::remedy as namespaces_remedy;
 pub(crate) use saving::show_as_bundle;
 pub(crate) use step::{
-    RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
+    RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status, tell,
 };
 
 use crate::store::{Kept, Store};
@@ -111,6 +111,8 @@ pub(crate) struct KeptContainer {
     pub own_mounts: bool,
     /// The image file that it is saved to when the step ends.
     pub save: Option<PathBuf>,
+    /// The step names an image, and not the container alone.
+    pub image_named: bool,
 }
 
 /// How long the runtime stays beside a container, and the state after it.

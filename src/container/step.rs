@@ -22,6 +22,8 @@ use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::{bail, err, fd, process, tty};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs;
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// Runs a task of a Slurm step and returns its exit code; does not return where the task takes this process's
@@ -86,10 +88,31 @@ fn begin_kept(store: &Store, kept: &KeptContainer, dir: &ContainerDir) -> Result
         bail!("container {} is not running", dir.id);
     }
     if dir.is_kept()? {
-        return Ok(());
+        return require_layer(kept, dir);
     }
     // The state does not survive the node's end, and a layer may.
     remove_layer(&kept.what.layer)
+}
+
+/// Says something to whoever has started the step. Where stderr is closed there is nobody.
+pub(crate) fn tell(text: &str) {
+    let _ = rustix::io::write(rustix::stdio::stderr(), format!("rt: {text}\n").as_bytes());
+}
+
+/// Looks whether the layer is still there: where TmpFS is a job's own (job_container/tmpfs), it goes with that job. Who has
+/// named an image gets a container that begins with it; for others the name is free again.
+fn require_layer(kept: &KeptContainer, dir: &ContainerDir) -> Result<()> {
+    let layer = &kept.what.layer;
+    if fs::lstat(layer).err() != Some(Errno::NOENT) {
+        return Ok(());
+    }
+    if !kept.image_named {
+        dir.unkeep()?;
+        bail!("container {} is gone: {} was another job's", dir.id, layer.display());
+    }
+    tell(&format!("container {} begins anew: {} was another job's", dir.id, layer.display()));
+    let tmpfs = layer.ancestors().nth(2).unwrap_or(Path::new("/"));
+    crate::store::layer_directory(tmpfs, &dir.id).map(drop)
 }
 
 /// Runs a task in a container of its own; one of the same id that has ended is replaced.

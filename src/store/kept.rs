@@ -27,6 +27,10 @@ pub(crate) struct Kept {
     pub image: PathBuf,
     /// It is a file.
     pub is_file: bool,
+    /// The image as it was asked for: a name keeps its meaning here, also where the registry gives it another one. Empty where
+    /// nothing says it.
+    #[serde(default)]
+    pub asked: String,
     /// The directory of the layer.
     pub layer: PathBuf,
     /// It is there until it is removed, and not for its job alone.

@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 
 const MEMBER: &str = "task.";
 const FIRST: &str = "first";
+/// What a note of a task that has ended begins with.
+pub(super) const ENDED: &str = "ended.";
 /// The config that `rt-image` has made for an image without one.
 const IMAGE_CONFIG: &str = "image.json";
 
@@ -258,6 +260,20 @@ impl ContainerDir {
             Some(First { member, ignored, rootfs: OsStr::from_bytes(fields.next()?).into() })
         };
         Ok(parsed())
+    }
+
+    /// Notes that task `task` of `step` has ended. Returns how many of that step have.
+    pub(crate) fn note_end(&self, step: &str, task: u32) -> Result<usize> {
+        match fs::symlinkat(step, &self.fd, format!("{ENDED}{step}.{task}")) {
+            Ok(()) | Err(Errno::EXIST) => self.ended(step),
+            Err(e) => Err(e).context(|| format!("note the end of task {task}")),
+        }
+    }
+
+    /// How many tasks of `step` have been noted to have ended.
+    pub(crate) fn ended(&self, step: &str) -> Result<usize> {
+        let begin = format!("{ENDED}{step}.");
+        Ok(list_names(&self.fd, FileType::Symlink)?.iter().filter(|name| name.starts_with(&begin)).count())
     }
 
     /// Forgets a member.

@@ -19,11 +19,12 @@ tests! {
         batch_script_at_its_place, first_task_killed, a_step_runs_again, end_of_a_step, program_of_the_image,
         pmi_connection_of_a_task, as_oci_conf_calls_it, arguments_of_a_pattern,
         asked_for_a_bundle, entrypoint_runs_once, a_name_outlives_the_step, names_and_their_modes, a_step_is_a_name, names_of_jobs_and_of_all,
+        a_name_is_of_one_image, a_layer_that_is_gone, written_to_disk, a_layer_that_is_still_used, no_place_to_save, remapped_under_pmix,
         named_and_killed, namespaces_of_a_name, layers_of_somebody_else, wrong_values_name_their_variable, state_beside_that_of_others,
         copies_of_an_image_file,
     }
     NESTED { tasks_share_a_container, who_may_write }
-    ALL { images_by_name, saved_at_the_end, saving_writes_through_no_link, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
+    ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saving_writes_through_no_link, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
     USER { end_by_root, mounts_in_tmpfs_stop_nobody }
 }
 
@@ -1122,6 +1123,121 @@ fn names_of_jobs_and_of_all(ctx: &Ctx) {
     assert!(layers(ctx).is_empty());
 }
 
+/// A name with another image than the one that it was made from is refused: the program would run in the wrong root.
+fn a_name_is_of_one_image(ctx: &Ctx) {
+    let base = Step::read_only(ctx);
+    let step = |number| with_name(&base, 42, number, "tools");
+    step(0).ok(&["write /new x"]);
+    let other = ctx.bundle();
+    other.write();
+    let other = step(1).with("RT_CONTAINER_IMAGE", other.dir.display().to_string());
+    let made_from = format!("container 42.tools was made from {}", base.bundle.dir.display());
+    other.prepare().fails(&[&made_from, "rt delete 42.tools"]);
+    other.command(0, &["say no"]).fails(&[&made_from, "rt delete 42.tools"]);
+    let missing = step(2).with("RT_CONTAINER_IMAGE", "/no/such/image");
+    missing.prepare().fails(&["/no/such/image"]);
+    // The same one by another path.
+    let link = ctx.path("link");
+    symlink(&base.bundle.dir, &link).unwrap();
+    ctx.give_link(&link);
+    let dir = base.bundle.dir.display();
+    let same = step(3).with("RT_CONTAINER_IMAGE", format!("{dir}/./"));
+    assert_eq!(same.prepare().ok().stdout, format!("{dir}\n"));
+    assert_eq!(same.ok(&["cat /new"]).line(0), "x");
+    ctx.rt(["delete", "42.tools"]).silent();
+    base.empty();
+}
+
+/// TmpFS can be a job's own. What a name has there is gone with that job, while its state is not.
+fn a_layer_that_is_gone(ctx: &Ctx) {
+    let base = Step::read_only(ctx);
+    let step = |number| with_name(&base, 42, number, "tools");
+    let missing = crate::fixture::errno(libc::ENOENT);
+    let lose_layer = || fs::remove_dir_all(ctx.dir.join(format!("rt-layers-{}", sys_uid(ctx)))).unwrap();
+    step(0).ok(&["write /new x"]);
+    lose_layer();
+    let out = step(1).command(0, &["cat /new", "write /new y"]).run();
+    assert_eq!((out.code, out.line(0)), (0, missing), "{out:?}");
+    assert!(out.stderr.contains("container 42.tools begins anew"), "{out:?}");
+    assert_eq!(step(2).ok(&["cat /new"]).line(0), "y");
+    lose_layer();
+    let nameless = step(3).with("RT_CONTAINER_IMAGE", "");
+    nameless.command(0, &["say no"]).fails(&["container 42.tools is gone"]);
+    nameless.command(0, &["say no"]).fails(&["42.tools does not exist"]);
+    step(4).ok(&["write /new z"]);
+    ctx.rt(["delete", "42.tools"]).silent();
+    base.empty();
+}
+
+/// With the plugin, what is written to the root is on TmpFS where that is a disk, and is gone with the step.
+fn written_to_disk(ctx: &Ctx) {
+    let tmpfs = ctx.dir.display().to_string();
+    let step = Step::read_only(ctx);
+    let bundle = step.bundle.dir.display().to_string();
+    let of = |number, writable: &str| {
+        let step = Step { step: number, ..step.again() };
+        ctx.remember(&step.container());
+        let step = step.with("RT_CONTAINER_IMAGE", "a.name/image:1").with("RT_CONTAINER_RESOLVED", &bundle);
+        step.with("RT_CONTAINER_TMPFS", &tmpfs)
+            .with("RT_CONTAINER_TASKS", "1")
+            .with("RT_CONTAINER_WRITABLE", writable)
+    };
+    let first = of(0, "");
+    let job = first.task(0, &["write /new x", "pause"]);
+    assert_eq!(layers(ctx), [first.container()]);
+    end(vec![job]);
+    first.end();
+    assert!(layers(ctx).is_empty());
+    let read_only = of(1, "0");
+    let job = read_only.task(0, &["ready", "pause"]);
+    assert!(layers(ctx).is_empty());
+    end(vec![job]);
+    read_only.end();
+}
+
+/// A container whose step was cancelled a moment ago is waited for.
+fn a_layer_that_is_still_used(ctx: &Ctx) {
+    let base = Step::read_only(ctx);
+    let first = with_name(&base, 42, 0, "tools").task(0, &["write /new x", "pause"]);
+    // Somebody who looks into its mounts has them stay.
+    let mounts = fs::File::open(format!("/proc/{}/ns/mnt", first.pid())).unwrap();
+    end(vec![first]);
+    let second = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(3500));
+        drop(mounts);
+    });
+    let out = with_name(&base, 42, 1, "tools").command(0, &["cat /new"]).run();
+    second.join().unwrap();
+    assert_eq!((out.code, out.line(0)), (0, json!("x")), "{out:?}");
+    assert!(out.stderr.contains("waiting for the end of processes"), "{out:?}");
+    ctx.rt(["delete", "42.tools"]).silent();
+    base.empty();
+}
+
+/// Where a container cannot be saved, that is said before anything runs.
+fn no_place_to_save(ctx: &Ctx) {
+    let tmpfs = ctx.dir.display().to_string();
+    let step =
+        |path: &str| Step::read_only(ctx).with("RT_CONTAINER_SAVE", path).with("RT_CONTAINER_TMPFS", &tmpfs);
+    step("/not/there/x.sqsh").prepare().fails(&["RT_CONTAINER_SAVE", "no file can be made in /not/there"]);
+    let place = step(&format!("{tmpfs}/x.sqsh"));
+    place.prepare().ok();
+    assert!(!ctx.path("x.sqsh").exists());
+    if sys_uid(ctx) != 0 {
+        step("/etc/x.sqsh").prepare().fails(&["no file can be made in /etc"]);
+    }
+}
+
+/// PMIx compares the id inside with the caller's, and MPI_Init would hang.
+fn remapped_under_pmix(ctx: &Ctx) {
+    let step = |mpi: &str| Step::new(ctx).with("RT_CONTAINER_REMAP_ROOT", "1").with("SLURM_MPI_TYPE", mpi);
+    for mpi in ["pmix", "pmix_v4"] {
+        step(mpi).prepare().fails(&["RT_CONTAINER_REMAP_ROOT", "under PMIx", "--mpi=none"]);
+    }
+    step("pmi2").prepare().ok();
+    step("pmix").with("RT_CONTAINER_REMAP_ROOT", "0").prepare().ok();
+}
+
 fn named_and_killed(ctx: &Ctx) {
     let base = Step::read_only(ctx);
     let step = |number| with_name(&base, 42, number, "x");
@@ -1166,6 +1282,15 @@ fn namespaces_of_a_name(ctx: &Ctx) {
     let root = step(6, "root").with("RT_CONTAINER_REMAP_ROOT", "1").task(0, &["ready", "pause"]);
     let joined_root = step(7, "root").with("RT_CONTAINER_REMAP_ROOT", "0").ok(&["id"]);
     assert_eq!(joined_root.line(0)["uid"][0], 0);
+    let told = |number, name: &str, as_root: &str| {
+        step(number, name).with("RT_CONTAINER_REMAP_ROOT", as_root).prepare().run().stderr
+    };
+    assert!(told(8, "root", "0").contains("container 42.root runs as root, and so does this step"));
+    assert_eq!(told(9, "root", "1"), "");
+    let user = step(10, "user").with("RT_CONTAINER_REMAP_ROOT", "0").task(0, &["ready", "pause"]);
+    assert!(told(11, "user", "1").contains("container 42.user runs with its user's own ids"));
+    assert_eq!(told(12, "user", "0"), "");
+    end(vec![user]);
     end(vec![root]);
     // Mounts of a step that joins mean nothing, and prepare says so.
     let mounts = step(5, "plain").with("RT_CONTAINER_MOUNTS", "/tmp:/mnt");
@@ -1244,6 +1369,54 @@ fn saved_at_the_end(ctx: &Ctx) {
     save("42.other").fails(&["no container 42.other"]);
     ctx.rt(["delete", "42.tools"]).silent();
     assert!(layers(ctx).is_empty());
+}
+
+/// Where it is known how many tasks there are, the last one saves the container, and its exit code says whether that went well.
+fn saved_by_the_last_task(ctx: &Ctx) {
+    let path = images::path(ctx);
+    let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let path = format!("{path}:{system}");
+    let tmpfs = ctx.dir.display().to_string();
+    let base = Step::read_only(ctx);
+    let of = |number, dir: &str| {
+        let step = Step { step: number, ..base.again() };
+        ctx.remember(&step.container());
+        let step =
+            step.with("RT_CONTAINER_SAVE", format!("{tmpfs}/{dir}/out.sqsh")).with("RT_CONTAINER_TASKS", "2");
+        step.with("RT_CONTAINER_TMPFS", &tmpfs).with("PATH", &path)
+    };
+    ctx.mkdir("place");
+    let file = ctx.path("place/out.sqsh");
+    let step = of(0, "place");
+    assert_eq!(step.command(1, &["write /one x", "exit 7"]).run().code, 7);
+    assert!(!file.exists(), "one task is to come");
+    let out = step.command(0, &["cat /one", "env"]).ok();
+    assert_eq!(out.line(0), "x");
+    assert!(!out.stdout.contains("RT_CONTAINER_"), "{out:?}");
+    let saved = fs::read(&file).unwrap();
+    assert!(saved.starts_with(b"hsqs"), "a squashfs");
+    // The end of the step does it no second time.
+    fs::remove_file(&file).unwrap();
+    step.end();
+    assert!(!file.exists() && layers(ctx).is_empty());
+    // One that was killed leaves it to that.
+    let step = of(1, "place");
+    let killed = step.task(1, &["write /one x", "pause"]);
+    sys::kill(killed.pid(), libc::SIGKILL).unwrap();
+    killed.wait();
+    step.ok(&["ready"]);
+    assert!(!file.exists());
+    step.end();
+    assert!(file.exists());
+    // A directory that is gone by then.
+    ctx.mkdir("other");
+    let step = of(2, "other");
+    let first = step.task(0, &["write /one x", "ready"]);
+    assert_eq!(first.wait().code, 0);
+    fs::remove_dir(ctx.path("other")).unwrap();
+    let out = step.command(1, &["ready"]).run();
+    assert!(out.code != 0 && out.stderr.contains("other"), "{out:?}");
+    step.end();
 }
 
 /// A container that TmpFS is mounted in writes beside its own layer. What it makes there is neither written through nor read

@@ -67,7 +67,22 @@ fn inline(text: &str) -> String {
 }
 
 fn paragraphs(text: &str) -> String {
-    text.split("\n\n").map(|paragraph| format!(".PP\n{}", roff(paragraph))).collect()
+    let page = |paragraph: &str| table(paragraph).unwrap_or_else(|| format!(".PP\n{}", roff(paragraph)));
+    text.split("\n\n").map(page).collect()
+}
+
+/// A paragraph that is a table: a name and its text in each line, with two spaces between them at least, and lines that go
+/// on with a text. `None` for another one.
+fn table(paragraph: &str) -> Option<String> {
+    let mut page = String::new();
+    for line in paragraph.lines() {
+        let (name, text) = line.split_once("  ")?;
+        if !name.is_empty() {
+            let _ = writeln!(page, ".TP\n\\fB{}\\fR", inline(name));
+        }
+        page += &roff(text.trim_start());
+    }
+    Some(page)
 }
 
 fn man_head(name: &str, section: u8, summary: &str) -> String {
@@ -273,6 +288,13 @@ mod tests {
     fn roff_prints_what_was_meant() {
         assert_eq!(reference("rt-config(5)"), "\\fBrt\\-config\\fR(5)");
         assert_eq!(roff(".x\n'y\na-b \\ c"), "\\&.x\n\\&'y\na\\-b \\e c\n");
+    }
+
+    #[test]
+    fn a_table_stays_one() {
+        let text = "Text:\n\nA_B   what it is,\n      and more\nC     another";
+        let page = ".PP\nText:\n.TP\n\\fBA_B\\fR\nwhat it is,\nand more\n.TP\n\\fBC\\fR\nanother\n";
+        assert_eq!(paragraphs(text), page);
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub struct StepContainer {
     pub program: Option<String>,
     /// The step's number.
     pub step: Option<u32>,
+    /// How many tasks the step has on this node, where that is known.
+    pub tasks: Option<usize>,
     /// TmpFS of the node, where it is known.
     pub(crate) tmpfs: Option<PathBuf>,
 }
@@ -126,6 +128,7 @@ impl StepContainer {
             broadcast: switch("RT_CONTAINER_BROADCAST")? == Some(true),
             program: get("RT_CONTAINER_ARGV0"),
             step: get("RT_CONTAINER_STEPID").and_then(|number| number.parse().ok()),
+            tasks: get("RT_CONTAINER_TASKS").and_then(|number| number.parse().ok()),
             tmpfs: named_tmpfs(variable),
             ..Self::default()
         };
@@ -174,6 +177,7 @@ impl StepContainer {
             resolved: None,
             program: None,
             step: None,
+            tasks: None,
             tmpfs: None,
             broadcast: false,
             ..rest
@@ -276,16 +280,21 @@ fn saved(text: &str, base: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// `NAME[:auto|create|exec|no_exec]`
+/// `NAME[:auto|create|exec|no_exec|job|global[+...]]`; `global` is what is true where no flag says it.
 fn name(text: &str, global: bool) -> Result<Name> {
-    let (name, mode) = text.split_once(':').unwrap_or((text, ""));
-    let mode = match mode {
-        "" | "auto" => Mode::Auto,
-        "create" => Mode::Create,
-        "exec" => Mode::Exec,
-        "no_exec" => Mode::NoExec,
-        other => bail!("{other:?} is none of auto, create, exec and no_exec"),
-    };
+    let (name, flags) = text.split_once(':').unwrap_or((text, ""));
+    let (mut mode, mut global) = (Mode::Auto, global);
+    for flag in flags.split('+') {
+        match flag {
+            "" | "auto" => mode = Mode::Auto,
+            "create" => mode = Mode::Create,
+            "exec" => mode = Mode::Exec,
+            "no_exec" => mode = Mode::NoExec,
+            "job" => global = false,
+            "global" => global = true,
+            other => bail!("{other:?} is none of auto, create, exec, no_exec, job and global"),
+        }
+    }
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '+' | '-' | '.');
     // A job's number stands in front of it.
     if name.is_empty() || name.len() > 200 || name.starts_with('.') || !name.chars().all(good) {

@@ -89,6 +89,8 @@ pub(super) struct Plan {
     pub layer: Option<Layer>,
     /// What was looked at of a layer that is kept, before init is made.
     pub layer_seen: Option<Seen>,
+    /// The layer is a step's, and another step of which Slurm says that it has ended may still use it.
+    pub waits_for_layer: bool,
     /// Use chroot rather than pivot_root.
     pub no_pivot: bool,
     /// Mounts, in order.
@@ -258,6 +260,7 @@ impl Plan {
             readonly_root,
             layer: None,
             layer_seen: None,
+            waits_for_layer: options.kept.is_some(),
             foreign: false,
             entrypoint: None,
             no_pivot: options.no_pivot,

@@ -39,6 +39,9 @@ const SHARED: [(u64, &str); 11] = [
     (0x7461_636f, "OCFS2"),
 ];
 
+/// tmpfs and ramfs.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
 const FUSE: u64 = 0x6573_5546;
 const OVERLAY: u64 = 0x794c_7630;
 
@@ -46,6 +49,11 @@ const OVERLAY: u64 = 0x794c_7630;
 /// containers of the others.
 pub(super) fn is_shared_fs(magic: u64) -> bool {
     SHARED.iter().any(|(shared, _)| *shared == magic)
+}
+
+/// True where what is written to the file system of `dir` is memory.
+pub fn is_in_memory(dir: impl AsFd) -> Result<bool> {
+    Ok(IN_MEMORY.contains(&crate::fd::file_system(dir)?))
 }
 
 /// The name of the file system of `dir`, where overlayfs takes no upper layer from it: the kernel refuses those whose

@@ -19,7 +19,7 @@ mod notes;
 mod paths;
 mod place;
 
-pub use filesystems::{PROC_MAGIC, SYSFS_MAGIC, name_of_overlay_stranger};
+pub use filesystems::{PROC_MAGIC, SYSFS_MAGIC, is_in_memory, name_of_overlay_stranger};
 pub use notes::{DirLock, IMAGES, MadeList};
 pub use paths::open_in;
 pub use place::{NewEntry, Place};
