@@ -215,9 +215,9 @@ default arguments.
 The program has the environment of rt below that of the config where the config asks for that, as those
 of rt pull with the profile hpc do; see rt(1), ENVIRONMENT, and --clear-env.
 
---writable and --overlay put an overlay over the image, which stays as it is. DIR/upper has the changes,
-and one container uses DIR at a time. DIR cannot be on a file system that nodes share. A directory of the
-image cannot be renamed: mv copies it.
+--writable and --overlay put an overlay over the image, which stays as it is. DIR/upper has the changes.
+One container writes to DIR at a time, or many see what is in it with --read-only. To be written to, DIR
+cannot be on a file system that nodes share. A directory of the image cannot be renamed: mv copies it.
 
 The exit code is that of the program, or 128 plus the number of the signal that ended it. It is 1 if
 the container could not be run.",

@@ -102,7 +102,7 @@ impl<'a> Launch<'a> {
         for note in &plan.notes {
             log::debug!("{note}");
         }
-        layer::prepare(&mut plan)?;
+        layer::prepare(&mut plan, &options.id)?;
         let proc = fd::open_proc()?;
         let copies = mounts::open_early(&plan, proc.as_fd())?;
         trace::end(Phase::Plan);

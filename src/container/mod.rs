@@ -38,7 +38,7 @@ pub(crate) use lifecycle::{Deletion, Receiver, delete, kill, pause, resume, star
 pub(crate) use pid1::main as init_main;
 pub(crate) use protect::protect_binary;
 pub(crate) use refused::remedy as namespaces_remedy;
-pub(crate) use saving::show_as_bundle;
+pub(crate) use saving::{keep_layer, show_as_bundle};
 pub(crate) use step::{
     RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
 };

@@ -55,6 +55,14 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
     print(format!("{}\n", path.display()))
 }
 
+/// The bundle of an image in the store, pulled where it is missing there.
+pub(super) fn stored(call: &Call, image: &str) -> Result<PathBuf> {
+    let options = pull_options(call, image.to_owned(), image.parse()?, PathBuf::new())?;
+    let watermarks = Watermarks::from_environment()?;
+    let request = StoreRequest { options, policy: Policy::Missing, platform: None, watermarks };
+    Ok(images::fetch(request)?.path)
+}
+
 /// `rt images`.
 pub(super) fn list(call: &Call) -> Result<u8> {
     let images = images::list()?;
