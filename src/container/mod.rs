@@ -83,6 +83,8 @@ pub(crate) struct CreateOptions {
     pub hooks_dirs: Vec<PathBuf>,
     /// How long the runtime and the state live beside the container.
     pub lifetime: Lifetime,
+    /// Of a detached container: a log takes what its program writes to a terminal or a pipe of the caller's.
+    pub log: bool,
     /// What the command line changes in the config.
     pub overrides: Overrides,
     /// The task of a Slurm step that the container is for.
