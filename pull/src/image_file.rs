@@ -26,7 +26,7 @@ use super::profile::{self, BundledImage, MountPoint};
 use super::progress::{Meter, Style};
 use super::run::{self, Phases, PullOptions, Summary};
 use super::run_file;
-use super::save::{self, LayerTree, SourceBundle, Watch, What};
+use super::save::{self, LayerTree, SourceBundle, TreeKind, Watch, What};
 use super::source::Opened;
 use rt_spec::run_file::{Part, RunFile};
 use rt_spec::{ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_RESOLVED};
@@ -125,22 +125,11 @@ pub(crate) fn save(
     form: Form,
     style: Style,
 ) -> Result<Written> {
-    check_name(target, form)?;
-    let interrupt = Interrupt::install();
-    let old = replaceable(target, replace)?;
     let save::Parts { trees, mut config, original } = SourceBundle::open(what)?.into_parts();
     if let Some(annotations) = config["annotations"].as_object_mut() {
         // What was changed in the bundle is in the file, so no later pull may take the file for the image.
         annotations.remove(ANNOTATION_RESOLVED);
     }
-    disk::raise_open_files();
-    let draft = Draft::beside(target)?;
-    let counts = Counts::default();
-    let new = NewImageFile::create(&draft, form, &counts, None)?;
-    let context = new.context(&counts, &interrupt, u64::MAX);
-    let watch = Watch { interrupt: &interrupt, meter: &Meter::default() };
-    watch.meter.shown(style, "save", || copy_trees(&trees, &context, watch))?;
-    new.tree.finish_dirs()?;
     let image_config = original.map(|config| config.to_string().into_bytes());
     if form.runs {
         let runs = |key: &str| config["annotations"].get(key).is_some();
@@ -149,7 +138,47 @@ pub(crate) fn save(
             config["annotations"][ANNOTATION_ENTRYPOINT] = json!(config["process"]["args"].to_string());
         }
     }
-    let mut written = new.finish(&mut config, image_config.as_deref(), false)?;
+    write_trees(&trees, target, replace, form, style, |new| {
+        new.finish(&mut config, image_config.as_deref(), false)
+    })
+}
+
+/// Writes the directory `from`, as root's, into the file `target`: data, of which no container is made.
+///
+/// # Errors
+/// Nothing of it is there then.
+pub(crate) fn save_data(
+    from: &Path,
+    target: &Path,
+    replace: bool,
+    form: Form,
+    style: Style,
+) -> Result<Written> {
+    let tree = LayerTree { kind: TreeKind::Root, root: disk::open_root(from)? };
+    write_trees(&[tree], target, replace, form, style, |new| new.write(false, |_| Ok(())))
+}
+
+/// Writes trees, the lowest first, into the file `target`, which `finish` completes.
+fn write_trees(
+    trees: &[LayerTree],
+    target: &Path,
+    replace: bool,
+    form: Form,
+    style: Style,
+    finish: impl FnOnce(NewImageFile) -> Result<Written>,
+) -> Result<Written> {
+    check_name(target, form)?;
+    let interrupt = Interrupt::install();
+    let old = replaceable(target, replace)?;
+    disk::raise_open_files();
+    let draft = Draft::beside(target)?;
+    let counts = Counts::default();
+    let new = NewImageFile::create(&draft, form, &counts, None)?;
+    let context = new.context(&counts, &interrupt, u64::MAX);
+    let watch = Watch { interrupt: &interrupt, meter: &Meter::default() };
+    watch.meter.shown(style, "save", || copy_trees(trees, &context, watch))?;
+    new.tree.finish_dirs()?;
+    let mut written = finish(new)?;
     if form.runs {
         written.bytes = run_file::wrap(&draft, FILE, false, &interrupt)?;
     }
@@ -312,8 +341,13 @@ impl<'a> NewImageFile<'a> {
             linux.remove("gidMappings");
         }
         config["root"] = json!({ "path": "rootfs", "readonly": true });
+        self.write(sync, |target| add_files(target, config, image_config))
+    }
+
+    /// Adds what `add` does, and writes what is left.
+    fn write(self, sync: bool, add: impl FnOnce(&ImageTarget) -> Result<()>) -> Result<Written> {
         let target = self.tree.into_target();
-        add_files(&target, config, image_config)?;
+        add(&target)?;
         let written = target.finish()?;
         disk::set_mode(self.out.as_fd(), 0o666 & !self.mask)?;
         if sync {

@@ -382,3 +382,24 @@ fn an_overlay_becomes_a_layer() {
     assert!(said.contains("--overlay is for bundles"), "{said}");
     place.is_clean();
 }
+
+/// A directory without config.json is data.
+#[test]
+fn a_directory_becomes_a_file() {
+    let place = Place::new("data");
+    std::fs::create_dir_all(place.join("set/deep")).unwrap();
+    std::fs::write(place.join("set/deep/f"), "one").unwrap();
+    place.good(&["save", "-q", "set", "a.sqsh"]);
+    place.good(&["convert", "-q", "--compress", "gzip", "set", "b.sqsh"]);
+    for file in ["a.sqsh", "b.sqsh"] {
+        let image = open(&place.join(file));
+        let names: Vec<String> = walk(&image).into_keys().collect();
+        assert_eq!(names, ["deep", "deep/f"], "{file}");
+    }
+    // It is no image.
+    assert!(place.bad(&["save", "set", "oci:x:t"]).contains("not a bundle"));
+    assert!(place.bad(&["save", "--runfile", "p", "set"]).contains("not a bundle"));
+    assert!(place.bad(&["convert", "set", "oci:x:t"]).contains("a directory without config.json"));
+    assert!(place.bad(&["convert", "set", "bundle"]).contains("docker://set"));
+    place.is_clean();
+}

@@ -110,7 +110,7 @@ as its entrypoint, user, volumes, ports, labels and history. The image's digest 
 manifest, so there it is the digest of the image's config, which docker calls the image's id.
 
 A name that ends in .sqsh, .sqfs or .squashfs is a single file, a squashfs with the bundle's config in
-it; its path is printed.
+it; its path is printed. A directory that is no bundle becomes such a file of data, for rt run -v.
 
 With --runfile the file is a program for this kind of machine: rt and the image behind each other. Called with
 ARGS it runs the image as rt run does, for whoever calls it, on hosts without rt too; --rt-help says what else
@@ -285,7 +285,7 @@ pub const CONVERT: Command = Command {
     operands: 1..=2,
     flags: &[&OVER, &RUN_FILE, &COMPRESS, &REPLACE, &SILENT],
     about: "\
-FROM is a bundle, an image file (squashfs, SIF, or a program of rt save --runfile) or the name of an image, as
+FROM is a bundle, a directory of data (which becomes a FILE.sqsh for rt run -v), an image file (squashfs, SIF, or a program of rt save --runfile) or the name of an image, as
 oci:DIR[:TAG], docker-archive:FILE or a name in a registry: rt-pull(1) lists the forms.
 
 TO is FILE.sqsh, oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker-archive:FILE[:NAME:TAG]; everything else is the

@@ -41,7 +41,12 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         Origin::Bundle(_) if !saved && !is_image_file(path) => {
             Err(err!("{target}: a bundle, as what it is made of").hint("cp -a copies a bundle"))
         }
-        Origin::Bundle(bundle) => save::bundle(call, bundle, target),
+        Origin::Data(from) if !is_image_file(path) => Err(err!(
+            "{}: a directory without config.json, which becomes a file of data only",
+            from.display()
+        )
+        .hint(format!("{target}.sqsh is one; docker://{} is the image of that name", from.display()))),
+        Origin::Bundle(from) | Origin::Data(from) => save::bundle(call, from, target),
         Origin::File(from, true) if as_is => save::file(call, from, path, false),
         Origin::File(from, _) if saved || is_image_file(path) => {
             mounted(call, from, &[OsString::from(target)], interrupt)

@@ -35,9 +35,16 @@ pub(super) fn source_bundle(call: &Call) -> Result<PathBuf> {
     images::stored(call, operand(call, 0)?)
 }
 
+/// True for a directory that is neither a bundle nor an image: what is in it is data.
+fn is_data(path: &Path) -> bool {
+    path.is_dir() && !path.join("config.json").exists() && !path.join("oci-layout").exists()
+}
+
 /// Where a run file, or another one, comes from.
 pub(super) enum Origin<'a> {
     Bundle(&'a Path),
+    /// A directory of something else.
+    Data(&'a Path),
     /// A file, and whether it is a squashfs.
     File(&'a Path, bool),
     Image(&'a str),
@@ -51,6 +58,7 @@ impl Origin<'_> {
         }
         match File::open(path) {
             Ok(file) if file.metadata()?.is_file() => Ok(Origin::File(path, image_file::is_squashfs(&file)?)),
+            _ if is_data(path) => Ok(Origin::Data(path)),
             _ => operand(call, 0).map(Origin::Image),
         }
     }
@@ -59,7 +67,7 @@ impl Origin<'_> {
 /// Makes a program.
 pub(super) fn run_file(call: &Call, target: &Path) -> Result<u8> {
     match Origin::of(call)? {
-        Origin::Bundle(path) => bundle(call, path, text(target)?),
+        Origin::Bundle(path) | Origin::Data(path) => bundle(call, path, text(target)?),
         Origin::File(path, true) if !call.flags.given(&OVER) => file(call, path, target, true),
         Origin::File(path, true) => {
             Err(err!("{}: --overlay is for bundles and images by name", path.display())
@@ -87,7 +95,11 @@ pub(super) fn bundle(call: &Call, bundle: &Path, target: &str) -> Result<u8> {
     let overlay = call.flags.path(&OVER);
     let what = What { bundle, overlay: overlay.as_deref() };
     if let Some(form) = form_of(&call.flags, Path::new(target))? {
-        let written = image_file::save(what, Path::new(target), replace, form, style)?;
+        let file = Path::new(target);
+        let written = match is_data(bundle) && !form.runs && overlay.is_none() {
+            true => image_file::save_data(bundle, file, replace, form, style)?,
+            false => image_file::save(what, file, replace, form, style)?,
+        };
         if !quiet {
             tell(&format!("{} files and directories in {}\n", written.inodes, size(written.bytes)));
         }

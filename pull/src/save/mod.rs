@@ -11,9 +11,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use self::layer::TreeKind;
 pub(crate) use self::layer::{
-    Compression, LayerTree, Watch, WrittenLayer, write as write_layer, write_archive,
+    Compression, LayerTree, TreeKind, Watch, WrittenLayer, write as write_layer, write_archive,
 };
 use self::write::{NewDockerArchive, NewLayout};
 use super::bundle;
