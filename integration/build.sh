@@ -57,7 +57,7 @@ check configured/build "tagged localhost/built" 0 build "podman build --no-cache
 sed -i '/^env = /d' "$conf"
 check run/off-by-default "nvalid argument" 1 run --user 0 built chown 7:7 /etc/hostname
 check run/annotation "^done\$" 0 run --user 0 --annotation rt.user=root built sh -c 'chown 7:7 /etc/passwd && echo done'
-check run/other-user "^0\$" 0 run --annotation rt.user=root --user 70 built id -u
+check run/other-user "does not exist in this user namespace" 126 run --annotation rt.user=root --user 70 built id -u
 check run/filter-stays "^Seccomp:[[:space:]]*2\$" 0 run --user 0 --annotation rt.user=root built grep Seccomp: /proc/self/status
 check run/filter-refuses "1\$" 0 run --user 0 --annotation rt.user=root built perl -e 'print syscall(321) < 0 ? $! + 0 : 0, "\n"'
 # buildah itself wants a line in passwd(5); podman does not.

@@ -368,15 +368,26 @@ const COMPLETED: &[(&str, &[&str])] = &[
     ("rt save ./d", &["./data/"]),
 ];
 
-/// The scripts of the shells with an `rt` that knows two containers and three images, and with a directory `data`.
+/// Names of images and of a directory, which anybody may have made, and which a shell would execute.
+const EVIL: [&str; 4] = [
+    "evil$(touch${IFS}evaluated)",
+    "evil`touch${IFS}evaluated`",
+    "evil;touch${IFS}evaluated",
+    "evil'<(touch${IFS}evaluated)",
+];
+const EVIL_DIR: &str = "a $(touch evaluated) `touch evaluated`;touch evaluated";
+
+/// The scripts of the shells with an `rt` that knows two containers and images, and with a directory `data`.
 fn shell_world(name: &str) -> Dir {
     let dir = generated(name);
     fs::create_dir_all(dir.0.join("work/data")).unwrap();
+    fs::create_dir_all(dir.0.join("work/other").join(EVIL_DIR)).unwrap();
+    fs::write(dir.0.join("images"), EVIL.map(|name| format!("{name} x\n")).concat()).unwrap();
     fs::create_dir(dir.0.join("bin")).unwrap();
     let program = dir.0.join("bin/rt");
     let answers = "case $1 in
 list) printf 'job1\\njob2\\n' ;;
-images) printf 'NAME DIGEST\\ndebian:12 x\\ndebian:13 y\\n<none> z\\nreg.example:5000/a/b:1 k\\n' ;;
+images) printf 'NAME DIGEST\\ndebian:12 x\\ndebian:13 y\\n<none> z\\nreg.example:5000/a/b:1 k\\n'; cat ../images ;;
 esac";
     fs::write(&program, format!("#!/bin/sh\n{answers}\n")).unwrap();
     fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
@@ -433,6 +444,27 @@ fn bash_completes_words() {
             false => assert_eq!(replies, expected, "{line}"),
         }
     }
+    // What is offered becomes the word that was meant, and nothing of it is executed: not now, and not with the line.
+    for (line, names) in [("rt run ev", &EVIL[..]), ("rt run evil$", &[]), ("rt run ./other/a", &[EVIL_DIR])]
+    {
+        let output = shell("bash", &dir)
+            .args(["-c", script, "bash"])
+            .arg(dir.0.join("rt"))
+            .arg(line)
+            .output()
+            .unwrap();
+        assert!(output.stderr.is_empty(), "{line}: {}", err(&output));
+        let replies = out(&output);
+        if line.contains("./") {
+            // readline quotes the names of files.
+            assert_eq!(replies.trim_end(), format!("./other/{EVIL_DIR}/"), "{line}");
+        } else if !names.is_empty() {
+            let words = format!("printf '%s\\n' {}", replies.replace('\n', " "));
+            let output = shell("bash", &dir).args(["-c", &words]).output().unwrap();
+            assert_eq!(out(&output).lines().collect::<Vec<_>>(), names, "{line}: {replies}");
+        }
+    }
+    assert!(!dir.0.join("work/evaluated").exists(), "a name was executed");
 }
 
 #[test]
@@ -457,6 +489,11 @@ fn fish_completes_words() {
             .for_each(|reply| reply.truncate(reply.trim_end_matches('/').len()));
         assert_eq!(replies, *expected, "{line}");
     }
+    for line in ["rt run ev", "rt run ./other/a"] {
+        let script = "source $argv[1]; complete -C $argv[2]";
+        shell("fish", &dir).args(["-N", "-c", script]).arg(dir.0.join("rt.fish")).arg(line).output().unwrap();
+    }
+    assert!(!dir.0.join("work/evaluated").exists(), "a name was executed");
 }
 
 #[test]
@@ -489,14 +526,17 @@ fn zsh_completes_words() {
         zpty -d z
         cat $shift_to/shown"#;
     let mut zsh = shell("zsh", &dir);
-    zsh.args(["-f", "-c", script, "zsh"]).arg(&dir.0).args(COMPLETED.iter().map(|(line, _)| line));
+    let evil = ["rt run evil", "rt run ./other/a"];
+    let lines = COMPLETED.iter().map(|(line, _)| *line).chain(evil);
+    zsh.args(["-f", "-c", script, "zsh"]).arg(&dir.0).args(lines);
     let output = match zsh.output() {
         Ok(output) => output,
         Err(_) => return eprintln!("skipped: zsh is not installed"),
     };
     assert!(output.status.success(), "{}", err(&output));
     let text = out(&output);
-    assert_eq!(text.lines().count(), COMPLETED.len(), "{text}");
+    assert_eq!(text.lines().count(), COMPLETED.len() + evil.len(), "{text}");
+    assert!(!dir.0.join("work/evaluated").exists(), "a name was executed");
     for (shown, (line, expected)) in text.lines().zip(COMPLETED) {
         // Of several, what they have in common.
         let common = expected.iter().copied().reduce(|a, b| {

@@ -11,6 +11,7 @@ use crate::kit::tree::Tree;
 use rt_cli::wrong;
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
+use rt_sys::log::one_line;
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -72,8 +73,8 @@ pub(crate) fn main(hook: &HookProgram) -> u8 {
 
 /// One line on stderr, which the runtime shows or logs.
 fn say(hook: &HookProgram, text: &str) {
-    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let _ = std::io::stderr().write_all(format!("{}: {line}\n", hook.name).as_bytes());
+    let line = format!("{}: {}\n", hook.name, one_line(text));
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 fn run(hook: &HookProgram, words: Vec<OsString>) -> Result<String> {

@@ -90,10 +90,8 @@ fn a_shell_is_what_runs_where_an_image_says_nothing() {
 /// A bundle in the caller's home directory whose root is the place's x.sqsh.
 fn bundle_of_file(place: &Place, caller: Caller) -> String {
     let bundle = place.text(&format!("home/bundle-{caller:?}"));
-    std::fs::create_dir(&bundle).unwrap();
-    crate::open_to_all(Path::new(&bundle));
     let spec = format!(
-        "rt spec -b {bundle} </dev/null && sed -i 's|\"path\": *\"rootfs\"|\"path\": \"../../x.sqsh\"|' {bundle}/config.json"
+        "mkdir {bundle} && rt spec -b {bundle} </dev/null && sed -i 's|\"path\": *\"rootfs\"|\"path\": \"../../x.sqsh\"|' {bundle}/config.json"
     );
     place.good(caller, &["sh", "-c", &spec]);
     bundle

@@ -17,6 +17,7 @@ use super::reference::{Reference, Source};
 use super::registries_conf::Registries;
 use super::registry::{ConnectOptions, LocalBlob, Registry, Uploaded};
 use super::save::{self, Compression, MANIFEST_TYPE, SourceBundle, Watch, What, WrittenLayer};
+use rt_image_store::name::in_registry;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 
@@ -80,13 +81,13 @@ pub(crate) struct Pushed {
 ///
 /// # Errors
 /// A digest: what it names is what it is.
-pub(crate) fn target(text: &str) -> Result<Reference> {
+pub(crate) fn target(text: &str, registry: Option<&str>) -> Result<Reference> {
     if !text.starts_with("docker://")
         && matches!(text.parse::<Source>(), Ok(source) if !matches!(source, Source::Registry(_)))
     {
         return Err(err!("{text}: not a name in a registry").hint("rt save writes layouts and archives"));
     }
-    let reference: Reference = text.parse()?;
+    let reference: Reference = in_registry(text, registry).parse()?;
     if reference.digest.is_some() {
         bail!("{text}: push to a tag; the image's digest follows from what it is");
     }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::digest::Digest;
+use rt_image_store::name::{in_registry, is_host};
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
 
@@ -100,10 +101,10 @@ impl Source {
     /// Docker Hub by default.
     pub(crate) fn named(text: &str, registry: Option<&str>) -> Result<Source> {
         let source: Source = text.parse()?;
-        let (Source::Registry(_), Some(registry)) = (&source, registry) else { return Ok(source) };
-        let name = text.strip_prefix("docker://").unwrap_or(text);
-        let named = name.contains('#') || name.split_once('/').is_some_and(|(first, _)| is_host(first));
-        if named { Ok(source) } else { format!("{registry}#{name}").parse() }
+        match (&source, registry) {
+            (Source::Registry(_), Some(_)) => in_registry(text, registry).parse(),
+            _ => Ok(source),
+        }
     }
 }
 
@@ -210,11 +211,6 @@ fn parse_name(text: &str, host: Option<&str>) -> Result<Reference> {
         (None, Some(_)) => None,
     };
     Ok(Reference { registry: registry.to_owned(), repository, tag, digest, user: None })
-}
-
-/// True where the first part of a name is a registry's host rather than a part of the repository.
-fn is_host(first: &str) -> bool {
-    first.contains(['.', ':']) || first == "localhost" || first.starts_with('[')
 }
 
 fn valid_tag(tag: &str) -> bool {

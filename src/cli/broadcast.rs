@@ -7,6 +7,7 @@ use super::Call;
 use super::step_container::read;
 use rt_spec::step_container::{self, Image, StepContainer};
 use rt_sys::error::{Context, Result};
+use rt_sys::log::one_line;
 use rt_sys::{bail, caller, err};
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Write};
@@ -102,7 +103,7 @@ pub(super) fn copy_or_original(asked: &StepContainer, image: PathBuf, shown: boo
 pub(super) fn say_why_not(what: &str) {
     if let Some(why) = caller::variable("SLURM_RT_NOT_BROADCAST") {
         // There is nobody left to tell that stderr is closed.
-        let _ = writeln!(std::io::stderr(), "rt: {what}: {why}");
+        let _ = writeln!(std::io::stderr(), "rt: {}", one_line(&format!("{what}: {why}")));
     }
 }
 

@@ -5,6 +5,7 @@ use rt_cli::image::JSON;
 use rt_cli::print;
 use rt_config::{Config, KEYS, Key, Origin, Setting, Value};
 use rt_sys::error::Result;
+use rt_sys::log;
 use serde_json::{Value as Json, json};
 
 /// Prints what is configured, and where each value comes from.
@@ -19,7 +20,7 @@ fn as_text(config: &Config) -> String {
     for key in KEYS {
         let before = rows.len();
         for Setting { value, from, .. } in config.of(key) {
-            rows.push([key.full_name(), rt_sys::log::one_line(&value.to_string()), from.to_string()]);
+            rows.push([key.full_name(), log::one_line(&value.to_string()), log::one_line(&from.to_string())]);
         }
         if rows.len() == before {
             rows.push([key.full_name(), "-".to_owned(), "-".to_owned()]);
@@ -39,7 +40,7 @@ fn as_json(config: &Config) -> String {
         "files": files.collect::<Vec<_>>(),
         "keys": keys.collect::<serde_json::Map<_, _>>(),
     });
-    format!("{document:#}\n")
+    log::json(&format!("{document:#}")) + "\n"
 }
 
 /// A list of values where the key's value is a list, else the value.

@@ -4,7 +4,7 @@ use super::Call;
 use crate::doctor::{self, Check, Status};
 use rt_cli::image::JSON;
 use rt_sys::error::Result;
-use rt_sys::log::one_line;
+use rt_sys::log::{self, one_line};
 use serde_json::json;
 
 /// Prints what was found; the exit code is 1 where containers cannot start.
@@ -13,7 +13,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let checks = doctor::examine(super::new_store(call), root.as_deref());
     let ok = checks.iter().all(|check| check.status != Status::Problem);
     let text = match call.flags.has(&JSON) {
-        true => format!("{:#}\n", json!({ "ok": ok, "checks": checks })),
+        true => log::json(&format!("{:#}", json!({ "ok": ok, "checks": checks }))) + "\n",
         false => checks.iter().map(line).collect(),
     };
     super::print(text)?;

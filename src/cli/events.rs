@@ -60,7 +60,7 @@ struct Event<'a> {
 }
 
 fn print(event: &Event<'_>) -> Result<u8> {
-    super::print(format!("{}\n", serde_json::to_string(event).map_err(not_json)?))
+    super::print_json(&serde_json::to_string(event).map_err(not_json)?)
 }
 
 /// The pid of the container's first process, where there is one.

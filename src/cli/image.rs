@@ -47,8 +47,8 @@ pub(super) fn pulled(call: &Call, image: &str, how: &Pull<'_>) -> Result<Option<
     let places = place::places(&configured.stores())?;
     // Images of this machine can change under their names, so rt-pull looks at them.
     if policy != "always" && !is_local_image(image) {
-        let key = name::key(image.strip_prefix("docker://").unwrap_or(image), platform);
-        if let Some(key) = key
+        let name = name::in_registry(image, configured.text(&rt_config::REGISTRY));
+        if let Some(key) = name::key(&name, platform)
             && let Some(bundle) = look_up(&places, &key)?
         {
             return Ok(Some(bundle));

@@ -7,7 +7,7 @@ use crate::store::{Record, Store};
 use rt_spec::state::State;
 use rt_sys::bail;
 use rt_sys::error::{Error, Result};
-use rt_sys::log::one_line;
+use rt_sys::log::{self, one_line};
 
 /// What a store lists, and why it cannot list all.
 type Listed = (Vec<Record>, Option<Error>);
@@ -28,7 +28,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     } else {
         match call.flags.text(&FORMAT)?.unwrap_or("table") {
             "table" => table(&states),
-            "json" => format!("{}\n", serde_json::to_string(&states).map_err(not_json)?),
+            "json" => log::json(&serde_json::to_string(&states).map_err(not_json)?) + "\n",
             other => bail!("list: invalid format option {other:?}"),
         }
     };

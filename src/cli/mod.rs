@@ -37,7 +37,7 @@ use ::log::LevelFilter;
 use rt_cli::command::Program;
 use rt_cli::flag::ROOT;
 use rt_cli::parse::Call;
-use rt_cli::print;
+use rt_cli::{print, print_json};
 use rt_spec::{OCI_VERSION, environment};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, fd, log};

@@ -1,11 +1,12 @@
 //! What the operand of `rt run` is: a container's id, a bundle, an image, or a file.
 
 use crate::store::check_id;
+use rt_image_store::word::{is_path, require_own, require_own_directory};
+use rt_spec::asked_mounts::is_image;
 use rt_spec::run_file::RunFile;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd};
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -70,11 +71,10 @@ impl Found {
 /// Says what `operand` is. `config` is the name of the config in a bundle.
 ///
 /// # Errors
-/// Something else than a bundle or a file has that name, or it can be no name of an image.
+/// Something else than a bundle or a file has that name, somebody else has put it here, or it can be no name of an image.
 pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
     let path = Path::new(operand);
-    let is_path = [&b"/"[..], b"./", b"../"].iter().any(|start| operand.as_bytes().starts_with(start));
-    if is_path || operand == "." || operand == ".." {
+    if is_path(operand) {
         // Where nothing is there, the error is about the bundle.
         return Ok(match path.is_file() {
             true => Operand::File(path.to_owned()),
@@ -83,6 +83,7 @@ pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
     }
     let inside = Found::at(&path.join(config))?;
     if inside == Found::Bundles {
+        require_own(path, Some(config))?;
         return Ok(Operand::Bundle(path.to_owned()));
     }
     let text = operand.to_str();
@@ -93,13 +94,17 @@ pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
     if let Some(id) = text.filter(|id| check_id(id).is_ok())
         && Found::at(config)? == Found::Bundles
     {
+        require_own_directory(id, config)?;
         return Ok(Operand::Id(id.to_owned()));
     }
     // What is here comes before what a registry may have.
     if let Ok(found) = path.symlink_metadata() {
         let shown = path.display();
         match (found.is_symlink(), path.is_file(), path.is_dir()) {
-            (_, true, _) => return Ok(Operand::File(path.to_owned())),
+            (_, true, _) => {
+                require_own_image(path)?;
+                return Ok(Operand::File(path.to_owned()));
+            }
             (_, _, true) => {
                 let config = config.display();
                 let text = match inside {
@@ -119,6 +124,14 @@ pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
     match text {
         Some(name) => Ok(Operand::Image(name.to_owned())),
         None => bail!("{}: no such bundle, and not the name of an image", path.display()),
+    }
+}
+
+/// Refuses a word that names a file which others can have put here, and that does not say itself that a file is meant.
+pub(super) fn require_own_image(word: &Path) -> Result<()> {
+    match word.to_str().is_some_and(is_image) {
+        true => Ok(()),
+        false => require_own(word, None),
     }
 }
 

@@ -139,5 +139,5 @@ fn state(call: &Call) -> Result<u8> {
     let status = status.unwrap_or(Status::Stopped).as_str();
     // Less than a state of the specification: a task has no bundle of its own, and Slurm reads the status alone.
     let json = serde_json::json!({ "ociVersion": OCI_VERSION, "id": id, "status": status });
-    super::print(format!("{json}\n"))
+    super::print_json(&json)
 }

@@ -10,9 +10,7 @@ use rt_sys::error::{Error, Result};
 pub(super) fn run(call: &Call) -> Result<u8> {
     let Named { store, id, .. } = super::find(call)?;
     let state = printed(&store, &store.load(&id)?)?;
-    let mut json = serde_json::to_string_pretty(&state).map_err(not_json)?;
-    json.push('\n');
-    super::print(json)
+    super::print_json(&serde_json::to_string_pretty(&state).map_err(not_json)?)
 }
 
 /// A path that is not UTF-8.

@@ -21,6 +21,7 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, caller, err, fd, process, start, tty};
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -99,7 +100,14 @@ fn resolve(call: &Call, asked: &StepContainer, shown: bool) -> Result<Option<Sou
         Image::Path(path) => path.as_path(),
         // What is no path is the name of an image, also where a directory has that name.
         Image::Name(name) => match Path::new(name) {
-            path if is_image_path(path) => path,
+            path if path.is_file() => {
+                operand::require_own_image(path)?;
+                path
+            }
+            path if is_image_path(path) => {
+                rt_image_store::word::require_own(path, Some(Path::new("config.json")))?;
+                path
+            }
             _ => {
                 if asked.broadcast && shown {
                     broadcast::say_why_not(&format!("{name} is not copied to the nodes"));
@@ -298,7 +306,7 @@ fn kept_container(
         },
     };
     let (must_run, own_mounts) = (mode == Some(Mode::Exec) || is_steps, mode == Some(Mode::NoExec));
-    Ok(Some(KeptContainer { what, must_run, own_mounts }))
+    Ok(Some(KeptContainer { what, must_run, own_mounts, save: asked.save.clone() }))
 }
 
 /// Prints the arguments that Slurm has written into the pattern of oci.conf. The shell that has been given the pattern is
@@ -488,21 +496,32 @@ pub(super) fn end(call: &Call) -> Result<u8> {
         asked.name.as_ref().map_or_else(|| named.container.clone(), |name| container_id(name, &named));
     let store = open_store_of_job(call)?;
     let save = asked.save.as_ref().filter(|_| matches!(store.kept(&container), Ok(Some(_))));
-    let code = save.map_or(Ok(0), |path| save_in_child(call, &store, &container, path))?;
+    let step = named.step.to_string();
+    let saved = save.map_or(Ok(0), |path| save_in_child(call, &store, &container, &step, path));
     container::tasks_delete(&store, &format!("{}.-1", named.container))?;
-    Ok(code)
+    saved
 }
 
-/// Has a child save a container, which enters namespaces for it. Returns its exit code.
-fn save_in_child(call: &Call, store: &Store, id: &str, path: &Path) -> Result<u8> {
+/// Has a child save a container for the step `step`, which enters namespaces for it. Returns its exit code. The child is in
+/// the directory of the file and gets no more than the file's name: a program of the step that still runs may be able to
+/// change what the path leads to.
+fn save_in_child(call: &Call, store: &Store, id: &str, step: &str, path: &Path) -> Result<u8> {
+    let context = || format!("save container {id} as {}", path.display());
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(err!("not a file name")).context(context);
+    };
+    let place = store.container(id)?.open_place(step, parent).context(context)?;
     let program = start::program()?;
     let mut command = Command::new(&program);
+    command.current_dir(format!("/proc/self/fd/{}", place.as_raw_fd()));
     for flag in [&LOG, &LOG_FORMAT, &LOG_LEVEL] {
         if let Some(value) = call.globals.path(flag) {
+            let value = if std::ptr::eq(flag, &LOG) { fd::absolute(value)? } else { value };
             command.arg(format!("--{}", flag.long)).arg(value);
         }
     }
-    command.arg("--root").arg(store.path()).args(["slurm", "save", id]).arg(path);
+    let root = fd::absolute(store.path())?;
+    command.arg("--root").arg(root).args(["slurm", "save", id]).arg(Path::new(".").join(name));
     let status =
         command.stdout(Stdio::null()).status().context(|| format!("execute {}", program.display()))?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
@@ -512,7 +531,6 @@ fn save_in_child(call: &Call, store: &Store, id: &str, path: &Path) -> Result<u8
 pub(super) fn save(call: &Call) -> Result<u8> {
     let id = call.operand(1, "the id")?;
     let path = call.operands.get(2).ok_or_else(|| err!("save: missing operand: the image file"))?;
-    let path = rt_sys::fd::absolute(path)?;
     let store = open_store_of_job(call)?;
     if store.kept(id)?.is_none() {
         bail!("save: no container {id} that has a name, or is to be saved");
@@ -522,7 +540,7 @@ pub(super) fn save(call: &Call) -> Result<u8> {
     // In the mount namespace of this process, which is where the bundle is.
     with_companion("rt-pull", |program| {
         let words = [OsStr::new("save"), OsStr::new("--force"), OsStr::new("--quiet"), OsStr::new("--")];
-        let status = Command::new(program).args(words).arg(&bundle).arg(&path).stdin(Stdio::null()).status();
+        let status = Command::new(program).args(words).arg(&bundle).arg(path).stdin(Stdio::null()).status();
         let missing = status.as_ref().is_err_and(|e| e.kind() == ErrorKind::NotFound);
         failed = status
             .map(|status| status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))

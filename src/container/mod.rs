@@ -111,6 +111,8 @@ pub(crate) struct KeptContainer {
     pub must_run: bool,
     /// A step that has not made it gets mounts of its own.
     pub own_mounts: bool,
+    /// The image file that it is saved to when the step ends.
+    pub save: Option<PathBuf>,
 }
 
 /// How long the runtime stays beside a container, and the state after it.

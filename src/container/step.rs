@@ -32,8 +32,14 @@ pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> 
     options.make_absolute()?;
     options.bundle = rt_sys::fd::absolute(&options.bundle)?;
     let shared = options.task.as_ref().filter(|task| task.share).and_then(|task| task.id.clone());
-    let Some((container, number)) = shared.and_then(|id| Some((id.container, id.task?))) else {
+    let Some((container, step, number)) = shared.and_then(|id| Some((id.container, id.step, id.task?)))
+    else {
         return run_alone(store, options);
+    };
+    let place = options.kept.as_ref().and_then(|kept| kept.save.clone());
+    let note_place = |dir: &ContainerDir| match place.as_deref().and_then(Path::parent) {
+        Some(parent) => dir.note_place(&step.to_string(), parent),
+        None => Ok(()),
     };
     let proc = fd::open_proc()?;
     let mut lock = Lock::Shared;
@@ -43,10 +49,12 @@ pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> 
                 if let Some(kept) = &options.kept {
                     begin_kept(store, kept, &dir)?;
                 }
+                note_place(&dir)?;
                 options.id = container;
                 return create::run_shared(store, options, &dir);
             }
             Role::Joiner(dir, target) => {
+                note_place(&dir)?;
                 let asked = options.user_map;
                 if options.kept.is_some() {
                     // The ids are those of the user namespace that is there, whatever this step asks for.

@@ -1,6 +1,6 @@
 //! The directory of one container: its record with the config, and the fifo that init waits on.
 
-use super::kept::KEPT;
+use super::kept::{KEPT, PLACE};
 use super::{Record, does_not_exist, names_of_files};
 use rt_spec::{Config, Spec};
 use rt_sys::error::{Context, Result};
@@ -50,7 +50,8 @@ impl ContainerDir {
 
     /// Removes what is left of a container that was here before, but not that it outlives its processes.
     pub(super) fn clear(&self) -> Result<()> {
-        for file in names_of_files(&self.fd)?.iter().filter(|file| *file != KEPT) {
+        for file in names_of_files(&self.fd)?.iter().filter(|file| *file != KEPT && !file.starts_with(PLACE))
+        {
             fs::unlinkat(&self.fd, file.as_str(), AtFlags::empty())
                 .context(|| format!("replace the state of {}", self.id))?;
         }

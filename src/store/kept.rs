@@ -17,6 +17,9 @@ use std::time::Instant;
 /// The file's name.
 pub(super) const KEPT: &str = "kept.json";
 
+/// What stands before a step's name in the note of the directory that it saves its container to.
+pub(super) const PLACE: &str = "save.";
+
 /// What is known of a container that outlives its processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Kept {
@@ -92,6 +95,53 @@ impl ContainerDir {
         }
     }
 
+    /// Notes which directory `dir` is that the step `step` saves the container to, by device and inode. A task calls it before
+    /// its program runs: the programs of the step may be able to put something else in the place of `dir`. The first task's
+    /// note stays, also where the directory was missing.
+    pub(crate) fn note_place(&self, step: &str, dir: &Path) -> Result<()> {
+        let found = match fs::stat(dir) {
+            Ok(stat) => place_note(&stat),
+            // The end of the step says what is wrong with it.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP) => "-".to_owned(),
+            Err(e) => return Err(e).context(|| format!("look at {}", dir.display())),
+        };
+        match fs::symlinkat(found, &self.fd, format!("{PLACE}{step}")) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(e) => Err(e).context(|| format!("note where container {} is saved", self.id)),
+        }
+    }
+
+    /// Opens the directory `dir` that the step `step` saves the container to. The note goes away.
+    ///
+    /// # Errors
+    /// It is not the directory that it was when the step began. One that was not there then may have no link in its path.
+    pub(crate) fn open_place(&self, step: &str, dir: &Path) -> Result<OwnedFd> {
+        let name = format!("{PLACE}{step}");
+        let noted = match fs::readlinkat(&self.fd, name.as_str(), Vec::new()) {
+            Ok(noted) => Some(noted.into_string().unwrap_or_default()),
+            Err(Errno::NOENT) => None,
+            Err(e) => return Err(e).context(|| format!("read where container {} is saved", self.id)),
+        };
+        if noted.is_some() {
+            fs::unlinkat(&self.fd, name.as_str(), AtFlags::empty())
+                .context(|| format!("remove the note of where container {} is saved", self.id))?;
+        }
+        let noted = noted.filter(|noted| noted != "-");
+        let resolve = if noted.is_some() { ResolveFlags::empty() } else { ResolveFlags::NO_SYMLINKS };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = match fs::openat2(fs::CWD, dir, flags, Mode::empty(), resolve) {
+            Err(Errno::LOOP) => {
+                bail!("{}: a link in its path was not there when the step began", dir.display())
+            }
+            opened => opened.context(|| format!("open {}", dir.display()))?,
+        };
+        let found = place_note(&fd::stat(&opened)?);
+        if noted.is_some_and(|noted| noted != found) {
+            bail!("{}: not the directory that it was when the step began", dir.display());
+        }
+        Ok(opened)
+    }
+
     /// Ends that, and removes the layer.
     pub(crate) fn unkeep(&self) -> Result<()> {
         let Some(kept) = self.kept()? else { return Ok(()) };
@@ -101,6 +151,11 @@ impl ContainerDir {
             Err(e) => Err(e).context(|| format!("remove the state of {}", self.id)),
         }
     }
+}
+
+/// What tells a directory from others.
+fn place_note(stat: &fs::Stat) -> String {
+    format!("{}:{}", stat.st_dev, stat.st_ino)
 }
 
 /// The directory for a container's layer, below `tmpfs`, a directory of the node for temporary files: that of the caller is

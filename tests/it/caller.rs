@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 tests! {
     USER {
         the_caller_has_an_account, account_of_a_read_only_root, account_files_of_the_image_are_hostile,
-        images_annotations_show_nothing_of_the_caller, account_leaves_mounts_of_the_config, home_is_mounted, home_that_is_missing_is_left_out,
+        images_annotations_show_nothing_of_the_caller, images_annotations_decide_no_mount, account_leaves_mounts_of_the_config, home_is_mounted, home_that_is_missing_is_left_out,
         root_is_emulated, root_of_a_config_is_not_emulated, own_filter_beats_the_emulation, exec_emulates_root_too,
         root_has_every_capability, listed_capabilities_stay, an_allowing_filter_is_emulated_through,
     }
@@ -19,7 +19,7 @@ tests! {
         root_has_every_capability, root_is_emulated, root_of_a_config_is_not_emulated, own_filter_beats_the_emulation,
         exec_emulates_root_too, an_allowing_filter_is_emulated_through, a_variable_asks_for_the_emulation,
     }
-    EVERY { another_users_bundle, only_one_id_is_emulated }
+    EVERY { another_users_bundle, only_one_id_is_emulated, images_annotations_choose_no_user }
     ROOT { root_keeps_the_images_account, real_root_is_not_emulated }
 }
 
@@ -135,12 +135,70 @@ fn images_annotations_show_nothing_of_the_caller(ctx: &Ctx) {
     let home = home.to_str().unwrap();
     let secret = format!("{home}/secret");
     let asked = [("rt.home", "bind"), ("rt.environment", "caller")];
-    for manager in [None, Some(("io.container.manager", "libpod"))] {
-        let annotations: Vec<_> = asked.into_iter().chain(manager).collect();
+    for (marker, pulled_by_rt) in
+        [(None, false), (Some(PODMANS), false), (Some(UMOCIS), false), (Some(UMOCIS), true)]
+    {
+        let annotations: Vec<_> = asked.into_iter().chain(marker).collect();
         let bundle = pulled(ctx, &annotations).ops(&[&format!("exists {secret}"), "env"]);
+        if pulled_by_rt {
+            std::fs::write(bundle.dir.join("image.json"), "{}").unwrap();
+        }
         let all = run(ctx, &bundle, &[("HOME", home), ("TOKEN", "secret")]);
-        let shown = json!(manager.is_none());
-        assert_eq!((&all[0], json!(all[1]["TOKEN"] == "secret")), (&shown, shown.clone()), "{manager:?}");
+        let shown = json!(marker.is_none() || pulled_by_rt);
+        assert_eq!((&all[0], json!(all[1]["TOKEN"] == "secret")), (&shown, shown.clone()), "{marker:?}");
+    }
+}
+
+/// podman's name in a config, beside which annotations may be those of the image's manifest.
+const PODMANS: (&str, &str) = ("io.container.manager", "libpod");
+/// What umoci writes, beside which annotations may be the image's labels.
+const UMOCIS: (&str, &str) = ("org.opencontainers.image.created", "2026-01-01T00:00:00Z");
+
+fn images_annotations_choose_no_user(ctx: &Ctx) {
+    let podmans = |annotation, marker| {
+        let list = json!({ "uid": 7, "gid": 8, "additionalGids": if ctx.caller == Caller::Root { json!([9]) } else { json!([]) } });
+        pulled(ctx, &[annotation, marker]).with("/process/user", list)
+    };
+    let one_id = [Caller::User, Caller::Nested].contains(&ctx.caller);
+    for (name, value) in [
+        ("rt.user", "root"),
+        ("rt.user", "caller"),
+        ("rt.user", "nonsense"),
+        ("run.oci.keep_original_groups", "1"),
+    ] {
+        for marker in [PODMANS, UMOCIS] {
+            let bundle = match one_id {
+                // In a user namespace of the container's own it has the id that the config names.
+                true => of_another_user(podmans((name, value), marker)),
+                false => podmans((name, value), marker),
+            };
+            let id = &run(ctx, &bundle.ops(&["id"]), &[])[0];
+            assert_eq!((&id["uid"], &id["gid"]), (&json!([7, 7, 7]), &json!([8, 8, 8])), "{name} {marker:?}");
+            match ctx.caller {
+                Caller::Root => assert_eq!(id["groups"], json!([9]), "{name} {marker:?}"),
+                // A user's podman has no other word for keep-groups.
+                Caller::Range if name == "run.oci.keep_original_groups" && marker == PODMANS => {}
+                Caller::Range => assert_eq!(id["groups"], json!([]), "{name} {marker:?}"),
+                _ => {}
+            }
+        }
+    }
+    // Nor has root more than the config says, where the annotation only repeats it.
+    let bundle = podmans(("rt.user", "root"), PODMANS).with("/process/user", json!({ "uid": 0, "gid": 0 }));
+    let bundle = bundle.unset("/process", "capabilities").ops(&["status"]);
+    assert_eq!(sets(&run(ctx, &bundle, &[])[0])[1], "0000000000000000");
+}
+
+fn images_annotations_decide_no_mount(ctx: &Ctx) {
+    let missing = |marker: Option<(&str, &str)>| {
+        let annotations: Vec<_> = marker.into_iter().chain([("rt.mounts.optional", "/mnt")]).collect();
+        ctx.run(&pulled(ctx, &annotations).mount("/mnt", "bind", "/not/there", &["bind"]).ops(&["ready"]))
+    };
+    assert_eq!(missing(None).code, 0);
+    for marker in [PODMANS, UMOCIS] {
+        missing(Some(marker)).failed(&["/not/there", "no such file or directory"]);
+        let bundle = pulled(ctx, &[("rt.passwd", "caller"), marker]).ops(&["cat /etc/passwd"]);
+        assert_eq!(run(ctx, &bundle, &[("USER", "jane.doe")])[0], IMAGE_PASSWD);
     }
 }
 

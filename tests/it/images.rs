@@ -15,7 +15,8 @@ tests! {
     ALL { an_image_is_run_by_its_name, a_name_in_the_store_needs_no_rt_pull, an_image_in_use_stays }
     BOTH {
         operands_that_are_no_bundle, flags_for_images, rt_pull_that_is_missing, ctrl_c_ends_both, stores_of_others,
-        starts_leave_one_mark, stores_that_are_read_only,
+        starts_leave_one_mark, stores_that_are_read_only, words_of_somebody_else,
+        names_in_the_configured_registry,
     }
     USER { stores_of_each_user, bundles_of_a_team, marks_of_somebody_else }
 }
@@ -271,6 +272,156 @@ fn stores_of_others(ctx: &Ctx) {
     // Names that are another's than the store's owner are not followed.
     sys::chown(&ctx.path("images/names"), 54321, 54321).unwrap();
     run().fails(&[]);
+    forget(ctx);
+}
+
+/// Whoever is first to make `debian` in a directory that everybody can write is not what `rt run debian` means.
+fn words_of_somebody_else(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    const OTHER: u32 = 12345;
+    let here = ctx.mkdir("here");
+    fs::set_permissions(&here, fs::Permissions::from_mode(0o1777)).unwrap();
+    let marker = ctx.path("hook-ran");
+    let bundle =
+        ctx.bundle().hook("createRuntime", &ctx.helper(), &[&format!("to {} say evil", marker.display())]);
+    let bundle = bundle.ops(&["say it runs"]);
+    bundle.write();
+    let (debian, library) = (here.join("debian"), here.join("library"));
+    let config = debian.join("config.json");
+    fs::rename(&bundle.dir, &debian).unwrap();
+    let own = ctx.caller.host_ids().0;
+    let give = |path: &PathBuf, uid: u32| sys::chown(path, uid, uid).unwrap();
+    let run = |words: &[&str]| {
+        let cmd = ctx.rt(["run"]).args(words).env("PATH", "/not/there").env("RT_IMAGES", ctx.path("images"));
+        cmd.cwd(&here)
+    };
+    let whose = format!("uid {OTHER}");
+    let is_refused = |word: &str, text: &str| {
+        let out = run(&[word]).fails(&[text, &format!("./{word}"), &format!("docker://{word}")]);
+        assert_eq!(out.stderr.trim_end().lines().count(), 1, "{out:?}");
+        assert!(!marker.exists(), "{word}: the hook ran");
+        let prepare = ctx.rt(["slurm", "prepare"]).env("SLURM_JOB_ID", "42").env("SLURM_STEP_ID", "0");
+        let prepare = prepare.env("RT_CONTAINER_IMAGE", word).env("RT_CONTAINER_SUBMIT_DIR", &here);
+        prepare.env("RT_IMAGES", ctx.path("images")).fails(&[text]);
+        let save = rt(ctx, &["save", "--runfile", ctx.path("saved").to_str().unwrap(), word]);
+        save.cwd(&here).fails(&[text]);
+    };
+    let runs = |words: &[&str]| {
+        let out = run(words).ok();
+        assert_eq!(out.line(0), json!("it runs"), "{words:?}: {out:?}");
+        fs::remove_file(&marker).unwrap();
+    };
+    runs(&["debian"]);
+    for path in [&debian, &config] {
+        give(path, OTHER);
+        is_refused("debian", &whose);
+        runs(&["./debian"]);
+        runs(&[debian.to_str().unwrap()]);
+        ctx.give(path);
+        for mode in [0o777, 0o775, 0o757] {
+            let usual = fs::metadata(path).unwrap().permissions();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+            is_refused("debian", "others can write");
+            fs::set_permissions(path, usual).unwrap();
+        }
+    }
+    runs(&["debian"]);
+    // The current directory is the bundle of a word that can be an id.
+    give(&debian, OTHER);
+    let inside = |words: &[&str]| run(words).cwd(&debian);
+    inside(&["alpine"]).fails(&[&whose, "--bundle .", "docker://alpine"]);
+    assert!(!marker.exists());
+    inside(&["--bundle", ".", &ctx.id()]).ok();
+    fs::remove_file(&marker).unwrap();
+    ctx.give(&debian);
+    inside(&[&ctx.id()]).ok();
+    fs::remove_file(&marker).unwrap();
+    // A link to the caller's own, and one of the caller's to somebody else's.
+    let link = here.join("alpine");
+    symlink("debian", &link).unwrap();
+    give(&link, OTHER);
+    is_refused("alpine", &whose);
+    give(&link, own);
+    runs(&["alpine"]);
+    give(&debian, OTHER);
+    is_refused("alpine", &whose);
+    ctx.give(&debian);
+    // A directory between.
+    fs::create_dir(&library).unwrap();
+    symlink("../debian", library.join("debian")).unwrap();
+    give(&library.join("debian"), own);
+    give(&library, OTHER);
+    is_refused("library/debian", &whose);
+    // A file whose name does not say that it is one.
+    for name in ["tool", "tool.sqsh"] {
+        fs::write(here.join(name), "nothing").unwrap();
+        give(&here.join(name), OTHER);
+    }
+    is_refused("tool", &whose);
+    for word in ["./tool", "tool.sqsh"] {
+        run(&[word]).fails(&["a file, and neither a squashfs nor a SIF image"]);
+    }
+    give(&debian, own);
+}
+
+/// A name without a registry is one of the configured registry to every command, also where the store has an image that was
+/// pulled under the name before.
+fn names_in_the_configured_registry(ctx: &Ctx) {
+    const SITE: &str = "127.0.0.1:1";
+    let image = image(ctx);
+    rt(ctx, &["pull", "--store", "-q", &image]).ok();
+    name(ctx, "debian:12");
+    ctx.mkdir("config/rt");
+    let config = ctx.file("config/rt/config.toml", &format!("[pull]\nregistry = \"{SITE}\"\nretries = 0\n"));
+    let config = config.parent().unwrap().parent().unwrap().to_owned();
+    let run = || rt(ctx, &["run", "--pull", "never", "debian:12", "--", "/probe", "ready"]);
+    run().ok();
+    let site = |words: &[&str]| rt(ctx, words).env("XDG_CONFIG_HOME", &config);
+    let run_at_site = |word: &str| {
+        let out = site(&["run", "--pull", "never", word, "--", "/probe", "ready"]).run();
+        assert!(out.code == 0 || out.stderr.contains("not in the store of images"), "{out:?}");
+        out.code == 0
+    };
+    assert!(!run_at_site("debian:12") && !run_at_site("docker://debian:12"));
+    assert!(run_at_site("docker.io/debian:12"));
+    // All commands ask that registry, which nobody serves here.
+    let bundle = ctx.bundle();
+    bundle.write();
+    let (bundle, file) = (bundle.dir.display().to_string(), ctx.path("file").display().to_string());
+    let commands: [&[&str]; 8] = [
+        &["run", "debian:12"],
+        &["run", "--pull", "always", "debian:12"],
+        &["pull", "debian:12", &file],
+        &["pull", "--store", "debian:12"],
+        &["inspect", "debian:12"],
+        &["save", "--runfile", &file, "debian:12"],
+        &["convert", "debian:12", "oci:converted"],
+        &["push", &bundle, "team/tool:1"],
+    ];
+    for words in commands {
+        site(words).cwd(&ctx.dir).fails(&[SITE]);
+    }
+    let prepare = site(&["slurm", "prepare"]).env("SLURM_JOB_ID", "42").env("SLURM_STEP_ID", "0");
+    prepare.env("RT_CONTAINER_IMAGE", "debian:12").fails(&[SITE]);
+    site(&["slurm", "digest", "debian:12"]).fails(&[SITE]);
+    site(&["rmi", "debian:12"]).fails(&["debian:12: no such image"]);
+    run().ok();
+    // What was pulled there has its name, is found by it, and is removed by it.
+    name(ctx, &format!("{SITE}/debian:12"));
+    assert!(run_at_site("debian:12") && run_at_site("docker://debian:12"));
+    // Nor does a name that somebody has put into the store steer a terminal.
+    name(ctx, "oci:/evil%E2%80%AE%C2%9B31m");
+    let images = site(&["images"]).ok().stdout;
+    assert!(images.contains("evil") && !images.contains(['\u{202e}', '\u{9b}']), "{images:?}");
+    let images = site(&["images", "--json"]).ok();
+    assert!(!images.stdout.contains(['\u{202e}', '\u{9b}']), "{images:?}");
+    let images = site(&["images"]).ok().stdout;
+    assert!(images.contains(&format!("{SITE}/debian:12 ")), "{images}");
+    assert_eq!(site(&["rmi", "debian:12"]).ok().stdout, format!("untagged {SITE}/debian:12\n"));
+    assert!(!run_at_site("debian:12"));
+    run().ok();
     forget(ctx);
 }
 

@@ -7,8 +7,43 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 tests! {
-    ALL { programs_that_cannot_be_executed, noexec_mounts_are_named }
+    ALL { programs_that_cannot_be_executed, noexec_mounts_are_named, nothing_foreign_steers_a_terminal }
     USER { options_suggest_the_nearest, parameters_of_a_tmpfs }
+}
+
+/// What an image, a config or another user has named steers no terminal and turns no text around, on stdout, on stderr or in
+/// a log.
+fn nothing_foreign_steers_a_terminal(ctx: &Ctx) {
+    // CSI as one character, marks of direction (UAX #9), and delete.
+    let evil = "\u{9b}31m\u{202e}a\u{2066}b\u{200f}c\u{61c}d\u{7f}";
+    let is_plain = |text: &str, from: &str| {
+        let steers = |c: char| c.is_control() && c != '\n' || "\u{202e}\u{2066}\u{200f}\u{61c}".contains(c);
+        assert!(!text.chars().any(steers), "{from}: {text:?}");
+        assert!(text.contains("31m"), "{from} does not name it: {text:?}");
+    };
+    let bundle = ctx.bundle().with("/annotations", json!({ evil: evil }));
+    bundle.write();
+    let dir = ctx.path(evil);
+    fs::rename(&bundle.dir, &dir).unwrap();
+    let id = ctx.id();
+    ctx.rt(["create", "--bundle"]).arg(&dir).arg(&id).silent();
+    let state = ctx.rt(["state", &id]).ok();
+    assert_eq!((&state.json()["annotations"][evil], &state.json()["bundle"]), (&json!(evil), &json!(dir)));
+    is_plain(&state.stdout, "state");
+    let list = ctx.rt(["list", "--format", "json"]).ok();
+    assert_eq!(list.json()[0]["bundle"], json!(dir));
+    is_plain(&list.stdout, "list --format json");
+    is_plain(&ctx.rt(["list"]).ok().stdout, "list");
+    ctx.rt(["delete", "--force", &id]).silent();
+    for format in ["text", "json"] {
+        let log = ctx.path(&format!("log-{format}"));
+        let missing = dir.join("not/there");
+        let run = || ctx.rt(["--log-format", format, "--log"]).arg(&log).args(["run", "--bundle"]);
+        let out = run().arg(&missing).arg(ctx.id()).run();
+        assert_ne!(out.code, 0, "{out:?}");
+        is_plain(&out.stderr, "stderr");
+        is_plain(&fs::read_to_string(&log).unwrap(), format);
+    }
 }
 
 fn program(bundle: &Bundle, name: &str, text: &[u8]) {

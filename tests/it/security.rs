@@ -2,7 +2,7 @@
 //! start with a clear error is right; an attack that had an effect is not.
 
 use crate::client::Caller;
-use crate::fixture::{Bundle, Cmd, Ctx, errno, tree};
+use crate::fixture::{Bundle, Cmd, Ctx, Out, errno, tree};
 use crate::runner::{skip, tests};
 use crate::sys::{self, Step};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ tests! {
         procfs_writes_are_not_redirected, readonly_sys_has_no_writable_cgroup,
     }
     BOTH {
-        own_read_only_binary_is_copied, closed_streams_stay_empty, entry_point_is_proc_self_exe, exec_target_is_proc_self_exe, cwd_makes_nothing_outside, exec_cwd_through_descriptors,
+        cve_2026_30892_exec_as_a_number, own_read_only_binary_is_copied, closed_streams_stay_empty, entry_point_is_proc_self_exe, exec_target_is_proc_self_exe, cwd_makes_nothing_outside, exec_cwd_through_descriptors,
         sys_of_the_image_is_a_link, destination_swapped_during_the_mount, dev_of_the_image_is_a_link, dev_links_in_the_image,
         dev_links_in_a_shared_volume, console_of_the_image_is_a_link, allowed_files_below_proc,
         masked_and_readonly_links, delete_follows_no_link, state_root_links_are_not_followed, exec_into_a_hostile_root,
@@ -1039,6 +1039,47 @@ fn passwd_of_the_image_is_hostile(ctx: &Ctx) {
         assert!(!out.stdout.contains("untouched"), "{plant}");
     }
     outside.untouched();
+}
+
+/// The number that setresuid(2) takes for "as it is" is no id, and a number is no name of the image's passwd.
+fn cve_2026_30892_exec_as_a_number(ctx: &Ctx) {
+    const NONE: u32 = u32::MAX;
+    let is_refused = |out: Out| {
+        assert!(out.code != 0 && out.stdout.is_empty(), "{out:?}");
+        assert_eq!(out.stderr.trim_end().lines().count(), 1, "{out:?}");
+        assert!(out.stderr.contains("4294967295"), "{out:?}");
+    };
+    let bundle = ctx.bundle().ops(&["ready", "pause"]);
+    bundle.file("etc/passwd", "root:x:0:0::/:/probe\n1000:x:0:0::/:/probe\n4294967295:x:0:0::/:/probe\n");
+    let container = ctx.started(&bundle);
+    for user in [format!("{NONE}"), format!("{NONE}:{NONE}"), format!("0:{NONE}"), format!("7:{NONE}")] {
+        is_refused(container.exec_with(&["--user", &user], &["id"]).run());
+    }
+    let mut file = json!({ "args": ["/probe", "id"], "cwd": "/", "user": { "uid": NONE, "gid": 0 } });
+    is_refused(ctx.rt(["exec", "--process"]).arg(ctx.file("p", &file.to_string())).arg(&container.id).run());
+    file["user"] = json!({ "uid": 0, "gid": 0, "additionalGids": [NONE] });
+    is_refused(ctx.rt(["exec", "--process"]).arg(ctx.file("p", &file.to_string())).arg(&container.id).run());
+    for user in ["-1", "0x0", " 0", "4294967296"] {
+        container.exec_with(&["--user", user], &["id"]).fails(&["is not UID[:GID] in numbers"]);
+    }
+    let out = container.exec_with(&["--user", "1000"], &["id"]).run();
+    assert!(out.code != 0 || out.line(0)["uid"] == json!([1000, 1000, 1000]), "{out:?}");
+    for (uid, gid) in [(NONE, 0), (0, NONE)] {
+        is_refused(
+            ctx.run(&ctx.bundle().with("/process/user", json!({ "uid": uid, "gid": gid })).ops(&["id"])),
+        );
+    }
+    let groups = json!({ "uid": 0, "gid": 0, "additionalGids": [5, NONE] });
+    is_refused(ctx.run(&ctx.bundle().with("/process/user", groups).ops(&["id"])));
+    let host = ctx.caller.host_ids().0;
+    for (container, host, size) in [(NONE, host, 1), (0, NONE, 1), (NONE - 1, host, 2)] {
+        let maps = json!([{ "containerID": container, "hostID": host, "size": size }]);
+        let bundle = ctx.bundle().without_namespace("user").namespace("user", None);
+        let bundle = bundle.with("/linux/uidMappings", maps.clone()).with("/linux/gidMappings", maps);
+        let out = ctx.run(&bundle.ops(&["id"]));
+        assert!(out.code != 0 && out.stderr.contains("linux.uidMappings"), "{out:?}");
+    }
+    is_refused(ctx.rt(["run", "--user", &format!("{NONE}")]).arg(&ctx.bundle().ops(&["id"]).dir).run());
 }
 
 fn old_root_is_not_reachable(ctx: &Ctx) {

@@ -23,7 +23,7 @@ tests! {
         copies_of_an_image_file,
     }
     NESTED { tasks_share_a_container, who_may_write }
-    ALL { images_by_name, saved_at_the_end, saving_writes_through_no_link }
+    ALL { images_by_name, saved_at_the_end, saving_writes_through_no_link, the_place_to_save_is_no_link }
     USER { end_by_root }
 }
 
@@ -483,6 +483,7 @@ fn prepare_checks_everything(ctx: &Ctx) {
     wrong("RT_CONTAINER_NAME", "/tmp/foo", "no name of a container");
     wrong("RT_CONTAINER_NAME", "x:attach", "none of auto");
     wrong("RT_CONTAINER_SAVE", "/tmp/", "target is a directory");
+    wrong("RT_CONTAINER_SAVE", "/tmp", "target is a directory");
     wrong("RT_CONTAINER_UNSHARE", "pid", "unknown namespace \"pid\": none of net");
     wrong("RT_CONTAINER_ENV", "A,", "no name of a variable");
     wrong("RT_CONTAINER_SCOPE", "node", "neither job nor global");
@@ -1233,6 +1234,62 @@ fn saving_writes_through_no_link(ctx: &Ctx) {
     fs::rename(outside.join("moved"), outside.join("upper")).unwrap();
     ctx.rt(["delete", "42.tools"]).silent();
     assert!(layers(ctx).is_empty());
+}
+
+/// A program that can write above the place where its container is saved puts a link there. What it was not shown stays.
+fn the_place_to_save_is_no_link(ctx: &Ctx) {
+    let path = images::path(ctx);
+    let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let work = ctx.mkdir("work");
+    ctx.mkdir("private");
+    let private = ctx.file("private/out.sqsh", "hsqs of somebody");
+    let link = format!("symlink {} /work/sub", ctx.path("private").display());
+    let step = |save: &str| {
+        Step::read_only(ctx)
+            .with("RT_CONTAINER_SAVE", save)
+            .with("RT_CONTAINER_TMPFS", ctx.dir.display().to_string())
+            .with("RT_CONTAINER_MOUNTS", format!("{}:/work", work.display()))
+    };
+    let end =
+        |step: &Step| step.environment(0, ctx.rt(["slurm", "end"])).env("PATH", format!("{path}:{system}"));
+    let place = work.join("sub/out.sqsh").display().to_string();
+    let is_refused = |operations: &[&str], text: &str| {
+        let step = step(&place);
+        let out = step.ok(operations);
+        assert!(out.all().iter().all(Value::is_null), "the attack is in place: {out:?}");
+        end(&step).fails(&[&place, text]);
+        assert_eq!(fs::read_to_string(&private).unwrap(), "hsqs of somebody");
+        step.empty();
+        assert!(layers(ctx).is_empty());
+    };
+    // The directory is there, and another one has its name at the end.
+    ctx.mkdir("work/sub");
+    is_refused(&["rename /work/sub /work/old", &link], "not the directory that it was");
+    fs::remove_file(work.join("sub")).unwrap();
+    // It is not there, and has a link in its path at the end.
+    is_refused(&[&link], "a link in its path was not there");
+    fs::remove_file(work.join("sub")).unwrap();
+    is_refused(&["mkdir /work/sub", "rmdir /work/sub", &link], "a link in its path was not there");
+    fs::remove_file(work.join("sub")).unwrap();
+    // Whatever is there at the end, the step ends.
+    ctx.mkdir("work/sub");
+    let ended = step(&place);
+    ended.ok(&["mkdir /work/sub/out.sqsh"]);
+    end(&ended).fails(&["out.sqsh: not an image file"]);
+    ended.empty();
+    // Links that were there before are the caller's own, and a directory that the program makes is one.
+    ctx.mkdir("work/kept");
+    symlink(work.join("kept"), ctx.path("own")).unwrap();
+    ctx.give_link(&ctx.path("own"));
+    for (save, operation) in
+        [(ctx.path("own/out.sqsh"), "write /work/x y"), (work.join("made/out.sqsh"), "mkdir /work/made")]
+    {
+        let step = step(&save.display().to_string());
+        step.ok(&[operation]);
+        end(&step).silent();
+        assert!(fs::read(&save).unwrap().starts_with(b"hsqs"), "{}", save.display());
+        step.empty();
+    }
 }
 
 fn wrong_values_name_their_variable(ctx: &Ctx) {

@@ -180,7 +180,12 @@ _rt_images() {
 
 # Each of these offers something for $cur, or fails.
 _rt_words() {
-    mapfile -t COMPREPLY < <(compgen -W "$1" -- "$cur")
+    # Not by compgen -W, which executes what is in $(): the names of images can be anybody's. Quoted, they stay names.
+    local words word
+    read -r -d '' -a words <<<"$1"
+    for word in "${words[@]}"; do
+        [[ $word != "$cur"* ]] || COMPREPLY+=("$(printf %q "$word")")
+    done
     ((${#COMPREPLY[@]}))
 }
 _rt_paths() {

@@ -20,6 +20,7 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::log::one_line;
 use rt_sys::{bail, log};
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 
 /// The version that `--version`, `features` and the man pages name.
@@ -126,6 +127,11 @@ pub fn print(answer: impl AsRef<[u8]>) -> Result<u8> {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(e).context(|| "write to stdout"),
         _ => Ok(0),
     }
+}
+
+/// Writes JSON to stdout, in a line of its own. What is in it can be anybody's, so nothing in it steers a terminal.
+pub fn print_json(json: &impl Display) -> Result<u8> {
+    print(log::json(json) + "\n")
 }
 
 /// The answer to `--version`: of the program, and of the specification that it follows.

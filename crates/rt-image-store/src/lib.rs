@@ -14,6 +14,7 @@
 pub mod mark;
 pub mod name;
 pub mod place;
+pub mod word;
 
 pub use place::{Chosen, Place};
 

@@ -1,7 +1,26 @@
-//! How the name of an image is written as the name of a file.
+//! Names of images: in which registry one is, and how it is written as the name of a file.
+
+use std::borrow::Cow;
 
 /// The longest name of a file (NAME_MAX).
 const LONGEST: usize = 255;
+
+/// The name `text` of an image in a registry with the configured one in front, where it names none: what `rt` looks up and
+/// `rt-pull` asks for are then the same.
+pub fn in_registry<'a>(text: &'a str, configured: Option<&str>) -> Cow<'a, str> {
+    let text = text.strip_prefix("docker://").unwrap_or(text);
+    let names_one = text.contains('#') || text.split_once('/').is_some_and(|(first, _)| is_host(first));
+    match configured.filter(|_| !names_one) {
+        // A host such as `nas` would be read as a part of the repository.
+        Some(registry) => format!("{registry}{}{text}", if is_host(registry) { '/' } else { '#' }).into(),
+        None => text.into(),
+    }
+}
+
+/// True where the first part of a name is a registry's host rather than a part of the repository.
+pub fn is_host(first: &str) -> bool {
+    first.contains(['.', ':']) || first == "localhost" || first.starts_with('[')
+}
 
 /// The file in `names` for the image `name`: percent-encoded, then a comma, and the platform. Without `platform` that is
 /// the architecture of this machine, since machines of several share a home directory. None where it is too long for a

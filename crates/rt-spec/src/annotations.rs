@@ -51,6 +51,21 @@ const MANAGER: &str = "io.container.manager";
 /// crun's annotation for podman's `--group-add keep-groups`. Any value counts.
 const KEEP_GROUPS: &str = "run.oci.keep_original_groups";
 
+/// What decides an id, a group, a mount, or what is shown of the caller's: an image may say none of it.
+const BUNDLES: [&str; 8] = [
+    ANNOTATION_USER,
+    ANNOTATION_PASSWD,
+    ANNOTATION_HOME,
+    ANNOTATION_ENVIRONMENT,
+    ANNOTATION_OPTIONAL,
+    ANNOTATION_COPIED,
+    ANNOTATION_IMAGE_FILE,
+    KEEP_GROUPS,
+];
+/// What the names of the annotations begin with that the image-spec's conversion makes of an image's config. It makes
+/// annotations of all labels, too.
+const CONVERTED: &str = "org.opencontainers.image.";
+
 /// An annotation, for rt-annotations(7).
 #[derive(Debug)]
 pub struct Annotation {
@@ -71,20 +86,15 @@ pub static READ: &[Annotation] = &[
     of(
         ANNOTATION_USER,
         "caller, root or config",
-        "Which user the caller is inside: the same id, root, or the user of the config. --user-map comes before it.",
+        "Which user the caller is inside: the same id, root, or the user of the config. --user-map comes before it. In a \
+         config of podman's only root counts, and only for a process that is root in any case.",
     ),
     of(ANNOTATION_PASSWD, "caller", "The caller has lines in the container's passwd(5) and group(5)."),
-    of(
-        ANNOTATION_HOME,
-        "bind",
-        "The caller's home directory is mounted at its own path. It counts in no config of podman's, where it can be a \
-         label of the image.",
-    ),
+    of(ANNOTATION_HOME, "bind", "The caller's home directory is mounted at its own path."),
     of(
         ANNOTATION_ENVIRONMENT,
         "caller",
-        "rt run passes the caller's environment on, below that of the config; see ENVIRONMENT in rt(1). It counts in no \
-         config of podman's.",
+        "rt run passes the caller's environment on, below that of the config; see ENVIRONMENT in rt(1).",
     ),
     of(
         ANNOTATION_INIT,
@@ -102,22 +112,20 @@ pub static READ: &[Annotation] = &[
         "Where root inside may write the root, these files of the host are copied instead of bound read-only, so that \
          package managers can replace them.",
     ),
-    of(
-        ANNOTATION_IMAGE_FILE,
-        "a path",
-        "An image file, squashfs or SIF, is the root instead of root.path. It counts in no config of podman's.",
-    ),
+    of(ANNOTATION_IMAGE_FILE, "a path", "An image file, squashfs or SIF, is the root instead of root.path."),
     of(ANNOTATION_MPI, "host", "The host's MPI library is brought, as with --mpi host; see rt-hooks(7)."),
-    of(
-        KEEP_GROUPS,
-        "any",
-        "The process keeps the caller's supplementary groups. podman writes it for --group-add keep-groups.",
-    ),
+    of(KEEP_GROUPS, "any", "The process keeps the caller's supplementary groups."),
     of(
         MANAGER,
         "any",
-        "The config is podman's, in which annotations of the image's manifest are annotations of the container: those \
-         that show a container something of the caller's do not count.",
+        "The config is podman's, in which annotations of the image's manifest can be annotations of the container: those \
+         that decide ids, groups or mounts, or show a container something of the caller's, do not count.",
+    ),
+    of(
+        "org.opencontainers.image.*",
+        "any",
+        "The config was converted from an image's, whose labels are annotations then. The same ones do not count, unless the \
+         bundle has the file image.json of rt pull.",
     ),
 ];
 
@@ -156,10 +164,32 @@ fn annotation<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
     spec.annotations().as_ref()?.get(name).map(String::as_str)
 }
 
-/// The value of an annotation that shows the container something of the caller's. podman makes annotations of an image's
-/// manifest annotations of the container, so in its configs such a word may be the image's, and does not count.
+/// True where an annotation may be the image's word: podman makes annotations of an image's manifest annotations of the
+/// container.
+pub fn may_be_the_images(spec: &Spec) -> bool {
+    annotation(spec, MANAGER).is_some()
+}
+
+/// The value of an annotation that decides an id, a group, a mount, or what is shown of the caller's. It does not count where
+/// it may be the image's word.
 fn bundles_annotation<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
-    annotation(spec, name).filter(|_| annotation(spec, MANAGER).is_none())
+    annotation(spec, name).filter(|_| !may_be_the_images(spec))
+}
+
+/// True where annotations that count may be labels of the image, as in what umoci makes: the config is a conversion of an
+/// image's.
+pub fn may_be_labels(spec: &Spec) -> bool {
+    let annotations = spec.annotations().as_ref();
+    annotations.is_some_and(|all| {
+        all.keys().any(|name| name.starts_with(CONVERTED))
+            && BUNDLES.iter().any(|name| all.contains_key(*name))
+    })
+}
+
+/// Takes the annotations away that may be labels of the image, and returns their names.
+pub fn forget_labels(spec: &mut Spec) -> Vec<&'static str> {
+    let Some(all) = spec.annotations_mut() else { return Vec::new() };
+    BUNDLES.into_iter().filter(|name| all.remove(*name).is_some()).collect()
 }
 
 /// Gives an annotation a value, whatever it had.
@@ -178,17 +208,31 @@ pub fn forget(spec: &mut Spec, name: &str) {
 
 /// Which id the process has inside; `None` where the config does not say it.
 pub fn user_map(spec: &Spec) -> Result<Option<UserMap>> {
+    if may_be_the_images(spec) {
+        let agrees =
+            annotation(spec, ANNOTATION_USER) == Some(UserMap::Root.as_str()) && is_listed_root(spec);
+        return Ok(agrees.then_some(UserMap::Root));
+    }
     annotation(spec, ANNOTATION_USER).map(parse_user_map).transpose()
+}
+
+/// True where the process is root in any case, with capabilities that the config lists: `root` then asks for nothing but
+/// answers to what root of one id cannot do.
+fn is_listed_root(spec: &Spec) -> bool {
+    let process = spec.process().as_ref();
+    process.is_some_and(|process| {
+        process.user().uid() == 0 && process.user().gid() == 0 && process.capabilities().is_some()
+    })
 }
 
 /// True where the config says which id the process has inside, readable or not.
 pub fn has_user_map(spec: &Spec) -> bool {
-    annotation(spec, ANNOTATION_USER).is_some()
+    user_map(spec).map_or(true, |map| map.is_some())
 }
 
 /// True where the caller is to have lines in passwd and group.
 pub fn asks_for_account(spec: &Spec) -> Result<bool> {
-    is_word(annotation(spec, ANNOTATION_PASSWD), ANNOTATION_PASSWD, "caller")
+    is_word(bundles_annotation(spec, ANNOTATION_PASSWD), ANNOTATION_PASSWD, "caller")
 }
 
 /// True where the caller's home directory is to be bound.
@@ -216,12 +260,12 @@ pub fn image_file(spec: &Spec) -> Option<&Path> {
 
 /// The destinations of binds that are left out where their source is missing, separated by commas.
 pub fn optional_mounts(spec: &Spec) -> Option<&str> {
-    annotation(spec, ANNOTATION_OPTIONAL)
+    bundles_annotation(spec, ANNOTATION_OPTIONAL)
 }
 
 /// The destinations of binds of host files that are copied where root inside may write the root, separated by commas.
 pub fn copied_mounts(spec: &Spec) -> Option<&str> {
-    annotation(spec, ANNOTATION_COPIED)
+    bundles_annotation(spec, ANNOTATION_COPIED)
 }
 
 /// True where `list`, an annotation, names `destination`.
@@ -243,9 +287,10 @@ pub fn asks_for_mpi(spec: &Spec) -> bool {
     annotation(spec, ANNOTATION_MPI) == Some("host")
 }
 
-/// True where the process keeps the caller's groups.
-pub fn keeps_groups(spec: &Spec) -> bool {
-    annotation(spec, KEEP_GROUPS).is_some()
+/// True where the process keeps the caller's groups. In a user namespace that a client has made (`is_clients`) the word counts
+/// beside podman's, too: `--group-add keep-groups` has no other, and what an image could gain by it are groups of a plain user.
+pub fn keeps_groups(spec: &Spec, is_clients: bool) -> bool {
+    annotation(spec, KEEP_GROUPS).is_some_and(|_| is_clients || !may_be_the_images(spec))
 }
 
 /// True where `value`, of the annotation `name`, is `word`, which is the only one that it may be.

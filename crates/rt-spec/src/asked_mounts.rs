@@ -40,7 +40,7 @@ fn of_path(mount: Mount, source: &str, destination: &str) -> Mount {
 }
 
 /// True for the name of an image file. Where it is bound under a name of that kind, the file itself is asked for.
-fn is_image(path: &str) -> bool {
+pub fn is_image(path: &str) -> bool {
     [".sqsh", ".squashfs", ".sqfs", ".sif"].iter().any(|ending| path.ends_with(ending))
 }
 

@@ -2,7 +2,7 @@
 
 use super::mounts;
 use super::{Linux, Process, Spec};
-use oci_spec::runtime::{Hook, LinuxNamespaceType};
+use oci_spec::runtime::{Hook, LinuxIdMapping, LinuxNamespaceType};
 use rt_sys::caller::Caller;
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
@@ -30,6 +30,9 @@ pub fn check(spec: &Spec, caller: &Caller) -> Result<()> {
         let mapped = mount.uid_mappings().is_some() || mount.gid_mappings().is_some();
         if (mapped || options.idmap.is_some()) && caller.is_unprivileged() {
             bail!("mount {}: an idmap needs privilege over the source's file system", destination.display());
+        }
+        for (what, maps) in [("uidMappings", mount.uid_mappings()), ("gidMappings", mount.gid_mappings())] {
+            check_maps(&format!("mount {}: {what}", destination.display()), maps)?;
         }
         if !options.bind && options.idmap.is_some() {
             bail!("mount {}: idmap is for bind mounts", destination.display());
@@ -87,6 +90,26 @@ fn version(version: &str) -> Result<()> {
         Some("1") => Ok(()),
         _ => Err(err!("config.json: ociVersion {version:?} is not a version 1")),
     }
+}
+
+/// Refuses the number that is no id: setresuid(2) and its kin take it for "as it is", so that a program stays what `rt` is.
+pub fn check_id(what: &str, id: u32) -> Result<()> {
+    match id {
+        u32::MAX => Err(err!("{what} {id}: no id, but the kernel's word for none")),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses mappings that reach as far as that number.
+fn check_maps(what: &str, maps: &Option<Vec<LinuxIdMapping>>) -> Result<()> {
+    for map in maps.iter().flatten() {
+        let (container, host, size) = (map.container_id(), map.host_id(), map.size());
+        check_id(what, container.max(host))?;
+        if container.max(host).checked_add(size).is_none() {
+            bail!("{what}: {size} ids from {container} and {host} on: the last id is {}", u32::MAX - 1);
+        }
+    }
+    Ok(())
 }
 
 /// Checks a process object, of the config or of `exec --process`.
@@ -152,6 +175,8 @@ fn check_hook(hook: &Hook) -> Result<()> {
 }
 
 fn check_linux(spec: &Spec, linux: &Linux, caller: &Caller) -> Result<()> {
+    check_maps("config.json: linux.uidMappings", linux.uid_mappings())?;
+    check_maps("config.json: linux.gidMappings", linux.gid_mappings())?;
     let namespaces = linux.namespaces().as_deref().unwrap_or_default();
     for (n, namespace) in namespaces.iter().enumerate() {
         if namespaces[..n].iter().any(|other| other.typ() == namespace.typ()) {

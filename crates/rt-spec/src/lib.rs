@@ -29,7 +29,7 @@ pub use annotations::{
     ANNOTATION_ENVIRONMENT, ANNOTATION_HOME, ANNOTATION_INIT, ANNOTATION_MERGED, ANNOTATION_NAME,
     ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_RESOLVED, ANNOTATION_USER, annotate, asks_for_mpi,
 };
-pub use check::{allowed_below_proc, check, check_process};
+pub use check::{allowed_below_proc, check, check_id, check_process};
 pub use config::{Linux, Process, Spec};
 
 use rt_sys::error::{Context, Error, Result};

@@ -71,13 +71,11 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
     let one_id = caller.privilege == Privilege::NamespaceRoot
         && is_one_id(&caller.maps.uid)
         && is_one_id(&caller.maps.gid);
-    let mode = match asked {
+    let said = if asked.is_none() { annotations::user_map(spec)? } else { None };
+    let mode = match asked.or(said) {
         Some(mode) => mode,
-        None => match annotations::user_map(spec)? {
-            Some(mode) => mode,
-            None if one_id && asks_to_emulate_root() => UserMap::Root,
-            None => UserMap::Config,
-        },
+        None if one_id && asks_to_emulate_root() => UserMap::Root,
+        None => UserMap::Config,
     };
     let emulate_root = one_id && mode == UserMap::Root;
     let (uid, gid) = match mode {
@@ -97,8 +95,10 @@ pub fn adapt(spec: &Spec, caller: &Caller, asked: Option<UserMap>) -> Result<Ada
     let namespace = linux
         .and_then(|l| l.namespaces().as_ref())
         .and_then(|list| list.iter().find(|n| n.typ() == LinuxNamespaceType::User));
-    // Root of one id has no groups to choose from.
-    let keep_groups = annotations::keeps_groups(spec) || emulate_root;
+    // Root of one id has no groups to choose from. Where an image can have asked, the groups are those of the config.
+    let is_images = said.is_some() && annotations::may_be_the_images(spec);
+    let keeps_groups = annotations::keeps_groups(spec, caller.privilege == Privilege::NamespaceRoot);
+    let keep_groups = keeps_groups || emulate_root && !is_images;
     let joined = namespace.is_some_and(|n| n.path().as_ref().is_some_and(|p| !p.as_os_str().is_empty()));
     if joined {
         return Ok(Adapted { uid, gid, keep_groups, joined, emulate_root, notes, ..Adapted::default() });

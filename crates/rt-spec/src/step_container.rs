@@ -181,10 +181,10 @@ impl StepContainer {
         rest != StepContainer::default()
     }
 
-    /// Looks whether the sources of the mounts are there.
+    /// Looks whether the sources of the mounts are there, and no directory where an image file is to be.
     ///
     /// # Errors
-    /// For the first one that is missing. What only the container's processes may reach, or nobody, is found when it is
+    /// For the first source that is missing. What only the container's processes may reach, or nobody, is found when it is
     /// mounted.
     pub fn check_sources(&self) -> Result<()> {
         for mount in self.mounts.iter().filter(|mount| mount.typ().as_deref() != Some("tmpfs")) {
@@ -195,7 +195,12 @@ impl StepContainer {
                 bail!("{PREFIX}MOUNTS: source path does not exist: {}", source.display());
             }
         }
-        Ok(())
+        match &self.save {
+            Some(path) if path.is_dir() => {
+                bail!("{PREFIX}SAVE: target is a directory: {}", path.display())
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -265,7 +270,7 @@ fn check_name(name: &str, text: &str) -> Result<()> {
 /// The image file that a container is saved to.
 fn saved(text: &str, base: &Path) -> Result<PathBuf> {
     let path = clean(&base.join(text)).into_owned();
-    if text.ends_with('/') || text.ends_with("/.") || text == "." || text == ".." || path.is_dir() {
+    if text.ends_with('/') || text.ends_with("/.") || text == "." || text == ".." {
         bail!("target is a directory: {text}");
     }
     Ok(path)
@@ -549,7 +554,6 @@ mod tests {
             ("SAVE", "/tmp/"),
             ("SAVE", "/"),
             ("SAVE", "./"),
-            ("SAVE", "/tmp"),
         ] {
             let error = read(&[(name, wrong)]).unwrap_err().to_string();
             assert!(error.starts_with(&format!("RT_CONTAINER_{name}: ")), "{name}={wrong}: {error}");

@@ -13,6 +13,7 @@ use crate::error::{Context, Result};
 use crate::time::rfc3339;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use rustix::fs;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, RawFd};
@@ -142,20 +143,47 @@ fn line(format: Format, level: Level, text: &str, time: SystemTime) -> String {
     let (level, time) = (level_name(level), rfc3339(time));
     match format {
         // logrus sorts the keys.
-        Format::Json => format!("{}\n", serde_json::json!({ "level": level, "msg": text, "time": time })),
+        Format::Json => json(&serde_json::json!({ "level": level, "msg": text, "time": time })) + "\n",
         Format::Plain => format!("rt: {}\n", one_line(text)),
         Format::Text => format!("time=\"{time}\" level={level} msg={}\n", quoted(text)),
     }
 }
 
-/// `text` with its control characters escaped. Names come from configs, images and registries, and lines go to
-/// terminals, which must not be steered by them.
+/// True for what steers a terminal, or shows text in another order than it has: control characters, C1 among them, and
+/// marks of direction (UAX #9).
+fn steers(c: char) -> bool {
+    let is_direction =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || is_direction
+}
+
+/// `text` in one line, with what steers a terminal escaped. Names come from configs, images and registries, and lines go to
+/// terminals.
 pub fn one_line(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for c in text.trim_end().chars() {
-        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    escaped(text.trim_end(), |c| steers(c).then(|| c.escape_default().to_string()))
+}
+
+/// The same for several lines, which stay lines.
+pub fn lines(text: &str) -> String {
+    escaped(text, |c| (c != '\n' && steers(c)).then(|| c.escape_default().to_string()))
+}
+
+/// JSON with what steers a terminal escaped. JSON itself escapes what is below U+0020 only.
+pub fn json(json: &impl Display) -> String {
+    // Each of these is one unit of UTF-16, and stands in strings only.
+    let is_raw = |c: char| steers(c) && c >= '\u{7f}';
+    escaped(&json.to_string(), |c| is_raw(c).then(|| format!("\\u{:04x}", u32::from(c))))
+}
+
+fn escaped(text: &str, escape: impl Fn(char) -> Option<String>) -> String {
+    let mut all = String::with_capacity(text.len());
+    for c in text.chars() {
+        match escape(c) {
+            Some(text) => all.push_str(&text),
+            None => all.push(c),
+        }
     }
-    line
+    all
 }
 
 /// logrus' names.
@@ -210,5 +238,13 @@ mod tests {
     fn plain_lines_do_not_steer_a_terminal() {
         let text = line(Format::Plain, Level::Info, "a \x1b[31mmirror\r\n says \u{e9}\u{9b}2J\n", at(0));
         assert_eq!(text, "rt: a \\u{1b}[31mmirror\\r\\n says \u{e9}\\u{9b}2J\n");
+        let turned = "a\u{202e}b\u{2066}c\u{200f}d\u{61c}e\u{9b}f\u{7f}g\u{200d}\n";
+        let shown = "a\\u{202e}b\\u{2066}c\\u{200f}d\\u{61c}e\\u{9b}f\\u{7f}g\u{200d}\n";
+        assert_eq!((one_line(turned) + "\n", lines(turned)), (shown.to_owned(), shown.to_owned()));
+        let document = serde_json::json!({ "k\u{9b}": turned });
+        let text = json(&document);
+        assert!(!text.chars().any(steers), "{text}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), document);
+        assert!(!line(Format::Text, Level::Error, turned, at(0)).trim_end().chars().any(steers));
     }
 }

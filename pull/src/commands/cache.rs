@@ -10,7 +10,7 @@ use crate::interrupt::{Interrupt, is_interrupted};
 use crate::progress::size;
 use rt_cli::image::*;
 use rt_cli::parse::Call;
-use rt_cli::print;
+use rt_cli::{print, print_json};
 use rt_sys::bail;
 use rt_sys::error::{Kind, Result};
 
@@ -34,7 +34,7 @@ fn list(call: &Call, cache: &Cache) -> Result<u8> {
             .iter()
             .map(|CachedBlob { digest, size, used }| json!({ "digest": digest, "size": size, "idleSeconds": idle(*used).as_secs() }))
             .collect();
-        return print(format!("{}\n", json!({ "path": cache.path(), "bytes": total, "blobs": blobs })));
+        return print_json(&json!({ "path": cache.path(), "bytes": total, "blobs": blobs }));
     }
     let row = |blob: &CachedBlob| {
         let days = idle(blob.used).as_secs() / 86400;

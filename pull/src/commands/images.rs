@@ -1,14 +1,15 @@
 //! `rt images`, `rt rmi` and `rt prune`, and the store's side of `rt pull`.
 
-use super::operand;
 use super::pull::{as_json, pull_options, tell_summary};
+use super::{operand, registry};
 use crate::images::{self, ListedImage, Policy, Prune, StoreRequest, Stored, Watermarks};
 use crate::interrupt::Interrupt;
 use crate::progress::{Style, size};
 use crate::reference::Source;
 use rt_cli::image::*;
 use rt_cli::parse::Call;
-use rt_cli::print;
+use rt_cli::{print, print_json};
+use rt_image_store::name::in_registry;
 use rt_sys::error::Result;
 use rt_sys::log::one_line;
 use rt_sys::{bail, err};
@@ -28,8 +29,7 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
     if call.operands.len() > 1 {
         bail!("pull: with --store the bundle has no name");
     }
-    let image = operand(call, 0)?.to_owned();
-    let source: Source = image.parse()?;
+    let (image, source) = named(operand(call, 0)?)?;
     let policy = match flags.text(&PULL_POLICY)? {
         None | Some("always") => Policy::Always,
         Some("missing") => Policy::Missing,
@@ -42,9 +42,9 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
     let watermarks = Watermarks::from_environment()?;
     let Stored { path, summary } = images::fetch(StoreRequest { options, policy, platform, watermarks })?;
     match summary {
-        Some(summary) if flags.has(&JSON) => return print(format!("{}\n", as_json(&path, &summary))),
+        Some(summary) if flags.has(&JSON) => return print_json(&as_json(&path, &summary)),
         None if flags.has(&JSON) => {
-            return print(format!("{}\n", json!({ "bundle": path, "unchanged": true })));
+            return print_json(&json!({ "bundle": path, "unchanged": true }));
         }
         // With missing, as rt run asks, an image that is there is nothing to speak of.
         Some(summary) if style != Style::Quiet && !(summary.unchanged && policy == Policy::Missing) => {
@@ -55,9 +55,19 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
     print(format!("{}\n", path.display()))
 }
 
+/// The name of an image in the store, and where it is; in the configured registry, where it names none.
+fn named(image: &str) -> Result<(String, Source)> {
+    let source = Source::named(image, registry()?)?;
+    Ok(match (&source, registry()?) {
+        (Source::Registry(_), Some(registry)) => (in_registry(image, Some(registry)).into_owned(), source),
+        _ => (image.to_owned(), source),
+    })
+}
+
 /// The bundle of an image in the store, pulled where it is missing there.
 pub(super) fn stored(call: &Call, image: &str) -> Result<PathBuf> {
-    let options = pull_options(call, image.to_owned(), image.parse()?, PathBuf::new())?;
+    let (image, source) = named(image)?;
+    let options = pull_options(call, image, source, PathBuf::new())?;
     let watermarks = Watermarks::from_environment()?;
     let request = StoreRequest { options, policy: Policy::Missing, platform: None, watermarks };
     Ok(images::fetch(request)?.path)
@@ -67,7 +77,7 @@ pub(super) fn stored(call: &Call, image: &str) -> Result<PathBuf> {
 pub(super) fn list(call: &Call) -> Result<u8> {
     let images = images::list()?;
     if call.flags.has(&JSON) {
-        return print(format!("{}\n", Value::from(images.iter().map(object).collect::<Vec<_>>())));
+        return print_json(&Value::from(images.iter().map(object).collect::<Vec<_>>()));
     }
     if call.flags.has(&DIGESTS_ONLY) {
         return print(images.iter().map(|image| format!("{}\n", image.digest)).collect::<String>());
@@ -144,7 +154,8 @@ pub(super) fn remove(call: &Call) -> Result<u8> {
     let mut said = String::new();
     let mut failed: Option<rt_sys::error::Error> = None;
     for n in 0..call.operands.len() {
-        match images::untag(&own, operand(call, n)?, platform, call.flags.has(&UNTAG), &interrupt) {
+        let name = operand(call, n)?;
+        match images::untag(&own, name, registry()?, platform, call.flags.has(&UNTAG), &interrupt) {
             Ok(gone) => {
                 said.extend(gone.names.iter().map(|name| format!("untagged {}\n", one_line(name))));
                 said.extend(
@@ -174,7 +185,7 @@ pub(super) fn prune(call: &Call) -> Result<u8> {
     let bytes: u64 = freed.images.iter().map(|image| image.bytes).sum();
     if flags.has(&JSON) {
         let removed: Vec<Value> = freed.images.iter().map(object).collect();
-        print(format!("{}\n", json!({ "removed": removed, "bytes": bytes, "dryRun": what.dry_run })))?;
+        print_json(&json!({ "removed": removed, "bytes": bytes, "dryRun": what.dry_run }))?;
     } else {
         let verb = if what.dry_run { "would remove" } else { "removed" };
         let row = |image: &ListedImage| {

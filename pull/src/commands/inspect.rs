@@ -8,8 +8,9 @@ use crate::reference::{Reference, Source};
 use crate::source::{Image, Opened};
 use rt_cli::image::*;
 use rt_cli::parse::Call;
-use rt_cli::print;
+use rt_cli::{print, print_json};
 use rt_sys::error::Result;
+use rt_sys::log::one_line;
 use serde_json::{Value, json};
 
 /// Runs the command.
@@ -26,7 +27,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         return print(pinned(name, source, &image) + "\n");
     }
     match call.flags.has(&JSON) {
-        true => print(serde_json::to_string_pretty(&as_json(name, &image)).unwrap_or_default() + "\n"),
+        true => print_json(&format!("{:#}", as_json(name, &image))),
         false => print(as_text(name, &image)),
     }
 }
@@ -70,8 +71,7 @@ fn as_text(name: &str, image: &Image) -> String {
     let mut line = |key: &str, value: &str| {
         if !value.is_empty() {
             // Nothing that an image says may steer the terminal.
-            let clean: String = value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-            text.push_str(&format!("{key:<12} {clean}\n"));
+            text.push_str(&format!("{key:<12} {}\n", one_line(value)));
         }
     };
     let join = |list: &Option<Vec<String>>| list.as_deref().unwrap_or_default().join(" ");

@@ -74,7 +74,12 @@ fn config() -> Result<&'static Config> {
 /// The image that an operand names; in the configured registry, where it names none.
 fn source(name: &str) -> Result<Source> {
     not_a_file(name)?;
-    Source::named(name, config()?.text(&rt_config::REGISTRY))
+    Source::named(name, registry()?)
+}
+
+/// The registry of names that name none, where one is configured.
+fn registry() -> Result<Option<&'static str>> {
+    Ok(config()?.text(&rt_config::REGISTRY))
 }
 
 /// Refuses a name that is a file here: whoever types that means the file, and the registry may have an image of that name,
@@ -210,5 +215,5 @@ fn bad_compression(text: &str) -> Error {
 
 /// Writes to stderr what is no error; who closed it does not want to know.
 fn tell(text: &str) {
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), log::lines(text).as_bytes());
 }

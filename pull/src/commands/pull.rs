@@ -10,7 +10,7 @@ use crate::reference::Source;
 use crate::run::{self, PullOptions, Summary};
 use rt_cli::image::*;
 use rt_cli::parse::Call;
-use rt_cli::print;
+use rt_cli::{print, print_json};
 use rt_sys::bail;
 use rt_sys::error::Result;
 use serde_json::{Map, Value, json};
@@ -29,7 +29,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let summary = run::run(&options)?;
     let path = rt_sys::fd::absolute(&options.target)?;
     if call.flags.has(&JSON) {
-        return print(format!("{}\n", as_json(&path, &summary)));
+        return print_json(&as_json(&path, &summary));
     }
     if options.style != Style::Quiet {
         tell_summary(&summary);

@@ -1,12 +1,12 @@
 //! `rt push`
 
-use super::{cache_location, connect_options, operand, save, tell};
+use super::{cache_location, connect_options, operand, registry, save, tell};
 use crate::platform::Platform;
 use crate::progress::{Style, size};
 use crate::push::{self, PushOptions, PushSource};
 use rt_cli::image::{JSON, OVER, PLATFORM, SILENT};
 use rt_cli::parse::Call;
-use rt_cli::print;
+use rt_cli::{print, print_json};
 use rt_sys::err;
 use rt_sys::error::Result;
 use serde_json::json;
@@ -28,7 +28,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let style = Style::of_terminal(flags.has(&SILENT) || flags.has(&JSON));
     let pushed = push::run(&PushOptions {
         source: what(call)?,
-        target: push::target(operand(call, 1)?)?,
+        target: push::target(operand(call, 1)?, registry()?)?,
         platform: flags.text(&PLATFORM)?.map_or_else(|| Ok(Platform::host()), str::parse)?,
         connect: connect_options(flags)?,
         cache: cache_location(flags)?,
@@ -36,11 +36,10 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     })?;
     if flags.has(&JSON) {
         let (sent, present, mounted) = (pushed.sent, pushed.present, pushed.mounted);
-        return print(format!(
-            "{}\n",
-            json!({ "name": pushed.name, "digest": pushed.digest, "sentBytes": sent, "presentBytes": present,
-                "mountedBytes": mounted })
-        ));
+        return print_json(&json!({
+            "name": pushed.name, "digest": pushed.digest, "sentBytes": sent, "presentBytes": present,
+            "mountedBytes": mounted,
+        }));
     }
     if style != Style::Quiet {
         tell(&format!(

@@ -9,6 +9,8 @@ use crate::save::{self, SaveTarget, What};
 use rt_cli::image::{OVER, REPLACE, REPLACE_IMAGE, RUN_FILE, SILENT};
 use rt_cli::parse::Call;
 use rt_cli::print;
+use rt_image_store::word::require_own;
+use rt_spec::asked_mounts::is_image;
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
 use std::fs::File;
@@ -54,10 +56,16 @@ impl Origin<'_> {
     pub(super) fn of<'a>(call: &Call<'a>) -> Result<Origin<'a>> {
         let path = Path::new(call.operands[0]);
         if path.join("config.json").is_file() {
+            require_own(path, Some(Path::new("config.json")))?;
             return Ok(Origin::Bundle(path));
         }
         match File::open(path) {
-            Ok(file) if file.metadata()?.is_file() => Ok(Origin::File(path, image_file::is_squashfs(&file)?)),
+            Ok(file) if file.metadata()?.is_file() => {
+                if !path.to_str().is_some_and(is_image) {
+                    require_own(path, None)?;
+                }
+                Ok(Origin::File(path, image_file::is_squashfs(&file)?))
+            }
             _ if is_data(path) => Ok(Origin::Data(path)),
             _ => operand(call, 0).map(Origin::Image),
         }

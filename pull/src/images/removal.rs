@@ -124,11 +124,12 @@ pub(crate) struct Untagged {
 }
 
 /// Removes the image `operand`: its name, and with the last name the bundle. The operand is a name, or at least four
-/// digits of the manifest's digest, which stand for all names. With `force` the names go even where a container keeps
+/// digits of the manifest's digest, which stand for all names. `registry` is that of names that name none. With `force` the names go even where a container keeps
 /// the bundle, or where the digest has several names.
 pub(crate) fn untag(
     own: &OwnStore,
     operand: &str,
+    registry: Option<&str>,
     platform: Option<&str>,
     force: bool,
     interrupt: &Interrupt,
@@ -145,7 +146,7 @@ pub(crate) fn untag(
             (bundle, names)
         }
         None => {
-            let source: Source = operand.parse()?;
+            let source = Source::named(operand, registry)?;
             let wanted = (names::canonical(&source)?, rt_image_store::name::suffix(platform));
             let long = names::key(&wanted.0, platform);
             let named = |name: &&NamedImage| name.image.as_ref() == Some(&wanted) || name.key == long;

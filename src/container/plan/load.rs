@@ -34,11 +34,14 @@ pub(crate) struct Loaded {
     pub foreign: bool,
 }
 
+/// The image's own config, in a bundle of `rt pull`.
+const IMAGE_CONFIG: &str = "image.json";
+
 /// Loads the config of `bundle`, this process's working directory, and changes it as the options and it itself ask.
 pub(crate) fn load(options: &mut CreateOptions, bundle: &Path) -> Result<Loaded> {
     let shown = || bundle.display();
     let mut others = None;
-    let config = match (options.images.config(), &options.config) {
+    let mut config = match (options.images.config(), &options.config) {
         (Some(text), _) => Config::parse(text.to_owned())?,
         (None, Some(path)) => Config::load(path)?,
         (None, None) => {
@@ -50,7 +53,25 @@ pub(crate) fn load(options: &mut CreateOptions, bundle: &Path) -> Result<Loaded>
             .context(shown)?
         }
     };
+    if options.images.config().is_none() && annotations::may_be_labels(&config.spec) {
+        forget_labels(&mut config).context(shown)?;
+    }
     Ok(Loaded { foreign: others.is_some(), ..change(options, config, bundle)? })
+}
+
+/// Leaves out what an image's labels may say in the config of the bundle that is the working directory. `rt pull`, which keeps
+/// such labels out, puts the image's own config beside that of the bundle. No image puts anything there.
+#[cold]
+fn forget_labels(config: &mut Config) -> Result<()> {
+    match rustix::fs::stat(IMAGE_CONFIG) {
+        Ok(_) => return Ok(()),
+        Err(Errno::NOENT) => {}
+        Err(e) => return Err(e).context(|| IMAGE_CONFIG),
+    }
+    for name in annotations::forget_labels(&mut config.spec) {
+        config.warnings.push(format!("annotation {name} may be a label of the image and is not heeded"));
+    }
+    config.changed()
 }
 
 /// The same with the config `text`, of the image `file`.

@@ -113,6 +113,12 @@ impl ProcessPlan {
     ) -> Result<Self> {
         let filter = linux.and_then(|l| l.seccomp());
         let user = process.user();
+        rt_spec::check_id("uid", adapted.uid)?;
+        rt_spec::check_id("gid", adapted.gid)?;
+        user.additional_gids()
+            .iter()
+            .flatten()
+            .try_for_each(|gid| rt_spec::check_id("additional gid", *gid))?;
         let groups = (!adapted.keep_groups).then(|| user.additional_gids().clone().unwrap_or_default());
         let text = |label: &Option<String>| label.clone().filter(|l| !l.is_empty());
         let seccomp = match (filter, adapted.emulate_root) {
