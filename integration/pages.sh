@@ -74,6 +74,8 @@ make -C "$work/checkout" install >"$work/install.log" 2>&1 || {
 	cat "$work/install.log"
 	exit 1
 }
+# The machine may have a user of that name. /etc is this namespace's own.
+! id jane >/dev/null 2>&1 || userdel jane || exit 1
 useradd --no-create-home --home-dir /home/jane --shell /bin/bash jane || exit 1
 
 # --- the registries
@@ -105,6 +107,9 @@ timeout 20 bash -c "until echo >/dev/tcp/127.0.0.1/$port; do sleep 0.1; done" 2>
 skopeo copy -q --insecure-policy --dest-tls-verify=false "oci:$work/layout:12" \
 	"docker://127.0.0.1:$port/docker.io/library/debian:12" || exit 1
 
+# The checkout may lie below what is hidden here.
+mkdir "$work/clone"
+mount --bind . "$work/clone" && cd "$work/clone" || exit 1
 # Directories of the disk, since an overlay holds no layer of another. What is called by its place in /tmp has been called.
 chmod 1777 "$work/tmp"
 mount --bind "$work/home" /home

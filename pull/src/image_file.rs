@@ -5,10 +5,11 @@
 //! `rt run` knows as much of it as of a bundle.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Seek, Write};
+use std::io::{self, BufWriter, PipeReader, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::thread::{Scope, ScopedJoinHandle};
 
 use serde_json::{Value, json};
 
@@ -20,13 +21,13 @@ use super::draft::{self, Draft};
 use super::interrupt::Interrupt;
 use super::layer::{self, Counts, ImageTarget, UnpackContext};
 use super::limits::Limits;
-use super::merge::MergedTree;
+use super::merge::{DeferredLink, LayerNumber, MergedTree};
 use super::profile::{self, BundledImage, MountPoint};
 use super::progress::{Meter, Style};
 use super::room;
 use super::run::{self, Phases, PullOptions, Summary};
 use super::run_file;
-use super::save::{self, SourceBundle, Watch};
+use super::save::{self, LayerTree, SourceBundle, TreeKind, Watch, What};
 use super::source::Opened;
 use rt_spec::run_file::{Part, RunFile};
 use rt_spec::{ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_RESOLVED};
@@ -115,29 +116,23 @@ pub(super) fn pull(options: &PullOptions, form: Form, interrupt: &Interrupt) -> 
     })
 }
 
-/// Writes the tree of `bundle`, as root's, and its config into the file `target`.
+/// Writes the tree of a bundle, with what is over it, as root's, and its config into the file `target`.
 ///
 /// # Errors
 /// Nothing of it is there then.
-pub(crate) fn save(bundle: &Path, target: &Path, replace: bool, form: Form, style: Style) -> Result<Written> {
-    check_name(target, form)?;
-    let interrupt = Interrupt::install();
-    let old = replaceable(target, replace)?;
-    let (root, mut config, image_config) = SourceBundle::open(bundle)?.into_parts();
+pub(crate) fn save(
+    what: What<'_>,
+    target: &Path,
+    replace: bool,
+    form: Form,
+    style: Style,
+) -> Result<Written> {
+    let save::Parts { trees, mut config, original } = SourceBundle::open(what)?.into_parts();
     if let Some(annotations) = config["annotations"].as_object_mut() {
         // What was changed in the bundle is in the file, so no later pull may take the file for the image.
         annotations.remove(ANNOTATION_RESOLVED);
     }
-    disk::raise_open_files();
-    let draft = Draft::beside(target)?;
-    let counts = Counts::default();
-    let new = NewImageFile::create(&draft, form, &counts, None)?;
-    let context = new.context(&counts, &interrupt, u64::MAX);
-    let watch = Watch { interrupt: &interrupt, meter: &Meter::default() };
-    let without_room = |e| room::explain_target(e, target, None);
-    watch.meter.shown(style, "save", || copy_tree(root, &context, watch)).map_err(without_room)?;
-    new.tree.finish_dirs()?;
-    let image_config = image_config.map(|config| config.to_string().into_bytes());
+    let image_config = original.map(|config| config.to_string().into_bytes());
     if form.runs {
         let runs = |key: &str| config["annotations"].get(key).is_some();
         if !runs(ANNOTATION_ENTRYPOINT) && !runs(ANNOTATION_CMD) && config["process"]["args"].is_array() {
@@ -145,7 +140,48 @@ pub(crate) fn save(bundle: &Path, target: &Path, replace: bool, form: Form, styl
             config["annotations"][ANNOTATION_ENTRYPOINT] = json!(config["process"]["args"].to_string());
         }
     }
-    let mut written = new.finish(&mut config, image_config.as_deref(), false).map_err(without_room)?;
+    write_trees(&trees, target, replace, form, style, |new| {
+        new.finish(&mut config, image_config.as_deref(), false)
+    })
+}
+
+/// Writes the directory `from`, as root's, into the file `target`: data, of which no container is made.
+///
+/// # Errors
+/// Nothing of it is there then.
+pub(crate) fn save_data(
+    from: &Path,
+    target: &Path,
+    replace: bool,
+    form: Form,
+    style: Style,
+) -> Result<Written> {
+    let tree = LayerTree { kind: TreeKind::Root, root: disk::open_root(from)? };
+    write_trees(&[tree], target, replace, form, style, |new| new.write(false, |_| Ok(())))
+}
+
+/// Writes trees, the lowest first, into the file `target`, which `finish` completes.
+fn write_trees(
+    trees: &[LayerTree],
+    target: &Path,
+    replace: bool,
+    form: Form,
+    style: Style,
+    finish: impl FnOnce(NewImageFile) -> Result<Written>,
+) -> Result<Written> {
+    check_name(target, form)?;
+    let interrupt = Interrupt::install();
+    let old = replaceable(target, replace)?;
+    disk::raise_open_files();
+    let draft = Draft::beside(target)?;
+    let counts = Counts::default();
+    let new = NewImageFile::create(&draft, form, &counts, None)?;
+    let context = new.context(&counts, &interrupt, u64::MAX);
+    let watch = Watch { interrupt: &interrupt, meter: &Meter::default() };
+    let without_room = |e| room::explain_target(e, target, None);
+    watch.meter.shown(style, "save", || copy_trees(trees, &context, watch)).map_err(without_room)?;
+    new.tree.finish_dirs()?;
+    let mut written = finish(new).map_err(without_room)?;
     if form.runs {
         written.bytes = run_file::wrap(&draft, FILE, false, &interrupt)?;
     }
@@ -214,28 +250,69 @@ fn check_name(target: &Path, form: Form) -> Result<()> {
     if form.runs { run_file::check_name(target) } else { Ok(()) }
 }
 
-/// Applies a tree as if it were a layer: one thread writes the archive, and this one reads it.
-fn copy_tree(root: OwnedFd, context: &UnpackContext<ImageTarget>, watch: Watch) -> Result<()> {
-    let (reader, writer) = std::io::pipe().context(|| "make a pipe")?;
-    let (archived, applied) = std::thread::scope(|scope| {
-        let write = move || {
-            let mut out = BufWriter::with_capacity(256 << 10, writer);
-            save::write_archive(root, &mut out, watch)?;
-            out.flush().context(|| "write the archive")
+/// Applies trees as if they were layers, the highest first: what it hides is not written.
+fn copy_trees(trees: &[LayerTree], context: &UnpackContext<ImageTarget>, watch: Watch) -> Result<()> {
+    let mut deferred = Vec::new();
+    for (at, tree) in trees.iter().enumerate().rev() {
+        deferred.extend(copy_tree(tree, (at + 1) as LayerNumber, context, watch)?);
+    }
+    // Files of which a higher tree hides the name that came first, and not the others.
+    std::thread::scope(|scope| {
+        let again = |number: LayerNumber| -> (Box<dyn Read + Send>, Expected) {
+            match archive(scope, &trees[usize::from(number) - 1], watch) {
+                Ok((reader, _)) => (Box::new(reader), Expected::Any),
+                Err(e) => (Box::new(Unread(Some(e))), Expected::Any),
+            }
         };
-        let thread = std::thread::Builder::new().name("archive".into());
-        let archive = thread.spawn_scoped(scope, write).context(|| "start a thread")?;
-        let applied = layer::apply(context, 1, u64::MAX, (reader, Expected::Any));
-        Ok::<_, Error>((archive.join(), applied))
+        layer::finish_links(context, deferred, again)
+    })
+}
+
+/// A stream that could not be opened.
+struct Unread(Option<Error>);
+
+impl Read for Unread {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.take().map_or(Ok(0), |e| Err(io::Error::other(e)))
+    }
+}
+
+/// Applies a tree as if it were a layer: one thread writes the archive, and this one reads it. Returns the links that wait.
+fn copy_tree(
+    tree: &LayerTree,
+    number: LayerNumber,
+    context: &UnpackContext<ImageTarget>,
+    watch: Watch,
+) -> Result<Vec<DeferredLink>> {
+    let (archived, applied) = std::thread::scope(|scope| {
+        let (reader, thread) = archive(scope, tree, watch)?;
+        let applied = layer::apply(context, number, u64::MAX, (reader, Expected::Any));
+        Ok::<_, Error>((thread.join(), applied))
     })?;
     // Where the reading ends early, the writing fails for it, and the other way round: the cause is on the side that
     // failed with something else.
     let archived = archived.unwrap_or_else(|_| Err(err!("a thread that writes the archive has ended")));
     match (archived, applied) {
-        (Ok(()), applied) => applied.map(drop),
+        (Ok(()), applied) => applied,
         (Err(e), Ok(_)) => Err(e),
         (Err(e), Err(other)) => Err(if e.is(libc::EPIPE) { other } else { e }),
     }
+}
+
+/// Starts a thread that writes `tree` as an archive, which the returned pipe has.
+fn archive<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    tree: &'scope LayerTree,
+    watch: Watch<'scope>,
+) -> Result<(PipeReader, ScopedJoinHandle<'scope, Result<()>>)> {
+    let (reader, writer) = io::pipe().context(|| "make a pipe")?;
+    let write = move || {
+        let mut out = BufWriter::with_capacity(256 << 10, writer);
+        save::write_archive(tree, &mut out, watch)?;
+        out.flush().context(|| "write the archive")
+    };
+    let thread = std::thread::Builder::new().name("archive".into());
+    Ok((reader, thread.spawn_scoped(scope, write).context(|| "start a thread")?))
 }
 
 /// An image file that is being written.
@@ -290,8 +367,13 @@ impl<'a> NewImageFile<'a> {
             linux.remove("gidMappings");
         }
         config["root"] = json!({ "path": "rootfs", "readonly": true });
+        self.write(sync, |target| add_files(target, config, image_config))
+    }
+
+    /// Adds what `add` does, and writes what is left.
+    fn write(self, sync: bool, add: impl FnOnce(&ImageTarget) -> Result<()>) -> Result<Written> {
         let target = self.tree.into_target();
-        add_files(&target, config, image_config)?;
+        add(&target)?;
         let written = target.finish()?;
         disk::set_mode(self.out.as_fd(), 0o666 & !self.mask)?;
         if sync {

@@ -16,7 +16,7 @@ use super::progress::{Meter, Style, size};
 use super::reference::{Reference, Source};
 use super::registries_conf::Registries;
 use super::registry::{ConnectOptions, LocalBlob, Registry, Uploaded};
-use super::save::{Compression, MANIFEST_TYPE, SourceBundle, Watch};
+use super::save::{self, Compression, MANIFEST_TYPE, SourceBundle, Watch, What, WrittenLayer};
 use rt_image_store::name::in_registry;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
@@ -24,8 +24,8 @@ use rt_sys::{bail, err};
 /// What is pushed.
 #[derive(Debug, Clone)]
 pub(crate) enum PushSource {
-    /// A bundle, whose root becomes one layer.
-    Bundle(PathBuf),
+    /// A bundle, whose root becomes one layer, and the overlay over it another one.
+    Bundle(PathBuf, Option<PathBuf>),
     /// An image on disk, as it is.
     Image(Source),
 }
@@ -50,7 +50,7 @@ impl PushSource {
                 };
                 Err(err!("{file}: a file, which a registry does not take as it is").hint(remedy))
             }
-            _ => Ok(PushSource::Bundle(word.into())),
+            _ => Ok(PushSource::Bundle(word.into(), None)),
         }
     }
 }
@@ -130,7 +130,10 @@ fn push(options: &PushOptions, interrupt: &Interrupt) -> Result<Pushed> {
     let registry =
         Registry::new(&options.target, &Registries::from_environment()?, options.connect.clone(), interrupt)?;
     let image = match &options.source {
-        PushSource::Bundle(path) => bundle(path, options, &cache, interrupt)?,
+        PushSource::Bundle(bundle, overlay) => {
+            let what = What { bundle, overlay: overlay.as_deref() };
+            self::bundle(what, options, &cache, interrupt)?
+        }
         PushSource::Image(source) => image(source, options, &cache)?,
     };
     let registry = registry.for_push(image.from.clone());
@@ -169,24 +172,27 @@ fn push(options: &PushOptions, interrupt: &Interrupt) -> Result<Pushed> {
     Ok(pushed)
 }
 
-/// Writes the layer of a bundle to a file without a name, so that its digest is known before it is sent.
-fn bundle(
-    path: &std::path::Path,
-    options: &PushOptions,
-    cache: &Cache,
-    interrupt: &Interrupt,
-) -> Result<ReadyImage> {
-    let bundle = SourceBundle::open(path)?;
-    let file = cache.nameless()?;
-    let meter = Meter::default();
-    let watch = Watch { interrupt, meter: &meter };
-    let layer =
-        meter.shown(options.style, "layer", || bundle.write_layer(&file, Compression::Gzip, watch))?;
-    let documents = bundle.documents(&layer)?;
-    let blobs = vec![
-        LocalBlob { digest: layer.digest, size: layer.size, file: Arc::new(file), offset: 0 },
-        small(&documents.config, cache)?,
-    ];
+/// Writes the layers of a bundle to files without names, so that their digests are known before they are sent.
+fn bundle(what: What<'_>, options: &PushOptions, cache: &Cache, interrupt: &Interrupt) -> Result<ReadyImage> {
+    let bundle = SourceBundle::open(what)?;
+    let (mut layers, mut files) = (Vec::new(), Vec::new());
+    for tree in bundle.trees() {
+        let file = cache.nameless()?;
+        let meter = Meter::default();
+        let watch = Watch { interrupt, meter: &meter };
+        let write = || save::write_layer(tree, &file, Compression::Gzip, watch);
+        layers.push(meter.shown(options.style, "layer", write)?);
+        files.push(Arc::new(file));
+    }
+    let documents = bundle.documents(&layers)?;
+    let blob = |(layer, file): (WrittenLayer, _)| LocalBlob {
+        digest: layer.digest,
+        size: layer.size,
+        file,
+        offset: 0,
+    };
+    let mut blobs: Vec<_> = layers.into_iter().zip(files).map(blob).collect();
+    blobs.push(small(&documents.config, cache)?);
     // Where the layer is that of the image that was pulled, its repository has it.
     let from = match bundle.pulled_from().and_then(|name| name.parse().ok()) {
         Some(Source::Registry(from)) if from.registry == options.target.registry => {

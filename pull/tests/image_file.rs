@@ -293,3 +293,113 @@ fn attributes_of_one_file_are_bounded() {
         assert_eq!(read.is_ok(), good, "{count}: {:?}", read.err());
     }
 }
+
+/// An upper layer as overlayfs writes one without root: nodes of device 0:0 and attributes say what is hidden.
+#[test]
+fn an_overlay_becomes_a_layer() {
+    let place = Place::new("overlay");
+    let layers = vec![
+        Layer::default()
+            .dir("d")
+            .file("d/file", "one")
+            .file("d/gone", "hidden")
+            .link("d/kept", "d/gone")
+            .dir("d/sub")
+            .file("d/sub/deep", "x"),
+    ];
+    Image::new(layers).layout(&place.join("image"));
+    place.good(&["pull", "-q", "oci:image:t", "b"]);
+    let upper = place.join("layer/upper");
+    let write = |path: &str, text: &str| {
+        std::fs::create_dir_all(upper.join(path).parent().unwrap()).unwrap();
+        std::fs::write(upper.join(path), text).unwrap();
+    };
+    write("d/new", "n");
+    write("d/file", "changed");
+    write("d/sub/other", "o");
+    write("d/marked", "");
+    let attribute = |path: &str, name: &str, value: &[u8]| {
+        rustix::fs::setxattr(upper.join(path), name, value, rustix::fs::XattrFlags::empty()).is_ok()
+    };
+    if !attribute("d/sub", "user.overlay.opaque", b"y") {
+        println!("no user attributes here");
+        return;
+    }
+    attribute("d", "user.overlay.impure", b"y");
+    attribute("d/file", "user.overlay.origin", b"x");
+    attribute("d/file", "user.mine", b"m");
+    attribute("d/marked", "user.overlay.whiteout", b"y");
+    let node = rustix::fs::FileType::CharacterDevice;
+    rustix::fs::mknodat(rustix::fs::CWD, upper.join("d/gone"), node, rustix::fs::Mode::empty(), 0).unwrap();
+    let save = |target: &str| place.good(&["save", "-q", "--overlay", "layer", "b", target]);
+    let digest = save("oci:saved:t");
+    assert_eq!(save("oci-archive:saved.tar:t"), digest, "the same trees give the same digest");
+    save("docker-archive:docker.tar:x:1");
+    save("x.sqsh");
+    place.good(&["convert", "-q", "--overlay", "layer", "b", "oci:converted:t"]);
+    place.good(&["pull", "-q", "oci:saved:t", "back"]);
+    let expected = scan(&place.join("back/rootfs"));
+    let names: Vec<&str> = expected
+        .keys()
+        .map(String::as_str)
+        .filter(|name| !name.starts_with("dev") && name.starts_with('d'))
+        .collect();
+    assert_eq!(names, ["d", "d/file", "d/kept", "d/new", "d/sub", "d/sub/other"]);
+    let read = |path: &str| std::fs::read_to_string(place.join("back/rootfs").join(path)).unwrap();
+    assert_eq!(
+        (read("d/file"), read("d/kept"), read("d/new")),
+        ("changed".into(), "hidden".into(), "n".into())
+    );
+    let mut names = [0; 1000];
+    let n = rustix::fs::listxattr(place.join("back/rootfs/d/file"), &mut names[..]).unwrap();
+    assert_eq!(&names[..n], b"user.mine\0");
+    for source in ["docker-archive:docker.tar:x:1", "oci-archive:saved.tar:t", "oci:converted:t"] {
+        let _ = std::fs::remove_dir_all(place.join("other"));
+        place.good(&["pull", "-q", source, "other"]);
+        assert_eq!(scan(&place.join("other/rootfs")), expected, "{source}");
+    }
+    let mut file = scan_image(&place.join("x.sqsh"));
+    file.retain(|path, _| path.starts_with('d') && !path.starts_with("dev"));
+    let mut directory = expected;
+    directory.retain(|path, _| path.starts_with('d') && !path.starts_with("dev"));
+    assert_eq!(file, directory);
+    let index: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(place.join("saved/index.json")).unwrap()).unwrap();
+    let blob = |digest: &serde_json::Value| -> serde_json::Value {
+        let path = place.join("saved/blobs").join(digest.as_str().unwrap().replace(':', "/"));
+        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    };
+    let manifest = blob(&index["manifests"][0]["digest"]);
+    let config = blob(&manifest["config"]["digest"]);
+    assert_eq!(manifest["layers"].as_array().unwrap().len(), 2);
+    assert_eq!(config["rootfs"]["diff_ids"].as_array().unwrap().len(), 2);
+    // What only the kernel can resolve is no layer, and neither is another directory.
+    assert!(attribute("d/sub", "user.overlay.redirect", b"/d/other"));
+    assert!(place.bad(&["save", "--overlay", "layer", "b", "oci:n:t"]).contains("user.overlay.redirect"));
+    assert!(place.bad(&["save", "--overlay", "b", "b", "oci:n:t"]).contains("no layer of rt run --overlay"));
+    assert!(place.bad(&["convert", "--overlay", "layer", "b", "c"]).contains("no bundle"));
+    let said = place.bad(&["push", "--overlay", "layer", "oci:saved:t", "localhost/x:1"]);
+    assert!(said.contains("--overlay is for bundles"), "{said}");
+    place.is_clean();
+}
+
+/// A directory without config.json is data.
+#[test]
+fn a_directory_becomes_a_file() {
+    let place = Place::new("data");
+    std::fs::create_dir_all(place.join("set/deep")).unwrap();
+    std::fs::write(place.join("set/deep/f"), "one").unwrap();
+    place.good(&["save", "-q", "set", "a.sqsh"]);
+    place.good(&["convert", "-q", "--compress", "gzip", "set", "b.sqsh"]);
+    for file in ["a.sqsh", "b.sqsh"] {
+        let image = open(&place.join(file));
+        let names: Vec<String> = walk(&image).into_keys().collect();
+        assert_eq!(names, ["deep", "deep/f"], "{file}");
+    }
+    // It is no image.
+    assert!(place.bad(&["save", "set", "oci:x:t"]).contains("not a bundle"));
+    assert!(place.bad(&["save", "--runfile", "p", "set"]).contains("not a bundle"));
+    assert!(place.bad(&["convert", "set", "oci:x:t"]).contains("a directory without config.json"));
+    assert!(place.bad(&["convert", "set", "bundle"]).contains("docker://set"));
+    place.is_clean();
+}

@@ -11,7 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Executes `rt-pull` with this process's words. Returns only where that fails.
-pub(super) fn execute(_: &Call) -> Result<u8> {
+pub(super) fn execute(call: &Call) -> Result<u8> {
+    if let Some(dir) = call.flags.path(&rt_cli::image::OVER) {
+        crate::container::keep_layer(&dir)?;
+    }
     become_companion("rt-pull", super::own_words())
 }
 

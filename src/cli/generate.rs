@@ -174,7 +174,9 @@ These variables are not passed on, because they name places of the host or belon
 PATH, HOME, SHELL, ENV, BASH_ENV, BASH_FUNC_*, PWD, OLDPWD, SHLVL, _, LD_*, GCONV_PATH, LOCPATH,
 TMPDIR, TMP, TEMP, XDG_RUNTIME_DIR, DBUS_SESSION_BUS_ADDRESS, LISTEN_*, NOTIFY_SOCKET, and those of
 Environment Modules and Lmod: LOADEDMODULES, MODULEPATH, MODULEPATH_ROOT, MODULESHOME, MODULES_*,
-LMOD_*, _LMFILES_*, _ModuleTable*, __LMOD_*, __MODULES_*. -e NAME passes any of them.
+LMOD_*, _LMFILES_*, _ModuleTable*, __LMOD_*, __MODULES_*. SSH_AUTH_SOCK, XAUTHORITY and KRB5CCNAME are
+passed on where the file that they name is mounted at its own place, as by --home or -v. -e NAME passes
+any of them.
 
 A hook for which the config sets no
 environment gets that of rt, or of the container if it is a startContainer hook.";

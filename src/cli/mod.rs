@@ -15,6 +15,7 @@ mod generate;
 mod image;
 mod kill;
 mod list;
+mod logs;
 mod mount;
 mod operand;
 mod pause;
@@ -26,6 +27,7 @@ mod spec;
 mod start;
 mod state;
 mod step_container;
+mod stop;
 mod table;
 mod update;
 

@@ -4,6 +4,7 @@ use super::operand::{self, Operand};
 use super::table::*;
 use super::{Call, PROGRAM, create, image};
 use crate::container::{self, Choice, Entrypoint, Ids, Lifetime, NamespaceChoices, Overrides, RootAccess};
+use crate::store::check_id;
 use oci_spec::runtime::Mount;
 use rt_cli::flag::Flag;
 use rt_cli::image::{PLATFORM, PULL_POLICY};
@@ -25,6 +26,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let Some(source) = source(call)? else {
         return Ok(PROGRAM.command("run").map_or(1, |command| command.failure));
     };
+    let own_form = source.own_form;
     let mut options = create::options(call, source.id, source.bundle)?;
     options.image_file = source.image;
     options.lifetime = match (flags.has(&DETACH), flags.has(&KEEP)) {
@@ -68,7 +70,13 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         user,
         mpi: create::mpi(call)?,
     };
-    container::run(&super::new_store(call)?, options)
+    // runc prints nothing, and neither do its forms.
+    options.log = own_form && flags.has(&DETACH);
+    let shown = options.log.then(|| format!("{}\n", options.id));
+    match container::run(&super::new_store(call)?, options)? {
+        0 => shown.map_or(Ok(0), rt_cli::print),
+        code => Ok(code),
+    }
 }
 
 /// The ids of `--user`.
@@ -147,6 +155,8 @@ struct Source {
     bundle: PathBuf,
     /// A file with an image, which has no bundle.
     image: Option<PathBuf>,
+    /// The operand is not the id, as with runc.
+    own_form: bool,
 }
 
 /// What the operand stands for; none where `rt-pull` has said why there is no bundle.
@@ -163,19 +173,28 @@ fn source(call: &Call) -> Result<Option<Source>> {
     {
         bail!("run: --{} is for images only", flag.long);
     }
+    let own_form = !matches!(operand, Operand::Id(_));
+    let name = flags.text(&NAME)?;
+    if let Some(name) = name {
+        if !own_form {
+            bail!("run: the operand is the id, so --name {name} names the container twice");
+        }
+        check_id(name)?;
+    }
+    let id = || name.map_or_else(made_up_id, str::to_owned);
     let (id, bundle, image) = match operand {
-        Operand::Bundle(bundle) => (made_up_id(), bundle, None),
+        Operand::Bundle(bundle) => (id(), bundle, None),
         Operand::Id(id) => (id, named.unwrap_or_else(|| PathBuf::from(".")), None),
         Operand::File(path) => {
             operand::check_image_file(&path)?;
-            (made_up_id(), PathBuf::from("."), Some(rt_sys::fd::absolute(path)?))
+            (id(), PathBuf::from("."), Some(rt_sys::fd::absolute(path)?))
         }
         Operand::Image(name) => match image::bundle(call, &name)? {
-            Some(bundle) => (made_up_id(), bundle, None),
+            Some(bundle) => (id(), bundle, None),
             None => return Ok(None),
         },
     };
-    Ok(Some(Source { id, bundle, image }))
+    Ok(Some(Source { id, bundle, image, own_form }))
 }
 
 /// Twelve random hexadecimal digits, as podman's short ids. That no other container has it is for

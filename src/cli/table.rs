@@ -34,6 +34,11 @@ pub(super) static USER_MAP: Flag = value(
     "which user the caller is inside; overrides the annotation rt.user",
 );
 pub(super) static DETACH: Flag = switch("detach", "return as soon as the process runs").short('d');
+pub(super) static NAME: Flag = value("name", "ID", "the container's id, in place of one that rt makes up");
+pub(super) static FOLLOW: Flag =
+    switch("follow", "go on with what is written until the container ends").short('f');
+pub(super) static TIME: Flag =
+    value("time", "SECONDS", "how long the program has to end by itself; 10 by default").short('t');
 pub(super) static KEEP: Flag =
     switch("keep", "keep the state until rt delete, after the container has ended");
 pub(super) static REMOVE: Flag =
@@ -180,6 +185,7 @@ pub(super) static COMMANDS: &[Command] = &[
             &HOSTNAME,
             &STRICT,
             &DETACH,
+            &NAME,
             &KEEP,
             &REMOVE,
             &PID_FILE,
@@ -216,9 +222,13 @@ The program has the environment of rt below that of the config where the config 
 of rt pull with the profile hpc do; see rt(1), ENVIRONMENT, and --clear-env. An interactive sh or bash gets
 a prompt with the image's name where neither the image nor the caller has one (PS1).
 
---writable and --overlay put an overlay over the image, which stays as it is. DIR/upper has the changes,
-and one container uses DIR at a time. DIR cannot be on a file system that nodes share. A directory of the
-image cannot be renamed: mv copies it.
+--writable and --overlay put an overlay over the image, which stays as it is. DIR/upper has the changes.
+One container writes to DIR at a time, or many see what is in it with --read-only. To be written to, DIR
+cannot be on a file system that nodes share. A directory of the image cannot be renamed: mv copies it.
+
+With --detach the id is printed, unless it is the operand. What the program writes to a terminal or a pipe
+goes to a log that rt logs prints, and its input is empty where stdin is a terminal. A file that stdout is
+gets the output. The log is in the state directory, has no bound, and goes with rt delete.
 
 The exit code is that of the program, or 128 plus the number of the signal that ended it. It is 1 if
 the container could not be run.",
@@ -231,6 +241,7 @@ the container could not be run.",
                 "install a package over an image that others use too",
                 "rt run --as-root --overlay tools ./debian -- apt-get install -y hello",
             ),
+            ("in the background", "rt run -d --name web ./debian -- sleep 60 && rt logs -f web"),
             ("as Slurm's oci.conf calls it", "rt run --bundle '%b' %n.%j.%s.%t"),
         ],
         run: run::run,
@@ -321,6 +332,31 @@ SIGNAL is a number, or a name with or without SIG. The default is TERM. The sign
 container's first process. With --all it goes to every process, and so does KILL to a container
 without a PID namespace.",
         run: kill::run,
+        ..ONE_ID
+    },
+    Command {
+        name: "logs",
+        summary: "print what a detached container has written",
+        flags: &[&FOLLOW],
+        about: "Only a container of rt run --detach whose output went to no file has a log.",
+        run: logs::run,
+        ..ONE_ID
+    },
+    Command {
+        name: "stop",
+        summary: "end a container: by TERM, and by KILL if it still runs after 10 s",
+        flags: &[&TIME],
+        about: "\
+The signals go to the container's first process, and KILL to all where it has no PID namespace. What is known
+of the container stays until rt delete. A container that has ended is no error.",
+        run: stop::run,
+        ..ONE_ID
+    },
+    Command {
+        name: "rm",
+        summary: "the same as delete",
+        flags: &[&FORCE, &REGEX],
+        run: delete::run,
         ..ONE_ID
     },
     Command {

@@ -1,5 +1,6 @@
 //! create and run: the runtime's side of making a container.
 
+use super::handover::Streams;
 use super::init::{self, Init};
 use super::plan::Plan;
 use super::sync::{self, FromInit, Link};
@@ -102,7 +103,7 @@ impl<'a> Launch<'a> {
         for note in &plan.notes {
             log::debug!("{note}");
         }
-        layer::prepare(&mut plan)?;
+        layer::prepare(&mut plan, &options.id)?;
         let proc = fd::open_proc()?;
         let copies = mounts::open_early(&plan, proc.as_fd())?;
         trace::end(Phase::Plan);
@@ -300,8 +301,10 @@ impl<'a> Launch<'a> {
         let runtime = own_pidfd()?;
         let fifo = if self.options.lifetime == Lifetime::Created { Some(dir.make_fifo()?) } else { None };
         let console = self.options.handover.console(self.plan.process.terminal)?;
+        let streams = if self.options.log { Some(Streams::logged(dir)?) } else { None };
         let state_json = |status: Status, pid: i32| self.hook_state(pid, status);
         let init = Init {
+            streams: streams.as_ref(),
             runtime: Some(runtime.as_fd()),
             console: console.sender.as_ref().map(AsFd::as_fd),
             fifo: fifo.as_ref().map(AsFd::as_fd),
@@ -482,6 +485,7 @@ impl<'a> Launch<'a> {
             runtime: None,
             link,
             console: None,
+            streams: None,
             fifo: None,
             detach: self.options.lifetime.is_detached(),
             hidden: false,

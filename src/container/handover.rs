@@ -2,10 +2,11 @@
 //! terminal; and what the agent of a seccomp filter gets.
 
 use super::plan::SeccompPlan;
+use crate::store::ContainerDir;
 use rt_sys::error::{Context, Result};
 use rt_sys::{err, tty};
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
@@ -76,6 +77,54 @@ impl Handover {
                 let (ours, theirs) = tty::socket_pair()?;
                 Ok(ConsoleSockets { sender: Some(theirs), receiver: Some(ours) })
             }
+        }
+    }
+}
+
+/// What a detached program has in place of the caller's standard streams. A terminal and a pipe would outlive their use: the
+/// caller types on at the one, and a shell's `$(...)` waits for the end of the other. What else a stream is, such as a file, is
+/// where the caller wants the output.
+#[derive(Debug)]
+pub(super) struct Streams {
+    /// None where no stream needs it.
+    log: Option<OwnedFd>,
+    null: OwnedFd,
+}
+
+impl Streams {
+    /// With the log of the container in `dir`.
+    pub(super) fn logged(dir: &ContainerDir) -> Result<Streams> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let null = fs::open("/dev/null", flags, Mode::empty()).context(|| "open /dev/null")?;
+        let logs = goes_away(rustix::stdio::stdout())? || goes_away(rustix::stdio::stderr())?;
+        Ok(Streams { log: if logs { Some(dir.make_log()?) } else { None }, null })
+    }
+
+    /// Puts them in the place of this process's streams.
+    pub(super) fn take_over(&self) -> Result<()> {
+        let (input, output, errors) =
+            (rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr());
+        if rustix::termios::isatty(input) {
+            rustix::stdio::dup2_stdin(&self.null).context(|| "take standard input from /dev/null")?;
+        }
+        let Some(log) = &self.log else { return Ok(()) };
+        if goes_away(output)? {
+            rustix::stdio::dup2_stdout(log).context(|| "have the log take standard output")?;
+        }
+        if goes_away(errors)? {
+            rustix::stdio::dup2_stderr(log).context(|| "have the log take standard error")?;
+        }
+        Ok(())
+    }
+}
+
+/// True for a terminal and a pipe. A stream that is closed is none.
+fn goes_away(stream: BorrowedFd<'_>) -> Result<bool> {
+    match fs::fstat(stream) {
+        Err(Errno::BADF) => Ok(false),
+        stat => {
+            let kind = FileType::from_raw_mode(stat.context(|| "look at a standard stream")?.st_mode);
+            Ok(kind == FileType::Fifo || rustix::termios::isatty(stream))
         }
     }
 }

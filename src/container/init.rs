@@ -3,6 +3,7 @@
 //! The order of the steps is forced at many places, because each step takes away what an earlier one needs: ids and
 //! capabilities, the host's /proc, the way back to the host. The comments say so where it is.
 
+use super::handover::Streams;
 use super::hidden_state::HiddenState;
 use super::plan::{Plan, ProcessPlan, Sysctl};
 use super::program::Prepared;
@@ -47,6 +48,8 @@ pub(super) struct Init<'a> {
     pub link: Option<&'a Link>,
     /// The socket that gets the terminal's master side.
     pub console: Option<BorrowedFd<'a>>,
+    /// Takes the place of standard streams.
+    pub streams: Option<&'a Streams>,
     /// Init waits on this before it goes on to the program.
     pub fifo: Option<BorrowedFd<'a>>,
     /// Init outlives the runtime.
@@ -173,6 +176,9 @@ impl Init<'_> {
         rootfs.release_locks();
         root::pivot(plan, &rootfs)?;
         trace::end(Phase::Pivot);
+        if let Some(streams) = self.streams {
+            streams.take_over()?;
+        }
         // Descriptors of the host must not reach the program: one of a directory leads out of the new root
         // (CVE-2016-9962, CVE-2024-21626).
         plan.process.close_others()?;

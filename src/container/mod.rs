@@ -38,7 +38,7 @@ pub(crate) use lifecycle::{Deletion, Receiver, delete, kill, pause, resume, star
 pub(crate) use pid1::main as init_main;
 pub(crate) use protect::protect_binary;
 pub(crate) use refused::remedy as namespaces_remedy;
-pub(crate) use saving::show_as_bundle;
+pub(crate) use saving::{keep_layer, show_as_bundle};
 pub(crate) use step::{
     RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status, tell,
 };
@@ -83,6 +83,8 @@ pub(crate) struct CreateOptions {
     pub hooks_dirs: Vec<PathBuf>,
     /// How long the runtime and the state live beside the container.
     pub lifetime: Lifetime,
+    /// Of a detached container: a log takes what its program writes to a terminal or a pipe of the caller's.
+    pub log: bool,
     /// What the command line changes in the config.
     pub overrides: Overrides,
     /// The task of a Slurm step that the container is for.

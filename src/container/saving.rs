@@ -1,7 +1,7 @@
 //! The root of a container that outlives its processes, shown as a bundle, so that it can be saved.
 
 use super::images::ImageMounts;
-use super::layer::UPPER;
+use super::layer::{self, UPPER};
 use crate::store::{self, Store};
 use rt_spec::annotations;
 use rt_sys::caller::Caller;
@@ -48,6 +48,13 @@ pub(crate) fn show_as_bundle(store: &Store, mut images: ImageMounts, id: &str) -
     fs::mkdir(&made, Mode::RWXU).context(|| format!("make {}", made.display()))?;
     mount::attach_to(&overlay, &made).context(|| format!("mount on {}", made.display()))?;
     Ok(shown)
+}
+
+/// Enters a mount namespace of this process's own, in which nobody can write to the layer that `rt run --overlay` keeps in
+/// `dir`, until the last process in that namespace has ended.
+pub(crate) fn keep_layer(dir: &Path) -> Result<()> {
+    enter_namespaces()?;
+    layer::keep_from_writers(&fd::absolute(dir)?, &format!("rt-{}", std::process::id()))
 }
 
 /// The root of a bundle of a store. Where others can write it, a link there would have their choice of the caller's files saved.

@@ -14,6 +14,8 @@ use rustix::io::Errno;
 pub(super) const STATE: &str = "state.json";
 /// The fifo of a container that was created and not started.
 pub(super) const FIFO: &str = "start.fifo";
+/// What the program of a detached container has written, where nobody else takes it.
+pub(super) const LOG: &str = "log";
 /// How long the state may be. Root reads states that users have written.
 const MOST: usize = 16 << 20;
 
@@ -159,6 +161,27 @@ impl ContainerDir {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT | Errno::NXIO) => Ok(None),
             Err(e) => Err(e).context(|| format!("open {}/{FIFO}", fd::shown(&self.fd))),
+        }
+    }
+
+    /// Makes the log, to which several processes append.
+    pub(crate) fn make_log(&self) -> Result<OwnedFd> {
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        fs::openat(&self.fd, LOG, flags, Mode::RUSR | Mode::WUSR)
+            .context(|| format!("make {}/{LOG}", fd::shown(&self.fd)))
+    }
+
+    /// Opens the log to read it; `None` where the container has none.
+    pub(crate) fn log(&self) -> Result<Option<OwnedFd>> {
+        let context = || format!("open the log of {}", self.id);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = match fs::openat2(&self.fd, LOG, flags, Mode::empty(), super::OF_ONE_FILE_SYSTEM) {
+            Err(Errno::NOENT) => return Ok(None),
+            opened => opened.context(context)?,
+        };
+        match FileType::from_raw_mode(fd::stat(&file)?.st_mode) {
+            FileType::RegularFile => Ok(Some(file)),
+            _ => bail!("the log of {} is no file", self.id),
         }
     }
 

@@ -14,6 +14,7 @@ tests! {
         nothing_is_passed_unasked, clear_env_passes_nothing, patterns_take_what_matches, env_files,
         wrong_variables_are_refused, terminal_has_a_type, create_and_slurm_pass_nothing, exec_keeps_the_containers,
         pmi_connection_is_kept, pmix_directory_is_shown, detached_runs_inherit_too, ranks_read_no_others_memory, bundle_of_the_host_inherits,
+        variables_name_what_is_there,
         entrypoint_comes_before_the_arguments, entrypoint_is_replaced, wrong_entrypoints_are_refused,
     }
 }
@@ -89,6 +90,28 @@ fn callers_environment_is_passed_where_asked_for(ctx: &Ctx) {
     ctx.rt(["list", "-q"]).ok();
     let bundle = pulled(ctx).with("/annotations", json!({ "rt.environment": "all" }));
     ctx.rt(["run"]).arg(&bundle.dir).fails(&["rt.environment", "\"all\" is not \"caller\""]);
+}
+
+/// A variable that names a socket or a file of the host's comes along with what it names.
+fn variables_name_what_is_there(ctx: &Ctx) {
+    let home = ctx.mkdir("home");
+    let (agent, cache) = (ctx.file("home/agent", ""), ctx.file("cache", ""));
+    let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    let (agent, cache) = (text(&agent), format!("FILE:{}", text(&cache)));
+    let volume = |path: &str| format!("{path}:{path}");
+    let names = |flags: &[&str]| {
+        let bundle = pulled(ctx).mount("/tmp", "tmpfs", "tmpfs", &["mode=1777"]).ops(&["env"]);
+        let run = ctx.rt(["run"]).args(flags).arg(&bundle.dir).env("HOME", &home);
+        let run = run.env("SSH_AUTH_SOCK", &agent).env("KRB5CCNAME", &cache).env("XAUTHORITY", "relative");
+        let env = run.ok().line(0);
+        ["SSH_AUTH_SOCK", "KRB5CCNAME", "XAUTHORITY"].map(|name| env.get(name).is_some())
+    };
+    assert_eq!(names(&[]), [false, false, true]);
+    assert_eq!(names(&["--home"]), [true, false, true]);
+    assert_eq!(names(&["-v", &volume(&agent)]), [true, false, true]);
+    assert_eq!(names(&["-v", &volume(ctx.path("cache").to_str().unwrap())]), [false, true, true]);
+    assert_eq!(names(&["-v", &format!("{agent}:/elsewhere")]), [false, false, true]);
+    assert_eq!(names(&["-e", "SSH_*", "-e", "KRB5CCNAME"]), [true, true, true]);
 }
 
 /// A rank in a container of its own may not read the memory of another one, which MPI's libraries do not find out. The

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 tests! {
-    ALL { the_hosts_library_is_seen_everywhere }
+    ALL { the_hosts_library_is_seen_everywhere, the_hosts_library_is_seen_under_any_mounts }
     BOTH { each_way_to_ask, a_task_of_slurm_asks, the_hook_is_found_without_definition, a_refusal_changes_nothing }
 }
 
@@ -94,6 +94,38 @@ fn the_hosts_library_is_seen_everywhere(ctx: &Ctx) {
         assert_eq!(whose(&out), "host");
         assert_eq!(bundle.strict_tree(), before, "the image was changed");
         assert_eq!(out.stderr, "");
+    }
+}
+
+/// The bundle's own directory is bound, as a home is, and the root lacks a directory: both copy what is mounted in the
+/// container.
+fn the_hosts_library_is_seen_under_any_mounts(ctx: &Ctx) {
+    let node = node(ctx);
+    let dir = hooks_dir(ctx, &node);
+    let home = ctx.path("");
+    let home = home.to_str().unwrap().trim_end_matches('/');
+    let at = |place: &str| format!("{home}:{place}:rbind");
+    let (at_its_path, at_a_new_one) = (at(home), at("/new"));
+    for readonly in [false, true] {
+        let bundle = image(ctx).with("/root/readonly", json!(readonly));
+        let bundle = bundle.mount("/tmp", "tmpfs", "tmpfs", &["nosuid", "nodev", "mode=1777"]);
+        let bundle = bundle.mount("/run", "tmpfs", "tmpfs", &["nosuid", "nodev", "mode=1777"]);
+        bundle.write();
+        let before = bundle.tree();
+        for flags in [
+            &["-v", &at_its_path][..],
+            &["-v", &at_a_new_one],
+            &["-w", "/new/directory"],
+            &["--tmpfs", "/new"],
+            &["-v", &at_its_path, "-w", home, "--tmpfs", "/new"],
+            &["--writable", "-v", &at_its_path],
+            &["--home"],
+        ] {
+            let flags = [&["--hooks-dir", dir.to_str().unwrap(), "--mpi", "host"], flags].concat();
+            let out = ctx.rt(["run"]).args(&flags).arg(&bundle.dir).env("HOME", home).run();
+            assert_eq!(whose(&out), "host", "{flags:?}");
+            assert_eq!(bundle.tree(), before, "{flags:?}: the image was changed");
+        }
     }
 }
 

@@ -16,8 +16,8 @@ tests! {
     }
     ALL {
         removed_files_stay_hidden, directories_cannot_be_renamed, joined_programs_see_the_layer,
-        overlay_in_use_is_refused, overlay_can_be_used_again_at_once, read_only_root, masks_hold_over_a_layer,
-        working_directory_is_made,
+        overlay_in_use_is_refused, overlay_can_be_used_again_at_once, one_writes_or_many_read, read_only_root, masks_hold_over_a_layer,
+        working_directory_is_made, an_overlay_becomes_an_image,
     }
     BOTH {
         wrong_layers_are_refused, mounts_in_the_image_are_refused, nodes_of_the_image_stay_dead,
@@ -189,6 +189,95 @@ fn overlay_in_use_is_refused(ctx: &Ctx) {
         ctx.rt(["kill", &id, "TERM"]).silent();
         assert_eq!(job.wait().code, 0);
         ctx.rt(["list", "-q"]).ok();
+    }
+}
+
+/// Also where nothing of rt stays beside the program.
+fn one_writes_or_many_read(ctx: &Ctx) {
+    for (n, bundle) in [image(ctx), in_place(image(ctx))].into_iter().enumerate() {
+        let dir = ctx.path(&format!("layer{n}"));
+        let write = ["run", "--overlay", dir.to_str().unwrap()];
+        let read = [&write[..], &["--read-only"]].concat();
+        let install = Bundle { dir: bundle.dir.clone(), config: bundle.config.clone(), ids: bundle.ids };
+        let install = install.ops(&["write /d/new x", "rm /d/sub/deep"]);
+        ctx.rt(write).arg(&install.dir).ok();
+        let bundle = bundle.ops(&["cat /d/new", "ls /d/sub", "write /d/more x", "pause"]);
+        let start = |flags: &[&str]| {
+            let id = ctx.id();
+            let mut job = ctx.rt(flags).arg("-b").arg(&bundle.dir).arg(&id).spawn();
+            assert_eq!((job.line(0), job.line(1)), (json!("x"), json!([])));
+            (id, job)
+        };
+        let readers = [start(&read), start(&read)];
+        let refused = ctx.rt(write).arg(&bundle.dir).run();
+        refused.failed(&["--overlay", "layer", "reads it"]);
+        assert!(readers.iter().any(|(id, _)| refused.stderr.contains(id)), "{}", refused.stderr);
+        for (id, mut job) in readers {
+            assert_eq!(job.line(2), errno(libc::EROFS));
+            ctx.rt(["kill", &id, "TERM"]).silent();
+            assert_eq!(job.wait().code, 0);
+        }
+        let (id, mut writer) = start(&write);
+        ctx.rt(&read[..]).arg(&bundle.dir).fails(&["--overlay", "layer", "writes to it", &id]);
+        ctx.rt(["kill", &id, "TERM"]).silent();
+        assert_eq!((writer.line(2), writer.wait().code), (json!(null), 0));
+        ctx.rt(["list", "-q"]).ok();
+    }
+}
+
+/// What was installed over an image becomes its second layer, and what was removed is gone.
+fn an_overlay_becomes_an_image(ctx: &Ctx) {
+    let ops = [
+        "write /d/new x",
+        "append /d/file +more",
+        "rm /d/sub/deep",
+        "rmdir /d/sub",
+        "mkdir /d/sub",
+        "write /d/sub/other y",
+    ];
+    let bundle = image(ctx).ops(&ops);
+    let dir = ctx.path("layer");
+    run(ctx, &bundle, &["--overlay", dir.to_str().unwrap()]);
+    let before = tree(&dir.join("upper"), true);
+    let rt = |words: &[&str]| {
+        let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        let path = format!("{}:{system}", crate::images::path(ctx));
+        let rt = ctx.rt(words).env("PATH", path).env("RT_IMAGES", ctx.path("images"));
+        rt.env("RT_CACHE", ctx.path("cache")).cwd(&ctx.dir)
+    };
+    let over = ["--overlay", dir.to_str().unwrap(), bundle.dir.to_str().unwrap()];
+    rt(&[&["save", "-q"], &over[..], &["oci:saved:t"]].concat()).ok();
+    rt(&[&["convert", "-q"], &over[..], &["docker-archive:x.tar:x:1"]].concat()).ok();
+    for (n, name) in ["oci:saved:t", "docker-archive:x.tar:x:1"].into_iter().enumerate() {
+        let made = format!("made{n}");
+        rt(&["pull", "-q", name, &made]).ok();
+        let at = |path: &str| ctx.path(&made).join("rootfs/d").join(path);
+        let read = |path: &str| fs::read_to_string(at(path)).unwrap();
+        assert_eq!(
+            (read("new"), read("file"), read("sub/other")),
+            ("x".into(), "image+more".into(), "y".into())
+        );
+        assert!(!at("sub/deep").exists(), "{name}");
+    }
+    assert_eq!(tree(&dir.join("upper"), true), before);
+    // Nobody writes to it meanwhile; others may read it.
+    let id = ctx.id();
+    let pause = Bundle { dir: bundle.dir.clone(), ..image(ctx) }.ops(&["pause"]);
+    let start = |flags: &[&str]| {
+        let mut job =
+            ctx.rt(["run", "--overlay"]).arg(&dir).args(flags).arg("-b").arg(&pause.dir).arg(&id).spawn();
+        job.line(0);
+        job
+    };
+    for (flags, may) in [(&["--read-only"][..], true), (&[], false)] {
+        let job = start(flags);
+        let save = rt(&[&["save", "-q", "-f"], &over[..], &["oci:saved:t"]].concat()).run();
+        match may {
+            true => assert_eq!(save.code, 0, "{save:?}"),
+            false => save.failed(&["--overlay", "writes to it", &id]),
+        }
+        ctx.rt(["kill", &id, "TERM"]).silent();
+        assert_eq!(job.wait().code, 0);
     }
 }
 

@@ -13,7 +13,8 @@ tests! {
         in_place_is_the_same_process, in_place_container_is_like_any_other, input_and_output_pass,
     }
     BOTH {
-        direct_form_takes_a_bundle, direct_form_args, direct_form_options, volumes, detach_returns, keep_keeps_the_state,
+        direct_form_takes_a_bundle, direct_form_args, direct_form_options, volumes, detach_returns, detached_output_goes_to_a_log,
+        detached_output_goes_to_a_file, stop_ends_what_does_not_hear, keep_keeps_the_state,
         pid_file_of_run, in_place_death_counts_as_gone, not_in_place_with_poststop, orphans_are_reaped,
         pid_namespace_ends_with_init, run_twice_one_after_another, killed_runner_leaves_nothing, args_are_kept,
         exit_code_of_a_stopped_reader, environment_is_the_configs, parent_ignores_sigchld,
@@ -174,6 +175,85 @@ fn detach_returns(ctx: &Ctx) {
         assert_eq!(ctx.rt(["state", &id]).ok().json()["status"], "stopped");
         ctx.rt(["delete", &id]).silent();
     }
+}
+
+/// The pid of a container.
+fn pid(ctx: &Ctx, id: &str) -> i32 {
+    ctx.rt(["state", id]).ok().json()["pid"].as_i64().unwrap() as i32
+}
+
+/// Starts a container in the background, with pipes for output, as in a shell's `$(...)`; returns what rt has printed. The
+/// pipes end with rt, and not with the container.
+fn detached(ctx: &Ctx, flags: &[&str], bundle: &Bundle) -> String {
+    let job = ctx.rt(["run", "-d"]).args(flags).arg(&bundle.dir).piped().spawn();
+    let out = job.child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    assert_eq!((out.status.code(), text(out.stderr).as_str()), (Some(0), ""));
+    text(out.stdout)
+}
+
+fn detached_output_goes_to_a_log(ctx: &Ctx) {
+    for bundle in [ctx.bundle(), in_place(ctx.bundle())] {
+        let id = ctx.id();
+        let bundle = bundle.ops(&["stderr trouble", "say hello", "pause"]);
+        assert_eq!(detached(ctx, &["--name", &id], &bundle), format!("{id}\n"));
+        let logged = || ctx.rt(["logs", &id]).ok().stdout;
+        eventually("the output", || (logged().ends_with("\"ready\"\n")).then_some(()));
+        assert_eq!(logged(), "trouble\nnull\n\"hello\"\n\"ready\"\n");
+        ctx.rt(["run", "-d", "--name", &id]).arg(&bundle.dir).fails(&[&id, "already exists"]);
+        let process = pid(ctx, &id);
+        let follower = ctx.rt(["logs", "-f", &id]).spawn();
+        ctx.rt(["stop", &id]).silent();
+        eventually("its end", || sys::reap(process).unwrap());
+        let followed = follower.wait();
+        assert_eq!((followed.code, followed.stdout), (0, logged()));
+        assert_eq!(ctx.rt(["state", &id]).ok().json()["status"], "stopped");
+        ctx.rt(["stop", &id]).silent();
+        ctx.rt(["rm", &id]).silent();
+        ctx.rt(["logs", &id]).fails(&["does not exist"]);
+        ctx.rt(["stop", &id]).fails(&["does not exist"]);
+    }
+    // An id that rt makes up.
+    let printed = detached(ctx, &[], &ctx.bundle().ops(&["pause"]));
+    let id = printed.trim_end();
+    assert_eq!(id.len(), 12, "{id}");
+    let process = pid(ctx, id);
+    ctx.rt(["rm", "-f", id]).silent();
+    eventually("its end", || sys::reap(process).unwrap());
+    // runc's form prints nothing, and its output is the caller's.
+    let bundle = ctx.bundle().ops(&["pause"]);
+    let id = ctx.id();
+    ctx.rt(["run", "-d", "--name", "x", "-b"]).arg(&bundle.dir).arg(&id).fails(&["--name x", "twice"]);
+    ctx.rt(["run", "-d", "--name", "a/b"]).arg(&bundle.dir).fails(&["invalid container ID"]);
+}
+
+fn detached_output_goes_to_a_file(ctx: &Ctx) {
+    let id = ctx.id();
+    let bundle = ctx.bundle().ops(&["say hello", "pause"]);
+    let run = ctx.rt(["run", "-d", "--name", &id]).arg(&bundle.dir);
+    let file = run.out.clone();
+    run.ok();
+    // The program may be faster than rt.
+    let written = [format!("{id}\n"), "\"hello\"\n\"ready\"\n".to_owned()];
+    eventually("the output", || {
+        let text = fs::read_to_string(&file).unwrap();
+        written.iter().all(|part| text.contains(part)).then_some(())
+    });
+    let process = pid(ctx, &id);
+    ctx.rt(["logs", &id]).fails(&["has no log"]);
+    ctx.rt(["rm", "-f", &id]).silent();
+    eventually("its end", || sys::reap(process).unwrap());
+}
+
+fn stop_ends_what_does_not_hear(ctx: &Ctx) {
+    let id = ctx.id();
+    detached(ctx, &["--name", &id], &ctx.bundle().ops(&["deaf"]));
+    eventually("its start", || (!ctx.rt(["logs", &id]).ok().stdout.is_empty()).then_some(()));
+    let process = pid(ctx, &id);
+    ctx.rt(["stop", "-t", "1", &id]).silent();
+    eventually("its end", || sys::reap(process).unwrap());
+    assert_eq!(ctx.rt(["state", &id]).ok().json()["status"], "stopped");
+    ctx.rt(["rm", &id]).silent();
 }
 
 fn keep_keeps_the_state(ctx: &Ctx) {

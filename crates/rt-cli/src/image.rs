@@ -38,6 +38,8 @@ pub static COMPRESS: Flag =
     value("compress", "zstd[:N]|lz4|gzip[:N]|none", "how an image file is compressed; zstd:3 by default");
 pub static RUN_FILE: Flag =
     value("runfile", "FILE", "make FILE, a program that runs the image in it on hosts without rt");
+pub static OVER: Flag =
+    value("overlay", "DIR", "add what rt run --overlay DIR has kept, over the image that it was run with");
 pub static REPLACE: Flag = switch("force", "replace an existing bundle or image file").short('f');
 pub static REPLACE_IMAGE: Flag = switch("force", "replace an existing image").short('f');
 pub static SYNC: Flag =
@@ -108,11 +110,14 @@ as its entrypoint, user, volumes, ports, labels and history. The image's digest 
 manifest, so there it is the digest of the image's config, which docker calls the image's id.
 
 A name that ends in .sqsh, .sqfs or .squashfs is a single file, a squashfs with the bundle's config in
-it; its path is printed.
+it; its path is printed. A directory that is no bundle becomes such a file of data, for rt run -v.
 
 With --runfile the file is a program for this kind of machine: rt and the image behind each other. Called with
 ARGS it runs the image as rt run does, for whoever calls it, on hosts without rt too; --rt-help says what else
 it can do. An image file is taken as it is, and any other name is pulled as by rt pull.
+
+With --overlay, BUNDLE may also be the name of an image, and what was written over it becomes a second layer: files
+that were removed are removed by it. In a single file the two are merged. No container may write to DIR meanwhile.
 
 The image is there whole or not at all. The same tree always gives the same digest.";
 
@@ -122,7 +127,7 @@ image say that the bundle was pulled from. Of an image on disk for several platf
 or that of --platform.
 
 What the registry has already is not sent again. An upload goes on after a broken connection. The layer of a bundle
-is written to the cache's file system first. The digest of the manifest is printed.
+is written to the cache's file system first. The digest of the manifest is printed. --overlay is as for rt-save(1).
 
 Credentials, certificates and registries.conf are as for rt-pull(1). Mirrors are not written to.";
 
@@ -260,13 +265,14 @@ pub const SAVE: Command = Command {
         "--runfile FILE BUNDLE|FILE.sqsh|IMAGE",
     ],
     operands: 1..=2,
-    flags: &[&RUN_FILE, &COMPRESS, &REPLACE_IMAGE, &SILENT],
+    flags: &[&OVER, &RUN_FILE, &COMPRESS, &REPLACE_IMAGE, &SILENT],
     about: ABOUT_SAVE,
     examples: &[
         ("for podman load, skopeo and rt pull", "rt save ./mine oci-archive:mine.tar:v1"),
         ("a single file", "rt save ./mine mine.sqsh"),
         ("a program", "rt save --runfile mine ./mine && ./mine --rt-help"),
         ("for docker load", "rt save ./mine docker-archive:mine.tar:team/mine:v1"),
+        ("what was installed over an image", "rt save --overlay ./layer debian:12 oci-archive:mine.tar:v1"),
     ],
     ..ONE_ID
 };
@@ -277,9 +283,9 @@ pub const CONVERT: Command = Command {
     summary: "make another form of an image: bundle, image file, layout, archive or program",
     usage: &["FROM TO", "--runfile FILE FROM"],
     operands: 1..=2,
-    flags: &[&RUN_FILE, &COMPRESS, &REPLACE, &SILENT],
+    flags: &[&OVER, &RUN_FILE, &COMPRESS, &REPLACE, &SILENT],
     about: "\
-FROM is a bundle, an image file (squashfs, SIF, or a program of rt save --runfile) or the name of an image, as
+FROM is a bundle, a directory of data (which becomes a FILE.sqsh for rt run -v), an image file (squashfs, SIF, or a program of rt save --runfile) or the name of an image, as
 oci:DIR[:TAG], docker-archive:FILE or a name in a registry: rt-pull(1) lists the forms.
 
 TO is FILE.sqsh, oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker-archive:FILE[:NAME:TAG]; everything else is the
@@ -287,7 +293,7 @@ directory of a bundle. With --runfile FILE it is a program.
 
 A squashfs becomes another file as it is, unless --compress says how it is to be compressed. For all else an image
 file is mounted, which needs /dev/fuse. In what is made of it everything belongs to root then, and files that
-its owner may not read are an error.",
+its owner may not read are an error. With --overlay, as for rt-save(1), no bundle is made.",
     examples: &[
         ("what enroot or Apptainer has made, for podman", "rt convert tool.sif oci-archive:tool.tar:v1"),
         ("an archive of docker save as one file", "rt convert docker-archive:tool.tar tool.sqsh"),
@@ -302,6 +308,7 @@ pub const PUSH: Command = Command {
     usage: &["BUNDLE|oci:DIR[:TAG]|oci-archive:FILE[:TAG] [docker://]REGISTRY/NAME[:TAG]"],
     operands: 2..=2,
     flags: &[
+        &OVER,
         &PLATFORM,
         &CACHE_DIR,
         &NO_CACHE,

@@ -3,6 +3,7 @@
 use crate::step_container;
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
+use std::path::PathBuf;
 
 /// Variables of the caller that no container inherits, by name; with `*` at the end all that begin so. The page rt(1)
 /// names each.
@@ -77,6 +78,44 @@ fn callers() -> impl Iterator<Item = (String, String)> {
 /// The caller's variables that a container inherits, `NAME=VALUE` each.
 pub fn inherited() -> impl Iterator<Item = String> {
     callers().filter(|(name, _)| is_inherited(name)).map(|(name, value)| format!("{name}={value}"))
+}
+
+/// Variables that name a file or a socket of the host's which a container seldom has: of ssh-agent, X11 and Kerberos.
+const FILES: [&str; 3] = ["SSH_AUTH_SOCK", "XAUTHORITY", "KRB5CCNAME"];
+
+/// A variable of the caller that names a file.
+#[derive(Debug)]
+pub struct FileVariable {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// The file that the value names.
+    pub path: PathBuf,
+}
+
+/// The caller's variables that name files of the host.
+pub fn files() -> impl Iterator<Item = FileVariable> {
+    FILES.into_iter().filter_map(|name| {
+        let value = std::env::var(name).ok()?;
+        let path = file_of(name, &value)?.into();
+        Some(FileVariable { name, value, path })
+    })
+}
+
+/// The file that a value names. A cache of credentials may also be the kernel's, or a server's (krb5.conf(5), ccache types).
+fn file_of<'a>(name: &str, value: &'a str) -> Option<&'a str> {
+    let path = match name {
+        "KRB5CCNAME" => value.strip_prefix("FILE:").or_else(|| value.strip_prefix("DIR:")).unwrap_or(value),
+        _ => value,
+    };
+    path.starts_with('/').then_some(path)
+}
+
+/// True where the word of `-e` asks for the variable `name`, or sets it.
+pub fn asks_for(word: &str, name: &str) -> bool {
+    // `*` asks for all that a container inherits.
+    word != "*" && means(word.split_once('=').map_or(word, |(name, _)| name), name)
 }
 
 /// The locale of the caller, which an image rarely has. pyxis leaves out the same.
@@ -161,6 +200,19 @@ mod tests {
         assert!(
             passed.iter().chain(&["PATHS", "LDFLAGS", "HOMES", "DISPLAY", "__X"]).all(|n| is_inherited(n))
         );
+    }
+
+    #[test]
+    fn variables_name_files() {
+        assert_eq!(file_of("SSH_AUTH_SOCK", "/tmp/agent"), Some("/tmp/agent"));
+        for value in ["FILE:/tmp/krb5cc_1", "DIR:/tmp/krb5cc_1", "/tmp/krb5cc_1"] {
+            assert_eq!(file_of("KRB5CCNAME", value), Some("/tmp/krb5cc_1"));
+        }
+        for value in ["KEYRING:persistent:1", "KCM:", "MEMORY:x", ""] {
+            assert_eq!(file_of("KRB5CCNAME", value), None);
+        }
+        assert!(asks_for("SSH_AUTH_SOCK", "SSH_AUTH_SOCK") && asks_for("SSH_*", "SSH_AUTH_SOCK"));
+        assert!(asks_for("XAUTHORITY=/x", "XAUTHORITY") && !asks_for("*", "XAUTHORITY"));
     }
 
     #[test]

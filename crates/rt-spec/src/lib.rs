@@ -38,6 +38,9 @@ use std::path::Path;
 /// The OCI runtime-spec version that state and features name.
 pub const OCI_VERSION: &str = "1.3.0";
 
+/// The upper layer, in the directory of `rt run --overlay`.
+pub const OVERLAY_UPPER: &str = "upper";
+
 /// podman's default capabilities: what root in a container has unless a config says more.
 pub const DEFAULT_CAPABILITIES: [&str; 11] = [
     "CAP_CHOWN",

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
+use std::iter;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -116,7 +117,8 @@ impl ContainerRoot {
             if device != mount.device {
                 continue;
             }
-            if mount.readonly {
+            // Where it is mounted several times, this is the one that is seen there.
+            if fs::fstatvfs(&root)?.f_flag.contains(fs::StatVfsMountFlags::RDONLY) {
                 // A mount that was locked with its namespace stays read-only. What must be made in it then fails by itself.
                 if mount::set_attr(&root, Recursive::No, Attr::clearing(mount::ATTR_RDONLY)).is_ok() {
                     opened.push(root.try_clone()?);
@@ -303,38 +305,73 @@ struct OwnMount {
     /// In the container.
     path: PathBuf,
     device: u64,
-    readonly: bool,
 }
 
-/// The tmpfs mounts below `rootfs` that are nowhere else: what is made in them belongs to this container only.
+/// The tmpfs mounts of the container that are nowhere else: what is made in them belongs to this container only. `table` is
+/// /proc/self/mountinfo.
 ///
-/// `table` is /proc/self/mountinfo. A tmpfs of the host that is bound into the container is seen twice there.
+/// A tmpfs of the host that is bound into the container, or is a part of the image, is seen outside the container's root, too.
+/// One of the container's own may be seen several times in the root: a cover copies what is mounted below it, and a bind of a
+/// directory that has the bundle in it brings the root along, with what is mounted there.
 fn own_mounts(table: &[u8], rootfs: &Path) -> Vec<OwnMount> {
-    let mut seen: HashMap<u64, usize> = HashMap::new();
+    let table: Vec<Line<'_>> = table.split(|&b| b == b'\n').filter_map(Line::parse).collect();
+    let Some(root) = containers_root(&table, rootfs) else { return Vec::new() };
+    let parents: HashMap<u64, u64> = table.iter().map(|line| (line.id, line.parent)).collect();
+    // The lines are in no order. A table that is read in pieces could also show a loop.
+    let is_inside = |line: &Line<'_>| {
+        let up = iter::successors(Some(line.id), |id| parents.get(id).copied());
+        up.take(table.len()).any(|id| id == root)
+    };
+    let (inside, outside): (Vec<_>, Vec<_>) = table.iter().partition(|line| is_inside(line));
+    let elsewhere: HashSet<u64> = outside.iter().map(|line| line.device).collect();
     let mut all = Vec::new();
-    for line in table.split(|&b| b == b'\n') {
-        let mut fields = line.split(|&b| b == b' ');
-        let (Some(numbers), Some(root), Some(point), Some(options)) =
-            (fields.nth(2), fields.next(), fields.next(), fields.next())
-        else {
-            continue;
-        };
-        let Some(device) = device_number(numbers) else { continue };
-        let fstype = fields.skip_while(|f| *f != b"-").nth(1);
-        let point = PathBuf::from(std::ffi::OsString::from_vec(mount::unescape(point)));
-        let inside = point.strip_prefix(rootfs);
-        // Parts of a tmpfs of the container's own may be bound within it.
-        if inside.is_err() || root == b"/" {
-            *seen.entry(device).or_default() += 1;
-        }
-        let Ok(inside) = inside else { continue };
-        if fstype == Some(b"tmpfs") && root == b"/" {
-            let readonly = options.split(|&b| b == b',').any(|o| o == b"ro");
-            all.push(OwnMount { path: Path::new("/").join(inside), device, readonly });
+    for line in inside {
+        if line.fstype == b"tmpfs"
+            && line.root == b"/"
+            && !elsewhere.contains(&line.device)
+            && let Ok(path) = line.point.strip_prefix(rootfs)
+        {
+            let mount = OwnMount { path: Path::new("/").join(path), device: line.device };
+            if !all.contains(&mount) {
+                all.push(mount);
+            }
         }
     }
-    all.retain(|mount| seen.get(&mount.device) == Some(&1));
     all
+}
+
+/// The mount that the runtime has made of the image, on which all else of the container is mounted: the lowest one at
+/// `rootfs`, or the one on it that shows the same, where the image is a mount of the host's.
+fn containers_root(table: &[Line<'_>], rootfs: &Path) -> Option<u64> {
+    let there = || table.iter().filter(|line| line.point == rootfs);
+    let lowest = there().find(|line| !there().any(|below| below.id == line.parent))?;
+    let shows_the_same = |line: &&Line<'_>| {
+        line.parent == lowest.id && (line.device, line.root) == (lowest.device, lowest.root)
+    };
+    Some(there().find(shows_the_same).unwrap_or(lowest).id)
+}
+
+/// A line of proc_pid_mountinfo(5).
+struct Line<'a> {
+    id: u64,
+    parent: u64,
+    device: u64,
+    root: &'a [u8],
+    point: PathBuf,
+    fstype: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a [u8]) -> Option<Line<'a>> {
+        let mut fields = line.split(|&b| b == b' ');
+        let number = |field: &[u8]| std::str::from_utf8(field).ok()?.parse().ok();
+        let (id, parent) = (number(fields.next()?)?, number(fields.next()?)?);
+        let device = device_number(fields.next()?)?;
+        let (root, point) = (fields.next()?, fields.next()?);
+        let fstype = fields.skip_while(|field| *field != b"-").nth(1)?;
+        let point = PathBuf::from(std::ffi::OsString::from_vec(mount::unescape(point)));
+        Some(Line { id, parent, device, root, point, fstype })
+    }
 }
 
 /// `major:minor` as st_dev.
@@ -359,16 +396,26 @@ mod tests {
 6 3 0:31 / /b/root\\040fs/run ro - tmpfs tmpfs rw
 7 3 0:32 / /b/root\\040fs/proc rw - proc proc rw
 8 6 0:31 /part /b/root\\040fs/run/part rw - tmpfs tmpfs rw
+9 3 8:1 /b /b/root\\040fs/b rw - ext4 /dev/sda rw
+10 9 0:31 / /b/root\\040fs/b/root\\040fs/run ro - tmpfs tmpfs rw
+11 3 0:33 / /b/root\\040fs rw - tmpfs tmpfs rw
+12 11 0:31 / /b/root\\040fs/run ro - tmpfs tmpfs rw
+13 1 0:34 / /b/root\\040fs/image rw - tmpfs tmpfs rw
+14 3 0:34 / /b/root\\040fs/image rw - tmpfs tmpfs rw
 ";
-        let mount = |path: &str, minor, readonly| OwnMount {
-            path: path.into(),
-            device: fs::makedev(0, minor),
-            readonly,
-        };
+        let mount = |path: &str, minor| OwnMount { path: path.into(), device: fs::makedev(0, minor) };
         assert_eq!(
             own_mounts(table, Path::new("/b/root fs")),
-            [mount("/dev", 30, false), mount("/run", 31, true)]
+            [mount("/dev", 30), mount("/run", 31), mount("/b/root fs/run", 31), mount("/", 33)]
         );
+        // The image is itself a tmpfs of the host's.
+        let table = b"\
+1 0 8:1 / / rw - ext4 /dev/sda rw
+2 1 0:20 / /b/rootfs rw - tmpfs tmpfs rw
+3 2 0:20 / /b/rootfs rw - tmpfs tmpfs rw
+4 3 0:30 / /b/rootfs/run rw - tmpfs tmpfs rw
+";
+        assert_eq!(own_mounts(table, Path::new("/b/rootfs")), [mount("/run", 30)]);
         assert!(own_mounts(b"garbage\n\n1 2 3\n", Path::new("/")).is_empty());
     }
 }

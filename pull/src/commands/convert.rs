@@ -6,7 +6,7 @@ use crate::disk;
 use crate::draft::Draft;
 use crate::interrupt::{self, Interrupt};
 use crate::save::SaveTarget;
-use rt_cli::image::{COMPRESS, REPLACE, RUN_FILE, SILENT};
+use rt_cli::image::{COMPRESS, OVER, REPLACE, RUN_FILE, SILENT};
 use rt_cli::parse::Call;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd, start};
@@ -31,12 +31,22 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     if saved {
         SaveTarget::parse(target)?;
     }
-    let as_is = is_image_file(path) && !call.flags.given(&COMPRESS);
+    let overlay = call.flags.given(&OVER);
+    if overlay && !saved && !is_image_file(path) {
+        return Err(err!("{target}: --overlay makes an image, and no bundle")
+            .hint(format!("{target}.sqsh is a file with the image")));
+    }
+    let as_is = is_image_file(path) && !call.flags.given(&COMPRESS) && !overlay;
     match Origin::of(call)? {
         Origin::Bundle(_) if !saved && !is_image_file(path) => {
             Err(err!("{target}: a bundle, as what it is made of").hint("cp -a copies a bundle"))
         }
-        Origin::Bundle(bundle) => save::bundle(call, bundle, target),
+        Origin::Data(from) if !is_image_file(path) => Err(err!(
+            "{}: a directory without config.json, which becomes a file of data only",
+            from.display()
+        )
+        .hint(format!("{target}.sqsh is one; docker://{} is the image of that name", from.display()))),
+        Origin::Bundle(from) | Origin::Data(from) => save::bundle(call, from, target),
         Origin::File(from, true) if as_is => save::file(call, from, path, false),
         Origin::File(from, _) if saved || is_image_file(path) => {
             mounted(call, from, &[OsString::from(target)], interrupt)
@@ -49,6 +59,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
                 code => Ok(code),
             }
         }
+        Origin::Image(name) if overlay => save::bundle(call, &super::images::stored(call, name)?, target),
         Origin::Image(name) if saved => {
             let scratch = Scratch::beside(Path::new(".rt-convert"))?;
             let bundle = scratch.join("bundle")?;
@@ -71,7 +82,9 @@ fn operand_or_missing<'a>(call: &Call<'a>) -> Result<&'a str> {
 
 fn run_file(call: &Call, target: &Path, interrupt: &Interrupt) -> Result<u8> {
     match Origin::of(call)? {
-        Origin::File(from, squashfs) if !squashfs || call.flags.given(&COMPRESS) => {
+        Origin::File(from, squashfs)
+            if !squashfs || [&COMPRESS, &OVER].iter().any(|f| call.flags.given(f)) =>
+        {
             mounted(call, from, &["--runfile".into(), target.into()], interrupt)
         }
         _ => save::run_file(call, target),
@@ -85,6 +98,9 @@ fn mounted(call: &Call, from: &Path, words: &[OsString], interrupt: &Interrupt) 
     flags.extend(call.flags.has(&REPLACE).then(|| "--force".into()));
     if let Some(compression) = call.flags.text(&COMPRESS)? {
         flags.extend(["--compress".into(), compression.into()]);
+    }
+    if let Some(overlay) = call.flags.path(&OVER) {
+        flags.extend(["--overlay".into(), overlay.into()]);
     }
     let scratch = Scratch::elsewhere()?;
     finished(save_mounted(from, &scratch, &flags, words)?, interrupt)

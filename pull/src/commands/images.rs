@@ -29,12 +29,7 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
     if call.operands.len() > 1 {
         bail!("pull: with --store the bundle has no name");
     }
-    let mut image = operand(call, 0)?.to_owned();
-    not_a_file(&image)?;
-    let source = Source::named(&image, registry()?)?;
-    if let (Source::Registry(_), Some(_)) = (&source, registry()?) {
-        image = in_registry(&image, registry()?).into_owned();
-    }
+    let (image, source) = named(operand(call, 0)?)?;
     let policy = match flags.text(&PULL_POLICY)? {
         None | Some("always") => Policy::Always,
         Some("missing") => Policy::Missing,
@@ -58,6 +53,25 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
         _ => {}
     }
     print(format!("{}\n", path.display()))
+}
+
+/// The name of an image in the store, and where it is; in the configured registry, where it names none.
+fn named(image: &str) -> Result<(String, Source)> {
+    not_a_file(image)?;
+    let source = Source::named(image, registry()?)?;
+    Ok(match (&source, registry()?) {
+        (Source::Registry(_), Some(registry)) => (in_registry(image, Some(registry)).into_owned(), source),
+        _ => (image.to_owned(), source),
+    })
+}
+
+/// The bundle of an image in the store, pulled where it is missing there.
+pub(super) fn stored(call: &Call, image: &str) -> Result<PathBuf> {
+    let (image, source) = named(image)?;
+    let options = pull_options(call, image, source, PathBuf::new())?;
+    let watermarks = Watermarks::from_environment()?;
+    let request = StoreRequest { options, policy: Policy::Missing, platform: None, watermarks };
+    Ok(images::fetch(request)?.path)
 }
 
 /// `rt images`.

@@ -11,7 +11,7 @@ use crate::manifest::{Descriptor, ImageConfig, Manifest};
 use crate::platform::Platform;
 use crate::progress::size;
 use crate::reference::{Reference, Source};
-use crate::save::{self, SourceBundle};
+use crate::save::{self, SourceBundle, What};
 use crate::source::{Image, Opened};
 use rt_cli::image::*;
 use rt_cli::parse::Call;
@@ -42,8 +42,9 @@ struct Described {
 pub(super) fn run(call: &Call) -> Result<u8> {
     let described = match Origin::of(call)? {
         Origin::Bundle(path) => {
-            let (_, config, image) = SourceBundle::open(path)?.into_parts();
-            of_configs(path, &config, image)?
+            let save::Parts { config, original, .. } =
+                SourceBundle::open(What { bundle: path, overlay: None })?.into_parts();
+            of_configs(path, &config, original)?
         }
         Origin::File(path, true) => match image_file::configs(path)? {
             Some((config, image)) => of_configs(path, &config, image)?,
@@ -56,7 +57,8 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         Origin::Image(name) if Path::new(name).join("oci-layout").is_file() => {
             of_source(call, Source::OciLayout { path: name.into(), select: None })?
         }
-        Origin::Image(name) => of_source(call, source(name)?)?,
+        // A directory with files of somebody's says nothing of an image that has its name.
+        Origin::Image(_) | Origin::Data(_) => of_source(call, source(operand(call, 0)?)?)?,
     };
     if call.flags.has(&PINNED) {
         return print(described.pinned + "\n");

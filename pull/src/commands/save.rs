@@ -1,13 +1,13 @@
 //! `rt save`
 
 use super::pull::pull_options;
-use super::{image_file as form_of, operand, source, tell};
+use super::{image_file as form_of, images, operand, source, tell};
 use crate::disk;
 use crate::image_file;
 use crate::progress::{Style, size};
 use crate::run;
-use crate::save::{self, SaveTarget};
-use rt_cli::image::{REPLACE, REPLACE_IMAGE, RUN_FILE, SILENT};
+use crate::save::{self, SaveTarget, What};
+use rt_cli::image::{OVER, REPLACE, REPLACE_IMAGE, RUN_FILE, SILENT};
 use rt_cli::parse::Call;
 use rt_cli::print;
 use rt_image_store::word::require_own;
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 pub(super) fn run(call: &Call) -> Result<u8> {
     let Some(target) = call.flags.path(&RUN_FILE) else {
         let target = operand(call, 1)?;
-        return bundle(call, Path::new(call.operands[0]), target);
+        return bundle(call, &source_bundle(call)?, target);
     };
     if let Some(extra) = call.operands.get(1) {
         bail!("save: extra operand {extra:?}: --runfile names what is made");
@@ -28,9 +28,25 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     run_file(call, &target)
 }
 
+/// The bundle that is the first operand. Over an image of the store a layer may have been written by its name.
+pub(super) fn source_bundle(call: &Call) -> Result<PathBuf> {
+    let path = Path::new(call.operands[0]);
+    if !call.flags.given(&OVER) || path.join("config.json").is_file() {
+        return Ok(path.to_owned());
+    }
+    images::stored(call, operand(call, 0)?)
+}
+
+/// True for a directory that is neither a bundle nor an image: what is in it is data.
+fn is_data(path: &Path) -> bool {
+    path.is_dir() && !path.join("config.json").exists() && !path.join("oci-layout").exists()
+}
+
 /// Where a run file, or another one, comes from.
 pub(super) enum Origin<'a> {
     Bundle(&'a Path),
+    /// A directory of something else.
+    Data(&'a Path),
     /// A file, and whether it is a squashfs.
     File(&'a Path, bool),
     Image(&'a str),
@@ -49,41 +65,56 @@ impl Origin<'_> {
             }
             return Ok(Origin::File(path, image_file::is_squashfs(&disk::open_named(path)?)?));
         }
-        operand(call, 0).map(Origin::Image)
+        if is_data(path) { Ok(Origin::Data(path)) } else { operand(call, 0).map(Origin::Image) }
     }
 }
 
 /// Makes a program.
 pub(super) fn run_file(call: &Call, target: &Path) -> Result<u8> {
     match Origin::of(call)? {
-        Origin::Bundle(path) => {
-            let text = target.to_str().ok_or_else(|| err!("{}: not UTF-8", target.display()))?;
-            bundle(call, path, text)
+        Origin::Bundle(path) | Origin::Data(path) => bundle(call, path, text(target)?),
+        Origin::File(path, true) if !call.flags.given(&OVER) => file(call, path, target, true),
+        Origin::File(path, true) => {
+            Err(err!("{}: --overlay is for bundles and images by name", path.display())
+                .hint("rt convert mounts an image file"))
         }
-        Origin::File(path, true) => file(call, path, target, true),
         Origin::File(path, false) => {
             Err(err!("{}: neither a bundle nor a squashfs", path.display())
                 .hint("rt convert mounts a SIF image"))
         }
+        Origin::Image(name) if call.flags.given(&OVER) => {
+            bundle(call, &images::stored(call, name)?, text(target)?)
+        }
         Origin::Image(name) => pulled(call, name, target.to_owned()),
     }
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| err!("{}: not UTF-8", path.display()))
 }
 
 /// Saves a bundle.
 pub(super) fn bundle(call: &Call, bundle: &Path, target: &str) -> Result<u8> {
     let quiet = call.flags.has(&SILENT);
     let (replace, style) = (replaces(call), Style::of_terminal(quiet));
+    let overlay = call.flags.path(&OVER);
+    let what = What { bundle, overlay: overlay.as_deref() };
     if let Some(form) = form_of(&call.flags, Path::new(target))? {
-        let written = image_file::save(bundle, Path::new(target), replace, form, style)?;
+        let file = Path::new(target);
+        let written = match is_data(bundle) && !form.runs && overlay.is_none() {
+            true => image_file::save_data(bundle, file, replace, form, style)?,
+            false => image_file::save(what, file, replace, form, style)?,
+        };
         if !quiet {
             tell(&format!("{} files and directories in {}\n", written.inodes, size(written.bytes)));
         }
         return print_path(Path::new(target));
     }
     let target = SaveTarget::parse(target)?;
-    let saved = save::save(bundle, &target, replace, style)?;
+    let saved = save::save(what, &target, replace, style)?;
     if !quiet {
-        tell(&format!("{} in one layer of {}\n", size(saved.plain), size(saved.stored)));
+        let layers = if saved.layers == 1 { "one layer" } else { "two layers" };
+        tell(&format!("{} in {layers} of {}\n", size(saved.plain), size(saved.stored)));
     }
     print(format!("{}\n", saved.digest))
 }

@@ -26,13 +26,13 @@ pub(crate) struct SavedConfig {
     pub annotations: Map<String, Value>,
 }
 
-/// Makes the config of an image of one layer. `bundle` is the bundle's config, `original` that of the image that the bundle was
+/// Makes the config of an image with the layers of these digests: that of the root, and perhaps that of an overlay. `bundle` is the bundle's config, `original` that of the image that the bundle was
 /// made from, and `root` has the accounts by which the image's user was found.
 pub(crate) fn saved_config(
     bundle: &Value,
     original: Option<Value>,
     root: &OwnedFd,
-    diff_id: &Digest,
+    diff_ids: &[&Digest],
 ) -> SavedConfig {
     let pulled = original.is_some();
     let mut image = match original {
@@ -58,9 +58,12 @@ pub(crate) fn saved_config(
     image.insert("architecture".into(), architecture);
     image.insert("os".into(), json!("linux"));
     image.insert("config".into(), Value::Object(section));
-    image.insert("rootfs".into(), json!({ "type": "layers", "diff_ids": [diff_id] }));
-    let history = history(image.remove("history"));
-    image.insert("history".into(), history);
+    image.insert("rootfs".into(), json!({ "type": "layers", "diff_ids": diff_ids }));
+    let mut history = history(image.remove("history"));
+    for _ in &diff_ids[1..] {
+        history.push(json!({ "created_by": "rt save --overlay" }));
+    }
+    image.insert("history".into(), Value::Array(history));
     SavedConfig { config: Value::Object(image), annotations }
 }
 
@@ -109,14 +112,14 @@ fn without_original(bundle: &Value) -> Map<String, Value> {
 
 /// The image's entries, and one for the layer that takes the place of all of its layers. A history has as many entries that
 /// are not empty as the image has layers.
-fn history(of_image: Option<Value>) -> Value {
-    let Some(Value::Array(mut entries)) = of_image else { return json!([{ "created_by": "rt save" }]) };
+fn history(of_image: Option<Value>) -> Vec<Value> {
+    let Some(Value::Array(mut entries)) = of_image else { return vec![json!({ "created_by": "rt save" })] };
     entries.retain(Value::is_object);
     for entry in &mut entries {
         entry["empty_layer"] = json!(true);
     }
     entries.push(json!({ "created_by": "rt save", "comment": "the layers before are merged into this one" }));
-    Value::Array(entries)
+    entries
 }
 
 /// The image before it became a bundle, and what the bundle runs now.
@@ -228,7 +231,7 @@ mod tests {
     fn saved(bundle: Value, original: Option<Value>) -> (Value, Map<String, Value>) {
         let root = disk::open_root(std::path::Path::new("/var/empty"))
             .or_else(|_| disk::open_root("/dev/shm".as_ref()));
-        let saved = saved_config(&bundle, original, &root.unwrap(), &Digest::of(b"x"));
+        let saved = saved_config(&bundle, original, &root.unwrap(), &[&Digest::of(b"x")]);
         (saved.config, saved.annotations)
     }
 

@@ -18,6 +18,27 @@ use rt_sys::{bail, err};
 
 const BUFFER: usize = 256 << 10;
 
+/// What overlayfs writes of an entry as attributes, in a user namespace and outside.
+const MARKS: [&[u8]; 2] = [b"user.overlay.", b"trusted.overlay."];
+
+/// What a tree is of which a layer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TreeKind {
+    /// A root.
+    Root,
+    /// The upper layer of an overlay: it has what was changed, and marks of what was removed.
+    Upper,
+}
+
+/// A tree of which a layer is written.
+#[derive(Debug)]
+pub(crate) struct LayerTree {
+    /// What it is.
+    pub kind: TreeKind,
+    /// Where it is.
+    pub root: OwnedFd,
+}
+
 /// How a layer is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compression {
@@ -72,9 +93,9 @@ fn hashing<W: Write>(inner: W) -> Hashing<W> {
     Hashing { inner, hasher: Hasher::sha256(), bytes: 0 }
 }
 
-/// Writes the tree below `root` to `file`.
+/// Writes `tree` to `file`.
 pub(crate) fn write(
-    root: OwnedFd,
+    tree: &LayerTree,
     file: &File,
     compression: Compression,
     watch: Watch,
@@ -86,7 +107,7 @@ pub(crate) fn write(
         Compression::Gzip => {
             let gzip = flate2::write::GzEncoder::new(hashing(file), flate2::Compression::new(6));
             let mut out = BufWriter::with_capacity(BUFFER, hashing(gzip));
-            write_archive(root, &mut out, watch)?;
+            write_archive(tree, &mut out, watch)?;
             let plain = out.into_inner().map_err(|e| unbuffered(e.error()))?;
             let mut stored = plain.inner.finish().context(doing)?;
             stored.flush().context(doing)?;
@@ -100,7 +121,7 @@ pub(crate) fn write(
         }
         Compression::None => {
             let mut out = hashing(file);
-            write_archive(root, &mut out, watch)?;
+            write_archive(tree, &mut out, watch)?;
             out.flush().context(doing)?;
             let digest = out.hasher.finish();
             Ok(WrittenLayer { digest: digest.clone(), diff_id: digest, size: out.bytes, plain: out.bytes })
@@ -108,9 +129,10 @@ pub(crate) fn write(
     }
 }
 
-/// Writes the tree below `root` as a tar archive.
-pub(crate) fn write_archive(root: OwnedFd, out: &mut impl Write, watch: Watch) -> Result<()> {
-    write_tree(root, out, watch)?;
+/// Writes `tree` as a tar archive.
+pub(crate) fn write_archive(tree: &LayerTree, out: &mut impl Write, watch: Watch) -> Result<()> {
+    let root = disk::open_dir_again(tree.root.as_fd())?;
+    Entries { out, watch, kind: tree.kind, seen: HashMap::new(), holes: 0 }.write_tree(root)?;
     tar::write_end(out).context(|| "write the layer")
 }
 
@@ -129,101 +151,168 @@ impl Level {
     }
 }
 
-/// Writes a tree, the entries of a directory in the order of their names, so that a tree always gives one digest. What
-/// runs in it may change it meanwhile: every name is opened in the directory that was opened before, no link is followed.
-fn write_tree(root: OwnedFd, out: &mut impl Write, watch: Watch) -> Result<()> {
-    let mut seen = Seen::default();
-    let mut stack = vec![Level::new(root, Vec::new())?];
-    while let Some(level) = stack.last_mut() {
-        let Some(name) = level.names.pop() else {
-            stack.pop();
-            continue;
-        };
-        watch.interrupt.check()?;
-        let slash: &[u8] = if level.path.is_empty() { b"" } else { b"/" };
-        let path = [&level.path, slash, &name].concat();
-        let shown = || String::from_utf8_lossy(&path).into_owned();
-        let inner = write_entry(level.dir.as_fd(), &name, &path, &mut seen, out, watch).context(shown)?;
-        if let Some(inner) = inner {
-            stack.push(Level::new(inner, path)?);
-        }
-    }
-    Ok(())
-}
-
-/// What was seen of a tree.
-#[derive(Default)]
-struct Seen {
+/// The entries of a tree that are being written.
+struct Entries<'a, W> {
+    out: &'a mut W,
+    watch: Watch<'a>,
+    kind: TreeKind,
     /// First names of files with several.
-    names: HashMap<(u64, u64), Vec<u8>>,
+    seen: HashMap<(u64, u64), Vec<u8>>,
     /// Bytes of holes.
     holes: u64,
 }
 
-/// Writes one entry, as root's: a bundle has only one id, and inside it is root's. A directory is returned, open.
-fn write_entry(
-    dir: BorrowedFd,
-    name: &[u8],
-    path: &[u8],
-    seen: &mut Seen,
-    out: &mut impl Write,
-    watch: Watch,
-) -> Result<Option<OwnedFd>> {
-    let shown = || String::from_utf8_lossy(path).escape_default().to_string();
-    let any = disk::open_any(dir, name)?;
-    let metadata = disk::metadata(&any)?;
-    let kind = metadata.file_type();
-    let mut entry = Header {
-        mtime: (metadata.mtime(), 0),
-        ..Header::new(path.to_vec(), EntryKind::File, metadata.permissions().mode() & 0o7777)
-    };
-    let mut inner = None;
-    if kind.is_symlink() {
-        entry.kind = EntryKind::Symlink;
-        entry.mode = 0o777;
-        entry.link = disk::read_link(any.as_fd())?;
-    } else if kind.is_dir() {
-        let open = disk::reopen_dir(dir, name)?;
-        entry.kind = EntryKind::Directory;
-        entry.xattrs = disk::xattrs(open.as_fd()).context(shown)?;
-        entry.path.push(b'/');
-        inner = Some(open.into());
-    } else if kind.is_fifo() {
-        entry.kind = EntryKind::Fifo;
-    } else if kind.is_file() {
+impl<W: Write> Entries<'_, W> {
+    /// Writes a tree, the entries of a directory in the order of their names, so that a tree always gives one digest. What
+    /// runs in it may change it meanwhile: every name is opened in the directory that was opened before, no link is followed.
+    fn write_tree(&mut self, root: OwnedFd) -> Result<()> {
+        let mut stack = vec![Level::new(root, Vec::new())?];
+        while let Some(level) = stack.last_mut() {
+            let Some(name) = level.names.pop() else {
+                stack.pop();
+                continue;
+            };
+            self.watch.interrupt.check()?;
+            let path = join(&level.path, &name);
+            let shown = || String::from_utf8_lossy(&path).into_owned();
+            if let Some(inner) = self.entry(level.dir.as_fd(), &name, &path).context(shown)? {
+                stack.push(Level::new(inner, path)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes one entry, as root's: a bundle has only one id, and inside it is root's. A directory is returned, open.
+    fn entry(&mut self, dir: BorrowedFd, name: &[u8], path: &[u8]) -> Result<Option<OwnedFd>> {
+        let shown = || String::from_utf8_lossy(path).escape_default().to_string();
+        let any = disk::open_any(dir, name)?;
+        let metadata = disk::metadata(&any)?;
+        let kind = metadata.file_type();
+        let mut entry = Header {
+            mtime: (metadata.mtime(), 0),
+            ..Header::new(path.to_vec(), EntryKind::File, metadata.permissions().mode() & 0o7777)
+        };
+        if kind.is_symlink() {
+            entry.kind = EntryKind::Symlink;
+            entry.mode = 0o777;
+            entry.link = disk::read_link(any.as_fd())?;
+        } else if kind.is_dir() {
+            let open = disk::reopen_dir(dir, name)?;
+            entry.kind = EntryKind::Directory;
+            entry.xattrs = disk::xattrs(open.as_fd()).context(shown)?;
+            let marks = self.take_marks(&mut entry)?;
+            entry.path.push(b'/');
+            self.header(&entry)?;
+            if marks.opaque {
+                self.header(&whiteout(path, b".wh..opq"))?;
+            }
+            return Ok(Some(open.into()));
+        } else if kind.is_fifo() {
+            entry.kind = EntryKind::Fifo;
+        } else if kind.is_file() {
+            return self.file(dir, name, entry).map(|()| None);
+        } else if self.kind == TreeKind::Upper && kind.is_char_device() && metadata.rdev() == 0 {
+            entry = whiteout_of(path, name);
+        } else {
+            // A socket lives only as long as its program, and devices are left out of images at a pull as well.
+            return Ok(None);
+        }
+        self.header(&entry)?;
+        Ok(None)
+    }
+
+    fn file(&mut self, dir: BorrowedFd, name: &[u8], mut entry: Header) -> Result<()> {
+        let shown = String::from_utf8_lossy(&entry.path).escape_default().to_string();
         let file = disk::open_file(dir, name)?;
         let metadata = disk::metadata(&file)?;
         let inode = (metadata.dev(), metadata.ino());
         if metadata.nlink() > 1
-            && let Some(first) = seen.names.get(&inode)
+            && let Some(first) = self.seen.get(&inode)
         {
             entry.kind = EntryKind::Hardlink;
             entry.link = first.clone();
-            tar::write_header(out, &entry).context(|| "write the archive")?;
-            return Ok(None);
+            return self.header(&entry);
         }
-        seen.names.insert(inode, path.to_vec());
-        entry.xattrs = disk::xattrs(file.as_fd()).context(shown)?;
+        entry.xattrs = disk::xattrs(file.as_fd()).context(|| shown)?;
+        if self.take_marks(&mut entry)?.whiteout && metadata.len() == 0 {
+            return self.header(&whiteout_of(&entry.path, name));
+        }
+        self.seen.insert(inode, entry.path.clone());
         entry.size = metadata.len();
         entry.sparse = disk::sparse_map(&file, &metadata)?;
-        seen.holes = seen.holes.saturating_add(entry.size - entry.stored());
-        if seen.holes > HOLES_LIMIT {
+        self.holes = self.holes.saturating_add(entry.size - entry.stored());
+        if self.holes > HOLES_LIMIT {
             bail!("with it, the holes of all files are more than {} TiB", HOLES_LIMIT >> 40);
         }
-        tar::write_header(out, &entry).context(|| "write the archive")?;
+        self.header(&entry)?;
         let whole = [Extent { offset: 0, length: entry.size }];
         for piece in entry.sparse.as_deref().unwrap_or(&whole) {
             (&file).seek(SeekFrom::Start(piece.offset)).context(|| "read a sparse file")?;
-            copy(&file, piece.length, out, watch)?;
+            copy(&file, piece.length, self.out, self.watch)?;
         }
-        tar::pad(out, entry.stored()).context(|| "write the archive")?;
-        return Ok(None);
-    } else {
-        // A socket lives only as long as its program, and devices are left out of images at a pull as well.
-        return Ok(None);
+        tar::pad(self.out, entry.stored()).context(|| "write the archive")
     }
-    tar::write_header(out, &entry).context(|| "write the archive")?;
-    Ok(inner)
+
+    /// Takes overlayfs' marks from the attributes of an entry.
+    ///
+    /// # Errors
+    /// The entry is in the image, elsewhere than at its path, as the kernel's options redirect_dir and metacopy have it.
+    fn take_marks(&self, entry: &mut Header) -> Result<Marks> {
+        let mut marks = Marks::default();
+        if self.kind == TreeKind::Root {
+            return Ok(marks);
+        }
+        let (overlays, others) =
+            std::mem::take(&mut entry.xattrs).into_iter().partition(|(name, _)| mark(name).is_some());
+        entry.xattrs = others;
+        for (name, value) in &overlays {
+            match (mark(name).unwrap_or_default(), &value[..]) {
+                (b"opaque", b"y") => marks.opaque = true,
+                (b"whiteout", _) => marks.whiteout = true,
+                (b"redirect" | b"metacopy", _) => {
+                    let name = String::from_utf8_lossy(name);
+                    bail!(
+                        "its attribute {name} has overlayfs look for it in the image, which a layer cannot say"
+                    );
+                }
+                _ => {}
+            }
+        }
+        Ok(marks)
+    }
+
+    fn header(&mut self, entry: &Header) -> Result<()> {
+        tar::write_header(self.out, entry).context(|| "write the archive")
+    }
+}
+
+/// What overlayfs says of an entry.
+#[derive(Debug, Default, Clone, Copy)]
+struct Marks {
+    /// It hides what layers below have of its name.
+    whiteout: bool,
+    /// It hides what directories of its name have in layers below.
+    opaque: bool,
+}
+
+/// What an attribute of overlayfs says; none for other attributes.
+fn mark(name: &[u8]) -> Option<&[u8]> {
+    MARKS.iter().find_map(|prefix| name.strip_prefix(*prefix))
+}
+
+fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if dir.is_empty() { b"" } else { b"/" };
+    [dir, slash, name].concat()
+}
+
+/// The entry that hides what layers below have at `path`, whose last part is `name` (image-spec, layer.md, Whiteouts).
+fn whiteout_of(path: &[u8], name: &[u8]) -> Header {
+    let dir = path.strip_suffix(name).unwrap_or_default();
+    whiteout(dir.strip_suffix(b"/").unwrap_or(dir), name)
+}
+
+fn whiteout(dir: &[u8], what: &[u8]) -> Header {
+    Header::new(join(dir, &[b".wh.", what].concat()), EntryKind::File, 0o600)
 }
 
 /// Copies a file's first `length` bytes, and can be interrupted meanwhile. However little a read gives, the pieces are of the

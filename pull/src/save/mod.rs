@@ -1,4 +1,5 @@
-//! A bundle's tree becomes an image of one layer, for podman, docker, skopeo and registries.
+//! A bundle's tree becomes an image of one layer, for podman, docker, skopeo and registries; the upper layer of an overlay
+//! over it becomes a second one.
 
 mod config;
 mod layer;
@@ -11,7 +12,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 pub(crate) use self::config::without_image;
-pub(crate) use self::layer::{Compression, Watch, WrittenLayer, write_archive};
+pub(crate) use self::layer::{
+    Compression, LayerTree, TreeKind, Watch, WrittenLayer, write as write_layer, write_archive,
+};
 use self::write::{NewDockerArchive, NewLayout};
 use super::bundle;
 use super::digest::Digest;
@@ -33,10 +36,32 @@ const ARCHIVE: &[u8] = b"archive";
 pub(crate) struct Saved {
     /// Digest of its manifest; of its config, where it is an archive for docker, which has none.
     pub digest: Digest,
-    /// Bytes of its layer as a tar archive.
+    /// Bytes of its layers as tar archives.
     pub plain: u64,
-    /// The same as it is stored.
+    /// The same as they are stored.
     pub stored: u64,
+    /// How many layers it has.
+    pub layers: usize,
+}
+
+impl Saved {
+    fn of(digest: Digest, layers: &[WrittenLayer]) -> Saved {
+        Saved {
+            digest,
+            plain: layers.iter().map(|layer| layer.plain).sum(),
+            stored: layers.iter().map(|layer| layer.size).sum(),
+            layers: layers.len(),
+        }
+    }
+}
+
+/// What is saved.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct What<'a> {
+    /// The bundle.
+    pub bundle: &'a Path,
+    /// The directory of a layer over it (`rt run --overlay`).
+    pub overlay: Option<&'a Path>,
 }
 
 /// What an image is written as.
@@ -120,7 +145,18 @@ fn docker_name(text: &str) -> Result<String> {
 pub(crate) struct SourceBundle {
     config: Value,
     original: Option<Value>,
-    root: OwnedFd,
+    /// The lowest first: its root, and what was written over it.
+    trees: Vec<LayerTree>,
+}
+
+/// A bundle's parts.
+pub(crate) struct Parts {
+    /// The trees, the lowest first.
+    pub trees: Vec<LayerTree>,
+    /// The bundle's config.
+    pub config: Value,
+    /// The config of the image that it was pulled from.
+    pub original: Option<Value>,
 }
 
 /// The documents of an image.
@@ -132,8 +168,9 @@ pub(crate) struct Documents {
 }
 
 impl SourceBundle {
-    /// Reads the configs of `bundle`, and opens its root.
-    pub(crate) fn open(path: &Path) -> Result<SourceBundle> {
+    /// Reads the configs of a bundle, and opens its root and what is over it.
+    pub(crate) fn open(what: What<'_>) -> Result<SourceBundle> {
+        let path = what.bundle;
         let dir = disk::open_root(path)?;
         let text = disk::open_file(dir.as_fd(), b"config.json");
         let text = text.and_then(|file| {
@@ -149,22 +186,21 @@ impl SourceBundle {
             false => disk::open_root(&path.join(config["root"]["path"].as_str().unwrap_or("rootfs")))?,
         };
         let original = bundle::image_config(dir.as_fd()).context(|| path.display().to_string())?;
-        Ok(SourceBundle { config, original, root })
+        let mut trees = vec![LayerTree { kind: TreeKind::Root, root }];
+        if let Some(overlay) = what.overlay {
+            trees.push(LayerTree { kind: TreeKind::Upper, root: open_upper(overlay)? });
+        }
+        Ok(SourceBundle { config, original, trees })
     }
 
-    /// Writes its root as a layer.
-    pub(crate) fn write_layer(
-        &self,
-        file: &std::fs::File,
-        compression: Compression,
-        watch: Watch,
-    ) -> Result<WrittenLayer> {
-        layer::write(disk::open_dir_again(self.root.as_fd())?, file, compression, watch)
+    /// Its trees, the lowest first. Each becomes a layer.
+    pub(crate) fn trees(&self) -> &[LayerTree] {
+        &self.trees
     }
 
-    /// Its root, its config, and the config of the image that it was pulled from.
-    pub(crate) fn into_parts(self) -> (OwnedFd, Value, Option<Value>) {
-        (self.root, self.config, self.original)
+    /// What it consists of.
+    pub(crate) fn into_parts(self) -> Parts {
+        Parts { trees: self.trees, config: self.config, original: self.original }
     }
 
     /// The name of the image that it was pulled from, where it was.
@@ -172,18 +208,23 @@ impl SourceBundle {
         self.config["annotations"][ANNOTATION_NAME].as_str()
     }
 
-    /// The documents of an image with that layer.
-    pub(crate) fn documents(&self, layer: &WrittenLayer) -> Result<Documents> {
-        let saved = config::saved_config(&self.config, self.original.clone(), &self.root, &layer.diff_id);
+    /// The documents of an image with these layers.
+    pub(crate) fn documents(&self, layers: &[WrittenLayer]) -> Result<Documents> {
+        let diff_ids: Vec<&Digest> = layers.iter().map(|layer| &layer.diff_id).collect();
+        let root = &self.trees[0].root;
+        let saved = config::saved_config(&self.config, self.original.clone(), root, &diff_ids);
         let bytes = |value: &Value| serde_json::to_vec(value).map_err(|e| err!("image config: {e}"));
+        let descriptor = |layer: &WrittenLayer| {
+            json!({ "mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": layer.digest,
+                    "size": layer.size })
+        };
         let config = bytes(&saved.config)?;
         let mut manifest = json!({
             "schemaVersion": 2,
             "mediaType": MANIFEST_TYPE,
             "config": { "mediaType": "application/vnd.oci.image.config.v1+json", "digest": Digest::of(&config),
                         "size": config.len() },
-            "layers": [{ "mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": layer.digest,
-                         "size": layer.size }],
+            "layers": layers.iter().map(descriptor).collect::<Vec<_>>(),
         });
         if !saved.annotations.is_empty() {
             manifest["annotations"] = Value::Object(saved.annotations);
@@ -192,27 +233,37 @@ impl SourceBundle {
     }
 }
 
-/// Writes the root of `bundle` as an image of one layer. With `replace`, what is at the target may be an image.
+/// The upper layer in the directory of an overlay.
+fn open_upper(overlay: &Path) -> Result<OwnedFd> {
+    let context = || format!("--overlay {}", overlay.display());
+    let dir = disk::open_root(overlay).context(context)?;
+    match disk::open_dir(dir.as_fd(), rt_spec::OVERLAY_UPPER.as_bytes()) {
+        Err(e) if e.is(libc::ENOENT) => Err(err!("{}: no layer of rt run --overlay is in it", context())),
+        opened => opened.context(context),
+    }
+}
+
+/// Writes a bundle as an image. With `replace`, what is at the target may be an image.
 ///
 /// # Errors
 /// Nothing of it is there then.
-pub(crate) fn save(bundle: &Path, target: &SaveTarget, replace: bool, style: Style) -> Result<Saved> {
+pub(crate) fn save(what: What<'_>, target: &SaveTarget, replace: bool, style: Style) -> Result<Saved> {
     let interrupt = Interrupt::install();
-    save_watched(bundle, target, replace, style, &interrupt).map_err(|e| match is_interrupted(&e) {
+    save_watched(what, target, replace, style, &interrupt).map_err(|e| match is_interrupted(&e) {
         true => err!("interrupted; nothing was written"),
         false => e,
     })
 }
 
 fn save_watched(
-    bundle: &Path,
+    what: What<'_>,
     target: &SaveTarget,
     replace: bool,
     style: Style,
     interrupt: &Interrupt,
 ) -> Result<Saved> {
     let old = target.replaceable(replace)?;
-    let bundle = SourceBundle::open(bundle)?;
+    let bundle = SourceBundle::open(what)?;
     disk::raise_open_files();
     let mask = disk::clear_umask();
     let draft = Draft::beside(&target.path)?;

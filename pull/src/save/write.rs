@@ -36,10 +36,14 @@ impl NewLayout {
     /// Writes all files of the image.
     pub(super) fn write(&self, bundle: &SourceBundle, tag: &str, watch: Watch) -> Result<Saved> {
         let sha256 = self.sha256.as_fd();
-        let file = disk::create_file(sha256, LAYER, self.mode())?;
-        let layer = bundle.write_layer(&file, Compression::Gzip, watch)?;
-        disk::rename(sha256, LAYER, sha256, layer.digest.hex().as_bytes())?;
-        let documents = bundle.documents(&layer)?;
+        let mut layers = Vec::new();
+        for tree in bundle.trees() {
+            let file = disk::create_file(sha256, LAYER, self.mode())?;
+            let layer = layer::write(tree, &file, Compression::Gzip, watch)?;
+            disk::rename(sha256, LAYER, sha256, layer.digest.hex().as_bytes())?;
+            layers.push(layer);
+        }
+        let documents = bundle.documents(&layers)?;
         self.write_blob(&documents.config)?;
         let digest = self.write_blob(&documents.manifest)?;
         let index = json!({
@@ -50,7 +54,7 @@ impl NewLayout {
         });
         self.write_file(&self.image, b"index.json", index.to_string().as_bytes())?;
         self.write_file(&self.image, b"oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
-        Ok(Saved { digest, plain: layer.plain, stored: layer.size })
+        Ok(Saved::of(digest, &layers))
     }
 
     /// Gives the directories the modes that the caller's umask leaves.
@@ -94,7 +98,7 @@ impl NewLayout {
     }
 }
 
-/// An archive for `docker load` in the making. Its layer is not compressed, as `docker save` has it: older versions of docker
+/// An archive for `docker load` in the making. Its layers are not compressed, as `docker save` has it: older versions of docker
 /// and others that read such archives expect that.
 pub(super) struct NewDockerArchive<'a> {
     /// Where it is made.
@@ -107,20 +111,31 @@ impl NewDockerArchive<'_> {
     /// Writes it. `name`: what the image is to be called, with a tag.
     pub(super) fn write(&self, bundle: &SourceBundle, name: Option<&str>, watch: Watch) -> Result<Saved> {
         let parts = disk::make_own_dir(self.draft.dir(), b"parts")?;
-        let file = disk::create_file(parts.as_fd(), LAYER, 0o600)?;
-        let layer = bundle.write_layer(&file, Compression::None, watch)?;
-        let documents = bundle.documents(&layer)?;
+        let mut layers = Vec::new();
+        for (n, tree) in bundle.trees().iter().enumerate() {
+            let file = disk::create_file(parts.as_fd(), &layer_file(n), 0o600)?;
+            layers.push(layer::write(tree, &file, Compression::None, watch)?);
+        }
+        let documents = bundle.documents(&layers)?;
         let digest = Digest::of(&documents.config);
-        let (config, tar) = (format!("{}.json", digest.hex()), format!("{}.tar", layer.diff_id.hex()));
+        let config = format!("{}.json", digest.hex());
+        let tars: Vec<_> = layers.iter().map(|layer| format!("{}.tar", layer.diff_id.hex())).collect();
         let manifest =
-            json!([{ "Config": config, "RepoTags": name.into_iter().collect::<Vec<_>>(), "Layers": [tar] }]);
+            json!([{ "Config": config, "RepoTags": name.into_iter().collect::<Vec<_>>(), "Layers": tars }]);
         let mut archive = NewTar::create(self.draft.dir(), ARCHIVE, self.mode)?;
         archive.bytes(&config, &documents.config)?;
-        archive.file(&parts, LAYER, &tar, watch)?;
+        for (n, tar) in tars.iter().enumerate() {
+            archive.file(&parts, &layer_file(n), tar, watch)?;
+        }
         archive.bytes("manifest.json", manifest.to_string().as_bytes())?;
         archive.finish()?;
-        Ok(Saved { digest, plain: layer.plain, stored: layer.size })
+        Ok(Saved::of(digest, &layers))
     }
+}
+
+/// The name of layer `n` before it is in the archive.
+fn layer_file(n: usize) -> Vec<u8> {
+    [LAYER, n.to_string().as_bytes()].concat()
 }
 
 /// A tar archive of files.

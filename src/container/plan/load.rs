@@ -237,6 +237,9 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
         Some(false) => annotations::forget(spec, rt_spec::ANNOTATION_HOME),
         None => {}
     }
+    if inherits_env && changes.env_of_job.is_none() {
+        leave_out_hidden(spec, changes)?;
+    }
     if let Some(Ids { uid, gid }) = changes.user
         && let Some(process) = spec.process_mut()
     {
@@ -259,6 +262,36 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
         prompt::set(spec);
     }
     Ok(())
+}
+
+/// Leaves out what is inherited and names a file of the host's that the container does not show: a program that is told of a
+/// socket takes it for one that is broken.
+fn leave_out_hidden(spec: &mut Spec, changes: &Overrides) -> Result<()> {
+    let home = if annotations::asks_for_home(spec)? { caller::path("HOME") } else { None };
+    let hidden: Vec<String> = environment::files()
+        .filter(|file| !changes.env.iter().any(|word| environment::asks_for(word, file.name)))
+        .filter(|file| !home.as_ref().is_some_and(|home| file.path.starts_with(home)))
+        .filter(|file| !shows(spec, &file.path))
+        .map(|file| format!("{}={}", file.name, file.value))
+        .collect();
+    if let Some(process) = spec.process_mut().as_mut().filter(|_| !hidden.is_empty()) {
+        let env = process.env().iter().flatten().filter(|variable| !hidden.contains(variable));
+        let env = env.cloned().collect();
+        process.set_env(Some(env));
+    }
+    Ok(())
+}
+
+/// True where a mount of the config shows the host's file `path` at its own place.
+fn shows(spec: &Spec, path: &Path) -> bool {
+    let covers = |mount: &&Mount| path.starts_with(mount.destination());
+    let Some(mount) = spec.mounts().iter().flatten().rfind(covers) else {
+        return spec.root().as_ref().is_some_and(|root| root.path() == Path::new("/"));
+    };
+    let is_bind = mount.typ().as_deref() == Some("bind")
+        || mount.options().iter().flatten().any(|word| word == "bind" || word == "rbind");
+    let below = path.strip_prefix(mount.destination()).unwrap_or(Path::new(""));
+    is_bind && mount.source().as_ref().is_some_and(|source| source.join(below) == path)
 }
 
 /// Leaves the config's mounts at `places` and below them out.
@@ -325,7 +358,8 @@ fn override_root(spec: &mut Spec, access: &RootAccess) -> Option<Layer> {
         RootAccess::ReadOnly => (true, None),
         RootAccess::Writable => (false, root.readonly().unwrap_or(false).then_some(Layer::Memory)),
         RootAccess::InMemory => (false, Some(Layer::Memory)),
-        RootAccess::Kept { dir, readonly } => (*readonly, Some(Layer::Kept(dir.clone()))),
+        RootAccess::Kept { dir, readonly: true } => (true, Some(Layer::Shown(dir.clone()))),
+        RootAccess::Kept { dir, readonly: false } => (false, Some(Layer::Kept(dir.clone()))),
     };
     root.set_readonly(Some(readonly));
     layer

@@ -57,6 +57,8 @@ pub(super) enum Layer {
     Memory,
     /// A directory of the caller's, absolute.
     Kept(PathBuf),
+    /// What is kept in such a directory, below a tmpfs of the container's own that ends up read-only.
+    Shown(PathBuf),
 }
 
 /// What init will do, in this order.
@@ -88,7 +90,9 @@ pub(super) struct Plan {
     /// from its first mount on: whatever is made in it is made in the layer.
     pub layer: Option<Layer>,
     /// What was looked at of a layer that is kept, before init is made.
-    pub layer_seen: Option<Seen>,
+    pub layer_seen: Seen,
+    /// The container's id, by which others know who uses the layer.
+    pub layer_user: String,
     /// The layer is a step's, and another step of which Slurm says that it has ended may still use it.
     pub waits_for_layer: bool,
     /// Use chroot rather than pivot_root.
@@ -259,7 +263,8 @@ impl Plan {
             propagation: linux.rootfs_propagation().as_deref().and_then(rt_spec::mounts::propagation),
             readonly_root,
             layer: None,
-            layer_seen: None,
+            layer_seen: Seen::new(),
+            layer_user: String::new(),
             waits_for_layer: options.kept.is_some(),
             foreign: false,
             entrypoint: None,
@@ -326,7 +331,7 @@ impl Plan {
         match &self.layer {
             None => Some(&self.bundle),
             Some(Layer::Kept(dir)) => Some(dir),
-            Some(Layer::Memory) => None,
+            Some(Layer::Memory | Layer::Shown(_)) => None,
         }
     }
 

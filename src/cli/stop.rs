@@ -1,0 +1,52 @@
+//! `rt stop`
+
+use super::logs::has_ended;
+use super::table::TIME;
+use super::{Call, Named};
+use crate::container::{self, Receiver};
+use crate::store::Store;
+use rt_sys::bail;
+use rt_sys::error::Result;
+use std::time::{Duration, Instant};
+
+/// How long a program has to end by itself, in seconds.
+const GRACE: u32 = 10;
+/// How long the kernel has to end a program, which may wait for a file system.
+const LIMIT: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Ends a container: by TERM, and by KILL where that is not enough. One that has ended is no error.
+pub(super) fn run(call: &Call) -> Result<u8> {
+    let grace = Duration::from_secs(call.flags.given_number(&TIME)?.unwrap_or(GRACE).into());
+    let Named { store, id, task } = super::find(call)?;
+    if let Some(task) = task {
+        bail!("task {} is ended by rt kill, or with its step by scancel", task.id);
+    }
+    // It must be there.
+    store.container(&id)?;
+    for (signal, limit) in [(libc::SIGTERM, grace), (libc::SIGKILL, LIMIT)] {
+        if has_ended(&store, &id)? {
+            return Ok(0);
+        }
+        match container::kill(&store, &id, signal, Receiver::FirstProcess) {
+            // It ended just now.
+            Err(_) if has_ended(&store, &id)? => return Ok(0),
+            sent => sent?,
+        }
+        if ends_within(&store, &id, limit)? {
+            return Ok(0);
+        }
+    }
+    bail!("container {id} has not ended {} s after KILL", LIMIT.as_secs())
+}
+
+fn ends_within(store: &Store, id: &str, limit: Duration) -> Result<bool> {
+    let begun = Instant::now();
+    while !has_ended(store, id)? {
+        if begun.elapsed() >= limit {
+            return Ok(false);
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(true)
+}
