@@ -10,7 +10,10 @@ use serde::Deserialize;
 use super::reference::Reference;
 use rt_sys::caller::{self, own_dir};
 use rt_sys::error::Result;
-use rt_sys::{bail, err};
+use rt_sys::{bail, err, look};
+
+/// Where the files of the system are.
+const SYSTEM: &str = "/etc/containers";
 
 /// What is configured.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -82,10 +85,15 @@ impl Registries {
         }
         let config = own_dir("XDG_CONFIG_HOME").or_else(|| own_dir("HOME").map(|home| home.join(".config")));
         let user = config.map(|dir| dir.join("containers"));
-        let main = user.iter().map(|dir| dir.join("registries.conf")).find(|path| path.is_file());
-        let main = main.unwrap_or_else(|| "/etc/containers/registries.conf".into());
-        let mut all = if main.is_file() { Registries::read(&main)? } else { Registries::default() };
-        let drop_in = [Some(PathBuf::from("/etc/containers")), user];
+        let mut all = Registries::default();
+        for dir in user.iter().map(PathBuf::as_path).chain([Path::new(SYSTEM)]) {
+            let main = dir.join("registries.conf");
+            if look::is_file(&main)? {
+                all = Registries::read(&main)?;
+                break;
+            }
+        }
+        let drop_in = [Some(PathBuf::from(SYSTEM)), user];
         for dir in drop_in.into_iter().flatten().map(|dir| dir.join("registries.conf.d")) {
             let Ok(entries) = fs::read_dir(dir) else { continue };
             let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

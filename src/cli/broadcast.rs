@@ -7,7 +7,7 @@ use super::Call;
 use super::step_container::read;
 use rt_spec::step_container::{self, Image, StepContainer};
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, caller, err};
+use rt_sys::{bail, caller, err, look};
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -59,7 +59,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         Some(Image::Name(name)) => Path::new(name),
         None => bail!("slurm broadcast: no image"),
     };
-    if !image.is_file() {
+    if !look::is_file(image)? {
         return Err(err!("{} is no file", image.display()).hint("rt pull IMAGE FILE.sqsh makes one"));
     }
     let image = rt_sys::fd::absolute(image)?;

@@ -4,8 +4,8 @@ use super::Call;
 use super::table::*;
 use rt_spec::rootless::{UserMap, parse_user_map};
 use rt_spec::{ANNOTATION_ENVIRONMENT, ANNOTATION_INIT, ANNOTATION_USER, DEFAULT_CAPABILITIES, OCI_VERSION};
-use rt_sys::bail;
 use rt_sys::error::{Context, Result};
+use rt_sys::{bail, look};
 use rustix::process::{getegid, geteuid};
 use serde_json::json;
 use std::fs::{self, File};
@@ -161,7 +161,7 @@ const USERLAND: &[&str] = &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx
 
 fn make_dir(path: &Path) -> Result<()> {
     match fs::create_dir(path) {
-        Err(e) if e.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists && look::is_dir(path)? => Ok(()),
         done => done.context(|| format!("make {}", path.display())),
     }
 }

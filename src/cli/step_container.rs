@@ -18,7 +18,7 @@ use rt_spec::state::Status;
 use rt_spec::step_container::{self, ARGV0, IMAGE, Image, Mode, Name, StepContainer};
 use rt_spec::{asked_mounts, slurm_arguments};
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{bail, caller, err, fd, process, start, tty};
+use rt_sys::{bail, caller, err, fd, look, process, start, tty};
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -40,7 +40,7 @@ pub(super) fn digest(call: &Call) -> Result<u8> {
     let text = call.operand(1, "the image")?;
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     match step_container::image(text, &here)? {
-        Image::Name(name) if !is_image_path(Path::new(&name)) => {
+        Image::Name(name) if !is_image_path(&name)? => {
             become_companion("rt-pull", ["inspect", "--pinned", "--", &name].map(Into::into).into())
         }
         _ => super::print(format!("{text}\n")),
@@ -81,9 +81,10 @@ fn tell_of_mounts(store: &Store, asked: &StepContainer, container: &str) {
     }
 }
 
-/// True for an image file or a bundle.
-fn is_image_path(path: &Path) -> bool {
-    path.is_file() || path.join("config.json").is_file()
+/// True for an image file or a bundle. A name with `://` is none, whatever is here.
+fn is_image_path(name: &str) -> Result<bool> {
+    let path = Path::new(name);
+    Ok(!name.contains("://") && (look::is_file(path)? || look::is_file(path.join("config.json"))?))
 }
 
 /// What the tasks of a step start from.
@@ -98,9 +99,9 @@ fn resolve(call: &Call, asked: &StepContainer, shown: bool) -> Result<Option<Sou
     let path = match image {
         Image::Path(path) => path.as_path(),
         // What is no path is the name of an image, also where a directory has that name.
-        Image::Name(name) => match Path::new(name) {
-            path if is_image_path(path) => path,
-            _ => {
+        Image::Name(name) => match is_image_path(name)? {
+            true => Path::new(name),
+            false => {
                 if asked.broadcast && shown {
                     broadcast::say_why_not(&format!("{name} is not copied to the nodes"));
                 }
@@ -111,7 +112,7 @@ fn resolve(call: &Call, asked: &StepContainer, shown: bool) -> Result<Option<Sou
         },
     };
     let path = rt_sys::fd::absolute(path)?;
-    if path.is_file() {
+    if look::is_file(&path)? {
         operand::check_image_file(&path)?;
         return Ok(Some(Source::File(broadcast::copy_or_original(asked, path, shown)?)));
     }
@@ -187,8 +188,8 @@ pub(super) fn task(call: &Call) -> Result<u8> {
 fn task_source(call: &Call, asked: &StepContainer) -> Result<Option<Source>> {
     match &asked.resolved {
         // Pruned since it was resolved, or a store that this node has not.
-        Some(path) if path.is_dir() && image::mark(path)? => Ok(Some(Source::Bundle(path.clone()))),
-        Some(path) if path.is_file() => Ok(Some(Source::File(path.clone()))),
+        Some(path) if look::is_dir(path)? && image::mark(path)? => Ok(Some(Source::Bundle(path.clone()))),
+        Some(path) if look::is_file(path)? => Ok(Some(Source::File(path.clone()))),
         // One of the tasks shows what is fetched. The others wait for it in silence.
         _ => resolve(call, asked, caller::variable("SLURM_PROCID").is_some_and(|rank| rank == "0")),
     }
@@ -401,9 +402,9 @@ fn overrides(
     if let (Some(true), Some(true)) = (home, asked.as_root) {
         // The home of root.
         home = None;
-        let callers = caller::variable("HOME").filter(|dir| Path::new(dir).is_dir());
-        if let Some(dir) =
-            callers.filter(|_| !asked.unmounted.iter().any(|place| place == Path::new("/root")))
+        let unmounted = asked.unmounted.iter().any(|place| place == Path::new("/root"));
+        if let Some(dir) = caller::variable("HOME").filter(|_| !unmounted)
+            && look::is_dir(&dir)?
         {
             let options = ["rbind", "nosuid", "nodev"].map(str::to_owned).to_vec();
             mounts.insert(0, asked_mounts::bind(&dir, "/root", options)?);
@@ -446,7 +447,7 @@ fn root_access(asked: &StepContainer, options: &CreateOptions) -> RootAccess {
 /// The script of a batch job, which Slurm keeps in a directory of its own, at its place.
 fn batch_script(id: &TaskId, args: &[String]) -> Result<Option<Mount>> {
     let Some(script) = args.first().filter(|_| id.step.step == "batch") else { return Ok(None) };
-    if !script.starts_with('/') || !Path::new(script).is_file() {
+    if !script.starts_with('/') || !look::is_file(script)? {
         return Ok(None);
     }
     let options = ["bind", "ro", "nosuid", "nodev"].map(str::to_owned).to_vec();

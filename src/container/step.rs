@@ -20,7 +20,7 @@ use rt_spec::{annotations, rootless};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, Namespace, Namespaces};
-use rt_sys::{bail, err, fd, process, tty};
+use rt_sys::{bail, err, fd, look, process, tty};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -197,7 +197,7 @@ impl<'a> Joining<'a> {
     /// True where `rootfs`, the root of a container, is this task's image, or the place where that is mounted.
     fn is_of_image(&self, store: &Store, rootfs: &Path) -> Result<bool> {
         Ok(self.rootfs == rootfs
-            || self.rootfs.is_file() && ImageMounts::root_of(store, &self.rootfs)? == rootfs)
+            || look::is_file(&self.rootfs)? && ImageMounts::root_of(store, &self.rootfs)? == rootfs)
     }
 
     /// Becomes the task's program beside a member that lives. `None` where none can be joined (any more).

@@ -26,7 +26,7 @@ use place::{Chosen, could_be_made, default_roots, is_fit, open_root};
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::{self, DirLock, MadeList};
-use rt_sys::{bail, err, fd, process, signal};
+use rt_sys::{bail, err, fd, look, process, signal};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -124,7 +124,7 @@ impl Store {
     /// Opens the store of the caller's jobs, and makes it where it is missing: in the directory that sites give to Slurm if
     /// that is there, named as oci.conf names it, or else at the default place. `user` is the caller's name.
     pub(crate) fn create_for_job(user: Option<&str>) -> Result<Self> {
-        if let Some(path) = place_of_user(user)
+        if let Some(path) = place_of_user(user)?
             && let Ok(store) = Self::create_at(&path, Chosen::ByDefault)
         {
             return Ok(store);
@@ -138,7 +138,7 @@ impl Store {
     /// Opens the one store that [`Store::create_for_job`] takes, and makes nothing. No other one is looked at: whoever could
     /// write there would say what is a container of the job.
     pub(crate) fn open_for_job(user: Option<&str>) -> Result<Self> {
-        if let Some(path) = place_of_user(user) {
+        if let Some(path) = place_of_user(user)? {
             match open_where_it_lies(&path) {
                 Ok(dir) if is_fit(&fs::fstat(&dir).context(|| format!("stat {}", path.display()))?) => {
                     return Ok(Store::at(&path, Some(dir)));
@@ -561,9 +561,11 @@ impl Store {
 }
 
 /// The directory of the user `user` among those that sites give to Slurm, where there are any.
-fn place_of_user(user: Option<&str>) -> Option<PathBuf> {
-    let name = user.filter(|name| !name.is_empty() && !name.contains('/') && !name.starts_with('.'))?;
-    Path::new(JOBS).is_dir().then(|| Path::new(JOBS).join(name))
+fn place_of_user(user: Option<&str>) -> Result<Option<PathBuf>> {
+    match user.filter(|name| !name.is_empty() && !name.contains('/') && !name.starts_with('.')) {
+        Some(name) if look::is_dir(JOBS)? => Ok(Some(Path::new(JOBS).join(name))),
+        _ => Ok(None),
+    }
 }
 
 /// Opens the directory `path`, but nothing that is mounted there: a user can mount on what is his, and root does not ask a server

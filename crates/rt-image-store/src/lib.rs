@@ -11,6 +11,8 @@
 //! sees to it that a name leads nowhere but into the store's own `bundles`, and that a store which everybody can write is
 //! not used.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod mark;
 pub mod name;
 pub mod place;

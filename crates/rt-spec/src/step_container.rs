@@ -5,7 +5,7 @@ use crate::asked_mounts;
 use crate::mounts::clean;
 use oci_spec::runtime::{LinuxNamespaceType, Mount};
 use rt_sys::error::{Error, Result};
-use rt_sys::{bail, err};
+use rt_sys::{bail, err, look};
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
@@ -265,7 +265,8 @@ fn check_name(name: &str, text: &str) -> Result<()> {
 /// The image file that a container is saved to.
 fn saved(text: &str, base: &Path) -> Result<PathBuf> {
     let path = clean(&base.join(text)).into_owned();
-    if text.ends_with('/') || text.ends_with("/.") || text == "." || text == ".." || path.is_dir() {
+    let names_directory = text.ends_with('/') || text.ends_with("/.") || text == "." || text == "..";
+    if names_directory || look::is_dir(&path)? {
         bail!("target is a directory: {text}");
     }
     Ok(path)

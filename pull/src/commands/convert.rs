@@ -9,7 +9,7 @@ use crate::save::SaveTarget;
 use rt_cli::image::{COMPRESS, REPLACE, RUN_FILE, SILENT};
 use rt_cli::parse::Call;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, fd, start};
+use rt_sys::{bail, err, fd, look, start};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -103,7 +103,7 @@ fn quietly(call: &Call, from: &Path, layout: &str, interrupt: &Interrupt) -> Res
 
 /// `rt mount --bundle FROM DIR -- rt-pull save FLAGS DIR WORDS`
 fn save_mounted(from: &Path, scratch: &Scratch, flags: &[OsString], words: &[OsString]) -> Result<Command> {
-    let rt = start::companions("rt")?.into_iter().find(|path| path.is_file());
+    let rt = look::first_file(start::companions("rt")?)?;
     let mut command = Command::new(rt.ok_or_else(|| start::no_companion("rt"))?);
     let at = scratch.mount_point()?;
     command.args(["mount", "--bundle"]).arg(from).arg(&at).arg("--");

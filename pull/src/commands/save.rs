@@ -9,8 +9,8 @@ use crate::save::{self, SaveTarget};
 use rt_cli::image::{REPLACE, REPLACE_IMAGE, RUN_FILE, SILENT};
 use rt_cli::parse::Call;
 use rt_cli::print;
-use rt_sys::error::Result;
-use rt_sys::{bail, err};
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err, look};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -37,13 +37,19 @@ pub(super) enum Origin<'a> {
 impl Origin<'_> {
     pub(super) fn of<'a>(call: &Call<'a>) -> Result<Origin<'a>> {
         let path = Path::new(call.operands[0]);
-        if path.join("config.json").is_file() {
+        // A name that says where it is means nothing that is here.
+        if call.operands[0].to_str().is_some_and(|name| name.contains("://")) {
+            return operand(call, 0).map(Origin::Image);
+        }
+        if look::is_file(path.join("config.json"))? {
             return Ok(Origin::Bundle(path));
         }
-        match File::open(path) {
-            Ok(file) if file.metadata()?.is_file() => Ok(Origin::File(path, image_file::is_squashfs(&file)?)),
-            _ => operand(call, 0).map(Origin::Image),
+        if !look::is_file(path)? {
+            return operand(call, 0).map(Origin::Image);
         }
+        let file = File::open(path).context(|| format!("open {}", path.display()))?;
+        let is_squashfs = image_file::is_squashfs(&file).context(|| path.display().to_string())?;
+        Ok(Origin::File(path, is_squashfs))
     }
 }
 

@@ -23,8 +23,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rt_image_store::{BUNDLES, ImageStore, NAMES, Place, USES};
-use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::{err, look};
 
 use super::interrupt::Interrupt;
 use super::lease::{Lease, Moment, Wanted};
@@ -77,7 +77,8 @@ impl Stores {
     pub(crate) fn own_or_new(&mut self) -> Result<OwnStore> {
         let mut refused = None;
         for place in &self.places {
-            if !place.path.is_dir() {
+            // Where the kernel does not say, mkdir(2) says why.
+            if !look::is_dir(&place.path).is_ok_and(|is| is) {
                 let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&place.path);
                 if let Err(e) = made {
                     let e = Error::from(e);

@@ -8,7 +8,7 @@ use rt_spec::rootless::UserMap;
 use rt_spec::{Spec, annotations, hpc};
 use rt_sys::caller::{Caller, Privilege};
 use rt_sys::error::Result;
-use rt_sys::{err, mount};
+use rt_sys::{err, look, mount};
 use rustix::fs::{self, FileType, Mode, OFlags};
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -72,9 +72,16 @@ pub(super) fn protect_host(
     };
     let (proc, dev) = (shows("/proc"), shows("/dev"));
     let below = |path: &&&str| if path.starts_with("/proc") { proc } else { dev };
-    let there = |path: &&&str| Path::new(path).exists();
-    plan.readonly.extend(READ_ONLY.iter().filter(below).filter(there).map(PathBuf::from));
-    plan.masked.extend(MASKED.iter().filter(below).filter(there).map(PathBuf::from));
+    for path in READ_ONLY.iter().filter(below) {
+        if look::exists(path)? {
+            plan.readonly.push(path.into());
+        }
+    }
+    for path in MASKED.iter().filter(below) {
+        if look::exists(path)? {
+            plan.masked.push(path.into());
+        }
+    }
     if dev {
         let asked = |path: &Path| {
             let linux = spec.linux().as_ref();
