@@ -152,7 +152,7 @@ pub(super) fn task(call: &Call) -> Result<u8> {
     let here = PathBuf::from("/");
     // With an id it is oci.conf that calls, and a task is where a task in a bundle is.
     let job_directory = || super::slurm::job_directory(call.flags.path(&CHDIR), &here);
-    let job_directory = call.operands.get(1).and_then(|_| job_directory());
+    let job_directory = call.operands.get(1).map_or(Ok(None), |_| job_directory())?;
     options.overrides = overrides(call, &asked, &options, &named, args)?;
     options.user_map = match asked.as_root {
         Some(true) => Some(UserMap::Root),

@@ -162,7 +162,7 @@ impl<'a> Joining<'a> {
         }
         if let Some(asked) = &options.overrides.entrypoint_first {
             // The first task has run it.
-            plan.env = entrypoint::merge(&plan.env, &entrypoint::saved(dir.fd()), &asked.env);
+            plan.env = entrypoint::merge(&plan.env, &entrypoint::saved(dir.fd())?, &asked.env);
         }
         let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
         let rootfs = match &options.image_file {

@@ -94,26 +94,41 @@ impl Store {
 
     /// The caller's stores in the directory that sites give to Slurm. Root gets those of all users, to look at. oci.conf
     /// names each by its user. Whose it is, is told by the owner of the directory.
-    pub(crate) fn of_jobs() -> Vec<Self> {
+    ///
+    /// # Errors
+    /// The kernel does not say which there are.
+    pub(crate) fn of_jobs() -> Result<Vec<Self>> {
         let me = rustix::process::geteuid();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(jobs) = fs::open(JOBS, flags, Mode::empty()) else { return Vec::new() };
-        let mut names = list_names(&jobs, FileType::Directory).unwrap_or_default();
+        let jobs = match fs::open(JOBS, flags, Mode::empty()) {
+            // EACCES: a site lets nobody list it, and a user's own is found by name.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(Vec::new()),
+            jobs => jobs.context(|| format!("open {JOBS}"))?,
+        };
+        let mut names = list_names(&jobs, FileType::Directory)?;
         // Those of the prolog's own.
         names.retain(|name| !name.starts_with('.'));
         names.sort();
-        let open = |name: String| {
+        let mut stores = Vec::new();
+        for name in names {
             let path = Path::new(JOBS).join(&name);
-            let dir = open_dir(&jobs, &name).ok()?;
-            let owner = fs::fstat(&dir).ok()?.st_uid;
-            match owner == me.as_raw() {
-                true => Self::open(Some(&path)).ok(),
-                false => {
-                    me.is_root().then(|| Store { access: Access::Look(owner), ..Self::at(&path, Some(dir)) })
-                }
+            let dir = match open_dir(&jobs, &name) {
+                Err(e) if is_no_store(e) => continue,
+                dir => dir.context(|| format!("open {}", path.display()))?,
+            };
+            let owner = fd::stat(&dir)?.st_uid;
+            if owner != me.as_raw() {
+                let look = || Store { access: Access::Look(owner), ..Self::at(&path, Some(dir)) };
+                stores.extend(me.is_root().then(look));
+                continue;
             }
-        };
-        names.into_iter().filter_map(open).collect()
+            match Self::open(Some(&path)) {
+                // Others can have written in it.
+                Err(e) if e.errno().is_none() => {}
+                store => stores.push(store?),
+            }
+        }
+        Ok(stores)
     }
 
     /// Its directory.
@@ -124,12 +139,16 @@ impl Store {
     /// Opens the store of the caller's jobs, and makes it where it is missing: in the directory that sites give to Slurm if
     /// that is there, named as oci.conf names it, or else at the default place. `user` is the caller's name.
     pub(crate) fn create_for_job(user: Option<&str>) -> Result<Self> {
-        if let Some(path) = place_of_user(user)?
-            && let Ok(store) = Self::create_at(&path, Chosen::ByDefault)
-        {
-            return Ok(store);
+        if let Some(path) = place_of_user(user)? {
+            match Self::create_at(&path, Chosen::ByDefault) {
+                // Not the user's to make, or somebody else's.
+                Err(e)
+                    if e.errno().is_none()
+                        || [libc::EACCES, libc::EPERM, libc::EROFS].iter().any(|errno| e.is(*errno)) => {}
+                store => return store.context(|| format!("make the state directory {}", path.display())),
+            }
         }
-        if let Some(store) = Self::of_jobs().into_iter().find(Store::is_own) {
+        if let Some(store) = Self::of_jobs()?.into_iter().find(Store::is_own) {
             return Ok(store);
         }
         Self::create(None)
@@ -145,10 +164,12 @@ impl Store {
                 }
                 Err(Errno::NOENT) if could_be_made(&path) => return Ok(Store::at(&path, None)),
                 // Somebody else's, or a mount, whose server this process must not wait for.
-                _ => {}
+                Ok(_) => {}
+                Err(e) if is_no_store(e) => {}
+                Err(e) => return Err(e).context(|| format!("open {}", path.display())),
             }
         }
-        match Self::of_jobs().into_iter().find(|store| store.access == Access::Own) {
+        match Self::of_jobs()?.into_iter().find(|store| store.access == Access::Own) {
             Some(store) => Ok(store),
             None => Self::open(None),
         }
@@ -284,6 +305,19 @@ impl Store {
             Ok(fd) => Ok(ContainerDir { id: id.to_owned(), fd }),
             Err(Errno::NOENT) => Err(does_not_exist(id)),
             Err(e) => Err(e).context(|| format!("open {}", self.root.join(id).display())),
+        }
+    }
+
+    /// True where it has a container of this name, which may be no id at all.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub(crate) fn holds(&self, name: &str) -> Result<bool> {
+        let Some(dir) = self.dir.as_ref().filter(|_| check_id(name).is_ok()) else { return Ok(false) };
+        match open_dir(dir, name) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(e) => Err(e).context(|| format!("open {}", self.root.join(name).display())),
         }
     }
 
@@ -431,15 +465,24 @@ impl Store {
             // The lists name directories of the user's choice. His next container takes care of them.
             return Ok(());
         }
-        let Ok(lists) = open_dir(dir, rootfs::IMAGES) else { return Ok(()) };
+        let at = self.root.join(rootfs::IMAGES);
+        let lists = match open_dir(dir, rootfs::IMAGES) {
+            Err(Errno::NOENT) => return Ok(()),
+            lists => lists.context(|| format!("open {}", at.display()))?,
+        };
+        // `None` where another process has removed it.
+        let read = |name: &str| match fd::read_at(&lists, name) {
+            Err(e) if e.is(libc::ENOENT) => Ok(None),
+            text => text.map(Some).context(|| format!("read {}", at.join(name).display())),
+        };
         for name in list_names(&lists, FileType::RegularFile)? {
-            let Ok(created) = fd::read_at(&lists, name.as_str()) else { continue };
+            let Some(created) = read(&name)? else { continue };
             // A runtime that sets a container up there holds the lock and may add to the list. The lock is therefore held
             // until the list is gone, and the list is read again under it.
             let held = MadeList::parse(&created).lock_dir(&name);
             match &held {
                 DirLock::Locked(root) => {
-                    let Ok(created) = fd::read_at(&lists, name.as_str()) else { continue };
+                    let Some(created) = read(&name)? else { continue };
                     let made = MadeList::parse(&created);
                     if self.uses(&made)? {
                         continue;
@@ -538,10 +581,15 @@ impl Store {
 
     fn forget_link(&self, dir: &OwnedFd, pid: &str) {
         let name = format!("{IN_PLACE}/{pid}");
-        if let Ok(id) = fs::readlinkat(dir, name.as_str(), Vec::new())
-            && let Ok(id) = id.to_str()
-        {
-            let _ = self.forget_dead_in_place(id);
+        match fs::readlinkat(dir, name.as_str(), Vec::new()) {
+            Ok(id) => {
+                if let Ok(id) = id.to_str() {
+                    let _ = self.forget_dead_in_place(id);
+                }
+            }
+            Err(Errno::INVAL) => {}
+            // Without the note nobody would find the container. It stays for the next call.
+            Err(_) => return,
         }
         let _ = fs::unlinkat(dir, name.as_str(), AtFlags::empty());
     }
@@ -558,6 +606,11 @@ impl Store {
             _ => Ok(false),
         }
     }
+}
+
+/// True for what open(2) says of a directory of somebody else's, of a mount ([`OF_ONE_FILE_SYSTEM`]), and of what is no directory.
+fn is_no_store(e: Errno) -> bool {
+    matches!(e, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS)
 }
 
 /// The directory of the user `user` among those that sites give to Slurm, where there are any.

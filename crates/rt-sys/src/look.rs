@@ -7,8 +7,10 @@
 //! an error that names the path.
 
 use crate::error::{Context, Error, Result};
-use rustix::fs::{self, FileType};
+use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// What kind of file `path` leads to, links followed; `None` where there is none.
@@ -69,6 +71,36 @@ pub fn first_file(paths: impl IntoIterator<Item = PathBuf>) -> Result<Option<Pat
         }
     }
     refused.map_or(Ok(None), Err)
+}
+
+/// The paths of what is in the directory `dir`, sorted; empty where there is no such directory. Unlike
+/// [`std::fs::read_dir`], it does not panic where close(2) fails.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn entries(dir: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
+    let dir = dir.as_ref();
+    match names(dir) {
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(Vec::new()),
+        names => {
+            let mut names = names.context(|| format!("list {}", dir.display()))?;
+            names.sort();
+            Ok(names.iter().map(|name| dir.join(OsStr::from_bytes(name))).collect())
+        }
+    }
+}
+
+/// The names in a directory, but for `.` and `..`.
+fn names(dir: &Path) -> Result<Vec<Vec<u8>>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut names = Vec::new();
+    for entry in fs::Dir::new(fs::open(dir, flags, Mode::empty())?)? {
+        let name = entry?.file_name().to_bytes().to_owned();
+        if name != b"." && name != b".." {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }
 
 fn answer(path: &Path, found: Result<fs::Stat, Errno>) -> Result<Option<FileType>> {

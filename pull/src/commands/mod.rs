@@ -117,7 +117,7 @@ fn connect_options(flags: &Flags) -> Result<ConnectOptions> {
         Some(pair) => Some(Credentials::from_pair(pair).ok_or_else(|| err!("--creds: not USER:PASSWORD"))?),
         None => None,
     };
-    let mut credential_files = CredentialFiles::from_environment();
+    let mut credential_files = CredentialFiles::from_environment()?;
     if let Some(path) = flags.path(&AUTHFILE) {
         credential_files.docker.insert(0, path);
     }
