@@ -353,7 +353,8 @@ impl Store {
     /// Where the kernel does not say whether it lives.
     pub(crate) fn status(&self, record: &Record) -> Result<Status> {
         if record.pid == 0 {
-            return Ok(Status::Creating);
+            let abandoned = self.access == Access::Own && self.is_abandoned(&record.id)?;
+            return Ok(if abandoned { Status::Stopped } else { Status::Creating });
         }
         if !record.is_alive()? {
             return Ok(Status::Stopped);
@@ -371,6 +372,17 @@ impl Store {
             },
         };
         Ok(if waits { Status::Created } else { Status::Running })
+    }
+
+    /// True where the container `id`, which has no record, is not being made any more.
+    fn is_abandoned(&self, id: &str) -> Result<bool> {
+        match self.dir.as_ref().map(|dir| open_dir(dir, id)) {
+            None | Some(Err(Errno::NOENT)) => Ok(false),
+            Some(opened) => {
+                let fd = opened.context(|| format!("open {}", self.root.join(id).display()))?;
+                ContainerDir { id: id.to_owned(), fd }.is_abandoned()
+            }
+        }
     }
 
     /// The records of all containers, ordered by id; a container without a readable one is left out: see
