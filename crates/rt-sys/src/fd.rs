@@ -101,7 +101,8 @@ pub fn close_each(fds: &[RawFd]) {
 
 /// The path of the file behind `fd`, free of links, as the kernel knows it.
 pub fn path_of(fd: impl AsFd) -> Result<PathBuf> {
-    let text = fs::readlink(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()), Vec::with_capacity(128))?;
+    let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    let text = fs::readlink(&link, Vec::with_capacity(128)).context(|| format!("read {link}"))?;
     Ok(PathBuf::from(OsStr::from_bytes(text.as_bytes())))
 }
 

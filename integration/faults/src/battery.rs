@@ -455,7 +455,8 @@ fn has_noun(line: &str, point: &Point) -> bool {
     let text = line.trim_start_matches("rt: ");
     let word = |word: &str| {
         let word = word.trim_matches([':', ',', '"', '(', ')', '.']);
-        word.len() > 1 && (word.contains('/') || word.contains("sha256:"))
+        word == "/"
+            || word.len() > 1 && (word.contains('/') || word.contains("sha256:"))
             || word.contains(['.', '_']) && word.len() > 3
             || ["c1", "c2"].contains(&word)
     };

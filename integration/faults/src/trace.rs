@@ -80,6 +80,15 @@ struct Process {
     stopped: bool,
     /// What its call is to return, at the exit of it.
     result: Option<i64>,
+    /// An argument and its value, to be set again then: a program takes for granted that a call leaves its registers alone.
+    changed: Option<(usize, u64)>,
+}
+
+impl Process {
+    /// True from the entry of the call to which something was done to its exit.
+    fn is_in_call(&self) -> bool {
+        self.result.is_some() || self.changed.is_some()
+    }
 }
 
 /// The processes of one work directory. All are killed when it is dropped.
@@ -211,7 +220,7 @@ impl Tracer {
         let how = match run.mode {
             Mode::Record => libc::PTRACE_SYSCALL,
             // The exit of the call that fails is still awaited.
-            Mode::Inject(..) if !run.outcome.reached || process.result.is_some() => libc::PTRACE_SYSCALL,
+            Mode::Inject(..) if !run.outcome.reached || process.is_in_call() => libc::PTRACE_SYSCALL,
             _ => libc::PTRACE_CONT,
         };
         let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
@@ -270,6 +279,9 @@ impl Tracer {
             if let Some(result) = process.result.take() {
                 let _ = sys::set_result(pid, result);
             }
+            if let Some((index, value)) = process.changed.take() {
+                let _ = sys::set_argument(pid, index, value);
+            }
             return sys::go_on(how, pid, 0);
         };
         let known = (process.counts && !run.outcome.reached).then(|| calls::describe(pid, &entry)).flatten();
@@ -316,7 +328,9 @@ fn inject(pid: i32, process: &mut Process, entry: &sys::Entry, call: &str, kind:
         }
         Kind::Short => {
             if let Some(index) = calls::length(call) {
-                let _ = sys::set_argument(pid, index, (entry.arguments[index] / 2).max(1));
+                let length = entry.arguments[index];
+                let _ = sys::set_argument(pid, index, (length / 2).max(1));
+                process.changed = Some((index, length));
             }
         }
         Kind::Signal(signal) => sys::kill(pid, signal),

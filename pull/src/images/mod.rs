@@ -125,7 +125,7 @@ pub(crate) struct OwnStore {
 impl OwnStore {
     fn open(place: &Place) -> Result<Option<OwnStore>> {
         let Some(store) = ImageStore::open(place)? else { return Ok(None) };
-        if !disk::may_write(store.dir()) {
+        if !disk::may_write(store.dir())? {
             return Ok(None);
         }
         let root = disk::open_dir_again(store.dir())?;
