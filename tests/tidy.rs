@@ -386,7 +386,7 @@ const DROPPED: [(&str, usize, &str); 44] = [
     ("src/doctor/mod.rs", 3, "doctor shows what it can see"),
     ("src/hooks/definitions.rs", 2, "EACCES and ENOENT: a program that cannot be executed is not the one"),
     ("src/hooks/run.rs", 1, "words an error that is there already"),
-    ("src/store/place.rs", 3, "a place that cannot be used is passed over"),
+    ("src/store/place.rs", 2, "a place that cannot be used is passed over"),
     ("src/store/process_identity.rs", 2, "another way to identify the process is taken"),
 ];
 

@@ -75,7 +75,7 @@ impl Store {
     pub(crate) fn open(root: Option<&Path>) -> Result<Self> {
         let (candidates, chosen) = match root {
             Some(root) => (vec![root.to_owned()], Chosen::ByCaller),
-            None => (default_roots().collect(), Chosen::ByDefault),
+            None => (default_roots()?.collect(), Chosen::ByDefault),
         };
         for path in &candidates {
             if let Some(dir) = open_root(path, chosen)? {
@@ -215,7 +215,7 @@ impl Store {
             return Self::create_at(root, Chosen::ByCaller).map_err(|e| context(e, root));
         }
         let mut first = None;
-        for path in default_roots() {
+        for path in default_roots()? {
             match Self::create_at(&path, Chosen::ByDefault) {
                 Ok(store) => return Ok(store),
                 // That a place cannot be is less of a reason than that somebody else has taken one.

@@ -371,7 +371,7 @@ impl Place<'_> {
             }
         }
         if outcome.left > most {
-            wrong.push("processes are left".to_owned());
+            wrong.push(format!("processes are left ({})", outcome.programs.join(" ")));
         }
         if !outcome.good() || !drafts.is_empty() || self.operation.next != Next::Same {
             wrong.extend(self.next(&mut tracer, known)?);
@@ -458,6 +458,8 @@ fn has_noun(line: &str, point: &Point) -> bool {
         word == "/"
             || word.len() > 1 && (word.contains('/') || word.contains("sha256:"))
             || word.contains(['.', '_']) && word.len() > 3
+            // The beginning of a digest.
+            || word.len() >= 12 && word.bytes().all(|b| b.is_ascii_hexdigit())
             || ["c1", "c2"].contains(&word)
     };
     // What is done to a container's own image, mounts and ids is said in words: there is one of each in a command.

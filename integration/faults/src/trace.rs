@@ -31,6 +31,10 @@ impl Point {
     }
 }
 
+/// How long the processes that a program leaves may live: the kernel unmounts what was in the last mount namespace some time
+/// after that has gone, and the server of an image ends then. A machine may be busy.
+const SETTLE: Duration = Duration::from_secs(5);
+
 /// What is done while a program runs.
 #[derive(Debug, Clone)]
 pub(crate) enum Mode {
@@ -59,6 +63,8 @@ pub(crate) struct Outcome {
     pub(crate) hung: bool,
     /// Processes that live when the first has ended and some time has passed.
     pub(crate) left: usize,
+    /// What these execute.
+    pub(crate) programs: Vec<String>,
     /// How many of these are stopped.
     pub(crate) stopped: usize,
 }
@@ -157,7 +163,7 @@ impl Tracer {
                 if self.processes.len() <= expect {
                     break;
                 }
-                let until = *settle.get_or_insert_with(|| Instant::now() + Duration::from_millis(1500));
+                let until = *settle.get_or_insert_with(|| Instant::now() + SETTLE);
                 if Instant::now() > until {
                     break;
                 }
@@ -172,8 +178,12 @@ impl Tracer {
                 Report::Nobody => break,
             }
         }
+        // The end of a process may be reported before the event of the one that made it, which then names it again.
+        self.processes.retain(|pid, _| Path::new(&format!("/proc/{pid}")).exists());
         let mut outcome = run.outcome;
         outcome.left = self.processes.len();
+        outcome.programs = self.processes.values().map(|process| process.program.clone()).collect();
+        outcome.programs.sort();
         outcome.stopped = self.processes.values().filter(|p| p.stopped).count();
         outcome.stdout = read_back(stdout)?;
         outcome.stderr = read_back(stderr)?;

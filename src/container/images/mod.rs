@@ -110,7 +110,9 @@ impl ImageMounts {
         make_scratch(&at)?;
         for key in session.mount(|image| Ok((make_mount_point(&at.join(image.key()))?, image.key())))? {
             // What is the container's root is covered by it. Who mounts the same image in it needs another mount.
-            let tree = mount::clone_path(&at.join(&key), Recursive::No, Follow::Not)?;
+            let source = at.join(&key);
+            let tree = mount::clone_path(&source, Recursive::No, Follow::Not)
+                .context(|| format!("bind {}", source.display()))?;
             mount::attach(&tree, make_mount_point(&at.join(key + ROOT))?)?;
         }
         let bundle = self.config.as_ref().map(|config| {
