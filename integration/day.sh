@@ -1,6 +1,6 @@
 #!/bin/bash
-# A day of a user who has no root, no passwd entry and one id: the commands of docs/compare.md, one after the other. Images
-# come from and go to Debian's docker-registry on loopback.
+# A day of a user who has no root, no passwd entry and one id: commands of docs/compare.md and docs/flags.md, one after the
+# other. Images come from and go to Debian's docker-registry on loopback.
 # integration/mpi.sh has the part of the day that is about the host's MPI.
 # usage: integration/day.sh RT   (rt-pull and rt-image beside it; root: makes the image, starts the registry, becomes the user)
 set -uo pipefail

@@ -3,7 +3,7 @@
 # as root and as a plain user, from a directory and from an image that is one file. On a node without a GPU all but Vulkan is
 # tried with a stand-in for the driver, made by a compiler. Nothing of the GPU's settings is changed.
 # usage: integration/gpu.sh RT [--write]
-#   --write    only with a real GPU; the results go to integration/gpu/RESULTS.md
+#   --write    only with a real GPU; the results go to integration/gpu/RESULTS.md and results.tsv
 # On a machine without network or compiler it needs what `integration/gpu/kit integration/work/gpu` has made elsewhere.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -236,10 +236,12 @@ if [ -n "$write" ]; then
 		echo "| rt | $("$rt" --version | head -n 1) |"
 		echo "| result | $passed passed, $failed failed, $skipped skipped |"
 		echo
-		echo '| case | result |'
-		echo '|---|---|'
-		sed -nE 's/^PASS (.*)/| \1 | passed |/p; s/^FAIL ([^:]*):.*/| \1 | FAILED |/p; s/^SKIP gpu\/([^:]*): (.*)/| \1 | skipped: \2 |/p' "$work/log"
+		echo '[results.tsv](results.tsv) has the cases.'
 	} >integration/gpu/RESULTS.md
+	{
+		printf 'case\tresult\n'
+		sed -nE 's/^PASS (.*)/\1\tpassed/p; s/^FAIL ([^:]*):.*/\1\tFAILED/p; s/^SKIP gpu\/([^:]*): (.*)/\1\tskipped: \2/p' "$work/log"
+	} >integration/gpu/results.tsv
 	echo "gpu: the results are in integration/gpu/RESULTS.md"
 fi
 finish

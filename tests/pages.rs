@@ -42,6 +42,24 @@ const OF_OTHERS: &[(&str, &[&str])] = &[
     ("docs/design/tests.md", &["as", "faults", "seed", "only", "repeat", "jobs"]),
 ];
 
+/// The directories of the repository that have sources, scripts or pages.
+const DIRECTORIES: [&str; 14] = [
+    "src",
+    "crates",
+    "pull",
+    "image",
+    "hooks",
+    "spank",
+    "integration",
+    "tests",
+    "benches",
+    "fuzz",
+    "packaging",
+    "contrib",
+    "docs",
+    ".ci",
+];
+
 /// A flag as the help of a command lists it: its names, and whether a value follows.
 type Flags = BTreeMap<String, bool>;
 
@@ -120,6 +138,26 @@ fn links_lead_somewhere() {
         }
     }
     assert!(seen > 100, "{seen} links found");
+    none(wrong);
+}
+
+#[test]
+fn paths_of_the_repository_exist() {
+    // The changelog names what is there no more.
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for page in pages().iter().filter(|p| !p.ends_with("CHANGELOG.md")) {
+        for (n, line) in read(page).lines().enumerate() {
+            for path in spans(line).flat_map(str::split_whitespace).filter_map(path_of_the_repository) {
+                seen += 1;
+                // A file of rt's own may be named without the `src/` in front of it.
+                if !Path::new(path).exists() && !Path::new("src").join(path).exists() {
+                    wrong.push(format!("{}:{}: {path} does not exist", page.display(), n + 1));
+                }
+            }
+        }
+    }
+    assert!(seen > 150, "{seen} paths found");
     none(wrong);
 }
 
@@ -219,15 +257,30 @@ fn the_readers_of_this_file_work() {
     {
         assert!(!judged(wrong), "{wrong}");
     }
+    let paths =
+        [("hooks/a.rs::case", "hooks/a.rs"), ("src/b/,", "src/b/"), ("docs/*.md", ""), ("src/NAME.rs", "")];
+    for (word, path) in paths {
+        assert_eq!(path_of_the_repository(word).unwrap_or_default(), path, "{word}");
+    }
     assert!(anchors("## 2. What /run/rt-slurm is\n").contains("2-what-runrt-slurm-is"));
 }
 
 /// Every page of the repository.
 fn pages() -> Vec<PathBuf> {
     let mut all = Vec::new();
-    for dir in
-        [".", "docs", "docs/design", "hooks", "integration/slurm", "integration/conformance", "benches"]
-    {
+    for dir in [
+        ".",
+        "docs",
+        "docs/design",
+        "hooks",
+        "integration/slurm",
+        "integration/spank",
+        "integration/gpu",
+        "integration/kernels",
+        "integration/conformance",
+        "benches",
+        "benches/pull",
+    ] {
         for entry in fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|e| e == "md") {
@@ -301,6 +354,17 @@ fn flags(help: &str) -> Flags {
 /// The code between back quotes in a line.
 fn spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
+}
+
+/// The path that a word of code names, if it begins with a directory of the repository: without the name of a test behind
+/// it, and not where it stands for several (`*`, `{a,b}`, `NAME.rs`).
+fn path_of_the_repository(word: &str) -> Option<&str> {
+    let word = word.split("::").next()?.trim_end_matches(['.', ',', ':', ';', ')']);
+    let (top, _) = word.split_once('/')?;
+    let name = word.rsplit('/').next()?;
+    let several = word.contains(['*', '{', '$', '<'])
+        || name.ends_with(".rs") && name.starts_with(|c: char| c.is_ascii_uppercase());
+    (DIRECTORIES.contains(&top) && !several).then_some(word)
 }
 
 /// The code of a page with its lines: blocks of shell, indented blocks, and spans in the text. Tables write `\|` for `|`.

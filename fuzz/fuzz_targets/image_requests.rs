@@ -1,4 +1,5 @@
 //! Requests that the kernel could send, about an image that is sound, and about one that is the input too.
+//! All that is found is within the file; files are as long as they say.
 #![no_main]
 
 const SOUND: &[u8] = include_bytes!("../../crates/squashfs/tests/seeds/xattrs.sqsh");

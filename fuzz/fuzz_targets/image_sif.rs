@@ -1,4 +1,5 @@
 //! A SIF image, or a squashfs: where the file system is in it, and what it says of how it is run.
+//! All that is found is within the file.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

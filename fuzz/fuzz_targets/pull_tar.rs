@@ -1,4 +1,5 @@
 //! Tar streams, headers and sparse maps included.
+//! Every stream ends.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rt_pull::fuzz::tar(bytes));

@@ -1,4 +1,5 @@
 //! A squashfs image, whatever is in it: every inode, directory, file and attribute that it leads to, up to a bound.
+//! All that is found is within the file; files are as long as they say.
 #![no_main]
 
 use squashfs::{Body, Filesystem, Position};

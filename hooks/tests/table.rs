@@ -1,7 +1,8 @@
 //! hooks/README.md lists each variable, device and library set with its test: the list is complete, and its tests exist.
 
+use rt_spec::said::PREFIXES;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
@@ -61,9 +62,8 @@ fn missing(cell: &str) -> Result<Vec<String>, String> {
 #[test]
 fn every_row_names_tests_that_exist() {
     let text = read("hooks/README.md");
-    let text = text.split("## What they cost").next().unwrap();
     let mut count = 0;
-    for row in rows(text) {
+    for row in rows(&text) {
         let last = row.last().unwrap();
         if *last != "test" {
             assert_eq!(missing(last).unwrap_or_else(|e| panic!("{row:?}: {e}")), [""; 0], "{row:?}");
@@ -93,8 +93,6 @@ fn program(path: &str) -> String {
 #[test]
 fn every_variable_has_a_row() {
     let text = read("hooks/README.md");
-    let prefixes =
-        ["NVIDIA_", "CUDA_", "AMD_", "ROCR_", "HIP_", "ZE_", "HABANA_", "RT_", "MELLANOX_", "SLURM_"];
     let sources = [
         "amd",
         "gpu",
@@ -109,7 +107,7 @@ fn every_variable_has_a_row() {
         "rdma/mod",
     ];
     let used: BTreeSet<String> =
-        sources.iter().flat_map(|s| named(&program(&format!("hooks/src/{s}.rs")), &prefixes)).collect();
+        sources.iter().flat_map(|s| named(&program(&format!("hooks/src/{s}.rs")), &PREFIXES)).collect();
     assert!(used.len() > 20, "{used:?}");
     let listed: Vec<&str> = rows(&text).iter().flat_map(|row| quoted(row[0])).collect();
     let lacking: Vec<_> = used
@@ -121,6 +119,50 @@ fn every_variable_has_a_row() {
         })
         .collect();
     assert!(lacking.is_empty(), "{lacking:?} are not in hooks/README.md");
+}
+
+/// What looks like a variable in the sources and is not passed on by `rt`.
+const NOT_PASSED_ON: [&str; 4] = [
+    // Of the hook's own environment, where a module of the host's has set them.
+    "LD_LIBRARY_PATH",
+    "MPI_HOME",
+    "I_MPI_ROOT",
+    // Of the compiler.
+    "CARGO_PKG_VERSION",
+];
+
+#[test]
+fn every_variable_is_passed_on() {
+    // Of what `rt run -e` sets, hooks are told only the names that begin with one of `PREFIXES`.
+    let mut count = 0;
+    for path in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        // Beginnings of names, such as those of symbols, end in `_`.
+        let looks_like_one = |w: &&str| {
+            w.contains('_')
+                && !w.ends_with('_')
+                && w.starts_with(|c: char| c.is_ascii_uppercase())
+                && w.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+        };
+        let quoted = text.split("#[cfg(test)]").next().unwrap().split('"').filter(looks_like_one);
+        for name in quoted.filter(|name| !NOT_PASSED_ON.contains(name)) {
+            let known = PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+            assert!(known, "{name} of {} begins with none of PREFIXES of rt-spec", path.display());
+            count += 1;
+        }
+    }
+    assert!(count > 30, "{count}");
+}
+
+/// Every file of Rust below `dir`.
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let paths = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    paths
+        .flat_map(|path| match path.is_dir() {
+            true => sources(&path),
+            false => vec![path],
+        })
+        .collect()
 }
 
 #[test]

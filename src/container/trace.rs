@@ -20,14 +20,23 @@ use std::time::SystemTime;
 #[derive(Clone, Copy)]
 #[repr(u8)]
 pub(super) enum Phase {
+    /// The config is loaded and changed.
     Load,
+    /// The plan is made.
     Plan,
+    /// The id is reserved.
     State,
+    /// Init has its namespaces and ids.
     Namespaces,
+    /// The root, the mounts and the devices are there.
     Mounts,
+    /// The hooks before pivot_root have run.
     Hooks,
+    /// Masks are mounted, and pivot_root is called.
     Pivot,
+    /// Limits, ids, capabilities and filter are set, and the state is published.
     Settings,
+    /// The program runs, or waits for start.
     Exec,
 }
 
