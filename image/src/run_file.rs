@@ -29,7 +29,7 @@ pub(crate) fn called() -> Result<Option<(PathBuf, RunFile, bool)>> {
     if name == RT_IMAGE {
         return Ok(None);
     }
-    let own = || -> Result<_> { Ok(RunFile::of(&File::open("/proc/self/exe")?)?) };
+    let own = || RunFile::of(&File::open("/proc/self/exe")?);
     match own().context(|| "read /proc/self/exe")? {
         Some(parts) => Ok(Some((start::program()?, parts, name == RT))),
         None => Ok(None),
