@@ -11,6 +11,7 @@ use rt_cli::parse::Call;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd, look, start};
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -126,8 +127,11 @@ fn finished(mut command: Command, interrupt: &Interrupt) -> Result<u8> {
     let mut child = command.spawn().context(|| format!("execute {shown}"))?;
     let mut told = false;
     let status = loop {
-        if let Some(status) = child.try_wait().context(|| format!("wait for {shown}"))? {
-            break status;
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) => {}
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e).context(|| format!("wait for {shown}")),
         }
         if interrupt.signalled() && !told {
             told = true;
