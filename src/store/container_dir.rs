@@ -132,7 +132,11 @@ impl ContainerDir {
     /// # Errors
     /// The record cannot be read.
     pub(crate) fn salvage(&self) -> Result<Option<Record>> {
-        let text = self.read()?;
+        let text = match self.read() {
+            // It is no file that could be read.
+            Err(e) if e.errno().is_none() => return Ok(None),
+            text => text?,
+        };
         let line = text.split(|&b| b == b'\n').next().unwrap_or_default();
         let line = String::from_utf8_lossy(line);
         let (Some(pid), Some(start_time)) = (number(&line, "pid"), number(&line, "startTime")) else {
