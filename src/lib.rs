@@ -12,6 +12,8 @@
 //! What stands below these, and what `rt-pull` and the hooks share, are crates of their own: ARCHITECTURE.md has the
 //! map.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod cli;
 mod container;
 mod doctor;

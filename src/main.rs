@@ -1,5 +1,7 @@
 //! The `rt` command.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 use std::process::ExitCode;
 
 #[global_allocator]

@@ -3,6 +3,8 @@
 //! A hook reads the container's state, looks at the bundle and the host, computes [`kit::edits::Edits`],
 //! and applies them. What is public here is used by the programs, by tests and by fuzz targets.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod amd;
 pub mod cdi;
 mod command;

@@ -41,8 +41,12 @@ static PROGRAM: Program = Program {
 
 /// `rt-image`'s main, and that of a program of one file.
 pub fn main() -> u8 {
-    let Some((path, parts, as_rt)) = run_file::called() else { return rt_cli::run(&PROGRAM) };
-    run_file::run(&path, &parts, as_rt).unwrap_or_else(|e| {
+    let run = match run_file::called() {
+        Ok(None) => return rt_cli::run(&PROGRAM),
+        Ok(Some((path, parts, as_rt))) => run_file::run(&path, &parts, as_rt),
+        Err(e) => Err(e),
+    };
+    run.unwrap_or_else(|e| {
         rt_cli::report(&e);
         1
     })

@@ -2,6 +2,8 @@
 //!
 //! `commands` is for the program, `fuzz` for the fuzz targets. Nothing else is public.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod bundle;
 pub mod commands;
 mod confine;

@@ -20,14 +20,20 @@ const RT: &str = "rt";
 const OWN: &[u8] = b"--rt-";
 
 /// The run file that this process was executed from, and what it was called; none where it is `rt-image`.
-pub(crate) fn called() -> Option<(PathBuf, RunFile, bool)> {
+///
+/// # Errors
+/// This program cannot read itself.
+pub(crate) fn called() -> Result<Option<(PathBuf, RunFile, bool)>> {
     let words: Vec<OsString> = std::env::args_os().take(1).collect();
     let name = words.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
     if name == RT_IMAGE {
-        return None;
+        return Ok(None);
     }
-    let parts = RunFile::of(&File::open("/proc/self/exe").ok()?).ok()??;
-    Some((start::program().ok()?, parts, name == RT))
+    let own = || RunFile::of(&File::open("/proc/self/exe")?);
+    match own().context(|| "read /proc/self/exe")? {
+        Some(parts) => Ok(Some((start::program()?, parts, name == RT))),
+        None => Ok(None),
+    }
 }
 
 /// Becomes `rt`. Returns the exit code where that fails, or where only help was asked for.

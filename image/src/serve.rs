@@ -52,7 +52,9 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
     let most = std::thread::available_parallelism().map_or(1, NonZero::get);
     let mut spare: Vec<OwnedFd> = (1..most.min(MOST_THREADS)).map_while(|_| open_device()).collect();
     let ready_to_read = release_streams().and_then(|()| confine::confine());
-    ready_to_read.map_err(|e| refuse(&mut given.link, e))?;
+    if let Err(e) = ready_to_read {
+        return Ok(silent(refuse(&mut given.link, e)));
+    }
     let opened = given.part().and_then(|part| Ok((part, given.open(call, part, CACHE)?)));
     let (part, (fs, config)) = match opened {
         Ok(opened) => opened,

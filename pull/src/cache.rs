@@ -29,8 +29,7 @@ use super::disk;
 use super::interrupt::Interrupt;
 use super::lease::{self, Lease, Moment, Wanted};
 use rt_sys::error::{Context, Error, Kind, Result};
-use rt_sys::fd;
-use rt_sys::{bail, caller, err};
+use rt_sys::{bail, caller, err, fd, look};
 
 /// What is left of a blob and was not touched for so long will not be continued any more.
 const RUBBISH: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -129,7 +128,8 @@ impl Cache {
     /// Opens the directory `root`, made if need be, for the caller alone.
     pub(crate) fn open(root: &Path) -> Result<Cache> {
         use std::os::unix::fs::DirBuilderExt;
-        if !root.is_dir() {
+        // Where the kernel does not say, mkdir(2) says why.
+        if !look::is_dir(root).is_ok_and(|is| is) {
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root);
             made.context(|| format!("make the cache {} (set RT_CACHE, or use --no-cache)", root.display()))?;
         }

@@ -14,7 +14,7 @@ use super::disk;
 use super::lease::unique;
 use rt_sys::caller::{self, own_dir};
 use rt_sys::err;
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 
 /// How a user proves who he is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,12 +49,15 @@ pub(crate) struct CredentialFiles {
 
 impl CredentialFiles {
     /// The places of containers-auth.json(5), docker and enroot, in that order.
-    pub(crate) fn from_environment() -> CredentialFiles {
-        let home = own_dir("HOME");
-        let config = own_dir("XDG_CONFIG_HOME").or_else(|| home.as_ref().map(|h| h.join(".config")));
+    ///
+    /// # Errors
+    /// The kernel does not say to root whose a directory is.
+    pub(crate) fn from_environment() -> Result<CredentialFiles> {
+        let home = own_dir("HOME")?;
+        let config = own_dir("XDG_CONFIG_HOME")?.or_else(|| home.as_ref().map(|h| h.join(".config")));
         let mut docker = Vec::new();
         docker.extend(caller::path("REGISTRY_AUTH_FILE"));
-        match own_dir("XDG_RUNTIME_DIR") {
+        match own_dir("XDG_RUNTIME_DIR")? {
             Some(dir) => docker.push(dir.join("containers/auth.json")),
             None => docker.push(format!("/run/containers/{}/auth.json", disk::caller().uid).into()),
         }
@@ -63,7 +66,10 @@ impl CredentialFiles {
             caller::path("DOCKER_CONFIG").or(home.map(|h| h.join(".docker"))).map(|d| d.join("config.json")),
         );
         let enroot = caller::path("ENROOT_CONFIG_PATH").or(config.map(|dir| dir.join("enroot")));
-        CredentialFiles { docker, netrc: enroot.map(|dir| dir.join(".credentials")).into_iter().collect() }
+        Ok(CredentialFiles {
+            docker,
+            netrc: enroot.map(|dir| dir.join(".credentials")).into_iter().collect(),
+        })
     }
 
     /// The credentials for `registry` and, where a file is that exact, `repository`.
@@ -76,7 +82,7 @@ impl CredentialFiles {
             }
         }
         for path in &self.netrc {
-            let Some(text) = read_own(path) else { continue };
+            let Some(text) = read_own(path)? else { continue };
             if let Some(found) = from_netrc(&text, registry) {
                 return Ok(Some(found));
             }
@@ -94,28 +100,43 @@ impl CredentialFiles {
 
 /// The text of a file whose words are executed. One that others can have written is left out, with a warning: HOME may be
 /// that of another user.
-fn read_own(path: &Path) -> Option<String> {
+fn read_own(path: &Path) -> Result<Option<String>> {
+    let context = || format!("read {}", path.display());
     // A fifo would be waited for.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let mut file = fs::File::options().read(true).custom_flags(flags.bits() as i32).open(path).ok()?;
-    if !file.metadata().is_ok_and(|found| found.is_file()) {
-        return None;
+    let opened = fs::File::options().read(true).custom_flags(flags.bits() as i32).open(path);
+    let Some(mut file) = if_callers(path, opened)? else { return Ok(None) };
+    if !file.metadata().context(context)?.is_file() {
+        return Ok(None);
     }
-    if !disk::only_ours(&file).unwrap_or(false) {
+    if !disk::only_ours(&file)? {
         log::warn!("{}: others than root and the caller can write it, and it is not read", path.display());
-        return None;
+        return Ok(None);
     }
     let mut text = String::new();
-    file.read_to_string(&mut text).ok().map(|_| text)
+    file.read_to_string(&mut text).context(context)?;
+    Ok(Some(text))
 }
 
 fn read_json(path: &Path) -> Result<Option<Value>> {
-    match fs::read(path) {
-        Ok(bytes) if bytes.is_empty() => Ok(None),
-        Ok(bytes) => serde_json::from_slice(&bytes)
+    match if_callers(path, fs::read(path))? {
+        Some(bytes) if !bytes.is_empty() => serde_json::from_slice(&bytes)
             .map(Some)
             .map_err(|e| err!("credentials in {}: {e}", path.display())),
-        Err(_) => Ok(None),
+        _ => Ok(None),
+    }
+}
+
+/// `None` where the file at `path` is not there, or not the caller's to read: after su(1), XDG_RUNTIME_DIR may be another
+/// user's.
+fn if_callers<T>(path: &Path, found: std::io::Result<T>) -> Result<Option<T>> {
+    match found.map_err(Error::from) {
+        Err(e) if e.is(libc::ENOENT) || e.is(libc::ENOTDIR) => Ok(None),
+        Err(e) if e.is(libc::EACCES) => {
+            log::warn!("{}: not this user's to read, and it is left out", path.display());
+            Ok(None)
+        }
+        found => found.map(Some).context(|| format!("read {}", path.display())),
     }
 }
 

@@ -532,9 +532,16 @@ pub(crate) fn size(file: impl AsFd) -> Result<u64> {
 }
 
 /// True where the caller may make and remove names in a directory.
-pub(crate) fn may_write(dir: BorrowedFd) -> bool {
+///
+/// # Errors
+/// The kernel does not say.
+pub(crate) fn may_write(dir: BorrowedFd) -> Result<bool> {
     let wanted = fs::Access::WRITE_OK | fs::Access::EXEC_OK;
-    fs::accessat(dir, ".", wanted, AtFlags::EACCESS).is_ok()
+    match fs::accessat(dir, ".", wanted, AtFlags::EACCESS) {
+        Ok(()) => Ok(true),
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Ok(false),
+        Err(e) => Err(e).context(|| format!("look at {}", fd::shown(dir))),
+    }
 }
 
 /// The number of the mount that a directory is on (statx(2), Linux 5.8).

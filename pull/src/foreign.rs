@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::disk;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{err, start};
+use rt_sys::{err, look, start};
 
 /// The config of a bundle for the image in the file at `path`, a squashfs or a SIF image.
 ///
@@ -18,7 +18,7 @@ use rt_sys::{err, start};
 /// `rt-image` is not there, or says what is wrong with the image.
 pub(crate) fn config(path: &Path) -> Result<Value> {
     let shown = || path.display().to_string();
-    let program = start::companions("rt-image")?.into_iter().find(|path| path.is_file());
+    let program = look::first_file(start::companions("rt-image")?)?;
     let program = program.ok_or_else(|| start::no_companion("rt-image"))?;
     let image = disk::open_named(path)?;
     let (mut link, its_link) = UnixStream::pair().context(|| "make a socket pair")?;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::disk;
 use super::manifest::Execution;
-use rt_sys::error::Result;
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, err};
 use std::io::Read;
 
@@ -73,11 +73,11 @@ pub(crate) fn working_dir(execution: &Execution) -> String {
 /// Looks the image's `User` up in its own account files, below `root`.
 ///
 /// # Errors
-/// A name that they do not have.
+/// A name that they do not have, or one of them cannot be read.
 pub(crate) fn user(execution: &Execution, root: &OwnedFd) -> Result<User> {
     let text = execution.user.as_deref().unwrap_or("");
-    let passwd = accounts(root, b"passwd");
-    let group = accounts(root, b"group");
+    let passwd = accounts(root, b"passwd")?;
+    let group = accounts(root, b"group")?;
     find_user(text, &passwd, &group)
 }
 
@@ -125,14 +125,19 @@ fn find_user(text: &str, passwd: &str, group: &str) -> Result<User> {
 }
 
 /// `/etc/NAME` of the tree, through no symbolic link: those may lead out of it.
-fn accounts(root: &OwnedFd, name: &[u8]) -> String {
+fn accounts(root: &OwnedFd, name: &[u8]) -> Result<String> {
+    let missing = |e: &Error| e.is(libc::ENOENT) || e.is(libc::ENOTDIR);
+    let opened = disk::open_dir(root.as_fd(), b"etc").and_then(|etc| disk::open_if_file(etc.as_fd(), name));
+    let file = match opened {
+        Ok(Some(file)) => file,
+        Ok(None) => return Ok(String::new()),
+        Err(e) if missing(&e) => return Ok(String::new()),
+        Err(e) => return Err(e),
+    };
     let mut text = Vec::new();
-    if let Ok(etc) = disk::open_dir(root.as_fd(), b"etc")
-        && let Ok(file) = disk::open_file(etc.as_fd(), name)
-    {
-        let _ = file.take(ACCOUNTS_LIMIT).read_to_end(&mut text);
-    }
-    String::from_utf8_lossy(&text).into_owned()
+    let shown = || format!("read the image's /etc/{}", String::from_utf8_lossy(name));
+    file.take(ACCOUNTS_LIMIT).read_to_end(&mut text).context(shown)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@
 //! `commands` is for the program, `fuzz` for the fuzz targets, and `tar` for the tests, which make layers with it. Nothing
 //! else is public.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod archive;
 mod auth;
 mod blob;

@@ -19,7 +19,7 @@ use super::registry::{ConnectOptions, LocalBlob, Registry, Uploaded};
 use super::save::{self, Compression, MANIFEST_TYPE, SourceBundle, Watch, What, WrittenLayer};
 use rt_image_store::name::in_registry;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err};
+use rt_sys::{bail, err, look};
 
 /// What is pushed.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ impl PushSource {
                 Err(err!("{scheme}: is not pushed from: it has no layers as registries keep them")
                     .hint("rt pull it to a bundle, and push that"))
             }
-            _ if Path::new(word).is_file() => {
+            _ if look::is_file(word)? => {
                 let file = Path::new(word).display();
                 let remedy = match word.to_str().is_some_and(|name| name.ends_with(".tar")) {
                     true => format!("oci-archive:{file}"),

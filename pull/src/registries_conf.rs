@@ -9,8 +9,11 @@ use serde::Deserialize;
 
 use super::reference::Reference;
 use rt_sys::caller::{self, own_dir};
-use rt_sys::error::Result;
-use rt_sys::{bail, err};
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err, look};
+
+/// Where the files of the system are.
+const SYSTEM: &str = "/etc/containers";
 
 /// What is configured.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -80,17 +83,24 @@ impl Registries {
         if let Some(path) = caller::path("CONTAINERS_REGISTRIES_CONF") {
             return Registries::read(&path);
         }
-        let config = own_dir("XDG_CONFIG_HOME").or_else(|| own_dir("HOME").map(|home| home.join(".config")));
+        let config = match own_dir("XDG_CONFIG_HOME")? {
+            Some(config) => Some(config),
+            None => own_dir("HOME")?.map(|home| home.join(".config")),
+        };
         let user = config.map(|dir| dir.join("containers"));
-        let main = user.iter().map(|dir| dir.join("registries.conf")).find(|path| path.is_file());
-        let main = main.unwrap_or_else(|| "/etc/containers/registries.conf".into());
-        let mut all = if main.is_file() { Registries::read(&main)? } else { Registries::default() };
-        let drop_in = [Some(PathBuf::from("/etc/containers")), user];
+        let mut all = Registries::default();
+        for dir in user.iter().map(PathBuf::as_path).chain([Path::new(SYSTEM)]) {
+            let main = dir.join("registries.conf");
+            if look::is_file(&main)? {
+                all = Registries::read(&main)?;
+                break;
+            }
+        }
+        let drop_in = [Some(PathBuf::from(SYSTEM)), user];
         for dir in drop_in.into_iter().flatten().map(|dir| dir.join("registries.conf.d")) {
-            let Ok(entries) = fs::read_dir(dir) else { continue };
-            let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-            paths.sort();
-            for path in paths.iter().filter(|path| path.extension().is_some_and(|e| e == "conf")) {
+            for path in
+                look::entries(&dir)?.iter().filter(|path| path.extension().is_some_and(|e| e == "conf"))
+            {
                 all.add(Registries::read(path)?);
             }
         }
@@ -216,28 +226,47 @@ pub(crate) struct Certificates {
 
 impl Certificates {
     /// Looks where podman and docker look.
-    pub(crate) fn for_host(host: &str) -> Certificates {
+    ///
+    /// # Errors
+    /// One of the files cannot be read, though it is the caller's to read.
+    pub(crate) fn for_host(host: &str) -> Result<Certificates> {
         let mut dirs: Vec<PathBuf> = vec!["/etc/docker/certs.d".into(), "/etc/containers/certs.d".into()];
-        dirs.extend(own_dir("HOME").map(|home| home.join(".config/containers/certs.d")));
+        dirs.extend(own_dir("HOME")?.map(|home| home.join(".config/containers/certs.d")));
         Certificates::read(dirs.iter().map(|dir| dir.join(host)))
     }
 
-    fn read(dirs: impl Iterator<Item = PathBuf>) -> Certificates {
+    fn read(dirs: impl Iterator<Item = PathBuf>) -> Result<Certificates> {
         let mut found = Certificates::default();
-        for entry in dirs.filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten() {
-            let path = entry.path();
-            let Ok(text) = fs::read(&path) else { continue };
-            match path.extension().and_then(|e| e.to_str()) {
-                Some("crt") => found.authorities.push(text),
-                Some("cert") => {
-                    if let Ok(key) = fs::read(path.with_extension("key")) {
-                        found.client = Some((text, key));
+        for dir in dirs {
+            for path in of_caller(look::entries(&dir))?.unwrap_or_default() {
+                match path.extension().and_then(|e| e.to_str()) {
+                    Some("crt") => found.authorities.extend(certificate(&path)?),
+                    Some("cert") => {
+                        let (text, key) = (certificate(&path)?, certificate(&path.with_extension("key"))?);
+                        found.client = text.zip(key).or(found.client);
                     }
+                    _ => {}
                 }
-                _ => {}
             }
         }
-        found
+        Ok(found)
+    }
+}
+
+/// The text of a file of certificates; `None` where it is not there, or not for the caller.
+pub(crate) fn certificate(path: &Path) -> Result<Option<Vec<u8>>> {
+    match fs::read(path).context(|| format!("read {}", path.display())) {
+        Err(e) if e.is(libc::ENOENT) || e.is(libc::EISDIR) => Ok(None),
+        text => of_caller(text),
+    }
+}
+
+/// `None` in the place of EACCES: the certificates of a site's services are for root alone, and without them a registry is
+/// trusted less, not more.
+fn of_caller<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Err(e) if e.is(libc::EACCES) => Ok(None),
+        found => found.map(Some),
     }
 }
 

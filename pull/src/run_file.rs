@@ -4,15 +4,13 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 
 use super::disk;
 use super::draft::Draft;
 use super::interrupt::Interrupt;
 use rt_spec::run_file::{PAGE, Part, RunFile};
 use rt_sys::error::{Context, Result};
-use rt_sys::fd;
-use rt_sys::{err, start};
+use rt_sys::{err, fd, look, start};
 
 /// The name of the whole in the draft, until it has that of the image.
 const WHOLE: &[u8] = b"run";
@@ -70,8 +68,7 @@ pub(crate) fn copy(from: &mut File, length: u64, to: &mut File, interrupt: &Inte
 
 /// Copies a program that is installed with this one.
 fn copy_program(name: &str, to: &mut File) -> Result<u64> {
-    let found = start::companions(name)?.into_iter().find(|path| path.is_file());
-    let path: PathBuf = found.ok_or_else(|| start::no_companion(name))?;
+    let path = look::first_file(start::companions(name)?)?.ok_or_else(|| start::no_companion(name))?;
     let context = || format!("copy {}", path.display());
     let mut from = File::open(&path).context(context)?;
     if is_dynamic(&from).context(context)? {

@@ -168,6 +168,40 @@ fn a_call_that_fails_is_no_answer() {
     assert!(command(&["rmi", "oci:image:t"]).output().unwrap().status.success());
 }
 
+/// A file that cannot be looked at is not missing: a loop of links stands for every error of stat(2) and open(2).
+#[test]
+fn what_cannot_be_looked_at_is_not_missing() {
+    let place = Place::new("no-look");
+    sample().layout(&place.join("image"));
+    let said = |words: &[&str]| {
+        let mut command = place.command();
+        command.env_remove("CONTAINERS_REGISTRIES_CONF").env("RT_IMAGES", place.join("images")).args(words);
+        let output = command.output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let fails = |path: &str, words: &[&str]| {
+        let path = place.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(path.file_name().unwrap(), &path).unwrap();
+        let (good, why) = said(words);
+        assert!(!good && why.contains(&path.display().to_string()), "{words:?}: {why}");
+        assert_eq!(why.lines().count(), 1, "{why}");
+        std::fs::remove_file(path).unwrap();
+    };
+    let server = Server::start(sample(), Fault::Basic);
+    let (name, host) = (server.name(), format!("127.0.0.1:{}", server.port));
+    let pull = ["pull", "-q", "--plain-http", &name, "b"];
+    let certificates = [format!("certs.d/{host}"), format!("certs.d/{host}/a.crt")];
+    let others = ["registries.conf", "registries.conf.d", "auth.json"].map(str::to_owned);
+    for path in certificates.iter().chain(&others) {
+        fails(&format!("home/.config/containers/{path}"), &pull);
+    }
+    assert!(said(&["pull", "-q", "--store", "oci:image:t"]).0);
+    let bundle = place.names("images/bundles").remove(0);
+    std::fs::remove_file(place.join(format!("images/bundles/{bundle}/config.json"))).unwrap();
+    fails(&format!("images/bundles/{bundle}/config.json"), &["images"]);
+}
+
 #[test]
 fn what_cannot_be_removed_is_said() {
     let place = Place::new("unremoved");

@@ -8,7 +8,7 @@ use super::step_container::read;
 use rt_spec::step_container::{self, Image, StepContainer};
 use rt_sys::error::{Context, Result};
 use rt_sys::log::one_line;
-use rt_sys::{bail, caller, err, fd};
+use rt_sys::{bail, caller, err, fd, look};
 use rustix::fs::{FileType, OFlags, Stat};
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Write};
@@ -66,7 +66,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         Some(Image::Name(name)) => Path::new(name),
         None => bail!("slurm broadcast: no image"),
     };
-    if !image.is_file() {
+    if !look::is_file(image)? {
         return Err(err!("{} is no file", image.display()).hint("rt pull IMAGE FILE.sqsh makes one"));
     }
     let image = rt_sys::fd::absolute(image)?;

@@ -166,6 +166,9 @@ fn pull(call: &Call, image: &str, how: &Pull<'_>) -> Result<Option<PathBuf>> {
         stdout.read_to_end(&mut path).context(|| "read rt-pull's answer")?;
     }
     let path = path.strip_suffix(b"\n").unwrap_or(&path);
+    if path.is_empty() {
+        bail!("rt-pull has named no bundle for {image}");
+    }
     Ok(Some(OsStr::from_bytes(path).into()))
 }
 

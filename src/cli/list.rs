@@ -17,7 +17,7 @@ type Listed = (Vec<Record>, Option<Error>);
 pub(super) fn run(call: &Call) -> Result<u8> {
     let mut stores = vec![super::store(call)?];
     if super::root(call)?.is_none() {
-        stores.extend(Store::of_jobs());
+        stores.extend(Store::of_jobs()?);
     }
     let lists = stores.iter().map(|store| Ok((store, store.list_all()?))).collect::<Result<Vec<_>>>()?;
     let of_store = |(store, (records, _)): &(&Store, Listed)| {

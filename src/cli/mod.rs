@@ -107,13 +107,15 @@ struct Named {
 fn find(call: &Call) -> Result<Named> {
     let (store, name) = (store(call)?, call.id()?);
     let of = |store: Store, id: &str, task| Ok(Named { store: store.for_use()?, id: id.to_owned(), task });
-    if store.container(name).is_ok() {
+    if store.holds(name)? {
         return of(store, name, None);
     }
-    let jobs = if root(call)?.is_none() { Store::of_jobs() } else { Vec::new() };
+    let jobs = if root(call)?.is_none() { Store::of_jobs()? } else { Vec::new() };
     let mut stores: Vec<Store> = jobs.into_iter().chain([store]).collect();
-    if let Some(holder) = stores.iter().position(|store| store.container(name).is_ok()) {
-        return of(stores.swap_remove(holder), name, None);
+    for (n, store) in stores.iter().enumerate() {
+        if store.holds(name)? {
+            return of(stores.swap_remove(n), name, None);
+        }
     }
     for (n, store) in stores.iter().enumerate() {
         if let Some(StepTask { container, task }) = container::find_step(store, name)? {

@@ -5,7 +5,8 @@ use rt_image_store::word::{is_path, require_own, require_own_directory};
 use rt_spec::asked_mounts::is_image;
 use rt_spec::run_file::RunFile;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, fd};
+use rt_sys::{bail, err, fd, look};
+use rustix::fs::FileType;
 use std::ffi::OsStr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -60,7 +61,7 @@ impl Found {
             #[serde(rename = "root")]
             _root: serde::de::IgnoredAny,
         }
-        if !path.is_file() {
+        if !look::is_file(path)? {
             return Ok(Found::Nothing);
         }
         let text = fd::read_file(path).context(|| format!("read {}", path.display()))?;
@@ -76,19 +77,23 @@ pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
     let path = Path::new(operand);
     if is_path(operand) {
         // Where nothing is there, the error is about the bundle.
-        return Ok(match path.is_file() {
+        return Ok(match look::is_file(path)? {
             true => Operand::File(path.to_owned()),
             false => Operand::Bundle(path.to_owned()),
         });
     }
-    let inside = Found::at(&path.join(config))?;
+    let text = operand.to_str();
+    let with_transport = text.filter(|name| is_local_image(name) || name.contains("://"));
+    let inside = match Found::at(&path.join(config)) {
+        // Whoever may not search the working directory can name an image all the same.
+        Err(e) if e.is(libc::EACCES) && with_transport.is_some() => Found::Nothing,
+        inside => inside?,
+    };
     if inside == Found::Bundles {
         require_own(path, Some(config))?;
         return Ok(Operand::Bundle(path.to_owned()));
     }
-    let text = operand.to_str();
-    let is_transport = |name: &&str| is_local_image(name) || name.contains("://");
-    if let Some(name) = text.filter(is_transport) {
+    if let Some(name) = with_transport {
         return Ok(Operand::Image(name.to_owned()));
     }
     if let Some(id) = text.filter(|id| check_id(id).is_ok())
@@ -98,28 +103,25 @@ pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
         return Ok(Operand::Id(id.to_owned()));
     }
     // What is here comes before what a registry may have.
-    if let Ok(found) = path.symlink_metadata() {
-        let shown = path.display();
-        match (found.is_symlink(), path.is_file(), path.is_dir()) {
-            (_, true, _) => {
-                require_own_image(path)?;
-                return Ok(Operand::File(path.to_owned()));
-            }
-            (_, _, true) => {
-                let config = config.display();
-                let text = match inside {
-                    Found::Else => {
-                        err!(
-                            "{shown}: a directory, and its {config} has no ociVersion and root, so no bundle"
-                        )
-                    }
-                    _ => err!("{shown}: a directory without {config}, so no bundle"),
-                };
-                return Err(text.hint(format!("docker://{shown} is the image of that name")));
-            }
-            (true, ..) => bail!("{shown}: a symbolic link to nothing"),
-            _ => bail!("{shown}: neither a bundle nor the name of an image"),
+    let shown = path.display();
+    match look::kind(path)? {
+        Some(FileType::RegularFile) => {
+            require_own_image(path)?;
+            return Ok(Operand::File(path.to_owned()));
         }
+        Some(FileType::Directory) => {
+            let config = config.display();
+            let text = match inside {
+                Found::Else => {
+                    err!("{shown}: a directory, and its {config} has no ociVersion and root, so no bundle")
+                }
+                _ => err!("{shown}: a directory without {config}, so no bundle"),
+            };
+            return Err(text.hint(format!("docker://{shown} is the image of that name")));
+        }
+        Some(_) => bail!("{shown}: neither a bundle nor the name of an image"),
+        None if look::is_link(path)? => bail!("{shown}: a symbolic link to nothing"),
+        None => {}
     }
     match text {
         Some(name) => Ok(Operand::Image(name.to_owned())),

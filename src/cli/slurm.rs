@@ -11,8 +11,9 @@ use crate::store::Store;
 use rt_spec::OCI_VERSION;
 use rt_spec::slurm::{JobDirectory, Task, TaskId};
 use rt_spec::state::Status;
-use rt_sys::error::Result;
+use rt_sys::error::{Context, Result};
 use rt_sys::{bail, caller, err, process, tty};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -84,7 +85,7 @@ fn run_task(call: &Call) -> Result<u8> {
         node: caller::variable("SLURMD_NODENAME"),
         pid: std::process::id(),
         umask: process::umask(),
-        cwd: job_directory(flags.path(&CHDIR), &options.bundle),
+        cwd: job_directory(flags.path(&CHDIR), &options.bundle)?,
         looked_up: true,
         ..Task::default()
     });
@@ -96,14 +97,25 @@ fn run_task(call: &Call) -> Result<u8> {
 }
 
 /// Where the task is to start: the directory that was asked for, or the one that Slurm has entered.
-pub(super) fn job_directory(asked: Option<PathBuf>, bundle: &Path) -> Option<JobDirectory> {
+///
+/// # Errors
+/// The kernel does not say what the working directory is.
+pub(super) fn job_directory(asked: Option<PathBuf>, bundle: &Path) -> Result<Option<JobDirectory>> {
     if let Some(path) = asked.filter(|path| path.is_absolute()) {
-        return Some(JobDirectory { path, identity: None, asked: true, required: false });
+        return Ok(Some(JobDirectory { path, identity: None, asked: true, required: false }));
     }
     // Slurm 22.05 enters the bundle.
-    let path = std::env::current_dir().ok().filter(|path| path != Path::new("/") && path != bundle)?;
-    let found = std::fs::metadata(&path).ok()?;
-    Some(JobDirectory { path, identity: Some((found.dev(), found.ino())), asked: false, required: false })
+    let found = std::env::current_dir().and_then(|path| Ok((std::fs::metadata(&path)?, path)));
+    match found {
+        Ok((_, path)) if path == Path::new("/") || path == bundle => Ok(None),
+        Ok((found, path)) => {
+            let identity = Some((found.dev(), found.ino()));
+            Ok(Some(JobDirectory { path, identity, asked: false, required: false }))
+        }
+        // Removed, or below a directory that the user may not search: no path leads to it, in the container neither.
+        Err(e) if [ErrorKind::NotFound, ErrorKind::PermissionDenied].contains(&e.kind()) => Ok(None),
+        Err(e) => Err(e).context(|| "find the working directory"),
+    }
 }
 
 /// Makes the state directory of the job's user, for a prolog of root's.

@@ -5,7 +5,7 @@ use super::table::*;
 use rt_spec::rootless::{UserMap, parse_user_map};
 use rt_spec::{ANNOTATION_ENVIRONMENT, ANNOTATION_INIT, ANNOTATION_USER, DEFAULT_CAPABILITIES, OCI_VERSION};
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, fd};
+use rt_sys::{bail, fd, look};
 use rustix::process::{getegid, geteuid};
 use serde_json::json;
 use std::fs::{self, File};
@@ -133,7 +133,10 @@ fn make_host_root(from: &Path, rootfs: &Path) -> Result<Vec<String>> {
     let mut binds = Vec::new();
     for name in USERLAND {
         let host = from.join(name);
-        let Ok(metadata) = fs::symlink_metadata(&host) else { continue };
+        let metadata = match fs::symlink_metadata(&host) {
+            Err(e) if e.kind() == ErrorKind::NotFound => continue,
+            found => found.context(|| format!("look at {}", host.display()))?,
+        };
         if metadata.is_symlink() {
             let link = rootfs.join(name);
             fs::read_link(&host)
@@ -148,10 +151,12 @@ fn make_host_root(from: &Path, rootfs: &Path) -> Result<Vec<String>> {
         make_dir(&rootfs.join(name))?;
     }
     // Where a resolver keeps the file in /run, /etc has a link to it.
-    if let Ok(resolv) = fs::canonicalize(from.join("etc/resolv.conf"))
-        && resolv.starts_with(from.join("run"))
-    {
-        binds.push(bind(&resolv)?);
+    let resolv = from.join("etc/resolv.conf");
+    match fs::canonicalize(&resolv) {
+        Ok(real) if real.starts_with(from.join("run")) => binds.push(bind(&real)?),
+        Ok(_) => {}
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        Err(e) => return Err(e).context(|| format!("look at {}", resolv.display())),
     }
     Ok(binds)
 }
@@ -161,7 +166,7 @@ const USERLAND: &[&str] = &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx
 
 fn make_dir(path: &Path) -> Result<()> {
     match fs::create_dir(path) {
-        Err(e) if e.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists && look::is_dir(path)? => Ok(()),
         done => done.context(|| format!("make {}", fd::shown_path(path))),
     }
 }

@@ -19,7 +19,7 @@ use rt_spec::step_container::{self, ARGV0, IMAGE, Image, Mode, Name, StepContain
 use rt_spec::{annotations, asked_mounts, slurm_arguments};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::{is_in_memory, name_of_overlay_stranger};
-use rt_sys::{bail, caller, err, fd, process, signal, start, tty};
+use rt_sys::{bail, caller, err, fd, look, process, signal, start, tty};
 use rustix::fs::{self, Access, AtFlags, Mode as Bits, OFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -47,7 +47,7 @@ pub(super) fn digest(call: &Call) -> Result<u8> {
     let text = call.operand(1, "the image")?;
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     match step_container::image(text, &here)? {
-        Image::Name(name) if !is_image_path(Path::new(&name)) => {
+        Image::Name(name) if !is_image_path(&name)? => {
             become_companion("rt-pull", ["inspect", "--pinned", "--", &name].map(Into::into).into())
         }
         _ => super::print(format!("{text}\n")),
@@ -123,9 +123,10 @@ fn tell_what_is_ignored(store: &Store, asked: &StepContainer, container: &str) {
     }
 }
 
-/// True for an image file or a bundle.
-fn is_image_path(path: &Path) -> bool {
-    path.is_file() || path.join("config.json").is_file()
+/// True for an image file or a bundle. A name with `://` is none, whatever is here.
+fn is_image_path(name: &str) -> Result<bool> {
+    let path = Path::new(name);
+    Ok(!name.contains("://") && (look::is_file(path)? || look::is_file(path.join("config.json"))?))
 }
 
 /// What the tasks of a step start from.
@@ -140,16 +141,16 @@ fn resolve(call: &Call, asked: &StepContainer, shown: bool) -> Result<Option<Sou
     let path = match image {
         Image::Path(path) => path.as_path(),
         // What is no path is the name of an image, also where a directory has that name.
-        Image::Name(name) => match Path::new(name) {
-            path if path.is_file() => {
-                operand::require_own_image(path)?;
+        Image::Name(name) => match is_image_path(name)? {
+            true => {
+                let path = Path::new(name);
+                match look::is_file(path)? {
+                    true => operand::require_own_image(path)?,
+                    false => rt_image_store::word::require_own(path, Some(Path::new("config.json")))?,
+                }
                 path
             }
-            path if is_image_path(path) => {
-                rt_image_store::word::require_own(path, Some(Path::new("config.json")))?;
-                path
-            }
-            _ => {
+            false => {
                 if asked.broadcast && shown {
                     broadcast::say_why_not(&format!("{name} is not copied to the nodes"));
                 }
@@ -160,7 +161,7 @@ fn resolve(call: &Call, asked: &StepContainer, shown: bool) -> Result<Option<Sou
         },
     };
     let path = rt_sys::fd::absolute(path)?;
-    if path.is_file() {
+    if look::is_file(&path)? {
         operand::check_image_file(&path)?;
         return Ok(Some(Source::File(broadcast::copy_or_original(asked, path, shown)?)));
     }
@@ -205,7 +206,7 @@ pub(super) fn task(call: &Call) -> Result<u8> {
     let here = PathBuf::from("/");
     // With an id it is oci.conf that calls, and a task is where a task in a bundle is.
     let job_directory = || super::slurm::job_directory(call.flags.path(&CHDIR), &here);
-    let job_directory = call.operands.get(1).and_then(|_| job_directory());
+    let job_directory = call.operands.get(1).map_or(Ok(None), |_| job_directory())?;
     options.overrides = overrides(call, &asked, &options, &named, args)?;
     options.user_map = match asked.as_root {
         Some(true) => Some(UserMap::Root),
@@ -251,9 +252,12 @@ fn task_and_save(call: &Call, asked: &StepContainer, tasks: usize, path: &Path) 
     let named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
     let container = container_of(asked, &named);
     let store = open_store_of_job(call)?;
-    // None where no task could make it.
-    let Ok(dir) = store.container(&container) else { return Ok(code) };
-    if dir.note_end(&step_name(&named), named.task.unwrap_or(0))? < tasks {
+    // It is not there where no task could make it.
+    if !store.holds(&container)? {
+        return Ok(code);
+    }
+    let ended = store.container(&container)?.note_end(&step_name(&named), named.task.unwrap_or(0))?;
+    if ended < tasks {
         return Ok(code);
     }
     let saved = save_in_child(call, &store, &container, &named.step.to_string(), path)?;
@@ -281,8 +285,8 @@ fn container_of(asked: &StepContainer, id: &TaskId) -> String {
 fn task_source(call: &Call, asked: &StepContainer) -> Result<Option<Source>> {
     match &asked.resolved {
         // Pruned since it was resolved, or a store that this node has not.
-        Some(path) if path.is_dir() && image::mark(path)? => Ok(Some(Source::Bundle(path.clone()))),
-        Some(path) if path.is_file() => Ok(Some(Source::File(path.clone()))),
+        Some(path) if look::is_dir(path)? && image::mark(path)? => Ok(Some(Source::Bundle(path.clone()))),
+        Some(path) if look::is_file(path)? => Ok(Some(Source::File(path.clone()))),
         // One of the tasks shows what is fetched. The others wait for it in silence.
         _ => resolve(call, asked, caller::variable("SLURM_PROCID").is_some_and(|rank| rank == "0")),
     }
@@ -356,7 +360,7 @@ fn require_same_image(call: &Call, asked: &StepContainer, container: &str, kept:
 /// How an image was asked for, in one form for all directories.
 fn image_text(image: &Image) -> Result<String> {
     let path = match image {
-        Image::Name(name) if !is_image_path(Path::new(name)) => {
+        Image::Name(name) if !is_image_path(name)? => {
             return Ok(name.strip_prefix("docker://").unwrap_or(name).to_owned());
         }
         Image::Name(name) => Path::new(name),
@@ -567,9 +571,9 @@ fn overrides(
     if let (Some(true), Some(true)) = (home, asked.as_root) {
         // The home of root.
         home = None;
-        let callers = caller::variable("HOME").filter(|dir| Path::new(dir).is_dir());
-        if let Some(dir) =
-            callers.filter(|_| !asked.unmounted.iter().any(|place| place == Path::new("/root")))
+        let unmounted = asked.unmounted.iter().any(|place| place == Path::new("/root"));
+        if let Some(dir) = caller::variable("HOME").filter(|_| !unmounted)
+            && look::is_dir(&dir)?
         {
             let options = ["rbind", "nosuid", "nodev"].map(str::to_owned).to_vec();
             mounts.insert(0, asked_mounts::bind(&dir, "/root", options)?);
@@ -612,7 +616,7 @@ fn root_access(asked: &StepContainer, options: &CreateOptions) -> RootAccess {
 /// The script of a batch job, which Slurm keeps in a directory of its own, at its place.
 fn batch_script(id: &TaskId, args: &[String]) -> Result<Option<Mount>> {
     let Some(script) = args.first().filter(|_| id.step.step == "batch") else { return Ok(None) };
-    if !script.starts_with('/') || !Path::new(script).is_file() {
+    if !script.starts_with('/') || !look::is_file(script)? {
         return Ok(None);
     }
     let options = ["bind", "ro", "nosuid", "nodev"].map(str::to_owned).to_vec();

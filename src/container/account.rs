@@ -9,6 +9,7 @@ use rt_sys::fd;
 use rt_sys::mount::{self, Attr, Param, Recursive};
 use rt_sys::rootfs::{MountPoint, Rootfs, Symlink};
 use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -40,25 +41,35 @@ impl Account {
 
 /// Binds the account files over the image's, but for one that is among the config's own `mounts`.
 pub(super) fn show(rootfs: &mut Rootfs, mounts: &[MountPlan], account: &Account) -> Result<()> {
-    let image = |path: &str| {
-        // Of a fifo, an open without O_NONBLOCK would wait for ever; a terminal must not become the controlling one.
-        let file = rootfs.open(Path::new(path), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY).ok()?;
-        // The host's procfs may be mounted in the container, and a link of the image may lead to a file of it that shows
-        // what the container must not know.
-        if fd::require_proc(&file).is_ok() {
-            return None;
-        }
-        Some(String::from_utf8_lossy(&fd::read_regular(&file, MOST).ok()??).into_owned())
-    };
     let ours = |path: &str| !mounts.iter().any(|m| m.destination == Path::new(path));
     let mut files = Vec::with_capacity(2);
     if ours(PASSWD) {
-        files.push((PASSWD, account.passwd(&image(PASSWD).unwrap_or_default())));
+        files.push((PASSWD, account.passwd(&of_image(rootfs, PASSWD)?)));
     }
     if ours(GROUP) {
-        files.push((GROUP, account.group(&image(GROUP).unwrap_or_default())));
+        files.push((GROUP, account.group(&of_image(rootfs, GROUP)?)));
     }
     bind_files(rootfs, &files).context(|| "show the caller's account")
+}
+
+/// The text of an account file of the image; empty where it has no such file, or none that the caller may read.
+fn of_image(rootfs: &Rootfs, path: &str) -> Result<String> {
+    let doing = || format!("read {path} of the image");
+    // Of a fifo, an open without O_NONBLOCK would wait for ever; a terminal must not become the controlling one.
+    let file = match rootfs.open(Path::new(path), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
+        // ENXIO is said of a socket, and of a device without a driver (open(2)).
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO | Errno::ACCESS) => {
+            return Ok(String::new());
+        }
+        file => file.context(doing)?,
+    };
+    // The host's procfs may be mounted in the container, and a link of the image may lead to a file of it that shows
+    // what the container must not know.
+    if fd::file_system(&file)? == fs::PROC_SUPER_MAGIC as u64 {
+        return Ok(String::new());
+    }
+    let text = fd::read_regular(&file, MOST).context(doing)?.unwrap_or_default();
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Shows each text as a read-only file at its path in the root.

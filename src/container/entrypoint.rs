@@ -123,8 +123,11 @@ pub(super) fn merge(env: &[String], text: &[u8], kept: &[String]) -> Vec<String>
 }
 
 /// What an entrypoint has exported in the container whose directory of state is `dir`; empty where none was run.
-pub(super) fn saved(dir: BorrowedFd<'_>) -> Vec<u8> {
-    fd::read_at(dir, ENVIRONMENT).unwrap_or_default()
+pub(super) fn saved(dir: BorrowedFd<'_>) -> Result<Vec<u8>> {
+    match fd::read_at(dir, ENVIRONMENT) {
+        Err(e) if e.is(libc::ENOENT) => Ok(Vec::new()),
+        text => text.context(|| "read what the entrypoint has exported"),
+    }
 }
 
 fn save(state: BorrowedFd<'_>, text: &[u8]) -> Result<()> {

@@ -13,11 +13,11 @@
 
 use super::plan::{MountKind, MountPlan, Plan};
 use rt_spec::hpc::HOST_FILES;
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Attr, Mounted, Param, PropagationType, Recursive};
 use rt_sys::{bail, fd};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -138,7 +138,7 @@ fn sources(mounts: &[MountPlan]) -> impl Iterator<Item = &Path> {
 fn above(rootfs: &Path, mounts: &[MountPlan], own: &Path, places: &[PathBuf]) -> Result<Vec<Above>> {
     let may_show = sources(mounts).any(|source| !is_plain(source));
     let table = if may_show || own.starts_with(rootfs) { mount::table()? } else { Vec::new() };
-    Ok(ancestors(own, places, &table))
+    ancestors(own, places, &table)
 }
 
 /// True for what every container of the profile hpc binds: no second path to a state directory leads through it. The mount
@@ -150,15 +150,16 @@ fn is_plain(source: &Path) -> bool {
 
 /// What is above `own`, the state directory in use, and above `places`, also at the other paths at which `table`, the mount
 /// table, shows them. A directory that is not there is left out: nothing can be bound from it.
-fn ancestors(own: &Path, places: &[PathBuf], table: &[Mounted]) -> Vec<Above> {
+fn ancestors(own: &Path, places: &[PathBuf], table: &[Mounted]) -> Result<Vec<Above>> {
     let mut seen: Vec<(PathBuf, Option<(u64, u64)>)> = Vec::new();
     let mut all = Vec::new();
     let mut paths = vec![(own.to_owned(), true)];
     paths.extend(places.iter().filter(|place| *place != own).map(|place| (place.clone(), false)));
     if !table.is_empty() {
         // /tmp may be a link, or the directory that XDG_RUNTIME_DIR names lie behind one.
-        let real: Vec<_> = paths.iter().filter_map(|(place, in_use)| Some((real(place)?, *in_use))).collect();
-        paths.extend(real);
+        for (place, in_use) in paths.clone() {
+            paths.extend(real(&place)?.map(|real| (real, in_use)));
+        }
         let second: Vec<_> = paths
             .iter()
             .flat_map(|(place, in_use)| second_paths(place, table).into_iter().map(|path| (path, *in_use)))
@@ -167,20 +168,18 @@ fn ancestors(own: &Path, places: &[PathBuf], table: &[Mounted]) -> Vec<Above> {
     }
     for (place, in_use) in paths {
         for dir in place.ancestors() {
-            let known = seen.iter().find(|(path, _)| path == dir).map(|(_, id)| *id);
-            let id = known.unwrap_or_else(|| {
-                // A directory that cannot be looked at cannot be bound either. What somebody else has mounted at a place
-                // is no place of state, and may never answer.
-                let others_mount =
-                    || fd::open_beside_others(dir, OFlags::PATH).err().is_some_and(|e| e == Errno::XDEV);
-                let id = match dir == place && !in_use && others_mount() {
-                    true => None,
-                    false => fs::statat(fs::CWD, dir, AtFlags::empty()).ok(),
-                };
-                let id = id.map(|s| (s.st_dev, s.st_ino));
-                seen.push((dir.to_owned(), id));
-                id
-            });
+            let id = match seen.iter().find(|(path, _)| path == dir) {
+                Some((_, id)) => *id,
+                None => {
+                    // What somebody else has mounted at a place is no place of state, and may never answer.
+                    let others_mount =
+                        || fd::open_beside_others(dir, OFlags::PATH).err().is_some_and(|e| e == Errno::XDEV);
+                    let is_others = dir == place && !in_use && others_mount();
+                    let id = if is_others { None } else { identity(dir)? };
+                    seen.push((dir.to_owned(), id));
+                    id
+                }
+            };
             if let (Some((device, inode)), Ok(below)) = (id, place.strip_prefix(dir)) {
                 let above = Above { device, inode, below: below.to_owned(), in_use };
                 if !all.contains(&above) {
@@ -189,19 +188,37 @@ fn ancestors(own: &Path, places: &[PathBuf], table: &[Mounted]) -> Vec<Above> {
             }
         }
     }
-    all
+    Ok(all)
+}
+
+/// Device and inode of what is at `path`; `None` where nothing is, or where the caller may not look: nothing can be bound
+/// from there either.
+fn identity(path: &Path) -> Result<Option<(u64, u64)>> {
+    match fs::stat(path) {
+        Ok(stat) => Ok(Some((stat.st_dev, stat.st_ino))),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(None),
+        Err(e) => Err(e).context(|| format!("look at {}", path.display())),
+    }
 }
 
 /// `place` without links in the path of what is there of it; `None` where it has none.
-fn real(place: &Path) -> Option<PathBuf> {
-    place
-        .ancestors()
-        .skip(1)
-        .find_map(|dir| {
-            let real = std::fs::canonicalize(dir).ok()?;
-            Some(real.join(place.strip_prefix(dir).ok()?))
-        })
-        .filter(|path| path != place)
+fn real(place: &Path) -> Result<Option<PathBuf>> {
+    for dir in place.ancestors().skip(1) {
+        if let Some(real) = canonical(dir)? {
+            let whole = place.strip_prefix(dir).map(|rest| real.join(rest)).ok();
+            return Ok(whole.filter(|path| path != place));
+        }
+    }
+    Ok(None)
+}
+
+/// `path` without links; `None` where nothing is there, or nothing that the caller may look at.
+fn canonical(path: &Path) -> Result<Option<PathBuf>> {
+    let out_of_reach = [libc::ENOENT, libc::ENOTDIR, libc::ELOOP, libc::EACCES];
+    match std::fs::canonicalize(path).map_err(Error::from) {
+        Err(e) if out_of_reach.iter().any(|errno| e.is(*errno)) => Ok(None),
+        real => real.map(Some).context(|| format!("look at {}", path.display())),
+    }
 }
 
 /// The other paths at which mounts of `table` show `place`, or would show it if it were there.
@@ -229,11 +246,15 @@ fn second_paths(place: &Path, table: &[Mounted]) -> Vec<PathBuf> {
 /// True where the root or a bind of `mounts`, as far as that can be told before it is mounted, shows a state directory.
 /// `own` is the one in use.
 pub(super) fn is_shown(rootfs: &Path, mounts: &[MountPlan], own: &Path, places: &[PathBuf]) -> Result<bool> {
-    let own = std::fs::canonicalize(own).unwrap_or_else(|_| own.to_owned());
+    let own = canonical(own)?.unwrap_or_else(|| own.to_owned());
     let above = above(rootfs, mounts, &own, places)?;
-    let is_above =
-        |source: &Path| fs::stat(source).is_ok_and(|stat| above.iter().any(|above| above.is(&stat)));
-    Ok(sources(mounts).chain([rootfs]).any(is_above))
+    for source in sources(mounts).chain([rootfs]) {
+        let found = identity(source)?;
+        if above.iter().any(|above| found == Some((above.device, above.inode))) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

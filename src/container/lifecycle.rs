@@ -109,6 +109,8 @@ pub(crate) fn delete(store: &Store, id: &str, deletion: Deletion) -> Result<()> 
     };
     let status = store.status(&record)?;
     match status {
+        // Its runtime ended before there was a process.
+        Status::Stopped if record.pid == 0 => return discard(store, &dir),
         Status::Stopped => {}
         Status::Creating if force => return discard(store, &dir),
         Status::Creating => bail!("cannot delete container {id} that is being created"),
@@ -135,10 +137,20 @@ pub(crate) fn delete(store: &Store, id: &str, deletion: Deletion) -> Result<()> 
     }
 }
 
-/// Removes a container whose record is damaged. Nobody knows its processes, so a caller hears that none was ended.
+/// Removes a container whose record is damaged, after its processes where the record still names the first one. A caller hears
+/// which of them were ended.
 fn discard_damaged(store: &Store, dir: &ContainerDir, e: Error, deletion: Deletion) -> Result<()> {
+    let salvaged = dir.salvage()?;
+    if let Some(record) = &salvaged {
+        end(record)?;
+    }
     discard(store, dir)?;
-    let e = e.hint("it is removed; its processes are not known, and were not ended");
+    let e = e.hint(match salvaged {
+        // The kernel ends every process of a PID namespace with the first one.
+        Some(record) if record.own_pid_namespace => "it is removed, and its processes were ended",
+        Some(_) => "it is removed, and its first process was ended; others of it are not known",
+        None => "it is removed; its processes are not known, and were not ended",
+    });
     if deletion == Deletion::Forced {
         return Err(e);
     }
@@ -199,10 +211,10 @@ pub(crate) fn pause(store: &Store, id: &str) -> Result<()> {
     // finds a container that is paused.
     let record = Record { paused: true, ..record };
     dir.save(&record)?;
-    Members::of(store, &record).and_then(|members| members.stop()).inspect_err(|_| {
-        if let Err(e) = dir.save(&Record { paused: false, ..record.clone() }) {
-            log::debug!("{e}");
-        }
+    let Err(e) = Members::of(store, &record).and_then(|members| members.stop()) else { return Ok(()) };
+    Err(match go_on(store, &dir, record) {
+        Ok(()) => e,
+        Err(undoing) => e.hint(undoing),
     })
 }
 
@@ -213,7 +225,13 @@ pub(crate) fn resume(store: &Store, id: &str) -> Result<()> {
     if store.status(&record)? != Status::Paused {
         bail!("container not paused");
     }
-    // The processes come first: a state directory that is full keeps none of them stopped.
+    go_on(store, &dir, record)
+}
+
+/// Continues every process of a container, and says so in its record. The processes come first: a state directory that is full
+/// keeps none of them stopped.
+fn go_on(store: &Store, dir: &ContainerDir, record: Record) -> Result<()> {
     Members::of(store, &record)?.signal(libc::SIGCONT)?;
     dir.save(&Record { paused: false, ..record })
+        .context(|| format!("the processes of {} go on, but its state still says that it is paused", dir.id))
 }

@@ -20,7 +20,7 @@ use rt_spec::{annotations, rootless};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, Namespace, Namespaces};
-use rt_sys::{bail, err, fd, process, tty};
+use rt_sys::{bail, err, fd, look, process, tty};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs;
 use rustix::io::Errno;
@@ -194,7 +194,7 @@ impl<'a> Joining<'a> {
         }
         if let Some(asked) = &options.overrides.entrypoint_first {
             // The first task has run it.
-            plan.env = entrypoint::merge(&plan.env, &entrypoint::saved(dir.fd()), &asked.env);
+            plan.env = entrypoint::merge(&plan.env, &entrypoint::saved(dir.fd())?, &asked.env);
         }
         let root = spec.root().as_ref().ok_or_else(|| err!("config.json: root is missing"))?;
         let rootfs = match &options.image_file {
@@ -229,7 +229,7 @@ impl<'a> Joining<'a> {
     /// True where `rootfs`, the root of a container, is this task's image, or the place where that is mounted.
     fn is_of_image(&self, store: &Store, rootfs: &Path) -> Result<bool> {
         Ok(self.rootfs == rootfs
-            || self.rootfs.is_file() && ImageMounts::root_of(store, &self.rootfs)? == rootfs)
+            || look::is_file(&self.rootfs)? && ImageMounts::root_of(store, &self.rootfs)? == rootfs)
     }
 
     /// Becomes the task's program beside a member that lives. `None` where none can be joined (any more).

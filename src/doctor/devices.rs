@@ -4,7 +4,6 @@ use super::start::Bundle;
 use super::{Check, program, text_of};
 use crate::hooks::definitions;
 use rustix::fs::{Access, access};
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 pub(super) fn checks() -> Vec<Check> {
@@ -19,7 +18,7 @@ fn terminals() -> Check {
     match rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY) {
         Ok(_) => Check::ok(NAME, "one can be opened"),
         Err(e) => {
-            let missing = !Path::new("/dev/pts/ptmx").exists();
+            let missing = matches!(rt_sys::look::exists("/dev/pts/ptmx"), Ok(false));
             let remedy = match missing {
                 true => "mount -t devpts -o ptmxmode=666 devpts /dev/pts",
                 false => "mount -o remount,ptmxmode=666 /dev/pts",
@@ -48,7 +47,7 @@ fn gpus() -> Vec<Check> {
     const NAME: &str = "GPUs";
     let nvidia = text_of("/proc/driver/nvidia/version");
     let nvidia = nvidia.lines().next().filter(|line| !line.is_empty()).map(|line| format!("NVIDIA ({line})"));
-    let amd = Path::new("/dev/kfd").exists().then(|| "AMD (/dev/kfd)".to_owned());
+    let amd = (!matches!(rt_sys::look::exists("/dev/kfd"), Ok(false))).then(|| "AMD (/dev/kfd)".to_owned());
     let render = || {
         let entries = std::fs::read_dir("/dev/dri").into_iter().flatten().flatten();
         entries

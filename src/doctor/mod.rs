@@ -80,5 +80,6 @@ fn program(name: &str) -> Option<std::path::PathBuf> {
 }
 
 fn is_program(path: &std::path::Path) -> bool {
-    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+    rt_sys::look::is_file(path).is_ok_and(|is| is)
+        && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }

@@ -1,7 +1,8 @@
 //! Directories: can they be written, is there room, can programs be executed there.
 
 use super::Check;
-use rt_sys::caller;
+use rt_sys::error::Result;
+use rt_sys::{caller, look};
 use rustix::fs::{StatVfs, StatVfsMountFlags};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -44,10 +45,23 @@ fn cache() -> PathBuf {
         .unwrap_or_else(|| format!("/tmp/rt-cache-{}", rustix::process::geteuid().as_raw()).into())
 }
 
+/// The directory itself, or the nearest one above it that exists.
+fn nearest(dir: &Path) -> Result<Option<&Path>> {
+    for dir in dir.ancestors() {
+        if look::is_dir(dir)? {
+            return Ok(Some(dir));
+        }
+    }
+    Ok(None)
+}
+
 /// Looks at a directory, or at the nearest one above it that exists.
 fn place(name: &'static str, dir: &Path, room: u64, files: u64) -> Option<Check> {
-    let found = dir.ancestors().find(|dir| dir.is_dir())?;
     let shown = dir.display();
+    let found = match nearest(dir) {
+        Ok(found) => found?,
+        Err(e) => return Some(Check::note(name, format!("{shown}: {e}"))),
+    };
     let stat = match rustix::fs::statvfs(found) {
         Ok(stat) => stat,
         Err(e) => return Some(Check::note(name, format!("{shown}: {}", rt_sys::error::Error::from(e)))),

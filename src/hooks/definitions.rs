@@ -143,8 +143,9 @@ impl Directory {
         let site = SYSTEM.iter().any(|dir| Path::new(dir) == path);
         let directory = Directory { path: path.to_owned(), fd, site };
         let stat = fd::stat(&directory.fd)?;
-        let trusted =
-            || directory.is_owners(&stat) && user_dir(caller::own_dir).is_some_and(|dir| dir == path);
+        // Where it cannot be proven to be the caller's, it is not.
+        let own_dir = |name: &str| caller::own_dir(name).ok().flatten();
+        let trusted = || directory.is_owners(&stat) && user_dir(own_dir).is_some_and(|dir| dir == path);
         if users() && !trusted() {
             log::warn!("hooks directory {}: it is somebody else's, and not read", path.display());
             return Ok(None);

@@ -131,6 +131,41 @@ impl ContainerDir {
         Ok(Record { id: self.id.clone(), ..record })
     }
 
+    /// What a damaged record still says of the container's processes: the pid and the start time of the first one, and whether they
+    /// have a PID namespace of their own. `None` where it does not say the first two.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub(crate) fn salvage(&self) -> Result<Option<Record>> {
+        let text = match self.read() {
+            // It is no file that could be read.
+            Err(e) if e.errno().is_none() => return Ok(None),
+            text => text?,
+        };
+        let line = text.split(|&b| b == b'\n').next().unwrap_or_default();
+        let line = String::from_utf8_lossy(line);
+        let (Some(pid), Some(start_time)) = (number(&line, "pid"), number(&line, "startTime")) else {
+            return Ok(None);
+        };
+        let Ok(pid) = i32::try_from(pid) else { return Ok(None) };
+        let own_pid_namespace = line.contains("\"ownPidNamespace\":true");
+        Ok(Some(Record { id: self.id.clone(), pid, start_time, own_pid_namespace, ..Record::default() }))
+    }
+
+    /// True where nobody makes the container: its runtime has ended before it wrote a record, and could not remove the directory. Until ten
+    /// seconds have passed that is not said, since a maker locks the directory after it has made it.
+    pub(super) fn is_abandoned(&self) -> Result<bool> {
+        const SECONDS: i64 = 10;
+        let doing = || format!("lock {}", fd::shown(&self.fd));
+        match fs::flock(&self.fd, fs::FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            locked => locked.context(doing)?,
+        }
+        fs::flock(&self.fd, fs::FlockOperation::Unlock).context(doing)?;
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
+        Ok(fd::stat(&self.fd)?.st_mtime + SECONDS <= now)
+    }
+
     /// The config as it was loaded.
     pub(crate) fn config(&self) -> Result<Vec<u8>> {
         let text = self.read()?;
@@ -188,5 +223,31 @@ impl ContainerDir {
     /// Removes the fifo: of two callers one succeeds.
     pub(crate) fn remove_fifo(&self) -> Result<(), Errno> {
         fs::unlinkat(&self.fd, FIFO, AtFlags::empty())
+    }
+}
+
+/// The whole number that the key `key` has in a line of JSON that may be cut or damaged. In a text of JSON the quotes around a
+/// key would have a backslash.
+fn number(line: &str, key: &str) -> Option<u64> {
+    let rest = line.split_once(&format!("\"{key}\":"))?.1;
+    // What is cut off may have had more digits.
+    let end = rest.find([',', '}'])?;
+    rest[..end].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_whole_or_not_there() {
+        let line = r#"{"id":"a","pid":12,"startTime":345,"annotations":{"x":"\"pid\":9,"},"bun"#;
+        assert_eq!((number(line, "pid"), number(line, "startTime")), (Some(12), Some(345)));
+        assert_eq!(number(&line[9..], "pid"), Some(12));
+        for cut in
+            [r#"{"id":"a","pid":1"#, r#""annotations":{"x":"\"pid\":9,"}"#, r#"{"pid":-1,"#, r#"{"pid":"7","#]
+        {
+            assert_eq!(number(cut, "pid"), None, "{cut}");
+        }
     }
 }

@@ -43,10 +43,7 @@ impl Store {
     /// What is known of container `id`, if it is one that outlives its processes.
     pub(crate) fn kept(&self, id: &str) -> Result<Option<Kept>> {
         super::check_id(id)?;
-        match self.container(id) {
-            Ok(dir) => dir.kept(),
-            Err(_) => Ok(None),
-        }
+        if self.holds(id)? { self.container(id)?.kept() } else { Ok(None) }
     }
 }
 

@@ -26,7 +26,7 @@ use place::{Chosen, could_be_made, default_roots, is_fit, open_root};
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::{self, DirLock, MadeList};
-use rt_sys::{bail, err, fd, process, signal};
+use rt_sys::{bail, err, fd, look, process, signal};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -75,7 +75,7 @@ impl Store {
     pub(crate) fn open(root: Option<&Path>) -> Result<Self> {
         let (candidates, chosen) = match root {
             Some(root) => (vec![root.to_owned()], Chosen::ByCaller),
-            None => (default_roots().collect(), Chosen::ByDefault),
+            None => (default_roots()?.collect(), Chosen::ByDefault),
         };
         for path in &candidates {
             if let Some(dir) = open_root(path, chosen)? {
@@ -94,26 +94,41 @@ impl Store {
 
     /// The caller's stores in the directory that sites give to Slurm. Root gets those of all users, to look at. oci.conf
     /// names each by its user. Whose it is, is told by the owner of the directory.
-    pub(crate) fn of_jobs() -> Vec<Self> {
+    ///
+    /// # Errors
+    /// The kernel does not say which there are.
+    pub(crate) fn of_jobs() -> Result<Vec<Self>> {
         let me = rustix::process::geteuid();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(jobs) = fs::open(JOBS, flags, Mode::empty()) else { return Vec::new() };
-        let mut names = list_names(&jobs, FileType::Directory).unwrap_or_default();
+        let jobs = match fs::open(JOBS, flags, Mode::empty()) {
+            // EACCES: a site lets nobody list it, and a user's own is found by name.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(Vec::new()),
+            jobs => jobs.context(|| format!("open {JOBS}"))?,
+        };
+        let mut names = list_names(&jobs, FileType::Directory)?;
         // Those of the prolog's own.
         names.retain(|name| !name.starts_with('.'));
         names.sort();
-        let open = |name: String| {
+        let mut stores = Vec::new();
+        for name in names {
             let path = Path::new(JOBS).join(&name);
-            let dir = open_dir(&jobs, &name).ok()?;
-            let owner = fs::fstat(&dir).ok()?.st_uid;
-            match owner == me.as_raw() {
-                true => Self::open(Some(&path)).ok(),
-                false => {
-                    me.is_root().then(|| Store { access: Access::Look(owner), ..Self::at(&path, Some(dir)) })
-                }
+            let dir = match open_dir(&jobs, &name) {
+                Err(e) if is_no_store(e) => continue,
+                dir => dir.context(|| format!("open {}", path.display()))?,
+            };
+            let owner = fd::stat(&dir)?.st_uid;
+            if owner != me.as_raw() {
+                let look = || Store { access: Access::Look(owner), ..Self::at(&path, Some(dir)) };
+                stores.extend(me.is_root().then(look));
+                continue;
             }
-        };
-        names.into_iter().filter_map(open).collect()
+            match Self::open(Some(&path)) {
+                // Others can have written in it.
+                Err(e) if e.errno().is_none() => {}
+                store => stores.push(store?),
+            }
+        }
+        Ok(stores)
     }
 
     /// Its directory.
@@ -124,12 +139,16 @@ impl Store {
     /// Opens the store of the caller's jobs, and makes it where it is missing: in the directory that sites give to Slurm if
     /// that is there, named as oci.conf names it, or else at the default place. `user` is the caller's name.
     pub(crate) fn create_for_job(user: Option<&str>) -> Result<Self> {
-        if let Some(path) = place_of_user(user)
-            && let Ok(store) = Self::create_at(&path, Chosen::ByDefault)
-        {
-            return Ok(store);
+        if let Some(path) = place_of_user(user)? {
+            match Self::create_at(&path, Chosen::ByDefault) {
+                // Not the user's to make, or somebody else's.
+                Err(e)
+                    if e.errno().is_none()
+                        || [libc::EACCES, libc::EPERM, libc::EROFS].iter().any(|errno| e.is(*errno)) => {}
+                store => return store.context(|| format!("make the state directory {}", path.display())),
+            }
         }
-        if let Some(store) = Self::of_jobs().into_iter().find(Store::is_own) {
+        if let Some(store) = Self::of_jobs()?.into_iter().find(Store::is_own) {
             return Ok(store);
         }
         Self::create(None)
@@ -138,17 +157,19 @@ impl Store {
     /// Opens the one store that [`Store::create_for_job`] takes, and makes nothing. No other one is looked at: whoever could
     /// write there would say what is a container of the job.
     pub(crate) fn open_for_job(user: Option<&str>) -> Result<Self> {
-        if let Some(path) = place_of_user(user) {
+        if let Some(path) = place_of_user(user)? {
             match open_where_it_lies(&path) {
                 Ok(dir) if is_fit(&fs::fstat(&dir).context(|| format!("stat {}", path.display()))?) => {
                     return Ok(Store::at(&path, Some(dir)));
                 }
                 Err(Errno::NOENT) if could_be_made(&path) => return Ok(Store::at(&path, None)),
                 // Somebody else's, or a mount, whose server this process must not wait for.
-                _ => {}
+                Ok(_) => {}
+                Err(e) if is_no_store(e) => {}
+                Err(e) => return Err(e).context(|| format!("open {}", path.display())),
             }
         }
-        match Self::of_jobs().into_iter().find(|store| store.access == Access::Own) {
+        match Self::of_jobs()?.into_iter().find(|store| store.access == Access::Own) {
             Some(store) => Ok(store),
             None => Self::open(None),
         }
@@ -194,7 +215,7 @@ impl Store {
             return Self::create_at(root, Chosen::ByCaller).map_err(|e| context(e, root));
         }
         let mut first = None;
-        for path in default_roots() {
+        for path in default_roots()? {
             match Self::create_at(&path, Chosen::ByDefault) {
                 Ok(store) => return Ok(store),
                 // That a place cannot be is less of a reason than that somebody else has taken one.
@@ -287,6 +308,19 @@ impl Store {
         }
     }
 
+    /// True where it has a container of this name, which may be no id at all.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub(crate) fn holds(&self, name: &str) -> Result<bool> {
+        let Some(dir) = self.dir.as_ref().filter(|_| check_id(name).is_ok()) else { return Ok(false) };
+        match open_dir(dir, name) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(e) => Err(e).context(|| format!("open {}", self.root.join(name).display())),
+        }
+    }
+
     /// The record of container `id`. A dead one that ran in place is gone.
     pub(crate) fn load(&self, id: &str) -> Result<Record> {
         check_id(id)?;
@@ -319,7 +353,8 @@ impl Store {
     /// Where the kernel does not say whether it lives.
     pub(crate) fn status(&self, record: &Record) -> Result<Status> {
         if record.pid == 0 {
-            return Ok(Status::Creating);
+            let abandoned = self.access == Access::Own && self.is_abandoned(&record.id)?;
+            return Ok(if abandoned { Status::Stopped } else { Status::Creating });
         }
         if !record.is_alive()? {
             return Ok(Status::Stopped);
@@ -337,6 +372,17 @@ impl Store {
             },
         };
         Ok(if waits { Status::Created } else { Status::Running })
+    }
+
+    /// True where the container `id`, which has no record, is not being made any more.
+    fn is_abandoned(&self, id: &str) -> Result<bool> {
+        match self.dir.as_ref().map(|dir| open_dir(dir, id)) {
+            None | Some(Err(Errno::NOENT)) => Ok(false),
+            Some(opened) => {
+                let fd = opened.context(|| format!("open {}", self.root.join(id).display()))?;
+                ContainerDir { id: id.to_owned(), fd }.is_abandoned()
+            }
+        }
     }
 
     /// The records of all containers, ordered by id; a container without a readable one is left out: see
@@ -431,15 +477,24 @@ impl Store {
             // The lists name directories of the user's choice. His next container takes care of them.
             return Ok(());
         }
-        let Ok(lists) = open_dir(dir, rootfs::IMAGES) else { return Ok(()) };
+        let at = self.root.join(rootfs::IMAGES);
+        let lists = match open_dir(dir, rootfs::IMAGES) {
+            Err(Errno::NOENT) => return Ok(()),
+            lists => lists.context(|| format!("open {}", at.display()))?,
+        };
+        // `None` where another process has removed it.
+        let read = |name: &str| match fd::read_at(&lists, name) {
+            Err(e) if e.is(libc::ENOENT) => Ok(None),
+            text => text.map(Some).context(|| format!("read {}", at.join(name).display())),
+        };
         for name in list_names(&lists, FileType::RegularFile)? {
-            let Ok(created) = fd::read_at(&lists, name.as_str()) else { continue };
+            let Some(created) = read(&name)? else { continue };
             // A runtime that sets a container up there holds the lock and may add to the list. The lock is therefore held
             // until the list is gone, and the list is read again under it.
             let held = MadeList::parse(&created).lock_dir(&name);
             match &held {
                 DirLock::Locked(root) => {
-                    let Ok(created) = fd::read_at(&lists, name.as_str()) else { continue };
+                    let Some(created) = read(&name)? else { continue };
                     let made = MadeList::parse(&created);
                     if self.uses(&made)? {
                         continue;
@@ -538,10 +593,15 @@ impl Store {
 
     fn forget_link(&self, dir: &OwnedFd, pid: &str) {
         let name = format!("{IN_PLACE}/{pid}");
-        if let Ok(id) = fs::readlinkat(dir, name.as_str(), Vec::new())
-            && let Ok(id) = id.to_str()
-        {
-            let _ = self.forget_dead_in_place(id);
+        match fs::readlinkat(dir, name.as_str(), Vec::new()) {
+            Ok(id) => {
+                if let Ok(id) = id.to_str() {
+                    let _ = self.forget_dead_in_place(id);
+                }
+            }
+            Err(Errno::INVAL) => {}
+            // Without the note nobody would find the container. It stays for the next call.
+            Err(_) => return,
         }
         let _ = fs::unlinkat(dir, name.as_str(), AtFlags::empty());
     }
@@ -560,10 +620,17 @@ impl Store {
     }
 }
 
+/// True for what open(2) says of a directory of somebody else's, of a mount ([`OF_ONE_FILE_SYSTEM`]), and of what is no directory.
+fn is_no_store(e: Errno) -> bool {
+    matches!(e, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS)
+}
+
 /// The directory of the user `user` among those that sites give to Slurm, where there are any.
-fn place_of_user(user: Option<&str>) -> Option<PathBuf> {
-    let name = user.filter(|name| !name.is_empty() && !name.contains('/') && !name.starts_with('.'))?;
-    Path::new(JOBS).is_dir().then(|| Path::new(JOBS).join(name))
+fn place_of_user(user: Option<&str>) -> Result<Option<PathBuf>> {
+    match user.filter(|name| !name.is_empty() && !name.contains('/') && !name.starts_with('.')) {
+        Some(name) if look::is_dir(JOBS)? => Ok(Some(Path::new(JOBS).join(name))),
+        _ => Ok(None),
+    }
 }
 
 /// Opens the directory `path`, but nothing that is mounted there: a user can mount on what is his, and root does not ask a server

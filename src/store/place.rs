@@ -22,8 +22,12 @@ pub(super) enum Chosen {
 
 /// The places of a store that nobody has named, best first. A tmpfs is wanted: records mean nothing after a reboot.
 /// `/dev/shm` is one, and the last resort: containers of the hpc profile and the steps of Slurm have the host's.
-pub(super) fn default_roots() -> impl Iterator<Item = PathBuf> {
-    roots_of(if caller::uid() == 0 { rt_sys::ns::own_maps().ok() } else { None })
+///
+/// # Errors
+/// The kernel does not say to uid 0 whose uid 0 it is.
+pub(super) fn default_roots() -> Result<impl Iterator<Item = PathBuf>> {
+    let maps = if caller::uid() == 0 { Some(rt_sys::ns::own_maps()?) } else { None };
+    Ok(roots_of(maps))
 }
 
 /// The same where `maps` are the id maps of uid 0, whose places depend on them.

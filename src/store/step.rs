@@ -144,7 +144,7 @@ impl Store {
             }
             // The last member may have removed the directory while this task waited for it: the lock is then one on a
             // directory without a name, which no other task can find.
-            if dir.is_removed() {
+            if dir.is_removed()? {
                 continue;
             }
             dir.clear()?;
@@ -157,7 +157,7 @@ impl Store {
         dir.flock(FlockOperation::LockExclusive)?;
         dir.remove_member(task);
         let last = dir.join_target(fd::open_proc()?.as_fd())?.is_none();
-        if last && !dir.is_removed() {
+        if last && !dir.is_removed()? {
             self.forget_shared(&dir.id);
             self.remove(dir)?;
         }
@@ -175,7 +175,7 @@ impl Store {
         if dir.join_target(fd::open_proc()?.as_fd())?.is_some() || dir.is_kept()? {
             return Ok(false);
         }
-        if !dir.is_removed() {
+        if !dir.is_removed()? {
             // The note goes first: a task that makes the container anew writes it again.
             self.forget_shared(id);
             self.remove(&dir)?;
@@ -337,7 +337,7 @@ impl ContainerDir {
     }
 
     /// True where the directory has been removed since it was opened: its link count is 0 then.
-    fn is_removed(&self) -> bool {
-        fs::fstat(&self.fd).is_ok_and(|stat| stat.st_nlink == 0)
+    fn is_removed(&self) -> Result<bool> {
+        Ok(fd::stat(&self.fd)?.st_nlink == 0)
     }
 }

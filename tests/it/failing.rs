@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 tests! {
     BOTH {
         a_look_that_fails_is_not_death, a_damaged_state_is_said, a_state_that_cannot_be_read_stays,
+        a_damaged_state_names_its_process, what_nobody_makes_is_not_being_created,
     }
     USER { a_record_that_cannot_be_written_pauses_nothing }
 }
@@ -57,6 +58,44 @@ fn a_damaged_state_is_said(ctx: &Ctx) {
     ctx.rt(["delete", "--force", &container.id]).ok();
 }
 
+fn a_damaged_state_names_its_process(ctx: &Ctx) {
+    for (bundle, said) in [
+        (ctx.bundle(), "it is removed, and its processes were ended"),
+        (ctx.bundle().without_namespace("pid"), "its first process was ended; others of it are not known"),
+    ] {
+        let container = ctx.started(&bundle.ops(&["ready", "pause"]));
+        let pid = container.state()["pid"].as_i64().unwrap();
+        let file = ctx.state.join(&container.id).join("state.json");
+        let good = fs::read_to_string(&file).unwrap();
+        // As a file server or a full disk leaves it.
+        let cut = good.find("\"mountNs\"").unwrap();
+        fs::write(&file, &good[..cut]).unwrap();
+        ctx.rt(["delete", "--force", &container.id]).run().failed(&["is damaged", said]);
+        assert!(!file.exists());
+        let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z "), "{state}");
+    }
+}
+
+/// A directory without a state, whose lock nobody holds, is what a runtime has left that could not remove it.
+fn what_nobody_makes_is_not_being_created(ctx: &Ctx) {
+    let id = ctx.id();
+    let dir = ctx.state.join(&id);
+    fs::create_dir_all(&dir).unwrap();
+    for dir in [&ctx.state, &dir] {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).unwrap();
+        ctx.give(dir);
+    }
+    let status = || ctx.rt(["state", &id]).ok().json()["status"].as_str().unwrap().to_owned();
+    assert_eq!(status(), "creating");
+    ctx.rt(["delete", &id]).fails(&["is being created"]);
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    fs::File::open(&dir).unwrap().set_modified(old).unwrap();
+    assert_eq!(status(), "stopped");
+    ctx.rt(["delete", &id]).ok();
+    assert!(!dir.exists());
+}
+
 fn a_state_that_cannot_be_read_stays(ctx: &Ctx) {
     let bundle = ctx.bundle().ops(&["ready", "pause"]);
     let container = ctx.started(&bundle);
@@ -87,7 +126,8 @@ fn a_record_that_cannot_be_written_pauses_nothing(ctx: &Ctx) {
     // And what is paused goes on, whether that can be written or not.
     ctx.rt(["pause", &container.id]).ok();
     mode(0o500);
-    ctx.rt(["resume", &container.id]).fails(&["state of"]);
+    ctx.rt(["resume", &container.id])
+        .fails(&["go on, but its state still says that it is paused", "state of"]);
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     assert!(!status.contains("State:\tT"), "{status}");
     mode(0o700);

@@ -3,6 +3,8 @@
 //! A command that succeeds prints only its answer, on stdout, because callers read stdout and stderr as one stream. An
 //! error is one line on stderr, and one in the log if `--log` names a log.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod command;
 pub mod completions;
 pub mod flag;

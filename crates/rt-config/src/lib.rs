@@ -4,6 +4,8 @@
 //! A variable counts more than the user's file, and that more than the site's. What is a list adds up. Every value knows
 //! where it comes from, for `rt config` and for errors.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod file;
 pub mod fuzz;
 mod keys;

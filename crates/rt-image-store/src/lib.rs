@@ -11,6 +11,8 @@
 //! sees to it that a name leads nowhere but into the store's own `bundles`, and that a store which everybody can write is
 //! not used.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod mark;
 pub mod name;
 pub mod place;
@@ -59,7 +61,7 @@ impl ImageStore {
             Err(Errno::NOENT) => return Ok(None),
             dir => dir.context(|| format!("open the store of images {}", path.display()))?,
         };
-        let stat = fs::fstat(&dir)?;
+        let stat = rt_sys::fd::stat(&dir)?;
         let wrong = |why: String| {
             Err(err!("the store of images {}: {why}", path.display()).hint("RT_IMAGES names another one"))
         };
@@ -100,7 +102,7 @@ impl ImageStore {
             Err(Errno::NOENT) => return Ok(None),
             dir => dir.context(|| format!("open {}", shown()))?,
         };
-        let stat = fs::fstat(&dir)?;
+        let stat = rt_sys::fd::stat(&dir)?;
         let known = [0, self.owner, rustix::process::geteuid().as_raw()].contains(&stat.st_uid);
         if !known || stat.st_mode & 0o002 != 0 {
             return Err(err!("{}: others than the owner of the store can change it", shown()));

@@ -48,8 +48,10 @@ pub fn places(configured: &[(PathBuf, bool)]) -> Result<Vec<Place>> {
         return Ok(configured.iter().map(by_site).collect());
     }
     let absolute = |path: &PathBuf| path.is_absolute();
-    let data = caller::own_dir("XDG_DATA_HOME").filter(absolute);
-    let data = data.or_else(|| Some(caller::own_dir("HOME").filter(absolute)?.join(".local/share")));
+    let data = match caller::own_dir("XDG_DATA_HOME")?.filter(absolute) {
+        Some(data) => Some(data),
+        None => caller::own_dir("HOME")?.filter(absolute).map(|home| home.join(".local/share")),
+    };
     let data = data.ok_or_else(|| {
         err!("no home directory to keep images in").hint("name a directory for them in RT_IMAGES")
     })?;

@@ -5,7 +5,7 @@ use super::{Linux, Process, Spec};
 use oci_spec::runtime::{Hook, LinuxIdMapping, LinuxNamespaceType};
 use rt_sys::caller::Caller;
 use rt_sys::error::Result;
-use rt_sys::{bail, err};
+use rt_sys::{bail, err, look};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -147,7 +147,7 @@ pub fn check_process(process: &Process) -> Result<()> {
         bail!("config.json: ioPriority {} is not between 0 and 7", priority.priority());
     }
     if process.apparmor_profile().as_ref().is_some_and(|p| !p.is_empty())
-        && !Path::new("/sys/module/apparmor/parameters/enabled").exists()
+        && !look::exists("/sys/module/apparmor/parameters/enabled")?
     {
         bail!("config.json: an apparmorProfile is given, but AppArmor is not enabled on this host");
     }
@@ -158,7 +158,7 @@ pub fn check_process(process: &Process) -> Result<()> {
 }
 
 fn require_selinux(key: &str) -> Result<()> {
-    if Path::new("/sys/fs/selinux/enforce").exists() {
+    if look::exists("/sys/fs/selinux/enforce")? {
         return Ok(());
     }
     bail!("config.json: {key} is given, but SELinux is not enabled on this host")

@@ -2,6 +2,8 @@
 //!
 //! Files are read only by [`Config::load`] and [`job_environment`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod annotations;
 pub mod asked_mounts;
 mod check;

@@ -453,7 +453,8 @@ fn use_own_shm(spec: &mut Spec) {
     let mut all = spec.mounts().clone().unwrap_or_default();
     let hosts_dev = all.iter().any(|mount| mount.destination() == Path::new("/dev") && is_bind(mount));
     for (at, kind, options) in mounts {
-        if hosts_dev && !Path::new(at).is_dir() {
+        // What cannot be looked at is there: the mount on it says why it cannot.
+        if hosts_dev && matches!(rt_sys::look::is_dir(at), Ok(false)) {
             continue;
         }
         all.retain(|mount| mount.destination() != Path::new(at));

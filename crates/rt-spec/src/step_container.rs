@@ -5,7 +5,7 @@ use crate::asked_mounts;
 use crate::mounts::clean;
 use oci_spec::runtime::{LinuxNamespaceType, Mount};
 use rt_sys::error::{Error, Result};
-use rt_sys::{bail, err};
+use rt_sys::{bail, err, look};
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
@@ -200,7 +200,7 @@ impl StepContainer {
             }
         }
         match &self.save {
-            Some(path) if path.is_dir() => {
+            Some(path) if look::is_dir(path)? => {
                 bail!("{PREFIX}SAVE: target is a directory: {}", path.display())
             }
             _ => Ok(()),

@@ -1,8 +1,9 @@
 //! Who calls, as far as this decides what a config may ask for.
 
-use crate::error::Result;
+use crate::error::{Context, Result};
 use crate::ns::{self, IdMaps};
 use crate::{account, caps};
+use rustix::io::Errno;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
@@ -69,11 +70,21 @@ pub fn path(name: &str) -> Option<PathBuf> {
 
 /// The directory that the variable `name` names, if the caller may trust it: root takes only directories that belong to
 /// root. After su or sudo, HOME may still be that of a user, who must not choose what root reads.
-pub fn own_dir(name: &str) -> Option<PathBuf> {
-    let dir = path(name)?;
-    let others =
-        rustix::process::geteuid().is_root() && rustix::fs::stat(&dir).is_ok_and(|stat| stat.st_uid != 0);
-    (!others).then_some(dir)
+///
+/// # Errors
+/// The kernel does not say to root whose the directory is.
+pub fn own_dir(name: &str) -> Result<Option<PathBuf>> {
+    let Some(dir) = path(name) else { return Ok(None) };
+    if !rustix::process::geteuid().is_root() {
+        return Ok(Some(dir));
+    }
+    match rustix::fs::stat(&dir) {
+        Ok(stat) => Ok(Some(dir).filter(|_| stat.st_uid == 0)),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(Some(dir)),
+        // A file server that does not know root refuses to say: it is nothing of root's.
+        Err(Errno::ACCESS) => Ok(None),
+        Err(e) => Err(e).context(|| format!("look at {}, which {name} names", dir.display())),
+    }
 }
 
 /// The directory of the user's configuration files, by what `variable` says of the environment.

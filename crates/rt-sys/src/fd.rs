@@ -1,7 +1,7 @@
 //! Descriptors: which are passed on, which are closed, and which are proven to be procfs.
 
 use super::check;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
@@ -102,7 +102,8 @@ pub fn close_each(fds: &[RawFd]) {
 
 /// The path of the file behind `fd`, free of links, as the kernel knows it.
 pub fn path_of(fd: impl AsFd) -> Result<PathBuf> {
-    let text = fs::readlink(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()), Vec::with_capacity(128))?;
+    let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    let text = fs::readlink(&link, Vec::with_capacity(128)).context(|| format!("read {link}"))?;
     Ok(PathBuf::from(OsStr::from_bytes(text.as_bytes())))
 }
 
@@ -248,9 +249,22 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
 
 /// Reads a file that a container may have put there: a regular one of `most` bytes at the most, else `None`. The open
 /// waits for no writer of a fifo and takes no terminal.
-pub fn read_hostile(path: &Path, most: usize) -> Option<Vec<u8>> {
+///
+/// # Errors
+/// The kernel does not open or read what is there.
+pub fn read_if_regular(path: &Path, most: usize) -> Result<Option<Vec<u8>>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    read_regular(fs::open(path, flags, Mode::empty()).ok()?, most).ok()?
+    let file = match fs::open(path, flags, Mode::empty()) {
+        // ENXIO is said of a socket, and of a device without a driver (open(2)).
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::NXIO) => return Ok(None),
+        file => file.map_err(Error::from),
+    };
+    file.and_then(|file| read_regular(file, most)).context(|| format!("read {}", path.display()))
+}
+
+/// The same for what can be done without: what cannot be read is as good as nothing.
+pub fn read_hostile(path: &Path, most: usize) -> Option<Vec<u8>> {
+    read_if_regular(path, most).ok()?
 }
 
 /// Reads an open file that a container may have put there: a regular one of `most` bytes at the most, else `None`. What is

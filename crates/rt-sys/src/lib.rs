@@ -6,6 +6,7 @@
 //! those whose safety needs an argument about memory.
 //! All of it assumes a single-threaded process, as the runtime is.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![allow(unsafe_code, reason = "this is where system calls are made")]
 
 pub mod account;
@@ -16,6 +17,7 @@ pub mod error;
 pub mod fd;
 pub mod fuse;
 pub mod log;
+pub mod look;
 pub mod mount;
 pub mod nearest;
 pub mod net;

@@ -1,6 +1,7 @@
 //! What every binary does first, and what a process can ask about how it was started.
 
 use crate::error::{Context, Error, Result};
+use crate::look;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -57,7 +58,7 @@ pub fn program() -> Result<PathBuf> {
 pub fn companions(name: &str) -> Result<Vec<PathBuf>> {
     let program = program()?;
     let beside = match program.parent() {
-        Some(file) if file.is_file() => file.to_owned(),
+        Some(file) if look::is_file(file)? => file.to_owned(),
         _ => program.with_file_name(name),
     };
     let path = crate::caller::path("PATH").unwrap_or_default();

@@ -1,5 +1,7 @@
 //! `rt-hook-gpu`: the OCI hook that puts GPUs into a container.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 use std::process::ExitCode;
 
 #[global_allocator]

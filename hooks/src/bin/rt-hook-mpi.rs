@@ -1,5 +1,7 @@
 //! `rt-hook-mpi`: the OCI hook that puts the host's MPI library in the place of a container's.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 use std::process::ExitCode;
 
 #[global_allocator]

@@ -1,5 +1,7 @@
 //! `rt-hook-rdma`: the OCI hook that puts RDMA devices into a container.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 use std::process::ExitCode;
 
 #[global_allocator]

@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::calls::{self, Kind};
@@ -36,6 +37,8 @@ pub(crate) struct Asked {
 /// What came of an operation's faults.
 #[derive(Default)]
 struct Figures {
+    /// How many processes have done their part of it.
+    parts: usize,
     reached: usize,
     seconds: f64,
     wrong: usize,
@@ -55,23 +58,39 @@ pub(crate) fn run(asked: &Asked, arguments: &[String]) -> io::Result<usize> {
     }
     let mut figures: BTreeMap<String, Figures> = BTreeMap::new();
     let mut groups: BTreeMap<String, (usize, String)> = BTreeMap::new();
-    let mut readers = Vec::new();
-    for part in &mut parts {
-        readers.extend(part.stdout.take().map(|out| {
-            std::thread::spawn(move || BufReader::new(out).lines().map_while(Result::ok).collect::<Vec<_>>())
-        }));
+    let (sender, lines) = mpsc::channel();
+    for out in parts.iter_mut().filter_map(|part| part.stdout.take()) {
+        let sender = sender.clone();
+        std::thread::spawn(move || {
+            let lines = BufReader::new(out).lines().map_while(Result::ok);
+            lines.map(|line| sender.send(line)).take_while(Result::is_ok).for_each(drop)
+        });
     }
-    for line in readers.into_iter().filter_map(|reader| reader.join().ok()).flatten() {
+    drop(sender);
+    // Until the last part has closed its output.
+    for line in lines {
         let words: Vec<&str> = line.split('\t').collect();
         match words[..] {
             ["done", name, reached, seconds, wrong] => {
                 let figure = figures.entry(name.to_owned()).or_default();
+                figure.parts += 1;
                 figure.reached += reached.parse().unwrap_or(0);
                 figure.seconds += seconds.parse().unwrap_or(0.0);
                 figure.wrong += wrong.parse().unwrap_or(0);
+                if figure.parts == asked.jobs {
+                    let Figures { reached, seconds, wrong, .. } = figure;
+                    let so_far = begun.elapsed().as_secs();
+                    println!(
+                        "{name}: {reached} faults in {seconds:.0} s, {wrong} violations; {so_far} s so far"
+                    );
+                }
             }
             ["wrong", group, repeat] => {
-                groups.entry(group.to_owned()).or_insert((0, repeat.to_owned())).0 += 1;
+                let known = groups.entry(group.to_owned()).or_insert((0, repeat.to_owned()));
+                known.0 += 1;
+                if known.0 == 1 {
+                    println!("  {group} ({repeat})");
+                }
             }
             _ => println!("{line}"),
         }
@@ -80,9 +99,6 @@ pub(crate) fn run(asked: &Asked, arguments: &[String]) -> io::Result<usize> {
         if !part.wait()?.success() {
             return Err(io::Error::other("a part of the battery failed"));
         }
-    }
-    for (name, Figures { reached, seconds, wrong }) in &figures {
-        println!("{name}: {reached} faults in {seconds:.0} s, {wrong} violations");
     }
     for (group, (times, repeat)) in &groups {
         println!(
@@ -131,7 +147,12 @@ pub(crate) fn run_part(asked: &Asked, part: usize) -> io::Result<()> {
         let (mut reached, mut wrong) = (0, 0);
         for (n, point, kind) in chosen.into_iter().skip(part).step_by(asked.jobs) {
             let Some(fault) = Kind::parse(kind) else { continue };
-            let Some(found) = place.disturbed(point, fault, &known)? else { continue };
+            let found = match place.disturbed(point, fault, &known) {
+                Ok(Some(found)) => found,
+                Ok(None) => continue,
+                // The others are run all the same.
+                Err(e) => vec![format!("cannot be looked at ({e})")],
+            };
             reached += 1;
             wrong += usize::from(!found.is_empty());
             for violation in found {
@@ -350,7 +371,7 @@ impl Place<'_> {
             }
         }
         if outcome.left > most {
-            wrong.push("processes are left".to_owned());
+            wrong.push(format!("processes are left ({})", outcome.programs.join(" ")));
         }
         if !outcome.good() || !drafts.is_empty() || self.operation.next != Next::Same {
             wrong.extend(self.next(&mut tracer, known)?);
@@ -434,8 +455,11 @@ fn has_noun(line: &str, point: &Point) -> bool {
     let text = line.trim_start_matches("rt: ");
     let word = |word: &str| {
         let word = word.trim_matches([':', ',', '"', '(', ')', '.']);
-        word.len() > 1 && (word.contains('/') || word.contains("sha256:"))
+        word == "/"
+            || word.len() > 1 && (word.contains('/') || word.contains("sha256:"))
             || word.contains(['.', '_']) && word.len() > 3
+            // The beginning of a digest.
+            || word.len() >= 12 && word.bytes().all(|b| b.is_ascii_hexdigit())
             || ["c1", "c2"].contains(&word)
     };
     // What is done to a container's own image, mounts and ids is said in words: there is one of each in a command.

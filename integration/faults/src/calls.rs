@@ -62,6 +62,8 @@ struct Call(i64, &'static str, Place, &'static str, Option<usize>);
 
 const OPEN: &str = "EIO EMFILE ENOMEM EACCES";
 const LOOK: &str = "EIO ENOMEM EACCES";
+// EACCES is what these are asked for.
+const ACCESS: &str = "EIO ENOMEM";
 const CHANGE: &str = "EIO ENOSPC EACCES";
 const META: &str = "EIO EPERM";
 const MOUNT: &str = "EPERM ENOMEM EIO";
@@ -79,8 +81,8 @@ const CALLS: &[Call] = &[
     Call(libc::SYS_newfstatat, "newfstatat", At(0, 1), LOOK, None),
     Call(libc::SYS_statx, "statx", At(0, 1), LOOK, None),
     Call(libc::SYS_fstat, "fstat", Descriptor(0), "EIO ENOMEM", None),
-    Call(libc::SYS_faccessat, "faccessat", At(0, 1), LOOK, None),
-    Call(libc::SYS_faccessat2, "faccessat2", At(0, 1), LOOK, None),
+    Call(libc::SYS_faccessat, "faccessat", At(0, 1), ACCESS, None),
+    Call(libc::SYS_faccessat2, "faccessat2", At(0, 1), ACCESS, None),
     Call(libc::SYS_readlinkat, "readlinkat", At(0, 1), LOOK, None),
     Call(libc::SYS_statfs, "statfs", Path(0), LOOK, None),
     Call(libc::SYS_fstatfs, "fstatfs", Descriptor(0), "EIO ENOMEM", None),
@@ -170,7 +172,7 @@ const CALLS: &[Call] = &[
     #[cfg(target_arch = "x86_64")]
     Call(libc::SYS_lstat, "lstat", Path(0), LOOK, None),
     #[cfg(target_arch = "x86_64")]
-    Call(libc::SYS_access, "access", Path(0), LOOK, None),
+    Call(libc::SYS_access, "access", Path(0), ACCESS, None),
     #[cfg(target_arch = "x86_64")]
     Call(libc::SYS_readlink, "readlink", Path(0), LOOK, None),
     #[cfg(target_arch = "x86_64")]
@@ -203,8 +205,10 @@ fn named(name: &str) -> Option<&'static Call> {
 /// The faults that are plausible for a call on this path; of signals, both.
 pub(crate) fn faults(name: &str, path: &str) -> Vec<&'static str> {
     let Some(call) = named(name) else { return Vec::new() };
-    // The kernel's own files do not end early, and an empty file of a state is that of a container that is being made.
-    let whole = path.starts_with("/proc") || path.starts_with("/sys") || path.ends_with("/state.json");
+    // The kernel's own files do not end early, nor does a pipe whose writer lives; and an empty file of a state is that of a
+    // container that is being made.
+    let kernels = ["/proc", "/sys", "pipe:"].iter().any(|start| path.starts_with(start));
+    let whole = kernels || path.ends_with("/state.json");
     call.3.split(' ').filter(|kind| !(whole && *kind == "ZERO")).chain(["SIGKILL", "SIGTERM"]).collect()
 }
 

@@ -111,12 +111,12 @@ fn answer(asked: &Asked, dir: &Path) -> io::Result<(u16, String, Vec<u8>)> {
         "PATCH" => {
             let upload = dir.join("uploads").join(&last);
             let all = joined(asked, &upload);
-            write(&upload, &all)?;
+            write(dir, &upload, &all)?;
             let end = all.len().saturating_sub(1);
             Ok((202, format!("location: {}\r\nrange: 0-{end}\r\n", asked.path), Vec::new()))
         }
         "PUT" if kind == "manifests" => {
-            write(&known, &asked.body)?;
+            write(dir, &known, &asked.body)?;
             Ok((201, format!("location: {}\r\n", asked.path), Vec::new()))
         }
         "PUT" => {
@@ -124,9 +124,8 @@ fn answer(asked: &Asked, dir: &Path) -> io::Result<(u16, String, Vec<u8>)> {
             let Some(digest) = digest else { return Ok((400, String::new(), Vec::new())) };
             let upload = dir.join("uploads").join(&last);
             let all = joined(asked, &upload);
+            write(dir, &dir.join("blobs").join(digest.replace(':', "-")), &all)?;
             let _ = fs::remove_file(upload);
-            let _ = fs::remove_dir(dir.join("uploads"));
-            write(&dir.join("blobs").join(digest.replace(':', "-")), &all)?;
             Ok((201, format!("location: {}\r\n", asked.path), Vec::new()))
         }
         _ => Ok(none()),
@@ -143,8 +142,13 @@ fn joined(asked: &Asked, upload: &Path) -> Vec<u8> {
     all
 }
 
-/// Writes a whole file.
-fn write(path: &Path, body: &[u8]) -> io::Result<()> {
+/// Writes a file below `dir` whole or not at all: a client that has heard nothing sends its request again, by another
+/// connection.
+fn write(dir: &Path, path: &Path, body: &[u8]) -> io::Result<()> {
+    let uploads = dir.join("uploads");
+    let draft = uploads.join(format!("draft-{}", UPLOADS.fetch_add(1, Ordering::Relaxed)));
     fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
-    fs::write(path, body)
+    fs::create_dir_all(&uploads)?;
+    fs::write(&draft, body)?;
+    fs::rename(draft, path)
 }

@@ -31,6 +31,10 @@ impl Point {
     }
 }
 
+/// How long the processes that a program leaves may live: the kernel unmounts what was in the last mount namespace some time
+/// after that has gone, and the server of an image ends then. A machine may be busy.
+const SETTLE: Duration = Duration::from_secs(5);
+
 /// What is done while a program runs.
 #[derive(Debug, Clone)]
 pub(crate) enum Mode {
@@ -59,6 +63,8 @@ pub(crate) struct Outcome {
     pub(crate) hung: bool,
     /// Processes that live when the first has ended and some time has passed.
     pub(crate) left: usize,
+    /// What these execute.
+    pub(crate) programs: Vec<String>,
     /// How many of these are stopped.
     pub(crate) stopped: usize,
 }
@@ -80,6 +86,15 @@ struct Process {
     stopped: bool,
     /// What its call is to return, at the exit of it.
     result: Option<i64>,
+    /// An argument and its value, to be set again then: a program takes for granted that a call leaves its registers alone.
+    changed: Option<(usize, u64)>,
+}
+
+impl Process {
+    /// True from the entry of the call to which something was done to its exit.
+    fn is_in_call(&self) -> bool {
+        self.result.is_some() || self.changed.is_some()
+    }
 }
 
 /// The processes of one work directory. All are killed when it is dropped.
@@ -148,7 +163,7 @@ impl Tracer {
                 if self.processes.len() <= expect {
                     break;
                 }
-                let until = *settle.get_or_insert_with(|| Instant::now() + Duration::from_millis(1500));
+                let until = *settle.get_or_insert_with(|| Instant::now() + SETTLE);
                 if Instant::now() > until {
                     break;
                 }
@@ -163,8 +178,12 @@ impl Tracer {
                 Report::Nobody => break,
             }
         }
+        // The end of a process may be reported before the event of the one that made it, which then names it again.
+        self.processes.retain(|pid, _| Path::new(&format!("/proc/{pid}")).exists());
         let mut outcome = run.outcome;
         outcome.left = self.processes.len();
+        outcome.programs = self.processes.values().map(|process| process.program.clone()).collect();
+        outcome.programs.sort();
         outcome.stopped = self.processes.values().filter(|p| p.stopped).count();
         outcome.stdout = read_back(stdout)?;
         outcome.stderr = read_back(stderr)?;
@@ -211,7 +230,7 @@ impl Tracer {
         let how = match run.mode {
             Mode::Record => libc::PTRACE_SYSCALL,
             // The exit of the call that fails is still awaited.
-            Mode::Inject(..) if !run.outcome.reached || process.result.is_some() => libc::PTRACE_SYSCALL,
+            Mode::Inject(..) if !run.outcome.reached || process.is_in_call() => libc::PTRACE_SYSCALL,
             _ => libc::PTRACE_CONT,
         };
         let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
@@ -270,6 +289,9 @@ impl Tracer {
             if let Some(result) = process.result.take() {
                 let _ = sys::set_result(pid, result);
             }
+            if let Some((index, value)) = process.changed.take() {
+                let _ = sys::set_argument(pid, index, value);
+            }
             return sys::go_on(how, pid, 0);
         };
         let known = (process.counts && !run.outcome.reached).then(|| calls::describe(pid, &entry)).flatten();
@@ -316,7 +338,9 @@ fn inject(pid: i32, process: &mut Process, entry: &sys::Entry, call: &str, kind:
         }
         Kind::Short => {
             if let Some(index) = calls::length(call) {
-                let _ = sys::set_argument(pid, index, (entry.arguments[index] / 2).max(1));
+                let length = entry.arguments[index];
+                let _ = sys::set_argument(pid, index, (length / 2).max(1));
+                process.changed = Some((index, length));
             }
         }
         Kind::Signal(signal) => sys::kill(pid, signal),

@@ -9,8 +9,9 @@ use crate::save::SaveTarget;
 use rt_cli::image::{COMPRESS, OVER, REPLACE, RUN_FILE, SILENT};
 use rt_cli::parse::Call;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, fd, start};
+use rt_sys::{bail, err, fd, look, start};
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -119,7 +120,7 @@ fn quietly(call: &Call, from: &Path, layout: &str, interrupt: &Interrupt) -> Res
 
 /// `rt mount --bundle FROM DIR -- rt-pull save FLAGS DIR WORDS`
 fn save_mounted(from: &Path, scratch: &Scratch, flags: &[OsString], words: &[OsString]) -> Result<Command> {
-    let rt = start::companions("rt")?.into_iter().find(|path| path.is_file());
+    let rt = look::first_file(start::companions("rt")?)?;
     let mut command = Command::new(rt.ok_or_else(|| start::no_companion("rt"))?);
     let at = scratch.mount_point()?;
     command.args(["mount", "--bundle"]).arg(from).arg(&at).arg("--");
@@ -142,8 +143,11 @@ fn finished(mut command: Command, interrupt: &Interrupt) -> Result<u8> {
     let mut child = command.spawn().context(|| format!("execute {shown}"))?;
     let mut told = false;
     let status = loop {
-        if let Some(status) = child.try_wait().context(|| format!("wait for {shown}"))? {
-            break status;
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) => {}
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e).context(|| format!("wait for {shown}")),
         }
         if interrupt.signalled() && !told {
             told = true;

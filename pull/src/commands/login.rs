@@ -79,7 +79,7 @@ fn registry_name(call: &Call) -> Result<String> {
 fn file(call: &Call) -> Result<PathBuf> {
     match call.flags.path(&AUTHFILE) {
         Some(path) => Ok(path),
-        None => CredentialFiles::from_environment()
+        None => CredentialFiles::from_environment()?
             .login_file()
             .map(Into::into)
             .ok_or_else(|| err!("no home directory to keep credentials in (use --authfile)")),

@@ -23,7 +23,7 @@ use rt_cli::parse::{self, Call, Flags};
 use rt_config::{Config, Key};
 use rt_spec::OCI_VERSION;
 use rt_sys::error::{Error, Result};
-use rt_sys::{bail, err, log};
+use rt_sys::{bail, err, log, look};
 use squashfs_write::Compression;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -85,18 +85,20 @@ fn registry() -> Result<Option<&'static str>> {
 /// Refuses a name that is a file here: whoever types that means the file, and the registry may have an image of that name,
 /// somebody else's.
 pub(super) fn not_a_file(name: &str) -> Result<()> {
-    let path = Path::new(name);
-    let remedy = if path.is_file() {
-        format!("oci-archive:{name} or docker-archive:{name} reads it")
-    } else if path.join("oci-layout").is_file() {
-        format!("oci:{name} reads it")
+    // A name that says where it is means nothing that is here.
+    if name.contains("://") {
+        return Ok(());
+    }
+    let (what, remedy) = if look::is_file(name)? {
+        ("a file", format!("oci-archive:{name} or docker-archive:{name} reads it"))
+    } else if look::is_file(Path::new(name).join("oci-layout"))? {
+        ("an image layout", format!("oci:{name} reads it"))
     } else if means_a_file(name) {
         return Err(err!("{name}: no file here, and no such image")
             .hint(format!("docker://{name} would be an image of that name in a registry")));
     } else {
         return Ok(());
     };
-    let what = if path.is_file() { "a file" } else { "an image layout" };
     Err(err!("{name} is {what} here, not a name in a registry")
         .hint(format!("{remedy}; docker://{name} is the name")))
 }
@@ -123,7 +125,7 @@ fn connect_options(flags: &Flags) -> Result<ConnectOptions> {
         Some(pair) => Some(Credentials::from_pair(pair).ok_or_else(|| err!("--creds: not USER:PASSWORD"))?),
         None => None,
     };
-    let mut credential_files = CredentialFiles::from_environment();
+    let mut credential_files = CredentialFiles::from_environment()?;
     if let Some(path) = flags.path(&AUTHFILE) {
         credential_files.docker.insert(0, path);
     }

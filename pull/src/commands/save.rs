@@ -12,8 +12,8 @@ use rt_cli::parse::Call;
 use rt_cli::print;
 use rt_image_store::word::require_own;
 use rt_spec::asked_mounts::is_image;
-use rt_sys::error::Result;
-use rt_sys::{bail, err};
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err, look};
 use std::path::{Path, PathBuf};
 
 /// Writes a bundle's tree as an image and prints its digest, or the path of an image file.
@@ -31,15 +31,17 @@ pub(super) fn run(call: &Call) -> Result<u8> {
 /// The bundle that is the first operand. Over an image of the store a layer may have been written by its name.
 pub(super) fn source_bundle(call: &Call) -> Result<PathBuf> {
     let path = Path::new(call.operands[0]);
-    if !call.flags.given(&OVER) || path.join("config.json").is_file() {
+    if !call.flags.given(&OVER) || look::is_file(path.join("config.json"))? {
         return Ok(path.to_owned());
     }
     images::stored(call, operand(call, 0)?)
 }
 
 /// True for a directory that is neither a bundle nor an image: what is in it is data.
-fn is_data(path: &Path) -> bool {
-    path.is_dir() && !path.join("config.json").exists() && !path.join("oci-layout").exists()
+fn is_data(path: &Path) -> Result<bool> {
+    Ok(look::is_dir(path)?
+        && !look::exists(path.join("config.json"))?
+        && !look::exists(path.join("oci-layout"))?)
 }
 
 /// Where a run file, or another one, comes from.
@@ -55,17 +57,22 @@ pub(super) enum Origin<'a> {
 impl Origin<'_> {
     pub(super) fn of<'a>(call: &Call<'a>) -> Result<Origin<'a>> {
         let path = Path::new(call.operands[0]);
-        if path.join("config.json").is_file() {
+        // A name that says where it is means nothing that is here.
+        if call.operands[0].to_str().is_some_and(|name| name.contains("://")) {
+            return operand(call, 0).map(Origin::Image);
+        }
+        if look::is_file(path.join("config.json"))? {
             require_own(path, Some(Path::new("config.json")))?;
             return Ok(Origin::Bundle(path));
         }
-        if path.is_file() {
+        if look::is_file(path)? {
             if !path.to_str().is_some_and(is_image) {
                 require_own(path, None)?;
             }
-            return Ok(Origin::File(path, image_file::is_squashfs(&disk::open_named(path)?)?));
+            let is_squashfs = image_file::is_squashfs(&disk::open_named(path)?);
+            return Ok(Origin::File(path, is_squashfs.context(|| path.display().to_string())?));
         }
-        if is_data(path) { Ok(Origin::Data(path)) } else { operand(call, 0).map(Origin::Image) }
+        if is_data(path)? { Ok(Origin::Data(path)) } else { operand(call, 0).map(Origin::Image) }
     }
 }
 
@@ -101,7 +108,7 @@ pub(super) fn bundle(call: &Call, bundle: &Path, target: &str) -> Result<u8> {
     let what = What { bundle, overlay: overlay.as_deref() };
     if let Some(form) = form_of(&call.flags, Path::new(target))? {
         let file = Path::new(target);
-        let written = match is_data(bundle) && !form.runs && overlay.is_none() {
+        let written = match is_data(bundle)? && !form.runs && overlay.is_none() {
             true => image_file::save_data(bundle, file, replace, form, style)?,
             false => image_file::save(what, file, replace, form, style)?,
         };

@@ -113,17 +113,16 @@ impl Http {
         retries: u32,
         least_rate: LeastRate,
         interrupt: Interrupt,
-    ) -> Http {
-        let certificates = Certificates::for_host(host);
-        Http {
-            certificates,
+    ) -> Result<Http> {
+        Ok(Http {
+            certificates: Certificates::for_host(host)?,
             insecure,
             agents: Mutex::default(),
             own_host: host.to_owned(),
             retries,
             interrupt,
             least_rate,
-        }
+        })
     }
 
     /// One request, made again after failures that may pass.

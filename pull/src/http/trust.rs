@@ -2,9 +2,10 @@
 
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig};
 
-use crate::registries_conf::Certificates;
-use rt_sys::err;
+use crate::registries_conf::{Certificates, certificate};
 use rt_sys::error::Result;
+use rt_sys::{err, look};
+use std::path::Path;
 
 /// Where distributions keep the CAs, the usual first.
 const CA_FILES: [&str; 5] = [
@@ -18,7 +19,7 @@ const CA_FILES: [&str; 5] = [
 /// Everybody whom the system trusts and, with `registry`, whom certs.d names; then also the caller's own certificate.
 pub(super) fn verified(registry: Option<&Certificates>) -> Result<TlsConfig> {
     let mut tls = TlsConfig::builder();
-    let mut roots = system_roots();
+    let mut roots = system_roots()?;
     if let Some(registry) = registry {
         for pem in &registry.authorities {
             roots.extend(certificates(pem));
@@ -46,14 +47,20 @@ fn certificates(pem: &[u8]) -> impl Iterator<Item = Certificate<'static>> {
 }
 
 /// The system's CAs; none where it has none, and then Mozilla's list in the program is used.
-fn system_roots() -> Vec<Certificate<'static>> {
+fn system_roots() -> Result<Vec<Certificate<'static>>> {
     let named = std::env::var("SSL_CERT_FILE").ok().filter(|f| !f.is_empty());
     let files = named.iter().map(String::as_str).chain(CA_FILES);
-    let mut text = files.filter_map(|path| std::fs::read(path).ok()).next().unwrap_or_default();
-    if let Some(dir) = std::env::var_os("SSL_CERT_DIR").filter(|d| !d.is_empty()) {
-        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-            text.extend(std::fs::read(entry.path()).unwrap_or_default());
+    let mut text = Vec::new();
+    for path in files {
+        if let Some(found) = certificate(Path::new(path))? {
+            text = found;
+            break;
         }
     }
-    certificates(&text).collect()
+    if let Some(dir) = std::env::var_os("SSL_CERT_DIR").filter(|d| !d.is_empty()) {
+        for path in look::entries(dir)? {
+            text.extend(certificate(&path)?.unwrap_or_default());
+        }
+    }
+    Ok(certificates(&text).collect())
 }

@@ -1,15 +1,17 @@
 //! What is in the stores.
 
 use std::collections::BTreeSet;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
 use rt_image_store::ImageStore;
-use rt_sys::error::Result;
-use rt_sys::fd;
+use rt_sys::error::{Context, Result};
+use rt_sys::{fd, look};
 
+use super::names::{NamedImage, in_full};
 use super::removal::is_name;
 use super::users::{BundleUser, Users};
 use super::{OwnStore, Stores};
@@ -51,7 +53,7 @@ pub(crate) fn list() -> Result<Vec<ListedImage>> {
         match &own {
             Some(own) if own.store.path() == store.path() => all.extend(of_own(own)?),
             // Of a store that is only read, nobody here knows who uses it.
-            _ => all.extend(of_other(store)),
+            _ => all.extend(of_other(store)?),
         }
     }
     Ok(all)
@@ -62,7 +64,7 @@ pub(super) fn of_own(own: &OwnStore) -> Result<Vec<ListedImage>> {
     let (names, users, now) = (own.all_names()?, Users::look(own)?, own.now());
     let mut all = Vec::new();
     for bundle in own.bundle_names()? {
-        let mut image = read(&own.store, &bundle, now);
+        let mut image = read(&own.store, &bundle, now)?;
         for name in names.iter().filter(|name| name.bundle == bundle && is_name(name)) {
             // A name that is too long for a file is in the bundle alone.
             let shown = if name.image.is_some() { name.shown() } else { image.1.clone() };
@@ -79,33 +81,48 @@ pub(super) fn of_own(own: &OwnStore) -> Result<Vec<ListedImage>> {
     Ok(all)
 }
 
-fn of_other(store: &ImageStore) -> Vec<ListedImage> {
-    let read_dir = |name: &str| std::fs::read_dir(store.path().join(name)).into_iter().flatten().flatten();
-    let file_names = |name: &str| read_dir(name).filter_map(|entry| entry.file_name().into_string().ok());
-    let Ok(Some(names)) = store.subdirectory(rt_image_store::NAMES) else { return Vec::new() };
-    let link = |key: String| {
-        let bundle = store.link(std::os::fd::AsFd::as_fd(&names), &key).ok()??;
-        Some(super::names::NamedImage { image: super::names::in_full(&key), key, bundle })
-    };
-    let named: Vec<_> = file_names(rt_image_store::NAMES).filter_map(link).collect();
+/// The images of another store. What its owner does not let the caller read is none of his.
+fn of_other(store: &ImageStore) -> Result<Vec<ListedImage>> {
+    let Some(names) = store.subdirectory(rt_image_store::NAMES)? else { return Ok(Vec::new()) };
+    let mut named = Vec::new();
+    for key in file_names(&store.path().join(rt_image_store::NAMES))? {
+        match store.link(names.as_fd(), &key) {
+            Ok(bundle) => named.extend(bundle.map(|bundle| NamedImage { image: in_full(&key), key, bundle })),
+            // It leads to no bundle of the store.
+            Err(e) if e.errno().is_none() || e.is(libc::EINVAL) => {}
+            Err(e) => return Err(e),
+        }
+    }
     let mut all = Vec::new();
-    for bundle in file_names(rt_image_store::BUNDLES).filter(|name| rt_image_store::is_bundle_name(name)) {
-        let (mut image, _) = read(store, &bundle, SystemTime::now());
+    for bundle in file_names(&store.path().join(rt_image_store::BUNDLES))? {
+        if !rt_image_store::is_bundle_name(&bundle) {
+            continue;
+        }
+        let (mut image, _) = match read(store, &bundle, SystemTime::now()) {
+            Err(e) if e.is(libc::EACCES) => continue,
+            image => image?,
+        };
         let shown = named.iter().filter(|name| name.bundle == bundle && name.image.is_some());
         image.names = shown.map(|name| name.shown()).collect::<BTreeSet<_>>().into_iter().collect();
         all.push(image);
     }
     all.sort_by(|a, b| a.names.cmp(&b.names));
-    all
+    Ok(all)
+}
+
+/// The names in a directory that are UTF-8, as all are that `rt-pull` makes.
+fn file_names(dir: &Path) -> Result<Vec<String>> {
+    let name = |path: &PathBuf| Some(path.file_name()?.to_str()?.to_owned());
+    Ok(look::entries(dir)?.iter().filter_map(name).collect())
 }
 
 /// What a bundle says of itself, and the name by which it was pulled.
-fn read(store: &ImageStore, bundle: &str, now: SystemTime) -> (ListedImage, String) {
+fn read(store: &ImageStore, bundle: &str, now: SystemTime) -> Result<(ListedImage, String)> {
     let path = store.bundle(bundle);
-    let config = fd::read_hostile(&path.join("config.json"), CONFIG_LIMIT);
+    let config = fd::read_if_regular(&path.join("config.json"), CONFIG_LIMIT)?;
     let config: Value = config.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     let text = |name: &str| config["annotations"][name].as_str().unwrap_or_default().to_owned();
-    let age = pulled(&path).and_then(|time| now.duration_since(time).ok()).unwrap_or_default();
+    let age = pulled(&path)?.and_then(|time| now.duration_since(time).ok()).unwrap_or_default();
     let image = ListedImage {
         names: Vec::new(),
         digest: text(ANNOTATION_DIGEST),
@@ -118,9 +135,13 @@ fn read(store: &ImageStore, bundle: &str, now: SystemTime) -> (ListedImage, Stri
         bundle: bundle.to_owned(),
         path,
     };
-    (image, text(ANNOTATION_NAME))
+    Ok((image, text(ANNOTATION_NAME)))
 }
 
-fn pulled(bundle: &Path) -> Option<SystemTime> {
-    bundle.join("config.json").symlink_metadata().ok()?.modified().ok()
+fn pulled(bundle: &Path) -> Result<Option<SystemTime>> {
+    let config = bundle.join("config.json");
+    match config.symlink_metadata().and_then(|found| found.modified()) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        time => time.map(Some).context(|| format!("look at {}", config.display())),
+    }
 }

@@ -23,8 +23,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rt_image_store::{BUNDLES, ImageStore, NAMES, Place, USES};
-use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::{err, look};
 
 use super::interrupt::Interrupt;
 use super::lease::{Lease, Moment, Wanted};
@@ -77,7 +77,8 @@ impl Stores {
     pub(crate) fn own_or_new(&mut self) -> Result<OwnStore> {
         let mut refused = None;
         for place in &self.places {
-            if !place.path.is_dir() {
+            // Where the kernel does not say, mkdir(2) says why.
+            if !look::is_dir(&place.path).is_ok_and(|is| is) {
                 let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&place.path);
                 if let Err(e) = made {
                     let e = Error::from(e);
@@ -124,7 +125,7 @@ pub(crate) struct OwnStore {
 impl OwnStore {
     fn open(place: &Place) -> Result<Option<OwnStore>> {
         let Some(store) = ImageStore::open(place)? else { return Ok(None) };
-        if !disk::may_write(store.dir()) {
+        if !disk::may_write(store.dir())? {
             return Ok(None);
         }
         let root = disk::open_dir_again(store.dir())?;

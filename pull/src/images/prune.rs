@@ -141,7 +141,12 @@ impl OwnStore {
         const DEAD: Duration = Duration::from_secs(3600);
         let now = self.now();
         for (file, _) in disk::entries(self.names())? {
-            let Ok((_, made)) = disk::size_and_time(self.names(), &file) else { continue };
+            let made = match disk::size_and_time(self.names(), &file) {
+                Ok((_, made)) => made,
+                // Its maker has renamed it meanwhile.
+                Err(e) if e.is(libc::ENOENT) => continue,
+                Err(e) => return Err(e),
+            };
             let old = now.duration_since(made).unwrap_or_default() > DEAD;
             let key = String::from_utf8_lossy(&file);
             let link = self.store.link(self.names(), &key);

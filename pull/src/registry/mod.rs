@@ -124,16 +124,17 @@ impl Registry {
             endpoint.insecure |= connect.insecure;
             let retries = connect.retries.unwrap_or(http::RETRIES);
             let http =
-                Http::new(&endpoint.host, endpoint.insecure, retries, connect.least_rate, interrupt.clone());
-            Connection {
+                Http::new(&endpoint.host, endpoint.insecure, retries, connect.least_rate, interrupt.clone())?;
+            Ok(Connection {
                 endpoint,
                 http,
                 scheme: Mutex::new(connect.plain_http.then_some("http")),
                 challenge: Mutex::default(),
                 tokens: Mutex::default(),
-            }
+            })
         };
-        let endpoints = registries.endpoints(reference)?.into_iter().map(connection).collect();
+        let endpoints =
+            registries.endpoints(reference)?.into_iter().map(connection).collect::<Result<_>>()?;
         Ok(Registry {
             reference: reference.clone(),
             endpoints,

@@ -10,7 +10,7 @@ use crate::hooks::definitions;
 use crate::store::Store;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{self, Follow, Param, Recursive};
-use rt_sys::{bail, err};
+use rt_sys::{bail, err, look};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags, Stat};
 use serde_json::{Value, json};
@@ -78,7 +78,8 @@ impl ImageMounts {
     /// Replaces the path of an image by the directory where it is mounted, or adds it to `files`, which are to be mounted.
     pub(super) fn resolve(&self, path: &mut PathBuf, found: &Stat, used: Used, files: &mut Vec<PathBuf>) {
         let mounted = self.mounted.as_ref().map(|dir| dir.join(name_of(found, used)));
-        match mounted.filter(|dir| dir.is_dir()) {
+        // A directory that cannot be looked at, as of a server that has ended, is none: the image is mounted anew.
+        match mounted.filter(|dir| look::is_dir(dir).is_ok_and(|is| is)) {
             Some(dir) => *path = dir,
             None if files.contains(path) => {}
             None => files.push(path.clone()),
@@ -109,7 +110,9 @@ impl ImageMounts {
         make_scratch(&at)?;
         for key in session.mount(|image| Ok((make_mount_point(&at.join(image.key()))?, image.key())))? {
             // What is the container's root is covered by it. Who mounts the same image in it needs another mount.
-            let tree = mount::clone_path(&at.join(&key), Recursive::No, Follow::Not)?;
+            let source = at.join(&key);
+            let tree = mount::clone_path(&source, Recursive::No, Follow::Not)
+                .context(|| format!("bind {}", source.display()))?;
             mount::attach(&tree, make_mount_point(&at.join(key + ROOT))?)?;
         }
         let bundle = self.config.as_ref().map(|config| {

@@ -9,7 +9,7 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Attr, Param, Recursive};
 use rt_sys::ns::{self, IdMap, IdMaps, Namespace, Namespaces, Setgroups};
 use rt_sys::process::{self, ExecArgs, Memory};
-use rt_sys::{bail, caps, err, fd, start};
+use rt_sys::{bail, caps, err, fd, look, start};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags, Stat};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -353,12 +353,9 @@ fn answer(link: &mut File) -> Result<Vec<u8>> {
 
 /// It was not there to be executed, or has ended.
 fn no_answer() -> Error {
-    let places = match start::companions("rt-image") {
-        Ok(places) => places,
-        Err(e) => return e,
-    };
-    match places.iter().any(|path| path.exists()) {
-        true => err!("rt-image has ended without an answer"),
-        false => start::no_companion("rt-image"),
+    match start::companions("rt-image").and_then(look::first_file) {
+        Ok(Some(_)) => err!("rt-image has ended without an answer"),
+        Ok(None) => start::no_companion("rt-image"),
+        Err(e) => e,
     }
 }

@@ -8,6 +8,7 @@ use rt_sys::ns::Namespace;
 use rt_sys::rootfs::Rootfs;
 use rustix::fd::OwnedFd;
 use rustix::fs;
+use rustix::io::Errno;
 use std::path::Path;
 
 /// Where the host has its cgroup tree.
@@ -37,12 +38,12 @@ pub(super) fn came_with_sys(rootfs: &Rootfs, plan: &Plan, mount: &MountPlan) -> 
 
 /// The cgroup tree as the host shows it, or that of the container's own cgroup namespace where there is only cgroup2.
 pub(super) fn tree(plan: &Plan, mount: &MountPlan) -> Result<OwnedFd> {
-    const CGROUP2_MAGIC: u64 = 0x6367_7270;
-    if may_mount(plan)
-        && fs::statfs(CGROUP).is_ok_and(|s| s.f_type as u64 == CGROUP2_MAGIC)
-        && let Ok(tree) = mount::new_fs("cgroup2", "cgroup", &[], mount.options.attr.set)
-    {
-        return Ok(tree);
+    if may_mount(plan) && is_cgroup2()? {
+        match mount::new_fs("cgroup2", "cgroup", &[], mount.options.attr.set) {
+            // The host shows less of its own than a new one would show (mount_namespaces(7)).
+            Err(e) if e.is(libc::EPERM) || e.is(libc::EACCES) || e.is(libc::EBUSY) => {}
+            tree => return tree,
+        }
     }
     // Recursive: with cgroup v1 every controller is a mount of its own, and what the kernel has locked together in a
     // mount namespace of another user namespace can only be copied together.
@@ -50,4 +51,13 @@ pub(super) fn tree(plan: &Plan, mount: &MountPlan) -> Result<OwnedFd> {
         .context(|| format!("bind {CGROUP}"))?;
     set_attributes(&tree, mount, Readonly::AllBelow)?;
     Ok(tree)
+}
+
+/// True where the host has only cgroup2.
+fn is_cgroup2() -> Result<bool> {
+    const CGROUP2_MAGIC: u64 = 0x6367_7270;
+    match fs::statfs(CGROUP) {
+        Err(Errno::NOENT) => Ok(false),
+        found => Ok(found.context(|| format!("look at {CGROUP}"))?.f_type as u64 == CGROUP2_MAGIC),
+    }
 }

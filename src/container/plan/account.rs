@@ -6,7 +6,7 @@ use rt_spec::job_environment::JobEnvironment;
 use rt_spec::rootless::Adapted;
 use rt_spec::{Spec, annotations};
 use rt_sys::error::Result;
-use rt_sys::{caller, err};
+use rt_sys::{caller, err, look};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -66,9 +66,12 @@ pub(super) fn home_mount(spec: &Spec, job: &JobEnvironment) -> Result<Option<Mou
     if !annotations::asks_for_home(spec)? {
         return Ok(None);
     }
-    let Some(home) = caller_home(job).filter(|home| Path::new(home).is_dir()) else {
-        log::debug!("the caller's home directory is not there: it is not mounted");
-        return Ok(None);
+    let home = match caller_home(job) {
+        Some(home) if look::is_dir(&home)? => home,
+        _ => {
+            log::debug!("the caller's home directory is not there: it is not mounted");
+            return Ok(None);
+        }
     };
     let options = ["rbind", "rslave", "nosuid", "nodev"].map(str::to_owned).to_vec();
     let mount = MountBuilder::default().destination(&home).source(&home).typ("bind").options(options).build();

@@ -7,9 +7,10 @@ use super::Plan;
 use rt_spec::rootless::UserMap;
 use rt_spec::{Spec, annotations, hpc};
 use rt_sys::caller::{Caller, Privilege};
-use rt_sys::error::Result;
-use rt_sys::{err, mount};
+use rt_sys::error::{Context, Result};
+use rt_sys::{err, look, mount};
 use rustix::fs::{self, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -72,9 +73,16 @@ pub(super) fn protect_host(
     };
     let (proc, dev) = (shows("/proc"), shows("/dev"));
     let below = |path: &&&str| if path.starts_with("/proc") { proc } else { dev };
-    let there = |path: &&&str| Path::new(path).exists();
-    plan.readonly.extend(READ_ONLY.iter().filter(below).filter(there).map(PathBuf::from));
-    plan.masked.extend(MASKED.iter().filter(below).filter(there).map(PathBuf::from));
+    for path in READ_ONLY.iter().filter(below) {
+        if look::exists(path)? {
+            plan.readonly.push(path.into());
+        }
+    }
+    for path in MASKED.iter().filter(below) {
+        if look::exists(path)? {
+            plan.masked.push(path.into());
+        }
+    }
     if dev {
         let asked = |path: &Path| {
             let linux = spec.linux().as_ref();
@@ -82,7 +90,7 @@ pub(super) fn protect_host(
                 || spec.mounts().iter().flatten().any(|mount| mount.destination() == path)
         };
         let mut disks = Vec::new();
-        block_devices(Path::new("/dev"), DEPTH, &mut disks);
+        block_devices(Path::new("/dev"), DEPTH, &mut disks)?;
         plan.masked.extend(disks.into_iter().filter(|path| !asked(path)));
         // Devices can be used where their file system is read-only. Other files than devices are not made there.
         for mount in plan.mounts.iter_mut().filter(|mount| mount.destination == Path::new("/dev")) {
@@ -115,20 +123,27 @@ fn commands_the_host(name: &[u8]) -> bool {
     })
 }
 
-/// The block devices below a directory of /dev, and what has as much power. What vanishes meanwhile needs no mask.
-fn block_devices(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+/// The block devices below a directory of /dev, and what has as much power. What vanishes meanwhile needs no mask, and
+/// what the caller may not list is open to nobody in the container, who has no more rights.
+fn block_devices(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(entries) = fs::open(dir, flags, Mode::empty()).and_then(fs::Dir::new) else { return };
-    for entry in entries.flatten() {
+    let doing = || format!("list {}", dir.display());
+    let entries = match fs::open(dir, flags, Mode::empty()).and_then(fs::Dir::new) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return Ok(()),
+        entries => entries.context(doing)?,
+    };
+    for entry in entries {
+        let entry = entry.context(doing)?;
         let name = entry.file_name().to_bytes();
         let path = dir.join(OsStr::from_bytes(name));
         match entry.file_type() {
             FileType::BlockDevice => found.push(path),
             FileType::CharacterDevice if commands_the_host(name) => found.push(path),
             FileType::Directory if depth > 1 && name != b"." && name != b".." && name != b"shm" => {
-                block_devices(&path, depth - 1, found);
+                block_devices(&path, depth - 1, found)?;
             }
             _ => {}
         }
     }
+    Ok(())
 }
