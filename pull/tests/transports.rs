@@ -648,7 +648,9 @@ fn a_closed_working_directory_is_named() {
         return;
     }
     // Who owns a directory is no owner with rights of root's in a user namespace without a map.
-    let script = format!("chmod 0 . && exec {} save /nosuch x.sqsh", env!("CARGO_BIN_EXE_rt-pull"));
+    let data = Place::new("closed-data");
+    let (program, data) = (env!("CARGO_BIN_EXE_rt-pull"), data.join("."));
+    let script = format!("chmod 0 . && exec {program} save {} x.sqsh", data.display());
     let output = place
         .command()
         .get_envs()
