@@ -83,13 +83,14 @@ pub(super) fn prepare(plan: &mut Plan, id: &str) -> Result<()> {
 }
 
 fn make_parts(plan: &Plan, path: &Path, id: &str) -> Result<Seen> {
-    let dir = Directory::open(path)?;
-    let stranger = name_of_overlay_stranger(&dir.fd)?;
+    let fd = open_top(path)?;
+    let stranger = name_of_overlay_stranger(&fd)?;
     let shown = matches!(plan.layer, Some(Layer::Shown(_)));
     if let Some(name) = stranger.filter(|_| !shown) {
         return Err(Error::new(format!("it is on {name}, which cannot hold the upper layer of an overlay"))
             .hint("name a directory of a local file system, such as one in /tmp, or take --writable"));
     }
+    let dir = Directory::of(fd)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let image = fs::open(&plan.rootfs, flags, Mode::empty())?;
     if fd::path_of(&dir.fd)?.starts_with(fd::path_of(&image)?) {
@@ -114,6 +115,11 @@ fn make_parts(plan: &Plan, path: &Path, id: &str) -> Result<Seen> {
 /// Who the container's root is outside, where that is another id than the caller's.
 type Root = (Option<Uid>, Option<Gid>);
 
+/// Opens a directory that keeps a layer.
+fn open_top(path: &Path) -> Result<OwnedFd> {
+    fs::open(path, DIRECTORY, Mode::empty()).map_err(no_link)
+}
+
 /// A directory that keeps a layer.
 struct Directory {
     fd: OwnedFd,
@@ -124,8 +130,7 @@ struct Directory {
 }
 
 impl Directory {
-    fn open(path: &Path) -> Result<Directory> {
-        let fd = fs::open(path, DIRECTORY, Mode::empty()).map_err(no_link)?;
+    fn of(fd: OwnedFd) -> Result<Directory> {
         let caller = rustix::process::geteuid().as_raw();
         let stat = fd::stat(&fd)?;
         require_owner(&stat, &[caller])?;
@@ -468,7 +473,7 @@ fn remove_old(readers: &OwnedFd, name: &str) -> Result<()> {
 pub(super) fn keep_from_writers(dir: &Path, id: &str) -> Result<()> {
     let path: PathBuf = dir.components().collect();
     let keep = || -> Result<()> {
-        let directory = Directory::open(&path)?;
+        let directory = Directory::of(open_top(&path)?)?;
         let open = |name: &Path| -> Result<OwnedFd> {
             fs::openat(&directory.fd, name, DIRECTORY | OFlags::PATH, Mode::empty())
                 .context(|| name.display())

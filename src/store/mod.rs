@@ -673,7 +673,11 @@ fn does_not_exist(id: &str) -> Error {
 
 fn open_dir(dir: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    fs::openat2(dir, name, flags, Mode::empty(), OF_ONE_FILE_SYSTEM)
+    match fs::openat2(dir, name, flags, Mode::empty(), OF_ONE_FILE_SYSTEM) {
+        // A kernel on which nothing starts lists nothing, and is no error.
+        Err(Errno::NOSYS) => fs::openat(dir, name, flags, Mode::empty()),
+        opened => opened,
+    }
 }
 
 fn names(dir: &OwnedFd) -> Result<Vec<String>> {

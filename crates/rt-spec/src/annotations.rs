@@ -177,9 +177,9 @@ fn bundles_annotation<'a>(spec: &'a Spec, name: &str) -> Option<&'a str> {
 }
 
 /// True where annotations that count may be labels of the image, as in what umoci makes: the config is a conversion of an
-/// image's.
+/// image's. podman's configs have annotations of the conversion, too, and [`may_be_the_images`] says what counts in them.
 pub fn may_be_labels(spec: &Spec) -> bool {
-    let annotations = spec.annotations().as_ref();
+    let annotations = spec.annotations().as_ref().filter(|_| !may_be_the_images(spec));
     annotations.is_some_and(|all| {
         all.keys().any(|name| name.starts_with(CONVERTED))
             && BUNDLES.iter().any(|name| all.contains_key(*name))

@@ -53,7 +53,7 @@ pub(crate) fn load(options: &mut CreateOptions, bundle: &Path) -> Result<Loaded>
             .context(shown)?
         }
     };
-    if options.images.config().is_none() && annotations::may_be_labels(&config.spec) {
+    if options.images.image_config().is_none() && annotations::may_be_labels(&config.spec) {
         forget_labels(&mut config).context(shown)?;
     }
     Ok(Loaded { foreign: others.is_some(), ..change(options, config, bundle)? })
