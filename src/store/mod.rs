@@ -479,7 +479,8 @@ impl Store {
         }
         let at = self.root.join(rootfs::IMAGES);
         let lists = match open_dir(dir, rootfs::IMAGES) {
-            Err(Errno::NOENT) => return Ok(()),
+            // ENOSYS: without openat2(2) no container has made any.
+            Err(Errno::NOENT | Errno::NOSYS) => return Ok(()),
             lists => lists.context(|| format!("open {}", at.display()))?,
         };
         // `None` where another process has removed it.
@@ -620,9 +621,10 @@ impl Store {
     }
 }
 
-/// True for what open(2) says of a directory of somebody else's, of a mount ([`OF_ONE_FILE_SYSTEM`]), and of what is no directory.
+/// True for what openat2(2) says of a directory of somebody else's, of a mount ([`OF_ONE_FILE_SYSTEM`]), and of what is no
+/// directory; and where the kernel is too old for it, and has started no container.
 fn is_no_store(e: Errno) -> bool {
-    matches!(e, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS)
+    matches!(e, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS | Errno::NOSYS)
 }
 
 /// The directory of the user `user` among those that sites give to Slurm, where there are any.
@@ -673,11 +675,7 @@ fn does_not_exist(id: &str) -> Error {
 
 fn open_dir(dir: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match fs::openat2(dir, name, flags, Mode::empty(), OF_ONE_FILE_SYSTEM) {
-        // A kernel on which nothing starts lists nothing, and is no error.
-        Err(Errno::NOSYS) => fs::openat(dir, name, flags, Mode::empty()),
-        opened => opened,
-    }
+    fs::openat2(dir, name, flags, Mode::empty(), OF_ONE_FILE_SYSTEM)
 }
 
 fn names(dir: &OwnedFd) -> Result<Vec<String>> {
