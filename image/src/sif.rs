@@ -2,14 +2,12 @@
 //!
 //! The layout is that of github.com/apptainer/sif: a header of 128 bytes, and descriptors of 585 bytes.
 
+use rt_spec::image_file::{SIF, SIF_AT};
 use rt_spec::run_file::Part;
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
 use squashfs::Source;
 
-/// Where the magic stands, behind a line that makes the file executable.
-const MAGIC_AT: usize = 32;
-const MAGIC: &[u8] = b"SIF_MAGIC\0";
 const HEADER_SIZE: usize = 128;
 const DESCRIPTOR_SIZE: usize = 585;
 /// The most descriptors that are looked at. Apptainer makes room for 48.
@@ -29,7 +27,7 @@ pub(crate) fn partition(file: &impl Source, size: u64) -> Result<Option<Part>> {
         return Ok(None);
     }
     file.read_exact_at(&mut header, 0).context(|| "read the header")?;
-    if !header[MAGIC_AT..].starts_with(MAGIC) {
+    if !header[SIF_AT..].starts_with(SIF) {
         return Ok(None);
     }
     let total = number(&header, 88);

@@ -53,8 +53,7 @@ impl CredentialFiles {
     /// # Errors
     /// The kernel does not say to root whose a directory is.
     pub(crate) fn from_environment() -> Result<CredentialFiles> {
-        let home = own_dir("HOME")?;
-        let config = own_dir("XDG_CONFIG_HOME")?.or_else(|| home.as_ref().map(|h| h.join(".config")));
+        let (home, config) = (own_dir("HOME")?, caller::own_config_home()?);
         let mut docker = Vec::new();
         docker.extend(caller::path("REGISTRY_AUTH_FILE"));
         match own_dir("XDG_RUNTIME_DIR")? {

@@ -19,7 +19,7 @@ use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 
 use super::tar::{self, Extent};
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{err, fd};
+use rt_sys::{err, fd, tty};
 
 /// Opens a directory to be the parent of names. With O_PATH no read permission is needed, and O_NOFOLLOW makes a link an
 /// error (ENOTDIR, with O_DIRECTORY).
@@ -654,7 +654,7 @@ pub(crate) fn affinity() -> usize {
 
 /// Width of the terminal on standard error; none where there is no terminal.
 pub(crate) fn terminal_width() -> Option<usize> {
-    termios::tcgetwinsize(std::io::stderr()).ok().map(|size| usize::from(size.ws_col).max(20))
+    tty::width(std::io::stderr()).map(|columns| columns.max(20))
 }
 
 /// True where a process of this PID namespace has that number. EPERM means that it is another user's.

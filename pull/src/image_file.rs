@@ -7,7 +7,6 @@
 use std::fs::File;
 use std::io::{self, BufWriter, PipeReader, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread::{Scope, ScopedJoinHandle};
 
@@ -29,6 +28,7 @@ use super::run::{self, Phases, PullOptions, Summary};
 use super::run_file;
 use super::save::{self, LayerTree, SourceBundle, TreeKind, Watch, What};
 use super::source::Opened;
+use rt_spec::image_file::ImageKind;
 use rt_spec::run_file::{Part, RunFile};
 use rt_spec::{ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_RESOLVED};
 use rt_sys::err;
@@ -38,8 +38,6 @@ use squashfs_write::{Compression, Options, Written};
 
 /// The name in the draft.
 const FILE: &[u8] = b"image";
-/// What a squashfs begins with.
-const MAGIC: &[u8; 4] = b"hsqs";
 /// Where the config of the bundle and that of the image are in an image file.
 const CONFIG_DIR: &str = ".rt";
 const CONFIG: &str = "config.json";
@@ -234,16 +232,14 @@ pub(crate) fn configs(path: &Path) -> Result<Option<(Value, Option<Value>)>> {
     Ok(Some((config, read(IMAGE_CONFIG)?)))
 }
 
-/// True for a SIF image, Apptainer's. Its magic stands behind the line that executes it.
+/// True for a SIF image.
 pub(crate) fn is_sif(file: &File) -> Result<bool> {
-    let mut begin = [0; 42];
-    Ok(file.read_at(&mut begin, 0)? == begin.len() && begin.ends_with(b"SIF_MAGIC\0"))
+    Ok(ImageKind::of(file)? == Some(ImageKind::Sif))
 }
 
 /// True for a file that begins as a squashfs, or is a program with one.
 pub(crate) fn is_squashfs(file: &File) -> Result<bool> {
-    let mut begin = [0; MAGIC.len()];
-    Ok((file.read_at(&mut begin, 0)? == begin.len() && begin == *MAGIC) || RunFile::of(file)?.is_some())
+    Ok(matches!(ImageKind::of(file)?, Some(ImageKind::Squashfs | ImageKind::Program)))
 }
 
 fn check_name(target: &Path, form: Form) -> Result<()> {

@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use super::digest::Digest;
 use rt_image_store::name::{in_registry, is_host};
+use rt_image_store::word::is_archive;
+use rt_spec::asked_mounts::is_image;
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
 
@@ -220,11 +222,9 @@ pub(crate) fn is_with_transport(name: &str) -> bool {
 
 /// True for a name that means a file on this machine: it says no registry, and ends as files with images do.
 pub(crate) fn means_a_file(name: &str) -> bool {
-    const ENDS: [&str; 9] =
-        [".sqsh", ".sqfs", ".squashfs", ".sif", ".img", ".tar", ".tar.gz", ".tgz", ".tar.zst"];
     let says_registry = name.contains([':', '#', '@'])
         || name.split_once('/').is_some_and(|(first, _)| is_host(first) && !first.starts_with('.'));
-    ENDS.iter().any(|end| name.ends_with(end)) && !says_registry
+    (is_image(name) || is_archive(name) || name.ends_with(".img")) && !says_registry
 }
 
 fn valid_tag(tag: &str) -> bool {

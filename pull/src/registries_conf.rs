@@ -83,11 +83,7 @@ impl Registries {
         if let Some(path) = caller::path("CONTAINERS_REGISTRIES_CONF") {
             return Registries::read(&path);
         }
-        let config = match own_dir("XDG_CONFIG_HOME")? {
-            Some(config) => Some(config),
-            None => own_dir("HOME")?.map(|home| home.join(".config")),
-        };
-        let user = config.map(|dir| dir.join("containers"));
+        let user = caller::own_config_home()?.map(|dir| dir.join("containers"));
         let mut all = Registries::default();
         for dir in user.iter().map(PathBuf::as_path).chain([Path::new(SYSTEM)]) {
             let main = dir.join("registries.conf");

@@ -658,15 +658,10 @@ fn an_index_gives_the_image_for_the_machine() {
     assert!(said.contains("another image"), "{said}");
 }
 
-#[test]
-fn a_terminal_shows_bars() {
-    if !super::have("script") {
-        return;
-    }
-    let place = Place::new("bars");
-    let server = Server::start(sample(), Fault::Slow(Duration::from_millis(60)));
-    let line =
-        format!("stty cols 70; {} pull --plain-http {} b", env!("CARGO_BIN_EXE_rt-pull"), server.name());
+/// What a pull of the server's image, which succeeds, shows on a terminal with so many columns.
+fn pull_on_terminal(place: &Place, columns: u32, server: &Server) -> String {
+    let pull = env!("CARGO_BIN_EXE_rt-pull");
+    let line = format!("stty cols {columns}; {pull} pull --plain-http {} b", server.name());
     let output = std::process::Command::new("script")
         .args(["-qec", &line, "/dev/null"])
         .current_dir(place.join("."))
@@ -674,8 +669,19 @@ fn a_terminal_shows_bars() {
         .env("TERM", "xterm")
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}");
+    text
+}
+
+#[test]
+fn a_terminal_shows_bars() {
+    if !super::have("script") {
+        return;
+    }
+    let place = Place::new("bars");
+    let server = Server::start(sample(), Fault::Slow(Duration::from_millis(60)));
+    let text = pull_on_terminal(&place, 70, &server);
     assert!(text.contains("\x1b[2K") && text.contains("3/3 layers") && text.contains('#'), "{text:?}");
     let rows =
         text.lines().filter_map(|line| line.rsplit("\x1b[2K").next()).filter(|row| row.contains(" / "));
@@ -692,17 +698,7 @@ fn bars_leave_what_is_said() {
     let place = Place::new("bars-notes");
     let big = Image::new(vec![Layer::default().file("big", noise(20_000_000, 3))]);
     let server = Server::start(big, Fault::Busy(503, 2));
-    let line =
-        format!("stty cols 100; {} pull --plain-http {} b", env!("CARGO_BIN_EXE_rt-pull"), server.name());
-    let output = std::process::Command::new("script")
-        .args(["-qec", &line, "/dev/null"])
-        .current_dir(place.join("."))
-        .env("RT_CACHE", place.join("cache"))
-        .env("TERM", "xterm")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}");
+    let text = pull_on_terminal(&place, 100, &server);
     assert!(
         text.contains("\x1b[2Kretrying in ") && text.contains("503 Service Unavailable)\r\n\x1b[2K"),
         "{text:?}"

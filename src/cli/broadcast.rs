@@ -7,11 +7,10 @@ use super::Call;
 use super::step_container::read;
 use rt_spec::step_container::{self, Image, StepContainer};
 use rt_sys::error::{Context, Result};
-use rt_sys::log::one_line;
-use rt_sys::{bail, caller, err, fd, look};
+use rt_sys::{bail, caller, err, fd, log, look};
 use rustix::fs::{FileType, OFlags, Stat};
 use std::fs::{self, Permissions};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -108,8 +107,7 @@ pub(super) fn copy_or_original(asked: &StepContainer, image: PathBuf, shown: boo
 /// Says `what` and the reason that srun had, if it had one. A batch script has no srun that could have made a copy.
 pub(super) fn say_why_not(what: &str) {
     if let Some(why) = caller::variable("SLURM_RT_NOT_BROADCAST") {
-        // There is nobody left to tell that stderr is closed.
-        let _ = writeln!(std::io::stderr(), "rt: {}", one_line(&format!("{what}: {why}")));
+        log::tell(format_args!("{what}: {why}"));
     }
 }
 

@@ -29,7 +29,8 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     } else {
         match call.flags.text(&FORMAT)? {
             None if tty::is_terminal(std::io::stdout()) => {
-                for_people(&states, tty::width(std::io::stdout()).unwrap_or(usize::MAX))
+                let width = tty::width(std::io::stdout()).filter(|columns| *columns > 0);
+                for_people(&states, width.unwrap_or(usize::MAX))
             }
             None | Some("table") => table(&states),
             Some("json") => log::json(&serde_json::to_string(&states).map_err(not_json)?) + "\n",

@@ -39,7 +39,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
 /// True where the container has ended, or is there no more.
 pub(super) fn has_ended(store: &Store, id: &str) -> Result<bool> {
     match store.load(id) {
-        Err(e) if e.errno().is_none() && store.container(id).is_err() => Ok(true),
+        Err(_) if !store.holds(id)? => Ok(true),
         record => Ok(store.status(&record?)? == Status::Stopped),
     }
 }

@@ -1,14 +1,13 @@
 //! What the operand of `rt run` is: a container's id, a bundle, an image, or a file.
 
 use crate::store::check_id;
-use rt_image_store::word::{is_path, require_own, require_own_directory};
+use rt_image_store::word::{is_archive, is_path, require_own, require_own_directory};
 use rt_spec::asked_mounts::is_image;
-use rt_spec::run_file::RunFile;
+use rt_spec::image_file::ImageKind;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd, look};
 use rustix::fs::FileType;
 use std::ffi::OsStr;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// What an operand is.
@@ -142,24 +141,18 @@ pub(super) fn require_own_image(word: &Path) -> Result<()> {
 /// # Errors
 /// For an archive, which is no image that could be run as it is, with the name under which it can be run.
 pub(super) fn check_image_file(path: &Path) -> Result<()> {
-    let mut begin = [0; 42];
-    let file = std::fs::File::open(path).context(|| path.display().to_string())?;
-    let read = file.read_at(&mut begin, 0).context(|| path.display().to_string())?;
-    let begin = &begin[..read];
-    // A squashfs begins with its magic number; in a SIF it stands behind the line that executes it.
-    let is_image =
-        begin.starts_with(b"hsqs") || begin.get(32..).is_some_and(|rest| rest.starts_with(b"SIF_MAGIC"));
-    match is_image || RunFile::of(&file)?.is_some() {
-        true => Ok(()),
-        false => Err(file_is_no_bundle(path)),
+    let shown = || path.display().to_string();
+    let file = std::fs::File::open(path).context(shown)?;
+    match ImageKind::of(&file).context(shown)? {
+        Some(_) => Ok(()),
+        None => Err(file_is_no_bundle(path)),
     }
 }
 
 fn file_is_no_bundle(path: &Path) -> rt_sys::error::Error {
     let shown = path.display();
-    let archive = |name: &str| [".tar", ".tar.gz", ".tgz", ".tar.zst"].iter().any(|end| name.ends_with(end));
     let e = err!("{shown}: a file, and neither a squashfs nor a SIF image");
-    match path.to_str().is_some_and(archive) {
+    match path.to_str().is_some_and(is_archive) {
         true => e.hint(format!("oci-archive:{shown} or docker-archive:{shown} is the image in it")),
         false => e.hint("a bundle is a directory with a config.json"),
     }

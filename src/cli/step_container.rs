@@ -19,7 +19,7 @@ use rt_spec::step_container::{self, ARGV0, IMAGE, Image, Mode, Name, StepContain
 use rt_spec::{annotations, asked_mounts, slurm_arguments};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::{is_in_memory, name_of_overlay_stranger};
-use rt_sys::{bail, caller, err, fd, look, process, signal, start, tty};
+use rt_sys::{bail, caller, err, fd, log, look, process, signal, start, tty};
 use rustix::fs::{self, Access, AtFlags, Mode as Bits, OFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -111,7 +111,7 @@ fn tell_what_is_ignored(store: &Store, asked: &StepContainer, container: &str) {
     }
     if !asked.mounts.is_empty() {
         let what = "ignoring --container-mounts when attaching to a running container";
-        container::tell(&format!("RT_CONTAINER_MOUNTS: {what}"));
+        log::tell(format_args!("RT_CONTAINER_MOUNTS: {what}"));
     }
     let spec = store.container(container).and_then(|dir| dir.spec());
     let Ok(Some(map)) = spec.and_then(|spec| annotations::user_map(&spec)) else { return };
@@ -119,7 +119,7 @@ fn tell_what_is_ignored(store: &Store, asked: &StepContainer, container: &str) {
     if is_root != (asked.as_root == Some(true)) {
         let who = if is_root { "as root" } else { "with its user's own ids" };
         let what = format!("container {container} runs {who}, and so does this step");
-        container::tell(&format!("RT_CONTAINER_REMAP_ROOT: {what}"));
+        log::tell(format_args!("RT_CONTAINER_REMAP_ROOT: {what}"));
     }
 }
 
@@ -409,8 +409,12 @@ fn kept_container(
     source: &Source,
     exists: Option<Named>,
 ) -> Result<Option<KeptContainer>> {
-    if asked.name.is_none() && asked.save.is_none() && !writes_to_disk(asked, source) {
-        return Ok(None);
+    let mut on_disk = None;
+    if asked.name.is_none() && asked.save.is_none() {
+        on_disk = layer_on_disk(asked, source, &id.container);
+        if on_disk.is_none() {
+            return Ok(None);
+        }
     }
     if let Some(name) = &asked.name {
         id.container = exists.as_ref().map_or_else(|| container_id(name, id), |named| named.id.clone());
@@ -435,7 +439,7 @@ fn kept_container(
             image: image.clone(),
             is_file,
             asked: asked.image.as_ref().map_or_else(|| Ok(String::new()), image_text)?,
-            layer: store::layer_directory(asked.tmpfs(), &id.container)?,
+            layer: on_disk.map_or_else(|| store::layer_directory(asked.tmpfs(), &id.container), Ok)?,
             global: asked.name.as_ref().is_some_and(|name| name.global),
             maker: step_name(id),
         },
@@ -450,23 +454,20 @@ fn kept_container(
     }))
 }
 
-/// True where what a step writes to the root goes to TmpFS, and not to the job's memory: a job that writes more than it has
-/// memory would end with slurmstepd. Wants a call at the end of the step, which the plugin has (and tells the tasks), a disk,
-/// and a root that is not the user's own bundle's affair.
-fn writes_to_disk(asked: &StepContainer, source: &Source) -> bool {
+/// The directory in TmpFS for what a step writes to the root of `container`, where that goes there and not to the job's memory:
+/// a job that writes more than it has memory would end with slurmstepd. Wants a call at the end of the step, which the plugin
+/// has (and tells the tasks), a disk, and a root that is not the user's own bundle's affair.
+fn layer_on_disk(asked: &StepContainer, source: &Source, container: &str) -> Option<PathBuf> {
     let is_users_bundle = matches!(asked.image, Some(Image::Path(_))) && matches!(source, Source::Bundle(_));
-    let is_disk = || {
-        if store::layer_directory(asked.tmpfs(), "x").is_err() {
-            return false;
-        }
-        let dir = fs::open(asked.tmpfs(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Bits::empty());
-        // Where the kernel does not say, memory is what every node has.
-        dir.is_ok_and(|dir| {
-            !is_in_memory(&dir).unwrap_or(true)
-                && name_of_overlay_stranger(&dir).is_ok_and(|name| name.is_none())
-        })
-    };
-    asked.tasks.is_some() && asked.writable != Some(false) && !is_users_bundle && is_disk()
+    if asked.tasks.is_none() || asked.writable == Some(false) || is_users_bundle {
+        return None;
+    }
+    // Where the kernel does not say, or somebody has taken the place, memory is what every node has.
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = fs::open(asked.tmpfs(), flags, Bits::empty()).ok()?;
+    let is_disk = !is_in_memory(&dir).unwrap_or(true)
+        && name_of_overlay_stranger(&dir).is_ok_and(|name| name.is_none());
+    if is_disk { store::layer_directory(asked.tmpfs(), container).ok() } else { None }
 }
 
 /// Prints the arguments that Slurm has written into the pattern of oci.conf. The shell that has been given the pattern is

@@ -42,8 +42,8 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     let adapted = rootless::adapt(&config, &caller, None)?;
     let proc = fd::open_proc()?;
     let namespaces = namespaces(&config, &caller, proc.as_fd(), record.pid)?;
-    let mut plan = process_plan(&options, &config, adapted)?;
-    plan.in_hosts_namespace = caller.privilege == Privilege::Root && !namespaces.contains(Namespace::User);
+    let in_hosts_namespace = caller.privilege == Privilege::Root && !namespaces.contains(Namespace::User);
+    let plan = process_plan(&options, &config, adapted, in_hosts_namespace)?;
     let socket = options.handover.console_socket.is_some();
     match (plan.terminal, socket, options.detach) {
         (true, false, true) => {
@@ -307,7 +307,12 @@ struct Ids {
 }
 
 /// What to run: the process file, or the container's process with what the command line changes.
-fn process_plan(options: &ExecOptions, config: &Spec, adapted: Adapted) -> Result<ProcessPlan> {
+fn process_plan(
+    options: &ExecOptions,
+    config: &Spec,
+    adapted: Adapted,
+    in_hosts_namespace: bool,
+) -> Result<ProcessPlan> {
     let configured = config.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
     let mut ids = Ids { uid: adapted.uid, gid: adapted.gid };
     let process = match &options.process {
@@ -332,7 +337,8 @@ fn process_plan(options: &ExecOptions, config: &Spec, adapted: Adapted) -> Resul
     let adapted = Adapted { uid: ids.uid, gid: ids.gid, ..adapted };
     let mut notes = Vec::new();
     let linux = config.linux().as_ref();
-    let mut plan = ProcessPlan::new(&process, &adapted, linux, options.preserve_fds, &mut notes)?;
+    let mut plan =
+        ProcessPlan::new(&process, &adapted, linux, in_hosts_namespace, options.preserve_fds, &mut notes)?;
     if options.process.is_none() {
         // A person calls. Clients say all of the process in a file.
         plan.take_umask(Some(&process), rt_sys::process::umask());

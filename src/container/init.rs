@@ -13,7 +13,6 @@ use super::{account, devices, layer, mounts, package_managers, pid1, refused, ro
 use crate::hooks::{self, Stage};
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::log::one_line;
 use rt_sys::ns::{self, IdMaps, MountNamespaceId, Namespace, Namespaces, Setgroups};
 use rt_sys::rootfs::{MountPoint, Rootfs, Symlink};
 use rt_sys::{bail, caps, err, fd, net, process, tty};
@@ -453,9 +452,6 @@ fn wait_for_start(fifo: BorrowedFd<'_>) -> Result<()> {
 /// Ends a container that was started and cannot run. `start` has returned and nobody waits for an answer any more, so the
 /// error goes where the program's own would have gone.
 fn end_started(error: &Error) -> ! {
-    let _ = rustix::io::write(
-        rustix::stdio::stderr(),
-        format!("rt: {}\n", one_line(&error.to_string())).as_bytes(),
-    );
+    rt_sys::log::tell(error);
     process::exit_now(1)
 }

@@ -17,7 +17,7 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Attr, Param, PropagationType, Recursive};
 use rt_sys::ns::{IdMap, Namespace};
 use rt_sys::rootfs::{Rootfs, name_of_overlay_stranger};
-use rt_sys::{bail, fd};
+use rt_sys::{bail, fd, log, look};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
@@ -405,14 +405,8 @@ impl Top {
 
     /// The names of the marks.
     fn marks(&self) -> Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in fs::Dir::read_from(&self.readers).context(|| READERS)? {
-            let name = entry.context(|| READERS)?.file_name().to_string_lossy().into_owned();
-            if name != "." && name != ".." {
-                names.push(name);
-            }
-        }
-        Ok(names)
+        let names = look::names(&self.readers).context(|| READERS)?;
+        Ok(names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect())
     }
 }
 
@@ -437,7 +431,7 @@ fn begin_to_write(dir: &Path, top: &Top, id: &str) -> Result<()> {
 /// Who is noted as the one that writes to the layer in `dir`, for the end of a sentence.
 fn noted_writer(dir: &Path) -> String {
     let noted = fd::read_hostile(&dir.join(WRITER), 4096);
-    noted.map(|id| format!(" ({})", rt_sys::log::one_line(&String::from_utf8_lossy(&id)))).unwrap_or_default()
+    noted.map(|id| format!(" ({})", log::one_line(&String::from_utf8_lossy(&id)))).unwrap_or_default()
 }
 
 /// The error of a mark that could not be mounted in `dir`.
@@ -589,7 +583,7 @@ fn patiently(patience: i64, mount: impl Fn() -> Result<OwnedFd>) -> Result<Owned
             Err(e) if e.is(libc::EBUSY) && waited < patience => {
                 wait(pause);
                 if waited < SILENCE && waited + pause >= SILENCE {
-                    super::tell("waiting for the end of processes that still use the container's files");
+                    log::tell("waiting for the end of processes that still use the container's files");
                 }
                 waited += pause;
                 pause = LONGEST_PAUSE.min(pause * 2);

@@ -40,7 +40,7 @@ pub(crate) use protect::protect_binary;
 pub(crate) use refused::remedy as namespaces_remedy;
 pub(crate) use saving::{keep_layer, show_as_bundle};
 pub(crate) use step::{
-    RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status, tell,
+    RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
 };
 
 use crate::store::{Kept, Store};

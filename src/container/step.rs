@@ -94,11 +94,6 @@ fn begin_kept(store: &Store, kept: &KeptContainer, dir: &ContainerDir) -> Result
     remove_layer(&kept.what.layer)
 }
 
-/// Says something to whoever has started the step. Where stderr is closed there is nobody.
-pub(crate) fn tell(text: &str) {
-    let _ = rustix::io::write(rustix::stdio::stderr(), format!("rt: {text}\n").as_bytes());
-}
-
 /// Looks whether the layer is still there: where TmpFS is a job's own (job_container/tmpfs), it goes with that job. Who has
 /// named an image gets a container that begins with it; for others the name is free again.
 fn require_layer(kept: &KeptContainer, dir: &ContainerDir) -> Result<()> {
@@ -110,7 +105,11 @@ fn require_layer(kept: &KeptContainer, dir: &ContainerDir) -> Result<()> {
         dir.unkeep()?;
         bail!("container {} is gone: {} was another job's", dir.id, layer.display());
     }
-    tell(&format!("container {} begins anew: {} was another job's", dir.id, layer.display()));
+    rt_sys::log::tell(format_args!(
+        "container {} begins anew: {} was another job's",
+        dir.id,
+        layer.display()
+    ));
     let tmpfs = layer.ancestors().nth(2).unwrap_or(Path::new("/"));
     crate::store::layer_directory(tmpfs, &dir.id).map(drop)
 }
@@ -187,8 +186,9 @@ impl<'a> Joining<'a> {
         let adapted = rootless::adapt(spec, &caller, options.user_map)?;
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
         let linux = spec.linux().as_ref();
-        let mut plan = ProcessPlan::new(process, &adapted, linux, options.preserve_fds, &mut Vec::new())?;
-        plan.in_hosts_namespace = rootless::all_ids(&caller, &adapted);
+        let all_ids = rootless::all_ids(&caller, &adapted);
+        let mut plan =
+            ProcessPlan::new(process, &adapted, linux, all_ids, options.preserve_fds, &mut Vec::new())?;
         if let Some(task) = &options.task {
             plan.set_task(spec, task);
         }

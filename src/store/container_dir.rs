@@ -93,10 +93,15 @@ impl ContainerDir {
         fd::write_all(&file, &text).context(context)
     }
 
-    fn read(&self) -> Result<Vec<u8>> {
+    /// Opens the file `name` to read it.
+    pub(super) fn open_file(&self, name: &str) -> Result<OwnedFd, Errno> {
         // O_NONBLOCK: the user may have put a fifo in the file's place, on which open(2) and read(2) would wait.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        match fs::openat2(&self.fd, STATE, flags, Mode::empty(), super::OF_ONE_FILE_SYSTEM) {
+        fs::openat2(&self.fd, name, flags, Mode::empty(), super::OF_ONE_FILE_SYSTEM)
+    }
+
+    fn read(&self) -> Result<Vec<u8>> {
+        match self.open_file(STATE) {
             Ok(file) => fd::read_regular(file, MOST)
                 .context(|| format!("read the state of {}", self.id))?
                 .ok_or_else(|| err!("the state of {} is no file of at most {MOST} bytes", self.id)),
@@ -131,8 +136,8 @@ impl ContainerDir {
         Ok(Record { id: self.id.clone(), ..record })
     }
 
-    /// What a damaged record still says of the container's processes: the pid and the start time of the first one, and whether they
-    /// have a PID namespace of their own. `None` where it does not say the first two.
+    /// What a damaged record still says of the container's processes: the pid and the start time of the first one, and
+    /// whether they have a PID namespace of their own. `None` where it does not say the first two.
     ///
     /// # Errors
     /// The record cannot be read.
@@ -152,8 +157,8 @@ impl ContainerDir {
         Ok(Some(Record { id: self.id.clone(), pid, start_time, own_pid_namespace, ..Record::default() }))
     }
 
-    /// True where nobody makes the container: its runtime has ended before it wrote a record, and could not remove the directory. Until ten
-    /// seconds have passed that is not said, since a maker locks the directory after it has made it.
+    /// True where nobody makes the container: its runtime has ended before it wrote a record, and could not remove the
+    /// directory. Until ten seconds have passed that is not said, since a maker locks the directory after it has made it.
     pub(super) fn is_abandoned(&self) -> Result<bool> {
         const SECONDS: i64 = 10;
         let doing = || format!("lock {}", fd::shown(&self.fd));
@@ -209,8 +214,7 @@ impl ContainerDir {
     /// Opens the log to read it; `None` where the container has none.
     pub(crate) fn log(&self) -> Result<Option<OwnedFd>> {
         let context = || format!("open the log of {}", self.id);
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = match fs::openat2(&self.fd, LOG, flags, Mode::empty(), super::OF_ONE_FILE_SYSTEM) {
+        let file = match self.open_file(LOG) {
             Err(Errno::NOENT) => return Ok(None),
             opened => opened.context(context)?,
         };

@@ -66,8 +66,7 @@ impl ContainerDir {
     /// What is known of it, if it does.
     pub(crate) fn kept(&self) -> Result<Option<Kept>> {
         let context = || format!("read what container {} is made from", self.id);
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = match fs::openat2(&self.fd, KEPT, flags, Mode::empty(), super::OF_ONE_FILE_SYSTEM) {
+        let file = match self.open_file(KEPT) {
             Err(Errno::NOENT) => return Ok(None),
             file => file.context(context)?,
         };

@@ -285,8 +285,9 @@ pub const CONVERT: Command = Command {
     operands: 1..=2,
     flags: &[&OVER, &RUN_FILE, &COMPRESS, &REPLACE, &SILENT],
     about: "\
-FROM is a bundle, a directory of data (which becomes a FILE.sqsh for rt run -v), an image file (squashfs, SIF, or a program of rt save --runfile) or the name of an image, as
-oci:DIR[:TAG], docker-archive:FILE or a name in a registry: rt-pull(1) lists the forms.
+FROM is a bundle, a directory of data (which becomes a FILE.sqsh for rt run -v), an image file (squashfs, SIF, or a
+program of rt save --runfile) or the name of an image, as oci:DIR[:TAG], docker-archive:FILE or a name in a registry:
+rt-pull(1) lists the forms.
 
 TO is FILE.sqsh, oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker-archive:FILE[:NAME:TAG]; everything else is the
 directory of a bundle. With --runfile FILE it is a program.

@@ -6,7 +6,6 @@
 
 use crate::command::{Command, Program, Rest};
 use crate::flag::{Flag, GLOBALS, HELP, VERSION};
-use crate::habits::Hint;
 use crate::{habits, wrong};
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err};
@@ -122,25 +121,22 @@ pub fn call<'a>(
     };
     if call.operands.len() < least {
         let error = err!("missing operand; usage: {}", usage());
-        return Err(hinted(error, habits::of_word(command.name, habits::OPERAND_MISSING.as_ref())));
+        return Err(hinted(error, command.name, habits::OPERAND_MISSING));
     }
     if let Some(extra) = call.operands.get(most) {
         let error = err!("extra operand {extra:?}; usage: {}", usage());
         return Err(match command.rest {
             Rest::AfterDashes => error.hint("the program's arguments come after --"),
-            _ => hinted(error, habits::of_word(command.name, habits::OPERAND_EXTRA.as_ref())),
+            _ => hinted(error, command.name, habits::OPERAND_EXTRA),
         });
     }
     Ok(Some(call))
 }
 
-/// `error` with what people who know another program probably meant.
-fn hinted(error: Error, habit: Option<Hint>) -> Error {
-    match habit {
-        Some(Hint::Meant(ours)) => error.hint(format!("did you mean {ours}?")),
-        Some(Hint::Because(why)) => error.hint(why),
-        None => error,
-    }
+/// `error` with what people who know another program probably meant by `word` behind `command`.
+fn hinted(error: Error, command: &str, word: &str) -> Error {
+    let habit = habits::of_word(command, word.as_ref());
+    wrong::meant(&error, habit, || None).unwrap_or(error)
 }
 
 impl Place<'_> {

@@ -32,7 +32,11 @@ pub fn unknown_flag<'a>(
 }
 
 /// `error` with what was probably meant; none where nobody knows.
-fn meant<'a>(error: &Error, habit: Option<Hint>, near: impl FnOnce() -> Option<&'a str>) -> Option<Error> {
+pub(crate) fn meant<'a>(
+    error: &Error,
+    habit: Option<Hint>,
+    near: impl FnOnce() -> Option<&'a str>,
+) -> Option<Error> {
     match habit {
         Some(Hint::Because(why)) => Some(err!("{error} ({why})")),
         Some(Hint::Meant(ours)) => Some(err!("{error}; did you mean {ours}?")),

@@ -114,7 +114,7 @@ impl ImageStore {
         };
         let marked = match marked {
             Ok(true) => touch(&name),
-            Err(e @ (Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC | Errno::DQUOT)) => Err(e),
+            Err(e) if is_closed(e) => Err(e),
             // Another user who was first to make it could give it any time, now or later, or has mounted something there.
             Ok(false) | Err(_) => match own_beside(&uses, &name) {
                 Some(own) => touch(&own),
@@ -123,10 +123,15 @@ impl ImageStore {
         };
         match marked {
             Ok(()) => Ok(true),
-            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC | Errno::DQUOT) => Ok(false),
+            Err(e) if is_closed(e) => Ok(false),
             Err(e) => Err(e).context(|| format!("write {}", self.path().join(USES).join(&name).display())),
         }
     }
+}
+
+/// True for what is said where this user can make no mark, for lack of rights or of room.
+fn is_closed(e: Errno) -> bool {
+    matches!(e, Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC | Errno::DQUOT)
 }
 
 /// True for what this process's user has made. A file server can give root's files to another user (root_squash), whom

@@ -17,6 +17,11 @@ pub fn is_path(word: &OsStr) -> bool {
     word == "." || word == ".." || starts.iter().any(|start| word.as_bytes().starts_with(start))
 }
 
+/// True for the name of a file that is an archive of an image, as far as names tell.
+pub fn is_archive(name: &str) -> bool {
+    [".tar", ".tar.gz", ".tgz", ".tar.zst"].iter().any(|end| name.ends_with(end))
+}
+
 /// Refuses `word`, which names a file, or a bundle with the config `config`, where others can have put it here.
 ///
 /// # Errors

@@ -14,6 +14,7 @@ pub mod fuzz;
 pub mod host_files;
 mod hostlist;
 pub mod hpc;
+pub mod image_file;
 pub mod job_environment;
 pub mod mounts;
 pub mod own_config;

@@ -87,6 +87,17 @@ pub fn own_dir(name: &str) -> Result<Option<PathBuf>> {
     }
 }
 
+/// The directory of the user's configuration files, if the caller may trust it ([`own_dir`]).
+///
+/// # Errors
+/// As of [`own_dir`].
+pub fn own_config_home() -> Result<Option<PathBuf>> {
+    match own_dir("XDG_CONFIG_HOME")? {
+        Some(config) => Ok(Some(config)),
+        None => Ok(own_dir("HOME")?.map(|home| home.join(".config"))),
+    }
+}
+
 /// The directory of the user's configuration files, by what `variable` says of the environment.
 pub fn config_home(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let config = variable("XDG_CONFIG_HOME").filter(|dir| dir.is_absolute());

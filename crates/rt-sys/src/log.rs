@@ -168,6 +168,12 @@ pub fn lines(text: &str) -> String {
     escaped(text, |c| (c != '\n' && steers(c)).then(|| c.escape_default().to_string()))
 }
 
+/// Says something in a line on standard error. Where that is closed there is nobody to hear it.
+pub fn tell(text: impl Display) {
+    let line = format!("rt: {}\n", one_line(&text.to_string()));
+    let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
+}
+
 /// JSON with what steers a terminal escaped. JSON itself escapes what is below U+0020 only.
 pub fn json(json: &impl Display) -> String {
     // Each of these is one unit of UTF-16, and stands in strings only.

@@ -7,6 +7,7 @@
 //! an error that names the path.
 
 use crate::error::{Context, Error, Result};
+use rustix::fd::AsFd;
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -80,7 +81,8 @@ pub fn first_file(paths: impl IntoIterator<Item = PathBuf>) -> Result<Option<Pat
 /// The kernel does not say.
 pub fn entries(dir: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     let dir = dir.as_ref();
-    match names(dir) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match fs::open(dir, flags, Mode::empty()).and_then(names) {
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(Vec::new()),
         names => {
             let mut names = names.context(|| format!("list {}", dir.display()))?;
@@ -90,11 +92,13 @@ pub fn entries(dir: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// The names in a directory, but for `.` and `..`.
-fn names(dir: &Path) -> Result<Vec<Vec<u8>>, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+/// The names in an open directory, but for `.` and `..`.
+///
+/// # Errors
+/// What the kernel says.
+pub fn names(dir: impl AsFd) -> Result<Vec<Vec<u8>>, Errno> {
     let mut names = Vec::new();
-    for entry in fs::Dir::new(fs::open(dir, flags, Mode::empty())?)? {
+    for entry in fs::Dir::read_from(dir)? {
         let name = entry?.file_name().to_bytes().to_owned();
         if name != b"." && name != b".." {
             names.push(name);

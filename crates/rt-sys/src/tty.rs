@@ -142,9 +142,9 @@ pub fn is_terminal(fd: impl AsFd) -> bool {
     termios::isatty(fd)
 }
 
-/// The columns of the terminal `fd`; none where it does not say.
+/// The columns of the terminal `fd`, 0 where nobody has told it; none where it is no terminal.
 pub fn width(fd: impl AsFd) -> Option<usize> {
-    termios::tcgetwinsize(fd).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
+    termios::tcgetwinsize(fd).ok().map(|size| usize::from(size.ws_col))
 }
 
 /// Lets the line ends that programs write to `tty` through as they are (termios(3), ONLCR).

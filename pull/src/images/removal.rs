@@ -124,8 +124,8 @@ pub(crate) struct Untagged {
 }
 
 /// Removes the image `operand`: its name, and with the last name the bundle. The operand is a name, or at least four
-/// digits of the manifest's digest, which stand for all names. `registry` is that of names that name none. With `force` the names go even where a container keeps
-/// the bundle, or where the digest has several names.
+/// digits of the manifest's digest, which stand for all names. `registry` is that of names that name none. With `force` the
+/// names go even where a container keeps the bundle, or where the digest has several names.
 pub(crate) fn untag(
     own: &OwnStore,
     operand: &str,

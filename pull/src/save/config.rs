@@ -26,8 +26,9 @@ pub(crate) struct SavedConfig {
     pub annotations: Map<String, Value>,
 }
 
-/// Makes the config of an image with the layers of these digests: that of the root, and perhaps that of an overlay. `bundle` is the bundle's config, `original` that of the image that the bundle was
-/// made from, and `root` has the accounts by which the image's user was found.
+/// Makes the config of an image with the layers of these digests: that of the root, and perhaps that of an overlay. `bundle`
+/// is the bundle's config, `original` that of the image that the bundle was made from, and `root` has the accounts by which
+/// the image's user was found.
 pub(crate) fn saved_config(
     bundle: &Value,
     original: Option<Value>,

@@ -73,14 +73,10 @@ pub(super) fn protect_host(
     };
     let (proc, dev) = (shows("/proc"), shows("/dev"));
     let below = |path: &&&str| if path.starts_with("/proc") { proc } else { dev };
-    for path in READ_ONLY.iter().filter(below) {
-        if look::exists(path)? {
-            plan.readonly.push(path.into());
-        }
-    }
-    for path in MASKED.iter().filter(below) {
-        if look::exists(path)? {
-            plan.masked.push(path.into());
+    let there = |path: &&str| look::exists(path).map(|is| is.then(|| PathBuf::from(path)));
+    for (paths, hidden) in [(&READ_ONLY[..], &mut plan.readonly), (&MASKED[..], &mut plan.masked)] {
+        for path in paths.iter().filter(below) {
+            hidden.extend(there(path)?);
         }
     }
     if dev {

@@ -244,8 +244,7 @@ impl Plan {
         let devices = devices::plan_devices(linux, own_dev)?;
         let own_maps = adapted.maps.is_some() && caller.is_unprivileged();
         let open_fds = options.preserve_fds.saturating_add(options.listen_fds);
-        let mut process = ProcessPlan::new(process, &adapted, Some(linux), open_fds, &mut notes)?;
-        process.in_hosts_namespace = all_ids;
+        let mut process = ProcessPlan::new(process, &adapted, Some(linux), all_ids, open_fds, &mut notes)?;
         process.listen_fds = options.listen_fds;
         let account = Account::asked_for(spec, &adapted, &mounts, job)?;
         if let Some(task) = &options.task {

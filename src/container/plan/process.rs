@@ -114,6 +114,7 @@ impl ProcessPlan {
         process: &Process,
         adapted: &Adapted,
         linux: Option<&Linux>,
+        in_hosts_namespace: bool,
         preserve_fds: u32,
         notes: &mut Vec<String>,
     ) -> Result<Self> {
@@ -153,7 +154,7 @@ impl ProcessPlan {
                 // Without `capabilities` a process has none.
                 None => caps::Sets::default(),
             },
-            in_hosts_namespace: false,
+            in_hosts_namespace,
             all_devices: linux.is_some_and(allows_all_devices),
             // With it the filter is loaded last. Before that it would answer the runtime's own calls. There is no program that could
             // become somebody else, where there is only one id.
