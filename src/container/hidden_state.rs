@@ -168,14 +168,12 @@ fn ancestors(own: &Path, places: &[PathBuf], table: &[Mounted]) -> Result<Vec<Ab
     }
     for (place, in_use) in paths {
         for dir in place.ancestors() {
-            let id = match seen.iter().find(|(path, _)| path == dir) {
+            // Byte by byte: to compare paths by their components takes ten times as long, and one that is spelt in two ways is
+            // looked at twice.
+            let id = match seen.iter().find(|(path, _)| path.as_os_str() == dir.as_os_str()) {
                 Some((_, id)) => *id,
                 None => {
-                    // What somebody else has mounted at a place is no place of state, and may never answer.
-                    let others_mount =
-                        || fd::open_beside_others(dir, OFlags::PATH).err().is_some_and(|e| e == Errno::XDEV);
-                    let is_others = dir == place && !in_use && others_mount();
-                    let id = if is_others { None } else { identity(dir)? };
+                    let id = if dir == place && !in_use { identity_of_place(dir)? } else { identity(dir)? };
                     seen.push((dir.to_owned(), id));
                     id
                 }
@@ -189,6 +187,16 @@ fn ancestors(own: &Path, places: &[PathBuf], table: &[Mounted]) -> Result<Vec<Ab
         }
     }
     Ok(all)
+}
+
+/// The same of `path`, where state may lie, and where somebody else can have mounted something. That is no place of state, and
+/// may never answer.
+fn identity_of_place(path: &Path) -> Result<Option<(u64, u64)>> {
+    match fd::open_beside_others(path, OFlags::PATH) {
+        Ok(place) => fd::stat(&place).map(|stat| Some((stat.st_dev, stat.st_ino))),
+        Err(Errno::XDEV | Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(None),
+        Err(e) => Err(e).context(|| format!("look at {}", path.display())),
+    }
 }
 
 /// Device and inode of what is at `path`; `None` where nothing is, or where the caller may not look: nothing can be bound

@@ -31,8 +31,11 @@ pub fn check(spec: &Spec, caller: &Caller) -> Result<()> {
         if (mapped || options.idmap.is_some()) && caller.is_unprivileged() {
             bail!("mount {}: an idmap needs privilege over the source's file system", destination.display());
         }
-        for (what, maps) in [("uidMappings", mount.uid_mappings()), ("gidMappings", mount.gid_mappings())] {
-            check_maps(&format!("mount {}: {what}", destination.display()), maps)?;
+        if mapped {
+            for (what, maps) in [("uidMappings", mount.uid_mappings()), ("gidMappings", mount.gid_mappings())]
+            {
+                check_maps(&format!("mount {}: {what}", destination.display()), maps)?;
+            }
         }
         if !options.bind && options.idmap.is_some() {
             bail!("mount {}: idmap is for bind mounts", destination.display());
