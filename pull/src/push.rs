@@ -18,8 +18,10 @@ use super::registries_conf::Registries;
 use super::registry::{ConnectOptions, LocalBlob, Registry, Uploaded};
 use super::save::{self, Compression, MANIFEST_TYPE, SourceBundle, Watch, What, WrittenLayer};
 use rt_image_store::name::in_registry;
+use rt_image_store::word;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, look};
+use rt_sys::{bail, err};
+use rustix::fs::FileType;
 
 /// What is pushed.
 #[derive(Debug, Clone)]
@@ -42,7 +44,7 @@ impl PushSource {
                 Err(err!("{scheme}: is not pushed from: it has no layers as registries keep them")
                     .hint("rt pull it to a bundle, and push that"))
             }
-            _ if look::is_file(word)? => {
+            _ if word::own(Path::new(word))? == Some(FileType::RegularFile) => {
                 let file = Path::new(word).display();
                 let remedy = match word.to_str().is_some_and(|name| name.ends_with(".tar")) {
                     true => format!("oci-archive:{file}"),
@@ -50,7 +52,10 @@ impl PushSource {
                 };
                 Err(err!("{file}: a file, which a registry does not take as it is").hint(remedy))
             }
-            _ => Ok(PushSource::Bundle(word.into(), None)),
+            _ => {
+                word::require_own(Path::new(word), Path::new("config.json"))?;
+                Ok(PushSource::Bundle(word.into(), None))
+            }
         }
     }
 }

@@ -1,12 +1,13 @@
 //! What the operand of `rt run` is: a container's id, a bundle, an image, or a file.
 
 use crate::store::check_id;
-use rt_image_store::word::{is_archive, is_path, require_own, require_own_directory};
+use rt_image_store::word::{self, There, is_archive, is_path};
 use rt_spec::asked_mounts::is_image;
 use rt_spec::image_file::ImageKind;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd, look};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +40,9 @@ pub(super) fn is_local_image(name: &str) -> bool {
     LOCAL_TRANSPORTS.iter().any(|transport| name.starts_with(transport))
 }
 
+/// The most bytes that are read of somebody else's config.json.
+const LONGEST_CONFIG: usize = 16 << 20;
+
 /// What is there by the name of a bundle's config.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
@@ -57,9 +61,26 @@ impl Found {
         if !look::is_file(path)? {
             return Ok(Found::Nothing);
         }
-        let text = fd::read_file(path).context(|| format!("read {}", path.display()))?;
+        Ok(Found::of(&fd::read_file(path).context(|| format!("read {}", path.display()))?))
+    }
+
+    /// The same for a file that somebody else has put at `path`: no link is followed, nothing mounted is asked, and no more
+    /// is read than a config is long.
+    fn at_others(path: &Path) -> Result<Found> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = match fd::open_beside_others(path, flags) {
+            Ok(file) => file,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS | Errno::NXIO) => {
+                return Ok(Found::Nothing);
+            }
+            Err(e) => return Err(e).context(|| format!("read {}", path.display())),
+        };
+        Ok(fd::read_regular(file, LONGEST_CONFIG)?.map_or(Found::Else, |text| Found::of(&text)))
+    }
+
+    fn of(text: &[u8]) -> Found {
         let is_bundles = |text: &str| text.contains("\"ociVersion\"") && text.contains("\"root\"");
-        Ok(if str::from_utf8(&text).is_ok_and(is_bundles) { Found::Bundles } else { Found::Else })
+        if str::from_utf8(text).is_ok_and(is_bundles) { Found::Bundles } else { Found::Else }
     }
 }
 
@@ -77,32 +98,30 @@ pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
         });
     }
     let text = operand.to_str();
-    let with_transport = text.filter(|name| is_local_image(name) || name.contains("://"));
-    let inside = match Found::at(&path.join(config)) {
-        // Whoever may not search the working directory can name an image all the same.
-        Err(e) if e.is(libc::EACCES) && with_transport.is_some() => Found::Nothing,
-        inside => inside?,
-    };
-    if inside == Found::Bundles {
-        require_own(path, Some(config))?;
-        return Ok(Operand::Bundle(path.to_owned()));
-    }
-    if let Some(name) = with_transport {
+    // What says where an image is means nothing that is here.
+    if let Some(name) = text.filter(|name| is_local_image(name) || name.contains("://")) {
         return Ok(Operand::Image(name.to_owned()));
     }
+    // What is here comes before what a registry may have. Nothing is opened before it is known whose it is.
+    let here = own_or_named(path)?;
+    let inside = match here {
+        Some(FileType::Directory) => {
+            word::require_own(path, config)?;
+            Found::at(&path.join(config))?
+        }
+        _ => Found::Nothing,
+    };
+    if inside == Found::Bundles {
+        return Ok(Operand::Bundle(path.to_owned()));
+    }
     if let Some(id) = text.filter(|id| check_id(id).is_ok())
-        && Found::at(config)? == Found::Bundles
+        && is_bundle_here(id, config)?
     {
-        require_own_directory(id, config)?;
         return Ok(Operand::Id(id.to_owned()));
     }
-    // What is here comes before what a registry may have.
     let shown = path.display();
-    match look::kind(path)? {
-        Some(FileType::RegularFile) => {
-            require_own_image(path)?;
-            return Ok(Operand::File(path.to_owned()));
-        }
+    match here {
+        Some(FileType::RegularFile) => return Ok(Operand::File(path.to_owned())),
         Some(FileType::Directory) => {
             let config = config.display();
             let text = match inside {
@@ -113,8 +132,8 @@ pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
             };
             return Err(text.hint(format!("docker://{shown} is the image of that name")));
         }
+        Some(FileType::Symlink) => bail!("{shown}: a symbolic link to nothing"),
         Some(_) => bail!("{shown}: neither a bundle nor the name of an image"),
-        None if look::is_link(path)? => bail!("{shown}: a symbolic link to nothing"),
         None => {}
     }
     match text {
@@ -123,12 +142,28 @@ pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
     }
 }
 
-/// Refuses a word that names a file which others can have put here, and that does not say itself that a file is meant.
-pub(super) fn require_own_image(word: &Path) -> Result<()> {
-    match word.to_str().is_some_and(is_image) {
-        true => Ok(()),
-        false => require_own(word, None),
+/// True where the current directory is the bundle of the container `id`. What others have put here is none; where it looks like
+/// one, that is an error.
+fn is_bundle_here(id: &str, config: &Path) -> Result<bool> {
+    match word::look_here(config)? {
+        There::Nothing => Ok(false),
+        There::Own(_) => Ok(Found::at(config)? == Found::Bundles),
+        There::Foreign(why) => match Found::at_others(config)? {
+            Found::Bundles => Err(word::refused_here(id, why)),
+            _ => Ok(false),
+        },
     }
+}
+
+/// What kind of file `word` leads to. A word that says itself that a file is meant may lead to anybody's.
+///
+/// # Errors
+/// Others can have put it there.
+pub(super) fn own_or_named(word: &Path) -> Result<Option<FileType>> {
+    if word.to_str().is_some_and(is_image) && look::is_file(word)? {
+        return Ok(Some(FileType::RegularFile));
+    }
+    word::own(word)
 }
 
 /// Looks whether a file may be an image, which `rt-image` then mounts. What the image is worth is for `rt-image` to see.

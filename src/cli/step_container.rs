@@ -20,7 +20,7 @@ use rt_spec::{annotations, asked_mounts, slurm_arguments};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::{is_in_memory, name_of_overlay_stranger};
 use rt_sys::{bail, caller, err, fd, log, look, process, signal, start, tty};
-use rustix::fs::{self, Access, AtFlags, Mode as Bits, OFlags};
+use rustix::fs::{self, Access, AtFlags, FileType, Mode as Bits, OFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -124,9 +124,23 @@ fn tell_what_is_ignored(store: &Store, asked: &StepContainer, container: &str) {
 }
 
 /// True for an image file or a bundle. A name with `://` is none, whatever is here.
+///
+/// # Errors
+/// Others can have put here what has that name.
 fn is_image_path(name: &str) -> Result<bool> {
     let path = Path::new(name);
-    Ok(!name.contains("://") && (look::is_file(path)? || look::is_file(path.join("config.json"))?))
+    if name.contains("://") {
+        return Ok(false);
+    }
+    match operand::own_or_named(path)? {
+        Some(FileType::RegularFile) => Ok(true),
+        // What is no path is the name of an image, also where a directory of something else has that name.
+        Some(FileType::Directory) => {
+            rt_image_store::word::require_own(path, Path::new("config.json"))?;
+            look::is_file(path.join("config.json"))
+        }
+        _ => Ok(false),
+    }
 }
 
 /// What the tasks of a step start from.
@@ -140,16 +154,8 @@ fn resolve(call: &Call, asked: &StepContainer, shown: bool) -> Result<Option<Sou
     let image = asked.image.as_ref().ok_or_else(|| err!("{IMAGE} is not set"))?;
     let path = match image {
         Image::Path(path) => path.as_path(),
-        // What is no path is the name of an image, also where a directory has that name.
         Image::Name(name) => match is_image_path(name)? {
-            true => {
-                let path = Path::new(name);
-                match look::is_file(path)? {
-                    true => operand::require_own_image(path)?,
-                    false => rt_image_store::word::require_own(path, Some(Path::new("config.json")))?,
-                }
-                path
-            }
+            true => Path::new(name),
             false => {
                 if asked.broadcast && shown {
                     broadcast::say_why_not(&format!("{name} is not copied to the nodes"));

@@ -55,14 +55,9 @@ impl EntrypointPlan {
     }
 
     /// Runs the entrypoint in the container, in which `plan` has been prepared, and has `prepared` take over what it has
-    /// exported. `state` is the container's directory of state.
+    /// exported. `exported` is the file of [`make_file`].
     #[cold]
-    pub(super) fn run(
-        &self,
-        plan: &ProcessPlan,
-        prepared: &mut Prepared,
-        state: BorrowedFd<'_>,
-    ) -> Result<()> {
+    pub(super) fn run(&self, plan: &ProcessPlan, prepared: &mut Prepared, exported: &OwnedFd) -> Result<()> {
         let context = || "the image's entrypoint";
         let (found, output) = (memory_file()?, memory_file()?);
         let mut args = self.args.clone();
@@ -97,7 +92,7 @@ impl EntrypointPlan {
                 .hint("RT_CONTAINER_ENTRYPOINT=0 leaves it out"));
         }
         let text = read(&found)?;
-        save(state, &text).context(context)?;
+        fd::write_all(exported, &text).context(context)?;
         let env = merge(&plan.full_env(), &text, &self.asked.env);
         prepared.replace_env(plan, &env)
     }
@@ -130,10 +125,11 @@ pub(super) fn saved(dir: BorrowedFd<'_>) -> Result<Vec<u8>> {
     }
 }
 
-fn save(state: BorrowedFd<'_>, text: &[u8]) -> Result<()> {
+/// Makes the file for what an entrypoint exports, in the container's directory of state.
+pub(super) fn make_file(state: BorrowedFd<'_>) -> Result<OwnedFd> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = fs::openat(state, ENVIRONMENT, flags, Mode::RUSR | Mode::WUSR)?;
-    fd::write_all(&file, text)
+    fs::openat(state, ENVIRONMENT, flags, Mode::RUSR | Mode::WUSR)
+        .context(|| "make the file for what the entrypoint exports")
 }
 
 fn memory_file() -> Result<OwnedFd> {

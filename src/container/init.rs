@@ -9,7 +9,7 @@ use super::plan::{Plan, ProcessPlan, Sysctl};
 use super::program::Prepared;
 use super::sync::{FromInit, Link};
 use super::trace::{self, Phase};
-use super::{account, devices, layer, mounts, package_managers, pid1, refused, root};
+use super::{account, devices, entrypoint, layer, mounts, package_managers, pid1, refused, root};
 use crate::hooks::{self, Stage};
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
@@ -193,8 +193,15 @@ impl Init<'_> {
         }
         let own = process::stat(self.proc, "self").context(|| "look at the container's init")?;
         let mount_id = self.mount_id()?;
-        if self.fifo.is_some() {
-            self.close_hosts(rootfs, own_exe.as_ref())?;
+        let exported = match plan.entrypoint {
+            Some(_) => Some(entrypoint::make_file(self.state)?),
+            None => None,
+        };
+        // Whatever runs in the container beside this process must find nothing of the host in it: neither descriptors, by
+        // /proc/PID/fd, nor the runtime's memory and environment.
+        let has_children = plan.has_children_of_init();
+        if self.fifo.is_some() || has_children {
+            self.close_hosts(rootfs, own_exe.as_ref(), exported.as_ref())?;
         }
         let on_terminal = self.runtime.is_none() && own.terminal;
         let mut prepared = plan.process.prepare(on_terminal, |listener| {
@@ -224,15 +231,22 @@ impl Init<'_> {
             fd::close_each(&self.last_hosts());
             // `close_each` has closed descriptors that Rust values still own. To return would run their destructors, which
             // would close whatever has these numbers by then. So this branch becomes the program, or ends.
-            let hooks = || plan.process.run_hooks(&prepared, hooks, &state);
+            let hooks = || {
+                let hidden = if has_children { undumpable() } else { Ok(()) };
+                hidden.and_then(|()| plan.process.run_hooks(&prepared, hooks, &state))
+            };
             end_started(&match wait_for_start(fifo).and_then(|()| hooks()) {
                 Ok(()) => self.become_program(own_exe, &mut prepared, own.ignored),
                 Err(e) => e,
             });
         }
-        plan.process.run_hooks(&prepared, hooks, &state)?;
-        if let Some(entrypoint) = &plan.entrypoint {
-            entrypoint.run(&plan.process, &mut prepared, self.state)?;
+        if has_children {
+            // Until execve(2) takes this memory away.
+            undumpable()?;
+            plan.process.run_hooks(&prepared, hooks, &state)?;
+        }
+        if let (Some(entrypoint), Some(exported)) = (&plan.entrypoint, &exported) {
+            entrypoint.run(&plan.process, &mut prepared, exported)?;
         }
         if self.runtime.is_none() {
             trace::finish(Some(own.pid), None);
@@ -248,15 +262,20 @@ impl Init<'_> {
         }
     }
 
-    /// Closes the descriptors of the host, but for those that this process needs until it waits for start: whoever enters
-    /// the container meanwhile must find none of them in /proc/PID/fd. It is done before the container's seccomp filter
+    /// Closes the descriptors of the host, but for those that this process needs until it waits for start, or becomes the
+    /// program: whoever is in the container meanwhile must find none of them in /proc/PID/fd. It is done before the container's seccomp filter
     /// is loaded, since the filter may not allow close_range(2).
-    fn close_hosts(&self, rootfs: Rootfs<'_>, own_exe: Option<&OwnedFd>) -> Result<()> {
+    fn close_hosts(
+        &self,
+        rootfs: Rootfs<'_>,
+        own_exe: Option<&OwnedFd>,
+        exported: Option<&OwnedFd>,
+    ) -> Result<()> {
         // Its descriptors are closed below, so its destructor must not close them again.
         std::mem::forget(rootfs);
         let mut keep = self.last_hosts();
         keep.extend(self.fifo.map(|fifo| fifo.as_raw_fd()));
-        keep.extend(own_exe.map(AsRawFd::as_raw_fd));
+        keep.extend(own_exe.into_iter().chain(exported).map(AsRawFd::as_raw_fd));
         fd::close_all_but(3 + self.plan.process.preserve_fds, &keep)
     }
 

@@ -4,7 +4,7 @@ use crate::client::Caller;
 use crate::devices::other_package;
 use crate::fixture::{Cmd, Ctx, eventually};
 use crate::runner::{skip, tests};
-use crate::sys;
+use crate::sys::{self, Step};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -15,7 +15,7 @@ tests! {
     ALL { an_image_is_run_by_its_name, a_name_in_the_store_needs_no_rt_pull, an_image_in_use_stays }
     BOTH {
         operands_that_are_no_bundle, flags_for_images, rt_pull_that_is_missing, ctrl_c_ends_both, stores_of_others,
-        starts_leave_one_mark, stores_that_are_read_only, words_of_somebody_else,
+        starts_leave_one_mark, stores_that_are_read_only, words_of_somebody_else, words_of_somebody_else_are_not_read,
         names_in_the_configured_registry,
     }
     USER { stores_of_each_user, bundles_of_a_team, marks_of_somebody_else, a_mark_below_a_mount_of_somebodys }
@@ -364,6 +364,97 @@ fn words_of_somebody_else(ctx: &Ctx) {
         run(&[word]).fails(&["a file, and neither a squashfs nor a SIF image"]);
     }
     give(&debian, own);
+    // A directory of data, or a layout, is no image of somebody's choice either, and no bundle for a layer of the caller's.
+    let (data, target) = (here.join("data"), ctx.path("data.sqsh").display().to_string());
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("oci-layout"), "{}").unwrap();
+    ctx.mkdir("overlay/work");
+    let overlay = ctx.mkdir("overlay/upper").parent().unwrap().to_owned();
+    give(&overlay, own);
+    let overlay = overlay.display().to_string();
+    let fails = |words: &[&str], text: &str| rt(ctx, words).cwd(&here).fails(&[text]);
+    let commands: [&[&str]; 6] = [
+        &["convert", "data", &target],
+        &["inspect", "data"],
+        &["save", "data", "oci:saved"],
+        &["save", "--overlay", &overlay, "data", "oci:saved"],
+        &["push", "data", "127.0.0.1:1/x:1"],
+        &["push", "--overlay", &overlay, "data", "127.0.0.1:1/x:1"],
+    ];
+    for file in ["oci-layout", "config.json", "nothing"] {
+        fs::rename(data.join("oci-layout"), data.join(file)).unwrap();
+        give(&data, OTHER);
+        // A user's rt save is in a user namespace, where all others have one number.
+        commands.iter().for_each(|words| drop(fails(words, "data belongs to uid ")));
+        fs::rename(data.join(file), data.join("oci-layout")).unwrap();
+    }
+    let digest = ctx.rt(["slurm", "digest", "data"]).cwd(&here).env("RT_IMAGES", ctx.path("images"));
+    digest.fails(&[&whose]);
+    fs::remove_dir_all(&data).unwrap();
+}
+
+/// Nothing is read before it is known whose it is: what somebody else has put here can be without end, or never answer.
+fn words_of_somebody_else_are_not_read(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    const OTHER: u32 = 12345;
+    let here = ctx.mkdir("here");
+    fs::set_permissions(&here, fs::Permissions::from_mode(0o1777)).unwrap();
+    let give = |path: &PathBuf| sys::chown(path, OTHER, OTHER).unwrap();
+    let huge = |path: PathBuf| {
+        fs::File::create(&path).and_then(|file| file.set_len(3 << 40)).unwrap();
+        give(&path);
+        path
+    };
+    let run = |words: &[&str]| {
+        let cmd = ctx.rt(["run"]).args(words).env("PATH", "/not/there").env("RT_IMAGES", ctx.path("images"));
+        cmd.cwd(&here).before([Step::Memory(512 << 20)])
+    };
+    fs::create_dir(here.join("debian")).unwrap();
+    give(&here.join("debian"));
+    huge(here.join("debian/config.json"));
+    run(&["debian"]).fails(&["debian belongs to uid 12345", "docker://debian"]);
+    // The working directory is no bundle, so the word is the name of an image, which nothing can pull here.
+    let config = huge(here.join("config.json"));
+    run(&["alpine"]).fails(&["rt-pull is installed neither"]);
+    fs::remove_file(&config).unwrap();
+    sys::mkfifo(&config).unwrap();
+    give(&config);
+    run(&["alpine"]).fails(&["rt-pull is installed neither"]);
+    fs::remove_file(&config).unwrap();
+    symlink("/proc/kmsg", &config).unwrap();
+    run(&["alpine"]).fails(&["rt-pull is installed neither"]);
+    fs::remove_file(&config).unwrap();
+    // Nothing mounted is asked.
+    for name in ["alpine", "alpine.file", "config.json"] {
+        let at = here.join(name);
+        if name == "alpine" {
+            fs::create_dir(&at).unwrap()
+        } else {
+            fs::write(&at, "").unwrap()
+        }
+        give(&at);
+        let server = sys::silent_fuse(&at, OTHER, ",allow_other");
+        if server.is_none() {
+            skip!("no /dev/fuse");
+        }
+        let text = if name == "config.json" { "rt-pull is installed neither" } else { "others can write" };
+        run(&[if name == "config.json" { "debian:12" } else { name }]).fails(&[text]);
+        if name != "config.json" {
+            let target = ctx.path("target.sqsh").display().to_string();
+            let commands: [&[&str]; 4] = [
+                &["convert", name, &target],
+                &["inspect", name],
+                &["save", name, "oci:saved"],
+                &["push", name, "127.0.0.1:1/x:1"],
+            ];
+            commands.iter().for_each(|words| drop(rt(ctx, words).cwd(&here).fails(&[text])));
+        }
+        sys::umount(at.to_str().unwrap(), libc::MNT_DETACH).unwrap();
+        drop(server);
+        if name == "alpine" { fs::remove_dir(&at).unwrap() } else { fs::remove_file(&at).unwrap() }
+    }
 }
 
 /// A name without a registry is one of the configured registry to every command, also where the store has an image that was

@@ -2,7 +2,7 @@
 //! start with a clear error is right; an attack that had an effect is not.
 
 use crate::client::Caller;
-use crate::fixture::{Bundle, Cmd, Ctx, Out, errno, hex, tree};
+use crate::fixture::{Bundle, Cmd, Ctx, Out, errno, eventually, hex, tree};
 use crate::runner::{skip, tests};
 use crate::sys::{self, Step};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ tests! {
     ALL {
         own_binary_is_not_writable, joining_process_shows_nothing_of_the_host, cwd_through_descriptors,
         proc_of_the_image_is_a_link, destinations_stay_inside, masked_paths_with_a_fake_dev_null, proc_is_not_mounted_over,
-        procfs_writes_are_not_redirected, readonly_sys_has_no_writable_cgroup,
+        procfs_writes_are_not_redirected, readonly_sys_has_no_writable_cgroup, children_of_init_see_nothing_of_the_host,
     }
     BOTH {
         cve_2026_30892_exec_as_a_number, own_read_only_binary_is_copied, closed_streams_stay_empty, entry_point_is_proc_self_exe, exec_target_is_proc_self_exe, cwd_makes_nothing_outside, exec_cwd_through_descriptors,
@@ -1323,4 +1323,68 @@ fn constants_are_read_only(ctx: &Ctx) {
     }
     ctx.rt(["kill", &id, "KILL"]).silent();
     job.wait();
+}
+
+/// Hooks of the stage startContainer and the image's entrypoint are programs of the image. What runs them has not become the
+/// program yet.
+fn children_of_init_see_nothing_of_the_host(ctx: &Ctx) {
+    let Some(busybox) =
+        ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists())
+    else {
+        skip!("busybox is not installed");
+    };
+    let look = "#!/bin/sh
+        exec 9>/seen
+        echo \"environ $(cat /proc/$PPID/environ 2>/dev/null | grep -c SECRET=)\" >&9
+        echo \"mem $( (: <>/proc/$PPID/mem) 2>/dev/null && echo 1 || echo 0)\" >&9
+        echo \"files $(for fd in /proc/$PPID/fd/*; do [ -f $fd ] || [ -d $fd ] && echo $fd; done | grep -c .)\" >&9
+        exec 9>&-
+        exec \"$@\"
+        ";
+    let bundle = || {
+        let bundle = ctx.bundle();
+        for applet in ["sh", "cat", "grep"] {
+            fs::copy(busybox, bundle.rootfs().join("bin").join(applet)).unwrap();
+        }
+        fs::write(bundle.rootfs().join("look"), look).unwrap();
+        fs::set_permissions(bundle.rootfs().join("look"), fs::Permissions::from_mode(0o755)).unwrap();
+        bundle
+    };
+    let seen = |bundle: &Bundle| {
+        let file = bundle.rootfs().join("seen");
+        // `rt start` does not wait for its hooks.
+        let text = eventually("the hook has looked", || {
+            fs::read_to_string(&file).ok().filter(|text| text.lines().count() == 3)
+        });
+        assert_eq!(text, "environ 0\nmem 0\nfiles 0\n");
+        fs::remove_file(file).unwrap();
+    };
+    let hook = bundle().hook("startContainer", Path::new("/look"), &["/bin/cat"]).ops(&["say it runs"]);
+    hook.write();
+    ctx.give(&hook.rootfs());
+    let run = ctx.rt(["run", "-b"]).arg(&hook.dir).arg(ctx.id()).env("SECRET", "s");
+    assert_eq!(run.ok().line(0), json!("it runs"));
+    seen(&hook);
+    let id = ctx.id();
+    ctx.rt(["create", "-b"]).arg(&hook.dir).arg(&id).env("SECRET", "s").ok();
+    ctx.rt(["start", &id]).env("SECRET", "s").ok();
+    seen(&hook);
+    ctx.rt(["delete", "--force", &id]).ok();
+
+    let entry = bundle().with("/annotations", json!({ "rt.image.entrypoint": "[\"/look\"]" }));
+    entry.write();
+    ctx.give(&entry.rootfs());
+    let task = ctx.rt(["slurm", "task"]).env("SECRET", "s").env("RT_CONTAINER_IMAGE", &entry.dir);
+    let task = task.env("RT_CONTAINER_ENTRYPOINT", "1").env("RT_CONTAINER_WRITABLE", "1");
+    let of_step = [
+        ("SLURM_JOB_ID", "42"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_LOCALID", "0"),
+        ("SLURM_PROCID", "0"),
+        ("SLURMD_NODENAME", "node"),
+    ];
+    let task = of_step.into_iter().fold(task, |task, (name, value)| task.env(name, value));
+    ctx.remember("node.42.0");
+    let out = task.args(["--", "/bin/cat", "/seen"]).ok();
+    assert_eq!(out.stdout, "environ 0\nmem 0\nfiles 0\n");
 }

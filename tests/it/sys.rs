@@ -40,6 +40,8 @@ pub enum Step {
     Umask(u32),
     /// setrlimit(2) of RLIMIT_NOFILE: soft, hard.
     FileLimit(u64, u64),
+    /// setrlimit(2) of RLIMIT_AS, in bytes.
+    Memory(u64),
     /// setsid(2), then TIOCSCTTY on the descriptor.
     Terminal(RawFd),
     /// sched_setaffinity(2) to one CPU.
@@ -90,6 +92,10 @@ fn take(step: &Step) -> io::Result<()> {
             Step::FileLimit(soft, hard) => {
                 let limit = libc::rlimit { rlim_cur: *soft, rlim_max: *hard };
                 libc::setrlimit(libc::RLIMIT_NOFILE, &limit) as i64
+            }
+            Step::Memory(bytes) => {
+                let limit = libc::rlimit { rlim_cur: *bytes, rlim_max: *bytes };
+                libc::setrlimit(libc::RLIMIT_AS, &limit) as i64
             }
             Step::Terminal(fd) => {
                 libc::setsid();

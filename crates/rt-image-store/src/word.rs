@@ -3,13 +3,14 @@
 //! In a directory such as /tmp whoever comes first has the names of images. A word counts there only for what nobody but root
 //! and the caller can have made. A path is the caller's own choice, whoever owns what it leads to.
 
-use rt_sys::err;
-use rt_sys::error::{Context, Result};
-use rustix::fs::{self, FileType, Stat};
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::{err, fd};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 /// True for a word that can only be a path.
 pub fn is_path(word: &OsStr) -> bool {
@@ -22,23 +23,115 @@ pub fn is_archive(name: &str) -> bool {
     [".tar", ".tar.gz", ".tgz", ".tar.zst"].iter().any(|end| name.ends_with(end))
 }
 
-/// Refuses `word`, which names a file, or a bundle with the config `config`, where others can have put it here.
+/// What a word or another relative path leads to.
+#[derive(Debug)]
+pub enum There {
+    /// Nothing.
+    Nothing,
+    /// A file of this kind, which nobody but root and the caller can have put there.
+    Own(FileType),
+    /// What others can have put there, and how. Nothing of it has been opened or asked.
+    Foreign(Error),
+}
+
+/// Looks at `path`, which is relative, and before that at each directory and link in it.
+///
+/// # Errors
+/// The kernel does not say what is there.
+pub fn look(path: &Path) -> Result<There> {
+    let mut above = fs::stat(".").context(|| "look at the current directory")?;
+    let mut dir: Option<OwnedFd> = None;
+    let mut shown = PathBuf::new();
+    let mut parts = path.components().peekable();
+    while let Some(part) = parts.next() {
+        shown.push(part);
+        let at = dir.as_ref().map_or(fs::CWD, AsFd::as_fd);
+        let (found, opened) = match entry(at, part, others_can_write(&above)) {
+            Ok(entry) => entry,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => return Ok(There::Nothing),
+            Err(Errno::XDEV) => {
+                let text = "a file system is mounted there, in a directory that others can write";
+                return Ok(There::Foreign(err!("{}: {text}", shown.display())));
+            }
+            Err(e) => return Err(e).context(|| shown.display().to_string()),
+        };
+        let is_link = FileType::from_raw_mode(found.st_mode) == FileType::Symlink;
+        if let Err(e) = require_own_file(&shown, &found, is_link) {
+            return Ok(There::Foreign(e));
+        }
+        above = found;
+        let follow =
+            |flags| fs::openat(at, part.as_os_str(), OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty());
+        let mut next = opened;
+        if is_link {
+            let target = match follow(OFlags::empty()) {
+                Ok(target) => target,
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(There::Own(FileType::Symlink)),
+                Err(e) => return Err(e).context(|| shown.display().to_string()),
+            };
+            above = fd::stat(&target)?;
+            if let Err(e) = require_own_file(&shown, &above, false) {
+                return Ok(There::Foreign(e));
+            }
+            next = Some(target);
+        }
+        if parts.peek().is_some() && next.is_none() {
+            next = match follow(OFlags::NOFOLLOW) {
+                Err(Errno::NOENT) => return Ok(There::Nothing),
+                opened => Some(opened.context(|| shown.display().to_string())?),
+            };
+        }
+        dir = next;
+    }
+    Ok(There::Own(FileType::from_raw_mode(above.st_mode)))
+}
+
+/// The entry `part` of `dir`, itself and no target of it; opened where others can write `dir`: somebody can have mounted a
+/// file system there that never answers.
+fn entry(dir: impl AsFd, part: Component<'_>, shared: bool) -> Result<(Stat, Option<OwnedFd>), Errno> {
+    match part {
+        Component::Normal(name) if shared => {
+            let opened = fd::open_entry(&dir, name, OFlags::PATH)?;
+            Ok((fs::fstat(&opened)?, Some(opened)))
+        }
+        _ => Ok((fs::statat(&dir, part.as_os_str(), AtFlags::SYMLINK_NOFOLLOW)?, None)),
+    }
+}
+
+/// The kind of file that `word` names; `None` where nothing is there. A path is the caller's choice, and is followed.
+///
+/// # Errors
+/// Others can have put it there, or the kernel does not say.
+pub fn own(word: &Path) -> Result<Option<FileType>> {
+    if is_path(word.as_os_str()) {
+        return rt_sys::look::kind(word);
+    }
+    match look(word)? {
+        There::Nothing => Ok(None),
+        There::Own(kind) => Ok(Some(kind)),
+        There::Foreign(e) => Err(refused(word, e)),
+    }
+}
+
+/// Refuses what is at `word`, a bundle with the config `config`, where others can have put it there.
 ///
 /// # Errors
 /// It is no path, and others than root and the caller own or can write it, its config, a directory between, or a link to one
 /// of them.
-pub fn require_own(word: &Path, config: Option<&Path>) -> Result<()> {
-    if is_path(word.as_os_str()) {
-        return Ok(());
+pub fn require_own(word: &Path, config: &Path) -> Result<()> {
+    if is_path(word.as_os_str()) || !is_file_name(config) {
+        return own(word).map(drop);
     }
+    match look(&word.join(config))? {
+        There::Foreign(e) => Err(refused(word, e)),
+        _ => Ok(()),
+    }
+}
+
+fn refused(word: &Path, why: Error) -> Error {
     let shown = word.display();
-    let hint = || format!("./{shown} is that one, and docker://{shown} the image of that name");
-    let below = |path: &Path| require_own_path(path).map_err(|e| e.context(shown.to_string()).hint(hint()));
-    below(word)?;
-    match config.filter(|config| is_file_name(config)) {
-        Some(config) => below(&word.join(config)),
-        None => Ok(()),
-    }
+    let hint = format!("./{shown} is that one, and docker://{shown} the image of that name");
+    why.context(shown.to_string()).hint(hint)
 }
 
 /// True for the name of a bundle's own config. One that is elsewhere is the caller's choice.
@@ -46,50 +139,38 @@ fn is_file_name(config: &Path) -> bool {
     config.components().count() == 1 && config.is_relative()
 }
 
-/// Refuses the current directory as the bundle of the container `id`, under the same conditions: `id` can be meant for an
-/// image.
+/// Whether the current directory is the bundle of a container, by `config`, under the same conditions. Its id can be meant for
+/// an image.
 ///
 /// # Errors
-/// Others own or can write it or its config.
-pub fn require_own_directory(id: &str, config: &Path) -> Result<()> {
-    let path = if is_file_name(config) { Path::new(".").join(config) } else { ".".into() };
-    require_own_path(&path).map_err(|e| {
-        let text =
-            format!("--bundle . names the bundle that is here, and docker://{id} the image of that name");
-        e.context(id.to_owned()).hint(text)
-    })
+/// The kernel does not say what is there.
+pub fn look_here(config: &Path) -> Result<There> {
+    look(&if is_file_name(config) { Path::new(".").join(config) } else { ".".into() })
 }
 
-/// Looks at `path`, which is relative, and at each directory above it.
-fn require_own_path(path: &Path) -> Result<()> {
-    for part in path.ancestors().filter(|part| !part.as_os_str().is_empty()) {
-        let shown = || part.display().to_string();
-        let found = match fs::lstat(part) {
-            // Whoever opens it says so.
-            Err(Errno::NOENT) => continue,
-            found => found.context(shown)?,
-        };
-        let is_link = FileType::from_raw_mode(found.st_mode) == FileType::Symlink;
-        require_own_file(part, &found, is_link)?;
-        if is_link {
-            require_own_file(part, &fs::stat(part).context(shown)?, false)?;
-        }
-    }
-    Ok(())
+/// Says that the current directory is not taken for the bundle of the container `id`.
+pub fn refused_here(id: &str, why: Error) -> Error {
+    let hint = format!("--bundle . names the bundle that is here, and docker://{id} the image of that name");
+    why.context(id.to_owned()).hint(hint)
 }
 
 fn require_own_file(path: &Path, stat: &Stat, is_link: bool) -> Result<()> {
-    let what =
-        if path == Path::new(".") { "the current directory".into() } else { path.display().to_string() };
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    if ![0, uid].contains(&stat.st_uid) {
-        return Err(err!("{what} belongs to uid {}", stat.st_uid));
+    let what = || match path == Path::new(".") {
+        true => "the current directory".into(),
+        false => path.display().to_string(),
+    };
+    if ![0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) {
+        return Err(err!("{} belongs to uid {}", what(), stat.st_uid));
     }
-    // Where each user has a group of the same number, the usual umask of all but root lets that group write.
-    let is_own_group = stat.st_gid == gid && gid == uid && uid != 0;
-    let others = if is_own_group { 0o002 } else { 0o022 };
-    if !is_link && stat.st_mode & others != 0 {
-        return Err(err!("{what} belongs to uid {}, and others can write it", stat.st_uid));
+    if !is_link && others_can_write(stat) {
+        return Err(err!("{} belongs to uid {}, and others can write it", what(), stat.st_uid));
     }
     Ok(())
+}
+
+/// Where each user has a group of the same number, the usual umask of all but root lets that group write.
+fn others_can_write(stat: &Stat) -> bool {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let is_own_group = stat.st_gid == gid && gid == uid && uid != 0;
+    stat.st_mode & if is_own_group { 0o002 } else { 0o022 } != 0
 }

@@ -10,10 +10,11 @@ use crate::save::{self, SaveTarget, What};
 use rt_cli::image::{OVER, REPLACE, REPLACE_IMAGE, RUN_FILE, SILENT};
 use rt_cli::parse::Call;
 use rt_cli::print;
-use rt_image_store::word::require_own;
+use rt_image_store::word;
 use rt_spec::asked_mounts::is_image;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, look};
+use rustix::fs::FileType;
 use std::path::{Path, PathBuf};
 
 /// Writes a bundle's tree as an image and prints its digest, or the path of an image file.
@@ -31,10 +32,24 @@ pub(super) fn run(call: &Call) -> Result<u8> {
 /// The bundle that is the first operand. Over an image of the store a layer may have been written by its name.
 pub(super) fn source_bundle(call: &Call) -> Result<PathBuf> {
     let path = Path::new(call.operands[0]);
-    if !call.flags.given(&OVER) || look::is_file(path.join("config.json"))? {
+    let has_transport = call.operands[0].to_str().is_some_and(|name| name.contains("://"));
+    let is_bundle = !has_transport && is_own_bundle(path)?;
+    if !call.flags.given(&OVER) || is_bundle {
         return Ok(path.to_owned());
     }
     images::stored(call, operand(call, 0)?)
+}
+
+/// True for a bundle.
+///
+/// # Errors
+/// A word names it that others can have put here.
+fn is_own_bundle(path: &Path) -> Result<bool> {
+    if word::own(path)? != Some(FileType::Directory) {
+        return Ok(false);
+    }
+    word::require_own(path, Path::new("config.json"))?;
+    look::is_file(path.join("config.json"))
 }
 
 /// True for a directory that is neither a bundle nor an image: what is in it is data.
@@ -61,16 +76,17 @@ impl Origin<'_> {
         if call.operands[0].to_str().is_some_and(|name| name.contains("://")) {
             return operand(call, 0).map(Origin::Image);
         }
-        if look::is_file(path.join("config.json"))? {
-            require_own(path, Some(Path::new("config.json")))?;
-            return Ok(Origin::Bundle(path));
-        }
-        if look::is_file(path)? {
-            if !path.to_str().is_some_and(is_image) {
-                require_own(path, None)?;
-            }
+        // A word that says itself that a file is meant may lead to anybody's.
+        let is_file = match path.to_str().is_some_and(is_image) && look::is_file(path)? {
+            true => true,
+            false => word::own(path)? == Some(FileType::RegularFile),
+        };
+        if is_file {
             let is_squashfs = image_file::is_squashfs(&disk::open_named(path)?);
             return Ok(Origin::File(path, is_squashfs.context(|| path.display().to_string())?));
+        }
+        if is_own_bundle(path)? {
+            return Ok(Origin::Bundle(path));
         }
         if is_data(path)? { Ok(Origin::Data(path)) } else { operand(call, 0).map(Origin::Image) }
     }

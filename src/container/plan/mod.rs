@@ -358,6 +358,13 @@ impl Plan {
             || (self.maps.is_some() && !self.own_maps)
             || !self.net_devices.is_empty()
             || self.process.seccomp.as_ref().is_some_and(|s| s.filter.notifies)
+            || self.entrypoint.is_some()
+    }
+
+    /// True where programs of the image run as children of init before it becomes the program.
+    pub(super) fn has_children_of_init(&self) -> bool {
+        self.hooks.start_container().as_ref().is_some_and(|hooks| !hooks.is_empty())
+            || self.entrypoint.is_some()
     }
 }
 
