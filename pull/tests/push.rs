@@ -205,11 +205,12 @@ fn ends(name: &str, fault: Fault, seconds: u64, most: usize, why: &str) {
     place.is_clean();
 }
 
-/// What a registry says to have of an upload keeps nobody at it: only what is more than ever before is progress.
+/// What a registry says to have of an upload keeps nobody at it: only a good part more than ever before is progress.
 #[test]
 fn uploads_that_get_nowhere_end() {
     ends("push-forgetful", Fault::Forgetful, 40, 40, "503");
     ends("push-backwards", Fault::Backwards, 40, 40, "503");
+    ends("push-one-more", Fault::OneMore, 40, 40, "503");
     ends("push-circling", Fault::Circling, 20, 20, "more than 8 redirects");
 }
 

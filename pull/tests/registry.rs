@@ -483,6 +483,17 @@ fn a_trickle_is_given_up() {
     }
 }
 
+/// Nor is one that sends a byte and hangs up, again and again.
+#[test]
+fn a_byte_a_connection_is_given_up() {
+    let place = Place::new("drip");
+    let server = Server::start(sample(), Fault::Cut(1));
+    let said = place.bad(&["pull", "-q", "--plain-http", "--retries", "3", &server.name(), "b"]);
+    assert!(said.contains("blob sha256:"), "{said}");
+    assert!(server.count("/blobs/") < 40, "{} requests", server.count("/blobs/"));
+    place.is_clean();
+}
+
 #[test]
 fn other_platforms_and_artifacts() {
     let place = Place::new("artifact");

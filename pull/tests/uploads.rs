@@ -44,6 +44,8 @@ pub enum Fault {
     Forgetful,
     /// The same, and what has come is by turns more and less.
     Backwards,
+    /// It is always busy, and says that one byte more of an upload has come.
+    OneMore,
     /// Uploads go to this place.
     Location(&'static str),
     /// An upload is redirected to itself.
@@ -278,7 +280,7 @@ impl Uploads {
             Fault::Quota if asked.method == "POST" => {
                 refusal(403, "DENIED", "adding 1.0 GiB of storage resource exceeds the quota")
             }
-            Fault::Forgetful | Fault::Backwards if asked.method == "PATCH" => {
+            Fault::Forgetful | Fault::Backwards | Fault::OneMore if asked.method == "PATCH" => {
                 Some((503, vec![("retry-after", "0".to_owned())], Vec::new()))
             }
             Fault::Forgetful if asked.method == "GET" && asked.path.contains("/uploads/") => {
@@ -290,6 +292,9 @@ impl Uploads {
             Fault::Backwards if asked.method == "GET" && asked.path.contains("/uploads/") => {
                 let last = if self.count("GET ") % 2 == 1 { 9 } else { 4 };
                 Some((204, vec![("range", format!("0-{last}"))], Vec::new()))
+            }
+            Fault::OneMore if asked.method == "GET" && asked.path.contains("/uploads/") => {
+                Some((204, vec![("range", format!("0-{}", self.count("GET ")))], Vec::new()))
             }
             Fault::Circling if asked.method == "PATCH" => {
                 Some((308, vec![("location", asked.path.clone())], Vec::new()))

@@ -6,12 +6,13 @@
 use super::Call;
 use super::step_container::read;
 use rt_spec::step_container::{self, Image, StepContainer};
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, caller, err, fd, log, look};
-use rustix::fs::{FileType, OFlags, Stat};
-use std::fs::{self, Permissions};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -74,10 +75,48 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         return Ok(0);
     }
     let mut command = Command::new("sbcast");
-    command.arg("--preserve").arg(format!("--jobid={job}")).arg(&image).arg(&copy.path);
+    command.arg("--preserve").arg(format!("--jobid={job}"));
+    match is_open_to_nobody_more(&image)? {
+        true => command.arg(&image),
+        false => {
+            let private = private_copy(&image, &asked.tmpfs())?;
+            fd::keep_over_exec(private.as_raw_fd())?;
+            command.arg(format!("/proc/self/fd/{}", private.into_raw_fd()))
+        }
+    };
+    command.arg(&copy.path);
     // A copy from which a container runs would be cut to nothing.
     let e = command.env_remove("SBCAST_FORCE").exec();
     Err(e).context(|| "execute sbcast")
+}
+
+/// True where a copy of the image's mode in a directory for everybody lets nobody read it who may not read the image: sbcast(1)
+/// gives the copies that mode, and the user's own group.
+fn is_open_to_nobody_more(image: &Path) -> Result<bool> {
+    let context = || format!("image {}", image.display());
+    let real = fs::canonicalize(image).context(context)?;
+    let mode = |path: &Path| fs::metadata(path).map(|found| found.mode()).context(context);
+    match mode(&real)? & 0o077 {
+        0 => Ok(true),
+        bits if bits & 0o004 == 0 => Ok(false),
+        _ => {
+            let mut dirs = real.ancestors().skip(1);
+            dirs.try_fold(true, |all, dir| Ok(all && mode(dir)? & 0o001 != 0))
+        }
+    }
+}
+
+/// The image once more, in a file without a name that only the caller may read.
+fn private_copy(image: &Path, dir: &Path) -> Result<File> {
+    let context = || format!("copy {}, which others may not read, to {}", image.display(), dir.display());
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let copy = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR).map_err(Error::from);
+    let mut copy = File::from(copy.map_err(|e| e.context(context()))?);
+    let mut image = File::open(image).context(context)?;
+    std::io::copy(&mut image, &mut copy).context(context)?;
+    copy.set_modified(image.metadata().and_then(|found| found.modified()).context(context)?)
+        .context(context)?;
+    Ok(copy)
 }
 
 /// The copy of `image` on this node, where one is asked for and there is one, or `image`. With `shown`, says so where there is
@@ -90,9 +129,6 @@ pub(super) fn copy_or_original(asked: &StepContainer, image: PathBuf, shown: boo
     let Some(job) = caller::variable("SLURM_JOB_ID") else { return Ok(image) };
     let copy = Copy::of(asked, &job, &image)?;
     if copy.is_sound() {
-        // sbcast(1) gives it the image's mode. That may let others in, while its directory did not.
-        fs::set_permissions(&copy.path, Permissions::from_mode(0o600))
-            .context(|| format!("protect {}", copy.path.display()))?;
         return Ok(copy.path);
     }
     if shown {

@@ -1,7 +1,7 @@
 //! `rt run IMAGE`: what an operand means, the store of images, and its marks of use.
 
 use crate::client::Caller;
-use crate::devices::other_package;
+use crate::devices::{definition, definitions, other_package};
 use crate::fixture::{Cmd, Ctx, eventually};
 use crate::runner::{skip, tests};
 use crate::sys::{self, Step};
@@ -612,14 +612,32 @@ fn bundles_of_a_team(ctx: &Ctx) {
     rt(ctx, &["pull", "--store", "-q", &image]).ok();
     name(ctx, "x.org/x:1");
     let bundle = with_hook_and_bind(ctx);
-    let run = || rt(ctx, &["run", "--pull", "never", "x.org/x:1", "--", "/probe", "ls /mnt"]).ok().line(0);
+    // A hook of the caller's hears what counts of the config.
+    let told = ctx.path("told");
+    let mut definition = definition("/bin/sh".as_ref(), &[], json!({ "always": true }), &["createRuntime"]);
+    definition["hook"]["args"] = json!(["sh", "-c", format!("cat >{}", told.display())]);
+    let hooks = definitions(ctx, "told.json", &definition).display().to_string();
+    let run = || {
+        let words = ["run", "--hooks-dir", &hooks, "--pull", "never", "x.org/x:1", "--", "/probe", "ls /mnt"];
+        rt(ctx, &words).ok().line(0)
+    };
+    let config = || {
+        let state: serde_json::Value = serde_json::from_slice(&fs::read(&told).unwrap()).unwrap();
+        state["rtCaller"]["config"]
+            .as_str()
+            .map(|text| serde_json::from_str::<serde_json::Value>(text).unwrap())
+    };
     assert_ne!(run(), json!([]));
     assert!(ctx.path("hooked").exists(), "the caller's own hook runs");
+    assert_eq!(config(), None);
     for path in [bundle.join("config.json"), bundle.clone()] {
         fs::remove_file(ctx.path("hooked")).unwrap_or_default();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode | 0o020)).unwrap();
         assert_eq!(run(), json!([]), "{}", path.display());
+        let config = config().unwrap();
+        assert_eq!(config["root"]["path"], json!("rootfs"));
+        assert!(!config["mounts"].to_string().contains("/mnt"), "{config}");
         assert!(!ctx.path("hooked").exists(), "{}", path.display());
         // Nor does a link in the root's place show a directory of the host.
         let (root, aside) = (bundle.join("rootfs"), bundle.join("aside"));

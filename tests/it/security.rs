@@ -847,19 +847,41 @@ fn hosts_settings_and_disks(ctx: &Ctx) {
     const SETTING: &str = "/proc/sys/kernel/core_uses_pid";
     let now = fs::read_to_string(SETTING).unwrap();
     let write = format!("write {SETTING} {}", now.trim());
-    // A disk, and the device by which commands are sent to one.
-    let devices = [("/dev/rt-test-disk", "b", "7", "250"), ("/dev/sg9876", "c", "1", "5")];
+    // Disks, and devices by which commands are sent to one or which are for root alone.
+    let devices = [
+        ("/dev/rt-test-disk", "b", "7", "250"),
+        ("/dev/rt-test-dir/a/b/disk", "b", "7", "250"),
+        ("/dev/sg9876", "c", "1", "5"),
+        ("/dev/rt-test-dir/bsg", "c", "1", "5"),
+        ("/dev/rt-test-tape", "c", "1", "5"),
+    ];
     let clean = || {
         let _ = fs::remove_dir("/dev/rt-test-made");
+        let _ = fs::remove_dir_all("/dev/rt-test-dir");
         for (path, ..) in devices {
             let _ = fs::remove_file(path);
         }
     };
     clean();
+    // Deeper than anything is looked at, and what everybody may use.
+    fs::create_dir_all("/dev/rt-test-dir/a/b/c/d").unwrap();
+    let mknod = |path: &str, mode| {
+        let made = Command::new("mknod").args(["-m", mode, path, "c", "1", "5"]).status().unwrap();
+        made.success()
+    };
+    let made_more = mknod("/dev/rt-test-dir/a/b/c/d/e", "600") && mknod("/dev/rt-test-dir/a/open", "666");
     let made = devices.map(|(path, kind, major, minor)| {
         Command::new("mknod").args(["-m", "600", path, kind, major, minor]).status().unwrap().success()
     });
-    let operations = ["umount /proc/sys", &write, "write /dev/null x", "mkdir /dev/rt-test-made"];
+    let operations = [
+        "umount /proc/sys",
+        &write,
+        "write /dev/null x",
+        "mkdir /dev/rt-test-made",
+        "stat /dev/rt-test-dir/a/b/c/d/e",
+        "stat /dev/rt-test-dir/a/open",
+    ];
+    let (before, null) = (operations.len(), (&json!(1), &json!(3)));
     let looks = devices.map(|(path, ..)| format!("stat {path}"));
     let operations: Vec<&str> = operations.into_iter().chain(looks.iter().map(String::as_str)).collect();
     // The user of the config, and whether the container has a user namespace. As root inside, the program would be one that
@@ -894,8 +916,15 @@ fn hosts_settings_and_disks(ctx: &Ctx) {
         assert_eq!(out[2], json!(null), "{user} {namespace} {out:?}");
         assert_eq!(out[3], errno(libc::EROFS), "{user} {namespace} {out:?}");
         for (n, _) in made.iter().enumerate().filter(|(_, made)| **made) {
-            let mode = out[4 + n]["mode"].as_u64().map(|mode| mode & 0o666);
-            assert_eq!(mode, Some(0o666), "{user} {namespace} {out:?}");
+            assert_eq!(
+                (&out[before + n]["major"], &out[before + n]["minor"]),
+                null,
+                "{user} {namespace} {n} {out:?}"
+            );
+        }
+        if made_more {
+            assert_eq!(out[4], errno(libc::ENOENT), "{user} {namespace} {out:?}");
+            assert_eq!(out[5]["minor"], json!(5), "{user} {namespace} {out:?}");
         }
     }
     clean();

@@ -532,7 +532,6 @@ fn copies_of_an_image_file(ctx: &Ctx) {
     let [copy] = &copies()[..] else { panic!("{:?}", copies()) };
     assert!(copy.file_name().unwrap().to_str().unwrap().starts_with("rt-image-42-"), "{copy:?}");
     assert_eq!(prepared(), format!("{}\n", copy.display()));
-    assert_eq!(fs::metadata(copy).unwrap().permissions().mode() & 0o777, 0o600);
     // Another step of the job.
     broadcast("42").silent();
     assert_eq!(fs::read_to_string(&log).unwrap(), "--preserve --jobid=42\n");
@@ -567,6 +566,32 @@ fn copies_of_an_image_file(ctx: &Ctx) {
         .env("RT_CONTAINER_IMAGE", &step.bundle.dir)
         .fails(&["is no file", "rt pull IMAGE FILE.sqsh"]);
     broadcast("43").env("PATH", "/not/there").fails(&["execute sbcast"]);
+    // TmpFS is for everybody, and a copy there lets nobody read what he could not read before.
+    let dir = ctx.mkdir("closed");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+    let public = ctx.dir.ancestors().all(|dir| mode(dir) & 1 != 0);
+    let set_mode = |path: &Path, bits| fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap();
+    for (n, (of_dir, of_file)) in
+        [(0o700, 0o644), (0o750, 0o644), (0o755, 0o640), (0o755, 0o600), (0o755, 0o644)]
+            .into_iter()
+            .enumerate()
+    {
+        let (image, job) = (dir.join("x.sqsh"), format!("{}", 50 + n));
+        fs::write(&image, "hsqs and more of it").unwrap();
+        ctx.give(&image);
+        set_mode(&image, of_file);
+        set_mode(&dir, of_dir);
+        let image = || image.display().to_string();
+        broadcast(&job).env("RT_CONTAINER_IMAGE", image()).silent();
+        let copies = copies();
+        let copy =
+            copies.iter().find(|copy| copy.display().to_string().contains(&format!("rt-image-{job}-")));
+        let copy = copy.unwrap();
+        let expected = if public && of_dir == 0o755 && of_file == 0o644 { 0o644 } else { 0o600 };
+        assert_eq!(mode(copy) & 0o777, expected, "{of_dir:o} {of_file:o}");
+        let out = step.prepare().env("RT_CONTAINER_IMAGE", image()).env("SLURM_JOB_ID", &job).ok();
+        assert_eq!(out.stdout, format!("{}\n", copy.display()), "{out:?}");
+    }
 }
 
 /// An image is pulled once, whoever asks first, and again where it has been removed.

@@ -34,6 +34,9 @@ pub struct Said {
     /// Where the container's root is, if the config names an image that is a file: `rt` has mounted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rootfs: Option<PathBuf>,
+    /// The config as `rt` heeds it, where others can have written that of the bundle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
 }
 
 /// What a container will run.
@@ -64,7 +67,7 @@ impl Program {
 impl Said {
     /// True where nothing was said.
     pub fn is_empty(&self) -> bool {
-        self.env.is_empty() && self.devices.is_empty() && self.program.is_none() && self.rootfs.is_none()
+        *self == Said::default()
     }
 }
 

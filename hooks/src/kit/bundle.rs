@@ -39,9 +39,12 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// Reads the bundle's config.
+    /// Reads the bundle's config, or takes the one that `rt` has heeded in its place.
     pub fn load(dir: &Path, state: Option<&State>) -> Result<Bundle> {
-        let config = Config::load(&dir.join("config.json"))?;
+        let config = match state.and_then(|state| state.said.config.as_ref()) {
+            Some(text) => Config::parse(text.clone().into_bytes())?,
+            None => Config::load(&dir.join("config.json"))?,
+        };
         let mut bundle = Bundle::from_spec(&config.spec, dir)?;
         if let Some(state) = state {
             bundle.annotations.extend(state.annotations.clone().unwrap_or_default());

@@ -30,7 +30,7 @@ use ureq::{Agent, Body, Proxy};
 
 pub(crate) use self::body::{read_body, status_error};
 pub(crate) use self::failure::{Failure, FailureKind, of_reading, was_slow};
-pub(crate) use self::patience::{back_off, retry_after};
+pub(crate) use self::patience::{Attempts, back_off, retry_after};
 pub(crate) use self::payload::{Part, Payload};
 pub(crate) use self::url::{encode, resolve, shown};
 pub(crate) use self::wire::LeastRate;

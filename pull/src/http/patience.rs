@@ -28,6 +28,40 @@ fn jitter(most: Duration) -> Duration {
     most * random as u32 / 1000
 }
 
+/// The bytes of a blob that count as progress over several attempts; a sixteenth of a smaller one does.
+const PROGRESS: u64 = 1 << 20;
+
+/// Attempts at a blob, each of which goes on where the one before has got to. What comes a byte an attempt does not count.
+pub(crate) struct Attempts {
+    /// How far it was when there was progress last.
+    from: u64,
+    /// How much is progress.
+    least: u64,
+    fruitless: u32,
+}
+
+impl Attempts {
+    /// For a blob of `size` bytes of which `at` are there.
+    pub(crate) fn new(size: u64, at: u64) -> Attempts {
+        Attempts { from: at, least: (size / 16).clamp(1, PROGRESS), fruitless: 0 }
+    }
+
+    /// Another attempt has failed with `at` bytes there. Returns how many were without progress, this one included.
+    pub(crate) fn failed(&mut self, at: u64) -> u32 {
+        if at >= self.from.saturating_add(self.least) {
+            (self.from, self.fruitless) = (at, 0);
+        } else {
+            self.fruitless += 1;
+        }
+        self.fruitless
+    }
+
+    /// All of it is to be sent once more. Attempts without progress stay counted.
+    pub(crate) fn again(&mut self) {
+        self.from = 0;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,6 +73,19 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("retry-after", "3".parse().unwrap());
         assert!((3..=5).contains(&retry_after(&headers).unwrap().as_secs()));
+    }
+
+    #[test]
+    fn a_byte_an_attempt_is_no_progress() {
+        let mut attempts = Attempts::new(1 << 30, 0);
+        let counted: Vec<u32> = (1..=3).map(|n| attempts.failed(n)).collect();
+        assert_eq!(counted, [1, 2, 3]);
+        assert_eq!((attempts.failed(1 << 20), attempts.failed(1 << 20)), (0, 1));
+        // Less in each attempt, and enough in several.
+        assert_eq!((attempts.failed(3 << 19), attempts.failed(4 << 19)), (2, 0));
+        let mut small = Attempts::new(160, 0);
+        assert_eq!((small.failed(9), small.failed(10), small.failed(20)), (1, 0, 0));
+        assert_eq!(Attempts::new(0, 0).failed(u64::MAX), 0);
     }
 
     #[test]

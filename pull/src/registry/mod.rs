@@ -218,7 +218,7 @@ impl Registry {
     ) -> Result<()> {
         let url = format!("blobs/{}", blob.digest);
         let retries = self.connect.retries.unwrap_or(http::RETRIES);
-        let mut fruitless = 0;
+        let mut attempts = http::Attempts::new(blob.size, *at);
         let mut buffer = vec![0; 256 << 10];
         while *at < blob.size {
             let range = format!("bytes={at}-");
@@ -241,7 +241,6 @@ impl Registry {
                 200 => *at,
                 _ => return Err(self.refused(connection, response).context(format!("blob {}", blob.digest))),
             };
-            let before = *at;
             let mut reader = response.into_body().into_reader();
             let broken = loop {
                 match reader.read(&mut buffer) {
@@ -262,7 +261,7 @@ impl Registry {
             }
             self.interrupt.check()?;
             let slow = broken.as_ref().is_some_and(http::was_slow);
-            fruitless = if *at > before && !slow { 0 } else { fruitless + 1 };
+            let fruitless = attempts.failed(*at);
             let why = broken.map_or_else(|| err!("the connection ended"), http::of_reading);
             let error = why.context(format!("blob {}: {} of {} bytes", blob.digest, at, blob.size));
             // A slow server mostly stays so, and each attempt takes a minute.

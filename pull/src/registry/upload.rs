@@ -149,8 +149,8 @@ impl Registry {
     }
 
     /// Sends all bytes; a broken connection goes on where the registry has got to, as long as each brings something. True where
-    /// they went in one piece. A registry may say anything of what it has, so only what is more than ever before in a session
-    /// counts as progress, and sessions are lost only so often.
+    /// they went in one piece. A registry may say anything of what it has, so only a good part more than ever before in a
+    /// session counts as progress, and sessions are lost only so often.
     fn send_all(
         &self,
         connection: &Connection,
@@ -160,7 +160,8 @@ impl Registry {
         before: u64,
     ) -> Result<bool> {
         let retries = self.connect.retries.unwrap_or(http::RETRIES);
-        let (mut at, mut most, mut fruitless, mut lost, mut whole) = (0, 0, 0, 0, true);
+        let (mut at, mut lost, mut whole) = (0, 0, true);
+        let mut attempts = http::Attempts::new(blob.size, 0);
         while at < blob.size {
             meter.set(before + at);
             let failure = match self.send_from(connection, blob, session, at, meter) {
@@ -177,12 +178,12 @@ impl Registry {
                 Sending::Partial(size) => at = size,
                 Sending::Lost => {
                     *session = self.session(connection, "blobs/uploads/")?;
-                    (at, most) = (0, 0);
+                    at = 0;
+                    attempts.again();
                     lost += 1;
                 }
             }
-            fruitless = if at > most { 0 } else { fruitless + 1 };
-            most = most.max(at);
+            let fruitless = attempts.failed(at);
             if fruitless > retries || lost > retries {
                 return Err(failure.error);
             }

@@ -9,7 +9,7 @@ use rt_spec::{Spec, annotations, hpc};
 use rt_sys::caller::{Caller, Privilege};
 use rt_sys::error::{Context, Result};
 use rt_sys::{err, look, mount};
-use rustix::fs::{self, FileType, Mode, OFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -22,28 +22,10 @@ const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys",
 const MASKED: [&str; 6] = ["/proc/kcore", "/proc/keys", "/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg"];
 /// Where the profile hpc shows what the host's root has power over.
 const HOSTS: [&str; 2] = ["/proc", "/dev"];
-/// The beginnings of names in /dev of what commands disks past their block devices, makes such devices, or acts on the whole
-/// host: a digit follows, or nothing.
-const COMMANDS: [&str; 16] = [
-    "sg",
-    "nvme",
-    "ng",
-    "loop-control",
-    "btrfs-control",
-    "control",
-    "watchdog",
-    "uinput",
-    "uhid",
-    "ipmi",
-    "msr",
-    "nvram",
-    "rtc",
-    "snapshot",
-    "autofs",
-    "mcelog",
-];
-/// How deep /dev is looked through for disks.
-const DEPTH: usize = 3;
+/// The beginnings of paths below /dev of what jobs compute with, which some sites give to a group only.
+const FOR_JOBS: [&str; 8] = ["accel/", "dri/", "fuse", "gdrdrv", "habanalabs", "hl", "kfd", "nvidia"];
+/// How deep /dev is looked through; a directory that is deeper is hidden as a whole.
+const DEPTH: usize = 4;
 
 /// Hides it, where root itself runs a bundle that shows the host, as those of the profile hpc do. What a client has
 /// written into a config of its own stays as it is. True where something is hidden, which the program must not unmount.
@@ -85,9 +67,9 @@ pub(super) fn protect_host(
             linux.and_then(|l| l.devices().as_ref()).is_some_and(|all| all.iter().any(|d| d.path() == path))
                 || spec.mounts().iter().flatten().any(|mount| mount.destination() == path)
         };
-        let mut disks = Vec::new();
-        block_devices(Path::new("/dev"), DEPTH, &mut disks)?;
-        plan.masked.extend(disks.into_iter().filter(|path| !asked(path)));
+        let mut hidden = Vec::new();
+        hosts_devices(Path::new("/dev"), "", DEPTH, &mut hidden)?;
+        plan.masked.extend(hidden.into_iter().filter(|path| !asked(path)));
         // Devices can be used where their file system is read-only. Other files than devices are not made there.
         for mount in plan.mounts.iter_mut().filter(|mount| mount.destination == Path::new("/dev")) {
             mount.options.attr.set |= mount::ATTR_RDONLY;
@@ -111,33 +93,43 @@ fn is_hpc(spec: &Spec) -> Result<bool> {
     Ok(false)
 }
 
-/// True for the name of a character device of [`COMMANDS`].
-fn commands_the_host(name: &[u8]) -> bool {
-    COMMANDS.iter().any(|beginning| {
-        let rest = name.strip_prefix(beginning.as_bytes());
-        rest.is_some_and(|rest| rest.first().is_none_or(u8::is_ascii_digit))
-    })
+/// True for a device that every user may read and write, and for one that jobs compute with: root has no power over the host
+/// by it. Disks, what commands them past their block devices, buses, terminals and clocks are for root alone, or for a group.
+fn is_for_everybody(path: &str, mode: u32) -> bool {
+    mode & 0o006 == 0o006 || FOR_JOBS.iter().any(|beginning| path.starts_with(beginning))
 }
 
-/// The block devices below a directory of /dev, and what has as much power. What vanishes meanwhile needs no mask, and
+/// The devices of `dir`, which is `below` from /dev on, that are not for everybody. What vanishes meanwhile needs no mask, and
 /// what the caller may not list is open to nobody in the container, who has no more rights.
-fn block_devices(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
+fn hosts_devices(dir: &Path, below: &str, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let doing = || format!("list {}", dir.display());
-    let entries = match fs::open(dir, flags, Mode::empty()).and_then(fs::Dir::new) {
+    let opened = match fs::open(dir, flags, Mode::empty()) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return Ok(()),
-        entries => entries.context(doing)?,
+        opened => opened.context(doing)?,
     };
-    for entry in entries {
+    for entry in fs::Dir::read_from(&opened).context(doing)? {
         let entry = entry.context(doing)?;
-        let name = entry.file_name().to_bytes();
-        let path = dir.join(OsStr::from_bytes(name));
-        match entry.file_type() {
+        let (name, kind) = (entry.file_name(), entry.file_type());
+        let path = dir.join(OsStr::from_bytes(name.to_bytes()));
+        let shown = format!("{below}{}", name.to_string_lossy());
+        match kind {
             FileType::BlockDevice => found.push(path),
-            FileType::CharacterDevice if commands_the_host(name) => found.push(path),
-            FileType::Directory if depth > 1 && name != b"." && name != b".." && name != b"shm" => {
-                block_devices(&path, depth - 1, found)?;
+            FileType::CharacterDevice => match fs::statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if is_for_everybody(&shown, stat.st_mode) => {}
+                Err(Errno::NOENT) => {}
+                found_there => {
+                    found_there.context(|| path.display().to_string())?;
+                    found.push(path);
+                }
+            },
+            // Of devpts and tmpfs: the first has the program's own terminal.
+            FileType::Directory if [".", "..", "pts", "shm"].contains(&shown.as_str()) => {}
+            FileType::Directory if name == c"." || name == c".." => {}
+            FileType::Directory if depth > 1 => {
+                hosts_devices(&path, &format!("{shown}/"), depth - 1, found)?;
             }
+            FileType::Directory => found.push(path),
             _ => {}
         }
     }

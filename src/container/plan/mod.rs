@@ -175,7 +175,10 @@ impl Plan {
                 plan.forbid_unmounting("rt's state directory, which stays covered", &mut config)?;
             }
         }
-        plan.foreign = foreign;
+        if foreign {
+            plan.foreign = true;
+            plan.said.config = Some(String::from_utf8_lossy(&config.text).into_owned());
+        }
         plan.layer = layer;
         plan.entrypoint = entrypoint;
         if inherits_env {
