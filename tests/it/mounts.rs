@@ -416,8 +416,13 @@ fn overlay_mount(ctx: &Ctx) {
         options.push("userxattr");
     }
     let bundle = ctx.bundle().mount("/mnt", "overlay", "overlay", &options);
-    let out = ctx.run(&bundle.ops(&["cat /mnt/file", "write /mnt/file upper", "cat /mnt/file"]));
-    assert_eq!(out.all(), [json!("lower"), Value::Null, json!("upper")], "{out:?}");
+    let node = lower.join("node");
+    let dead =
+        Caller::tests_are_root() && sys::mknod(node.to_str().unwrap(), libc::S_IFCHR | 0o666, 1, 5).is_ok();
+    let words = ["cat /mnt/file", "write /mnt/file upper", "cat /mnt/file", "head /mnt/node 1"];
+    let out = ctx.run(&bundle.ops(&words));
+    let of_node = errno(if dead { libc::EACCES } else { libc::ENOENT });
+    assert_eq!(out.all(), [json!("lower"), Value::Null, json!("upper"), of_node], "{out:?}");
     assert_eq!(fs::read_to_string(lower.join("file")).unwrap(), "lower");
     assert_eq!(fs::read_to_string(upper.join("file")).unwrap(), "upper");
 }

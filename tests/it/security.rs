@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -1126,13 +1126,18 @@ fn device_nodes_of_the_image_are_dead(ctx: &Ctx) {
         }
         let bundle =
             bundle.mount("/srv", "bind", &data, &["rbind"]).mount("/mnt", "bind", &data, &["bind", "ro"]);
+        // The same directory by other paths.
+        let link = bundle.dir.join("link");
+        symlink(bundle.rootfs(), &link).unwrap();
+        let (link, dots) = (format!("{}/data", link.display()), format!("{data}/../data"));
+        let bundle =
+            bundle.mount("/media", "bind", &link, &["rbind"]).mount("/opt", "bind", &dots, &["bind"]);
         let bundle = bundle.mount("/data/missing", "tmpfs", "tmpfs", &[]);
-        let all = ctx
-            .run_with(&bundle.ops(&["head /data/node 1", "head /srv/node 1", "head /mnt/node 1"]), flags)
-            .all();
+        let places = ["/data", "/srv", "/mnt", "/media", "/opt"].map(|place| format!("head {place}/node 1"));
+        let all = ctx.run_with(&bundle.ops(&places.each_ref().map(String::as_str)), flags).all();
         assert_eq!(
             all,
-            [const { Value::Null }; 3].map(|_| errno(libc::EACCES)),
+            [const { Value::Null }; 5].map(|_| errno(libc::EACCES)),
             "{flags:?}: a device node of the image is usable"
         );
     }

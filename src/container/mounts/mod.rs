@@ -31,6 +31,7 @@ use rt_sys::{bail, fd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Detached trees for the binds of the plan that were made beforehand, by the mount's place in the plan.
 pub(super) type Trees = Vec<Option<OwnedFd>>;
@@ -125,7 +126,7 @@ fn mount_one(
             match &mount.kind {
                 MountKind::Bind(source) => {
                     let stat = fd::stat(&tree)?;
-                    if source.starts_with(&plan.rootfs) && mount.options.attr.clear & mount::ATTR_NODEV == 0 {
+                    if mount.options.attr.clear & mount::ATTR_NODEV == 0 && is_in_image(plan, source)? {
                         // As dead as at their own place are the image's device nodes at a second one.
                         mount::set_attr(&tree, Recursive::No, Attr::setting(mount::ATTR_NODEV))?;
                     }
@@ -140,6 +141,15 @@ fn mount_one(
         None => {}
     }
     Ok(())
+}
+
+/// True where `source` leads into the image. By what path matters for root alone: nobody else has device nodes in an image.
+fn is_in_image(plan: &Plan, source: &Path) -> Result<bool> {
+    if source.starts_with(&plan.rootfs) || !plan.may_mknod {
+        return Ok(source.starts_with(&plan.rootfs));
+    }
+    let real = |path: &Path| std::fs::canonicalize(path).context(|| path.display().to_string());
+    Ok(real(source)?.starts_with(real(&plan.rootfs)?))
 }
 
 /// On what a tree can be mounted whose root has `stat`.
@@ -184,7 +194,12 @@ fn set_propagation(mount: &MountPlan, tree: &OwnedFd) -> Result<()> {
 
 /// The attributes of a new mount. Nothing is mounted below it yet, so recursive ones are the same as others.
 fn attributes_of_new(mount: &MountPlan) -> u64 {
-    mount.options.attr.set | mount.options.recursive_attr.set
+    let asked = mount.options.attr.set | mount.options.recursive_attr.set;
+    // The layers of an overlay are what images and containers have written: podman's volumes with :O. Device nodes among it
+    // are as dead as those of the image.
+    let is_overlay = matches!(&mount.kind, MountKind::New { fstype, .. } if fstype == "overlay");
+    let with_devices = !is_overlay || mount.options.attr.clear & mount::ATTR_NODEV != 0;
+    asked | if with_devices { 0 } else { mount::ATTR_NODEV }
 }
 
 /// What becomes of a link at the destination.
