@@ -39,9 +39,12 @@ fn of_path(mount: Mount, source: &str, destination: &str) -> Mount {
     if is_image(source) && !is_image(destination) { of_image(mount) } else { mount }
 }
 
+/// How the names of images end that are one file.
+pub const IMAGE_ENDINGS: [&str; 4] = [".sqsh", ".squashfs", ".sqfs", ".sif"];
+
 /// True for the name of an image file. Where it is bound under a name of that kind, the file itself is asked for.
 pub fn is_image(path: &str) -> bool {
-    [".sqsh", ".squashfs", ".sqfs", ".sif"].iter().any(|ending| path.ends_with(ending))
+    IMAGE_ENDINGS.iter().any(|ending| path.ends_with(ending))
 }
 
 /// The bind of an image file as the mount of what is in it.

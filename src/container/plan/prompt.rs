@@ -1,5 +1,6 @@
 //! The prompt of a shell that somebody opens in a container: it says that one is inside, as Apptainer's does.
 
+use rt_spec::asked_mounts::IMAGE_ENDINGS;
 use rt_spec::{ANNOTATION_NAME, Process, Spec};
 use rt_sys::tty;
 use std::path::Path;
@@ -45,7 +46,7 @@ fn is_shell_on_terminal(process: &Process) -> bool {
 fn short_name(name: &str) -> &str {
     let last = name.rsplit('/').next().unwrap_or_default();
     let end = last.find([':', '@']).unwrap_or(last.len());
-    let last = [".sqsh", ".sif", ".sqfs"].iter().fold(&last[..end], |n, e| n.strip_suffix(e).unwrap_or(n));
+    let last = IMAGE_ENDINGS.iter().fold(&last[..end], |n, e| n.strip_suffix(e).unwrap_or(n));
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-+".contains(c);
     &last[..last.find(|c| !is_plain(c)).unwrap_or(last.len())]
 }
