@@ -79,7 +79,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     match is_open_to_nobody_more(&image)? {
         true => command.arg(&image),
         false => {
-            let private = private_copy(&image, &asked.tmpfs())?;
+            let private = private_copy(&image, asked.tmpfs())?;
             fd::keep_over_exec(private.as_raw_fd())?;
             command.arg(format!("/proc/self/fd/{}", private.into_raw_fd()))
         }
