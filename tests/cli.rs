@@ -698,7 +698,7 @@ fn the_man_page_names_every_variable_and_state_directory() {
         "crates/rt-config/src",
         "crates/rt-image-store/src",
         "crates/rt-spec/src/rootless.rs",
-        "crates/rt-spec/src/step_container.rs",
+        "crates/rt-launch/src/request.rs",
         "crates/rt-sys/src/caller.rs",
     ] {
         variables_read(&sources.join(path), &mut read);

@@ -2,4 +2,4 @@
 //! They come back as they were.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rt_spec::fuzz::arguments(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rt_launch::fuzz::arguments(bytes));

@@ -2,4 +2,4 @@
 //! Nothing leaves the container's root; what is read again elsewhere is the same.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|text: &str| rt_spec::fuzz::step_container(text));
+libfuzzer_sys::fuzz_target!(|text: &str| rt_launch::fuzz::request(text));

@@ -1,5 +1,6 @@
 //! hooks/README.md lists each variable, device and library set with its test: the list is complete, and its tests exist.
 
+use rt_launch::launchers::HOOK_PREFIXES;
 use rt_spec::said::PREFIXES;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -107,7 +108,7 @@ fn every_variable_has_a_row() {
         "rdma/mod",
     ];
     let used: BTreeSet<String> =
-        sources.iter().flat_map(|s| named(&program(&format!("hooks/src/{s}.rs")), &PREFIXES)).collect();
+        sources.iter().flat_map(|s| named(&program(&format!("hooks/src/{s}.rs")), &prefixes())).collect();
     assert!(used.len() > 20, "{used:?}");
     let listed: Vec<&str> = rows(&text).iter().flat_map(|row| quoted(row[0])).collect();
     let lacking: Vec<_> = used
@@ -131,9 +132,13 @@ const NOT_PASSED_ON: [&str; 4] = [
     "CARGO_PKG_VERSION",
 ];
 
+fn prefixes() -> Vec<&'static str> {
+    PREFIXES.into_iter().chain(HOOK_PREFIXES).collect()
+}
+
 #[test]
 fn every_variable_is_passed_on() {
-    // Of what `rt run -e` sets, hooks are told only the names that begin with one of `PREFIXES`.
+    // Of what `rt run -e` sets, hooks are told only the names that begin with one of [`prefixes`].
     let mut count = 0;
     for path in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
         let text = std::fs::read_to_string(&path).unwrap();
@@ -146,8 +151,12 @@ fn every_variable_is_passed_on() {
         };
         let quoted = text.split("#[cfg(test)]").next().unwrap().split('"').filter(looks_like_one);
         for name in quoted.filter(|name| !NOT_PASSED_ON.contains(name)) {
-            let known = PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-            assert!(known, "{name} of {} begins with none of PREFIXES of rt-spec", path.display());
+            let known = prefixes().iter().any(|prefix| name.starts_with(prefix));
+            assert!(
+                known,
+                "{name} of {} begins with none of PREFIXES of rt-spec and HOOK_PREFIXES of rt-launch",
+                path.display()
+            );
             count += 1;
         }
     }

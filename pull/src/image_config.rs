@@ -46,7 +46,7 @@ pub(crate) fn environment(execution: &Execution) -> Vec<String> {
     let configures = |variable: &&String| {
         let name = variable.split_once('=').map(|(name, _)| name);
         rt_config::KEYS.iter().any(|key| key.variable.is_some() && key.variable == name)
-            || name.is_some_and(|name| name.starts_with(rt_spec::step_container::PREFIX))
+            || name.is_some_and(|name| name.starts_with(rt_spec::environment::REQUEST_PREFIX))
     };
     let variables = execution.env.iter().flatten().filter(|e| e.contains('='));
     let mut env: Vec<String> = variables.filter(|e| !configures(e)).cloned().collect();

@@ -5,7 +5,7 @@
 
 use super::Call;
 use super::step_container::read;
-use rt_spec::step_container::{self, Image, StepContainer};
+use rt_launch::request::{self, Image, StepContainer};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, caller, err, fd, log, look};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
@@ -149,7 +149,7 @@ pub(super) fn say_why_not(what: &str) {
 
 /// Removes the caller's copies for a job from this node.
 pub(super) fn remove(job: &str) -> Result<()> {
-    let dir = step_container::tmpfs(&rt_config::own_variable);
+    let dir = request::tmpfs(&rt_config::own_variable);
     let context = || format!("remove the images of job {job} from {}", dir.display());
     let entries = match fs::read_dir(&dir) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),

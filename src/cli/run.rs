@@ -231,7 +231,9 @@ mod tests {
         assert_eq!(read(&["-b", name, "c1"]), ("c1".into(), dir.clone()));
         let config = dir.join("c.json");
         std::fs::write(&config, r#"{"ociVersion":"1.0.0","root":{}}"#).unwrap();
-        assert_eq!(read(&["-f", config.to_str().unwrap(), "c1"]).1, Path::new("c1"));
+        // crun's form, and a bundle with the config of another place.
+        assert_eq!(read(&["-f", config.to_str().unwrap(), "c1"]), ("c1".into(), ".".into()));
+        assert_eq!(read(&["-f", config.to_str().unwrap(), "src"]).1, Path::new("src"));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 

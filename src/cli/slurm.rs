@@ -8,8 +8,8 @@ use super::table::*;
 use super::{broadcast, create, kill, step_container};
 use crate::container::{self, Overrides};
 use crate::store::Store;
+use rt_launch::task::{JobDirectory, TaskContext, TaskId};
 use rt_spec::OCI_VERSION;
-use rt_spec::slurm::{JobDirectory, Task, TaskId};
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, caller, err, process, tty};
@@ -77,7 +77,7 @@ fn run_task(call: &Call) -> Result<u8> {
     };
     options.configured = true;
     let id = TaskId::parse(id);
-    options.task = Some(Task {
+    options.task = Some(TaskContext {
         share: flags.switch(&SHARE) != Some(false) && id.as_ref().is_some_and(|id| id.task.is_some()),
         id,
         has_terminal: tty::stdin_is_terminal(),
@@ -87,7 +87,7 @@ fn run_task(call: &Call) -> Result<u8> {
         umask: process::umask(),
         cwd: job_directory(flags.path(&CHDIR), &options.bundle)?,
         looked_up: true,
-        ..Task::default()
+        ..TaskContext::default()
     });
     let store = super::new_store(call).map_err(|e| match e.errno() {
         Some(libc::EACCES) => e.hint("a prolog makes a directory for each user, or tmpfiles.d one for all"),

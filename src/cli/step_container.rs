@@ -11,12 +11,13 @@ use crate::container::{self, AskedEntrypoint, CreateOptions, KeptContainer, Over
 use crate::store::{self, Kept, Store};
 use oci_spec::runtime::Mount;
 use rt_cli::flag::{LOG, LOG_FORMAT, LOG_LEVEL};
-use rt_spec::job_environment::JobEnvironment;
+use rt_launch::job_environment::JobEnvironment;
+use rt_launch::request::{self, ARGV0, IMAGE, Image, Mode, Name, StepContainer};
+use rt_launch::slurm::arguments;
+use rt_launch::task::{Directories, JobDirectory, TaskContext, TaskId};
 use rt_spec::rootless::UserMap;
-use rt_spec::slurm::{Directories, JobDirectory, Task, TaskId};
 use rt_spec::state::Status;
-use rt_spec::step_container::{self, ARGV0, IMAGE, Image, Mode, Name, StepContainer};
-use rt_spec::{annotations, asked_mounts, slurm_arguments};
+use rt_spec::{annotations, asked_mounts};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::{is_in_memory, name_of_overlay_stranger};
 use rt_sys::{bail, caller, err, fd, log, look, process, signal, start, tty};
@@ -46,7 +47,7 @@ pub(super) fn read() -> Result<StepContainer> {
 pub(super) fn digest(call: &Call) -> Result<u8> {
     let text = call.operand(1, "the image")?;
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    match step_container::image(text, &here)? {
+    match request::image(text, &here)? {
         Image::Name(name) if !is_image_path(&name)? => {
             become_companion("rt-pull", ["inspect", "--pinned", "--", &name].map(Into::into).into())
         }
@@ -221,7 +222,7 @@ pub(super) fn task(call: &Call) -> Result<u8> {
     };
     options.configured = true;
     let tmpfs = asked.tmpfs().to_owned();
-    options.task = Some(Task {
+    options.task = Some(TaskContext {
         share: call.flags.switch(&SHARE) != Some(false) && named.task.is_some(),
         id: Some(named),
         job: JobEnvironment::own(),
@@ -485,8 +486,8 @@ pub(super) fn arguments() -> Result<u8> {
     // sh -c PATTERN
     let pattern =
         line.split(|byte| *byte == 0).nth(2).ok_or_else(|| err!("it has no pattern")).context(context)?;
-    let arguments = slurm_arguments::of_pattern(pattern).map_err(|e| e.context("oci.conf"))?;
-    super::print(format!("{}\n", slurm_arguments::encode(&arguments)))
+    let arguments = arguments::of_pattern(pattern).map_err(|e| e.context("oci.conf"))?;
+    super::print(format!("{}\n", arguments::encode(&arguments)))
 }
 
 /// Executes this call again with the variables in `file`: what hooks and `rt-pull` are told comes from there too. Returns
@@ -556,7 +557,7 @@ fn id(call: &Call, asked: &StepContainer) -> Result<String> {
 fn program(call: &Call, asked: &StepContainer) -> Result<Vec<String>> {
     let mut args: Vec<String> = asked.program.iter().cloned().collect();
     if let Some(text) = call.flags.text(&ARGUMENTS)? {
-        args.extend(slurm_arguments::decode(text).map_err(|e| e.context("--arguments"))?);
+        args.extend(arguments::decode(text).map_err(|e| e.context("--arguments"))?);
     }
     args.extend(call.rest()?);
     if args.is_empty() {

@@ -7,8 +7,8 @@ use super::sync::{self, FromInit, Link};
 use super::trace::{self, Phase};
 use super::{CreateOptions, Lifetime, foreground, handover, hooks, layer, mounts, refused};
 use crate::store::{ContainerDir, Member, ProcessIdentity, Record, Store};
+use rt_launch::task::TaskContext;
 use rt_spec::Config;
-use rt_spec::slurm::Task;
 use rt_spec::state::Status;
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Error, Result};
@@ -447,7 +447,7 @@ impl<'a> Launch<'a> {
     /// What is recorded of the container, whose first process is `pid`.
     fn record(&self, pid: i32, start_time: u64, mount_ns: Option<MountNamespaceId>) -> Record {
         let annotations = self.config.spec.annotations().iter().flatten();
-        let step = |task: &Task| Some(task.id.as_ref()?.step.of_array(&task.job));
+        let step = |task: &TaskContext| Some(rt_launch::slurm::of_array(&task.id.as_ref()?.step, &task.job));
         Record {
             id: self.options.id.clone(),
             pid,

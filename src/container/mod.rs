@@ -45,8 +45,8 @@ pub(crate) use step::{
 
 use crate::store::{Kept, Store};
 use oci_spec::runtime::Mount;
+use rt_launch::task::TaskContext;
 use rt_spec::rootless::UserMap;
-use rt_spec::slurm::Task;
 use rt_sys::error::Result;
 use std::path::PathBuf;
 
@@ -88,7 +88,7 @@ pub(crate) struct CreateOptions {
     /// What the command line changes in the config.
     pub overrides: Overrides,
     /// The task of a Slurm step that the container is for.
-    pub task: Option<Task>,
+    pub task: Option<TaskContext>,
     /// The task's container outlives the step.
     pub kept: Option<KeptContainer>,
     /// Images that are files.

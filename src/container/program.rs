@@ -8,7 +8,7 @@ use super::path_search::find_program;
 use super::plan::{ProcessPlan, bit_list, devices_filter, terminal_filter};
 use crate::hooks::{self, Inside};
 use oci_spec::runtime::Hook;
-use rt_spec::slurm::JobDirectory;
+use rt_launch::task::JobDirectory;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::process::{self, ExecArgs};
 use rt_sys::seccomp::Filter;

@@ -14,7 +14,8 @@ use crate::store::{
     ContainerDir, JoinTarget, LivingMember, Lock, Member, ProcessIdentity, Record, Role, Store, remove_layer,
 };
 use oci_spec::runtime::LinuxNamespaceType;
-use rt_spec::slurm::{TaskId, TaskName};
+use rt_launch::slurm::TaskName;
+use rt_launch::task::TaskId;
 use rt_spec::state::Status;
 use rt_spec::{annotations, rootless};
 use rt_sys::caller::Caller;

@@ -10,6 +10,7 @@ pub mod fuzz;
 use super::run::{self, Stage};
 use crate::pattern;
 use oci_spec::runtime::{Hook, Hooks};
+use rt_launch::launchers::HOOK_PREFIXES;
 use rt_spec::said::{ANNOTATION_ENV, ANNOTATION_MPI, MPI, PREFIXES, SAID, Said, is_host_mpi};
 use rt_spec::{Config, Spec, annotate, json_error};
 use rt_sys::bail;
@@ -303,10 +304,15 @@ fn inject(
     }
     config.spec.set_hooks(Some(hooks));
     let env = config.spec.process().as_ref().and_then(|p| p.env().as_deref()).unwrap_or_default();
-    let told: Vec<&String> = env.iter().filter(|v| PREFIXES.iter().any(|p| v.starts_with(p))).collect();
+    let told: Vec<&String> = env.iter().filter(|variable| is_for_hooks(variable)).collect();
     let text = serde_json::to_string(&told).map_err(json_error)?;
     annotate(&mut config.spec, ANNOTATION_ENV, &text);
     config.changed()
+}
+
+/// True for a variable, `NAME=VALUE`, that says something to our hooks.
+pub(crate) fn is_for_hooks(variable: &str) -> bool {
+    PREFIXES.iter().chain(&HOOK_PREFIXES).any(|prefix| variable.starts_with(prefix))
 }
 
 /// The config as hooks of the stage precreate get it.

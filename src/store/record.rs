@@ -1,7 +1,7 @@
 //! What is recorded of a container, so that other calls of `rt` find it and its first process.
 
 use super::process_identity;
-use rt_spec::slurm::Step;
+use rt_spec::state::Step;
 use rt_spec::state::{State, Status};
 use rt_sys::error::Result;
 use rt_sys::fd;

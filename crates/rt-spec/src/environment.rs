@@ -1,6 +1,5 @@
 //! The caller's environment: which of its variables a container gets, and how the command line names some of them.
 
-use crate::step_container;
 use rt_sys::error::Result;
 use rt_sys::{bail, err};
 use std::path::PathBuf;
@@ -121,13 +120,16 @@ pub fn asks_for(word: &str, name: &str) -> bool {
 /// The locale of the caller, which an image rarely has. pyxis leaves out the same.
 const LOCALE: [&str; 3] = ["LANG", "LANGUAGE", "LC_ALL"];
 
-/// The caller's variables that a container of a step of Slurm's job `job` inherits where the caller is the task. TMPDIR is
+/// What the names of all variables begin with by which a step asks for its container. The program in it does not see them.
+pub const REQUEST_PREFIX: &str = "RT_CONTAINER_";
+
+/// The caller's variables that a container of a step of the job `job` inherits where the caller is the task. TMPDIR is
 /// among them where it is a directory of the job's own, which is shown in the container.
 pub fn of_task(job: &str) -> impl Iterator<Item = String> {
     let names_job = move |value: &str| value.split(|c: char| !c.is_ascii_digit()).any(|number| number == job);
     let passed = move |name: &str, value: &str| match name {
         "TMPDIR" => names_job(value),
-        _ => is_inherited(name) && !LOCALE.contains(&name) && !name.starts_with(step_container::PREFIX),
+        _ => is_inherited(name) && !LOCALE.contains(&name) && !name.starts_with(REQUEST_PREFIX),
     };
     callers().filter(move |(name, value)| passed(name, value)).map(|(name, value)| format!("{name}={value}"))
 }
@@ -195,8 +197,7 @@ mod tests {
         assert!(
             kept.iter().chain(&["LMOD_CMD", "_ModuleTable001_", "XDG_RUNTIME_DIR"]).all(|n| !is_inherited(n))
         );
-        let passed =
-            ["TERM", "LANG", "TZ", "SLURM_PROCID", "PMI_FD", "PMIX_RANK", "OMP_NUM_THREADS", "http_proxy"];
+        let passed = ["TERM", "LANG", "TZ", "JOB_RANK", "OMP_NUM_THREADS", "http_proxy"];
         assert!(
             passed.iter().chain(&["PATHS", "LDFLAGS", "HOMES", "DISPLAY", "__X"]).all(|n| is_inherited(n))
         );
@@ -217,7 +218,7 @@ mod tests {
 
     #[test]
     fn words_are_checked() {
-        for good in ["A", "A=", "A=b*c*", "SLURM_*", "*"] {
+        for good in ["A", "A=", "A=b*c*", "OMP_*", "*"] {
             check(good).unwrap();
         }
         for bad in ["", "=x", "A*B", "**", "*A"] {

@@ -1,6 +1,6 @@
 //! The config: loaded, checked, and adapted to what the caller may do; and the state of a container, as JSON.
 //!
-//! Files are read only by [`Config::load`] and [`job_environment`].
+//! Files are read only by [`Config::load`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -12,20 +12,14 @@ pub mod emulation;
 pub mod environment;
 pub mod fuzz;
 pub mod host_files;
-mod hostlist;
 pub mod hpc;
 pub mod image_file;
-pub mod job_environment;
 pub mod mounts;
 pub mod own_config;
 pub mod rootless;
 pub mod run_file;
 pub mod said;
-pub mod single_copy;
-pub mod slurm;
-pub mod slurm_arguments;
 pub mod state;
-pub mod step_container;
 
 pub use annotations::{
     ANNOTATION_BYTES, ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_DIGEST, ANNOTATION_ENTRYPOINT,

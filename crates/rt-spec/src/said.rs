@@ -15,9 +15,9 @@ pub const MPI: &str = "RT_MPI";
 /// a container variables and annotations, but no key beside those of the specification.
 pub const SAID: &str = "rtCaller";
 
-/// Variables that say something to our hooks.
-pub const PREFIXES: [&str; 11] =
-    ["NVIDIA_", "CUDA_", "AMD_", "ROCR_", "HIP_", "ZE_", "HABANA_", "RT_", "MELLANOX_", "NCCL_", "SLURM_"];
+/// Beginnings of the names of variables that say something to our hooks, beside those of launchers.
+pub const PREFIXES: [&str; 10] =
+    ["NVIDIA_", "CUDA_", "AMD_", "ROCR_", "HIP_", "ZE_", "HABANA_", "RT_", "MELLANOX_", "NCCL_"];
 
 /// What `rt`'s caller has said on the command line, and no image can have said.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

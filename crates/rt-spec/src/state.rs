@@ -3,7 +3,6 @@
 
 use super::json_error;
 use super::said::{SAID, Said};
-use super::slurm::Step;
 use rt_sys::bail;
 use rt_sys::error::Result;
 use serde::{Deserialize, Serialize};
@@ -69,12 +68,30 @@ pub struct State {
     /// Who created the container (runc's).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// The step of a Slurm job that the container belongs to (`rt`'s).
+    /// The step of a job that the container belongs to (`rt`'s).
     #[serde(flatten)]
     pub step: Option<Step>,
     /// What the caller of `rt` has said to hooks.
     #[serde(default, rename = "rtCaller", skip_serializing_if = "Said::is_empty")]
     pub said: Said,
+}
+
+/// A step of a batch system's job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// The job's number.
+    pub job: String,
+    /// The step's number, or `batch`, `interactive`, `extern`.
+    pub step: String,
+    /// What users call the job where it is one of an array: `281_1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<String>,
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.array.as_ref().unwrap_or(&self.job), self.step)
+    }
 }
 
 impl State {

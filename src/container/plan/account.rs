@@ -2,7 +2,7 @@
 
 use super::mounts::{MountKind, MountPlan};
 use oci_spec::runtime::{Mount, MountBuilder};
-use rt_spec::job_environment::JobEnvironment;
+use rt_launch::job_environment::JobEnvironment;
 use rt_spec::rootless::Adapted;
 use rt_spec::{Spec, annotations};
 use rt_sys::error::Result;

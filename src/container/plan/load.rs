@@ -4,16 +4,17 @@ use super::Layer;
 use super::{asked_namespaces, foreign, prompt};
 use crate::container::entrypoint::EntrypointPlan;
 use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
+use crate::hooks::definitions;
 use oci_spec::runtime::Mount;
-use rt_spec::job_environment::JobEnvironment;
+use rt_launch::job_environment::JobEnvironment;
+use rt_launch::request::StepContainer;
+use rt_launch::task::JobDirectory;
 use rt_spec::rootless::UserMap;
-use rt_spec::said::{MPI, PREFIXES, Said};
-use rt_spec::slurm::{Directories, JobDirectory};
-use rt_spec::step_container::{self, StepContainer};
+use rt_spec::said::{MPI, Said};
 use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment};
 use rt_sys::caps::Sets;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{bail, caller, err, fd};
+use rt_sys::{bail, caller, err, fd, look};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -88,7 +89,7 @@ fn change(options: &mut CreateOptions, mut config: Config, bundle: &Path) -> Res
         }
         options.configure()?;
         if let Some(task) = &mut options.task {
-            task.directories = Directories::of(task, fd::is_trusted_directory);
+            task.directories = rt_launch::slurm::directories(task, fd::is_trusted_directory);
         }
     }
     let changes = &options.overrides;
@@ -119,7 +120,7 @@ impl CreateOptions {
         if !found.settings.is_empty() {
             self.take_over(&found);
         }
-        if let Some(job) = job.filter(|job| job.has(step_container::PREFIX)) {
+        if let Some(job) = job.filter(|job| job.has(environment::REQUEST_PREFIX)) {
             let here = job.get("SLURM_SUBMIT_DIR").unwrap_or("/");
             let said = |name: &str| job.get(name).map(str::to_owned);
             self.ask(StepContainer::read(&said, Path::new(here))?)?;
@@ -135,7 +136,7 @@ impl CreateOptions {
         let changes = &mut self.overrides;
         changes.mounts.extend(asked.mounts);
         changes.unmounted = asked.unmounted;
-        changes.unset_env.push(format!("{}*", step_container::PREFIX));
+        changes.unset_env.push(format!("{}*", environment::REQUEST_PREFIX));
         changes.home = asked.home.or(changes.home);
         changes.root = match (asked.writable, asked.as_root) {
             (Some(false), _) => RootAccess::ReadOnly,
@@ -205,7 +206,7 @@ impl Overrides {
     /// What hooks are told of it.
     pub(super) fn said(&self) -> Said {
         let mut env = environment::asked(&self.env);
-        env.retain(|variable| PREFIXES.iter().any(|p| variable.starts_with(p)));
+        env.retain(|variable| definitions::is_for_hooks(variable));
         env.extend(self.mpi.iter().map(|word| format!("{MPI}={word}")));
         Said { env, devices: self.devices.clone(), ..Said::default() }
     }
@@ -227,7 +228,7 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
     }
     if inherits_env {
         let dir = caller::path("PMIX_SERVER_TMPDIR");
-        rt_spec::slurm::show_callers_pmix(spec, dir, fd::is_trusted_directory);
+        rt_launch::show_callers_pmix(spec, dir, fd::is_trusted_directory);
     }
     asked_namespaces::choose(spec, &changes.namespaces)?;
     leave_out_mounts(spec, &changes.unmounted);
@@ -256,7 +257,9 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
         }
     }
     if let Some(task) = &options.task {
-        config.warnings.extend(rt_spec::slurm::adapt(spec, task, options.user_map));
+        // What cannot be looked at is there: the mount on it says why it cannot.
+        let is_missing = |dir: &Path| matches!(look::is_dir(dir), Ok(false));
+        config.warnings.extend(rt_launch::adapt(spec, task, options.user_map, is_missing));
     } else if options.callers_umask {
         // Only a person's `rt run` has that.
         prompt::set(spec);

@@ -6,9 +6,9 @@ use oci_spec::runtime::{
     IOPriorityClass, LinuxPersonalityDomain, LinuxSchedulerPolicy, MemoryPolicyFlagType,
     MemoryPolicyModeType, PosixRlimitType, Scheduler,
 };
+use rt_launch::task::{JobDirectory, TaskContext};
 use rt_spec::emulation;
 use rt_spec::rootless::Adapted;
-use rt_spec::slurm::{JobDirectory, Task};
 use rt_spec::{Linux, Process, Spec};
 use rt_sys::error::{Context, Result};
 use rt_sys::process::SchedAttr;
@@ -213,8 +213,8 @@ impl ProcessPlan {
     }
 
     /// Takes what a task of a Slurm step gets from its caller.
-    pub(crate) fn set_task(&mut self, spec: &Spec, task: &Task) {
-        self.keep_fd = rt_spec::slurm::pmi_fd(&task.job).filter(|fd| fd::is_inherited_socket(*fd));
+    pub(crate) fn set_task(&mut self, spec: &Spec, task: &TaskContext) {
+        self.keep_fd = rt_launch::slurm::pmi_fd(&task.job).filter(|fd| fd::is_inherited_socket(*fd));
         self.take_umask(spec.process().as_ref(), task.umask);
         self.looked_up = task.looked_up;
         self.job_cwd = task.cwd.clone().filter(|dir| dir.asked || self.cwd == Path::new("/"));

@@ -1,16 +1,14 @@
 //! What the environment of a Slurm step asks of its container: the variables `RT_CONTAINER_*`, whose values are written as
 //! the options of pyxis are.
 
-use crate::asked_mounts;
-use crate::mounts::clean;
 use oci_spec::runtime::{LinuxNamespaceType, Mount};
+use rt_spec::asked_mounts;
+use rt_spec::environment::REQUEST_PREFIX as PREFIX;
+use rt_spec::mounts::clean;
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err, look};
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
-
-/// What the names of all these variables begin with. The program in the container does not see them.
-pub const PREFIX: &str = "RT_CONTAINER_";
 
 /// TmpFS where slurm.conf(5) names none.
 const TMPFS: &str = "/tmp";

@@ -5,7 +5,7 @@
 //! job. That config lies beside the root file system; the one that Slurm generates lies elsewhere.
 //! Reads that file, and the environment of this process.
 
-use super::Spec;
+use rt_spec::Spec;
 use rt_sys::{caller, fd};
 use serde::Deserialize;
 use std::collections::HashSet;

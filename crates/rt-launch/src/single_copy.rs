@@ -5,6 +5,8 @@
 //! below. Ranks in containers of their own have namespaces of their own. Most releases of these libraries do not find that
 //! out: they hang, or abort in the middle of the program. Through shared memory all of them work.
 
+use crate::launchers::LAUNCHERS;
+
 /// Each variable with its value, for programs that have none of that name.
 const VARIABLES: [(&str, &str); 10] = [
     // Open MPI 4 falls back to an emulation by itself, and hangs in it; 5 has the mechanisms in a framework of their own.
@@ -24,15 +26,12 @@ const VARIABLES: [(&str, &str); 10] = [
     ("PSM3_KASSIST_MODE", "none"),
 ];
 
-/// What a launcher of several ranks gives each: Open MPI's mpirun, PMI of MPICH's and of Slurm, PMIx.
-const LAUNCHERS: [&str; 4] = ["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK"];
-
 /// Adds the variables to the environment of a program that has a launcher, and a user namespace that it shares with no other
 /// rank.
 pub fn avoid(env: &mut Vec<String>) {
     let name = |variable: &String| variable.split_once('=').map_or(0, |(name, _)| name.len());
     let has = |env: &[String], wanted: &str| env.iter().any(|variable| &variable[..name(variable)] == wanted);
-    if !LAUNCHERS.iter().any(|launcher| has(env, launcher)) {
+    if !LAUNCHERS.iter().flat_map(|launcher| launcher.rank).any(|variable| has(env, variable)) {
         return;
     }
     for (variable, value) in VARIABLES {
