@@ -4,6 +4,7 @@
 #               others in PREFIX/share/rt (PREFIX, DESTDIR); make install-hooks: and hooks in /etc/rt/hooks.d
 # make uninstall  removes all of it again (PREFIX, DESTDIR)
 # make dist     dist/: a tarball, a deb and an rpm for each of MACHINES, x86_64 and aarch64 by default
+# make release  release/: the same of both MACHINES built twice and compared, with an SBOM and checksums; CHECK=0: without make check
 # make spank    Slurm's plugin in spank/build/; make install-spank and uninstall-spank: in PREFIX/lib/slurm
 # make demo     a container of the host's own userland, as a plain user
 # make demo-hooks  the hooks for GPUs and RDMA on a stand-in node
@@ -21,9 +22,10 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 MACHINES ?= x86_64 aarch64
 SECONDS ?= 60
+CHECK ?= 1
 CARGO ?= cargo
 
-.PHONY: all dist spank install-spank uninstall-spank install install-hooks uninstall demo demo-hooks check test test-slurm \
+.PHONY: all dist release spank install-spank uninstall-spank install install-hooks uninstall demo demo-hooks check test test-slurm \
 	test-kernels test-faults test-gpu gpu-kit bench bench-hooks bench-syscalls fuzz coverage clean build/rt
 
 all: build/rt
@@ -107,6 +109,9 @@ fuzz:
 
 coverage:
 	@contrib/coverage
+
+release:
+	@MACHINES="$(MACHINES)" CHECK="$(CHECK)" packaging/release
 
 # Slurm's plugin. It is no program, and not static: spank/Makefile has it.
 spank:
