@@ -62,14 +62,56 @@ pub(crate) fn default_places(caller: &Caller) -> Vec<PathBuf> {
 
 /// True where nothing is at `path` and a store could be made there. A call then looks at no later place: `rt` would have
 /// taken this one, so somebody else has made what is there.
-pub(super) fn could_be_made(path: &Path) -> bool {
+///
+/// # Errors
+/// The kernel does not say.
+pub(super) fn could_be_made(path: &Path) -> Result<bool> {
     let parent = path.parent().unwrap_or(Path::new("/"));
-    let missing = fd::open_beside_others(path, OFlags::PATH).err() == Some(Errno::NOENT);
-    missing && fs::access(parent, Access::WRITE_OK).is_ok()
+    match fd::open_beside_others(path, OFlags::PATH) {
+        Err(Errno::NOENT) => may_write(parent),
+        Err(e) if !is_no_store(e) => {
+            Err(e).context(|| format!("open the state directory {}", path.display()))
+        }
+        _ => Ok(false),
+    }
+}
+
+/// True where the directory `dir` is there, and the caller may make something in it.
+fn may_write(dir: &Path) -> Result<bool> {
+    match fs::access(dir, Access::WRITE_OK) {
+        Ok(()) => Ok(true),
+        Err(e) if is_no_store(e) || is_closed(e) => Ok(false),
+        Err(e) => Err(e).context(|| format!("look whether {} can be written", dir.display())),
+    }
+}
+
+/// True for what is said where nothing can be made by this user.
+pub(super) fn is_closed(e: Errno) -> bool {
+    matches!(e, Errno::ACCESS | Errno::PERM | Errno::ROFS)
+}
+
+/// True for what open(2) and openat2(2) say of a directory of somebody else's, of a mount ([`super::OF_ONE_FILE_SYSTEM`]), of
+/// a name that no directory can have, and of what is no directory; and where the kernel is too old for it, and has started no
+/// container. Whatever else the kernel says, a store may be there.
+pub(super) fn is_no_store(e: Errno) -> bool {
+    matches!(
+        e,
+        Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::LOOP
+            | Errno::XDEV
+            | Errno::ACCESS
+            | Errno::NAMETOOLONG
+            | Errno::NOSYS
+    )
 }
 
 /// Opens a store's directory after checking that nobody else can have put something into it. `None` where it
 /// does not exist, or is not usable and was not asked for by name.
+///
+/// # Errors
+/// It was asked for by name and is not usable, or the kernel does not say: its containers are not taken for gone, and none is
+/// made elsewhere.
 pub(super) fn open_root(path: &Path, chosen: Chosen) -> Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let required = chosen == Chosen::ByCaller;
@@ -81,7 +123,7 @@ pub(super) fn open_root(path: &Path, chosen: Chosen) -> Result<Option<OwnedFd>> 
     let dir = match dir {
         Ok(dir) => dir,
         Err(Errno::NOENT) => return Ok(None),
-        Err(_) if !required => return Ok(None),
+        Err(e) if !required && is_no_store(e) => return Ok(None),
         Err(e) => return Err(e).context(|| format!("open the state directory {}", path.display())),
     };
     if !is_fit(&fd::stat(&dir)?) {
