@@ -205,10 +205,10 @@ fn named(name: &str) -> Option<&'static Call> {
 /// The faults that are plausible for a call on this path; of signals, both.
 pub(crate) fn faults(name: &str, path: &str) -> Vec<&'static str> {
     let Some(call) = named(name) else { return Vec::new() };
-    // The kernel's own files do not end early, nor does a pipe whose writer lives; and an empty file of a state is that of a
-    // container that is being made.
+    // The kernel's own files do not end early, nor does a pipe whose writer lives; an empty file of a state is that of a
+    // container that is being made; and nobody knows how long a log is.
     let kernels = ["/proc", "/sys", "pipe:"].iter().any(|start| path.starts_with(start));
-    let whole = kernels || path.ends_with("/state.json");
+    let whole = kernels || path.ends_with("/state.json") || path.ends_with("/log");
     call.3.split(' ').filter(|kind| !(whole && *kind == "ZERO")).chain(["SIGKILL", "SIGTERM"]).collect()
 }
 
