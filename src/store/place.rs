@@ -27,11 +27,11 @@ pub(super) enum Chosen {
 /// The kernel does not say to uid 0 whose uid 0 it is.
 pub(super) fn default_roots() -> Result<impl Iterator<Item = PathBuf>> {
     let maps = if caller::uid() == 0 { Some(rt_sys::ns::own_maps()?) } else { None };
-    Ok(roots_of(maps))
+    roots_of(maps)
 }
 
 /// The same where `maps` are the id maps of uid 0, whose places depend on them.
-fn roots_of(maps: Option<IdMaps>) -> impl Iterator<Item = PathBuf> {
+fn roots_of(maps: Option<IdMaps>) -> Result<impl Iterator<Item = PathBuf>> {
     let uid = caller::uid();
     let system = maps.as_ref().filter(|maps| rt_sys::ns::is_initial(maps)).map(|_| PathBuf::from("/run/rt"));
     let users = system.is_none();
@@ -40,24 +40,24 @@ fn roots_of(maps: Option<IdMaps>) -> impl Iterator<Item = PathBuf> {
     // Users who are uid 0 of a user namespace each share the names of uid 0; the first of them has taken those.
     let host = maps.filter(|_| users).and_then(|maps| Some(maps.uid.first()?.host));
     let nested = host.map(|host| PathBuf::from(format!("/tmp/rt-{uid}-of-{host}")));
-    system
-        .into_iter()
-        .chain(runtime_dir)
-        .chain(users.then(|| of_user(uid)).into_iter().flatten())
-        .chain(nested)
+    let of_user = if users { Some(of_user(uid)?) } else { None };
+    Ok(system.into_iter().chain(runtime_dir).chain(of_user.into_iter().flatten()).chain(nested))
 }
 
 /// The places of the user `uid` that no environment names. `/dev/shm` is one only where nobody can make anything in `/tmp`,
 /// as in a container without one, and not where somebody has taken the name there.
-fn of_user(uid: u32) -> [PathBuf; 2] {
-    let shared = if fs::access("/tmp", Access::WRITE_OK).is_ok() { "/tmp" } else { "/dev/shm" };
-    [PathBuf::from(format!("/run/user/{uid}/rt")), PathBuf::from(format!("{shared}/rt-{uid}"))]
+fn of_user(uid: u32) -> Result<[PathBuf; 2]> {
+    let shared = if may_write(Path::new("/tmp"))? { "/tmp" } else { "/dev/shm" };
+    Ok([PathBuf::from(format!("/run/user/{uid}/rt")), PathBuf::from(format!("{shared}/rt-{uid}"))])
 }
 
 /// Where calls of `caller`, or of root for Slurm, look for state that nobody names: containers must not write there.
-pub(crate) fn default_places(caller: &Caller) -> Vec<PathBuf> {
+///
+/// # Errors
+/// The kernel does not say.
+pub(crate) fn default_places(caller: &Caller) -> Result<Vec<PathBuf>> {
     let maps = (caller.uid == 0).then(|| caller.maps.clone());
-    roots_of(maps).chain([PathBuf::from(JOBS)]).collect()
+    Ok(roots_of(maps)?.chain([PathBuf::from(JOBS)]).collect())
 }
 
 /// True where nothing is at `path` and a store could be made there. A call then looks at no later place: `rt` would have
