@@ -1,7 +1,7 @@
 //! The search for a program by PATH, inside the container.
 
 use super::not_executable::is_noexec;
-use rt_sys::error::{Error, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, err};
 use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
@@ -32,7 +32,7 @@ pub(super) fn find_program(name: &str, env: &[String]) -> Result<CString> {
             Ok(found) => return Ok(found),
             Err(Errno::ACCESS) => closed = Some(path),
             Err(e) if is_elsewhere(e) => {}
-            Err(e) => return Err(refused(&quoted, e, &path)),
+            Err(e) => return Err(e).context(|| format!("{quoted}: look at {}", path.display())),
         }
     }
     match closed {
