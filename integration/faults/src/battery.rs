@@ -490,12 +490,14 @@ impl Place<'_> {
 fn has_noun(line: &str, point: &Point) -> bool {
     let text = line.trim_start_matches("rt: ");
     let word = |word: &str| {
+        let is_quoted = word.starts_with('"') && word.len() > 3;
         let word = word.trim_matches([':', ',', '"', '(', ')', '.']);
         word == "/"
             || word.len() > 1 && (word.contains('/') || word.contains("sha256:"))
             || word.contains(['.', '_']) && word.len() > 3
             // A program, as ps(1).
             || word.contains('(')
+            || is_quoted
             // The beginning of a digest.
             || word.len() >= 12 && word.bytes().all(|b| b.is_ascii_hexdigit())
             || ["c1", "c2"].contains(&word)
