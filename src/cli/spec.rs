@@ -31,7 +31,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         user_namespace: uid != 0 || call.flags.has(&SPEC_ROOTLESS),
         terminal: std::io::stdin().is_terminal() && std::io::stdout().is_terminal(),
     };
-    if has_config(&bundle)? {
+    if bundle.join("config.json").symlink_metadata().is_ok() {
         bail!("File config.json exists. Remove it first");
     }
     make_dir(&bundle)?;
@@ -40,12 +40,6 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let write = || File::create_new(&path)?.write_all(config(&caller, mounts.as_deref()).as_bytes());
     write().context(|| format!("write {}", path.display()))?;
     Ok(0)
-}
-
-/// True where `bundle` has something of that name, also a link to nothing.
-fn has_config(bundle: &Path) -> Result<bool> {
-    let path = bundle.join("config.json");
-    Ok(look::is_link(&path)? || look::exists(&path)?)
 }
 
 /// Who calls, and as whom.
