@@ -13,7 +13,7 @@
 # make test-slurm  newer versions of Slurm, several nodes, MPI: integration/slurm/results.tsv (root, 20 minutes)
 # make test-kernels  kernels 5.10 to 7.x, aarch64, AppArmor, SELinux, in QEMU: integration/kernels/results.tsv (root, hours)
 # make test-gpu  a node with a GPU of NVIDIA's: integration/gpu/RESULTS.md; `make gpu-kit` makes what it needs there
-# make test-faults  makes system calls of rt fail, and looks at what comes of it: integration/faults.sh
+# make test-faults  makes each system call of rt fail, and looks at what comes of it: integration/faults.sh
 # make bench    benches/RESULTS.md: rt beside crun, runc, bubblewrap and the floor
 # make fuzz     every fuzz target for SECONDS
 # make coverage what the black-box tests reach: target/coverage/report (llvm-profdata and llvm-cov of rustc's LLVM)
@@ -80,7 +80,7 @@ gpu-kit: build/rt
 	@integration/gpu/kit integration/work/gpu
 
 test-faults: build/rt
-	@integration/faults.sh build/rt
+	@integration/faults.sh build/rt --all
 
 test-gpu:
 	@[ -x build/rt ] || $(MAKE) build/rt

@@ -118,17 +118,17 @@ fn unpack(call: &Call) -> Result<u8> {
     const CACHE: usize = 16 << 20;
     let mut given = Given::take(call, 3)?;
     let target = given.others.pop().ok_or_else(|| err!("no directory"))?;
-    end_with(given.link.try_clone()?).map_err(|e| refuse(&mut given.link, e))?;
-    let part = match given.part() {
-        Ok(part) => part,
-        Err(e) => return Ok(silent(e)),
-    };
     let unpacked =
-        file::filesystem(given.image.try_clone()?, part, CACHE).and_then(|fs| extract::extract(&fs, target));
-    match unpacked {
-        Ok(left_out) => say_all(&mut given.link, 0, left_out.text().as_bytes()).map(|()| 0),
-        Err(e) => Ok(silent(refuse(&mut given.link, e))),
-    }
+        given.link.try_clone().context(|| "duplicate a descriptor").and_then(end_with).and_then(|()| {
+            let part = file::part(&given.image)?;
+            let image = given.image.try_clone().context(|| "duplicate a descriptor")?;
+            extract::extract(&file::filesystem(image, part, CACHE)?, target)
+        });
+    // Whether the answer arrives or not, the caller is the one who says what came of it.
+    Ok(match unpacked {
+        Ok(left_out) => accept(&mut given.link, left_out.text().as_bytes()).map_or_else(silent, |()| 0),
+        Err(e) => silent(refuse(&mut given.link, e)),
+    })
 }
 
 /// Ends this process when nobody waits for its answer any more. It is nobody's child, so that it would go on for a caller that
@@ -152,8 +152,8 @@ fn end_with(link: File) -> Result<()> {
 
 fn config(call: &Call) -> Result<u8> {
     let mut given = Given::take(call, 2)?;
-    confine().map_err(|e| refuse(&mut given.link, e))?;
-    let opened = given.part().and_then(|part| given.open(call, part, 0));
+    let confined = confine().map_err(|e| refuse(&mut given.link, e));
+    let opened = confined.and_then(|()| given.part()).and_then(|part| given.open(call, part, 0));
     Ok(opened.and_then(|(_, config)| accept(&mut given.link, &config)).map_or_else(silent, |()| 0))
 }
 

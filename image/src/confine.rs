@@ -54,6 +54,7 @@ const CALLS: &[&str] = &[
     "sigaltstack",
     // Names of threads, and the end with the keeper.
     "prctl",
+    "getppid",
     // A keeper's worker.
     "clock_gettime",
     "wait4",

@@ -16,7 +16,7 @@ use rt_sys::process::{self, Memory};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Advice, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use squashfs::Source;
 use std::fs::File;
 use std::num::NonZero;
@@ -90,7 +90,9 @@ pub(crate) fn run(call: &Call) -> Result<u8> {
         Ok(worker) => worker,
         Err(e) => return Ok(silent(refuse(&mut link, e.context("make a server of rt-image")))),
     };
-    accept(&mut link, &config)?;
+    if let Err(e) = accept(&mut link, &config) {
+        return Ok(silent(e));
+    }
     drop(link);
     loop {
         let end = process::wait(worker)?;
@@ -109,6 +111,11 @@ fn spawn(work: impl FnOnce(Pid) -> Result<()>) -> Result<Pid> {
     let keeper = rustix::process::getpid();
     let worker = process::spawn(Namespaces::NONE, Memory::Copied, || {
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
+        // The signal comes for a death that is yet to happen. Whoever waits for the keeper's word waits for this process, too,
+        // which has the other end of its link.
+        if getppid() != Some(keeper) {
+            return 1;
+        }
         let code = work(keeper).map_or(1, |()| 0);
         // The image is unmounted.
         wake(keeper);

@@ -381,3 +381,32 @@ fn an_attribute_that_cannot_be_set_is_an_error() {
 fn failing(command: Command, calls: &[&str], errno: i32) -> Child {
     filter::under_filter(command, filter::fails(calls, errno), |command| command.spawn().unwrap())
 }
+
+/// A keeper whose answer does not arrive ends, and its worker with it, however soon that is: whoever waits for the answer waits
+/// for the end of the last process that could give it.
+#[test]
+fn a_worker_ends_with_a_keeper_that_ends_at_once() {
+    let place = Place::new("no-answer");
+    let image = place.seed("zstd.sqsh");
+    let program = place.join("bin/rt-image");
+    for _ in 0..200 {
+        let (own, its) = std::os::unix::net::UnixStream::pair().unwrap();
+        // What is written to the other end fails, and a read of it waits.
+        own.shutdown(std::net::Shutdown::Read).unwrap();
+        // No mount comes, so nothing is asked of the device.
+        let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null").unwrap();
+        let file = std::fs::File::open(&image).unwrap();
+        let passed: [&dyn std::os::fd::AsFd; 3] = [&file, &its, &device];
+        let numbers = passed.map(|fd| {
+            rustix::io::fcntl_setfd(fd.as_fd(), rustix::io::FdFlags::empty()).unwrap();
+            std::os::fd::AsRawFd::as_raw_fd(&fd.as_fd()).to_string()
+        });
+        let mut command = Command::new(&program);
+        command.arg("serve").args(&numbers).args(["-", "-", &image]).stdin(Stdio::null());
+        let mut keeper = command.spawn().unwrap();
+        drop((file, its, device));
+        assert!(within(SECONDS, || keeper.try_wait().unwrap().is_some()), "the keeper waits");
+        let ended = within(Duration::from_secs(2), || place.servers().is_empty());
+        assert!(ended, "a worker is left: {:?}", place.servers());
+    }
+}

@@ -15,6 +15,7 @@ use super::lease::unique;
 use rt_sys::caller::{self, own_dir};
 use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::output;
 
 /// How a user proves who he is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -207,22 +208,14 @@ fn ask_helper(helper: &str, server: &str) -> Result<Option<Credentials>> {
     }
     let program = format!("docker-credential-{helper}");
     let doing = || format!("run {program} get");
-    let mut child = Command::new(&program)
-        .arg("get")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .context(doing)?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // A helper that exits without reading (EPIPE) says by its exit status whether that is an error.
-        let _ = stdin.write_all(server.as_bytes());
-    }
-    let output = child.wait_with_output().context(doing)?;
-    if !output.status.success() {
+    let mut command = Command::new(&program);
+    command.arg("get").stderr(Stdio::null());
+    // A helper that exits without reading says by its exit status whether that is an error.
+    let (status, printed) = output::stdout_of(&mut command, Some(server.as_bytes())).context(doing)?;
+    if !status.success() {
         return Ok(None);
     }
-    let answer: Value = serde_json::from_slice(&output.stdout).map_err(|e| err!("{program}: {e}"))?;
+    let answer: Value = serde_json::from_slice(&printed).map_err(|e| err!("{program}: {e}"))?;
     let (user, secret) = (answer["Username"].as_str(), answer["Secret"].as_str());
     Ok(match (user, secret) {
         (Some("<token>"), Some(secret)) => Some(Credentials::IdentityToken(secret.to_owned())),
@@ -272,8 +265,10 @@ fn from_netrc(text: &str, registry: &str) -> Option<Credentials> {
     let password = match password.strip_prefix("$(").and_then(|p| p.strip_suffix(')')) {
         // To execute what the file says is safe: nobody else can have written it, as a start file of the shell.
         Some(command) => {
-            let output = Command::new("sh").args(["-c", command]).stderr(Stdio::inherit()).output().ok()?;
-            String::from_utf8(output.stdout).ok()?.trim_end().to_owned()
+            let mut shell = Command::new("sh");
+            shell.args(["-c", command]);
+            let (_, printed) = output::stdout_of(&mut shell, None).ok()?;
+            String::from_utf8(printed).ok()?.trim_end().to_owned()
         }
         None => password.to_owned(),
     };

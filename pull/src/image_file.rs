@@ -4,6 +4,7 @@
 //! comes, and so that the same image gives the same bytes. The file has the bundle's config in [`CONFIG_DIR`], by which
 //! `rt run` knows as much of it as of a bundle.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufWriter, PipeReader, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -197,8 +198,8 @@ pub(crate) fn copy(source: &Path, target: &Path, replace: bool, runs: bool) -> R
     let old = replaceable(target, replace)?;
     let mut from = disk::open_named(source)?;
     let size = disk::size(&from)?;
-    let part = RunFile::of(&from)?.map_or(Part { offset: 0, size }, |parts| parts.image);
     let context = || format!("copy {}", source.display());
+    let part = RunFile::of(&from).context(context)?.map_or(Part { offset: 0, size }, |parts| parts.image);
     from.seek(io::SeekFrom::Start(part.offset)).context(context)?;
     let mask = disk::clear_umask();
     let draft = Draft::beside(target)?;
@@ -232,9 +233,10 @@ pub(crate) fn configs(path: &Path) -> Result<Option<(Value, Option<Value>)>> {
     Ok(Some((config, read(IMAGE_CONFIG)?)))
 }
 
-/// True for a SIF image.
-pub(crate) fn is_sif(file: &File) -> Result<bool> {
-    Ok(ImageKind::of(file)? == Some(ImageKind::Sif))
+/// True where the file at `path` is a SIF image.
+pub(crate) fn is_sif(path: &Path) -> Result<bool> {
+    let kind = ImageKind::of(&disk::open_named(path)?).context(|| path.display().to_string())?;
+    Ok(kind == Some(ImageKind::Sif))
 }
 
 /// True for a file that begins as a squashfs, or is a program with one.
@@ -254,14 +256,33 @@ fn copy_trees(trees: &[LayerTree], context: &UnpackContext<ImageTarget>, watch: 
     }
     // Files of which a higher tree hides the name that came first, and not the others.
     std::thread::scope(|scope| {
+        let threads = RefCell::new(Vec::new());
         let again = |number: LayerNumber| -> (Box<dyn Read + Send>, Expected) {
             match archive(scope, &trees[usize::from(number) - 1], watch) {
-                Ok((reader, _)) => (Box::new(reader), Expected::Any),
+                Ok((reader, thread)) => {
+                    threads.borrow_mut().push(thread);
+                    (Box::new(reader), Expected::Any)
+                }
                 Err(e) => (Box::new(Unread(Some(e))), Expected::Any),
             }
         };
-        layer::finish_links(context, deferred, again)
+        let finished = layer::finish_links(context, deferred, again);
+        let archived =
+            threads.into_inner().into_iter().map(joined).find_map(|archived| archived.err().filter(is_cause));
+        // Where all links were found, nobody needs the rest of the archives.
+        finished.map_err(|e| archived.unwrap_or(e))
     })
+}
+
+/// What came of a thread that writes an archive.
+fn joined(thread: ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
+    thread.join().unwrap_or_else(|_| Err(err!("a thread that writes the archive has ended")))
+}
+
+/// False where the writing of an archive failed because the reading had ended. Where the writing fails for another reason, the
+/// reading ends early for it.
+fn is_cause(e: &Error) -> bool {
+    !e.is(libc::EPIPE)
 }
 
 /// A stream that could not be opened.
@@ -283,15 +304,12 @@ fn copy_tree(
     let (archived, applied) = std::thread::scope(|scope| {
         let (reader, thread) = archive(scope, tree, watch)?;
         let applied = layer::apply(context, number, u64::MAX, (reader, Expected::Any));
-        Ok::<_, Error>((thread.join(), applied))
+        Ok::<_, Error>((joined(thread), applied))
     })?;
-    // Where the reading ends early, the writing fails for it, and the other way round: the cause is on the side that
-    // failed with something else.
-    let archived = archived.unwrap_or_else(|_| Err(err!("a thread that writes the archive has ended")));
     match (archived, applied) {
         (Ok(()), applied) => applied,
         (Err(e), Ok(_)) => Err(e),
-        (Err(e), Err(other)) => Err(if e.is(libc::EPIPE) { other } else { e }),
+        (Err(e), Err(other)) => Err(if is_cause(&e) { e } else { other }),
     }
 }
 
@@ -450,7 +468,8 @@ fn replaceable(target: &Path, replace: bool) -> Result<Option<OwnedFd>> {
         return Err(err!("{}: exists", target.display()).hint("use --force to replace it"));
     }
     let file = disk::open_if_file(parent.as_fd(), &name)?;
-    match file.map(|file| Ok::<_, Error>(is_squashfs(&file)?.then_some(file))).transpose()?.flatten() {
+    let image = |file: File| Ok::<_, Error>(is_squashfs(&file)?.then_some(file));
+    match file.map(image).transpose().context(|| target.display().to_string())?.flatten() {
         Some(file) => Ok(Some(file.into())),
         None => Err(err!("{}: not an image file, and --force replaces only these", target.display())),
     }

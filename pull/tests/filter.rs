@@ -1,4 +1,5 @@
-//! A command under a seccomp filter, by which system calls of its fail. The tests of rt-image take this file, too.
+//! A command under a seccomp filter, by which system calls of its fail. The tests of rt-image and of rt take this file, too.
+#![allow(dead_code, reason = "not all of them take all of it")]
 
 use std::process::Command;
 
@@ -8,6 +9,16 @@ pub fn under_filter<T: Send + 'static>(
     rules: serde_json::Value,
     start: fn(&mut Command) -> T,
 ) -> T {
+    // A filter is that of a thread, and its child has it, too.
+    let thread = std::thread::spawn(move || {
+        load(rules);
+        start(&mut command)
+    });
+    thread.join().unwrap()
+}
+
+/// Loads a filter with these rules of a config's `syscalls` for this thread and its children.
+pub fn load(rules: serde_json::Value) {
     let section = serde_json::json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules });
     let program = oci_seccomp::compile(&serde_json::from_value(section).unwrap()).unwrap();
     let instruction =
@@ -17,13 +28,8 @@ pub fn under_filter<T: Send + 'static>(
         flags: program.flags,
         notifies: false,
     };
-    // A filter is that of a thread, and its child has it, too.
-    let thread = std::thread::spawn(move || {
-        rustix::thread::set_no_new_privs(true).unwrap();
-        rt_sys::seccomp::load(&filter).unwrap();
-        start(&mut command)
-    });
-    thread.join().unwrap()
+    rustix::thread::set_no_new_privs(true).unwrap();
+    rt_sys::seccomp::load(&filter).unwrap();
 }
 
 /// The rules by which these system calls fail so.

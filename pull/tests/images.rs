@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::Place;
 use super::faults::{Fault, Server};
+use super::filter;
 use super::image::{Image, Layer, digest, noise};
 
 fn sample(text: &str) -> Image {
@@ -285,6 +286,22 @@ fn marks_of_other_machines_count_for_a_week() {
     good(&place, &["prune", "--all", "--older", "7d"]);
     assert!(!bundle.exists());
     assert!(place.names("images/uses").is_empty() && place.names("images/names").is_empty());
+}
+
+/// A mark that the kernel does not show is an error, and says nothing of another machine.
+#[test]
+fn a_mark_that_cannot_be_looked_at_is_an_error() {
+    let place = Place::new("images-unseen-marks");
+    sample("one").layout(&place.join("image"));
+    pull(&place, "oci:image:t", "missing");
+    age(&place, MINUTE);
+    for words in [&["images"][..], &["rmi", "oci:image:t"], &["prune", "--all"]] {
+        let fails = filter::fails(&["openat2"], libc::EMFILE);
+        let output = filter::under_filter(command(&place, words), fails, |command| command.output().unwrap());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains("/images/"), "{words:?}: {said}");
+        assert_eq!(listed(&place).len(), 1);
+    }
 }
 
 #[test]

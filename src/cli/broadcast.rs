@@ -10,7 +10,6 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, caller, err, fd, log, look};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use std::fs::{self, File};
-use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -151,16 +150,11 @@ pub(super) fn say_why_not(what: &str) {
 pub(super) fn remove(job: &str) -> Result<()> {
     let dir = request::tmpfs(&rt_config::own_variable);
     let context = || format!("remove the images of job {job} from {}", dir.display());
-    let entries = match fs::read_dir(&dir) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-        entries => entries.context(context)?,
-    };
-    for entry in entries {
-        let entry = entry.context(context)?;
-        let is_ours = entry.file_name().as_encoded_bytes().starts_with(prefix(job).as_bytes());
+    for path in look::entries(&dir).context(context)? {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         // What is not known to be ours stays: others can make such names, and mount on them.
-        if is_ours && own_file(&entry.path()).is_some() {
-            fs::remove_file(entry.path()).context(context)?;
+        if name.starts_with(prefix(job).as_bytes()) && own_file(&path).is_some() {
+            fs::remove_file(&path).context(context)?;
         }
     }
     Ok(())

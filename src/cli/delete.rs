@@ -23,9 +23,15 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     }
     let store = super::store(call)?;
     for id in kill::matching(&store, call.id()?)? {
-        // A container that has gone meanwhile is no error.
-        let stopped = |record| matches!(store.status(&record), Ok(Status::Stopped | Status::Created));
-        if force || store.load(&id).is_ok_and(stopped) {
+        let stopped = || -> Result<bool> {
+            let record = match store.load(&id) {
+                // It has gone meanwhile.
+                Err(_) if !store.holds(&id)? => return Ok(false),
+                record => record?,
+            };
+            Ok(matches!(store.status(&record)?, Status::Stopped | Status::Created))
+        };
+        if force || stopped()? {
             container::delete(&store, &id, deletion)?;
         }
     }

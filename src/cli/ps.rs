@@ -6,7 +6,7 @@ use super::state::not_json;
 use super::table::*;
 use crate::container;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err};
+use rt_sys::{bail, err, output};
 use std::ffi::OsString;
 use std::process::Command;
 
@@ -23,7 +23,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     }
     let default = [OsString::from("-ef")];
     let args = if call.rest.is_empty() { &default } else { call.rest };
-    let output = Command::new("ps").args(args).output().context(|| "ps: run ps(1)")?;
+    let output = output::of(Command::new("ps").args(args)).context(|| "ps: run ps(1)")?;
     if !output.status.success() {
         bail!("ps(1): {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim_end());
     }

@@ -127,7 +127,7 @@ fn bind(path: &Path) -> Result<String> {
 /// returns the mounts. A link, as /bin is one where /usr is merged, is made again.
 fn make_host_root(from: &Path, rootfs: &Path) -> Result<Vec<String>> {
     make_dir(rootfs)?;
-    if fs::read_dir(rootfs).context(|| format!("read {}", rootfs.display()))?.next().is_some() {
+    if !look::entries(rootfs)?.is_empty() {
         bail!("{} is not empty: remove it first", rootfs.display());
     }
     let mut binds = Vec::new();

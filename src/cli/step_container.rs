@@ -386,7 +386,10 @@ fn container_of_step(store: &Store, name: &str, tmpfs: &Path) -> Result<Option<N
     let record = dir.load()?;
     let Some(maker) = record.step.filter(|_| record.shared) else { return Ok(None) };
     // The bundle of an image without one is in the container's namespaces alone.
-    let is_file = dir.image_config().is_ok();
+    let is_file = match dir.image_config() {
+        Err(e) if e.is(libc::ENOENT) => false,
+        config => config.map(|_| true)?,
+    };
     // It is joined only, so nothing is ever in its layer.
     let layer = store::layer_directory(tmpfs, &step.container)?;
     let kept = Kept {

@@ -89,7 +89,7 @@ impl<'a> Launch<'a> {
         if let Some(file) = &options.image_file {
             options.images.begin(file, &options.hooks_dirs)?;
         }
-        options.state_places = crate::store::default_places(&caller);
+        options.state_places = crate::store::default_places(&caller)?;
         options.state = store.path().to_owned();
         let (mut plan, mut config) = Plan::make(&mut options, &caller, bundle)?;
         if !plan.image_files.is_empty() {

@@ -307,7 +307,7 @@ impl Opened {
         let image = rootfs.as_fd().try_clone_to_owned().context(|| "duplicate a descriptor")?;
         let (overlay, at) = match self {
             Opened::Kept { dir, parts, top } => {
-                let _alone = top.lock()?;
+                let _alone = top.lock().context(|| format!("--overlay {}", dir.display()))?;
                 let overlay = new_overlay(plan, &[&image], &parts)?;
                 begin_to_write(&dir, &top, &plan.layer_user)?;
                 (overlay, None)
@@ -321,7 +321,7 @@ impl Opened {
                 (new_overlay(plan, &[&layer, &image], &parts)?, Some(tmpfs))
             }
             Opened::Shown { dir, parts, mark, top } => {
-                let _alone = top.lock()?;
+                let _alone = top.lock().context(|| format!("--overlay {}", dir.display()))?;
                 let overlay = new_overlay(plan, &[&parts.upper, &image], &mark.parts)?;
                 // As whoever writes mounts it, so the kernel says whether it was made over this image, too.
                 exclusively(&image, &parts).map_err(|e| refused(plan, &image, e))?;
@@ -368,9 +368,12 @@ impl Top {
 
     /// Waits until nobody else tries whether the layer is in use, for as long as what is returned is there.
     fn lock(&self) -> Result<OwnedFd> {
-        let alone = fs::openat(&self.readers, ".", DIRECTORY, Mode::empty()).context(|| READERS)?;
-        fs::flock(&alone, FlockOperation::LockExclusive).context(|| "lock the marks of a layer")?;
-        Ok(alone)
+        let locked = || {
+            let alone = fs::openat(&self.readers, ".", DIRECTORY, Mode::empty())?;
+            rustix::io::retry_on_intr(|| fs::flock(&alone, FlockOperation::LockExclusive))?;
+            Ok::<_, Errno>(alone)
+        };
+        locked().context(|| format!("lock {READERS}"))
     }
 
     /// Removes the marks of readers that have ended, where many have come together.

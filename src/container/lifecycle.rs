@@ -119,8 +119,12 @@ pub(crate) fn delete(store: &Store, id: &str, deletion: Deletion) -> Result<()> 
         }
         Status::Created | Status::Running | Status::Paused => {}
     }
+    let hooks = match hooks::saved(&dir) {
+        // What cannot be read now may be read later.
+        Err(e) if e.errno().is_some_and(|errno| errno != libc::ENOENT) => return Err(e),
+        hooks => hooks.ok(),
+    };
     let unknown = end_all(store, &record)?;
-    let hooks = hooks::saved(&dir).ok();
     discard(store, &dir)?;
     store.forget_in_place(&record);
     if let Some(hooks) = hooks {

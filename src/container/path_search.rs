@@ -1,7 +1,7 @@
 //! The search for a program by PATH, inside the container.
 
 use super::not_executable::is_noexec;
-use rt_sys::error::{Error, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, err};
 use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
@@ -31,7 +31,8 @@ pub(super) fn find_program(name: &str, env: &[String]) -> Result<CString> {
         match check_program(&path) {
             Ok(found) => return Ok(found),
             Err(Errno::ACCESS) => closed = Some(path),
-            Err(_) => {}
+            Err(e) if is_elsewhere(e) => {}
+            Err(e) => return Err(e).context(|| format!("{quoted}: look at {}", path.display())),
         }
     }
     match closed {
@@ -61,6 +62,14 @@ fn refused(quoted: &str, e: Errno, path: &Path) -> Error {
         }
         _ => error,
     }
+}
+
+/// True where a program of the name may be in a later directory, as execvp(3) of glibc has it: the directory has none, or is
+/// on a server that is away. Whatever else the kernel says, another program of the name is not the one that is meant.
+fn is_elsewhere(e: Errno) -> bool {
+    let missing = [Errno::NOENT, Errno::NOTDIR, Errno::ISDIR, Errno::LOOP, Errno::NAMETOOLONG, Errno::INVAL];
+    let away = [Errno::STALE, Errno::NODEV, Errno::TIMEDOUT, Errno::HOSTDOWN, Errno::NOTCONN];
+    missing.contains(&e) || away.contains(&e)
 }
 
 fn check_program(path: &Path) -> Result<CString, Errno> {

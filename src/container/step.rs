@@ -351,7 +351,10 @@ impl<'a> Joining<'a> {
         dir.unlock()?;
         let code = exec::watch(&child, terminal)?;
         // Read before the container is removed.
-        let hooks = hooks::saved(dir).unwrap_or_default();
+        let hooks = hooks::saved(dir).unwrap_or_else(|e| {
+            log::warn!("poststop hooks do not run: {e}");
+            Default::default()
+        });
         if store.leave(dir, self.number)? {
             hooks::run_poststop(&hooks, &exec.record);
         }
@@ -389,9 +392,16 @@ impl Tasks {
             Some(TaskId { task: None, container, .. }) => store.tasks_of(container)?,
             _ => vec![id.to_owned()],
         };
-        let own = own.into_iter().filter(|id| store.container(id).is_ok()).collect();
-        let shared = parsed.and_then(|id| Some((store.container(&id.container).ok()?, id)));
-        Ok(Tasks { shared, own })
+        let mut tasks = Tasks { shared: None, own: Vec::new() };
+        for id in own {
+            if store.find(&id)?.is_some() {
+                tasks.own.push(id);
+            }
+        }
+        if let Some(id) = parsed {
+            tasks.shared = store.find(&id.container)?.map(|dir| (dir, id));
+        }
+        Ok(tasks)
     }
 
     /// The members of the shared container that live, of those that the id means.

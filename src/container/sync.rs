@@ -86,8 +86,14 @@ impl Link {
     }
 
     /// The next message from init; `None` when init has exec'd or died.
+    ///
+    /// # Errors
+    /// It died before it has read what it was told: the kernel says so by ECONNRESET.
     pub(super) fn hear(&self) -> Result<Option<FromInit>> {
-        let packet = self.receive()?;
+        let packet = match self.receive() {
+            Err(e) if e.is(libc::ECONNRESET) => bail!("the container's init died while it was set up"),
+            packet => packet?,
+        };
         let Some((&tag, rest)) = packet.split_first() else { return Ok(None) };
         let number = |rest: &[u8]| rest.first_chunk().map(|n| i32::from_ne_bytes(*n));
         let id = || rest.first_chunk().map(|n| u64::from_ne_bytes(*n));
@@ -115,7 +121,11 @@ impl Link {
 
     /// Waits for [`Link::go`]; an error where the runtime has died.
     pub(super) fn wait(&self) -> Result<Go> {
-        match self.receive()?.first_chunk() {
+        let packet = match self.receive() {
+            Err(e) if e.is(libc::ECONNRESET) => Vec::new(),
+            packet => packet?,
+        };
+        match packet.first_chunk() {
             Some(pid) => Ok(Go { pid: i32::from_ne_bytes(*pid) }),
             None => bail!("the runtime has died"),
         }
@@ -134,7 +144,6 @@ impl Link {
             match net::recv(&self.0, rustix::buffer::spare_capacity(&mut packet), RecvFlags::empty()) {
                 Ok(_) => return Ok(packet),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::CONNRESET) => return Ok(Vec::new()),
                 Err(e) => return Err(e).context(|| "receive a message"),
             }
         }

@@ -118,11 +118,9 @@ fn edits_of(hook: &str, env: &[&str]) -> rt_sys::error::Result<String> {
         list.extend(env.iter().map(|variable| serde_json::json!(variable)));
     }
     std::fs::write(&config, spec.to_string())?;
-    let output = Command::new(path)
-        .args(["--dry-run", "--bundle"])
-        .arg(bundle.path())
-        .stdin(Stdio::null())
-        .output()?;
+    let mut command = Command::new(path);
+    command.args(["--dry-run", "--bundle"]).arg(bundle.path()).stdin(Stdio::null());
+    let output = rt_sys::output::of(&mut command)?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
         rt_sys::bail!("{}", text.lines().next().unwrap_or_default());

@@ -3,7 +3,7 @@
 use super::Check;
 use crate::store::Store;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err};
+use rt_sys::{bail, err, output};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -14,7 +14,7 @@ pub(super) fn checks(store: Result<Store>, root: Option<&Path>) -> Vec<Check> {
         return vec![Check::problem("state directory", e.to_string())];
     }
     let tried = Bundle::new().and_then(|bundle| {
-        let run = bundle.rt(root, &["run"]).arg(&bundle.0).args(["--", "true"]).output();
+        let run = output::of(bundle.rt(root, &["run"]).arg(&bundle.0).args(["--", "true"]));
         require(run.context(|| "execute rt")?)
     });
     vec![match tried {
@@ -32,7 +32,7 @@ impl Bundle {
         dir.push(format!("rt-doctor-{}", std::process::id()));
         std::fs::create_dir(&dir).context(|| format!("make {}", dir.display()))?;
         let bundle = Bundle(dir);
-        let made = bundle.rt(None, &["spec", "--host", "--bundle"]).arg(&bundle.0).output();
+        let made = output::of(bundle.rt(None, &["spec", "--host", "--bundle"]).arg(&bundle.0));
         require(made.context(|| "execute rt")?)?;
         Ok(bundle)
     }

@@ -351,9 +351,18 @@ fn require(
     let beside = rt_sys::start::program()?.parent().map(Path::to_owned);
     let path = caller::path("PATH").unwrap_or_default();
     let dirs = beside.into_iter().chain(std::env::split_paths(&path)).filter(|dir| dir.is_absolute());
-    let Some(path) =
-        dirs.map(|dir| dir.join(name)).find(|path| fs::access(path, fs::Access::EXEC_OK).is_ok())
-    else {
+    let mut found = None;
+    for path in dirs.map(|dir| dir.join(name)) {
+        match fs::access(&path, fs::Access::EXEC_OK) {
+            Ok(()) => {
+                found = Some(path);
+                break;
+            }
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP | Errno::NAMETOOLONG) => {}
+            Err(e) => return Err(e).context(|| format!("look whether {} can be executed", path.display())),
+        }
+    }
+    let Some(path) = found else {
         bail!("{asked} needs {name}, which is neither beside rt nor in PATH (make install installs both)");
     };
     let hook: Hook = serde_json::from_value(serde_json::json!({ "path": path })).map_err(json_error)?;

@@ -22,7 +22,7 @@ pub(crate) use step::{JoinTarget, LivingMember, Lock, Member, Role};
 
 use container_dir::{FIFO, STATE};
 pub(crate) use place::default_places;
-use place::{Chosen, could_be_made, default_roots, is_fit, open_root};
+use place::{Chosen, could_be_made, default_roots, is_closed, is_fit, is_no_store, open_root};
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::{self, DirLock, MadeList};
@@ -81,7 +81,7 @@ impl Store {
             if let Some(dir) = open_root(path, chosen)? {
                 return Ok(Store::at(path, Some(dir)));
             }
-            if chosen == Chosen::ByDefault && could_be_made(path) {
+            if chosen == Chosen::ByDefault && could_be_made(path)? {
                 return Ok(Store::at(path, None));
             }
         }
@@ -162,7 +162,7 @@ impl Store {
                 Ok(dir) if is_fit(&fs::fstat(&dir).context(|| format!("stat {}", path.display()))?) => {
                     return Ok(Store::at(&path, Some(dir)));
                 }
-                Err(Errno::NOENT) if could_be_made(&path) => return Ok(Store::at(&path, None)),
+                Err(Errno::NOENT) if could_be_made(&path)? => return Ok(Store::at(&path, None)),
                 // Somebody else's, or a mount, whose server this process must not wait for.
                 Ok(_) => {}
                 Err(e) if is_no_store(e) => {}
@@ -218,6 +218,8 @@ impl Store {
         for path in default_roots()? {
             match Self::create_at(&path, Chosen::ByDefault) {
                 Ok(store) => return Ok(store),
+                // It is the place of all later calls, which look no further.
+                Err(e) if !is_passed_over(&e) => return Err(context(e, &path)),
                 // That a place cannot be is less of a reason than that somebody else has taken one.
                 Err(e) => {
                     let is_missing = |error: &Error| error.is(libc::ENOENT);
@@ -296,14 +298,16 @@ impl Store {
 
     /// The directory of an existing container.
     pub(crate) fn container(&self, id: &str) -> Result<ContainerDir> {
+        self.find(id)?.ok_or_else(|| does_not_exist(id))
+    }
+
+    /// The directory of container `id`; `None` where there is no such container.
+    pub(crate) fn find(&self, id: &str) -> Result<Option<ContainerDir>> {
         check_id(id)?;
-        let opened = match &self.dir {
-            Some(dir) => open_dir(dir, id),
-            None => Err(Errno::NOENT),
-        };
-        match opened {
-            Ok(fd) => Ok(ContainerDir { id: id.to_owned(), fd }),
-            Err(Errno::NOENT) => Err(does_not_exist(id)),
+        let Some(dir) = &self.dir else { return Ok(None) };
+        match open_dir(dir, id) {
+            Ok(fd) => Ok(Some(ContainerDir { id: id.to_owned(), fd })),
+            Err(Errno::NOENT) => Ok(None),
             Err(e) => Err(e).context(|| format!("open {}", self.root.join(id).display())),
         }
     }
@@ -592,16 +596,19 @@ impl Store {
         }
     }
 
+    /// Without the note nobody would find the container: where the kernel does not say what is there, it stays for the next
+    /// call.
     fn forget_link(&self, dir: &OwnedFd, pid: &str) {
         let name = format!("{IN_PLACE}/{pid}");
         match fs::readlinkat(dir, name.as_str(), Vec::new()) {
             Ok(id) => {
-                if let Ok(id) = id.to_str() {
-                    let _ = self.forget_dead_in_place(id);
+                if let Ok(id) = id.to_str()
+                    && self.forget_dead_in_place(id).is_err()
+                {
+                    return;
                 }
             }
             Err(Errno::INVAL) => {}
-            // Without the note nobody would find the container. It stays for the next call.
             Err(_) => return,
         }
         let _ = fs::unlinkat(dir, name.as_str(), AtFlags::empty());
@@ -609,22 +616,23 @@ impl Store {
 
     /// True where `id` was a dead container that had run in place; its state is gone then.
     fn forget_dead_in_place(&self, id: &str) -> Result<bool> {
-        let Ok(dir) = self.container(id) else { return Ok(false) };
+        let Some(dir) = self.find(id)? else { return Ok(false) };
         match dir.load() {
             Ok(record) if record.shared => self.forget_dead_shared(id),
             Ok(record) if record.in_place && !record.is_alive()? => {
                 self.remove(&dir)?;
                 Ok(true)
             }
+            Err(e) if e.errno().is_some() => Err(e),
+            // A damaged record is another container's matter.
             _ => Ok(false),
         }
     }
 }
 
-/// True for what openat2(2) says of a directory of somebody else's, of a mount ([`OF_ONE_FILE_SYSTEM`]), and of what is no
-/// directory; and where the kernel is too old for it, and has started no container.
-fn is_no_store(e: Errno) -> bool {
-    matches!(e, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS | Errno::NOSYS)
+/// True for the error of a default place in which this user has no store and can make none.
+fn is_passed_over(e: &Error) -> bool {
+    e.errno().map(Errno::from_raw_os_error).is_none_or(|e| is_no_store(e) || is_closed(e))
 }
 
 /// The directory of the user `user` among those that sites give to Slurm, where there are any.

@@ -27,11 +27,11 @@ pub(super) enum Chosen {
 /// The kernel does not say to uid 0 whose uid 0 it is.
 pub(super) fn default_roots() -> Result<impl Iterator<Item = PathBuf>> {
     let maps = if caller::uid() == 0 { Some(rt_sys::ns::own_maps()?) } else { None };
-    Ok(roots_of(maps))
+    roots_of(maps)
 }
 
 /// The same where `maps` are the id maps of uid 0, whose places depend on them.
-fn roots_of(maps: Option<IdMaps>) -> impl Iterator<Item = PathBuf> {
+fn roots_of(maps: Option<IdMaps>) -> Result<impl Iterator<Item = PathBuf>> {
     let uid = caller::uid();
     let system = maps.as_ref().filter(|maps| rt_sys::ns::is_initial(maps)).map(|_| PathBuf::from("/run/rt"));
     let users = system.is_none();
@@ -40,36 +40,78 @@ fn roots_of(maps: Option<IdMaps>) -> impl Iterator<Item = PathBuf> {
     // Users who are uid 0 of a user namespace each share the names of uid 0; the first of them has taken those.
     let host = maps.filter(|_| users).and_then(|maps| Some(maps.uid.first()?.host));
     let nested = host.map(|host| PathBuf::from(format!("/tmp/rt-{uid}-of-{host}")));
-    system
-        .into_iter()
-        .chain(runtime_dir)
-        .chain(users.then(|| of_user(uid)).into_iter().flatten())
-        .chain(nested)
+    let of_user = if users { Some(of_user(uid)?) } else { None };
+    Ok(system.into_iter().chain(runtime_dir).chain(of_user.into_iter().flatten()).chain(nested))
 }
 
 /// The places of the user `uid` that no environment names. `/dev/shm` is one only where nobody can make anything in `/tmp`,
 /// as in a container without one, and not where somebody has taken the name there.
-fn of_user(uid: u32) -> [PathBuf; 2] {
-    let shared = if fs::access("/tmp", Access::WRITE_OK).is_ok() { "/tmp" } else { "/dev/shm" };
-    [PathBuf::from(format!("/run/user/{uid}/rt")), PathBuf::from(format!("{shared}/rt-{uid}"))]
+fn of_user(uid: u32) -> Result<[PathBuf; 2]> {
+    let shared = if may_write(Path::new("/tmp"))? { "/tmp" } else { "/dev/shm" };
+    Ok([PathBuf::from(format!("/run/user/{uid}/rt")), PathBuf::from(format!("{shared}/rt-{uid}"))])
 }
 
 /// Where calls of `caller`, or of root for Slurm, look for state that nobody names: containers must not write there.
-pub(crate) fn default_places(caller: &Caller) -> Vec<PathBuf> {
+///
+/// # Errors
+/// The kernel does not say.
+pub(crate) fn default_places(caller: &Caller) -> Result<Vec<PathBuf>> {
     let maps = (caller.uid == 0).then(|| caller.maps.clone());
-    roots_of(maps).chain([PathBuf::from(JOBS)]).collect()
+    Ok(roots_of(maps)?.chain([PathBuf::from(JOBS)]).collect())
 }
 
 /// True where nothing is at `path` and a store could be made there. A call then looks at no later place: `rt` would have
 /// taken this one, so somebody else has made what is there.
-pub(super) fn could_be_made(path: &Path) -> bool {
+///
+/// # Errors
+/// The kernel does not say.
+pub(super) fn could_be_made(path: &Path) -> Result<bool> {
     let parent = path.parent().unwrap_or(Path::new("/"));
-    let missing = fd::open_beside_others(path, OFlags::PATH).err() == Some(Errno::NOENT);
-    missing && fs::access(parent, Access::WRITE_OK).is_ok()
+    match fd::open_beside_others(path, OFlags::PATH) {
+        Err(Errno::NOENT) => may_write(parent),
+        Err(e) if !is_no_store(e) => {
+            Err(e).context(|| format!("open the state directory {}", path.display()))
+        }
+        _ => Ok(false),
+    }
+}
+
+/// True where the directory `dir` is there, and the caller may make something in it.
+fn may_write(dir: &Path) -> Result<bool> {
+    match fs::access(dir, Access::WRITE_OK) {
+        Ok(()) => Ok(true),
+        Err(e) if is_no_store(e) || is_closed(e) => Ok(false),
+        Err(e) => Err(e).context(|| format!("look whether {} can be written", dir.display())),
+    }
+}
+
+/// True for what is said where nothing can be made by this user.
+pub(super) fn is_closed(e: Errno) -> bool {
+    matches!(e, Errno::ACCESS | Errno::PERM | Errno::ROFS)
+}
+
+/// True for what open(2) and openat2(2) say of a directory of somebody else's, of a mount ([`super::OF_ONE_FILE_SYSTEM`]), of
+/// a name that no directory can have, and of what is no directory; and where the kernel is too old for it, and has started no
+/// container. Whatever else the kernel says, a store may be there.
+pub(super) fn is_no_store(e: Errno) -> bool {
+    matches!(
+        e,
+        Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::LOOP
+            | Errno::XDEV
+            | Errno::ACCESS
+            | Errno::NAMETOOLONG
+            | Errno::NOSYS
+    )
 }
 
 /// Opens a store's directory after checking that nobody else can have put something into it. `None` where it
 /// does not exist, or is not usable and was not asked for by name.
+///
+/// # Errors
+/// It was asked for by name and is not usable, or the kernel does not say: its containers are not taken for gone, and none is
+/// made elsewhere.
 pub(super) fn open_root(path: &Path, chosen: Chosen) -> Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let required = chosen == Chosen::ByCaller;
@@ -81,7 +123,7 @@ pub(super) fn open_root(path: &Path, chosen: Chosen) -> Result<Option<OwnedFd>> 
     let dir = match dir {
         Ok(dir) => dir,
         Err(Errno::NOENT) => return Ok(None),
-        Err(_) if !required => return Ok(None),
+        Err(e) if !required && is_no_store(e) => return Ok(None),
         Err(e) => return Err(e).context(|| format!("open the state directory {}", path.display())),
     };
     if !is_fit(&fd::stat(&dir)?) {

@@ -1,6 +1,7 @@
 //! A call of the kernel that fails is no answer: nothing is taken for dead, removed or stopped because of it.
 
-use crate::fixture::Ctx;
+use crate::filter;
+use crate::fixture::{Cmd, Ctx, Out};
 use crate::runner::tests;
 use crate::sys::Step;
 use serde_json::json;
@@ -11,8 +12,81 @@ tests! {
     BOTH {
         a_look_that_fails_is_not_death, a_damaged_state_is_said, a_state_that_cannot_be_read_stays,
         a_damaged_state_names_its_process, what_nobody_makes_is_not_being_created,
+        a_list_of_ps_that_cannot_be_read_is_no_panic, a_layer_that_cannot_be_locked_is_named,
+        a_search_ends_at_what_cannot_be_looked_at,
     }
-    USER { a_record_that_cannot_be_written_pauses_nothing }
+    USER { a_record_that_cannot_be_written_pauses_nothing, a_place_that_cannot_be_looked_at_is_not_empty }
+}
+
+/// A container is not gone, and no other one is made elsewhere, because the place of the state cannot be looked at.
+fn a_place_that_cannot_be_looked_at_is_not_empty(ctx: &Ctx) {
+    let runtime_dir = ctx.mkdir("xdg");
+    let bundle = ctx.bundle().ops(&["ready", "pause"]);
+    let rt = |args: &[&str]| ctx.command(ctx.rt_path()).args(args).env("XDG_RUNTIME_DIR", &runtime_dir);
+    let id = ctx.id();
+    rt(&["create", "--bundle", bundle.dir.to_str().unwrap(), &id]).silent();
+    for most in 3..16 {
+        let before = || [Step::FileLimit(most, most)];
+        let out = rt(&["list", "-q"]).before(before()).run();
+        assert!(out.code != 0 || out.stdout.trim() == id, "{most}: {out:?}");
+        for words in [&["state", &id][..], &["delete", &id]] {
+            let out = rt(words).before(before()).run();
+            assert!(!out.stderr.contains("does not exist"), "{most}: {out:?}");
+            if out.code == 0 {
+                break;
+            }
+        }
+        let other = ctx.id();
+        let out = rt(&["create", "--bundle", bundle.dir.to_str().unwrap(), &other]).before(before()).run();
+        assert!(out.code == 0 || !out.stderr.contains("somebody else"), "{most}: {out:?}");
+        assert!(out.code != 0 || runtime_dir.join("rt").join(&other).exists(), "{most}");
+        // With so few descriptors, not even what was begun can be removed.
+        rt(&["delete", "--force", &other]).silent();
+    }
+    rt(&["delete", "--force", &id]).run();
+}
+
+/// Runs `command` where these system calls fail so.
+fn where_calls_fail(command: Cmd, calls: &[&str], errno: i32) -> Out {
+    let rules = filter::fails(calls, errno);
+    // A filter is that of a thread.
+    let thread = std::thread::spawn(move || {
+        filter::load(rules);
+        command.run()
+    });
+    thread.join().unwrap()
+}
+
+fn a_list_of_ps_that_cannot_be_read_is_no_panic(ctx: &Ctx) {
+    let container = ctx.started(&ctx.bundle().ops(&["ready", "pause"]));
+    // Whatever waits for two pipes.
+    let out = where_calls_fail(ctx.rt(["ps", &container.id]), &["poll", "ppoll"], libc::ENOMEM);
+    assert!(out.code == 0 || out.stderr.starts_with("rt: ps: "), "{out:?}");
+    ctx.rt(["delete", "--force", &container.id]).ok();
+}
+
+fn a_layer_that_cannot_be_locked_is_named(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["ready"]);
+    let layer = ctx.path("layer");
+    for most in 3..40 {
+        let run = ctx.rt(["run", "--overlay"]).arg(&layer).arg(&bundle.dir);
+        let out = run.before([Step::FileLimit(most, most)]).run();
+        assert!(!out.stderr.starts_with("rt: readers"), "{most}: {out:?}");
+        if out.code == 0 {
+            return;
+        }
+    }
+    panic!("it needs more than 40 descriptors");
+}
+
+/// A program of the name in a later directory of PATH is not the one that is meant.
+fn a_search_ends_at_what_cannot_be_looked_at(ctx: &Ctx) {
+    let bundle = ctx.bundle().with("/process/args", json!(["probe", "ready"]));
+    let bundle = bundle.with("/process/env", json!(["PATH=/none:/bin"]));
+    let run = || ctx.rt(["run"]).arg(&bundle.dir);
+    let out = where_calls_fail(run(), &["faccessat", "faccessat2", "access"], libc::EIO);
+    assert!(out.code != 0 && !out.stderr.contains("not found in $PATH"), "{out:?}");
+    run().ok();
 }
 
 fn a_look_that_fails_is_not_death(ctx: &Ctx) {

@@ -19,6 +19,8 @@ mod doctor;
 mod env;
 mod exec;
 mod failing;
+#[path = "../../pull/tests/filter.rs"]
+mod filter;
 mod fixture;
 mod hooks;
 mod host_files;

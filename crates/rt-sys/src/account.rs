@@ -3,7 +3,7 @@
 //! The file is read first. The name service behind it (LDAP, sssd) can only be asked by programs that load its modules, which
 //! a static one does not: getent(1) asks it.
 
-use crate::fd;
+use crate::{fd, output};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -48,8 +48,8 @@ fn by_service(uid: u32) -> Option<Account> {
     }
     let uid_text = uid.to_string();
     let mut command = Command::new(GETENT);
-    command.args(["passwd", &uid_text]).env_clear().stdin(Stdio::null()).stderr(Stdio::null());
-    find(&String::from_utf8_lossy(&command.output().ok()?.stdout), uid)
+    command.args(["passwd", &uid_text]).env_clear().stderr(Stdio::null());
+    find(&String::from_utf8_lossy(&output::stdout_of(&mut command, None).ok()?.1), uid)
 }
 
 /// True where nsswitch.conf(5) has another source of accounts than files and systemd's own.

@@ -23,6 +23,7 @@ pub mod nearest;
 pub mod net;
 mod netlink;
 pub mod ns;
+pub mod output;
 pub mod process;
 pub mod rootfs;
 pub mod seccomp;

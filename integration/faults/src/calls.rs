@@ -205,11 +205,20 @@ fn named(name: &str) -> Option<&'static Call> {
 /// The faults that are plausible for a call on this path; of signals, both.
 pub(crate) fn faults(name: &str, path: &str) -> Vec<&'static str> {
     let Some(call) = named(name) else { return Vec::new() };
-    // The kernel's own files do not end early, nor does a pipe whose writer lives; and an empty file of a state is that of a
-    // container that is being made.
-    let kernels = ["/proc", "/sys", "pipe:"].iter().any(|start| path.starts_with(start));
-    let whole = kernels || path.ends_with("/state.json");
-    call.3.split(' ').filter(|kind| !(whole && *kind == "ZERO")).chain(["SIGKILL", "SIGTERM"]).collect()
+    // The kernel's own files, and those in memory, do not end early, nor does a pipe whose writer lives; an empty file of a state is that of a
+    // container that is being made; nobody knows how long a log is; and rt images lists a
+    // damaged image with what is known of it.
+    let kernels = ["/proc", "/sys", "pipe:", "/memfd:"].iter().any(|start| path.starts_with(start));
+    let whole =
+        kernels || path.ends_with("/state.json") || path.ends_with("/log") || is_config_of_store(path);
+    // A place that the caller may not enter is somebody else's, and so is a mark of use.
+    let others = ["./run", "./run/rt"].contains(&path) || path.contains("/images/uses/");
+    let means_no = |kind: &str| whole && kind == "ZERO" || others && kind == "EACCES";
+    call.3.split(' ').filter(|kind| !means_no(kind)).chain(["SIGKILL", "SIGTERM"]).collect()
+}
+
+fn is_config_of_store(path: &str) -> bool {
+    path.contains("/images/bundles/") && path.ends_with("/config.json")
 }
 
 /// The argument that is a call's length.

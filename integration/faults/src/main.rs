@@ -82,7 +82,7 @@ fn run(arguments: &[String]) -> io::Result<i32> {
     Ok(i32::from(!outcome.good()))
 }
 
-/// `RT [--all] [--faults N] [--seed N] [--only OPERATION] [--repeat OPERATION:N:KIND] [--jobs N]`
+/// `RT [--all] [--faults N] [--seed N] [--only OPERATION] [--repeat OPERATION:CALL:KIND] [--jobs N]`
 fn asked(arguments: &[String]) -> io::Result<battery::Asked> {
     let bad = |what: &str| io::Error::other(format!("{what}: what is this?"));
     let mut all = arguments.iter();
@@ -100,10 +100,11 @@ fn asked(arguments: &[String]) -> io::Result<battery::Asked> {
             "--part" => asked.part = Some(value()?.parse().map_err(|_| bad(flag))?),
             "--only" => asked.only = Some(value()?.clone()),
             "--repeat" => {
-                let words: Vec<&str> = value()?.split(':').collect();
-                let [operation, n, kind] = words[..] else { return Err(bad(flag)) };
+                let (operation, fault) = value()?.split_once(':').ok_or_else(|| bad(flag))?;
+                // The path of a call may have colons.
+                let (call, kind) = fault.rsplit_once(':').ok_or_else(|| bad(flag))?;
                 asked.only = Some(operation.to_owned());
-                asked.repeat = Some((n.parse().map_err(|_| bad(n))?, kind.to_owned()));
+                asked.repeat = Some((call.to_owned(), kind.to_owned()));
             }
             _ => return Err(bad(flag)),
         }

@@ -20,7 +20,7 @@ pub(crate) enum Next {
 }
 
 /// An operation. A word `REGISTRY` in a command is the host of a registry; one that begins with `./` is run itself, and all
-/// others are commands of `rt`.
+/// others are commands of `rt`. After `nested` stands a command in a user namespace of one id, whose state is at the default place.
 pub(crate) struct Operation {
     /// As it is named on the command line.
     pub(crate) name: &'static str,
@@ -47,8 +47,17 @@ const fn prepared(
     Operation { name, prepare, live: &[], command, next }
 }
 
+const fn with(
+    name: &'static str,
+    live: &'static [&'static str],
+    command: &'static str,
+    next: Next,
+) -> Operation {
+    Operation { name, prepare: &[], live, command, next }
+}
+
 const fn beside(name: &'static str, live: &'static [&'static str], command: &'static str) -> Operation {
-    Operation { name, prepare: &[], live, command, next: Next::Delete("c1") }
+    with(name, live, command, Next::Delete("c1"))
 }
 
 const CREATED: &[&str] = &["create -b waits c1"];
@@ -61,6 +70,17 @@ const CACHED: &[&str] = &[
     "pull -q --plain-http REGISTRY/team/x:1 out",
 ];
 const PUSHED: &[&str] = &["push -q --plain-http --no-cache ./bundle REGISTRY/team/x:1"];
+/// One whose output is kept, and that has ended.
+const LOGGED: &[&str] = &["run -d --name c1 ./bundle", "logs -f c1"];
+const WAITING: &[&str] = &["run -d --name c1 ./bundle /bin/wait"];
+/// One whose state is where nobody has named a place.
+const OF_DEFAULT: &[&str] = &["nested run -d --name c1 ./bundle /bin/wait"];
+/// Its layer belongs to one copy of the image: overlayfs knows the image by its inode.
+const LAYER: &[&str] = &["run --overlay layer ./bundle /bin/write"];
+const READ_LAYER: &[&str] = &[
+    "run --overlay layer ./bundle /bin/write",
+    "run -d --name c1 --overlay layer --read-only ./bundle /bin/wait",
+];
 
 /// All of them.
 pub(crate) const OPERATIONS: &[Operation] = &[
@@ -74,6 +94,11 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     prepared("run-sqsh", FILE, "run ./image.sqsh", Next::Same),
     prepared("run-extract", FILE, "run --extract ./image.sqsh", Next::Same),
     simple("run-detached", "run -d -b waits c1", Next::Delete("c1")),
+    simple("run-logged", "run -d --name c1 ./bundle /bin/wait", Next::Delete("c1")),
+    // A name is looked for in PATH.
+    simple("run-searched", "run ./bundle hello", Next::Same),
+    with("run-layer-again", LAYER, "run --overlay layer ./bundle", Next::Same),
+    with("run-layer-read", READ_LAYER, "run --overlay layer --read-only ./bundle", Next::Same),
     simple("pull-layout", "pull -q oci:layout:1 out", Next::Same),
     prepared("pull-registry", PUSHED, "pull -q --plain-http REGISTRY/team/x:1 out", Next::Same),
     simple("pull-store", "pull -q --store oci:layout:1", Next::Same),
@@ -84,8 +109,18 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     prepared("runfile", &["save -q --runfile program ./bundle"], "./program", Next::Same),
     simple("convert-sqsh", "convert -q oci:layout:1 out.sqsh", Next::Once),
     prepared("convert-bundle", FILE, "convert -q image.sqsh out", Next::Once),
+    with("save-overlay", LAYER, "save -q --overlay layer ./bundle oci-archive:out:1", Next::Once),
+    with("save-overlay-sqsh", LAYER, "save -q --overlay layer ./bundle out.sqsh", Next::Once),
+    with(
+        "push-overlay",
+        LAYER,
+        "push -q --plain-http --overlay layer ./bundle REGISTRY/team/x:3",
+        Next::Same,
+    ),
     simple("push", "push -q --plain-http ./bundle REGISTRY/team/x:2", Next::Same),
     simple("inspect", "inspect oci:layout:1", Next::Same),
+    prepared("inspect-sqsh", FILE, "inspect image.sqsh", Next::Same),
+    prepared("inspect-registry", PUSHED, "inspect --plain-http REGISTRY/team/x:1", Next::Same),
     prepared("images", STORE, "images", Next::Same),
     prepared("rmi", STORE, "rmi oci:layout:1", Next::Then("prune")),
     prepared("prune", STORE, "prune --all", Next::Same),
@@ -94,10 +129,14 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     beside("start", CREATED, "start c1"),
     beside("state", CREATED, "state c1"),
     beside("list", CREATED, "list -q"),
+    with("list-of-default", OF_DEFAULT, "nested list -q", Next::Same),
     beside("kill", RUNNING, "kill c1 KILL"),
     beside("exec", RUNNING, "exec c1 /bin/hello"),
     beside("pause", RUNNING, "pause c1"),
     beside("resume", PAUSED, "resume c1"),
+    beside("logs", LOGGED, "logs c1"),
+    beside("stop", WAITING, "stop --time 0 c1"),
+    beside("ps", RUNNING, "ps c1"),
     beside("delete", CREATED, "delete --force c1"),
 ];
 
@@ -143,10 +182,25 @@ fn make_root(root: &Path) -> io::Result<()> {
     let mut hello =
         vec![0xb8, 1, 0, 0, 0, 0xbf, 1, 0, 0, 0, 0xbe, 0xa2, 0, 0x40, 0, 0xba, 6, 0, 0, 0, 0x0f, 5];
     hello.extend([0xb8, 60, 0, 0, 0, 0x31, 0xff, 0x0f, 5, b'h', b'e', b'l', b'l', b'o', b'\n']);
-    hello[11] = (HEADERS + 29) as u8;
+    hello[11] = (HEADERS + 31) as u8;
     program(&bin.join("hello"), &hello)?;
     // again: mov eax, 34 (pause); syscall; jmp again
     program(&bin.join("wait"), &[0xb8, 34, 0, 0, 0, 0x0f, 5, 0xeb, 0xf7])?;
+    // What is changed over an image: a file that is new, and one that is removed. The texts stand behind the last syscall.
+    let (open, unlink) = ([0xb8, 2, 0, 0, 0, 0xbf], [0x0f, 5, 0xb8, 87, 0, 0, 0, 0xbf]);
+    let mut write = open.to_vec();
+    // mov eax, 2; mov edi, "/new"; mov esi, O_WRONLY | O_CREAT; mov edx, 0644; syscall
+    write.extend([0, 0, 0x40, 0, 0xbe, 0x41, 0, 0, 0, 0xba, 0xa4, 1, 0, 0]);
+    // mov eax, 87; mov edi, "/bin/again"; syscall
+    write.extend(unlink);
+    write.extend([0, 0, 0x40, 0, 0x0f, 5]);
+    // mov eax, 60; xor edi, edi; syscall
+    write.extend([0xb8, 60, 0, 0, 0, 0x31, 0xff, 0x0f, 5]);
+    let texts = HEADERS + write.len();
+    write[6] = texts as u8;
+    write[28] = (texts + b"/new\0".len()) as u8;
+    write.extend(b"/new\0/bin/again\0");
+    program(&bin.join("write"), &write)?;
     std::os::unix::fs::symlink("hello", bin.join("link"))?;
     fs::hard_link(bin.join("hello"), bin.join("again"))?;
     let mut file = fs::File::create(root.join("closed/inner/data"))?;

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Starts one that keeps blobs and manifests in `dir`; the port of it.
@@ -24,6 +25,8 @@ pub(crate) fn start(dir: PathBuf) -> io::Result<u16> {
     Ok(port)
 }
 
+/// Whoever has it is answered.
+static ALONE: Mutex<()> = Mutex::new(());
 /// How many uploads were begun.
 static UPLOADS: AtomicUsize = AtomicUsize::new(0);
 
@@ -41,7 +44,10 @@ fn serve(stream: TcpStream, dir: &Path) -> io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut out = stream;
     while let Some(asked) = read(&mut reader)? {
+        // A client that has heard nothing asks again while its first request is still answered.
+        let alone = ALONE.lock();
         let (status, headers, body) = answer(&asked, dir)?;
+        drop(alone);
         let length = body.len();
         write!(out, "HTTP/1.1 {status} x\r\ncontent-length: {length}\r\n{headers}\r\n")?;
         if asked.method != "HEAD" {
@@ -123,6 +129,10 @@ fn answer(asked: &Asked, dir: &Path) -> io::Result<(u16, String, Vec<u8>)> {
             let digest = asked.query.split('&').find_map(|part| part.strip_prefix("digest="));
             let Some(digest) = digest else { return Ok((400, String::new(), Vec::new())) };
             let upload = dir.join("uploads").join(&last);
+            // It was finished by a request whose answer was lost.
+            if asked.body.is_empty() && !fs::exists(&upload)? {
+                return Ok(none());
+            }
             let all = joined(asked, &upload);
             write(dir, &dir.join("blobs").join(digest.replace(':', "-")), &all)?;
             let _ = fs::remove_file(upload);

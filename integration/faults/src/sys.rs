@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString};
 use std::io::{self, Write};
 use std::mem;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
@@ -337,13 +337,18 @@ pub(crate) fn attributes(path: &Path) -> Vec<Vec<u8>> {
     all
 }
 
-/// A file in memory for what a process prints.
+/// A pipe for what a process prints: rt keeps a log of what goes to one. Reading from it waits for nobody, since a container
+/// may hold the other end.
 ///
 /// # Errors
-/// Those of memfd_create(2).
-pub(crate) fn memory_file() -> io::Result<OwnedFd> {
-    // SAFETY: the name is a constant with its end.
-    let fd = check(unsafe { libc::memfd_create(c"output".as_ptr(), libc::MFD_CLOEXEC) }.into())?;
-    // SAFETY: it was just made and belongs to nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+/// Those of pipe2(2) and fcntl(2).
+pub(crate) fn output() -> io::Result<(std::fs::File, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: pipe2 writes two descriptors into the array that it gets.
+    check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }.into())?;
+    // SAFETY: both were just made and belong to nobody else.
+    let (reader, writer) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+    // SAFETY: fcntl reads and writes no memory here.
+    check(unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }.into())?;
+    Ok((reader.into(), writer))
 }

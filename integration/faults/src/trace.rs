@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs;
-use std::io::{self, Read, Seek};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ impl Point {
 
 /// How long the processes that a program leaves may live: the kernel unmounts what was in the last mount namespace some time
 /// after that has gone, and the server of an image ends then. A machine may be busy.
-const SETTLE: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(10);
 
 /// What is done while a program runs.
 #[derive(Debug, Clone)]
@@ -138,7 +138,7 @@ impl Tracer {
     /// Where it cannot be started.
     pub(crate) fn run(&mut self, command: &[String], mode: Mode, expect: usize) -> io::Result<Outcome> {
         let text = |text: &str| CString::new(text).map_err(io::Error::other);
-        let (stdout, stderr) = (sys::memory_file()?, sys::memory_file()?);
+        let ((mut stdout, its_stdout), (mut stderr, its_stderr)) = (sys::output()?, sys::output()?);
         let start = Start {
             program: text(&command[0])?,
             arguments: command.iter().map(|a| text(a)).collect::<io::Result<_>>()?,
@@ -148,11 +148,13 @@ impl Tracer {
                 .map(|(name, value)| text(&format!("{name}={value}")))
                 .collect::<io::Result<_>>()?,
             dir: CString::new(self.dir.as_os_str().as_bytes())?,
-            stdout: stdout.try_clone()?,
-            stderr: stderr.try_clone()?,
+            stdout: its_stdout,
+            stderr: its_stderr,
             uid: self.uid,
         };
         let main = sys::start(&start)?;
+        drop(start);
+        let (mut printed, mut complained) = (Vec::new(), Vec::new());
         self.processes.insert(main, Process { number: 1, ..Process::default() });
         let mut run =
             Run { mode, counts: HashMap::new(), outcome: Outcome::default(), main, ended: false, started: 1 };
@@ -174,7 +176,11 @@ impl Tracer {
             }
             match sys::wait() {
                 Report::Change(pid, status) => self.change(pid, status, &mut run),
-                Report::Alarm => {}
+                // Before a pipe is full.
+                Report::Alarm => {
+                    read_on(&mut stdout, &mut printed)?;
+                    read_on(&mut stderr, &mut complained)?;
+                }
                 Report::Nobody => break,
             }
         }
@@ -185,8 +191,10 @@ impl Tracer {
         outcome.programs = self.processes.values().map(|process| process.program.clone()).collect();
         outcome.programs.sort();
         outcome.stopped = self.processes.values().filter(|p| p.stopped).count();
-        outcome.stdout = read_back(stdout)?;
-        outcome.stderr = read_back(stderr)?;
+        read_on(&mut stdout, &mut printed)?;
+        read_on(&mut stderr, &mut complained)?;
+        outcome.stdout = String::from_utf8_lossy(&printed).into_owned();
+        outcome.stderr = String::from_utf8_lossy(&complained).into_owned();
         Ok(outcome)
     }
 
@@ -380,11 +388,10 @@ pub(crate) fn normal(path: &str, dir: &Path) -> String {
     if all.is_empty() { "-".into() } else { all }
 }
 
-/// What was written to a file in memory.
-fn read_back(fd: std::os::fd::OwnedFd) -> io::Result<String> {
-    let mut file = fs::File::from(fd);
-    file.rewind()?;
-    let mut all = Vec::new();
-    file.read_to_end(&mut all)?;
-    Ok(String::from_utf8_lossy(&all).into_owned())
+/// Reads what is in a pipe by now.
+fn read_on(pipe: &mut fs::File, all: &mut Vec<u8>) -> io::Result<()> {
+    match pipe.read_to_end(all) {
+        Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
+        _ => Ok(()),
+    }
 }

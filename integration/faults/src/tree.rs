@@ -71,7 +71,10 @@ impl Tree {
                     fs::read_link(&path).ok().hash(&mut content);
                 } else if status.is_file() {
                     fs::read(&path).ok().hash(&mut content);
-                    status.nlink().hash(&mut content);
+                    // A blob of the cache is also a part of itself until the end of its pull.
+                    if !name.contains("/blobs/") {
+                        status.nlink().hash(&mut content);
+                    }
                 }
                 let mut attributes = DefaultHasher::new();
                 sys::attributes(&path).hash(&mut attributes);
@@ -117,9 +120,11 @@ impl Tree {
         let wrong = names.into_iter().filter(|name| {
             // Parts of blobs, from which the next pull goes on; marks of use with the time of it; leases, which whoever needs
             // them takes over from a dead process, and which go with `cache prune` and `prune`; what a client that was killed
-            // has begun at the registry, which is the registry's to remove.
-            let passing = ["/partial/", "/uses/", "/leases/", "registry/uploads"];
-            if passing.iter().any(|part| name.contains(part)) {
+            // has begun at the registry, which is the registry's to remove; what the kernel keeps beside the upper layer of an
+            // overlay.
+            let passing = ["/partial/", "/uses/", "/leases/", "registry/uploads", "/work/"];
+            let inside = format!("{name}/");
+            if passing.iter().any(|part| inside.contains(part)) {
                 return false;
             }
             let known = |other: &Tree| match (self.entries.get(*name), other.entries.get(*name)) {
@@ -152,6 +157,11 @@ pub(crate) fn is_draft(name: &str) -> bool {
 /// True for an image that has no name any more and is being removed: `rt prune` removes it, too.
 pub(crate) fn is_removed(name: &str) -> bool {
     name.contains(".removed-")
+}
+
+/// True for what was about to become a name of an image: `rt prune` removes it when it is old.
+pub(crate) fn is_new_name(name: &str) -> bool {
+    name.contains("/names/,new-")
 }
 
 /// A name as it is told: without what is random in it.

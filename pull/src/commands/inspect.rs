@@ -3,7 +3,6 @@
 use super::save::Origin;
 use super::{cache_location, connect_options, operand, source};
 use crate::archive::Store;
-use crate::disk;
 use crate::foreign;
 use crate::image_file;
 use crate::interrupt::Interrupt;
@@ -50,7 +49,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
             Some((config, image)) => of_configs(path, &config, image)?,
             None => of_configs(path, &foreign::config(path)?, None)?,
         },
-        Origin::File(path, false) if image_file::is_sif(&disk::open_named(path)?)? => {
+        Origin::File(path, false) if image_file::is_sif(path)? => {
             of_configs(path, &foreign::config(path)?, None)?
         }
         Origin::File(path, false) => of_source(call, archive(call, path)?)?,

@@ -32,12 +32,10 @@ fn of_file(path: &Path) -> Option<String> {
 
 /// The digest of the config, by which engines know images.
 fn of_engine(program: &str, image: &str) -> Option<String> {
-    let output = Command::new(program)
-        .args(["image", "inspect", "--format", "{{.Id}}", "--", image])
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    let id = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
+    let mut command = Command::new(program);
+    command.args(["image", "inspect", "--format", "{{.Id}}", "--", image]);
+    command.stderr(Stdio::null());
+    let (status, printed) = rt_sys::output::stdout_of(&mut command, None).ok()?;
+    let id = String::from_utf8(printed).ok().filter(|_| status.success())?;
     Some(id.trim().trim_start_matches("sha256:").to_owned()).filter(|id| id.len() == 64)
 }

@@ -9,11 +9,15 @@ use std::time::{Duration, SystemTime};
 use rt_image_store::is_bundle_name;
 use rt_image_store::mark::{Machine, Mark};
 use rt_sys::error::{Context, Result};
-use rt_sys::ns;
+use rt_sys::{look, ns};
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
 
 use super::super::{disk, lease};
 use super::OwnStore;
 
+/// What is said of a mark on which somebody has mounted something, and of one that is the other users' own.
+const HIDDEN: [i32; 6] = [libc::EXDEV, libc::ELOOP, libc::EACCES, libc::EPERM, libc::ESTALE, libc::ENOTCONN];
 /// A process that has marked a bundle enters it within this time, or finds that it is not there any more.
 pub(crate) const STARTING: Duration = Duration::from_secs(1);
 /// Marks of other machines count for so long, since their processes cannot be seen.
@@ -83,9 +87,12 @@ impl OwnStore {
                 }
                 // Somebody has removed it meanwhile.
                 Err(e) if e.is(libc::ENOENT) => {}
-                // Whose it is and when the image was used is not known, as where somebody has mounted a file system on it.
-                // So it counts, as one of another machine.
-                Err(_) => marks.push(AgedMark { mark, owner: None, age: Duration::ZERO }),
+                // Whose it is and when the image was used is not known, as where somebody has mounted a file system on it, or
+                // the caller may not look. So it counts, as one of another machine.
+                Err(e) if HIDDEN.iter().any(|errno| e.is(*errno)) => {
+                    marks.push(AgedMark { mark, owner: None, age: Duration::ZERO });
+                }
+                Err(e) => return Err(e),
             }
         }
         Ok(marks)
@@ -161,12 +168,11 @@ impl Users {
 fn processes_by_bundle(prefixes: &Prefixes) -> Result<BTreeMap<String, BTreeSet<i32>>> {
     let mut all: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
     let mut namespaces: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
-    for entry in std::fs::read_dir("/proc").context(|| "read /proc")? {
-        let entry = entry.context(|| "read /proc")?;
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+    for name in process_names().context(|| "read /proc")? {
+        let Some(pid) = std::str::from_utf8(&name).ok().and_then(|name| name.parse::<i32>().ok()) else {
             continue;
         };
-        let proc = entry.path();
+        let proc = Path::new("/proc").join(pid.to_string());
         let mut found = BTreeSet::new();
         for link in ["cwd", "root"].map(|link| proc.join(link)) {
             if let Some(path) = of_process(&link, std::fs::read_link(&link))? {
@@ -198,6 +204,11 @@ fn processes_by_bundle(prefixes: &Prefixes) -> Result<BTreeMap<String, BTreeSet<
         }
     }
     Ok(all)
+}
+
+/// The names in /proc, among which are the processes.
+fn process_names() -> Result<Vec<Vec<u8>>, Errno> {
+    look::names(fs::open("/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// What the kernel says of a process in `file`; none where the process has ended, or is another user's.

@@ -270,6 +270,10 @@ impl<'a> Rootfs<'a> {
             Ok(fd) => return Ok(fd),
             Err(Errno::NOENT) => {}
             Err(Errno::NOTDIR) if link == Symlink::Refuse => {
+                // The kernel says so as well of the directory of an image whose server has ended.
+                self.open(path, OFlags::PATH | OFlags::NOFOLLOW)
+                    .and_then(fs::fstat)
+                    .context(|| path.display())?;
                 return Err(Error::from(Errno::NOTDIR)
                     .context(path.display())
                     .hint("the image has a link or a file there"));

@@ -1,0 +1,69 @@
+//! What another program prints.
+//!
+//! [`Command::output`] and [`std::process::Child::wait_with_output`] panic where a read of their pipes fails. Here the program
+//! prints into files in memory, which are read when it has ended. clippy.toml refuses those functions.
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::process::{Command, ExitStatus, Output, Stdio};
+
+/// Runs `command` with an empty standard input, and returns what it prints to standard output and standard error.
+///
+/// # Errors
+/// It cannot be started, or what it has printed cannot be read.
+pub fn of(command: &mut Command) -> io::Result<Output> {
+    let mut errors = file()?;
+    command.stderr(errors.try_clone()?);
+    let (status, stdout) = stdout_of(command, None)?;
+    Ok(Output { status, stdout, stderr: all(&mut errors)? })
+}
+
+/// Runs `command`, and returns what it prints to standard output. Its standard input is `input`, which it
+/// need not read, or empty.
+///
+/// # Errors
+/// It cannot be started, or what it has printed cannot be read.
+pub fn stdout_of(command: &mut Command, input: Option<&[u8]>) -> io::Result<(ExitStatus, Vec<u8>)> {
+    let mut printed = file()?;
+    command.stdout(printed.try_clone()?);
+    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+    let mut child = command.spawn()?;
+    // The pipe is closed with the value, or the program would wait for more.
+    if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
+        let _ = stdin.write_all(input);
+    }
+    let status = child.wait()?;
+    Ok((status, all(&mut printed)?))
+}
+
+fn file() -> io::Result<File> {
+    Ok(memfd_create("output", MemfdFlags::CLOEXEC)?.into())
+}
+
+fn all(file: &mut File) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut all)?;
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_streams_are_returned() {
+        let output = of(Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"])).unwrap();
+        assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
+        assert_eq!(output.status.code(), Some(3));
+    }
+
+    #[test]
+    fn a_program_reads_its_input_or_not() {
+        let (status, printed) = stdout_of(&mut Command::new("cat"), Some(b"word")).unwrap();
+        assert_eq!((status.success(), &printed[..]), (true, &b"word"[..]));
+        let (status, printed) = stdout_of(&mut Command::new("true"), Some(&[b'x'; 1 << 20])).unwrap();
+        assert_eq!((status.success(), &printed[..]), (true, &b""[..]));
+    }
+}
