@@ -39,14 +39,18 @@ pub enum There {
 /// # Errors
 /// The kernel does not say what is there.
 pub fn look(path: &Path) -> Result<There> {
-    let mut above = fs::stat(".").context(|| "look at the current directory")?;
+    let here = || "look at the current directory";
+    let mut above = fs::stat(".").context(here)?;
+    // Whoever serves a file system says whose its files are, as he likes.
+    let servers_uid = rt_sys::mount::fuse_owner(fs::CWD, &above).context(here)?;
     let mut dir: Option<OwnedFd> = None;
     let mut shown = PathBuf::new();
     let mut parts = path.components().peekable();
     while let Some(part) = parts.next() {
         shown.push(part);
         let at = dir.as_ref().map_or(fs::CWD, AsFd::as_fd);
-        let (found, opened) = match entry(at, part, others_can_write(&above)) {
+        let shared = !is_trusted(above.st_uid) || others_can_write(&above);
+        let (found, opened) = match entry(at, part, shared) {
             Ok(entry) => entry,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => return Ok(There::Nothing),
             Err(Errno::XDEV) => {
@@ -55,6 +59,9 @@ pub fn look(path: &Path) -> Result<There> {
             }
             Err(e) => return Err(e).context(|| shown.display().to_string()),
         };
+        if let Some(uid) = servers_uid.filter(|uid| !is_trusted(*uid)) {
+            return Ok(There::Foreign(err!("{} is on a file system that uid {uid} serves", shown.display())));
+        }
         let is_link = FileType::from_raw_mode(found.st_mode) == FileType::Symlink;
         if let Err(e) = require_own_file(&shown, &found, is_link) {
             return Ok(There::Foreign(e));
@@ -159,13 +166,18 @@ fn require_own_file(path: &Path, stat: &Stat, is_link: bool) -> Result<()> {
         true => "the current directory".into(),
         false => path.display().to_string(),
     };
-    if ![0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) {
+    if !is_trusted(stat.st_uid) {
         return Err(err!("{} belongs to uid {}", what(), stat.st_uid));
     }
     if !is_link && others_can_write(stat) {
         return Err(err!("{} belongs to uid {}, and others can write it", what(), stat.st_uid));
     }
     Ok(())
+}
+
+/// True for root and the caller.
+fn is_trusted(uid: u32) -> bool {
+    [0, rustix::process::geteuid().as_raw()].contains(&uid)
 }
 
 /// Where each user has a group of the same number, the usual umask of all but root lets that group write.

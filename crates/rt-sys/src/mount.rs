@@ -340,6 +340,30 @@ pub fn table() -> Result<Vec<Mounted>> {
     Ok(text.split(|byte| *byte == b'\n').filter_map(parse_mounted).collect())
 }
 
+/// FUSE_SUPER_MAGIC (linux/magic.h).
+const FUSE: u64 = 0x6573_5546;
+
+/// Who mounted the FUSE file system that `file` is on (fuse(4), `user_id`); `None` on all others. `stat` is its state.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn fuse_owner(file: impl AsFd, stat: &rustix::fs::Stat) -> Result<Option<u32>> {
+    if rustix::fs::fstatfs(&file)?.f_type as u64 != FUSE {
+        return Ok(None);
+    }
+    let text = super::fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
+    let device = format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let owner = text.split(|byte| *byte == b'\n').find_map(|line| {
+        let fields = || line.split(|byte| *byte == b' ');
+        fields().nth(2).filter(|field| *field == device.as_bytes())?;
+        let options = fields().last()?.split(|byte| *byte == b',');
+        let uid = options.into_iter().find_map(|option| option.strip_prefix(b"user_id="))?;
+        std::str::from_utf8(uid).ok()?.parse().ok()
+    });
+    // What no line describes is nobody's that is known.
+    Ok(Some(owner.unwrap_or(u32::MAX)))
+}
+
 fn parse_mounted(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;

@@ -24,7 +24,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let target = match (call.flags.path(&RUN_FILE), call.operands.get(1)) {
         (Some(target), None) => return run_file(call, &target, interrupt),
         (Some(_), Some(extra)) => bail!("convert: extra operand {extra:?}: --runfile names what is made"),
-        (None, _) => operand_or_missing(call)?,
+        (None, _) => super::target(call)?,
     };
     let path = Path::new(target);
     // What has a transport in front is an image, and what can be no such is an error.
@@ -60,6 +60,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
                 code => Ok(code),
             }
         }
+        Origin::Layout(_) => Err(super::is_a_layout(operand(call, 0)?)),
         Origin::Image(name) if overlay => save::bundle(call, &super::images::stored(call, name)?, target),
         Origin::Image(name) if saved => {
             let scratch = Scratch::beside(Path::new(".rt-convert"))?;
@@ -71,13 +72,6 @@ pub(super) fn run(call: &Call) -> Result<u8> {
             }
         }
         Origin::Image(name) => save::pulled(call, name, path.to_owned()),
-    }
-}
-
-fn operand_or_missing<'a>(call: &Call<'a>) -> Result<&'a str> {
-    match call.operands.len() {
-        2 => operand(call, 1),
-        _ => bail!("convert: what is to be made is missing"),
     }
 }
 

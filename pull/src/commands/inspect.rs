@@ -16,9 +16,9 @@ use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::{print, print_json};
 use rt_spec::{ANNOTATION_DIGEST, ANNOTATION_NAME, ANNOTATION_RESOLVED};
+use rt_sys::err;
 use rt_sys::error::Result;
 use rt_sys::log::one_line;
-use rt_sys::{err, look};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -53,9 +53,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
             of_configs(path, &foreign::config(path)?, None)?
         }
         Origin::File(path, false) => of_source(call, archive(call, path)?)?,
-        Origin::Image(name) if look::is_file(Path::new(name).join("oci-layout"))? => {
-            of_source(call, Source::OciLayout { path: name.into(), select: None })?
-        }
+        Origin::Layout(path) => of_source(call, Source::OciLayout { path: path.into(), select: None })?,
         // A directory with files of somebody's says nothing of an image that has its name.
         Origin::Image(_) | Origin::Data(_) => of_source(call, source(operand(call, 0)?)?)?,
     };

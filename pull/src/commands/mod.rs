@@ -21,9 +21,11 @@ use rt_cli::flag::{DEBUG, Flag};
 use rt_cli::image::*;
 use rt_cli::parse::{self, Call, Flags};
 use rt_config::{Config, Key};
+use rt_image_store::word::{self, There};
 use rt_spec::OCI_VERSION;
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, err, log, look};
+use rustix::fs::FileType;
 use squashfs_write::Compression;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -89,18 +91,27 @@ pub(super) fn not_a_file(name: &str) -> Result<()> {
     if name.contains("://") {
         return Ok(());
     }
-    let (what, remedy) = if look::is_file(name)? {
-        ("a file", format!("oci-archive:{name} or docker-archive:{name} reads it"))
-    } else if look::is_file(Path::new(name).join("oci-layout"))? {
-        ("an image layout", format!("oci:{name} reads it"))
-    } else if means_a_file(name) {
-        return Err(err!("{name}: no file here, and no such image")
-            .hint(format!("docker://{name} would be an image of that name in a registry")));
-    } else {
-        return Ok(());
-    };
-    Err(err!("{name} is {what} here, not a name in a registry")
-        .hint(format!("{remedy}; docker://{name} is the name")))
+    let path = Path::new(name);
+    // What somebody else has put here is not looked into.
+    match word::look(path)? {
+        There::Own(FileType::RegularFile) => {
+            Err(is_no_name(name, "a file", &format!("oci-archive:{name} or docker-archive:{name} reads it")))
+        }
+        There::Own(FileType::Directory) if look::is_file(path.join("oci-layout"))? => Err(is_a_layout(name)),
+        There::Nothing if means_a_file(name) => Err(err!("{name}: no file here, and no such image")
+            .hint(format!("docker://{name} would be an image of that name in a registry"))),
+        _ => Ok(()),
+    }
+}
+
+/// What to say where an image layout is here by the name of an image.
+fn is_a_layout(name: &str) -> Error {
+    is_no_name(name, "an image layout", &format!("oci:{name} reads it"))
+}
+
+fn is_no_name(name: &str, what: &str, remedy: &str) -> Error {
+    err!("{name} is {what} here, not a name in a registry")
+        .hint(format!("{remedy}; docker://{name} is the name"))
 }
 
 /// A switch: as the flag says, else as it is configured.
@@ -165,6 +176,14 @@ fn cache_location(flags: &Flags) -> Result<CacheLocation> {
 fn operand<'a>(call: &Call<'a>, n: usize) -> Result<&'a str> {
     let word = call.operands[n];
     word.to_str().ok_or_else(|| err!("{}: not UTF-8", PathBuf::from(word).display()))
+}
+
+/// The second operand, which says what is made.
+fn target<'a>(call: &Call<'a>) -> Result<&'a str> {
+    match call.operands.len() {
+        2 => operand(call, 1),
+        _ => bail!("what is to be made is missing"),
+    }
 }
 
 /// The value of `flag` as a number of bytes.

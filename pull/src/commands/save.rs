@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// Writes a bundle's tree as an image and prints its digest, or the path of an image file.
 pub(super) fn run(call: &Call) -> Result<u8> {
     let Some(target) = call.flags.path(&RUN_FILE) else {
-        let target = operand(call, 1)?;
+        let target = super::target(call)?;
         return bundle(call, &source_bundle(call)?, target);
     };
     if let Some(extra) = call.operands.get(1) {
@@ -45,11 +45,13 @@ pub(super) fn source_bundle(call: &Call) -> Result<PathBuf> {
 /// # Errors
 /// A word names it that others can have put here.
 fn is_own_bundle(path: &Path) -> Result<bool> {
-    if word::own(path)? != Some(FileType::Directory) {
-        return Ok(false);
-    }
-    word::require_own(path, Path::new("config.json"))?;
-    look::is_file(path.join("config.json"))
+    Ok(word::own(path)? == Some(FileType::Directory) && has_own_config(path)?)
+}
+
+/// The same for a directory that is known to be nobody else's.
+fn has_own_config(dir: &Path) -> Result<bool> {
+    word::require_own(dir, Path::new("config.json"))?;
+    look::is_file(dir.join("config.json"))
 }
 
 /// True for a directory that is neither a bundle nor an image: what is in it is data.
@@ -64,6 +66,8 @@ pub(super) enum Origin<'a> {
     Bundle(&'a Path),
     /// A directory of something else.
     Data(&'a Path),
+    /// An image layout.
+    Layout(&'a Path),
     /// A file, and whether it is a squashfs.
     File(&'a Path, bool),
     Image(&'a str),
@@ -76,19 +80,22 @@ impl Origin<'_> {
         if call.operands[0].to_str().is_some_and(|name| name.contains("://")) {
             return operand(call, 0).map(Origin::Image);
         }
-        // A word that says itself that a file is meant may lead to anybody's.
-        let is_file = match path.to_str().is_some_and(is_image) && look::is_file(path)? {
-            true => true,
-            false => word::own(path)? == Some(FileType::RegularFile),
+        // What is here is looked at once, before anything of it is opened: others can change what has a name meanwhile. A
+        // word that says itself that a file is meant may lead to anybody's.
+        let here = match path.to_str().is_some_and(is_image) && look::is_file(path)? {
+            true => Some(FileType::RegularFile),
+            false => word::own(path)?,
         };
-        if is_file {
-            let is_squashfs = image_file::is_squashfs(&disk::open_named(path)?);
-            return Ok(Origin::File(path, is_squashfs.context(|| path.display().to_string())?));
+        match here {
+            Some(FileType::RegularFile) => {
+                let is_squashfs = image_file::is_squashfs(&disk::open_named(path)?);
+                Ok(Origin::File(path, is_squashfs.context(|| path.display().to_string())?))
+            }
+            Some(FileType::Directory) if has_own_config(path)? => Ok(Origin::Bundle(path)),
+            Some(FileType::Directory) if look::exists(path.join("oci-layout"))? => Ok(Origin::Layout(path)),
+            Some(FileType::Directory) if !look::exists(path.join("config.json"))? => Ok(Origin::Data(path)),
+            _ => operand(call, 0).map(Origin::Image),
         }
-        if is_own_bundle(path)? {
-            return Ok(Origin::Bundle(path));
-        }
-        if is_data(path)? { Ok(Origin::Data(path)) } else { operand(call, 0).map(Origin::Image) }
     }
 }
 
@@ -105,6 +112,7 @@ pub(super) fn run_file(call: &Call, target: &Path) -> Result<u8> {
             Err(err!("{}: neither a bundle nor a squashfs", path.display())
                 .hint("rt convert mounts a SIF image"))
         }
+        Origin::Layout(_) => Err(super::is_a_layout(operand(call, 0)?)),
         Origin::Image(name) if call.flags.given(&OVER) => {
             bundle(call, &images::stored(call, name)?, text(target)?)
         }
