@@ -255,6 +255,10 @@ managers in builds; elsewhere it has no effect.",
         text: "The descriptor of the connection to the scheduler. It stays open where rt run passes the
 caller's environment on.",
     },
+    Item {
+        name: "TMPDIR",
+        text: "Where the layer of rt run --writable=disk is, before /tmp and /var/tmp, if that is on a local disk.",
+    },
     Item { name: "SHELL", text: "The program that rt mount runs where none is named." },
     Item {
         name: "TERM",

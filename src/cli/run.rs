@@ -4,7 +4,7 @@ use super::operand::{self, Operand};
 use super::table::*;
 use super::{Call, PROGRAM, create, image};
 use crate::container::{self, Choice, Entrypoint, Ids, Lifetime, NamespaceChoices, Overrides, RootAccess};
-use crate::store::check_id;
+use crate::store::{Scratch, check_id};
 use oci_spec::runtime::Mount;
 use rt_cli::flag::Flag;
 use rt_cli::image::{PLATFORM, PULL_POLICY};
@@ -70,10 +70,21 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         user,
         mpi: create::mpi(call)?,
     };
+    let scratch = match writable(call)? {
+        Some(Writable::OnDisk) => Some(Scratch::make(&options.id)?),
+        _ => None,
+    };
+    if let Some(scratch) = &scratch {
+        options.overrides.root = RootAccess::Kept { dir: scratch.dir.clone(), readonly: false };
+        options.removes_layer = true;
+    }
     // runc prints nothing, and neither do its forms.
     options.log = own_form && flags.has(&DETACH);
     let shown = options.log.then(|| format!("{}\n", options.id));
-    match container::run(&super::new_store(call)?, options)? {
+    let ended = super::new_store(call).and_then(|store| container::run(&store, options));
+    // What the container says comes first.
+    let removed = scratch.map_or(Ok(()), |scratch| scratch.remove());
+    match ended.and_then(|code| removed.map(|()| code))? {
         0 => shown.map_or(Ok(0), rt_cli::print),
         code => Ok(code),
     }
@@ -134,10 +145,34 @@ fn choice(call: &Call, flag: &Flag) -> Result<Option<Choice>> {
     }
 }
 
+/// Where a layer is that is gone with the container.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writable {
+    InMemory,
+    OnDisk,
+}
+
+/// What `--writable` says.
+fn writable(call: &Call) -> Result<Option<Writable>> {
+    let flags = &call.flags;
+    match (flags.text(&WRITABLE)?, flags.switch(&WRITABLE)) {
+        (Some("disk"), _) if flags.has(&DETACH) => {
+            Err(err!("run: --writable=disk and --detach exclude each other")
+                .hint("--overlay DIR names a directory that stays"))
+        }
+        (Some("disk"), _) => Ok(Some(Writable::OnDisk)),
+        (Some("memory"), _) | (_, Some(true)) => Ok(Some(Writable::InMemory)),
+        (None, _) | (_, Some(false)) => Ok(None),
+        (Some(word), None) => {
+            Err(wrong::invalid_value("--writable".as_ref(), word.as_ref(), "memory or disk"))
+        }
+    }
+}
+
 /// Whether the root can be written, and where to.
 fn root_access(call: &Call) -> Result<RootAccess> {
     let flags = &call.flags;
-    let (writable, readonly) = (flags.has(&WRITABLE), flags.has(&READ_ONLY));
+    let (writable, readonly) = (writable(call)?.is_some(), flags.has(&READ_ONLY));
     Ok(match flags.path(&OVERLAY) {
         Some(_) if writable => bail!("run: --writable and --overlay exclude each other"),
         Some(dir) => RootAccess::Kept { dir, readonly },

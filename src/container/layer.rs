@@ -298,8 +298,8 @@ fn reopen(plan: &Plan, dir: &Path) -> Result<Opened> {
 
 impl Opened {
     /// Puts the layer over the image that `rootfs` has mounted. Whatever is made in the root from here on is made in the
-    /// layer.
-    pub(super) fn put_over(self, plan: &Plan, rootfs: &mut Rootfs<'_>) -> Result<()> {
+    /// layer. Returns the file system of a layer in memory.
+    pub(super) fn put_over(self, plan: &Plan, rootfs: &mut Rootfs<'_>) -> Result<Option<OwnedFd>> {
         refuse_mounts_in_image(rootfs)?;
         // A mount in the image's place must not appear on the host, where the image's own mount is shared.
         mount::set_attr(rootfs.as_fd(), Recursive::No, Attr::propagating(PropagationType::Private))
@@ -331,7 +331,8 @@ impl Opened {
         };
         mount::attach(&overlay, at.as_ref().unwrap_or(&image))
             .context(|| "mount an overlay over the image")?;
-        rootfs.replace_image(overlay)
+        rootfs.replace_image(overlay)?;
+        Ok(at)
     }
 }
 

@@ -1320,7 +1320,8 @@ fn layers_of_somebody_else(ctx: &Ctx) {
 }
 
 /// The uid that the runtime has, in the client's user namespace.
-fn sys_uid(ctx: &Ctx) -> u32 {
+/// The id that rt has of its own.
+pub fn sys_uid(ctx: &Ctx) -> u32 {
     match ctx.caller {
         crate::client::Caller::User | crate::client::Caller::Root => ctx.caller.host_ids().0,
         _ => 0,

@@ -142,7 +142,9 @@ pub fn bash(program: &Program) -> String {
     for (command, flag) in all_flags(program) {
         let Some(metavar) = flag.value else { continue };
         let patterns = patterns(command, flag).join(" | ");
-        let _ = writeln!(valued, "        {patterns}) flag=$word ;;");
+        if !flag.optional {
+            let _ = writeln!(valued, "        {patterns}) flag=$word ;;");
+        }
         let kinds = values(metavar);
         if !kinds.is_empty() {
             let _ = writeln!(of_flags, "        {patterns}) {} ;;", offers(&kinds));
@@ -287,6 +289,9 @@ fn zsh_flags(script: &mut String, flags: impl Iterator<Item = &'static Flag>) {
         let help = zsh_text(flag.help);
         let (equals, plus, action) = match flag.value {
             None => ("", "", String::new()),
+            Some(metavar) if flag.optional => {
+                ("=-", "", format!("::{}:{}", zsh_text(metavar), zsh_action(&values(metavar))))
+            }
             Some(metavar) => ("=", "+", format!(":{}:{}", zsh_text(metavar), zsh_action(&values(metavar)))),
         };
         let repeats = if flag.repeats { "*" } else { "" };
@@ -388,7 +393,7 @@ fn fish_flags(script: &mut String, condition: &str, flags: impl Iterator<Item = 
     for flag in flags {
         let short = flag.short.map(|short| format!(" -s {short}")).unwrap_or_default();
         let alias = flag.alias.map(|alias| format!(" -l {alias}")).unwrap_or_default();
-        let value = match flag.value.map(values) {
+        let value = match flag.value.filter(|_| !flag.optional).map(values) {
             None => String::new(),
             Some(kinds) if kinds.is_empty() => " -x".to_owned(),
             Some(kinds) => format!(" -x -a '{}'", fish_offer(&kinds)),
@@ -403,7 +408,7 @@ fn fish_flags(script: &mut String, condition: &str, flags: impl Iterator<Item = 
 /// The script for fish.
 pub fn fish(program: &Program) -> String {
     let mut valued = String::new();
-    for (command, flag) in all_flags(program).filter(|(_, flag)| flag.value.is_some()) {
+    for (command, flag) in all_flags(program).filter(|(_, flag)| flag.value.is_some() && !flag.optional) {
         let patterns: Vec<_> = patterns(command, flag).iter().map(|pattern| format!("'{pattern}'")).collect();
         let _ = writeln!(valued, "            case {}\n                set value yes", patterns.join(" "));
     }

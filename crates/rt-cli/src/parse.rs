@@ -238,6 +238,7 @@ impl<'a> Flags<'a> {
         let (value, len) = match (flag.value, attached, next) {
             (_, Some(value), _) => (value, 1),
             (None, None, _) => (OsStr::new("true"), 1),
+            (Some(_), None, _) if flag.optional => (OsStr::new("true"), 1),
             (Some(_), None, Some(value)) => (value, 2),
             (Some(_), None, None) => return Err(wrong::without_value(typed)),
         };
