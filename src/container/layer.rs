@@ -313,11 +313,11 @@ impl Opened {
                 (overlay, None)
             }
             Opened::Memory => {
-                let (parts, tmpfs) = parts_in_memory(&image, &image)?;
+                let (parts, tmpfs) = parts_in_memory(plan, &image, &image)?;
                 (new_overlay(plan, &[&image], &parts)?, Some(tmpfs))
             }
             Opened::Fixed(layer) => {
-                let (parts, tmpfs) = parts_in_memory(&layer, &image)?;
+                let (parts, tmpfs) = parts_in_memory(plan, &layer, &image)?;
                 (new_overlay(plan, &[&layer, &image], &parts)?, Some(tmpfs))
             }
             Opened::Shown { dir, parts, mark, top } => {
@@ -522,11 +522,13 @@ fn refuse_mounts_in_image(rootfs: &Rootfs<'_>) -> Result<()> {
 
 /// A new tmpfs with the parts of a layer, mounted on `at`: overlayfs takes layers from mounted file systems only. The root will
 /// look as `like` does.
-fn parts_in_memory(like: &OwnedFd, at: &OwnedFd) -> Result<(Parts, OwnedFd)> {
+fn parts_in_memory(plan: &Plan, like: &OwnedFd, at: &OwnedFd) -> Result<(Parts, OwnedFd)> {
     let stat: Stat = fd::stat(like)?;
     let mode = |bits: u32| Param::Value("mode".into(), format!("{bits:o}"));
-    let tmpfs = mount::new_fs("tmpfs", "tmpfs", &[mode(0o700)], 0)
-        .context(|| "make a tmpfs for the root's changes")?;
+    let mut params = vec![mode(0o700)];
+    params.extend(plan.layer_bound.map(|bytes| Param::Value("size".into(), bytes.to_string())));
+    let tmpfs =
+        mount::new_fs("tmpfs", "tmpfs", &params, 0).context(|| "make a tmpfs for the root's changes")?;
     mount::attach(&tmpfs, at)?;
     let part = |name: &str, bits: u32| -> Result<OwnedFd> {
         fs::mkdirat(&tmpfs, name, Mode::RWXU)?;

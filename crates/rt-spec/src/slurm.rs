@@ -147,6 +147,15 @@ pub struct Task {
     pub tmpfs: Option<PathBuf>,
 }
 
+impl Task {
+    /// The memory that Slurm gives the job on this node, in bytes; `None` where it does not say, or gives all.
+    pub fn memory(&self) -> Option<u64> {
+        let number = |name: &str| self.job.get(name)?.parse::<u64>().ok().filter(|number| *number > 0);
+        let of_cpus = || number("SLURM_MEM_PER_CPU")?.checked_mul(number("SLURM_CPUS_ON_NODE")?);
+        number("SLURM_MEM_PER_NODE").or_else(of_cpus)?.checked_mul(1 << 20)
+    }
+}
+
 /// Directories of the host that a launcher has made for a task, which the container shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Directories {
