@@ -99,7 +99,10 @@ pub(super) static WRITABLE: Flag = value(
 pub(super) static OVERLAY: Flag =
     value("overlay", "DIR", "let the program write to the root, and keep what it writes in DIR");
 pub(super) static READ_ONLY: Flag = switch("read-only", "make the root read-only");
-pub(super) static HOME: Flag = switch("home", "mount the caller's home directory at its own path");
+pub(super) static HOME: Flag = switch(
+    "home",
+    "mount the caller's home directory at its own path, and what SSH_AUTH_SOCK, DISPLAY, XAUTHORITY and KRB5CCNAME name",
+);
 pub(super) static AS_ROOT: Flag = switch(
     "as-root",
     "be root inside (--user-map root), with a root that can be written, as with --writable",

@@ -10,9 +10,9 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Attr, PropagationType, Recursive};
 use rt_sys::ns::{self, IdMaps, Namespace, Setgroups};
 use rt_sys::process::{self, Memory};
-use rt_sys::{bail, caps};
+use rt_sys::{bail, caps, fd};
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::fs::{self, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
 
@@ -39,9 +39,11 @@ pub(super) fn clone_source(
     let tree = match copies.get(n) {
         Some(Some(tree)) => tree.try_clone().context(|| "duplicate a descriptor")?,
         _ if options.without_links => {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let dir = fs::openat2(fs::CWD, source, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
-            mount::clone_fd(dir, options.recursive)?
+            let (found, stat) = fd::open_without_links(source)?;
+            if options.identity.is_some_and(|seen| seen != (stat.st_dev, stat.st_ino)) {
+                bail!("{}: somebody has put something else in its place", source.display());
+            }
+            mount::clone_fd(found, options.recursive)?
         }
         _ => mount::clone_path(source, options.recursive, options.follow_source)
             .map_err(|e| uncovering(source, options.recursive, e))?,
