@@ -384,6 +384,7 @@ const COMPLETED: &[(&str, &[&str])] = &[
     ("rt run debian:1", &["debian:12", "debian:13"]),
     ("rt run reg", &["reg.example:5000/a/b:1"]),
     ("rt run ./d", &["./data/"]),
+    ("rt run ./x", &["./x.sif", "./x.sqsh"]),
     ("rt run -v ./d", &["./data"]),
     ("rt run --volume=./d", &["--volume=./data"]),
     ("rt run -v ./data:/d", &[]),
@@ -417,6 +418,10 @@ const EVIL_DIR: &str = "a $(touch evaluated) `touch evaluated`;touch evaluated";
 fn shell_world(name: &str) -> Dir {
     let dir = generated(name);
     fs::create_dir_all(dir.0.join("work/data")).unwrap();
+    fs::create_dir_all(dir.0.join("work/a bundle")).unwrap();
+    for file in ["x.sqsh", "x.sif", "x.txt", "a bundle/config.json"] {
+        fs::write(dir.0.join("work").join(file), "").unwrap();
+    }
     fs::create_dir_all(dir.0.join("work/other").join(EVIL_DIR)).unwrap();
     fs::write(dir.0.join("images"), EVIL.map(|name| format!("{name} x\n")).concat()).unwrap();
     fs::create_dir(dir.0.join("bin")).unwrap();
@@ -479,6 +484,15 @@ fn bash_completes_words() {
             }
             false => assert_eq!(replies, expected, "{line}"),
         }
+    }
+    // Names are known by their last part; a bundle is a whole word.
+    for (line, expected) in
+        [("rt run b", "reg.example:5000/a/b:1"), ("rt run b:", ""), ("rt run ./a", "./a\\ bundle")]
+    {
+        let output =
+            shell("bash", &dir).args(["-c", script, "bash"]).arg(dir.0.join("rt")).arg(line).output();
+        let output = output.unwrap();
+        assert_eq!((out(&output).trim_end(), err(&output).as_str()), (expected, ""), "{line}");
     }
     // What is offered becomes the word that was meant, and nothing of it is executed: not now, and not with the line.
     for (line, names) in [("rt run ev", &EVIL[..]), ("rt run evil$", &[]), ("rt run ./other/a", &[EVIL_DIR])]
