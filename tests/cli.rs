@@ -138,6 +138,18 @@ fn habits_from_other_programs_get_a_hint() {
             &["run", "--shm-size=1g", "x"],
             "run: unknown flag --shm-size; did you mean --ipc private --tmpfs /dev/shm:size=SIZE?",
         ),
+        (
+            &["run", "--mount", "/opt:/data", "x"],
+            "mount \"/opt:/data\": \"/opt:/data\" is no key (SRC:DST is for -v; here it is source=SRC,target=DST)",
+        ),
+        (
+            &["run", "--writable", "disk", "debian:12"],
+            "run: image \"disk\" is not what --writable takes (--writable=disk)",
+        ),
+        (
+            &["run", "--root", "debian"],
+            "run: flag --root must come before the command (root inside is --as-root)",
+        ),
         (&["cp", "c1:/a", "."], "unknown command \"cp\" (bind a directory with rt run -v, or use rt exec"),
         (&["ps"], "ps: missing operand; usage: rt ps ID [PS-ARGS...] (rt list lists the containers)"),
         (&["start", "tool", "ls"], "start: extra operand \"ls\"; usage: rt start ID (rt run starts images,"),

@@ -23,6 +23,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     if flags.has(&REMOVE) && (flags.has(&DETACH) || flags.has(&KEEP)) {
         bail!("run: --rm cannot be kept with --detach or --keep (rt delete removes the container)");
     }
+    let asked = overrides(call)?;
     let Some(source) = source(call)? else {
         return Ok(PROGRAM.command("run").map_or(1, |command| command.failure));
     };
@@ -35,12 +36,35 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         (false, true) => Lifetime::ForegroundKept,
         (false, false) => Lifetime::Foreground,
     };
-    let user = user(call)?;
-    options.user_map = user_map(call, options.user_map, user)?;
+    options.user_map = user_map(call, options.user_map, asked.user)?;
     // With --bundle it is a client that calls, and the bundle's config says it all.
     options.configured = call.flags.path(&BUNDLE).is_none();
     options.callers_umask = options.configured;
-    options.overrides = Overrides {
+    options.overrides = asked;
+    let scratch = match writable(call)? {
+        Some(Writable::OnDisk) => Some(Scratch::make(&options.id)?),
+        _ => None,
+    };
+    if let Some(scratch) = &scratch {
+        options.overrides.root = RootAccess::Kept { dir: scratch.dir.clone(), readonly: false };
+        options.removes_layer = true;
+    }
+    // runc prints nothing, and neither do its forms.
+    options.log = own_form && flags.has(&DETACH);
+    let shown = options.log.then(|| format!("{}\n", options.id));
+    let ended = super::new_store(call).and_then(|store| container::run(&store, options));
+    // What the container says comes first.
+    let removed = scratch.map_or(Ok(()), |scratch| scratch.remove());
+    match ended.and_then(|code| removed.map(|()| code))? {
+        0 => shown.map_or(Ok(0), rt_cli::print),
+        code => Ok(code),
+    }
+}
+
+/// What the flags change in the config.
+fn overrides(call: &Call) -> Result<Overrides> {
+    let flags = &call.flags;
+    Ok(Overrides {
         args: call.rest()?,
         entrypoint: match flags.text(&ENTRYPOINT)? {
             None => Entrypoint::OfImage,
@@ -67,27 +91,9 @@ pub(super) fn run(call: &Call) -> Result<u8> {
             ipc: choice(call, &IPC)?,
             hostname: flags.text(&HOSTNAME)?.filter(|name| !name.is_empty()).map(str::to_owned),
         },
-        user,
+        user: user(call)?,
         mpi: create::mpi(call)?,
-    };
-    let scratch = match writable(call)? {
-        Some(Writable::OnDisk) => Some(Scratch::make(&options.id)?),
-        _ => None,
-    };
-    if let Some(scratch) = &scratch {
-        options.overrides.root = RootAccess::Kept { dir: scratch.dir.clone(), readonly: false };
-        options.removes_layer = true;
-    }
-    // runc prints nothing, and neither do its forms.
-    options.log = own_form && flags.has(&DETACH);
-    let shown = options.log.then(|| format!("{}\n", options.id));
-    let ended = super::new_store(call).and_then(|store| container::run(&store, options));
-    // What the container says comes first.
-    let removed = scratch.map_or(Ok(()), |scratch| scratch.remove());
-    match ended.and_then(|code| removed.map(|()| code))? {
-        0 => shown.map_or(Ok(0), rt_cli::print),
-        code => Ok(code),
-    }
+    })
 }
 
 /// The ids of `--user`.
@@ -223,6 +229,13 @@ fn source(call: &Call) -> Result<Option<Source>> {
         Operand::File(path) => {
             operand::check_image_file(&path)?;
             (id(), PathBuf::from("."), Some(rt_sys::fd::absolute(path)?))
+        }
+        Operand::Image(word)
+            if flags.text(&WRITABLE)? == Some("true") && ["disk", "memory"].contains(&&*word) =>
+        {
+            return Err(
+                err!("run: image {word:?} is not what --writable takes").hint(format!("--writable={word}"))
+            );
         }
         Operand::Image(name) => match image::bundle(call, &name)? {
             Some(bundle) => (id(), bundle, None),

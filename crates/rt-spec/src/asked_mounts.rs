@@ -109,6 +109,11 @@ fn parse_mount(asked: &str) -> Result<Mount> {
             "tmpfs-mode" => options.push(format!("mode={}", text()?)),
             // Docker's word for file sharing on other systems; it ignores it on Linux as well.
             "consistency" => {}
+            _ if value.is_none() && key.starts_with(['/', '.', '~']) => {
+                return Err(
+                    err!("{key:?} is no key").hint("SRC:DST is for -v; here it is source=SRC,target=DST")
+                );
+            }
             _ => match nearest(key.as_ref(), KEYS) {
                 Some(near) => bail!("unknown key {key:?}; did you mean {near}?"),
                 None => bail!("unknown key {key:?}"),

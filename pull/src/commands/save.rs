@@ -4,6 +4,7 @@ use super::pull::pull_options;
 use super::{image_file as form_of, images, operand, source, tell};
 use crate::disk;
 use crate::image_file;
+use crate::images::Policy;
 use crate::progress::{Style, size};
 use crate::run;
 use crate::save::{self, SaveTarget, What};
@@ -14,6 +15,7 @@ use rt_image_store::word::require_own;
 use rt_spec::asked_mounts::is_image;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, look};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Writes a bundle's tree as an image and prints its digest, or the path of an image file.
@@ -28,13 +30,22 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     run_file(call, &target)
 }
 
-/// The bundle that is the first operand. Over an image of the store a layer may have been written by its name.
+/// The bundle that is the first operand: one that is here, or an image of the store by its name. Only where a layer has been
+/// written over that is a missing one pulled: else the name may be a path with an error in it.
 pub(super) fn source_bundle(call: &Call) -> Result<PathBuf> {
     let path = Path::new(call.operands[0]);
-    if !call.flags.given(&OVER) || look::is_file(path.join("config.json"))? {
+    let over = call.flags.given(&OVER);
+    if look::is_file(path.join("config.json"))? {
         return Ok(path.to_owned());
     }
-    images::stored(call, operand(call, 0)?)
+    let is_name =
+        over || !call.operands[0].as_bytes().starts_with(b".") && !path.is_absolute() && !look::exists(path)?;
+    match (is_name, over) {
+        (false, _) => Ok(path.to_owned()),
+        (true, true) => images::stored(call, operand(call, 0)?, Policy::Missing),
+        (true, false) => images::stored(call, operand(call, 0)?, Policy::Never)
+            .map_err(|e| e.hint("nor is there a bundle of that name")),
+    }
 }
 
 /// True for a directory that is neither a bundle nor an image: what is in it is data.
@@ -90,7 +101,7 @@ pub(super) fn run_file(call: &Call, target: &Path) -> Result<u8> {
                 .hint("rt convert mounts a SIF image"))
         }
         Origin::Image(name) if call.flags.given(&OVER) => {
-            bundle(call, &images::stored(call, name)?, text(target)?)
+            bundle(call, &images::stored(call, name, Policy::Missing)?, text(target)?)
         }
         Origin::Image(name) => pulled(call, name, target.to_owned()),
     }
