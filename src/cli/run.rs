@@ -99,6 +99,8 @@ fn overrides(call: &Call) -> Result<Overrides> {
 /// The ids of `--user`.
 fn user(call: &Call) -> Result<Option<Ids>> {
     let Some(text) = call.flags.text(&RUN_USER)?.filter(|user| !user.is_empty()) else { return Ok(None) };
+    // The one name that means the same number everywhere.
+    let text = if text == "root" { "0" } else { text };
     let (uid, gid) = text.split_once(':').unwrap_or((text, "0"));
     match (uid.parse(), gid.parse()) {
         (Ok(uid), Ok(gid)) => Ok(Some(Ids { uid, gid })),
