@@ -187,7 +187,7 @@ pub(super) fn open_own(own: &Path) -> Result<OwnedFd> {
 fn open_layers(own: &Path, how: OFlags) -> Result<OwnedFd> {
     let me = rustix::process::geteuid().as_raw();
     let remedy =
-        "TMPDIR names another directory; for steps of Slurm TmpFS in slurm.conf, or RT_CONTAINER_TMPFS";
+        "TmpFS in slurm.conf, or RT_CONTAINER_TMPFS, names another directory; without Slurm, TMPDIR does";
     let context = || format!("the directory for layers {}", own.display());
     let dir = match fd::open_beside_others(own, how) {
         Err(Errno::XDEV) => {
