@@ -149,7 +149,7 @@ check pushed/archive-runs "^OpenSSH" 0 shell ./from-archive -- ssh -V
 
 check image/run "^greet: by name\$" 0 run "$registry/team/tools:2" -- by name
 check image/file "^$work/user/tools.sqsh\$" 0 user rt pull -q "$registry/team/tools:1" tools.sqsh
-check image/file-again "^unchanged: sha256:" 0 user rt pull "$registry/team/tools:1" tools.sqsh
+check image/file-again "^rt: unchanged: sha256:" 0 user rt pull "$registry/team/tools:1" tools.sqsh
 check image/program "^$work/user/app\$" 0 user rt save -q "$registry/team/tools:1" --runfile app
 check image/program-runs "^greet: of a file\$" 0 user ./app --rt-extract of a file
 check image/again "^OpenSSH" 0 shell --pull never "$registry/team/tools:2" -- ssh -V

@@ -101,11 +101,17 @@ if command -v ch-image >/dev/null && openssl req -x509 -newkey rsa:2048 -nodes -
 	docker-registry serve "$work/tls.yml" >"$work/tls.log" 2>&1 &
 	pids="$pids $!"
 fi
+# The mirror of recipes.md, on the same data. The user's registries.conf there has no other way to docker.io.
+sed "s|addr: .*}|addr: 127.0.0.1:5000}|" "$work/registry.yml" >"$work/mirror.yml"
+docker-registry serve "$work/mirror.yml" >"$work/mirror.log" 2>&1 &
+pids="$pids $!"
+echo '127.0.0.1 mirror.site.example' >>/etc/hosts
 # podman on rt, as it is described: crun refuses machines with a hybrid cgroup layout.
 install -m 644 integration/podman/containers.conf /etc/containers/containers.conf
 timeout 20 bash -c "until echo >/dev/tcp/127.0.0.1/$port; do sleep 0.1; done" 2>/dev/null
 skopeo copy -q --insecure-policy --dest-tls-verify=false "oci:$work/layout:12" \
 	"docker://127.0.0.1:$port/docker.io/library/debian:12" || exit 1
+skopeo copy -q --insecure-policy --dest-tls-verify=false "oci:$work/layout:12" "docker://127.0.0.1:$port/library/debian:12" || exit 1
 
 # The checkout may lie below what is hidden here.
 mkdir "$work/clone"

@@ -138,6 +138,18 @@ fn habits_from_other_programs_get_a_hint() {
             &["run", "--shm-size=1g", "x"],
             "run: unknown flag --shm-size; did you mean --ipc private --tmpfs /dev/shm:size=SIZE?",
         ),
+        (
+            &["run", "--mount", "/opt:/data", "x"],
+            "mount \"/opt:/data\": \"/opt:/data\" is no key (SRC:DST is for -v; here it is source=SRC,target=DST)",
+        ),
+        (
+            &["run", "--writable", "disk", "debian:12"],
+            "run: image \"disk\" is not what --writable takes (--writable=disk)",
+        ),
+        (
+            &["run", "--root", "debian"],
+            "run: flag --root must come before the command (root inside is --as-root)",
+        ),
         (&["cp", "c1:/a", "."], "unknown command \"cp\" (bind a directory with rt run -v, or use rt exec"),
         (&["ps"], "ps: missing operand; usage: rt ps ID [PS-ARGS...] (rt list lists the containers)"),
         (&["start", "tool", "ls"], "start: extra operand \"ls\"; usage: rt start ID (rt run starts images,"),
@@ -384,6 +396,7 @@ const COMPLETED: &[(&str, &[&str])] = &[
     ("rt run debian:1", &["debian:12", "debian:13"]),
     ("rt run reg", &["reg.example:5000/a/b:1"]),
     ("rt run ./d", &["./data/"]),
+    ("rt run ./x", &["./x.sif", "./x.sqsh"]),
     ("rt run -v ./d", &["./data"]),
     ("rt run --volume=./d", &["--volume=./data"]),
     ("rt run -v ./data:/d", &[]),
@@ -417,6 +430,10 @@ const EVIL_DIR: &str = "a $(touch evaluated) `touch evaluated`;touch evaluated";
 fn shell_world(name: &str) -> Dir {
     let dir = generated(name);
     fs::create_dir_all(dir.0.join("work/data")).unwrap();
+    fs::create_dir_all(dir.0.join("work/a bundle")).unwrap();
+    for file in ["x.sqsh", "x.sif", "x.txt", "a bundle/config.json"] {
+        fs::write(dir.0.join("work").join(file), "").unwrap();
+    }
     fs::create_dir_all(dir.0.join("work/other").join(EVIL_DIR)).unwrap();
     fs::write(dir.0.join("images"), EVIL.map(|name| format!("{name} x\n")).concat()).unwrap();
     fs::create_dir(dir.0.join("bin")).unwrap();
@@ -479,6 +496,15 @@ fn bash_completes_words() {
             }
             false => assert_eq!(replies, expected, "{line}"),
         }
+    }
+    // Names are known by their last part; a bundle is a whole word.
+    for (line, expected) in
+        [("rt run b", "reg.example:5000/a/b:1"), ("rt run b:", ""), ("rt run ./a", "./a\\ bundle")]
+    {
+        let output =
+            shell("bash", &dir).args(["-c", script, "bash"]).arg(dir.0.join("rt")).arg(line).output();
+        let output = output.unwrap();
+        assert_eq!((out(&output).trim_end(), err(&output).as_str()), (expected, ""), "{line}");
     }
     // What is offered becomes the word that was meant, and nothing of it is executed: not now, and not with the line.
     for (line, names) in [("rt run ev", &EVIL[..]), ("rt run evil$", &[]), ("rt run ./other/a", &[EVIL_DIR])]

@@ -197,11 +197,11 @@ fn an_image_has_a_layer_to_write_to() {
         let again = place.good(caller, &["rt", "run", "--overlay", &kept, &image, "--", "cat", "/data/new"]);
         assert_eq!(again, "new\n", "{caller:?}");
         if caller == Caller::User {
-            let said = place.good(
-                caller,
-                &["rt", "run", "--as-root", &image, "--", "sh", "-c", "id -u; touch /new && ls /new"],
-            );
-            assert_eq!(said, "0\n/new\n");
+            let words = ["rt", "run", "--as-root", &image, "--", "sh", "-c", "id -u; touch /new && ls /new"];
+            let output = place.run(caller, &words);
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n/new\n");
+            let lost = String::from_utf8_lossy(&output.stderr);
+            assert!(lost.contains("--overlay DIR") && lost.lines().count() == 1, "{lost}");
         }
     }
     assert!(std::fs::read(&image).unwrap() == before, "the image has changed");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::blob::Blob;
 use super::disk;
-use rt_sys::log::one_line;
+use rt_sys::log::{one_line, tell};
 
 /// How often a terminal is redrawn.
 const REDRAW: Duration = Duration::from_millis(120);
@@ -114,14 +114,9 @@ pub(crate) fn show(style: Style, blobs: &[Arc<Blob>], done: &AtomicBool) {
                 for (at, blob) in blobs.iter().enumerate() {
                     if !told[at] && matches!(blob.result(), Some(Ok(()))) {
                         told[at] = true;
-                        let text = format!(
-                            "layer {}/{} {} {}",
-                            at + 1,
-                            blobs.len(),
-                            blob.digest.short(),
-                            size(blob.size)
-                        );
-                        let _ = writeln!(std::io::stderr(), "{text}");
+                        let (layer, all) = (at + 1, blobs.len());
+                        let (digest, size) = (blob.digest.short(), size(blob.size));
+                        tell(format_args!("layer {layer}/{all} {digest} {size}"));
                     }
                 }
             }

@@ -168,8 +168,7 @@ fn push(options: &PushOptions, interrupt: &Interrupt) -> Result<Pushed> {
             };
             *sum += blob.size;
             if options.style == Style::Lines {
-                let line = format!("blob {} {} {what}", blob.digest.short(), size(blob.size));
-                let _ = writeln!(std::io::stderr(), "{line}");
+                rt_sys::log::tell(format_args!("blob {} {} {what}", blob.digest.short(), size(blob.size)));
             }
         }
         registry.put_manifest(&image.media_type, &image.manifest)

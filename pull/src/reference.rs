@@ -142,6 +142,10 @@ impl FromStr for Source {
             "docker-daemon" => engine("docker", rest),
             "dockerd" => engine("docker", rest.trim_start_matches('/')),
             "podman" | "containers-storage" => engine("podman", rest.trim_start_matches('/')),
+            "instance" => {
+                let id = rest.trim_start_matches('/');
+                Err(err!("image {text:?}: a container that runs").hint(format!("rt exec {id} COMMAND")))
+            }
             _ if text.contains("://") => bail!(
                 "image {text:?}: unknown transport {scheme:?} (use docker://, oci:, oci-archive:, docker-archive:, \
                  docker-daemon: or podman:)"

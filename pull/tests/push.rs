@@ -85,6 +85,29 @@ fn a_push_and_again() {
 }
 
 /// The layer of what was pulled from the same registry is taken over from its repository.
+/// docker's order: what was pulled by its name is given another one and sent.
+#[test]
+fn what_is_stored_is_pushed_by_its_name() {
+    let place = Place::new("push-stored");
+    bundle(&place);
+    let server = Uploads::start(Fault::None);
+    let source = server.name("team/source:1");
+    place.good(&["push", "-q", "--plain-http", "b", &source]);
+    place.good(&["pull", "-q", "--plain-http", "--store", &source]);
+    place.good(&["push", "-q", "--plain-http", &source, &server.name("team/x:1")]);
+    is_right(&place, &server, "team/x:1");
+    place.good(&["save", "-q", &source, "x.sqsh"]);
+    assert!(place.join("x.sqsh").is_file());
+    // What is nowhere is not fetched for that: it may be a path with an error in it.
+    for words in [&["push", "--plain-http", "c", &source][..], &["save", "c", "y.sqsh"]] {
+        let said = place.bad(words);
+        assert!(said.contains("not in the store") && said.contains("nor is there a bundle"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    let converted = place.good(&["convert", "-q", "oci:image:t", "docker-archive:x.tar:x:1"]);
+    assert_eq!(converted.lines().count(), 1, "the digest alone: {converted}");
+}
+
 #[test]
 fn blobs_are_mounted() {
     let place = Place::new("mount");

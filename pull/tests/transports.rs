@@ -59,6 +59,18 @@ fn every_transport_gives_the_same() {
 }
 
 /// An archive of docker save that has one layer of a file `f`; `store` is what it keeps of the layer.
+/// Whoever reads it among the lines of others sees who speaks: the tasks of a Slurm step pull an image that `prepare` had no time
+/// for.
+#[test]
+fn what_no_terminal_shows_says_who_speaks() {
+    let place = Place::new("speaker");
+    sample(&place);
+    for words in [&["oci:image:t", "bundle"][..], &["--store", "oci:image:t"], &["oci:image:none", "x"]] {
+        let said = String::from_utf8(place.run(&[&["pull"], words].concat()).stderr).unwrap();
+        assert!(!said.is_empty() && said.lines().all(|line| line.starts_with("rt: ")), "{said}");
+    }
+}
+
 fn docker_archive(path: &Path, store: Store, diff_id: impl Fn(&[u8]) -> String) {
     let tar = Layer::default().file("f", "content").done();
     let config =

@@ -175,8 +175,9 @@ PATH, HOME, SHELL, ENV, BASH_ENV, BASH_FUNC_*, PWD, OLDPWD, SHLVL, _, LD_*, GCON
 TMPDIR, TMP, TEMP, XDG_RUNTIME_DIR, DBUS_SESSION_BUS_ADDRESS, LISTEN_*, NOTIFY_SOCKET, and those of
 Environment Modules and Lmod: LOADEDMODULES, MODULEPATH, MODULEPATH_ROOT, MODULESHOME, MODULES_*,
 LMOD_*, _LMFILES_*, _ModuleTable*, __LMOD_*, __MODULES_*. SSH_AUTH_SOCK, XAUTHORITY and KRB5CCNAME are
-passed on where the file that they name is mounted at its own place, as by --home or -v. -e NAME passes
-any of them.
+passed on where the file that they name is mounted at its own place, as by -v. --home mounts it there, and
+the socket of DISPLAY on this host, if it belongs to the caller (a socket may be root's), no link is in its
+path, and no other bind covers the place. -e NAME passes any of them.
 
 A hook for which the config sets no
 environment gets that of rt, or of the container if it is a startContainer hook.";
@@ -254,6 +255,10 @@ managers in builds; elsewhere it has no effect.",
         name: "PMI_FD",
         text: "The descriptor of the connection to the scheduler. It stays open where rt run passes the
 caller's environment on.",
+    },
+    Item {
+        name: "TMPDIR",
+        text: "Where the layer of rt run --writable=disk is, before /tmp and /var/tmp, if that is on a local disk.",
     },
     Item { name: "SHELL", text: "The program that rt mount runs where none is named." },
     Item {

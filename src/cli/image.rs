@@ -181,7 +181,7 @@ fn attend(child: &mut Child) -> Result<ExitStatus> {
             return Ok(status);
         }
         // It may have ended just now, and that is no error.
-        let _ = match signal::take() {
+        let _ = match signal::take().number {
             libc::SIGCHLD => Ok(()),
             libc::SIGTSTP => signal::send(group, libc::SIGSTOP)
                 .and_then(|()| signal::send(std::process::id() as i32, libc::SIGSTOP))

@@ -4,7 +4,7 @@ use super::operand::{self, Operand};
 use super::table::*;
 use super::{Call, PROGRAM, create, image};
 use crate::container::{self, Choice, Entrypoint, Ids, Lifetime, NamespaceChoices, Overrides, RootAccess};
-use crate::store::check_id;
+use crate::store::{Scratch, check_id};
 use oci_spec::runtime::Mount;
 use rt_cli::flag::Flag;
 use rt_cli::image::{PLATFORM, PULL_POLICY};
@@ -23,6 +23,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     if flags.has(&REMOVE) && (flags.has(&DETACH) || flags.has(&KEEP)) {
         bail!("run: --rm cannot be kept with --detach or --keep (rt delete removes the container)");
     }
+    let asked = overrides(call)?;
     let Some(source) = source(call)? else {
         return Ok(PROGRAM.command("run").map_or(1, |command| command.failure));
     };
@@ -35,12 +36,35 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         (false, true) => Lifetime::ForegroundKept,
         (false, false) => Lifetime::Foreground,
     };
-    let user = user(call)?;
-    options.user_map = user_map(call, options.user_map, user)?;
+    options.user_map = user_map(call, options.user_map, asked.user)?;
     // With --bundle it is a client that calls, and the bundle's config says it all.
     options.configured = call.flags.path(&BUNDLE).is_none();
     options.callers_umask = options.configured;
-    options.overrides = Overrides {
+    options.overrides = asked;
+    let scratch = match writable(call)? {
+        Some(Writable::OnDisk) => Some(Scratch::make(&options.id)?),
+        _ => None,
+    };
+    if let Some(scratch) = &scratch {
+        options.overrides.root = RootAccess::Kept { dir: scratch.dir.clone(), readonly: false };
+        options.removes_layer = true;
+    }
+    // runc prints nothing, and neither do its forms.
+    options.log = own_form && flags.has(&DETACH);
+    let shown = options.log.then(|| format!("{}\n", options.id));
+    let ended = super::new_store(call).and_then(|store| container::run(&store, options));
+    // What the container says comes first.
+    let removed = scratch.map_or(Ok(()), |scratch| scratch.remove());
+    match ended.and_then(|code| removed.map(|()| code))? {
+        0 => shown.map_or(Ok(0), rt_cli::print),
+        code => Ok(code),
+    }
+}
+
+/// What the flags change in the config.
+fn overrides(call: &Call) -> Result<Overrides> {
+    let flags = &call.flags;
+    Ok(Overrides {
         args: call.rest()?,
         entrypoint: match flags.text(&ENTRYPOINT)? {
             None => Entrypoint::OfImage,
@@ -67,21 +91,16 @@ pub(super) fn run(call: &Call) -> Result<u8> {
             ipc: choice(call, &IPC)?,
             hostname: flags.text(&HOSTNAME)?.filter(|name| !name.is_empty()).map(str::to_owned),
         },
-        user,
+        user: user(call)?,
         mpi: create::mpi(call)?,
-    };
-    // runc prints nothing, and neither do its forms.
-    options.log = own_form && flags.has(&DETACH);
-    let shown = options.log.then(|| format!("{}\n", options.id));
-    match container::run(&super::new_store(call)?, options)? {
-        0 => shown.map_or(Ok(0), rt_cli::print),
-        code => Ok(code),
-    }
+    })
 }
 
 /// The ids of `--user`.
 fn user(call: &Call) -> Result<Option<Ids>> {
     let Some(text) = call.flags.text(&RUN_USER)?.filter(|user| !user.is_empty()) else { return Ok(None) };
+    // The one name that means the same number everywhere.
+    let text = if text == "root" { "0" } else { text };
     let (uid, gid) = text.split_once(':').unwrap_or((text, "0"));
     match (uid.parse(), gid.parse()) {
         (Ok(uid), Ok(gid)) => Ok(Some(Ids { uid, gid })),
@@ -134,10 +153,34 @@ fn choice(call: &Call, flag: &Flag) -> Result<Option<Choice>> {
     }
 }
 
+/// Where a layer is that is gone with the container.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writable {
+    InMemory,
+    OnDisk,
+}
+
+/// What `--writable` says.
+fn writable(call: &Call) -> Result<Option<Writable>> {
+    let flags = &call.flags;
+    match (flags.text(&WRITABLE)?, flags.switch(&WRITABLE)) {
+        (Some("disk"), _) if flags.has(&DETACH) => {
+            Err(err!("run: --writable=disk and --detach exclude each other")
+                .hint("--overlay DIR names a directory that stays"))
+        }
+        (Some("disk"), _) => Ok(Some(Writable::OnDisk)),
+        (Some("memory"), _) | (_, Some(true)) => Ok(Some(Writable::InMemory)),
+        (None, _) | (_, Some(false)) => Ok(None),
+        (Some(word), None) => {
+            Err(wrong::invalid_value("--writable".as_ref(), word.as_ref(), "memory or disk"))
+        }
+    }
+}
+
 /// Whether the root can be written, and where to.
 fn root_access(call: &Call) -> Result<RootAccess> {
     let flags = &call.flags;
-    let (writable, readonly) = (flags.has(&WRITABLE), flags.has(&READ_ONLY));
+    let (writable, readonly) = (writable(call)?.is_some(), flags.has(&READ_ONLY));
     Ok(match flags.path(&OVERLAY) {
         Some(_) if writable => bail!("run: --writable and --overlay exclude each other"),
         Some(dir) => RootAccess::Kept { dir, readonly },
@@ -188,6 +231,13 @@ fn source(call: &Call) -> Result<Option<Source>> {
         Operand::File(path) => {
             operand::check_image_file(&path)?;
             (id(), PathBuf::from("."), Some(rt_sys::fd::absolute(path)?))
+        }
+        Operand::Image(word)
+            if flags.text(&WRITABLE)? == Some("true") && ["disk", "memory"].contains(&&*word) =>
+        {
+            return Err(
+                err!("run: image {word:?} is not what --writable takes").hint(format!("--writable={word}"))
+            );
         }
         Operand::Image(name) => match image::bundle(call, &name)? {
             Some(bundle) => (id(), bundle, None),

@@ -73,10 +73,27 @@ pub(super) fn prepare(call: &Call) -> Result<u8> {
         return super::print(format!("{}\n", named.kept.image.display()));
     }
     match resolve(call, &asked, true)? {
-        Some(Source::Bundle(path) | Source::File(path)) => super::print(format!("{}\n", path.display())),
+        Some(source) => {
+            tell_of_memory(&asked, &source);
+            let (Source::Bundle(path) | Source::File(path)) = source;
+            super::print(format!("{}\n", path.display()))
+        }
         // rt-pull has said why.
         None => Ok(1),
     }
+}
+
+/// Says to who asks for a root to write to that what is written takes the job's memory, where that is so.
+fn tell_of_memory(asked: &StepContainer, source: &Source) {
+    let wants_to_write = asked.writable == Some(true) || asked.as_root == Some(true);
+    if !wants_to_write || is_users_bundle(asked, source) || is_disk(asked.tmpfs()) {
+        return;
+    }
+    let tmpfs = asked.tmpfs().display();
+    let bound = if asked.name.is_some() || asked.save.is_some() { "" } else { ", half of it at the most" };
+    log::tell(format_args!(
+        "what is written to the root takes memory of the job{bound}: {tmpfs} (TmpFS) is no disk"
+    ));
 }
 
 /// Refuses the one pair that would hang: PMIx compares the id that a program has inside with that of the caller.
@@ -468,16 +485,24 @@ fn kept_container(
 /// a job that writes more than it has memory would end with slurmstepd. Wants a call at the end of the step, which the plugin
 /// has (and tells the tasks), a disk, and a root that is not the user's own bundle's affair.
 fn layer_on_disk(asked: &StepContainer, source: &Source, container: &str) -> Option<PathBuf> {
-    let is_users_bundle = matches!(asked.image, Some(Image::Path(_))) && matches!(source, Source::Bundle(_));
-    if asked.tasks.is_none() || asked.writable == Some(false) || is_users_bundle {
+    if asked.tasks.is_none() || asked.writable == Some(false) || is_users_bundle(asked, source) {
         return None;
     }
-    // Where the kernel does not say, or somebody has taken the place, memory is what every node has.
+    // Where somebody has taken the place, memory is what every node has.
+    if is_disk(asked.tmpfs()) { store::layer_directory(asked.tmpfs(), container).ok() } else { None }
+}
+
+/// The image is a bundle of the user's, whose config says where what is written goes.
+fn is_users_bundle(asked: &StepContainer, source: &Source) -> bool {
+    matches!(asked.image, Some(Image::Path(_))) && matches!(source, Source::Bundle(_))
+}
+
+/// True where a layer can be in `dir`, and is no memory then. Where the kernel does not say, it cannot.
+fn is_disk(dir: &Path) -> bool {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = fs::open(asked.tmpfs(), flags, Bits::empty()).ok()?;
-    let is_disk = !is_in_memory(&dir).unwrap_or(true)
-        && name_of_overlay_stranger(&dir).is_ok_and(|name| name.is_none());
-    if is_disk { store::layer_directory(asked.tmpfs(), container).ok() } else { None }
+    fs::open(dir, flags, Bits::empty()).is_ok_and(|dir| {
+        !is_in_memory(&dir).unwrap_or(true) && name_of_overlay_stranger(&dir).is_ok_and(|name| name.is_none())
+    })
 }
 
 /// Prints the arguments that Slurm has written into the pattern of oci.conf. The shell that has been given the pattern is

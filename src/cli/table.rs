@@ -90,12 +90,19 @@ pub(super) static RUN_USER: Flag = value(
     "which id the caller has inside: 0 for root, or any other; a plain user has one id",
 )
 .short('u');
-pub(super) static WRITABLE: Flag =
-    switch("writable", "let the program write to the root; what it writes is in memory and is thrown away");
+pub(super) static WRITABLE: Flag = value(
+    "writable",
+    "memory|disk",
+    "let the program write to the root; what it writes is in memory, or on a local disk, and is thrown away",
+)
+.optional();
 pub(super) static OVERLAY: Flag =
     value("overlay", "DIR", "let the program write to the root, and keep what it writes in DIR");
 pub(super) static READ_ONLY: Flag = switch("read-only", "make the root read-only");
-pub(super) static HOME: Flag = switch("home", "mount the caller's home directory at its own path");
+pub(super) static HOME: Flag = switch(
+    "home",
+    "mount the caller's home directory at its own path, and what SSH_AUTH_SOCK, DISPLAY, XAUTHORITY and KRB5CCNAME name",
+);
 pub(super) static AS_ROOT: Flag = switch(
     "as-root",
     "be root inside (--user-map root), with a root that can be written, as with --writable",
@@ -222,7 +229,8 @@ The program has the environment of rt below that of the config where the config 
 of rt pull with the profile hpc do; see rt(1), ENVIRONMENT, and --clear-env. An interactive sh or bash gets
 a prompt with the image's name where neither the image nor the caller has one (PS1).
 
---writable and --overlay put an overlay over the image, which stays as it is. DIR/upper has the changes.
+--writable and --overlay put an overlay over the image, which stays as it is. --writable=disk has the changes
+in a directory of TMPDIR, /tmp or /var/tmp, the first that is on a local disk. DIR/upper has those of --overlay.
 One container writes to DIR at a time, or many see what is in it with --read-only. To be written to, DIR
 cannot be on a file system that nodes share. A directory of the image cannot be renamed: mv copies it.
 

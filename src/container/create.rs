@@ -2,10 +2,11 @@
 
 use super::handover::Streams;
 use super::init::{self, Init};
-use super::plan::Plan;
+use super::lost::Watch;
+use super::plan::{Layer, Plan};
 use super::sync::{self, FromInit, Link};
 use super::trace::{self, Phase};
-use super::{CreateOptions, Lifetime, foreground, handover, hooks, layer, mounts, refused};
+use super::{CreateOptions, Lifetime, RootAccess, foreground, handover, hooks, layer, mounts, refused};
 use crate::store::{ContainerDir, Member, ProcessIdentity, Record, Store};
 use rt_launch::task::TaskContext;
 use rt_spec::Config;
@@ -64,6 +65,8 @@ struct Launch<'a> {
     config: Config,
     proc: OwnedFd,
     copies: mounts::Trees,
+    /// What is written to the root is gone with the container, and the caller has not asked for that.
+    watch: Option<Watch>,
 }
 
 /// A running init and what is left to do with it.
@@ -104,13 +107,14 @@ impl<'a> Launch<'a> {
             log::debug!("{note}");
         }
         layer::prepare(&mut plan, &options.id)?;
+        let watch = if loses_in_silence(&plan, &options) { Some(Watch::new()?) } else { None };
         let proc = fd::open_proc()?;
         let copies = mounts::open_early(&plan, proc.as_fd())?;
         trace::end(Phase::Plan);
         if options.trace.is_some() {
             trace::describe(&config.spec, &plan.hooks);
         }
-        Ok(Launch { store, options, caller, plan, config, proc, copies })
+        Ok(Launch { store, options, caller, plan, config, proc, copies, watch })
     }
 
     /// runc's rules on --console-socket.
@@ -128,6 +132,16 @@ impl<'a> Launch<'a> {
 
     /// True where nothing is left to do for the runtime once the program runs: this process can become the program.
     fn fits_in_place(&self) -> bool {
+        self.could_be_in_place() && !self.looks_at_end()
+    }
+
+    /// True where something is left to do with the layer when the program has ended, and nothing before that.
+    fn looks_at_end(&self) -> bool {
+        self.watch.is_some() || self.options.removes_layer
+    }
+
+    /// True where the program could be this process, and so is in the caller's session.
+    fn could_be_in_place(&self) -> bool {
         self.options.lifetime == Lifetime::Foreground
             && !self.plan.has_pid_namespace()
             && !self.plan.process.terminal
@@ -187,8 +201,10 @@ impl<'a> Launch<'a> {
         let running = ManuallyDrop::new(running);
         let code = match &running.terminal {
             Some(master) => foreground::relay(&running.child, master)?,
+            None if self.could_be_in_place() => foreground::wait_beside(&running.child)?,
             None => foreground::wait(&running.child)?,
         };
+        self.watch.as_ref().map_or(Ok(()), Watch::end)?;
         if self.options.lifetime == Lifetime::ForegroundKept {
             return Ok(code);
         }
@@ -483,6 +499,8 @@ impl<'a> Launch<'a> {
             joins: &[],
             unshare: Namespaces::NONE,
             runtime: None,
+            in_session: self.could_be_in_place(),
+            watch: self.watch.as_ref(),
             link,
             console: None,
             streams: None,
@@ -493,6 +511,15 @@ impl<'a> Launch<'a> {
             state_json,
         }
     }
+}
+
+/// True where what the program writes is gone when it ends, and somebody should say so: the caller has asked for a root that
+/// can be written, and not for one that forgets. A step of Slurm has a layer as a matter of course.
+fn loses_in_silence(plan: &Plan, options: &CreateOptions) -> bool {
+    plan.layer == Some(Layer::Memory)
+        && matches!(options.overrides.root, RootAccess::Writable)
+        && options.task.is_none()
+        && !options.lifetime.is_detached()
 }
 
 /// Enters the bundle, from which relative paths of the config and of hooks start. Returns its absolute path.

@@ -16,9 +16,26 @@ pub(super) fn wait(child: &Child) -> Result<u8> {
         if let Some(code) = ended(child)? {
             return Ok(code);
         }
-        match signal::take() {
+        match signal::take().number {
             libc::SIGCHLD => {}
             signal => pass_on(child, signal),
+        }
+    }
+}
+
+/// The same for a child in this process's session and group: what a key of the terminal sends it has had itself, and where it
+/// stops, this process stops too, so that the caller's shell sees its job stop.
+pub(super) fn wait_beside(child: &Child) -> Result<u8> {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    loop {
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+        match rustix::process::waitpid(Some(child.pid), options).context(|| "wait for the container")? {
+            Some((_, status)) if status.stopped() => signal::send(own, libc::SIGSTOP)?,
+            Some((_, status)) => return Ok(process::exit_code(status)),
+            None => match signal::take() {
+                signal if signal.by_kernel || signal.number == libc::SIGCHLD => {}
+                signal => pass_on(child, signal.number),
+            },
         }
     }
 }

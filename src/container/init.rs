@@ -5,6 +5,7 @@
 
 use super::handover::Streams;
 use super::hidden_state::HiddenState;
+use super::lost::Watch;
 use super::plan::{Plan, ProcessPlan, Sysctl};
 use super::program::Prepared;
 use super::sync::{FromInit, Link};
@@ -43,6 +44,10 @@ pub(super) struct Init<'a> {
     pub unshare: Namespaces,
     /// The runtime's process: init ends with it.
     pub runtime: Option<BorrowedFd<'a>>,
+    /// The program stays in the caller's session and process group, although the runtime lives beside it.
+    pub in_session: bool,
+    /// To the runtime, which says what the program has written to a layer in memory.
+    pub watch: Option<&'a Watch>,
     /// To the runtime, where it has something to do or to hear.
     pub link: Option<&'a Link>,
     /// The socket that gets the terminal's master side.
@@ -117,7 +122,7 @@ impl Init<'_> {
         // A container with pids of its own must not share a process group with the host: kill(2) of pid 0 signals the
         // caller's whole group, across PID namespaces. In place the program stays in the caller's session, as any
         // program that a shell starts. setsid(2) fails only for a process that leads a group already.
-        if self.runtime.is_some() {
+        if self.runtime.is_some() && !self.in_session {
             let _ = rustix::process::setsid();
         }
         // With umask 0 files and directories get exactly the modes that the code names. Hooks and the program get the
@@ -137,9 +142,10 @@ impl Init<'_> {
         } else {
             Vec::new()
         };
-        if let Some(layer) = layer {
-            layer.put_over(plan, &mut rootfs)?;
-        }
+        let in_memory = match layer {
+            Some(layer) => layer.put_over(plan, &mut rootfs)?,
+            None => None,
+        };
         let hidden = HiddenState::find(self.proc, self.state, self.state_places, plan)?;
         mounts::mount_all(&mut rootfs, plan, self.copies, sources, &hidden)
             .map_err(|e| self.closed_root(&rootfs, e))?;
@@ -172,6 +178,9 @@ impl Init<'_> {
         mounts::make_readonly(&rootfs, &plan.readonly)?;
         // Read-only at the end: until now mount points were made.
         rootfs.finish()?;
+        if let (Some(watch), Some(tmpfs)) = (self.watch, in_memory) {
+            watch.begin(&tmpfs)?;
+        }
         rootfs.release_locks();
         root::pivot(plan, &rootfs)?;
         trace::end(Phase::Pivot);
@@ -203,7 +212,7 @@ impl Init<'_> {
         if self.fifo.is_some() || has_children {
             self.close_hosts(rootfs, own_exe.as_ref(), exported.as_ref())?;
         }
-        let on_terminal = self.runtime.is_none() && own.terminal;
+        let on_terminal = (self.runtime.is_none() || self.in_session) && own.terminal;
         let mut prepared = plan.process.prepare(on_terminal, |listener| {
             self.tell(&FromInit::Listener(listener.as_raw_fd()))?;
             self.wait()

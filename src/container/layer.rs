@@ -298,8 +298,8 @@ fn reopen(plan: &Plan, dir: &Path) -> Result<Opened> {
 
 impl Opened {
     /// Puts the layer over the image that `rootfs` has mounted. Whatever is made in the root from here on is made in the
-    /// layer.
-    pub(super) fn put_over(self, plan: &Plan, rootfs: &mut Rootfs<'_>) -> Result<()> {
+    /// layer. Returns the file system of a layer in memory.
+    pub(super) fn put_over(self, plan: &Plan, rootfs: &mut Rootfs<'_>) -> Result<Option<OwnedFd>> {
         refuse_mounts_in_image(rootfs)?;
         // A mount in the image's place must not appear on the host, where the image's own mount is shared.
         mount::set_attr(rootfs.as_fd(), Recursive::No, Attr::propagating(PropagationType::Private))
@@ -313,11 +313,11 @@ impl Opened {
                 (overlay, None)
             }
             Opened::Memory => {
-                let (parts, tmpfs) = parts_in_memory(&image, &image)?;
+                let (parts, tmpfs) = parts_in_memory(plan, &image, &image)?;
                 (new_overlay(plan, &[&image], &parts)?, Some(tmpfs))
             }
             Opened::Fixed(layer) => {
-                let (parts, tmpfs) = parts_in_memory(&layer, &image)?;
+                let (parts, tmpfs) = parts_in_memory(plan, &layer, &image)?;
                 (new_overlay(plan, &[&layer, &image], &parts)?, Some(tmpfs))
             }
             Opened::Shown { dir, parts, mark, top } => {
@@ -331,7 +331,8 @@ impl Opened {
         };
         mount::attach(&overlay, at.as_ref().unwrap_or(&image))
             .context(|| "mount an overlay over the image")?;
-        rootfs.replace_image(overlay)
+        rootfs.replace_image(overlay)?;
+        Ok(at)
     }
 }
 
@@ -524,11 +525,13 @@ fn refuse_mounts_in_image(rootfs: &Rootfs<'_>) -> Result<()> {
 
 /// A new tmpfs with the parts of a layer, mounted on `at`: overlayfs takes layers from mounted file systems only. The root will
 /// look as `like` does.
-fn parts_in_memory(like: &OwnedFd, at: &OwnedFd) -> Result<(Parts, OwnedFd)> {
+fn parts_in_memory(plan: &Plan, like: &OwnedFd, at: &OwnedFd) -> Result<(Parts, OwnedFd)> {
     let stat: Stat = fd::stat(like)?;
     let mode = |bits: u32| Param::Value("mode".into(), format!("{bits:o}"));
-    let tmpfs = mount::new_fs("tmpfs", "tmpfs", &[mode(0o700)], 0)
-        .context(|| "make a tmpfs for the root's changes")?;
+    let mut params = vec![mode(0o700)];
+    params.extend(plan.layer_bound.map(|bytes| Param::Value("size".into(), bytes.to_string())));
+    let tmpfs =
+        mount::new_fs("tmpfs", "tmpfs", &params, 0).context(|| "make a tmpfs for the root's changes")?;
     mount::attach(&tmpfs, at)?;
     let part = |name: &str, bits: u32| -> Result<OwnedFd> {
         fs::mkdirat(&tmpfs, name, Mode::RWXU)?;

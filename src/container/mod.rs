@@ -13,6 +13,7 @@ mod images;
 mod init;
 mod layer;
 mod lifecycle;
+mod lost;
 mod members;
 mod mounts;
 mod not_executable;
@@ -83,6 +84,8 @@ pub(crate) struct CreateOptions {
     pub hooks_dirs: Vec<PathBuf>,
     /// How long the runtime and the state live beside the container.
     pub lifetime: Lifetime,
+    /// The directory of the layer is removed when the container has ended.
+    pub removes_layer: bool,
     /// Of a detached container: a log takes what its program writes to a terminal or a pipe of the caller's.
     pub log: bool,
     /// What the command line changes in the config.

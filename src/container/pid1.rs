@@ -96,7 +96,7 @@ fn serve(main: Pid) -> i32 {
         if let Some(code) = reap(main) {
             return code;
         }
-        match signal::take() {
+        match signal::take().number {
             libc::SIGCHLD => {}
             // An error means that it has just ended, which the next look tells.
             number => drop(signal::send(main.as_raw_nonzero().get(), number)),

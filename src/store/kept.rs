@@ -161,24 +161,35 @@ fn place_note(stat: &fs::Stat) -> String {
 /// The directory for a container's layer, below `tmpfs`, a directory of the node for temporary files: that of the caller is
 /// made where it is missing. The layer's own is made later, or is there.
 pub(crate) fn layer_directory(tmpfs: &Path, id: &str) -> Result<PathBuf> {
+    Ok(own_directory(tmpfs, "rt-layers")?.join(id))
+}
+
+/// The caller's directory for layers below `tmpfs`, whose name is `kind` and the caller's id.
+pub(super) fn own_directory(tmpfs: &Path, kind: &str) -> Result<PathBuf> {
     let me = rustix::process::geteuid().as_raw();
-    let own = tmpfs.join(format!("rt-layers-{me}"));
+    let own = tmpfs.join(format!("{kind}-{me}"));
     let context = || format!("the directory for layers {}", own.display());
     match fs::mkdir(&own, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(e) => return Err(e).context(context),
     }
-    open_layers(&own)?;
-    Ok(own.join(id))
+    open_layers(&own, OFlags::PATH)?;
+    Ok(own)
+}
+
+/// Opens that directory to read it.
+pub(super) fn open_own(own: &Path) -> Result<OwnedFd> {
+    open_layers(own, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
 /// Opens the directory for the caller's layers. Everybody can make something of this name in /tmp, and a program in a container
 /// can have it.
-fn open_layers(own: &Path) -> Result<OwnedFd> {
+fn open_layers(own: &Path, how: OFlags) -> Result<OwnedFd> {
     let me = rustix::process::geteuid().as_raw();
-    let remedy = "TmpFS in slurm.conf, or RT_CONTAINER_TMPFS, names another directory";
+    let remedy =
+        "TmpFS in slurm.conf, or RT_CONTAINER_TMPFS, names another directory; without Slurm, TMPDIR does";
     let context = || format!("the directory for layers {}", own.display());
-    let dir = match fd::open_beside_others(own, OFlags::PATH) {
+    let dir = match fd::open_beside_others(own, how) {
         Err(Errno::XDEV) => {
             return Err(err!("somebody has mounted something there").hint(remedy).context(context()));
         }
@@ -199,7 +210,7 @@ pub(crate) fn open_layer(layer: &Path) -> Result<OwnedFd> {
     let (Some(parent), Some(name)) = (layer.parent(), layer.file_name()) else {
         bail!("{}: no layer", layer.display())
     };
-    let dir = fd::open_entry(open_layers(parent)?, name, OFlags::PATH).context(context)?;
+    let dir = fd::open_entry(open_layers(parent, OFlags::PATH)?, name, OFlags::PATH).context(context)?;
     if !is_own_directory(&fd::stat(&dir)?) {
         return Err(err!("it is no directory of the caller's, or others can write in it").context(context()));
     }

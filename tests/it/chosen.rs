@@ -182,7 +182,9 @@ fn user_is_the_one_id(ctx: &Ctx) {
         "write /tmp/f x",
         "stat /tmp/f",
     ]);
-    for (flag, (user, group)) in [("0", (0, 0)), ("1000:100", (1000, 100)), ("1000", (1000, 0))] {
+    for (flag, (user, group)) in
+        [("0", (0, 0)), ("root", (0, 0)), ("1000:100", (1000, 100)), ("1000", (1000, 0))]
+    {
         let all = run(ctx, &bundle, &["-u", flag]);
         assert_eq!((&all[0]["uid"][0], &all[0]["gid"][0]), (&json!(user), &json!(group)), "{flag}");
         assert_eq!((&all[2]["uid"], &all[2]["gid"]), (&json!(user), &json!(group)), "{flag}");

@@ -14,7 +14,7 @@ tests! {
         nothing_is_passed_unasked, clear_env_passes_nothing, patterns_take_what_matches, env_files,
         wrong_variables_are_refused, terminal_has_a_type, create_and_slurm_pass_nothing, exec_keeps_the_containers,
         pmi_connection_is_kept, pmix_directory_is_shown, detached_runs_inherit_too, ranks_read_no_others_memory, bundle_of_the_host_inherits,
-        variables_name_what_is_there,
+        variables_name_what_is_there, sockets_come_along_with_the_home,
         entrypoint_comes_before_the_arguments, entrypoint_is_replaced, wrong_entrypoints_are_refused,
     }
 }
@@ -107,11 +107,50 @@ fn variables_name_what_is_there(ctx: &Ctx) {
         ["SSH_AUTH_SOCK", "KRB5CCNAME", "XAUTHORITY"].map(|name| env.get(name).is_some())
     };
     assert_eq!(names(&[]), [false, false, true]);
-    assert_eq!(names(&["--home"]), [true, false, true]);
+    assert_eq!(names(&["--home"]), [true, true, true]);
     assert_eq!(names(&["-v", &volume(&agent)]), [true, false, true]);
     assert_eq!(names(&["-v", &volume(ctx.path("cache").to_str().unwrap())]), [false, true, true]);
     assert_eq!(names(&["-v", &format!("{agent}:/elsewhere")]), [false, false, true]);
     assert_eq!(names(&["-e", "SSH_*", "-e", "KRB5CCNAME"]), [true, true, true]);
+}
+
+/// What is the caller's own, and nothing that a link leads to, that is somebody else's, or that another bind covers.
+fn sockets_come_along_with_the_home(ctx: &Ctx) {
+    let (home, place, elsewhere) = (ctx.mkdir("home"), ctx.mkdir("place"), ctx.mkdir("elsewhere"));
+    let listen = |path: std::path::PathBuf| {
+        let socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        ctx.give(&path);
+        (path, socket)
+    };
+    let (agent, _agent) = listen(place.join("agent"));
+    std::os::unix::fs::symlink(&agent, place.join("link")).unwrap();
+    std::os::unix::fs::symlink(&place, ctx.path("way")).unwrap();
+    let run = |value: &std::path::Path, flags: &[&str]| {
+        let name = value.display();
+        let bundle = pulled(ctx).mount("/tmp", "tmpfs", "tmpfs", &["mode=1777"]);
+        let bundle = bundle.ops(&["env", &format!("exists {name}"), &format!("lstat {name}")]);
+        let out =
+            ctx.rt(["run"]).args(flags).arg(&bundle.dir).env("HOME", &home).env("SSH_AUTH_SOCK", value).ok();
+        ((out.line(0)["SSH_AUTH_SOCK"] == json!(name.to_string()), out.line(1) == json!(true)), out.line(2))
+    };
+    let (shown, found) = run(&agent, &["--home"]);
+    assert_eq!((shown, &found["kind"]), ((true, true), &json!("socket")), "{found}");
+    assert_eq!(run(&agent, &[]).0, (false, false));
+    assert_eq!(run(&agent, &["--home", "--clear-env"]).0, (false, false));
+    for path in
+        [place.join("link"), ctx.path("way").join("agent"), place.join("../place/agent"), place.join("none")]
+    {
+        assert_eq!(run(&path, &["--home"]).0, (false, false), "{}", path.display());
+    }
+    let volume = format!("{}:{}", elsewhere.display(), place.display());
+    assert_eq!(run(&agent, &["--home", "-v", &volume]).0, (false, false));
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0, "nothing is made there");
+    if crate::client::Caller::tests_are_root() {
+        let other = place.join("other");
+        let _other = std::os::unix::net::UnixListener::bind(&other).unwrap();
+        crate::sys::chown(&other, 4711, 4711).unwrap();
+        assert_eq!(run(&other, &["--home"]).0, (false, false), "somebody else's");
+    }
 }
 
 /// A rank in a container of its own may not read the memory of another one, which MPI's libraries do not find out. The

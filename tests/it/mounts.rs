@@ -30,7 +30,7 @@ tests! {
         what_rt_has_not_made_stays, failed_start_leaves_no_mount_point, mount_points_are_no_cgroups, deep_tmpcopyup, tmpcopyup_has_bounds, read_only_tmpfs_holds_mounts,
         read_only_dev,
     }
-    USER { root_that_the_caller_cannot_write, unreadable_parts_of_a_root, mount_points_that_cannot_be_made }
+    USER { a_bind_uncovers_nothing, root_that_the_caller_cannot_write, unreadable_parts_of_a_root, mount_points_that_cannot_be_made }
     ROOT { strict_atime_and_friends, idmap_by_the_containers_namespace, sources_that_root_alone_reaches, covers_have_the_owner, many_layers_on_an_older_kernel, shared_root_on_a_mount_with_blanks }
 }
 
@@ -531,6 +531,14 @@ fn missing_points_in_a_readonly_root(ctx: &Ctx) {
     assert_eq!(all[0], "content");
     assert_eq!(all[1..], [errno(libc::EROFS), errno(libc::EROFS), errno(libc::EROFS)]);
     assert_eq!(bundle.strict_tree(), before);
+}
+
+fn a_bind_uncovers_nothing(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["ready"]);
+    // Terminals and shared memory are mounted below.
+    ctx.rt(["run", "-v", "/dev:/mnt:bind"]).arg(&bundle.dir).fails(&["/mnt", "/dev", "rbind"]);
+    ctx.rt(["run", "-v", "/dev:/mnt:rbind"]).arg(&bundle.dir).ok();
+    ctx.rt(["run", "-v", "/dev:/mnt"]).arg(&bundle.dir).ok();
 }
 
 fn root_that_the_caller_cannot_write(ctx: &Ctx) {

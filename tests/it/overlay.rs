@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 tests! {
     EVERY {
         writable_leaves_the_image_alone, overlay_keeps_what_is_written, mount_points_are_made_in_the_layer,
-        as_root_can_write,
+        as_root_can_write, what_is_lost_is_said, a_layer_on_disk_is_gone_too,
     }
     ALL {
         removed_files_stay_hidden, directories_cannot_be_renamed, joined_programs_see_the_layer,
@@ -39,7 +39,9 @@ fn image(ctx: &Ctx) -> Bundle {
 
 fn run(ctx: &Ctx, bundle: &Bundle, flags: &[&str]) -> Vec<Value> {
     let out = ctx.rt(["run"]).args(flags).arg(&bundle.dir).ok();
-    assert_eq!(out.stderr, "");
+    // What is gone is said; here it is not the matter.
+    let may_lose = flags.contains(&"--as-root") && out.stderr.lines().count() == 1;
+    assert!(out.stderr.is_empty() || may_lose && out.stderr.contains("--overlay DIR"), "{out:?}");
     // What has run in place is removed by the next command.
     ctx.rt(["list", "-q"]).ok();
     out.all()
@@ -159,6 +161,97 @@ fn as_root_can_write(ctx: &Ctx) {
         .arg(&bundle.dir)
         .fails(&["--as-root", "--user-map caller"]);
     run(ctx, &bundle, &["--as-root", "--user-map=root"]);
+}
+
+/// In one line at the end, and only where the caller has not asked for a root that forgets.
+fn what_is_lost_is_said(ctx: &Ctx) {
+    let data = ctx.mkdir("data");
+    let volume = format!("{}:/data", data.display());
+    for (n, bundle) in [image(ctx), in_place(image(ctx))].into_iter().enumerate() {
+        let layer = ctx.path(&format!("layer{n}"));
+        let overlay = ["--overlay", layer.to_str().unwrap()];
+        let said = |flags: &[&str], ops: &[&str]| {
+            let bundle = Bundle { dir: bundle.dir.clone(), config: bundle.config.clone(), ids: bundle.ids };
+            let bundle = bundle.ops(&[ops, &["exit 3"]].concat());
+            let flags = [&["--tmpfs", "/tmp", "-v", &volume], flags].concat();
+            let out = ctx.rt(["run"]).args(flags).arg(&bundle.dir).run();
+            assert_eq!(out.code, 3, "{out:?}");
+            assert!(!out.stdout.contains("errno"), "{out:?}");
+            ctx.rt(["list", "-q"]).ok();
+            out.stderr
+        };
+        let writes = |ops: &[&str]| {
+            let text = said(&["--as-root"], ops);
+            assert!(text.starts_with("rt: what the program has written to the root"), "{text:?}");
+            assert!(text.contains("--overlay DIR") && text.lines().count() == 1, "{text:?}");
+        };
+        for ops in [["write /d/new x"], ["mkdir /made"], ["append /d/file x"], ["rm /d/file"]] {
+            writes(&ops);
+        }
+        for (flags, ops) in [
+            (&["--as-root"][..], &["cat /d/file", "write /data/new x", "write /tmp/new x"][..]),
+            (&["--as-root", "-v", &format!("{}:/a/b", data.display())], &["write /a/b/more x"]),
+            (&["--as-root"], &["write /new x", "rm /new"]),
+            (&["--as-root", "--writable"], &["write /d/new x"]),
+            (&["--writable"], &["write /d/new x"]),
+            (&["--as-root", overlay[0], overlay[1]], &["write /d/new x"]),
+            (&[], &["cat /d/file"]),
+        ] {
+            assert_eq!(said(flags, ops), "", "{flags:?} {ops:?}");
+        }
+    }
+}
+
+/// What was written, what a killed runtime has left, and nothing of one that lives.
+fn a_layer_on_disk_is_gone_too(ctx: &Ctx) {
+    let tmp = ctx.mkdir("tmp");
+    let disk = |bundle: &Bundle, flags: &[&str]| {
+        let cmd = ctx.rt(["run", "--writable=disk"]).args(flags).arg("-b").arg(&bundle.dir);
+        cmd.env("TMPDIR", &tmp).arg(ctx.id())
+    };
+    let own = tmp.join(format!("rt-writable-{}", crate::step_container::sys_uid(ctx)));
+    let layers = || fs::read_dir(&own).map_or(0, Iterator::count);
+    for bundle in [image(ctx), in_place(image(ctx))] {
+        let bundle = bundle.ops(&["write /d/new x", "rm /d/sub/deep", "exit 3"]);
+        let before = bundle.strict_tree();
+        let out = disk(&bundle, &[]).run();
+        assert_eq!((out.code, out.stderr.as_str(), out.line(0)), (3, "", json!(null)), "{out:?}");
+        assert_eq!((layers(), bundle.strict_tree()), (0, before));
+        assert_eq!(fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
+        disk(&bundle.ops(&["say no"]), &["-w", "relative"]).fails(&["relative"]);
+        assert_eq!(layers(), 0, "what has not run leaves nothing");
+        let bundle = image(ctx).ops(&["write /d/new x", "mkdir /made", "pause"]);
+        let start = || {
+            let mut job = disk(&bundle, &[]).spawn();
+            assert_eq!(job.line(1), json!(null));
+            job
+        };
+        let (lives, killed) = (start(), start());
+        assert_eq!(layers(), 2);
+        crate::sys::kill(killed.pid(), libc::SIGKILL).unwrap();
+        killed.wait();
+        let quick = image(ctx).ops(&["exit 0"]);
+        crate::fixture::eventually("only the layer of the one that lives", || {
+            disk(&quick, &[]).ok();
+            (layers() == 1).then_some(())
+        });
+        crate::sys::kill(lives.pid(), libc::SIGTERM).unwrap();
+        assert_eq!((lives.wait().code, layers()), (0, 0));
+        ctx.rt(["delete", "--force", "--regex", ".*"]).run();
+    }
+    // Where no disk is.
+    let bundle = image(ctx).ops(&["say no"]);
+    let run = |flag: &str| ctx.rt(["run", flag]).arg(&bundle.dir);
+    run("--writable=here").fails(&["--writable", "here", "memory or disk"]);
+    ctx.rt(["run", "-d", "--writable=disk"]).arg(&bundle.dir).fails(&["--detach", "--overlay DIR"]);
+    // Somebody has taken the place.
+    if ctx.caller == Caller::User && Caller::tests_are_root() {
+        let place = ctx.mkdir("taken");
+        let theirs = place.join(format!("rt-writable-{}", crate::step_container::sys_uid(ctx)));
+        fs::create_dir(&theirs).unwrap();
+        fs::set_permissions(&theirs, fs::Permissions::from_mode(0o777)).unwrap();
+        run("--writable=disk").env("TMPDIR", &place).fails(&["rt-writable-", "nobody else"]);
+    }
 }
 
 fn joined_programs_see_the_layer(ctx: &Ctx) {

@@ -146,6 +146,7 @@ fn operate(words: &[&str]) -> io::Result<Value> {
         "lstat" => describe(&fs::symlink_metadata(path)?),
         "readlink" => json!(fs::read_link(path)?),
         "flags" => json!(sys::statfs_flags(path)?),
+        "size" => json!(sys::statfs_size(path)?),
         "write" => {
             fs::OpenOptions::new()
                 .write(true)

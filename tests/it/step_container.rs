@@ -19,7 +19,7 @@ tests! {
         batch_script_at_its_place, first_task_killed, a_step_runs_again, end_of_a_step, program_of_the_image,
         pmi_connection_of_a_task, as_oci_conf_calls_it, arguments_of_a_pattern,
         asked_for_a_bundle, entrypoint_runs_once, a_name_outlives_the_step, names_and_their_modes, a_step_is_a_name, names_of_jobs_and_of_all,
-        a_name_is_of_one_image, a_layer_that_is_gone, written_to_disk, a_layer_that_is_still_used, no_place_to_save, remapped_under_pmix,
+        a_name_is_of_one_image, a_layer_that_is_gone, written_to_disk, written_to_memory, a_layer_that_is_still_used, no_place_to_save, remapped_under_pmix,
         named_and_killed, namespaces_of_a_name, layers_of_somebody_else, wrong_values_name_their_variable, state_beside_that_of_others,
         copies_of_an_image_file,
     }
@@ -1220,6 +1220,38 @@ fn written_to_disk(ctx: &Ctx) {
     read_only.end();
 }
 
+/// Where TmpFS is no disk, that is the job's memory: half of it, and who asks for a root to write to hears so.
+fn written_to_memory(ctx: &Ctx) {
+    let step = Step::read_only(ctx);
+    let bundle = step.bundle.dir.display().to_string();
+    let of = |env: &[(&str, &str)]| {
+        let step = step.again().with("RT_CONTAINER_IMAGE", "a.name/image:1");
+        let step = step.with("RT_CONTAINER_RESOLVED", &bundle);
+        let step = step.with("RT_CONTAINER_TMPFS", "/dev/shm").with("RT_CONTAINER_TASKS", "1");
+        env.iter().fold(step, |step, (name, value)| step.with(name, *value))
+    };
+    let mib = |out: Out| out.line(0).as_u64().unwrap() >> 20;
+    let half = of(&[("SLURM_MEM_PER_NODE", "60")]).ok(&["size /", "write /new x"]);
+    assert_eq!((half.line(1), mib(half)), (json!(null), 30));
+    let of_cpus = [("SLURM_MEM_PER_CPU", "8"), ("SLURM_CPUS_ON_NODE", "4")];
+    assert_eq!(mib(of(&of_cpus).ok(&["size /"])), 16);
+    assert!(mib(of(&[("SLURM_MEM_PER_NODE", "0")]).ok(&["size /"])) > 60);
+    // The image is a file: a bundle of the user's own says in its config where what is written goes.
+    let file = ctx.path("image.sqsh");
+    fs::write(&file, b"hsqs").unwrap();
+    let prepare = |name: &str, value: &str, tmpfs: &str| {
+        let step = step.again().with("RT_CONTAINER_IMAGE", file.to_str().unwrap());
+        step.with("RT_CONTAINER_TMPFS", tmpfs).with(name, value).prepare().ok().stderr
+    };
+    let disk = ctx.dir.to_str().unwrap();
+    for (name, value) in [("RT_CONTAINER_WRITABLE", "1"), ("RT_CONTAINER_REMAP_ROOT", "1")] {
+        let said = prepare(name, value, "/dev/shm");
+        assert!(said.starts_with("rt: ") && said.contains("half") && said.contains("/dev/shm"), "{said:?}");
+        assert_eq!(prepare(name, value, disk), "");
+    }
+    assert_eq!(prepare("RT_CONTAINER_ENV", "X", "/dev/shm"), "");
+}
+
 /// A container whose step was cancelled a moment ago is waited for.
 fn a_layer_that_is_still_used(ctx: &Ctx) {
     let base = Step::read_only(ctx);
@@ -1345,7 +1377,8 @@ fn layers_of_somebody_else(ctx: &Ctx) {
 }
 
 /// The uid that the runtime has, in the client's user namespace.
-fn sys_uid(ctx: &Ctx) -> u32 {
+/// The id that rt has of its own.
+pub fn sys_uid(ctx: &Ctx) -> u32 {
     match ctx.caller {
         crate::client::Caller::User | crate::client::Caller::Root => ctx.caller.host_ids().0,
         _ => 0,

@@ -533,6 +533,17 @@ pub fn statfs_flags(path: &str) -> io::Result<u64> {
     }
 }
 
+/// The size of the file system that `path` is on, in bytes.
+pub fn statfs_size(path: &str) -> io::Result<u64> {
+    let path = c(path);
+    // SAFETY: statvfs is plain integers and lives through the call.
+    unsafe {
+        let mut info: libc::statvfs = std::mem::zeroed();
+        check(libc::statvfs(path.as_ptr(), &mut info).into())?;
+        Ok(info.f_blocks * info.f_frsize)
+    }
+}
+
 /// Signals that are blocked, and those ignored, as this process found them when it was executed.
 pub fn inherited_signals() -> (Vec<i32>, Vec<i32>) {
     let bits = |word: u64| (1..=64).filter(|n| word >> (n - 1) & 1 == 1).collect();

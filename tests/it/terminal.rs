@@ -584,11 +584,18 @@ fn nobody_types_into_the_callers_terminal(ctx: &Ctx) {
 }
 
 fn job_control_in_place(ctx: &Ctx) {
-    let bundle = ctx.bundle().without_namespace("pid").ops(&["say ready", "pause"]);
+    job_control(ctx, "");
+    // Here the runtime stays beside the program, to say what is lost.
+    job_control(ctx, "--as-root");
+}
+
+fn job_control(ctx: &Ctx, flags: &str) {
+    let bundle = ctx.bundle().without_namespace("pid").with("/root/readonly", json!(true));
+    let bundle = bundle.ops(&["say ready", "pause"]);
     let mut shell = Session::of(ctx.command("/bin/sh").args(["-i"]));
     let rt = format!("{} --root {}", ctx.rt_path().display(), ctx.state.display());
     let id = ctx.id();
-    shell.screen.type_(&format!("{rt} run --bundle {} {id}\n", bundle.dir.display()));
+    shell.screen.type_(&format!("{rt} run {flags} --bundle {} {id}\n", bundle.dir.display()));
     shell.screen.wait_for("\"ready\"");
     shell.screen.type_("\x1a");
     shell.screen.wait_for("Stopped");
@@ -601,7 +608,7 @@ fn job_control_in_place(ctx: &Ctx) {
     });
     shell.screen.type_("\x03");
     shell.screen.type_("echo interrupted=$?\n");
-    shell.screen.wait_for("interrupted=");
+    shell.screen.wait_for("interrupted=130");
     shell.screen.type_("exit 7\n");
     assert_eq!(shell.end().0, 7);
     ctx.rt(["delete", "--force", &id]).run();

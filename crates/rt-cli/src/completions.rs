@@ -11,6 +11,8 @@ use std::fmt::Write;
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Values {
     Dirs,
+    /// Directories, and images that are one file.
+    Bundles,
     Files,
     /// A path, up to the colon behind it.
     Binds,
@@ -28,7 +30,8 @@ enum Values {
 fn values(metavar: &'static str) -> Vec<Values> {
     let known = |name: &str| {
         Some(match name {
-            "DIR" | "BUNDLE" => Values::Dirs,
+            "DIR" => Values::Dirs,
+            "BUNDLE" => Values::Bundles,
             "FILE" | "FILE.sqsh" | "SOCKET" => Values::Files,
             "SRC:DST[:OPTIONS]" => Values::Binds,
             "NAME[=VALUE]" => Values::Variables,
@@ -126,10 +129,11 @@ pub fn bash(program: &Program) -> String {
     let offers = |kinds: &[Values]| {
         let offer = |kind: &Values| match kind {
             Values::Dirs => "_rt_paths -d".to_owned(),
+            Values::Bundles => "_rt_bundles".to_owned(),
             Values::Files => "_rt_paths -f".to_owned(),
             Values::Binds => "_rt_binds".to_owned(),
             Values::Variables => "_rt_words \"$(compgen -e)\"".to_owned(),
-            Values::Images => "_rt_words \"$(_rt_images)\"".to_owned(),
+            Values::Images => "_rt_names \"$(_rt_images)\"".to_owned(),
             Values::Ids => "_rt_words \"$(rt list -q 2>/dev/null)\"".to_owned(),
             Values::Signals => format!("_rt_words '{}'", signals::NAMES.join(" ")),
             Values::Words(words) => format!("_rt_words '{}'", words.join(" ")),
@@ -142,7 +146,9 @@ pub fn bash(program: &Program) -> String {
     for (command, flag) in all_flags(program) {
         let Some(metavar) = flag.value else { continue };
         let patterns = patterns(command, flag).join(" | ");
-        let _ = writeln!(valued, "        {patterns}) flag=$word ;;");
+        if !flag.optional {
+            let _ = writeln!(valued, "        {patterns}) flag=$word ;;");
+        }
         let kinds = values(metavar);
         if !kinds.is_empty() {
             let _ = writeln!(of_flags, "        {patterns}) {} ;;", offers(&kinds));
@@ -186,6 +192,31 @@ _rt_words() {
     for word in "${words[@]}"; do
         [[ $word != "$cur"* ]] || COMPREPLY+=("$(printf %q "$word")")
     done
+    ((${#COMPREPLY[@]}))
+}
+# Also by the last part of a name, where no name begins so: what is before it is a registry and a path.
+_rt_names() {
+    local words word
+    ! _rt_words "$1" || return 0
+    [[ $cur == [a-zA-Z0-9]* && $cur != *[:=/]* ]] || return
+    read -r -d '' -a words <<<"$1"
+    for word in "${words[@]}"; do
+        [[ ${word##*/} != "$cur"* ]] || COMPREPLY+=("$(printf %q "$word")")
+    done
+    ((${#COMPREPLY[@]}))
+}
+_rt_bundles() {
+    local ending
+    mapfile -t COMPREPLY < <(
+        compgen -d -- "$cur"
+        for ending in sif sqfs sqsh squashfs; do compgen -f -X "!*.$ending" -- "$cur"; done
+    )
+    if [[ ${#COMPREPLY[@]} == 1 && -f ${COMPREPLY[0]}/config.json ]]; then
+        # The word ends here: what is in a bundle is no operand.
+        COMPREPLY=("$(printf %q "${COMPREPLY[0]}")")
+        return
+    fi
+    compopt -o filenames
     ((${#COMPREPLY[@]}))
 }
 _rt_paths() {
@@ -260,6 +291,7 @@ fn zsh_text(text: &str) -> String {
 fn zsh_action(kinds: &[Values]) -> String {
     let action = |kind: &Values| match kind {
         Values::Dirs => "_files -/".to_owned(),
+        Values::Bundles => "_files -g \"*.(sqsh|squashfs|sqfs|sif)\"".to_owned(),
         Values::Files => "_files".to_owned(),
         Values::Binds => "_rt_binds".to_owned(),
         Values::Variables => "_rt_variables".to_owned(),
@@ -287,6 +319,9 @@ fn zsh_flags(script: &mut String, flags: impl Iterator<Item = &'static Flag>) {
         let help = zsh_text(flag.help);
         let (equals, plus, action) = match flag.value {
             None => ("", "", String::new()),
+            Some(metavar) if flag.optional => {
+                ("=-", "", format!("::{}:{}", zsh_text(metavar), zsh_action(&values(metavar))))
+            }
             Some(metavar) => ("=", "+", format!(":{}:{}", zsh_text(metavar), zsh_action(&values(metavar)))),
         };
         let repeats = if flag.repeats { "*" } else { "" };
@@ -373,6 +408,7 @@ _rt() {
 fn fish_offer(kinds: &[Values]) -> String {
     let offer = |kind: &Values| match kind {
         Values::Dirs => "(__fish_complete_directories (__rt_value))".to_owned(),
+        Values::Bundles => "(__rt_bundles)".to_owned(),
         Values::Files => "(__fish_complete_path (__rt_value))".to_owned(),
         Values::Binds => "(__rt_binds)".to_owned(),
         Values::Variables => "(set -x --names)".to_owned(),
@@ -388,7 +424,7 @@ fn fish_flags(script: &mut String, condition: &str, flags: impl Iterator<Item = 
     for flag in flags {
         let short = flag.short.map(|short| format!(" -s {short}")).unwrap_or_default();
         let alias = flag.alias.map(|alias| format!(" -l {alias}")).unwrap_or_default();
-        let value = match flag.value.map(values) {
+        let value = match flag.value.filter(|_| !flag.optional).map(values) {
             None => String::new(),
             Some(kinds) if kinds.is_empty() => " -x".to_owned(),
             Some(kinds) => format!(" -x -a '{}'", fish_offer(&kinds)),
@@ -403,7 +439,7 @@ fn fish_flags(script: &mut String, condition: &str, flags: impl Iterator<Item = 
 /// The script for fish.
 pub fn fish(program: &Program) -> String {
     let mut valued = String::new();
-    for (command, flag) in all_flags(program).filter(|(_, flag)| flag.value.is_some()) {
+    for (command, flag) in all_flags(program).filter(|(_, flag)| flag.value.is_some() && !flag.optional) {
         let patterns: Vec<_> = patterns(command, flag).iter().map(|pattern| format!("'{pattern}'")).collect();
         let _ = writeln!(valued, "            case {}\n                set value yes", patterns.join(" "));
     }
@@ -484,6 +520,9 @@ end
 function __rt_value
     string replace -r '^--[^=]*=' '' -- (commandline -ct)
 end
+function __rt_bundles
+    __fish_complete_path (__rt_value) | string match -r '^[^\t]*(?:/|\.sqsh|\.squashfs|\.sqfs|\.sif)(?:\t.*)?$'
+end
 function __rt_binds
     set -l value (__rt_value)
     string match -q '*:*' -- $value; or __fish_complete_path $value
@@ -513,7 +552,7 @@ mod tests {
             of(&["run --bundle DIR ID", "kill ID [SIGNAL]", "delete [--force] ID|JOBID"], "slurm").kinds,
             [vec![verbs], ids(), vec![Values::Signals]]
         );
-        let images = vec![Values::Images, Values::Dirs];
+        let images = vec![Values::Images, Values::Bundles];
         assert_eq!(of(&["IMAGE|BUNDLE [-- ARGS...]", "[-b BUNDLE] ID [-- ARGS...]"], "run").kinds, [images]);
         assert_eq!(of(&["ID"], "create").kinds, [vec![]]);
         assert_eq!(of(&["IMAGE..."], "rmi"), Operands { kinds: vec![vec![Values::Images]], repeats: true });

@@ -14,6 +14,8 @@ pub struct Flag {
     /// What help calls the value; none for a switch. Completions offer directories for `DIR`, files for `FILE` and
     /// `SOCKET`, and the words of `a|b|c`.
     pub value: Option<&'static str>,
+    /// The value may be left out, and stands behind a `=` where there is one. The flag is a switch, too.
+    pub optional: bool,
     /// The flag can be given several times, and every occurrence counts. Of other flags the last one counts.
     pub repeats: bool,
     /// The flag is accepted because callers send it, and has no effect.
@@ -26,7 +28,17 @@ pub struct Flag {
 
 /// A switch: true where given, or as `--long=false` says.
 pub const fn switch(long: &'static str, help: &'static str) -> Flag {
-    Flag { long, alias: None, short: None, value: None, repeats: false, ignored: false, hidden: false, help }
+    Flag {
+        long,
+        alias: None,
+        short: None,
+        value: None,
+        optional: false,
+        repeats: false,
+        ignored: false,
+        hidden: false,
+        help,
+    }
 }
 
 /// A flag that takes a value.
@@ -42,6 +54,10 @@ impl Flag {
     /// With a second long name.
     pub const fn alias(self, alias: &'static str) -> Flag {
         Flag { alias: Some(alias), ..self }
+    }
+    /// The value may be left out.
+    pub const fn optional(self) -> Flag {
+        Flag { optional: true, ..self }
     }
     /// Every occurrence counts.
     pub const fn repeats(self) -> Flag {

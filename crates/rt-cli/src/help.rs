@@ -76,8 +76,13 @@ pub(crate) fn flags(of: Option<&Command>) -> impl Iterator<Item = &'static Flag>
 /// `-b, --bundle DIR`
 fn names(flag: &Flag) -> String {
     let short = flag.short.map_or("    ".to_owned(), |short| format!("-{short}, "));
-    let value = flag.value.map(|value| format!(" {value}")).unwrap_or_default();
+    let value = flag.value.map(|value| behind(flag, value)).unwrap_or_default();
     format!("{short}--{}{value}", flag.long)
+}
+
+/// How `value` stands behind the name of `flag`.
+pub(crate) fn behind(flag: &Flag, value: &str) -> String {
+    if flag.optional { format!("[={value}]") } else { format!(" {value}") }
 }
 
 pub(crate) fn remark(flag: &Flag) -> &'static str {

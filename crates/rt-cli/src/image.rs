@@ -104,10 +104,11 @@ Blobs are kept in a cache, which users and nodes can share. rt(1) says under ENV
 where the cache is, and from which files credentials, mirrors and certificates are read.";
 
 const ABOUT_SAVE: &str = "\
-The image has one layer, in which everything belongs to root. What config.json says of the program, its arguments,
-variables and directory is what the image says; what the image said that the bundle was pulled from is kept, such
-as its entrypoint, user, volumes, ports, labels and history. The image's digest is printed; docker-archive has no
-manifest, so there it is the digest of the image's config, which docker calls the image's id.
+IMAGE is the name of one in the store. The image that is made has one layer, in which everything belongs to root.
+What config.json says of the program, its arguments, variables and directory is what the image says; what the image
+said that the bundle was pulled from is kept, such as its entrypoint, user, volumes, ports, labels and history. The
+image's digest is printed; docker-archive has no manifest, so there it is the digest of the image's config, which
+docker calls the image's id.
 
 A name that ends in .sqsh, .sqfs or .squashfs is a single file, a squashfs with the bundle's config in
 it; its path is printed. A directory that is no bundle becomes such a file of data, for rt run -v.
@@ -122,9 +123,9 @@ that were removed are removed by it. In a single file the two are merged. No con
 The image is there whole or not at all. The same tree always gives the same digest.";
 
 const ABOUT_PUSH: &str = "\
-The image is the one that rt save writes: one layer in which everything belongs to root, with what config.json and the
-image say that the bundle was pulled from. Of an image on disk for several platforms the one for this machine is sent,
-or that of --platform.
+IMAGE is the name of one in the store. What is sent is what rt save writes: one layer in which everything belongs to
+root, with what config.json and the image say that the bundle was pulled from. Of an image on disk for several
+platforms the one for this machine is sent, or that of --platform.
 
 What the registry has already is not sent again. An upload goes on after a broken connection. The layer of a bundle
 is written to the cache's file system first. The digest of the manifest is printed. --overlay is as for rt-save(1).
@@ -260,8 +261,9 @@ pub const SAVE: Command = Command {
     name: "save",
     summary: "write a bundle's root as an image that podman, docker and skopeo load",
     usage: &[
-        "BUNDLE oci:DIR[:TAG]|oci-archive:FILE[:TAG]|docker-archive:FILE[:NAME:TAG]",
-        "BUNDLE FILE.sqsh",
+        "BUNDLE|IMAGE oci:DIR[:TAG]|oci-archive:FILE[:TAG]",
+        "BUNDLE|IMAGE docker-archive:FILE[:NAME:TAG]",
+        "BUNDLE|IMAGE FILE.sqsh",
         "--runfile FILE BUNDLE|FILE.sqsh|IMAGE",
     ],
     operands: 1..=2,
@@ -306,7 +308,7 @@ its owner may not read are an error. With --overlay, as for rt-save(1), no bundl
 pub const PUSH: Command = Command {
     name: "push",
     summary: "send a bundle's root, or an image on disk, to a registry",
-    usage: &["BUNDLE|oci:DIR[:TAG]|oci-archive:FILE[:TAG] [docker://]REGISTRY/NAME[:TAG]"],
+    usage: &["BUNDLE|IMAGE|oci:DIR[:TAG]|oci-archive:FILE[:TAG] REGISTRY/NAME[:TAG]"],
     operands: 2..=2,
     flags: &[
         &OVER,

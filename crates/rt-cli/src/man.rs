@@ -2,7 +2,7 @@
 
 use crate::command::{Command, Program};
 use crate::flag::Flag;
-use crate::help::{flags, remark, usages};
+use crate::help::{behind, flags, remark, usages};
 use std::fmt::Write;
 
 /// What a page says that is not made from commands and flags. An empty line separates paragraphs.
@@ -227,7 +227,8 @@ fn man_flags(title: &str, flags: impl Iterator<Item = &'static Flag>) -> String 
     for flag in flags {
         let short = flag.short.map(|short| format!("\\fB\\-{short}\\fR, ")).unwrap_or_default();
         let alias = flag.alias.map(|alias| format!(", \\fB\\-\\-{}\\fR", inline(alias))).unwrap_or_default();
-        let value = flag.value.map(|value| format!(" \\fI{}\\fR", inline(value))).unwrap_or_default();
+        let value = flag.value.map(|value| behind(flag, &format!("\\fI{}\\fR", inline(value))));
+        let value = value.unwrap_or_default();
         let help = inline(&format!("{}{}.", flag.help, remark(flag)));
         let _ = writeln!(page, ".TP\n{short}\\fB\\-\\-{}\\fR{alias}{value}\n{help}", inline(flag.long));
     }

@@ -134,7 +134,7 @@ pub fn call<'a>(
 }
 
 /// `error` with what people who know another program probably meant by `word` behind `command`.
-fn hinted(error: Error, command: &str, word: &str) -> Error {
+fn hinted(error: Error, command: &str, word: impl AsRef<OsStr>) -> Error {
     let habit = habits::of_word(command, word.as_ref());
     wrong::meant(&error, habit, || None).unwrap_or(error)
 }
@@ -155,8 +155,9 @@ impl Place<'_> {
             _ => long(flags, name).is_some(),
         };
         match self {
-            Place::Behind(_) if is_flag_of(GLOBALS) => {
-                return err!("flag {} must come before the command", typed.display());
+            Place::Behind(command) if is_flag_of(GLOBALS) => {
+                let error = err!("flag {} must come before the command", typed.display());
+                return hinted(error, command.name, typed);
             }
             Place::BeforeCommand(program) if program.shown().any(|command| is_flag_of(command.flags)) => {
                 return err!("flag {} must come after the command", typed.display());
@@ -238,6 +239,7 @@ impl<'a> Flags<'a> {
         let (value, len) = match (flag.value, attached, next) {
             (_, Some(value), _) => (value, 1),
             (None, None, _) => (OsStr::new("true"), 1),
+            (Some(_), None, _) if flag.optional => (OsStr::new("true"), 1),
             (Some(_), None, Some(value)) => (value, 2),
             (Some(_), None, None) => return Err(wrong::without_value(typed)),
         };

@@ -17,12 +17,9 @@ pub fn volume(volume: &str) -> Result<Mount> {
         _ => bail!("volume {volume:?} is not SRC:DST[:OPTIONS], nor an absolute path"),
     };
     let what = || format!("volume {volume:?}");
-    let mut options = vec!["rbind".to_owned()];
     // podman's words for labels, ownership and overlays have no meaning here.
     let words = parts.next().unwrap_or("").split(',').filter(|w| !matches!(*w, "" | "z" | "Z" | "U" | "O"));
-    options.extend(words.map(str::to_owned));
-    let mount = bind(source, destination, options).map_err(|e| e.context(what()))?;
-    Ok(of_path(mount, source, destination))
+    path(source, destination, words.map(str::to_owned).collect()).map_err(|e| e.context(what()))
 }
 
 /// The path `source` of the host at `destination`, with `options`. Without one that says how deep, mounts below it are
@@ -115,6 +112,11 @@ fn parse_mount(asked: &str) -> Result<Mount> {
             "tmpfs-mode" => options.push(format!("mode={}", text()?)),
             // Docker's word for file sharing on other systems; it ignores it on Linux as well.
             "consistency" => {}
+            _ if value.is_none() && key.starts_with(['/', '.', '~']) => {
+                return Err(
+                    err!("{key:?} is no key").hint("SRC:DST is for -v; here it is source=SRC,target=DST")
+                );
+            }
             _ => match nearest(key.as_ref(), KEYS) {
                 Some(near) => bail!("unknown key {key:?}; did you mean {near}?"),
                 None => bail!("unknown key {key:?}"),
@@ -268,6 +270,7 @@ mod tests {
         let mount = volume("/a:/b:ro,z").unwrap();
         assert_eq!(shown(&mount), ["/b", "/a", "rbind,ro,rro,rprivate"]);
         assert_eq!(shown(&volume("/a").unwrap()), ["/a", "/a", "rbind,rprivate"]);
+        assert_eq!(shown(&volume("/a:/b:bind,ro").unwrap())[2], "bind,ro,rprivate");
         for bad in ["a", "", "/a:b", ":/b", "/a:/b:fly"] {
             assert!(volume(bad).is_err(), "{bad}");
         }

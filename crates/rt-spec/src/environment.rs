@@ -102,6 +102,18 @@ pub fn files() -> impl Iterator<Item = FileVariable> {
     })
 }
 
+/// The socket of the X11 server on this host that DISPLAY names. One that is reached by TCP has none.
+pub fn display() -> Option<PathBuf> {
+    display_socket(&std::env::var("DISPLAY").ok()?).map(PathBuf::from)
+}
+
+fn display_socket(value: &str) -> Option<String> {
+    let (host, number) = value.split_once(':')?;
+    let number = number.split_once('.').map_or(number, |(number, _)| number);
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    (matches!(host, "" | "unix") && is_number).then(|| format!("/tmp/.X11-unix/X{number}"))
+}
+
 /// The file that a value names. A cache of credentials may also be the kernel's, or a server's (krb5.conf(5), ccache types).
 fn file_of<'a>(name: &str, value: &'a str) -> Option<&'a str> {
     let path = match name {
@@ -214,6 +226,16 @@ mod tests {
         }
         assert!(asks_for("SSH_AUTH_SOCK", "SSH_AUTH_SOCK") && asks_for("SSH_*", "SSH_AUTH_SOCK"));
         assert!(asks_for("XAUTHORITY=/x", "XAUTHORITY") && !asks_for("*", "XAUTHORITY"));
+    }
+
+    #[test]
+    fn displays_have_sockets() {
+        for value in [":12", ":12.0", "unix:12"] {
+            assert_eq!(display_socket(value).unwrap(), "/tmp/.X11-unix/X12");
+        }
+        assert!(
+            ["", ":", ":../x", "localhost:10.0", "::1:0"].into_iter().all(|v| display_socket(v).is_none())
+        );
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Options {
     pub follow_source: Follow,
     /// The path of the source has no link in it, or the mount fails.
     pub without_links: bool,
+    /// The source is what has this device and inode, or the mount fails.
+    pub identity: Option<(u64, u64)>,
     /// Whether a link at the destination is followed.
     pub follow_destination: Follow,
 }
@@ -39,6 +41,9 @@ pub struct Options {
 /// The option of binds that `rt` adds on the word of a launcher: nobody can lead them elsewhere by a link. It is not for
 /// configs, and not among [`KNOWN`].
 pub const WITHOUT_LINKS: &str = "x-rt.without-links";
+
+/// The same for a source that was looked at before: `x-rt.identity=DEVICE:INODE`. It wants [`WITHOUT_LINKS`].
+pub const IDENTITY: &str = "x-rt.identity";
 
 enum Word {
     Set(u64),
@@ -164,10 +169,19 @@ fn other(options: &mut Options, word: &str) {
         WITHOUT_LINKS => options.without_links = true,
         "dest-nofollow" => options.follow_destination = Follow::Not,
         _ => options.data.push(match word.split_once('=') {
+            Some((IDENTITY, value)) if identity(value).is_some() => {
+                options.identity = identity(value);
+                return;
+            }
             Some((key, value)) => Param::Value(key.to_owned(), value.to_owned()),
             None => Param::Flag(word.to_owned()),
         }),
     }
+}
+
+fn identity(value: &str) -> Option<(u64, u64)> {
+    let (device, inode) = value.split_once(':')?;
+    Some((device.parse().ok()?, inode.parse().ok()?))
 }
 
 /// Every option word that [`parse`] gives a meaning to, for `features`.

@@ -42,6 +42,25 @@ pub fn is_trusted_directory(path: &Path) -> bool {
     owner.is_ok_and(|owner| owner == 0 || owner == rustix::process::geteuid().as_raw())
 }
 
+/// Opens `path`, which has no link in it, without reading it, and says what it is.
+pub fn open_without_links(path: &Path) -> Result<(OwnedFd, fs::Stat), Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = fs::openat2(fs::CWD, path, flags, Mode::empty(), fs::ResolveFlags::NO_SYMLINKS)?;
+    let stat = fs::fstat(&fd)?;
+    Ok((fd, stat))
+}
+
+/// Device and inode of the caller's file, directory or socket `path`, whose path has no link in it; of a socket also where it is
+/// root's. `None` for all else.
+pub fn own_identity(path: &Path) -> Option<(u64, u64)> {
+    let (_, stat) = open_without_links(path).ok()?;
+    let kind = fs::FileType::from_raw_mode(stat.st_mode);
+    let is_socket = kind == fs::FileType::Socket;
+    let is_file = is_socket || matches!(kind, fs::FileType::RegularFile | fs::FileType::Directory);
+    let own = stat.st_uid == rustix::process::geteuid().as_raw();
+    (is_file && (own || is_socket && stat.st_uid == 0)).then_some((stat.st_dev, stat.st_ino))
+}
+
 /// Takes over a descriptor that this program was started with, and sets close-on-exec. Fails where it is not open, or was
 /// not passed on but opened by this program, which owns it then. That also refuses to take it over twice.
 pub fn take_inherited(fd: RawFd) -> Result<OwnedFd> {

@@ -47,14 +47,26 @@ pub fn block_all() {
     }
 }
 
-/// Waits for the next signal (sigwaitinfo(2)) and returns its number.
-pub fn take() -> i32 {
+/// A signal that has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// Its number.
+    pub number: i32,
+    /// The kernel has sent it, as for a key of the terminal: to all processes of the foreground's group.
+    pub by_kernel: bool,
+}
+
+/// Waits for the next signal (sigwaitinfo(2)).
+pub fn take() -> Taken {
     let set = full_set();
     loop {
-        // SAFETY: `set` lives over the call; a null siginfo is allowed.
-        let signal = unsafe { libc::sigwaitinfo(&raw const set, std::ptr::null_mut()) };
-        if signal > 0 {
-            return signal;
+        // SAFETY: `set` and `info` live over the call; zeros are a valid siginfo.
+        let (number, info) = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            (libc::sigwaitinfo(&raw const set, &raw mut info), info)
+        };
+        if number > 0 {
+            return Taken { number, by_kernel: info.si_code == libc::SI_KERNEL };
         }
     }
 }

@@ -224,16 +224,22 @@ pub fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
 
 /// Receives the one descriptor that a message carries.
 pub fn receive_fd(socket: impl AsFd) -> Result<OwnedFd> {
+    Ok(receive_fd_with::<64>(socket)?.0)
+}
+
+/// The same with the message, up to so many bytes.
+pub fn receive_fd_with<const MOST: usize>(socket: impl AsFd) -> Result<(OwnedFd, [u8; MOST])> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = net::RecvAncillaryBuffer::new(&mut space);
-    let mut payload = [0u8; 64];
+    let mut payload = [0u8; MOST];
     let mut buffers = [std::io::IoSliceMut::new(&mut payload)];
     net::recvmsg(socket, &mut buffers, &mut control, net::RecvFlags::CMSG_CLOEXEC)?;
-    control
+    let received = control
         .drain()
         .find_map(|message| match message {
             net::RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
             _ => None,
         })
-        .ok_or_else(|| err!("no descriptor came over the socket"))
+        .ok_or_else(|| err!("no descriptor came over the socket"))?;
+    Ok((received, payload))
 }

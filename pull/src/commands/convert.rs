@@ -4,6 +4,7 @@ use super::save::{self, Origin};
 use super::{is_image_file, operand};
 use crate::disk;
 use crate::draft::Draft;
+use crate::images::Policy;
 use crate::interrupt::{self, Interrupt};
 use crate::save::SaveTarget;
 use rt_cli::image::{COMPRESS, OVER, REPLACE, RUN_FILE, SILENT};
@@ -61,11 +62,15 @@ pub(super) fn run(call: &Call) -> Result<u8> {
             }
         }
         Origin::Layout(_) => Err(super::is_a_layout(operand(call, 0)?)),
-        Origin::Image(name) if overlay => save::bundle(call, &super::images::stored(call, name)?, target),
+        Origin::Image(name) if overlay => {
+            save::bundle(call, &super::images::stored(call, name, Policy::Missing)?, target)
+        }
         Origin::Image(name) if saved => {
             let scratch = Scratch::beside(Path::new(".rt-convert"))?;
             let bundle = scratch.join("bundle")?;
-            let own = own(&["pull", "--quiet", "--private"], &[name.into(), bundle.clone().into()])?;
+            let mut own = own(&["pull", "--quiet", "--private"], &[name.into(), bundle.clone().into()])?;
+            // The path of what is gone afterwards.
+            own.stdout(std::process::Stdio::null());
             match finished(own, interrupt)? {
                 0 => interrupt.check().and_then(|()| save::bundle(call, &bundle, target)),
                 code => Ok(code),

@@ -65,12 +65,12 @@ fn named(image: &str) -> Result<(String, Source)> {
     })
 }
 
-/// The bundle of an image in the store, pulled where it is missing there.
-pub(super) fn stored(call: &Call, image: &str) -> Result<PathBuf> {
+/// The bundle of an image in the store, where `policy` says what is done if it is missing there.
+pub(super) fn stored(call: &Call, image: &str, policy: Policy) -> Result<PathBuf> {
     let (image, source) = named(image)?;
     let options = pull_options(call, image, source, PathBuf::new())?;
     let watermarks = Watermarks::from_environment()?;
-    let request = StoreRequest { options, policy: Policy::Missing, platform: None, watermarks };
+    let request = StoreRequest { options, policy, platform: None, watermarks };
     Ok(images::fetch(request)?.path)
 }
 

@@ -129,7 +129,11 @@ pub(super) fn as_json(path: &Path, summary: &Summary) -> Value {
 /// Says on stderr what came of a pull, and in the log what the tree of a caller without root has otherwise than the image.
 pub(super) fn tell_summary(summary: &Summary) {
     log_changes(summary);
-    tell(&as_text(summary));
+    match Style::of_terminal(false) {
+        // Among what the tasks of a step say, it is rt that speaks.
+        Style::Lines => rt_sys::log::tell(as_text(summary)),
+        _ => tell(&as_text(summary)),
+    }
 }
 
 fn as_text(summary: &Summary) -> String {

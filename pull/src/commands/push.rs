@@ -14,6 +14,7 @@ use serde_json::json;
 /// What is pushed, with what was written over it.
 fn what(call: &Call) -> Result<PushSource> {
     match (call.flags.path(&OVER), PushSource::parse(call.operands[0])) {
+        (None, Ok(PushSource::Bundle(..))) => Ok(PushSource::Bundle(save::source_bundle(call)?, None)),
         (None, source) => source,
         (Some(_), Ok(PushSource::Image(_))) => {
             Err(err!("push: --overlay is for bundles and images by name, and not for layouts and archives"))

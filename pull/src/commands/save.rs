@@ -4,6 +4,7 @@ use super::pull::pull_options;
 use super::{image_file as form_of, images, operand, source, tell};
 use crate::disk;
 use crate::image_file;
+use crate::images::Policy;
 use crate::progress::{Style, size};
 use crate::run;
 use crate::save::{self, SaveTarget, What};
@@ -15,6 +16,7 @@ use rt_spec::asked_mounts::is_image;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, look};
 use rustix::fs::FileType;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Writes a bundle's tree as an image and prints its digest, or the path of an image file.
@@ -29,26 +31,26 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     run_file(call, &target)
 }
 
-/// The bundle that is the first operand. Over an image of the store a layer may have been written by its name.
+/// The bundle that is the first operand: one that is here, or an image of the store by its name. Only where a layer has been
+/// written over that is a missing one pulled: else the name may be a path with an error in it.
 pub(super) fn source_bundle(call: &Call) -> Result<PathBuf> {
-    let path = Path::new(call.operands[0]);
-    let has_transport = call.operands[0].to_str().is_some_and(|name| name.contains("://"));
-    let is_bundle = !has_transport && is_own_bundle(path)?;
-    if !call.flags.given(&OVER) || is_bundle {
+    let (word, over) = (call.operands[0], call.flags.given(&OVER));
+    let path = Path::new(word);
+    let has_transport = word.to_str().is_some_and(|name| name.contains("://"));
+    let here = if has_transport { None } else { word::own(path)? };
+    if here == Some(FileType::Directory) && has_own_config(path)? {
         return Ok(path.to_owned());
     }
-    images::stored(call, operand(call, 0)?)
+    let is_name = over || !word.as_bytes().starts_with(b".") && !path.is_absolute() && here.is_none();
+    match (is_name, over) {
+        (false, _) => Ok(path.to_owned()),
+        (true, true) => images::stored(call, operand(call, 0)?, Policy::Missing),
+        (true, false) => images::stored(call, operand(call, 0)?, Policy::Never)
+            .map_err(|e| e.hint("nor is there a bundle of that name")),
+    }
 }
 
-/// True for a bundle.
-///
-/// # Errors
-/// A word names it that others can have put here.
-fn is_own_bundle(path: &Path) -> Result<bool> {
-    Ok(word::own(path)? == Some(FileType::Directory) && has_own_config(path)?)
-}
-
-/// The same for a directory that is known to be nobody else's.
+/// True for a directory with the config of a bundle, which is known to be nobody else's.
 fn has_own_config(dir: &Path) -> Result<bool> {
     word::require_own(dir, Path::new("config.json"))?;
     look::is_file(dir.join("config.json"))
@@ -114,7 +116,7 @@ pub(super) fn run_file(call: &Call, target: &Path) -> Result<u8> {
         }
         Origin::Layout(_) => Err(super::is_a_layout(operand(call, 0)?)),
         Origin::Image(name) if call.flags.given(&OVER) => {
-            bundle(call, &images::stored(call, name)?, text(target)?)
+            bundle(call, &images::stored(call, name, Policy::Missing)?, text(target)?)
         }
         Origin::Image(name) => pulled(call, name, target.to_owned()),
     }

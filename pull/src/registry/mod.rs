@@ -287,7 +287,12 @@ impl Registry {
         let mut last_error: Option<Error> = None;
         for connection in &self.endpoints {
             match request(connection) {
-                Ok(value) => return Ok(value),
+                Ok(value) => {
+                    if self.endpoints.len() > 1 {
+                        log::debug!("{}: {} has answered", self.reference, connection.endpoint.host);
+                    }
+                    return Ok(value);
+                }
                 Err(e) => {
                     self.interrupt.check()?;
                     if self.endpoints.len() > 1 {

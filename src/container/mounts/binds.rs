@@ -6,13 +6,13 @@
 use super::{Trees, describe};
 use crate::container::plan::{MountKind, MountPlan, Plan};
 use crate::container::refused;
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Attr, PropagationType, Recursive};
 use rt_sys::ns::{self, IdMaps, Namespace, Setgroups};
 use rt_sys::process::{self, Memory};
-use rt_sys::{bail, caps};
+use rt_sys::{bail, caps, fd};
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::fs::{self, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
 
@@ -39,17 +39,33 @@ pub(super) fn clone_source(
     let tree = match copies.get(n) {
         Some(Some(tree)) => tree.try_clone().context(|| "duplicate a descriptor")?,
         _ if options.without_links => {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let dir = fs::openat2(fs::CWD, source, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
-            mount::clone_fd(dir, options.recursive)?
+            let (found, stat) = fd::open_without_links(source)?;
+            if options.identity.is_some_and(|seen| seen != (stat.st_dev, stat.st_ino)) {
+                bail!("{}: somebody has put something else in its place", source.display());
+            }
+            mount::clone_fd(found, options.recursive)?
         }
-        _ => mount::clone_path(source, options.recursive, options.follow_source)?,
+        _ => mount::clone_path(source, options.recursive, options.follow_source)
+            .map_err(|e| uncovering(source, options.recursive, e))?,
     };
     // Hierarchies of cgroup v1 are mounts of their own below /sys/fs/cgroup. Where /sys is to be read-only, they must
     // not stay writable.
     let readonly = if source.starts_with("/sys") { Readonly::AllBelow } else { Readonly::ThisMount };
     set_attributes(&tree, mount, readonly)?;
     Ok(tree)
+}
+
+/// The error of a copy, with what helps where the kernel has refused to show what mounts of the host cover: in a user namespace
+/// they are locked together (mount_namespaces(7)).
+#[cold]
+fn uncovering(source: &Path, recursive: Recursive, e: Error) -> Error {
+    let is_below = |at: &Path| at != source && at.starts_with(source);
+    let covers = || mount::table().is_ok_and(|table| table.iter().any(|mount| is_below(&mount.point)));
+    if recursive == Recursive::No && e.is(libc::EINVAL) && covers() {
+        return e
+            .hint(format!("without root, what is mounted below {} comes along: rbind", source.display()));
+    }
+    e
 }
 
 /// What the option `ro` reaches.

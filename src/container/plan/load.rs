@@ -5,19 +5,19 @@ use super::{asked_namespaces, foreign, prompt};
 use crate::container::entrypoint::EntrypointPlan;
 use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
 use crate::hooks::definitions;
-use oci_spec::runtime::Mount;
+use oci_spec::runtime::{Mount, MountBuilder};
 use rt_launch::job_environment::JobEnvironment;
 use rt_launch::request::StepContainer;
 use rt_launch::task::JobDirectory;
 use rt_spec::rootless::UserMap;
 use rt_spec::said::{MPI, Said};
-use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment};
+use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment, mounts};
 use rt_sys::caps::Sets;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, caller, err, fd, look};
 use rustix::io::Errno;
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// A config as it was loaded.
 pub(crate) struct Loaded {
@@ -239,6 +239,9 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
         None => {}
     }
     if inherits_env && changes.env_of_job.is_none() {
+        if changes.home == Some(true) {
+            bring_along(spec)?;
+        }
         leave_out_hidden(spec, changes)?;
     }
     if let Some(Ids { uid, gid }) = changes.user
@@ -267,6 +270,35 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
     Ok(())
 }
 
+/// Shows what the caller's variables name beside the home that the caller asks for: sockets of ssh-agent and X11, and credentials.
+/// Only what is the caller's own, or a socket of root's, and no link leads there. What another bind covers stays covered: a mount
+/// point would be made in its source.
+fn bring_along(spec: &mut Spec) -> Result<()> {
+    let home = caller::path("HOME").filter(|home| home != Path::new("/"));
+    for path in environment::files().map(|file| file.path).chain(environment::display()) {
+        let is_plain = path.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
+        let covers = |mount: &&Mount| path.starts_with(mount.destination());
+        let bound = spec.mounts().iter().flatten().rfind(covers).is_some_and(is_bind);
+        let below_home = home.as_ref().is_some_and(|home| path.starts_with(home));
+        if !is_plain || bound || below_home || shows(spec, &path) {
+            continue;
+        }
+        let Some((device, inode)) = fd::own_identity(&path) else { continue };
+        let identity = format!("{}={device}:{inode}", mounts::IDENTITY);
+        let options =
+            ["bind", "nosuid", "nodev", mounts::WITHOUT_LINKS, &identity].map(str::to_owned).to_vec();
+        let mount = MountBuilder::default().destination(&path).source(&path).typ("bind").options(options);
+        let mount = mount.build().map_err(|e| err!("mount {}: {e}", path.display()))?;
+        spec.mounts_mut().get_or_insert_default().push(mount);
+    }
+    Ok(())
+}
+
+fn is_bind(mount: &Mount) -> bool {
+    mount.typ().as_deref() == Some("bind")
+        || mount.options().iter().flatten().any(|word| word == "bind" || word == "rbind")
+}
+
 /// Leaves out what is inherited and names a file of the host's that the container does not show: a program that is told of a
 /// socket takes it for one that is broken.
 fn leave_out_hidden(spec: &mut Spec, changes: &Overrides) -> Result<()> {
@@ -291,10 +323,8 @@ fn shows(spec: &Spec, path: &Path) -> bool {
     let Some(mount) = spec.mounts().iter().flatten().rfind(covers) else {
         return spec.root().as_ref().is_some_and(|root| root.path() == Path::new("/"));
     };
-    let is_bind = mount.typ().as_deref() == Some("bind")
-        || mount.options().iter().flatten().any(|word| word == "bind" || word == "rbind");
     let below = path.strip_prefix(mount.destination()).unwrap_or(Path::new(""));
-    is_bind && mount.source().as_ref().is_some_and(|source| source.join(below) == path)
+    is_bind(mount) && mount.source().as_ref().is_some_and(|source| source.join(below) == path)
 }
 
 /// Leaves the config's mounts at `places` and below them out.

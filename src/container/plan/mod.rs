@@ -33,7 +33,7 @@ use super::trace::{self, Phase};
 use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_launch::job_environment::JobEnvironment;
-use rt_launch::single_copy;
+use rt_launch::{single_copy, slurm};
 use rt_spec::rootless::{self, Adapted};
 use rt_spec::said::{Program, Said};
 use rt_spec::{Config, Linux, annotations};
@@ -90,6 +90,8 @@ pub(super) struct Plan {
     /// What takes what is written to the root in place of the image. Where there is one, the root is this container's own
     /// from its first mount on: whatever is made in it is made in the layer.
     pub layer: Option<Layer>,
+    /// How many bytes a layer in memory takes at most; half of the node's memory where that is not said.
+    pub layer_bound: Option<u64>,
     /// What was looked at of a layer that is kept, before init is made.
     pub layer_seen: Seen,
     /// The container's id, by which others know who uses the layer.
@@ -266,6 +268,12 @@ impl Plan {
             propagation: linux.rootfs_propagation().as_deref().and_then(rt_spec::mounts::propagation),
             readonly_root,
             layer: None,
+            // A job that has written more than its memory ends with slurmstepd, by the kernel's hand.
+            layer_bound: options
+                .task
+                .as_ref()
+                .and_then(|task| slurm::memory(&task.job))
+                .map(|bytes| bytes / 2),
             layer_seen: Seen::new(),
             layer_user: String::new(),
             waits_for_layer: options.kept.is_some(),

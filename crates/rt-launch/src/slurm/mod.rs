@@ -58,6 +58,13 @@ pub fn pmi_fd(job: &JobEnvironment) -> Option<i32> {
     job.get("PMI_FD")?.parse().ok().filter(|fd| *fd > 2)
 }
 
+/// The memory that Slurm gives the job on this node, in bytes; `None` where it does not say, or gives all.
+pub fn memory(job: &JobEnvironment) -> Option<u64> {
+    let number = |name: &str| job.get(name)?.parse::<u64>().ok().filter(|number| *number > 0);
+    let of_cpus = || number("SLURM_MEM_PER_CPU")?.checked_mul(number("SLURM_CPUS_ON_NODE")?);
+    number("SLURM_MEM_PER_NODE").or_else(of_cpus)?.checked_mul(1 << 20)
+}
+
 /// Adds what Slurm has not put into the config of a task, or programs know under other names. Each rank is a note.
 pub(crate) fn add_variables(spec: &mut Spec, task: &TaskContext, notes: &mut Vec<String>) {
     if !has_own_environment(spec, task)
