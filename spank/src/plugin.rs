@@ -556,8 +556,9 @@ pub(crate) fn job_epilog(spank: &Spank, words: &[&CStr]) -> i32 {
     else {
         return 0;
     };
-    if std::fs::remove_file(note_of(job)).is_err_and(|e| e.kind() == ErrorKind::NotFound) {
-        // It had no container here.
+    let had_none = std::fs::remove_file(note_of(job)).is_err_and(|e| e.kind() == ErrorKind::NotFound);
+    if had_none && !has_copies(tmpfs(&arguments).as_deref().unwrap_or("/tmp"), job) {
+        // It had no container here, and no step has copied its image to all nodes of the job.
         return 0;
     }
     let mut environment = vec![format!("SLURM_JOB_ID={job}"), format!("SLURM_JOB_UID={uid}")];
@@ -574,6 +575,13 @@ pub(crate) fn job_epilog(spank: &Spank, words: &[&CStr]) -> i32 {
     };
     let _ = call.run(|line| ffi::error(plain(line)));
     0
+}
+
+/// True where TmpFS has a copy of an image for the job, as `rt slurm broadcast` makes them.
+fn has_copies(tmpfs: &str, job: u32) -> bool {
+    let prefix = format!("rt-image-{job}-");
+    let names = std::fs::read_dir(tmpfs).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.into_iter().any(|name| name.as_bytes().starts_with(prefix.as_bytes()))
 }
 
 /// `rt slurm end` as the user.

@@ -9,6 +9,7 @@ use rt_launch::request::{self, Image, StepContainer};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, caller, err, fd, log, look};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::MetadataExt;
@@ -89,20 +90,22 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     Err(e).context(|| "execute sbcast")
 }
 
-/// True where a copy of the image's mode in a directory for everybody lets nobody read it who may not read the image: sbcast(1)
-/// gives the copies that mode, and the user's own group.
+/// True where a copy of the image's mode in a directory for everybody lets nobody read it who may not read the image: the image is
+/// closed to all others, or open to all. sbcast(1) gives the copies that mode, and the user's own group, but no ACL.
 fn is_open_to_nobody_more(image: &Path) -> Result<bool> {
     let context = || format!("image {}", image.display());
     let real = fs::canonicalize(image).context(context)?;
-    let mode = |path: &Path| fs::metadata(path).map(|found| found.mode()).context(context);
-    match mode(&real)? & 0o077 {
-        0 => Ok(true),
-        bits if bits & 0o004 == 0 => Ok(false),
-        _ => {
-            let mut dirs = real.ancestors().skip(1);
-            dirs.try_fold(true, |all, dir| Ok(all && mode(dir)? & 0o001 != 0))
-        }
+    let all_may = |path: &Path, bits| {
+        let acl = rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0u8; 0][..]);
+        let mode = fs::metadata(path).context(context)?.mode();
+        Ok::<_, Error>(mode & bits == bits && matches!(acl, Err(Errno::NODATA | Errno::OPNOTSUPP)))
+    };
+    if fs::metadata(&real).context(context)?.mode() & 0o077 == 0 {
+        return Ok(true);
     }
+    let mut dirs = real.ancestors().skip(1);
+    Ok(all_may(&real, 0o044)?
+        && dirs.try_fold(true, |all, dir| Ok::<_, Error>(all && all_may(dir, 0o011)?))?)
 }
 
 /// The image once more, in a file without a name that only the caller may read.

@@ -81,8 +81,6 @@ fn run_task(call: &Call) -> Result<u8> {
         share: flags.switch(&SHARE) != Some(false) && id.as_ref().is_some_and(|id| id.task.is_some()),
         id,
         has_terminal: tty::stdin_is_terminal(),
-        pmix_dir: caller::path("PMIX_SERVER_TMPDIR"),
-        node: caller::variable("SLURMD_NODENAME"),
         pid: std::process::id(),
         umask: process::umask(),
         cwd: job_directory(flags.path(&CHDIR), &options.bundle)?,

@@ -217,6 +217,10 @@ impl Init<'_> {
             self.tell(&FromInit::Listener(listener.as_raw_fd()))?;
             self.wait()
         })?;
+        if self.fifo.is_some() {
+            // Whoever joins a container that is only created looks at this process.
+            process::forget_environment();
+        }
         // Once more: the kernel clears the death signal when ids change (prctl(2), PR_SET_PDEATHSIG).
         end_with(self.runtime)?;
         // The container is known before its program runs, so that nothing runs that `delete` cannot find.

@@ -426,6 +426,21 @@ fn words_of_somebody_else_are_not_read(ctx: &Ctx) {
     symlink("/proc/kmsg", &config).unwrap();
     run(&["alpine"]).fails(&["rt-pull is installed neither"]);
     fs::remove_file(&config).unwrap();
+    // A lease on the file has every open of it fail (fcntl(2), F_SETLEASE).
+    fs::write(&config, "{}").unwrap();
+    let leased = fs::File::options().read(true).write(true).open(&config).unwrap();
+    assert_eq!(sys::set_write_lease(&leased), 0);
+    give(&config);
+    run(&["alpine"]).fails(&["rt-pull is installed neither"]);
+    drop(leased);
+    // Where others can rename what is the caller's, a word means nothing of it; a path does.
+    let (team, own) = (ctx.mkdir("team"), ctx.bundle().ops(&["say it runs"]));
+    own.write();
+    fs::rename(&own.dir, team.join("own")).unwrap();
+    fs::set_permissions(&team, fs::Permissions::from_mode(0o777)).unwrap();
+    let in_team = |word: &str| run(&[word]).cwd(&team);
+    in_team("own").fails(&["others can put something else in its place", "./own"]);
+    assert_eq!(in_team("./own").ok().line(0), json!("it runs"));
     // Nothing mounted is asked.
     for name in ["alpine", "alpine.file", "config.json"] {
         let at = here.join(name);
@@ -443,6 +458,11 @@ fn words_of_somebody_else_are_not_read(ctx: &Ctx) {
         run(&[if name == "config.json" { "debian:12" } else { name }]).fails(&[text]);
         if name != "config.json" {
             let target = ctx.path("target.sqsh").display().to_string();
+            // To a pull the word is the name of an image alone.
+            let pull = rt(ctx, &["pull", "--plain-http", "--retries", "0", name, &target]).cwd(&here);
+            pull.env("http_proxy", "http://127.0.0.1:1")
+                .env("https_proxy", "http://127.0.0.1:1")
+                .fails(&[name]);
             let commands: [&[&str]; 4] = [
                 &["convert", name, &target],
                 &["inspect", name],

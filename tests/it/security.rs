@@ -1401,6 +1401,8 @@ fn children_of_init_see_nothing_of_the_host(ctx: &Ctx) {
     seen(&hook);
     let id = ctx.id();
     ctx.rt(["create", "-b"]).arg(&hook.dir).arg(&id).env("SECRET", "s").ok();
+    let joined = ctx.rt(["exec", &id, "/bin/sh", "-c", "cat /proc/[0-9]*/environ"]).env("SECRET", "t").ok();
+    assert!(!joined.stdout.contains("SECRET=s"), "{joined:?}");
     ctx.rt(["start", &id]).env("SECRET", "s").ok();
     seen(&hook);
     ctx.rt(["delete", "--force", &id]).ok();

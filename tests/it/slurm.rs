@@ -1035,7 +1035,9 @@ fn what_an_image_sets_is_not_the_jobs(ctx: &Ctx) {
         let mut cmd = step.command(0, &[&secret, "exists /bound", "fds", "env"]);
         let home = ctx.path("image-home");
         if with_own {
+            let jobs = ctx.path("secret/job.42");
             cmd = cmd.env("XDG_CONFIG_HOME", &home).env("HOME", ctx.path("secret")).env("PMI_FD", "17");
+            cmd = cmd.env("PMIX_SERVER_TMPDIR", jobs.join("pmix.42.0")).env("TMPDIR", jobs);
         }
         let out = cmd.before([Step::Dup(passed.as_raw_fd(), 17)]).ok();
         assert_eq!((out.line(0), out.line(1)), (json!(false), json!(false)), "{out:?}");

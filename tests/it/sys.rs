@@ -582,6 +582,15 @@ extern "C" fn note_signals() {
 #[unsafe(link_section = ".init_array")]
 static NOTE_SIGNALS: extern "C" fn() = note_signals;
 
+/// Takes a write lease on an open file, of which the holder is not told (fcntl(2)).
+pub fn set_write_lease(file: &std::fs::File) -> i32 {
+    // SAFETY: no pointer is passed.
+    unsafe {
+        libc::signal(libc::SIGIO, libc::SIG_IGN);
+        libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(file), libc::F_SETLEASE, libc::F_WRLCK)
+    }
+}
+
 /// A file system of `uid`'s at `at`, as fusermount(1) mounts it, whose server does not answer; dropped, the server is gone.
 /// Its options are those of fuse(4), such as `allow_other`. None where there is no /dev/fuse.
 pub fn silent_fuse(at: &std::path::Path, uid: u32, options: &str) -> Option<std::fs::File> {

@@ -42,7 +42,7 @@ pub fn look(path: &Path) -> Result<There> {
     let here = || "look at the current directory";
     let mut above = fs::stat(".").context(here)?;
     // Whoever serves a file system says whose its files are, as he likes.
-    let servers_uid = rt_sys::mount::fuse_owner(fs::CWD, &above).context(here)?;
+    let servers_uid = rt_sys::mount::fuse_owner(Path::new("."), &above).context(here)?;
     let mut dir: Option<OwnedFd> = None;
     let mut shown = PathBuf::new();
     let mut parts = path.components().peekable();
@@ -65,6 +65,10 @@ pub fn look(path: &Path) -> Result<There> {
         let is_link = FileType::from_raw_mode(found.st_mode) == FileType::Symlink;
         if let Err(e) = require_own_file(&shown, &found, is_link) {
             return Ok(There::Foreign(e));
+        }
+        if matches!(part, Component::Normal(_)) && others_can_rename(&above) {
+            let text = "others can put something else in its place at any time";
+            return Ok(There::Foreign(err!("{}: {text}", shown.display())));
         }
         above = found;
         let follow =
@@ -178,6 +182,13 @@ fn require_own_file(path: &Path, stat: &Stat, is_link: bool) -> Result<()> {
 /// True for root and the caller.
 fn is_trusted(uid: u32) -> bool {
     [0, rustix::process::geteuid().as_raw()].contains(&uid)
+}
+
+/// True for a directory in which others can rename what is the caller's: what is looked at now is not what is opened then. In
+/// one with the sticky bit they cannot.
+fn others_can_rename(dir: &Stat) -> bool {
+    !is_trusted(dir.st_uid)
+        || others_can_write(dir) && Mode::from_raw_mode(dir.st_mode) & Mode::SVTX != Mode::SVTX
 }
 
 /// Where each user has a group of the same number, the usual umask of all but root lets that group write.

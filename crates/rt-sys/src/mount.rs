@@ -343,12 +343,12 @@ pub fn table() -> Result<Vec<Mounted>> {
 /// FUSE_SUPER_MAGIC (linux/magic.h).
 const FUSE: u64 = 0x6573_5546;
 
-/// Who mounted the FUSE file system that `file` is on (fuse(4), `user_id`); `None` on all others. `stat` is its state.
+/// Who mounted the FUSE file system that `path` is on (fuse(4), `user_id`); `None` on all others. `stat` is its state.
 ///
 /// # Errors
 /// The kernel does not say.
-pub fn fuse_owner(file: impl AsFd, stat: &rustix::fs::Stat) -> Result<Option<u32>> {
-    if rustix::fs::fstatfs(&file)?.f_type as u64 != FUSE {
+pub fn fuse_owner(path: &Path, stat: &rustix::fs::Stat) -> Result<Option<u32>> {
+    if rustix::fs::statfs(path)?.f_type as u64 != FUSE {
         return Ok(None);
     }
     let text = super::fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
@@ -356,7 +356,7 @@ pub fn fuse_owner(file: impl AsFd, stat: &rustix::fs::Stat) -> Result<Option<u32
     let owner = text.split(|byte| *byte == b'\n').find_map(|line| {
         let fields = || line.split(|byte| *byte == b' ');
         fields().nth(2).filter(|field| *field == device.as_bytes())?;
-        let options = fields().last()?.split(|byte| *byte == b',');
+        let options = fields().next_back()?.split(|byte| *byte == b',');
         let uid = options.into_iter().find_map(|option| option.strip_prefix(b"user_id="))?;
         std::str::from_utf8(uid).ok()?.parse().ok()
     });

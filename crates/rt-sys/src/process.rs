@@ -187,6 +187,22 @@ pub fn exit_code(status: WaitStatus) -> u8 {
     }
 }
 
+/// Overwrites this process's environment with zeros, where /proc/PID/environ shows it. Called where no other thread runs, in
+/// memory that nobody shares; afterwards each variable is empty.
+pub fn forget_environment() {
+    unsafe extern "C" {
+        static mut environ: *mut *mut libc::c_char;
+    }
+    // SAFETY: environ(7) is a list of C strings that ends with a null pointer, in memory that can be written.
+    unsafe {
+        let mut next = environ;
+        while !next.is_null() && !(*next).is_null() {
+            std::ptr::write_bytes(*next, 0, libc::strlen(*next));
+            next = next.add(1);
+        }
+    }
+}
+
 /// Argument and environment vectors in the form that execve(2) takes, built before they are needed.
 #[derive(Debug)]
 pub struct ExecArgs {

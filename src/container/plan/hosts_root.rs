@@ -8,7 +8,8 @@ use rt_spec::rootless::UserMap;
 use rt_spec::{Spec, annotations, hpc};
 use rt_sys::caller::{Caller, Privilege};
 use rt_sys::error::{Context, Result};
-use rt_sys::{err, look, mount};
+use rt_sys::{err, fd, look, mount};
+use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::Value;
@@ -23,7 +24,12 @@ const MASKED: [&str; 6] = ["/proc/kcore", "/proc/keys", "/dev/mem", "/dev/kmem",
 /// Where the profile hpc shows what the host's root has power over.
 const HOSTS: [&str; 2] = ["/proc", "/dev"];
 /// The beginnings of paths below /dev of what jobs compute with, which some sites give to a group only.
-const FOR_JOBS: [&str; 8] = ["accel/", "dri/", "fuse", "gdrdrv", "habanalabs", "hl", "kfd", "nvidia"];
+const FOR_JOBS: [&str; 9] =
+    ["accel/", "dri/", "fuse", "gdrdrv", "habanalabs", "hl", "infiniband/uverbs", "kfd", "nvidia"];
+/// File systems below /dev that have no devices of the host's but the program's own terminal.
+const OTHERS: [&str; 4] = ["hugepages", "mqueue", "pts", "shm"];
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// How deep /dev is looked through; a directory that is deeper is hidden as a whole.
 const DEPTH: usize = 4;
 
@@ -68,7 +74,8 @@ pub(super) fn protect_host(
                 || spec.mounts().iter().flatten().any(|mount| mount.destination() == path)
         };
         let mut hidden = Vec::new();
-        hosts_devices(Path::new("/dev"), "", DEPTH, &mut hidden)?;
+        let opened = fs::open("/dev", DIRECTORY, Mode::empty()).context(|| "list /dev")?;
+        hosts_devices(&opened, "", DEPTH, &mut hidden)?;
         plan.masked.extend(hidden.into_iter().filter(|path| !asked(path)));
         // Devices can be used where their file system is read-only. Other files than devices are not made there.
         for mount in plan.mounts.iter_mut().filter(|mount| mount.destination == Path::new("/dev")) {
@@ -100,36 +107,33 @@ fn is_for_everybody(path: &str, mode: u32) -> bool {
 }
 
 /// The devices of `dir`, which is `below` from /dev on, that are not for everybody. What vanishes meanwhile needs no mask, and
-/// what the caller may not list is open to nobody in the container, who has no more rights.
-fn hosts_devices(dir: &Path, below: &str, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let doing = || format!("list {}", dir.display());
-    let opened = match fs::open(dir, flags, Mode::empty()) {
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return Ok(()),
-        opened => opened.context(doing)?,
-    };
-    for entry in fs::Dir::read_from(&opened).context(doing)? {
+/// what the caller may not list is open to nobody in the container, who has no more rights. What is mounted there is not asked,
+/// since a user may have mounted it: it is hidden.
+fn hosts_devices(dir: &OwnedFd, below: &str, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
+    let doing = || format!("list /dev/{below}");
+    for entry in fs::Dir::read_from(dir).context(doing)? {
         let entry = entry.context(doing)?;
-        let (name, kind) = (entry.file_name(), entry.file_type());
-        let path = dir.join(OsStr::from_bytes(name.to_bytes()));
+        let name = entry.file_name();
         let shown = format!("{below}{}", name.to_string_lossy());
-        match kind {
+        let path = Path::new("/dev").join(below).join(OsStr::from_bytes(name.to_bytes()));
+        match entry.file_type() {
             FileType::BlockDevice => found.push(path),
-            FileType::CharacterDevice => match fs::statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW) {
+            FileType::CharacterDevice => match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) if is_for_everybody(&shown, stat.st_mode) => {}
                 Err(Errno::NOENT) => {}
-                found_there => {
-                    found_there.context(|| path.display().to_string())?;
+                looked => {
+                    looked.context(|| path.display().to_string())?;
                     found.push(path);
                 }
             },
-            // Of devpts and tmpfs: the first has the program's own terminal.
-            FileType::Directory if [".", "..", "pts", "shm"].contains(&shown.as_str()) => {}
-            FileType::Directory if name == c"." || name == c".." => {}
-            FileType::Directory if depth > 1 => {
-                hosts_devices(&path, &format!("{shown}/"), depth - 1, found)?;
-            }
-            FileType::Directory => found.push(path),
+            FileType::Directory if name == c"." || name == c".." || OTHERS.contains(&&*shown) => {}
+            FileType::Directory if depth == 1 => found.push(path),
+            FileType::Directory => match fd::open_entry(dir, name, DIRECTORY) {
+                Ok(opened) => hosts_devices(&opened, &format!("{shown}/"), depth - 1, found)?,
+                Err(Errno::XDEV) => found.push(path),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => {}
+                Err(e) => return Err(e).context(|| path.display().to_string()),
+            },
             _ => {}
         }
     }

@@ -86,6 +86,8 @@ fn change(options: &mut CreateOptions, mut config: Config, bundle: &Path) -> Res
     if std::mem::take(&mut options.configured) {
         if let Some(task) = options.task.as_mut().filter(|task| !task.asked) {
             task.job = JobEnvironment::of_config(&config.spec, bundle);
+            // Not before: until then nobody knows what of it an image has set.
+            rt_launch::slurm::read_own_environment(task);
         }
         options.configure()?;
         if let Some(task) = &mut options.task {

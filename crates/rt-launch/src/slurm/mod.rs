@@ -11,6 +11,7 @@ use crate::job_environment::JobEnvironment;
 use crate::task::{Directories, TaskContext, is_plain};
 use rt_spec::state::Step;
 use rt_spec::{Spec, variable};
+use rt_sys::caller;
 use std::path::{Path, PathBuf};
 
 /// The directories that are said by `task`, as far as `is_trusted` takes them: each is to be a directory of root's or of the
@@ -56,6 +57,12 @@ fn tmpdir(task: &TaskContext) -> Option<PathBuf> {
 /// The descriptor of the PMI2 connection, which the task must inherit at its number.
 pub fn pmi_fd(job: &JobEnvironment) -> Option<i32> {
     job.get("PMI_FD")?.parse().ok().filter(|fd| *fd > 2)
+}
+
+/// Takes what slurmstepd has said in the environment of the runtime alone.
+pub fn read_own_environment(task: &mut TaskContext) {
+    task.pmix_dir = caller::path("PMIX_SERVER_TMPDIR");
+    task.node = caller::variable("SLURMD_NODENAME");
 }
 
 /// The memory that Slurm gives the job on this node, in bytes; `None` where it does not say, or gives all.
