@@ -1,6 +1,5 @@
 //! `rt`'s commands: `table.rs` describes them, and each has a file of its own.
 
-mod broadcast;
 #[cfg(test)]
 mod command_lines;
 mod companion;
@@ -26,7 +25,6 @@ mod slurm;
 mod spec;
 mod start;
 mod state;
-mod step_container;
 mod stop;
 mod table;
 mod update;

@@ -3,8 +3,8 @@
 //! The copies are in TmpFS, a directory that every node has and that often everybody can write. sbcast(1) writes to no file
 //! that is there already, and a copy counts only where it is the caller's and has the image's size and time.
 
-use super::Call;
-use super::step_container::read;
+use super::read;
+use crate::cli::Call;
 use rt_launch::request::{self, Image, StepContainer};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, caller, err, fd, log, look};

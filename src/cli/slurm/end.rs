@@ -1,0 +1,77 @@
+//! `rt slurm begin` and `end`: what is made for a job's user, and what is removed when a step or a job has ended.
+
+use super::save::save_in_child;
+use super::{broadcast, container_of, read, step_name, task_id, user_of_job};
+use crate::cli::Call;
+use crate::container;
+use crate::store::{self, Store};
+use rt_launch::task::TaskId;
+use rt_sys::error::Result;
+use rt_sys::{bail, caller, err, process};
+
+/// Makes the state directory of the job's user, for a prolog of root's.
+pub(super) fn begin(call: &Call) -> Result<u8> {
+    let root = crate::cli::root(call)?.ok_or_else(|| err!("slurm begin: --root is missing"))?;
+    // Its parent is closed to others, so a name with a slash or an empty one would close something else.
+    let user = caller::variable("SLURM_JOB_USER").filter(|user| !user.contains('/'));
+    let is_users = |user: &String| !user.starts_with('.') && root.file_name() == Some(user.as_ref());
+    if !user.is_some_and(|user| is_users(&user)) {
+        bail!("slurm begin: {} is not named by SLURM_JOB_USER", root.display());
+    }
+    let number = |name: &str| caller::variable(name).and_then(|number| number.parse::<u32>().ok());
+    let uid = number("SLURM_JOB_UID").ok_or_else(|| err!("SLURM_JOB_UID is no number"))?;
+    crate::store::make_for_job(&root, uid, number("SLURM_JOB_GID").unwrap_or(uid))?;
+    Ok(0)
+}
+
+/// Ends what is left of the step on this node; called by root, what is left of the job.
+pub(super) fn end(call: &Call) -> Result<u8> {
+    process::end_after(600);
+    // slurmstepd or slurmd has made this process. Neither is in the job, nor has the limits of its tasks.
+    process::step_outside_of_jobs();
+    let job = caller::variable("SLURM_JOB_ID")
+        .ok_or_else(|| err!("SLURM_JOB_ID is not set: this is no job of Slurm"))?;
+    if job.parse::<u32>().is_err() {
+        bail!("SLURM_JOB_ID: {job:?} is no number");
+    }
+    if rustix::process::geteuid().is_root() && caller::variable("SLURM_JOB_UID").is_some_and(|uid| uid != "0")
+    {
+        return end_of_job(call, &job);
+    }
+    let asked = read()?;
+    let id = task_id(call, &asked)?;
+    let named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
+    let container = container_of(&asked, &named);
+    let store = open_store_of_job(call)?;
+    // The last of the tasks has saved it, unless one was killed.
+    let has_saved = |tasks| {
+        let ended = store.container(&container).and_then(|dir| dir.ended(&step_name(&named)));
+        ended.is_ok_and(|ended| ended >= tasks)
+    };
+    let save = asked.save.as_ref().filter(|_| !asked.tasks.is_some_and(has_saved));
+    let save = save.filter(|_| matches!(store.kept(&container), Ok(Some(_))));
+    let saved =
+        save.map_or(Ok(0), |path| save_in_child(call, &store, &container, &named.step.to_string(), path));
+    container::tasks_delete(&store, &format!("{}.-1", named.container))?;
+    saved
+}
+
+/// The same, where it need not be there.
+pub(super) fn open_store_of_job(call: &Call) -> Result<Store> {
+    match crate::cli::root(call)? {
+        Some(root) => Store::open(Some(&root)),
+        None => Store::open_for_job(user_of_job().as_deref()),
+    }
+}
+
+/// Ends everything of a job of another user, as that user: nothing in a user's directory is to be read or signalled with
+/// root's privileges.
+pub(super) fn end_of_job(call: &Call, job: &str) -> Result<u8> {
+    let uid: u32 = caller::variable("SLURM_JOB_UID")
+        .and_then(|uid| uid.parse().ok())
+        .ok_or_else(|| err!("SLURM_JOB_UID is no number"))?;
+    store::become_owner(uid)?;
+    container::tasks_delete(&open_store_of_job(call)?, job)?;
+    broadcast::remove(job)?;
+    Ok(0)
+}

@@ -1,0 +1,115 @@
+//! `rt slurm`: what Slurm calls, by oci.conf(5) and by the plugin.
+//!
+//! oci.conf(5): Slurm calls `run` as the user, in the task's place, and `state`, `kill` and `delete` as root when the step has
+//! ended. What it reads of `state` are stdout and stderr together, and what it cannot read it reports into the job's output.
+//!
+//! The plugin calls `prepare` once for each node, has Slurm execute `task` in the place of each task's program, and calls `end`
+//! when the step has ended. All of them have the step's environment, with the variables `RT_CONTAINER_*`.
+
+mod broadcast;
+mod end;
+mod kept;
+mod prepare;
+mod query;
+mod run;
+mod save;
+mod task;
+
+use crate::cli::{Call, kill};
+use crate::container;
+use crate::store::Store;
+use kept::container_id;
+use rt_launch::request::StepContainer;
+use rt_launch::task::TaskId;
+use rt_sys::error::Result;
+use rt_sys::{bail, caller, err};
+use std::path::PathBuf;
+
+/// Slurm's number for the step of a batch script (slurm.h, SLURM_BATCH_SCRIPT).
+const BATCH: u32 = 0xffff_fffb;
+
+/// Runs one of the forms.
+pub(super) fn run(call: &Call) -> Result<u8> {
+    let form = call.operands[0].to_str().unwrap_or_default();
+    let most = match form {
+        "kill" | "save" => 3,
+        "prepare" | "arguments" | "begin" => 1,
+        _ => 2,
+    };
+    if let Some(extra) = call.operands.get(most) {
+        bail!("slurm {form}: extra operand {extra:?}");
+    }
+    match form {
+        "run" => run::run_task(call),
+        "task" => task::task(call),
+        "prepare" => prepare::prepare(call),
+        "begin" => end::begin(call),
+        "end" => end::end(call),
+        "save" => save::save(call),
+        "arguments" => task::arguments(),
+        "digest" => prepare::digest(call),
+        "broadcast" => broadcast::run(call),
+        "state" => query::state(call),
+        "kill" => {
+            let signal = call.operands.get(2).map_or(Ok(15), |name| kill::signal(&name.to_string_lossy()))?;
+            container::tasks_kill(&query::owners_store(call)?, id(call)?, signal)?;
+            Ok(0)
+        }
+        "delete" => {
+            container::tasks_delete(&query::owners_store(call)?, id(call)?)?;
+            Ok(0)
+        }
+        other => {
+            bail!(
+                "slurm: {other:?} is none of begin, run, task, arguments, prepare, digest, broadcast, end, save, state, kill and delete"
+            )
+        }
+    }
+}
+
+fn id<'a>(call: &Call<'a>) -> Result<&'a str> {
+    call.operand(1, "the id")
+}
+
+/// What this process's environment asks for.
+pub(super) fn read() -> Result<StepContainer> {
+    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    StepContainer::read(&rt_config::own_variable, &here)
+}
+
+/// What a step is called in the state of its container.
+pub(super) fn step_name(id: &TaskId) -> String {
+    format!("{}.{}", id.step.job, id.step.step)
+}
+
+/// The id of the step's container.
+pub(super) fn container_of(asked: &StepContainer, id: &TaskId) -> String {
+    asked.name.as_ref().map_or_else(|| id.container.clone(), |name| container_id(name, id))
+}
+
+/// `NODE.JOB.STEP.TASK`, the id of oci.conf's pattern.
+pub(super) fn task_id(call: &Call, asked: &StepContainer) -> Result<String> {
+    if let Some(id) = call.operands.get(1) {
+        return Ok(id.to_str().ok_or_else(|| err!("{id:?} is no id of a task"))?.to_owned());
+    }
+    let job = caller::variable("SLURM_JOB_ID")
+        .ok_or_else(|| err!("SLURM_JOB_ID is not set: this is no task of Slurm"))?;
+    let step = asked.step.or_else(|| caller::variable("SLURM_STEP_ID")?.parse().ok()).unwrap_or(BATCH);
+    let task = caller::variable("SLURM_LOCALID").unwrap_or_else(|| "0".to_owned());
+    let node = caller::variable("SLURMD_NODENAME").unwrap_or_else(|| "node".to_owned());
+    Ok(format!("{node}.{job}.{step}.{task}"))
+}
+
+/// The state directory of the job's containers: that of `--root`, or else the user's among those that sites give to Slurm,
+/// or else the usual one.
+pub(super) fn store_of_job(call: &Call) -> Result<Store> {
+    match crate::cli::root(call)? {
+        Some(root) => Store::create(Some(&root)),
+        None => Store::create_for_job(user_of_job().as_deref()),
+    }
+}
+
+/// The user's name.
+pub(super) fn user_of_job() -> Option<String> {
+    caller::variable("SLURM_JOB_USER").or_else(|| caller::variable("USER"))
+}

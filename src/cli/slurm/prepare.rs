@@ -1,0 +1,178 @@
+//! `rt slurm prepare` and `digest`: what the tasks of a step start from, found once for each node.
+
+use super::kept::{is_disk, is_users_bundle, named_container};
+use super::{broadcast, read, store_of_job, task_id};
+use crate::cli::companion::become_companion;
+use crate::cli::{Call, image, operand};
+use crate::store::Store;
+use rt_launch::request::{self, IMAGE, Image, StepContainer};
+use rt_launch::task::TaskId;
+use rt_spec::annotations;
+use rt_spec::rootless::UserMap;
+use rt_spec::state::Status;
+use rt_sys::error::{Context, Result};
+use rt_sys::{caller, err, log, look};
+use rustix::fs::{self, Access, AtFlags, FileType, Mode as Bits, OFlags};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+
+/// Prints the name of an image with its digest. A file or a bundle has none, and is printed as it was named.
+pub(super) fn digest(call: &Call) -> Result<u8> {
+    let text = call.operand(1, "the image")?;
+    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    match request::image(text, &here)? {
+        Image::Name(name) if !is_image_path(&name)? => {
+            become_companion("rt-pull", ["inspect", "--pinned", "--", &name].map(Into::into).into())
+        }
+        _ => crate::cli::print(format!("{text}\n")),
+    }
+}
+
+/// Checks what is asked for, has the image pulled, and prints the bundle or the file that the tasks start from.
+pub(super) fn prepare(call: &Call) -> Result<u8> {
+    if let Some(dir) = caller::variable("RT_CONTAINER_SUBMIT_DIR") {
+        // It may be there on the node of the submission alone.
+        let _ = std::env::set_current_dir(dir);
+    }
+    let asked = read()?;
+    asked.check_sources()?;
+    check_mpi(&asked)?;
+    asked.save.as_deref().map_or(Ok(()), check_place_to_save)?;
+    let id = task_id(call, &asked)?;
+    let id = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
+    let store = store_of_job(call)?;
+    if let Some(named) = named_container(call, &store, &asked, &id)? {
+        tell_what_is_ignored(&store, &asked, &named.id);
+        return crate::cli::print(format!("{}\n", named.kept.image.display()));
+    }
+    match resolve(call, &asked, true)? {
+        Some(source) => {
+            tell_of_memory(&asked, &source);
+            let (Source::Bundle(path) | Source::File(path)) = source;
+            crate::cli::print(format!("{}\n", path.display()))
+        }
+        // rt-pull has said why.
+        None => Ok(1),
+    }
+}
+
+/// Says to who asks for a root to write to that what is written takes the job's memory, where that is so.
+pub(super) fn tell_of_memory(asked: &StepContainer, source: &Source) {
+    let wants_to_write = asked.writable == Some(true) || asked.as_root == Some(true);
+    if !wants_to_write || is_users_bundle(asked, source) || is_disk(asked.tmpfs()) {
+        return;
+    }
+    let tmpfs = asked.tmpfs().display();
+    let bound = if asked.name.is_some() || asked.save.is_some() { "" } else { ", half of it at the most" };
+    log::tell(format_args!(
+        "what is written to the root takes memory of the job{bound}: {tmpfs} (TmpFS) is no disk"
+    ));
+}
+
+/// Refuses the one pair that would hang: PMIx compares the id that a program has inside with that of the caller.
+pub(super) fn check_mpi(asked: &StepContainer) -> Result<()> {
+    let is_pmix = caller::variable("SLURM_MPI_TYPE").is_some_and(|kind| kind.starts_with("pmix"));
+    if asked.as_root == Some(true) && is_pmix {
+        return Err(err!("RT_CONTAINER_REMAP_ROOT: under PMIx the user keeps his own uid inside")
+            .hint("without --container-remap-root, or with --mpi=none"));
+    }
+    Ok(())
+}
+
+/// Looks whether a file can be made where the container is to be saved, which is hours before that is done.
+pub(super) fn check_place_to_save(path: &Path) -> Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    let context = || format!("RT_CONTAINER_SAVE: no file can be made in {}", dir.display());
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    match fs::open(dir, flags, Bits::RUSR | Bits::WUSR) {
+        Ok(_) => Ok(()),
+        // File systems without files that have no name, of which NFS is one, say the one or the other.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+            fs::accessat(fs::CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).context(context)
+        }
+        Err(e) => Err(e).context(context),
+    }
+}
+
+/// Says what of the step's options means nothing in a container that runs.
+pub(super) fn tell_what_is_ignored(store: &Store, asked: &StepContainer, container: &str) {
+    let runs = |record| matches!(store.status(&record), Ok(Status::Running));
+    if !store.load(container).is_ok_and(runs) {
+        return;
+    }
+    if !asked.mounts.is_empty() {
+        let what = "ignoring --container-mounts when attaching to a running container";
+        log::tell(format_args!("RT_CONTAINER_MOUNTS: {what}"));
+    }
+    let spec = store.container(container).and_then(|dir| dir.spec());
+    let Ok(Some(map)) = spec.and_then(|spec| annotations::user_map(&spec)) else { return };
+    let is_root = map == UserMap::Root;
+    if is_root != (asked.as_root == Some(true)) {
+        let who = if is_root { "as root" } else { "with its user's own ids" };
+        let what = format!("container {container} runs {who}, and so does this step");
+        log::tell(format_args!("RT_CONTAINER_REMAP_ROOT: {what}"));
+    }
+}
+
+/// True for an image file or a bundle. A name with `://` is none, whatever is here.
+///
+/// # Errors
+/// Others can have put here what has that name.
+pub(super) fn is_image_path(name: &str) -> Result<bool> {
+    let path = Path::new(name);
+    if name.contains("://") {
+        return Ok(false);
+    }
+    match operand::own_or_named(path)? {
+        Some(FileType::RegularFile) => Ok(true),
+        // What is no path is the name of an image, also where a directory of something else has that name.
+        Some(FileType::Directory) => {
+            rt_image_store::word::require_own(path, Path::new("config.json"))?;
+            look::is_file(path.join("config.json"))
+        }
+        _ => Ok(false),
+    }
+}
+
+/// What the tasks of a step start from.
+pub(super) enum Source {
+    Bundle(PathBuf),
+    File(PathBuf),
+}
+
+/// Finds the image, and has it pulled where it is not there. None where `rt-pull` has said why not.
+pub(super) fn resolve(call: &Call, asked: &StepContainer, shown: bool) -> Result<Option<Source>> {
+    let image = asked.image.as_ref().ok_or_else(|| err!("{IMAGE} is not set"))?;
+    let path = match image {
+        Image::Path(path) => path.as_path(),
+        Image::Name(name) => match is_image_path(name)? {
+            true => Path::new(name),
+            false => {
+                if asked.broadcast && shown {
+                    broadcast::say_why_not(&format!("{name} is not copied to the nodes"));
+                }
+                let policy = if asked.ask_registry { "always" } else { "missing" };
+                let how = image::Pull { policy, platform: None, shown };
+                return Ok(image::pulled(call, name, &how)?.map(Source::Bundle));
+            }
+        },
+    };
+    let path = rt_sys::fd::absolute(path)?;
+    if look::is_file(&path)? {
+        operand::check_image_file(&path)?;
+        return Ok(Some(Source::File(broadcast::copy_or_original(asked, path, shown)?)));
+    }
+    std::fs::metadata(path.join("config.json")).context(|| format!("bundle {}", path.display()))?;
+    Ok(Some(Source::Bundle(path)))
+}
+
+/// What a task starts from: what `prepare` has found, or what is found now. None where `rt-pull` has said why not.
+pub(super) fn task_source(call: &Call, asked: &StepContainer) -> Result<Option<Source>> {
+    match &asked.resolved {
+        // Pruned since it was resolved, or a store that this node has not.
+        Some(path) if look::is_dir(path)? && image::mark(path)? => Ok(Some(Source::Bundle(path.clone()))),
+        Some(path) if look::is_file(path)? => Ok(Some(Source::File(path.clone()))),
+        // One of the tasks shows what is fetched. The others wait for it in silence.
+        _ => resolve(call, asked, caller::variable("SLURM_PROCID").is_some_and(|rank| rank == "0")),
+    }
+}

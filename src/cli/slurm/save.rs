@@ -1,0 +1,63 @@
+//! `rt slurm save`: the root of a container as an image file, when its last task has ended.
+
+use super::end::open_store_of_job;
+use crate::cli::companion::with_companion;
+use crate::cli::{Call, create};
+use crate::container;
+use crate::store::Store;
+use rt_cli::flag::{LOG, LOG_FORMAT, LOG_LEVEL};
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err, fd, start};
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Has a child save a container for the step `step`, which enters namespaces for it. Returns its exit code. The child is in
+/// the directory of the file and gets no more than the file's name: a program of the step that still runs may be able to
+/// change what the path leads to.
+pub(super) fn save_in_child(call: &Call, store: &Store, id: &str, step: &str, path: &Path) -> Result<u8> {
+    let context = || format!("save container {id} as {}", path.display());
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(err!("not a file name")).context(context);
+    };
+    let place = store.container(id)?.open_place(step, parent).context(context)?;
+    let program = start::program()?;
+    let mut command = Command::new(&program);
+    command.current_dir(format!("/proc/self/fd/{}", place.as_raw_fd()));
+    for flag in [&LOG, &LOG_FORMAT, &LOG_LEVEL] {
+        if let Some(value) = call.globals.path(flag) {
+            let value = if std::ptr::eq(flag, &LOG) { fd::absolute(value)? } else { value };
+            command.arg(format!("--{}", flag.long)).arg(value);
+        }
+    }
+    let root = fd::absolute(store.path())?;
+    command.arg("--root").arg(root).args(["slurm", "save", id]).arg(Path::new(".").join(name));
+    let status =
+        command.stdout(Stdio::null()).status().context(|| format!("execute {}", program.display()))?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+/// Writes the root of a container to an image file.
+pub(super) fn save(call: &Call) -> Result<u8> {
+    let id = call.operand(1, "the id")?;
+    let path = call.operands.get(2).ok_or_else(|| err!("save: missing operand: the image file"))?;
+    let store = open_store_of_job(call)?;
+    if store.kept(id)?.is_none() {
+        bail!("save: no container {id} that has a name, or is to be saved");
+    }
+    let bundle = container::show_as_bundle(&store, create::images(call), id)?;
+    let mut failed = Ok(1);
+    // In the mount namespace of this process, which is where the bundle is.
+    with_companion("rt-pull", |program| {
+        let words = [OsStr::new("save"), OsStr::new("--force"), OsStr::new("--quiet"), OsStr::new("--")];
+        let status = Command::new(program).args(words).arg(&bundle).arg(path).stdin(Stdio::null()).status();
+        let missing = status.as_ref().is_err_and(|e| e.kind() == ErrorKind::NotFound);
+        failed = status
+            .map(|status| status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+            .context(|| format!("execute {}", program.display()));
+        !missing
+    })?;
+    failed
+}

@@ -1,0 +1,271 @@
+//! `rt slurm task` and `arguments`: a task's program in the container that its step asks for.
+
+use super::end::open_store_of_job;
+use super::kept::{kept_container, named_container};
+use super::prepare::{Source, task_source};
+use super::run::job_directory;
+use super::save::save_in_child;
+use super::{container_of, read, step_name, store_of_job, task_id};
+use crate::cli::table::*;
+use crate::cli::{Call, create, image};
+use crate::container::{self, AskedEntrypoint, CreateOptions, Overrides, RootAccess};
+use oci_spec::runtime::Mount;
+use rt_launch::job_environment::JobEnvironment;
+use rt_launch::request::{ARGV0, IMAGE, Image, StepContainer};
+use rt_launch::slurm::arguments;
+use rt_launch::task::{Directories, JobDirectory, TaskContext, TaskId};
+use rt_spec::asked_mounts;
+use rt_spec::rootless::UserMap;
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::{bail, caller, err, fd, look, process, signal, start, tty};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+/// Tells a task that its parent is the one that saves the container.
+pub(super) const SAVED_BY_PARENT: &str = "RT_CONTAINER_SAVED_BY_PARENT";
+
+/// Runs a task of the step, in the step's container on this node.
+pub(super) fn task(call: &Call) -> Result<u8> {
+    if let Some(file) = call.flags.path(&ENVIRONMENT) {
+        return Err(execute_with(call, &file)?);
+    }
+    let asked = read()?;
+    if let (Some(path), Some(tasks)) = (&asked.save, asked.tasks)
+        && caller::variable(SAVED_BY_PARENT).is_none()
+    {
+        return task_and_save(call, &asked, tasks, path);
+    }
+    let id = task_id(call, &asked)?;
+    let mut named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
+    let store = store_of_job(call)?;
+    let exists = named_container(call, &store, &asked, &named)?;
+    let source = match exists.as_ref().map(|named| &named.kept) {
+        Some(kept) if kept.is_file => Some(Source::File(kept.image.clone())),
+        Some(kept) => {
+            image::mark(&kept.image)?;
+            Some(Source::Bundle(kept.image.clone()))
+        }
+        None => None,
+    };
+    let source = source.map_or_else(|| task_source(call, &asked), |source| Ok(Some(source)))?;
+    // rt-pull has said why.
+    let Some(source) = source else { return Ok(1) };
+    asked.check_sources()?;
+    let mut options = create::options(call, id.clone(), PathBuf::from("/"))?;
+    options.kept = kept_container(&asked, &mut named, &source, exists)?;
+    match source {
+        Source::Bundle(bundle) => options.bundle = bundle,
+        Source::File(file) => options.image_file = Some(file),
+    }
+    let args = program(call, &asked)?;
+    let here = PathBuf::from("/");
+    // With an id it is oci.conf that calls, and a task is where a task in a bundle is.
+    let job_directory = || job_directory(call.flags.path(&CHDIR), &here);
+    let job_directory = call.operands.get(1).map_or(Ok(None), |_| job_directory())?;
+    options.overrides = overrides(call, &asked, &options, &named, args)?;
+    options.user_map = match asked.as_root {
+        Some(true) => Some(UserMap::Root),
+        Some(false) => Some(UserMap::Caller),
+        None => options.user_map,
+    };
+    options.configured = true;
+    let tmpfs = asked.tmpfs().to_owned();
+    options.task = Some(TaskContext {
+        share: call.flags.switch(&SHARE) != Some(false) && named.task.is_some(),
+        id: Some(named),
+        job: JobEnvironment::own(),
+        directories: Directories::default(),
+        has_terminal: tty::stdin_is_terminal(),
+        pmix_dir: caller::variable("PMIX_SERVER_TMPDIR").map(PathBuf::from),
+        node: caller::variable("SLURMD_NODENAME"),
+        uid: rustix::process::geteuid().as_raw(),
+        pid: std::process::id(),
+        umask: process::umask(),
+        cwd: asked
+            .workdir
+            .map(|path| JobDirectory { path, identity: None, asked: true, required: true })
+            .or(job_directory),
+        looked_up: call.operands.get(1).is_some(),
+        asked: true,
+        unshare: asked.unshare,
+        tmpfs: Some(tmpfs),
+    });
+    container::run_task(&store, options)
+}
+
+/// Runs a task in a child. The last one on the node saves the container: it has the mounts of the job, which slurmstepd need
+/// not have, and its exit code is the step's.
+pub(super) fn task_and_save(call: &Call, asked: &StepContainer, tasks: usize, path: &Path) -> Result<u8> {
+    let program = start::program()?;
+    let mut command = Command::new(&program);
+    command.args(crate::cli::own_words()).env(SAVED_BY_PARENT, "1");
+    let child = command.spawn().context(|| format!("execute {}", program.display()))?;
+    // Slurm signals all processes of a step, and a terminal all of its group: so the child has it, too.
+    signal::block_all();
+    let code = exit_code(child)?;
+    let id = task_id(call, asked)?;
+    let named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
+    let container = container_of(asked, &named);
+    let store = open_store_of_job(call)?;
+    // It is not there where no task could make it.
+    if !store.holds(&container)? {
+        return Ok(code);
+    }
+    let ended = store.container(&container)?.note_end(&step_name(&named), named.task.unwrap_or(0))?;
+    if ended < tasks {
+        return Ok(code);
+    }
+    let saved = save_in_child(call, &store, &container, &named.step.to_string(), path)?;
+    Ok(if code == 0 { saved } else { code })
+}
+
+/// The exit code of a child that has ended, 128 and the signal where that was one.
+pub(super) fn exit_code(mut child: Child) -> Result<u8> {
+    let status = child.wait().context(|| "wait for the task")?;
+    let code = status.code().or_else(|| Some(128 + status.signal()?));
+    Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+/// Prints the arguments that Slurm has written into the pattern of oci.conf. The shell that has been given the pattern is
+/// the parent of this process, and has not read beyond the comment in which they stand.
+pub(super) fn arguments() -> Result<u8> {
+    let context = || "read the command line of the shell";
+    let parent = std::os::unix::process::parent_id();
+    let line = fd::read_at(fd::open_proc()?, format!("{parent}/cmdline").as_str()).context(context)?;
+    // sh -c PATTERN
+    let pattern =
+        line.split(|byte| *byte == 0).nth(2).ok_or_else(|| err!("it has no pattern")).context(context)?;
+    let arguments = arguments::of_pattern(pattern).map_err(|e| e.context("oci.conf"))?;
+    crate::cli::print(format!("{}\n", arguments::encode(&arguments)))
+}
+
+/// Executes this call again with the variables in `file`: what hooks and `rt-pull` are told comes from there too. Returns
+/// the error only.
+pub(super) fn execute_with(call: &Call, file: &Path) -> Result<Error> {
+    let text = fd::read_file(file).context(|| format!("--environment: read {}", file.display()))?;
+    let mut words = crate::cli::own_words();
+    // The words before the operands, without this flag: what stands behind -- is the program's.
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    words = without(&words[..end], ENVIRONMENT.long).chain(words[end..].iter().cloned()).collect();
+    let program = start::program()?;
+    let mut command = Command::new(&program);
+    command.args(words).env_clear();
+    for variable in text.split(|byte| *byte == 0) {
+        if let Some(at) = variable.iter().position(|byte| *byte == b'=') {
+            command.env(OsStr::from_bytes(&variable[..at]), OsStr::from_bytes(&variable[at + 1..]));
+        }
+    }
+    // slurmstepd's own, where the task has none.
+    for name in ["SLURMD_NODENAME", "PMIX_SERVER_TMPDIR", "SLURM_MPI_TYPE"] {
+        if let Some(value) = std::env::var_os(name)
+            && !command.get_envs().any(|(known, _)| known == name)
+        {
+            command.env(name, value);
+        }
+    }
+    // What the plugin says of a task is not for this one.
+    for name in ["RT_CONTAINER_RESOLVED", ARGV0, "RT_CONTAINER_STEPID", "RT_CONTAINER_TASKS"] {
+        command.env_remove(name);
+    }
+    if let Some(image) = call.flags.text(&IMAGE_NAME)? {
+        command.env(IMAGE, image);
+    }
+    Ok(Error::from(command.exec()).context(format!("execute {}", program.display())))
+}
+
+/// `words` without the flag `--NAME VALUE`, in both of its forms.
+pub(super) fn without<'a>(words: &'a [OsString], name: &'static str) -> impl Iterator<Item = OsString> + 'a {
+    let mut is_value = false;
+    words
+        .iter()
+        .filter(move |word| {
+            let text = word.as_bytes().strip_prefix(b"--").unwrap_or_default();
+            let is_flag = text == name.as_bytes();
+            let is_both = text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+            let drop = is_flag || is_both || is_value;
+            is_value = is_flag;
+            !drop
+        })
+        .cloned()
+}
+
+/// The program and its arguments.
+pub(super) fn program(call: &Call, asked: &StepContainer) -> Result<Vec<String>> {
+    let mut args: Vec<String> = asked.program.iter().cloned().collect();
+    if let Some(text) = call.flags.text(&ARGUMENTS)? {
+        args.extend(arguments::decode(text).map_err(|e| e.context("--arguments"))?);
+    }
+    args.extend(call.rest()?);
+    if args.is_empty() {
+        bail!("{ARGV0} is not set, and there are no arguments: there is no program");
+    }
+    Ok(args)
+}
+
+pub(super) fn overrides(
+    call: &Call,
+    asked: &StepContainer,
+    options: &CreateOptions,
+    id: &TaskId,
+    args: Vec<String>,
+) -> Result<Overrides> {
+    let mut mounts = asked.mounts.clone();
+    mounts.extend(batch_script(id, &args)?);
+    let mut home = asked.home;
+    if let (Some(true), Some(true)) = (home, asked.as_root) {
+        // The home of root.
+        home = None;
+        let unmounted = asked.unmounted.iter().any(|place| place == Path::new("/root"));
+        if let Some(dir) = caller::variable("HOME").filter(|_| !unmounted)
+            && look::is_dir(&dir)?
+        {
+            let options = ["rbind", "nosuid", "nodev"].map(str::to_owned).to_vec();
+            mounts.insert(0, asked_mounts::bind(&dir, "/root", options)?);
+        }
+    }
+    let mut env = asked.env.clone();
+    env.extend(crate::cli::environment(call)?);
+    let entrypoint = AskedEntrypoint { log: asked.entrypoint_log, env: asked.env.clone() };
+    Ok(Overrides {
+        args,
+        entrypoint_first: asked.entrypoint.then_some(entrypoint),
+        env_of_job: Some(id.step.job.clone()),
+        env,
+        root: root_access(asked, options),
+        home,
+        volumes: call.flags.texts(&VOLUME)?,
+        mounts,
+        unmounted: asked.unmounted.clone(),
+        devices: call.flags.texts(&DEVICE)?,
+        mpi: create::mpi(call)?,
+        ..Overrides::default()
+    })
+}
+
+/// Where what the program writes to the root goes. An image is written to in a layer, as enroot's and pyxis' containers
+/// are; in a bundle its config says whether it can be.
+pub(super) fn root_access(asked: &StepContainer, options: &CreateOptions) -> RootAccess {
+    let is_users_bundle = matches!(asked.image, Some(Image::Path(_))) && options.image_file.is_none();
+    if let Some(kept) = &options.kept {
+        return RootAccess::Kept { dir: kept.what.layer.clone(), readonly: asked.writable == Some(false) };
+    }
+    match (asked.writable, is_users_bundle) {
+        (Some(false), _) => RootAccess::ReadOnly,
+        (None, true) if asked.as_root != Some(true) => RootAccess::AsConfigured,
+        (_, true) => RootAccess::Writable,
+        (_, false) => RootAccess::InMemory,
+    }
+}
+
+/// The script of a batch job, which Slurm keeps in a directory of its own, at its place.
+pub(super) fn batch_script(id: &TaskId, args: &[String]) -> Result<Option<Mount>> {
+    let Some(script) = args.first().filter(|_| id.step.step == "batch") else { return Ok(None) };
+    if !script.starts_with('/') || !look::is_file(script)? {
+        return Ok(None);
+    }
+    let options = ["bind", "ro", "nosuid", "nodev"].map(str::to_owned).to_vec();
+    asked_mounts::bind(script, script, options).map(Some)
+}
