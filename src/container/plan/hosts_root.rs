@@ -68,10 +68,13 @@ pub(super) fn protect_host(
         }
     }
     if dev {
+        // The program's own terminal is there.
+        let has_terminal = plan.process.terminal;
         let asked = |path: &Path| {
             let linux = spec.linux().as_ref();
             linux.and_then(|l| l.devices().as_ref()).is_some_and(|all| all.iter().any(|d| d.path() == path))
                 || spec.mounts().iter().flatten().any(|mount| mount.destination() == path)
+                || has_terminal && path == Path::new("/dev/console")
         };
         let mut hidden = Vec::new();
         let opened = fs::open("/dev", DIRECTORY, Mode::empty()).context(|| "list /dev")?;
