@@ -164,7 +164,7 @@ pub fn within(time: Duration, mut what: impl FnMut() -> bool) -> bool {
 }
 
 fn open_to_all(path: &Path) {
-    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
 }
 
 /// A program of this workspace. `rt` is another package, which `cargo test -p rt-image` does not build.
