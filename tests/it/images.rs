@@ -617,6 +617,15 @@ fn stores_of_each_user(ctx: &Ctx) {
     give_to(&ctx.path("images"), 12345);
     run("images").fails(&["belongs to uid 12345"]);
     assert!(!ctx.path("hooked").exists(), "the hook of another user has run");
+    // A file system of another user's, which says whose it is, or says nothing.
+    let shared = ctx.mkdir("shared");
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+    let place = ctx.mkdir("shared/images");
+    if let Some(server) = sys::silent_fuse(&place, 12345, ",allow_other") {
+        run("images").env("BASE", &shared).fails(&["the store of images"]);
+        sys::umount(place.to_str().unwrap(), libc::MNT_DETACH).unwrap();
+        drop(server);
+    }
     // Whoever names the store chooses its owner, who still has no program run on the host.
     let cmd = rt(ctx, &["run", "--pull", "never", "x.org/x:1", "--", "/probe", "say hello", "ls /mnt"]);
     let out = cmd.ok();

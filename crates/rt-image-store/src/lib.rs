@@ -53,11 +53,15 @@ impl ImageStore {
     /// Everybody can change it, or it is neither the caller's nor root's and nobody has named it by its path.
     pub fn open(place: &Place) -> Result<Option<ImageStore>> {
         let path = &place.path;
-        let nofollow = if place.chosen == Chosen::ForCaller { OFlags::NOFOLLOW } else { OFlags::empty() };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | nofollow;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // A slash behind a link would have it followed.
         let opened: PathBuf = path.components().collect();
-        let dir = match fs::open(&opened, flags, Mode::empty()) {
+        let dir = match place.chosen {
+            // Another user may have been first to make the directory, a link, or a mount that says whose it is.
+            Chosen::ForCaller => rt_sys::fd::open_beside_others(&opened, flags),
+            Chosen::ByCaller | Chosen::ByDefault => fs::open(&opened, flags, Mode::empty()),
+        };
+        let dir = match dir {
             Err(Errno::NOENT) => return Ok(None),
             dir => dir.context(|| format!("open the store of images {}", path.display()))?,
         };

@@ -184,11 +184,17 @@ fn is_trusted(uid: u32) -> bool {
     [0, rustix::process::geteuid().as_raw()].contains(&uid)
 }
 
+/// True where this process cannot know whether `uid` is root: in a user namespace all that are not mapped have one number.
+fn may_be_roots(uid: u32) -> bool {
+    const OVERFLOW: u32 = 65534;
+    uid == OVERFLOW && rt_sys::ns::own_maps().is_ok_and(|maps| !rt_sys::ns::is_initial(&maps))
+}
+
 /// True for a directory in which others can rename what is the caller's: what is looked at now is not what is opened then. In
 /// one with the sticky bit they cannot.
 fn others_can_rename(dir: &Stat) -> bool {
-    !is_trusted(dir.st_uid)
-        || others_can_write(dir) && Mode::from_raw_mode(dir.st_mode) & Mode::SVTX != Mode::SVTX
+    let is_others = !is_trusted(dir.st_uid) && !may_be_roots(dir.st_uid);
+    is_others || others_can_write(dir) && Mode::from_raw_mode(dir.st_mode) & Mode::SVTX != Mode::SVTX
 }
 
 /// Where each user has a group of the same number, the usual umask of all but root lets that group write.
