@@ -40,16 +40,23 @@ pub enum There {
 /// The kernel does not say what is there.
 pub fn look(path: &Path) -> Result<There> {
     let here = || "look at the current directory";
-    let mut above = fs::stat(".").context(here)?;
-    // Whoever serves a file system says whose its files are, as he likes.
-    let servers_uid = rt_sys::mount::fuse_owner(Path::new("."), &above).context(here)?;
+    let me = Caller::own();
+    let here_stat = fs::stat(".").context(here)?;
+    let mut above = here_stat;
     let mut dir: Option<OwnedFd> = None;
     let mut shown = PathBuf::new();
     let mut parts = path.components().peekable();
     while let Some(part) = parts.next() {
         shown.push(part);
+        if part == Component::CurDir {
+            // The current directory, which is only the first part.
+            if let Err(e) = me.require_own(&shown, &above, false) {
+                return Ok(There::Foreign(e));
+            }
+            continue;
+        }
         let at = dir.as_ref().map_or(fs::CWD, AsFd::as_fd);
-        let shared = !is_trusted(above.st_uid) || others_can_write(&above);
+        let shared = !me.trusts(above.st_uid) || me.others_can_write(&above);
         let (found, opened) = match entry(at, part, shared) {
             Ok(entry) => entry,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => return Ok(There::Nothing),
@@ -59,14 +66,18 @@ pub fn look(path: &Path) -> Result<There> {
             }
             Err(e) => return Err(e).context(|| shown.display().to_string()),
         };
-        if let Some(uid) = servers_uid.filter(|uid| !is_trusted(*uid)) {
+        if dir.is_none()
+            // Whoever serves a file system says whose its files are, as he likes.
+            && let Some(uid) = rt_sys::mount::fuse_owner(Path::new("."), &here_stat).context(here)?
+            && !me.trusts(uid)
+        {
             return Ok(There::Foreign(err!("{} is on a file system that uid {uid} serves", shown.display())));
         }
         let is_link = FileType::from_raw_mode(found.st_mode) == FileType::Symlink;
-        if let Err(e) = require_own_file(&shown, &found, is_link) {
+        if let Err(e) = me.require_own(&shown, &found, is_link) {
             return Ok(There::Foreign(e));
         }
-        if matches!(part, Component::Normal(_)) && others_can_rename(&above) {
+        if matches!(part, Component::Normal(_)) && me.others_can_rename(&above) {
             let text = "others can put something else in its place at any time";
             return Ok(There::Foreign(err!("{}: {text}", shown.display())));
         }
@@ -81,7 +92,7 @@ pub fn look(path: &Path) -> Result<There> {
                 Err(e) => return Err(e).context(|| shown.display().to_string()),
             };
             above = fd::stat(&target)?;
-            if let Err(e) = require_own_file(&shown, &above, false) {
+            if let Err(e) = me.require_own(&shown, &above, false) {
                 return Ok(There::Foreign(e));
             }
             next = Some(target);
@@ -165,41 +176,55 @@ pub fn refused_here(id: &str, why: Error) -> Error {
     why.context(id.to_owned()).hint(hint)
 }
 
-fn require_own_file(path: &Path, stat: &Stat, is_link: bool) -> Result<()> {
-    let what = || match path == Path::new(".") {
-        true => "the current directory".into(),
-        false => path.display().to_string(),
-    };
-    if !is_trusted(stat.st_uid) {
-        return Err(err!("{} belongs to uid {}", what(), stat.st_uid));
-    }
-    if !is_link && others_can_write(stat) {
-        return Err(err!("{} belongs to uid {}, and others can write it", what(), stat.st_uid));
-    }
-    Ok(())
+/// Who looks.
+#[derive(Clone, Copy)]
+struct Caller {
+    uid: u32,
+    gid: u32,
 }
 
-/// True for root and the caller.
-fn is_trusted(uid: u32) -> bool {
-    [0, rustix::process::geteuid().as_raw()].contains(&uid)
+impl Caller {
+    /// This process's effective ids.
+    fn own() -> Caller {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        Caller { uid: uid.as_raw(), gid: gid.as_raw() }
+    }
+
+    /// True for root and the caller.
+    fn trusts(self, uid: u32) -> bool {
+        [0, self.uid].contains(&uid)
+    }
+
+    fn require_own(self, path: &Path, stat: &Stat, is_link: bool) -> Result<()> {
+        let what = || match path == Path::new(".") {
+            true => "the current directory".into(),
+            false => path.display().to_string(),
+        };
+        if !self.trusts(stat.st_uid) {
+            return Err(err!("{} belongs to uid {}", what(), stat.st_uid));
+        }
+        if !is_link && self.others_can_write(stat) {
+            return Err(err!("{} belongs to uid {}, and others can write it", what(), stat.st_uid));
+        }
+        Ok(())
+    }
+
+    /// Where each user has a group of the same number, the usual umask of all but root lets that group write.
+    fn others_can_write(self, stat: &Stat) -> bool {
+        let is_own_group = stat.st_gid == self.gid && self.gid == self.uid && self.uid != 0;
+        stat.st_mode & if is_own_group { 0o002 } else { 0o022 } != 0
+    }
+
+    /// True for a directory in which others can rename what is the caller's: what is looked at now is not what is opened then.
+    /// In one with the sticky bit they cannot.
+    fn others_can_rename(self, dir: &Stat) -> bool {
+        let is_others = !self.trusts(dir.st_uid) && !may_be_roots(dir.st_uid);
+        is_others || self.others_can_write(dir) && Mode::from_raw_mode(dir.st_mode) & Mode::SVTX != Mode::SVTX
+    }
 }
 
 /// True where this process cannot know whether `uid` is root: in a user namespace all that are not mapped have one number.
 fn may_be_roots(uid: u32) -> bool {
     const OVERFLOW: u32 = 65534;
     uid == OVERFLOW && rt_sys::ns::own_maps().is_ok_and(|maps| !rt_sys::ns::is_initial(&maps))
-}
-
-/// True for a directory in which others can rename what is the caller's: what is looked at now is not what is opened then. In
-/// one with the sticky bit they cannot.
-fn others_can_rename(dir: &Stat) -> bool {
-    let is_others = !is_trusted(dir.st_uid) && !may_be_roots(dir.st_uid);
-    is_others || others_can_write(dir) && Mode::from_raw_mode(dir.st_mode) & Mode::SVTX != Mode::SVTX
-}
-
-/// Where each user has a group of the same number, the usual umask of all but root lets that group write.
-fn others_can_write(stat: &Stat) -> bool {
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let is_own_group = stat.st_gid == gid && gid == uid && uid != 0;
-    stat.st_mode & if is_own_group { 0o002 } else { 0o022 } != 0
 }
