@@ -10,4 +10,10 @@ if [ "$(uname -m)" != x86_64 ] || ldd "$rt" >/dev/null 2>&1; then
 	exit 0
 fi
 cargo build --locked --quiet --package rt-faults || exit
-exec "${CARGO_TARGET_DIR:-target}/debug/faults" battery "$rt" "${@:2}"
+faults=$(realpath "${CARGO_TARGET_DIR:-target}/debug/faults")
+# A program that is ended leaves state, and a program of one file has its state in the default place of whoever calls it.
+if [ "$(id -u)" = 0 ]; then
+	mkdir -p -m 700 /run/rt
+	exec unshare --mount --propagation private sh -c 'mount -t tmpfs -o mode=700 state /run/rt && exec "$@"' sh "$faults" battery "$rt" "${@:2}"
+fi
+exec "$faults" battery "$rt" "${@:2}"
