@@ -120,7 +120,8 @@ impl<'a> Libraries<'a> {
     }
 
     /// Every file that a loader of the tree may take for `name`, each once and without links: those of the cache, for any
-    /// processor, and those in the default directories and in `dirs`.
+    /// processor, and those in the default directories and in `dirs`. An image may name any number of them, so that number is
+    /// bounded.
     pub fn all(&self, name: &str, flags: i32, dirs: &[PathBuf]) -> Vec<PathBuf> {
         let entries: Vec<CacheEntry<'_>> = match &self.known {
             Known::Cache(reader) => reader.named(NameMatch::Exact(name)).take(MOST).collect(),
@@ -128,10 +129,11 @@ impl<'a> Libraries<'a> {
         };
         let listed = entries.iter().filter(|e| e.flags == flags).map(|e| PathBuf::from(&*e.path));
         let near = DIRECTORIES.iter().map(Path::new).chain(dirs.iter().map(PathBuf::as_path));
-        let mut all: Vec<PathBuf> = Vec::new();
-        for path in listed.chain(near.map(|dir| dir.join(name))) {
+        let (mut all, mut seen) = (Vec::new(), HashSet::new());
+        for path in listed.take(MOST).chain(near.take(MOST).map(|dir| dir.join(name))) {
             let Some(real) = self.tree.real(&path) else { continue };
-            if !all.contains(&real) && self.elf(&real).is_some_and(|elf| elf.cache_flags() == Some(flags)) {
+            let is_new = seen.insert(real.clone());
+            if is_new && self.elf(&real).is_some_and(|elf| elf.cache_flags() == Some(flags)) {
                 all.push(real);
             }
         }
