@@ -398,13 +398,24 @@ fn an_images_config_uncovers_nothing() {
     let bind = |path: &str, options: &str| {
         format!(r#"{{"destination": "{path}", "type": "bind", "source": "{path}", "options": [{options}]}}"#)
     };
-    for (n, annotations) in ["", r#""rt.user": "config""#, r#""rt.user": "caller""#].into_iter().enumerate() {
+    let binds =
+        [bind("/proc", r#""rbind", "nosuid", "noexec", "nodev""#), bind("/dev", r#""rbind", "nosuid""#)];
+    let kernels = r#"{"destination": "/proc", "type": "proc", "source": "proc"}, {"destination": "/sys", "type": "sysfs", "source": "sysfs"},
+        {"destination": "/data", "type": "proc", "source": "proc"}"#;
+    let namespaces = |more: &str| format!(r#""namespaces": [{{"type": "user"}}, {{"type": "mount"}}{more}]"#);
+    let cases = [
+        (binds.join(", "), String::new(), ""),
+        (binds.join(", "), String::new(), r#""rt.user": "config""#),
+        (binds.join(", "), String::new(), r#""rt.user": "caller""#),
+        (kernels.to_owned(), namespaces(""), r#""rt.user": "caller""#),
+        (kernels.to_owned(), namespaces(r#", {"type": "pid"}, {"type": "network"}"#), ""),
+        (format!("{}, {kernels}", binds[1]), namespaces(""), ""),
+    ];
+    for (n, (mounts, linux, annotations)) in cases.into_iter().enumerate() {
         let config = format!(
             r#"{{"ociVersion": "1.2.0", "process": {{"args": ["sh"], "env": ["PATH=/bin"], "cwd": "/", "user": {{"uid": 0, "gid": 0}},
                 "capabilities": {{"bounding": {all}, "effective": {all}, "permitted": {all}, "inheritable": {all}, "ambient": {all}}}}},
-            "mounts": [{}, {}], "linux": {{}}, "annotations": {{{annotations}}}}}"#,
-            bind("/proc", r#""rbind", "nosuid", "noexec", "nodev""#),
-            bind("/dev", r#""rbind", "nosuid""#),
+            "mounts": [{mounts}], "linux": {{{linux}}}, "annotations": {{{annotations}}}}}"#
         );
         put(&tree, ".rt/config.json", &config);
         let image = image(&place, &tree, &format!("x{n}.sqsh"));
@@ -412,8 +423,9 @@ fn an_images_config_uncovers_nothing() {
         std::fs::create_dir_all(&open).unwrap();
         std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
         for caller in callers() {
-            let inside = "umount /proc/sys; S=/proc/sys/kernel/core_uses_pid; V=$(cat $S); echo $V >$S && echo WRITTEN; \
-                umount /host/state && echo UNCOVERED; grep CapEff /proc/self/status";
+            let inside = "umount /proc/sys; umount /sys; \
+                for S in /proc/sys/kernel/core_uses_pid /data/sys/kernel/core_uses_pid /sys/kernel/mm/ksm/run; do \
+                [ -e $S ] && V=$(cat $S) && echo $V >$S && echo WRITTEN; done; umount /host/state && echo UNCOVERED; grep CapEff /proc/self/status";
             let above = place.text(&format!("open/{caller:?}"));
             let script = format!(
                 "mkdir -p {above}/state && rt --root {above}/state run -v {above}:/host {image} sh -c '{inside}'"
@@ -423,6 +435,15 @@ fn an_images_config_uncovers_nothing() {
             assert!(said.contains("CapEff:\t0000000000000000"), "{caller:?} {n}: {out:?}");
             assert!(!said.contains("WRITTEN") && !said.contains("UNCOVERED"), "{caller:?} {n}: {said}");
         }
+    }
+    // Nor does a PID namespace that the caller asks for, whose procfs has the host's settings, too.
+    std::fs::remove_dir_all(Path::new(&tree).join(".rt")).unwrap();
+    let plain = image(&place, &tree, "plain.sqsh");
+    let inside =
+        "S=/proc/sys/kernel/core_uses_pid; V=$(cat $S); (echo $V >$S) 2>/dev/null && echo WRITTEN; echo end";
+    for caller in callers() {
+        let said = place.good(caller, &["rt", "run", "--pid", "private", &plain, "--", "sh", "-c", inside]);
+        assert_eq!(said, "end\n", "{caller:?}");
     }
 }
 

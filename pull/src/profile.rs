@@ -215,6 +215,8 @@ fn isolated_mounts() -> Vec<Value> {
 
 fn isolated_linux() -> Value {
     let Ids { uid, gid } = disk::caller();
+    let masked: Vec<&str> =
+        hpc::MASKED.into_iter().chain(["/sys/firmware", "/sys/devices/virtual/powercap"]).collect();
     json!({
         "namespaces": [
             { "type": "user" }, { "type": "mount" }, { "type": "pid" }, { "type": "ipc" }, { "type": "uts" },
@@ -222,13 +224,8 @@ fn isolated_linux() -> Value {
         ],
         "uidMappings": hpc::one_id_map(uid),
         "gidMappings": hpc::one_id_map(gid),
-        "maskedPaths": [
-            "/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
-            "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
-        ],
-        "readonlyPaths": [
-            "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
-        ],
+        "maskedPaths": masked,
+        "readonlyPaths": hpc::READ_ONLY,
     })
 }
 

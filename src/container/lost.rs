@@ -6,9 +6,11 @@
 //! tmpfs, since that is in the container's mount namespace, which has ended when the question comes up.
 
 use rt_sys::error::{Context, Result};
-use rt_sys::{log, tty};
+use rt_sys::{log, process, tty};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs;
+use std::time::Duration;
 
 /// The two ends by which the layer comes from init to the runtime.
 #[derive(Debug)]
@@ -41,7 +43,14 @@ impl Watch {
 
     /// Says what is gone, if there is something, when the container has ended.
     pub(super) fn end(&self) -> Result<()> {
-        let (tmpfs, payload) = tty::receive_fd_with::<16>(&self.receiver)?;
+        // Init may have ended before it had anything to say.
+        let mut has_come = [PollFd::new(&self.receiver, PollFlags::IN)];
+        if process::poll(&mut has_come, Some(Duration::ZERO)).context(|| "ask for the layer in memory")? == 0
+        {
+            return Ok(());
+        }
+        let (tmpfs, payload) =
+            tty::receive_fd_with::<16>(&self.receiver).context(|| "receive the layer in memory")?;
         let number = |at: usize| payload[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
         let before = InUse { bytes: number(0), entries: number(8) };
         if let Some(lost) = InUse::of(tmpfs.as_fd())?.beyond(before) {

@@ -7,6 +7,21 @@ use serde_json::{Value, json};
 pub const HOST_FILES: [&str; 5] =
     ["/etc/hosts", "/etc/resolv.conf", "/etc/hostname", "/etc/localtime", "/etc/machine-id"];
 
+/// What a container whose root is the host's root must not write in procfs: settings of the whole host.
+pub const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+/// What it must not see there: the memory, the keys and the hardware of the whole host.
+pub const MASKED: [&str; 9] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+];
+
 /// The mounts.
 pub fn mounts() -> Vec<Value> {
     let bind = |path: &str, options: &[&str]| json!({ "destination": path, "type": "bind", "source": path, "options": options });

@@ -89,14 +89,21 @@ fn mounts(said: &Value) -> Vec<Value> {
         true => usual.contains(mount),
         false => mount["type"].as_str().is_some_and(|kind| FILE_SYSTEMS.contains(&kind)),
     };
-    list(said).filter(is_taken).cloned().map(read_only_cgroups).collect()
+    let is_in_place = |mount: &&Value| match mount["type"].as_str() {
+        Some("proc") => mount["destination"] == "/proc",
+        Some("sysfs") => mount["destination"] == "/sys",
+        _ => true,
+    };
+    list(said).filter(is_taken).filter(is_in_place).cloned().map(read_only).collect()
 }
 
-/// The cgroups are the scheduler's. On cgroup v1 the files of the caller's own would be open to who asks for them.
-fn read_only_cgroups(mut mount: Value) -> Value {
-    if mount["type"] == "cgroup" {
-        let words = list(&mount["options"]).filter(|word| !["rw", "ro"].map(Value::from).contains(word));
-        mount["options"] = words.cloned().chain([json!("ro")]).collect();
+/// The cgroups are the scheduler's: on cgroup v1 the files of the caller's own would be open to who asks for them. They come along
+/// with sysfs, whose own files are settings of the host.
+fn read_only(mut mount: Value) -> Value {
+    if mount["type"] == "cgroup" || mount["type"] == "sysfs" {
+        let words =
+            list(&mount["options"]).filter(|word| !["rw", "rrw", "ro"].map(Value::from).contains(word));
+        mount["options"] = words.cloned().chain([json!("ro"), json!("rro")]).collect();
     }
     mount
 }

@@ -3,7 +3,7 @@
 //! A user namespace does not help: where uid 0 inside is uid 0 of the host, the kernel lets it write the host's settings
 //! and open the host's disks, as the owner of the files.
 
-use super::Plan;
+use super::{MountKind, Plan};
 use rt_spec::rootless::UserMap;
 use rt_spec::{Spec, annotations, hpc};
 use rt_sys::caller::{Caller, Privilege};
@@ -17,10 +17,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Settings of the whole host.
-const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
-/// What shows the memory and the keys of the whole host.
-const MASKED: [&str; 6] = ["/proc/kcore", "/proc/keys", "/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg"];
+/// Of procfs, beside [`hpc::READ_ONLY`].
+const READ_ONLY: [&str; 2] = ["/proc/driver", "/proc/pressure"];
+/// What shows the memory of the whole host, or has the kernel say more, beside [`hpc::MASKED`].
+const MASKED: [&str; 5] = ["/proc/dynamic_debug", "/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg"];
 /// Where the profile hpc shows what the host's root has power over.
 const HOSTS: [&str; 2] = ["/proc", "/dev"];
 /// The beginnings of paths below /dev of what jobs compute with, which some sites give to a group only.
@@ -40,6 +40,7 @@ pub(super) fn protect_host(
     spec: &Spec,
     caller: &Caller,
     asked: Option<UserMap>,
+    of_image: bool,
 ) -> Result<bool> {
     if caller.privilege != Privilege::Root {
         return Ok(false);
@@ -49,25 +50,14 @@ pub(super) fn protect_host(
         None => annotations::user_map(spec)?,
     };
     // An image's own config may leave the map out, or name another one: its mounts are those of the profile all the same.
-    if !matches!(map, Some(UserMap::Caller | UserMap::Root)) && !is_hpc(spec)? {
+    if !of_image && !matches!(map, Some(UserMap::Caller | UserMap::Root)) && !is_hpc(spec)? {
         return Ok(false);
     }
-    let shows = |path: &str| {
-        spec.mounts().iter().flatten().any(|mount| {
-            mount.destination() == Path::new(path)
-                && mount.source().as_deref() == Some(Path::new(path))
-                && mount.options().iter().flatten().any(|word| matches!(word.as_str(), "bind" | "rbind"))
-        })
-    };
-    let (proc, dev) = (shows("/proc"), shows("/dev"));
-    let below = |path: &&&str| if path.starts_with("/proc") { proc } else { dev };
-    let there = |path: &&str| look::exists(path).map(|is| is.then(|| PathBuf::from(path)));
-    for (paths, hidden) in [(&READ_ONLY[..], &mut plan.readonly), (&MASKED[..], &mut plan.masked)] {
-        for path in paths.iter().filter(below) {
-            hidden.extend(there(path)?);
-        }
-    }
+    let (proc, dev) = (cover_kernels_settings(plan)?, shows_dev(plan));
     if dev {
+        for path in MASKED.iter().filter(|path| path.starts_with("/dev/")) {
+            plan.masked.extend(look::exists(path)?.then(|| PathBuf::from(path)));
+        }
         // The program's own terminal is there.
         let has_terminal = plan.process.terminal;
         let asked = |path: &Path| {
@@ -86,6 +76,49 @@ pub(super) fn protect_host(
         }
     }
     Ok(proc || dev)
+}
+
+/// Makes the settings read-only that procfs and sysfs have of the whole host, wherever they are mounted, and of whichever kind they
+/// are: a new procfs for a PID namespace has the host's too. True where there are such.
+fn cover_kernels_settings(plan: &mut Plan) -> Result<bool> {
+    let mut found = false;
+    for mount in &mut plan.mounts {
+        let (is_proc, is_sys) = match &mount.kind {
+            MountKind::Bind(source) => (source == Path::new("/proc"), source == Path::new("/sys")),
+            MountKind::New { fstype, .. } => (fstype == "proc", fstype == "sysfs"),
+            MountKind::Cgroup => (false, false),
+        };
+        if is_sys {
+            mount.options.attr.set |= mount::ATTR_RDONLY;
+            mount.options.recursive_attr.set |= mount::ATTR_RDONLY;
+        }
+        if is_proc {
+            let (read_only, masked) =
+                (hpc::READ_ONLY.iter().chain(&READ_ONLY), hpc::MASKED.iter().chain(&MASKED));
+            for (path, is_masked) in
+                read_only.map(|path| (path, false)).chain(masked.map(|path| (path, true)))
+            {
+                let Ok(name) = Path::new(path).strip_prefix("/proc") else { continue };
+                if look::exists(path)? {
+                    let covered = if is_masked { &mut plan.masked } else { &mut plan.readonly };
+                    let path = mount.destination.join(name);
+                    if !covered.contains(&path) {
+                        covered.push(path);
+                    }
+                }
+            }
+        }
+        found |= is_proc || is_sys;
+    }
+    Ok(found)
+}
+
+/// True where the host's /dev is shown at its place.
+fn shows_dev(plan: &Plan) -> bool {
+    let dev = Path::new("/dev");
+    plan.mounts.iter().any(|mount| {
+        mount.destination == dev && matches!(&mount.kind, MountKind::Bind(source) if source == dev)
+    })
 }
 
 /// True where a mount is one of the profile hpc, as `rt pull` writes them, with its very options.

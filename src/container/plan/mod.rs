@@ -170,7 +170,9 @@ impl Plan {
         }
         let adapted = rootless::adapt(&config.spec, caller, options.user_map)?;
         let mut plan = Self::from_config(&config, bundle, caller, adapted, &*options)?;
-        let protected = hosts_root::protect_host(&mut plan, &config.spec, caller, options.user_map)?;
+        let of_image = foreign || options.images.image_config().is_some();
+        let protected =
+            hosts_root::protect_host(&mut plan, &config.spec, caller, options.user_map, of_image)?;
         if plan.could_unmount(&config) {
             if protected {
                 plan.forbid_unmounting("the host's settings and disks, which stay hidden", &mut config)?;
