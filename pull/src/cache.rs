@@ -128,6 +128,14 @@ impl Cache {
     /// Opens the directory `root`, made if need be, for the caller alone.
     pub(crate) fn open(root: &Path) -> Result<Cache> {
         use std::os::unix::fs::DirBuilderExt;
+        // Whoever serves a file system says whose its files are, so what is there would not be hashed; or he says nothing.
+        if rt_sys::mount::is_on_others_fuse(&rt_sys::fd::absolute(root)?)? {
+            return Err(err!(
+                "the cache {}: a file system of another user's is mounted there",
+                root.display()
+            )
+            .hint("RT_CACHE or --cache names another place, and --no-cache needs none"));
+        }
         // Where the kernel does not say, mkdir(2) says why.
         if !look::is_dir(root).is_ok_and(|is| is) {
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root);

@@ -149,6 +149,12 @@ fn mounts_of_others_hold_nobody_up() {
             assert!(output.status.success(), "{words:?}: {output:?}");
         }
         drop(mounts);
+        // The whole cache: what is there would count as the caller's own, and not be hashed.
+        let cache = OthersMount::on(place.join("cache"), silent);
+        let output = timed(&place, &["pull", "-q", "--plain-http", &server.name(), "c"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains("of another user's is mounted there"), "{said}");
+        drop(cache);
     }
 }
 

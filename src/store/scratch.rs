@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Where temporary files are, besides TMPDIR.
 const PLACES: [&str; 2] = ["/tmp", "/var/tmp"];
@@ -36,7 +37,7 @@ impl Scratch {
         let context = || own.display().to_string();
         let names = open_own(&own)?;
         // Nobody takes a layer that is not locked yet for one that is left over.
-        fs::flock(&names, FlockOperation::LockExclusive).context(context)?;
+        lock(&names).context(context)?;
         let mut left = left_over(&names, &own)?;
         // Containers of different state directories can have the same id.
         let name = format!("{id}.{}", std::process::id());
@@ -58,6 +59,18 @@ impl Scratch {
     pub(crate) fn remove(&self) -> Result<()> {
         remove_layer(&self.dir)
     }
+}
+
+/// Locks `names` for as long as a layer is made. A program in a container that shows the directory can lock it, too, and for ever.
+fn lock(names: &OwnedFd) -> Result<(), Errno> {
+    const TRIES: u32 = 100;
+    for _ in 1..TRIES {
+        match fs::flock(names, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::sleep(Duration::from_millis(100)),
+            locked => return locked,
+        }
+    }
+    fs::flock(names, FlockOperation::NonBlockingLockExclusive)
 }
 
 /// The layers in `names`, the directory `own`, whose runtimes have ended, with their locks.

@@ -150,7 +150,21 @@ fn sockets_come_along_with_the_home(ctx: &Ctx) {
         let _other = std::os::unix::net::UnixListener::bind(&other).unwrap();
         crate::sys::chown(&other, 4711, 4711).unwrap();
         assert_eq!(run(&other, &["--home"]).0, (false, false), "somebody else's");
+        // A file system of his, which never answers.
+        let served = ctx.mkdir("served");
+        if let Some(server) = crate::sys::silent_fuse(&served, 4711, ",allow_other") {
+            assert_eq!(shown_beside(ctx, &home, &served.join("agent")), json!(null));
+            crate::sys::umount(served.to_str().unwrap(), libc::MNT_DETACH).unwrap();
+            drop(server);
+        }
     }
+}
+
+/// SSH_AUTH_SOCK inside, where it is `value` outside.
+fn shown_beside(ctx: &Ctx, home: &std::path::Path, value: &std::path::Path) -> Value {
+    let bundle = pulled(ctx).ops(&["env"]);
+    let out = ctx.rt(["run", "--home"]).arg(&bundle.dir).env("HOME", home).env("SSH_AUTH_SOCK", value).ok();
+    out.line(0).get("SSH_AUTH_SOCK").cloned().unwrap_or_default()
 }
 
 /// A rank in a container of its own may not read the memory of another one, which MPI's libraries do not find out. The

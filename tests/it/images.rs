@@ -623,6 +623,7 @@ fn stores_of_each_user(ctx: &Ctx) {
     let place = ctx.mkdir("shared/images");
     if let Some(server) = sys::silent_fuse(&place, 12345, ",allow_other") {
         run("images").env("BASE", &shared).fails(&["the store of images"]);
+        run("images/below").env("BASE", &shared).fails(&["the store of images"]);
         sys::umount(place.to_str().unwrap(), libc::MNT_DETACH).unwrap();
         drop(server);
     }

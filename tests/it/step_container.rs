@@ -908,9 +908,14 @@ fn mounts_in_tmpfs_stop_nobody(ctx: &Ctx) {
     for (n, options) in ["", ",allow_other", "gone"].iter().enumerate() {
         let tmpfs = ctx.mkdir(&format!("tmpfs{n}"));
         fs::set_permissions(&tmpfs, PermissionsExt::from_mode(0o1777)).unwrap();
-        let taken = [format!("rt-layers-{uid}"), "rt".to_owned(), "rt-image-42-1-2-3".to_owned()]
-            .map(|name| tmpfs.join(name));
-        taken[..2].iter().for_each(|dir| fs::create_dir(dir).unwrap());
+        let taken = [
+            format!("rt-layers-{uid}"),
+            "rt".to_owned(),
+            "rt-image-42-1-2-3".to_owned(),
+            format!("spmix_appdir_{uid}_42.0"),
+        ]
+        .map(|name| tmpfs.join(name));
+        [0, 1, 3].iter().for_each(|n| fs::create_dir(&taken[*n]).unwrap());
         fs::write(&taken[2], "").unwrap();
         let mut servers: Vec<_> =
             taken.iter().map(|at| sys::silent_fuse(at, 12345, options.trim_start_matches("gone"))).collect();

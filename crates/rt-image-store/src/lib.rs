@@ -57,7 +57,8 @@ impl ImageStore {
         // A slash behind a link would have it followed.
         let opened: PathBuf = path.components().collect();
         let dir = match place.chosen {
-            // Another user may have been first to make the directory, a link, or a mount that says whose it is.
+            // Another user may have been first to make the directory or one above it, a link, or a mount that says whose it is.
+            Chosen::ForCaller if rt_sys::mount::is_on_others_fuse(&opened)? => Err(Errno::XDEV),
             Chosen::ForCaller => rt_sys::fd::open_beside_others(&opened, flags),
             Chosen::ByCaller | Chosen::ByDefault => fs::open(&opened, flags, Mode::empty()),
         };

@@ -36,6 +36,10 @@ pub fn is_inherited_socket(fd: RawFd) -> bool {
 
 /// True for a directory that is there, belongs to root or to this process, and whose path has no link in it.
 pub fn is_trusted_directory(path: &Path) -> bool {
+    // Whoever serves a file system says whose its files are, as he likes, or nothing.
+    if !matches!(crate::mount::is_on_others_fuse(path), Ok(false)) {
+        return false;
+    }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = fs::openat2(fs::CWD, path, flags, Mode::empty(), fs::ResolveFlags::NO_SYMLINKS);
     let owner = opened.and_then(|dir| Ok(fs::fstat(dir)?.st_uid));
@@ -53,6 +57,10 @@ pub fn open_without_links(path: &Path) -> Result<(OwnedFd, fs::Stat), Errno> {
 /// Device and inode of the caller's file, directory or socket `path`, whose path has no link in it; of a socket also where it is
 /// root's. `None` for all else.
 pub fn own_identity(path: &Path) -> Option<(u64, u64)> {
+    // As in `is_trusted_directory`.
+    if !matches!(crate::mount::is_on_others_fuse(path), Ok(false)) {
+        return None;
+    }
     let (_, stat) = open_without_links(path).ok()?;
     let kind = fs::FileType::from_raw_mode(stat.st_mode);
     let is_socket = kind == fs::FileType::Socket;

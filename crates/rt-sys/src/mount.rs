@@ -356,12 +356,40 @@ pub fn fuse_owner(path: &Path, stat: &rustix::fs::Stat) -> Result<Option<u32>> {
     let owner = text.split(|byte| *byte == b'\n').find_map(|line| {
         let fields = || line.split(|byte| *byte == b' ');
         fields().nth(2).filter(|field| *field == device.as_bytes())?;
-        let options = fields().next_back()?.split(|byte| *byte == b',');
-        let uid = options.into_iter().find_map(|option| option.strip_prefix(b"user_id="))?;
-        std::str::from_utf8(uid).ok()?.parse().ok()
+        // Without the option it is a kind that only root mounts (virtiofs).
+        Some(user_id(line).unwrap_or(0))
     });
     // What no line describes is nobody's that is known.
     Ok(Some(owner.unwrap_or(u32::MAX)))
+}
+
+/// The option `user_id` of a FUSE file system, in its line of proc_pid_mountinfo(5).
+fn user_id(line: &[u8]) -> Option<u32> {
+    let options = line.rsplit(|byte| *byte == b' ').next()?.split(|byte| *byte == b',');
+    let uid = options.into_iter().find_map(|option| option.strip_prefix(b"user_id="))?;
+    std::str::from_utf8(uid).ok()?.parse().ok()
+}
+
+/// True where the absolute path `path`, which has no link in it, leads to a FUSE file system that somebody else than root and the
+/// caller has mounted: by the mount table, so that its server is not asked.
+///
+/// # Errors
+/// The kernel does not say what is mounted.
+pub fn is_on_others_fuse(path: &Path) -> Result<bool> {
+    let text = super::fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
+    let known = [Some(0), Some(rustix::process::geteuid().as_raw())];
+    let (mut deepest, mut others) = (0, false);
+    for line in text.split(|byte| *byte == b'\n') {
+        let Some(mounted) = parse_mounted(line).filter(|mounted| path.starts_with(&mounted.point)) else {
+            continue;
+        };
+        let depth = mounted.point.components().count();
+        if depth >= deepest {
+            deepest = depth;
+            others = mounted.fstype.starts_with(b"fuse") && !known.contains(&user_id(line));
+        }
+    }
+    Ok(others)
 }
 
 fn parse_mounted(line: &[u8]) -> Option<Mounted> {
