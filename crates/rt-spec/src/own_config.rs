@@ -103,7 +103,9 @@ fn read_only(mut mount: Value) -> Value {
     if mount["type"] == "cgroup" || mount["type"] == "sysfs" {
         let words =
             list(&mount["options"]).filter(|word| !["rw", "rrw", "ro"].map(Value::from).contains(word));
-        mount["options"] = words.cloned().chain([json!("ro"), json!("rro")]).collect();
+        // What is mounted below comes along with sysfs.
+        let all = (mount["type"] == "sysfs").then(|| json!("rro"));
+        mount["options"] = words.cloned().chain([json!("ro")]).chain(all).collect();
     }
     mount
 }
