@@ -46,13 +46,14 @@ impl Attempts {
         Attempts { from: at, least: (size / 16).clamp(1, PROGRESS), fruitless: 0 }
     }
 
-    /// Another attempt has failed with `at` bytes there. Returns how many were without progress, this one included.
-    pub(crate) fn failed(&mut self, at: u64) -> u32 {
-        if at >= self.from.saturating_add(self.least) {
-            (self.from, self.fruitless) = (at, 0);
-        } else {
-            self.fruitless += 1;
+    /// Another attempt has failed with `at` bytes there. Returns how many were without progress, this one included. One that was
+    /// `slow` counts among them, whatever came in it.
+    pub(crate) fn failed(&mut self, at: u64, slow: bool) -> u32 {
+        let progress = at >= self.from.saturating_add(self.least);
+        if progress {
+            self.from = at;
         }
+        self.fruitless = if progress && !slow { 0 } else { self.fruitless + 1 };
         self.fruitless
     }
 
@@ -78,14 +79,22 @@ mod tests {
     #[test]
     fn a_byte_an_attempt_is_no_progress() {
         let mut attempts = Attempts::new(1 << 30, 0);
-        let counted: Vec<u32> = (1..=3).map(|n| attempts.failed(n)).collect();
+        let counted: Vec<u32> = (1..=3).map(|n| attempts.failed(n, false)).collect();
         assert_eq!(counted, [1, 2, 3]);
-        assert_eq!((attempts.failed(1 << 20), attempts.failed(1 << 20)), (0, 1));
+        assert_eq!((attempts.failed(1 << 20, false), attempts.failed(1 << 20, false)), (0, 1));
         // Less in each attempt, and enough in several.
-        assert_eq!((attempts.failed(3 << 19), attempts.failed(4 << 19)), (2, 0));
+        assert_eq!((attempts.failed(3 << 19, false), attempts.failed(4 << 19, false)), (2, 0));
         let mut small = Attempts::new(160, 0);
-        assert_eq!((small.failed(9), small.failed(10), small.failed(20)), (1, 0, 0));
-        assert_eq!(Attempts::new(0, 0).failed(u64::MAX), 0);
+        assert_eq!((small.failed(9, false), small.failed(10, false), small.failed(20, false)), (1, 0, 0));
+        assert_eq!(Attempts::new(0, 0).failed(u64::MAX, false), 0);
+    }
+
+    #[test]
+    fn a_slow_attempt_is_fruitless_whatever_came() {
+        let mut attempts = Attempts::new(1 << 30, 0);
+        assert_eq!((attempts.failed(1 << 24, true), attempts.failed(1 << 25, true)), (1, 2));
+        // What came slowly is no progress of the next one.
+        assert_eq!((attempts.failed(1 << 25, false), attempts.failed(1 << 26, false)), (3, 0));
     }
 
     #[test]

@@ -261,7 +261,7 @@ impl Registry {
             }
             self.interrupt.check()?;
             let slow = broken.as_ref().is_some_and(http::was_slow);
-            let fruitless = attempts.failed(*at);
+            let fruitless = attempts.failed(*at, slow);
             let why = broken.map_or_else(|| err!("the connection ended"), http::of_reading);
             let error = why.context(format!("blob {}: {} of {} bytes", blob.digest, at, blob.size));
             // A slow server mostly stays so, and each attempt takes a minute.

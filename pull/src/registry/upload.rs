@@ -183,7 +183,7 @@ impl Registry {
                     lost += 1;
                 }
             }
-            let fruitless = attempts.failed(at);
+            let fruitless = attempts.failed(at, false);
             if fruitless > retries || lost > retries {
                 return Err(failure.error);
             }
