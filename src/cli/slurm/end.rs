@@ -1,10 +1,10 @@
 //! `rt slurm begin` and `end`: what is made for a job's user, and what is removed when a step or a job has ended.
 
 use super::save::save_in_child;
-use super::{broadcast, container_of, read, step_name, task_id, user_of_job};
+use super::{broadcast, container_of, open_store_of_job, read, step_name, task_id};
 use crate::cli::Call;
 use crate::container;
-use crate::store::{self, Store};
+use crate::store;
 use rt_launch::task::TaskId;
 use rt_sys::error::Result;
 use rt_sys::{bail, caller, err, process};
@@ -20,7 +20,7 @@ pub(super) fn begin(call: &Call) -> Result<u8> {
     }
     let number = |name: &str| caller::variable(name).and_then(|number| number.parse::<u32>().ok());
     let uid = number("SLURM_JOB_UID").ok_or_else(|| err!("SLURM_JOB_UID is no number"))?;
-    crate::store::make_for_job(&root, uid, number("SLURM_JOB_GID").unwrap_or(uid))?;
+    store::make_for_job(&root, uid, number("SLURM_JOB_GID").unwrap_or(uid))?;
     Ok(0)
 }
 
@@ -56,17 +56,9 @@ pub(super) fn end(call: &Call) -> Result<u8> {
     saved
 }
 
-/// The same, where it need not be there.
-pub(super) fn open_store_of_job(call: &Call) -> Result<Store> {
-    match crate::cli::root(call)? {
-        Some(root) => Store::open(Some(&root)),
-        None => Store::open_for_job(user_of_job().as_deref()),
-    }
-}
-
 /// Ends everything of a job of another user, as that user: nothing in a user's directory is to be read or signalled with
 /// root's privileges.
-pub(super) fn end_of_job(call: &Call, job: &str) -> Result<u8> {
+fn end_of_job(call: &Call, job: &str) -> Result<u8> {
     let uid: u32 = caller::variable("SLURM_JOB_UID")
         .and_then(|uid| uid.parse().ok())
         .ok_or_else(|| err!("SLURM_JOB_UID is no number"))?;

@@ -65,12 +65,7 @@ pub(super) fn named_container(
 
 /// Refuses a container that was made from another image than the one that is asked for: the program would run in a root that
 /// is not the one that it names.
-pub(super) fn require_same_image(
-    call: &Call,
-    asked: &StepContainer,
-    container: &str,
-    kept: &Kept,
-) -> Result<()> {
+fn require_same_image(call: &Call, asked: &StepContainer, container: &str, kept: &Kept) -> Result<()> {
     let Some(image) = &asked.image else { return Ok(()) };
     let text = image_text(image)?;
     if text == kept.asked {
@@ -90,7 +85,7 @@ pub(super) fn require_same_image(
 }
 
 /// How an image was asked for, in one form for all directories.
-pub(super) fn image_text(image: &Image) -> Result<String> {
+fn image_text(image: &Image) -> Result<String> {
     let path = match image {
         Image::Name(name) if !is_image_path(name)? => {
             return Ok(name.strip_prefix("docker://").unwrap_or(name).to_owned());
@@ -102,7 +97,7 @@ pub(super) fn image_text(image: &Image) -> Result<String> {
 }
 
 /// The container of the step that `JOB.STEP` names, where it runs: pyxis, too, has it under that name.
-pub(super) fn container_of_step(store: &Store, name: &str, tmpfs: &Path) -> Result<Option<Named>> {
+fn container_of_step(store: &Store, name: &str, tmpfs: &Path) -> Result<Option<Named>> {
     if !name.contains('.') {
         return Ok(None);
     }
@@ -192,7 +187,7 @@ pub(super) fn kept_container(
 /// The directory in TmpFS for what a step writes to the root of `container`, where that goes there and not to the job's memory:
 /// a job that writes more than it has memory would end with slurmstepd. Wants a call at the end of the step, which the plugin
 /// has (and tells the tasks), a disk, and a root that is not the user's own bundle's affair.
-pub(super) fn layer_on_disk(asked: &StepContainer, source: &Source, container: &str) -> Option<PathBuf> {
+fn layer_on_disk(asked: &StepContainer, source: &Source, container: &str) -> Option<PathBuf> {
     if asked.tasks.is_none() || asked.writable == Some(false) || is_users_bundle(asked, source) {
         return None;
     }

@@ -72,23 +72,23 @@ fn id<'a>(call: &Call<'a>) -> Result<&'a str> {
 }
 
 /// What this process's environment asks for.
-pub(super) fn read() -> Result<StepContainer> {
+fn read() -> Result<StepContainer> {
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     StepContainer::read(&rt_config::own_variable, &here)
 }
 
 /// What a step is called in the state of its container.
-pub(super) fn step_name(id: &TaskId) -> String {
+fn step_name(id: &TaskId) -> String {
     format!("{}.{}", id.step.job, id.step.step)
 }
 
 /// The id of the step's container.
-pub(super) fn container_of(asked: &StepContainer, id: &TaskId) -> String {
+fn container_of(asked: &StepContainer, id: &TaskId) -> String {
     asked.name.as_ref().map_or_else(|| id.container.clone(), |name| container_id(name, id))
 }
 
 /// `NODE.JOB.STEP.TASK`, the id of oci.conf's pattern.
-pub(super) fn task_id(call: &Call, asked: &StepContainer) -> Result<String> {
+fn task_id(call: &Call, asked: &StepContainer) -> Result<String> {
     if let Some(id) = call.operands.get(1) {
         return Ok(id.to_str().ok_or_else(|| err!("{id:?} is no id of a task"))?.to_owned());
     }
@@ -102,14 +102,22 @@ pub(super) fn task_id(call: &Call, asked: &StepContainer) -> Result<String> {
 
 /// The state directory of the job's containers: that of `--root`, or else the user's among those that sites give to Slurm,
 /// or else the usual one.
-pub(super) fn store_of_job(call: &Call) -> Result<Store> {
+fn store_of_job(call: &Call) -> Result<Store> {
     match crate::cli::root(call)? {
         Some(root) => Store::create(Some(&root)),
         None => Store::create_for_job(user_of_job().as_deref()),
     }
 }
 
+/// The same, where it need not be there.
+fn open_store_of_job(call: &Call) -> Result<Store> {
+    match crate::cli::root(call)? {
+        Some(root) => Store::open(Some(&root)),
+        None => Store::open_for_job(user_of_job().as_deref()),
+    }
+}
+
 /// The user's name.
-pub(super) fn user_of_job() -> Option<String> {
+fn user_of_job() -> Option<String> {
     caller::variable("SLURM_JOB_USER").or_else(|| caller::variable("USER"))
 }

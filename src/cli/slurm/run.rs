@@ -11,6 +11,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// Runs a task in the container that its bundle says.
 pub(super) fn run_task(call: &Call) -> Result<u8> {
     // slurmd has neither. Slurm 25.05 may have taken them from the image, whose variables are known when the config is loaded.
     caller::leave_out_variables(["XDG_RUNTIME_DIR", "RT_MPI"].map(str::to_owned));

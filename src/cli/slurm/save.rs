@@ -1,6 +1,6 @@
 //! `rt slurm save`: the root of a container as an image file, when its last task has ended.
 
-use super::end::open_store_of_job;
+use super::open_store_of_job;
 use crate::cli::companion::with_companion;
 use crate::cli::{Call, create};
 use crate::container;

@@ -1,11 +1,10 @@
 //! `rt slurm task` and `arguments`: a task's program in the container that its step asks for.
 
-use super::end::open_store_of_job;
 use super::kept::{kept_container, named_container};
 use super::prepare::{Source, task_source};
 use super::run::job_directory;
 use super::save::save_in_child;
-use super::{container_of, read, step_name, store_of_job, task_id};
+use super::{container_of, open_store_of_job, read, step_name, store_of_job, task_id};
 use crate::cli::table::*;
 use crate::cli::{Call, create, image};
 use crate::container::{self, AskedEntrypoint, CreateOptions, Overrides, RootAccess};
@@ -13,7 +12,7 @@ use oci_spec::runtime::Mount;
 use rt_launch::job_environment::JobEnvironment;
 use rt_launch::request::{ARGV0, IMAGE, Image, StepContainer};
 use rt_launch::slurm::arguments;
-use rt_launch::task::{Directories, JobDirectory, TaskContext, TaskId};
+use rt_launch::task::{JobDirectory, TaskContext, TaskId};
 use rt_spec::asked_mounts;
 use rt_spec::rootless::UserMap;
 use rt_sys::error::{Context, Error, Result};
@@ -73,14 +72,11 @@ pub(super) fn task(call: &Call) -> Result<u8> {
     };
     options.configured = true;
     let tmpfs = asked.tmpfs().to_owned();
-    options.task = Some(TaskContext {
+    let mut context = TaskContext {
         share: call.flags.switch(&SHARE) != Some(false) && named.task.is_some(),
         id: Some(named),
         job: JobEnvironment::own(),
-        directories: Directories::default(),
         has_terminal: tty::stdin_is_terminal(),
-        pmix_dir: caller::variable("PMIX_SERVER_TMPDIR").map(PathBuf::from),
-        node: caller::variable("SLURMD_NODENAME"),
         uid: rustix::process::geteuid().as_raw(),
         pid: std::process::id(),
         umask: process::umask(),
@@ -92,13 +88,16 @@ pub(super) fn task(call: &Call) -> Result<u8> {
         asked: true,
         unshare: asked.unshare,
         tmpfs: Some(tmpfs),
-    });
+        ..TaskContext::default()
+    };
+    rt_launch::slurm::read_own_environment(&mut context);
+    options.task = Some(context);
     container::run_task(&store, options)
 }
 
 /// Runs a task in a child. The last one on the node saves the container: it has the mounts of the job, which slurmstepd need
 /// not have, and its exit code is the step's.
-pub(super) fn task_and_save(call: &Call, asked: &StepContainer, tasks: usize, path: &Path) -> Result<u8> {
+fn task_and_save(call: &Call, asked: &StepContainer, tasks: usize, path: &Path) -> Result<u8> {
     let program = start::program()?;
     let mut command = Command::new(&program);
     command.args(crate::cli::own_words()).env(SAVED_BY_PARENT, "1");
@@ -123,7 +122,7 @@ pub(super) fn task_and_save(call: &Call, asked: &StepContainer, tasks: usize, pa
 }
 
 /// The exit code of a child that has ended, 128 and the signal where that was one.
-pub(super) fn exit_code(mut child: Child) -> Result<u8> {
+fn exit_code(mut child: Child) -> Result<u8> {
     let status = child.wait().context(|| "wait for the task")?;
     let code = status.code().or_else(|| Some(128 + status.signal()?));
     Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
@@ -144,7 +143,7 @@ pub(super) fn arguments() -> Result<u8> {
 
 /// Executes this call again with the variables in `file`: what hooks and `rt-pull` are told comes from there too. Returns
 /// the error only.
-pub(super) fn execute_with(call: &Call, file: &Path) -> Result<Error> {
+fn execute_with(call: &Call, file: &Path) -> Result<Error> {
     let text = fd::read_file(file).context(|| format!("--environment: read {}", file.display()))?;
     let mut words = crate::cli::own_words();
     // The words before the operands, without this flag: what stands behind -- is the program's.
@@ -177,7 +176,7 @@ pub(super) fn execute_with(call: &Call, file: &Path) -> Result<Error> {
 }
 
 /// `words` without the flag `--NAME VALUE`, in both of its forms.
-pub(super) fn without<'a>(words: &'a [OsString], name: &'static str) -> impl Iterator<Item = OsString> + 'a {
+fn without<'a>(words: &'a [OsString], name: &'static str) -> impl Iterator<Item = OsString> + 'a {
     let mut is_value = false;
     words
         .iter()
@@ -193,7 +192,7 @@ pub(super) fn without<'a>(words: &'a [OsString], name: &'static str) -> impl Ite
 }
 
 /// The program and its arguments.
-pub(super) fn program(call: &Call, asked: &StepContainer) -> Result<Vec<String>> {
+fn program(call: &Call, asked: &StepContainer) -> Result<Vec<String>> {
     let mut args: Vec<String> = asked.program.iter().cloned().collect();
     if let Some(text) = call.flags.text(&ARGUMENTS)? {
         args.extend(arguments::decode(text).map_err(|e| e.context("--arguments"))?);
@@ -205,7 +204,7 @@ pub(super) fn program(call: &Call, asked: &StepContainer) -> Result<Vec<String>>
     Ok(args)
 }
 
-pub(super) fn overrides(
+fn overrides(
     call: &Call,
     asked: &StepContainer,
     options: &CreateOptions,
@@ -247,7 +246,7 @@ pub(super) fn overrides(
 
 /// Where what the program writes to the root goes. An image is written to in a layer, as enroot's and pyxis' containers
 /// are; in a bundle its config says whether it can be.
-pub(super) fn root_access(asked: &StepContainer, options: &CreateOptions) -> RootAccess {
+fn root_access(asked: &StepContainer, options: &CreateOptions) -> RootAccess {
     let is_users_bundle = matches!(asked.image, Some(Image::Path(_))) && options.image_file.is_none();
     if let Some(kept) = &options.kept {
         return RootAccess::Kept { dir: kept.what.layer.clone(), readonly: asked.writable == Some(false) };
@@ -261,7 +260,7 @@ pub(super) fn root_access(asked: &StepContainer, options: &CreateOptions) -> Roo
 }
 
 /// The script of a batch job, which Slurm keeps in a directory of its own, at its place.
-pub(super) fn batch_script(id: &TaskId, args: &[String]) -> Result<Option<Mount>> {
+fn batch_script(id: &TaskId, args: &[String]) -> Result<Option<Mount>> {
     let Some(script) = args.first().filter(|_| id.step.step == "batch") else { return Ok(None) };
     if !script.starts_with('/') || !look::is_file(script)? {
         return Ok(None);
