@@ -52,10 +52,7 @@ impl PushSource {
                 };
                 Err(err!("{file}: a file, which a registry does not take as it is").hint(remedy))
             }
-            _ => {
-                word::require_own(Path::new(word), Path::new("config.json"))?;
-                Ok(PushSource::Bundle(word.into(), None))
-            }
+            _ => Ok(PushSource::Bundle(word.into(), None)),
         }
     }
 }

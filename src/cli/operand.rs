@@ -98,7 +98,7 @@ pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
         return Ok(Operand::Image(name.to_owned()));
     }
     // What is here comes before what a registry may have. Nothing is opened before it is known whose it is.
-    let here = own_or_named(path)?;
+    let here = word::own_or_file(path, is_image)?;
     let inside = match here {
         Some(FileType::Directory) => {
             word::require_own(path, config)?;
@@ -148,17 +148,6 @@ fn is_bundle_here(id: &str, config: &Path) -> Result<bool> {
             _ => Ok(false),
         },
     }
-}
-
-/// What kind of file `word` leads to. A word that says itself that a file is meant may lead to anybody's.
-///
-/// # Errors
-/// Others can have put it there.
-pub(super) fn own_or_named(word: &Path) -> Result<Option<FileType>> {
-    if word.to_str().is_some_and(is_image) && look::is_file(word)? {
-        return Ok(Some(FileType::RegularFile));
-    }
-    word::own(word)
 }
 
 /// Looks whether a file may be an image, which `rt-image` then mounts. What the image is worth is for `rt-image` to see.

@@ -286,6 +286,7 @@ mod tests {
             root: root.into(),
             point: point.into(),
             fstype: b"ext4".to_vec(),
+            user: None,
         };
         let table = [
             mount(1, "8:1", "/", "/"),

@@ -21,7 +21,7 @@ pub mod word;
 pub use place::{Chosen, Place};
 
 use rt_sys::error::{Context, Result};
-use rt_sys::{err, ns};
+use rt_sys::{caller, err, ns};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -70,15 +70,14 @@ impl ImageStore {
         let wrong = |why: String| {
             Err(err!("the store of images {}: {why}", path.display()).hint("RT_IMAGES names another one"))
         };
-        let me = rustix::process::geteuid();
         if stat.st_mode & 0o002 != 0 {
             return wrong("everybody can write in it".to_owned());
         }
-        if ![0, me.as_raw()].contains(&stat.st_uid) {
+        if !caller::is_trusted(stat.st_uid) {
             let why = format!("it belongs to uid {}", stat.st_uid);
             // Nobody but root chooses what root runs. In a user namespace a store of the real root is nobody's.
             if place.chosen != Chosen::ByCaller
-                || me.is_root() && ns::own_maps().is_ok_and(|maps| ns::is_initial(&maps))
+                || caller::uid() == 0 && ns::own_maps().is_ok_and(|maps| ns::is_initial(&maps))
             {
                 return wrong(why);
             }
@@ -108,7 +107,7 @@ impl ImageStore {
             dir => dir.context(|| format!("open {}", shown()))?,
         };
         let stat = rt_sys::fd::stat(&dir)?;
-        let known = [0, self.owner, rustix::process::geteuid().as_raw()].contains(&stat.st_uid);
+        let known = stat.st_uid == self.owner || caller::is_trusted(stat.st_uid);
         if !known || stat.st_mode & 0o002 != 0 {
             return Err(err!("{}: others than the owner of the store can change it", shown()));
         }

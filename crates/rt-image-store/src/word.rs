@@ -4,7 +4,7 @@
 //! and the caller can have made. A path is the caller's own choice, whoever owns what it leads to.
 
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{err, fd};
+use rt_sys::{caller, err, fd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -56,7 +56,7 @@ pub fn look(path: &Path) -> Result<There> {
             continue;
         }
         let at = dir.as_ref().map_or(fs::CWD, AsFd::as_fd);
-        let shared = !me.trusts(above.st_uid) || me.others_can_write(&above);
+        let shared = !caller::is_trusted(above.st_uid) || me.others_can_write(&above);
         let (found, opened) = match entry(at, part, shared) {
             Ok(entry) => entry,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => return Ok(There::Nothing),
@@ -69,7 +69,7 @@ pub fn look(path: &Path) -> Result<There> {
         if dir.is_none()
             // Whoever serves a file system says whose its files are, as he likes.
             && let Some(uid) = rt_sys::mount::fuse_owner(Path::new("."), &here_stat).context(here)?
-            && !me.trusts(uid)
+            && !caller::is_trusted(uid)
         {
             return Ok(There::Foreign(err!("{} is on a file system that uid {uid} serves", shown.display())));
         }
@@ -135,6 +135,27 @@ pub fn own(word: &Path) -> Result<Option<FileType>> {
     }
 }
 
+/// The same as [`own`], where a word that says itself that a file is meant, by `names_file`, may lead to anybody's.
+///
+/// # Errors
+/// As of [`own`].
+pub fn own_or_file(word: &Path, names_file: impl Fn(&str) -> bool) -> Result<Option<FileType>> {
+    if word.to_str().is_some_and(names_file) && rt_sys::look::is_file(word)? {
+        return Ok(Some(FileType::RegularFile));
+    }
+    own(word)
+}
+
+/// True for a directory with the config of a bundle.
+///
+/// # Errors
+/// As of [`require_own`].
+pub fn has_own_config(word: &Path) -> Result<bool> {
+    let config = Path::new("config.json");
+    require_own(word, config)?;
+    rt_sys::look::is_file(word.join(config))
+}
+
 /// Refuses what is at `word`, a bundle with the config `config`, where others can have put it there.
 ///
 /// # Errors
@@ -186,13 +207,7 @@ struct Caller {
 impl Caller {
     /// This process's effective ids.
     fn own() -> Caller {
-        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-        Caller { uid: uid.as_raw(), gid: gid.as_raw() }
-    }
-
-    /// True for root and the caller.
-    fn trusts(self, uid: u32) -> bool {
-        [0, self.uid].contains(&uid)
+        Caller { uid: caller::uid(), gid: rustix::process::getegid().as_raw() }
     }
 
     fn require_own(self, path: &Path, stat: &Stat, is_link: bool) -> Result<()> {
@@ -200,7 +215,7 @@ impl Caller {
             true => "the current directory".into(),
             false => path.display().to_string(),
         };
-        if !self.trusts(stat.st_uid) {
+        if !caller::is_trusted(stat.st_uid) {
             return Err(err!("{} belongs to uid {}", what(), stat.st_uid));
         }
         if !is_link && self.others_can_write(stat) {
@@ -218,7 +233,7 @@ impl Caller {
     /// True for a directory in which others can rename what is the caller's: what is looked at now is not what is opened then.
     /// In one with the sticky bit they cannot.
     fn others_can_rename(self, dir: &Stat) -> bool {
-        let is_others = !self.trusts(dir.st_uid) && !may_be_roots(dir.st_uid);
+        let is_others = !caller::is_trusted(dir.st_uid) && !may_be_roots(dir.st_uid);
         is_others || self.others_can_write(dir) && Mode::from_raw_mode(dir.st_mode) & Mode::SVTX != Mode::SVTX
     }
 }

@@ -1,6 +1,6 @@
 //! Descriptors: which are passed on, which are closed, and which are proven to be procfs.
 
-use super::check;
+use super::{caller, check};
 use crate::error::{Context, Error, Result};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
@@ -40,10 +40,8 @@ pub fn is_trusted_directory(path: &Path) -> bool {
     if !matches!(crate::mount::is_on_others_fuse(path), Ok(false)) {
         return false;
     }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = fs::openat2(fs::CWD, path, flags, Mode::empty(), fs::ResolveFlags::NO_SYMLINKS);
-    let owner = opened.and_then(|dir| Ok(fs::fstat(dir)?.st_uid));
-    owner.is_ok_and(|owner| owner == 0 || owner == rustix::process::geteuid().as_raw())
+    let is_directory = |stat: &fs::Stat| fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::Directory;
+    open_without_links(path).is_ok_and(|(_, stat)| is_directory(&stat) && caller::is_trusted(stat.st_uid))
 }
 
 /// Opens `path`, which has no link in it, without reading it, and says what it is.
@@ -65,7 +63,7 @@ pub fn own_identity(path: &Path) -> Option<(u64, u64)> {
     let kind = fs::FileType::from_raw_mode(stat.st_mode);
     let is_socket = kind == fs::FileType::Socket;
     let is_file = is_socket || matches!(kind, fs::FileType::RegularFile | fs::FileType::Directory);
-    let own = stat.st_uid == rustix::process::geteuid().as_raw();
+    let own = stat.st_uid == caller::uid();
     (is_file && (own || is_socket && stat.st_uid == 0)).then_some((stat.st_dev, stat.st_ino))
 }
 

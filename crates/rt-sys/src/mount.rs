@@ -332,6 +332,8 @@ pub struct Mounted {
     pub point: PathBuf,
     /// Of what type.
     pub fstype: Vec<u8>,
+    /// Who has mounted it, where it is FUSE and says so (fuse(4), `user_id`).
+    pub user: Option<u32>,
 }
 
 /// The mounts of this process's mount namespace, each after the one that it is mounted on.
@@ -351,23 +353,11 @@ pub fn fuse_owner(path: &Path, stat: &rustix::fs::Stat) -> Result<Option<u32>> {
     if rustix::fs::statfs(path)?.f_type as u64 != FUSE {
         return Ok(None);
     }
-    let text = super::fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
-    let device = format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    let owner = text.split(|byte| *byte == b'\n').find_map(|line| {
-        let fields = || line.split(|byte| *byte == b' ');
-        fields().nth(2).filter(|field| *field == device.as_bytes())?;
-        // Without the option it is a kind that only root mounts (virtiofs).
-        Some(user_id(line).unwrap_or(0))
-    });
-    // What no line describes is nobody's that is known.
-    Ok(Some(owner.unwrap_or(u32::MAX)))
-}
-
-/// The option `user_id` of a FUSE file system, in its line of proc_pid_mountinfo(5).
-fn user_id(line: &[u8]) -> Option<u32> {
-    let options = line.rsplit(|byte| *byte == b' ').next()?.split(|byte| *byte == b',');
-    let uid = options.into_iter().find_map(|option| option.strip_prefix(b"user_id="))?;
-    std::str::from_utf8(uid).ok()?.parse().ok()
+    let device =
+        format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev)).into_bytes();
+    let mounted = table()?.into_iter().find(|mounted| mounted.device == device);
+    // A kind that says nobody is one that only root mounts (virtiofs). What no line describes is nobody's that is known.
+    Ok(Some(mounted.map_or(u32::MAX, |mounted| mounted.user.unwrap_or(0))))
 }
 
 /// True where the absolute path `path`, which has no link in it, leads to a FUSE file system that somebody else than root and the
@@ -376,20 +366,13 @@ fn user_id(line: &[u8]) -> Option<u32> {
 /// # Errors
 /// The kernel does not say what is mounted.
 pub fn is_on_others_fuse(path: &Path) -> Result<bool> {
-    let text = super::fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
-    let known = [Some(0), Some(rustix::process::geteuid().as_raw())];
-    let (mut deepest, mut others) = (0, false);
-    for line in text.split(|byte| *byte == b'\n') {
-        let Some(mounted) = parse_mounted(line).filter(|mounted| path.starts_with(&mounted.point)) else {
-            continue;
-        };
-        let depth = mounted.point.components().count();
-        if depth >= deepest {
-            deepest = depth;
-            others = mounted.fstype.starts_with(b"fuse") && !known.contains(&user_id(line));
-        }
-    }
-    Ok(others)
+    let mut above = table()?;
+    above.retain(|mounted| path.starts_with(&mounted.point));
+    // Of several at one place the last one.
+    let on = above.iter().max_by_key(|mounted| mounted.point.components().count());
+    let is_others =
+        |on: &Mounted| on.fstype.starts_with(b"fuse") && !on.user.is_some_and(crate::caller::is_trusted);
+    Ok(on.is_some_and(is_others))
 }
 
 fn parse_mounted(line: &[u8]) -> Option<Mounted> {
@@ -399,7 +382,15 @@ fn parse_mounted(line: &[u8]) -> Option<Mounted> {
     let mut path = || Some(PathBuf::from(OsString::from_vec(unescape(fields.next()?))));
     let (root, point) = (path()?, path()?);
     let fstype = fields.skip_while(|field| *field != b"-").nth(1)?.to_owned();
-    Some(Mounted { id, device, root, point, fstype })
+    let user = if fstype.starts_with(b"fuse") { user_id(line) } else { None };
+    Some(Mounted { id, device, root, point, fstype, user })
+}
+
+/// The option `user_id` of a line of proc_pid_mountinfo(5).
+fn user_id(line: &[u8]) -> Option<u32> {
+    let options = line.rsplit(|byte| *byte == b' ').next()?.split(|byte| *byte == b',');
+    let uid = options.into_iter().find_map(|option| option.strip_prefix(b"user_id="))?;
+    std::str::from_utf8(uid).ok()?.parse().ok()
 }
 
 /// A field of proc_pid_mountinfo(5) without its octal escapes.
@@ -443,8 +434,11 @@ mod tests {
         let line = b"3 1 8:1 /b/root\\040fs /b/at\\040here rw,nosuid shared:1 - ext4 /dev/sda rw";
         let (root, point) = ("/b/root fs".into(), "/b/at here".into());
         let (device, fstype) = (b"8:1".into(), b"ext4".into());
-        assert_eq!(parse_mounted(line), Some(Mounted { id: 3, device, root, point, fstype }));
+        assert_eq!(parse_mounted(line), Some(Mounted { id: 3, device, root, point, fstype, user: None }));
         assert_eq!(parse_mounted(b"garbage"), None);
+        let user = |line: &[u8]| parse_mounted(line).unwrap().user;
+        assert_eq!(user(b"4 1 0:50 / /m rw - fuse.sshfs a:b rw,user_id=7,group_id=8"), Some(7));
+        assert_eq!(user(b"4 1 0:50 / /m rw - virtiofs a rw"), None);
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(super) fn source_bundle(call: &Call) -> Result<PathBuf> {
     let path = Path::new(word);
     let has_transport = word.to_str().is_some_and(|name| name.contains("://"));
     let here = if has_transport { None } else { word::own(path)? };
-    if here == Some(FileType::Directory) && has_own_config(path)? {
+    if here == Some(FileType::Directory) && word::has_own_config(path)? {
         return Ok(path.to_owned());
     }
     let is_name = over || !word.as_bytes().starts_with(b".") && !path.is_absolute() && here.is_none();
@@ -48,12 +48,6 @@ pub(super) fn source_bundle(call: &Call) -> Result<PathBuf> {
         (true, false) => images::stored(call, operand(call, 0)?, Policy::Never)
             .map_err(|e| e.hint("nor is there a bundle of that name")),
     }
-}
-
-/// True for a directory with the config of a bundle, which is known to be nobody else's.
-fn has_own_config(dir: &Path) -> Result<bool> {
-    word::require_own(dir, Path::new("config.json"))?;
-    look::is_file(dir.join("config.json"))
 }
 
 /// True for a directory that is neither a bundle nor an image: what is in it is data.
@@ -82,18 +76,13 @@ impl Origin<'_> {
         if call.operands[0].to_str().is_some_and(|name| name.contains("://")) {
             return operand(call, 0).map(Origin::Image);
         }
-        // What is here is looked at once, before anything of it is opened: others can change what has a name meanwhile. A
-        // word that says itself that a file is meant may lead to anybody's.
-        let here = match path.to_str().is_some_and(is_image) && look::is_file(path)? {
-            true => Some(FileType::RegularFile),
-            false => word::own(path)?,
-        };
-        match here {
+        // What is here is looked at once, before anything of it is opened: others can change what has a name meanwhile.
+        match word::own_or_file(path, is_image)? {
             Some(FileType::RegularFile) => {
                 let is_squashfs = image_file::is_squashfs(&disk::open_named(path)?);
                 Ok(Origin::File(path, is_squashfs.context(|| path.display().to_string())?))
             }
-            Some(FileType::Directory) if has_own_config(path)? => Ok(Origin::Bundle(path)),
+            Some(FileType::Directory) if word::has_own_config(path)? => Ok(Origin::Bundle(path)),
             Some(FileType::Directory) if look::exists(path.join("oci-layout"))? => Ok(Origin::Layout(path)),
             Some(FileType::Directory) if !look::exists(path.join("config.json"))? => Ok(Origin::Data(path)),
             _ => operand(call, 0).map(Origin::Image),

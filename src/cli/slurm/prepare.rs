@@ -5,9 +5,11 @@ use super::{broadcast, read, store_of_job, task_id};
 use crate::cli::companion::become_companion;
 use crate::cli::{Call, image, operand};
 use crate::store::Store;
+use rt_image_store::word;
 use rt_launch::request::{self, IMAGE, Image, StepContainer};
 use rt_launch::task::TaskId;
 use rt_spec::annotations;
+use rt_spec::asked_mounts::is_image;
 use rt_spec::rootless::UserMap;
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Result};
@@ -67,7 +69,7 @@ fn find(call: &Call) -> Result<u8> {
 }
 
 /// Says to who asks for a root to write to that what is written takes the job's memory, where that is so.
-pub(super) fn tell_of_memory(asked: &StepContainer, source: &Source) {
+fn tell_of_memory(asked: &StepContainer, source: &Source) {
     let wants_to_write = asked.writable == Some(true) || asked.as_root == Some(true);
     if !wants_to_write || is_users_bundle(asked, source) || is_disk(asked.tmpfs()) {
         return;
@@ -80,7 +82,7 @@ pub(super) fn tell_of_memory(asked: &StepContainer, source: &Source) {
 }
 
 /// Refuses the one pair that would hang: PMIx compares the id that a program has inside with that of the caller.
-pub(super) fn check_mpi(asked: &StepContainer) -> Result<()> {
+fn check_mpi(asked: &StepContainer) -> Result<()> {
     let is_pmix = caller::variable("SLURM_MPI_TYPE").is_some_and(|kind| kind.starts_with("pmix"));
     if asked.as_root == Some(true) && is_pmix {
         return Err(err!("RT_CONTAINER_REMAP_ROOT: under PMIx the user keeps his own uid inside")
@@ -90,7 +92,7 @@ pub(super) fn check_mpi(asked: &StepContainer) -> Result<()> {
 }
 
 /// Looks whether a file can be made where the container is to be saved, which is hours before that is done.
-pub(super) fn check_place_to_save(path: &Path) -> Result<()> {
+fn check_place_to_save(path: &Path) -> Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     let context = || format!("RT_CONTAINER_SAVE: no file can be made in {}", dir.display());
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
@@ -105,7 +107,7 @@ pub(super) fn check_place_to_save(path: &Path) -> Result<()> {
 }
 
 /// Says what of the step's options means nothing in a container that runs.
-pub(super) fn tell_what_is_ignored(store: &Store, asked: &StepContainer, container: &str) {
+fn tell_what_is_ignored(store: &Store, asked: &StepContainer, container: &str) {
     let runs = |record| matches!(store.status(&record), Ok(Status::Running));
     if !store.load(container).is_ok_and(runs) {
         return;
@@ -133,13 +135,10 @@ pub(super) fn is_image_path(name: &str) -> Result<bool> {
     if name.contains("://") {
         return Ok(false);
     }
-    match operand::own_or_named(path)? {
+    match word::own_or_file(path, is_image)? {
         Some(FileType::RegularFile) => Ok(true),
         // What is no path is the name of an image, also where a directory of something else has that name.
-        Some(FileType::Directory) => {
-            rt_image_store::word::require_own(path, Path::new("config.json"))?;
-            look::is_file(path.join("config.json"))
-        }
+        Some(FileType::Directory) => word::has_own_config(path),
         _ => Ok(false),
     }
 }

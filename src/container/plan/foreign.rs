@@ -6,7 +6,7 @@
 use rt_image_store::ROOT;
 use rt_spec::own_config;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, fd, mount};
+use rt_sys::{bail, caller, fd, mount};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(super) fn config(bundle: &Path) -> Result<Option<Vec<u8>>> {
         bail!("{CONFIG}: not a file");
     }
     // Whoever serves a file system says whose its files are, as he likes.
-    let is_served = mount::fuse_owner(Path::new("."), &dir)?.is_some_and(|uid| !is_trusted(uid));
+    let is_served = mount::fuse_owner(Path::new("."), &dir)?.is_some_and(|uid| !caller::is_trusted(uid));
     if is_own(&stat) && is_own(&dir) && !is_served {
         return Ok(None);
     }
@@ -43,7 +43,7 @@ pub(super) fn config(bundle: &Path) -> Result<Option<Vec<u8>>> {
     if !matches!(FileType::from_raw_mode(root.st_mode), FileType::Directory | FileType::RegularFile) {
         bail!("{ROOT}: neither a directory nor an image");
     }
-    let uid = rustix::process::geteuid().as_raw();
+    let uid = caller::uid();
     let gid = rustix::process::getegid().as_raw();
     let config = own_config::config(&fd::read_all(file)?, Path::new(ROOT), uid, gid)?;
     Ok(Some(config.to_string().into_bytes()))
@@ -51,10 +51,5 @@ pub(super) fn config(bundle: &Path) -> Result<Option<Vec<u8>>> {
 
 /// True where nobody but root and the caller can have written it.
 fn is_own(stat: &Stat) -> bool {
-    is_trusted(stat.st_uid) && stat.st_mode & 0o022 == 0
-}
-
-/// True for root and the caller.
-fn is_trusted(uid: u32) -> bool {
-    [0, rustix::process::geteuid().as_raw()].contains(&uid)
+    caller::is_trusted(stat.st_uid) && stat.st_mode & 0o022 == 0
 }
