@@ -60,13 +60,8 @@ pub fn adapt(
 
 /// True where a bind shows `dir` already, as the user has asked for it.
 fn is_shown(spec: &Spec, dir: &Path) -> bool {
-    let shows = |mount: &Mount| dir.starts_with(mount.destination()) && is_bind(mount);
+    let shows = |mount: &Mount| dir.starts_with(mount.destination()) && mounts::is_bind(mount);
     spec.mounts().iter().flatten().any(shows)
-}
-
-fn is_bind(mount: &Mount) -> bool {
-    let words = mount.options().iter().flatten();
-    mount.typ().as_deref() == Some("bind") || words.into_iter().any(|word| word == "bind" || word == "rbind")
 }
 
 /// Shows, in a container whose program has the caller's environment, the directories of the PMIx server that this
@@ -148,13 +143,14 @@ fn use_hosts_shm(spec: &mut Spec, notes: &mut Vec<String>) {
 /// Shared memory and message queues of the container's own. Where the container has the host's `/dev`, and that has no such
 /// directory, nothing can be mounted there, and there is nothing of the host's to hide.
 fn use_own_shm(spec: &mut Spec, is_missing: impl Fn(&Path) -> bool) {
-    let mounts = [
+    let own = [
         ("/dev/shm", "tmpfs", &["nosuid", "nodev", "mode=1777"][..]),
         ("/dev/mqueue", "mqueue", &["nosuid", "nodev", "noexec"]),
     ];
     let mut all = spec.mounts().clone().unwrap_or_default();
-    let hosts_dev = all.iter().any(|mount| mount.destination() == Path::new("/dev") && is_bind(mount));
-    for (at, kind, options) in mounts {
+    let hosts_dev =
+        all.iter().any(|mount| mount.destination() == Path::new("/dev") && mounts::is_bind(mount));
+    for (at, kind, options) in own {
         if hosts_dev && is_missing(Path::new(at)) {
             continue;
         }
@@ -221,14 +217,6 @@ mod tests {
         assert_eq!(config.hostname(), &None);
     }
 
-    fn of_job(id: &str, variable: String) -> TaskContext {
-        TaskContext {
-            id: TaskId::parse(id),
-            job: JobEnvironment::of_variables(vec![variable]),
-            ..TaskContext::default()
-        }
-    }
-
     #[test]
     fn only_a_jobs_own_tmpdir_is_shown() {
         let mounts = |tmpdir: &str, more: &str| {
@@ -238,7 +226,7 @@ mod tests {
                 all.push(bind(Path::new(more), &["rbind"]));
             }
             config.set_mounts(Some(all));
-            let task = of_job("n.42.0.0", format!("TMPDIR={tmpdir}"));
+            let task = TaskContext::of_job("n.42.0.0", format!("TMPDIR={tmpdir}"));
             let task = TaskContext { directories: directories(&task, |_| true), ..task };
             adapt(&mut config, &task, None, |_| false);
             let shown = config.mounts().iter().flatten().any(|m| m.destination() == Path::new(tmpdir));

@@ -31,7 +31,7 @@ const VARIABLES: [(&str, &str); 10] = [
 pub fn avoid(env: &mut Vec<String>) {
     let name = |variable: &String| variable.split_once('=').map_or(0, |(name, _)| name.len());
     let has = |env: &[String], wanted: &str| env.iter().any(|variable| &variable[..name(variable)] == wanted);
-    if !LAUNCHERS.iter().flat_map(|launcher| launcher.rank).any(|variable| has(env, variable)) {
+    if !LAUNCHERS.iter().copied().flatten().any(|variable| has(env, variable)) {
         return;
     }
     for (variable, value) in VARIABLES {

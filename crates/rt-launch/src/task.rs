@@ -79,3 +79,15 @@ pub struct JobDirectory {
 pub(crate) fn is_plain(dir: &Path) -> bool {
     dir.is_absolute() && dir.components().skip(1).all(|part| matches!(part, Component::Normal(_)))
 }
+
+#[cfg(test)]
+impl TaskContext {
+    /// A task by its id, in a job with one variable.
+    pub(crate) fn of_job(id: &str, variable: String) -> TaskContext {
+        TaskContext {
+            id: TaskId::parse(id),
+            job: JobEnvironment::of_variables(vec![variable]),
+            ..TaskContext::default()
+        }
+    }
+}

@@ -135,12 +135,16 @@ const LOCALE: [&str; 3] = ["LANG", "LANGUAGE", "LC_ALL"];
 /// What the names of all variables begin with by which a step asks for its container. The program in it does not see them.
 pub const REQUEST_PREFIX: &str = "RT_CONTAINER_";
 
+/// True where the number `number` stands in `text`, with no other digit beside it.
+pub fn names_number(text: &str, number: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_digit()).any(|found| found == number)
+}
+
 /// The caller's variables that a container of a step of the job `job` inherits where the caller is the task. TMPDIR is
 /// among them where it is a directory of the job's own, which is shown in the container.
 pub fn of_task(job: &str) -> impl Iterator<Item = String> {
-    let names_job = move |value: &str| value.split(|c: char| !c.is_ascii_digit()).any(|number| number == job);
     let passed = move |name: &str, value: &str| match name {
-        "TMPDIR" => names_job(value),
+        "TMPDIR" => names_number(value, job),
         _ => is_inherited(name) && !LOCALE.contains(&name) && !name.starts_with(REQUEST_PREFIX),
     };
     callers().filter(move |(name, value)| passed(name, value)).map(|(name, value)| format!("{name}={value}"))

@@ -9,6 +9,12 @@ use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+/// True for a mount that binds, by its type or by its options (config.md "Mounts").
+pub fn is_bind(mount: &oci_spec::runtime::Mount) -> bool {
+    mount.typ().as_deref() == Some("bind")
+        || mount.options().iter().flatten().any(|word| word == "bind" || word == "rbind")
+}
+
 /// What the options of one mount ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {

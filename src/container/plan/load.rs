@@ -280,7 +280,7 @@ fn bring_along(spec: &mut Spec) -> Result<()> {
     for path in environment::files().map(|file| file.path).chain(environment::display()) {
         let is_plain = path.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
         let covers = |mount: &&Mount| path.starts_with(mount.destination());
-        let bound = spec.mounts().iter().flatten().rfind(covers).is_some_and(is_bind);
+        let bound = spec.mounts().iter().flatten().rfind(covers).is_some_and(mounts::is_bind);
         let below_home = home.as_ref().is_some_and(|home| path.starts_with(home));
         if !is_plain || bound || below_home || shows(spec, &path) {
             continue;
@@ -294,11 +294,6 @@ fn bring_along(spec: &mut Spec) -> Result<()> {
         spec.mounts_mut().get_or_insert_default().push(mount);
     }
     Ok(())
-}
-
-fn is_bind(mount: &Mount) -> bool {
-    mount.typ().as_deref() == Some("bind")
-        || mount.options().iter().flatten().any(|word| word == "bind" || word == "rbind")
 }
 
 /// Leaves out what is inherited and names a file of the host's that the container does not show: a program that is told of a
@@ -326,7 +321,7 @@ fn shows(spec: &Spec, path: &Path) -> bool {
         return spec.root().as_ref().is_some_and(|root| root.path() == Path::new("/"));
     };
     let below = path.strip_prefix(mount.destination()).unwrap_or(Path::new(""));
-    is_bind(mount) && mount.source().as_ref().is_some_and(|source| source.join(below) == path)
+    mounts::is_bind(mount) && mount.source().as_ref().is_some_and(|source| source.join(below) == path)
 }
 
 /// Leaves the config's mounts at `places` and below them out.

@@ -9,6 +9,7 @@ pub use id::{TaskName, of_array};
 
 use crate::job_environment::JobEnvironment;
 use crate::task::{Directories, TaskContext, is_plain};
+use rt_spec::environment::names_number;
 use rt_spec::state::Step;
 use rt_spec::{Spec, variable};
 use rt_sys::caller;
@@ -49,9 +50,8 @@ fn pmix_server(task: &TaskContext) -> Option<PathBuf> {
 fn tmpdir(task: &TaskContext) -> Option<PathBuf> {
     let dir = task.job.get("TMPDIR")?;
     let job = task.id.as_ref().map(|id| id.step.job.as_str());
-    let names_job = dir.split(|c: char| !c.is_ascii_digit()).any(|number| Some(number) == job);
     // A list of directories is separated by commas.
-    (names_job && !dir.contains(',')).then(|| PathBuf::from(dir))
+    (names_number(dir, job?) && !dir.contains(',')).then(|| PathBuf::from(dir))
 }
 
 /// The descriptor of the PMI2 connection, which the task must inherit at its number.
@@ -209,18 +209,10 @@ mod tests {
         assert_eq!(ranks(&[]), None);
     }
 
-    fn of_job(id: &str, variable: String) -> TaskContext {
-        TaskContext {
-            id: TaskId::parse(id),
-            job: JobEnvironment::of_variables(vec![variable]),
-            ..TaskContext::default()
-        }
-    }
-
     #[test]
     fn the_server_of_pmix_is_that_of_the_step() {
         let server = |id: &str, dir: &str, own: Option<&str>| {
-            let task = of_job(id, format!("PMIX_SERVER_TMPDIR={dir}"));
+            let task = TaskContext::of_job(id, format!("PMIX_SERVER_TMPDIR={dir}"));
             let task = TaskContext { pmix_dir: own.map(PathBuf::from), ..task };
             directories(&task, |_| true).pmix.map(|dir| dir.display().to_string())
         };
@@ -232,7 +224,7 @@ mod tests {
             assert_eq!(server("n.1.0.0", other, None), None, "{other}");
             assert_eq!(server("n.1.0.0", other, Some("/own/x")), is("/own/x"), "{other}");
         }
-        let task = of_job("n.1.0.0", "PMIX_SERVER_TMPDIR=/spool/pmix.1.0".into());
+        let task = TaskContext::of_job("n.1.0.0", "PMIX_SERVER_TMPDIR=/spool/pmix.1.0".into());
         assert_eq!(directories(&task, |_| false), Directories::default());
     }
 }
