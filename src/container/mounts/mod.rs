@@ -31,7 +31,7 @@ use rt_sys::{bail, fd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FileType};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Detached trees for the binds of the plan that were made beforehand, by the mount's place in the plan.
 pub(super) type Trees = Vec<Option<OwnedFd>>;
@@ -56,6 +56,7 @@ pub(super) fn mount_all(
     state
         .cover(rootfs.as_fd(), &fd::stat(rootfs.as_fd())?, plan.propagation.is_none())
         .context(|| format!("rootfs {}", plan.rootfs.display()))?;
+    let image = Image::of(plan)?;
     for (n, mount) in plan.mounts.iter().enumerate() {
         if mount.copied && host_files::copy(rootfs, plan, &mount.destination) {
             continue;
@@ -66,7 +67,7 @@ pub(super) fn mount_all(
             }
             (tree, _) => tree,
         };
-        mount_one(rootfs, plan, mount, tree, state).context(|| describe(mount))?;
+        mount_one(rootfs, plan, mount, tree, &image, state).context(|| describe(mount))?;
     }
     Ok(())
 }
@@ -86,6 +87,7 @@ fn mount_one(
     plan: &Plan,
     mount: &MountPlan,
     bound: Option<OwnedFd>,
+    image: &Image,
     state: &HiddenState,
 ) -> Result<()> {
     let detached = match &mount.kind {
@@ -126,7 +128,7 @@ fn mount_one(
             match &mount.kind {
                 MountKind::Bind(source) => {
                     let stat = fd::stat(&tree)?;
-                    if mount.options.attr.clear & mount::ATTR_NODEV == 0 && is_in_image(plan, source)? {
+                    if mount.options.attr.clear & mount::ATTR_NODEV == 0 && image.has(source)? {
                         // As dead as at their own place are the image's device nodes at a second one.
                         mount::set_attr(&tree, Recursive::No, Attr::setting(mount::ATTR_NODEV))?;
                     }
@@ -143,13 +145,32 @@ fn mount_one(
     Ok(())
 }
 
-/// True where `source` leads into the image. By what path matters for root alone: nobody else has device nodes in an image.
-fn is_in_image(plan: &Plan, source: &Path) -> Result<bool> {
-    if source.starts_with(&plan.rootfs) || !plan.may_mknod {
-        return Ok(source.starts_with(&plan.rootfs));
+/// Where the image is.
+struct Image<'a> {
+    /// As the plan names it.
+    path: &'a Path,
+    /// Without links; `None` where it does not matter by what path a bind leads there: nobody but root has device nodes in an image.
+    real: Option<PathBuf>,
+}
+
+impl Image<'_> {
+    fn of(plan: &Plan) -> Result<Image<'_>> {
+        let has_binds = || plan.mounts.iter().any(|mount| matches!(mount.kind, MountKind::Bind(_)));
+        let real = (plan.may_mknod && has_binds()).then(|| canonicalize(&plan.rootfs)).transpose()?;
+        Ok(Image { path: &plan.rootfs, real })
     }
-    let real = |path: &Path| std::fs::canonicalize(path).context(|| path.display().to_string());
-    Ok(real(source)?.starts_with(real(&plan.rootfs)?))
+
+    /// True where `source` leads into it.
+    fn has(&self, source: &Path) -> Result<bool> {
+        if source.starts_with(self.path) {
+            return Ok(true);
+        }
+        self.real.as_ref().map_or(Ok(false), |real| Ok(canonicalize(source)?.starts_with(real)))
+    }
+}
+
+fn canonicalize(path: &Path) -> Result<PathBuf> {
+    std::fs::canonicalize(path).context(|| path.display().to_string())
 }
 
 /// On what a tree can be mounted whose root has `stat`.

@@ -19,8 +19,10 @@ use std::path::{Path, PathBuf};
 
 /// Of procfs, beside [`hpc::READ_ONLY`].
 const READ_ONLY: [&str; 2] = ["/proc/driver", "/proc/pressure"];
-/// What shows the memory of the whole host, or has the kernel say more, beside [`hpc::MASKED`].
-const MASKED: [&str; 5] = ["/proc/dynamic_debug", "/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg"];
+/// Of procfs what has the kernel say more, beside [`hpc::MASKED`].
+const MASKED: [&str; 1] = ["/proc/dynamic_debug"];
+/// What shows the memory of the whole host, and its messages. Nobody can ask for them.
+const MEMORY: [&str; 4] = ["/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg"];
 /// Where the profile hpc shows what the host's root has power over.
 const HOSTS: [&str; 2] = ["/proc", "/dev"];
 /// The beginnings of paths below /dev of what jobs compute with, which some sites give to a group only.
@@ -55,9 +57,7 @@ pub(super) fn protect_host(
     }
     let (proc, dev) = (cover_kernels_settings(plan)?, shows_dev(plan));
     if dev {
-        for path in MASKED.iter().filter(|path| path.starts_with("/dev/")) {
-            plan.masked.extend(look::exists(path)?.then(|| PathBuf::from(path)));
-        }
+        cover(&mut plan.masked, Path::new("/dev"), &MEMORY)?;
         // The program's own terminal is there.
         let has_terminal = plan.process.terminal;
         let asked = |path: &Path| {
@@ -69,7 +69,7 @@ pub(super) fn protect_host(
         let mut hidden = Vec::new();
         let opened = fs::open("/dev", DIRECTORY, Mode::empty()).context(|| "list /dev")?;
         hosts_devices(&opened, "", DEPTH, &mut hidden)?;
-        plan.masked.extend(hidden.into_iter().filter(|path| !asked(path)));
+        hidden.into_iter().filter(|path| !asked(path)).for_each(|path| add(&mut plan.masked, path));
         // Devices can be used where their file system is read-only. Other files than devices are not made there.
         for mount in plan.mounts.iter_mut().filter(|mount| mount.destination == Path::new("/dev")) {
             mount.options.attr.set |= mount::ATTR_RDONLY;
@@ -93,24 +93,35 @@ fn cover_kernels_settings(plan: &mut Plan) -> Result<bool> {
             mount.options.recursive_attr.set |= mount::ATTR_RDONLY;
         }
         if is_proc {
-            let (read_only, masked) =
-                (hpc::READ_ONLY.iter().chain(&READ_ONLY), hpc::MASKED.iter().chain(&MASKED));
-            for (path, is_masked) in
-                read_only.map(|path| (path, false)).chain(masked.map(|path| (path, true)))
-            {
-                let Ok(name) = Path::new(path).strip_prefix("/proc") else { continue };
-                if look::exists(path)? {
-                    let covered = if is_masked { &mut plan.masked } else { &mut plan.readonly };
-                    let path = mount.destination.join(name);
-                    if !covered.contains(&path) {
-                        covered.push(path);
-                    }
-                }
-            }
+            let at = &mount.destination;
+            cover(&mut plan.readonly, at, hpc::READ_ONLY.iter().chain(&READ_ONLY))?;
+            cover(&mut plan.masked, at, hpc::MASKED.iter().chain(&MASKED))?;
         }
         found |= is_proc || is_sys;
     }
     Ok(found)
+}
+
+/// Adds to `covered` those of `paths`, of the host's /proc or /dev, that are there, as the container has them: in `at`.
+fn cover<'a>(
+    covered: &mut Vec<PathBuf>,
+    at: &Path,
+    paths: impl IntoIterator<Item = &'a &'a str>,
+) -> Result<()> {
+    for path in paths {
+        if look::exists(path)? {
+            // Without the root and the directory itself.
+            let below: PathBuf = Path::new(path).iter().skip(2).collect();
+            add(covered, at.join(below));
+        }
+    }
+    Ok(())
+}
+
+fn add(paths: &mut Vec<PathBuf>, path: PathBuf) {
+    if !paths.contains(&path) {
+        paths.push(path);
+    }
 }
 
 /// True where the host's /dev is shown at its place.
