@@ -125,10 +125,10 @@ impl Init<'_> {
         if self.runtime.is_some() && !self.in_session {
             let _ = rustix::process::setsid();
         }
-        // With umask 0 files and directories get exactly the modes that the code names. Hooks and the program get the
-        // caller's umask again.
         // Before anything is mounted: the way to the host's /proc ends with the pivot.
         let own_exe = if plan.init { Some(pid1::executable(self.proc)?) } else { None };
+        // With umask 0 files and directories get exactly the modes that the code names. Hooks and the program get the
+        // caller's umask again.
         let callers_umask = rustix::process::umask(Mode::empty());
         let mut rootfs = root::attach(plan, self.state)?;
         let layer = layer::open(plan)?;
@@ -208,8 +208,7 @@ impl Init<'_> {
         };
         // Whatever runs in the container beside this process must find nothing of the host in it: neither descriptors, by
         // /proc/PID/fd, nor the runtime's memory and environment.
-        let has_children = plan.has_children_of_init();
-        if self.fifo.is_some() || has_children {
+        if self.fifo.is_some() || plan.has_children_of_init() {
             self.close_hosts(rootfs, own_exe.as_ref(), exported.as_ref())?;
         }
         let on_terminal = (self.runtime.is_none() || self.in_session) && own.terminal;
@@ -244,27 +243,38 @@ impl Init<'_> {
             fd::close_each(&self.last_hosts());
             // `close_each` has closed descriptors that Rust values still own. To return would run their destructors, which
             // would close whatever has these numbers by then. So this branch becomes the program, or ends.
-            let hooks = || {
-                let hidden = if has_children { undumpable() } else { Ok(()) };
-                hidden.and_then(|()| plan.process.run_hooks(&prepared, hooks, &state))
-            };
-            end_started(&match wait_for_start(fifo).and_then(|()| hooks()) {
+            let mut run = || self.run_before_program(&mut prepared, &state, exported.as_ref());
+            end_started(&match wait_for_start(fifo).and_then(|()| run()) {
                 Ok(()) => self.become_program(own_exe, &mut prepared, own.ignored),
                 Err(e) => e,
             });
         }
-        if has_children {
-            // Until execve(2) takes this memory away.
-            undumpable()?;
-            plan.process.run_hooks(&prepared, hooks, &state)?;
-        }
-        if let (Some(entrypoint), Some(exported)) = (&plan.entrypoint, &exported) {
-            entrypoint.run(&plan.process, &mut prepared, exported)?;
-        }
+        self.run_before_program(&mut prepared, &state, exported.as_ref())?;
         if self.runtime.is_none() {
             trace::finish(Some(own.pid), None);
         }
         Err(self.become_program(own_exe, &mut prepared, own.ignored))
+    }
+
+    /// Runs in the container what comes before its program: the hooks of startContainer, and the image's entrypoint, which
+    /// writes what it exports to `exported`.
+    fn run_before_program(
+        &self,
+        prepared: &mut Prepared,
+        state: &[u8],
+        exported: Option<&OwnedFd>,
+    ) -> Result<()> {
+        if !self.plan.has_children_of_init() {
+            return Ok(());
+        }
+        // They must not look into this memory, which execve(2) takes away.
+        undumpable()?;
+        let process = &self.plan.process;
+        process.run_hooks(prepared, self.plan.hooks.start_container(), state)?;
+        match (&self.plan.entrypoint, exported) {
+            (Some(entrypoint), Some(exported)) => entrypoint.run(process, prepared, exported),
+            _ => Ok(()),
+        }
     }
 
     /// Becomes the program, or its init; returns only the error.
@@ -276,8 +286,8 @@ impl Init<'_> {
     }
 
     /// Closes the descriptors of the host, but for those that this process needs until it waits for start, or becomes the
-    /// program: whoever is in the container meanwhile must find none of them in /proc/PID/fd. It is done before the container's seccomp filter
-    /// is loaded, since the filter may not allow close_range(2).
+    /// program: whoever is in the container meanwhile must find none of them in /proc/PID/fd. It is done before the
+    /// container's seccomp filter is loaded, since the filter may not allow close_range(2).
     fn close_hosts(
         &self,
         rootfs: Rootfs<'_>,
