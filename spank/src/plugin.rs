@@ -577,11 +577,14 @@ pub(crate) fn job_epilog(spank: &Spank, words: &[&CStr]) -> i32 {
     0
 }
 
-/// True where TmpFS has a copy of an image for the job, as `rt slurm broadcast` makes them.
+/// True where TmpFS has a copy of an image for the job, as `rt slurm broadcast` makes them, or the kernel does not say.
 fn has_copies(tmpfs: &str, job: u32) -> bool {
     let prefix = format!("rt-image-{job}-");
-    let names = std::fs::read_dir(tmpfs).into_iter().flatten().flatten().map(|entry| entry.file_name());
-    names.into_iter().any(|name| name.as_bytes().starts_with(prefix.as_bytes()))
+    let is_copy = |entry: std::fs::DirEntry| entry.file_name().as_bytes().starts_with(prefix.as_bytes());
+    match std::fs::read_dir(tmpfs) {
+        Ok(mut entries) => entries.any(|entry| entry.map_or(true, is_copy)),
+        Err(e) => e.kind() != ErrorKind::NotFound,
+    }
 }
 
 /// `rt slurm end` as the user.
@@ -665,6 +668,19 @@ mod tests {
         assert_eq!(String::from_utf8(with_program(file.as_bytes(), b"/b/rt-slurm-task")).unwrap(), expected);
         // What is no line of a program stays for Slurm to refuse.
         assert_eq!(with_program(b"12", b"x"), b"12");
+    }
+
+    #[test]
+    fn copies_are_those_of_the_job() {
+        let dir = std::env::temp_dir().join(format!("rt-copies-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let has = |job| has_copies(dir.to_str().unwrap(), job);
+        std::fs::write(dir.join("rt-image-42-1-2-3"), "").unwrap();
+        assert!(has(42) && !has(4) && !has(421));
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert!(!has(42));
+        // What cannot be looked at may have some.
+        assert!(has_copies("/dev/null", 42));
     }
 
     #[test]

@@ -205,9 +205,9 @@ fn named(name: &str) -> Option<&'static Call> {
 /// The faults that are plausible for a call on this path; of signals, both.
 pub(crate) fn faults(name: &str, path: &str) -> Vec<&'static str> {
     let Some(call) = named(name) else { return Vec::new() };
-    // The kernel's own files, and those in memory, do not end early, nor does a pipe whose writer lives; an empty file of a state is that of a
-    // container that is being made; nobody knows how long a log is; and rt images lists a
-    // damaged image with what is known of it.
+    // The kernel's own files, and those in memory, do not end early, nor does a pipe whose writer lives; an empty file of a
+    // state is that of a container that is being made; nobody knows how long a log is; and rt images lists a damaged image
+    // with what is known of it.
     let kernels = ["/proc", "/sys", "pipe:", "/memfd:"].iter().any(|start| path.starts_with(start));
     let whole =
         kernels || path.ends_with("/state.json") || path.ends_with("/log") || is_config_of_store(path);
