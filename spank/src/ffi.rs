@@ -438,13 +438,16 @@ pub(crate) struct User {
 
 /// A program that runs, and its output.
 pub(crate) struct Running {
+    /// The program, or its keeper.
     pid: libc::pid_t,
+    kept: bool,
     pidfd: OwnedFd,
     /// Stdout and stderr, until they end.
     pub(crate) outputs: [Option<File>; 2],
 }
 
-/// Executes a program as `user`, or as this process' user. It inherits no descriptor but its output's.
+/// Executes a program as `user`, or as this process' user. It inherits no descriptor but its output's. Below a program of a
+/// user stands a keeper, which is still root where this process is: nothing that the program leaves outlives the program.
 ///
 /// slurmstepd has threads, and may be anywhere in its locks: nothing that takes one, or that is registered for fork(3), is
 /// called between the fork and the exec. Its real user id is root while it acts as the user, so all three ids are set.
@@ -470,6 +473,7 @@ pub(crate) fn start(
         // SAFETY: this is the child, and the strings are its copies.
         unsafe { become_program(&program, &argv, &envp, ends, user) }
     }
+    let kept = user.is_some();
     let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0).ok_or_else(io::Error::last_os_error)?;
     // SAFETY: a system call on a child that nobody else waits for.
     let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -485,7 +489,12 @@ pub(crate) fn start(
     };
     // SAFETY: a new descriptor.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    Ok(Running { pid, pidfd, outputs: [Some(OwnedFd::from(out).into()), Some(OwnedFd::from(err).into())] })
+    Ok(Running {
+        pid,
+        kept,
+        pidfd,
+        outputs: [Some(OwnedFd::from(out).into()), Some(OwnedFd::from(err).into())],
+    })
 }
 
 /// The child's part. Only system calls.
@@ -523,6 +532,7 @@ unsafe fn become_program(
         }
         libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, empty.as_ptr(), ptr::null::<u64>(), 8);
         if let Some(user) = user {
+            keep();
             // slurmstepd has set them already where it acts as the user, and may not any more.
             let is_root = libc::geteuid() == 0;
             if is_root && libc::syscall(libc::SYS_setgroups, user.groups.len(), user.groups.as_ptr()) != 0
@@ -537,6 +547,112 @@ unsafe fn become_program(
         libc::execve(program.as_ptr(), argv.as_ptr(), envp.as_ptr());
         libc::_exit(127)
     }
+}
+
+/// The signals that a keeper waits for: a child's end, "end" and "be killed". A keeper that is killed would keep nothing.
+const KEPT: [c_int; 3] = [libc::SIGCHLD, libc::SIGTERM, libc::SIGQUIT];
+
+/// How many seconds a keeper spends on what its program has left. A process that waits in the kernel for a file system of its
+/// user's does not end, others may start new ones for ever, and root waits for no user.
+const ENDING: libc::time_t = 5;
+
+/// Goes on in a child, whose keeper this process becomes: the parent of everything that the child starts and leaves, as a
+/// subreaper (prctl(2)), which ends it after the child's end and then exits with the child's status. It has root's ids where
+/// this process may take them, so the user cannot signal it. Only system calls.
+///
+/// # Safety
+/// Called in a process of its own, with no descriptor above 2, and with the default for every signal.
+unsafe fn keep() {
+    // SAFETY: system calls with numbers, and with memory of this function.
+    unsafe {
+        if libc::getuid() == 0 {
+            libc::syscall(libc::SYS_setresuid, 0, 0, 0);
+        }
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM, 0, 0, 0);
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in KEPT {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut());
+        let child = libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as libc::pid_t;
+        if child == 0 {
+            libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, ptr::null_mut());
+            return;
+        }
+        if child < 0 {
+            libc::_exit(126);
+        }
+        let mut status = None;
+        while status.is_none() {
+            match libc::sigwaitinfo(&raw const set, ptr::null_mut()) {
+                libc::SIGTERM => drop(libc::kill(child, libc::SIGTERM)),
+                libc::SIGQUIT => drop(libc::kill(child, libc::SIGKILL)),
+                _ => status = reap(child),
+            }
+        }
+        let (deadline, pause) = (seconds() + ENDING, libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 });
+        while kill_children() && seconds() < deadline {
+            libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const pause);
+            reap(child);
+        }
+        libc::_exit(status.map_or(126, exit_status))
+    }
+}
+
+/// Seconds since some time.
+unsafe fn seconds() -> libc::time_t {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a system call that fills a value of this function.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec
+}
+
+/// Takes the status of each child that has ended; the answer is that of `child`.
+unsafe fn reap(child: libc::pid_t) -> Option<c_int> {
+    let (mut found, mut status) = (None, 0);
+    // SAFETY: system calls on this process' children, whose numbers nobody else keeps.
+    unsafe {
+        loop {
+            match libc::waitpid(-1, &raw mut status, libc::WNOHANG) {
+                pid if pid == child => found = Some(status),
+                pid if pid > 0 => {}
+                _ => return found,
+            }
+        }
+    }
+}
+
+/// Kills the children, and says whether there was one. Those of a child that ends become this process'. The kernel may keep no
+/// list of them (CONFIG_PROC_CHILDREN).
+unsafe fn kill_children() -> bool {
+    let mut list = [0_u8; 4096];
+    // SAFETY: system calls with memory of this function.
+    let length = unsafe {
+        let file = libc::open(c"/proc/thread-self/children".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        let length = libc::read(file, list.as_mut_ptr().cast(), list.len());
+        libc::close(file);
+        usize::try_from(length).unwrap_or(0)
+    };
+    let (mut any, mut pid) = (false, 0);
+    // Each number ends in a space; one that the buffer cuts waits for the next look.
+    for byte in &list[..length] {
+        match byte {
+            b'0'..=b'9' => pid = pid * 10 + libc::pid_t::from(byte - b'0'),
+            _ => {
+                // SAFETY: a system call on a child that has not been waited for.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+                (any, pid) = (true, 0);
+            }
+        }
+    }
+    any
+}
+
+/// The exit status, or 128 and the signal.
+fn exit_status(status: c_int) -> c_int {
+    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 128 + libc::WTERMSIG(status) }
 }
 
 impl Running {
@@ -563,8 +679,9 @@ impl Running {
         self.pid
     }
 
-    /// Sends a signal. The program is not waited for before [`Running::status`], so its number is its own.
+    /// Sends a signal: SIGTERM or SIGKILL. The program is not waited for before [`Running::status`], so its number is its own.
     pub(crate) fn signal(&self, signal: c_int) {
+        let signal = if self.kept && signal == libc::SIGKILL { libc::SIGQUIT } else { signal };
         // SAFETY: a system call.
         unsafe { libc::kill(self.pid, signal) };
     }
@@ -578,7 +695,7 @@ impl Running {
                 return -1;
             }
         }
-        if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 128 + libc::WTERMSIG(status) }
+        exit_status(status)
     }
 }
 

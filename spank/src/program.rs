@@ -108,6 +108,7 @@ fn read(running: &mut Running, which: usize, ready: bool, into: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     fn shell(script: &str, limit: Option<Duration>) -> (End, Vec<String>) {
         let script = CString::new(script).unwrap();
@@ -170,6 +171,63 @@ mod tests {
         let end = watch(running, Some(limit), [0, 0], limit, |_| {});
         assert!(matches!(end, End::Late) && start.elapsed() < Duration::from_secs(30));
         std::process::Command::new("kill").arg(pid.to_string()).status().unwrap();
+    }
+
+    /// Who executes for a user: root as another one, anybody else as himself.
+    fn user() -> User {
+        let this = std::fs::metadata("/proc/self").unwrap();
+        let (uid, gid) = if this.uid() == 0 { (23456, 23456) } else { (this.uid(), this.gid()) };
+        User { uid, gid, groups: Vec::new() }
+    }
+
+    fn users_shell(script: &CStr, limit: Option<Duration>) -> End {
+        let arguments = [c"sh", c"-c", script];
+        let environment = [c"PATH=/usr/bin:/bin".to_owned()];
+        let program = Path::new("/bin/sh");
+        Call { program, arguments: &arguments, environment: &environment, user: Some(&user()), limit }
+            .run(|_| {})
+            .unwrap()
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_users_program() {
+        let leave = "setsid sh -c 'echo $$; exec sleep 60 2>&-' & setsid sh -c 'echo $$; sleep 60 & wait' & sleep 0.2;";
+        for (end, status) in [("exit 3", 3), ("kill -KILL $$", 137)] {
+            let script = CString::new(format!("{leave} {end}")).unwrap();
+            let End::Status(found, out) = users_shell(&script, None) else { panic!("another end") };
+            let out = String::from_utf8(out).unwrap();
+            assert_eq!((found, out.lines().count()), (status, 2), "{out}");
+            for pid in out.lines() {
+                assert!(!Path::new("/proc").join(pid).exists(), "{pid} is left");
+            }
+        }
+    }
+
+    #[test]
+    fn a_user_cannot_end_the_keeper_of_his_program() {
+        if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
+            println!(
+                "SKIP a_user_cannot_end_the_keeper_of_his_program: only root keeps a program of another user"
+            );
+            return;
+        }
+        let script = c"kill -KILL $PPID || exit 4";
+        assert!(matches!(users_shell(script, None), End::Status(4, _)));
+    }
+
+    #[test]
+    fn a_limit_ends_a_users_program() {
+        let limit = Some(Duration::from_millis(300));
+        assert!(matches!(users_shell(c"sleep 60", limit), End::Late));
+        let done = c"trap 'echo done; exit 0' TERM; while :; do sleep 0.05; done";
+        assert!(matches!(users_shell(done, limit), End::Status(0, out) if out == b"done\n"));
+        let script = c"echo $$; trap '' TERM; while :; do sleep 0.05; done";
+        let environment = [c"PATH=/usr/bin:/bin".to_owned()];
+        let running =
+            ffi::start(Path::new("/bin/sh"), &[c"sh", c"-c", script], &environment, Some(&user())).unwrap();
+        let (start, grace) = (Instant::now(), Duration::from_millis(300));
+        let end = watch(running, limit, [libc::SIGTERM, libc::SIGKILL], grace, |_| {});
+        assert!(matches!(end, End::Late) && start.elapsed() < Duration::from_secs(30));
     }
 
     #[test]

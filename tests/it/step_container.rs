@@ -21,7 +21,7 @@ tests! {
         asked_for_a_bundle, entrypoint_runs_once, a_name_outlives_the_step, names_and_their_modes, a_step_is_a_name, names_of_jobs_and_of_all,
         a_name_is_of_one_image, a_layer_that_is_gone, written_to_disk, written_to_memory, a_layer_that_is_still_used, no_place_to_save, remapped_under_pmix,
         named_and_killed, namespaces_of_a_name, layers_of_somebody_else, wrong_values_name_their_variable, state_beside_that_of_others,
-        copies_of_an_image_file, prepare_leaves_no_process,
+        copies_of_an_image_file,
     }
     NESTED { tasks_share_a_container, who_may_write }
     ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saving_writes_through_no_link, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
@@ -1632,25 +1632,4 @@ fn state_beside_that_of_others(ctx: &Ctx) {
     let cmd = ctx.command(ctx.rt_path()).arg("--root").arg(&state).args(["slurm", "task", "--", "say no"]);
     step.environment(0, cmd).fails(&["must belong to uid", "nobody else"]);
     assert!(fs::metadata(&state).unwrap().is_dir());
-}
-
-/// Slurm calls `rt slurm prepare` outside of the step, where nobody ends what a user's program leaves.
-fn prepare_leaves_no_process(ctx: &Ctx) {
-    let (bin, pid) = (ctx.mkdir("bin"), ctx.file("pid", ""));
-    let text = format!(
-        "#!/bin/sh\nsetsid sh -c 'echo $$ >{}; exec sleep 300' &\nwhile [ ! -s {0} ]; do :; done\nexit 1\n",
-        pid.display()
-    );
-    fs::write(bin.join("rt-pull"), text).unwrap();
-    fs::set_permissions(bin.join("rt-pull"), PermissionsExt::from_mode(0o755)).unwrap();
-    let step = Step::new(ctx)
-        .with("RT_CONTAINER_IMAGE", "x.org/x:1")
-        .with("RT_IMAGES", ctx.dir.display().to_string());
-    let out = step.prepare().env("PATH", format!("{}:/usr/bin:/bin", bin.display())).run();
-    assert_eq!(out.code, 1, "{out:?}");
-    let left = fs::read_to_string(pid).unwrap();
-    assert!(
-        !left.is_empty() && !Path::new("/proc").join(left.trim()).exists(),
-        "process {left} is left: {out:?}"
-    );
 }

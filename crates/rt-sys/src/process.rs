@@ -188,34 +188,6 @@ pub fn exit_code(status: WaitStatus) -> u8 {
     }
 }
 
-/// Becomes the parent of all descendants whose own parents end (prctl(2), PR_SET_CHILD_SUBREAPER): see [`end_descendants`].
-pub fn keep_descendants() -> Result<()> {
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-        .context(|| "become the parent of descendants")
-}
-
-/// Ends every descendant, after [`keep_descendants`]: each child that ends leaves its own children to this process. What may not
-/// be signalled, as a program with set-user-ID, is left; so is all where the kernel keeps no list of children
-/// (CONFIG_PROC_CHILDREN).
-pub fn end_descendants() -> Result<()> {
-    loop {
-        let list = match super::fd::read_file(Path::new("/proc/thread-self/children")) {
-            Err(e) if e.is(libc::ENOENT) => return Ok(()),
-            list => list.context(|| "list descendants")?,
-        };
-        let text = String::from_utf8_lossy(&list);
-        let pids = text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
-        let ended = pids.filter(|pid| rustix::process::kill_process(*pid, Signal::KILL).is_ok()).count();
-        if ended == 0 {
-            return Ok(());
-        }
-        for _ in 0..ended {
-            rustix::io::retry_on_intr(|| rustix::process::wait(WaitOptions::empty()))
-                .context(|| "wait for descendants")?;
-        }
-    }
-}
-
 /// Overwrites this process's environment with zeros, where /proc/PID/environ shows it. Called where no other thread runs, in
 /// memory that nobody shares; afterwards each variable is empty.
 pub fn forget_environment() {

@@ -13,7 +13,7 @@ use rt_spec::asked_mounts::is_image;
 use rt_spec::rootless::UserMap;
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Result};
-use rt_sys::{caller, err, log, look, process};
+use rt_sys::{caller, err, log, look};
 use rustix::fs::{self, Access, AtFlags, FileType, Mode as Bits, OFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -32,16 +32,8 @@ pub(super) fn digest(call: &Call) -> Result<u8> {
 
 /// Checks what is asked for, has the image pulled, and prints the bundle or the file that the tasks start from.
 ///
-/// What the user has told a pull to execute, as a helper for credentials, ends with it: this process is in no step, and nobody
-/// would end what it leaves.
+/// What the user has told a pull to execute, as a helper for credentials, is in no step: the plugin ends what it leaves.
 pub(super) fn prepare(call: &Call) -> Result<u8> {
-    process::keep_descendants()?;
-    let prepared = find(call);
-    process::end_descendants()?;
-    prepared
-}
-
-fn find(call: &Call) -> Result<u8> {
     if let Some(dir) = caller::variable("RT_CONTAINER_SUBMIT_DIR") {
         // It may be there on the node of the submission alone.
         let _ = std::env::set_current_dir(dir);
