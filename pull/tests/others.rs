@@ -49,12 +49,17 @@ fn shared_cache(place: &Place) {
 
 /// A pull that must not hang.
 fn timed(place: &Place, arguments: &[&str]) -> Output {
-    let mut child = place.command().args(arguments).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    timed_command(place.command().args(arguments), &format!("{arguments:?}"))
+}
+
+/// A command that must not hang.
+fn timed_command(command: &mut Command, what: &str) -> Output {
+    let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
         if start.elapsed() > Duration::from_secs(30) {
             child.kill().unwrap();
-            panic!("{arguments:?} hangs");
+            panic!("{what} hangs");
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -155,6 +160,51 @@ fn mounts_of_others_hold_nobody_up() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains("of another user's is mounted there"), "{said}");
         drop(cache);
+    }
+}
+
+/// Of a team's store, whose other members can mount on what is theirs in it.
+#[test]
+fn mounts_of_others_stop_no_prune() {
+    for silent in [true, false] {
+        let place = Place::new("others-store");
+        if !can_give(&place) || !Path::new("/dev/fuse").exists() {
+            return;
+        }
+        let server = Server::start(image_of(1, 1000), Fault::None);
+        let store = place.join("store");
+        let store_of = || {
+            let mut command = place.command();
+            command.env("RT_IMAGES", &store);
+            command
+        };
+        let output =
+            timed_command(store_of().args(["pull", "-q", "--plain-http", "--store", &server.name()]), "pull");
+        assert!(output.status.success(), "{output:?}");
+        let bundles = || fs::read_dir(store.join("bundles")).map_or(0, Iterator::count);
+        assert_eq!(bundles(), 1);
+        fs::write(store.join("names/theirs"), "").unwrap();
+        fs::create_dir(store.join("names/directory")).unwrap();
+        let bundle = |digit: &str, end: &str| format!("bundles/sha256-{}{end}", digit.repeat(64));
+        for dir in [bundle("a", ""), bundle("b", ""), bundle("c", ".removed-1")] {
+            fs::create_dir(store.join(dir)).unwrap();
+        }
+        let config = bundle("b", "/config.json");
+        fs::write(store.join(&config), "").unwrap();
+        symlink(format!("../{}", bundle("a", "")), store.join("names/bundle")).unwrap();
+        let mounts =
+            ["names/theirs", "names/directory", &bundle("a", ""), &config, &bundle("c", ".removed-1")];
+        let mounts = mounts.map(|name| OthersMount::on(store.join(name), silent));
+        // Until then the pull itself may use its image.
+        std::thread::sleep(Duration::from_millis(1100));
+        for words in [&["images"][..], &["prune"], &["prune", "--all"]] {
+            let output = timed_command(store_of().args(words), &format!("{words:?}"));
+            assert!(output.status.success(), "{words:?}: {output:?}");
+        }
+        assert_eq!(bundles(), 3, "theirs alone are left");
+        let output = timed_command(store_of().args(["rmi", "bundle"]), "rmi");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        drop(mounts);
     }
 }
 

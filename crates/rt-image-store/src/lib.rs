@@ -138,14 +138,20 @@ impl ImageStore {
         }
     }
 
-    /// True where the bundle is there.
-    pub fn has(&self, bundle: &str) -> Result<bool> {
-        let Some(bundles) = self.subdirectory(BUNDLES)? else { return Ok(false) };
-        match fs::statat(&bundles, bundle, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
-            Err(Errno::NOENT) => Ok(false),
+    /// Opens a bundle's directory, as a place in the tree (O_PATH); none where there is none. What somebody has mounted on one
+    /// of his is no bundle, and is not asked.
+    pub fn open_bundle(&self, bundle: &str) -> Result<Option<OwnedFd>> {
+        let Some(bundles) = self.subdirectory(BUNDLES)? else { return Ok(None) };
+        match rt_sys::fd::open_entry(&bundles, bundle, OFlags::PATH | OFlags::DIRECTORY) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::XDEV) => Ok(None),
             Err(e) => Err(e).context(|| format!("look for {}", self.bundle(bundle).display())),
         }
+    }
+
+    /// True where the bundle is there.
+    pub fn has(&self, bundle: &str) -> Result<bool> {
+        Ok(self.open_bundle(bundle)?.is_some())
     }
 
     /// Where the bundle is.

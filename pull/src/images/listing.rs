@@ -10,6 +10,8 @@ use serde_json::Value;
 use rt_image_store::ImageStore;
 use rt_sys::error::{Context, Result};
 use rt_sys::{fd, look};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use super::names::{NamedImage, in_full};
 use super::removal::is_name;
@@ -64,7 +66,7 @@ pub(super) fn of_own(own: &OwnStore) -> Result<Vec<ListedImage>> {
     let (names, users, now) = (own.all_names()?, Users::look(own)?, own.now());
     let mut all = Vec::new();
     for bundle in own.bundle_names()? {
-        let mut image = read(&own.store, &bundle, now)?;
+        let Some(mut image) = read(&own.store, &bundle, now)? else { continue };
         for name in names.iter().filter(|name| name.bundle == bundle && is_name(name)) {
             // A name that is too long for a file is in the bundle alone.
             let shown = if name.image.is_some() { name.shown() } else { image.1.clone() };
@@ -98,9 +100,11 @@ fn of_other(store: &ImageStore) -> Result<Vec<ListedImage>> {
         if !rt_image_store::is_bundle_name(&bundle) {
             continue;
         }
-        let (mut image, _) = match read(store, &bundle, SystemTime::now()) {
+        let mut image = match read(store, &bundle, SystemTime::now()) {
+            Ok(Some((image, _))) => image,
+            Ok(None) => continue,
             Err(e) if e.is(libc::EACCES) => continue,
-            image => image?,
+            Err(e) => return Err(e),
         };
         let shown = named.iter().filter(|name| name.bundle == bundle && name.image.is_some());
         image.names = shown.map(|name| name.shown()).collect::<BTreeSet<_>>().into_iter().collect();
@@ -116,13 +120,24 @@ fn file_names(dir: &Path) -> Result<Vec<String>> {
     Ok(look::entries(dir)?.iter().filter_map(name).collect())
 }
 
-/// What a bundle says of itself, and the name by which it was pulled.
-fn read(store: &ImageStore, bundle: &str, now: SystemTime) -> Result<(ListedImage, String)> {
+/// What a bundle says of itself, and the name by which it was pulled; none where there is no bundle.
+fn read(store: &ImageStore, bundle: &str, now: SystemTime) -> Result<Option<(ListedImage, String)>> {
+    let Some(dir) = store.open_bundle(bundle)? else { return Ok(None) };
     let path = store.bundle(bundle);
-    let config = fd::read_if_regular(&path.join("config.json"), CONFIG_LIMIT)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let (config, pulled) = match fd::open_entry(&dir, "config.json", flags) {
+        Ok(file) => {
+            let pulled = fd::stat(&file)?.st_mtime;
+            (fd::read_regular(file, CONFIG_LIMIT)?, u64::try_from(pulled).ok())
+        }
+        // None, a link, a socket, or what somebody has mounted there.
+        Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::XDEV) => (None, None),
+        Err(e) => return Err(e).context(|| format!("read {}", path.join("config.json").display())),
+    };
     let config: Value = config.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     let text = |name: &str| config["annotations"][name].as_str().unwrap_or_default().to_owned();
-    let age = pulled(&path)?.and_then(|time| now.duration_since(time).ok()).unwrap_or_default();
+    let pulled = pulled.map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+    let age = pulled.and_then(|time| now.duration_since(time).ok()).unwrap_or_default();
     let image = ListedImage {
         names: Vec::new(),
         digest: text(ANNOTATION_DIGEST),
@@ -135,13 +150,5 @@ fn read(store: &ImageStore, bundle: &str, now: SystemTime) -> Result<(ListedImag
         bundle: bundle.to_owned(),
         path,
     };
-    Ok((image, text(ANNOTATION_NAME)))
-}
-
-fn pulled(bundle: &Path) -> Result<Option<SystemTime>> {
-    let config = bundle.join("config.json");
-    match config.symlink_metadata().and_then(|found| found.modified()) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        time => time.map(Some).context(|| format!("look at {}", config.display())),
-    }
+    Ok(Some((image, text(ANNOTATION_NAME))))
 }

@@ -143,8 +143,8 @@ impl OwnStore {
         for (file, _) in disk::entries(self.names())? {
             let made = match disk::size_and_time(self.names(), &file) {
                 Ok((_, made)) => made,
-                // Its maker has renamed it meanwhile.
-                Err(e) if e.is(libc::ENOENT) => continue,
+                // Its maker has renamed it meanwhile, or somebody has mounted something there, which is no name.
+                Err(e) if e.is(libc::ENOENT) || e.is(libc::EXDEV) => continue,
                 Err(e) => return Err(e),
             };
             let old = now.duration_since(made).unwrap_or_default() > DEAD;

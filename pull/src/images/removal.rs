@@ -99,6 +99,9 @@ impl OwnStore {
                 continue;
             };
             let Some(_lease) = lease::acquire(&self.leases, bundle)? else { continue };
+            if self.store.open_bundle(&aside)?.is_none() {
+                continue;
+            }
             if self.users(bundle)?.is_empty() {
                 match self.finish(bundle, &aside) {
                     // It may be another user's. ENOTEMPTY: a file in it is open on NFS.
