@@ -64,7 +64,7 @@ pub fn look(path: &Path) -> Result<There> {
                 let text = "a file system is mounted there, in a directory that others can write";
                 return Ok(There::Foreign(err!("{}: {text}", shown.display())));
             }
-            Err(e) => return Err(e).context(|| shown.display().to_string()),
+            Err(e) => return Err(e).context(|| format!("look at {}", shown.display())),
         };
         if dir.is_none()
             // Whoever serves a file system says whose its files are, as he likes.
@@ -89,7 +89,7 @@ pub fn look(path: &Path) -> Result<There> {
             let target = match follow(OFlags::empty()) {
                 Ok(target) => target,
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(There::Own(FileType::Symlink)),
-                Err(e) => return Err(e).context(|| shown.display().to_string()),
+                Err(e) => return Err(e).context(|| format!("look at {}", shown.display())),
             };
             above = fd::stat(&target)?;
             if let Err(e) = me.require_own(&shown, &above, false) {
@@ -100,7 +100,7 @@ pub fn look(path: &Path) -> Result<There> {
         if parts.peek().is_some() && next.is_none() {
             next = match follow(OFlags::NOFOLLOW) {
                 Err(Errno::NOENT) => return Ok(There::Nothing),
-                opened => Some(opened.context(|| shown.display().to_string())?),
+                opened => Some(opened.context(|| format!("look at {}", shown.display()))?),
             };
         }
         dir = next;
