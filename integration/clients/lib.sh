@@ -18,7 +18,7 @@ as() {
 # check NAME STATUS REGEX COMMAND...: its exit status, and a line of its stdout or stderr that REGEX matches.
 # Reads the file in $stdin, else nothing. Where $loses_output is set and nothing at all came, the command is run once more,
 # which is said: containerd loses what a short program has written once in some hundred runs, with every runtime
-# (containerd's issue 5741).
+# (containerd's issue 5741), podman 4.3 once in some ten thousand.
 check() {
 	local name=$where/$1 status=$2 expected=$3 out got
 	shift 3

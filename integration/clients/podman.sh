@@ -4,6 +4,7 @@ p() { as "$user" podman "$@"; }
 run() { p run --rm --network none "$@"; }
 
 podman_suite() {
+	loses_output=yes
 	home=$w/home/$user
 	# what --privileged gives: root has here what the machine's root has, others have all in their user namespace
 	printf -v all_caps '%016x' $(((1 << ($(cat /proc/sys/kernel/cap_last_cap) + 1)) - 1))

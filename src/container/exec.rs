@@ -292,7 +292,15 @@ pub(super) fn namespaces(
     // setns(2) refuses the user namespace that the caller is in already. A namespace that the config names by its path
     // may be the caller's too, and the caller may have no right to join it again.
     for kind in joined.into_iter().chain([Namespace::User]) {
-        if kinds.contains(kind) && ns::id(proc, "self", kind)? == ns::id(proc, &pid.to_string(), kind)? {
+        if !kinds.contains(kind) {
+            continue;
+        }
+        let of_container = ns::id(proc, &pid.to_string(), kind).map_err(|e| match e.is(libc::EACCES) {
+            // Init lets nobody look into it while programs of the image run beside it.
+            true => e.hint("until its program runs, nobody can enter a container whose startContainer hooks or entrypoint run"),
+            false => e,
+        })?;
+        if ns::id(proc, "self", kind)? == of_container {
             kinds = kinds.without(kind);
         }
     }

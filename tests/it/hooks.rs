@@ -14,7 +14,7 @@ tests! {
         surroundings, timeouts, environment_and_arguments, missing_hook_program, relative_path_is_refused,
         hooks_in_their_namespaces, several_of_a_kind_in_order, prestart_sees_the_final_namespaces,
         hook_output_does_not_mix, hook_descriptors_are_clean, hooks_of_a_detached_run, timeout_kills_children,
-        start_container_hooks_are_confined, hooks_have_the_callers_umask, create_container_hook_mounts, poststop_runs_on_forced_delete, hook_before_anything_is_left,
+        start_container_hooks_are_confined, exec_during_start_container_hooks, hooks_have_the_callers_umask, create_container_hook_mounts, poststop_runs_on_forced_delete, hook_before_anything_is_left,
     }
 }
 
@@ -352,6 +352,28 @@ fn start_container_hooks_are_confined(ctx: &Ctx) {
         }
         fs::remove_file(&journal).unwrap();
     }
+}
+
+/// Nobody looks into init while programs of the image run beside it. Root may all the same.
+fn exec_during_start_container_hooks(ctx: &Ctx) {
+    let shared = ctx.mkdir("shared");
+    let (shown, begun, go) = (shared.to_str().unwrap(), ctx.file("shared/begun", ""), shared.join("go"));
+    let ops = [format!("to {} ready", begun.display()), format!("until {}", go.display())];
+    let bundle = ctx
+        .bundle()
+        .mount(shown, "bind", shown, &["bind", "rw"])
+        .hook("startContainer", Path::new("/probe"), &[&ops[0], &ops[1]])
+        .ops(&["pause"]);
+    let container = ctx.create(&bundle);
+    container.start();
+    eventually("the hook", || (!fs::read_to_string(&begun).unwrap().is_empty()).then_some(()));
+    let exec = || container.exec_with(&[], &["names"]).run();
+    let out = exec();
+    if out.code != 0 {
+        assert!(out.stderr.contains("startContainer hooks"), "{out:?}");
+    }
+    fs::write(&go, "").unwrap();
+    eventually("exec", || (exec().code == 0).then_some(()));
 }
 
 fn hooks_have_the_callers_umask(ctx: &Ctx) {

@@ -23,7 +23,7 @@ pub use place::{Chosen, Place};
 use rt_sys::error::{Context, Result};
 use rt_sys::{caller, err, ns};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

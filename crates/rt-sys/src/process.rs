@@ -4,12 +4,11 @@ use super::check;
 use super::ns::Namespaces;
 use crate::error::{Context, Error, Result};
 use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, WaitStatus, pidfd_open};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A process that [`spawn`] made.
