@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::digest::Digest;
+use rt_image_store::Transport;
 use rt_image_store::name::{in_registry, is_host};
 use rt_image_store::word::is_archive;
 use rt_spec::asked_mounts::is_image;
@@ -134,14 +135,19 @@ impl FromStr for Source {
         if let Some(rest) = text.strip_prefix("docker://") {
             return Ok(Source::Registry(parse_enroot(rest)?));
         }
+        if let Some((transport, rest)) = Transport::split(text) {
+            return match transport {
+                Transport::OciLayout => path(rest).map(|(path, select)| Source::OciLayout { path, select }),
+                Transport::OciArchive => path(rest).map(|(path, select)| Source::OciArchive { path, select }),
+                Transport::DockerArchive => {
+                    path(rest).map(|(path, select)| Source::DockerArchive { path, select })
+                }
+                Transport::Docker => engine("docker", rest.trim_start_matches('/')),
+                Transport::Podman => engine("podman", rest.trim_start_matches('/')),
+            };
+        }
         let (scheme, rest) = text.split_once(':').unwrap_or(("", text));
         match scheme {
-            "oci" => path(rest).map(|(path, select)| Source::OciLayout { path, select }),
-            "oci-archive" => path(rest).map(|(path, select)| Source::OciArchive { path, select }),
-            "docker-archive" => path(rest).map(|(path, select)| Source::DockerArchive { path, select }),
-            "docker-daemon" => engine("docker", rest),
-            "dockerd" => engine("docker", rest.trim_start_matches('/')),
-            "podman" | "containers-storage" => engine("podman", rest.trim_start_matches('/')),
             "instance" => {
                 let id = rest.trim_start_matches('/');
                 Err(err!("image {text:?}: a container that runs").hint(format!("rt exec {id} COMMAND")))

@@ -6,7 +6,7 @@ use crate::container;
 use rt_cli::flag::{DEBUG, LOG, LOG_FORMAT, LOG_LEVEL};
 use rt_cli::image::{PLATFORM, PULL_POLICY};
 use rt_cli::parse::Call;
-use rt_image_store::{ImageStore, Place, name, place};
+use rt_image_store::{ImageStore, Place, PullPolicy, name, place};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, signal};
 use std::ffi::OsStr;
@@ -21,10 +21,7 @@ const ATTEMPTS: usize = 3;
 
 /// The bundle of an image, from the store. Where `rt-pull` fails it says why, and this is none.
 pub(super) fn bundle(call: &Call, image: &str) -> Result<Option<PathBuf>> {
-    let policy = call.flags.text(&PULL_POLICY)?.unwrap_or("missing");
-    if !["always", "missing", "never"].contains(&policy) {
-        bail!("--pull {policy}: use always, missing or never");
-    }
+    let policy = call.flags.text(&PULL_POLICY)?.map_or(Ok(PullPolicy::Missing), str::parse)?;
     let platform = call.flags.text(&PLATFORM)?;
     let shown = std::io::stderr().is_terminal();
     pulled(call, image, &Pull { policy, platform, shown })
@@ -32,8 +29,8 @@ pub(super) fn bundle(call: &Call, image: &str) -> Result<Option<PathBuf>> {
 
 /// How an image is pulled.
 pub(super) struct Pull<'a> {
-    /// When the registry is asked: `always`, `missing` or `never`.
-    pub policy: &'a str,
+    /// When the registry is asked.
+    pub policy: PullPolicy,
     /// Which of the images of an index.
     pub platform: Option<&'a str>,
     /// Somebody watches stderr.
@@ -46,7 +43,7 @@ pub(super) fn pulled(call: &Call, image: &str, how: &Pull<'_>) -> Result<Option<
     let configured = rt_config::Config::read(&rt_config::own_variable)?;
     let places = place::places(&configured.stores())?;
     // Images of this machine can change under their names, so rt-pull looks at them.
-    if policy != "always" && !is_local_image(image) {
+    if policy != PullPolicy::Always && !is_local_image(image) {
         let name = name::in_registry(image, configured.text(&rt_config::REGISTRY));
         if let Some(key) = name::key(&name, platform)
             && let Some(bundle) = look_up(&places, &key)?
@@ -134,7 +131,7 @@ fn pull(call: &Call, image: &str, how: &Pull<'_>) -> Result<Option<PathBuf>> {
             // Clients take every line of the log for an error.
             attempt.args(["--log-level", "error"]);
         }
-        attempt.args(["pull", "--store", "--pull", how.policy]);
+        attempt.args(["pull", "--store", "--pull", how.policy.word()]);
         // Where nobody watches, a call that succeeds writes nothing to stderr.
         if !how.shown {
             attempt.arg("--quiet");

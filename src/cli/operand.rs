@@ -1,6 +1,7 @@
 //! What the operand of `rt run` is: a container's id, a bundle, an image, or a file.
 
 use crate::store::check_id;
+use rt_image_store::Transport;
 use rt_image_store::word::{self, There, is_archive, is_path};
 use rt_spec::asked_mounts::is_image;
 use rt_spec::image_file::ImageKind;
@@ -23,20 +24,9 @@ pub(super) enum Operand {
     File(PathBuf),
 }
 
-/// In front of the name of an image that is on this machine, and can change at any time.
-const LOCAL_TRANSPORTS: [&str; 7] = [
-    "oci:",
-    "oci-archive:",
-    "docker-archive:",
-    "docker-daemon:",
-    "dockerd:",
-    "podman:",
-    "containers-storage:",
-];
-
 /// True for the names of images that no registry has.
 pub(super) fn is_local_image(name: &str) -> bool {
-    LOCAL_TRANSPORTS.iter().any(|transport| name.starts_with(transport))
+    Transport::split(name).is_some()
 }
 
 /// The most bytes that are read of somebody else's config.json.
@@ -212,7 +202,6 @@ mod tests {
         ] {
             assert_eq!(classified(operand), what);
         }
-        assert!(!is_local_image("docker://x") && !is_local_image("oci/x") && is_local_image("oci-archive:x"));
         for (name, remedy) in [("x.tar", "oci-archive:x.tar"), ("x", "directory")] {
             assert!(file_is_no_bundle(Path::new(name)).to_string().contains(remedy), "{name}");
         }

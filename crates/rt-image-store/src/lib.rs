@@ -16,9 +16,11 @@
 pub mod mark;
 pub mod name;
 pub mod place;
+pub mod request;
 pub mod word;
 
 pub use place::{Chosen, Place};
+pub use request::{PullPolicy, Transport};
 
 use rt_sys::error::{Context, Result};
 use rt_sys::{caller, err, ns};

@@ -4,11 +4,11 @@ use super::save::{self, Origin};
 use super::{is_image_file, operand};
 use crate::disk;
 use crate::draft::Draft;
-use crate::images::Policy;
 use crate::interrupt::{self, Interrupt};
 use crate::save::SaveTarget;
 use rt_cli::image::{COMPRESS, OVER, REPLACE, RUN_FILE, SILENT};
 use rt_cli::parse::Call;
+use rt_image_store::PullPolicy;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd, look, start};
 use std::ffi::OsString;
@@ -63,7 +63,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         }
         Origin::Layout(_) => Err(super::is_a_layout(operand(call, 0)?)),
         Origin::Image(name) if overlay => {
-            save::bundle(call, &super::images::stored(call, name, Policy::Missing)?, target)
+            save::bundle(call, &super::images::stored(call, name, PullPolicy::Missing)?, target)
         }
         Origin::Image(name) if saved => {
             let scratch = Scratch::beside(Path::new(".rt-convert"))?;

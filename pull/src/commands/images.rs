@@ -2,13 +2,14 @@
 
 use super::pull::{as_json, pull_options, tell_summary};
 use super::{not_a_file, operand, registry};
-use crate::images::{self, ListedImage, Policy, Prune, StoreRequest, Stored, Watermarks};
+use crate::images::{self, ListedImage, Prune, StoreRequest, Stored, Watermarks};
 use crate::interrupt::Interrupt;
 use crate::progress::{Style, size};
 use crate::reference::Source;
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::{print, print_json};
+use rt_image_store::PullPolicy;
 use rt_image_store::name::in_registry;
 use rt_sys::error::Result;
 use rt_sys::log::one_line;
@@ -30,12 +31,7 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
         bail!("pull: with --store the bundle has no name");
     }
     let (image, source) = named(operand(call, 0)?)?;
-    let policy = match flags.text(&PULL_POLICY)? {
-        None | Some("always") => Policy::Always,
-        Some("missing") => Policy::Missing,
-        Some("never") => Policy::Never,
-        Some(other) => bail!("--pull {other}: use always, missing or never"),
-    };
+    let policy = flags.text(&PULL_POLICY)?.map_or(Ok(PullPolicy::Always), str::parse)?;
     let platform = flags.text(&PLATFORM)?.map(str::to_owned);
     let options = pull_options(call, image, source, PathBuf::new())?;
     let style = options.style;
@@ -47,7 +43,7 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
             return print_json(&json!({ "bundle": path, "unchanged": true }));
         }
         // With missing, as rt run asks, an image that is there is nothing to speak of.
-        Some(summary) if style != Style::Quiet && !(summary.unchanged && policy == Policy::Missing) => {
+        Some(summary) if style != Style::Quiet && !(summary.unchanged && policy == PullPolicy::Missing) => {
             tell_summary(&summary)
         }
         _ => {}
@@ -66,7 +62,7 @@ fn named(image: &str) -> Result<(String, Source)> {
 }
 
 /// The bundle of an image in the store, where `policy` says what is done if it is missing there.
-pub(super) fn stored(call: &Call, image: &str, policy: Policy) -> Result<PathBuf> {
+pub(super) fn stored(call: &Call, image: &str, policy: PullPolicy) -> Result<PathBuf> {
     let (image, source) = named(image)?;
     let options = pull_options(call, image, source, PathBuf::new())?;
     let watermarks = Watermarks::from_environment()?;

@@ -4,13 +4,13 @@ use super::pull::pull_options;
 use super::{image_file as form_of, images, operand, source, tell};
 use crate::disk;
 use crate::image_file;
-use crate::images::Policy;
 use crate::progress::{Style, size};
 use crate::run;
 use crate::save::{self, SaveTarget, What};
 use rt_cli::image::{OVER, REPLACE, REPLACE_IMAGE, RUN_FILE, SILENT};
 use rt_cli::parse::Call;
 use rt_cli::print;
+use rt_image_store::PullPolicy;
 use rt_image_store::word;
 use rt_spec::asked_mounts::is_image;
 use rt_sys::error::{Context, Result};
@@ -44,8 +44,8 @@ pub(super) fn source_bundle(call: &Call) -> Result<PathBuf> {
     let is_name = over || !word.as_bytes().starts_with(b".") && !path.is_absolute() && here.is_none();
     match (is_name, over) {
         (false, _) => Ok(path.to_owned()),
-        (true, true) => images::stored(call, operand(call, 0)?, Policy::Missing),
-        (true, false) => images::stored(call, operand(call, 0)?, Policy::Never)
+        (true, true) => images::stored(call, operand(call, 0)?, PullPolicy::Missing),
+        (true, false) => images::stored(call, operand(call, 0)?, PullPolicy::Never)
             .map_err(|e| e.hint("nor is there a bundle of that name")),
     }
 }
@@ -105,7 +105,7 @@ pub(super) fn run_file(call: &Call, target: &Path) -> Result<u8> {
         }
         Origin::Layout(_) => Err(super::is_a_layout(operand(call, 0)?)),
         Origin::Image(name) if call.flags.given(&OVER) => {
-            bundle(call, &images::stored(call, name, Policy::Missing)?, text(target)?)
+            bundle(call, &images::stored(call, name, PullPolicy::Missing)?, text(target)?)
         }
         Origin::Image(name) => pulled(call, name, target.to_owned()),
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rt_image_store::bundle_name;
+use rt_image_store::{PullPolicy, bundle_name};
 use rt_sys::err;
 use rt_sys::error::Result;
 
@@ -17,23 +17,12 @@ use super::super::source::{Image, Opened};
 use super::prune::{self, Watermarks};
 use super::{OwnStore, Stores, Turn, names, stamp};
 
-/// When a registry is asked for an image of which the store has the name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Policy {
-    /// Each time.
-    Always,
-    /// If the store does not have it.
-    Missing,
-    /// Not even then.
-    Never,
-}
-
 /// What the user asked for.
 pub(crate) struct StoreRequest {
     /// As for any pull; where the bundle is to be is decided here.
     pub options: PullOptions,
     /// When a registry is asked.
-    pub policy: Policy,
+    pub policy: PullPolicy,
     /// The platform as it was given.
     pub platform: Option<String>,
     /// When others make room.
@@ -73,9 +62,9 @@ impl Fetch<'_> {
         let image = &self.request.options.image;
         let local = !matches!(self.request.options.source, Source::Registry(_));
         let by_name = match self.request.policy {
-            Policy::Always => false,
-            Policy::Missing => !local,
-            Policy::Never => true,
+            PullPolicy::Always => false,
+            PullPolicy::Missing => !local,
+            PullPolicy::Never => true,
         };
         if by_name && let Some((store, bundle)) = stores.find(&self.keys)? {
             let found = Stored { path: store.bundle(&bundle), summary: None };
@@ -85,7 +74,7 @@ impl Fetch<'_> {
             }
             return Ok(found);
         }
-        if self.request.policy == Policy::Never {
+        if self.request.policy == PullPolicy::Never {
             return Err(err!("{image}: not in the store of images").hint("rt pull --store gets it"));
         }
         let own = stores.own_or_new()?;

@@ -5,7 +5,7 @@ use super::{broadcast, read, store_of_job, task_id};
 use crate::cli::companion::become_companion;
 use crate::cli::{Call, image, operand};
 use crate::store::Store;
-use rt_image_store::word;
+use rt_image_store::{PullPolicy, word};
 use rt_launch::request::{self, IMAGE, Image, StepContainer};
 use rt_launch::task::TaskId;
 use rt_spec::annotations;
@@ -152,7 +152,7 @@ pub(super) fn resolve(call: &Call, asked: &StepContainer, shown: bool) -> Result
                 if asked.broadcast && shown {
                     broadcast::say_why_not(&format!("{name} is not copied to the nodes"));
                 }
-                let policy = if asked.ask_registry { "always" } else { "missing" };
+                let policy = if asked.ask_registry { PullPolicy::Always } else { PullPolicy::Missing };
                 let how = image::Pull { policy, platform: None, shown };
                 return Ok(image::pulled(call, name, &how)?.map(Source::Bundle));
             }
