@@ -205,10 +205,10 @@ fn named(name: &str) -> Option<&'static Call> {
 /// The faults that are plausible for a call on this path; of signals, both.
 pub(crate) fn faults(name: &str, path: &str) -> Vec<&'static str> {
     let Some(call) = named(name) else { return Vec::new() };
-    // The kernel's own files, and those in memory, do not end early, nor does a pipe whose writer lives; an empty file of a
-    // state is that of a container that is being made; nobody knows how long a log is; and rt images lists a damaged image
-    // with what is known of it.
-    let kernels = ["/proc", "/sys", "pipe:", "/memfd:"].iter().any(|start| path.starts_with(start));
+    // The kernel's own files, and those in memory, do not end early, nor does a pipe or a socket of this machine whose other
+    // end lives; an empty file of a state is that of a container that is being made; nobody knows how long a log is; and rt
+    // images lists a damaged image with what is known of it.
+    let kernels = ["/proc", "/sys", "pipe:", "unix:", "/memfd:"].iter().any(|start| path.starts_with(start));
     let whole =
         kernels || path.ends_with("/state.json") || path.ends_with("/log") || is_config_of_store(path);
     // A place that the caller may not enter is somebody else's, and so is a mark of use.
@@ -238,7 +238,7 @@ pub(crate) fn describe(pid: i32, entry: &Entry) -> Option<(&'static str, String)
         let number = argument(index) as i32;
         match number {
             libc::AT_FDCWD => String::new(),
-            _ => link(&format!("/proc/{pid}/fd/{number}")),
+            _ => opened(pid, number),
         }
     };
     // Memory of no file: what Rust does then is to end the process.
@@ -261,7 +261,17 @@ pub(crate) fn describe(pid: i32, entry: &Entry) -> Option<(&'static str, String)
     Some((call.1, about))
 }
 
-/// Where a link of procfs leads.
-fn link(path: &str) -> String {
-    fs::read_link(path).map_or("?".into(), |target| target.to_string_lossy().into_owned())
+/// What a descriptor leads to. Sockets of this machine (unix(7)) are told from those of the network.
+fn opened(pid: i32, number: i32) -> String {
+    let Ok(target) = fs::read_link(format!("/proc/{pid}/fd/{number}")) else { return "?".into() };
+    let target = target.to_string_lossy().into_owned();
+    let inode = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
+    let is_unix = |inode: &str| {
+        let all = fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
+        all.lines().any(|line| line.split_whitespace().nth(6) == Some(inode))
+    };
+    match inode {
+        Some(inode) if is_unix(inode) => format!("unix:[{inode}]"),
+        _ => target,
+    }
 }
