@@ -126,7 +126,7 @@ impl Init<'_> {
             let _ = rustix::process::setsid();
         }
         // Before anything is mounted: the way to the host's /proc ends with the pivot.
-        let own_exe = if plan.init { Some(pid1::executable(self.proc)?) } else { None };
+        let own_exe = if plan.init { Some(super::protect::executable(self.proc)?) } else { None };
         // With umask 0 files and directories get exactly the modes that the code names. Hooks and the program get the
         // caller's umask again.
         let callers_umask = rustix::process::umask(Mode::empty());

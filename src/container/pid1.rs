@@ -15,18 +15,11 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, ExecArgs, Memory};
 use rt_sys::{fd, signal, start};
-use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fd::OwnedFd;
 use rustix::process::{Pid, WaitOptions};
 
 /// The name by which this executable is told to be a container's init.
 const NAME: &str = "rt-init";
-
-/// This executable, to be executed once more when the host's files are out of reach.
-pub(super) fn executable(proc: BorrowedFd<'_>) -> Result<OwnedFd> {
-    fs::openat(proc, "self/exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .context(|| "open /proc/self/exe")
-}
 
 /// Makes the program and becomes its init; returns only the error. `ignored` are the signals that this process ignores.
 pub(super) fn become_init(plan: &ProcessPlan, exe: &OwnedFd, prepared: &mut Prepared, ignored: u64) -> Error {

@@ -343,7 +343,7 @@ pub fn table() -> Result<Vec<Mounted>> {
 }
 
 /// FUSE_SUPER_MAGIC (linux/magic.h).
-const FUSE: u64 = 0x6573_5546;
+pub const FUSE: u64 = 0x6573_5546;
 
 /// Who mounted the FUSE file system that `path` is on (fuse(4), `user_id`); `None` on all others. `stat` is its state.
 ///
