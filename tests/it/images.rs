@@ -348,6 +348,25 @@ fn words_of_somebody_else(ctx: &Ctx) {
     give(&debian, OTHER);
     is_refused("alpine", &whose);
     ctx.give(&debian);
+    // One of the caller's to his own, through a directory in which others rename.
+    let team = here.join("team");
+    fs::create_dir(&team).unwrap();
+    give(&team, own);
+    fs::rename(&debian, team.join("debian")).unwrap();
+    fs::remove_file(&link).unwrap();
+    for target in [PathBuf::from("team/debian"), team.join("debian")] {
+        symlink(&target, &link).unwrap();
+        give(&link, own);
+        runs(&["alpine"]);
+        fs::set_permissions(&team, fs::Permissions::from_mode(0o777)).unwrap();
+        is_refused("alpine", "others can put something else");
+        runs(&["./alpine"]);
+        fs::set_permissions(&team, fs::Permissions::from_mode(0o1777)).unwrap();
+        runs(&["alpine"]);
+        fs::set_permissions(&team, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::remove_file(&link).unwrap();
+    }
+    fs::rename(team.join("debian"), &debian).unwrap();
     // A directory between.
     fs::create_dir(&library).unwrap();
     symlink("../debian", library.join("debian")).unwrap();

@@ -5,7 +5,7 @@
 
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{caller, err, fd};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -86,6 +86,11 @@ pub fn look(path: &Path) -> Result<There> {
             |flags| fs::openat(at, part.as_os_str(), OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty());
         let mut next = opened;
         if is_link {
+            if let Some(place) = me.exchangeable(at, part.as_os_str())? {
+                let text =
+                    format!("it leads through {place}, in which others can put something else at any time");
+                return Ok(There::Foreign(err!("{}: {text}", shown.display())));
+            }
             let target = match follow(OFlags::empty()) {
                 Ok(target) => target,
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(There::Own(FileType::Symlink)),
@@ -235,6 +240,45 @@ impl Caller {
     fn others_can_rename(self, dir: &Stat) -> bool {
         let is_others = !caller::is_trusted(dir.st_uid) && !may_be_roots(dir.st_uid);
         is_others || self.others_can_write(dir) && Mode::from_raw_mode(dir.st_mode) & Mode::SVTX != Mode::SVTX
+    }
+}
+
+impl Caller {
+    /// The first directory on the way of the link `name` of `dir` in which others can rename what is the caller's; `None` also for a
+    /// link that leads nowhere.
+    fn exchangeable(self, dir: BorrowedFd<'_>, name: &OsStr) -> Result<Option<String>> {
+        let context = || format!("follow the link {}", name.display());
+        let open = |at: BorrowedFd<'_>, part: &OsStr, flags| {
+            fs::openat(at, part, OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty())
+        };
+        let mut dir = open(dir, OsStr::new("."), OFlags::DIRECTORY).context(context)?;
+        // What is still to be walked, the next part last.
+        let mut rest = vec![name.to_owned()];
+        // So many links are followed by the kernel, too (path_resolution(7)).
+        let mut links = 40;
+        while let Some(part) = rest.pop() {
+            let is_name = !["/", ".", ".."].contains(&part.to_str().unwrap_or_default());
+            // That of the first part has been looked at.
+            if is_name && links < 40 && self.others_can_rename(&fd::stat(&dir)?) {
+                return Ok(Some(fd::shown(&dir)));
+            }
+            let found = match open(dir.as_fd(), &part, OFlags::NOFOLLOW) {
+                Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+                found => found.context(context)?,
+            };
+            if FileType::from_raw_mode(fd::stat(&found)?.st_mode) != FileType::Symlink {
+                dir = found;
+                continue;
+            }
+            links -= 1;
+            if links == 0 {
+                return Ok(None);
+            }
+            let target = fs::readlinkat(&found, "", Vec::new()).context(context)?;
+            let target = Path::new(OsStr::from_bytes(target.to_bytes()));
+            rest.extend(target.components().rev().map(|part| part.as_os_str().to_owned()));
+        }
+        Ok(None)
     }
 }
 
