@@ -141,9 +141,10 @@ fn require_file(stat: &fs::Stat) -> Result<()> {
     }
 }
 
-/// True where nobody but the caller and root can change what the file contains, or the names in the directory.
+/// True where nobody but the caller and root can change what the file contains, or the names in the directory, nor serves the
+/// file system that it is on.
 pub(crate) fn only_ours(file: &impl AsFd) -> Result<bool> {
-    let stat = fd::stat(file)?;
+    let stat = rt_sys::mount::owned_stat(file)?;
     Ok([0, caller().uid].contains(&stat.st_uid) && stat.st_mode & 0o022 == 0)
 }
 

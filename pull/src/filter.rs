@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::platform::Platform;
+use rt_spec::emulation::KEYS;
 use rt_sys::error::{Context, Result};
 
 /// Where podman looks: the site's list, then the distribution's.
@@ -183,7 +184,13 @@ fn resolve(text: &[u8], capabilities: &[&str]) -> Result<Value> {
         .syscalls
         .iter()
         .filter(applies)
-        .map(|entry| rule(&entry.names, &entry.action, entry.errno_ret, entry.args.clone()))
+        .map(|entry| {
+            // podman's list allows them, and gives each container a session keyring; but a key is its user's by the uid alone.
+            let names = entry.names.iter().filter(|name| !KEYS.contains(&name.as_str())).cloned();
+            (names.collect::<Vec<_>>(), entry)
+        })
+        .filter(|(names, _)| !names.is_empty())
+        .map(|(names, entry)| rule(&names, &entry.action, entry.errno_ret, entry.args.clone()))
         .collect();
     let mut section = json!({ "defaultAction": list.default_action, "syscalls": rules });
     if let Some(errno) = list.default_errno_ret {

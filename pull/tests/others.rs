@@ -208,6 +208,41 @@ fn mounts_of_others_stop_no_prune() {
     }
 }
 
+/// Root's configuration is not where another user's link leads: what is there can be anybody's.
+#[test]
+fn links_of_others_choose_no_registries_for_root() {
+    let place = Place::new("others-config");
+    if !can_give(&place) {
+        return;
+    }
+    let server = Server::start(image_of(1, 1000), Fault::None);
+    let open = place.join("open");
+    fs::create_dir_all(open.join("containers")).unwrap();
+    let (host, _) =
+        server.name().split_once('/').map(|(host, rest)| (host.to_owned(), rest.to_owned())).unwrap();
+    let mirror = format!(
+        "[[registry]]\nlocation = \"registry.invalid\"\n[[registry.mirror]]\nlocation = \"{host}\"\ninsecure = true\n"
+    );
+    fs::write(open.join("containers/registries.conf"), mirror).unwrap();
+    let theirs = place.join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    symlink(&open, theirs.join("config")).unwrap();
+    let name = server.name().replace(&host, "registry.invalid");
+    let pull = |config: PathBuf, bundle: &str| {
+        let mut command = place.command();
+        command.env("XDG_CONFIG_HOME", config).env_remove("CONTAINERS_REGISTRIES_CONF");
+        timed_command(command.args(["pull", "-q", &name, bundle]), bundle)
+    };
+    let output = pull(theirs.join("config"), "own");
+    assert!(output.status.success(), "root's own link: {output:?}");
+    chown(&theirs, Some(OTHER), Some(OTHER)).unwrap();
+    assert!(!pull(theirs.join("config"), "theirs").status.success(), "another user has chosen a mirror");
+    chown(&theirs, Some(0), Some(0)).unwrap();
+    // In a directory for everybody each file can be anybody's.
+    fs::set_permissions(&open, Permissions::from_mode(0o1777)).unwrap();
+    assert!(!pull(open, "everybody").status.success());
+}
+
 #[test]
 fn a_cache_is_no_link_of_others() {
     let place = Place::new("cache-link");

@@ -14,7 +14,7 @@
 use super::plan::{Layer, Plan};
 use rt_sys::caller::{Caller, Privilege};
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::mount::{self, Attr, Param, PropagationType, Recursive};
+use rt_sys::mount::{self, Attr, Param, PropagationType, Recursive, owned_stat};
 use rt_sys::ns::{IdMap, Namespace};
 use rt_sys::rootfs::{Rootfs, name_of_overlay_stranger};
 use rt_sys::{bail, fd, log, look};
@@ -132,7 +132,7 @@ struct Directory {
 impl Directory {
     fn of(fd: OwnedFd) -> Result<Directory> {
         let caller = rustix::process::geteuid().as_raw();
-        let stat = fd::stat(&fd)?;
+        let stat = owned_stat(&fd)?;
         require_owner(&stat, &[caller])?;
         if stat.st_mode & 0o022 != 0 {
             return Err(others_write());
@@ -157,7 +157,7 @@ impl Directory {
                     fs::fchown(&part, uid, gid)?;
                 }
             }
-            let stat = fd::stat(&part)?;
+            let stat = owned_stat(&part)?;
             require_owner(&stat, &[self.caller, uid.map_or(self.caller, Uid::as_raw)])?;
             if !self.closed && stat.st_mode & 0o022 != 0 {
                 return Err(others_write());
@@ -513,12 +513,17 @@ fn has_origin(upper: &OwnedFd) -> Result<bool> {
     }
 }
 
-/// An overlay shows the image's directories, not what is mounted on them.
+/// An overlay shows the image's directories, not what is mounted on them. What another user has mounted, on what is his in a
+/// directory that the image leaves open to everybody, is nothing of the image's, and stops nobody.
 fn refuse_mounts_in_image(rootfs: &Rootfs<'_>) -> Result<()> {
     let image = fd::path_of(rootfs.as_fd())?;
-    let inside = |m: &mount::Mounted| m.point != image && m.point.starts_with(&image);
-    if let Some(found) = mount::table()?.iter().find(|m| inside(m)) {
-        bail!("{} is a mount of its own in the image, which an overlay cannot show", found.point.display());
+    for found in mount::table()? {
+        if found.point != image && found.point.starts_with(&image) && !found.is_others_fuse()? {
+            bail!(
+                "{} is a mount of its own in the image, which an overlay cannot show",
+                found.point.display()
+            );
+        }
     }
     Ok(())
 }

@@ -16,8 +16,7 @@ use rt_spec::{Config, Spec, annotate, json_error};
 use rt_sys::bail;
 use rt_sys::caller;
 use rt_sys::error::{Context, Result};
-use rt_sys::fd;
-use rt_sys::mount::ATTR_RDONLY;
+use rt_sys::mount::{ATTR_RDONLY, owned_stat};
 use rt_sys::ns;
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, FileType, Mode, OFlags, Stat};
@@ -127,27 +126,29 @@ struct Directory {
     fd: OwnedFd,
     /// It is the distribution's or the site's.
     site: bool,
+    /// It is where the user's environment says.
+    users: bool,
 }
 
 impl Directory {
     /// `None` where there is no such directory, or the user's own place is somebody else's: HOME may be, after su or
     /// setpriv.
     fn open(path: &Path) -> Result<Option<Directory>> {
-        let users = || user_dir(caller::path).is_some_and(|dir| dir == path);
+        let users = user_dir(caller::path).is_some_and(|dir| dir == path);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = match fs::open(path, flags, Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-            Err(Errno::ACCESS) if users() => return Ok(None),
+            Err(Errno::ACCESS) if users => return Ok(None),
             Err(e) => return Err(e.into()),
         };
         let site = SYSTEM.iter().any(|dir| Path::new(dir) == path);
-        let directory = Directory { path: path.to_owned(), fd, site };
-        let stat = fd::stat(&directory.fd)?;
+        let directory = Directory { path: path.to_owned(), fd, site, users };
+        let stat = owned_stat(&directory.fd)?;
         // Where it cannot be proven to be the caller's, it is not.
         let own_dir = |name: &str| caller::own_dir(name).ok().flatten();
         let trusted = || directory.is_owners(&stat) && user_dir(own_dir).is_some_and(|dir| dir == path);
-        if users() && !trusted() {
+        if users && !trusted() {
             log::warn!("hooks directory {}: it is somebody else's, and not read", path.display());
             return Ok(None);
         }
@@ -156,9 +157,12 @@ impl Directory {
     }
 
     /// True where root or the caller owns it. What is in the site's directories belongs to the host's root, who has no
-    /// id in a user namespace; nor has the root to whom a directory belongs that the site's configuration names.
+    /// id in a user namespace; nor has the root to whom a directory belongs that the site's configuration or the command line
+    /// names. Where the environment says the user's is, it can be anybody's: there nobody without an id is taken for root.
     fn is_owners(&self, stat: &Stat) -> bool {
-        let hosts_root = || stat.st_uid == NOBODY && ns::own_maps().is_ok_and(|maps| !ns::is_initial(&maps));
+        let hosts_root = || {
+            !self.users && stat.st_uid == NOBODY && ns::own_maps().is_ok_and(|maps| !ns::is_initial(&maps))
+        };
         self.site || stat.st_uid == 0 || stat.st_uid == rustix::process::geteuid().as_raw() || hosts_root()
     }
 
@@ -177,7 +181,7 @@ impl Directory {
     fn read(&self, name: &str) -> Result<Vec<u8>> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = fs::openat(&self.fd, name, flags, Mode::empty())?;
-        let stat = fd::stat(&file)?;
+        let stat = owned_stat(&file)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Ok(Vec::new());
         }

@@ -126,7 +126,7 @@ pub(super) fn open_root(path: &Path, chosen: Chosen) -> Result<Option<OwnedFd>> 
         Err(e) if !required && is_no_store(e) => return Ok(None),
         Err(e) => return Err(e).context(|| format!("open the state directory {}", path.display())),
     };
-    if !is_fit(&fd::stat(&dir)?) {
+    if !is_fit(&rt_sys::mount::owned_stat(&dir)?) {
         if !required {
             return Ok(None);
         }

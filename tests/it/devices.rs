@@ -3,13 +3,15 @@
 #[path = "../../hooks/tests/standin.rs"]
 pub mod standin;
 
+use crate::client::Caller;
 use crate::fixture::{Bundle, Ctx, errno, tree};
-use crate::runner::tests;
+use crate::runner::{skip, tests};
 use serde_json::{Value, json};
 use standin::StandIn;
 use std::path::{Path, PathBuf};
 
 tests! {
+    NESTED { words_of_nobody }
     ALL { gpu_hook_fills_a_container, device_by_its_cdi_name }
     BOTH {
         image_stays_untouched, twice_is_once, rdma_hook_shows_the_chosen_device, hooks_directory, precreate_changes_the_config,
@@ -453,6 +455,31 @@ fn hooks_of_somebody_else(ctx: &Ctx) {
     std::os::unix::fs::chown(&home, stranger, stranger).unwrap();
     assert_eq!((run(&home).code, called()), (0, 0), "a home of somebody else's has chosen root's hooks");
     std::os::unix::fs::chown(&home, Some(0), Some(0)).unwrap();
+}
+
+/// In a user namespace all whose ids are not mapped look alike: nobody's there is taken for root's on the word of HOME.
+fn words_of_nobody(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    let bundle = ctx.bundle().ops(&["env"]);
+    let journal = ctx.file("journal", "");
+    let home = ctx.mkdir("home");
+    let (dir, config) = (ctx.mkdir("home/.config/rt/hooks.d"), home.join(".config/rt/config.toml"));
+    let call = [format!("to {} say called", journal.display())];
+    let note = definition(&ctx.helper(), &[&call[0]], json!({ "always": true }), &["createRuntime"]);
+    std::fs::write(dir.join("note.json"), note.to_string()).unwrap();
+    let run = || ctx.rt(["run", "--bundle"]).arg(&bundle.dir).arg(ctx.id()).env("HOME", &home).run();
+    let called = || !std::fs::read_to_string(&journal).unwrap().is_empty();
+    let give = |path: &Path| std::os::unix::fs::chown(path, Some(12345), Some(12345)).unwrap();
+    give(&dir);
+    give(&dir.join("note.json"));
+    assert_eq!((run().code, called()), (0, false), "the hooks of another user have run");
+    std::fs::remove_dir_all(&dir).unwrap();
+    std::fs::write(&config, "[run]\nenv = [\"OF=another\"]\n").unwrap();
+    give(&config);
+    let direct = ctx.rt(["run"]).arg(&bundle.dir).env("HOME", &home).run();
+    assert!(!direct.stdout.contains("another"), "the configuration of another user counts: {direct:?}");
 }
 
 fn hooks_directory_errors(ctx: &Ctx) {

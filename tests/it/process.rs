@@ -371,6 +371,21 @@ fn session_keyring(ctx: &Ctx) {
     assert!(first != second && second != third && first != third, "a keyring of its own each");
     let [first, second, third] = ids(&["--no-new-keyring"]);
     assert!(first == second && second == third, "the caller's was asked for");
+    // The kernel gives a user's keys to whoever has his uid: profiles of ours refuse the calls.
+    let bundle = bundle.with("/annotations", json!({ "rt.environment": "caller" }));
+    bundle.write();
+    let ids = |flags: &[&str]| {
+        let id = ctx.id();
+        let mut job = ctx.rt(["run"]).args(flags).arg("-b").arg(&bundle.dir).arg(&id).spawn();
+        job.line(0);
+        let all = [job.line(1), ctx.rt(["exec", &id, "/probe", ASK]).ok().line(0)];
+        ctx.rt(["kill", &id, "KILL"]).silent();
+        job.wait();
+        all
+    };
+    assert_eq!(ids(&[]), [errno(libc::EPERM), errno(libc::EPERM)]);
+    let [first, second] = ids(&["--no-new-keyring"]);
+    assert!(first == second && first.is_number(), "{first}");
 }
 
 fn memory_policy(ctx: &Ctx) {

@@ -20,7 +20,7 @@ tests! {
         procfs_writes_are_not_redirected, readonly_sys_has_no_writable_cgroup, children_of_init_see_nothing_of_the_host,
     }
     BOTH {
-        cve_2026_30892_exec_as_a_number, own_read_only_binary_is_copied, closed_streams_stay_empty, entry_point_is_proc_self_exe, exec_target_is_proc_self_exe, cwd_makes_nothing_outside, exec_cwd_through_descriptors,
+        cve_2026_30892_exec_as_a_number, own_read_only_binary_is_copied, hosts_root_makes_no_user_namespace, closed_streams_stay_empty, entry_point_is_proc_self_exe, exec_target_is_proc_self_exe, cwd_makes_nothing_outside, exec_cwd_through_descriptors,
         sys_of_the_image_is_a_link, destination_swapped_during_the_mount, dev_of_the_image_is_a_link, dev_links_in_the_image,
         cve_2026_41579_and_47766_dev_of_the_image_leads_to_the_host, cve_2026_88264_console_is_made_on_the_host, cve_2026_88265_streams_become_a_file_of_the_host,
         dev_links_in_a_shared_volume, console_of_the_image_is_a_link, allowed_files_below_proc,
@@ -175,6 +175,20 @@ fn entry_point_is_proc_self_exe(ctx: &Ctx) {
         // Where it runs, it must not be the host's file: a sealed copy, at most.
         assert!(out.code != 101 && out.code != 134, "{entry}: {out:?}");
         assert!(fs::read(&rt).unwrap() == before, "{entry}: the runtime's binary was changed");
+    }
+}
+
+/// The files of the host's cgroups are root's by the uid, and whoever has CAP_SYS_ADMIN in a user namespace mounts them.
+fn hosts_root_makes_no_user_namespace(ctx: &Ctx) {
+    // unshare is 272 and clone 56 on x86_64; CLONE_NEWUSER is 0x10000000, SIGCHLD 17. clone3 is 435.
+    let calls = ["syscall 272 0x10000000", "syscall 56 0x10000011 0", "syscall 435 0 0"];
+    let bundle = ctx.bundle().with("/annotations", json!({ "rt.environment": "caller" })).ops(&calls);
+    let out = ctx.rt(["run"]).arg(&bundle.dir).ok();
+    let all = [0, 1, 2].map(|n| out.line(n));
+    if ctx.caller == Caller::Root {
+        assert_eq!(all, [errno(libc::EPERM), errno(libc::EPERM), errno(libc::ENOSYS)]);
+    } else {
+        assert!(all[0] != errno(libc::EPERM) || std::env::consts::ARCH != "x86_64", "{all:?}");
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{Origin, Setting, Value};
 use rt_cli::{parse::bytes, wrong};
 use rt_sys::caller;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{bail, err, fd, ns};
+use rt_sys::{bail, err, fd, mount, ns};
 use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ fn read_trusted(owner: Owner, path: &Path) -> Result<Option<String>> {
         Err(Errno::ACCESS) if owner == Owner::User => return Ok(None),
         file => file?,
     };
-    let stat = fs::fstat(&file)?;
+    let stat = mount::owned_stat(&file)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         bail!("not a file");
     }
@@ -78,8 +78,12 @@ fn read_trusted(owner: Owner, path: &Path) -> Result<Option<String>> {
 fn require_own(owner: Owner, stat: &Stat) -> Result<()> {
     const NOBODY: u32 = 65534;
     let own = owner == Owner::User && stat.st_uid == rustix::process::geteuid().as_raw();
-    // In a user namespace the host's root has no id.
-    let hosts_root = || stat.st_uid == NOBODY && ns::own_maps().is_ok_and(|maps| !ns::is_initial(&maps));
+    // In a user namespace the host's root has no id, nor has anybody else whose file the user's environment may name.
+    let hosts_root = || {
+        owner == Owner::Site
+            && stat.st_uid == NOBODY
+            && ns::own_maps().is_ok_and(|maps| !ns::is_initial(&maps))
+    };
     if stat.st_uid != 0 && !own && !hosts_root() {
         let who = if owner == Owner::Site { "not to root" } else { "neither to root nor to the caller" };
         bail!("it belongs to uid {}, {who}", stat.st_uid);

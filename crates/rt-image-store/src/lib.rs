@@ -46,6 +46,8 @@ pub struct ImageStore {
     path: PathBuf,
     dir: OwnedFd,
     owner: u32,
+    /// Others than its owner can write in it, as in a team's.
+    others_write: bool,
 }
 
 impl ImageStore {
@@ -68,7 +70,7 @@ impl ImageStore {
             Err(Errno::NOENT) => return Ok(None),
             dir => dir.context(|| format!("open the store of images {}", path.display()))?,
         };
-        let stat = rt_sys::fd::stat(&dir)?;
+        let stat = rt_sys::mount::owned_stat(&dir)?;
         let wrong = |why: String| {
             Err(err!("the store of images {}: {why}", path.display()).hint("RT_IMAGES names another one"))
         };
@@ -84,7 +86,8 @@ impl ImageStore {
                 return wrong(why);
             }
         }
-        Ok(Some(ImageStore { path: path.clone(), dir, owner: stat.st_uid }))
+        let others_write = stat.st_mode & 0o020 != 0;
+        Ok(Some(ImageStore { path: path.clone(), dir, owner: stat.st_uid, others_write }))
     }
 
     /// Where it is.
@@ -102,18 +105,36 @@ impl ImageStore {
     /// # Errors
     /// It is a link, or somebody else than the store's owner can change it.
     pub fn subdirectory(&self, name: &str) -> Result<Option<OwnedFd>> {
-        let shown = || self.path.join(name).display().to_string();
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = match fs::openat(&self.dir, name, flags, Mode::empty()) {
-            Err(Errno::NOENT) => return Ok(None),
-            dir => dir.context(|| format!("open {}", shown()))?,
-        };
+        let Some(dir) = self.open_subdirectory(name)? else { return Ok(None) };
         let stat = rt_sys::fd::stat(&dir)?;
         let known = stat.st_uid == self.owner || caller::is_trusted(stat.st_uid);
         if !known || stat.st_mode & 0o002 != 0 {
-            return Err(err!("{}: others than the owner of the store can change it", shown()));
+            let shown = self.path.join(name);
+            return Err(err!("{}: others than the owner of the store can change it", shown.display()));
         }
         Ok(Some(dir))
+    }
+
+    /// The same, whoever can change it, as that of the marks ([`USES`]).
+    ///
+    /// # Errors
+    /// It is a link, or a file system that somebody who can write in the store has mounted.
+    pub fn open_subdirectory(&self, name: &str) -> Result<Option<OwnedFd>> {
+        let shown = || self.path.join(name).display().to_string();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = match self.others_write {
+            // They can mount a file system there, which refuses everybody else or never answers.
+            true => rt_sys::fd::open_entry(&self.dir, name, flags),
+            false => fs::openat(&self.dir, name, flags, Mode::empty()),
+        };
+        match dir {
+            Err(Errno::NOENT) => Ok(None),
+            Err(Errno::XDEV) => {
+                let text = "a file system is mounted there, in a store that others can write";
+                Err(err!("{}: {text}", shown()))
+            }
+            dir => Ok(Some(dir.context(|| format!("open {}", shown()))?)),
+        }
     }
 
     /// The bundle that a name stands for. `key` is made by [`name::key`].

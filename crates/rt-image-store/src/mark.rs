@@ -88,10 +88,13 @@ impl ImageStore {
     ///
     /// False where the store is not to be written by the caller, or has no room; a container starts all the same.
     pub fn mark_use(&self, bundle: &str) -> Result<bool> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let uses = match fs::openat(self.dir(), USES, flags, Mode::empty()) {
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(false),
-            uses => uses.context(|| format!("open {}", self.path().join(USES).display()))?,
+        let uses = match self.open_subdirectory(USES) {
+            Ok(Some(uses)) => uses,
+            Ok(None) => return Ok(false),
+            Err(e) if [Errno::NOTDIR, Errno::ACCESS].iter().any(|no| e.is(no.raw_os_error())) => {
+                return Ok(false);
+            }
+            Err(e) => return Err(e),
         };
         let name = Mark::of_caller(bundle)?.file_name();
         let touch = |name: &str| {

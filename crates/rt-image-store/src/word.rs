@@ -5,7 +5,7 @@
 
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{caller, err, fd};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -86,7 +86,10 @@ pub fn look(path: &Path) -> Result<There> {
             |flags| fs::openat(at, part.as_os_str(), OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty());
         let mut next = opened;
         if is_link {
-            if let Some(place) = me.exchangeable(at, part.as_os_str())? {
+            let way = fs::readlinkat(at, part.as_os_str(), Vec::new())
+                .context(|| format!("look at {}", shown.display()))?;
+            let trusts = |stat: &Stat, is_last: bool| is_last || !me.others_can_rename(stat);
+            if let Some(place) = fd::walk(at, Path::new(OsStr::from_bytes(way.to_bytes())), trusts)? {
                 let text =
                     format!("it leads through {place}, in which others can put something else at any time");
                 return Ok(There::Foreign(err!("{}: {text}", shown.display())));
@@ -96,7 +99,7 @@ pub fn look(path: &Path) -> Result<There> {
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(There::Own(FileType::Symlink)),
                 Err(e) => return Err(e).context(|| format!("look at {}", shown.display())),
             };
-            above = fd::stat(&target)?;
+            above = rt_sys::mount::owned_stat(&target)?;
             if let Err(e) = me.require_own(&shown, &above, false) {
                 return Ok(There::Foreign(e));
             }
@@ -240,45 +243,6 @@ impl Caller {
     fn others_can_rename(self, dir: &Stat) -> bool {
         let is_others = !caller::is_trusted(dir.st_uid) && !may_be_roots(dir.st_uid);
         is_others || self.others_can_write(dir) && Mode::from_raw_mode(dir.st_mode) & Mode::SVTX != Mode::SVTX
-    }
-}
-
-impl Caller {
-    /// The first directory on the way of the link `name` of `dir` in which others can rename what is the caller's; `None` also for a
-    /// link that leads nowhere.
-    fn exchangeable(self, dir: BorrowedFd<'_>, name: &OsStr) -> Result<Option<String>> {
-        let context = || format!("follow the link {}", name.display());
-        let open = |at: BorrowedFd<'_>, part: &OsStr, flags| {
-            fs::openat(at, part, OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty())
-        };
-        let mut dir = open(dir, OsStr::new("."), OFlags::DIRECTORY).context(context)?;
-        // What is still to be walked, the next part last.
-        let mut rest = vec![name.to_owned()];
-        // So many links are followed by the kernel, too (path_resolution(7)).
-        let mut links = 40;
-        while let Some(part) = rest.pop() {
-            let is_name = !["/", ".", ".."].contains(&part.to_str().unwrap_or_default());
-            // That of the first part has been looked at.
-            if is_name && links < 40 && self.others_can_rename(&fd::stat(&dir)?) {
-                return Ok(Some(fd::shown(&dir)));
-            }
-            let found = match open(dir.as_fd(), &part, OFlags::NOFOLLOW) {
-                Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-                found => found.context(context)?,
-            };
-            if FileType::from_raw_mode(fd::stat(&found)?.st_mode) != FileType::Symlink {
-                dir = found;
-                continue;
-            }
-            links -= 1;
-            if links == 0 {
-                return Ok(None);
-            }
-            let target = fs::readlinkat(&found, "", Vec::new()).context(context)?;
-            let target = Path::new(OsStr::from_bytes(target.to_bytes()));
-            rest.extend(target.components().rev().map(|part| part.as_os_str().to_owned()));
-        }
-        Ok(None)
     }
 }
 

@@ -224,6 +224,11 @@ impl Linux {
     pub fn seccomp(&self) -> Option<&LinuxSeccomp> {
         self.seccomp.as_ref().map(|s| &s.section)
     }
+
+    /// Sets `seccomp`.
+    pub fn set_seccomp(&mut self, section: Option<LinuxSeccomp>) {
+        self.seccomp = section.map(|section| Seccomp { section, warnings: Vec::new() });
+    }
 }
 
 /// Reads a field that has a default, which it also has where it is null, as for runc.

@@ -2,8 +2,8 @@
 
 use crate::error::{Context, Result};
 use crate::ns::{self, IdMaps};
-use crate::{account, caps};
-use rustix::io::Errno;
+use crate::{account, caps, fd};
+use rustix::fs::Stat;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
@@ -73,8 +73,8 @@ pub fn path(name: &str) -> Option<PathBuf> {
     said.map(PathBuf::from).or_else(|| by_account(name).map(PathBuf::from))
 }
 
-/// The directory that the variable `name` names, if the caller may trust it: root takes only directories that belong to
-/// root. After su or sudo, HOME may still be that of a user, who must not choose what root reads.
+/// The directory that the variable `name` names, if the caller may trust it: root takes only what nobody but root can have put
+/// there, or can exchange on the way. After su or sudo, HOME may still be that of a user, who must not choose what root reads.
 ///
 /// # Errors
 /// The kernel does not say to root whose the directory is.
@@ -83,11 +83,14 @@ pub fn own_dir(name: &str) -> Result<Option<PathBuf>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Some(dir));
     }
-    match rustix::fs::stat(&dir) {
-        Ok(stat) => Ok(Some(dir).filter(|_| stat.st_uid == 0)),
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(Some(dir)),
+    let is_roots = |stat: &Stat, is_last: bool| {
+        let is_sticky = stat.st_mode & 0o1000 != 0;
+        stat.st_uid == 0 && (stat.st_mode & 0o022 == 0 || is_sticky && !is_last)
+    };
+    match fd::walk(rustix::fs::CWD, &dir, is_roots) {
+        Ok(stopped) => Ok(Some(dir).filter(|_| stopped.is_none())),
         // A file server that does not know root refuses to say: it is nothing of root's.
-        Err(Errno::ACCESS) => Ok(None),
+        Err(e) if e.is(libc::EACCES) => Ok(None),
         Err(e) => Err(e).context(|| format!("look at {}, which {name} names", dir.display())),
     }
 }

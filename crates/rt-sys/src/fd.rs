@@ -6,7 +6,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -50,6 +50,45 @@ pub fn open_without_links(path: &Path) -> Result<(OwnedFd, fs::Stat), Errno> {
     let fd = fs::openat2(fs::CWD, path, flags, Mode::empty(), fs::ResolveFlags::NO_SYMLINKS)?;
     let stat = fs::fstat(&fd)?;
     Ok((fd, stat))
+}
+
+/// Goes to `path` from `at`, one part after the other and through its links, and asks `trusts` of each directory on the way before
+/// anything is looked up in it, and of what `path` leads to, which is the last one. Gives the first that it does not trust, as it
+/// is to be shown; `None` where all are trusted, also where nothing is there.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn walk(at: impl AsFd, path: &Path, trusts: impl Fn(&fs::Stat, bool) -> bool) -> Result<Option<String>> {
+    let open = |at: BorrowedFd<'_>, part: &OsStr, flags| {
+        fs::openat(at, part, OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty())
+    };
+    let parts = |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect();
+    let mut dir = open(at.as_fd(), OsStr::new("."), OFlags::DIRECTORY).context(|| "look at a directory")?;
+    // What is still to be gone, the next part last.
+    let mut rest: Vec<OsString> = parts(path);
+    // So many the kernel follows, too (path_resolution(7)).
+    let mut links = 40;
+    while let Some(part) = rest.pop() {
+        if part != "/" && !trusts(&crate::mount::owned_stat(&dir)?, false) {
+            return Ok(Some(shown(&dir)));
+        }
+        let found = match open(dir.as_fd(), &part, OFlags::NOFOLLOW) {
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            found => found.context(|| format!("look at {}", part.display()))?,
+        };
+        if fs::FileType::from_raw_mode(stat(&found)?.st_mode) != fs::FileType::Symlink {
+            dir = found;
+            continue;
+        }
+        links -= 1;
+        if links == 0 {
+            return Ok(None);
+        }
+        let target =
+            fs::readlinkat(&found, "", Vec::new()).context(|| format!("read the link {}", part.display()))?;
+        rest.append(&mut parts(Path::new(OsStr::from_bytes(target.to_bytes()))));
+    }
+    Ok((!trusts(&crate::mount::owned_stat(&dir)?, true)).then(|| shown(&dir)))
 }
 
 /// Device and inode of the caller's file, directory or socket `path`, whose path has no link in it; of a socket also where it is

@@ -353,11 +353,53 @@ pub fn fuse_owner(path: &Path, stat: &rustix::fs::Stat) -> Result<Option<u32>> {
     if rustix::fs::statfs(path)?.f_type as u64 != FUSE {
         return Ok(None);
     }
+    Ok(Some(server(stat)?))
+}
+
+/// Who mounted the FUSE file system that a file with this state is on.
+fn server(stat: &rustix::fs::Stat) -> Result<u32> {
     let device =
         format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev)).into_bytes();
     let mounted = table()?.into_iter().find(|mounted| mounted.device == device);
     // A kind that says nobody is one that only root mounts (virtiofs). What no line describes is nobody's that is known.
-    Ok(Some(mounted.map_or(u32::MAX, |mounted| mounted.user.unwrap_or(0))))
+    Ok(mounted.map_or(u32::MAX, |mounted| mounted.user.unwrap_or(0)))
+}
+
+/// The state of an open file, with the owner who can be believed: of what is on a FUSE file system that another user serves it is
+/// that user, who says of each file whose it is, as he likes. Only for files that are trusted by their owner.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn owned_stat(file: impl AsFd) -> Result<rustix::fs::Stat> {
+    let mut stat = super::fd::stat(&file)?;
+    if super::fd::file_system(&file)? == FUSE {
+        let server = server(&stat)?;
+        if is_others(server)? {
+            stat.st_uid = server;
+        }
+    }
+    Ok(stat)
+}
+
+/// True for the id of whoever has mounted a FUSE file system, where that is neither root nor the caller. The mount table has the
+/// one that he has outside of this user namespace.
+fn is_others(server: u32) -> Result<bool> {
+    let maps = crate::ns::own_maps()?;
+    let own = maps.uid.iter().find_map(|range| {
+        let inside = crate::caller::uid().checked_sub(range.container)?;
+        (inside < range.size).then(|| range.host + inside)
+    });
+    Ok(server != 0 && Some(server) != own)
+}
+
+impl Mounted {
+    /// True for a FUSE file system that another user than root and the caller has mounted.
+    ///
+    /// # Errors
+    /// The kernel does not say who the caller is outside of this user namespace.
+    pub fn is_others_fuse(&self) -> Result<bool> {
+        self.user.map_or(Ok(false), is_others)
+    }
 }
 
 /// True where the absolute path `path`, which has no link in it, leads to a FUSE file system that somebody else than root and the

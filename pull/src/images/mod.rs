@@ -131,14 +131,19 @@ impl OwnStore {
         let root = disk::open_dir_again(store.dir())?;
         // The directories inside get the mode of the one that the user or the site made: a shared store stays shared.
         let mode = disk::mode(&root)?;
+        let context = || format!("the store of images {}", store.path().display());
+        let made = |name: &str| match store.open_subdirectory(name)? {
+            Some(dir) => Ok(dir),
+            None => cache::open_or_make(&root, name, mode),
+        };
         let inside = |name: &str| -> Result<OwnedFd> {
-            cache::open_or_make(&root, name, mode)
+            made(name)
                 .and_then(|_| store.subdirectory(name))
                 .and_then(|dir| dir.ok_or_else(|| Error::from_errno(libc::ENOENT)))
-                .context(|| format!("the store of images {}", store.path().display()))
+                .context(context)
         };
         // Everybody may write in the directory of marks, if the site wants to know who uses its images.
-        let uses = cache::open_or_make(&root, USES, mode)?;
+        let uses = made(USES).context(context)?;
         let (names, bundles, leases) = (inside(NAMES)?, inside(BUNDLES)?, Arc::new(inside(LEASES)?));
         let shared = mode & 0o055 != 0;
         Ok(Some(OwnStore { store, names, bundles, uses, leases, shared }))

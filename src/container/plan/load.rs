@@ -12,6 +12,7 @@ use rt_launch::task::JobDirectory;
 use rt_spec::rootless::UserMap;
 use rt_spec::said::{MPI, Said};
 use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment, mounts};
+use rt_sys::caller::{Caller, Privilege};
 use rt_sys::caps::Sets;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, caller, err, fd, look};
@@ -231,6 +232,10 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
     if inherits_env {
         let dir = caller::path("PMIX_SERVER_TMPDIR");
         rt_launch::show_callers_pmix(spec, dir, fd::is_trusted_directory);
+        if !options.no_new_keyring {
+            let is_root = Caller::current()?.privilege == Privilege::Root;
+            rt_spec::emulation::refuse_what_is_shared(spec, is_root)?;
+        }
     }
     asked_namespaces::choose(spec, &changes.namespaces)?;
     leave_out_mounts(spec, &changes.unmounted);
