@@ -208,6 +208,27 @@ fn mounts_of_others_stop_no_prune() {
     }
 }
 
+/// In a directory that an image leaves open to everybody, as its /tmp.
+#[test]
+fn mounts_of_others_stop_no_save() {
+    for silent in [true, false] {
+        let place = Place::new("others-save");
+        if !can_give(&place) || !Path::new("/dev/fuse").exists() {
+            return;
+        }
+        let server = Server::start(image_of(1, 1000), Fault::None);
+        let output = timed(&place, &["pull", "-q", "--plain-http", &server.name(), "b"]);
+        assert!(output.status.success(), "{output:?}");
+        fs::create_dir_all(place.join("b/rootfs/tmp/theirs")).unwrap();
+        let mount = OthersMount::on(place.join("b/rootfs/tmp/theirs"), silent);
+        for to in ["oci-archive:saved.tar", "saved.sqsh"] {
+            let output = timed(&place, &["save", "b", to]);
+            assert!(output.status.success(), "{output:?}");
+        }
+        drop(mount);
+    }
+}
+
 /// Root's configuration is not where another user's link leads: what is there can be anybody's.
 #[test]
 fn links_of_others_choose_no_registries_for_root() {

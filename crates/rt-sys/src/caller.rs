@@ -22,6 +22,9 @@ pub enum Privilege {
 /// Names of variables of this process's environment that an image has set.
 static OF_IMAGE: RwLock<Vec<String>> = RwLock::new(Vec::new());
 
+/// Whose everything is that belongs to somebody without an id in a user namespace (user_namespaces(7)).
+const NOBODY: u32 = 65534;
+
 /// The effective uid.
 pub fn uid() -> u32 {
     rustix::process::geteuid().as_raw()
@@ -83,9 +86,12 @@ pub fn own_dir(name: &str) -> Result<Option<PathBuf>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Some(dir));
     }
+    // In a user namespace the host's root has no id, and what is above a directory is mostly his.
+    let nobody = if ns::own_maps().is_ok_and(|maps| !ns::is_initial(&maps)) { NOBODY } else { 0 };
     let is_roots = |stat: &Stat, is_last: bool| {
         let is_sticky = stat.st_mode & 0o1000 != 0;
-        stat.st_uid == 0 && (stat.st_mode & 0o022 == 0 || is_sticky && !is_last)
+        (stat.st_uid == 0 || stat.st_uid == nobody && !is_last)
+            && (stat.st_mode & 0o022 == 0 || is_sticky && !is_last)
     };
     match fd::walk(rustix::fs::CWD, &dir, is_roots) {
         Ok(stopped) => Ok(Some(dir).filter(|_| stopped.is_none())),

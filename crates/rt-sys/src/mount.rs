@@ -392,6 +392,17 @@ fn is_others(server: u32) -> Result<bool> {
     Ok(server != 0 && Some(server) != own)
 }
 
+/// True where another user than root and the caller has mounted a FUSE file system on the entry `name` of `dir`: by the mount
+/// table, so that its server is not asked.
+///
+/// # Errors
+/// The kernel does not say what is mounted.
+pub fn is_others_fuse_at(dir: impl AsFd, name: &OsStr) -> Result<bool> {
+    let path = super::fd::path_of(dir.as_fd())?.join(name);
+    let found = table()?.into_iter().rev().find(|mounted| mounted.point == path);
+    found.map_or(Ok(false), |mounted| mounted.is_others_fuse())
+}
+
 impl Mounted {
     /// True for a FUSE file system that another user than root and the caller has mounted.
     ///

@@ -182,7 +182,7 @@ fn processes_by_bundle(prefixes: &Prefixes) -> Result<BTreeMap<String, BTreeSet<
         let mounts = proc.join("mountinfo");
         let mounted = || -> Result<_> {
             let text = of_process(&mounts, std::fs::read(&mounts))?;
-            Ok(text.map(|text| prefixes.bundles_in(&without_fuse(text))))
+            Ok(text.map(|text| prefixes.bundles_in(&text)))
         };
         // Many processes share a namespace, whose list of mounts can be long.
         let namespace = proc.join("ns/mnt");
@@ -204,13 +204,6 @@ fn processes_by_bundle(prefixes: &Prefixes) -> Result<BTreeMap<String, BTreeSet<
         }
     }
     Ok(all)
-}
-
-/// A list of mounts without the FUSE file systems. Of a container none is in a bundle of a store; others mount them on what is
-/// theirs in a directory that an image leaves open, and that is no use of the image.
-fn without_fuse(text: Vec<u8>) -> Vec<u8> {
-    let is_fuse = |line: &&[u8]| line.windows(7).any(|part| part == b" - fuse");
-    text.split_inclusive(|&b| b == b'\n').filter(|line| !is_fuse(line)).collect::<Vec<_>>().concat()
 }
 
 /// The names in /proc, among which are the processes.

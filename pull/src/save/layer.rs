@@ -1,9 +1,11 @@
 //! A tree as one layer. Its entries belong to root, and a tree always gives the same bytes.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 
 use crate::digest::{Digest, Hasher};
@@ -13,8 +15,9 @@ use crate::layer::HOLES_LIMIT;
 use crate::progress::Meter;
 use crate::tar::{self, EntryKind, Extent, Header};
 use rt_sys::error::{Context, Result};
-use rt_sys::fd;
-use rt_sys::{bail, err};
+use rt_sys::{bail, err, fd, mount};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 const BUFFER: usize = 256 << 10;
 
@@ -185,7 +188,15 @@ impl<W: Write> Entries<'_, W> {
     /// Writes one entry, as root's: a bundle has only one id, and inside it is root's. A directory is returned, open.
     fn entry(&mut self, dir: BorrowedFd, name: &[u8], path: &[u8]) -> Result<Option<OwnedFd>> {
         let shown = || String::from_utf8_lossy(path).escape_default().to_string();
-        let any = disk::open_any(dir, name)?;
+        let any = match fd::open_entry(dir, name, OFlags::PATH) {
+            Ok(any) => File::from(any),
+            // In a directory that the image leaves open to everybody. Its server may never answer.
+            Err(Errno::XDEV) if mount::is_others_fuse_at(dir, OsStr::from_bytes(name))? => {
+                log::warn!("{}: another user's file system is mounted there, and left out", shown());
+                return Ok(None);
+            }
+            _ => disk::open_any(dir, name)?,
+        };
         let metadata = disk::metadata(&any)?;
         let kind = metadata.file_type();
         let mut entry = Header {
