@@ -174,10 +174,11 @@ These variables are not passed on, because they name places of the host or belon
 PATH, HOME, SHELL, ENV, BASH_ENV, BASH_FUNC_*, PWD, OLDPWD, SHLVL, _, LD_*, GCONV_PATH, LOCPATH,
 TMPDIR, TMP, TEMP, XDG_RUNTIME_DIR, DBUS_SESSION_BUS_ADDRESS, LISTEN_*, NOTIFY_SOCKET, and those of
 Environment Modules and Lmod: LOADEDMODULES, MODULEPATH, MODULEPATH_ROOT, MODULESHOME, MODULES_*,
-LMOD_*, _LMFILES_*, _ModuleTable*, __LMOD_*, __MODULES_*. SSH_AUTH_SOCK, XAUTHORITY and KRB5CCNAME are
-passed on where the file that they name is mounted at its own place, as by -v. --home mounts it there, and
-the socket of DISPLAY on this host, if it belongs to the caller (a socket may be root's), no link is in its
-path, and no other bind covers the place. -e NAME passes any of them.
+LMOD_*, _LMFILES_*, _ModuleTable*, __LMOD_*, __MODULES_*. SSH_AUTH_SOCK, XAUTHORITY, KRB5CCNAME and
+WAYLAND_DISPLAY are passed on where the file that they name is mounted at its own place, as by -v. --home
+mounts it there, and the socket of DISPLAY on this host, if it belongs to the caller (a socket may be
+root's), no link is in its path, and no other bind covers the place. A name in WAYLAND_DISPLAY is passed on
+as the path of its socket, so that XDG_RUNTIME_DIR is not needed. -e NAME passes any of them.
 
 A hook for which the config sets no
 environment gets that of rt, or of the container if it is a startContainer hook.";

@@ -101,7 +101,7 @@ pub(super) static OVERLAY: Flag =
 pub(super) static READ_ONLY: Flag = switch("read-only", "make the root read-only");
 pub(super) static HOME: Flag = switch(
     "home",
-    "mount the caller's home directory at its own path, and what SSH_AUTH_SOCK, DISPLAY, XAUTHORITY and KRB5CCNAME name",
+    "mount the caller's home directory at its own path, and what SSH_AUTH_SOCK, DISPLAY, XAUTHORITY, WAYLAND_DISPLAY and KRB5CCNAME name",
 );
 pub(super) static AS_ROOT: Flag = switch(
     "as-root",

@@ -14,7 +14,7 @@ tests! {
         nothing_is_passed_unasked, clear_env_passes_nothing, patterns_take_what_matches, env_files,
         wrong_variables_are_refused, terminal_has_a_type, create_and_slurm_pass_nothing, exec_keeps_the_containers,
         pmi_connection_is_kept, pmix_directory_is_shown, detached_runs_inherit_too, ranks_read_no_others_memory, bundle_of_the_host_inherits,
-        variables_name_what_is_there, sockets_come_along_with_the_home,
+        variables_name_what_is_there, sockets_come_along_with_the_home, wayland_comes_along_with_the_home,
         entrypoint_comes_before_the_arguments, entrypoint_is_replaced, wrong_entrypoints_are_refused,
     }
 }
@@ -158,6 +158,42 @@ fn sockets_come_along_with_the_home(ctx: &Ctx) {
             drop(server);
         }
     }
+}
+
+/// The socket of Wayland is in the caller's runtime directory, where the session has others, and rt its state: that directory is
+/// not passed on, and the program is told of the socket by its path.
+fn wayland_comes_along_with_the_home(ctx: &Ctx) {
+    let (home, runtime) = (ctx.mkdir("home"), ctx.mkdir("runtime"));
+    let socket = runtime.join("wayland-7");
+    let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    ctx.give(&socket);
+    let run = |value: &str, flags: &[&str]| {
+        let bundle = pulled(ctx).mount("/tmp", "tmpfs", "tmpfs", &["mode=1777"]);
+        let (exists, list) = (format!("exists {}", socket.display()), format!("ls {}", runtime.display()));
+        let bundle = bundle.ops(&["env", &exists, &list]);
+        let run = ctx.rt(["run"]).args(flags).arg(&bundle.dir).env("HOME", &home);
+        let out = run.env("XDG_RUNTIME_DIR", &runtime).env("WAYLAND_DISPLAY", value).ok();
+        let env = out.line(0);
+        (env.get("WAYLAND_DISPLAY").cloned(), env.get("XDG_RUNTIME_DIR").cloned(), out.line(1), out.line(2))
+    };
+    let path = Some(json!(socket.to_str().unwrap()));
+    let sockets = json!(["wayland-7"]);
+    assert_eq!(run("wayland-7", &["--home"]), (path.clone(), None, json!(true), sockets.clone()));
+    assert_eq!(run(socket.to_str().unwrap(), &["--home"]), (path.clone(), None, json!(true), sockets));
+    for (value, flags) in
+        [("wayland-7", &[][..]), ("none", &["--home"]), ("wayland-7", &["--home", "--clear-env"])]
+    {
+        let (display, directory, shown, _) = run(value, flags);
+        assert_eq!((display, directory, shown), (None, None, json!(false)), "{value} {flags:?}");
+    }
+    // Words that would mean the directory, or lead out of it, are no names.
+    for value in [".", "..", "", "../runtime/wayland-7"] {
+        assert_eq!(run(value, &["--home"]).2, json!(false), "{value:?}");
+    }
+    // Whoever wants the whole directory says so. The state in it is hidden there as anywhere (trust.rs).
+    let volume = format!("{0}:{0}", runtime.display());
+    let (display, directory, shown, _) = run("wayland-7", &["-v", &volume, "-e", "XDG_RUNTIME_DIR"]);
+    assert_eq!((display, directory, shown), (path, Some(json!(runtime.to_str().unwrap())), json!(true)));
 }
 
 /// SSH_AUTH_SOCK inside, where it is `value` outside.

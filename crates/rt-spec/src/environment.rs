@@ -79,8 +79,10 @@ pub fn inherited() -> impl Iterator<Item = String> {
     callers().filter(|(name, _)| is_inherited(name)).map(|(name, value)| format!("{name}={value}"))
 }
 
-/// Variables that name a file or a socket of the host's which a container seldom has: of ssh-agent, X11 and Kerberos.
-const FILES: [&str; 3] = ["SSH_AUTH_SOCK", "XAUTHORITY", "KRB5CCNAME"];
+/// Variables that name a file or a socket of the host's which a container seldom has: of ssh-agent, X11, Kerberos and Wayland.
+const FILES: [&str; 4] = ["SSH_AUTH_SOCK", "XAUTHORITY", "KRB5CCNAME", WAYLAND];
+
+const WAYLAND: &str = "WAYLAND_DISPLAY";
 
 /// A variable of the caller that names a file.
 #[derive(Debug)]
@@ -91,15 +93,28 @@ pub struct FileVariable {
     pub value: String,
     /// The file that the value names.
     pub path: PathBuf,
+    /// What the program is told in place of the value, where that is another.
+    pub told: Option<String>,
 }
 
 /// The caller's variables that name files of the host.
 pub fn files() -> impl Iterator<Item = FileVariable> {
     FILES.into_iter().filter_map(|name| {
         let value = std::env::var(name).ok()?;
-        let path = file_of(name, &value)?.into();
-        Some(FileVariable { name, value, path })
+        if let Some(path) = file_of(name, &value) {
+            let path = path.into();
+            return Some(FileVariable { name, value, path, told: None });
+        }
+        let path = wayland_socket(name, &value, &std::env::var("XDG_RUNTIME_DIR").ok()?)?;
+        Some(FileVariable { name, value, path: path.clone().into(), told: Some(path) })
     })
+}
+
+/// The socket that a name in WAYLAND_DISPLAY means. A program that is told of its path needs no XDG_RUNTIME_DIR, where the sockets
+/// of the caller's session are (wl_display_connect(3)).
+fn wayland_socket(name: &str, value: &str, runtime_dir: &str) -> Option<String> {
+    let is_name = !matches!(value, "" | "." | "..") && !value.contains('/');
+    (name == WAYLAND && is_name && runtime_dir.starts_with('/')).then(|| format!("{runtime_dir}/{value}"))
 }
 
 /// The socket of the X11 server on this host that DISPLAY names. One that is reached by TCP has none.

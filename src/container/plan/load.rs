@@ -277,7 +277,8 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
     Ok(())
 }
 
-/// Shows what the caller's variables name beside the home that the caller asks for: sockets of ssh-agent and X11, and credentials.
+/// Shows what the caller's variables name beside the home that the caller asks for: sockets of ssh-agent, X11 and Wayland, and
+/// credentials.
 /// Only what is the caller's own, or a socket of root's, and no link leads there. What another bind covers stays covered: a mount
 /// point would be made in its source.
 fn bring_along(spec: &mut Spec) -> Result<()> {
@@ -302,18 +303,26 @@ fn bring_along(spec: &mut Spec) -> Result<()> {
 }
 
 /// Leaves out what is inherited and names a file of the host's that the container does not show: a program that is told of a
-/// socket takes it for one that is broken.
+/// socket takes it for one that is broken. A name in WAYLAND_DISPLAY becomes the path of what is shown.
 fn leave_out_hidden(spec: &mut Spec, changes: &Overrides) -> Result<()> {
     let home = if annotations::asks_for_home(spec)? { caller::path("HOME") } else { None };
-    let hidden: Vec<String> = environment::files()
-        .filter(|file| !changes.env.iter().any(|word| environment::asks_for(word, file.name)))
-        .filter(|file| !home.as_ref().is_some_and(|home| file.path.starts_with(home)))
-        .filter(|file| !shows(spec, &file.path))
-        .map(|file| format!("{}={}", file.name, file.value))
-        .collect();
+    let mut hidden = Vec::new();
+    for file in environment::files() {
+        if changes.env.iter().any(|word| environment::asks_for(word, file.name)) {
+            continue;
+        }
+        let shown = home.as_ref().is_some_and(|home| file.path.starts_with(home)) || shows(spec, &file.path);
+        let told = file.told.filter(|_| shown).map(|told| format!("{}={told}", file.name));
+        if told.is_some() || !shown {
+            hidden.push((format!("{}={}", file.name, file.value), told));
+        }
+    }
     if let Some(process) = spec.process_mut().as_mut().filter(|_| !hidden.is_empty()) {
-        let env = process.env().iter().flatten().filter(|variable| !hidden.contains(variable));
-        let env = env.cloned().collect();
+        let said = |variable: &String| match hidden.iter().find(|(name, _)| name == variable) {
+            Some((_, told)) => told.clone(),
+            None => Some(variable.clone()),
+        };
+        let env = process.env().iter().flatten().filter_map(said).collect();
         process.set_env(Some(env));
     }
     Ok(())
