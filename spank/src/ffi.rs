@@ -282,6 +282,7 @@ pub(crate) enum Number {
 const ARGV: c_int = 9;
 const ENVIRONMENT: c_int = 10;
 const GROUPS: c_int = 19;
+const STEP_MEMORY: c_int = 28;
 
 /// SLURM_BATCH_SCRIPT: the number of the step that is a batch script.
 pub(crate) const BATCH: u32 = 0xffff_fffb;
@@ -323,6 +324,14 @@ impl<'a> Spank<'a> {
         let get = Slurm::get().get_item?;
         // SAFETY: each of these items takes a pointer to 32 bits.
         (unsafe { get(self.handle, item as c_int, &raw mut value) } == 0).then_some(value)
+    }
+
+    /// The memory of the step on this node in MiB; `None` where it has all of the node's.
+    pub(crate) fn memory(&self) -> Option<u64> {
+        let mut value = 0_u64;
+        let get = Slurm::get().get_item?;
+        // SAFETY: this item takes a pointer to 64 bits.
+        (unsafe { get(self.handle, STEP_MEMORY, &raw mut value) } == 0 && value > 0).then_some(value)
     }
 
     /// The user's supplementary groups.

@@ -413,6 +413,9 @@ pub(crate) fn prepare(spank: &Spank, _: &[&CStr]) -> i32 {
     variables.push(("RT_CONTAINER_STEPID", step.map_or(String::new(), |step| step.to_string()).into()));
     let tasks = spank.number(Number::LocalTasks);
     variables.push(("RT_CONTAINER_TASKS", tasks.map_or(String::new(), |tasks| tasks.to_string()).into()));
+    // Not every step of every version has it in its environment.
+    variables
+        .push(("RT_CONTAINER_MEMORY", spank.memory().map_or(String::new(), |mib| mib.to_string()).into()));
     variables.push(("RT_CONTAINER_TMPFS", tmpfs(&state.arguments).unwrap_or_default().into()));
     variables.push(("RT_CONTAINER_RESOLVED", Vec::new()));
     variables.push(("RT_CONTAINER_ARGV0", Vec::new()));

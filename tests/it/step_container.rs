@@ -1241,6 +1241,19 @@ fn written_to_memory(ctx: &Ctx) {
     let of_cpus = [("SLURM_MEM_PER_CPU", "8"), ("SLURM_CPUS_ON_NODE", "4")];
     assert_eq!(mib(of(&of_cpus).ok(&["size /"])), 16);
     assert!(mib(of(&[("SLURM_MEM_PER_NODE", "0")]).ok(&["size /"])) > 60);
+    // srun says nothing of --mem in the environment, and slurmstepd knows it.
+    assert_eq!(mib(of(&[("RT_CONTAINER_MEMORY", "40"), ("SLURM_MEM_PER_NODE", "60")]).ok(&["size /"])), 20);
+    // A layer that outlives the step has no bound there. So the program is ended by the kernel before slurmstepd is.
+    let name = |tmpfs: &str| {
+        let named = with_name(&step, 42, 0, "tools").with("RT_CONTAINER_TMPFS", tmpfs);
+        let score = named.ok(&["cat /proc/self/oom_score_adj"]).line(0);
+        ctx.rt(["delete", "42.tools"]).silent();
+        score.as_str().unwrap().trim().parse::<i32>().unwrap()
+    };
+    let own: i32 = fs::read_to_string("/proc/self/oom_score_adj").unwrap().trim().parse().unwrap();
+    assert_eq!((name("/dev/shm"), name(ctx.dir.to_str().unwrap())), (500, own));
+    let uid = ctx.caller.host_ids().0;
+    let _ = fs::remove_dir(format!("/dev/shm/rt-layers-{uid}"));
     // The image is a file: a bundle of the user's own says in its config where what is written goes.
     let file = ctx.path("image.sqsh");
     fs::write(&file, b"hsqs").unwrap();
@@ -1254,6 +1267,7 @@ fn written_to_memory(ctx: &Ctx) {
         assert!(said.starts_with("rt: ") && said.contains("half") && said.contains("/dev/shm"), "{said:?}");
         assert_eq!(prepare(name, value, disk), "");
     }
+    assert!(prepare("RT_CONTAINER_NAME", "new", "/dev/shm").contains("memory of the job: /dev/shm"));
     assert_eq!(prepare("RT_CONTAINER_ENV", "X", "/dev/shm"), "");
 }
 

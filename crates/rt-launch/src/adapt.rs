@@ -39,6 +39,13 @@ pub fn adapt(
         // A launcher gives its terminal to the first task only (srun --pty).
         process.set_terminal(Some(false));
     }
+    if task.unbound
+        && let Some(process) = spec.process_mut()
+        && process.oom_score_adj().is_none()
+    {
+        // Where the job's memory is full, the kernel ends who has most of it: slurmstepd, without which srun waits for ever.
+        process.set_oom_score_adj(Some(FIRST_TO_END));
+    }
     if let Some(dir) = pmix {
         show(spec, dir, &mut notes);
         // Programs look whether it is a mount.
@@ -57,6 +64,9 @@ pub fn adapt(
     slurm::add_variables(spec, task, &mut notes);
     notes
 }
+
+/// Half of the job's memory beyond what a program has itself (proc_pid_oom_score_adj(5)).
+const FIRST_TO_END: i32 = 500;
 
 /// True where a bind shows `dir` already, as the user has asked for it.
 fn is_shown(spec: &Spec, dir: &Path) -> bool {

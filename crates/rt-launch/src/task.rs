@@ -49,6 +49,8 @@ pub struct TaskContext {
     pub unshare: Vec<LinuxNamespaceType>,
     /// Where the launcher makes directories for PMIx' applications.
     pub tmpfs: Option<PathBuf>,
+    /// What is written to the root takes the job's memory, and nothing bounds it.
+    pub unbound: bool,
 }
 
 /// Directories of the host that a launcher has made for a task, which the container shows.

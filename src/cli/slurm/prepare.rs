@@ -62,12 +62,16 @@ pub(super) fn prepare(call: &Call) -> Result<u8> {
 
 /// Says to who asks for a root to write to that what is written takes the job's memory, where that is so.
 fn tell_of_memory(asked: &StepContainer, source: &Source) {
-    let wants_to_write = asked.writable == Some(true) || asked.as_root == Some(true);
+    let kept = asked.name.is_some() || asked.save.is_some();
+    let wants_to_write = match asked.writable {
+        Some(writable) => writable,
+        None => kept || asked.as_root == Some(true),
+    };
     if !wants_to_write || is_users_bundle(asked, source) || is_disk(asked.tmpfs()) {
         return;
     }
     let tmpfs = asked.tmpfs().display();
-    let bound = if asked.name.is_some() || asked.save.is_some() { "" } else { ", half of it at the most" };
+    let bound = if kept { "" } else { ", half of it at the most" };
     log::tell(format_args!(
         "what is written to the root takes memory of the job{bound}: {tmpfs} (TmpFS) is no disk"
     ));

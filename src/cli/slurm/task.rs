@@ -1,6 +1,6 @@
 //! `rt slurm task` and `arguments`: a task's program in the container that its step asks for.
 
-use super::kept::{kept_container, named_container};
+use super::kept::{is_disk, kept_container, named_container};
 use super::prepare::{Source, task_source};
 use super::run::job_directory;
 use super::save::save_in_child;
@@ -87,6 +87,7 @@ pub(super) fn task(call: &Call) -> Result<u8> {
         looked_up: call.operands.get(1).is_some(),
         asked: true,
         unshare: asked.unshare,
+        unbound: (asked.name.is_some() || asked.save.is_some()) && !is_disk(&tmpfs),
         tmpfs: Some(tmpfs),
         ..TaskContext::default()
     };
@@ -166,7 +167,13 @@ fn execute_with(call: &Call, file: &Path) -> Result<Error> {
         }
     }
     // What the plugin says of a task is not for this one.
-    for name in ["RT_CONTAINER_RESOLVED", ARGV0, "RT_CONTAINER_STEPID", "RT_CONTAINER_TASKS"] {
+    for name in [
+        "RT_CONTAINER_RESOLVED",
+        ARGV0,
+        "RT_CONTAINER_STEPID",
+        "RT_CONTAINER_TASKS",
+        rt_launch::slurm::MEMORY,
+    ] {
         command.env_remove(name);
     }
     if let Some(image) = call.flags.text(&IMAGE_NAME)? {

@@ -65,11 +65,14 @@ pub fn read_own_environment(task: &mut TaskContext) {
     task.node = caller::variable("SLURMD_NODENAME");
 }
 
+/// The memory of a step on this node in MiB, which the plugin asks slurmstepd for.
+pub const MEMORY: &str = "RT_CONTAINER_MEMORY";
+
 /// The memory that Slurm gives the job on this node, in bytes; `None` where it does not say, or gives all.
 pub fn memory(job: &JobEnvironment) -> Option<u64> {
     let number = |name: &str| job.get(name)?.parse::<u64>().ok().filter(|number| *number > 0);
     let of_cpus = || number("SLURM_MEM_PER_CPU")?.checked_mul(number("SLURM_CPUS_ON_NODE")?);
-    number("SLURM_MEM_PER_NODE").or_else(of_cpus)?.checked_mul(1 << 20)
+    number(MEMORY).or_else(|| number("SLURM_MEM_PER_NODE")).or_else(of_cpus)?.checked_mul(1 << 20)
 }
 
 /// Adds what Slurm has not put into the config of a task, or programs know under other names. Each rank is a note.
