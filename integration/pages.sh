@@ -30,9 +30,11 @@ if [ "${INSIDE:-}" = "" ]; then
 	done
 	make --no-print-directory -C spank >/dev/null 2>&1 || echo "pages: Slurm's plugin cannot be built, and is left out"
 	DEBIAN=$(integration/debian) || nothing "no root for mmdebstrap, or no mirror to get packages from"
+	JUPYTER=
+	grep -ql quay.io/jupyter "${pages[@]}" && { JUPYTER=$(integration/pages/jupyter) || echo "pages: JupyterLab cannot be had from PyPI"; }
 	WORK=$(mktemp -d /var/tmp/rt-pages.XXXXXX)
 	chmod 755 "$WORK"
-	export DEBIAN WORK INSIDE=yes
+	export DEBIAN JUPYTER WORK INSIDE=yes
 	# A mount namespace in which the machine's own files look as ever, and whatever is installed goes with the last process;
 	# and a PID namespace, with which whatever somebody leaves running ends.
 	unshare --mount --propagation private --pid --fork --kill-child --mount-proc "$0" "$rt" "${pages[@]}"
@@ -90,7 +92,7 @@ printf 'version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory:
 docker-registry serve "$work/registry.yml" >"$work/registry.log" 2>&1 &
 pids=$!
 mkdir -p /etc/containers
-for name in docker.io ghcr.io; do
+for name in docker.io ghcr.io quay.io; do
 	printf '[[registry]]\nprefix = "%s"\nlocation = "127.0.0.1:%s/%s"\ninsecure = true\n' $name "$port" $name
 done >/etc/containers/registries.conf
 # Charliecloud has no registries.conf, and speaks https alone. It has another registry on the same data, see `run`.
@@ -112,6 +114,13 @@ timeout 20 bash -c "until echo >/dev/tcp/127.0.0.1/$port; do sleep 0.1; done" 2>
 skopeo copy -q --insecure-policy --dest-tls-verify=false "oci:$work/layout:12" \
 	"docker://127.0.0.1:$port/docker.io/library/debian:12" || exit 1
 skopeo copy -q --insecure-policy --dest-tls-verify=false "oci:$work/layout:12" "docker://127.0.0.1:$port/library/debian:12" || exit 1
+if [ -n "$JUPYTER" ]; then
+	umoci new --image "$work/layout:jupyter"
+	umoci insert --image "$work/layout:jupyter" "$JUPYTER" / >/dev/null
+	umoci config --image "$work/layout:jupyter" --config.env PATH=/opt/jupyter/bin:/usr/bin:/bin
+	skopeo copy -q --insecure-policy --dest-tls-verify=false "oci:$work/layout:jupyter" \
+		"docker://127.0.0.1:$port/quay.io/jupyter/base-notebook:latest" || exit 1
+fi
 
 # The checkout may lie below what is hidden here.
 mkdir "$work/clone"

@@ -41,10 +41,10 @@ constrains() {
 	for controller in cpuset memory devices freezer; do [ -d /sys/fs/cgroup/$controller ] || return 1; done
 }
 ../slurm/cluster down
-if constrains; then
+if [ "$NODES" = 1 ] && constrains; then
 	./memory "$CLUSTER_DIR/bin" "$CLUSTER_DIR/rt_spank.so" "$CLUSTER_DIR/images" || status=1
 else
-	echo "SKIP spank/memory: no cpuset, memory, devices and freezer of cgroup v1"
+	echo "SKIP spank/memory: several nodes, or no cpuset, memory, devices and freezer of cgroup v1"
 fi
 # Once more, with a /tmp for each job.
 ./private-tmp "$CLUSTER_DIR/bin" "$CLUSTER_DIR/rt_spank.so" || status=1

@@ -82,8 +82,8 @@ impl Handover {
 }
 
 /// What a detached program has in place of the caller's standard streams. A terminal and a pipe would outlive their use: the
-/// caller types on at the one, and a shell's `$(...)` waits for the end of the other. What else a stream is, such as a file, is
-/// where the caller wants the output.
+/// caller types on at the one, and a shell's `$(...)` waits for the end of the other. A standard output that is something else,
+/// such as a file, is where the caller wants it. Standard error goes with it to the log.
 #[derive(Debug)]
 pub(super) struct Streams {
     /// None where no stream needs it.
@@ -108,10 +108,12 @@ impl Streams {
             rustix::stdio::dup2_stdin(&self.null).context(|| "take standard input from /dev/null")?;
         }
         let Some(log) = &self.log else { return Ok(()) };
-        if goes_away(output)? {
+        let logs_output = goes_away(output)?;
+        if logs_output {
             rustix::stdio::dup2_stdout(log).context(|| "have the log take standard output")?;
         }
-        if goes_away(errors)? {
+        // In a script, `id=$(rt run -d ...)` leaves the script's own: half of what is written would not be in the log.
+        if logs_output || goes_away(errors)? {
             rustix::stdio::dup2_stderr(log).context(|| "have the log take standard error")?;
         }
         Ok(())

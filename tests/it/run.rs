@@ -14,7 +14,7 @@ tests! {
     }
     BOTH {
         direct_form_takes_a_bundle, direct_form_args, direct_form_options, volumes, detach_returns, detached_output_goes_to_a_log,
-        detached_output_goes_to_a_file, stop_ends_what_does_not_hear, keep_keeps_the_state,
+        detached_output_goes_to_a_file, detached_errors_go_with_the_output, stop_ends_what_does_not_hear, keep_keeps_the_state,
         pid_file_of_run, in_place_death_counts_as_gone, not_in_place_with_poststop, orphans_are_reaped,
         pid_namespace_ends_with_init, run_twice_one_after_another, killed_runner_leaves_nothing, args_are_kept,
         exit_code_of_a_stopped_reader, environment_is_the_configs, parent_ignores_sigchld,
@@ -241,6 +241,21 @@ fn detached_output_goes_to_a_file(ctx: &Ctx) {
     });
     let process = pid(ctx, &id);
     ctx.rt(["logs", &id]).fails(&["has no log"]);
+    ctx.rt(["rm", "-f", &id]).silent();
+    eventually("its end", || sys::reap(process).unwrap());
+}
+
+/// A script's standard error is a file, such as a job's, and `id=$(rt run -d ...)` leaves it as it is.
+fn detached_errors_go_with_the_output(ctx: &Ctx) {
+    let id = ctx.id();
+    let bundle = ctx.bundle().ops(&["stderr trouble", "say hello", "pause"]);
+    bundle.write();
+    let script = ctx.command("sh").args(["-c", "id=$(\"$@\") && echo $id", "sh"]).arg(ctx.rt_path());
+    let out = script.arg("--root").arg(&ctx.state).args(["run", "-d", "--name", &id]).arg(&bundle.dir).ok();
+    assert_eq!((out.stdout, out.stderr), (format!("{id}\n"), String::new()));
+    let logged = || ctx.rt(["logs", &id]).ok().stdout;
+    eventually("the output", || (logged() == "trouble\nnull\n\"hello\"\n\"ready\"\n").then_some(()));
+    let process = pid(ctx, &id);
     ctx.rt(["rm", "-f", &id]).silent();
     eventually("its end", || sys::reap(process).unwrap());
 }
