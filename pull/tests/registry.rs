@@ -201,6 +201,9 @@ fn passwords() {
     let said = place.bad(&["pull", "--plain-http", &server.name(), "b"]);
     assert!(said.contains("rt login"), "{said}");
     let host = format!("127.0.0.1:{}", server.port);
+    // No question where nobody can answer.
+    let unasked = place.bad(&["login", "--plain-http", &host]);
+    assert!(unasked.contains("standard input is no terminal") && !unasked.contains("user name"), "{unasked}");
     let wrong = place.bad(&["login", "--plain-http", "-u", "me", "-p", "wrong", &host]);
     assert!(wrong.contains(&format!("log in to {host} as me: ")), "{wrong}");
     for name in [server.name(), server.name().replace("/x", "/y")] {

@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 tests! {
     EVERY {
         writable_leaves_the_image_alone, overlay_keeps_what_is_written, mount_points_are_made_in_the_layer,
-        as_root_can_write, what_is_lost_is_said, a_layer_on_disk_is_gone_too,
+        as_root_can_write, what_is_lost_is_said, what_pip_loses_is_said, a_layer_on_disk_is_gone_too,
     }
     ALL {
         removed_files_stay_hidden, directories_cannot_be_renamed, joined_programs_see_the_layer,
@@ -199,6 +199,28 @@ fn what_is_lost_is_said(ctx: &Ctx) {
         ] {
             assert_eq!(said(flags, ops), "", "{flags:?} {ops:?}");
         }
+    }
+}
+
+/// pip installs into the user's directory, and says that it has succeeded.
+fn what_pip_loses_is_said(ctx: &Ctx) {
+    let home = ctx.mkdir("home");
+    let bundle = image(ctx).with("/process/env", json!(["PATH=/bin"]));
+    bundle.write();
+    let said = |flags: &[&str], words: &[&str]| {
+        let run = ctx.rt(["run"]).args(flags).arg(&bundle.dir).args(words).env("HOME", &home);
+        run.run().stderr.contains("rt: what pip installs here is gone with the container (--home keeps it")
+    };
+    assert!(said(&[], &["pip", "install", "six"]) && said(&[], &["python3", "-m", "pip", "install", "six"]));
+    for flags in [&["--home"][..], &["--writable"], &["-e", "HOME=/data"], &["-e", "PYTHONUSERBASE=/data"]] {
+        assert!(!said(flags, &["pip", "install", "six"]), "{flags:?}");
+    }
+    for words in [
+        &["pip", "list"][..],
+        &["pip", "install", "--target=/data", "six"],
+        &["/work/bin/pip", "install", "x"],
+    ] {
+        assert!(!said(&[], words), "{words:?}");
     }
 }
 

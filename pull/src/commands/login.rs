@@ -20,6 +20,13 @@ use std::path::PathBuf;
 pub(super) fn login(call: &Call) -> Result<u8> {
     let registry = registry_name(call)?;
     let interrupt = Interrupt::install();
+    let asks = call.flags.text(&PASSWORD)?.is_none() && !call.flags.has(&PASSWORD_STDIN);
+    if asks && !rt_sys::tty::stdin_is_terminal() {
+        return Err(err!(
+            "log in to {registry}: standard input is no terminal, on which a password could be typed"
+        )
+        .hint("--username NAME --password-stdin"));
+    }
     let user = match call.flags.text(&USERNAME)? {
         Some(user) => user.to_owned(),
         None => {
@@ -32,7 +39,7 @@ pub(super) fn login(call: &Call) -> Result<u8> {
         (None, true) => read_line(&interrupt)?,
         (None, false) => {
             tell("password: ");
-            let silence = Silence::new().map_err(|e| e.hint("without a terminal use --password-stdin"))?;
+            let silence = Silence::new()?;
             let password = read_line(&interrupt);
             drop(silence);
             tell("\n");

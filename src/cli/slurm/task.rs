@@ -167,13 +167,9 @@ fn execute_with(call: &Call, file: &Path) -> Result<Error> {
         }
     }
     // What the plugin says of a task is not for this one.
-    for name in [
-        "RT_CONTAINER_RESOLVED",
-        ARGV0,
-        "RT_CONTAINER_STEPID",
-        "RT_CONTAINER_TASKS",
-        rt_launch::slurm::MEMORY,
-    ] {
+    for name in
+        ["RT_CONTAINER_RESOLVED", ARGV0, "RT_CONTAINER_STEPID", "RT_CONTAINER_TASKS", "RT_CONTAINER_MEMORY"]
+    {
         command.env_remove(name);
     }
     if let Some(image) = call.flags.text(&IMAGE_NAME)? {

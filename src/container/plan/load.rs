@@ -1,7 +1,7 @@
 //! The config that a plan is made of: loaded, and changed as the command line and a task of a Slurm step ask.
 
 use super::Layer;
-use super::{asked_namespaces, foreign, prompt};
+use super::{asked_namespaces, foreign, pip, prompt};
 use crate::container::entrypoint::EntrypointPlan;
 use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
 use crate::hooks::definitions;
@@ -273,6 +273,7 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
     } else if options.callers_umask {
         // Only a person's `rt run` has that.
         prompt::set(spec);
+        pip::tell(spec, &changes.root)?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ mod kernel;
 mod load;
 mod mounts;
 mod namespaces;
+mod pip;
 mod process;
 mod prompt;
 mod seccomp;

@@ -66,7 +66,7 @@ pub fn read_own_environment(task: &mut TaskContext) {
 }
 
 /// The memory of a step on this node in MiB, which the plugin asks slurmstepd for.
-pub const MEMORY: &str = "RT_CONTAINER_MEMORY";
+const MEMORY: &str = "RT_CONTAINER_MEMORY";
 
 /// The memory that Slurm gives the job on this node, in bytes; `None` where it does not say, or gives all.
 pub fn memory(job: &JobEnvironment) -> Option<u64> {
