@@ -198,6 +198,9 @@ fn driver_capabilities() {
         files("compute").contains(&"nvidia.icd".to_owned())
             && !files("utility").contains(&"nvidia.icd".to_owned())
     );
+    let nvvm = format!("/usr/lib/x86_64-linux-gnu/libnvidia-nvvm70.so.{version}");
+    node.host.library(&nvvm, &Library::named("libnvidia-nvvm70.so.4"));
+    assert!(libraries("compute").contains("lib/libnvidia-nvvm70") && !libraries("utility").contains("nvvm"));
     assert_eq!(files("display"), [&shared[..3], &["nvidia_drv.so"], &shared[3..]].concat());
     let profile = graphics.files.iter().find(|f| f.path.ends_with("10-container.conf")).unwrap();
     assert!(String::from_utf8_lossy(&profile.contents).contains("[\"EGLVisibleDGPUDevices\",8]"));

@@ -136,6 +136,14 @@ fn devices_and_modes() {
     assert_eq!(mode("b/rootfs/locked").unwrap(), 0o700);
     place.good(&["pull", "--private", "oci:image:t", "p"]);
     assert_eq!((mode("p/rootfs/suid").unwrap(), mode("p").unwrap()), (0o4755, 0o700));
+    // Newcomers take it for something that broke: it is for who looks for it.
+    let said = |flags: &[&str], name: &str| {
+        String::from_utf8(place.run(&[flags, &["pull", "oci:image:t", name]].concat()).stderr).unwrap()
+    };
+    let (plain, debug) = (said(&[], "c"), said(&["--debug"], "d"));
+    for note in ["device nodes left out", "modes repaired", "modes narrowed"] {
+        assert!(!plain.contains(note) && debug.contains(note), "{note}: {plain} {debug}");
+    }
 }
 
 /// Root pulls for everybody, and nobody becomes root by what the image has: neither in a bundle that others see nor in

@@ -1120,6 +1120,7 @@ fn a_step_is_a_name(ctx: &Ctx) {
     assert_eq!(step(1).ok(&["cat /new"]).line(0), "x");
     let mounts = step(2).with("RT_CONTAINER_MOUNTS", "/tmp:/mnt").prepare().run();
     assert!(mounts.stderr.contains("ignoring --container-mounts"), "{mounts:?}");
+    assert!(mounts.stderr.contains("runs as root, and so does this step"), "{mounts:?}");
     // Steps of other numbers are not meant, and with an image it is the name of a new container.
     with_name(&base, 42, 1, "42.3").with("RT_CONTAINER_IMAGE", "").prepare().fails(&["42.3 does not exist"]);
     let new = with_name(&base, 42, 3, "42.0").task(0, &["ready", "pause"]);
