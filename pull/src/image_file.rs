@@ -107,6 +107,7 @@ pub(super) fn pull(options: &PullOptions, form: Form, interrupt: &Interrupt) -> 
     Ok(Summary {
         digest: image.digest.to_string(),
         unchanged,
+        by_another_name: false,
         fetched,
         layer_bytes: image.layer_bytes(),
         directories,

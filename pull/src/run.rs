@@ -100,6 +100,8 @@ pub(crate) struct Summary {
     pub digest: String,
     /// The bundle was there.
     pub unchanged: bool,
+    /// It was, but not by this name, which is new or meant another image before.
+    pub by_another_name: bool,
     /// Bytes from the network.
     pub fetched: u64,
     /// Bytes of all layers, compressed.
@@ -118,6 +120,7 @@ impl Summary {
         Summary {
             digest,
             unchanged: true,
+            by_another_name: false,
             fetched: 0,
             layer_bytes: 0,
             directories: 0,
@@ -220,6 +223,7 @@ pub(crate) fn unpack(
     Ok(Summary {
         digest: image.digest.to_string(),
         unchanged,
+        by_another_name: false,
         fetched,
         layer_bytes: image.layer_bytes(),
         directories,

@@ -114,6 +114,15 @@ fn a_name_moves_to_a_new_image() {
     assert_eq!(pull(&place, &format!("oci:{}:t", place.join("image").display()), "missing"), first);
     sample("two").layout(&place.join("image"));
     assert_eq!(pull(&place, "oci:image:t", "never"), first);
+    let said = || String::from_utf8(run(&place, &["pull", "--store", "oci:image:t"]).stderr).unwrap();
+    let (moved, again) = (said(), said());
+    assert!(!moved.contains("unchanged") && again.contains("unchanged"), "{moved} {again}");
+    // The other name of what is here is news, too.
+    std::fs::rename(place.join("image"), place.join("copy")).unwrap();
+    let copy = String::from_utf8(run(&place, &["pull", "--store", "oci:copy:t"]).stderr).unwrap();
+    assert!(copy.contains("already here, by another name: sha256:"), "{copy}");
+    std::fs::rename(place.join("copy"), place.join("image")).unwrap();
+    good(&place, &["rmi", "oci:copy:t"]);
     let second = pull(&place, "oci:image:t", "missing");
     assert_eq!((which(&second), which(&first)), ("two".into(), "one".into()));
     // The first one has no name any more, and goes.

@@ -137,6 +137,9 @@ pub(super) fn tell_summary(summary: &Summary) {
 }
 
 fn as_text(summary: &Summary) -> String {
+    if summary.by_another_name {
+        return format!("already here, by another name: {}\n", summary.digest);
+    }
     if summary.unchanged {
         return format!("unchanged: {}\n", summary.digest);
     }

@@ -138,7 +138,7 @@ impl Fetch<'_> {
         let none = || Ok(None::<()>);
         let _lease = own.alone(&bundle, &options.image, self.interrupt, none)?;
         let summary = match own.store.has(&bundle)? {
-            true => Summary::unchanged(image.digest.to_string(), phases),
+            true => Summary { by_another_name: true, ..Summary::unchanged(image.digest.to_string(), phases) },
             false => self.make(own, &image, &cache, &bundle, phases)?,
         };
         own.name(&self.keys, &bundle)?;
