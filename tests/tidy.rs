@@ -335,12 +335,11 @@ fn promises_name_tests_that_exist() {
 /// Where the result of a system call or of a look at a file loses its error: how many lines of the file do so, and what every
 /// errno stands for there. "No" is an errno that means no, and every other error is an error. A new place is an error that is
 /// returned, or a row with its reason.
-const DROPPED: [(&str, usize, &str); 49] = [
+const DROPPED: [(&str, usize, &str); 48] = [
     ("crates/rt-image-store/src/lib.rs", 1, "what cannot be proven is not trusted"),
     ("crates/rt-image-store/src/mark.rs", 2, "what cannot be looked at stays"),
     ("crates/rt-image-store/src/word.rs", 1, "whose it is cannot be known, so it is another user's"),
     ("crates/rt-sys/src/fd.rs", 1, "what cannot be proven is not taken"),
-    ("crates/rt-sys/src/process.rs", 1, "EPERM, ESRCH: not this process's to end, or ended"),
     ("crates/rt-sys/src/rootfs/missing.rs", 3, "what cannot be proven to be the directory is covered"),
     ("crates/rt-sys/src/rootfs/mod.rs", 3, "another way is taken, or what is held by others stays"),
     ("crates/rt-sys/src/rootfs/notes.rs", 1, "what cannot be opened stays"),

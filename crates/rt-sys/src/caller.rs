@@ -87,7 +87,7 @@ pub fn own_dir(name: &str) -> Result<Option<PathBuf>> {
         return Ok(Some(dir));
     }
     // In a user namespace the host's root has no id, and what is above a directory is mostly his.
-    let nobody = if ns::own_maps().is_ok_and(|maps| !ns::is_initial(&maps)) { NOBODY } else { 0 };
+    let nobody = if ns::is_initial(&ns::own_maps()?) { 0 } else { NOBODY };
     let is_roots = |stat: &Stat, is_last: bool| {
         let is_sticky = stat.st_mode & 0o1000 != 0;
         (stat.st_uid == 0 || stat.st_uid == nobody && !is_last)

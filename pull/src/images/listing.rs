@@ -127,8 +127,9 @@ fn read(store: &ImageStore, bundle: &str, now: SystemTime) -> Result<Option<(Lis
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let (config, pulled) = match fd::open_entry(&dir, "config.json", flags) {
         Ok(file) => {
-            let pulled = fd::stat(&file)?.st_mtime;
-            (fd::read_regular(file, CONFIG_LIMIT)?, u64::try_from(pulled).ok())
+            let stat = fd::stat(&file)?;
+            let pulled = u64::try_from(stat.st_mtime).ok();
+            (fd::read_regular(file, CONFIG_LIMIT)?, pulled)
         }
         // None, a link, a socket, or what somebody has mounted there.
         Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::XDEV) => (None, None),
