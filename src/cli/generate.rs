@@ -285,6 +285,13 @@ the store first removes the least recently used images, until less than RT_IMAGE
 container, NAME=VALUE or NAME each and separated by commas; and 1 for a root that can be written. rt
 run without --bundle and rt slurm run read them; see CONFIGURATION.",
     },
+    Item {
+        name: "RT_SHARE",
+        text: "With which other calls rt run shares the container, as its --share: auto, never or a name. By
+default those are the calls that one launcher has started, which is known by what launchers say to their ranks in
+OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, PALS_RANKID, FLUX_TASK_RANK, JSM_NAMESPACE_RANK, TORCHELASTIC_RUN_ID,
+MV2_COMM_WORLD_RANK or SLURM_STEP_ID, and what names the run.",
+    },
     Item { name: "RT_CACHE, XDG_CACHE_HOME", text: "Where the commands about images keep blobs; see FILES." },
     Item {
         name: "REGISTRY_AUTH_FILE, DOCKER_CONFIG, ENROOT_CONFIG_PATH",

@@ -100,8 +100,8 @@ struct Named {
     task: Option<RunningTask>,
 }
 
-/// Finds the container that the operand names: by its id, or by its Slurm job, whose store may lie where oci.conf puts
-/// it. A container that is in no store is looked for in the default one by the caller, which says that it is not there.
+/// Finds the container that the operand names: by its id, by its Slurm job, whose store may lie where oci.conf puts it, or by
+/// its run of ranks. A container that is in no store is looked for in the default one by the caller, which says that it is not there.
 fn find(call: &Call) -> Result<Named> {
     let (store, name) = (store(call)?, call.id()?);
     let of = |store: Store, id: &str, task| Ok(Named { store: store.for_use()?, id: id.to_owned(), task });
@@ -117,6 +117,11 @@ fn find(call: &Call) -> Result<Named> {
     }
     for (n, store) in stores.iter().enumerate() {
         if let Some(StepTask { container, task }) = container::find_step(store, name)? {
+            return of(stores.swap_remove(n), &container, task);
+        }
+    }
+    for (n, store) in stores.iter().enumerate() {
+        if let Some(StepTask { container, task }) = container::find_run(store, name)? {
             return of(stores.swap_remove(n), &container, task);
         }
     }

@@ -3,16 +3,19 @@
 use super::operand::{self, Operand};
 use super::table::*;
 use super::{Call, PROGRAM, create, image};
-use crate::container::{self, Choice, Entrypoint, Ids, Lifetime, NamespaceChoices, Overrides, RootAccess};
+use crate::container::{
+    self, Choice, Entrypoint, Ids, Lifetime, NamespaceChoices, Overrides, RootAccess, Run,
+};
 use crate::store::{Scratch, check_id};
 use oci_spec::runtime::Mount;
 use rt_cli::flag::Flag;
 use rt_cli::image::{PLATFORM, PULL_POLICY};
 use rt_cli::wrong;
+use rt_launch::launchers;
 use rt_spec::asked_mounts;
 use rt_spec::rootless::UserMap;
 use rt_sys::error::Result;
-use rt_sys::{bail, err};
+use rt_sys::{bail, caller, err};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 
@@ -28,7 +31,9 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         return Ok(PROGRAM.command("run").map_or(1, |command| command.failure));
     };
     let own_form = source.own_form;
+    let run = shared_run(call, own_form)?;
     let mut options = create::options(call, source.id, source.bundle)?;
+    options.run = run;
     options.image_file = source.image;
     options.lifetime = match (flags.has(&DETACH), flags.has(&KEEP)) {
         // The state of a detached container is kept in any case.
@@ -52,7 +57,10 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     // runc prints nothing, and neither do its forms.
     options.log = own_form && flags.has(&DETACH);
     let shown = options.log.then(|| format!("{}\n", options.id));
-    let ended = super::new_store(call).and_then(|store| container::run(&store, options));
+    let ended = super::new_store(call).and_then(|store| match &options.run {
+        Some(_) => container::run_rank(&store, options),
+        None => container::run(&store, options),
+    });
     // What the container says comes first.
     let removed = scratch.map_or(Ok(()), |scratch| scratch.remove());
     match ended.and_then(|code| removed.map(|()| code))? {
@@ -60,6 +68,50 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         code => Ok(code),
     }
 }
+
+/// Flags of a container that is the caller's alone.
+static ALONE: [&Flag; 8] =
+    [&DETACH, &KEEP, &NAME, &PID_FILE, &CONSOLE_SOCKET, &PIDFD_SOCKET, &STRICT, &TRACE];
+
+/// The run that the container is shared with: the one that is named, or that of the launcher whose rank this process is. The
+/// caller says it by the flag or by its environment, and no image.
+fn shared_run(call: &Call, own_form: bool) -> Result<Option<Run>> {
+    let flags = &call.flags;
+    let flag = flags.text(&RUN_SHARE)?;
+    let word = flag.map(str::to_owned).or_else(|| caller::said("RT_SHARE"));
+    let name = match word.as_deref() {
+        Some("never") => return Ok(None),
+        Some("auto") | None => None,
+        Some(name) => Some(name),
+    };
+    if let Some(name) = name {
+        check_id(name).map_err(|e| e.context("--share or RT_SHARE"))?;
+        if name.len() > LONGEST_NAME {
+            bail!("--share {name}: more than {LONGEST_NAME} characters");
+        }
+    }
+    let on_disk = flags.text(&WRITABLE)? == Some("disk");
+    let alone = ALONE.iter().find(|flag| flags.given(flag)).map(|flag| flag.long);
+    if let Some(alone) = alone.or(on_disk.then_some("writable=disk")).or((!own_form).then_some("bundle")) {
+        match flag {
+            Some(name) if name != "auto" => bail!("run: --share {name} and --{alone} exclude each other"),
+            _ => return Ok(None),
+        }
+    }
+    let rank = launchers::rank()?;
+    if name.is_none() && rank.is_none() {
+        return Ok(None);
+    }
+    let (number, step) = rank.as_ref().map_or((None, None), |rank| (Some(rank.number), rank.step.clone()));
+    let of_launcher = || rank.map(|rank| (rank.run, rank.key)).unwrap_or_default();
+    let (named, asked) = (name.is_some(), word.is_some());
+    let step = step.filter(|_| !named);
+    let (name, key) = name.map_or_else(of_launcher, |name| (name.to_owned(), name.to_owned()));
+    Ok(Some(Run { name, key, pid: std::process::id(), rank: number, step, named, asked }))
+}
+
+/// How long a name of `--share` may be: an id has more behind it.
+const LONGEST_NAME: usize = 100;
 
 /// What the flags change in the config.
 fn overrides(call: &Call) -> Result<Overrides> {

@@ -109,6 +109,11 @@ pub(super) static AS_ROOT: Flag = switch(
 );
 pub(super) static SHARE: Flag =
     switch("share", "run the tasks of a step on a node in one container; --share=false gives each its own");
+pub(super) static RUN_SHARE: Flag = value(
+    "share",
+    "auto|never|NAME",
+    "with which other calls the container is shared: auto, the ranks that one launcher has started here; NAME, all that say it",
+);
 pub(super) static CHDIR: Flag =
     value("chdir", "DIR", "start in DIR if the container has it; oci.conf names it %Z since Slurm 26.05");
 pub(super) static IMAGE_NAME: Flag =
@@ -192,6 +197,7 @@ pub(super) static COMMANDS: &[Command] = &[
             &HOSTNAME,
             &STRICT,
             &DETACH,
+            &RUN_SHARE,
             &NAME,
             &KEEP,
             &REMOVE,
@@ -234,6 +240,11 @@ in a directory of TMPDIR, /tmp or /var/tmp, the first that is on a local disk. D
 One container writes to DIR at a time, or many see what is in it with --read-only. To be written to, DIR
 cannot be on a file system that nodes share. A directory of the image cannot be renamed: mv copies it.
 
+Ranks that mpirun, srun or another launcher has started on this node share one container where they ask for the
+same image, ids, mounts and namespaces, and that has no PID namespace. Each has its own program, environment, limits,
+filter and exit code. --share never gives each its own, as -d, --keep, --name, --pid-file, --writable=disk, --strict,
+--trace and the sockets do; --share NAME shares by hand. RT_SHARE says the same. rt exec RUN[.RANK] enters.
+
 With --detach the id is printed, unless it is the operand. What the program writes to a terminal or a pipe
 goes to a log that rt logs prints, and its input is empty where stdin is a terminal. A file that stdout is
 gets the output. The log is in the state directory, has no bound, and goes with rt delete.
@@ -258,7 +269,12 @@ the container could not be run.",
     Command {
         name: "exec",
         summary: "run another program in a running container",
-        usage: &["ID COMMAND [ARGS...]", "-p FILE ID", "JOBID[.STEP[.TASK]] COMMAND [ARGS...]"],
+        usage: &[
+            "ID COMMAND [ARGS...]",
+            "-p FILE ID",
+            "JOBID[.STEP[.TASK]] COMMAND [ARGS...]",
+            "RUN[.RANK] COMMAND [ARGS...]",
+        ],
         rest: Rest::Verbatim,
         flags: &[
             &TTY,
@@ -286,7 +302,9 @@ Flags must come before ID. Everything after ID belongs to COMMAND.
 
 JOBID names the container of a Slurm job on this node. Where the job has several containers here,
 STEP says which. 281_1 is a job of an array. With TASK the program gets the environment of that task.
-The commands state, ps, kill, delete, pause, resume and events take such names too.
+RUN is the run of ranks that share a container, or that container's id: rt list shows both, as RUN-DIGITS. With
+RANK the program gets the environment of that rank. The commands state, ps, kill, delete, pause, resume and events
+take such names too.
 
 The exit code is that of the program, or 128 plus the number of the signal that ended it. It is 255
 if the program could not be run.",

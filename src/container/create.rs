@@ -8,6 +8,7 @@ use super::sync::{self, FromInit, Link};
 use super::trace::{self, Phase};
 use super::{CreateOptions, Lifetime, RootAccess, foreground, handover, hooks, layer, mounts, refused};
 use crate::store::{ContainerDir, Member, ProcessIdentity, Record, Store};
+use rt_launch::single_copy;
 use rt_launch::task::TaskContext;
 use rt_spec::Config;
 use rt_spec::state::Status;
@@ -47,12 +48,29 @@ pub(crate) fn run(store: &Store, options: CreateOptions) -> Result<u8> {
     launch.reserved(Launch::attached)
 }
 
-/// The same in `dir`, for the first of the tasks that share a container. Where it fails, `dir` is removed.
-pub(super) fn run_shared(store: &Store, options: CreateOptions, dir: &ContainerDir) -> Result<u8> {
+/// The same in `dir`, for the first of the tasks that share a container. Where it fails, `dir` is removed. One that cannot be
+/// shared is the rank's own, by the id `alone`.
+pub(super) fn run_shared(
+    store: &Store,
+    options: CreateOptions,
+    dir: &ContainerDir,
+    alone: String,
+) -> Result<u8> {
     let launch = Launch::new(store, options).and_then(|launch| launch.check_terminal().map(|()| launch));
-    let launch = launch.inspect_err(|_| {
+    let mut launch = launch.inspect_err(|_| {
         let _ = store.remove(dir);
     })?;
+    if launch.options.run.is_some() && launch.is_for_one() {
+        store.remove(dir)?;
+        dir.unlock()?;
+        launch.options.run = None;
+        launch.plan.layer_user.clone_from(&alone);
+        if launch.plan.maps.is_some() {
+            single_copy::avoid(&mut launch.plan.process.env);
+        }
+        launch.options.id = alone;
+        return launch.reserved(Launch::attached);
+    }
     launch.holding(dir, Launch::attached)
 }
 
@@ -218,8 +236,19 @@ impl<'a> Launch<'a> {
         Ok(code)
     }
 
+    /// True where only this process can be in the container: a PID namespace ends with its first process, a hook waits for the
+    /// end, or an agent gets the filter of the first program alone.
+    fn is_for_one(&self) -> bool {
+        let waits = self.plan.hooks.poststop().as_ref().is_some_and(|hooks| !hooks.is_empty());
+        let notifies = self.plan.process.seccomp.as_ref().is_some_and(|s| s.filter.notifies);
+        self.plan.has_pid_namespace() || waits || notifies
+    }
+
     /// The number that this task has among those that share the container.
     fn member(&self) -> Option<u32> {
+        if let Some(run) = &self.options.run {
+            return Some(run.pid);
+        }
         let task = self.options.task.as_ref().filter(|task| task.share)?;
         task.id.as_ref()?.task
     }
@@ -240,7 +269,8 @@ impl<'a> Launch<'a> {
         let is_own = own.as_raw_nonzero().get() == record.pid;
         let identity = is_own.then(|| ProcessIdentity::own(own, None)).flatten();
         let identity = identity.unwrap_or(ProcessIdentity::StartTime(record.start_time));
-        let member = Member { task, pid: record.pid, identity };
+        let rank = self.options.run.as_ref().and_then(|run| run.rank);
+        let member = Member { task, pid: record.pid, identity, rank };
         dir.add_member(member)?;
         // A runtime that stays beside the container has given SIGCHLD its default by now (signal::block_all). The tasks
         // that join may have come with it ignored.
@@ -478,7 +508,11 @@ impl<'a> Launch<'a> {
             in_place: self.member().is_some(),
             own_pid_namespace: self.plan.makes(Namespace::Pid),
             mount_ns,
-            step: self.options.task.as_ref().and_then(step),
+            step: match &self.options.run {
+                Some(run) => run.step.clone(),
+                None => self.options.task.as_ref().and_then(step),
+            },
+            run: self.options.run.as_ref().map(|run| run.name.clone()),
             shared: self.member().is_some(),
             keeps_keyring: self.plan.no_new_keyring,
         }

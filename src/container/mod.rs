@@ -23,6 +23,7 @@ mod pid1;
 mod plan;
 mod program;
 mod protect;
+mod ranks;
 mod refused;
 mod root;
 mod saving;
@@ -38,16 +39,18 @@ pub(crate) use images::{ImageMounts, Way, mount_for as mount_image};
 pub(crate) use lifecycle::{Deletion, Receiver, delete, kill, pause, resume, start};
 pub(crate) use pid1::main as init_main;
 pub(crate) use protect::protect_binary;
+pub(crate) use ranks::run_rank;
 pub(crate) use refused::remedy as namespaces_remedy;
 pub(crate) use saving::{keep_layer, show_as_bundle};
 pub(crate) use step::{
-    RunningTask, StepTask, environment, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
+    RunningTask, StepTask, environment, find_run, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
 };
 
 use crate::store::{Kept, Store};
 use oci_spec::runtime::Mount;
 use rt_launch::task::TaskContext;
 use rt_spec::rootless::UserMap;
+use rt_spec::state::Step;
 use rt_sys::error::Result;
 use std::path::PathBuf;
 
@@ -92,6 +95,8 @@ pub(crate) struct CreateOptions {
     pub overrides: Overrides,
     /// The task of a Slurm step that the container is for.
     pub task: Option<TaskContext>,
+    /// The run with whose other processes the container is shared.
+    pub run: Option<Run>,
     /// The task's container outlives the step.
     pub kept: Option<KeptContainer>,
     /// Images that are files.
@@ -103,6 +108,25 @@ pub(crate) struct CreateOptions {
     /// The program has the caller's umask where the config names none: a person calls, and files in the home that is bound are
     /// that person's.
     pub callers_umask: bool,
+}
+
+/// A run whose processes on this node share a container.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// What people call it.
+    pub name: String,
+    /// What tells it from every other run.
+    pub key: String,
+    /// This process, by which it is known in the container: a rank may be several processes, one after the other or at once.
+    pub pid: u32,
+    /// Its number among the ranks.
+    pub rank: Option<u32>,
+    /// The step of Slurm that it is.
+    pub step: Option<Step>,
+    /// The caller has named it, and not a launcher.
+    pub named: bool,
+    /// The caller has said that it shares, whatever is configured.
+    pub asked: bool,
 }
 
 /// A container that outlives its step.

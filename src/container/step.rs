@@ -1,4 +1,4 @@
-//! One container for the tasks of a Slurm step on a node: the first task makes it, the others join it.
+//! One container for the tasks of a Slurm step, or the ranks of a run, on a node: the first makes it, the others join it.
 //!
 //! Each task reads its own config, so its program, environment, limits and filter are its own. Namespaces, mounts and
 //! hooks are those of the task that came first. `store::step` tells a task which of the two it is.
@@ -8,8 +8,9 @@ use super::entrypoint;
 use super::exec::{self, Exec};
 use super::lifecycle::{self, Deletion};
 use super::members::{self, Members};
-use super::plan::{self, ProcessPlan};
+use super::plan::{self, Loaded, ProcessPlan};
 use super::{CreateOptions, ExecOptions, ImageMounts, KeptContainer, hooks, init};
+use crate::hooks::definitions;
 use crate::store::{
     ContainerDir, JoinTarget, LivingMember, Lock, Member, ProcessIdentity, Record, Role, Store, remove_layer,
 };
@@ -44,17 +45,30 @@ pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> 
         Some(parent) => dir.note_place(&step.to_string(), parent),
         None => Ok(()),
     };
+    share(store, options, &container, number, None, note_place)
+}
+
+/// Makes or joins `container`, or runs in one of its own where that is of another image or cannot be joined. `number` is what
+/// the process is known by in it, and `loaded` its config, where that has been loaded.
+pub(super) fn share(
+    store: &Store,
+    mut options: CreateOptions,
+    container: &str,
+    number: u32,
+    mut loaded: Option<(PathBuf, Loaded)>,
+    note_place: impl Fn(&ContainerDir) -> Result<()>,
+) -> Result<u8> {
     let proc = fd::open_proc()?;
     let mut lock = Lock::Shared;
     loop {
-        match store.enter_shared(&container, lock, proc.as_fd())? {
+        match store.enter_shared(container, lock, proc.as_fd())? {
             Role::Maker(dir) => {
                 if let Some(kept) = &options.kept {
                     begin_kept(store, kept, &dir)?;
                 }
                 note_place(&dir)?;
-                options.id = container;
-                return create::run_shared(store, options, &dir);
+                let alone = std::mem::replace(&mut options.id, container.to_owned());
+                return create::run_shared(store, options, &dir, alone);
             }
             Role::Joiner(dir, target) => {
                 note_place(&dir)?;
@@ -63,7 +77,11 @@ pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> 
                     // The ids are those of the user namespace that is there, whatever this step asks for.
                     options.user_map = annotations::user_map(&dir.spec()?)?;
                 }
-                let task = Joining::new(&mut options, &dir, number, target.ignored, proc.as_fd())?;
+                let found = match loaded.take() {
+                    Some(found) => found,
+                    None => load(&mut options, &dir)?,
+                };
+                let task = Joining::new(&options, found, &dir, number, target.ignored, proc.as_fd())?;
                 options.user_map = asked;
                 let same_image = task.is_of_image(store, &target.rootfs)?;
                 if same_image && let Some(code) = task.join(store, &dir, target)? {
@@ -115,8 +133,29 @@ fn require_layer(kept: &KeptContainer, dir: &ContainerDir) -> Result<()> {
     crate::store::layer_directory(tmpfs, &dir.id).map(drop)
 }
 
+/// The config of a task that joins the container in `dir`, with the directory where its paths begin.
+fn load(options: &mut CreateOptions, dir: &ContainerDir) -> Result<(PathBuf, Loaded)> {
+    match options.image_file.clone() {
+        None => load_bundle(options),
+        // The bundle of an image without one is in the first task's namespaces alone.
+        Some(file) => Ok((PathBuf::new(), plan::load_text(options, dir.image_config()?, &file)?)),
+    }
+}
+
+/// The config of the bundle, with the directory where its paths begin.
+pub(super) fn load_bundle(options: &mut CreateOptions) -> Result<(PathBuf, Loaded)> {
+    let bundle = create::enter_bundle(&options.bundle)?;
+    let mut loaded = plan::load(options, &bundle)?;
+    if options.run.is_some() {
+        // What a hook of the stage precreate makes of the config is the program's environment, too.
+        definitions::add_to(&mut loaded.config, &options.hooks_dirs, &options.overrides.said(), &bundle)?;
+    }
+    Ok((bundle, loaded))
+}
+
 /// Runs a task in a container of its own; one of the same id that has ended is replaced.
-fn run_alone(store: &Store, options: CreateOptions) -> Result<u8> {
+pub(super) fn run_alone(store: &Store, mut options: CreateOptions) -> Result<u8> {
+    options.run = None;
     if let Ok(dir) = store.container(&options.id)
         && dir.load().is_ok_and(|record| record.pid == 0)
     {
@@ -146,7 +185,8 @@ struct Joining<'a> {
     /// The program has the caller's session keyring (`--no-new-keyring`).
     keeps_keyring: bool,
     number: u32,
-    /// The signals that the caller of the container's first task ignored. One process starts all tasks of a step.
+    rank: Option<u32>,
+    /// The signals that the caller ignored: of a task those of the container's first one, since one process starts all.
     ignored: u64,
     config: rt_spec::Config,
     caller: Caller,
@@ -163,35 +203,40 @@ struct Joining<'a> {
 
 impl<'a> Joining<'a> {
     fn new(
-        options: &mut CreateOptions,
+        options: &CreateOptions,
+        (bundle, Loaded { config, inherits_env, .. }): (PathBuf, Loaded),
         dir: &ContainerDir,
         number: u32,
         ignored: u64,
         proc: BorrowedFd<'a>,
     ) -> Result<Self> {
         let caller = Caller::current()?;
-        let (bundle, config) = match &options.image_file {
-            None => {
-                let bundle = create::enter_bundle(&options.bundle)?;
-                let config = plan::load(options, &bundle)?.config;
-                (bundle, config)
-            }
-            // The bundle of an image without one is in the first task's namespaces alone.
-            Some(file) => {
-                let file = file.clone();
-                (PathBuf::new(), plan::load_text(options, dir.image_config()?, &file)?.config)
-            }
-        };
         let spec = &config.spec;
         rt_spec::check(spec, &caller)?;
         let adapted = rootless::adapt(spec, &caller, options.user_map)?;
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
         let linux = spec.linux().as_ref();
         let all_ids = rootless::all_ids(&caller, &adapted);
-        let mut plan =
-            ProcessPlan::new(process, &adapted, linux, all_ids, options.preserve_fds, &mut Vec::new())?;
+        let open_fds = options.preserve_fds.saturating_add(options.listen_fds);
+        let mut plan = ProcessPlan::new(process, &adapted, linux, all_ids, open_fds, &mut Vec::new())?;
+        plan.listen_fds = options.listen_fds;
+        if plan.may_unmount() && process.capabilities().is_none() {
+            // Where the container shows what is to stay covered, its own config says so.
+            let limits = dir.spec()?.process().as_ref().and_then(|process| process.capabilities());
+            plan.caps = limits.unwrap_or(plan.caps);
+        }
         if let Some(task) = &options.task {
             plan.set_task(spec, task);
+        }
+        let (mut rank, mut ignored) = (None, ignored);
+        if let Some(run) = &options.run {
+            plan.take_umask(Some(process), rt_sys::process::umask());
+            if inherits_env {
+                plan.inherit_pmi();
+            }
+            rank = run.rank;
+            // A script may be between a rank and its launcher, and who names a run calls as he likes.
+            ignored = process::stat(proc, "self")?.ignored;
         }
         if let Some(asked) = &options.overrides.entrypoint_first {
             // The first task has run it.
@@ -215,6 +260,7 @@ impl<'a> Joining<'a> {
         Ok(Joining {
             keeps_keyring: options.no_new_keyring,
             number,
+            rank,
             ignored,
             caller,
             plan,
@@ -337,11 +383,12 @@ impl<'a> Joining<'a> {
         if !self.plan.terminal
             && let Some(identity) = ProcessIdentity::own(own, Some(other))
         {
-            return Ok(Member { task: self.number, pid: own.as_raw_nonzero().get(), identity });
+            let pid = own.as_raw_nonzero().get();
+            return Ok(Member { task: self.number, pid, identity, rank: self.rank });
         }
         let own = process::stat(self.proc, "self")?;
         let identity = ProcessIdentity::StartTime(own.start_time);
-        Ok(Member { task: self.number, pid: own.pid, identity })
+        Ok(Member { task: self.number, pid: own.pid, identity, rank: self.rank })
     }
 
     /// Has a child become the program, and shows its terminal.
@@ -499,11 +546,39 @@ pub(crate) fn find_step(store: &Store, name: &str) -> Result<Option<StepTask>> {
         let own = own
             .filter(|id| id.task == Some(task))
             .map(|_| RunningTask { id: record.id.clone(), pid: record.pid });
-        let member = dir.living_members()?.into_iter().find(|member| member.task == task);
+        let member = dir.living_members()?.into_iter().find(|member| member.rank == task);
         let member =
             member.map(|member| RunningTask { id: format!("{}.{task}", record.id), pid: member.pid });
         if let Some(task) = own.or(member) {
             return Ok(Some(StepTask { container: record.id, task: Some(task) }));
+        }
+    }
+    Ok(None)
+}
+
+/// The container of the run that a user names by `RUN[.RANK]`, where RUN may be the container's id. `None` where `name` is no
+/// such name, or no container of that run is here.
+pub(crate) fn find_run(store: &Store, name: &str) -> Result<Option<StepTask>> {
+    let runs = |record: &Record| !matches!(store.status(record), Ok(Status::Stopped));
+    let all: Vec<Record> = store.list()?.into_iter().filter(|r| r.run.is_some() && runs(r)).collect();
+    let of =
+        |run: &str| all.iter().filter(|r| r.run.as_deref() == Some(run) || r.id == run).collect::<Vec<_>>();
+    match of(name).as_slice() {
+        [] => {}
+        [record] => return Ok(Some(StepTask { container: record.id.clone(), task: None })),
+        several => {
+            let ids: Vec<&str> = several.iter().map(|record| record.id.as_str()).collect();
+            bail!("run {name} has several containers here: {}", ids.join(", "))
+        }
+    }
+    let Some((run, Ok(rank))) = name.rsplit_once('.').map(|(run, rank)| (run, rank.parse::<u32>())) else {
+        return Ok(None);
+    };
+    for record in of(run) {
+        let members = store.container(&record.id)?.living_members()?;
+        if let Some(member) = members.into_iter().find(|member| member.rank == rank) {
+            let task = RunningTask { id: format!("{}.{rank}", record.id), pid: member.pid };
+            return Ok(Some(StepTask { container: record.id.clone(), task: Some(task) }));
         }
     }
     Ok(None)

@@ -2,10 +2,11 @@
 
 use super::{Check, is_program, program};
 use crate::hooks::definitions;
+use rt_launch::launchers;
 use std::path::{Path, PathBuf};
 
 pub(super) fn checks() -> Vec<Check> {
-    let mut all = vec![configuration()];
+    let mut all = vec![configuration(), launcher()];
     all.extend(hooks());
     all.extend(slurm());
     all
@@ -20,6 +21,22 @@ fn configuration() -> Check {
             Check::ok(NAME, files.join(", "))
         }
         Err(e) => Check::problem(NAME, e.to_string()).remedy("mend it; rt config shows what is read"),
+    }
+}
+
+/// Which run the calls in this environment are of.
+fn launcher() -> Check {
+    const NAME: &str = "launcher";
+    match launchers::rank() {
+        Ok(None) => Check::ok(NAME, "none: each rt run has a container of its own"),
+        Ok(Some(rank)) => {
+            let run = rank.run;
+            Check::ok(
+                NAME,
+                format!("{run}, rank {}: its ranks here share a container (rt exec {run})", rank.number),
+            )
+        }
+        Err(e) => Check::problem(NAME, e.to_string()).remedy("RT_SHARE=never does without"),
     }
 }
 

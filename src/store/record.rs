@@ -49,7 +49,10 @@ pub(crate) struct Record {
     /// The step of a Slurm job that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,
-    /// The tasks of the step share it: `pid` is the first of them, and when loaded one that lives.
+    /// What people call the run whose processes share it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+    /// The tasks of the step, or the ranks of the run, share it: `pid` is the first of them, and when loaded one that lives.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
     /// Its programs have the session keyrings of their callers.

@@ -1,4 +1,4 @@
-//! Containers that the tasks of a step share: which task makes one, which join it, and which is the last.
+//! Containers that the tasks of a step, or the ranks of a run, share: which task makes one, which join it, and which is the last.
 //!
 //! The lock is the container's directory (flock(2)). A task that makes the container holds it exclusively, a task that
 //! joins holds it shared, and both hold it until their exec or their end: the descriptor is close-on-exec, so the
@@ -65,6 +65,8 @@ pub(crate) struct Member {
     pub pid: i32,
     /// What tells it from a later process with that pid.
     pub identity: ProcessIdentity,
+    /// The number that its launcher gives it, where it is not known by that.
+    pub rank: Option<u32>,
 }
 
 /// A member that lived a moment ago, with what a [`super::Record`] has of a first process.
@@ -76,6 +78,8 @@ pub(crate) struct LivingMember {
     pub pid: i32,
     /// Its start time in clock ticks since boot.
     pub start_time: u64,
+    /// The number that its launcher gives it.
+    pub rank: u32,
 }
 
 impl Member {
@@ -88,7 +92,8 @@ impl Member {
         let Some(_held) = self.open(proc)? else { return Ok(None) };
         match process::stat(proc, &self.pid.to_string()) {
             Ok(stat) => {
-                Ok(Some(LivingMember { task: self.task, pid: self.pid, start_time: stat.start_time }))
+                let Member { task, pid, rank, .. } = *self;
+                Ok(Some(LivingMember { task, pid, start_time: stat.start_time, rank: rank.unwrap_or(task) }))
             }
             // It has ended meanwhile.
             Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => Ok(None),
@@ -98,7 +103,7 @@ impl Member {
 
     fn parse(task: &str, pid: &str, identity: &str) -> Option<Member> {
         let identity = ProcessIdentity::parse(identity)?;
-        Some(Member { task: task.parse().ok()?, pid: pid.parse().ok()?, identity })
+        Some(Member { task: task.parse().ok()?, pid: pid.parse().ok()?, identity, rank: None })
     }
 }
 
@@ -212,7 +217,8 @@ impl ContainerDir {
     /// Makes `member` known. It is in the container's namespaces.
     pub(crate) fn add_member(&self, member: Member) -> Result<()> {
         let name = format!("{MEMBER}{}", member.task);
-        let text = format!("{} {}", member.pid, member.identity.text());
+        let rank = member.rank.map(|rank| format!(" {rank}")).unwrap_or_default();
+        let text = format!("{} {}{rank}", member.pid, member.identity.text());
         loop {
             match fs::symlinkat(text.as_str(), &self.fd, name.as_str()) {
                 // The link of an earlier task of this number: the step is run again.
@@ -225,7 +231,7 @@ impl ContainerDir {
     /// Makes the container known to the tasks that join. `member` has made it, and was started with the signals
     /// `ignored` ignored.
     pub(crate) fn note_first(&self, member: Member, ignored: u64, rootfs: &Path) -> Result<()> {
-        let Member { task, pid, identity } = member;
+        let Member { task, pid, identity, .. } = member;
         let mut text = format!("{task} {pid} {} {ignored} ", identity.text()).into_bytes();
         text.extend_from_slice(rootfs.as_os_str().as_bytes());
         fs::symlinkat(text, &self.fd, FIRST).context(|| "note the container's first task")
@@ -284,8 +290,9 @@ impl ContainerDir {
     /// The members that were made known, ascending; some may have ended.
     pub(crate) fn members(&self) -> Result<Vec<Member>> {
         let parse = |task: &str, text: &str| {
-            let (pid, identity) = text.split_once(' ')?;
-            Member::parse(task, pid, identity)
+            let mut words = text.split(' ');
+            let member = Member::parse(task, words.next()?, words.next()?)?;
+            Some(Member { rank: words.next().and_then(|rank| rank.parse().ok()), ..member })
         };
         let mut members = Vec::new();
         for name in list_names(&self.fd, FileType::Symlink)? {

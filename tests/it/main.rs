@@ -34,6 +34,7 @@ mod namespaces;
 mod overlay;
 mod probe;
 mod process;
+mod ranks;
 mod rootless;
 mod run;
 mod runner;
@@ -81,6 +82,7 @@ fn tests() -> Vec<runner::Test> {
         hooks::tests(),
         devices::tests(),
         process::tests(),
+        ranks::tests(),
         seccomp::tests(),
         rootless::tests(),
         caller::tests(),

@@ -119,6 +119,13 @@ pub static DEVICES: Key = Key::of("run", "devices", Kind::Texts, "add the CDI de
 pub static HOOKS_DIRS: Key =
     Key::of("run", "hooks-dirs", Kind::Paths, "read hook definitions from these directories too");
 
+pub static SHARE: Key = Key::of(
+    "run",
+    "share",
+    Kind::Word(&["auto", "never"]),
+    "whether the ranks that one launcher has started on a node share a container; RT_SHARE counts more",
+);
+
 // How `rt pull` makes a bundle.
 pub static PROFILE: Key =
     Key::of("pull", "profile", Kind::Word(&["hpc", "isolated"]), "how the container is to run");
@@ -180,6 +187,7 @@ pub static KEYS: &[&Key] = &[
     &CLEAR_ENV,
     &DEVICES,
     &HOOKS_DIRS,
+    &SHARE,
     &PROFILE,
     &USER_MAP,
     &PULL_WRITABLE,

@@ -31,7 +31,10 @@ const VARIABLES: [(&str, &str); 10] = [
 pub fn avoid(env: &mut Vec<String>) {
     let name = |variable: &String| variable.split_once('=').map_or(0, |(name, _)| name.len());
     let has = |env: &[String], wanted: &str| env.iter().any(|variable| &variable[..name(variable)] == wanted);
-    if !LAUNCHERS.iter().copied().flatten().any(|variable| has(env, variable)) {
+    let value = |wanted: &str| {
+        env.iter().find(|variable| &variable[..name(variable)] == wanted).map(|v| v[name(v) + 1..].to_owned())
+    };
+    if !LAUNCHERS.iter().any(|launcher| launcher.has_started(&value)) {
         return;
     }
     for (variable, value) in VARIABLES {
@@ -51,7 +54,7 @@ mod tests {
         let before = alone.clone();
         avoid(&mut alone);
         assert_eq!(alone, before);
-        let mut rank = vec!["PMIX_RANK=0".to_owned(), "UCX_TLS=tcp".to_owned()];
+        let mut rank = vec!["PMI_RANK=0".to_owned(), "UCX_TLS=tcp".to_owned()];
         avoid(&mut rank);
         assert_eq!(rank.len(), 2 + VARIABLES.len() - 1);
         assert!(rank.contains(&"UCX_TLS=tcp".to_owned()) && !rank.contains(&"UCX_TLS=^cma".to_owned()));

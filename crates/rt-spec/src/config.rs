@@ -207,6 +207,20 @@ impl Spec {
     }
 }
 
+impl Spec {
+    /// What it says of the container, and not of its program: all but `process` and `linux.seccomp`, with names in order.
+    pub fn of_container(&mut self) -> serde_json::Result<serde_json::Value> {
+        let process = self.process.take();
+        let seccomp = self.linux.as_mut().and_then(|linux| linux.seccomp.take());
+        let value = serde_json::to_value(&*self);
+        self.process = process;
+        if let Some(linux) = &mut self.linux {
+            linux.seccomp = seccomp;
+        }
+        value
+    }
+}
+
 impl Process {
     /// `capabilities`: those of them that are known.
     pub fn capabilities(&self) -> Option<Sets> {

@@ -34,6 +34,21 @@ pub fn is_inherited_socket(fd: RawFd) -> bool {
     fs::fstat(fd).is_ok_and(|stat| fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::Socket)
 }
 
+/// The pid of the process that has made the other end of a pair of sockets (unix(7), SO_PEERCRED), where `fd` is one that was
+/// open when this program began; `None` where it is no such socket, or the process has no pid here.
+pub fn peer(fd: RawFd) -> Option<i32> {
+    if !is_inherited(fd) {
+        return None;
+    }
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes `len` bytes at most, which `peer` has.
+    let done = unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut len)
+    };
+    (done == 0 && peer.pid > 0).then_some(peer.pid)
+}
+
 /// True for a directory that is there, belongs to root or to this process, and whose path has no link in it.
 pub fn is_trusted_directory(path: &Path) -> bool {
     // Whoever serves a file system says whose its files are, as he likes, or nothing.

@@ -457,6 +457,18 @@ pub fn stat(proc: impl AsFd, pid: &str) -> Result<Stat> {
     parse_stat(&buffer[..n]).ok_or_else(|| crate::err!("/proc/{path} has an unknown form"))
 }
 
+/// When process `pid` was started, in clock ticks since boot; `None` where none of this pid is shown.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn start_time(pid: i32) -> Result<Option<u64>> {
+    match stat(crate::fd::open_proc()?, &pid.to_string()) {
+        Ok(stat) => Ok(Some(stat.start_time)),
+        Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => Ok(None),
+        Err(e) => Err(e.context(format!("look at process {pid}"))),
+    }
+}
+
 /// Reads until `buffer` is full, or what was read ends as a line does; returns how much that is. One read(2) may give less.
 fn read_line(file: impl AsFd, buffer: &mut [u8]) -> Result<usize> {
     let mut read = 0;

@@ -177,6 +177,8 @@ impl CreateOptions {
         // What the command line says comes last, and counts.
         changes.env.splice(0..0, found.variables());
         changes.devices.splice(0..0, found.texts(&rt_config::DEVICES).map(str::to_owned));
+        let is_shared = found.texts(&rt_config::SHARE).last() != Some("never");
+        self.run = self.run.take().filter(|run| run.asked || is_shared);
         self.hooks_dirs.splice(0..0, found.paths(&rt_config::HOOKS_DIRS));
     }
 
@@ -207,7 +209,7 @@ impl Overrides {
     }
 
     /// What hooks are told of it.
-    pub(super) fn said(&self) -> Said {
+    pub(in crate::container) fn said(&self) -> Said {
         let mut env = environment::asked(&self.env);
         env.retain(|variable| definitions::is_for_hooks(variable));
         env.extend(self.mpi.iter().map(|word| format!("{MPI}={word}")));

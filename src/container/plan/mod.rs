@@ -190,8 +190,9 @@ impl Plan {
         if inherits_env {
             plan.process.inherit_pmi();
         }
-        // The tasks of a step share one container, and ranks there read each other's memory.
-        if (inherits_env || options.callers_umask) && plan.maps.is_some() && options.task.is_none() {
+        // Tasks and ranks that share a container read each other's memory.
+        let alone = options.task.is_none() && options.run.is_none();
+        if (inherits_env || options.callers_umask) && plan.maps.is_some() && alone {
             single_copy::avoid(&mut plan.process.env);
         }
         if options.strict

@@ -65,15 +65,17 @@ impl TaskId {
             "4294967295" => None,
             number => Some(number.parse().ok()?),
         };
-        let number: u32 = step.parse().ok()?;
+        let _: u32 = step.parse().ok()?;
         let _: u32 = job.parse().ok()?;
-        let name = NAMED.iter().find(|(known, _)| *known == number).map(|(_, name)| *name);
-        Some(TaskId {
-            container: container.to_owned(),
-            step: Step { job: job.to_owned(), step: name.unwrap_or(step).to_owned(), array: None },
-            task,
-        })
+        Some(TaskId { container: container.to_owned(), step: self::step(job, step), task })
     }
+}
+
+/// The step `number` of `job`.
+pub(crate) fn step(job: &str, number: &str) -> Step {
+    let parsed = number.parse::<u32>().ok();
+    let name = NAMED.iter().find(|(known, _)| Some(*known) == parsed).map(|(_, name)| *name);
+    Step { job: job.to_owned(), step: name.unwrap_or(number).to_owned(), array: None }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ pub mod arguments;
 pub(crate) mod hostlist;
 mod id;
 
+pub(crate) use id::step;
 pub use id::{TaskName, of_array};
 
 use crate::job_environment::JobEnvironment;
