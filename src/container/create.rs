@@ -58,9 +58,11 @@ pub(super) fn run_shared(
 ) -> Result<u8> {
     let launch = Launch::new(store, options).and_then(|launch| launch.check_terminal().map(|()| launch));
     let mut launch = launch.inspect_err(|_| {
+        store.forget_shared(&dir.id);
         let _ = store.remove(dir);
     })?;
     if launch.options.run.is_some() && launch.is_for_one() {
+        store.forget_shared(&dir.id);
         store.remove(dir)?;
         dir.unlock()?;
         launch.options.run = None;

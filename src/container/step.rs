@@ -28,6 +28,9 @@ use rustix::fs;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
+/// How often a task looks again, a millisecond later, whether members are there that it can join.
+const TRIES: u32 = 20;
+
 /// Runs a task of a Slurm step and returns its exit code; does not return where the task takes this process's
 /// place.
 pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> {
@@ -59,9 +62,9 @@ pub(super) fn share(
     note_place: impl Fn(&ContainerDir) -> Result<()>,
 ) -> Result<u8> {
     let proc = fd::open_proc()?;
-    let mut lock = Lock::Shared;
+    let (mut lock, mut tries) = (Lock::Shared, 0);
     loop {
-        match store.enter_shared(container, lock, proc.as_fd())? {
+        match store.enter_shared(container, lock, options.run.is_some(), proc.as_fd())? {
             Role::Maker(dir) => {
                 if let Some(kept) = &options.kept {
                     begin_kept(store, kept, &dir)?;
@@ -87,12 +90,19 @@ pub(super) fn share(
                 if same_image && let Some(code) = task.join(store, &dir, target)? {
                     return Ok(code);
                 }
-                if !same_image || lock == Lock::Exclusive {
+                if !same_image || tries == TRIES {
                     // Another image, or members that have made themselves undumpable for good.
                     return run_alone(store, options);
                 }
                 // The members have ended, or are joining themselves and cannot be looked into until their exec. The
-                // exclusive lock is there when those that join have become their programs.
+                // exclusive lock is there when those that join have become their programs. One that is killed lives on for
+                // a moment in which nobody can join it.
+                if lock == Lock::Exclusive {
+                    drop(dir);
+                    let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+                    let _ = rustix::thread::nanosleep(&pause);
+                    tries += 1;
+                }
                 lock = Lock::Exclusive;
             }
         }

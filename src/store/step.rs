@@ -119,17 +119,30 @@ struct First {
 
 impl Store {
     /// Opens and locks the directory of the shared container `id`, which is made where it is missing, and says what
-    /// the task has to do. `lock` is what it asks for first. `proc` is /proc.
-    pub(crate) fn enter_shared(&self, id: &str, lock: Lock, proc: BorrowedFd<'_>) -> Result<Role> {
+    /// the task has to do. `lock` is what it asks for first. With `noted` a directory that is made is swept away where nobody
+    /// lives to remove it, which is Slurm's matter otherwise. `proc` is /proc.
+    pub(crate) fn enter_shared(
+        &self,
+        id: &str,
+        lock: Lock,
+        noted: bool,
+        proc: BorrowedFd<'_>,
+    ) -> Result<Role> {
         check_id(id)?;
         let root = self.dir.as_ref().ok_or_else(|| err!("the state directory is missing"))?;
         loop {
             let fd = match open_dir(root, id) {
                 Ok(fd) => fd,
-                Err(Errno::NOENT) => match fs::mkdirat(root, id, Mode::RWXU) {
-                    Ok(()) | Err(Errno::EXIST) => continue,
-                    Err(e) => return Err(e).context(|| format!("make {}", self.root.join(id).display())),
-                },
+                Err(Errno::NOENT) => {
+                    if noted {
+                        // Before: this process may be killed at any time.
+                        self.note_shared(id)?;
+                    }
+                    match fs::mkdirat(root, id, Mode::RWXU) {
+                        Ok(()) | Err(Errno::EXIST) => continue,
+                        Err(e) => return Err(e).context(|| format!("make {}", self.root.join(id).display())),
+                    }
+                }
                 Err(e) => return Err(e).context(|| format!("open {}", self.root.join(id).display())),
             };
             let dir = ContainerDir { id: id.to_owned(), fd };

@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 tests! {
     ALL { each_launcher, who_asks_for_the_same, written_roots, named_by_hand, never_shared, killed_and_made_anew }
     BOTH {
-        runs_are_apart, each_has_its_own, sixty_four_at_once, memory_of_another_rank, killed_at_any_time, calls_of_one_rank,
+        runs_are_apart, each_has_its_own, sixty_four_at_once, memory_of_another_rank, killed_at_any_time, killed_while_it_is_made, calls_of_one_rank,
         found_by_run_and_rank, hooks_of_the_first, what_an_image_sets_shares_nothing, descriptor_of_pmi,
         more_descriptors_than_one, covers_stay,
     }
@@ -454,15 +454,14 @@ fn killed_at_any_time(ctx: &Ctx) {
 /// A script in a rank calls twice: at once, and one after the other.
 fn calls_of_one_rank(ctx: &Ctx) {
     let bundle = app(ctx);
-    let [first, second] = [0, 0].map(|n| pause(ctx, &bundle, n, &[]));
-    assert!(share(&first, &second));
-    let mounts = namespace(second.pid(), "mnt");
-    end(vec![first]);
-    // The second is still a member.
-    let third = pause(ctx, &bundle, 0, &[]);
-    assert_eq!(namespace(third.pid(), "mnt"), mounts);
+    let [first, second, third] = [0, 0, 0].map(|n| pause(ctx, &bundle, n, &[]));
+    assert!(share(&first, &second) && share(&first, &third));
+    end(vec![first, third]);
+    // The second is still a member, whose rank is that of the others.
+    let fourth = pause(ctx, &bundle, 0, &[]);
+    assert!(share(&second, &fourth));
     assert_eq!(ids(ctx).len(), 1);
-    end(vec![second, third]);
+    end(vec![second, fourth]);
     nothing_is_left(ctx);
 }
 
@@ -670,5 +669,19 @@ fn other_users_do_not_join(ctx: &Ctx) {
     assert!(out.code == 1 && out.stderr.contains(&mine), "{out:?}");
     assert_eq!(out.stdout, "");
     end(vec![first]);
+    nothing_is_left(ctx);
+}
+
+/// Ranks are killed at any time while they make the container, before anything is known of it, and nobody comes after them.
+fn killed_while_it_is_made(ctx: &Ctx) {
+    let bundle = app(ctx);
+    for n in 0..60u64 {
+        let jobs = [0, 1, 2].map(|number| rank(ctx, &bundle, number, &[], &["pause"]).spawn());
+        std::thread::sleep(std::time::Duration::from_micros(n * 60));
+        for job in jobs {
+            sys::kill(job.pid(), libc::SIGKILL).unwrap();
+            job.wait();
+        }
+    }
     nothing_is_left(ctx);
 }
