@@ -1,0 +1,172 @@
+#!/bin/bash
+# The ranks of a node in one container (rt run --share), by the launchers of this machine: Open MPI and MPICH of Debian. The
+# image is the host's own userland. LOOPS=200 ends so many runs of 16 ranks at random times, 12 by default; SEED repeats them.
+# usage: integration/ranks.sh RT   (root: installs the launchers, becomes a user without a passwd entry)
+set -uo pipefail
+cd "$(dirname "$0")/.."
+. integration/check
+whole=yes # expectations span lines
+rt=$(realpath "${1:-build/rt}")
+uid=23458 loops=${LOOPS:-12} seed=${SEED:-$RANDOM}
+RANDOM=$seed
+
+skip() { echo "SKIP ranks: $*"; }
+if [ "$(id -u)" != 0 ]; then
+	skip "only root can become a user without a passwd entry"
+	exit 0
+fi
+integration/packages gcc libc6-dev openmpi-bin libopenmpi-dev mpich libmpich-dev strace squashfs-tools busybox-static
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+chmod 755 "$work"
+mkdir -p "$work"/{home,state}
+install -m 755 "$rt" "${rt%/*}/rt-image" "$work/"
+rt=$work/rt
+chown $uid:$uid "$work"/{home,state}
+user() { (cd "$work/home" && exec setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$PATH" HOME="$work/home" XDG_RUNTIME_DIR= "$@"); }
+run() { user timeout 60 "$@"; }
+run "$rt" spec --host -b "$work/home/app"
+# As of `rt pull`: the node's processes and shared memory.
+app=("$rt" --root "$work/state" run --home --pid host --ipc host --init=false -w "$work/home" ./app)
+
+# Each rank sends 4 MB to the next one, looks at what has come, and says in which container it is, and which variables keep its
+# libraries from reading another rank's memory.
+cat >"$work/ring.c" <<'C'
+#define _GNU_SOURCE
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+extern char **environ;
+int main(int argc, char **argv) {
+	int rank, size, n = 4 << 20, wrong = 0, kept = 0;
+	char own[64] = {0}, all[16][64];
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	int next = (rank + 1) % size, last = (rank + size - 1) % size;
+	char *out = malloc(n), *in = malloc(n);
+	for (int i = 0; i < n; i++) out[i] = rank + i;
+	MPI_Sendrecv(out, n, MPI_CHAR, next, 0, in, n, MPI_CHAR, last, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	for (int i = 0; i < n; i++) wrong += in[i] != (char)(last + i);
+	for (char **v = environ; *v; v++)
+		kept += strstr(*v, "single_copy") || !strncmp(*v, "UCX_", 4) || strstr(*v, "CMA");
+	if (readlink("/proc/self/ns/mnt", own, 63) < 0) return 2;
+	MPI_Gather(own, 64, MPI_CHAR, all, 64, MPI_CHAR, 0, MPI_COMM_WORLD);
+	int places = 0;
+	for (int i = 0, j; rank == 0 && i < size; i++) {
+		for (j = 0; j < i && strcmp(all[i], all[j]); j++);
+		places += j == i;
+	}
+	MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	if (rank == 0) printf("%d ranks in %d containers, %d wrong bytes, %d variables\n", size, places, wrong, kept);
+	MPI_Finalize();
+	return wrong != 0;
+}
+C
+
+processes() { ps -o pid= -U $uid 2>/dev/null; }
+nothing_left() { # waits for processes that end by themselves
+	local n
+	for n in {1..100}; do [ -n "$(processes)" ] || break; sleep 0.1; done
+	[ -z "$(processes)" ] || { ps -f -U $uid; return 1; }
+	[ -z "$(run "$rt" --root "$work/state" list -q)" ] || { run "$rt" --root "$work/state" list; return 1; }
+	[ -z "$(ls -A "$work/state")" ] || { ls -lA "$work/state"; return 1; }
+	! grep "$work" /proc/self/mountinfo
+}
+large() { grep -cE 'process_vm_.*= [0-9]{6,}$' "$work/home/trace"; } # copies from one rank to another
+by_cma() { # COMMAND...: how many such copies there are
+	run strace -f -qq -e trace=process_vm_readv,process_vm_writev -o trace "$@" >/dev/null 2>&1
+	large
+}
+
+places='readlink /proc/self/ns/mnt; sleep 1'
+counted() { sort | uniq -c | awk '{ print $1 }' | xargs; } # how many ranks are in each container
+mkdir -p "$work"/image/{bin,proc,dev,sys,tmp,etc}
+cp "$(command -v busybox)" "$work/image/bin/busybox"
+for name in sh readlink sleep; do ln -s busybox "$work/image/bin/$name"; done
+mksquashfs "$work/image" "$work/home/app.sqsh" -noappend -quiet >/dev/null
+
+for mpi in openmpi mpich; do
+	mpirun=mpirun.$mpi mpicc=mpicc.$mpi
+	if ! command -v $mpirun $mpicc >/dev/null || ! $mpicc -o "$work/home/ring-$mpi" "$work/ring.c"; then
+		skip "no $mpi"
+		continue
+	fi
+	start=("$mpirun")
+	[ $mpi != openmpi ] || start+=(--oversubscribe)
+	ring=("${app[@]}" -- ./ring-$mpi)
+	check $mpi/one-container "4 ranks in 1 containers, 0 wrong bytes, 0 variables" 0 run "${start[@]}" -n 4 "${ring[@]}"
+	check $mpi/none-left "^.$" 0 nothing_left
+	check $mpi/by-a-script "4 ranks in 1 containers, 0 wrong bytes" 0 \
+		run "${start[@]}" -n 4 sh -c '"$@"; exit $?' - "${ring[@]}"
+	# One rank's memory is read by another as often as without a container.
+	check $mpi/memory-is-read "^([1-9][0-9]*) \1.$" 0 \
+		echo "$(by_cma "${start[@]}" -n 2 "${ring[@]}") $(by_cma "${start[@]}" -n 2 ./ring-$mpi)"
+	two() {
+		run "${start[@]}" -n 2 "${app[@]}" -- sh -c "$places" &
+		run "${start[@]}" -n 2 "${app[@]}" -- sh -c "$places"
+		wait
+	}
+	check $mpi/never "^1 1 1 1.$" 0 \
+		echo "$(run env RT_SHARE=never "${start[@]}" -n 4 "${app[@]}" -- sh -c "$places" | counted)"
+	check $mpi/image-file "^4.$" 0 \
+		echo "$(run "${start[@]}" -n 4 "${app[@]%./app}" --extract ./app.sqsh sh -c "$places" | counted)"
+	check $mpi/two-at-once "^2 2.$" 0 echo "$(two | counted)"
+	if [ $mpi = mpich ]; then # Open MPI's mpirun does not start in a rank
+		check $mpi/nested "^2 2.$" 0 echo "$(run mpirun.mpich -n 2 mpirun.mpich -n 2 "${app[@]}" -- sh -c "$places" | counted)"
+	fi
+	twice() { # one call after the other, and at once
+		run "${start[@]}" -n 2 sh -c '"$@" & "$@"; wait' - "${app[@]}" -- sh -c "$places"
+	}
+	check $mpi/twice-in-a-rank "^4.$" 0 echo "$(twice | counted)"
+	inside() { # by the run's name and a rank
+		run "${start[@]}" -n 2 "${app[@]}" -- sleep 3 &
+		local id n
+		for n in {1..100}; do id=$(run "$rt" --root "$work/state" list -q); [ -n "$id" ] && break; sleep 0.05; done
+		sleep 0.3
+		run "$rt" --root "$work/state" exec "${id%-*}.1" sh -c 'echo "rank $OMPI_COMM_WORLD_RANK$PMI_RANK"'
+		wait
+	}
+	check $mpi/exec "rank 1" 0 inside
+	check $mpi/exit-code "" 7 run "${start[@]}" -n 4 "${app[@]}" -- sh -c "exit 7"
+	check $mpi/none-left-after "^.$" 0 nothing_left
+
+	# Runs that end by themselves, that lose a rank, or their launcher, or all at once. The code is the launcher's without a container.
+	ends() { # HOW TENTHS COMMAND...: the exit code
+		local how=$1 after=$2 launcher
+		shift 2
+		(cd "$work/home" && exec setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$PATH" HOME="$work/home" \
+			"${start[@]}" -n 16 "$@" >/dev/null 2>&1) &
+		launcher=$!
+		sleep 0.$after
+		case $how in
+		rank) kill -9 "$(pgrep -n -U $uid -x sleep)" 2>/dev/null ;;
+		launcher) kill -9 $launcher ;;
+		all) processes | xargs -r kill -9 2>/dev/null ;;
+		esac
+		wait $launcher 2>/dev/null
+		echo $?
+	}
+	wrong=0
+	for ((loop = 0; loop < loops; loop++)); do
+		hows=(none rank launcher all)
+		how=${hows[RANDOM % 4]} after=$((RANDOM % 10))
+		got=$(ends $how $after "${app[@]}" -- sleep 1)
+		case $how in
+		none) expected=0 ;;
+		rank) expected="0|9|137" ;; # 0: none was there yet
+		*) expected=137 ;;
+		esac
+		left=$(nothing_left)
+		if ! grep -qxE "$expected" <<<"$got" || [ -n "$left" ]; then
+			wrong=$((wrong + 1))
+			echo "     $mpi loop $loop of seed $seed: $how after 0.$after s: code $got; $left"
+		fi
+	done
+	check "$mpi/$loops-runs-with-kills" "^0 wrong" 0 echo "$wrong wrong"
+done
+
+echo "result: integration/ranks: $passed passed; $failed failed"
+[ $failed = 0 ]
