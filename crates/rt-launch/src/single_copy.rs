@@ -34,7 +34,8 @@ pub fn avoid(env: &mut Vec<String>) {
     let value = |wanted: &str| {
         env.iter().find(|variable| &variable[..name(variable)] == wanted).map(|v| v[name(v) + 1..].to_owned())
     };
-    if !LAUNCHERS.iter().any(|launcher| launcher.has_started(&value)) {
+    // A server of PMIx may say nothing but the rank.
+    if !has(env, "PMIX_RANK") && !LAUNCHERS.iter().any(|launcher| launcher.has_started(&value)) {
         return;
     }
     for (variable, value) in VARIABLES {
