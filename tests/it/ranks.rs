@@ -235,14 +235,18 @@ fn written_roots(ctx: &Ctx) {
         assert_eq!(out.line(2)["mnt"], json!(namespace(first.pid(), "mnt")), "{flags:?}");
         end(vec![first]);
     }
-    // A layer that is thrown away with one rank is that rank's.
-    let tmp = ctx.mkdir("tmp");
-    let start = |n| {
-        begun(rank(ctx, &bundle, n, &["--writable=disk"], &["ready", "pause"]).env("TMPDIR", &tmp).spawn())
-    };
-    let (first, second) = (start(0), start(1));
-    assert_ne!(mnt_of(&first), mnt_of(&second));
-    end(vec![first, second]);
+    // A layer that is thrown away with one rank is that rank's. A client's root is another user in the directories for layers.
+    if ctx.caller != Caller::Nested {
+        let tmp = ctx.mkdir("tmp");
+        let start = |n| {
+            begun(
+                rank(ctx, &bundle, n, &["--writable=disk"], &["ready", "pause"]).env("TMPDIR", &tmp).spawn(),
+            )
+        };
+        let (first, second) = (start(0), start(1));
+        assert_ne!(mnt_of(&first), mnt_of(&second));
+        end(vec![first, second]);
+    }
     nothing_is_left(ctx);
 }
 
