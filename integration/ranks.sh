@@ -112,7 +112,7 @@ for mpi in openmpi mpich; do
 	check $mpi/never "^1 1 1 1.$" 0 \
 		echo "$(run env RT_SHARE=never "${start[@]}" -n 4 "${app[@]}" -- sh -c "$places" | counted)"
 	check $mpi/image-file "^4.$" 0 \
-		echo "$(run "${start[@]}" -n 4 "${app[@]%./app}" --extract ./app.sqsh sh -c "$places" | counted)"
+		echo "$(run "${start[@]}" -n 4 "${app[@]:0:${#app[@]}-1}" --extract ./app.sqsh sh -c "$places" | counted)"
 	check $mpi/two-at-once "^2 2.$" 0 echo "$(two | counted)"
 	if [ $mpi = mpich ]; then # Open MPI's mpirun does not start in a rank
 		check $mpi/nested "^2 2.$" 0 echo "$(run mpirun.mpich -n 2 mpirun.mpich -n 2 "${app[@]}" -- sh -c "$places" | counted)"
