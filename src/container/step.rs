@@ -28,8 +28,9 @@ use rustix::fs;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-/// How often a task looks again, a millisecond later, whether members are there that it can join.
-const TRIES: u32 = 20;
+/// How often a task looks again whether members are there that it can join, after one millisecond, two, four and so on: a second
+/// in all. A member that has just become its program cannot be looked into for a moment, which is long on a full machine.
+const TRIES: u32 = 10;
 
 /// Runs a task of a Slurm step and returns its exit code; does not return where the task takes this process's
 /// place.
@@ -99,7 +100,7 @@ pub(super) fn share(
                 // a moment in which nobody can join it.
                 if lock == Lock::Exclusive {
                     drop(dir);
-                    let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+                    let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 << tries };
                     let _ = rustix::thread::nanosleep(&pause);
                     tries += 1;
                 }
