@@ -1,0 +1,112 @@
+//! .dockerignore, by the rules of moby's patternmatcher and not of gitignore: each pattern begins at the context's root, and
+//! of those that match the last one counts.
+
+use crate::glob::{Pattern, Rules};
+
+/// What a .dockerignore file, or `--exclude`, leaves out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ignore(Vec<(bool, Pattern)>);
+
+impl Ignore {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// A line is no pattern.
+    pub fn new(text: &str) -> Result<Ignore, String> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut patterns = Vec::new();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let line = line.trim();
+            let (again, path) = match line.strip_prefix('!') {
+                Some(rest) => (true, rest.trim()),
+                None => (false, line),
+            };
+            if line.is_empty() {
+                continue;
+            }
+            let clean = clean(path);
+            if clean.is_empty() {
+                if again && path.is_empty() {
+                    return Err("\"!\": not a pattern".to_owned());
+                }
+                continue;
+            }
+            patterns.push((again, Pattern::new(&clean, Rules::Ignore)?));
+        }
+        Ok(Ignore(patterns))
+    }
+
+    /// True where `path`, relative to the context's root, is left out.
+    pub fn excludes(&self, path: &str) -> bool {
+        let mut out = false;
+        for (again, pattern) in &self.0 {
+            if *again == out && (pattern.matches(path) || parents(path).any(|dir| pattern.matches(dir))) {
+                out = !*again;
+            }
+        }
+        out
+    }
+
+    /// True where something below a directory that is left out may be in all the same.
+    pub fn has_exceptions(&self) -> bool {
+        self.0.iter().any(|(again, _)| *again)
+    }
+}
+
+fn parents(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').map(|(at, _)| &path[..at])
+}
+
+/// A path as Go's filepath.Clean leaves it, relative to the root, above which it does not lead.
+pub fn clean(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(file: &str, out: &[&str], within: &[&str]) {
+        let ignore = Ignore::new(file).unwrap();
+        out.iter().for_each(|path| assert!(ignore.excludes(path), "{file:?} should leave out {path}"));
+        within
+            .iter()
+            .for_each(|path| assert!(!ignore.excludes(path), "{file:?} should not leave out {path}"));
+    }
+
+    #[test]
+    fn the_last_match_counts() {
+        check("*\n!a\n", &["b", "b/a"], &["a", "a/b"]);
+        check("!a\n*\n", &["a", "b"], &[]);
+        check("docs\n!docs/README.md\n", &["docs", "docs/x"], &["docs/README.md", "README.md"]);
+        check(
+            "*.md\n!README*.md\nREADME-secret.md\n",
+            &["a.md", "README-secret.md"],
+            &["README.md", "a/b.md"],
+        );
+    }
+
+    #[test]
+    fn patterns_begin_at_the_root() {
+        check("/a\nb/\n", &["a", "a/x", "b", "b/c"], &["x/a", "x/b"]);
+        check("*/temp*\n*/*/temp*\ntemp?\n", &["s/tempx", "s/t/temp.txt", "tempa"], &["temp", "a/b/c/temp"]);
+        check("**/*.go\n", &["a.go", "x/y/a.go"], &["a.gox"]);
+        check("a/../b\n./c\n", &["b", "c"], &["a"]);
+    }
+
+    #[test]
+    fn comments_blanks_and_marks() {
+        check("\u{feff}# a\n \n  a  \n #b\n", &["a", "#b"], &["b", "# a"]);
+        assert!(Ignore::new("!\n").is_err() && Ignore::new("[\n").is_err());
+        check(".\n/\n", &[], &["a"]);
+    }
+}
