@@ -12,6 +12,7 @@
 //! | `decode`, `tar`, `merge`, `disk`, `layer` | layers to a tree |
 //! | `image_config`, `profile`, `filter` | the config |
 //! | `draft`, `bundle` | there whole or not at all |
+//! | `build` | a Containerfile to an image of the store |
 //! | `images` | the store of images, from which `rt run` starts containers |
 //! | `commands` | the command line |
 //! | `progress`, `limits`, `interrupt` | people, the job's limits, Ctrl-C |
@@ -25,6 +26,7 @@
 mod archive;
 mod auth;
 mod blob;
+mod build;
 mod bundle;
 mod cache;
 pub mod commands;

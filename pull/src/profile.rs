@@ -201,7 +201,8 @@ fn volume_mount(path: &str) -> Result<Value> {
     }))
 }
 
-fn isolated_mounts() -> Vec<Value> {
+/// The mounts of the profile isolated.
+pub(crate) fn isolated_mounts() -> Vec<Value> {
     let mount = |path: &str, kind: &str, options: &[&str]| json!({ "destination": path, "type": kind, "source": kind, "options": options });
     vec![
         mount("/proc", "proc", &["nosuid", "noexec", "nodev"]),
@@ -213,7 +214,8 @@ fn isolated_mounts() -> Vec<Value> {
     ]
 }
 
-fn isolated_linux() -> Value {
+/// Its section `linux`, without a filter.
+pub(crate) fn isolated_linux() -> Value {
     let Ids { uid, gid } = disk::caller();
     let masked: Vec<&str> =
         hpc::MASKED.into_iter().chain(["/sys/firmware", "/sys/devices/virtual/powercap"]).collect();

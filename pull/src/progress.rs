@@ -39,6 +39,11 @@ impl Style {
     }
 }
 
+/// Says a line to people; who closed stderr does not want to know.
+pub(crate) fn say(text: &str) {
+    let _ = std::io::stderr().write_all(format!("{}\n", one_line(text)).as_bytes());
+}
+
 /// What is to be said between the bars; none where no bars are drawn, and the log says it.
 static NOTES: Mutex<Option<Vec<String>>> = Mutex::new(None);
 

@@ -75,10 +75,15 @@ impl PullOptions {
 /// # Errors
 /// Whatever keeps the bundle from being complete. Nothing of it is there then; blobs stay in the cache.
 pub(crate) fn run(options: &PullOptions) -> Result<Summary> {
-    interruptible(&options.cache, |interrupt| match options.image_file {
+    interruptible(&options.cache, |interrupt| run_watched(options, interrupt))
+}
+
+/// The same for who heeds Ctrl-C already.
+pub(crate) fn run_watched(options: &PullOptions, interrupt: &Interrupt) -> Result<Summary> {
+    match options.image_file {
         None => pull(options, interrupt),
         Some(form) => image_file::pull(options, form, interrupt),
-    })
+    }
 }
 
 /// Does the work of a pull, which Ctrl-C ends. An error for want of room says where `cache` is.

@@ -633,6 +633,7 @@ The program has the job's environment, without what belongs to the host (see rt(
     Command { run: companion::execute, ..rt_cli::image::SAVE },
     Command { run: companion::execute, ..rt_cli::image::CONVERT },
     Command { run: companion::execute, ..rt_cli::image::PUSH },
+    Command { run: companion::execute, ..rt_cli::image::BUILD },
     Command { run: companion::execute, ..rt_cli::image::LOGIN },
     Command { run: companion::execute, ..rt_cli::image::LOGOUT },
     Command { run: companion::execute, ..rt_cli::image::CACHE },

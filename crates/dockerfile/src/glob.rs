@@ -111,7 +111,7 @@ impl Pattern {
 fn class(rest: &mut std::iter::Peekable<std::str::Chars>) -> Option<Token> {
     let not = rest.next_if_eq(&'^').is_some();
     let mut ranges = Vec::new();
-    let mut one = |rest: &mut std::iter::Peekable<std::str::Chars>| match rest.next()? {
+    let one = |rest: &mut std::iter::Peekable<std::str::Chars>| match rest.next()? {
         '\\' => rest.next(),
         c => Some(c),
     };

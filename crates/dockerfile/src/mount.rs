@@ -2,6 +2,7 @@
 
 /// What a mount of RUN is.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each field is named as its key")]
 pub enum MountKind {
     /// Files of the context, a stage or an image. Writes to it are thrown away.
     Bind { writable: bool },

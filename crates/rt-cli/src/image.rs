@@ -80,6 +80,44 @@ pub static LOW: Flag =
     value("low", "PERCENT", "stop when less of the file system is used; 10 below --high by default");
 pub static DRY_RUN: Flag = switch("dry-run", "print what would be removed, and remove nothing").short('n');
 
+/// `--tag`
+pub static TAG: Flag =
+    value("tag", "NAME[:TAG]", "a name that the image gets in the store").short('t').repeats();
+/// `--file`
+pub static BUILD_FILE: Flag =
+    value("file", "FILE", "read this file in place of the context's; - is standard input").short('f');
+/// `--target`
+pub static TARGET: Flag =
+    value("target", "STAGE", "build this stage and what it needs; the last one by default");
+/// `--build-arg`
+pub static BUILD_ARG: Flag =
+    value("build-arg", "NAME[=VALUE]", "the value of an ARG; NAME alone takes the caller's variable")
+        .repeats();
+/// `--label`
+pub static LABEL: Flag = value("label", "NAME=VALUE", "add a label to the image").repeats();
+/// `--secret`
+pub static SECRET: Flag = value(
+    "secret",
+    "id=ID,src=FILE",
+    "a file for RUN --mount=type=secret, in no layer and no cache; id=ID,env=NAME takes a variable",
+)
+.repeats();
+/// `--no-cache`, of a build
+pub static NO_BUILD_CACHE: Flag = switch("no-cache", "use no layers of builds before");
+/// `--pull`, of a build
+pub static PULL_BASE: Flag = switch("pull", "ask the registry whether the images of FROM have changed");
+/// `--iidfile`
+pub static IID_FILE: Flag = value("iidfile", "FILE", "write the digest of the image's manifest to FILE");
+/// `--output`
+pub static OUTPUT: Flag = value(
+    "output",
+    "FILE.sqsh|DIR|oci-archive:FILE",
+    "make an image file, a bundle, or what rt save writes; it replaces one that is there",
+)
+.short('o');
+/// `--progress`
+pub static PROGRESS: Flag = value("progress", "auto|plain", "how progress is shown; both are lines");
+
 const ABOUT_PULL: &str = "\
 IMAGE is an image in a registry, NAME[:TAG][@DIGEST], where docker.io is the default registry. Further
 forms are docker://NAME and enroot's REGISTRY#IMAGE:TAG; oci:DIR[:TAG], oci-archive:FILE[:TAG] and
@@ -224,7 +262,7 @@ With --high nothing is removed unless more than that of the file system is in us
 without a name first and then the least recently used, until less than --low is in use. If
 RT_IMAGES_HIGH is set, every pull into the store does this first, and RT_IMAGES_LOW is its --low.
 
-The cache of blobs has a command of its own, rt cache prune.",
+With --all, layers of rt build go too. The cache of blobs has a command of its own, rt cache prune.",
     examples: &[
         ("what was not used for a month", "rt prune --all --older 30d"),
         ("in a cron job of a site", "RT_IMAGES=/local/images rt prune --high 80 --low 60"),
@@ -325,6 +363,55 @@ pub const PUSH: Command = Command {
     ],
     about: ABOUT_PUSH,
     examples: &[("share what was installed", "rt login ghcr.io && rt push ./build ghcr.io/me/tool:1")],
+    ..ONE_ID
+};
+
+const ABOUT_BUILD: &str = "\
+CONTEXT is a directory. The file is its Containerfile, else its Dockerfile, else that of --file. The language is that of the
+Dockerfile reference; rt names the line of what it does not do. The image is kept in the store under its names, so that
+rt run NAME runs it and rt push NAME sends it, and the digest of its manifest is printed.
+
+A build needs neither root nor subordinate ids. RUN is a container of rt with the network of the host, whose user has one id:
+what needs others (chown, setuid, device nodes) is answered with success, and everything in the image belongs to root.
+
+What an instruction makes is kept as a layer in RT_BUILD_DIR, and found again while nothing changes that it depends on.
+Layers that were not used for 30 days go by themselves, and rt prune --all removes them. The directory must be on a local
+file system, and can be removed when no build runs.
+
+Names in FROM and --from are those of stages, of the store and of registries. A file reaches nothing of the host but the
+context, less what .dockerignore leaves out, and the network.";
+
+/// `rt build`
+pub const BUILD: Command = Command {
+    name: "build",
+    summary: "build an image from a Containerfile",
+    usage: &["[-t NAME[:TAG]] CONTEXT"],
+    flags: &[
+        &TAG,
+        &BUILD_FILE,
+        &TARGET,
+        &BUILD_ARG,
+        &LABEL,
+        &SECRET,
+        &NO_BUILD_CACHE,
+        &PULL_BASE,
+        &IID_FILE,
+        &OUTPUT,
+        &PROGRESS,
+        &CACHE_DIR,
+        &AUTHFILE,
+        &CREDS,
+        &INSECURE,
+        &PLAIN_HTTP,
+        &RETRIES,
+        &SILENT,
+    ],
+    about: ABOUT_BUILD,
+    examples: &[
+        ("build, and run what was built", "rt build -t tool . && rt run tool"),
+        ("a file for another machine", "rt build -o tool.sqsh ."),
+        ("with a secret that is in no layer", "rt build --secret id=token,src=$HOME/.token -t tool ."),
+    ],
     ..ONE_ID
 };
 

@@ -143,6 +143,13 @@ pub static REGISTRY: Key =
     Key::of("pull", "registry", Kind::Text, "the registry of image names that name none");
 pub static CACHE: Key =
     Key::of("pull", "cache", Kind::Path, "keep blobs in this directory").variable("RT_CACHE");
+pub static BUILD: Key = Key::of(
+    "build",
+    "dir",
+    Kind::Path,
+    "keep layers of builds in this directory of a local file system; ~/.cache/rt/build by default",
+)
+.variable("RT_BUILD_DIR");
 pub static CONNECTIONS: Key = Key::of("pull", "connections", Kind::Number, "fetch so many blobs at once");
 pub static RETRIES: Key = Key::of("pull", "retries", Kind::Number, "repeat a failed request so many times");
 pub static LEAST_RATE: Key = Key::of(
@@ -195,6 +202,7 @@ pub static KEYS: &[&Key] = &[
     &PRIVATE,
     &REGISTRY,
     &CACHE,
+    &BUILD,
     &CONNECTIONS,
     &RETRIES,
     &LEAST_RATE,

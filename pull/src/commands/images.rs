@@ -2,6 +2,7 @@
 
 use super::pull::{as_json, pull_options, tell_summary};
 use super::{not_a_file, operand, registry};
+use crate::build;
 use crate::images::{self, ListedImage, Prune, StoreRequest, Stored, Watermarks};
 use crate::interrupt::Interrupt;
 use crate::progress::{Style, size};
@@ -36,7 +37,8 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
     let options = pull_options(call, image, source, PathBuf::new())?;
     let style = options.style;
     let watermarks = Watermarks::from_environment()?;
-    let Stored { path, summary } = images::fetch(StoreRequest { options, policy, platform, watermarks })?;
+    let Stored { path, summary } =
+        images::fetch(StoreRequest { options, policy, platform, names: None, watermarks })?;
     match summary {
         Some(summary) if flags.has(&JSON) => return print_json(&as_json(&path, &summary)),
         None if flags.has(&JSON) => {
@@ -66,7 +68,7 @@ pub(super) fn stored(call: &Call, image: &str, policy: PullPolicy) -> Result<Pat
     let (image, source) = named(image)?;
     let options = pull_options(call, image, source, PathBuf::new())?;
     let watermarks = Watermarks::from_environment()?;
-    let request = StoreRequest { options, policy, platform: None, watermarks };
+    let request = StoreRequest { options, policy, platform: None, names: None, watermarks };
     Ok(images::fetch(request)?.path)
 }
 
@@ -179,6 +181,11 @@ pub(super) fn prune(call: &Call) -> Result<u8> {
         bail!("prune: --low needs --high");
     }
     let freed = images::prune(what)?;
+    // Layers have no names: they go with the images that have one.
+    let layers = match what.all && !what.dry_run && what.watermarks.is_none() {
+        true => build::Place::prune(what.older.unwrap_or_default())?,
+        false => Some(0),
+    };
     let bytes: u64 = freed.images.iter().map(|image| image.bytes).sum();
     if flags.has(&JSON) {
         let removed: Vec<Value> = freed.images.iter().map(object).collect();
@@ -192,6 +199,11 @@ pub(super) fn prune(call: &Call) -> Result<u8> {
         let rows: String = freed.images.iter().map(row).collect();
         let sum = if what.dry_run { "would be freed" } else { "freed" };
         print(format!("{rows}{} {sum}\n", size(bytes)))?;
+    }
+    match layers {
+        None => log::warn!("layers of builds are kept: a build is running"),
+        Some(0) => {}
+        Some(count) => log::info!("removed {count} layers of builds"),
     }
     match freed.failed.first() {
         None => Ok(0),

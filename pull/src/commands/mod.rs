@@ -1,5 +1,6 @@
 //! `rt-pull`'s commands. `rt` has the same flags and executes this program.
 
+mod build;
 mod cache;
 mod convert;
 mod images;
@@ -39,6 +40,7 @@ static PROGRAM: Program = Program {
         Command { run: |call| heeding_quiet(call, save::run), ..SAVE },
         Command { run: |call| heeding_quiet(call, convert::run), ..CONVERT },
         Command { run: |call| heeding_quiet(call, push::run), ..PUSH },
+        Command { run: |call| heeding_quiet(call, build::run), ..BUILD },
         Command { run: login::login, ..LOGIN },
         Command { run: login::logout, ..LOGOUT },
         Command { run: cache::run, ..CACHE },

@@ -25,6 +25,8 @@ pub(crate) struct StoreRequest {
     pub policy: PullPolicy,
     /// The platform as it was given.
     pub platform: Option<String>,
+    /// The names that it gets, where they are others than its own.
+    pub names: Option<Vec<String>>,
     /// When others make room.
     pub watermarks: Option<Watermarks>,
 }
@@ -43,6 +45,36 @@ pub(crate) fn fetch(request: StoreRequest) -> Result<Stored> {
     run::interruptible(&cache, |interrupt| Fetch::new(request, interrupt)?.run())
 }
 
+/// The same for who heeds Ctrl-C already.
+pub(crate) fn fetch_watched(request: StoreRequest, interrupt: &Interrupt) -> Result<Stored> {
+    Fetch::new(request, interrupt)?.run()
+}
+
+/// Gives the image with a manifest of this digest names, which must be those of registries. False where it is not in the
+/// caller's store.
+pub(crate) fn name_stored(digest: &Digest, names: &[String], interrupt: &Interrupt) -> Result<bool> {
+    let bundle = bundle_name(digest.algorithm(), digest.hex());
+    let Some(own) = Stores::open()?.own()? else { return Ok(false) };
+    // Whoever removes bundles must not be about to remove this one.
+    let _lease = own.alone(&bundle, digest.as_str(), interrupt, || Ok(None::<()>))?;
+    if !own.store.has(&bundle)? {
+        return Ok(false);
+    }
+    own.name(&keys_of(names)?, &bundle)?;
+    own.store.mark_use(&bundle)?;
+    Ok(true)
+}
+
+/// All spellings of these names, as they are in the store.
+fn keys_of(names: &[String]) -> Result<Vec<String>> {
+    let mut keys = Vec::new();
+    for name in names {
+        let spelled = names::spellings(name, &name.parse()?)?;
+        keys.extend(spelled.iter().map(|name| names::key(name, None)));
+    }
+    Ok(keys)
+}
+
 struct Fetch<'a> {
     request: StoreRequest,
     interrupt: &'a Interrupt,
@@ -51,6 +83,10 @@ struct Fetch<'a> {
 
 impl Fetch<'_> {
     fn new(request: StoreRequest, interrupt: &Interrupt) -> Result<Fetch<'_>> {
+        if let Some(names) = &request.names {
+            let keys = keys_of(names)?;
+            return Ok(Fetch { request, interrupt, keys });
+        }
         let platform = request.platform.as_deref();
         let spellings = names::spellings(&request.options.image, &request.options.source)?;
         let keys = spellings.iter().map(|name| names::key(name, platform)).collect();
@@ -103,7 +139,8 @@ impl Fetch<'_> {
     fn resolve(&mut self, stores: &Stores, own: &OwnStore) -> Result<Stored> {
         let mut phases = Phases::start();
         let options = &self.request.options;
-        let stamp = stamp::key(&options.source, &options.platform);
+        // What gets a name of its own is no archive that may change.
+        let stamp = stamp::key(&options.source, &options.platform).filter(|_| self.request.names.is_none());
         if let Some(stamp) = &stamp
             && let Some(bundle) = own.store.find(stamp)?
             && own.is_named(&self.keys, &bundle)?

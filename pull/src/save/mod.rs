@@ -9,8 +9,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use self::config::SavedConfig;
 pub(crate) use self::config::without_image;
 pub(crate) use self::layer::{
     Compression, LayerTree, TreeKind, Watch, WrittenLayer, write as write_layer, write_archive,
@@ -42,15 +43,18 @@ pub(crate) struct Saved {
     pub stored: u64,
     /// How many layers it has.
     pub layers: usize,
+    /// They themselves, the lowest first.
+    pub written: Vec<WrittenLayer>,
 }
 
 impl Saved {
-    fn of(digest: Digest, layers: &[WrittenLayer]) -> Saved {
+    fn of(digest: Digest, layers: Vec<WrittenLayer>) -> Saved {
         Saved {
             digest,
             plain: layers.iter().map(|layer| layer.plain).sum(),
             stored: layers.iter().map(|layer| layer.size).sum(),
             layers: layers.len(),
+            written: layers,
         }
     }
 }
@@ -84,6 +88,11 @@ pub(crate) struct SaveTarget {
 }
 
 impl SaveTarget {
+    /// A layout that the caller makes.
+    pub(crate) fn layout(path: PathBuf) -> SaveTarget {
+        SaveTarget { path, name: None, format: SaveFormat::Layout }
+    }
+
     /// Reads what the user named.
     pub(crate) fn parse(text: &str) -> Result<SaveTarget> {
         let (path, name, format) = match text.parse::<Source>()? {
@@ -147,6 +156,17 @@ pub(crate) struct SourceBundle {
     original: Option<Value>,
     /// The lowest first: its root, and what was written over it.
     trees: Vec<LayerTree>,
+    /// Where it is no bundle but what `rt build` has made.
+    built: Option<Built>,
+}
+
+/// What `rt build` has made, in place of a bundle's config.
+#[derive(Debug, Clone)]
+pub(crate) struct Built {
+    /// The image's config, all but the digests of the layers.
+    pub config: Value,
+    /// The layers of a layout are compressed.
+    pub compressed: bool,
 }
 
 /// A bundle's parts.
@@ -190,7 +210,20 @@ impl SourceBundle {
         if let Some(overlay) = what.overlay {
             trees.push(LayerTree { kind: TreeKind::Upper, root: open_upper(overlay)? });
         }
-        Ok(SourceBundle { config, original, trees })
+        Ok(SourceBundle { config, original, trees, built: None })
+    }
+
+    /// What `rt build` has made.
+    pub(crate) fn built(trees: Vec<LayerTree>, built: Built) -> SourceBundle {
+        SourceBundle { config: Value::Null, original: None, trees, built: Some(built) }
+    }
+
+    /// How the layers of a layout are stored.
+    fn compression(&self) -> Compression {
+        match &self.built {
+            Some(Built { compressed: false, .. }) => Compression::None,
+            _ => Compression::Gzip,
+        }
     }
 
     /// Its trees, the lowest first. Each becomes a layer.
@@ -211,13 +244,21 @@ impl SourceBundle {
     /// The documents of an image with these layers.
     pub(crate) fn documents(&self, layers: &[WrittenLayer]) -> Result<Documents> {
         let diff_ids: Vec<&Digest> = layers.iter().map(|layer| &layer.diff_id).collect();
-        let root = &self.trees[0].root;
-        let saved = config::saved_config(&self.config, self.original.clone(), root, &diff_ids);
-        let bytes = |value: &Value| serde_json::to_vec(value).map_err(|e| err!("image config: {e}"));
-        let descriptor = |layer: &WrittenLayer| {
-            json!({ "mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": layer.digest,
-                    "size": layer.size })
+        let saved = match &self.built {
+            Some(built) => {
+                let mut config = built.config.clone();
+                config["rootfs"] = json!({ "type": "layers", "diff_ids": diff_ids });
+                SavedConfig { config, annotations: Map::new() }
+            }
+            None => {
+                let root = &self.trees[0].root;
+                config::saved_config(&self.config, self.original.clone(), root, &diff_ids)
+            }
         };
+        let bytes = |value: &Value| serde_json::to_vec(value).map_err(|e| err!("image config: {e}"));
+        let suffix = if self.compression() == Compression::Gzip { "+gzip" } else { "" };
+        let media_type = format!("application/vnd.oci.image.layer.v1.tar{suffix}");
+        let descriptor = |layer: &WrittenLayer| json!({ "mediaType": media_type, "digest": layer.digest, "size": layer.size });
         let config = bytes(&saved.config)?;
         let mut manifest = json!({
             "schemaVersion": 2,
@@ -262,19 +303,30 @@ fn save_watched(
     style: Style,
     interrupt: &Interrupt,
 ) -> Result<Saved> {
-    let old = target.replaceable(replace)?;
     let bundle = SourceBundle::open(what)?;
     disk::raise_open_files();
+    write_bundle(&bundle, target, replace, style, Watch { interrupt, meter: &Meter::default() })
+}
+
+/// Writes what was read to be an image.
+pub(crate) fn write_bundle(
+    bundle: &SourceBundle,
+    target: &SaveTarget,
+    replace: bool,
+    style: Style,
+    watch: Watch,
+) -> Result<Saved> {
+    let old = target.replaceable(replace)?;
     let mask = disk::clear_umask();
     let draft = Draft::beside(&target.path)?;
-    let (watch, tag) = (Watch { interrupt, meter: &Meter::default() }, target.name.as_deref());
+    let tag = target.name.as_deref();
     let saved = watch.meter.shown(style, "save", || match target.format {
         SaveFormat::Docker => {
-            NewDockerArchive { draft: &draft, mode: 0o666 & !mask }.write(&bundle, tag, watch)
+            NewDockerArchive { draft: &draft, mode: 0o666 & !mask }.write(bundle, tag, watch)
         }
         format => {
             let layout = NewLayout::create(disk::make_own_dir(draft.dir(), IMAGE)?, mask)?;
-            let saved = layout.write(&bundle, tag.unwrap_or("latest"), watch)?;
+            let saved = layout.write(bundle, tag.unwrap_or("latest"), watch)?;
             match format {
                 SaveFormat::Layout => layout.open_to_others()?,
                 _ => layout.write_archive(draft.dir(), ARCHIVE, watch)?,

@@ -39,7 +39,7 @@ impl NewLayout {
         let mut layers = Vec::new();
         for tree in bundle.trees() {
             let file = disk::create_file(sha256, LAYER, self.mode())?;
-            let layer = layer::write(tree, &file, Compression::Gzip, watch)?;
+            let layer = layer::write(tree, &file, bundle.compression(), watch)?;
             disk::rename(sha256, LAYER, sha256, layer.digest.hex().as_bytes())?;
             layers.push(layer);
         }
@@ -54,7 +54,7 @@ impl NewLayout {
         });
         self.write_file(&self.image, b"index.json", index.to_string().as_bytes())?;
         self.write_file(&self.image, b"oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
-        Ok(Saved::of(digest, &layers))
+        Ok(Saved::of(digest, layers))
     }
 
     /// Gives the directories the modes that the caller's umask leaves.
@@ -129,7 +129,7 @@ impl NewDockerArchive<'_> {
         }
         archive.bytes("manifest.json", manifest.to_string().as_bytes())?;
         archive.finish()?;
-        Ok(Saved::of(digest, &layers))
+        Ok(Saved::of(digest, layers))
     }
 }
 

@@ -1,0 +1,643 @@
+//! COPY and ADD: files of the context, of another stage or of an image, into a stage.
+//!
+//! Every path is resolved by the kernel in the root that it belongs to (openat2(2), RESOLVE_IN_ROOT), and below a source each
+//! name is opened in the directory that was opened before, through no link. What is copied is hashed twice: for the key,
+//! and while it is copied, so what changes in between is an error.
+
+use std::fs::{File, Metadata};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use dockerfile::glob::{self, Pattern, Rules};
+use dockerfile::ignore::{Ignore, clean};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::digest::{Digest, Hasher};
+use crate::interrupt::Interrupt;
+use crate::tar::{EntryKind, Header, Reader};
+use crate::{decode, disk, merge};
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::rootfs::open_in;
+use rt_sys::{bail, err, fd};
+
+/// Where sources are.
+pub(super) struct Origin<'a> {
+    /// No path leads out of it.
+    pub root: BorrowedFd<'a>,
+    /// What is as if it were not there.
+    pub ignore: &'a [&'a Ignore],
+    /// What it is, for errors.
+    pub shown: &'a str,
+}
+
+/// What is copied, by its path in the origin's root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    /// Without a slash at its beginning.
+    pub path: String,
+    /// It is a directory.
+    pub is_dir: bool,
+}
+
+impl Origin<'_> {
+    fn excludes(&self, path: &str) -> bool {
+        self.ignore.iter().any(|ignore| ignore.excludes(path))
+    }
+
+    /// True where nothing below an excluded directory can be in.
+    fn excludes_all_below(&self) -> bool {
+        !self.ignore.iter().any(|ignore| ignore.has_exceptions())
+    }
+
+    fn open(&self, path: &str, flags: OFlags) -> Result<Option<OwnedFd>> {
+        match open_in(self.root, Path::new(path), flags) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(e) => Err(Error::from(e).context(format!("open {path:?} in {}", self.shown))),
+        }
+    }
+
+    /// What a source stands for. A pattern may stand for nothing, and a name may not.
+    pub(super) fn find(&self, source: &str) -> Result<Vec<Found>> {
+        let path = clean(source);
+        if !glob::is_pattern(&path) {
+            let found = self.open(&path, OFlags::PATH)?;
+            let out = found.is_some() && !path.is_empty() && self.excludes(&path);
+            return match found {
+                Some(fd) if !out || is_dir(&fd)? && !self.excludes_all_below() => {
+                    Ok(vec![Found { is_dir: is_dir(&fd)?, path }])
+                }
+                Some(_) => {
+                    Err(err!("{source:?}: left out of {}", self.shown).hint(".dockerignore excludes it"))
+                }
+                None => bail!("{source:?}: not found in {}", self.shown),
+            };
+        }
+        let mut paths = vec![String::new()];
+        for part in path.split('/') {
+            let pattern = Pattern::new(part, Rules::Path).map_err(Error::new)?;
+            let mut next = Vec::new();
+            for dir in paths {
+                let Some(fd) = self.open(&dir, OFlags::PATH | OFlags::DIRECTORY)? else { continue };
+                let mut names: Vec<_> =
+                    disk::entries(fd.as_fd())?.into_iter().map(|(name, _)| name).collect();
+                names.sort();
+                let names = names.into_iter().filter_map(|name| String::from_utf8(name).ok());
+                next.extend(names.filter(|name| pattern.matches(name)).map(|name| join(&dir, &name)));
+            }
+            paths = next;
+        }
+        let mut found = Vec::new();
+        for path in paths {
+            let Some(fd) = self.open(&path, OFlags::PATH)? else { continue };
+            let is_dir = is_dir(&fd)?;
+            if !self.excludes(&path) || is_dir && !self.excludes_all_below() {
+                found.push(Found { path, is_dir });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Goes through what `found` is: each directory before what is in it, names in their order.
+    fn walk(
+        &self,
+        found: &Found,
+        interrupt: &Interrupt,
+        visit: &mut dyn FnMut(&mut Item) -> Result<()>,
+    ) -> Result<()> {
+        let shown = |path: &str| format!("{path:?} in {}", self.shown);
+        let top =
+            self.open(&found.path, OFlags::PATH)?.ok_or_else(|| err!("{}: has gone", shown(&found.path)))?;
+        if !found.is_dir {
+            let any = File::from(top);
+            // What a link at the end of the path led to, which the kernel has kept in the root.
+            let reopen = || -> Result<File> {
+                let fd = rustix::fs::open(
+                    format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&any)),
+                    READ,
+                    rustix::fs::Mode::empty(),
+                )?;
+                Ok(File::from(fd))
+            };
+            let mut item = Item::of(
+                any.try_clone().context(|| "duplicate a descriptor")?,
+                String::new(),
+                0,
+                reopen,
+                false,
+            )
+            .and_then(|item| item.ok_or_else(|| err!("a socket, which is not copied")))
+            .context(|| shown(&found.path))?;
+            return visit(&mut item).context(|| shown(&found.path));
+        }
+        let mut stack = vec![(top, String::new(), sorted(self, &found.path)?)];
+        while let Some((dir, inner, names)) = stack.last_mut() {
+            interrupt.check()?;
+            let Some(name) = names.pop() else {
+                stack.pop();
+                continue;
+            };
+            let Ok(text) = String::from_utf8(name.clone()) else {
+                bail!("{}: a name that is not UTF-8 is in it", shown(&join(&found.path, inner)));
+            };
+            let relative = join(inner, &text);
+            let whole = join(&found.path, &relative);
+            let out = self.excludes(&whole);
+            if out && self.excludes_all_below() {
+                continue;
+            }
+            let step = || -> Result<Option<Item>> {
+                let any = disk::open_any(dir.as_fd(), &name)?;
+                Item::of(
+                    any,
+                    relative.clone(),
+                    stack_depth(&relative),
+                    || disk::open_file(dir.as_fd(), &name),
+                    out,
+                )
+            };
+            let Some(mut item) = step().context(|| shown(&whole))? else { continue };
+            let is_dir = item.metadata.is_dir();
+            if out && !is_dir {
+                continue;
+            }
+            visit(&mut item).context(|| shown(&whole))?;
+            if is_dir {
+                if whole.len() > merge::MAX_PATH {
+                    bail!("{}: a path of more than {} bytes", self.shown, merge::MAX_PATH);
+                }
+                let next = disk::open_dir(dir.as_fd(), &name).context(|| shown(&whole))?;
+                let names = names_in(&next).context(|| shown(&whole))?;
+                stack.push((next, relative, names));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the key of an instruction has of its sources: names, kinds, modes and contents, and no times.
+    pub(super) fn digest(&self, found: &[Found], interrupt: &Interrupt) -> Result<Digest> {
+        let mut hasher = Hasher::sha256();
+        for found in found {
+            self.walk(found, interrupt, &mut |item| item.hash(&mut hasher, interrupt, &mut io::sink()))?;
+            hasher.update(b"\0");
+        }
+        Ok(hasher.finish())
+    }
+}
+
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NOCTTY).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+fn sorted(origin: &Origin, path: &str) -> Result<Vec<Vec<u8>>> {
+    let dir = origin.open(path, OFlags::PATH | OFlags::DIRECTORY)?;
+    names_in(&dir.ok_or_else(|| err!("{path:?} in {}: has gone", origin.shown))?)
+}
+
+/// The names in a directory, the first one last.
+fn names_in(dir: &OwnedFd) -> Result<Vec<Vec<u8>>> {
+    let mut names: Vec<_> = disk::entries(dir.as_fd())?.into_iter().map(|(name, _)| name).collect();
+    names.sort_by(|a, b| b.cmp(a));
+    Ok(names)
+}
+
+fn stack_depth(relative: &str) -> usize {
+    relative.matches('/').count()
+}
+
+fn join(dir: &str, name: &str) -> String {
+    match (dir.is_empty(), name.is_empty()) {
+        (true, _) => name.to_owned(),
+        (_, true) => dir.to_owned(),
+        _ => format!("{dir}/{name}"),
+    }
+}
+
+fn is_dir(fd: &OwnedFd) -> Result<bool> {
+    Ok(rustix::fs::FileType::from_raw_mode(fd::stat(fd)?.st_mode) == rustix::fs::FileType::Directory)
+}
+
+/// One entry of what is copied.
+struct Item {
+    /// Its path below the source; empty for a source that is no directory.
+    relative: String,
+    /// How many directories of the source it is in.
+    depth: usize,
+    metadata: Metadata,
+    /// A regular file, open.
+    file: Option<File>,
+    link: Vec<u8>,
+    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// A directory that is there only for what is in it.
+    excluded: bool,
+}
+
+impl Item {
+    /// Reads what there is of it; none for a socket, which belongs to a program.
+    fn of(
+        any: File,
+        relative: String,
+        depth: usize,
+        open: impl FnOnce() -> Result<File>,
+        excluded: bool,
+    ) -> Result<Option<Item>> {
+        let mut metadata = disk::metadata(&any)?;
+        let kind = metadata.file_type();
+        if kind.is_socket() {
+            return Ok(None);
+        }
+        if kind.is_char_device() || kind.is_block_device() {
+            bail!("a device, which is not copied");
+        }
+        let (mut file, mut link, mut xattrs) = (None, Vec::new(), Vec::new());
+        if kind.is_symlink() {
+            link = disk::read_link(any.as_fd())?;
+        } else if kind.is_file() {
+            let open = open()?;
+            metadata = disk::metadata(&open)?;
+            if !metadata.is_file() {
+                bail!("became something else while it was looked at");
+            }
+            xattrs = disk::xattrs(open.as_fd())?;
+            // Those of security modules are of this machine, and those of overlayfs are of the layers below.
+            xattrs.retain(|(name, _)| {
+                name.starts_with(b"user.") && !name.starts_with(b"user.overlay.")
+                    || name == b"security.capability"
+            });
+            file = Some(open);
+        }
+        Ok(Some(Item { relative, depth, metadata, file, link, xattrs, excluded }))
+    }
+
+    /// Hashes it; its content goes to `out` as well.
+    fn hash(&mut self, hasher: &mut Hasher, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
+        if self.excluded {
+            return Ok(());
+        }
+        let mode = self.metadata.mode();
+        let mut field = |bytes: &[u8]| {
+            hasher.update(&(bytes.len() as u64).to_le_bytes());
+            hasher.update(bytes);
+        };
+        field(self.relative.as_bytes());
+        field(&mode.to_le_bytes());
+        field(&self.link);
+        for (name, value) in &self.xattrs {
+            field(name);
+            field(value);
+        }
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let mut buffer = vec![0; 128 << 10];
+        let mut total = 0u64;
+        loop {
+            interrupt.check()?;
+            let n = file.read(&mut buffer).context(|| "read")?;
+            if n == 0 {
+                break;
+            }
+            hasher.update(&buffer[..n]);
+            out.write_all(&buffer[..n]).context(|| "write")?;
+            total += n as u64;
+        }
+        hasher.update(&total.to_le_bytes());
+        Ok(())
+    }
+}
+
+/// Where things are copied to.
+pub(super) struct Destination<'a> {
+    /// The root of the stage.
+    pub root: BorrowedFd<'a>,
+    /// The path in it, absolute.
+    pub path: &'a str,
+    /// The mode of everything that is copied, by --chmod.
+    pub mode: Option<u32>,
+}
+
+/// The mode of directories that are made on the way.
+const DIR_MODE: u32 = 0o755;
+
+impl Destination<'_> {
+    /// Copies `found`, which have this digest.
+    pub(super) fn copy(
+        &self,
+        origin: &Origin,
+        found: &[Found],
+        digest: &Digest,
+        interrupt: &Interrupt,
+    ) -> Result<()> {
+        let mut hasher = Hasher::sha256();
+        let into = self.is_directory(found.len())?;
+        for found in found {
+            let mut trail: Vec<Option<Made>> = Vec::new();
+            if found.is_dir {
+                let dir = make_dirs(self.root, self.path)?;
+                trail.push(Some(Made { dir, mtime: None }));
+            }
+            origin.walk(found, interrupt, &mut |item| {
+                let (dir, name);
+                if found.is_dir {
+                    trail.truncate_made(item.depth + 1)?;
+                    name = item.relative.rsplit('/').next().unwrap_or_default().to_owned();
+                    dir = trail.deepest(&item.relative)?;
+                } else {
+                    let last = found.path.rsplit('/').next().unwrap_or_default();
+                    let path = if into { format!("{}/{last}", self.path) } else { self.path.to_owned() };
+                    let (parent, last) = self.place(&path)?;
+                    (dir, name) = (parent, last);
+                }
+                if item.metadata.is_dir() {
+                    item.hash(&mut hasher, interrupt, &mut io::sink())?;
+                    let made = if item.excluded {
+                        None
+                    } else {
+                        Some(self.directory(dir.as_fd(), &name, &item.metadata)?)
+                    };
+                    trail.push(made);
+                    return Ok(());
+                }
+                self.write(dir.as_fd(), &name, item, &mut hasher, interrupt)
+            })?;
+            trail.truncate_made(0)?;
+            hasher.update(b"\0");
+        }
+        match hasher.finish() == *digest {
+            true => Ok(()),
+            false => bail!("{}: changed while it was copied", origin.shown),
+        }
+    }
+
+    /// Whether sources go into a directory of that name, or one becomes a file of it.
+    fn is_directory(&self, sources: usize) -> Result<bool> {
+        if self.path.ends_with('/') {
+            return Ok(true);
+        }
+        let there = match open_in(self.root, Path::new(self.path), OFlags::PATH) {
+            Ok(fd) => is_dir(&fd)?,
+            Err(Errno::NOENT | Errno::NOTDIR) => false,
+            Err(e) => return Err(Error::from(e).context(self.path)),
+        };
+        if sources > 1 && !there {
+            bail!(
+                "{}: with more than one source the destination must be a directory and end in /",
+                self.path
+            );
+        }
+        Ok(there)
+    }
+
+    /// The directory and the name that a file of this path is to have, links followed in the root.
+    fn place(&self, path: &str) -> Result<(OwnedFd, String)> {
+        let (parent, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+        if let Ok(there) = open_in(self.root, Path::new(path), OFlags::PATH) {
+            if is_dir(&there)? {
+                bail!("{path}: a directory, which no file replaces");
+            }
+            let (root, there) = (fd::path_of(self.root)?, fd::path_of(&there)?);
+            if let Ok(inside) = there.strip_prefix(&root)
+                && let (Some(dir), Some(name)) =
+                    (inside.parent(), inside.file_name().and_then(|name| name.to_str()))
+            {
+                return Ok((make_dirs(self.root, &dir.to_string_lossy())?, name.to_owned()));
+            }
+        }
+        Ok((make_dirs(self.root, parent)?, name.to_owned()))
+    }
+
+    /// Makes a directory, or takes the one that is there as it is.
+    fn directory(&self, parent: BorrowedFd, name: &str, metadata: &Metadata) -> Result<Made> {
+        let mode = self.mode.unwrap_or(metadata.mode() & 0o7777);
+        match rustix::fs::mkdirat(parent, name, rustix::fs::Mode::RWXU) {
+            Ok(()) => {
+                let dir: OwnedFd = disk::reopen_dir(parent, name.as_bytes())?.into();
+                disk::set_mode(dir.as_fd(), mode)?;
+                Ok(Made { dir, mtime: Some((metadata.mtime(), metadata.mtime_nsec() as u32)) })
+            }
+            Err(Errno::EXIST) => {
+                let dir = disk::reopen_dir(parent, name.as_bytes()).map_err(|e| match e.errno() {
+                    Some(libc::ENOTDIR | libc::ELOOP) => {
+                        err!("{}: no directory, and none replaces it", disk::at(parent, name.as_bytes()))
+                    }
+                    _ => e,
+                })?;
+                Ok(Made { dir: dir.into(), mtime: None })
+            }
+            Err(e) => Err(e).context(|| format!("make directory {}", disk::at(parent, name.as_bytes()))),
+        }
+    }
+
+    fn write(
+        &self,
+        dir: BorrowedFd,
+        name: &str,
+        item: &mut Item,
+        hasher: &mut Hasher,
+        interrupt: &Interrupt,
+    ) -> Result<()> {
+        let bytes = name.as_bytes();
+        disk::unlink(dir, bytes).map_err(|e| match e.errno() {
+            Some(libc::EISDIR) => err!("{}: a directory, which no file replaces", disk::at(dir, bytes)),
+            _ => e,
+        })?;
+        let mode = self.mode.unwrap_or(item.metadata.mode() & 0o7777);
+        let mtime = (item.metadata.mtime(), item.metadata.mtime_nsec() as u32);
+        let kind = item.metadata.file_type();
+        if kind.is_symlink() {
+            item.hash(hasher, interrupt, &mut io::sink())?;
+            disk::symlink(dir, bytes, &item.link)?;
+            return disk::set_times_at(dir, bytes, mtime);
+        }
+        if kind.is_fifo() {
+            item.hash(hasher, interrupt, &mut io::sink())?;
+            disk::fifo(dir, bytes, mode)?;
+            return disk::set_times_at(dir, bytes, mtime);
+        }
+        let file = disk::create_file(dir, bytes, 0o600)?;
+        item.hash(hasher, interrupt, &mut disk::Named(&file))?;
+        for (name, value) in &item.xattrs {
+            disk::set_xattr(file.as_fd(), name, value)?;
+        }
+        disk::set_mode(file.as_fd(), mode)?;
+        disk::set_times(file.as_fd(), mtime)
+    }
+
+    /// Writes a heredoc.
+    pub(super) fn write_text(&self, name: &str, text: &str, alone: bool) -> Result<()> {
+        let into = self.is_directory(if alone { 1 } else { 2 })?;
+        let path = if into { format!("{}/{name}", self.path) } else { self.path.to_owned() };
+        let (dir, name) = self.place(&path)?;
+        disk::unlink(dir.as_fd(), name.as_bytes())?;
+        let file = disk::create_file(dir.as_fd(), name.as_bytes(), 0o600)?;
+        disk::Named(&file).write_all(text.as_bytes()).context(|| format!("write {path}"))?;
+        disk::set_mode(file.as_fd(), self.mode.unwrap_or(0o644))
+    }
+
+    /// Unpacks `found`, if it is an archive. False where it is none.
+    pub(super) fn unpack(&self, origin: &Origin, found: &Found, interrupt: &Interrupt) -> Result<bool> {
+        if found.is_dir {
+            return Ok(false);
+        }
+        let mut unpacked = false;
+        origin.walk(found, interrupt, &mut |item| {
+            let Some(file) = item.file.take() else { return Ok(()) };
+            let most = decode::bomb_limit(item.metadata.len());
+            let plain = decode::plain(BufReader::with_capacity(128 << 10, file)).map_err(|_| {
+                err!("an archive of bzip2 or xz, which ADD does not unpack")
+                    .hint("gzip, zstd and plain tar are unpacked")
+            })?;
+            let mut reader = Reader::new(BufReader::with_capacity(128 << 10, plain.take(most)));
+            // What has no header of an archive at its beginning is a file as any other.
+            let Ok(Some(mut header)) = reader.next() else { return Ok(()) };
+            unpacked = true;
+            make_dirs(self.root, self.path)?;
+            loop {
+                interrupt.check()?;
+                let path = String::from_utf8_lossy(&header.path).into_owned();
+                self.entry(&header, &mut reader).context(|| path)?;
+                match reader.next().context(|| "read the archive")? {
+                    Some(next) => header = next,
+                    None => return Ok(()),
+                }
+            }
+        })?;
+        Ok(unpacked)
+    }
+
+    /// Writes one entry of an archive. Links of the image are followed inside of it, as if this ran there.
+    fn entry<R: io::BufRead>(&self, header: &Header, reader: &mut Reader<R>) -> Result<()> {
+        let within = |path: &[u8]| -> Result<String> {
+            let path = merge::clean(path)?;
+            let text = std::str::from_utf8(&path).map_err(|_| err!("a name that is not UTF-8"))?;
+            Ok(format!("{}/{text}", self.path.trim_end_matches('/')))
+        };
+        let path = within(&header.path)?;
+        if header.kind == EntryKind::Directory {
+            let dir = make_dirs(self.root, &path)?;
+            let dir = disk::reopen_self(dir.as_fd())?;
+            return disk::set_mode(dir.as_fd(), self.mode.unwrap_or(header.mode));
+        }
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", &path));
+        let (dir, name) = (make_dirs(self.root, parent)?, name.as_bytes());
+        let dir = dir.as_fd();
+        disk::unlink(dir, name)?;
+        let mode = self.mode.unwrap_or(header.mode);
+        match header.kind {
+            EntryKind::Symlink => disk::symlink(dir, name, &header.link)?,
+            EntryKind::Fifo => disk::fifo(dir, name, mode)?,
+            EntryKind::Hardlink => {
+                let target = within(&header.link)?;
+                let (target, last) = target.rsplit_once('/').unwrap_or(("", &target));
+                return disk::link(make_dirs(self.root, target)?.as_fd(), last.as_bytes(), dir, name);
+            }
+            EntryKind::File => {
+                let mut file = disk::create_file(dir, name, 0o600)?;
+                let whole = [crate::tar::Extent { offset: 0, length: header.size }];
+                for extent in header.sparse.as_deref().unwrap_or(&whole) {
+                    file.seek(SeekFrom::Start(extent.offset)).context(|| "seek")?;
+                    let mut left = extent.length;
+                    while left > 0 {
+                        let piece = reader.piece().context(|| "read the archive")?;
+                        let n = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                        if n == 0 {
+                            bail!("the archive ends in the middle of a file");
+                        }
+                        file.write_all(&piece[..n]).context(|| "write")?;
+                        reader.consume(n);
+                        left -= n as u64;
+                    }
+                }
+                file.set_len(header.size).context(|| "set the length")?;
+                for (name, value) in
+                    header.xattrs.iter().filter(|(name, _)| !name.starts_with(b"user.overlay."))
+                {
+                    disk::set_xattr(file.as_fd(), name, value)?;
+                }
+                disk::set_mode(file.as_fd(), mode)?;
+            }
+            // As a pull leaves them out.
+            _ => return Ok(()),
+        }
+        disk::set_times_at(dir, name, header.mtime)
+    }
+}
+
+/// A directory that is being filled.
+struct Made {
+    dir: OwnedFd,
+    /// What its time is at the end, where it is new.
+    mtime: Option<(i64, u32)>,
+}
+
+/// The directories from the source on down, to which what is copied goes. One that .dockerignore leaves out is made only
+/// when something in it is not.
+trait Trail {
+    fn truncate_made(&mut self, length: usize) -> Result<()>;
+    fn deepest(&mut self, relative: &str) -> Result<OwnedFd>;
+}
+
+impl Trail for Vec<Option<Made>> {
+    fn truncate_made(&mut self, length: usize) -> Result<()> {
+        while self.len() > length {
+            if let Some(Some(Made { dir, mtime: Some(mtime) })) = self.pop() {
+                disk::set_times(dir.as_fd(), mtime)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory in which `relative` is to be.
+    fn deepest(&mut self, relative: &str) -> Result<OwnedFd> {
+        let parts: Vec<&str> = relative.split('/').collect();
+        for at in 1..self.len() {
+            if self[at].is_none() {
+                let parent =
+                    self[at - 1].as_ref().map(|made| made.dir.as_fd()).ok_or_else(|| err!("no directory"))?;
+                let dir = make_dirs(parent, parts[at - 1])?;
+                self[at] = Some(Made { dir, mtime: None });
+            }
+        }
+        let made = self.last().and_then(Option::as_ref).ok_or_else(|| err!("no directory"))?;
+        disk::open_dir_again(made.dir.as_fd())
+    }
+}
+
+/// Opens the directory `path` in `root`, links followed inside, and makes what of it is missing.
+pub(super) fn make_dirs(root: BorrowedFd, path: &str) -> Result<OwnedFd> {
+    let mut dir = disk::open_dir_again(root)?;
+    let mut done = String::new();
+    for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
+        if part == ".." {
+            done =
+                Path::new(&done).parent().unwrap_or(Path::new("")).as_os_str().to_string_lossy().into_owned();
+            dir = open_in(root, Path::new(&done), OFlags::PATH | OFlags::DIRECTORY)?;
+            continue;
+        }
+        done = join(&done, part);
+        let open = || open_in(root, Path::new(&done), OFlags::PATH | OFlags::DIRECTORY);
+        let shown = || format!("make directory /{done}");
+        dir = match open() {
+            Err(Errno::NOENT) => {
+                rustix::fs::mkdirat(&dir, part, rustix::fs::Mode::from_raw_mode(DIR_MODE)).context(shown)?;
+                open().context(shown)?
+            }
+            Err(Errno::NOTDIR) => bail!("/{done}: no directory, and none replaces it"),
+            opened => opened.context(shown)?,
+        };
+    }
+    Ok(dir)
+}
+
+/// The bytes of a file of the context of at most `most` bytes; none where there is no such file.
+pub(super) fn read(root: BorrowedFd, path: &Path, most: usize) -> Result<Option<Vec<u8>>> {
+    let shown = || path.display().to_string();
+    let fd = match open_in(root, path, READ) {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        opened => opened.context(shown)?,
+    };
+    match fd::stat(&fd)?.st_size {
+        size if size > most as i64 => bail!("{}: longer than {most} bytes", shown()),
+        _ => {}
+    }
+    fd::read_regular(&fd, most).context(shown)?.map(Some).ok_or_else(|| err!("{}: not a file", shown()))
+}

@@ -1,0 +1,160 @@
+//! RUN: a container of `rt` over the layers of the stage.
+//!
+//! The container's config is written here and is not the image's: namespaces, mounts and the filter of the profile isolated,
+//! but with the network of the host. Of the image come the program, its variables, its directory and its user.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::image_config::User;
+use crate::interrupt::Interrupt;
+use crate::{filter, lease, profile};
+use rt_spec::{ANNOTATION_USER, DEFAULT_CAPABILITIES};
+use rt_sys::error::{Context, Result};
+use rt_sys::{err, look, start};
+
+/// Files of the host that a program needs to reach other machines.
+const NETWORK_FILES: [&str; 2] = ["/etc/hosts", "/etc/resolv.conf"];
+
+/// How often somebody who waits for a container looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What is run.
+pub(super) struct Run<'a> {
+    /// The program and its arguments.
+    pub args: &'a [String],
+    /// Its variables.
+    pub env: Vec<String>,
+    /// Where it starts.
+    pub cwd: &'a str,
+    /// As whom.
+    pub user: &'a User,
+    /// It has loopback alone.
+    pub no_network: bool,
+    /// Mounts besides those that every container has.
+    pub mounts: Vec<Value>,
+}
+
+/// How a container ended.
+pub(super) enum Ended {
+    /// By itself.
+    Code(i32),
+    /// By a signal to `rt`.
+    Signal,
+}
+
+/// Runs it in the root at `root`. `memory` is a directory that goes with the build.
+pub(super) fn run(run: &Run, root: &Path, memory: &Path, interrupt: &Interrupt) -> Result<Ended> {
+    let bundle = memory.join("bundle");
+    fs::create_dir_all(&bundle).context(|| "make a bundle")?;
+    let config = config(run, root)?;
+    fs::write(bundle.join("config.json"), config.to_string()).context(|| "write a bundle")?;
+    let id = format!("build-{}", lease::unique());
+    let programs = start::companions("rt")?;
+    let program = look::first_file(programs)?.ok_or_else(|| start::no_companion("rt"))?;
+    let state = memory.join("state");
+    let rt = || {
+        let mut command = Command::new(&program);
+        command.arg("--root").arg(&state);
+        command
+    };
+    // What RUN says is progress: standard output is for the image's digest.
+    let said = std::io::stderr().as_fd().try_clone_to_owned().context(|| "duplicate stderr")?;
+    let mut child = rt()
+        .args(["run", "--bundle"])
+        .arg(&bundle)
+        .arg(&id)
+        .stdin(Stdio::null())
+        .stdout(said)
+        .spawn()
+        .context(|| format!("execute {}", program.display()))?;
+    let process = pidfd(&child)?;
+    let mut asked = false;
+    loop {
+        let mut fds = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
+        if rt_sys::process::poll(&mut fds, Some(LOOK))? > 0 {
+            break;
+        }
+        if interrupt.signalled() && !asked {
+            asked = true;
+            // It ends what runs in the container, whatever that does about signals.
+            let _ = rt()
+                .args(["delete", "--force", &id])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+        }
+    }
+    let status = child.wait().context(|| "wait for rt")?;
+    interrupt.check()?;
+    Ok(status.code().map_or(Ended::Signal, Ended::Code))
+}
+
+fn pidfd(child: &std::process::Child) -> Result<OwnedFd> {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).context(|| "open a pidfd")
+}
+
+fn config(run: &Run, root: &Path) -> Result<Value> {
+    let user = run.user;
+    let is_root = user.uid == 0;
+    let mut linux = profile::isolated_linux();
+    let mut mounts = profile::isolated_mounts();
+    if !run.no_network {
+        if let Some(namespaces) = linux["namespaces"].as_array_mut() {
+            namespaces.retain(|namespace| namespace["type"] != "network");
+        }
+        for path in NETWORK_FILES {
+            if look::exists(path)? {
+                mounts.push(bind(Path::new(path), path, true));
+            }
+        }
+    }
+    mounts.extend(run.mounts.iter().cloned());
+    let capabilities: &[&str] = if is_root { &DEFAULT_CAPABILITIES } else { &[] };
+    linux["seccomp"] = filter::section(capabilities)?;
+    Ok(json!({
+        "ociVersion": "1.2.0",
+        "process": {
+            "terminal": false,
+            "user": { "uid": user.uid, "gid": user.gid, "additionalGids": user.groups, "umask": 0o022 },
+            "args": run.args,
+            "env": run.env,
+            "cwd": run.cwd,
+            // The filter that answers calls which one id cannot do takes it.
+            "noNewPrivileges": true,
+            "capabilities": { "bounding": capabilities, "effective": capabilities, "permitted": capabilities },
+        },
+        "root": { "path": root, "readonly": false },
+        "hostname": "build",
+        "mounts": mounts,
+        "linux": linux,
+        "annotations": { ANNOTATION_USER: if is_root { "root" } else { "config" } },
+    }))
+}
+
+/// A bind mount for a config.
+pub(super) fn bind(source: &Path, destination: &str, readonly: bool) -> Value {
+    let mode = if readonly { "ro" } else { "rw" };
+    json!({ "destination": destination, "type": "bind", "source": source, "options": ["bind", mode, "nosuid", "nodev"] })
+}
+
+/// Writes a secret, or a script, to a file that only the build sees.
+pub(super) fn private_file(dir: &Path, bytes: &[u8], mode: u32) -> Result<PathBuf> {
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+    let path = dir.join(lease::unique());
+    let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    let mut file = file.context(|| format!("make {}", path.display()))?;
+    file.write_all(bytes).context(|| format!("write {}", path.display()))?;
+    file.set_permissions(fs::Permissions::from_mode(mode))
+        .map_err(|e| err!("set the mode of {}: {e}", path.display()))?;
+    Ok(path)
+}

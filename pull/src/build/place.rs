@@ -1,0 +1,283 @@
+//! Where builds keep what they make: layers by key, caches of RUN, and a session for what goes with the build.
+//!
+//! ```text
+//! lock              shared by builds, held alone by whoever removes
+//! layers/ID/upper   what an instruction has changed, as the upper layer of an overlay
+//! layers/ID/layer   when it was made and, once an image was made of it, what it is as a tar archive
+//! keys/KEY          a link that names the layer which an instruction gives: docs/design/build.md has what is in a key
+//! caches/HASH       the directory of a RUN --mount=type=cache
+//! sessions/ID       one build's
+//! ```
+//!
+//! The directory is the caller's alone, so nobody changes names in it. What is in a layer is as hostile as its image.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::cache::Cache;
+use crate::digest::Digest;
+use crate::{disk, lease};
+use rt_sys::error::{Context, Result};
+use rt_sys::rootfs::name_of_overlay_stranger;
+use rt_sys::{bail, err, look};
+
+/// A layer that no build has used for so long is removed by the next build that makes one.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// The directory of builds.
+pub(crate) struct Place {
+    path: PathBuf,
+    lock: fs::File,
+}
+
+/// A layer that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Layer {
+    /// Its name.
+    pub id: String,
+    /// What is known of it.
+    pub facts: Facts,
+}
+
+/// What is known of a layer, or of the root of an image.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Facts {
+    /// When it was made, in RFC 3339.
+    pub created: String,
+    /// What it is as an uncompressed tar archive, and how long that is, once one was written.
+    pub tar: Option<(String, u64)>,
+}
+
+impl Place {
+    /// Opens the directory, made where it is missing, or says that there is none.
+    fn open_at(path: PathBuf, make: bool) -> Result<Option<Place>> {
+        let shown = path.display().to_string();
+        let remedy = "RT_BUILD_DIR names a directory of a local file system";
+        if make {
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+            made.context(|| format!("make {shown}")).map_err(|e| e.hint(remedy))?;
+        } else if !look::is_dir(&path)? {
+            return Ok(None);
+        }
+        let dir = disk::open_root(&path)?;
+        let stat = rt_sys::fd::stat(&dir)?;
+        if stat.st_uid != disk::caller().uid || stat.st_mode & 0o077 != 0 {
+            bail!("{shown}: builds need a directory of the caller's that nobody else may enter (mode 0700)");
+        }
+        if let Some(name) = name_of_overlay_stranger(&dir)? {
+            let text = err!("{shown}: it is on {name}, which cannot hold the upper layer of an overlay");
+            return Err(text.hint(remedy));
+        }
+        for part in ["layers", "keys", "caches", "sessions"] {
+            match fs::DirBuilder::new().mode(0o700).create(path.join(part)) {
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                made => made.context(|| format!("make {shown}/{part}"))?,
+            }
+        }
+        let lock = fs::OpenOptions::new().create(true).append(true).open(path.join("lock"));
+        Ok(Some(Place { lock: lock.context(|| format!("open {shown}/lock"))?, path }))
+    }
+
+    /// That of the caller: RT_BUILD_DIR, else beside the cache of blobs.
+    fn path_of_caller() -> Result<PathBuf> {
+        let configured = rt_config::Config::read(&rt_config::own_variable)?;
+        Ok(configured
+            .text(&rt_config::BUILD)
+            .map_or_else(|| Cache::default_root().join("build"), PathBuf::from))
+    }
+
+    /// Opens it for a build. What builds have left that were killed goes, where none runs.
+    pub(super) fn open() -> Result<Place> {
+        let place =
+            Place::open_at(Place::path_of_caller()?, true)?.ok_or_else(|| err!("no directory for builds"))?;
+        if place.alone()? {
+            place.sweep()?;
+        }
+        flock(&place.lock, FlockOperation::LockShared).context(|| "lock the directory of builds")?;
+        Ok(place)
+    }
+
+    /// Takes the lock that no build has; false where one runs.
+    fn alone(&self) -> Result<bool> {
+        match flock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+            Err(e) => Err(e).context(|| "lock the directory of builds"),
+        }
+    }
+
+    /// Removes sessions, and layers without a key. The caller holds the lock alone.
+    fn sweep(&self) -> Result<()> {
+        for session in look::entries(self.path.join("sessions"))? {
+            remove(&session)?;
+        }
+        Ok(())
+    }
+
+    /// Removes layers that no build has used for so long, and what nothing leads to. None where a build runs.
+    pub(crate) fn prune(older: Duration) -> Result<Option<u64>> {
+        let Some(place) = Place::open_at(Place::path_of_caller()?, false)? else { return Ok(Some(0)) };
+        if !place.alone()? {
+            return Ok(None);
+        }
+        place.sweep()?;
+        place.remove_older(older).map(Some)
+    }
+
+    /// After a build that made a layer: what nobody has used for a long time goes, where no other build runs.
+    pub(super) fn bound(&self) -> Result<()> {
+        if self.alone()? {
+            self.remove_older(KEPT)?;
+        }
+        Ok(())
+    }
+
+    fn remove_older(&self, older: Duration) -> Result<u64> {
+        let now = SystemTime::now();
+        let old = |path: &Path| -> Result<bool> {
+            let used = fs::symlink_metadata(path).and_then(|m| m.modified());
+            let used = used.context(|| format!("stat {}", path.display()))?;
+            Ok(now.duration_since(used).unwrap_or_default() >= older)
+        };
+        let mut removed = 0;
+        let mut kept = std::collections::HashSet::new();
+        for key in look::entries(self.path.join("keys"))? {
+            if old(&key)? {
+                fs::remove_file(&key).context(|| format!("remove {}", key.display()))?;
+            } else {
+                kept.insert(fs::read_link(&key).context(|| format!("read {}", key.display()))?);
+            }
+        }
+        for layer in look::entries(self.path.join("layers"))? {
+            let name = layer.file_name().map(PathBuf::from).unwrap_or_default();
+            if !kept.contains(&name) && (!name.to_string_lossy().starts_with("root-") || old(&layer)?) {
+                remove(&layer)?;
+                removed += 1;
+            }
+        }
+        for cache in look::entries(self.path.join("caches"))? {
+            if old(&cache)? {
+                remove(&cache)?;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// A directory for this build alone.
+    pub(super) fn session(&self) -> Result<Session> {
+        let path = self.path.join("sessions").join(lease::unique());
+        fs::DirBuilder::new().mode(0o700).create(&path).context(|| format!("make {}", path.display()))?;
+        Ok(Session { path })
+    }
+
+    /// The layer that a key names.
+    pub(super) fn find(&self, key: &str) -> Result<Option<Layer>> {
+        let link = self.path.join("keys").join(key);
+        let id = match fs::read_link(&link) {
+            Ok(id) => id.to_string_lossy().into_owned(),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e).context(|| format!("read {}", link.display())),
+        };
+        let Some(facts) = self.facts(&id)? else { return Ok(None) };
+        let keys = disk::open_root(&self.path.join("keys"))?;
+        disk::touch(keys.as_fd(), key.as_bytes())?;
+        Ok(Some(Layer { id, facts }))
+    }
+
+    /// What is known of a layer or root; none where it is not there.
+    pub(super) fn facts(&self, id: &str) -> Result<Option<Facts>> {
+        let path = self.path.join("layers").join(id).join("layer");
+        match fs::read(&path) {
+            Ok(text) => {
+                let facts = serde_json::from_slice(&text).map_err(|e| err!("{}: {e}", path.display()));
+                facts.map(Some)
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e).context(|| format!("read {}", path.display())),
+        }
+    }
+
+    /// Notes what is known of a layer or root.
+    pub(super) fn note(&self, id: &str, facts: &Facts) -> Result<()> {
+        let dir = self.path.join("layers").join(id);
+        fs::create_dir_all(&dir).context(|| format!("make {}", dir.display()))?;
+        write_facts(&dir, facts)
+    }
+
+    /// Keeps what is in `draft` as the layer of `key`.
+    pub(super) fn keep(&self, draft: &Path, key: &str, created: String) -> Result<Layer> {
+        let (id, facts) = (lease::unique(), Facts { created, tar: None });
+        write_facts(draft, &facts)?;
+        let to = self.path.join("layers").join(&id);
+        fs::rename(draft, &to).context(|| format!("keep the layer {}", to.display()))?;
+        let new = self.path.join("keys").join(format!("new-{id}"));
+        symlink(&id, &new)
+            .and_then(|()| fs::rename(&new, self.path.join("keys").join(key)))
+            .context(|| format!("name the layer {}", to.display()))?;
+        Ok(Layer { id, facts })
+    }
+
+    /// The tree of a layer.
+    pub(super) fn upper(&self, id: &str) -> Result<OwnedFd> {
+        disk::open_root(&self.path.join("layers").join(id).join("upper"))
+    }
+
+    /// The directory of a cache of RUN, which gets this mode where it is new.
+    pub(super) fn cache(&self, id: &str, mode: u32) -> Result<PathBuf> {
+        let path = self.path.join("caches").join(Digest::of(id.as_bytes()).hex());
+        match fs::DirBuilder::new().create(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => made
+                .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(mode)))
+                .context(|| format!("make {}", path.display()))?,
+        }
+        Ok(path)
+    }
+}
+
+fn write_facts(dir: &Path, facts: &Facts) -> Result<()> {
+    let text = serde_json::to_vec(facts).map_err(|e| err!("{e}"))?;
+    let new = dir.join(format!("layer-{}", lease::unique()));
+    fs::write(&new, text)
+        .and_then(|()| fs::rename(&new, dir.join("layer")))
+        .context(|| format!("write in {}", dir.display()))
+}
+
+/// Removes a tree, whatever modes its directories have.
+pub(super) fn remove(path: &Path) -> Result<()> {
+    let dir = disk::open_root(path)?;
+    disk::remove_contents(dir.as_fd(), b"")?;
+    fs::remove_dir(path).context(|| format!("remove {}", path.display()))
+}
+
+/// The directory of one build, removed at its end.
+pub(super) struct Session {
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+impl Session {
+    /// A new directory for a layer in the making: `upper`, and `work` for the kernel.
+    pub(super) fn draft(&self, mode: u32) -> Result<PathBuf> {
+        let path = self.path.join(lease::unique());
+        let make = |path: &Path| fs::DirBuilder::new().mode(0o700).create(path);
+        make(&path)
+            .and_then(|()| make(&path.join("work")))
+            .and_then(|()| make(&path.join("upper")))
+            .and_then(|()| fs::set_permissions(path.join("upper"), fs::Permissions::from_mode(mode)))
+            .context(|| format!("make {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = remove(&self.path);
+    }
+}

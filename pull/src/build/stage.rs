@@ -1,0 +1,733 @@
+//! A stage in the making: its config, its layers, and what each instruction does to them.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use dockerfile::ignore::Ignore;
+use dockerfile::{Command, Healthcheck, Heredoc, Instruction, Kind, Mount, MountKind, words};
+use serde_json::{Map, Value, json};
+
+use super::copy::{self, Destination, Origin};
+use super::exec::{self, Ended, Run};
+use super::mount::{self, Mounted};
+use super::place::{self, Layer};
+use super::{Builder, Secret};
+use crate::digest::Digest;
+use crate::image_config;
+use crate::manifest::Execution;
+use crate::{disk, lease};
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::{bail, err};
+
+/// What the lowest layer of a stage is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Base {
+    /// Nothing.
+    Scratch,
+    /// The root of this bundle of the store.
+    Bundle(PathBuf),
+}
+
+/// The layers of a stage.
+#[derive(Debug, Clone)]
+pub(super) struct Chain {
+    pub base: Base,
+    pub layers: Vec<Layer>,
+}
+
+impl Chain {
+    /// What stands for its content in keys.
+    fn id(&self) -> String {
+        match (self.layers.last(), &self.base) {
+            (Some(layer), _) => format!("layer {}", layer.id),
+            (None, Base::Scratch) => "scratch".to_owned(),
+            (None, Base::Bundle(path)) => {
+                format!("bundle {}", path.file_name().unwrap_or_default().to_string_lossy())
+            }
+        }
+    }
+}
+
+/// A stage, as far as it was built.
+#[derive(Debug, Clone)]
+pub(super) struct Stage {
+    /// What is said of it while it is built.
+    pub shown: String,
+    pub chain: Chain,
+    /// The image's config: all of it but layers and history.
+    pub image: Map<String, Value>,
+    /// Its section `config`.
+    pub config: Map<String, Value>,
+    pub history: Vec<Value>,
+    /// What ENV and ARG say, the later line before the earlier.
+    env: BTreeMap<String, String>,
+    /// What ARG says, in its order: it stands in the history and in the key of RUN.
+    args: Vec<(String, String)>,
+    /// CMD was in this file, so that an ENTRYPOINT leaves it as it is.
+    has_cmd: bool,
+}
+
+/// Where the number of the line was asked for, it is in front of an error.
+fn words_of(text: &str, stage: &Stage, builder: &Builder) -> Result<String> {
+    words::expand(text, builder.file.escape, &|name| stage.env.get(name).cloned()).map_err(Error::new)
+}
+
+impl Stage {
+    /// A stage of an image with this config.
+    pub(super) fn new(shown: String, base: Base, image: Value) -> Stage {
+        let mut image = match image {
+            Value::Object(image) => image,
+            _ => Map::new(),
+        };
+        let mut config = match image.remove("config") {
+            Some(Value::Object(config)) => config,
+            _ => Map::new(),
+        };
+        let history = match image.remove("history") {
+            Some(Value::Array(history)) => history.into_iter().filter(Value::is_object).collect(),
+            _ => Vec::new(),
+        };
+        let mut env: Vec<String> = strings(&config, "Env");
+        if !env.iter().any(|entry| entry.starts_with("PATH=")) {
+            env.push(image_config::PATH.to_owned());
+        }
+        config.insert("Env".into(), json!(env));
+        let pairs = env.iter().filter_map(|entry| entry.split_once('='));
+        let env = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let chain = Chain { base, layers: Vec::new() };
+        Stage { shown, chain, image, config, history, env, args: Vec::new(), has_cmd: false }
+    }
+
+    /// The same stage as the beginning of another.
+    pub(super) fn continued(&self, shown: String) -> Stage {
+        Stage { shown, has_cmd: false, ..self.clone() }
+    }
+
+    /// The triggers of the base, which are run once.
+    pub(super) fn take_triggers(&mut self) -> Vec<String> {
+        let triggers = strings(&self.config, "OnBuild");
+        self.config.remove("OnBuild");
+        triggers
+    }
+
+    fn working_dir(&self) -> String {
+        let dir = self.config.get("WorkingDir").and_then(Value::as_str).unwrap_or_default();
+        if dir.starts_with('/') { dir.to_owned() } else { format!("/{dir}") }
+    }
+
+    fn absolute(&self, path: &str) -> String {
+        if path.starts_with('/') {
+            path.to_owned()
+        } else {
+            format!("{}/{path}", self.working_dir().trim_end_matches('/'))
+        }
+    }
+
+    fn shell(&self) -> Vec<String> {
+        let shell = strings(&self.config, "Shell");
+        if shell.is_empty() { vec!["/bin/sh".to_owned(), "-c".to_owned()] } else { shell }
+    }
+
+    fn command(&self, command: &Command) -> Vec<String> {
+        match command {
+            Command::Exec(words) => words.clone(),
+            Command::Shell(text) => [self.shell(), vec![text.clone()]].concat(),
+        }
+    }
+
+    fn note(&mut self, created_by: &str, layer: Option<&Layer>) {
+        let mut entry = json!({ "created_by": created_by });
+        match layer {
+            Some(layer) => entry["created"] = json!(layer.facts.created),
+            None => entry["empty_layer"] = json!(true),
+        }
+        self.history.push(entry);
+    }
+
+    /// Does what `instruction` says.
+    pub(super) fn apply(&mut self, builder: &Builder, instruction: &Instruction) -> Result<()> {
+        let expand = |text: &str| words_of(text, self, builder);
+        let all = |texts: &[String]| {
+            texts.iter().map(|text| words_of(text, self, builder)).collect::<Result<Vec<_>>>()
+        };
+        match &instruction.kind {
+            Kind::From { .. } => return Ok(()),
+            Kind::Run(command) => return self.run(builder, instruction, command),
+            Kind::Copy(paths) | Kind::Add(paths) => {
+                let paths = all(paths)?;
+                return self.copy(builder, instruction, &paths);
+            }
+            Kind::Workdir(dir) => {
+                let dir = expand(dir)?;
+                return self.workdir(builder, instruction, &dir);
+            }
+            Kind::Arg(arguments) => {
+                let mut said = Vec::new();
+                for (name, default) in arguments {
+                    let value = match (builder.argument(name), default) {
+                        (Some(value), _) => Some(value),
+                        (None, Some(default)) => Some(words_of(default, self, builder)?),
+                        (None, None) => builder.globals.get(name).cloned(),
+                    };
+                    said.push((name.clone(), value));
+                }
+                for (name, value) in said {
+                    let Some(value) = value else { continue };
+                    self.args.retain(|(known, _)| *known != name);
+                    self.args.push((name.clone(), value.clone()));
+                    self.env.insert(name, value);
+                }
+            }
+            Kind::Env(pairs) => {
+                // One instruction sees the values from before it.
+                let pairs = pairs
+                    .iter()
+                    .map(|(name, value)| Ok((expand(name)?, expand(value)?)))
+                    .collect::<Result<Vec<_>>>()?;
+                let mut env = strings(&self.config, "Env");
+                for (name, value) in pairs {
+                    let entry = format!("{name}={value}");
+                    match env.iter_mut().find(|known| known.split('=').next() == Some(&name)) {
+                        Some(known) => *known = entry,
+                        None => env.push(entry),
+                    }
+                    self.args.retain(|(known, _)| *known != name);
+                    self.env.insert(name, value);
+                }
+                self.config.insert("Env".into(), json!(env));
+            }
+            Kind::Label(pairs) => {
+                let pairs = pairs
+                    .iter()
+                    .map(|(name, value)| Ok((expand(name)?, expand(value)?)))
+                    .collect::<Result<Vec<_>>>()?;
+                let labels = object(&mut self.config, "Labels");
+                labels.extend(pairs.into_iter().map(|(name, value)| (name, json!(value))));
+            }
+            Kind::User(user) => drop(self.config.insert("User".into(), json!(expand(user)?))),
+            Kind::Volume(paths) => {
+                let paths = all(paths)?;
+                object(&mut self.config, "Volumes").extend(paths.into_iter().map(|path| (path, json!({}))));
+            }
+            Kind::Expose(text) => {
+                let ports =
+                    words::expand_words(text, builder.file.escape, &|name| self.env.get(name).cloned());
+                for port in ports.map_err(Error::new)? {
+                    for port in ports_of(&port)? {
+                        object(&mut self.config, "ExposedPorts").insert(port, json!({}));
+                    }
+                }
+            }
+            Kind::StopSignal(signal) => drop(self.config.insert("StopSignal".into(), json!(expand(signal)?))),
+            Kind::Maintainer(author) => drop(self.image.insert("author".into(), json!(author))),
+            Kind::Shell(words) => drop(self.config.insert("Shell".into(), json!(words))),
+            Kind::Entrypoint(command) => {
+                let words = self.command(command);
+                self.config.insert("Entrypoint".into(), json!(words));
+                if !self.has_cmd {
+                    self.config.remove("Cmd");
+                }
+            }
+            Kind::Cmd(command) => {
+                let words = self.command(command);
+                self.config.insert("Cmd".into(), json!(words));
+                self.has_cmd = true;
+            }
+            Kind::Healthcheck(check) => {
+                let check = healthcheck(check);
+                self.config.insert("Healthcheck".into(), check);
+            }
+            Kind::Onbuild(text) => {
+                if !instruction.heredocs.is_empty() {
+                    bail!("a heredoc in ONBUILD is not supported");
+                }
+                let mut triggers = strings(&self.config, "OnBuild");
+                triggers.push(text.clone());
+                self.config.insert("OnBuild".into(), json!(triggers));
+                return Ok(());
+            }
+        }
+        self.note(&instruction.text, None);
+        Ok(())
+    }
+
+    /// The layer of an instruction: the one that the cache has for `key`, or what `make` makes in the root of the stage.
+    fn layer(
+        &mut self,
+        builder: &Builder,
+        instruction: &Instruction,
+        key: &str,
+        make: impl FnOnce(&Rooted) -> Result<()>,
+    ) -> Result<Layer> {
+        let said = format!("[{}] {}", self.shown, rt_sys::log::one_line(&instruction.text));
+        if !builder.options.no_cache
+            && let Some(layer) = builder.place.find(key)?
+        {
+            builder.tell(&format!("{said}: cached"));
+            self.chain.layers.push(layer.clone());
+            return Ok(layer);
+        }
+        builder.tell(&said);
+        if self.chain.layers.len() >= mount::MOST_LAYERS {
+            bail!("a stage has at most {} layers", mount::MOST_LAYERS);
+        }
+        let (draft, mounted) = builder.writable(&self.chain)?;
+        let rooted = Rooted { root: mounted.root()?, path: mounted.path().to_owned(), draft: draft.clone() };
+        let done = make(&rooted);
+        drop(rooted);
+        drop(mounted);
+        done?;
+        place::remove(&draft.join("work"))?;
+        let layer = builder.place.keep(&draft, key, builder.now.clone())?;
+        builder.made.set(builder.made.get() + 1);
+        self.chain.layers.push(layer.clone());
+        Ok(layer)
+    }
+
+    fn key(&self, what: &Value) -> String {
+        Digest::of(json!([self.chain.id(), what]).to_string().as_bytes()).hex().to_owned()
+    }
+
+    fn workdir(&mut self, builder: &Builder, instruction: &Instruction, dir: &str) -> Result<()> {
+        let dir = format!("/{}", dockerfile::ignore::clean(&self.absolute(dir)));
+        let key = self.key(&json!(["workdir", dir]));
+        let layer = self
+            .layer(builder, instruction, &key, |stage| copy::make_dirs(stage.root.as_fd(), &dir).map(drop))?;
+        self.config.insert("WorkingDir".into(), json!(dir));
+        self.note(&format!("WORKDIR {dir}"), Some(&layer));
+        Ok(())
+    }
+
+    fn run(&mut self, builder: &Builder, instruction: &Instruction, command: &Command) -> Result<()> {
+        let no_network = match instruction.flag("network") {
+            None | Some("default" | "host") => false,
+            Some("none") => true,
+            Some(other) => bail!("RUN --network={other} is not supported: use host or none"),
+        };
+        for flag in ["security", "device"] {
+            if let Some(value) = instruction.flag(flag) {
+                bail!("RUN --{flag}={value} is not supported: a build has no more rights than its caller");
+            }
+        }
+        let mut scripts = Vec::new();
+        let args = match (command, &instruction.heredocs[..]) {
+            (command, []) => self.command(command),
+            (Command::Shell(text), [only])
+                if dockerfile::is_heredoc(text) && only.content.starts_with("#!") =>
+            {
+                scripts.push(only.clone());
+                vec![format!("{SCRIPTS}/{}", only.name)]
+            }
+            (Command::Shell(text), [only]) if dockerfile::is_heredoc(text) => {
+                self.command(&Command::Shell(only.text()))
+            }
+            (Command::Shell(text), all) => {
+                let parts = all.iter().map(|heredoc| format!("\n{}{}", heredoc.content, heredoc.name));
+                self.command(&Command::Shell(format!("{text}{}", parts.collect::<String>())))
+            }
+            (Command::Exec(_), _) => bail!("RUN in JSON form takes no heredoc"),
+        };
+        if args.is_empty() {
+            bail!("RUN has no command");
+        }
+        let expand =
+            |text: &str| words::expand(text, builder.file.escape, &|name| self.env.get(name).cloned());
+        let mounts = instruction
+            .values("mount")
+            .map(|text| Mount::parse(text, &expand).map_err(Error::new))
+            .collect::<Result<Vec<_>>>()?;
+        let cwd = self.working_dir();
+        let mut env: Vec<String> = self.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut sources = Vec::new();
+        let mut counted = Vec::new();
+        for mount in &mounts {
+            let (source, count) = self.mount_source(builder, mount)?;
+            sources.push(source);
+            counted.push(json!([format!("{:?}", mount), count]));
+        }
+        let user = self.config.get("User").cloned().unwrap_or_default();
+        let texts: Vec<&str> = scripts.iter().map(|heredoc: &Heredoc| heredoc.content.as_str()).collect();
+        let key = self.key(&json!(["run", args, env, cwd, user, no_network, counted, texts]));
+        env.extend(builder.proxies.iter().map(|(name, value)| format!("{name}={value}")));
+        let execution = Execution { user: user.as_str().map(str::to_owned), ..Execution::default() };
+        let line = instruction.line;
+        let layer = self.layer(builder, instruction, &key, |stage| {
+            let user = image_config::user(&execution, &stage.root)?;
+            if !env.iter().any(|entry| entry.starts_with("HOME=")) {
+                env.push(image_config::home_variable(&user));
+            }
+            let mut binds = Vec::new();
+            let mut held = Vec::new();
+            for (mount, source) in mounts.iter().zip(&sources) {
+                mounted(builder, mount, source, &cwd, &mut binds, &mut held, &mut env)?;
+            }
+            if let [script] = &scripts[..] {
+                let file = exec::private_file(builder.memory.path(), script.text().as_bytes(), 0o755)?;
+                binds.push(exec::bind(&file, &format!("{SCRIPTS}/{}", script.name), true));
+            }
+            let run =
+                Run { args: &args, env: env.clone(), cwd: &cwd, user: &user, no_network, mounts: binds };
+            match exec::run(&run, &stage.path, builder.memory.path(), builder.interrupt)? {
+                Ended::Code(0) => Ok(()),
+                Ended::Code(code) => Err(Error::new(format!("exit code {code}"))),
+                Ended::Signal => Err(Error::new("killed by a signal")),
+            }
+        });
+        let layer = layer.map_err(|e| if line == 0 { e.context("ONBUILD") } else { e })?;
+        let count = if self.args.is_empty() {
+            String::new()
+        } else {
+            let args: Vec<String> = self.args.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            format!("|{} {} ", args.len(), args.join(" "))
+        };
+        self.note(&format!("RUN {count}{} # buildkit", args.join(" ")), Some(&layer));
+        Ok(())
+    }
+
+    /// What a mount of RUN shows, and what of it counts in the key.
+    fn mount_source(&self, builder: &Builder, mount: &Mount) -> Result<(Option<Source>, Value)> {
+        if !matches!(mount.kind, MountKind::Bind { .. }) {
+            return Ok((None, Value::Null));
+        }
+        let source = builder.source(mount.from.as_deref())?;
+        let ignore = source.ignores(builder);
+        let origin = Origin { root: source.root(builder)?, ignore: &ignore, shown: &source.shown };
+        let count = match &source.id {
+            Some(id) => json!(id),
+            None => {
+                let found = origin.find(&plain(&mount.source))?;
+                json!(origin.digest(&found, builder.interrupt)?.as_str())
+            }
+        };
+        drop(origin);
+        Ok((Some(source), count))
+    }
+
+    fn copy(&mut self, builder: &Builder, instruction: &Instruction, paths: &[String]) -> Result<()> {
+        let is_add = matches!(instruction.kind, Kind::Add(_));
+        let name = if is_add { "ADD" } else { "COPY" };
+        for flag in ["parents", "keep-git-dir", "checksum", "unpack"] {
+            if instruction.flag(flag).is_some() {
+                bail!("{name} --{flag} is not supported");
+            }
+        }
+        let mode = match instruction.flag("chmod") {
+            None => None,
+            Some(text) => {
+                let text = words_of(text, self, builder)?;
+                let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| *mode <= 0o7777);
+                Some(mode.ok_or_else(|| {
+                    err!("--chmod={text}: only modes in digits are supported, such as 0755")
+                })?)
+            }
+        };
+        let owner = instruction.flag("chown").map(|text| words_of(text, self, builder)).transpose()?;
+        let link = instruction.flag("link").is_some_and(|value| value != "false");
+        let Some((to, sources)) = paths.split_last() else { bail!("no destination") };
+        for source in sources.iter().filter(|_| is_add) {
+            if source.contains("://") || source.starts_with("git@") {
+                bail!("ADD {source}: a URL is not supported (RUN curl or git, or fetch it before the build)");
+            }
+        }
+        let excluded: Vec<String> =
+            instruction.values("exclude").map(|text| words_of(text, self, builder)).collect::<Result<_>>()?;
+        let exclude = Ignore::new(&excluded.join("\n")).map_err(Error::new)?;
+        let mut to = self.absolute(to);
+        let heredocs: Vec<(&Heredoc, String)> = instruction
+            .heredocs
+            .iter()
+            .map(|heredoc| {
+                let text = heredoc.text();
+                let values = |name: &str| self.env.get(name).cloned();
+                let text = if heredoc.expands {
+                    words::expand_content(&text, builder.file.escape, &values)
+                } else {
+                    Ok(text)
+                };
+                text.map(|text| (heredoc, text)).map_err(Error::new)
+            })
+            .collect::<Result<_>>()?;
+        let files: Vec<&String> =
+            sources.iter().filter(|source| heredocs.is_empty() || !dockerfile::is_heredoc(source)).collect();
+        let source = builder.source(instruction.flag("from"))?;
+        let mut ignore = source.ignores(builder);
+        ignore.push(&exclude);
+        let origin = Origin { root: source.root(builder)?, ignore: &ignore, shown: &source.shown };
+        let mut found = Vec::new();
+        for file in &files {
+            found.extend(origin.find(file)?);
+        }
+        if found.is_empty() && heredocs.is_empty() {
+            // A pattern that stands for nothing is no error.
+            log::warn!("line {}: {name}: there is nothing that it could copy", instruction.line);
+        }
+        let several = found.len() + heredocs.len() > 1;
+        if several
+            && files.iter().all(|file| dockerfile::glob::is_pattern(file))
+            && files.len() == 1
+            && heredocs.is_empty()
+            && !to.ends_with('/')
+        {
+            to.push('/');
+        }
+        let digest = origin.digest(&found, builder.interrupt)?;
+        let texts: Vec<(&str, &str)> =
+            heredocs.iter().map(|(heredoc, text)| (heredoc.name.as_str(), text.as_str())).collect();
+        let what = json!([
+            name,
+            to,
+            mode,
+            link,
+            digest.as_str(),
+            found.iter().map(|f| &f.path).collect::<Vec<_>>(),
+            texts
+        ]);
+        let key = match link {
+            true => Digest::of(what.to_string().as_bytes()).hex().to_owned(),
+            false => self.key(&what),
+        };
+        if let Some(owner) = &owner {
+            builder.warn_of_owners(instruction.line, name, owner);
+        }
+        let owner_known = owner.clone();
+        let layer = self.layer(builder, instruction, &key, |stage| {
+            if let Some(owner) = owner_known {
+                // A name that the image lacks is an error, though every file becomes root's.
+                image_config::user(&Execution { user: Some(owner), ..Execution::default() }, &stage.root)?;
+            }
+            let upper;
+            let root = match link {
+                true => {
+                    upper = disk::open_root(&stage.draft.join("upper"))?;
+                    upper.as_fd()
+                }
+                false => stage.root.as_fd(),
+            };
+            let to = Destination { root, path: &to, mode };
+            for (heredoc, text) in &heredocs {
+                to.write_text(&heredoc.name, text, !several)?;
+            }
+            let mut rest = found.clone();
+            if is_add {
+                rest.clear();
+                for one in &found {
+                    if !to.unpack(&origin, one, builder.interrupt)? {
+                        rest.push(one.clone());
+                    }
+                }
+            }
+            let digest = if rest.len() == found.len() {
+                digest.clone()
+            } else {
+                origin.digest(&rest, builder.interrupt)?
+            };
+            to.copy(&origin, &rest, &digest, builder.interrupt)
+        })?;
+        self.note(&format!("{} # buildkit", instruction.text), Some(&layer));
+        Ok(())
+    }
+}
+
+/// Where scripts of RUN are shown.
+const SCRIPTS: &str = "/dev/pipes";
+
+/// The root of a stage in which an instruction is done.
+struct Rooted {
+    root: OwnedFd,
+    path: PathBuf,
+    draft: PathBuf,
+}
+
+/// What COPY and mounts take files from.
+pub(super) struct Source {
+    /// What it is, for errors.
+    pub shown: String,
+    /// What stands for its content in keys; none for the context, whose files are hashed.
+    pub id: Option<String>,
+    /// Its root; none for the context's.
+    pub root: Option<(OwnedFd, Option<Mounted>)>,
+}
+
+impl Source {
+    fn root<'a>(&'a self, builder: &'a Builder) -> Result<std::os::fd::BorrowedFd<'a>> {
+        match &self.root {
+            Some((root, _)) => Ok(root.as_fd()),
+            None => builder.context.as_ref().map(AsFd::as_fd).ok_or_else(|| err!("there is no context")),
+        }
+    }
+
+    fn ignores<'a>(&self, builder: &'a Builder) -> Vec<&'a Ignore> {
+        if self.root.is_none() { vec![&builder.ignore] } else { Vec::new() }
+    }
+}
+
+/// A path as a source of a mount: without patterns.
+fn plain(path: &str) -> String {
+    path.chars().flat_map(|c| "*?[\\".contains(c).then_some('\\').into_iter().chain([c])).collect()
+}
+
+/// Makes what a mount of RUN shows, and says how.
+fn mounted(
+    builder: &Builder,
+    mount: &Mount,
+    source: &Option<Source>,
+    cwd: &str,
+    binds: &mut Vec<Value>,
+    held: &mut Vec<Box<dyn std::any::Any>>,
+    env: &mut Vec<String>,
+) -> Result<()> {
+    let absolute = |path: &str| {
+        if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", cwd.trim_end_matches('/')) }
+    };
+    let target = absolute(&mount.target);
+    if dockerfile::ignore::clean(&target).is_empty() && !mount.target.is_empty() {
+        bail!("--mount: the target cannot be /");
+    }
+    match &mount.kind {
+        MountKind::Tmpfs { size } => {
+            let mut options = vec!["nosuid".to_owned(), "nodev".to_owned(), "mode=0755".to_owned()];
+            options.extend(size.map(|size| format!("size={size}")));
+            binds.push(
+                json!({ "destination": target, "type": "tmpfs", "source": "tmpfs", "options": options }),
+            );
+        }
+        MountKind::Cache { id, mode, readonly } => {
+            let id = id.clone().unwrap_or_else(|| dockerfile::ignore::clean(&target));
+            let dir = builder.place.cache(&id, *mode)?;
+            binds.push(exec::bind(&dir, &target, *readonly));
+        }
+        MountKind::Secret { id, mode, required, variable } => {
+            let Some(secret) = builder.options.secrets.iter().find(|secret| secret.id == *id) else {
+                if *required {
+                    return Err(err!("--mount=type=secret: no secret {id:?}")
+                        .hint(format!("--secret id={id},src=FILE gives it")));
+                }
+                return Ok(());
+            };
+            let value = Secret::read(secret)?;
+            if let Some(variable) = variable {
+                let text = String::from_utf8(value.clone()).map_err(|_| err!("secret {id:?}: not UTF-8"))?;
+                env.retain(|entry| entry.split('=').next() != Some(variable));
+                env.push(format!("{variable}={text}"));
+            }
+            if variable.is_none() || !mount.target.is_empty() {
+                let file = exec::private_file(builder.memory.path(), &value, *mode)?;
+                let target = if mount.target.is_empty() { format!("/run/secrets/{id}") } else { target };
+                let mut bind = exec::bind(&file, &target, true);
+                bind["options"] = json!(["bind", "ro", "nosuid", "nodev", "noexec"]);
+                binds.push(bind);
+                held.push(Box::new(Gone(file)));
+            }
+        }
+        MountKind::Bind { writable } => {
+            let Some(source) = source else { return Ok(()) };
+            let ignore = source.ignores(builder);
+            let origin = Origin { root: source.root(builder)?, ignore: &ignore, shown: &source.shown };
+            let at = builder.memory.path().join(lease::unique());
+            let path = plain(&mount.source);
+            let found = origin.find(&path)?;
+            let Some(one) = found.first() else { bail!("{:?}: not found in {}", mount.source, source.shown) };
+            let is_context = source.root.is_none();
+            // Of the context only what .dockerignore leaves in is shown; and what is written is thrown away.
+            let shown = if *writable || is_context && !builder.ignore.is_empty() {
+                let draft = builder.session.draft(0o755)?;
+                let copy = draft.join("upper");
+                let root = disk::open_root(&copy)?;
+                let digest = origin.digest(&found, builder.interrupt)?;
+                let to = Destination {
+                    root: root.as_fd(),
+                    path: if one.is_dir { "/" } else { "/file" },
+                    mode: None,
+                };
+                to.copy(&origin, &found, &digest, builder.interrupt)?;
+                let inside = if one.is_dir { copy } else { copy.join("file") };
+                held.push(Box::new(Draft(draft)));
+                rustix::fs::open(
+                    &inside,
+                    rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
+                    rustix::fs::Mode::empty(),
+                )?
+            } else {
+                rt_sys::rootfs::open_in(origin.root, Path::new(&one.path), rustix::fs::OFlags::PATH)
+                    .context(|| format!("{:?} in {}", mount.source, source.shown))?
+            };
+            match one.is_dir {
+                true => std::fs::create_dir(&at).context(|| format!("make {}", at.display()))?,
+                false => std::fs::write(&at, "").context(|| format!("make {}", at.display()))?,
+            }
+            held.push(Box::new(mount::bind(shown.as_fd(), &at)?));
+            binds.push(exec::bind(&at, &target, !writable));
+        }
+    }
+    Ok(())
+}
+
+/// A file that goes with the instruction that needs it.
+struct Gone(PathBuf);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A directory that goes so.
+struct Draft(PathBuf);
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let _ = place::remove(&self.0);
+    }
+}
+
+fn strings(config: &Map<String, Value>, key: &str) -> Vec<String> {
+    let all = config.get(key).and_then(Value::as_array).into_iter().flatten();
+    all.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn object<'a>(config: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
+    let value = config.entry(key).or_insert_with(|| json!({}));
+    if !value.is_object() {
+        *value = json!({});
+    }
+    match value {
+        Value::Object(object) => object,
+        _ => unreachable!("an object was just put there"),
+    }
+}
+
+/// The ports that a word of EXPOSE stands for, each with its protocol.
+fn ports_of(word: &str) -> Result<Vec<String>> {
+    let bad = || err!("EXPOSE {word}: not a port, such as 80, 80/udp or 8000-8010");
+    let (ports, protocol) = word.split_once('/').unwrap_or((word, "tcp"));
+    let protocol = protocol.to_ascii_lowercase();
+    if !["tcp", "udp", "sctp"].contains(&protocol.as_str()) {
+        return Err(bad());
+    }
+    let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+    let (first, last): (u16, u16) = (first.parse().map_err(|_| bad())?, last.parse().map_err(|_| bad())?);
+    if first > last {
+        return Err(bad());
+    }
+    Ok((first..=last).map(|port| format!("{port}/{protocol}")).collect())
+}
+
+fn healthcheck(check: &Healthcheck) -> Value {
+    let mut out = Map::new();
+    let test = match &check.command {
+        None => json!(["NONE"]),
+        Some(Command::Shell(text)) => json!(["CMD-SHELL", text]),
+        Some(Command::Exec(words)) => json!([&["CMD".to_owned()][..], words].concat()),
+    };
+    out.insert("Test".into(), test);
+    let times = [
+        ("Interval", check.interval),
+        ("Timeout", check.timeout),
+        ("StartPeriod", check.start_period),
+        ("StartInterval", check.start_interval),
+        ("Retries", check.retries),
+    ];
+    out.extend(times.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))));
+    Value::Object(out)
+}

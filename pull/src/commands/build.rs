@@ -1,0 +1,168 @@
+//! `rt build`
+
+use super::{image_file as form_of, not_a_file, operand, registry};
+use crate::build::{self, BuildOptions, Output, Secret, SecretFrom};
+use crate::digest::Digest;
+use crate::images::{self, Policy, StoreRequest, Stored, Watermarks};
+use crate::interrupt::{Interrupt, is_interrupted};
+use crate::progress::Style;
+use crate::reference::Source;
+use crate::run;
+use crate::save::SaveTarget;
+use rt_cli::image::*;
+use rt_cli::parse::Call;
+use rt_cli::print;
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err, look};
+use std::path::PathBuf;
+
+/// Builds an image and prints the digest of its manifest.
+pub(super) fn run(call: &Call) -> Result<u8> {
+    let flags = &call.flags;
+    if let Some(other) = flags.text(&PROGRESS)?.filter(|word| !["auto", "plain"].contains(word)) {
+        bail!("--progress {other}: use auto or plain");
+    }
+    let options = BuildOptions {
+        context: context(operand(call, 0)?)?,
+        file: flags.path(&BUILD_FILE),
+        target: flags.text(&TARGET)?.map(str::to_owned),
+        arguments: flags.texts(&BUILD_ARG)?.iter().filter_map(|text| argument(text)).collect(),
+        labels: flags.texts(&LABEL)?.iter().map(|text| pair(text)).collect(),
+        secrets: flags.texts(&SECRET)?.iter().map(|text| secret(text)).collect::<Result<_>>()?,
+        no_cache: flags.has(&NO_BUILD_CACHE),
+        quiet: flags.has(&SILENT),
+    };
+    let names = flags.texts(&TAG)?;
+    for name in &names {
+        let Source::Registry(reference) = name.parse()? else {
+            bail!("--tag {name}: not a name such as team/tool:1");
+        };
+        if reference.digest.is_some() {
+            bail!("--tag {name}: a name with a tag, and no digest");
+        }
+    }
+    let into = flags.text(&OUTPUT)?;
+    let outputs = outputs(call, &names, into)?;
+    let policy = if flags.has(&PULL_BASE) { Policy::Always } else { Policy::Missing };
+    let fetch = |image: &str, interrupt: &Interrupt| base(call, image, policy, interrupt);
+    let interrupt = Interrupt::install();
+    let digest =
+        build::build(&options, &outputs, &interrupt, &fetch).map_err(|e| match is_interrupted(&e) {
+            true => err!("interrupted; the layers that were made are kept, the same command goes on"),
+            false => e,
+        })?;
+    if let Some(path) = flags.path(&IID_FILE) {
+        std::fs::write(&path, digest.as_str()).context(|| format!("write {}", path.display()))?;
+    }
+    print(format!("{digest}\n"))
+}
+
+/// The directory of the context.
+fn context(word: &str) -> Result<PathBuf> {
+    if word == "-" || word.contains("://") || word.starts_with("git@") {
+        bail!("context {word}: only a directory is supported");
+    }
+    match look::is_dir(word)? {
+        true => rt_sys::fd::absolute(word),
+        false => bail!("context {word}: no such directory"),
+    }
+}
+
+/// `NAME=VALUE`, or `NAME` for the caller's value; none where that is not set.
+fn argument(text: &str) -> Option<(String, String)> {
+    match text.split_once('=') {
+        Some((name, value)) => Some((name.to_owned(), value.to_owned())),
+        None => rt_sys::caller::variable(text).map(|value| (text.to_owned(), value)),
+    }
+}
+
+fn pair(text: &str) -> (String, String) {
+    let (name, value) = text.split_once('=').unwrap_or((text, ""));
+    (name.to_owned(), value.to_owned())
+}
+
+/// `id=ID,src=FILE` or `id=ID,env=NAME`
+fn secret(text: &str) -> Result<Secret> {
+    let (mut id, mut from) = (None, None);
+    for field in text.split(',') {
+        match field.split_once('=') {
+            Some(("id", value)) => id = Some(value.to_owned()),
+            Some(("src" | "source", value)) => from = Some(SecretFrom::File(value.into())),
+            Some(("env", value)) => from = Some(SecretFrom::Variable(value.to_owned())),
+            Some(("type", "file" | "env")) => {}
+            _ => bail!("--secret {text}: use id=ID,src=FILE or id=ID,env=NAME"),
+        }
+    }
+    let Some(id) = id.filter(|id| !id.is_empty() && !id.contains('/')) else {
+        bail!("--secret {text}: no id")
+    };
+    Ok(Secret { from: from.unwrap_or_else(|| SecretFrom::Variable(id.clone())), id })
+}
+
+/// The image of a FROM or a --from. A file names images of registries and of the store, and no file of the host.
+fn base(call: &Call, image: &str, policy: Policy, interrupt: &Interrupt) -> Result<PathBuf> {
+    not_a_file(image)?;
+    let source = Source::named(image, registry()?)?;
+    if !matches!(source, Source::Registry(_)) {
+        bail!("{image}: not the name of an image in a registry or in the store");
+    }
+    let options = super::pull::pull_options(call, image.to_owned(), source, PathBuf::new())?;
+    let watermarks = Watermarks::from_environment()?;
+    let request = StoreRequest { options, policy, platform: None, names: None, watermarks };
+    Ok(images::fetch_watched(request, interrupt)?.path)
+}
+
+/// What is made of the image. Without a word it goes into the store.
+fn outputs<'a>(call: &'a Call, names: &'a [String], into: Option<&'a str>) -> Result<Vec<Output<'a>>> {
+    let mut all = Vec::new();
+    if !names.is_empty() || into.is_none() {
+        all.push(Output::Import(Box::new(move |digest, layout, interrupt| {
+            store(call, names, digest, layout, interrupt)
+        })));
+    }
+    let Some(text) = into else { return Ok(all) };
+    let text = text.strip_prefix("dest=").unwrap_or(text);
+    if ["oci:", "oci-archive:", "docker-archive:"].iter().any(|prefix| text.starts_with(prefix)) {
+        all.push(Output::Saved(SaveTarget::parse(text)?));
+        return Ok(all);
+    }
+    if text.contains("type=") {
+        return Err(err!("--output {text}: not supported")
+            .hint("use FILE.sqsh, DIR, oci:DIR, oci-archive:FILE or docker-archive:FILE"));
+    }
+    let target = rt_sys::fd::absolute(text)?;
+    form_of(&call.flags, &target)?;
+    all.push(Output::Import(Box::new(move |_, layout, interrupt| {
+        let Some(layout) = layout else { return Ok(false) };
+        let mut options =
+            super::pull::pull_options(call, layout.to_owned(), layout.parse()?, target.clone())?;
+        options.image = names.first().cloned().unwrap_or_else(|| "built".to_owned());
+        options.force = true;
+        run::run_watched(&options, interrupt)?;
+        Ok(true)
+    })));
+    Ok(all)
+}
+
+/// Puts the image into the store; where its layers need to be written for that, `layout` names them.
+fn store(
+    call: &Call,
+    names: &[String],
+    digest: &Digest,
+    layout: Option<&str>,
+    interrupt: &Interrupt,
+) -> Result<bool> {
+    if images::name_stored(digest, names, interrupt)? {
+        return Ok(true);
+    }
+    let Some(layout) = layout else { return Ok(false) };
+    let mut options = super::pull::pull_options(call, layout.to_owned(), layout.parse()?, PathBuf::new())?;
+    options.image = names.first().cloned().unwrap_or_else(|| digest.to_string());
+    // Its layers have been told of while they were built.
+    options.style = Style::Quiet;
+    let watermarks = Watermarks::from_environment()?;
+    let names = Some(names.to_vec());
+    let request = StoreRequest { options, policy: Policy::Always, platform: None, names, watermarks };
+    let Stored { .. } = images::fetch_watched(request, interrupt)?;
+    Ok(true)
+}
