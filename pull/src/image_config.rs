@@ -57,7 +57,7 @@ pub(crate) fn environment(execution: &Execution) -> Vec<String> {
 }
 
 /// HOME for a user.
-pub(crate) fn home_variable(user: &User) -> String {
+pub(crate) fn home_of(user: &User) -> String {
     format!("HOME={}", user.home.as_deref().unwrap_or("/"))
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn config(image: &BundledImage, root: Option<&OwnedFd>, choices: &Cho
     };
     let mut env = image_config::environment(execution);
     if !env.iter().any(|e| e.starts_with("HOME=")) && !hpc {
-        env.push(image_config::home_variable(&user));
+        env.push(image_config::home_of(&user));
     }
     let mut mounts = if hpc { hpc::mounts() } else { isolated_mounts() };
     let volumes = execution.volumes.iter().flatten();

@@ -294,6 +294,10 @@ MV2_COMM_WORLD_RANK or SLURM_STEP_ID, and what names the run.",
     },
     Item { name: "RT_CACHE, XDG_CACHE_HOME", text: "Where the commands about images keep blobs; see FILES." },
     Item {
+        name: "RT_BUILD_DIR",
+        text: "Where rt build keeps layers, in a directory of the caller's on a local file system; see FILES.",
+    },
+    Item {
         name: "REGISTRY_AUTH_FILE, DOCKER_CONFIG, ENROOT_CONFIG_PATH",
         text: "The file with credentials for registries, and the directories in which docker and enroot keep
 theirs.",
@@ -344,6 +348,10 @@ is not used. Root uses only stores that belong to root.",
         name: "$RT_CACHE, $XDG_CACHE_HOME/rt, $HOME/.cache/rt, /tmp/rt-cache-UID",
         text: "The cache of blobs: the first of these whose variable is set. --cache comes before all of
 them.",
+    },
+    Item {
+        name: "$RT_BUILD_DIR, $XDG_CACHE_HOME/rt/build, $HOME/.cache/rt/build",
+        text: "Layers of rt build: the first of these whose variable is set.",
     },
     Item {
         name: "$XDG_CONFIG_HOME/containers/registries.conf, /etc/containers/registries.conf",

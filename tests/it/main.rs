@@ -6,6 +6,7 @@
 //! check that it left no process, no mount and no state.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
+mod build;
 mod caller;
 mod cgroup;
 mod chosen;
@@ -85,6 +86,7 @@ fn tests() -> Vec<runner::Test> {
         ranks::tests(),
         seccomp::tests(),
         rootless::tests(),
+        build::tests(),
         caller::tests(),
         host_files::tests(),
         init::tests(),

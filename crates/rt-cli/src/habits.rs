@@ -44,7 +44,6 @@ const NVIDIA: Hint = Meant("-e NVIDIA_VISIBLE_DEVICES=all");
 pub const HABITS: &[(&str, &str, Hint)] = &[
     (NO_COMMAND, "attach", Meant("rt exec -t ID sh")),
     (NO_COMMAND, "batch", Meant("rt run FILE")),
-    (NO_COMMAND, "build", Meant("rt pull --user-map root, and rt run in that bundle")),
     (NO_COMMAND, "bundle", Meant("rt save --runfile FILE, or rt mount --bundle")),
     (NO_COMMAND, "commit", Meant("rt save --overlay")),
     (NO_COMMAND, "container", Meant("rt list, or rt run, exec, kill and delete")),

@@ -339,6 +339,10 @@ impl Destination<'_> {
                 let (dir, name);
                 if found.is_dir {
                     trail.truncate_made(item.depth + 1)?;
+                    if item.excluded {
+                        trail.push(None);
+                        return Ok(());
+                    }
                     name = item.relative.rsplit('/').next().unwrap_or_default().to_owned();
                     dir = trail.deepest(&item.relative)?;
                 } else {
@@ -349,12 +353,7 @@ impl Destination<'_> {
                 }
                 if item.metadata.is_dir() {
                     item.hash(&mut hasher, interrupt, &mut io::sink())?;
-                    let made = if item.excluded {
-                        None
-                    } else {
-                        Some(self.directory(dir.as_fd(), &name, &item.metadata)?)
-                    };
-                    trail.push(made);
+                    trail.push(Some(self.directory(dir.as_fd(), &name, &item.metadata)?));
                     return Ok(());
                 }
                 self.write(dir.as_fd(), &name, item, &mut hasher, interrupt)

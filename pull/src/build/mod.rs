@@ -8,6 +8,7 @@
 //! | `exec.rs` | RUN, as a container of `rt` |
 //! | `mount.rs` | the build's namespaces and overlays |
 //! | `place.rs` | layers by key, and what else stays between builds |
+//! | `variables.rs` | what is taken of the caller's environment |
 //! | `output.rs` | a stage as an image: in the store, as an archive, a bundle or a file |
 //!
 //! The crate `dockerfile` reads the language.
@@ -18,6 +19,7 @@ mod mount;
 mod output;
 mod place;
 mod stage;
+pub(crate) mod variables;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -85,7 +87,7 @@ impl Secret {
     fn read(&self) -> Result<Vec<u8>> {
         let shown = || format!("secret {:?}", self.id);
         match &self.from {
-            SecretFrom::Variable(name) => rt_sys::caller::variable(name)
+            SecretFrom::Variable(name) => variables::of_caller(name)
                 .map(String::into_bytes)
                 .ok_or_else(|| err!("{}: there is no variable {name}", shown())),
             SecretFrom::File(path) => fd::read_if_regular(path, LONGEST_SECRET)
@@ -124,6 +126,8 @@ struct Builder<'a> {
     current: Cell<usize>,
     used: RefCell<BTreeSet<String>>,
     warned: Cell<bool>,
+    /// An error has named its line.
+    named_line: Cell<bool>,
     /// How many layers were made.
     made: Cell<usize>,
 }
@@ -160,7 +164,7 @@ pub(crate) fn build(
         context: Some(context),
         ignore,
         globals: BTreeMap::new(),
-        proxies: proxies(),
+        proxies: variables::proxies(),
         place,
         memory,
         session,
@@ -171,6 +175,7 @@ pub(crate) fn build(
         current: Cell::new(0),
         used: RefCell::default(),
         warned: Cell::new(false),
+        named_line: Cell::new(false),
         made: Cell::new(0),
     };
     builder.read_globals(&instructions).map_err(|e| e.context(name.display()))?;
@@ -251,20 +256,6 @@ fn stages(instructions: &[Instruction]) -> Vec<&[Instruction]> {
     starts.iter().enumerate().map(|(n, start)| &instructions[*start..end(n)]).collect()
 }
 
-/// The variables by which programs find a proxy, as the caller has them.
-fn proxies() -> Vec<(String, String)> {
-    let mut all = Vec::new();
-    for name in PROXIES {
-        for name in [name.to_owned(), name.to_lowercase()] {
-            all.extend(rt_sys::caller::variable(&name).map(|value| (name, value)));
-        }
-    }
-    all
-}
-
-/// Arguments that need no ARG.
-const PROXIES: [&str; 5] = ["HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY"];
-
 /// The time, in RFC 3339.
 fn now() -> String {
     rt_sys::time::rfc3339(rt_sys::time::now())
@@ -289,7 +280,7 @@ impl Builder<'_> {
         self.globals
             .insert("TARGETSTAGE".into(), self.options.target.clone().unwrap_or_else(|| "default".into()));
         for (name, value) in &self.options.arguments {
-            if PROXIES.contains(&name.to_ascii_uppercase().as_str()) {
+            if variables::is_proxy(name) {
                 self.proxies.retain(|(known, _)| known != name);
                 self.proxies.push((name.clone(), value.clone()));
                 self.used.borrow_mut().insert(name.clone());
@@ -382,7 +373,8 @@ impl Builder<'_> {
         let [from, rest @ ..] = self.stages[number] else { bail!("stage {number} is empty") };
         let at = |instruction: &Instruction| {
             let (line, text) = (instruction.line, rt_sys::log::one_line(&instruction.text));
-            move |e: Error| match crate::interrupt::is_interrupted(&e) {
+            // Where one stage needs another, the line that failed is named, and not those that led to it.
+            move |e: Error| match crate::interrupt::is_interrupted(&e) || self.named_line.replace(true) {
                 true => e,
                 false => e.context(format!("line {line}: {text}")),
             }
@@ -527,7 +519,8 @@ fn stored(path: &Path) -> Result<(OwnedFd, Value)> {
     let config = match bundle::image_config(dir.as_fd())? {
         Some(config) => config,
         None => {
-            let text = fd::read_if_regular(&path.join("config.json"), 8 << 20)?.unwrap_or_default();
+            let text = fd::read_if_regular(&path.join("config.json"), 8 << 20)?;
+            let text = text.ok_or_else(|| err!("{}: no bundle", path.display()))?;
             let config: Value =
                 serde_json::from_slice(&text).map_err(|e| err!("{}/config.json: {e}", path.display()))?;
             save::without_image(&config)

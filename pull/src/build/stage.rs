@@ -355,7 +355,7 @@ impl Stage {
         let layer = self.layer(builder, instruction, &key, |stage| {
             let user = image_config::user(&execution, &stage.root)?;
             if !env.iter().any(|entry| entry.starts_with("HOME=")) {
-                env.push(image_config::home_variable(&user));
+                env.push(image_config::home_of(&user));
             }
             let mut binds = Vec::new();
             let mut held = Vec::new();
@@ -478,6 +478,7 @@ impl Stage {
             name,
             to,
             mode,
+            owner,
             link,
             digest.as_str(),
             found.iter().map(|f| &f.path).collect::<Vec<_>>(),
@@ -487,12 +488,9 @@ impl Stage {
             true => Digest::of(what.to_string().as_bytes()).hex().to_owned(),
             false => self.key(&what),
         };
-        if let Some(owner) = &owner {
-            builder.warn_of_owners(instruction.line, name, owner);
-        }
-        let owner_known = owner.clone();
+        let user = owner.clone();
         let layer = self.layer(builder, instruction, &key, |stage| {
-            if let Some(owner) = owner_known {
+            if let Some(owner) = user {
                 // A name that the image lacks is an error, though every file becomes root's.
                 image_config::user(&Execution { user: Some(owner), ..Execution::default() }, &stage.root)?;
             }
@@ -524,6 +522,9 @@ impl Stage {
             };
             to.copy(&origin, &rest, &digest, builder.interrupt)
         })?;
+        if let Some(owner) = &owner {
+            builder.warn_of_owners(instruction.line, name, owner);
+        }
         self.note(&format!("{} # buildkit", instruction.text), Some(&layer));
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! `rt build`
 
-use super::{image_file as form_of, not_a_file, operand, registry};
+use super::{image_file as form_of, operand, registry};
 use crate::build::{self, BuildOptions, Output, Secret, SecretFrom};
 use crate::digest::Digest;
 use crate::images::{self, Policy, StoreRequest, Stored, Watermarks};
@@ -72,7 +72,7 @@ fn context(word: &str) -> Result<PathBuf> {
 fn argument(text: &str) -> Option<(String, String)> {
     match text.split_once('=') {
         Some((name, value)) => Some((name.to_owned(), value.to_owned())),
-        None => rt_sys::caller::variable(text).map(|value| (text.to_owned(), value)),
+        None => build::variables::of_caller(text).map(|value| (text.to_owned(), value)),
     }
 }
 
@@ -101,7 +101,6 @@ fn secret(text: &str) -> Result<Secret> {
 
 /// The image of a FROM or a --from. A file names images of registries and of the store, and no file of the host.
 fn base(call: &Call, image: &str, policy: Policy, interrupt: &Interrupt) -> Result<PathBuf> {
-    not_a_file(image)?;
     let source = Source::named(image, registry()?)?;
     if !matches!(source, Source::Registry(_)) {
         bail!("{image}: not the name of an image in a registry or in the store");

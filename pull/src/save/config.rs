@@ -159,7 +159,7 @@ impl Before<'_> {
         let mut env = self.process["env"].as_array().cloned().unwrap_or_default();
         if self.pulled {
             let own: Vec<&String> = self.execution.env.iter().flatten().collect();
-            let home = image_config::home_variable(&self.user(root));
+            let home = image_config::home_of(&self.user(root));
             let added = |entry: &Value| {
                 entry.as_str().is_some_and(|e| {
                     (e == image_config::PATH || e == home) && !own.iter().any(|known| *known == e)

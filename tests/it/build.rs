@@ -1,0 +1,748 @@
+//! `rt build`: each instruction, the cache, stages, mounts of RUN, and files that mean harm.
+
+use crate::fixture::{Cmd, Ctx, Out, eventually};
+use crate::images::path;
+use crate::runner::tests;
+use crate::sys;
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+tests! {
+    ALL { an_image_is_built_and_run, run_is_root_of_one_id }
+    BOTH {
+        what_the_config_says, layers_and_history, nothing_is_done_twice, what_changes_is_done_again, stages_that_are_needed,
+        base_images, copies_follow_the_rules, archives_are_unpacked, heredocs, users_and_directories, a_command_that_fails,
+        what_is_not_there_is_refused, links_lead_nowhere, ctrl_c_leaves_the_cache, mounts_of_run, secrets_stay_secret,
+        layers_are_pruned, places_for_builds, outputs_of_every_kind, triggers_run_once,
+    }
+}
+
+/// The beginning of most files: the tests' program as the shell.
+const BASE: &str = "FROM scratch\nCOPY base /\nSHELL [\"/probe\"]\n";
+
+/// `rt` with a store, a cache and a place for builds of the test's own.
+fn rt(ctx: &Ctx, words: &[&str]) -> Cmd {
+    let system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let rt = ctx.rt_path();
+    let cmd = ctx.rt(words).env("PATH", format!("{}:{}:{system}", rt.parent().unwrap().display(), path(ctx)));
+    let cmd = cmd.env("RT_IMAGES", ctx.path("images")).env("RT_CACHE", ctx.path("cache"));
+    cmd.env("RT_BUILD_DIR", ctx.path("build")).cwd(&ctx.dir)
+}
+
+/// A context with the tests' program.
+fn context(ctx: &Ctx) -> PathBuf {
+    let dir = ctx.mkdir("context");
+    // The tests' program, and what it is linked with.
+    let root = ctx.bare_bundle().rootfs();
+    assert!(Command::new("cp").arg("-a").arg(root).arg(dir.join("base")).status().unwrap().success());
+    dir
+}
+
+/// Writes a file of the context.
+fn put(ctx: &Ctx, name: &str, text: &str) {
+    let path = Path::new("context").join(name);
+    if let Some(parent) = path.parent().filter(|parent| *parent != Path::new("context")) {
+        for dir in parent.ancestors().collect::<Vec<_>>().into_iter().rev().skip(2) {
+            if !ctx.path(dir.to_str().unwrap()).exists() {
+                ctx.mkdir(dir.to_str().unwrap());
+            }
+        }
+    }
+    ctx.file(path.to_str().unwrap(), text);
+}
+
+fn build(ctx: &Ctx, file: &str, flags: &[&str]) -> Cmd {
+    put(ctx, "Containerfile", file);
+    rt(ctx, &[&["build"], flags, &["context"]].concat())
+}
+
+/// A build that must fail, its steps aside with one line that has each of `texts`.
+#[track_caller]
+fn refused(cmd: Cmd, texts: &[&str]) -> Out {
+    let out = cmd.run();
+    assert_ne!(out.code, 0, "should have failed: {out:?}");
+    let errors: Vec<&str> = out.stderr.lines().filter(|line| line.starts_with("rt: ")).collect();
+    assert_eq!(errors.len(), 1, "{out:?}");
+    for text in texts {
+        assert!(errors[0].contains(text), "stderr lacks {text:?}: {out:?}");
+    }
+    out
+}
+
+#[track_caller]
+fn built(ctx: &Ctx, file: &str, flags: &[&str]) -> Out {
+    build(ctx, file, flags).ok()
+}
+
+/// The lines of a build that say what the program in RUN has said.
+fn said(out: &Out) -> Vec<Value> {
+    out.stderr.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// How many instructions of a build came from the cache, and how many did not.
+fn cached(out: &Out) -> (usize, usize) {
+    let steps = out.stderr.lines().filter(|line| line.starts_with('['));
+    let (hit, miss): (Vec<_>, Vec<_>) = steps.partition(|line| line.ends_with(": cached"));
+    (hit.len(), miss.len())
+}
+
+/// The bundle of the image that a build has printed the digest of.
+fn bundle(ctx: &Ctx, out: &Out) -> PathBuf {
+    ctx.path("images/bundles").join(out.stdout.trim().replacen(':', "-", 1))
+}
+
+fn config(ctx: &Ctx, out: &Out) -> Value {
+    serde_json::from_slice(&fs::read(bundle(ctx, out).join("image.json")).unwrap()).unwrap()
+}
+
+fn read(ctx: &Ctx, out: &Out, path: &str) -> String {
+    fs::read_to_string(bundle(ctx, out).join("rootfs").join(path)).unwrap_or_else(|e| format!("{path}: {e}"))
+}
+
+/// Nothing is left of a build but what is to stay.
+fn is_clean(ctx: &Ctx) {
+    assert_eq!(fs::read_dir(ctx.path("build/sessions")).unwrap().count(), 0);
+    assert_eq!(ctx.rt(["list", "-q"]).ok().stdout, "");
+}
+
+fn an_image_is_built_and_run(ctx: &Ctx) {
+    context(ctx);
+    let file = format!("{BASE}RUN write /made hello\nENTRYPOINT [\"/probe\"]\nCMD [\"cat /made\"]\n");
+    let out = built(ctx, &file, &["-t", "mine", "-t", "team/mine:2", "--iidfile", "id"]);
+    assert_eq!(fs::read_to_string(ctx.path("id")).unwrap(), out.stdout.trim());
+    for name in ["mine", "docker.io/library/mine:latest", "team/mine:2"] {
+        assert_eq!(rt(ctx, &["run", "--pull", "never", name]).ok().line(0), "hello");
+    }
+    let digests = rt(ctx, &["images", "-q"]).ok().stdout;
+    assert_eq!(digests.trim(), out.stdout.trim());
+    is_clean(ctx);
+}
+
+fn run_is_root_of_one_id(ctx: &Ctx) {
+    context(ctx);
+    let run = r#"RUN ["/probe","id","write /x y","chown /x 33 33","lstat /x","mkdir /d","cwd","umask","status CapEff","exists /etc/resolv.conf"]"#;
+    let out = built(ctx, &format!("{BASE}WORKDIR /w\n{run}\n"), &[]);
+    let said = said(&out);
+    assert_eq!((&said[0]["uid"], &said[0]["gid"]), (&json!([0, 0, 0]), &json!([0, 0, 0])), "{out:?}");
+    assert_eq!(
+        (&said[2], &said[4], &said[5], &said[6]),
+        (&Value::Null, &Value::Null, &json!("/w"), &json!(0o022)),
+        "{out:?}"
+    );
+    // Mount points that only RUN needed are in no layer.
+    let root = bundle(ctx, &out).join("rootfs");
+    assert_eq!(fs::read(root.join("x")).unwrap(), b"y");
+    let top: Vec<_> = fs::read_dir(ctx.path("build/layers"))
+        .unwrap()
+        .flatten()
+        .flat_map(|layer| fs::read_dir(layer.path().join("upper")).unwrap().flatten())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    for name in ["proc", "sys", "dev", "etc"] {
+        assert!(!top.contains(&name.to_owned()), "{name} in {top:?}");
+    }
+}
+
+fn what_the_config_says(ctx: &Ctx) {
+    context(ctx);
+    let file = r#"ARG WORD=first
+FROM scratch
+ARG WORD
+ARG OTHER=$WORD-x
+MAINTAINER me
+ENV A=1 B="two  words" C=$OTHER
+ENV A=2 D=$A
+ENV E one two
+LABEL l.one=$A "l two"='$A'
+EXPOSE 80 8000-8001/udp $A
+VOLUME /data /$A
+STOPSIGNAL SIG${NONE:-INT}
+HEALTHCHECK --interval=2s CMD check it
+ENTRYPOINT ["/e", "$A"]
+CMD run $A
+USER 7:8
+ONBUILD RUN x
+"#;
+    let out = built(ctx, file, &["--label", "from=flag"]);
+    let image = config(ctx, &out);
+    let config = &image["config"];
+    let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    assert_eq!(config["Env"], json!([path, "A=2", "B=two  words", "C=first-x", "D=1", "E=one two"]));
+    assert_eq!(config["Labels"], json!({ "l.one": "2", "l two": "$A", "from": "flag" }));
+    assert_eq!(config["ExposedPorts"], json!({ "80/tcp": {}, "8000/udp": {}, "8001/udp": {}, "2/tcp": {} }));
+    assert_eq!(config["Volumes"], json!({ "/data": {}, "/2": {} }));
+    assert_eq!(config["StopSignal"], "SIGINT");
+    assert_eq!(
+        config["Healthcheck"],
+        json!({ "Test": ["CMD-SHELL", "check it"], "Interval": 2_000_000_000u64 })
+    );
+    assert_eq!(config["Entrypoint"], json!(["/e", "$A"]));
+    assert_eq!(config["Cmd"], json!(["/bin/sh", "-c", "run $A"]));
+    assert_eq!((&config["User"], &config["OnBuild"]), (&json!("7:8"), &json!(["RUN x"])));
+    assert_eq!((&image["author"], &image["os"]), (&json!("me"), &json!("linux")));
+    // A value of the command line counts more than that of the file, and one that nothing asks for is said.
+    let out = built(ctx, file, &["--build-arg", "WORD=second", "--build-arg", "NONE=x"]);
+    assert_eq!(self::config(ctx, &out)["config"]["Env"][3], "C=second-x");
+    assert!(out.stderr.contains("--build-arg NONE"), "{out:?}");
+}
+
+fn layers_and_history(ctx: &Ctx) {
+    context(ctx);
+    let file = format!("{BASE}ENV A=b\nRUN write /a 1\nWORKDIR /w\nARG X=y\nRUN rm /a\n");
+    let out = built(ctx, &file, &["-o", "oci:layout:t"]);
+    let blob = |digest: &Value| {
+        fs::read(ctx.path("layout/blobs/sha256").join(&digest.as_str().unwrap()[7..])).unwrap()
+    };
+    let index: Value = serde_json::from_slice(&fs::read(ctx.path("layout/index.json")).unwrap()).unwrap();
+    let manifest: Value = serde_json::from_slice(&blob(&index["manifests"][0]["digest"])).unwrap();
+    let image: Value = serde_json::from_slice(&blob(&manifest["config"]["digest"])).unwrap();
+    let layers = manifest["layers"].as_array().unwrap();
+    let history = image["history"].as_array().unwrap();
+    let with_layer: Vec<&str> = history
+        .iter()
+        .filter(|entry| entry["empty_layer"] != json!(true))
+        .map(|entry| entry["created_by"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        with_layer,
+        [
+            "COPY base / # buildkit",
+            "RUN /probe write /a 1 # buildkit",
+            "WORKDIR /w",
+            "RUN |1 X=y /probe rm /a # buildkit"
+        ]
+    );
+    assert_eq!((layers.len(), image["rootfs"]["diff_ids"].as_array().unwrap().len()), (4, 4));
+    // With --verify a pull compares each layer with its diff_id; and what a layer removes is gone.
+    rt(ctx, &["pull", "--verify", "oci:layout:t", "pulled"]).ok();
+    let root = ctx.path("pulled/rootfs");
+    assert!(root.join("probe").exists() && root.join("w").exists() && !root.join("a").exists(), "{out:?}");
+}
+
+fn nothing_is_done_twice(ctx: &Ctx) {
+    let dir = context(ctx);
+    put(ctx, "data/file", "one");
+    let file = format!("{BASE}RUN write /a 1\nCOPY data /data\nENV X=1\nWORKDIR /w\nRUN write /b 2\n");
+    let first = built(ctx, &file, &["-t", "x"]);
+    assert_eq!(cached(&first), (0, 5), "{first:?}");
+    let names = |dir: &str| {
+        let mut names: Vec<_> =
+            fs::read_dir(ctx.path(dir)).unwrap().flatten().map(|e| e.file_name()).collect();
+        names.sort();
+        names
+    };
+    let layers = names("build/layers");
+    // Times do not count.
+    fs::File::open(dir.join("data/file")).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    let second = built(ctx, &file, &["-t", "y"]);
+    assert_eq!((cached(&second), &second.stdout), ((5, 0), &first.stdout), "{second:?}");
+    assert_eq!(names("build/layers"), layers);
+    assert_eq!(names("images/bundles").len(), 1);
+    let again = built(ctx, &file, &["--no-cache", "-t", "x"]);
+    assert_eq!(cached(&again), (0, 5), "{again:?}");
+    // What was made without the cache is what is found from now on.
+    let then = built(ctx, &file, &["-t", "x"]);
+    assert_eq!((cached(&then), then.stdout), ((5, 0), again.stdout));
+    is_clean(ctx);
+}
+
+fn what_changes_is_done_again(ctx: &Ctx) {
+    let dir = context(ctx);
+    put(ctx, "data/file", "one");
+    let file = |word: &str| format!("{BASE}RUN write /a {word}\nCOPY data /data\nARG V=1\nRUN write /b 2\n");
+    let hits = |file: &str, flags: &[&str]| cached(&built(ctx, file, flags));
+    assert_eq!(hits(&file("1"), &[]), (0, 4));
+    put(ctx, "data/file", "two");
+    assert_eq!(hits(&file("1"), &[]), (2, 2), "another content");
+    fs::set_permissions(dir.join("data/file"), fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(hits(&file("1"), &[]), (2, 2), "another mode");
+    fs::rename(dir.join("data/file"), dir.join("data/other")).unwrap();
+    assert_eq!(hits(&file("1"), &[]), (2, 2), "another name");
+    assert_eq!(hits(&file("1"), &["--build-arg", "V=2"]), (3, 1), "another argument");
+    assert_eq!(hits(&file("2"), &[]), (1, 3), "another command");
+    assert_eq!(hits(&file("1"), &[]), (4, 0), "what was there before");
+}
+
+fn stages_that_are_needed(ctx: &Ctx) {
+    context(ctx);
+    let file = r#"ARG FIRST=a
+FROM scratch AS base
+COPY base /
+SHELL ["/probe"]
+ENV FROM_BASE=1
+ARG KEPT=arg
+FROM base AS A
+RUN write /a one
+FROM base AS broken
+RUN exit 3
+FROM ${FIRST} AS b
+RUN env
+COPY --from=A /a /copy
+COPY --from=1 /a /by-number
+FROM b
+RUN write /c two
+"#;
+    let out = built(ctx, file, &["-t", "x"]);
+    assert!(!out.stderr.contains("broken"), "a stage that nobody needs: {out:?}");
+    let env = said(&out).into_iter().find(|line| line.is_object()).unwrap();
+    assert_eq!((&env["FROM_BASE"], &env["KEPT"]), (&json!("1"), &json!("arg")));
+    for (path, text) in [("a", "one"), ("copy", "one"), ("by-number", "one"), ("c", "two")] {
+        assert_eq!(read(ctx, &out, path), text);
+    }
+    for (target, has_c) in [("B", false), ("3", false), ("4", true)] {
+        let out = built(ctx, file, &["--target", target]);
+        assert_eq!(bundle(ctx, &out).join("rootfs/c").exists(), has_c, "{target}");
+    }
+    refused(build(ctx, file, &["--target", "broken"]), &["line 10: RUN exit 3: exit code 3"]);
+    refused(build(ctx, file, &["--target", "none"]), &["--target none"]);
+    refused(build(ctx, "FROM scratch\nCOPY --from=3 a b\n", &[]), &["line 2", "no stage before this one"]);
+}
+
+/// What was built is the base of what is built, by its name in the store.
+fn base_images(ctx: &Ctx) {
+    context(ctx);
+    let base = built(
+        ctx,
+        &format!("{BASE}RUN write /etc-like base\nENV A=b\nCMD [\"x\"]\nENTRYPOINT [\"/probe\"]\nUSER 5\n"),
+        &["-t", "team/base:1"],
+    );
+    let file = "FROM team/base:1\nUSER 0\nRUN rm /etc-like\nRUN mkdir /new\nENTRYPOINT [\"/y\"]\n";
+    let out = built(ctx, file, &["-t", "derived", "-o", "oci-archive:derived.tar:t"]);
+    let image = config(ctx, &out);
+    assert_eq!(image["config"]["Env"][1], "A=b");
+    assert_eq!(image["config"]["Cmd"], Value::Null, "an entrypoint takes the base's command away");
+    let layers = image["history"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|entry| entry["empty_layer"] != json!(true))
+        .count();
+    assert_eq!((layers, image["rootfs"]["diff_ids"].as_array().unwrap().len()), (3, 3), "{image}");
+    let root = bundle(ctx, &out).join("rootfs");
+    assert!(root.join("new").exists() && root.join("probe").exists() && !root.join("etc-like").exists());
+    assert!(bundle(ctx, &base).join("rootfs/etc-like").exists(), "the base is as it was");
+    rt(ctx, &["pull", "--verify", "oci-archive:derived.tar:t", "pulled"]).ok();
+    assert!(ctx.path("pulled/rootfs/new").exists() && !ctx.path("pulled/rootfs/etc-like").exists());
+    let copied = built(ctx, "FROM scratch\nCOPY --from=team/base:1 /etc-like /x\n", &[]);
+    assert_eq!(read(ctx, &copied, "x"), "base");
+    assert_eq!(cached(&built(ctx, file, &["-t", "derived"])), (2, 0));
+    // A file names no file of the host.
+    for from in ["oci-archive:derived.tar:t", "oci:layout", "docker-daemon:x"] {
+        refused(build(ctx, &format!("FROM {from}\n"), &[]), &["line 1", "not the name of an image"]);
+    }
+}
+
+fn copies_follow_the_rules(ctx: &Ctx) {
+    let dir = context(ctx);
+    for (name, text) in [
+        ("a.txt", "a"),
+        ("b.txt", "b"),
+        ("d/x", "x"),
+        ("d/sub/y", "y"),
+        ("d/secret", "s"),
+        ("skip/z", "z"),
+        (".dockerignore", "skip\n**/secret\n# a comment\n!skip/keep\n"),
+        ("skip/keep", "k"),
+    ] {
+        put(ctx, name, text);
+    }
+    symlink("a.txt", dir.join("link")).unwrap();
+    symlink("x", dir.join("d/inner")).unwrap();
+    fs::set_permissions(dir.join("d/sub/y"), fs::Permissions::from_mode(0o4750)).unwrap();
+    let file = r#"FROM scratch
+WORKDIR /w
+COPY a.txt one
+COPY *.txt /txt/
+COPY d /d
+COPY [?.txt, "d/sub", "/both/"]
+COPY ["b.txt", "/with blank/"]
+COPY link /followed
+COPY --chmod=0711 --chown=7:8 d/sub /mode/
+COPY skip /skip
+COPY ../../a.txt /cut
+COPY --exclude=*.txt --exclude=d . /rest
+COPY --link a.txt /linked/deep/a
+COPY nothing* /none/
+"#
+    .replace("[?.txt, \"d/sub\", \"/both/\"]", "[\"?.txt\", \"d/sub\", \"/both/\"]");
+    let out = built(ctx, &file, &["-t", "x", "-o", "oci:layout:t"]);
+    for (path, text) in [
+        ("w/one", "a"),
+        ("txt/a.txt", "a"),
+        ("txt/b.txt", "b"),
+        ("d/x", "x"),
+        ("d/sub/y", "y"),
+        ("both/a.txt", "a"),
+        ("both/y", "y"),
+        ("with blank/b.txt", "b"),
+        ("followed", "a"),
+        ("mode/y", "y"),
+        ("skip/keep", "k"),
+        ("cut", "a"),
+        ("rest/link", "rest/link"),
+        ("linked/deep/a", "a"),
+    ] {
+        if path != "rest/link" {
+            assert_eq!(read(ctx, &out, path), text);
+        }
+    }
+    let root = bundle(ctx, &out).join("rootfs");
+    assert_eq!(
+        fs::read_link(root.join("d/inner")).unwrap(),
+        Path::new("x"),
+        "links below a source stay links"
+    );
+    for gone in ["d/secret", "skip/z", "rest/a.txt", "rest/d", "none"] {
+        assert!(fs::symlink_metadata(root.join(gone)).is_err(), "{gone}");
+    }
+    let mode = |path: &str| fs::metadata(root.join(path)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode("mode/y"), mode("d/sub")), (0o711, 0o755));
+    assert!(out.stderr.contains("--chown=7:8") && out.stderr.contains("belongs to root"), "{out:?}");
+    for (copy, why) in [
+        ("COPY gone /x", "not found in the context"),
+        ("COPY skip/z /x", "left out of the context"),
+        ("COPY a.txt b.txt /x", "must be a directory"),
+        ("COPY --chmod=rwx a.txt /x", "--chmod=rwx"),
+        ("COPY --chown=nobody a.txt /x", "nobody"),
+        ("COPY d /w/one", "no directory"),
+    ] {
+        let file = format!("FROM scratch\nWORKDIR /w\nCOPY a.txt one\n{copy}\n");
+        refused(build(ctx, &file, &["-t", "never"]), &["Containerfile: line 4: COPY", why]);
+    }
+    rt(ctx, &["run", "--pull", "never", "never"]).fails(&["not in the store"]);
+    is_clean(ctx);
+}
+
+fn archives_are_unpacked(ctx: &Ctx) {
+    let dir = context(ctx);
+    let tree = ctx.mkdir("tree");
+    fs::create_dir(tree.join("in")).unwrap();
+    fs::write(tree.join("in/file"), "text").unwrap();
+    symlink("file", tree.join("in/link")).unwrap();
+    fs::hard_link(tree.join("in/file"), tree.join("in/second")).unwrap();
+    for (name, flag) in [("plain.tar", "-cf"), ("packed.tgz", "-czf")] {
+        let status = Command::new("tar").arg("-C").arg(&tree).arg(flag).arg(dir.join(name)).arg(".").status();
+        assert!(status.unwrap().success());
+        ctx.give(&dir.join(name));
+    }
+    put(ctx, "text", "no archive");
+    put(ctx, "bz.tar.bz2", "BZh91AY");
+    let out = built(ctx, "FROM scratch\nADD plain.tar packed.tgz text /to/\nCOPY plain.tar /copied\n", &[]);
+    for path in ["to/in/file", "to/in/link", "to/in/second"] {
+        assert_eq!(read(ctx, &out, path), "text");
+    }
+    assert_eq!(read(ctx, &out, "to/text"), "no archive");
+    assert!(bundle(ctx, &out).join("rootfs/copied").is_file());
+    refused(build(ctx, "FROM scratch\nADD bz.tar.bz2 /\n", &[]), &["line 2: ADD", "bzip2"]);
+    // An archive reaches nothing but the image, over links of its own or of the image.
+    let escape = ctx.path("escaped");
+    let hostile = ctx.mkdir("hostile");
+    symlink(&ctx.dir, hostile.join("out")).unwrap();
+    let status = Command::new("sh").arg("-c")
+        .arg("cd hostile && tar -cf ../context/evil.tar out && mkdir real && echo x >real/escaped && tar --transform s,real,out, -rf ../context/evil.tar real/escaped")
+        .current_dir(&ctx.dir).status();
+    assert!(status.unwrap().success());
+    ctx.give(&dir.join("evil.tar"));
+    let _ = build(ctx, "FROM scratch\nADD evil.tar /\n", &[]).run();
+    assert!(!escape.exists());
+}
+
+fn heredocs(ctx: &Ctx) {
+    context(ctx);
+    let file = format!(
+        "{BASE}ENV V=val\nCOPY <<one <<\"two\" /d/\n$V ${{V}}\none\n$V\ntwo\nCOPY <<-E /single\n\ttab\n\tE\nRUN <<E\nwrite /from-run x\nE\nRUN <<E\n#!/probe /dev/pipes\nE\n"
+    );
+    let out = build(ctx, &file, &[]).run();
+    // The last one is a program by its first line: the probe gets its path as an operation that it does not know.
+    assert_eq!(out.code, 0, "{out:?}");
+    assert_eq!((read(ctx, &out, "d/one"), read(ctx, &out, "d/two")), ("val val\n".into(), "$V\n".into()));
+    assert_eq!((read(ctx, &out, "single"), read(ctx, &out, "from-run")), ("tab\n".into(), "x".into()));
+}
+
+fn users_and_directories(ctx: &Ctx) {
+    context(ctx);
+    put(ctx, "passwd", "root:x:0:0::/root:/x\napp:x:33:34::/home/app:/x\n");
+    let file = format!(
+        "{BASE}COPY passwd /etc/passwd\nWORKDIR /a\nWORKDIR b/../c\nUSER app\nRUN [\"/probe\",\"id\",\"cwd\",\"env\",\"write /a/c/mine x\"]\n"
+    );
+    let out = built(ctx, &file, &[]);
+    let said = said(&out);
+    assert_eq!(
+        (&said[0]["uid"], &said[0]["gid"], &said[1]),
+        (&json!([33, 33, 33]), &json!([34, 34, 34]), &json!("/a/c")),
+        "{out:?}"
+    );
+    assert_eq!(said[2]["HOME"], "/home/app");
+    // Nothing of the caller's own environment is in it.
+    assert_eq!(said[2]["RT_IMAGES"], Value::Null);
+    assert_eq!(read(ctx, &out, "a/c/mine"), "x");
+    refused(build(ctx, &format!("{BASE}USER nobody\nRUN say x\n"), &[]), &["line 5: RUN say x", "nobody"]);
+}
+
+fn a_command_that_fails(ctx: &Ctx) {
+    context(ctx);
+    let file = format!(
+        "{BASE}RUN write /a 1\n\nRUN [\"/probe\", \"say before\", \\\n  \"exit 7\"]\nRUN write /never x\n"
+    );
+    let out = build(ctx, &file, &["-t", "x"]).run();
+    assert_eq!(out.code, 1);
+    let last = out.stderr.lines().last().unwrap();
+    assert!(
+        last.contains("Containerfile: line 6: RUN [\"/probe\", \"say before\",   \"exit 7\"]: exit code 7"),
+        "{out:?}"
+    );
+    assert_eq!(said(&out), [Value::Null, json!("before")]);
+    for dir in ["bundles", "names"] {
+        let there = fs::read_dir(ctx.path("images").join(dir)).map(|dir| dir.count());
+        assert_eq!(there.unwrap_or(0), 0, "{dir}");
+    }
+    // What was made before is not made again.
+    assert_eq!(cached(&build(ctx, &file, &[]).run()), (2, 1));
+    let out = build(ctx, &format!("{BASE}RUN [\"/not/there\"]\n"), &[]).run();
+    assert!(out.code == 1 && out.stderr.contains("/not/there: no such file"), "{out:?}");
+    is_clean(ctx);
+}
+
+fn what_is_not_there_is_refused(ctx: &Ctx) {
+    context(ctx);
+    for (line, why) in [
+        ("RUN --mount=type=ssh say x", "type=ssh is not supported"),
+        ("RUN --security=insecure say x", "--security=insecure is not supported"),
+        ("RUN --network=bridge say x", "--network=bridge is not supported"),
+        ("RUN --device=a say x", "--device=a is not supported"),
+        ("RUN --mount=type=cache,target=/c,uid=7 say x", "uid=7 is not supported"),
+        ("RUN --mount=type=bind,target=/ say x", "cannot be /"),
+        ("COPY --parents base /x", "--parents is not supported"),
+        ("ADD https://example.org/x /x", "a URL is not supported"),
+        ("ADD --checksum=sha256:x base /x", "--checksum is not supported"),
+        ("ADD --keep-git-dir=true base /x", "--keep-git-dir is not supported"),
+        ("EXPOSE x", "not a port"),
+        ("ENV A=${B:?needed}", "B: needed"),
+        ("NOTHING x", "unknown instruction"),
+    ] {
+        let out = refused(build(ctx, &format!("{BASE}{line}\n"), &[]), &["line 4", why]);
+        assert_eq!(out.stderr.lines().filter(|line| !line.starts_with('[')).count(), 1, "{out:?}");
+    }
+    refused(
+        build(ctx, "FROM --platform=linux/s390x scratch\n", &[]),
+        &["line 1", "--platform=linux/s390x is not supported"],
+    );
+    for context in ["-", "https://example.org/x.git", "gone"] {
+        rt(ctx, &["build", context]).fails(&["context", context]);
+    }
+    rt(ctx, &["build", "-o", "type=local,dest=x", "context"]).fails(&["--output", "not supported"]);
+    rt(ctx, &["build", "-t", "oci:x", "context"]).fails(&["--tag"]);
+    rt(ctx, &["build", "--progress", "json", "context"]).fails(&["--progress json"]);
+    fs::remove_file(ctx.path("context/Containerfile")).unwrap();
+    rt(ctx, &["build", "context"]).fails(&["neither a Containerfile nor a Dockerfile"]);
+    rt(ctx, &["build", "-f", "gone", "context"]).fails(&["gone"]);
+}
+
+/// Neither the context nor an image leads to what is outside of it.
+fn links_lead_nowhere(ctx: &Ctx) {
+    let dir = context(ctx);
+    ctx.file("outside", "secret");
+    symlink("../outside", dir.join("up")).unwrap();
+    symlink(ctx.path("outside"), dir.join("absolute")).unwrap();
+    symlink(&ctx.dir, dir.join("dir")).unwrap();
+    symlink("/proc/self/root", dir.join("magic")).unwrap();
+    for source in
+        ["up", "absolute", "dir/outside", "dir", "magic", "../outside", "magic/etc/hostname", "*/outside"]
+    {
+        let out = build(ctx, &format!("FROM scratch\nCOPY {source} /x/\n"), &["-o", "oci:layout:t"]).run();
+        let _ = fs::remove_dir_all(ctx.path("layout"));
+        assert!(out.code != 0 || out.stderr.contains("nothing that it could copy"), "{source}: {out:?}");
+    }
+    // Below a directory they are copied as links.
+    put(ctx, "d/file", "x");
+    symlink(ctx.path("outside"), dir.join("d/link")).unwrap();
+    let out = built(ctx, "FROM scratch\nCOPY d /d\n", &[]);
+    assert!(fs::symlink_metadata(bundle(ctx, &out).join("rootfs/d/link")).unwrap().is_symlink());
+    // A link of the image stays in the image: as a destination, as a directory on the way, as a file to be written.
+    let target = ctx.mkdir("target");
+    let file = format!(
+        "{BASE}RUN symlink {} /out\nRUN symlink ../../../../../../.. /up\nRUN symlink {}/new /file\nCOPY d/file /up/top\nCOPY d/file /out/sub/\nWORKDIR /out/w\n",
+        target.display(),
+        target.display()
+    );
+    let out = build(ctx, &file, &[]).run();
+    assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "{out:?}");
+    assert_eq!(fs::read_to_string(ctx.path("outside")).unwrap(), "secret");
+    // A fifo is copied as one and waits for nobody, and a socket belongs to its program.
+    Command::new("mkfifo").arg(dir.join("d/fifo")).status().unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(dir.join("d/socket")).unwrap();
+    let out = built(ctx, "FROM scratch\nCOPY d /d\n", &[]);
+    let there = |name: &str| fs::symlink_metadata(bundle(ctx, &out).join("rootfs/d").join(name)).is_ok();
+    assert!(there("fifo") && !there("socket"));
+    is_clean(ctx);
+}
+
+fn ctrl_c_leaves_the_cache(ctx: &Ctx) {
+    context(ctx);
+    let file =
+        format!("{BASE}RUN write /a 1\nRUN [\"/probe\",\"deaf\",\"stderr waiting\",\"sleep 60000\"]\n");
+    for (signal, cached_before) in [(libc::SIGINT, 0), (libc::SIGTERM, 2)] {
+        put(ctx, "Containerfile", &file);
+        let job = rt(ctx, &["build", "-t", "x", "context"]).spawn();
+        eventually("the program in RUN", || {
+            let sessions = fs::read_dir(ctx.path("build/sessions")).ok()?;
+            (sessions.count() == 1 && fs::read_dir(ctx.path("build/keys")).ok()?.count() == 2).then_some(())
+        });
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        sys::kill(job.pid(), signal).unwrap();
+        let out = job.wait();
+        assert_eq!(out.code, 1, "{out:?}");
+        assert!(
+            out.stderr.lines().last().unwrap().contains("interrupted; the layers that were made are kept"),
+            "{out:?}"
+        );
+        assert_eq!(cached(&out).0, cached_before);
+        is_clean(ctx);
+    }
+    assert!(
+        !ctx.path("images/names").exists() || fs::read_dir(ctx.path("images/names")).unwrap().count() == 0
+    );
+}
+
+fn mounts_of_run(ctx: &Ctx) {
+    context(ctx);
+    put(ctx, "data/file", "shown");
+    put(ctx, "data/secret", "hidden");
+    put(ctx, ".dockerignore", "**/secret\n");
+    let file = format!(
+        "{BASE}WORKDIR /w\nRUN --mount=type=bind,source=data,target=in [\"/probe\",\"cat /w/in/file\",\"exists /w/in/secret\",\"write /w/in/new x\"]\n\
+         RUN --mount=type=bind,source=data/file,target=/f,rw [\"/probe\",\"cat /f\"]\n\
+         RUN --mount=type=bind,source=data,target=/d,rw [\"/probe\",\"write /d/new x\",\"cat /d/new\"]\n\
+         RUN --mount=type=tmpfs,target=/t,size=1m [\"/probe\",\"write /t/x y\",\"size /t\"]\n\
+         RUN --mount=type=cache,target=/cache [\"/probe\",\"exists /cache/left\",\"write /cache/left x\"]\n\
+         RUN --mount=type=cache,target=/cache [\"/probe\",\"cat /cache/left\"]\n\
+         RUN --network=none [\"/probe\",\"ls /sys/class/net\"]\n"
+    );
+    let out = built(ctx, &file, &[]);
+    let said = said(&out);
+    assert_eq!(
+        (&said[0], &said[1], &said[2]["errno"]),
+        (&json!("shown"), &json!(false), &json!(libc::EROFS)),
+        "{out:?}"
+    );
+    assert_eq!((&said[3], &said[4], &said[5]), (&json!("shown"), &Value::Null, &json!("x")), "{out:?}");
+    assert_eq!(said[6], Value::Null);
+    assert_eq!((&said[8], &said[9], &said[10]), (&json!(false), &Value::Null, &json!("x")), "{out:?}");
+    let root = bundle(ctx, &out).join("rootfs");
+    for gone in ["w/in", "f", "d", "t", "cache"] {
+        assert!(!root.join(gone).exists(), "{gone}: a mount point that only RUN needed");
+    }
+    assert!(!ctx.path("context/data/new").exists());
+    // What a bind shows counts, and what a cache has does not.
+    assert_eq!(cached(&built(ctx, &file, &[])).1, 0);
+    put(ctx, "data/secret", "other");
+    assert_eq!(cached(&built(ctx, &file, &[])).1, 0, "what .dockerignore leaves out");
+    put(ctx, "data/file", "other");
+    assert!(cached(&built(ctx, &file, &[])).1 > 0);
+    let stages = format!(
+        "{BASE}RUN write /made x\nFROM scratch AS last\nCOPY base /\nRUN --mount=type=bind,from=0,target=/m [\"/probe\",\"cat /m/made\"]\n"
+    );
+    assert!(self::said(&built(ctx, &stages, &[])).contains(&json!("x")));
+}
+
+fn secrets_stay_secret(ctx: &Ctx) {
+    context(ctx);
+    // They are in no program of the test.
+    let (file_value, variable) = (format!("f-{}", std::process::id()), format!("v-{}", std::process::id()));
+    ctx.file("token", &file_value);
+    let file = format!(
+        "{BASE}RUN --mount=type=secret,id=t,required [\"/probe\",\"cat /run/secrets/t\",\"stat /run/secrets/t\"]\n\
+         RUN --mount=type=secret,id=t,target=/elsewhere,mode=0444 [\"/probe\",\"cat /elsewhere\"]\n\
+         RUN --mount=type=secret,id=v,env=TOKEN [\"/probe\",\"env\"]\n"
+    );
+    let flags =
+        ["--secret", "id=t,src=token", "--secret", "id=v,env=OF_CALLER", "-t", "x", "-o", "oci:layout:t"];
+    put(ctx, "Containerfile", &file);
+    let run = || rt(ctx, &[&["build"], &flags[..], &["context"]].concat()).env("OF_CALLER", &variable);
+    let out = run().ok();
+    let said = said(&out);
+    assert_eq!((&said[0], &said[2]), (&json!(file_value), &json!(file_value)), "{out:?}");
+    assert_eq!(said[1]["mode"].as_u64().unwrap() & 0o777, 0o400, "{said:?}");
+    assert_eq!(said[3]["TOKEN"], json!(variable));
+    for place in ["build", "images", "layout"] {
+        let found = Command::new("grep")
+            .args(["-ra", "-e", &file_value, "-e", &variable])
+            .arg(ctx.path(place))
+            .output()
+            .unwrap();
+        assert!(found.stdout.is_empty(), "{place}: {}", String::from_utf8_lossy(&found.stdout));
+    }
+    assert!(!bundle(ctx, &out).join("rootfs/run/secrets").exists());
+    // Another value is no reason to run again.
+    ctx.file("token", "another");
+    fs::remove_dir_all(ctx.path("layout")).unwrap();
+    assert_eq!(cached(&run().ok()).1, 0);
+    refused(build(ctx, &file, &["--no-cache"]), &["line 4", "no secret \"t\"", "--secret id=t"]);
+}
+
+fn layers_are_pruned(ctx: &Ctx) {
+    context(ctx);
+    let file = format!("{BASE}RUN write /a 1\n");
+    built(ctx, &file, &["-t", "x"]);
+    let layers = || fs::read_dir(ctx.path("build/layers")).unwrap().count();
+    rt(ctx, &["prune"]).ok();
+    rt(ctx, &["prune", "--all", "--dry-run"]).ok();
+    rt(ctx, &["prune", "--all", "--older", "1h"]).ok();
+    assert_eq!(layers(), 2);
+    let out = rt(ctx, &["prune", "--all"]).ok();
+    assert!(out.stderr.contains("removed 2 layers") && layers() == 0, "{out:?}");
+    // The directory can be removed as well.
+    built(ctx, &file, &["-t", "x"]);
+    fs::remove_dir_all(ctx.path("build")).unwrap();
+    assert_eq!(cached(&built(ctx, &file, &["-t", "x"])), (0, 2));
+}
+
+fn places_for_builds(ctx: &Ctx) {
+    context(ctx);
+    let dir = ctx.mkdir("open");
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+    refused(build(ctx, BASE, &[]).env("RT_BUILD_DIR", &dir), &["open", "nobody else may enter"]);
+    ctx.file("no-dir", "");
+    refused(build(ctx, BASE, &[]).env("RT_BUILD_DIR", ctx.path("no-dir")), &["no-dir", "RT_BUILD_DIR"]);
+    // What a build has left that was killed is removed by the next one.
+    let dead = ctx.path("build/sessions/dead");
+    built(ctx, BASE, &[]);
+    fs::create_dir(&dead).unwrap();
+    ctx.give(&dead);
+    built(ctx, BASE, &[]);
+    is_clean(ctx);
+}
+
+fn outputs_of_every_kind(ctx: &Ctx) {
+    context(ctx);
+    let file = format!("{BASE}RUN write /a 1\nCMD [\"/probe\", \"cat /a\"]\n");
+    let out = built(ctx, &file, &["-o", "made.sqsh"]);
+    assert!(ctx.path("made.sqsh").is_file(), "{out:?}");
+    built(ctx, &file, &["-o", "made"]);
+    assert_eq!(rt(ctx, &["run", "./made"]).ok().line(0), "1");
+    built(ctx, &file, &["-o", "docker-archive:made.tar:x:1"]);
+    rt(ctx, &["pull", "docker-archive:made.tar", "again"]).ok();
+    assert_eq!(fs::read_to_string(ctx.path("again/rootfs/a")).unwrap(), "1");
+    // Without a name nothing is put into the store.
+    assert_eq!(rt(ctx, &["images", "-q"]).ok().stdout, "");
+    is_clean(ctx);
+}
+
+fn triggers_run_once(ctx: &Ctx) {
+    context(ctx);
+    put(ctx, "file", "text");
+    built(ctx, &format!("{BASE}ONBUILD COPY file /by-trigger\nONBUILD ENV T=1\n"), &["-t", "base"]);
+    let out = built(ctx, "FROM base\nRUN write /a 1\n", &["-t", "child"]);
+    assert_eq!(read(ctx, &out, "by-trigger"), "text");
+    assert_eq!(config(ctx, &out)["config"]["OnBuild"], Value::Null);
+    assert_eq!(config(ctx, &out)["config"]["Env"][1], "T=1");
+    fs::remove_file(ctx.path("context/file")).unwrap();
+    built(ctx, "FROM child\nRUN write /b 1\n", &[]);
+    refused(
+        build(ctx, "FROM base\nRUN write /a 1\n", &[]),
+        &["line 1: FROM base: ONBUILD COPY file", "not found"],
+    );
+}
