@@ -24,6 +24,15 @@ const OF_OTHERS: &[(&str, &[&str])] = &[
     ),
     ("CHANGELOG.md", &["container", "nv", "bind", "fakeroot"]),
     ("CONTRIBUTING.md", &["as", "repeat"]),
+    // Flags of instructions in a Containerfile, and one that is not there.
+    (
+        "docs/build.md",
+        &[
+            "network", "security", "from", "chmod", "link", "exclude", "parents", "checksum", "unpack",
+            "cache-to", "chown",
+        ],
+    ),
+    ("docs/design/build.md", &["link"]),
     // What a program of one file takes.
     ("docs/design/images-as-files.md", &["rt-", "rt-extract"]),
     ("docs/getting-started.md", &["container"]),

@@ -18,7 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// Packages that are published or could be, and know nothing of rt.
-const PUBLISHED: [&str; 3] = ["oci-seccomp", "ld-so-cache", "squashfs"];
+const PUBLISHED: [&str; 4] = ["oci-seccomp", "ld-so-cache", "squashfs", "dockerfile"];
 
 /// What `rt` never has among its dependencies: TLS, archives, C.
 const STRANGERS: [&str; 11] = [

@@ -15,12 +15,15 @@ use serde_json::{Value, json};
 use crate::image_config::User;
 use crate::interrupt::Interrupt;
 use crate::{filter, lease, profile};
+use rt_spec::hpc::HOST_FILES;
 use rt_spec::{ANNOTATION_USER, DEFAULT_CAPABILITIES};
 use rt_sys::error::{Context, Result};
 use rt_sys::{err, look, start};
 
 /// Files of the host that a program needs to reach other machines.
-const NETWORK_FILES: [&str; 2] = ["/etc/hosts", "/etc/resolv.conf"];
+fn network_files() -> impl Iterator<Item = &'static str> {
+    HOST_FILES.into_iter().filter(|path| path.ends_with("/hosts") || path.ends_with("/resolv.conf"))
+}
 
 /// How often somebody who waits for a container looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
@@ -111,7 +114,7 @@ fn config(run: &Run, root: &Path) -> Result<Value> {
         if let Some(namespaces) = linux["namespaces"].as_array_mut() {
             namespaces.retain(|namespace| namespace["type"] != "network");
         }
-        for path in NETWORK_FILES {
+        for path in network_files() {
             if look::exists(path)? {
                 mounts.push(bind(Path::new(path), path, true));
             }

@@ -3,7 +3,7 @@
 use super::{image_file as form_of, operand, registry};
 use crate::build::{self, BuildOptions, Output, Secret, SecretFrom};
 use crate::digest::Digest;
-use crate::images::{self, Policy, StoreRequest, Stored, Watermarks};
+use crate::images::{self, StoreRequest, Stored, Watermarks};
 use crate::interrupt::{Interrupt, is_interrupted};
 use crate::progress::Style;
 use crate::reference::Source;
@@ -12,6 +12,7 @@ use crate::save::SaveTarget;
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::print;
+use rt_image_store::PullPolicy;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, look};
 use std::path::PathBuf;
@@ -43,7 +44,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     }
     let into = flags.text(&OUTPUT)?;
     let outputs = outputs(call, &names, into)?;
-    let policy = if flags.has(&PULL_BASE) { Policy::Always } else { Policy::Missing };
+    let policy = if flags.has(&PULL_BASE) { PullPolicy::Always } else { PullPolicy::Missing };
     let fetch = |image: &str, interrupt: &Interrupt| base(call, image, policy, interrupt);
     let interrupt = Interrupt::install();
     let digest =
@@ -100,7 +101,7 @@ fn secret(text: &str) -> Result<Secret> {
 }
 
 /// The image of a FROM or a --from. A file names images of registries and of the store, and no file of the host.
-fn base(call: &Call, image: &str, policy: Policy, interrupt: &Interrupt) -> Result<PathBuf> {
+fn base(call: &Call, image: &str, policy: PullPolicy, interrupt: &Interrupt) -> Result<PathBuf> {
     let source = Source::named(image, registry()?)?;
     if !matches!(source, Source::Registry(_)) {
         bail!("{image}: not the name of an image in a registry or in the store");
@@ -161,7 +162,7 @@ fn store(
     options.style = Style::Quiet;
     let watermarks = Watermarks::from_environment()?;
     let names = Some(names.to_vec());
-    let request = StoreRequest { options, policy: Policy::Always, platform: None, names, watermarks };
+    let request = StoreRequest { options, policy: PullPolicy::Always, platform: None, names, watermarks };
     let Stored { .. } = images::fetch_watched(request, interrupt)?;
     Ok(true)
 }
