@@ -685,7 +685,9 @@ fn secrets_stay_secret(ctx: &Ctx) {
 
 fn layers_are_pruned(ctx: &Ctx) {
     context(ctx);
-    let file = format!("{BASE}RUN write /a 1\n");
+    // A directory with this mode keeps its owner out.
+    put(ctx, "in/locked/file", "x");
+    let file = format!("{BASE}COPY --chmod=0000 in /in\n");
     built(ctx, &file, &["-t", "x"]);
     let layers = || fs::read_dir(ctx.path("build/layers")).unwrap().count();
     rt(ctx, &["prune"]).ok();

@@ -482,7 +482,7 @@ impl Builder<'_> {
     /// The root of a stage, with a new layer over it.
     fn writable(&self, chain: &Chain) -> Result<(PathBuf, Mounted)> {
         let trees = self.trees(chain)?;
-        let mode = trees.last().map_or(Ok(0o755), |top| disk::mode(top))?;
+        let mode = trees.last().map_or(Ok(0o755), disk::mode)?;
         let draft = self.session.draft(mode & 0o7777)?;
         let mounted = mount::overlay(&source_of(chain), &trees, Some(&draft), &self.mount_point()?)?;
         Ok((draft, mounted))

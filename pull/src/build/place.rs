@@ -249,11 +249,31 @@ fn write_facts(dir: &Path, facts: &Facts) -> Result<()> {
         .context(|| format!("write in {}", dir.display()))
 }
 
-/// Removes a tree, whatever modes its directories have.
+/// Removes a tree, whatever modes its directories have: outside of a build's namespace they keep their owner out.
 pub(super) fn remove(path: &Path) -> Result<()> {
-    let dir = disk::open_root(path)?;
-    disk::remove_contents(dir.as_fd(), b"")?;
+    let contents = || disk::remove_contents(disk::open_root(path)?.as_fd(), b"");
+    match contents() {
+        Err(e) if e.is(libc::EACCES) => unlock(path).and_then(|()| contents())?,
+        removed => removed?,
+    }
     fs::remove_dir(path).context(|| format!("remove {}", path.display()))
+}
+
+/// Gives all directories of a tree a mode with which their owner may remove what is in them.
+fn unlock(top: &Path) -> Result<()> {
+    let mut left = vec![top.to_owned()];
+    while let Some(dir) = left.pop() {
+        let doing = || format!("open {} to its owner", dir.display());
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).context(doing)?;
+        for entry in fs::read_dir(&dir).context(doing)? {
+            let entry = entry.context(doing)?;
+            // The type of a link is that of a link: none is followed.
+            if entry.file_type().context(doing)?.is_dir() {
+                left.push(entry.path());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The directory of one build, removed at its end.

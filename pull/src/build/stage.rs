@@ -400,7 +400,6 @@ impl Stage {
                 json!(origin.digest(&found, builder.interrupt)?.as_str())
             }
         };
-        drop(origin);
         Ok((Some(source), count))
     }
 
