@@ -364,6 +364,7 @@ COPY --chmod=0711 --chown=7:8 d/sub /mode/
 COPY skip /skip
 COPY ../../a.txt /cut
 COPY --exclude=*.txt --exclude=d . /rest
+COPY --exclude=x --exclude=sub/* d /less
 COPY --link a.txt /linked/deep/a
 COPY nothing* /none/
 "#
@@ -395,7 +396,7 @@ COPY nothing* /none/
         Path::new("x"),
         "links below a source stay links"
     );
-    for gone in ["d/secret", "skip/z", "rest/a.txt", "rest/d", "none"] {
+    for gone in ["d/secret", "skip/z", "rest/a.txt", "rest/d", "none", "less/x", "less/sub/y"] {
         assert!(fs::symlink_metadata(root.join(gone)).is_err(), "{gone}");
     }
     let mode = |path: &str| fs::metadata(root.join(path)).unwrap().permissions().mode() & 0o7777;

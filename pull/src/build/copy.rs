@@ -28,7 +28,9 @@ pub(super) struct Origin<'a> {
     /// No path leads out of it.
     pub root: BorrowedFd<'a>,
     /// What is as if it were not there.
-    pub ignore: &'a [&'a Ignore],
+    pub ignore: &'a Ignore,
+    /// What is left out of a source, by its path there; of a source that is a file, by its name.
+    pub exclude: &'a Ignore,
     /// What it is, for errors.
     pub shown: &'a str,
 }
@@ -44,12 +46,12 @@ pub(super) struct Found {
 
 impl Origin<'_> {
     fn excludes(&self, path: &str) -> bool {
-        self.ignore.iter().any(|ignore| ignore.excludes(path))
+        self.ignore.excludes(path)
     }
 
     /// True where nothing below an excluded directory can be in.
     fn excludes_all_below(&self) -> bool {
-        !self.ignore.iter().any(|ignore| ignore.has_exceptions())
+        !self.ignore.has_exceptions() && !self.exclude.has_exceptions()
     }
 
     fn open(&self, path: &str, flags: OFlags) -> Result<Option<OwnedFd>> {
@@ -62,6 +64,13 @@ impl Origin<'_> {
 
     /// What a source stands for. A pattern may stand for nothing, and a name may not.
     pub(super) fn find(&self, source: &str) -> Result<Vec<Found>> {
+        let mut found = self.find_all(source)?;
+        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        found.retain(|found| found.is_dir || !self.exclude.excludes(&name(&found.path)));
+        Ok(found)
+    }
+
+    fn find_all(&self, source: &str) -> Result<Vec<Found>> {
         let path = clean(source);
         if !glob::is_pattern(&path) {
             let found = self.open(&path, OFlags::PATH)?;
@@ -145,7 +154,7 @@ impl Origin<'_> {
             };
             let relative = join(inner, &text);
             let whole = join(&found.path, &relative);
-            let out = self.excludes(&whole);
+            let out = self.excludes(&whole) || self.exclude.excludes(&relative);
             if out && self.excludes_all_below() {
                 continue;
             }

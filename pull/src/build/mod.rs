@@ -108,6 +108,8 @@ struct Builder<'a> {
     stages: Vec<&'a [Instruction]>,
     context: Option<OwnedFd>,
     ignore: Ignore,
+    /// What leaves nothing out.
+    nothing: Ignore,
     /// ARG before the first FROM, and what is predefined.
     globals: BTreeMap<String, String>,
     /// What the caller's environment says of proxies: RUN has it, and no key and no history.
@@ -163,6 +165,7 @@ pub(crate) fn build(
         stages: stages(&instructions),
         context: Some(context),
         ignore,
+        nothing: Ignore::default(),
         globals: BTreeMap::new(),
         proxies: variables::proxies(),
         place,

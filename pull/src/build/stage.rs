@@ -391,8 +391,7 @@ impl Stage {
             return Ok((None, Value::Null));
         }
         let source = builder.source(mount.from.as_deref())?;
-        let ignore = source.ignores(builder);
-        let origin = Origin { root: source.root(builder)?, ignore: &ignore, shown: &source.shown };
+        let origin = source.origin(builder, &builder.nothing)?;
         let count = match &source.id {
             Some(id) => json!(id),
             None => {
@@ -450,9 +449,7 @@ impl Stage {
         let files: Vec<&String> =
             sources.iter().filter(|source| heredocs.is_empty() || !dockerfile::is_heredoc(source)).collect();
         let source = builder.source(instruction.flag("from"))?;
-        let mut ignore = source.ignores(builder);
-        ignore.push(&exclude);
-        let origin = Origin { root: source.root(builder)?, ignore: &ignore, shown: &source.shown };
+        let origin = source.origin(builder, &exclude)?;
         let mut found = Vec::new();
         for file in &files {
             found.extend(origin.find(file)?);
@@ -557,8 +554,11 @@ impl Source {
         }
     }
 
-    fn ignores<'a>(&self, builder: &'a Builder) -> Vec<&'a Ignore> {
-        if self.root.is_none() { vec![&builder.ignore] } else { Vec::new() }
+    /// What can be found in it, less what is left out.
+    fn origin<'a>(&'a self, builder: &'a Builder, exclude: &'a Ignore) -> Result<Origin<'a>> {
+        // Of the context alone something is left out.
+        let ignore = if self.root.is_none() { &builder.ignore } else { &builder.nothing };
+        Ok(Origin { root: self.root(builder)?, ignore, exclude, shown: &self.shown })
     }
 }
 
@@ -622,8 +622,7 @@ fn mounted(
         }
         MountKind::Bind { writable } => {
             let Some(source) = source else { return Ok(()) };
-            let ignore = source.ignores(builder);
-            let origin = Origin { root: source.root(builder)?, ignore: &ignore, shown: &source.shown };
+            let origin = source.origin(builder, &builder.nothing)?;
             let at = builder.memory.path().join(lease::unique());
             let path = plain(&mount.source);
             let found = origin.find(&path)?;
