@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -122,7 +123,7 @@ fn config(run: &Run, root: &Path) -> Result<Value> {
     }
     mounts.extend(run.mounts.iter().cloned());
     let capabilities: &[&str] = if is_root { &DEFAULT_CAPABILITIES } else { &[] };
-    linux["seccomp"] = filter::section(capabilities)?;
+    linux["seccomp"] = section(is_root, capabilities)?;
     Ok(json!({
         "ociVersion": "1.2.0",
         "process": {
@@ -141,6 +142,18 @@ fn config(run: &Run, root: &Path) -> Result<Value> {
         "linux": linux,
         "annotations": { ANNOTATION_USER: if is_root { "root" } else { "config" } },
     }))
+}
+
+/// The filter, which is read once: the list that it is made of is long.
+fn section(is_root: bool, capabilities: &[&str]) -> Result<Value> {
+    static OF_ROOT: OnceLock<Value> = OnceLock::new();
+    static OF_USER: OnceLock<Value> = OnceLock::new();
+    let known = if is_root { &OF_ROOT } else { &OF_USER };
+    if let Some(section) = known.get() {
+        return Ok(section.clone());
+    }
+    let section = filter::section(capabilities)?;
+    Ok(known.get_or_init(|| section).clone())
 }
 
 /// A bind mount for a config.
