@@ -23,8 +23,9 @@ tests! {
 
 /// The directory with `rt-pull`, for PATH.
 pub fn path(ctx: &Ctx) -> String {
-    const PACKAGES: [&str; 6] = [
+    const PACKAGES: [&str; 7] = [
         "pull",
+        "crates/dockerfile",
         "crates/rt-image-store",
         "crates/rt-cli",
         "crates/rt-spec",

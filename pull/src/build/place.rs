@@ -62,8 +62,13 @@ impl Place {
         if make {
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
             made.context(|| format!("make {shown}")).map_err(|e| e.hint(remedy))?;
-        } else if !look::is_dir(&path)? {
-            return Ok(None);
+        } else {
+            match look::is_dir(&path) {
+                // Where the caller may not go it has built nothing: a place for builds is the caller's own.
+                Err(e) if e.is(libc::EACCES) => return Ok(None),
+                Ok(false) => return Ok(None),
+                there => drop(there?),
+            }
         }
         let dir = disk::open_root(&path)?;
         let stat = rt_sys::fd::stat(&dir)?;
