@@ -643,6 +643,17 @@ fn mounts_of_run(ctx: &Ctx) {
     assert_eq!(cached(&built(ctx, &file, &[])).1, 0, "what .dockerignore leaves out");
     put(ctx, "data/file", "other");
     assert!(cached(&built(ctx, &file, &[])).1 > 0);
+    // Who asks for a cache alone waits for whoever has it.
+    let cache = fs::read_dir(ctx.path("build/caches")).unwrap().next().unwrap().unwrap().path();
+    let held = fs::File::open(cache).unwrap();
+    held.lock().unwrap();
+    let locked = "RUN --mount=type=cache,target=/cache,sharing=locked [\"/probe\",\"say alone\"]";
+    put(ctx, "Containerfile", &format!("{BASE}{locked}\n"));
+    let job = rt(ctx, &["build", "context"]).spawn();
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    assert!(sys::kill(job.pid(), 0).is_ok(), "it waits");
+    held.unlock().unwrap();
+    assert_eq!(self::said(&job.wait()), [json!("alone")]);
     let stages = format!(
         "{BASE}RUN write /made x\nFROM scratch AS last\nCOPY base /\nRUN --mount=type=bind,from=0,target=/m [\"/probe\",\"cat /m/made\"]\n"
     );

@@ -7,7 +7,7 @@ pub enum MountKind {
     /// Files of the context, a stage or an image. Writes to it are thrown away.
     Bind { writable: bool },
     /// A directory that stays from build to build.
-    Cache { id: Option<String>, mode: u32, readonly: bool },
+    Cache { id: Option<String>, mode: u32, readonly: bool, locked: bool },
     /// An empty file system in memory, of so many bytes at most.
     Tmpfs { size: Option<u64> },
     /// A file that is in no layer, or a variable that is in no config.
@@ -78,16 +78,20 @@ impl Mount {
         let kind = match kind.as_str() {
             "bind" => MountKind::Bind { writable: writable.unwrap_or(false) && read_only != Some(true) },
             "cache" => {
-                if let Some(sharing) =
-                    take(&["sharing"]).filter(|sharing| sharing != "shared" && sharing != "locked")
-                {
-                    return Err(format!("--mount: sharing={sharing} is not supported: use shared or locked"));
-                }
+                let locked = match take(&["sharing"]).as_deref() {
+                    None | Some("shared") => false,
+                    Some("locked") => true,
+                    Some(other) => {
+                        return Err(format!(
+                            "--mount: sharing={other} is not supported: use shared or locked"
+                        ));
+                    }
+                };
                 if from.is_some() || source.is_some() {
                     return Err("--mount=type=cache: from= and source= are not supported".to_owned());
                 }
                 let readonly = read_only.unwrap_or(false) || writable == Some(false);
-                MountKind::Cache { id: take(&["id"]), mode: mode(take(&["mode"]), 0o755)?, readonly }
+                MountKind::Cache { id: take(&["id"]), mode: mode(take(&["mode"]), 0o755)?, readonly, locked }
             }
             "tmpfs" => {
                 let size = take(&["size"])
@@ -157,7 +161,7 @@ mod tests {
         assert_eq!(parse("type=bind,dst=a,rw").unwrap().kind, MountKind::Bind { writable: true });
         assert_eq!(
             parse("type=cache,target=/c,id=i,sharing=locked,mode=0700").unwrap().kind,
-            MountKind::Cache { id: Some("i".into()), mode: 0o700, readonly: false }
+            MountKind::Cache { id: Some("i".into()), mode: 0o700, readonly: false, locked: true }
         );
         assert_eq!(
             parse("type=tmpfs,target=/t,size=2m").unwrap().kind,

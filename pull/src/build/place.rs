@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cache::Cache;
 use crate::digest::Digest;
+use crate::interrupt::Interrupt;
 use crate::{disk, lease};
 use rt_sys::error::{Context, Result};
 use rt_sys::rootfs::name_of_overlay_stranger;
@@ -243,6 +244,18 @@ impl Place {
                 .context(|| format!("make {}", path.display()))?,
         }
         Ok(path)
+    }
+}
+
+/// Waits until no other RUN has the cache `dir` for itself, and has it as long as the file is open.
+pub(super) fn alone_in(dir: &Path, interrupt: &Interrupt) -> Result<fs::File> {
+    let file = fs::File::open(dir).context(|| format!("open {}", dir.display()))?;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) => interrupt.sleep(Duration::from_millis(50))?,
+            Err(e) => return Err(e).context(|| format!("lock {}", dir.display())),
+        }
     }
 }
 

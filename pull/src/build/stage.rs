@@ -592,9 +592,12 @@ fn mounted(
                 json!({ "destination": target, "type": "tmpfs", "source": "tmpfs", "options": options }),
             );
         }
-        MountKind::Cache { id, mode, readonly } => {
+        MountKind::Cache { id, mode, readonly, locked } => {
             let id = id.clone().unwrap_or_else(|| dockerfile::ignore::clean(&target));
             let dir = builder.place.cache(&id, *mode)?;
+            if *locked {
+                held.push(Box::new(place::alone_in(&dir, builder.interrupt)?));
+            }
             binds.push(exec::bind(&dir, &target, *readonly));
         }
         MountKind::Secret { id, mode, required, variable } => {
