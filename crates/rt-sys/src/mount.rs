@@ -372,7 +372,8 @@ fn server(stat: &rustix::fs::Stat) -> Result<u32> {
 /// The kernel does not say.
 pub fn owned_stat(file: impl AsFd) -> Result<rustix::fs::Stat> {
     let mut stat = super::fd::stat(&file)?;
-    if super::fd::file_system(&file)? == FUSE {
+    // What is on a disk has the disk's number, and needs no second call.
+    if rustix::fs::major(stat.st_dev) == 0 && super::fd::file_system(&file)? == FUSE {
         let server = server(&stat)?;
         if is_others(server)? {
             stat.st_uid = server;
