@@ -158,6 +158,9 @@ pub(super) fn load_bundle(options: &mut CreateOptions) -> Result<(PathBuf, Loade
     let bundle = create::enter_bundle(&options.bundle)?;
     let mut loaded = plan::load(options, &bundle)?;
     if options.run.is_some() {
+        if loaded.changed {
+            loaded.config.changed()?;
+        }
         // What a hook of the stage precreate makes of the config is the program's environment, too.
         definitions::add_to(&mut loaded.config, &options.hooks_dirs, &options.overrides.said(), &bundle)?;
     }

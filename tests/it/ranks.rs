@@ -15,7 +15,7 @@ tests! {
     ALL { each_launcher, who_asks_for_the_same, written_roots, named_by_hand, never_shared, killed_and_made_anew }
     BOTH {
         runs_are_apart, each_has_its_own, sixty_four_at_once, memory_of_another_rank, killed_at_any_time, killed_while_it_is_made, calls_of_one_rank,
-        found_by_run_and_rank, hooks_of_the_first, what_an_image_sets_shares_nothing, descriptor_of_pmi,
+        found_by_run_and_rank, hooks_of_the_first, precreate_hooks_see_each_rank, what_an_image_sets_shares_nothing, descriptor_of_pmi,
         more_descriptors_than_one, covers_stay,
     }
     USER { configured, other_users_do_not_join }
@@ -511,6 +511,26 @@ fn found_by_run_and_rank(ctx: &Ctx) {
     for job in ranks {
         assert_eq!(job.wait().code, 137);
     }
+    nothing_is_left(ctx);
+}
+
+/// A hook of the stage precreate gets the config as the command line has changed it, of each rank.
+fn precreate_hooks_see_each_rank(ctx: &Ctx) {
+    let bundle = app(ctx).ops(&["exit 9"]);
+    bundle.write();
+    let dir = ctx.mkdir("hooks");
+    let definition = json!({
+        "version": "1.0.0", "hook": { "path": "/bin/cat" }, "when": { "always": true }, "stages": ["precreate"],
+    });
+    ctx.file("hooks/cat.json", &definition.to_string());
+    let flags = ["--hooks-dir", dir.to_str().unwrap()];
+    let first = pause(ctx, &bundle, 0, &flags);
+    for n in 1..4 {
+        let out = rank(ctx, &bundle, n, &flags, &["exit 7"]).run();
+        assert_eq!(out.code, 7, "{out:?}");
+    }
+    assert_eq!(ids(ctx).len(), 1);
+    end(vec![first]);
     nothing_is_left(ctx);
 }
 
