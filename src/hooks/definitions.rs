@@ -17,7 +17,6 @@ use rt_sys::bail;
 use rt_sys::caller;
 use rt_sys::error::{Context, Result};
 use rt_sys::mount::{ATTR_RDONLY, owned_stat};
-use rt_sys::ns;
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -30,8 +29,6 @@ use std::path::{Path, PathBuf};
 
 /// The directories of the distribution and of the site.
 const SYSTEM: [&str; 2] = ["/usr/share/rt/hooks.d", "/etc/rt/hooks.d"];
-/// The owner of everything whose owner has no id in this user namespace.
-const NOBODY: u32 = 65534;
 /// Reads a config on stdin and prints another; podman's kind, not the specification's.
 const PRECREATE: &str = "precreate";
 
@@ -160,10 +157,7 @@ impl Directory {
     /// id in a user namespace; nor has the root to whom a directory belongs that the site's configuration or the command line
     /// names. Where the environment says the user's is, it can be anybody's: there nobody without an id is taken for root.
     fn is_owners(&self, stat: &Stat) -> bool {
-        let hosts_root = || {
-            !self.users && stat.st_uid == NOBODY && ns::own_maps().is_ok_and(|maps| !ns::is_initial(&maps))
-        };
-        self.site || stat.st_uid == 0 || stat.st_uid == rustix::process::geteuid().as_raw() || hosts_root()
+        self.site || caller::is_trusted(stat.st_uid) || !self.users && caller::may_be_hosts_root(stat.st_uid)
     }
 
     /// Refuses what somebody else has written, or could have: a definition has programs run as the caller.

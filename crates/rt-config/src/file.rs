@@ -7,7 +7,7 @@ use crate::{Origin, Setting, Value};
 use rt_cli::{parse::bytes, wrong};
 use rt_sys::caller;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{bail, err, fd, mount, ns};
+use rt_sys::{bail, err, fd, mount};
 use rustix::fs::{self, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -76,15 +76,12 @@ fn read_trusted(owner: Owner, path: &Path) -> Result<Option<String>> {
 
 /// Refuses what somebody else has written, or could have.
 fn require_own(owner: Owner, stat: &Stat) -> Result<()> {
-    const NOBODY: u32 = 65534;
-    let own = owner == Owner::User && stat.st_uid == rustix::process::geteuid().as_raw();
-    // In a user namespace the host's root has no id, nor has anybody else whose file the user's environment may name.
-    let hosts_root = || {
-        owner == Owner::Site
-            && stat.st_uid == NOBODY
-            && ns::own_maps().is_ok_and(|maps| !ns::is_initial(&maps))
+    let own = match owner {
+        Owner::User => caller::is_trusted(stat.st_uid),
+        // The user's environment may name anybody's file, and the site's is root's.
+        Owner::Site => stat.st_uid == 0 || caller::may_be_hosts_root(stat.st_uid),
     };
-    if stat.st_uid != 0 && !own && !hosts_root() {
+    if !own {
         let who = if owner == Owner::Site { "not to root" } else { "neither to root nor to the caller" };
         bail!("it belongs to uid {}, {who}", stat.st_uid);
     }

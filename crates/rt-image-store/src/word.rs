@@ -48,6 +48,7 @@ pub fn look(path: &Path) -> Result<There> {
     let mut parts = path.components().peekable();
     while let Some(part) = parts.next() {
         shown.push(part);
+        let look_at = || format!("look at {}", shown.display());
         if part == Component::CurDir {
             // The current directory, which is only the first part.
             if let Err(e) = me.require_own(&shown, &above, false) {
@@ -64,7 +65,7 @@ pub fn look(path: &Path) -> Result<There> {
                 let text = "a file system is mounted there, in a directory that others can write";
                 return Ok(There::Foreign(err!("{}: {text}", shown.display())));
             }
-            Err(e) => return Err(e).context(|| format!("look at {}", shown.display())),
+            Err(e) => return Err(e).context(look_at),
         };
         if dir.is_none()
             // Whoever serves a file system says whose its files are, as he likes.
@@ -86,8 +87,7 @@ pub fn look(path: &Path) -> Result<There> {
             |flags| fs::openat(at, part.as_os_str(), OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty());
         let mut next = opened;
         if is_link {
-            let way = fs::readlinkat(at, part.as_os_str(), Vec::new())
-                .context(|| format!("look at {}", shown.display()))?;
+            let way = fs::readlinkat(at, part.as_os_str(), Vec::new()).context(look_at)?;
             let trusts = |stat: &Stat, is_last: bool| is_last || !me.others_can_rename(stat);
             if let Some(place) = fd::walk(at, Path::new(OsStr::from_bytes(way.to_bytes())), trusts)? {
                 let text =
@@ -97,7 +97,7 @@ pub fn look(path: &Path) -> Result<There> {
             let target = match follow(OFlags::empty()) {
                 Ok(target) => target,
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(There::Own(FileType::Symlink)),
-                Err(e) => return Err(e).context(|| format!("look at {}", shown.display())),
+                Err(e) => return Err(e).context(look_at),
             };
             above = rt_sys::mount::owned_stat(&target)?;
             if let Err(e) = me.require_own(&shown, &above, false) {
@@ -108,7 +108,7 @@ pub fn look(path: &Path) -> Result<There> {
         if parts.peek().is_some() && next.is_none() {
             next = match follow(OFlags::NOFOLLOW) {
                 Err(Errno::NOENT) => return Ok(There::Nothing),
-                opened => Some(opened.context(|| format!("look at {}", shown.display()))?),
+                opened => Some(opened.context(look_at)?),
             };
         }
         dir = next;
@@ -241,13 +241,7 @@ impl Caller {
     /// True for a directory in which others can rename what is the caller's: what is looked at now is not what is opened then.
     /// In one with the sticky bit they cannot.
     fn others_can_rename(self, dir: &Stat) -> bool {
-        let is_others = !caller::is_trusted(dir.st_uid) && !may_be_roots(dir.st_uid);
+        let is_others = !caller::is_trusted(dir.st_uid) && !caller::may_be_hosts_root(dir.st_uid);
         is_others || self.others_can_write(dir) && Mode::from_raw_mode(dir.st_mode) & Mode::SVTX != Mode::SVTX
     }
-}
-
-/// True where this process cannot know whether `uid` is root: in a user namespace all that are not mapped have one number.
-fn may_be_roots(uid: u32) -> bool {
-    const OVERFLOW: u32 = 65534;
-    uid == OVERFLOW && rt_sys::ns::own_maps().is_ok_and(|maps| !rt_sys::ns::is_initial(&maps))
 }

@@ -22,9 +22,6 @@ pub enum Privilege {
 /// Names of variables of this process's environment that an image has set.
 static OF_IMAGE: RwLock<Vec<String>> = RwLock::new(Vec::new());
 
-/// Whose everything is that belongs to somebody without an id in a user namespace (user_namespaces(7)).
-const NOBODY: u32 = 65534;
-
 /// The effective uid.
 pub fn uid() -> u32 {
     rustix::process::geteuid().as_raw()
@@ -33,6 +30,13 @@ pub fn uid() -> u32 {
 /// True for root and this process's own uid: whom this process takes files from.
 pub fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == self::uid()
+}
+
+/// True where `uid` can be that of the host's root: in a user namespace all who are not mapped there have this one number
+/// (user_namespaces(7)), and he is one of them. Whose namespace it is must be known, else nobody is taken for him.
+pub fn may_be_hosts_root(uid: u32) -> bool {
+    const NOBODY: u32 = 65534;
+    uid == NOBODY && ns::own_maps().is_ok_and(|maps| !ns::is_initial(&maps))
 }
 
 /// From now on, [`variable`] and [`path`] know none of `names`: Slurm has started this process with variables of an image
@@ -86,15 +90,16 @@ pub fn own_dir(name: &str) -> Result<Option<PathBuf>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Some(dir));
     }
-    // In a user namespace the host's root has no id, and what is above a directory is mostly his.
-    let nobody = if ns::is_initial(&ns::own_maps()?) { 0 } else { NOBODY };
     let is_roots = |stat: &Stat, is_last: bool| {
         let is_sticky = stat.st_mode & 0o1000 != 0;
-        (stat.st_uid == 0 || stat.st_uid == nobody && !is_last)
+        // What is above a directory of a user namespace's root is mostly the host's root's.
+        (stat.st_uid == 0 || !is_last && may_be_hosts_root(stat.st_uid))
             && (stat.st_mode & 0o022 == 0 || is_sticky && !is_last)
     };
     match fd::walk(rustix::fs::CWD, &dir, is_roots) {
-        Ok(stopped) => Ok(Some(dir).filter(|_| stopped.is_none())),
+        Ok(None) => Ok(Some(dir)),
+        // Where the namespace cannot be read, it is not known who was refused, and that is no "no".
+        Ok(Some(_)) => ns::own_maps().map(|_| None),
         // A file server that does not know root refuses to say: it is nothing of root's.
         Err(e) if e.is(libc::EACCES) => Ok(None),
         Err(e) => Err(e).context(|| format!("look at {}, which {name} names", dir.display())),
