@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::platform::Platform;
-use rt_spec::emulation::KEYS;
+use rt_spec::KEY_CALLS;
 use rt_sys::error::{Context, Result};
 
 /// Where podman looks: the site's list, then the distribution's.
@@ -186,7 +186,7 @@ fn resolve(text: &[u8], capabilities: &[&str]) -> Result<Value> {
         .filter(applies)
         .map(|entry| {
             // podman's list allows them, and gives each container a session keyring; but a key is its user's by the uid alone.
-            let names = entry.names.iter().filter(|name| !KEYS.contains(&name.as_str())).cloned();
+            let names = entry.names.iter().filter(|name| !KEY_CALLS.contains(&name.as_str())).cloned();
             (names.collect::<Vec<_>>(), entry)
         })
         .filter(|(names, _)| !names.is_empty())

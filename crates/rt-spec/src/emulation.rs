@@ -1,9 +1,8 @@
 //! Root of one id: what only a root with all ids can do is answered with success, by a seccomp filter.
 
-use super::config::{Seccomp, Spec};
+use super::config::Seccomp;
 use oci_spec::runtime::{
-    LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArg, LinuxSeccompArgBuilder, LinuxSeccompOperator,
-    LinuxSyscall, LinuxSyscallBuilder,
+    LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArg, LinuxSeccompArgBuilder, LinuxSyscall,
 };
 use rt_sys::error::{Error, Result};
 
@@ -17,46 +16,6 @@ pub fn root_emulation() -> Result<LinuxSeccomp> {
         serde_json::from_str(include_str!("root_emulation.json")).map_err(super::json_error)?;
     Ok(read.section)
 }
-
-/// Refuses in a container that has no filter of its own what namespaces do not keep apart: keys, since the kernel gives whoever has a
-/// user's uid the keys of that user, as a Kerberos ticket; and, where `is_root`, new user namespaces. In one the host's root has
-/// the capabilities that he lacks in the container, and mounts the host's cgroups, whose files are his by the uid.
-///
-/// # Errors
-/// The section cannot be made.
-pub fn refuse_what_is_shared(spec: &mut Spec, is_root: bool) -> Result<()> {
-    let Some(linux) = spec.linux_mut().as_mut().filter(|linux| linux.seccomp().is_none()) else {
-        return Ok(());
-    };
-    let refuse = |names: &[&str], errno: i32, flag: Option<u64>| {
-        let flag = flag.map(|flag| {
-            let arg = LinuxSeccompArgBuilder::default().index(0usize).value(flag).value_two(flag);
-            arg.op(LinuxSeccompOperator::ScmpCmpMaskedEq).build()
-        });
-        let args = flag.transpose().map(|arg| arg.into_iter().collect::<Vec<_>>());
-        let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let rule = LinuxSyscallBuilder::default().names(names).action(LinuxSeccompAction::ScmpActErrno);
-        args.and_then(|args| rule.errno_ret(errno as u32).args(args).build())
-    };
-    const CLONE_NEWUSER: u64 = 0x1000_0000;
-    let mut rules = vec![refuse(&KEYS, EPERM, None)];
-    if is_root {
-        rules.push(refuse(&["unshare", "clone"], EPERM, Some(CLONE_NEWUSER)));
-        // Its flags are in memory, where no filter looks; C libraries make the older call then.
-        rules.push(refuse(&["clone3"], ENOSYS, None));
-    }
-    let rules: std::result::Result<Vec<_>, _> = rules.into_iter().collect();
-    let mut section = root_emulation()?;
-    section.set_syscalls(Some(rules.map_err(|e| Error::new(e.to_string()))?));
-    linux.set_seccomp(Some(section));
-    Ok(())
-}
-
-const EPERM: i32 = 1;
-const ENOSYS: i32 = 38;
-
-/// The system calls about keys (keyrings(7)).
-pub const KEYS: [&str; 3] = ["add_key", "keyctl", "request_key"];
 
 /// `section` with these answers in the place of what it allows. What it refuses stays refused, and what it allows only with
 /// certain arguments stays as it is.

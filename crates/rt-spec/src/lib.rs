@@ -53,6 +53,10 @@ pub const DEFAULT_CAPABILITIES: [&str; 11] = [
     "CAP_SYS_CHROOT",
 ];
 
+/// The system calls about keys (keyrings(7)), which no namespace keeps apart: the kernel gives whoever has a user's uid the keys
+/// of that user, as a Kerberos ticket.
+pub const KEY_CALLS: [&str; 3] = ["add_key", "keyctl", "request_key"];
+
 /// A loaded config and the text it came from.
 #[derive(Debug)]
 pub struct Config {

@@ -1,7 +1,7 @@
 //! The config that a plan is made of: loaded, and changed as the command line and a task of a Slurm step ask.
 
 use super::Layer;
-use super::{asked_namespaces, foreign, pip, prompt};
+use super::{asked_namespaces, foreign, pip, prompt, seccomp};
 use crate::container::entrypoint::EntrypointPlan;
 use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
 use crate::hooks::definitions;
@@ -236,7 +236,7 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
         rt_launch::show_callers_pmix(spec, dir, fd::is_trusted_directory);
         if !options.no_new_keyring {
             let is_root = Caller::current()?.privilege == Privilege::Root;
-            rt_spec::emulation::refuse_what_is_shared(spec, is_root)?;
+            seccomp::refuse_what_is_shared(spec, is_root)?;
         }
     }
     asked_namespaces::choose(spec, &changes.namespaces)?;

@@ -2,9 +2,10 @@
 
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
-    LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArgBuilder, LinuxSeccompBuilder, LinuxSeccompOperator,
-    LinuxSyscall, LinuxSyscallBuilder,
+    LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArg, LinuxSeccompArgBuilder, LinuxSeccompBuilder,
+    LinuxSeccompOperator, LinuxSyscall, LinuxSyscallBuilder,
 };
+use rt_spec::{KEY_CALLS, Spec};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::seccomp::Filter;
 use rt_sys::{bail, err};
@@ -62,43 +63,21 @@ pub(crate) fn devices_filter() -> Result<Filter> {
 /// The section that refuses the nodes of devices. A character device of number 0:0 opens nothing: overlays keep what was
 /// removed as such. The kernel takes the lower 16 bits of the mode and the lower 32 of the number.
 fn devices_section() -> Result<LinuxSeccomp> {
-    let argument = |index: usize, op, value: u32, value_two: u32| {
+    let kind = |index, kind| masked(index, libc::S_IFMT, kind);
+    let numbered = |index: usize| {
         LinuxSeccompArgBuilder::default()
             .index(index)
-            .op(op)
-            .value(u64::from(value))
-            .value_two(u64::from(value_two))
+            .op(LinuxSeccompOperator::ScmpCmpNe)
+            .value(0u64)
+            .value_two(0u64)
             .build()
     };
-    let kind = |index, kind| argument(index, LinuxSeccompOperator::ScmpCmpMaskedEq, libc::S_IFMT, kind);
-    let refused = |name: &str, args: Vec<_>| {
-        LinuxSyscallBuilder::default()
-            .names([name.to_owned()])
-            .action(LinuxSeccompAction::ScmpActErrno)
-            .args(args)
-            .build()
-    };
-    let section = [("mknod", 1), ("mknodat", 2)]
-        .into_iter()
-        .map(|(name, mode)| {
-            let numbered = argument(mode + 1, LinuxSeccompOperator::ScmpCmpNe, 0, 0)?;
-            Ok([
-                refused(name, vec![kind(mode, libc::S_IFCHR)?, numbered])?,
-                refused(name, vec![kind(mode, libc::S_IFBLK)?])?,
-            ])
-        })
-        .collect::<Result<Vec<_>, _>>()
-        .and_then(|refused| section_of(refused.concat()));
-    section.map_err(|e: OciSpecError| err!("{e}"))
-}
-
-/// A section that lets all pass but what `refused` says, from every architecture that the kernel runs.
-fn section_of(refused: Vec<LinuxSyscall>) -> Result<LinuxSeccomp, OciSpecError> {
-    LinuxSeccompBuilder::default()
-        .default_action(LinuxSeccompAction::ScmpActAllow)
-        .architectures(oci_seccomp::native_architectures().collect::<Vec<_>>())
-        .syscalls(refused)
-        .build()
+    section_of([("mknod", 1), ("mknodat", 2)].into_iter().flat_map(|(name, mode)| {
+        [
+            refused(&[name], libc::EPERM, [kind(mode, libc::S_IFCHR), numbered(mode + 1)]),
+            refused(&[name], libc::EPERM, [kind(mode, libc::S_IFBLK)]),
+        ]
+    }))
 }
 
 /// The filter that keeps a program from typing into the terminal of its session.
@@ -109,20 +88,63 @@ pub(crate) fn terminal_filter() -> Result<Filter> {
 /// The section that refuses what puts input into a terminal as if it had been typed there: TIOCSTI, and the selections of
 /// a console (TIOCLINUX). The kernel takes the lower 32 bits of the command, so these are what is compared.
 fn terminal_section() -> Result<LinuxSeccomp> {
-    let refused = [libc::TIOCSTI, libc::TIOCLINUX].map(|command| {
-        let command = LinuxSeccompArgBuilder::default()
-            .index(1usize)
-            .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
-            .value(u64::from(u32::MAX))
-            // The C libraries differ in the type of these constants.
-            .value_two(command as u32)
-            .build()?;
-        LinuxSyscallBuilder::default()
-            .names(["ioctl".to_owned()])
-            .action(LinuxSeccompAction::ScmpActErrno)
-            .args([command])
+    // The C libraries differ in the type of these constants.
+    section_of(
+        [libc::TIOCSTI as u32, libc::TIOCLINUX as u32]
+            .map(|command| refused(&["ioctl"], libc::EPERM, [masked(1, u32::MAX, command)])),
+    )
+}
+
+/// Refuses in a container that has no filter of its own what namespaces do not keep apart: keys; and, where `is_root`, new user
+/// namespaces. In one the host's root has the capabilities that he lacks in the container, and mounts the host's cgroups, whose
+/// files are his by the uid.
+pub(super) fn refuse_what_is_shared(spec: &mut Spec, is_root: bool) -> Result<()> {
+    let Some(linux) = spec.linux_mut().as_mut().filter(|linux| linux.seccomp().is_none()) else {
+        return Ok(());
+    };
+    let mut rules = vec![refused(&KEY_CALLS, libc::EPERM, [])];
+    if is_root {
+        const NEW: u32 = libc::CLONE_NEWUSER as u32;
+        rules.push(refused(&["unshare", "clone"], libc::EPERM, [masked(0, NEW, NEW)]));
+        // Its flags are in memory, where no filter looks; C libraries make the older call then.
+        rules.push(refused(&["clone3"], libc::ENOSYS, []));
+    }
+    linux.set_seccomp(Some(section_of(rules)?));
+    Ok(())
+}
+
+/// A rule that answers the system calls `names` with `errno` where all of `args` hold.
+fn refused<const N: usize>(
+    names: &[&str],
+    errno: i32,
+    args: [Result<LinuxSeccompArg, OciSpecError>; N],
+) -> Result<LinuxSyscall, OciSpecError> {
+    LinuxSyscallBuilder::default()
+        .names(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+        .action(LinuxSeccompAction::ScmpActErrno)
+        .errno_ret(errno.unsigned_abs())
+        .args(args.into_iter().collect::<Result<Vec<_>, _>>()?)
+        .build()
+}
+
+/// Holds where argument `index` has `value` in the bits of `mask`.
+fn masked(index: usize, mask: u32, value: u32) -> Result<LinuxSeccompArg, OciSpecError> {
+    LinuxSeccompArgBuilder::default()
+        .index(index)
+        .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
+        .value(u64::from(mask))
+        .value_two(u64::from(value))
+        .build()
+}
+
+/// A section that lets all pass but what `refused` says, from every architecture that the kernel runs.
+fn section_of(refused: impl IntoIterator<Item = Result<LinuxSyscall, OciSpecError>>) -> Result<LinuxSeccomp> {
+    let section = refused.into_iter().collect::<Result<Vec<_>, _>>().and_then(|refused| {
+        LinuxSeccompBuilder::default()
+            .default_action(LinuxSeccompAction::ScmpActAllow)
+            .architectures(oci_seccomp::native_architectures().collect::<Vec<_>>())
+            .syscalls(refused)
             .build()
     });
-    let section = refused.into_iter().collect::<Result<Vec<_>, _>>().and_then(section_of);
     section.map_err(|e| err!("{e}"))
 }
