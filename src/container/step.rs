@@ -10,7 +10,6 @@ use super::lifecycle::{self, Deletion};
 use super::members::{self, Members};
 use super::plan::{self, Loaded, ProcessPlan};
 use super::{CreateOptions, ExecOptions, ImageMounts, KeptContainer, hooks, init};
-use crate::hooks::definitions;
 use crate::store::{
     ContainerDir, JoinTarget, LivingMember, Lock, Member, ProcessIdentity, Record, Role, Store, remove_layer,
 };
@@ -156,14 +155,11 @@ fn load(options: &mut CreateOptions, dir: &ContainerDir) -> Result<(PathBuf, Loa
 /// The config of the bundle, with the directory where its paths begin.
 pub(super) fn load_bundle(options: &mut CreateOptions) -> Result<(PathBuf, Loaded)> {
     let bundle = create::enter_bundle(&options.bundle)?;
-    let mut loaded = plan::load(options, &bundle)?;
-    if options.run.is_some() {
-        if loaded.changed {
-            loaded.config.changed()?;
-        }
+    let loaded = match options.run {
         // What a hook of the stage precreate makes of the config is the program's environment, too.
-        definitions::add_to(&mut loaded.config, &options.hooks_dirs, &options.overrides.said(), &bundle)?;
-    }
+        Some(_) => plan::load_with_hooks(options, &bundle)?,
+        None => plan::load(options, &bundle)?,
+    };
     Ok((bundle, loaded))
 }
 

@@ -205,9 +205,7 @@ impl Spec {
         }
         seen
     }
-}
 
-impl Spec {
     /// What it says of the container, and not of its program: all but `process` and `linux.seccomp`, with names in order.
     pub fn of_container(&mut self) -> serde_json::Result<serde_json::Value> {
         let process = self.process.take();

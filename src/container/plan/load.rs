@@ -3,6 +3,7 @@
 use super::Layer;
 use super::{asked_namespaces, foreign, pip, prompt, seccomp};
 use crate::container::entrypoint::EntrypointPlan;
+use crate::container::trace::{self, Phase};
 use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
 use crate::hooks::definitions;
 use oci_spec::runtime::{Mount, MountBuilder};
@@ -25,7 +26,7 @@ pub(crate) struct Loaded {
     /// The config, changed as the options ask.
     pub config: Config,
     /// Something has been changed, which [`Config::text`] does not say.
-    pub changed: bool,
+    changed: bool,
     /// The program has the caller's environment, below that of the config.
     pub inherits_env: bool,
     /// What takes what the program writes to the root.
@@ -59,6 +60,17 @@ pub(crate) fn load(options: &mut CreateOptions, bundle: &Path) -> Result<Loaded>
         forget_labels(&mut config).context(shown)?;
     }
     Ok(Loaded { foreign: others.is_some(), ..change(options, config, bundle)? })
+}
+
+/// The same, with the hooks of all directories in the config, and with what hooks of the stage precreate make of it.
+pub(crate) fn load_with_hooks(options: &mut CreateOptions, bundle: &Path) -> Result<Loaded> {
+    let mut loaded = load(options, bundle)?;
+    trace::end(Phase::Load);
+    if loaded.changed {
+        loaded.config.changed()?;
+    }
+    definitions::add_to(&mut loaded.config, &options.hooks_dirs, &options.overrides.said(), bundle)?;
+    Ok(loaded)
 }
 
 /// Leaves out what an image's labels may say in the config of the bundle that is the working directory. `rt pull`, which keeps

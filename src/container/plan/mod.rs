@@ -19,7 +19,7 @@ mod seccomp;
 pub(super) use account::Account;
 pub(super) use devices::DevicePlan;
 pub(super) use kernel::{NetDevice, Sysctl};
-pub(super) use load::{Loaded, load, load_text};
+pub(super) use load::{Loaded, load, load_text, load_with_hooks};
 pub(super) use mounts::{MountKind, MountPlan};
 pub(super) use namespaces::configured as configured_namespaces;
 pub(super) use process::{ProcessPlan, bit_list};
@@ -30,8 +30,6 @@ use super::entrypoint::EntrypointPlan;
 use super::hidden_state;
 use super::images::Used;
 use super::layer::Seen;
-use super::trace::{self, Phase};
-use crate::hooks::definitions;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_launch::job_environment::JobEnvironment;
 use rt_launch::{single_copy, slurm};
@@ -158,13 +156,8 @@ impl Plan {
         caller: &Caller,
         bundle: PathBuf,
     ) -> Result<(Plan, Config)> {
-        let Loaded { mut config, changed, inherits_env, layer, entrypoint, foreign } =
-            load::load(options, &bundle)?;
-        trace::end(Phase::Load);
-        if changed {
-            config.changed()?;
-        }
-        definitions::add_to(&mut config, &options.hooks_dirs, &options.overrides.said(), &bundle)?;
+        let Loaded { mut config, inherits_env, layer, entrypoint, foreign, .. } =
+            load::load_with_hooks(options, &bundle)?;
         rt_spec::check(&config.spec, caller)?;
         if namespaces::names_own_user(&config.spec, caller) {
             namespaces::leave_out_user(&mut config)?;
