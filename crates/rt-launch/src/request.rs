@@ -98,6 +98,11 @@ pub enum Mode {
 }
 
 impl StepContainer {
+    /// True where what is written to the root is kept: under a name, or in an image.
+    pub fn keeps_root(&self) -> bool {
+        self.name.is_some() || self.save.is_some()
+    }
+
     /// Reads the variables by `variable`. One that is empty is none. Relative paths are below the directory of the
     /// submission, or `here`.
     pub fn read(variable: &dyn Fn(&str) -> Option<String>, here: &Path) -> Result<Self> {

@@ -140,7 +140,7 @@ pub(super) fn kept_container(
     exists: Option<Named>,
 ) -> Result<Option<KeptContainer>> {
     let mut on_disk = None;
-    if asked.name.is_none() && asked.save.is_none() {
+    if !asked.keeps_root() {
         on_disk = layer_on_disk(asked, source, &id.container);
         if on_disk.is_none() {
             return Ok(None);

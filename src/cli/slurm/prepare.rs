@@ -62,7 +62,7 @@ pub(super) fn prepare(call: &Call) -> Result<u8> {
 
 /// Says to who asks for a root to write to that what is written takes the job's memory, where that is so.
 fn tell_of_memory(asked: &StepContainer, source: &Source) {
-    let kept = asked.name.is_some() || asked.save.is_some();
+    let kept = asked.keeps_root();
     let wants_to_write = match asked.writable {
         Some(writable) => writable,
         None => kept || asked.as_root == Some(true),

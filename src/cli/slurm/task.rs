@@ -72,6 +72,7 @@ pub(super) fn task(call: &Call) -> Result<u8> {
     };
     options.configured = true;
     let tmpfs = asked.tmpfs().to_owned();
+    let unbound = asked.keeps_root() && !is_disk(&tmpfs);
     let mut context = TaskContext {
         share: call.flags.switch(&SHARE) != Some(false) && named.task.is_some(),
         id: Some(named),
@@ -87,7 +88,7 @@ pub(super) fn task(call: &Call) -> Result<u8> {
         looked_up: call.operands.get(1).is_some(),
         asked: true,
         unshare: asked.unshare,
-        unbound: (asked.name.is_some() || asked.save.is_some()) && !is_disk(&tmpfs),
+        unbound,
         tmpfs: Some(tmpfs),
         ..TaskContext::default()
     };
