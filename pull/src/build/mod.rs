@@ -49,7 +49,7 @@ const LONGEST_SECRET: usize = 500 << 10;
 
 /// What the user asked for.
 pub(crate) struct BuildOptions {
-    /// The context; none where there is only a file.
+    /// The directory of the context.
     pub context: PathBuf,
     /// The file; by default that of the context.
     pub file: Option<PathBuf>,
@@ -106,7 +106,7 @@ struct Builder<'a> {
     file: Dockerfile,
     /// The instructions of each stage, with its FROM as the first.
     stages: Vec<&'a [Instruction]>,
-    context: Option<OwnedFd>,
+    context: OwnedFd,
     ignore: Ignore,
     /// What leaves nothing out.
     nothing: Ignore,
@@ -163,7 +163,7 @@ pub(crate) fn build(
         options,
         file,
         stages: stages(&instructions),
-        context: Some(context),
+        context,
         ignore,
         nothing: Ignore::default(),
         globals: BTreeMap::new(),
@@ -443,7 +443,7 @@ impl Builder<'_> {
     /// What COPY or a mount takes files from: the context, a stage before this one, or an image.
     fn source(&self, from: Option<&str>) -> Result<Source> {
         let Some(from) = from else {
-            return Ok(Source { shown: "the context".to_owned(), id: None, root: None });
+            return Ok(Source { shown: "the context".to_owned(), root: None });
         };
         let before = self.current.get();
         let number = self.named(from, before).or_else(|| from.parse().ok().filter(|number| *number < before));
@@ -451,18 +451,14 @@ impl Builder<'_> {
             let stage = self.stage(number)?;
             let mounted = self.readable(&stage.chain)?;
             let root = mounted.root()?;
-            return Ok(Source {
-                shown: format!("stage {from}"),
-                id: None,
-                root: Some((root, Some(mounted))),
-            });
+            return Ok(Source { shown: format!("stage {from}"), root: Some((root, Some(mounted))) });
         }
         if from.parse::<usize>().is_ok() {
             bail!("--from={from}: no stage before this one has this number");
         }
         let path = (self.fetch)(from, self.interrupt)?;
         let (root, _) = stored(&path)?;
-        Ok(Source { shown: format!("the image {from}"), id: None, root: Some((root, None)) })
+        Ok(Source { shown: format!("the image {from}"), root: Some((root, None)) })
     }
 
     /// The trees of a chain, the lowest first.

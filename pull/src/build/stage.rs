@@ -68,11 +68,6 @@ pub(super) struct Stage {
     has_cmd: bool,
 }
 
-/// Where the number of the line was asked for, it is in front of an error.
-fn words_of(text: &str, stage: &Stage, builder: &Builder) -> Result<String> {
-    words::expand(text, builder.file.escape, &|name| stage.env.get(name).cloned()).map_err(Error::new)
-}
-
 impl Stage {
     /// A stage of an image with this config.
     pub(super) fn new(shown: String, base: Base, image: Value) -> Stage {
@@ -111,17 +106,23 @@ impl Stage {
         triggers
     }
 
+    /// What variables stand for.
+    fn values(&self) -> impl Fn(&str) -> Option<String> {
+        |name| self.env.get(name).cloned()
+    }
+
+    /// A word with the values of its variables.
+    fn expand(&self, builder: &Builder, text: &str) -> Result<String> {
+        words::expand(text, builder.file.escape, &self.values()).map_err(Error::new)
+    }
+
     fn working_dir(&self) -> String {
         let dir = self.config.get("WorkingDir").and_then(Value::as_str).unwrap_or_default();
         if dir.starts_with('/') { dir.to_owned() } else { format!("/{dir}") }
     }
 
     fn absolute(&self, path: &str) -> String {
-        if path.starts_with('/') {
-            path.to_owned()
-        } else {
-            format!("{}/{path}", self.working_dir().trim_end_matches('/'))
-        }
+        below(&self.working_dir(), path)
     }
 
     fn shell(&self) -> Vec<String> {
@@ -147,10 +148,8 @@ impl Stage {
 
     /// Does what `instruction` says.
     pub(super) fn apply(&mut self, builder: &Builder, instruction: &Instruction) -> Result<()> {
-        let expand = |text: &str| words_of(text, self, builder);
-        let all = |texts: &[String]| {
-            texts.iter().map(|text| words_of(text, self, builder)).collect::<Result<Vec<_>>>()
-        };
+        let expand = |text: &str| self.expand(builder, text);
+        let all = |texts: &[String]| texts.iter().map(|text| expand(text)).collect::<Result<Vec<_>>>();
         match &instruction.kind {
             Kind::From { .. } => return Ok(()),
             Kind::Run(command) => return self.run(builder, instruction, command),
@@ -167,7 +166,7 @@ impl Stage {
                 for (name, default) in arguments {
                     let value = match (builder.argument(name), default) {
                         (Some(value), _) => Some(value),
-                        (None, Some(default)) => Some(words_of(default, self, builder)?),
+                        (None, Some(default)) => Some(expand(default)?),
                         (None, None) => builder.globals.get(name).cloned(),
                     };
                     said.push((name.clone(), value));
@@ -211,8 +210,7 @@ impl Stage {
                 object(&mut self.config, "Volumes").extend(paths.into_iter().map(|path| (path, json!({}))));
             }
             Kind::Expose(text) => {
-                let ports =
-                    words::expand_words(text, builder.file.escape, &|name| self.env.get(name).cloned());
+                let ports = words::expand_words(text, builder.file.escape, &self.values());
                 for port in ports.map_err(Error::new)? {
                     for port in ports_of(&port)? {
                         object(&mut self.config, "ExposedPorts").insert(port, json!({}));
@@ -331,8 +329,7 @@ impl Stage {
         if args.is_empty() {
             bail!("RUN has no command");
         }
-        let expand =
-            |text: &str| words::expand(text, builder.file.escape, &|name| self.env.get(name).cloned());
+        let expand = |text: &str| words::expand(text, builder.file.escape, &self.values());
         let mounts = instruction
             .values("mount")
             .map(|text| Mount::parse(text, &expand).map_err(Error::new))
@@ -351,7 +348,6 @@ impl Stage {
         let key = self.key(&json!(["run", args, env, cwd, user, no_network, counted, texts]));
         env.extend(builder.proxies.iter().map(|(name, value)| format!("{name}={value}")));
         let execution = Execution { user: user.as_str().map(str::to_owned), ..Execution::default() };
-        let line = instruction.line;
         let layer = self.layer(builder, instruction, &key, |stage| {
             let user = image_config::user(&execution, &stage.root)?;
             if !env.iter().any(|entry| entry.starts_with("HOME=")) {
@@ -373,8 +369,7 @@ impl Stage {
                 Ended::Code(code) => Err(Error::new(format!("exit code {code}"))),
                 Ended::Signal => Err(Error::new("killed by a signal")),
             }
-        });
-        let layer = layer.map_err(|e| if line == 0 { e.context("ONBUILD") } else { e })?;
+        })?;
         let count = if self.args.is_empty() {
             String::new()
         } else {
@@ -391,15 +386,10 @@ impl Stage {
             return Ok((None, Value::Null));
         }
         let source = builder.source(mount.from.as_deref())?;
-        let origin = source.origin(builder, &builder.nothing)?;
-        let count = match &source.id {
-            Some(id) => json!(id),
-            None => {
-                let found = origin.find(&plain(&mount.source))?;
-                json!(origin.digest(&found, builder.interrupt)?.as_str())
-            }
-        };
-        Ok((Some(source), count))
+        let origin = source.origin(builder, &builder.nothing);
+        let found = origin.find(&plain(&mount.source))?;
+        let digest = origin.digest(&found, builder.interrupt)?;
+        Ok((Some(source), json!(digest.as_str())))
     }
 
     fn copy(&mut self, builder: &Builder, instruction: &Instruction, paths: &[String]) -> Result<()> {
@@ -413,14 +403,14 @@ impl Stage {
         let mode = match instruction.flag("chmod") {
             None => None,
             Some(text) => {
-                let text = words_of(text, self, builder)?;
+                let text = self.expand(builder, text)?;
                 let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| *mode <= 0o7777);
                 Some(mode.ok_or_else(|| {
                     err!("--chmod={text}: only modes in digits are supported, such as 0755")
                 })?)
             }
         };
-        let owner = instruction.flag("chown").map(|text| words_of(text, self, builder)).transpose()?;
+        let owner = instruction.flag("chown").map(|text| self.expand(builder, text)).transpose()?;
         let link = instruction.flag("link").is_some_and(|value| value != "false");
         let Some((to, sources)) = paths.split_last() else { bail!("no destination") };
         for source in sources.iter().filter(|_| is_add) {
@@ -429,7 +419,7 @@ impl Stage {
             }
         }
         let excluded: Vec<String> =
-            instruction.values("exclude").map(|text| words_of(text, self, builder)).collect::<Result<_>>()?;
+            instruction.values("exclude").map(|text| self.expand(builder, text)).collect::<Result<_>>()?;
         let exclude = Ignore::new(&excluded.join("\n")).map_err(Error::new)?;
         let mut to = self.absolute(to);
         let heredocs: Vec<(&Heredoc, String)> = instruction
@@ -437,9 +427,8 @@ impl Stage {
             .iter()
             .map(|heredoc| {
                 let text = heredoc.text();
-                let values = |name: &str| self.env.get(name).cloned();
                 let text = if heredoc.expands {
-                    words::expand_content(&text, builder.file.escape, &values)
+                    words::expand_content(&text, builder.file.escape, &self.values())
                 } else {
                     Ok(text)
                 };
@@ -449,7 +438,7 @@ impl Stage {
         let files: Vec<&String> =
             sources.iter().filter(|source| heredocs.is_empty() || !dockerfile::is_heredoc(source)).collect();
         let source = builder.source(instruction.flag("from"))?;
-        let origin = source.origin(builder, &exclude)?;
+        let origin = source.origin(builder, &exclude);
         let mut found = Vec::new();
         for file in &files {
             found.extend(origin.find(file)?);
@@ -540,26 +529,25 @@ struct Rooted {
 pub(super) struct Source {
     /// What it is, for errors.
     pub shown: String,
-    /// What stands for its content in keys; none for the context, whose files are hashed.
-    pub id: Option<String>,
     /// Its root; none for the context's.
     pub root: Option<(OwnedFd, Option<Mounted>)>,
 }
 
 impl Source {
-    fn root<'a>(&'a self, builder: &'a Builder) -> Result<std::os::fd::BorrowedFd<'a>> {
-        match &self.root {
-            Some((root, _)) => Ok(root.as_fd()),
-            None => builder.context.as_ref().map(AsFd::as_fd).ok_or_else(|| err!("there is no context")),
-        }
-    }
-
     /// What can be found in it, less what is left out.
-    fn origin<'a>(&'a self, builder: &'a Builder, exclude: &'a Ignore) -> Result<Origin<'a>> {
+    fn origin<'a>(&'a self, builder: &'a Builder, exclude: &'a Ignore) -> Origin<'a> {
         // Of the context alone something is left out.
-        let ignore = if self.root.is_none() { &builder.ignore } else { &builder.nothing };
-        Ok(Origin { root: self.root(builder)?, ignore, exclude, shown: &self.shown })
+        let (root, ignore) = match &self.root {
+            Some((root, _)) => (root, &builder.nothing),
+            None => (&builder.context, &builder.ignore),
+        };
+        Origin { root: root.as_fd(), ignore, exclude, shown: &self.shown }
     }
+}
+
+/// `path`, which is below `cwd` where it is not absolute.
+fn below(cwd: &str, path: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", cwd.trim_end_matches('/')) }
 }
 
 /// A path as a source of a mount: without patterns.
@@ -577,10 +565,7 @@ fn mounted(
     held: &mut Vec<Box<dyn std::any::Any>>,
     env: &mut Vec<String>,
 ) -> Result<()> {
-    let absolute = |path: &str| {
-        if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", cwd.trim_end_matches('/')) }
-    };
-    let target = absolute(&mount.target);
+    let target = below(cwd, &mount.target);
     if dockerfile::ignore::clean(&target).is_empty() && !mount.target.is_empty() {
         bail!("--mount: the target cannot be /");
     }
@@ -625,7 +610,7 @@ fn mounted(
         }
         MountKind::Bind { writable } => {
             let Some(source) = source else { return Ok(()) };
-            let origin = source.origin(builder, &builder.nothing)?;
+            let origin = source.origin(builder, &builder.nothing);
             let at = builder.memory.path().join(lease::unique());
             let path = plain(&mount.source);
             let found = origin.find(&path)?;
