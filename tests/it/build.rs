@@ -535,6 +535,8 @@ fn what_is_not_there_is_refused(ctx: &Ctx) {
         rt(ctx, &["build", context]).fails(&["context", context]);
     }
     rt(ctx, &["build", "-o", "type=local,dest=x", "context"]).fails(&["--output", "not supported"]);
+    rt(ctx, &["build", "-o", "docker-daemon:x", "context"])
+        .fails(&["docker-daemon:x: images are written to"]);
     rt(ctx, &["build", "-t", "oci:x", "context"]).fails(&["--tag"]);
     rt(ctx, &["build", "--progress", "json", "context"]).fails(&["--progress json"]);
     fs::remove_file(ctx.path("context/Containerfile")).unwrap();

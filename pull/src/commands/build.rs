@@ -12,7 +12,7 @@ use crate::save::SaveTarget;
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::print;
-use rt_image_store::PullPolicy;
+use rt_image_store::{PullPolicy, Transport};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, look};
 use std::path::PathBuf;
@@ -122,7 +122,7 @@ fn outputs<'a>(call: &'a Call, names: &'a [String], into: Option<&'a str>) -> Re
     }
     let Some(text) = into else { return Ok(all) };
     let text = text.strip_prefix("dest=").unwrap_or(text);
-    if ["oci:", "oci-archive:", "docker-archive:"].iter().any(|prefix| text.starts_with(prefix)) {
+    if Transport::split(text).is_some() {
         all.push(Output::Saved(SaveTarget::parse(text)?));
         return Ok(all);
     }
