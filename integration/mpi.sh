@@ -61,21 +61,16 @@ int main(int argc, char **argv) {
 }
 C
 
-# Each rank sends 4 MB to the next one, and looks at what has come.
+# Each rank sends to the next one.
 cat >"$work/programs/ring.c" <<'C'
-#include <mpi.h>
+#include "ring.h"
 #include <stdio.h>
-#include <stdlib.h>
 int main(int argc, char **argv) {
-	int rank, size, n = 4 << 20, wrong = 0;
+	int rank, size, wrong;
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &size);
-	int next = (rank + 1) % size, last = (rank + size - 1) % size;
-	char *out = malloc(n), *in = malloc(n);
-	for (int i = 0; i < n; i++) out[i] = rank + i;
-	MPI_Sendrecv(out, n, MPI_CHAR, next, 0, in, n, MPI_CHAR, last, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-	for (int i = 0; i < n; i++) wrong += in[i] != (char)(last + i);
+	wrong = ring(rank, size);
 	printf("rank %d of %d: %d wrong bytes\n", rank, size, wrong);
 	MPI_Finalize();
 	return wrong != 0;
@@ -92,9 +87,10 @@ image() { # NAME SUITE PACKAGE...: a root with an MPI, and in it the program
 		chroot "$root" mpicc ${flags#*:} -o /tmp/hello /tmp/hello.c 2>/dev/null &&
 			mv "$root/tmp/hello" "$work/programs/$name-${flags%:*}"
 	done
+	cp integration/ring.h "$root/tmp/"
 	cp "$work/programs/ring.c" "$root/tmp/hello.c"
 	chroot "$root" mpicc -o /tmp/hello /tmp/hello.c 2>/dev/null && mv "$root/tmp/hello" "$work/programs/$name-ring"
-	rm -f "$root/tmp/hello.c"
+	rm -f "$root"/tmp/{hello.c,ring.h}
 	mkdir -p "$root/program" "$root/rt"
 	mkdir "$work/images/$name"
 	# Another file system than that of the host of this name.
