@@ -1,8 +1,9 @@
 //! `rt build`: each instruction, the cache, stages, mounts of RUN, and files that mean harm.
 
+use crate::client::Caller;
 use crate::fixture::{Cmd, Ctx, Out, eventually};
 use crate::images::path;
-use crate::runner::tests;
+use crate::runner::{skip, tests};
 use crate::sys;
 use serde_json::{Value, json};
 use std::fs;
@@ -16,8 +17,9 @@ tests! {
         what_the_config_says, layers_and_history, nothing_is_done_twice, what_changes_is_done_again, stages_that_are_needed,
         base_images, copies_follow_the_rules, archives_are_unpacked, heredocs, users_and_directories, a_command_that_fails,
         what_is_not_there_is_refused, links_lead_nowhere, ctrl_c_leaves_the_cache, mounts_of_run, secrets_stay_secret,
-        layers_are_pruned, places_for_builds, outputs_of_every_kind, triggers_run_once,
+        layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, triggers_run_once,
     }
+    USER { places_of_somebody_else }
 }
 
 /// The beginning of most files: the tests' program as the shell.
@@ -732,6 +734,51 @@ fn places_for_builds(ctx: &Ctx) {
     is_clean(ctx);
 }
 
+/// Where others can put layers of their own, no build keeps any.
+fn places_of_somebody_else(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    const OTHER: u32 = 12345;
+    context(ctx);
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let own = |name: &str| {
+        let dir = ctx.mkdir(name);
+        mode(&dir, 0o700);
+        dir
+    };
+    let refused = |place: PathBuf| {
+        refused(build(ctx, BASE, &[]).env("RT_BUILD_DIR", place), &["others can put something else at"]);
+        rt(ctx, &["prune", "--all"]).ok();
+    };
+    // A directory that a group can write, one of another user, and another user's link in a directory like /tmp.
+    own("team/build");
+    sys::chown(&ctx.path("team"), 0, OTHER).unwrap();
+    mode(&ctx.path("team"), 0o775);
+    refused(ctx.path("team/build"));
+    own("his/build");
+    sys::chown(&ctx.path("his"), OTHER, OTHER).unwrap();
+    mode(&ctx.path("his"), 0o777);
+    refused(ctx.path("his/build"));
+    ["private", "private/layers", "private/layers/mine"].map(own);
+    ctx.mkdir("shared");
+    sys::chown(&ctx.path("shared"), 0, 0).unwrap();
+    mode(&ctx.path("shared"), 0o1777);
+    symlink(ctx.path("private"), ctx.path("shared/build")).unwrap();
+    std::os::unix::fs::lchown(ctx.path("shared/build"), Some(OTHER), Some(OTHER)).unwrap();
+    refused(ctx.path("shared/build"));
+    // The caller's own directory of other things loses none of them.
+    self::refused(build(ctx, BASE, &[]).env("RT_BUILD_DIR", ctx.path("private")), &["private", "not empty"]);
+    assert!(ctx.path("private/layers/mine").is_dir());
+    // Without a home builds are below /tmp, where another user can have made the directory before.
+    own("his/own");
+    sys::chown(&ctx.path("his/own"), OTHER, OTHER).unwrap();
+    rt(ctx, &["prune", "--all"]).env("RT_BUILD_DIR", ctx.path("his/own")).ok();
+    // In a directory like /tmp what is one's own stays so.
+    own("shared/own");
+    build(ctx, BASE, &[]).env("RT_BUILD_DIR", ctx.path("shared/own")).ok();
+}
+
 fn outputs_of_every_kind(ctx: &Ctx) {
     context(ctx);
     let file = format!("{BASE}RUN write /a 1\nCMD [\"/probe\", \"cat /a\"]\n");
@@ -744,6 +791,36 @@ fn outputs_of_every_kind(ctx: &Ctx) {
     assert_eq!(fs::read_to_string(ctx.path("again/rootfs/a")).unwrap(), "1");
     // Without a name nothing is put into the store.
     assert_eq!(rt(ctx, &["images", "-q"]).ok().stdout, "");
+    is_clean(ctx);
+}
+
+fn outputs_follow_the_umask(ctx: &Ctx) {
+    context(ctx);
+    // The root of an image from nothing, too.
+    let file = format!("{BASE}RUN stat /\n");
+    let places = ["made.sqsh", "made.tar", "oci.tar", "layout", "layout/index.json", "id", "bundle"];
+    let outputs = ["made.sqsh", "docker-archive:made.tar:x:1", "oci-archive:oci.tar", "oci:layout", "bundle"];
+    for (umask, file_mode, dir_mode) in [(0o077, 0o600, 0o700), (0o022, 0o644, 0o755)] {
+        for output in outputs {
+            let build = build(ctx, &file, &["-o", output, "--iidfile", "id"]);
+            let out = build.before([sys::Step::Umask(umask)]).ok();
+            assert_eq!(
+                said(&out).first().map_or(json!(0o755), |root| root["mode"].clone()),
+                0o755,
+                "{out:?}"
+            );
+        }
+        for place in places {
+            let of = fs::metadata(ctx.path(place)).unwrap();
+            // A bundle is for its owner, or for all, as rt pull makes it.
+            let most = if of.is_dir() { dir_mode } else { file_mode };
+            assert_eq!(of.permissions().mode() & 0o777 & !most, 0, "{place} with umask {umask:o}");
+        }
+        for output in ["made.sqsh", "made.tar", "oci.tar", "id"] {
+            fs::remove_file(ctx.path(output)).unwrap();
+        }
+        ["layout", "bundle"].map(|dir| fs::remove_dir_all(ctx.path(dir)).unwrap());
+    }
     is_clean(ctx);
 }
 

@@ -24,6 +24,7 @@ pub(crate) mod variables;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use dockerfile::ignore::Ignore;
@@ -468,7 +469,9 @@ impl Builder<'_> {
             Base::Bundle(path) => all.push(stored(path)?.0),
             Base::Scratch => {
                 let empty = self.memory.path().join("empty");
-                std::fs::create_dir_all(&empty).context(|| format!("make {}", empty.display()))?;
+                // The root of the image gets its mode.
+                let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(&empty);
+                made.context(|| format!("make {}", empty.display()))?;
                 all.push(disk::open_root(&empty)?);
             }
         }
