@@ -182,14 +182,23 @@ fn entry_point_is_proc_self_exe(ctx: &Ctx) {
 fn hosts_root_makes_no_user_namespace(ctx: &Ctx) {
     // unshare is 272 and clone 56 on x86_64; CLONE_NEWUSER is 0x10000000, SIGCHLD 17. clone3 is 435.
     let calls = ["syscall 272 0x10000000", "syscall 56 0x10000011 0", "syscall 435 0 0"];
-    let bundle = ctx.bundle().with("/annotations", json!({ "rt.environment": "caller" })).ops(&calls);
-    let out = ctx.rt(["run"]).arg(&bundle.dir).ok();
-    let all = [0, 1, 2].map(|n| out.line(n));
-    if ctx.caller == Caller::Root {
-        assert_eq!(all, [errno(libc::EPERM), errno(libc::EPERM), errno(libc::ENOSYS)]);
-    } else {
-        assert!(all[0] != errno(libc::EPERM) || std::env::consts::ARCH != "x86_64", "{all:?}");
+    let mut bundle = ctx.bundle().with("/annotations", json!({ "rt.environment": "caller" })).ops(&calls);
+    bundle.write();
+    let check = |bundle: &Bundle, flags: &[&str]| {
+        let out = ctx.rt(["run"]).args(flags).arg(&bundle.dir).ok();
+        let all = [0, 1, 2].map(|n| out.line(n));
+        if ctx.caller == Caller::Root {
+            assert_eq!(all, [errno(libc::EPERM), errno(libc::EPERM), errno(libc::ENOSYS)], "{flags:?}");
+        } else {
+            assert!(all[0] != errno(libc::EPERM) || std::env::consts::ARCH != "x86_64", "{all:?}");
+        }
+    };
+    for flags in [&[][..], &["--clear-env"], &["--no-new-keyring"]] {
+        check(&bundle, flags);
     }
+    // A filter of the config's own takes nothing away.
+    bundle.set("/linux/seccomp", json!({ "defaultAction": "SCMP_ACT_ALLOW" })).write();
+    check(&bundle, &[]);
 }
 
 fn exec_target_is_proc_self_exe(ctx: &Ctx) {

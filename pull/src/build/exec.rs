@@ -17,7 +17,7 @@ use crate::image_config::User;
 use crate::interrupt::Interrupt;
 use crate::{filter, lease, profile};
 use rt_spec::hpc::HOST_FILES;
-use rt_spec::{ANNOTATION_USER, DEFAULT_CAPABILITIES};
+use rt_spec::{ANNOTATION_NAME, ANNOTATION_USER, DEFAULT_CAPABILITIES};
 use rt_sys::error::{Context, Result};
 use rt_sys::{err, look, start};
 
@@ -140,7 +140,8 @@ fn config(run: &Run, root: &Path) -> Result<Value> {
         "hostname": "build",
         "mounts": mounts,
         "linux": linux,
-        "annotations": { ANNOTATION_USER: if is_root { "root" } else { "config" } },
+        // The name keeps it from what rt's own configs are kept from.
+        "annotations": { ANNOTATION_USER: if is_root { "root" } else { "config" }, ANNOTATION_NAME: "build" },
     }))
 }
 
