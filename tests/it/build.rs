@@ -19,7 +19,7 @@ tests! {
         what_is_not_there_is_refused, links_lead_nowhere, ctrl_c_leaves_the_cache, mounts_of_run, secrets_stay_secret,
         layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, triggers_run_once,
     }
-    USER { places_of_somebody_else }
+    USER { places_of_somebody_else, bases_of_somebody_else }
 }
 
 /// The beginning of most files: the tests' program as the shell.
@@ -779,6 +779,26 @@ fn places_of_somebody_else(ctx: &Ctx) {
     // In a directory like /tmp what is one's own stays so.
     own("shared/own");
     build(ctx, BASE, &[]).env("RT_BUILD_DIR", ctx.path("shared/own")).ok();
+}
+
+/// What is made of a bundle that others can change is not taken for what the bundle's name says.
+fn bases_of_somebody_else(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    context(ctx);
+    built(ctx, &format!("{BASE}RUN write /tool good\n"), &["-t", "base"]);
+    let build = || cached(&built(ctx, "FROM base\nRUN write /a 1\n", &["-t", "x"]));
+    let bundles = ctx.path("images/bundles");
+    let set = |gid: Option<u32>, mode: u32| {
+        std::os::unix::fs::chown(&bundles, None, gid).unwrap();
+        fs::set_permissions(&bundles, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let before = fs::metadata(&bundles).unwrap().permissions().mode();
+    set(Some(12345), 0o775);
+    assert_eq!([build(), build()], [(0, 1), (0, 1)]);
+    set(None, before & 0o755);
+    assert_eq!([build(), build()], [(0, 1), (1, 0)]);
 }
 
 fn outputs_of_every_kind(ctx: &Ctx) {

@@ -25,8 +25,13 @@ use rt_sys::{bail, err};
 pub(super) enum Base {
     /// Nothing.
     Scratch,
-    /// The root of this bundle of the store.
-    Bundle(PathBuf),
+    /// The root of a bundle of the store.
+    Bundle {
+        /// The bundle.
+        path: PathBuf,
+        /// What stands for its content.
+        id: String,
+    },
 }
 
 /// The layers of a stage.
@@ -42,9 +47,7 @@ impl Chain {
         match (self.layers.last(), &self.base) {
             (Some(layer), _) => format!("layer {}", layer.id),
             (None, Base::Scratch) => "scratch".to_owned(),
-            (None, Base::Bundle(path)) => {
-                format!("bundle {}", path.file_name().unwrap_or_default().to_string_lossy())
-            }
+            (None, Base::Bundle { id, .. }) => format!("bundle {id}"),
         }
     }
 }
