@@ -129,6 +129,7 @@ pub(super) static MPI: Flag =
     value("mpi", "host|image", "run with the host's MPI library if it is proven to fit, or with the image's");
 pub(super) static HOOKS_DIR: Flag =
     value("hooks-dir", "DIR", "read hook definitions from DIR too; they override all others").repeats();
+pub(super) static NO_HOOKS: Flag = switch("no-hooks", "read no hook definitions");
 pub(super) static PROCESS: Flag =
     value("process", "FILE", "run the process that this OCI JSON describes, instead of flags and COMMAND")
         .short('p');
@@ -183,6 +184,7 @@ pub(super) static COMMANDS: &[Command] = &[
             &DEVICE,
             &MPI,
             &HOOKS_DIR,
+            &NO_HOOKS,
             &EXTRACT,
             &WRITABLE,
             &OVERLAY,

@@ -1,7 +1,8 @@
 //! `rt build`: each instruction, the cache, stages, mounts of RUN, and files that mean harm.
 
 use crate::client::Caller;
-use crate::fixture::{Cmd, Ctx, Out, eventually};
+use crate::devices::definition;
+use crate::fixture::{Cmd, Ctx, Out, errno, eventually};
 use crate::images::path;
 use crate::runner::{skip, tests};
 use crate::sys;
@@ -15,8 +16,8 @@ tests! {
     ALL { an_image_is_built_and_run, run_is_root_of_one_id }
     BOTH {
         what_the_config_says, layers_and_history, nothing_is_done_twice, what_changes_is_done_again, stages_that_are_needed,
-        base_images, copies_follow_the_rules, archives_are_unpacked, heredocs, users_and_directories, a_command_that_fails,
-        what_is_not_there_is_refused, links_lead_nowhere, ctrl_c_leaves_the_cache, mounts_of_run, secrets_stay_secret,
+        base_images, copies_follow_the_rules, archives_are_unpacked, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails,
+        what_is_not_there_is_refused, links_lead_nowhere, ctrl_c_leaves_the_cache, mounts_of_run, no_hooks_in_builds, secrets_stay_secret,
         layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, triggers_run_once,
     }
     USER { places_of_somebody_else, bases_of_somebody_else }
@@ -136,6 +137,11 @@ fn run_is_root_of_one_id(ctx: &Ctx) {
     );
     // A filter of the config's, and one of rt's own for what no namespace keeps apart.
     assert_eq!(said[7]["Seccomp_filters"], "2", "{out:?}");
+    if ctx.caller == Caller::Root {
+        // unshare is 272 on x86_64, and CLONE_NEWUSER 0x10000000.
+        let out = built(ctx, &format!("{BASE}RUN syscall 272 0x10000000\n"), &[]);
+        assert_eq!(self::said(&out), [errno(libc::EPERM)], "{out:?}");
+    }
     // Mount points that only RUN needed are in no layer.
     let root = bundle(ctx, &out).join("rootfs");
     assert_eq!(fs::read(root.join("x")).unwrap(), b"y");
@@ -421,6 +427,32 @@ COPY nothing* /none/
     is_clean(ctx);
 }
 
+/// A copy of a file that is nearly all hole takes no more of the disk than the file does.
+fn holes_stay_holes(ctx: &Ctx) {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    context(ctx);
+    let big = fs::File::create(ctx.path("context/big")).unwrap();
+    big.set_len(1 << 28).unwrap();
+    big.write_all_at(b"end", (1 << 28) - 3).unwrap();
+    ctx.give(&ctx.path("context/big"));
+    let file = "FROM scratch AS a\nCOPY big /\nFROM scratch\nCOPY --from=a /big /again\n";
+    let out = built(ctx, file, &[]);
+    let copy = bundle(ctx, &out).join("rootfs/again");
+    let kept = fs::read_dir(ctx.path("build/layers")).unwrap().flatten().flat_map(|layer| {
+        ["big", "again"]
+            .map(|name| layer.path().join("upper").join(name))
+            .into_iter()
+            .filter(|path| path.exists())
+    });
+    let all: Vec<PathBuf> = kept.chain([copy]).collect();
+    assert_eq!(all.len(), 3, "{all:?}");
+    for path in all {
+        let file = fs::metadata(&path).unwrap();
+        assert_eq!(file.len(), 1 << 28);
+        assert!(file.blocks() * 512 < 1 << 22, "{}: {} blocks", path.display(), file.blocks());
+    }
+}
+
 fn archives_are_unpacked(ctx: &Ctx) {
     let dir = context(ctx);
     let tree = ctx.mkdir("tree");
@@ -666,6 +698,32 @@ fn mounts_of_run(ctx: &Ctx) {
     assert!(self::said(&built(ctx, &stages, &[])).contains(&json!("x")));
 }
 
+/// What a site's or a user's hooks bring into containers is in no image.
+fn no_hooks_in_builds(ctx: &Ctx) {
+    context(ctx);
+    built(ctx, BASE, &["-t", "base"]);
+    let dir = ctx.mkdir("home/.config/rt/hooks.d");
+    let marker = ctx.path("hook-ran");
+    let say = format!("to {} say ran", marker.display());
+    let hook = definition(&ctx.helper(), &[&say], json!({ "always": true }), &["createRuntime"]);
+    fs::write(dir.join("a.json"), hook.to_string()).unwrap();
+    ctx.give(&dir.join("a.json"));
+    let home = ctx.path("home");
+    build(ctx, "FROM base\nRUN write /a 1\n", &["-t", "x"]).env("HOME", &home).ok();
+    assert!(!marker.exists());
+    let run = |flags: &[&str]| {
+        rt(ctx, &[&["run"], flags, &["--entrypoint", "/probe", "x", "cat /a"]].concat())
+            .env("HOME", &home)
+            .ok();
+        // A program that has taken rt's place leaves its state to the next call.
+        rt(ctx, &["list"]).ok();
+    };
+    run(&["--no-hooks"]);
+    assert!(!marker.exists());
+    run(&[]);
+    assert!(marker.exists());
+}
+
 fn secrets_stay_secret(ctx: &Ctx) {
     context(ctx);
     // They are in no program of the test.
@@ -694,8 +752,14 @@ fn secrets_stay_secret(ctx: &Ctx) {
         assert!(found.stdout.is_empty(), "{place}: {}", String::from_utf8_lossy(&found.stdout));
     }
     assert!(!bundle(ctx, &out).join("rootfs/run/secrets").exists());
+    // Not in an error either.
+    fs::write(ctx.path("token"), "with\0zero").unwrap();
+    let out = build(ctx, &file.replace("id=t,required", "id=t,env=X"), &flags[..4]).run();
+    let said = out.stderr.contains("\"X\" contains a NUL byte");
+    assert!(out.code == 1 && said && !out.stderr.contains("zero"), "{out:?}");
     // Another value is no reason to run again.
     ctx.file("token", "another");
+    put(ctx, "Containerfile", &file);
     fs::remove_dir_all(ctx.path("layout")).unwrap();
     assert_eq!(cached(&run().ok()).1, 0);
     refused(build(ctx, &file, &["--no-cache"]), &["line 4", "no secret \"t\"", "--secret id=t"]);
@@ -762,7 +826,9 @@ fn places_of_somebody_else(ctx: &Ctx) {
     sys::chown(&ctx.path("his"), OTHER, OTHER).unwrap();
     mode(&ctx.path("his"), 0o777);
     refused(ctx.path("his/build"));
-    ["private", "private/layers", "private/layers/mine"].map(own);
+    for dir in ["private", "private/layers", "private/layers/mine"] {
+        own(dir);
+    }
     ctx.mkdir("shared");
     sys::chown(&ctx.path("shared"), 0, 0).unwrap();
     mode(&ctx.path("shared"), 0o1777);
@@ -841,7 +907,9 @@ fn outputs_follow_the_umask(ctx: &Ctx) {
         for output in ["made.sqsh", "made.tar", "oci.tar", "id"] {
             fs::remove_file(ctx.path(output)).unwrap();
         }
-        ["layout", "bundle"].map(|dir| fs::remove_dir_all(ctx.path(dir)).unwrap());
+        for output in ["layout", "bundle"] {
+            fs::remove_dir_all(ctx.path(output)).unwrap();
+        }
     }
     is_clean(ctx);
 }

@@ -14,7 +14,7 @@ use rt_launch::task::JobDirectory;
 use rt_spec::rootless::UserMap;
 use rt_spec::said::{MPI, Said};
 use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment, mounts};
-use rt_sys::caller::{Caller, Privilege};
+use rt_sys::caller::Caller;
 use rt_sys::caps::Sets;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, caller, err, fd, look};
@@ -73,7 +73,9 @@ pub(crate) fn load_with_hooks(options: &mut CreateOptions, bundle: &Path) -> Res
     if loaded.changed {
         loaded.config.changed()?;
     }
-    definitions::add_to(&mut loaded.config, &options.hooks_dirs, &options.overrides.said(), bundle)?;
+    if !options.no_hooks {
+        definitions::add_to(&mut loaded.config, &options.hooks_dirs, &options.overrides.said(), bundle)?;
+    }
     Ok(loaded)
 }
 
@@ -118,7 +120,7 @@ fn change(options: &mut CreateOptions, mut config: Config, bundle: &Path, of_ima
     let kept_from = match of_image || is_hpc || inherits_env || annotations::is_of_image(&config.spec) {
         true => KeptFrom {
             keys: !options.no_new_keyring,
-            user_namespaces: Caller::current()?.privilege == Privilege::Root,
+            user_namespaces: Caller::current()?.has_hosts_root_uid()?,
         },
         // What a client has written stays as it is.
         false => KeptFrom::default(),
