@@ -17,7 +17,7 @@ tests! {
     BOTH {
         what_the_config_says, layers_and_history, nothing_is_done_twice, what_changes_is_done_again, stages_that_are_needed,
         base_images, copies_follow_the_rules, archives_are_unpacked, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails,
-        what_is_not_there_is_refused, links_lead_nowhere, ctrl_c_leaves_the_cache, mounts_of_run, no_hooks_in_builds, secrets_stay_secret,
+        what_is_not_there_is_refused, links_lead_nowhere, ctrl_c_leaves_the_cache, mounts_of_run, mounts_stay_as_they_were, no_hooks_in_builds, secrets_stay_secret,
         layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, triggers_run_once,
     }
     USER { places_of_somebody_else, bases_of_somebody_else }
@@ -696,6 +696,26 @@ fn mounts_of_run(ctx: &Ctx) {
         "{BASE}RUN write /made x\nFROM scratch AS last\nCOPY base /\nRUN --mount=type=bind,from=0,target=/m [\"/probe\",\"cat /m/made\"]\n"
     );
     assert!(self::said(&built(ctx, &stages, &[])).contains(&json!("x")));
+}
+
+/// What a mount of RUN shows is what its key says, whatever becomes of the context meanwhile.
+fn mounts_stay_as_they_were(ctx: &Ctx) {
+    context(ctx);
+    put(ctx, "data/file", "good");
+    let file = format!(
+        "{BASE}RUN --mount=type=bind,source=data,target=/d --mount=type=cache,target=/c \
+         [\"/probe\",\"write /c/ready x\",\"until /c/go\",\"cat /d/file\"]\n"
+    );
+    put(ctx, "Containerfile", &file);
+    let job = rt(ctx, &["build", "context"]).spawn();
+    let cache = eventually("the command", || {
+        let caches = fs::read_dir(ctx.path("build/caches")).ok()?;
+        caches.flatten().map(|cache| cache.path()).find(|cache| cache.join("ready").exists())
+    });
+    put(ctx, "data/file", "evil");
+    fs::write(cache.join("go"), "").unwrap();
+    let out = job.wait();
+    assert_eq!(said(&out).last(), Some(&json!("good")), "{out:?}");
 }
 
 /// What a site's or a user's hooks bring into containers is in no image.

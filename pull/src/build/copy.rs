@@ -292,6 +292,10 @@ impl Item {
         field(self.relative.as_bytes());
         field(&mode.to_le_bytes());
         field(&self.link);
+        // Without these numbers the bytes of an attribute could stand for the content of another file.
+        field(&(self.xattrs.len() as u64).to_le_bytes());
+        let length = self.metadata.len();
+        field(&self.file.as_ref().map_or(u64::MAX, |_| length).to_le_bytes());
         for (name, value) in &self.xattrs {
             field(name);
             field(value);
@@ -309,7 +313,9 @@ impl Item {
             out.write_all(&buffer[..n]).context(|| format!("write {}", self.relative))?;
             total += n as u64;
         }
-        hasher.update(&total.to_le_bytes());
+        if total != length {
+            bail!("{}: changed while it was read", self.relative);
+        }
         Ok(())
     }
 }
