@@ -334,6 +334,12 @@ fn commands() -> BTreeMap<String, Flags> {
     let names = list.lines().filter_map(|line| line.split_whitespace().next());
     let mut all: BTreeMap<_, _> = names.map(|name| (name.to_owned(), flags(&help(&[name])))).collect();
     assert!(all.len() > 25, "{all:?}");
+    // Each form of `rt slurm` has flags of its own; a page may name any of them behind `rt slurm`.
+    let usage = help(&["slurm"]);
+    let forms = usage.lines().filter_map(|line| line.split("rt slurm ").nth(1)?.split_whitespace().next());
+    let of_forms: Vec<_> = forms.flat_map(|form| flags(&help(&["slurm", form]))).collect();
+    assert!(of_forms.len() > 20, "{of_forms:?}");
+    all.get_mut("slurm").unwrap().extend(of_forms);
     all.insert("help".to_owned(), Flags::new());
     all.insert("generate".to_owned(), Flags::new());
     all
