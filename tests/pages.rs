@@ -171,6 +171,28 @@ fn paths_of_the_repository_exist() {
 }
 
 #[test]
+fn names_of_the_sources_exist() {
+    // Such as `Launch::holding` and `fd::leave_open`: the last part is a name in some source.
+    let of_rust = ["src", "crates", "pull", "image", "hooks", "spank/src", "integration/faults/src", "tests"];
+    let sources: Vec<String> =
+        of_rust.iter().flat_map(|dir| sources(Path::new(dir))).map(|path| read(&path)).collect();
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for page in pages().iter().filter(|p| !p.ends_with("CHANGELOG.md")) {
+        for (n, line) in read(page).lines().enumerate() {
+            for name in spans(line).filter_map(name_of_a_source) {
+                seen += 1;
+                if !sources.iter().any(|text| has_word(text, name)) {
+                    wrong.push(format!("{}:{}: no source has {name}", page.display(), n + 1));
+                }
+            }
+        }
+    }
+    assert!(seen > 40, "{seen} names found");
+    none(wrong);
+}
+
+#[test]
 fn readme_is_short_and_begins_with_a_container() {
     let text = read(Path::new("README.md"));
     assert!(text.lines().count() <= 150, "README.md has {} lines", text.lines().count());
@@ -271,6 +293,9 @@ fn the_readers_of_this_file_work() {
     for (word, path) in paths {
         assert_eq!(path_of_the_repository(word).unwrap_or_default(), path, "{word}");
     }
+    assert_eq!(name_of_a_source("fd::leave_open"), Some("leave_open"));
+    assert_eq!(name_of_a_source("hooks/a.rs::case"), None);
+    assert!(has_word("fn leave_open(", "leave_open") && !has_word("fn leave_opened(", "leave_open"));
     assert!(anchors("## 2. What /run/rt-slurm is\n").contains("2-what-runrt-slurm-is"));
 }
 
@@ -380,6 +405,32 @@ fn path_of_the_repository(word: &str) -> Option<&str> {
     let several = word.contains(['*', '{', '$', '<'])
         || name.ends_with(".rs") && name.starts_with(|c: char| c.is_ascii_uppercase());
     (DIRECTORIES.contains(&top) && !several).then_some(word)
+}
+
+/// The last part of a name such as `Type::function`, if that is all the code there is.
+fn name_of_a_source(code: &str) -> Option<&str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let (_, last) = code.rsplit_once("::")?;
+    (code.chars().all(is_name) && !last.is_empty()).then_some(last)
+}
+
+/// Whether a text has this word, and not only a longer one.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.match_indices(word)
+        .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
+}
+
+/// The sources of Rust below a directory.
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    paths
+        .flat_map(|path| match path.extension() {
+            _ if path.is_dir() => sources(&path),
+            Some(e) if e == "rs" => vec![path],
+            _ => Vec::new(),
+        })
+        .collect()
 }
 
 /// The code of a page with its lines: blocks of shell, indented blocks, and spans in the text. Tables write `\|` for `|`.
