@@ -262,6 +262,8 @@ fn reference_names_what_changes_a_container() {
     let variables = heads(&section("man1/rt.1", "ENVIRONMENT"));
     let keys = heads(&section("man5/rt-config.5", "KEYS"));
     assert!(variables.len() > 25 && keys.len() > 15, "{variables:?} {keys:?}");
+    // Those of a step are in the two man pages alone.
+    let variables = variables.into_iter().filter(|name| !name.starts_with("RT_CONTAINER_"));
     let names = annotations.iter().map(|s| (*s).to_owned()).chain(variables).chain(keys);
     none(names.filter(|name| !has(name)).map(|name| format!("docs/reference.md: no {name}")).collect());
 }
