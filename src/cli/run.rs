@@ -10,13 +10,15 @@ use crate::store::{Scratch, check_id};
 use oci_spec::runtime::Mount;
 use rt_cli::flag::Flag;
 use rt_cli::image::{PLATFORM, PULL_POLICY};
+use rt_cli::parse::Flags;
 use rt_cli::wrong;
 use rt_launch::launchers;
 use rt_spec::asked_mounts;
 use rt_spec::rootless::UserMap;
 use rt_sys::error::Result;
-use rt_sys::{bail, caller, err};
+use rt_sys::{bail, caller, err, look};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Creates a container, starts it and, unless it is detached, waits for its end and removes it.
@@ -129,7 +131,7 @@ fn overrides(call: &Call) -> Result<Overrides> {
         home: flags.has(&HOME).then_some(true),
         env_of_job: None,
         unmounted: Vec::new(),
-        cwd: flags.path(&CWD),
+        cwd: working_directory(flags)?,
         terminal: flags.switch(&TTY),
         init: flags.switch(&INIT),
         volumes: flags.texts(&VOLUME)?,
@@ -148,18 +150,23 @@ fn overrides(call: &Call) -> Result<Overrides> {
     })
 }
 
+/// The directory of `--cwd`, looked at before an image is pulled: behind Apptainer's `-w` stands one.
+fn working_directory(flags: &Flags) -> Result<Option<PathBuf>> {
+    match flags.path(&CWD) {
+        Some(dir) if !dir.is_absolute() => {
+            Err(err!("run: working directory {} is not an absolute path", dir.display())
+                .hint("a layer to write to is --writable"))
+        }
+        dir => Ok(dir),
+    }
+}
+
 /// The ids of `--user`.
 fn user(call: &Call) -> Result<Option<Ids>> {
     let Some(text) = call.flags.text(&RUN_USER)?.filter(|user| !user.is_empty()) else { return Ok(None) };
-    // The one name that means the same number everywhere.
-    let text = if text == "root" { "0" } else { text };
-    let (uid, gid) = text.split_once(':').unwrap_or((text, "0"));
-    match (uid.parse(), gid.parse()) {
-        (Ok(uid), Ok(gid)) => Ok(Some(Ids { uid, gid })),
-        _ => Err(err!("--user {text:?} is not UID[:GID] in numbers").hint(
-            "without root there is one id inside, the caller's: --as-root for root, --user-map caller for its own",
-        )),
-    }
+    Ids::parse(text).map(Some).map_err(|e| {
+        e.hint("without root there is one id inside, the caller's: --as-root for root, --user-map caller for its own")
+    })
 }
 
 /// Which id the caller has inside, by `--user-map` (`asked`), `--as-root` and `--user`.
@@ -235,6 +242,11 @@ fn root_access(call: &Call) -> Result<RootAccess> {
     let (writable, readonly) = (writable(call)?.is_some(), flags.has(&READ_ONLY));
     Ok(match flags.path(&OVERLAY) {
         Some(_) if writable => bail!("run: --writable and --overlay exclude each other"),
+        // Apptainer's word for a layer that is only read.
+        Some(dir) if dir.as_os_str().as_bytes().ends_with(b":ro") && !look::exists(&dir)? => {
+            return Err(err!("run: --overlay {}: no such directory", dir.display())
+                .hint("--overlay DIR --read-only only reads a layer"));
+        }
         Some(dir) => RootAccess::Kept { dir, readonly },
         None if writable && readonly => bail!("run: --writable and --read-only exclude each other"),
         None if writable => RootAccess::InMemory,
@@ -278,6 +290,10 @@ fn source(call: &Call) -> Result<Option<Source>> {
     }
     let id = || name.map_or_else(made_up_id, str::to_owned);
     let (id, bundle, image) = match operand {
+        Operand::Bundle(dir) if flags.has(&HOME) && !look::exists(&dir.join(&config))? => {
+            return Err(err!("run: {}: no bundle", dir.display())
+                .hint("--home takes no directory: -v DIR:PLACE shows another one"));
+        }
         Operand::Bundle(bundle) => (id(), bundle, None),
         Operand::Id(id) => (id, named.unwrap_or_else(|| PathBuf::from(".")), None),
         Operand::File(path) => {

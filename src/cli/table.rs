@@ -629,7 +629,7 @@ The program has the job's environment, without what belongs to the host (see rt(
     Command { run: companion::execute, ..rt_cli::image::IMAGES_COMMAND },
     Command { run: companion::execute, ..rt_cli::image::RMI },
     Command { run: companion::execute, ..rt_cli::image::PRUNE },
-    Command { run: companion::execute, ..rt_cli::image::INSPECT },
+    Command { run: companion::inspect, ..rt_cli::image::INSPECT },
     Command { run: companion::execute, ..rt_cli::image::SAVE },
     Command { run: companion::execute, ..rt_cli::image::CONVERT },
     Command { run: companion::execute, ..rt_cli::image::PUSH },

@@ -180,11 +180,11 @@ fn operand<'a>(call: &Call<'a>, n: usize) -> Result<&'a str> {
     word.to_str().ok_or_else(|| err!("{}: not UTF-8", PathBuf::from(word).display()))
 }
 
-/// The second operand, which says what is made.
-fn target<'a>(call: &Call<'a>) -> Result<&'a str> {
+/// The second operand, which says what `command` makes.
+fn target<'a>(call: &Call<'a>, command: &Command) -> Result<&'a str> {
     match call.operands.len() {
         2 => operand(call, 1),
-        _ => bail!("what is to be made is missing"),
+        _ => Err(parse::missing_operand(command).context(command.name)),
     }
 }
 
