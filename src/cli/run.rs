@@ -6,7 +6,7 @@ use super::{Call, PROGRAM, create, image};
 use crate::container::{
     self, Choice, Entrypoint, Ids, Lifetime, NamespaceChoices, Overrides, RootAccess, Run,
 };
-use crate::store::{Scratch, check_id};
+use crate::store::{Scratch, already_exists, check_id};
 use oci_spec::runtime::Mount;
 use rt_cli::flag::Flag;
 use rt_cli::image::{PLATFORM, PULL_POLICY};
@@ -19,7 +19,7 @@ use rt_sys::error::Result;
 use rt_sys::{bail, caller, err, look};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Creates a container, starts it and, unless it is detached, waits for its end and removes it.
 pub(super) fn run(call: &Call) -> Result<u8> {
@@ -287,14 +287,19 @@ fn source(call: &Call) -> Result<Option<Source>> {
             bail!("run: the operand is the id, so --name {name} names the container twice");
         }
         check_id(name)?;
+        // Before an image is pulled.
+        if super::store(call)?.load_if_there(name)?.is_some() {
+            return Err(already_exists(name).hint(format!("rt rm {name} removes it")));
+        }
     }
     let id = || name.map_or_else(made_up_id, str::to_owned);
     let (id, bundle, image) = match operand {
-        Operand::Bundle(dir) if flags.has(&HOME) && !look::exists(&dir.join(&config))? => {
-            return Err(err!("run: {}: no bundle", dir.display())
-                .hint("--home takes no directory: -v DIR:PLACE shows another one"));
+        Operand::Bundle(dir) => {
+            if !flags.given(&CONFIG) && !look::is_file(dir.join(&config))? {
+                require_bundle(&dir, &config, flags)?;
+            }
+            (id(), dir, None)
         }
-        Operand::Bundle(bundle) => (id(), bundle, None),
         Operand::Id(id) => (id, named.unwrap_or_else(|| PathBuf::from(".")), None),
         Operand::File(path) => {
             operand::check_image_file(&path)?;
@@ -315,6 +320,15 @@ fn source(call: &Call) -> Result<Option<Source>> {
     Ok(Some(Source { id, bundle, image, own_form }))
 }
 
+/// Refuses `dir`, which has no `config`, with what was probably meant. Where nothing is there, whoever opens it says so.
+fn require_bundle(dir: &Path, config: &Path, flags: &Flags) -> Result<()> {
+    if flags.has(&HOME) {
+        return Err(err!("run: {}: no bundle", dir.display())
+            .hint("--home takes no directory: -v DIR:PLACE shows another one"));
+    }
+    if look::is_dir(dir)? { Err(operand::without_config(dir, config)?) } else { Ok(()) }
+}
+
 /// Twelve random hexadecimal digits, as podman's short ids. That no other container has it is for
 /// the store to see.
 fn made_up_id() -> String {
@@ -327,7 +341,6 @@ mod tests {
     use super::*;
     use rt_cli::parse::{self, Flags};
     use std::ffi::OsString;
-    use std::path::Path;
 
     fn read(words: &[&str]) -> (String, PathBuf) {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
@@ -341,11 +354,12 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("rt-run-{}", made_up_id()));
         std::fs::create_dir(&dir).unwrap();
         let name = dir.to_str().unwrap();
+        std::fs::write(dir.join("config.json"), "{}").unwrap();
         // A path is a bundle also where nothing is there: the error is then about the bundle.
         let (id, bundle) = read(&[name]);
         assert!(id.len() == 12 && id.bytes().all(|b| b.is_ascii_hexdigit()), "{id}");
         assert_eq!(bundle, dir);
-        assert_eq!(read(&["."]).1, Path::new("."));
+        assert_eq!(read(&["./not/there"]).1, Path::new("./not/there"));
         assert_eq!(read(&["-b", name, "c1"]), ("c1".into(), dir.clone()));
         let config = dir.join("c.json");
         std::fs::write(&config, r#"{"ociVersion":"1.0.0","root":{}}"#).unwrap();

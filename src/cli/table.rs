@@ -370,7 +370,9 @@ without a PID namespace.",
     },
     Command {
         name: "stop",
-        summary: "end a container: by TERM, and by KILL if it still runs after 10 s",
+        usage: &["ID..."],
+        operands: 1..=4096,
+        summary: "end containers: by TERM, and by KILL what still runs after 10 s",
         flags: &[&TIME],
         about: "\
 The signals go to the container's first process, and KILL to all where it has no PID namespace. What is known
@@ -380,7 +382,9 @@ of the container stays until rt delete. A container that has ended is no error."
     },
     Command {
         name: "rm",
-        summary: "the same as delete",
+        usage: &["ID..."],
+        operands: 1..=4096,
+        summary: "remove containers, as delete removes one",
         flags: &[&FORCE, &REGEX],
         run: delete::run,
         ..ONE_ID
