@@ -376,7 +376,9 @@ without a PID namespace.",
     },
     Command {
         name: "stop",
-        summary: "end a container: by TERM, and by KILL if it still runs after 10 s",
+        usage: &["ID..."],
+        operands: 1..=4096,
+        summary: "end containers: by TERM, and by KILL what still runs after 10 s",
         flags: &[&TIME],
         about: "\
 The signals go to the container's first process, and KILL to all where it has no PID namespace. What is known
@@ -386,7 +388,9 @@ of the container stays until rt delete. A container that has ended is no error."
     },
     Command {
         name: "rm",
-        summary: "the same as delete",
+        usage: &["ID..."],
+        operands: 1..=4096,
+        summary: "remove containers, as delete removes one",
         flags: &[&FORCE, &REGEX],
         run: delete::run,
         ..ONE_ID
@@ -582,7 +586,7 @@ The program has the job's environment, without what belongs to the host (see rt(
     Command { run: companion::execute, ..rt_cli::image::IMAGES_COMMAND },
     Command { run: companion::execute, ..rt_cli::image::RMI },
     Command { run: companion::execute, ..rt_cli::image::PRUNE },
-    Command { run: companion::execute, ..rt_cli::image::INSPECT },
+    Command { run: companion::inspect, ..rt_cli::image::INSPECT },
     Command { run: companion::execute, ..rt_cli::image::SAVE },
     Command { run: companion::execute, ..rt_cli::image::CONVERT },
     Command { run: companion::execute, ..rt_cli::image::PUSH },
