@@ -60,7 +60,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         _ => None,
     };
     if let Some(scratch) = &scratch {
-        options.overrides.root = RootAccess::Kept { dir: scratch.dir.clone(), readonly: false };
+        options.overrides.root = RootAccess::Overlay { dir: scratch.dir.clone(), readonly: false };
         options.removes_layer = true;
     }
     // runc prints nothing, and neither do its forms.
@@ -254,7 +254,7 @@ fn root_access(call: &Call) -> Result<RootAccess> {
             return Err(err!("run: --overlay {}: no such directory", dir.display())
                 .hint("--overlay DIR --read-only only reads a layer"));
         }
-        Some(dir) => RootAccess::Kept { dir, readonly },
+        Some(dir) => RootAccess::Overlay { dir, readonly },
         None if writable && readonly => bail!("run: --writable and --read-only exclude each other"),
         None if writable => RootAccess::InMemory,
         None if readonly => RootAccess::ReadOnly,

@@ -46,7 +46,7 @@ pub(crate) use step::{
     RunningTask, StepTask, environment, find_run, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
 };
 
-use crate::store::{Kept, Store};
+use crate::store::{PersistentContainer, Store};
 use oci_spec::runtime::Mount;
 use rt_launch::task::TaskContext;
 use rt_spec::rootless::UserMap;
@@ -136,7 +136,7 @@ pub(crate) struct Run {
 #[derive(Debug)]
 pub(crate) struct KeptContainer {
     /// What it is made from, and where its layer is.
-    pub what: Kept,
+    pub what: PersistentContainer,
     /// It has to run.
     pub must_run: bool,
     /// A step that has not made it gets mounts of its own.
@@ -282,7 +282,7 @@ pub(crate) enum RootAccess {
     /// To a layer in memory, which is gone with the container.
     InMemory,
     /// To a layer in this directory.
-    Kept {
+    Overlay {
         /// The directory.
         dir: PathBuf,
         /// What is in the layer is shown, and nothing can be written.
@@ -298,7 +298,7 @@ impl CreateOptions {
         for path in files.chain(&mut self.hooks_dirs) {
             *path = rt_sys::fd::absolute(&*path)?;
         }
-        if let RootAccess::Kept { dir, .. } = &mut self.overrides.root {
+        if let RootAccess::Overlay { dir, .. } = &mut self.overrides.root {
             *dir = rt_sys::fd::absolute(&*dir)?;
         }
         for volume in &mut self.overrides.volumes {

@@ -56,7 +56,7 @@ pub(super) enum Layer {
     /// A tmpfs of the container's own.
     Memory,
     /// A directory of the caller's, absolute.
-    Kept(PathBuf),
+    Overlay(PathBuf),
     /// What is kept in such a directory, below a tmpfs of the container's own that ends up read-only.
     Shown(PathBuf),
 }
@@ -343,7 +343,7 @@ impl Plan {
     pub(super) fn record_dir(&self) -> Option<&Path> {
         match &self.layer {
             None => Some(&self.bundle),
-            Some(Layer::Kept(dir)) => Some(dir),
+            Some(Layer::Overlay(dir)) => Some(dir),
             Some(Layer::Memory | Layer::Shown(_)) => None,
         }
     }
