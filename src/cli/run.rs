@@ -28,6 +28,13 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     if flags.has(&REMOVE) && (flags.has(&DETACH) || flags.has(&KEEP)) {
         bail!("run: --rm cannot be kept with --detach or --keep (rt delete removes the container)");
     }
+    if let Some(caller) = flags.text(&END_WITH)? {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        // It may have ended before.
+        if rustix::process::getppid().is_none_or(|pid| pid.to_string() != caller) {
+            bail!("run: the caller has ended");
+        }
+    }
     let asked = overrides(call)?;
     let Some(source) = source(call)? else {
         return Ok(PROGRAM.command("run").map_or(1, |command| command.failure));

@@ -129,6 +129,9 @@ pub(super) static MPI: Flag =
     value("mpi", "host|image", "run with the host's MPI library if it is proven to fit, or with the image's");
 pub(super) static HOOKS_DIR: Flag =
     value("hooks-dir", "DIR", "read hook definitions from DIR too; they override all others").repeats();
+/// Of rt build, whose end may not leave a command running that nobody knows of.
+pub(super) static END_WITH: Flag =
+    value("end-with", "PID", "end when the caller, which is PID, ends").hidden();
 pub(super) static NO_HOOKS: Flag = switch("no-hooks", "read no hook definitions");
 pub(super) static PROCESS: Flag =
     value("process", "FILE", "run the process that this OCI JSON describes, instead of flags and COMMAND")
@@ -185,6 +188,7 @@ pub(super) static COMMANDS: &[Command] = &[
             &MPI,
             &HOOKS_DIR,
             &NO_HOOKS,
+            &END_WITH,
             &EXTRACT,
             &WRITABLE,
             &OVERLAY,
