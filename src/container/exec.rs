@@ -3,7 +3,7 @@
 use super::handover::{self, ConsoleSockets};
 use super::plan::{self, ProcessPlan};
 use super::sync::{self, FromInit, Link};
-use super::{ExecOptions, devices, foreground, hooks, init, program};
+use super::{ExecOptions, Signalled, devices, foreground, hooks, init, program};
 use crate::store::{Record, Store};
 use rt_spec::rootless::{self, Adapted};
 use rt_spec::state::Status;
@@ -269,7 +269,7 @@ impl Exec<'_> {
 pub(super) fn watch(child: &Child, terminal: Option<OwnedFd>) -> Result<u8> {
     match terminal {
         Some(socket) => foreground::relay(child, &tty::receive_fd(&socket)?),
-        None => foreground::wait(child),
+        None => foreground::wait(child, |_| Ok(Signalled::PassOn)),
     }
 }
 

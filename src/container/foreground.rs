@@ -1,5 +1,6 @@
 //! Waiting for a foreground process: signals go to it, its terminal is shown on ours.
 
+use super::Signalled;
 use rt_sys::error::{Context, Result};
 use rt_sys::process::{self, Child};
 use rt_sys::{signal, tty};
@@ -10,15 +11,23 @@ use rustix::process::WaitOptions;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Waits for `child`, passing signals on, and returns its exit code. Every signal must be blocked.
-pub(super) fn wait(child: &Child) -> Result<u8> {
+/// Waits for `child`, passing signals on that `signalled` leaves it, and returns its exit code. Every signal must be blocked.
+pub(super) fn wait(child: &Child, signalled: impl Fn(i32) -> Result<Signalled>) -> Result<u8> {
     loop {
         if let Some(code) = ended(child)? {
             return Ok(code);
         }
-        match signal::take().number {
-            libc::SIGCHLD => {}
-            signal => pass_on(child, signal),
+        let signal = signal::take().number;
+        if signal == libc::SIGCHLD {
+            continue;
+        }
+        match signalled(signal)? {
+            Signalled::PassOn => pass_on(child, signal),
+            Signalled::Taken => {}
+            Signalled::Ended(code) => {
+                process::wait(child.pid)?;
+                return Ok(code);
+            }
         }
     }
 }

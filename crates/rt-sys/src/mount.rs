@@ -338,7 +338,12 @@ pub struct Mounted {
 
 /// The mounts of this process's mount namespace, each after the one that it is mounted on.
 pub fn table() -> Result<Vec<Mounted>> {
-    let text = super::fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
+    table_in(Path::new("/proc/self"))
+}
+
+/// The same of the process whose directory in procfs is `process`.
+pub fn table_in(process: &Path) -> Result<Vec<Mounted>> {
+    let text = super::fd::read_file(&process.join("mountinfo")).context(|| "read the mount table")?;
     Ok(text.split(|byte| *byte == b'\n').filter_map(parse_mounted).collect())
 }
 

@@ -1,0 +1,226 @@
+//! `rt checkpoint`: a container's processes become an image.
+//!
+//! criu leaves the tree stopped. Only when the image is whole and on the disk do the processes end, or go on: whatever fails
+//! before that, the program runs on.
+
+use super::aside;
+use super::criu::{Criu, Opened};
+use super::image::{Draft, Image};
+use super::manifest::Manifest;
+use super::preflight::{self, Found, Network};
+use super::processes::{self, Tree};
+use super::{criu_log, memory_fs};
+use crate::container;
+use crate::store::{Record, Store, open_pidfd};
+use rt_spec::state::Status;
+use rt_spec::{Spec, annotations};
+use rt_sys::error::{Context, Result};
+use rt_sys::ns::{self, Namespace, Namespaces};
+use rt_sys::process::{self, Memory};
+use rt_sys::{bail, err, signal};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{self, Mode, OFlags};
+use std::path::PathBuf;
+
+/// What `checkpoint` is asked to do.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DumpOptions {
+    /// The image.
+    pub image: PathBuf,
+    /// Where criu writes its log, if not into the image.
+    pub work: Option<PathBuf>,
+    /// The program goes on.
+    pub leave_running: bool,
+    /// Connections of TCP on the host's network are closed, for the program to notice.
+    pub tcp_close: bool,
+    /// Files that have been removed get a name again, in the directory where they were.
+    pub link_remap: bool,
+}
+
+/// What is dumped.
+struct Subject {
+    record: Record,
+    /// The container's first process.
+    first: OwnedFd,
+    spec: Spec,
+    namespaces: Namespaces,
+}
+
+impl Subject {
+    fn of(store: &Store, id: &str) -> Result<Subject> {
+        let dir = store.container(id)?;
+        let record = store.load(id)?;
+        match store.status(&record)? {
+            Status::Running => {}
+            Status::Created => bail!("container {id} cannot be checkpointed in created state"),
+            Status::Paused => bail!("container {id} cannot be checkpointed while it is paused"),
+            Status::Creating | Status::Stopped => bail!("container not running: {id}"),
+        }
+        if record.shared {
+            bail!(
+                "container {id} is shared by the tasks of a step or the ranks of a run: criu keeps none that talk to others"
+            );
+        }
+        let Some(first) = record.open_first_process()? else { bail!("container not running: {id}") };
+        let spec = dir.spec()?;
+        let namespaces = container::namespaces_of(&spec, record.pid)?;
+        Ok(Subject { record, first, spec, namespaces })
+    }
+
+    /// The program's processes.
+    fn tree(&self, store: &Store) -> Result<Tree> {
+        let all = container::processes(store, &self.record.id)?;
+        let first = self.record.pid;
+        let program = match (self.record.own_pid_namespace, annotations::asks_for_init(&self.spec)?) {
+            (true, true) => processes::child_of(&all, first)?,
+            (false, _) if !self.namespaces.contains(Namespace::Pid) => first,
+            _ => {
+                return Err(err!("the program is the first process of its PID namespace")
+                    .hint("rt checkpoint needs an init there: start the container with --init"));
+            }
+        };
+        Tree::find(&all, first, program)
+    }
+
+    fn network(&self) -> Network {
+        if self.namespaces.contains(Namespace::Network) { Network::Own } else { Network::Host }
+    }
+}
+
+/// Writes an image of container `id`, and ends it unless it is to go on.
+pub(crate) fn dump(store: &Store, id: &str, options: &DumpOptions) -> Result<()> {
+    let criu = Criu::find()?;
+    let subject = Subject::of(store, id)?;
+    let tree = subject.tree(store)?;
+    if let Some(stopped) = tree.processes.iter().find(|process| process.state == 'T') {
+        return Err(err!("{} is stopped", stopped.shown()).hint("continue or end it first"));
+    }
+    let found = preflight::check(&tree, subject.network())?;
+    let draft = Draft::begin(&options.image)?;
+    let memory = memory_fs::of_config(&subject.spec);
+    let dumped = run_criu(&criu, &subject, &tree, &found, &memory, &draft.image, options);
+    // Once criu has succeeded the tree is stopped.
+    let finished = dumped.and_then(|()| seal(store, &subject, memory, draft));
+    if finished.is_err() || options.leave_running {
+        go_on(&tree)?;
+        return finished;
+    }
+    container::end_dumped(store, id)
+}
+
+/// Makes a whole image of a draft in which criu has written.
+fn seal(store: &Store, subject: &Subject, memory: Vec<PathBuf>, draft: Draft) -> Result<()> {
+    // Once more, now that nothing changes: the processes may have done meanwhile what criu damages in silence.
+    let tree = subject.tree(store)?;
+    let found = preflight::check(&tree, subject.network())?;
+    let manifest = Manifest {
+        streams: found.streams.to_vec(),
+        memory,
+        own_network: subject.network() == Network::Own,
+        ..Manifest::new(tree.program().inside, tree.highest())?
+    };
+    manifest.write(&draft.image)?;
+    draft.finish()
+}
+
+/// Continues every process of a tree that criu has left stopped.
+fn go_on(tree: &Tree) -> Result<()> {
+    for process in &tree.processes {
+        if let Some(pidfd) = open_pidfd(process.pid)? {
+            signal::send_pidfd(pidfd, libc::SIGCONT).context(|| format!("continue {}", process.shown()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Has criu dump the tree, and saves what is in memory beside it.
+fn run_criu(
+    criu: &Criu,
+    subject: &Subject,
+    tree: &Tree,
+    found: &Found,
+    memory: &[PathBuf],
+    image: &Image,
+    options: &DumpOptions,
+) -> Result<()> {
+    let opened = criu.open()?;
+    let work = options.work.as_ref().map(|path| {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()))
+    });
+    let work = work.transpose()?;
+    let args = arguments(tree, found, image, work.as_ref(), options, subject.network());
+    let log_in = work.as_ref().unwrap_or(&image.dir);
+    let dumped = aside::run(|| {
+        // The container's processes must not look into this one, which has descriptors of the host.
+        aside::hide()?;
+        ns::join(&subject.first, subject.namespaces).context(|| "join the container's namespaces")?;
+        rustix::process::umask(Mode::RWXG | Mode::RWXO);
+        execute(&opened, &args, &image.dir, work.as_ref())?;
+        memory_fs::save(memory, image)
+    });
+    dumped.map_err(|e| criu_log::explain(e, log_in, "dump.log"))
+}
+
+/// Runs criu as a child, which is in the PID namespace that this process has joined.
+pub(super) fn execute(
+    opened: &Opened,
+    args: &[String],
+    image: &OwnedFd,
+    work: Option<&OwnedFd>,
+) -> Result<()> {
+    let keep: Vec<&OwnedFd> = std::iter::once(image).chain(work).collect();
+    let child =
+        process::spawn(Namespaces::NONE, Memory::Copied, || aside::report(&opened.exec(args, &keep)))?;
+    aside::succeeded(&child, "criu")
+}
+
+/// What both commands of criu are given: `command` and the directories.
+pub(super) fn common(command: &str, image: &OwnedFd, work: Option<&OwnedFd>) -> Vec<String> {
+    let path = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let words = [
+        command,
+        "--no-default-config",
+        "--unprivileged",
+        // The usual place of its plugins is the image's here. This directory is the kernel's, and has none.
+        "--libdir=/proc/self/ns",
+        "--shell-job",
+        "--file-locks",
+        "--leave-stopped",
+        "--manage-cgroups=ignore",
+        "-v2",
+        "--images-dir",
+        &path(image),
+        "--work-dir",
+        &path(work.unwrap_or(image)),
+        "--log-file",
+        &format!("{command}.log"),
+    ];
+    words.map(str::to_owned).to_vec()
+}
+
+fn arguments(
+    tree: &Tree,
+    found: &Found,
+    image: &Image,
+    work: Option<&OwnedFd>,
+    options: &DumpOptions,
+    network: Network,
+) -> Vec<String> {
+    let mut words = common("dump", &image.dir, work);
+    words.extend(["--tree".to_owned(), tree.program().inside.to_string(), "--ghost-limit=1G".to_owned()]);
+    if network == Network::Own {
+        words.extend(["--tcp-established", "--network-lock=skip"].map(str::to_owned));
+    }
+    if options.tcp_close {
+        words.push("--tcp-close".to_owned());
+    }
+    if options.link_remap {
+        words.push("--link-remap".to_owned());
+    }
+    if found.watches {
+        words.push("--force-irmap".to_owned());
+    }
+    words.extend(found.external.iter().flat_map(|name| ["--external".to_owned(), name.clone()]));
+    words
+}
