@@ -149,7 +149,7 @@ fn run_criu(
         fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()))
     });
     let work = work.transpose()?;
-    let args = arguments(tree, found, image, work.as_ref(), options, subject.network());
+    let args = arguments(tree, found, memory, image, work.as_ref(), options, subject.network());
     let log_in = work.as_ref().unwrap_or(&image.dir);
     let dumped = aside::run(|| {
         // The container's processes must not look into this one, which has descriptors of the host.
@@ -202,6 +202,7 @@ pub(super) fn common(command: &str, image: &OwnedFd, work: Option<&OwnedFd>) -> 
 fn arguments(
     tree: &Tree,
     found: &Found,
+    memory: &[PathBuf],
     image: &Image,
     work: Option<&OwnedFd>,
     options: &DumpOptions,
@@ -220,6 +221,8 @@ fn arguments(
     }
     if found.watches {
         words.push("--force-irmap".to_owned());
+        let places = memory.iter().map(|place| place.display().to_string());
+        words.extend(places.flat_map(|place| ["--irmap-scan-path".to_owned(), place]));
     }
     words.extend(found.external.iter().flat_map(|name| ["--external".to_owned(), name.clone()]));
     words

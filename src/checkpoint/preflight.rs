@@ -17,6 +17,9 @@ const STATELESS: [u32; 2] = [1, 5];
 /// Terminals of devpts.
 const TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
 
+/// MQUEUE_MAGIC (ipc/mqueue.c of the kernel). Queues are on a mount of the kernel's own.
+const MQUEUE: u64 = 0x1980_0202;
+
 /// Kinds of anonymous files that criu keeps.
 const KEPT: [&str; 6] = ["eventpoll", "eventfd", "signalfd", "timerfd", "pidfd", "inotify"];
 
@@ -92,7 +95,7 @@ pub(super) fn check(tree: &Tree, network: Network) -> Result<Found> {
     let memory_files = check_maps(tree, &mounts)?;
     let pipes = Pipes::of(&descriptors);
     for descriptor in &descriptors {
-        check_descriptor(descriptor, &mounts, &memory_files, &mut found)?;
+        check_descriptor(descriptor, &memory_files, &mut found)?;
     }
     for descriptor in descriptors.iter().filter(|d| d.process.pid == tree.program().pid && d.number <= 2) {
         let name = stream_name(descriptor, &mounts, &pipes)?;
@@ -237,7 +240,6 @@ fn device_of(process: &Process, path: &str) -> Result<Option<String>> {
 
 fn check_descriptor(
     descriptor: &Descriptor<'_>,
-    mounts: &[Mounted],
     memory_files: &BTreeSet<String>,
     found: &mut Found,
 ) -> Result<()> {
@@ -265,9 +267,8 @@ fn check_descriptor(
     if !descriptor.target.is_absolute() {
         return Ok(());
     }
-    if let Some(mount) = mount_of(descriptor, mounts)
-        && mount.fstype == b"mqueue"
-    {
+    let on = fs::statfs(descriptor.path()).context(|| format!("look at {text}"))?;
+    if on.f_type as u64 == MQUEUE {
         return Err(
             descriptor.refused("a POSIX message queue", "criu cannot keep it: use a pipe or a socket")
         );

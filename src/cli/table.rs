@@ -527,6 +527,7 @@ older one at its place goes only then. The container is ended and removed afterw
             &PID_FILE,
             &TCP_CLOSE,
             &MANAGE_CGROUPS,
+            &USER_MAP,
             &HOOKS_DIR,
             &NO_PIVOT,
             &NO_NEW_KEYRING,

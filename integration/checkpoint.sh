@@ -1,0 +1,130 @@
+#!/bin/bash
+# rt checkpoint, rt restore and rt run --checkpoint as a user with one id: each case of checkpoint/cases.c in each kind of container.
+# criu comes from the host where it is new enough, else from a root of Debian sid, executed from there. Root starts it.
+# usage: integration/checkpoint.sh RT   (ROUNDS=N repeats the cases that go on)
+set -uo pipefail
+cd "$(dirname "$0")/.."
+. integration/check
+rt=$(realpath "${1:-build/rt}")
+skip() {
+	echo "SKIP checkpoint: $1"
+	echo "result: integration/checkpoint: 0 passed, 0 failed, 1 skipped"
+	exit 0
+}
+[ "$(id -u)" = 0 ] || skip "only root becomes another user"
+integration/packages gcc libc6-dev mmdebstrap busybox-static util-linux
+work=$(mktemp -d) uid=23456
+server=
+trap '[ -z "$server" ] || kill $server 2>/dev/null; rm -rf "$work"' EXIT
+chmod 755 "$work"
+
+# The criu of the root lies beside its loader and libraries, where the user can reach them.
+newest() { [ "$(printf '4.2\n%s\n' "$("$1" --version 2>/dev/null | sed -n 's/^Version: //p')" | sort -V | head -1)" = 4.2 ]; }
+criu=$(PATH=$PATH:/usr/sbin command -v criu)
+if [ -z "$criu" ] || ! newest "$criu"; then
+	root=$(integration/debian criu sid criu) || skip "no root of Debian sid"
+	loader=$(cd "$root" && ls lib64/ld-linux-x86-64.so.2 lib/ld-linux-aarch64.so.1 2>/dev/null | head -1)
+	libraries=$root/usr/lib/$(uname -m)-linux-gnu
+	mkdir -p "$work/criu/usr/sbin" "$work/criu/usr/lib/$(uname -m)-linux-gnu" "$work/criu/$(dirname "$loader")"
+	cp "$root/usr/sbin/criu" "$work/criu/usr/sbin/"
+	cp -L "$root/$loader" "$work/criu/$loader"
+	"$root/$loader" --library-path "$libraries" --list "$root/usr/sbin/criu" | sed -n 's/.* => \(.*\) (.*/\1/p' |
+		xargs cp -Lt "$work/criu/usr/lib/$(uname -m)-linux-gnu/"
+	criu=$work/criu/usr/sbin/criu
+fi
+
+mkdir -p "$work"/{bin,out,home,images} "$work"/{init,hpc}/rootfs/{bin,out,proc,dev,sys,tmp}
+cp "$rt" "$work/bin/rt" && rt=$work/bin/rt
+gcc -static -O1 -Wall -o "$work/init/rootfs/bin/cases" integration/checkpoint/cases.c -lpthread -lrt || exit 1
+cp "$(command -v busybox)" "$work/init/rootfs/bin/busybox"
+for applet in sh sleep cat; do ln -s busybox "$work/init/rootfs/bin/$applet"; done
+# An rt that is linked dynamically needs its libraries in the image.
+if ldd "$rt" >/dev/null 2>&1; then
+	ldd "$rt" | grep -o '/[^ ]*' | while read -r library; do
+		mkdir -p "$work/init/rootfs$(dirname "$library")" && cp -L "$library" "$work/init/rootfs$library"
+	done
+fi
+chown $uid "$work/init"
+(cd "$work/init" && setpriv --reuid $uid --regid $uid --clear-groups "$rt" spec </dev/null)
+rm -rf "$work/hpc/rootfs" && ln -s ../init/rootfs "$work/hpc/rootfs"
+python3 - "$work" <<'P'
+import json, sys
+work = sys.argv[1]
+config = json.load(open(f"{work}/init/config.json"))
+config["mounts"] += [{"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", "mode=1777"]},
+                     {"destination": "/out", "type": "bind", "source": f"{work}/out", "options": ["rbind"]}]
+json.dump(config, open(f"{work}/init/config.json", "w"))
+config["linux"]["namespaces"] = [{"type": "user"}, {"type": "mount"}]
+del config["hostname"]
+config["root"]["path"] = f"{work}/init/rootfs"
+config["mounts"] = [m for m in config["mounts"] if m["type"] not in ("proc", "mqueue")]
+config["mounts"].insert(0, {"destination": "/proc", "type": "bind", "source": "/proc", "options": ["rbind", "nosuid", "noexec", "nodev"]})
+json.dump(config, open(f"{work}/hpc/config.json", "w"))
+P
+chown -R $uid "$work"/{out,home,images,init,hpc}
+user() { setpriv --reuid $uid --regid $uid --clear-groups env -i PATH=/usr/bin:/bin HOME="$work/home" RT_CRIU="$criu" "$@"; }
+
+start() { # SHAPE CASE FLAGS...: in the background, until the case is ready; its output is in $work/home/output
+	local shape=$1 case=$2
+	shift 2
+	local flags=(--init) bundle=init
+	[ "$shape" != hpc ] || flags=() bundle=hpc
+	[ "$shape" != caller ] || flags+=(--user-map caller)
+	rm -rf "$work"/out/* "$work/home/output" "$work/images/$case"
+	user setsid sh -c 'exec "$@" >>$HOME/output 2>&1 </dev/null' - "$rt" run --name "$case" "${flags[@]}" "$@" "$work/$bundle" -- cases "$case" &
+	runs=$!
+	for _ in $(seq 500); do
+		grep -q ready "$work/home/output" 2>/dev/null && return 0
+		kill -0 $runs 2>/dev/null || break
+		sleep 0.02
+	done
+	cat "$work/home/output"
+	return 1
+}
+goes_on() { # SHAPE CASE FLAGS...: dumped, ended, restored, and everything is as it was
+	local shape=$1 case=$2 status bundle=init map=()
+	[ "$shape" != hpc ] || bundle=hpc
+	[ "$shape" != caller ] || map=(--user-map caller)
+	start "$@" || return 1
+	user "$rt" checkpoint --image-path "$work/images/$case" "$case" || { kill -9 $runs; wait $runs; return 1; }
+	wait $runs
+	user touch "$work/out/go"
+	user timeout 20 sh -c 'exec "$@" >>$HOME/output 2>&1 </dev/null' - "$rt" restore "${map[@]}" -b "$work/$bundle" --image-path "$work/images/$case" "$case"
+	status=$?
+	grep -v '^ready$' "$work/home/output"
+	return $status
+}
+refused() { # SHAPE CASE: an error, no image, and the program goes on to its end
+	local case=$2 status
+	start "$@" || return 1
+	[ "$case" != other ] || user "$rt" exec -d "$case" sleep 5
+	user "$rt" checkpoint --image-path "$work/images/$case" "$case"
+	status=$?
+	[ -z "$(ls -A "$work/images")" ] || { echo "something is left: $(ls -A "$work/images")"; status=99; }
+	[ "$case" != stopped ] || user "$rt" kill --all "$case" CONT
+	user touch "$work/out/go"
+	timeout 20 tail --pid=$runs -f /dev/null
+	wait $runs || { echo "the program ended with $?"; status=99; }
+	return $status
+}
+for round in $(seq "${ROUNDS:-1}"); do
+	for shape in init caller hpc; do
+		for case in tree threads files removed events timers memory-files locks watch sockets; do
+			check "$shape/$case/$round" "" 0 goes_on $shape $case
+		done
+	done
+done
+rm -rf "$work"/images/*
+for shape in init hpc; do
+	check "$shape/filter" "^rt: process [0-9]* .cases. has a seccomp filter" 1 refused $shape filter
+	check "$shape/memfd" "descriptor 3 is /memfd:twice .*mapped too.*close it" 1 refused $shape memfd-twice
+	check "$shape/timer" "descriptor 3 is a periodic timer" 1 refused $shape unread-tick
+	check "$shape/removed-mapping" "has /dev/shm/removed .deleted. in its memory" 1 refused $shape removed-mapping
+	check "$shape/system-v" "System V shared memory" 1 refused $shape system-v
+	check "$shape/connection" "descriptor [0-9]* is a TCP connection on the host" 1 refused $shape connection
+	check "$shape/stopped" "is stopped" 1 refused $shape stopped
+	check "$shape/io_uring" "of kind io_uring" 1 refused $shape uring
+done
+check init/queue "a POSIX message queue" 1 refused init queue
+echo "result: integration/checkpoint: $passed passed, $failed failed, 0 skipped"
+[ $failed = 0 ]
