@@ -62,7 +62,8 @@ config["mounts"].insert(0, {"destination": "/proc", "type": "bind", "source": "/
 json.dump(config, open(f"{work}/hpc/config.json", "w"))
 P
 chown -R $uid "$work"/{out,home,images,init,hpc}
-user() { setpriv --reuid $uid --regid $uid --clear-groups env -i PATH=/usr/bin:/bin HOME="$work/home" RT_CRIU="$criu" "$@"; }
+become() { exec setpriv --reuid $uid --regid $uid --clear-groups env -i PATH=/usr/bin:/bin HOME="$work/home" RT_CRIU="$criu" "$@"; }
+user() { (become "$@"); }
 
 start() { # SHAPE CASE FLAGS...: in the background, until the case is ready; its output is in $work/home/output
 	local shape=$1 case=$2
@@ -71,7 +72,7 @@ start() { # SHAPE CASE FLAGS...: in the background, until the case is ready; its
 	[ "$shape" != hpc ] || flags=() bundle=hpc
 	[ "$shape" != caller ] || flags+=(--user-map caller)
 	rm -rf "$work"/out/* "$work/home/output" "$work/images/$case"
-	user setsid sh -c 'exec "$@" >>$HOME/output 2>&1 </dev/null' - "$rt" run --name "$case" "${flags[@]}" "$@" "$work/$bundle" -- cases "$case" &
+	become setsid sh -c 'exec "$@" >>$HOME/output 2>&1 </dev/null' - "$rt" run --name "$case" "${flags[@]}" "$@" "$work/$bundle" -- cases "$case" &
 	runs=$!
 	for _ in $(seq 500); do
 		grep -q ready "$work/home/output" 2>/dev/null && return 0
@@ -114,6 +115,65 @@ for round in $(seq "${ROUNDS:-1}"); do
 		done
 	done
 done
+rm -rf "$work"/images/*
+
+# The caller's streams: pipes, and a terminal of its own.
+pipes() { # each line that goes in comes out with the next number, before the checkpoint and after it
+	local images=$work/images/pipes fifo=$work/home/fifo
+	rm -f "$fifo"* && user mkfifo "$fifo" "$fifo.2"
+	become sh -c 'exec "$@" <$HOME/fifo 2>$HOME/errors | cat >$HOME/output' - "$rt" run --init --name pipes "$work/init" -- cases answers &
+	exec 5>"$fifo" && echo a >&5 && sleep 0.5
+	user "$rt" checkpoint --image-path "$images" pipes || return 1
+	exec 5>&-
+	wait $!
+	become sh -c 'exec "$@" <$HOME/fifo.2 2>>$HOME/errors | cat >>$HOME/output' - "$rt" restore -b "$work/init" --image-path "$images" pipes &
+	exec 5>"$fifo.2" && echo b >&5 && exec 5>&-
+	wait $!
+	cat "$work/home/errors"
+	tr '\n' , <"$work/home/output"
+}
+check streams/pipes "^0 a,1 b,$" 0 pipes
+
+# run --checkpoint: ended by signals, and called again until the program has come to its end.
+grows() { # until the program, which was ended or is new, writes
+	local lines
+	lines=$(wc -l <"$work/home/output")
+	for _ in $(seq 200); do
+		[ "$(wc -l <"$work/home/output")" = "$lines" ] || return 0
+		sleep 0.02
+	done
+}
+again() { # SIGNAL...
+	local runs status signal
+	rm -rf "$work/images/again"
+	: >"$work/home/output" && chown $uid "$work/home/output"
+	for signal in "$@" 0; do
+		become sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" $every "$work/init" -- cases count &
+		runs=$!
+		grows && sleep 0.3
+		[ $signal = 0 ] || kill -$signal $runs
+		wait $runs
+		status=$?
+		[ $signal = 0 ] || [ $status = 75 ] || { echo "$signal: exit code $status"; cat "$work/home/errors"; return 1; }
+	done
+	[ -z "$(ls -A "$work/images/again")" ] || { echo "an image is left"; return 1; }
+	seq 0 149 | cmp - "$work/home/output" && return $status
+}
+every=
+check again/signals "" 0 again USR1 TERM USR1
+every="--checkpoint-every 1"
+check again/every "" 0 again
+killed() { # after a periodic image: what was written since is written again, and nothing is missing
+	rm -rf "$work/home/output" "$work/images/again"
+	become sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" --checkpoint-every 1 "$work/init" -- cases count &
+	sleep 1.6 && kill -9 $! && wait $!
+	user sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" "$work/init" -- cases count
+	cat "$work/home/errors"
+	sort -nu "$work/home/output" | cmp - <(seq 0 149)
+}
+check again/killed "" 0 killed
+check again/modes "" 0 test -z "$(find "$work/images" -mindepth 1 -not -path '*/memory-*' -perm /077)"
+
 rm -rf "$work"/images/*
 for shape in init hpc; do
 	check "$shape/filter" "^rt: process [0-9]* .cases. has a seccomp filter" 1 refused $shape filter

@@ -258,6 +258,26 @@ static void connection(void)
 	MUST(write(client, "c", 1) == 1 && read(peer, &byte, 1) == 1 && byte == 'c');
 }
 
+// Counts to 150 on standard output, in three seconds.
+static void count(void)
+{
+	for (int n = 0; n < 150; n++) {
+		printf("%d\n", n);
+		fflush(stdout);
+		nap(), nap();
+	}
+}
+
+// Answers each line of standard input with the next number.
+static void answers(void)
+{
+	char line[100];
+	for (int n = 0; fgets(line, sizeof line, stdin); n++) {
+		printf("%d %s", n, line);
+		fflush(stdout);
+	}
+}
+
 // What cannot be kept.
 
 static void filter(void)
@@ -340,7 +360,7 @@ static const struct {
 } all[] = {
 	{ "tree", tree }, { "threads", threads }, { "files", files }, { "removed", removed }, { "events", events },
 	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "sockets", sockets },
-	{ "connection", connection }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "unread-tick", unread_tick },
+	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "unread-tick", unread_tick },
 	{ "removed-mapping", removed_mapping }, { "system-v", system_v }, { "queue", queue }, { "uring", uring },
 	{ "outside", outside }, { "stopped", stopped },
 };

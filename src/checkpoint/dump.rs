@@ -63,7 +63,7 @@ impl Subject {
         }
         let Some(first) = record.open_first_process()? else { bail!("container not running: {id}") };
         let spec = dir.spec()?;
-        let namespaces = container::namespaces_of(&spec, record.pid)?;
+        let namespaces = wait_for_init(|| container::namespaces_of(&spec, record.pid))?;
         Ok(Subject { record, first, spec, namespaces })
     }
 
@@ -85,6 +85,20 @@ impl Subject {
     fn network(&self) -> Network {
         if self.namespaces.contains(Namespace::Network) { Network::Own } else { Network::Host }
     }
+}
+
+/// Repeats `look` for a second while the kernel refuses it: the init of a container that has just begun hides what it still has
+/// of the host.
+fn wait_for_init<T>(look: impl Fn() -> Result<T>) -> Result<T> {
+    for _ in 0..50 {
+        match look() {
+            Err(e) if e.is(libc::EACCES) => {}
+            looked => return looked,
+        }
+        let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+        let _ = rustix::thread::nanosleep(&pause);
+    }
+    look()
 }
 
 /// Writes an image of container `id`, and ends it unless it is to go on.

@@ -123,6 +123,12 @@ pub(super) fn last(path: &Path) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
+/// Removes the image at `path`, and what calls that were killed have left of it.
+pub(super) fn forget(path: &Path) -> Result<()> {
+    remove(path)?;
+    ["old", "new"].iter().try_for_each(|what| remove(&beside(path, what)?))
+}
+
 /// The name of a directory that belongs to the image at `path`.
 fn beside(path: &Path, what: &str) -> Result<PathBuf> {
     let name = path.file_name().ok_or_else(|| err!("{}: an image has a name", path.display()))?;

@@ -99,6 +99,14 @@ impl Checkpoint for Restore {
         }
     }
 
+    fn ended(&self, code: u8) -> Result<()> {
+        match &self.keep {
+            // What has been done is not done again. After a failure the last image is a place to go on from.
+            Some(keep) if code == 0 => image::forget(&keep.dump.image),
+            _ => Ok(()),
+        }
+    }
+
     fn signalled(&self, store: &Store, id: &str, number: i32) -> Result<Signalled> {
         let Some(keep) = &self.keep else { return Ok(Signalled::PassOn) };
         keep.signalled(store, id, number)

@@ -236,6 +236,9 @@ impl<'a> Launch<'a> {
                 None => Ok(Signalled::PassOn),
             })?,
         };
+        if let Some(checkpoint) = &self.options.checkpoint {
+            checkpoint.ended(code)?;
+        }
         self.watch.as_ref().map_or(Ok(()), Watch::end)?;
         if self.options.lifetime == Lifetime::ForegroundKept {
             return Ok(code);
