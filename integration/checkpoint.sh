@@ -185,6 +185,23 @@ for shape in init hpc; do
 	check "$shape/stopped" "is stopped" 1 refused $shape stopped
 	check "$shape/io_uring" "of kind io_uring" 1 refused $shape uring
 done
+connected() { # SHAPE: to a server outside
+	rm -f "$work/home/server"
+	become python3 -c 'import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(9); c = s.accept(); time.sleep(100)' \
+		"$work/home/server" &
+	server=$!
+	for _ in $(seq 200); do [ -S "$work/home/server" ] && break; sleep 0.02; done
+	sleep 0.2
+	refused "$1" outside -v "$work/home:/server"
+	local status=$?
+	kill $server
+	server=
+	return $status
+}
+for shape in init hpc; do
+	check "$shape/outside" "descriptor 3 is a connection to a program outside" 1 connected $shape
+done
+check init/other "is none of the program's .rt exec has started it" 1 refused init other
 check init/queue "a POSIX message queue" 1 refused init queue
 echo "result: integration/checkpoint: $passed passed, $failed failed, 0 skipped"
 [ $failed = 0 ]

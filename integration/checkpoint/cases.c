@@ -339,7 +339,7 @@ static void uring(void)
 
 static void outside(void)
 {
-	struct sockaddr_un name = { .sun_family = AF_UNIX, .sun_path = "/out/server" };
+	struct sockaddr_un name = { .sun_family = AF_UNIX, .sun_path = "/server/server" };
 	MUST(connect(socket(AF_UNIX, SOCK_STREAM, 0), (void *)&name, sizeof name) == 0);
 	stay();
 }
@@ -362,7 +362,7 @@ static const struct {
 	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "sockets", sockets },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "unread-tick", unread_tick },
 	{ "removed-mapping", removed_mapping }, { "system-v", system_v }, { "queue", queue }, { "uring", uring },
-	{ "outside", outside }, { "stopped", stopped },
+	{ "outside", outside }, { "other", stay }, { "stopped", stopped },
 };
 
 int main(int count, char **words)

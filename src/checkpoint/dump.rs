@@ -233,6 +233,9 @@ fn arguments(
     if options.link_remap {
         words.push("--link-remap".to_owned());
     }
+    if found.sends_outside {
+        words.push("--ext-unix-sk".to_owned());
+    }
     if found.watches {
         words.push("--force-irmap".to_owned());
         let places = memory.iter().map(|place| place.display().to_string());

@@ -31,6 +31,8 @@ pub(super) struct Found {
     pub streams: [String; 3],
     /// Files of the caller that the container does not show, by the name that criu is told when it dumps.
     pub external: BTreeSet<String>,
+    /// A socket of datagrams leads to a program outside, such as syslog's, and is connected again by its name.
+    pub sends_outside: bool,
     /// Directories that are watched by inotify, to be looked for by path.
     pub watches: bool,
 }
@@ -102,7 +104,7 @@ pub(super) fn check(tree: &Tree, network: Network) -> Result<Found> {
         found.streams[descriptor.number.unsigned_abs() as usize] = name;
     }
     check_external(&descriptors, &mounts, &mut found)?;
-    check_sockets(&descriptors, tree, network)?;
+    check_sockets(&descriptors, tree, network, &mut found)?;
     Ok(found)
 }
 
@@ -383,12 +385,19 @@ fn check_external(descriptors: &[Descriptor<'_>], mounts: &[Mounted], found: &mu
 }
 
 /// Refuses connections to what is outside: nobody there would know of the program that comes back.
-fn check_sockets(descriptors: &[Descriptor<'_>], tree: &Tree, network: Network) -> Result<()> {
+fn check_sockets(
+    descriptors: &[Descriptor<'_>],
+    tree: &Tree,
+    network: Network,
+    found: &mut Found,
+) -> Result<()> {
     let sockets: BTreeMap<u64, &Descriptor<'_>> =
         descriptors.iter().filter_map(|descriptor| Some((descriptor.inode("socket")?, descriptor))).collect();
+    // What is known of another network is asked in it, by criu.
     if sockets.is_empty() || network == Network::Own {
         return Ok(());
     }
+    check_unix(&sockets, found)?;
     for table in ["net/tcp", "net/tcp6"] {
         let text = match fd::read_file(&tree.program().dir().join(table)) {
             // A kernel without IPv6.
@@ -408,6 +417,29 @@ fn check_sockets(descriptors: &[Descriptor<'_>], tree: &Tree, network: Network) 
                 ));
             }
         }
+    }
+    Ok(())
+}
+
+/// Refuses streams whose other end is none of the tree's.
+fn check_unix(sockets: &BTreeMap<u64, &Descriptor<'_>>, found: &mut Found) -> Result<()> {
+    let connected = match rt_sys::net::unix_sockets() {
+        // The kernel does not tell: criu finds it out.
+        Err(e) if e.is(libc::ENOENT) => return Ok(()),
+        connected => connected?,
+    };
+    for socket in connected.iter().filter(|socket| socket.peer != 0) {
+        let Some(descriptor) = sockets.get(&socket.inode) else { continue };
+        if sockets.contains_key(&socket.peer) {
+            continue;
+        }
+        if !socket.datagrams {
+            return Err(descriptor.refused(
+                "a connection to a program outside",
+                "criu keeps none: PMI, munge and nscd are such programs; have the program close it",
+            ));
+        }
+        found.sends_outside = true;
     }
     Ok(())
 }

@@ -144,7 +144,7 @@ impl Source {
 
     fn arguments(&self, tcp_close: bool, streams: &[(OwnedFd, &str)]) -> Vec<String> {
         let mut words = dump::common("restore", &self.image.dir, self.work.as_ref());
-        words.push("--restore-detached".to_owned());
+        words.extend(["--restore-detached", "--ext-unix-sk"].map(str::to_owned));
         if self.manifest.own_network {
             words.extend(["--tcp-established", "--network-lock=skip"].map(str::to_owned));
         }

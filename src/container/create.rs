@@ -228,13 +228,14 @@ impl<'a> Launch<'a> {
         if let Some(checkpoint) = &self.options.checkpoint {
             checkpoint.begin();
         }
+        let signalled = |number| match &self.options.checkpoint {
+            Some(checkpoint) => checkpoint.signalled(self.store, &self.options.id, number),
+            None => Ok(Signalled::PassOn),
+        };
         let code = match &running.terminal {
-            Some(master) => foreground::relay(&running.child, master)?,
+            Some(master) => foreground::relay(&running.child, master, signalled)?,
             None if self.could_be_in_place() => foreground::wait_beside(&running.child)?,
-            None => foreground::wait(&running.child, |number| match &self.options.checkpoint {
-                Some(checkpoint) => checkpoint.signalled(self.store, &self.options.id, number),
-                None => Ok(Signalled::PassOn),
-            })?,
+            None => foreground::wait(&running.child, signalled)?,
         };
         if let Some(checkpoint) = &self.options.checkpoint {
             checkpoint.ended(code)?;

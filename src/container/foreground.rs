@@ -64,8 +64,12 @@ fn pass_on(child: &Child, signal: i32) {
 }
 
 /// Shows the terminal `master` on standard input and output until `child` has ended and everything it wrote
-/// is out.
-pub(super) fn relay(child: &Child, master: &OwnedFd) -> Result<u8> {
+/// is out. Signals that `signalled` leaves it go to it.
+pub(super) fn relay(
+    child: &Child,
+    master: &OwnedFd,
+    signalled: impl Fn(i32) -> Result<Signalled>,
+) -> Result<u8> {
     let signals = signal::receive_all()?;
     let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
     tty::copy_size(stdin, master);
@@ -99,7 +103,11 @@ pub(super) fn relay(child: &Child, master: &OwnedFd) -> Result<u8> {
                         match signal {
                             libc::SIGCHLD => code = code.or(ended(child)?),
                             libc::SIGWINCH => tty::copy_size(stdin, master),
-                            _ => pass_on(child, signal),
+                            _ => match signalled(signal)? {
+                                Signalled::PassOn => pass_on(child, signal),
+                                Signalled::Taken => {}
+                                Signalled::Ended(with) => code = Some(with),
+                            },
                         }
                     }
                 }
