@@ -175,6 +175,31 @@ check again/killed "" 0 killed
 check again/modes "" 0 test -z "$(find "$work/images" -mindepth 1 -not -path '*/memory-*' -perm /077)"
 
 rm -rf "$work"/images/*
+
+# What the container gets stands in the config, and no image says more.
+with() { # COMMAND OF JQ...: a bundle like init with another config, in $work/home/other
+	rm -rf "$work/home/other" && mkdir "$work/home/other" && ln -s "$work/init/rootfs" "$work/home/other/rootfs"
+	python3 -c 'import json, sys; c = json.load(sys.stdin); exec(sys.argv[1]); json.dump(c, sys.stdout)' "$1" \
+		<"$work/init/config.json" >"$work/home/other/config.json"
+}
+limits() { # PYTHON: dumped with the one config, not restored into another
+	start init threads || return 9
+	user "$rt" checkpoint --image-path "$work/images/limits" threads || return 9
+	wait $runs
+	with "$1"
+	user "$rt" restore -b "$work/home/other" --image-path "$work/images/limits" threads
+	local status=$?
+	[ "$(user "$rt" list -q)" = "" ] || { echo "a container is left"; return 9; }
+	! pgrep -u $uid cases || return 9
+	rm -rf "$work/images/limits"
+	return $status
+}
+check limits/capabilities "restored process .*Cap.* more than the config gives" 1 \
+	limits 'c["process"]["capabilities"] = {k: ["CAP_KILL"] for k in ("bounding", "effective", "permitted")}'
+check limits/filter "the program gets a seccomp filter" 1 limits 'c["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW"}'
+check limits/memory "restore /tmp: the config mounts no file system in memory there" 1 \
+	limits 'c["mounts"] = [m for m in c["mounts"] if m["destination"] != "/tmp"]'
+
 for shape in init hpc; do
 	check "$shape/filter" "^rt: process [0-9]* .cases. has a seccomp filter" 1 refused $shape filter
 	check "$shape/memfd" "descriptor 3 is /memfd:twice .*mapped too.*close it" 1 refused $shape memfd-twice
@@ -202,6 +227,7 @@ for shape in init hpc; do
 	check "$shape/outside" "descriptor 3 is a connection to a program outside" 1 connected $shape
 done
 check init/other "is none of the program's .rt exec has started it" 1 refused init other
+check init/semaphore "has a System V object ./proc/sysvipc/sem." 1 refused init semaphore
 check init/queue "a POSIX message queue" 1 refused init queue
 echo "result: integration/checkpoint: $passed passed, $failed failed, 0 skipped"
 [ $failed = 0 ]

@@ -20,6 +20,7 @@
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -324,6 +325,12 @@ static void system_v(void)
 	stay();
 }
 
+static void semaphore(void)
+{
+	MUST(semget(IPC_PRIVATE, 1, 0600) >= 0);
+	stay();
+}
+
 static void queue(void)
 {
 	MUST(mq_open("/queue", O_CREAT | O_RDWR, 0600, NULL) >= 0);
@@ -361,7 +368,7 @@ static const struct {
 	{ "tree", tree }, { "threads", threads }, { "files", files }, { "removed", removed }, { "events", events },
 	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "sockets", sockets },
 	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "unread-tick", unread_tick },
-	{ "removed-mapping", removed_mapping }, { "system-v", system_v }, { "queue", queue }, { "uring", uring },
+	{ "removed-mapping", removed_mapping }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
 	{ "outside", outside }, { "other", stay }, { "stopped", stopped },
 };
 

@@ -112,7 +112,7 @@ impl Criu {
     }
 
     /// Opens what is executed, while the host's files can be reached.
-    pub(crate) fn open(&self) -> Result<Opened> {
+    pub(super) fn open(&self) -> Result<Opened> {
         let open = |path: &Path, flags: OFlags| {
             fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
                 .context(|| format!("open {}", path.display()))

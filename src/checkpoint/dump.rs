@@ -103,8 +103,8 @@ fn wait_for_init<T>(look: impl Fn() -> Result<T>) -> Result<T> {
 
 /// Writes an image of container `id`, and ends it unless it is to go on.
 pub(crate) fn dump(store: &Store, id: &str, options: &DumpOptions) -> Result<()> {
-    let criu = Criu::find()?;
     let subject = Subject::of(store, id)?;
+    let criu = Criu::find()?;
     let tree = subject.tree(store)?;
     if let Some(stopped) = tree.processes.iter().find(|process| process.state == 'T') {
         return Err(err!("{} is stopped", stopped.shown()).hint("continue or end it first"));
@@ -169,6 +169,9 @@ fn run_criu(
         // The container's processes must not look into this one, which has descriptors of the host.
         aside::hide()?;
         ns::join(&subject.first, subject.namespaces).context(|| "join the container's namespaces")?;
+        if subject.namespaces.contains(Namespace::Ipc) {
+            preflight::check_ipc()?;
+        }
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
         execute(&opened, &args, &image.dir, work.as_ref())?;
         memory_fs::save(memory, image)

@@ -16,5 +16,6 @@ mod processes;
 mod requeue;
 mod restore;
 
+pub(crate) use criu::Criu;
 pub(crate) use dump::{DumpOptions, dump};
 pub(crate) use restore::Restore;

@@ -443,3 +443,24 @@ fn check_unix(sockets: &BTreeMap<u64, &Descriptor<'_>>, found: &mut Found) -> Re
     }
     Ok(())
 }
+
+/// Refuses System V semaphores, queues and shared memory in this process's own IPC namespace, which would be gone with it: criu
+/// dumps no namespace here.
+pub(super) fn check_ipc() -> Result<()> {
+    for kind in ["sem", "msg", "shm"] {
+        let path = format!("/proc/sysvipc/{kind}");
+        let text = match fd::read_file(Path::new(&path)) {
+            // A kernel without them.
+            Err(e) if e.is(libc::ENOENT) => continue,
+            text => text.context(|| format!("read {path}"))?,
+        };
+        // The first line is a head.
+        if text.iter().filter(|byte| **byte == b'\n').count() > 1 {
+            return Err(err!(
+                "the container has a System V object ({path}), which criu cannot keep without root"
+            )
+            .hint("use POSIX semaphores and shared memory"));
+        }
+    }
+    Ok(())
+}
