@@ -187,11 +187,12 @@ limits() { # PYTHON: dumped with the one config, not restored into another
 	user "$rt" checkpoint --image-path "$work/images/limits" threads || return 9
 	wait $runs
 	with "$1"
-	user "$rt" restore -b "$work/home/other" --image-path "$work/images/limits" threads
+	user sh -c '"$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" restore -b "$work/home/other" --image-path "$work/images/limits" threads
 	local status=$?
-	[ "$(user "$rt" list -q)" = "" ] || { echo "a container is left"; return 9; }
-	! pgrep -u $uid cases || return 9
+	cat "$work/home/errors"
 	rm -rf "$work/images/limits"
+	! user "$rt" state threads 2>/dev/null || return 9
+	! pgrep -u $uid cases || return 9
 	return $status
 }
 check limits/capabilities "restored process .*Cap.* more than the config gives" 1 \

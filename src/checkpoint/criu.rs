@@ -129,6 +129,26 @@ impl Criu {
     }
 }
 
+impl Criu {
+    /// The same, and `dirs`, by mounts of their own: the processes of a container may look into criu, and nothing above these
+    /// directories is to be reached by its descriptors.
+    pub(super) fn open_apart(&self, dirs: &[&Path]) -> Result<(Opened, Vec<OwnedFd>)> {
+        let mut paths = vec![self.path.as_path()];
+        if let Some((loader, libraries)) = &self.loader {
+            paths.push(loader);
+            paths.extend(libraries.iter().map(PathBuf::as_path));
+        }
+        let own = paths.len();
+        paths.extend(dirs);
+        let mut opened = rt_sys::mount::apart(&paths)?;
+        let dirs = opened.split_off(own);
+        let mut opened = opened.into_iter();
+        let program = opened.next().ok_or_else(|| err!("criu was not opened"))?;
+        let loader = opened.next().map(|loader| (loader, opened.collect()));
+        Ok((Opened { program, loader }, dirs))
+    }
+}
+
 /// A criu that can be executed where its path means nothing.
 #[derive(Debug)]
 pub(super) struct Opened {

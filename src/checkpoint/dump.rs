@@ -11,15 +11,15 @@ use super::preflight::{self, Found, Network};
 use super::processes::{self, Tree};
 use super::{criu_log, memory_fs};
 use crate::container;
-use crate::store::{Record, Store, open_pidfd};
+use crate::store::{Record, Store};
 use rt_spec::state::Status;
 use rt_spec::{Spec, annotations};
 use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Memory};
-use rt_sys::{bail, err, signal};
+use rt_sys::{bail, err};
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::Mode;
 use std::path::PathBuf;
 
 /// What `checkpoint` is asked to do.
@@ -112,12 +112,13 @@ pub(crate) fn dump(store: &Store, id: &str, options: &DumpOptions) -> Result<()>
     let found = preflight::check(&tree, subject.network())?;
     let draft = Draft::begin(&options.image)?;
     let memory = memory_fs::of_config(&subject.spec);
+    // Whoever ends this process while the tree is stopped leaves a container that `rt resume` continues.
+    container::note_stopped(store, id)?;
     let dumped = run_criu(&criu, &subject, &tree, &found, &memory, &draft.image, options);
-    // Once criu has succeeded the tree is stopped.
     let finished = dumped.and_then(|()| seal(store, &subject, memory, draft));
     if finished.is_err() || options.leave_running {
-        go_on(&tree)?;
-        return finished;
+        let resumed = container::resume(store, id);
+        return finished.and(resumed);
     }
     container::end_dumped(store, id)
 }
@@ -137,16 +138,6 @@ fn seal(store: &Store, subject: &Subject, memory: Vec<PathBuf>, draft: Draft) ->
     draft.finish()
 }
 
-/// Continues every process of a tree that criu has left stopped.
-fn go_on(tree: &Tree) -> Result<()> {
-    for process in &tree.processes {
-        if let Some(pidfd) = open_pidfd(process.pid)? {
-            signal::send_pidfd(pidfd, libc::SIGCONT).context(|| format!("continue {}", process.shown()))?;
-        }
-    }
-    Ok(())
-}
-
 /// Has criu dump the tree, and saves what is in memory beside it.
 fn run_criu(
     criu: &Criu,
@@ -157,14 +148,10 @@ fn run_criu(
     image: &Image,
     options: &DumpOptions,
 ) -> Result<()> {
-    let opened = criu.open()?;
-    let work = options.work.as_ref().map(|path| {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()))
-    });
-    let work = work.transpose()?;
-    let args = arguments(tree, found, memory, image, work.as_ref(), options, subject.network());
-    let log_in = work.as_ref().unwrap_or(&image.dir);
+    let work = options.work.as_deref().unwrap_or(&image.path);
+    let (opened, dirs) = criu.open_apart(&[&image.path, work])?;
+    let [image_dir, work_dir] = &dirs[..] else { bail!("the directory of the image was not opened") };
+    let args = arguments(tree, found, memory, image_dir, work_dir, options, subject.network());
     let dumped = aside::run(|| {
         // The container's processes must not look into this one, which has descriptors of the host.
         aside::hide()?;
@@ -173,27 +160,20 @@ fn run_criu(
             preflight::check_ipc()?;
         }
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
-        execute(&opened, &args, &image.dir, work.as_ref())?;
+        execute(&opened, &args, &[image_dir, work_dir])?;
         memory_fs::save(memory, image)
     });
-    dumped.map_err(|e| criu_log::explain(e, log_in, "dump.log"))
+    dumped.map_err(|e| criu_log::explain(e, work, "dump.log"))
 }
 
 /// Runs criu as a child, which is in the PID namespace that this process has joined.
-pub(super) fn execute(
-    opened: &Opened,
-    args: &[String],
-    image: &OwnedFd,
-    work: Option<&OwnedFd>,
-) -> Result<()> {
-    let keep: Vec<&OwnedFd> = std::iter::once(image).chain(work).collect();
-    let child =
-        process::spawn(Namespaces::NONE, Memory::Copied, || aside::report(&opened.exec(args, &keep)))?;
+fn execute(opened: &Opened, args: &[String], dirs: &[&OwnedFd]) -> Result<()> {
+    let child = process::spawn(Namespaces::NONE, Memory::Copied, || aside::report(&opened.exec(args, dirs)))?;
     aside::succeeded(&child, "criu")
 }
 
 /// What both commands of criu are given: `command` and the directories.
-pub(super) fn common(command: &str, image: &OwnedFd, work: Option<&OwnedFd>) -> Vec<String> {
+pub(super) fn common(command: &str, image: &OwnedFd, work: &OwnedFd) -> Vec<String> {
     let path = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
     let words = [
         command,
@@ -209,7 +189,7 @@ pub(super) fn common(command: &str, image: &OwnedFd, work: Option<&OwnedFd>) -> 
         "--images-dir",
         &path(image),
         "--work-dir",
-        &path(work.unwrap_or(image)),
+        &path(work),
         "--log-file",
         &format!("{command}.log"),
     ];
@@ -220,12 +200,12 @@ fn arguments(
     tree: &Tree,
     found: &Found,
     memory: &[PathBuf],
-    image: &Image,
-    work: Option<&OwnedFd>,
+    image: &OwnedFd,
+    work: &OwnedFd,
     options: &DumpOptions,
     network: Network,
 ) -> Vec<String> {
-    let mut words = common("dump", &image.dir, work);
+    let mut words = common("dump", image, work);
     words.extend(["--tree".to_owned(), tree.program().inside.to_string(), "--ghost-limit=1G".to_owned()]);
     if network == Network::Own {
         words.extend(["--tcp-established", "--network-lock=skip"].map(str::to_owned));

@@ -88,7 +88,7 @@ impl Checkpoint for Restore {
         memory_fs::restore(&source.manifest.memory, &memory_fs::of_config(config), &source.image)?;
         let restored = source.run_criu(self.tcp_close);
         let log_in = source.work.as_ref().unwrap_or(&source.image.dir);
-        restored.map_err(|e| criu_log::explain(e, log_in, "restore.log"))?;
+        restored.map_err(|e| criu_log::explain_in(e, log_in, "restore.log"))?;
         check(source.manifest.program, most)?;
         Ok(source.manifest.program)
     }
@@ -143,7 +143,8 @@ impl Source {
     }
 
     fn arguments(&self, tcp_close: bool, streams: &[(OwnedFd, &str)]) -> Vec<String> {
-        let mut words = dump::common("restore", &self.image.dir, self.work.as_ref());
+        let mut words =
+            dump::common("restore", &self.image.dir, self.work.as_ref().unwrap_or(&self.image.dir));
         words.extend(["--restore-detached", "--ext-unix-sk"].map(str::to_owned));
         if self.manifest.own_network {
             words.extend(["--tcp-established", "--network-lock=skip"].map(str::to_owned));
@@ -220,7 +221,7 @@ impl Keep {
             }
             Ok(()) => Ok(Signalled::Taken),
             Err(e) => {
-                rt_sys::log::tell(&e.context("checkpoint: the program goes on"));
+                rt_sys::log::tell(e.context("checkpoint: the program goes on"));
                 // Who asks a program to end by TERM is not left without an answer.
                 Ok(if number == libc::SIGTERM { Signalled::PassOn } else { Signalled::Taken })
             }

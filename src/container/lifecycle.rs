@@ -231,6 +231,12 @@ pub(crate) fn pause(store: &Store, id: &str) -> Result<()> {
     })
 }
 
+/// Notes that a container is about to be stopped, as [`pause`] does, by somebody else.
+pub(crate) fn note_stopped(store: &Store, id: &str) -> Result<()> {
+    let record = Record { paused: true, ..store.load(id)? };
+    store.container(id)?.save(&record)
+}
+
 /// Continues a paused container.
 pub(crate) fn resume(store: &Store, id: &str) -> Result<()> {
     let dir = store.container(id)?;

@@ -36,7 +36,9 @@ pub(crate) use entrypoint::AskedEntrypoint;
 pub(crate) use exec::exec;
 pub(crate) use handover::Handover;
 pub(crate) use images::{ImageMounts, Way, mount_for as mount_image};
-pub(crate) use lifecycle::{Deletion, Receiver, delete, end_dumped, kill, pause, resume, start};
+pub(crate) use lifecycle::{
+    Deletion, Receiver, delete, end_dumped, kill, note_stopped, pause, resume, start,
+};
 pub(crate) use not_executable::loader_of;
 pub(crate) use pid1::main as init_main;
 pub(crate) use protect::protect_binary;

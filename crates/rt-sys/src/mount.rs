@@ -1,6 +1,7 @@
 //! The mount API of Linux 5.2 and later: mount_setattr(2), and fsopen(2) with its error log.
 
-use super::check;
+use super::ns::{Namespace, Namespaces};
+use super::{check, process};
 use crate::error::{Context, Error, Result};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::mount::{
@@ -176,6 +177,31 @@ pub fn clone_entry(dir: impl AsFd, name: &OsStr, recursive: Recursive) -> Result
 /// A detached copy of the mount that `fd` is in, cut to what `fd` stands for and what is below it.
 pub fn clone_fd(fd: impl AsFd, recursive: Recursive) -> Result<OwnedFd> {
     open_tree(fd, OsStr::new(""), recursive, OpenTreeFlags::AT_EMPTY_PATH)
+}
+
+/// Detached copies of the mounts at `paths`, cut to what each path leads to: whoever gets such a descriptor comes to nothing
+/// above it. Mounts below are not copied.
+///
+/// A short-lived process makes them, in a mount namespace of its own, as the kernel asks of a caller without root.
+///
+/// # Errors
+/// EINVAL where something is mounted below one of them.
+pub fn apart(paths: &[&Path]) -> Result<Vec<OwnedFd>> {
+    let mut new = Namespaces::from(Namespace::Mount);
+    if !crate::caps::may_administer()? {
+        new = new.with(Namespace::User);
+    }
+    let copy = |path: &&Path| {
+        clone_path(path, Recursive::No, Follow::Links)
+            .context(|| format!("copy the mount of {}", path.display()))
+    };
+    let mut copied = None;
+    let child = process::spawn_sharing_descriptors(new, || {
+        copied = Some(paths.iter().map(copy).collect());
+        0
+    })?;
+    process::wait(child.pid)?;
+    copied.unwrap_or_else(|| crate::bail!("the process that copies mounts died"))
 }
 
 fn open_tree(dir: impl AsFd, path: &OsStr, recursive: Recursive, flags: OpenTreeFlags) -> Result<OwnedFd> {

@@ -1,7 +1,7 @@
 //! Requests to the kernel's network configuration (netlink(7), rtnetlink(7)).
 
 use super::check;
-use super::ns::{self, Namespace};
+use super::ns::{self, Namespace, Namespaces};
 use super::process;
 use crate::bail;
 use crate::error::{Context, Error, Result};
@@ -43,7 +43,7 @@ impl Netlink {
     /// network namespace, and could not come back into it.
     pub(crate) fn open_in(namespace: impl AsFd) -> Result<Self> {
         let mut opened = None;
-        let child = process::spawn_sharing_descriptors(|| {
+        let child = process::spawn_sharing_descriptors(Namespaces::NONE, || {
             let joined = ns::join(namespace, Namespace::Network).context(|| "join the network namespace");
             opened = Some(joined.and_then(|()| Netlink::open()));
             0

@@ -107,10 +107,13 @@ pub fn spawn_sibling<F: FnOnce() -> i32>(new: impl Into<Namespaces>, child: F) -
     clone_copied(new.into().bits() | libc::CLONE_PARENT as u64, child)
 }
 
-/// Makes a child in this process's memory that also has this process's descriptors (CLONE_FILES): what it opens is open
+/// Makes a child in new namespaces of these kinds, in this process's memory, that also has this process's descriptors (CLONE_FILES): what it opens is open
 /// here too.
-pub(crate) fn spawn_sharing_descriptors<F: FnOnce() -> i32>(child: F) -> Result<Child> {
-    clone_shared(libc::CLONE_FILES as u64, child)
+pub(crate) fn spawn_sharing_descriptors<F: FnOnce() -> i32>(
+    new: impl Into<Namespaces>,
+    child: F,
+) -> Result<Child> {
+    clone_shared(libc::CLONE_FILES as u64 | new.into().bits(), child)
 }
 
 /// The kernel's `struct clone_args` (clone3(2)), up to `set_tid_size`.

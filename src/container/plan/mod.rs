@@ -377,7 +377,7 @@ impl Plan {
             return Ok(());
         }
         Err(err!("the program gets a seccomp filter, which criu cannot keep without root").hint(
-            "--no-new-keyring leaves out the filter of rt's own profiles, which keeps programs from the caller's keys;              a seccomp section of the config has to go",
+            "--no-new-keyring leaves out the filter of rt's own profiles, which keeps programs from the caller's keys; a seccomp section of the config has to go",
         ))
     }
 
