@@ -12,10 +12,13 @@ skip() {
 	exit 0
 }
 [ "$(id -u)" = 0 ] || skip "only root becomes another user"
-integration/packages gcc libc6-dev mmdebstrap busybox-static util-linux
+if [ -z "${RT_CHECKPOINT_INSIDE:-}" ]; then
+	integration/packages gcc libc6-dev mmdebstrap busybox-static util-linux squashfs-tools python3
+	RT_CHECKPOINT_INSIDE=1 exec unshare --mount --propagation private "$0" "$rt"
+fi
 work=$(mktemp -d) uid=23456
 server=
-trap '[ -z "$server" ] || kill $server 2>/dev/null; rm -rf "$work"' EXIT
+trap 'umount /dev/fuse 2>/dev/null; [ -z "$server" ] || kill $server 2>/dev/null; rm -rf "$work"' EXIT
 chmod 755 "$work"
 
 # The criu of the root lies beside its loader and libraries, where the user can reach them.
@@ -34,7 +37,7 @@ if [ -z "$criu" ] || ! newest "$criu"; then
 fi
 
 mkdir -p "$work"/{bin,out,home,images} "$work"/{init,hpc}/rootfs/{bin,out,proc,dev,sys,tmp}
-cp "$rt" "$work/bin/rt" && rt=$work/bin/rt
+cp "$rt" "$(dirname "$rt")/rt-image" "$work/bin/" && rt=$work/bin/rt
 gcc -static -O1 -Wall -o "$work/init/rootfs/bin/cases" integration/checkpoint/cases.c -lpthread -lrt || exit 1
 cp "$(command -v busybox)" "$work/init/rootfs/bin/busybox"
 for applet in sh sleep cat; do ln -s busybox "$work/init/rootfs/bin/$applet"; done
@@ -62,7 +65,7 @@ config["mounts"].insert(0, {"destination": "/proc", "type": "bind", "source": "/
 json.dump(config, open(f"{work}/hpc/config.json", "w"))
 P
 chown -R $uid "$work"/{out,home,images,init,hpc}
-become() { exec setpriv --reuid $uid --regid $uid --clear-groups env -i PATH=/usr/bin:/bin HOME="$work/home" RT_CRIU="$criu" "$@"; }
+become() { exec setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$work/home/bin:/usr/bin:/bin" HOME="$work/home" RT_CRIU="$criu" "$@"; }
 user() { (become "$@"); }
 
 start() { # SHAPE CASE FLAGS...: in the background, until the case is ready; its output is in $work/home/output
@@ -148,7 +151,7 @@ again() { # SIGNAL...
 	rm -rf "$work/images/again"
 	: >"$work/home/output" && chown $uid "$work/home/output"
 	for signal in "$@" 0; do
-		become sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" $every "$work/init" -- cases count &
+		become sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" $flags "$image" -- cases count &
 		runs=$!
 		grows && sleep 0.3
 		[ $signal = 0 ] || kill -$signal $runs
@@ -159,14 +162,40 @@ again() { # SIGNAL...
 	[ -z "$(ls -A "$work/images/again")" ] || { echo "an image is left"; return 1; }
 	seq 0 149 | cmp - "$work/home/output" && return $status
 }
-every=
+flags= image=$work/init
 check again/signals "" 0 again USR1 TERM USR1
-every="--checkpoint-every 1"
+flags="--checkpoint-every 1"
 check again/every "" 0 again
+# As in a batch script: an image that is one file, with the profile hpc.
+if [ "$(stat -c %a /dev/fuse 2>/dev/null)" != 666 ] && mknod -m 666 "$work/fuse" c 10 229 2>/dev/null; then
+	mount --bind "$work/fuse" /dev/fuse
+fi
+mksquashfs "$work/init/rootfs" "$work/image.sqsh" -quiet -no-progress >/dev/null && chmod 644 "$work/image.sqsh"
+flags= image=$work/image.sqsh
+check again/keys "gets a seccomp filter.*--no-new-keyring leaves out" 1 user "$rt" run --checkpoint "$work/images/again" "$image" -- true
+flags=--no-new-keyring
+check again/image-file "" 0 again USR1 USR1
+flags= image=$work/init
+requeued() { # SIGNAL: what Slurm was asked
+	mkdir -p "$work/home/bin"
+	printf '#!/bin/sh\necho "$@" >>"$HOME/asked"\n' >"$work/home/bin/scontrol"
+	chmod 755 "$work/home/bin/scontrol"
+	rm -rf "$work/home/asked" "$work/images/again"
+	: >"$work/home/output" && chown $uid "$work/home/output"
+	become sh -c 'SLURM_JOB_ID=281 exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" "$image" -- cases count &
+	runs=$!
+	grows && sleep 0.3 && kill -$1 $runs
+	wait $runs
+	echo "exit code $?: asked $(cat "$work/home/asked" 2>/dev/null)"
+	rm -rf "$work/images/again"
+}
+check again/requeue "^exit code 75: asked requeue 281$" 0 requeued USR1
+check again/no-requeue "^exit code 75: asked $" 0 requeued TERM
 killed() { # after a periodic image: what was written since is written again, and nothing is missing
 	rm -rf "$work/home/output" "$work/images/again"
-	become sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" --checkpoint-every 1 "$work/init" -- cases count &
+	become sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --name killed --checkpoint "$work/images/again" --checkpoint-every 1 "$work/init" -- cases count &
 	sleep 1.6 && kill -9 $! && wait $!
+	user "$rt" delete --force killed
 	user sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" "$work/init" -- cases count
 	cat "$work/home/errors"
 	sort -nu "$work/home/output" | cmp - <(seq 0 149)
