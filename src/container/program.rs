@@ -4,7 +4,7 @@
 //! filter may forbid any of them, so it is loaded last where the kernel allows that.
 
 use super::path_search::find_program;
-use super::plan::{ProcessPlan, bit_list, devices_filter, terminal_filter};
+use super::plan::{ProcessPlan, bit_list, devices_filter, shared_filter, terminal_filter};
 use super::{Limits, not_executable};
 use crate::hooks::{self, Inside};
 use oci_spec::runtime::Hook;
@@ -77,6 +77,9 @@ impl ProcessPlan {
         }
         if self.is_kept_from_devices() {
             self.load_own(devices_filter()).context(|| "protect the host's devices")?;
+        }
+        if self.kept_from.any() {
+            self.load_own(shared_filter(self.kept_from)).context(|| "protect the caller's keys")?;
         }
         // seccomp(2) wants no_new_privs or CAP_SYS_ADMIN: without no_new_privs the filter is loaded before the
         // capabilities are dropped. A filter with a listener is loaded now in any case, while there is a runtime that

@@ -23,7 +23,7 @@ pub(super) use load::{Loaded, load, load_text, load_with_hooks};
 pub(super) use mounts::{MountKind, MountPlan};
 pub(super) use namespaces::configured as configured_namespaces;
 pub(super) use process::{ProcessPlan, bit_list};
-pub(super) use seccomp::{SeccompPlan, devices_filter, terminal_filter};
+pub(super) use seccomp::{SeccompPlan, devices_filter, shared_filter, terminal_filter};
 
 use super::CreateOptions;
 use super::entrypoint::EntrypointPlan;
@@ -156,7 +156,7 @@ impl Plan {
         caller: &Caller,
         bundle: PathBuf,
     ) -> Result<(Plan, Config)> {
-        let Loaded { mut config, inherits_env, layer, entrypoint, foreign, .. } =
+        let Loaded { mut config, inherits_env, layer, entrypoint, foreign, kept_from, .. } =
             load::load_with_hooks(options, &bundle)?;
         rt_spec::check(&config.spec, caller)?;
         if namespaces::names_own_user(&config.spec, caller) {
@@ -180,6 +180,7 @@ impl Plan {
         }
         plan.layer = layer;
         plan.entrypoint = entrypoint;
+        plan.process.kept_from = kept_from;
         if inherits_env {
             plan.process.inherit_pmi();
         }
@@ -373,7 +374,8 @@ impl Plan {
     /// An error where the program gets a seccomp filter, with which it cannot be checkpointed.
     #[cold]
     pub(super) fn refuse_filters(&self) -> Result<()> {
-        if self.process.seccomp.is_none() && !self.process.is_kept_from_devices() {
+        let process = &self.process;
+        if process.seccomp.is_none() && !process.is_kept_from_devices() && !process.kept_from.any() {
             return Ok(());
         }
         Err(err!("the program gets a seccomp filter, which criu cannot keep without root").hint(
