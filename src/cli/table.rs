@@ -757,9 +757,4 @@ mod tests {
             assert!(short || page.contains(&format!("--{}", flag.long)), "docs/flags.md: no --{}", flag.long);
         }
     }
-
-    #[test]
-    fn checkpoint_and_restore_do_not_exist() {
-        assert!(PROGRAM.command("checkpoint").is_none() && PROGRAM.command("restore").is_none());
-    }
 }
