@@ -5,7 +5,6 @@ use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, Child, Memory};
 use rt_sys::{err, fd};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 /// Does `work` in a child, which has its own copy of the memory, and waits for it. What the child prints is the error's text,
 /// too.
@@ -48,9 +47,4 @@ pub(super) fn succeeded(child: &Child, name: &str) -> Result<()> {
         0 => Ok(()),
         code => Err(err!("{name} failed with code {code}")),
     }
-}
-
-/// Keeps the processes of a container that this one is about to join from looking into it.
-pub(super) fn hide() -> Result<()> {
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).context(|| "become undumpable")
 }

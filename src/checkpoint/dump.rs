@@ -154,7 +154,7 @@ fn run_criu(
     let args = arguments(tree, found, memory, image_dir, work_dir, options, subject.network());
     let dumped = aside::run(|| {
         // The container's processes must not look into this one, which has descriptors of the host.
-        aside::hide()?;
+        container::undumpable()?;
         ns::join(&subject.first, subject.namespaces).context(|| "join the container's namespaces")?;
         if subject.namespaces.contains(Namespace::Ipc) {
             preflight::check_ipc()?;

@@ -3,7 +3,7 @@
 
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -174,14 +174,14 @@ fn remove(path: &Path) -> Result<()> {
 fn open_up(path: &Path) -> Result<()> {
     let mut dirs = vec![path.to_owned()];
     while let Some(path) = dirs.pop() {
-        let dir = fs::open(&path, DIRECTORY & !OFlags::RDONLY | OFlags::PATH, Mode::empty())?;
-        fs::chmod(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&dir)), Mode::RWXU)?;
-        let below = rt_sys::look::entries(&path)?;
-        dirs.extend(
-            below
-                .into_iter()
-                .filter(|entry| matches!(rt_sys::look::kind(entry), Ok(Some(FileType::Directory)))),
-        );
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = fs::open(&path, flags, Mode::empty())?;
+        fs::chmod(format!("/proc/self/fd/{}", dir.as_raw_fd()), Mode::RWXU)?;
+        for entry in rt_sys::look::entries(&path)? {
+            if FileType::from_raw_mode(fs::lstat(&entry)?.st_mode) == FileType::Directory {
+                dirs.push(entry);
+            }
+        }
     }
     Ok(())
 }

@@ -14,6 +14,9 @@ const FORM: u32 = 1;
 /// How long the file may be, in bytes.
 const MOST: usize = 1 << 20;
 
+/// No process has such a number (linux/threads.h).
+const PID_MAX_LIMIT: i32 = 1 << 22;
+
 /// What is known of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -80,7 +83,9 @@ impl Manifest {
         if manifest.form != FORM {
             bail!("{}: form {} is another rt's; this one reads {FORM}", shown(), manifest.form);
         }
-        if manifest.program < 2 || manifest.highest < manifest.program || manifest.streams.len() != 3 {
+        let numbers = 2..PID_MAX_LIMIT;
+        let has_numbers = numbers.contains(&manifest.program) && numbers.contains(&manifest.highest);
+        if !has_numbers || manifest.highest < manifest.program || manifest.streams.len() != 3 {
             bail!("{}: the numbers of its processes are none", shown());
         }
         Ok(manifest)

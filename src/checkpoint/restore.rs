@@ -69,10 +69,12 @@ impl Restore {
         let last = dir.join("last");
         let restore = match image::last(&last)? {
             Some(image) => Restore::open(&image, None)?,
-            None => Restore::default(),
+            None => {
+                // What keeps criu from working is said now, and not only at the signal.
+                Criu::find()?;
+                Restore::default()
+            }
         };
-        // What keeps criu from working is said now, and not only at the signal.
-        Criu::find()?;
         let dump = DumpOptions { image: fd::absolute(last)?, ..DumpOptions::default() };
         Ok(Restore { keep: Some(Keep { dump, every }), ..restore })
     }

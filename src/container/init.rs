@@ -440,7 +440,7 @@ pub(super) fn hide(process: &ProcessPlan, proc: BorrowedFd<'_>) -> Result<()> {
 }
 
 /// Keeps other processes from looking into the memory of this one.
-pub(super) fn undumpable() -> Result<()> {
+pub(crate) fn undumpable() -> Result<()> {
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
         .context(|| "become undumpable")
 }

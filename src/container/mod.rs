@@ -36,6 +36,7 @@ pub(crate) use entrypoint::AskedEntrypoint;
 pub(crate) use exec::exec;
 pub(crate) use handover::Handover;
 pub(crate) use images::{ImageMounts, Way, mount_for as mount_image};
+pub(crate) use init::undumpable;
 pub(crate) use lifecycle::{
     Deletion, Receiver, delete, end_dumped, kill, note_stopped, pause, resume, start,
 };

@@ -101,9 +101,12 @@ fn images_that_are_none(ctx: &Ctx) {
     }
     let form = image(ctx, "form", |manifest| manifest["form"] = json!(2));
     restore(ctx, &form).fails(&["form 2 is another rt's"]);
-    for (name, key, value) in
-        [("first", "program", json!(1)), ("low", "highest", json!(1)), ("few", "streams", json!([]))]
-    {
+    for (name, key, value) in [
+        ("most", "highest", json!(i32::MAX)),
+        ("first", "program", json!(1)),
+        ("low", "highest", json!(1)),
+        ("few", "streams", json!([])),
+    ] {
         let dir = image(ctx, name, |manifest| manifest[key] = value);
         restore(ctx, &dir).fails(&["the numbers of its processes are none"]);
     }
