@@ -146,6 +146,11 @@ fn habits_from_other_programs_get_a_hint() {
         ),
         (&["cp", "c1:/a", "."], "unknown command \"cp\" (bind a directory with rt run -v, or use rt exec"),
         (&["ps"], "ps: missing operand; usage: rt ps ID [PS-ARGS...] (rt list lists the containers)"),
+        (&["save", "./tool"], "save: missing operand; usage: rt save "),
+        (
+            &["convert", "x.sif"],
+            "convert: missing operand; usage: rt convert FROM TO, or rt convert --runfile",
+        ),
         (&["start", "tool", "ls"], "start: extra operand \"ls\"; usage: rt start ID (rt run starts images,"),
     ] {
         let output = rt(words);

@@ -129,6 +129,9 @@ pub(super) static MPI: Flag =
     value("mpi", "host|image", "run with the host's MPI library if it is proven to fit, or with the image's");
 pub(super) static HOOKS_DIR: Flag =
     value("hooks-dir", "DIR", "read hook definitions from DIR too; they override all others").repeats();
+/// Of rt build, whose end may not leave a command running that nobody knows of.
+pub(super) static END_WITH: Flag =
+    value("end-with", "PID", "end when the caller, which is PID, ends").hidden();
 pub(super) static NO_HOOKS: Flag = switch("no-hooks", "read no hook definitions");
 pub(super) static PROCESS: Flag =
     value("process", "FILE", "run the process that this OCI JSON describes, instead of flags and COMMAND")
@@ -239,6 +242,7 @@ pub(super) static COMMANDS: &[Command] = &[
             &MPI,
             &HOOKS_DIR,
             &NO_HOOKS,
+            &END_WITH,
             &EXTRACT,
             &WRITABLE,
             &OVERLAY,
@@ -428,7 +432,9 @@ without a PID namespace.",
     },
     Command {
         name: "stop",
-        summary: "end a container: by TERM, and by KILL if it still runs after 10 s",
+        usage: &["ID..."],
+        operands: 1..=4096,
+        summary: "end containers: by TERM, and by KILL what still runs after 10 s",
         flags: &[&TIME],
         about: "\
 The signals go to the container's first process, and KILL to all where it has no PID namespace. What is known
@@ -438,7 +444,9 @@ of the container stays until rt delete. A container that has ended is no error."
     },
     Command {
         name: "rm",
-        summary: "the same as delete",
+        usage: &["ID..."],
+        operands: 1..=4096,
+        summary: "remove containers, as delete removes one",
         flags: &[&FORCE, &REGEX],
         run: delete::run,
         ..ONE_ID
@@ -705,7 +713,7 @@ The program has the job's environment, without what belongs to the host (see rt(
     Command { run: companion::execute, ..rt_cli::image::IMAGES_COMMAND },
     Command { run: companion::execute, ..rt_cli::image::RMI },
     Command { run: companion::execute, ..rt_cli::image::PRUNE },
-    Command { run: companion::execute, ..rt_cli::image::INSPECT },
+    Command { run: companion::inspect, ..rt_cli::image::INSPECT },
     Command { run: companion::execute, ..rt_cli::image::SAVE },
     Command { run: companion::execute, ..rt_cli::image::CONVERT },
     Command { run: companion::execute, ..rt_cli::image::PUSH },

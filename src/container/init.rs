@@ -164,6 +164,9 @@ impl Init<'_> {
             false => None,
         };
         if plan.process.cwd != Path::new("/") {
+            if plan.asked_cwd {
+                tell_of_cwd(&rootfs, plan);
+            }
             rootfs
                 .resolve_or_make(&plan.process.cwd, MountPoint::Directory, Symlink::Follow)
                 .context(|| format!("cwd {:?}", plan.process.cwd.display().to_string()))?;
@@ -488,6 +491,20 @@ pub(super) fn hand_over(pty: tty::Pty, console: BorrowedFd<'_>, shown: Shown, ui
     let _ = fs::fchown(&pty.slave, Some(Uid::from_raw(uid)), None);
     tty::set_controlling(&pty.slave)?;
     tty::become_stdio(&pty.slave)
+}
+
+/// Tells the caller that the working directory he has asked for is made, where no program can write to it: he may have meant one
+/// of the host's, or another name.
+fn tell_of_cwd(rootfs: &Rootfs, plan: &Plan) {
+    let cwd = &plan.process.cwd;
+    let is_mounted = plan.mounts.iter().any(|mount| cwd.starts_with(&mount.destination));
+    let is_missing = || matches!(rootfs.open(cwd, OFlags::PATH), Err(Errno::NOENT));
+    if plan.readonly_root && plan.layer.is_none() && !is_mounted && is_missing() {
+        let shown = cwd.display();
+        rt_sys::log::tell(format_args!(
+            "the working directory {shown} is in no image and no mount: it is empty and read-only (-v {shown} shows the host's)"
+        ));
+    }
 }
 
 /// Blocks until `start` writes.

@@ -56,6 +56,7 @@ use rt_launch::task::TaskContext;
 use rt_spec::Spec;
 use rt_spec::rootless::UserMap;
 use rt_spec::state::Step;
+use rt_sys::bail;
 use rt_sys::caller::Caller;
 use rt_sys::error::Result;
 use rt_sys::ns::Namespaces;
@@ -236,6 +237,19 @@ pub(crate) struct Ids {
     pub uid: u32,
     /// The group.
     pub gid: u32,
+}
+
+impl Ids {
+    /// The value of `--user`: `UID[:GID]`; without a gid the group is 0, as in runc. Of the names root is known, which is the same
+    /// number everywhere.
+    pub(crate) fn parse(text: &str) -> Result<Ids> {
+        let number = if text == "root" { "0" } else { text };
+        let (uid, gid) = number.split_once(':').unwrap_or((number, "0"));
+        match (uid.parse(), gid.parse()) {
+            (Ok(uid), Ok(gid)) => Ok(Ids { uid, gid }),
+            _ => bail!("--user {text:?} is not UID[:GID] in numbers"),
+        }
+    }
 }
 
 /// Whose a namespace is.

@@ -7,7 +7,7 @@ use crate::image_file;
 use crate::progress::{Style, size};
 use crate::run;
 use crate::save::{self, SaveTarget, What};
-use rt_cli::image::{OVER, REPLACE, REPLACE_IMAGE, RUN_FILE, SILENT};
+use rt_cli::image::{OVER, REPLACE, REPLACE_IMAGE, RUN_FILE, SAVE, SILENT};
 use rt_cli::parse::Call;
 use rt_cli::print;
 use rt_image_store::PullPolicy;
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 /// Writes a bundle's tree as an image and prints its digest, or the path of an image file.
 pub(super) fn run(call: &Call) -> Result<u8> {
     let Some(target) = call.flags.path(&RUN_FILE) else {
-        let target = super::target(call)?;
+        let target = super::target(call, &SAVE)?;
         return bundle(call, &source_bundle(call)?, target);
     };
     if let Some(extra) = call.operands.get(1) {

@@ -85,7 +85,7 @@ pub(super) fn task(call: &Call) -> Result<u8> {
             .workdir
             .map(|path| JobDirectory { path, identity: None, asked: true, required: true })
             .or(job_directory),
-        looked_up: call.operands.first().is_some(),
+        looked_up: !call.operands.is_empty(),
         asked: true,
         unshare: asked.unshare,
         unbound,

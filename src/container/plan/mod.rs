@@ -129,6 +129,8 @@ pub(super) struct Plan {
     pub said: Said,
     /// The first process of the new PID namespace is an init of `rt`'s own.
     pub init: bool,
+    /// Somebody has asked for the working directory by a flag, and is told where it is an empty one.
+    pub asked_cwd: bool,
     /// The image's entrypoint, which is run before the program.
     pub entrypoint: Option<EntrypointPlan>,
     /// The program.
@@ -178,6 +180,7 @@ impl Plan {
             plan.foreign = true;
             plan.said.config = Some(String::from_utf8_lossy(&config.text).into_owned());
         }
+        plan.asked_cwd = options.callers_umask && options.overrides.cwd.is_some();
         plan.layer = layer;
         plan.entrypoint = entrypoint;
         plan.process.kept_from = kept_from;
@@ -276,6 +279,7 @@ impl Plan {
             layer_user: String::new(),
             waits_for_layer: options.kept.is_some(),
             foreign: false,
+            asked_cwd: false,
             entrypoint: None,
             no_pivot: options.no_pivot,
             mounts,
