@@ -13,8 +13,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("store", &[]),
     ("hooks", &["pattern"]),
     ("container", &["store", "hooks"]),
-    ("doctor", &["store", "hooks", "container"]),
-    ("cli", &["pattern", "store", "container", "doctor"]),
+    ("checkpoint", &["store", "container"]),
+    ("doctor", &["store", "hooks", "container", "checkpoint"]),
+    ("cli", &["pattern", "store", "container", "checkpoint", "doctor"]),
 ];
 
 /// Packages that are published or could be, and know nothing of rt.

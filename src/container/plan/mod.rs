@@ -375,6 +375,18 @@ impl Plan {
             || self.entrypoint.is_some()
     }
 
+    /// An error where the program gets a seccomp filter, with which it cannot be checkpointed.
+    #[cold]
+    pub(super) fn refuse_filters(&self) -> Result<()> {
+        let process = &self.process;
+        if process.seccomp.is_none() && !process.is_kept_from_devices() && !process.kept_from.any() {
+            return Ok(());
+        }
+        Err(err!("the program gets a seccomp filter, which criu cannot keep without root").hint(
+            "--no-new-keyring leaves out the filter of rt's own profiles, which keeps programs from the caller's keys; a seccomp section of the config has to go",
+        ))
+    }
+
     /// True where programs of the image run as children of init before it becomes the program.
     pub(super) fn has_children_of_init(&self) -> bool {
         self.hooks.start_container().as_ref().is_some_and(|hooks| !hooks.is_empty())
