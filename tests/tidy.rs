@@ -13,8 +13,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("store", &[]),
     ("hooks", &["pattern"]),
     ("container", &["store", "hooks"]),
-    ("doctor", &["store", "hooks", "container"]),
-    ("cli", &["pattern", "store", "container", "doctor"]),
+    ("checkpoint", &["store", "container"]),
+    ("doctor", &["store", "hooks", "container", "checkpoint"]),
+    ("cli", &["pattern", "store", "container", "checkpoint", "doctor"]),
 ];
 
 /// Packages that are published or could be, and know nothing of rt.
@@ -341,14 +342,14 @@ const DROPPED: [(&str, usize, &str); 47] = [
     ("image/src/serve.rs", 1, "words an error that is there already"),
     ("pull/src/cache.rs", 7, "what cannot be read is fetched; mkdir decides afterwards"),
     ("pull/src/disk.rs", 2, "what cannot be proven is not taken"),
+    ("pull/src/disk_full.rs", 1, "the room is not known, and the write decides"),
     ("pull/src/draft.rs", 3, "another way is taken; what cannot be listed stays"),
     ("pull/src/images/mod.rs", 1, "mkdir decides afterwards"),
     ("pull/src/images/stamp.rs", 1, "without a stamp the image is asked for"),
     ("pull/src/images/users.rs", 2, "what cannot be looked at is in use"),
     ("pull/src/limits.rs", 2, "a limit that cannot be read is none"),
-    ("pull/src/registries_conf.rs", 1, "EACCES: the certificates are not for the caller"),
-    ("pull/src/disk_full.rs", 1, "the room is not known, and the write decides"),
     ("pull/src/pull.rs", 1, "rename with RENAME_NOREPLACE decides afterwards"),
+    ("pull/src/registries_conf.rs", 1, "EACCES: the certificates are not for the caller"),
     ("pull/src/save/mod.rs", 1, "what cannot be proven to be a layout is not replaced"),
     ("src/cli/events.rs", 2, "a figure that cannot be read is left out"),
     ("src/cli/operand.rs", 2, "another user's file stops nobody, whatever he makes the kernel say of it"),

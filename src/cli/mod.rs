@@ -1,5 +1,6 @@
 //! `rt`'s commands: `table.rs` describes them, and each has a file of its own.
 
+mod checkpoint;
 #[cfg(test)]
 mod command_lines;
 mod companion;
@@ -19,6 +20,7 @@ mod mount;
 mod operand;
 mod pause;
 mod ps;
+mod restore;
 mod resume;
 mod run;
 mod slurm;

@@ -3,8 +3,9 @@
 use super::operand::{self, Operand};
 use super::table::*;
 use super::{Call, PROGRAM, create, image};
+use crate::checkpoint::Restore;
 use crate::container::{
-    self, Choice, Entrypoint, Ids, Lifetime, NamespaceChoices, Overrides, RootAccess, Run,
+    self, Choice, CreateOptions, Entrypoint, Ids, Lifetime, NamespaceChoices, Overrides, RootAccess, Run,
 };
 use crate::store::{Scratch, already_exists, check_id};
 use oci_spec::runtime::Mount;
@@ -55,12 +56,15 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     options.configured = call.flags.path(&BUNDLE).is_none();
     options.callers_umask = options.configured;
     options.overrides = asked;
+    if let Some(dir) = flags.path(&CHECKPOINT) {
+        keep_checkpoints(call, &dir, &mut options)?;
+    }
     let scratch = match writable(call)? {
         Some(Writable::OnDisk) => Some(Scratch::make(&options.id)?),
         _ => None,
     };
     if let Some(scratch) = &scratch {
-        options.overrides.root = RootAccess::Kept { dir: scratch.dir.clone(), readonly: false };
+        options.overrides.root = RootAccess::Overlay { dir: scratch.dir.clone(), readonly: false };
         options.removes_layer = true;
     }
     // runc prints nothing, and neither do its forms.
@@ -78,9 +82,22 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     }
 }
 
+/// Has the container go on from the last image in `dir`, and be written there.
+fn keep_checkpoints(call: &Call, dir: &Path, options: &mut CreateOptions) -> Result<()> {
+    if call.flags.has(&DETACH) {
+        bail!("run: --checkpoint and --detach exclude each other: nobody would take the signals");
+    }
+    let every = call.flags.number(&CHECKPOINT_EVERY)?;
+    options.checkpoint = Some(Box::new(Restore::last_of(dir, every)?));
+    // criu makes processes by their numbers, which are free in a PID namespace of their own only.
+    options.overrides.namespaces.pid = Some(Choice::Private);
+    options.overrides.init = Some(true);
+    Ok(())
+}
+
 /// Flags of a container that is the caller's alone.
-static ALONE: [&Flag; 8] =
-    [&DETACH, &KEEP, &NAME, &PID_FILE, &CONSOLE_SOCKET, &PIDFD_SOCKET, &STRICT, &TRACE];
+static ALONE: [&Flag; 9] =
+    [&CHECKPOINT, &DETACH, &KEEP, &NAME, &PID_FILE, &CONSOLE_SOCKET, &PIDFD_SOCKET, &STRICT, &TRACE];
 
 /// The run that the container is shared with: the one that is named, or that of the launcher whose rank this process is. The
 /// caller says it by the flag or by its environment, and no image.
@@ -254,7 +271,7 @@ fn root_access(call: &Call) -> Result<RootAccess> {
             return Err(err!("run: --overlay {}: no such directory", dir.display())
                 .hint("--overlay DIR --read-only only reads a layer"));
         }
-        Some(dir) => RootAccess::Kept { dir, readonly },
+        Some(dir) => RootAccess::Overlay { dir, readonly },
         None if writable && readonly => bail!("run: --writable and --read-only exclude each other"),
         None if writable => RootAccess::InMemory,
         None if readonly => RootAccess::ReadOnly,

@@ -6,7 +6,9 @@ use super::lost::Watch;
 use super::plan::{Layer, Plan};
 use super::sync::{self, FromInit, Link};
 use super::trace::{self, Phase};
-use super::{CreateOptions, Lifetime, RootAccess, foreground, handover, hooks, layer, mounts, refused};
+use super::{
+    CreateOptions, Lifetime, RootAccess, Signalled, foreground, handover, hooks, layer, mounts, refused,
+};
 use crate::store::{ContainerDir, Member, ProcessIdentity, Record, Store};
 use rt_launch::single_copy;
 use rt_launch::task::TaskContext;
@@ -123,6 +125,9 @@ impl<'a> Launch<'a> {
             caller = Caller::current()?;
             (plan, config) = Plan::make(&mut options, &caller, bundle)?;
         }
+        if options.checkpoint.is_some() {
+            plan.refuse_filters()?;
+        }
         for note in &plan.notes {
             log::debug!("{note}");
         }
@@ -209,6 +214,7 @@ impl<'a> Launch<'a> {
         // lets a process enter a time namespace only if it shares its memory with nobody (setns(2), EUSERS).
         let same_user = self.plan.own_maps || self.plan.process.uid == self.caller.uid;
         let shared = same_user
+            && self.options.restored().is_none()
             && !self.plan.needs_runtime()
             && !self.plan.process.terminal
             && self.plan.join.is_empty()
@@ -219,11 +225,21 @@ impl<'a> Launch<'a> {
             dir.unlock()?;
         }
         let running = ManuallyDrop::new(running);
-        let code = match &running.terminal {
-            Some(master) => foreground::relay(&running.child, master)?,
-            None if self.could_be_in_place() => foreground::wait_beside(&running.child)?,
-            None => foreground::wait(&running.child)?,
+        if let Some(checkpoint) = &self.options.checkpoint {
+            checkpoint.begin();
+        }
+        let signalled = |number| match &self.options.checkpoint {
+            Some(checkpoint) => checkpoint.signalled(self.store, &self.options.id, number),
+            None => Ok(Signalled::PassOn),
         };
+        let code = match &running.terminal {
+            Some(master) => foreground::relay(&running.child, master, signalled)?,
+            None if self.could_be_in_place() => foreground::wait_beside(&running.child)?,
+            None => foreground::wait(&running.child, signalled)?,
+        };
+        if let Some(checkpoint) = &self.options.checkpoint {
+            checkpoint.ended(code)?;
+        }
         self.watch.as_ref().map_or(Ok(()), Watch::end)?;
         if self.options.lifetime == Lifetime::ForegroundKept {
             return Ok(code);
@@ -538,6 +554,7 @@ impl<'a> Launch<'a> {
             runtime: None,
             in_session: self.could_be_in_place(),
             watch: self.watch.as_ref(),
+            restored: self.options.restored().map(|checkpoint| (checkpoint, &*self.config.spec)),
             link,
             console: None,
             streams: None,

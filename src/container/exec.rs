@@ -3,7 +3,7 @@
 use super::handover::{self, ConsoleSockets};
 use super::plan::{self, ProcessPlan};
 use super::sync::{self, FromInit, Link};
-use super::{ExecOptions, Ids, devices, foreground, hooks, init, program};
+use super::{ExecOptions, Ids, Signalled, devices, foreground, hooks, init, program};
 use crate::store::{Record, Store};
 use rt_spec::rootless::{self, Adapted};
 use rt_spec::state::Status;
@@ -269,8 +269,8 @@ impl Exec<'_> {
 /// Waits for `child` with its terminal, if it has one, shown on ours, and returns its exit code.
 pub(super) fn watch(child: &Child, terminal: Option<OwnedFd>) -> Result<u8> {
     match terminal {
-        Some(socket) => foreground::relay(child, &tty::receive_fd(&socket)?),
-        None => foreground::wait(child),
+        Some(socket) => foreground::relay(child, &tty::receive_fd(&socket)?, |_| Ok(Signalled::PassOn)),
+        None => foreground::wait(child, |_| Ok(Signalled::PassOn)),
     }
 }
 

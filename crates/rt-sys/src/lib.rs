@@ -31,6 +31,7 @@ pub mod signal;
 pub mod start;
 pub mod time;
 pub mod trace;
+pub mod tree;
 pub mod tty;
 
 use crate::error::{Error, Result};

@@ -56,7 +56,7 @@ pub(super) enum Layer {
     /// A tmpfs of the container's own.
     Memory,
     /// A directory of the caller's, absolute.
-    Kept(PathBuf),
+    Overlay(PathBuf),
     /// What is kept in such a directory, below a tmpfs of the container's own that ends up read-only.
     Shown(PathBuf),
 }
@@ -343,7 +343,7 @@ impl Plan {
     pub(super) fn record_dir(&self) -> Option<&Path> {
         match &self.layer {
             None => Some(&self.bundle),
-            Some(Layer::Kept(dir)) => Some(dir),
+            Some(Layer::Overlay(dir)) => Some(dir),
             Some(Layer::Memory | Layer::Shown(_)) => None,
         }
     }
@@ -373,6 +373,18 @@ impl Plan {
             || !self.net_devices.is_empty()
             || self.process.seccomp.as_ref().is_some_and(|s| s.filter.notifies)
             || self.entrypoint.is_some()
+    }
+
+    /// An error where the program gets a seccomp filter, with which it cannot be checkpointed.
+    #[cold]
+    pub(super) fn refuse_filters(&self) -> Result<()> {
+        let process = &self.process;
+        if process.seccomp.is_none() && !process.is_kept_from_devices() && !process.kept_from.any() {
+            return Ok(());
+        }
+        Err(err!("the program gets a seccomp filter, which criu cannot keep without root").hint(
+            "--no-new-keyring leaves out the filter of rt's own profiles, which keeps programs from the caller's keys; a seccomp section of the config has to go",
+        ))
     }
 
     /// True where programs of the image run as children of init before it becomes the program.
