@@ -10,12 +10,14 @@ use rustix::process::WaitOptions;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Waits for `child`, passing signals on, and returns its exit code. Every signal must be blocked.
-pub(super) fn wait(child: &Child) -> Result<u8> {
+/// Waits for `child`, passing signals on, and returns its exit code. Every signal must be blocked. `look` is called where a
+/// child has ended, as another may be the one.
+pub(super) fn wait(child: &Child, look: &dyn Fn()) -> Result<u8> {
     loop {
         if let Some(code) = ended(child)? {
             return Ok(code);
         }
+        look();
         match signal::take().number {
             libc::SIGCHLD => {}
             signal => pass_on(child, signal),
@@ -55,8 +57,8 @@ fn pass_on(child: &Child, signal: i32) {
 }
 
 /// Shows the terminal `master` on standard input and output until `child` has ended and everything it wrote
-/// is out.
-pub(super) fn relay(child: &Child, master: &OwnedFd) -> Result<u8> {
+/// is out. `look` is called where a child has ended, as another may be the one.
+pub(super) fn relay(child: &Child, master: &OwnedFd, look: &dyn Fn()) -> Result<u8> {
     let signals = signal::receive_all()?;
     let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
     tty::copy_size(stdin, master);
@@ -88,7 +90,11 @@ pub(super) fn relay(child: &Child, master: &OwnedFd) -> Result<u8> {
                 Polled::Signals => {
                     while let Some(signal) = signal::next(&signals)? {
                         match signal {
-                            libc::SIGCHLD => code = code.or(ended(child)?),
+                            libc::SIGCHLD if code.is_none() => {
+                                code = ended(child)?;
+                                look();
+                            }
+                            libc::SIGCHLD => {}
                             libc::SIGWINCH => tty::copy_size(stdin, master),
                             _ => pass_on(child, signal),
                         }

@@ -26,6 +26,7 @@ mod protect;
 mod ranks;
 mod refused;
 mod root;
+mod root_emulation;
 mod saving;
 mod step;
 mod sync;
@@ -49,6 +50,7 @@ pub(crate) use step::{
 use crate::store::{Kept, Store};
 use oci_spec::runtime::Mount;
 use rt_launch::task::TaskContext;
+use rt_spec::emulation::RootEmulation;
 use rt_spec::rootless::UserMap;
 use rt_spec::state::Step;
 use rt_sys::error::Result;
@@ -83,6 +85,8 @@ pub(crate) struct CreateOptions {
     pub strict: bool,
     /// Which id the process has inside (`--user-map`), over the annotation `rt.user`.
     pub user_map: Option<UserMap>,
+    /// What becomes of the owners that root of one id gives (`--root-emulation`), over the annotation.
+    pub root_emulation: Option<RootEmulation>,
     /// Directories of hook definitions beyond the usual ones (`--hooks-dir`).
     pub hooks_dirs: Vec<PathBuf>,
     /// How long the runtime and the state live beside the container.

@@ -5,7 +5,7 @@
 
 use super::not_executable;
 use super::path_search::find_program;
-use super::plan::{ProcessPlan, bit_list, devices_filter, terminal_filter};
+use super::plan::{ProcessPlan, SeccompPlan, bit_list, devices_filter, terminal_filter};
 use crate::hooks::{self, Inside};
 use oci_spec::runtime::Hook;
 use rt_launch::task::JobDirectory;
@@ -52,7 +52,7 @@ impl ProcessPlan {
     pub(super) fn prepare(
         &self,
         on_terminal: bool,
-        listener: impl FnOnce(OwnedFd) -> Result<()>,
+        listener: impl Fn(OwnedFd) -> Result<()>,
     ) -> Result<Prepared> {
         // To raise a hard limit takes CAP_SYS_RESOURCE, to set a real-time policy CAP_SYS_NICE, and to drop from the
         // bounding set CAP_SETPCAP. The program may have none of them.
@@ -75,18 +75,19 @@ impl ProcessPlan {
         }
         // seccomp(2) wants no_new_privs or CAP_SYS_ADMIN: without no_new_privs the filter is loaded before the
         // capabilities are dropped. A filter with a listener is loaded now in any case, while there is a runtime that
-        // takes the listener. Any other is loaded last, so that it need not allow what happens until execve(2).
+        // takes the listener; that of root's calls behind the capabilities, because it would answer capset(2). Any other is
+        // loaded last, so that it need not allow what happens until execve(2).
+        let load = |plan: &SeccompPlan| match rt_sys::seccomp::load(&plan.filter)? {
+            Some(fd) => listener(fd),
+            None => Ok(()),
+        };
         let mut filter = self.seccomp.as_ref();
-        if let Some(plan) = filter
-            && (!self.no_new_privs || plan.filter.notifies)
-        {
+        let is_first = |plan: &&SeccompPlan| !self.no_new_privs || plan.filter.notifies && !plan.supervised;
+        if let Some(plan) = filter.take_if(|plan| is_first(plan)) {
             if self.no_new_privs {
                 rustix::thread::set_no_new_privs(true)?;
             }
-            filter = None;
-            if let Some(fd) = rt_sys::seccomp::load(&plan.filter)? {
-                listener(fd)?;
-            }
+            load(plan)?;
         }
         // Capabilities come after the ids: setresuid(2) to another id than root's empties the effective set.
         let missing = caps::set(&self.caps)?;
@@ -95,6 +96,9 @@ impl ProcessPlan {
         }
         if self.no_new_privs {
             rustix::thread::set_no_new_privs(true).context(|| "set no_new_privs")?;
+        }
+        if let Some(plan) = filter.take_if(|plan| plan.supervised) {
+            load(plan)?;
         }
         Ok(Prepared { path, args, filter: filter.is_some() })
     }

@@ -33,6 +33,7 @@ mod mounts;
 mod mpi;
 mod namespaces;
 mod overlay;
+mod owners;
 mod probe;
 mod process;
 mod ranks;
@@ -78,6 +79,7 @@ fn tests() -> Vec<runner::Test> {
         mounts::tests(),
         mpi::tests(),
         overlay::tests(),
+        owners::tests(),
         chosen::tests(),
         namespaces::tests(),
         hooks::tests(),

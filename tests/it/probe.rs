@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::time::Duration;
 
@@ -171,6 +171,11 @@ fn operate(words: &[&str]) -> io::Result<Value> {
         "rm" => json!(fs::remove_file(path)?),
         "symlink" => json!(std::os::unix::fs::symlink(path, word(2))?),
         "chown" => json!(std::os::unix::fs::chown(path, Some(number(2)? as u32), Some(number(3)? as u32))?),
+        "lchown" => {
+            json!(std::os::unix::fs::lchown(path, Some(number(2)? as u32), Some(number(3)? as u32))?)
+        }
+        "chmod" => json!(fs::set_permissions(path, fs::Permissions::from_mode(number(2)? as u32))?),
+        "link" => json!(fs::hard_link(path, word(2))?),
         "mknod" => json!(sys::mknod(path, libc::S_IFCHR | 0o666, number(2)? as u32, number(3)? as u32)?),
         "mkdisk" => json!(sys::mknod(path, libc::S_IFBLK | 0o600, number(2)? as u32, number(3)? as u32)?),
         "mkfifo" => json!(sys::mknod(path, libc::S_IFIFO | 0o600, 0, 0)?),

@@ -16,6 +16,7 @@ pub mod hpc;
 pub mod image_file;
 pub mod mounts;
 pub mod own_config;
+pub mod owner;
 pub mod rootless;
 pub mod run_file;
 pub mod said;
@@ -24,7 +25,8 @@ pub mod state;
 pub use annotations::{
     ANNOTATION_BYTES, ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_DIGEST, ANNOTATION_ENTRYPOINT,
     ANNOTATION_ENVIRONMENT, ANNOTATION_HOME, ANNOTATION_INIT, ANNOTATION_MERGED, ANNOTATION_NAME,
-    ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_RESOLVED, ANNOTATION_USER, annotate, asks_for_mpi,
+    ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_RESOLVED, ANNOTATION_ROOT_EMULATION, ANNOTATION_USER,
+    annotate, asks_for_mpi,
 };
 pub use check::{allowed_below_proc, check, check_id, check_process};
 pub use config::{Linux, Process, Spec};

@@ -20,6 +20,10 @@ pub struct Filter {
     pub notifies: bool,
 }
 
+/// Once a listener has a call, only a signal that kills interrupts it: no call is made again because of a signal
+/// (SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, Linux 5.19).
+pub const FLAG_WAIT_KILLABLE: u32 = 1 << 5;
+
 /// Puts `filter` in force for this thread; returns the listener where the program notifies one.
 ///
 /// Needs no_new_privs or CAP_SYS_ADMIN.

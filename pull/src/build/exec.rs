@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 use crate::image_config::User;
 use crate::interrupt::Interrupt;
 use crate::{filter, lease, profile};
+use rt_spec::emulation::RootEmulation;
 use rt_spec::hpc::HOST_FILES;
-use rt_spec::{ANNOTATION_USER, DEFAULT_CAPABILITIES};
+use rt_spec::{ANNOTATION_ROOT_EMULATION, ANNOTATION_USER, DEFAULT_CAPABILITIES};
 use rt_sys::error::{Context, Result};
 use rt_sys::{err, look, start};
 
@@ -43,6 +44,8 @@ pub(super) struct Run<'a> {
     pub no_network: bool,
     /// Mounts besides those that every container has.
     pub mounts: Vec<Value>,
+    /// What becomes of the owners that root gives.
+    pub emulation: RootEmulation,
 }
 
 /// How a container ended.
@@ -140,7 +143,10 @@ fn config(run: &Run, root: &Path) -> Result<Value> {
         "hostname": "build",
         "mounts": mounts,
         "linux": linux,
-        "annotations": { ANNOTATION_USER: if is_root { "root" } else { "config" } },
+        "annotations": {
+            ANNOTATION_USER: if is_root { "root" } else { "config" },
+            ANNOTATION_ROOT_EMULATION: run.emulation.as_str(),
+        },
     }))
 }
 

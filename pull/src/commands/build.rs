@@ -13,6 +13,7 @@ use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::print;
 use rt_image_store::{PullPolicy, Transport};
+use rt_spec::emulation::{RootEmulation, parse_root_emulation};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, look};
 use std::path::PathBuf;
@@ -31,6 +32,10 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         labels: flags.texts(&LABEL)?.iter().map(|text| pair(text)).collect(),
         secrets: flags.texts(&SECRET)?.iter().map(|text| secret(text)).collect::<Result<_>>()?,
         no_cache: flags.has(&NO_BUILD_CACHE),
+        emulation: match flags.text(&BUILD_ROOT_EMULATION)? {
+            Some(word) => parse_root_emulation(word)?,
+            None => RootEmulation::Full,
+        },
         quiet: flags.has(&SILENT),
     };
     let names = flags.texts(&TAG)?;
