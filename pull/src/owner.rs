@@ -4,10 +4,13 @@
 use std::os::fd::BorrowedFd;
 
 use super::disk;
-use rt_spec::owner::{OWNER_RECORD, OwnerRecord};
+use rt_spec::owner::{Device, OWNER_RECORD, OwnerRecord};
 use rt_sys::bail;
 use rt_sys::error::Result;
 use rt_sys::fd;
+
+/// The file of a bundle by which it is known that owners which are not root's are recorded in its root, as far as they can be.
+pub(crate) const RECORDED: &str = "owners";
 
 /// Who a file belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,15 +40,20 @@ impl Owner {
 /// # Errors
 /// Its file system keeps no attributes of users.
 pub(crate) fn record(file: BorrowedFd, owner: Owner) -> Result<()> {
-    if owner == Owner::ROOT {
-        return Ok(());
-    }
-    let mode = disk::mode(file)? & 0o7777;
-    let record = OwnerRecord { uid: owner.uid, gid: owner.gid, mode, device: None };
-    if !disk::set_xattr(file, OWNER_RECORD.as_bytes(), record.to_string().as_bytes())? {
+    if !record_if_kept(file, owner, None)? {
         bail!("{}: its file system cannot keep a record of its owner", fd::shown(file));
     }
     Ok(())
+}
+
+/// The same where it may be that no attributes are kept: false then. An empty file can stand for a device.
+pub(crate) fn record_if_kept(file: BorrowedFd, owner: Owner, device: Option<Device>) -> Result<bool> {
+    if owner == Owner::ROOT && device.is_none() {
+        return Ok(true);
+    }
+    let mode = disk::mode(file)? & 0o7777;
+    let record = OwnerRecord { uid: owner.uid, gid: owner.gid, mode, device };
+    disk::set_xattr(file, OWNER_RECORD.as_bytes(), record.to_string().as_bytes())
 }
 
 /// The owner that is recorded of an open file.

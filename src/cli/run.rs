@@ -189,7 +189,7 @@ fn user_map(call: &Call, asked: Option<UserMap>, user: Option<Ids>) -> Result<Op
 /// What becomes of the owners that root gives. They are recorded in a layer that stays.
 fn root_emulation(call: &Call) -> Result<Option<RootEmulation>> {
     let Some(word) = call.flags.text(&ROOT_EMULATION)? else { return Ok(None) };
-    if !call.flags.has(&AS_ROOT) || !call.flags.has(&OVERLAY) {
+    if !call.flags.has(&AS_ROOT) || call.flags.path(&OVERLAY).is_none() {
         bail!("run: --root-emulation needs --as-root and --overlay");
     }
     parse_root_emulation(word).map(Some)

@@ -34,6 +34,7 @@ use serde_json::{Value, json};
 
 use self::mount::Mounted;
 pub(crate) use self::output::Output;
+pub(crate) use self::owners::record_owners;
 pub(crate) use self::place::Place;
 use self::place::Session;
 use self::stage::{Base, Chain, Source, Stage};

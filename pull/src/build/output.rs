@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use serde_json::{Value, json};
 
 use super::Builder;
+use super::owners;
 use super::place::Facts;
 use super::stage::{Base, Stage};
 use crate::digest::Digest;
@@ -87,7 +88,9 @@ fn parts(builder: &Builder, stage: &Stage) -> Result<Vec<Part>> {
             .file_name()
             .and_then(|name| name.to_str())
             .ok_or_else(|| err!("{}: no name", path.display()))?;
-        let id = format!("root-{name}");
+        // What it is as an archive depends on whether its owners are known.
+        let kind = if owners::is_recorded(path)? { "root-owned" } else { "root" };
+        let id = format!("{kind}-{name}");
         let created = created_of(stage).unwrap_or_else(|| builder.now.clone());
         let facts = builder.place.facts(&id)?.unwrap_or(Facts { created, tar: None });
         parts.push(Part {

@@ -7,7 +7,7 @@ use crate::images::{self, StoreRequest, Stored, Watermarks};
 use crate::interrupt::{Interrupt, is_interrupted};
 use crate::progress::Style;
 use crate::reference::Source;
-use crate::run;
+use crate::run::{self, PullOptions};
 use crate::save::SaveTarget;
 use rt_cli::image::*;
 use rt_cli::parse::Call;
@@ -111,10 +111,22 @@ fn base(call: &Call, image: &str, policy: PullPolicy, interrupt: &Interrupt) -> 
     if !matches!(source, Source::Registry(_)) {
         bail!("{image}: not the name of an image in a registry or in the store");
     }
-    let options = super::pull::pull_options(call, image.to_owned(), source, PathBuf::new())?;
+    let options = |source: Source| -> Result<PullOptions> {
+        let options = super::pull::pull_options(call, image.to_owned(), source, PathBuf::new())?;
+        Ok(PullOptions { owners: true, ..options })
+    };
     let watermarks = Watermarks::from_environment()?;
-    let request = StoreRequest { options, policy, platform: None, names: None, watermarks };
-    Ok(images::fetch_watched(request, interrupt)?.path)
+    let asked = options(source.clone())?;
+    let request = StoreRequest { options: asked, policy, platform: None, names: None, watermarks };
+    let path = images::fetch_watched(request, interrupt)?.path;
+    // It came before any image was built on it.
+    if let Err(e) = build::record_owners(&path, &options(source)?, interrupt) {
+        if is_interrupted(&e) {
+            return Err(e);
+        }
+        log::warn!("{image}: all of it belongs to root in what is built: {e}");
+    }
+    Ok(path)
 }
 
 /// What is made of the image. Without a word it goes into the store.
@@ -143,6 +155,7 @@ fn outputs<'a>(call: &'a Call, names: &'a [String], into: Option<&'a str>) -> Re
             super::pull::pull_options(call, layout.to_owned(), layout.parse()?, target.clone())?;
         options.image = names.first().cloned().unwrap_or_else(|| "built".to_owned());
         options.force = true;
+        options.owners = true;
         run::run_watched(&options, interrupt)?;
         Ok(true)
     })));
@@ -165,6 +178,7 @@ fn store(
     options.image = names.first().cloned().unwrap_or_else(|| digest.to_string());
     // Its layers have been told of while they were built.
     options.style = Style::Quiet;
+    options.owners = true;
     let watermarks = Watermarks::from_environment()?;
     let names = Some(names.to_vec());
     let request = StoreRequest { options, policy: PullPolicy::Always, platform: None, names, watermarks };
