@@ -16,6 +16,7 @@ tests! {
     BOTH {
         what_is_recorded_is_told, links_and_names_share_an_owner, copies_belong_to_whom_chown_names, users_own_what_they_make,
         images_keep_their_owners, a_dead_supervisor_ends_its_container,
+        a_hostile_program_harms_itself,
     }
 }
 
@@ -266,5 +267,30 @@ fn a_dead_supervisor_ends_its_container(ctx: &Ctx) {
     let out = job.wait();
     assert_ne!(out.code, 0, "{out:?}");
     assert!(out.stderr.contains("the supervisor of root's calls has died"), "{out:?}");
+    is_clean(ctx);
+}
+
+fn a_hostile_program_harms_itself(ctx: &Ctx) {
+    context(ctx);
+    let file = format!(
+        "{BASE}RUN [\"/probe\", \"hostile-chowns\", \"write /x y\", \"chown /x 33 34\", \"stat /x\", \"rm /text\"]\n"
+    );
+    let (entries, out) = layers(ctx, &file, &[]);
+    let lines = said(&out);
+    let got = &lines[0];
+    let errno = |name: &str| got[name].as_i64().unwrap() as i32;
+    assert_eq!((errno("edge"), errno("longest")), (0, 0), "{out:?}");
+    assert_eq!((errno("endless"), errno("nowhere")), (libc::EFAULT, libc::EFAULT), "{out:?}");
+    assert_eq!(
+        (errno("too long"), errno("empty")),
+        (libc::ENAMETOOLONG, libc::ENOENT),
+        "{out:?}"
+    );
+    assert_eq!(errno("descriptor"), libc::EBADF, "{out:?}");
+    // A path that was half one and half the other is that of no file.
+    let changing: Vec<i32> = serde_json::from_value(got["changing"].clone()).unwrap();
+    assert!(changing.iter().all(|code| [0, libc::ENOENT].contains(code)), "{out:?}");
+    assert_eq!(lines[3]["uid"], 33, "the supervisor answers as before: {out:?}");
+    has(&entries, &[("edge", "-rw-r--r-- 7/8"), ("one", "-rw-r--r-- 7/8"), ("x", "-rw-r--r-- 33/34")]);
     is_clean(ctx);
 }
