@@ -225,11 +225,8 @@ impl<'a> Launch<'a> {
             dir.unlock()?;
         }
         let running = ManuallyDrop::new(running);
-        let look = || {
-            if let Some(supervisor) = &running.supervisor {
-                supervisor.look(&running.child);
-            }
-        };
+        let look =
+            || running.supervisor.as_ref().map_or(Ok(()), |supervisor| supervisor.look(&running.child));
         let code = match &running.terminal {
             Some(master) => foreground::relay(&running.child, master, &look)?,
             None if self.could_be_in_place() => foreground::wait_beside(&running.child)?,

@@ -268,8 +268,8 @@ impl Exec<'_> {
 /// Waits for `child` with its terminal, if it has one, shown on ours, and returns its exit code.
 pub(super) fn watch(child: &Child, terminal: Option<OwnedFd>) -> Result<u8> {
     match terminal {
-        Some(socket) => foreground::relay(child, &tty::receive_fd(&socket)?, &|| {}),
-        None => foreground::wait(child, &|| {}),
+        Some(socket) => foreground::relay(child, &tty::receive_fd(&socket)?, &|| Ok(())),
+        None => foreground::wait(child, &|| Ok(())),
     }
 }
 

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 /// Waits for `child`, passing signals on, and returns its exit code. Every signal must be blocked. `look` is called where a
 /// child has ended, as another may be the one.
-pub(super) fn wait(child: &Child, look: &dyn Fn()) -> Result<u8> {
+pub(super) fn wait(child: &Child, look: &dyn Fn() -> Result<()>) -> Result<u8> {
     loop {
         if let Some(code) = ended(child)? {
             return Ok(code);
         }
-        look();
+        look()?;
         match signal::take().number {
             libc::SIGCHLD => {}
             signal => pass_on(child, signal),
@@ -58,7 +58,7 @@ fn pass_on(child: &Child, signal: i32) {
 
 /// Shows the terminal `master` on standard input and output until `child` has ended and everything it wrote
 /// is out. `look` is called where a child has ended, as another may be the one.
-pub(super) fn relay(child: &Child, master: &OwnedFd, look: &dyn Fn()) -> Result<u8> {
+pub(super) fn relay(child: &Child, master: &OwnedFd, look: &dyn Fn() -> Result<()>) -> Result<u8> {
     let signals = signal::receive_all()?;
     let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
     tty::copy_size(stdin, master);
@@ -92,7 +92,7 @@ pub(super) fn relay(child: &Child, master: &OwnedFd, look: &dyn Fn()) -> Result<
                         match signal {
                             libc::SIGCHLD if code.is_none() => {
                                 code = ended(child)?;
-                                look();
+                                look()?;
                             }
                             libc::SIGCHLD => {}
                             libc::SIGWINCH => tty::copy_size(stdin, master),

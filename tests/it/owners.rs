@@ -281,11 +281,7 @@ fn a_hostile_program_harms_itself(ctx: &Ctx) {
     let errno = |name: &str| got[name].as_i64().unwrap() as i32;
     assert_eq!((errno("edge"), errno("longest")), (0, 0), "{out:?}");
     assert_eq!((errno("endless"), errno("nowhere")), (libc::EFAULT, libc::EFAULT), "{out:?}");
-    assert_eq!(
-        (errno("too long"), errno("empty")),
-        (libc::ENAMETOOLONG, libc::ENOENT),
-        "{out:?}"
-    );
+    assert_eq!((errno("too long"), errno("empty")), (libc::ENAMETOOLONG, libc::ENOENT), "{out:?}");
     assert_eq!(errno("descriptor"), libc::EBADF, "{out:?}");
     // A path that was half one and half the other is that of no file.
     let changing: Vec<i32> = serde_json::from_value(got["changing"].clone()).unwrap();

@@ -378,8 +378,8 @@ fn hostile_chowns() -> io::Result<Value> {
         let path = format!("{}edge\0", "/".repeat(length - 4));
         chown(here, path.as_ptr() as u64, 0)
     };
-    let empty = chown(here, b"\0".as_ptr() as u64, 0);
-    let descriptor = chown(77, b"x\0".as_ptr() as u64, 0);
+    let empty = chown(here, c"".as_ptr() as u64, 0);
+    let descriptor = chown(77, c"x".as_ptr() as u64, 0);
     let changing = &[const { AtomicU8::new(0) }; 5];
     let put =
         |path: &[u8; 5]| path.iter().zip(changing).for_each(|(byte, to)| to.store(*byte, Ordering::Relaxed));
@@ -405,7 +405,7 @@ fn hostile_chowns() -> io::Result<Value> {
             while sys::reap(child)?.is_none() {}
         } else {
             loop {
-                chown(here, b"/one\0".as_ptr() as u64, 0);
+                chown(here, c"/one".as_ptr() as u64, 0);
             }
         }
     }

@@ -24,6 +24,7 @@ use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::open_in;
 use rt_sys::{bail, err};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 /// What the lowest layer of a stage is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -298,8 +299,11 @@ impl Stage {
         let key = self.key(&json!(["workdir", dir, user]));
         let layer = self.layer(builder, instruction, &key, |stage| {
             // Nobody is looked up for a directory that is there.
-            let exists = open_in(stage.root.as_fd(), Path::new(&dir), OFlags::PATH).is_ok();
-            let user = if exists { User::default() } else { user_of(&user, &stage.root)? };
+            let user = match open_in(stage.root.as_fd(), Path::new(&dir), OFlags::PATH) {
+                Ok(_) => User::default(),
+                Err(Errno::NOENT) => user_of(&user, &stage.root)?,
+                Err(e) => return Err(e).context(|| dir.clone()),
+            };
             let owner = Owner { uid: user.uid, gid: user.gid };
             copy::make_dirs(stage.root.as_fd(), &dir, owner).map(drop)
         })?;

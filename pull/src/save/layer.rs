@@ -156,13 +156,16 @@ impl Level {
     }
 }
 
+/// An owner and a group.
+type Ids = (u64, u64);
+
 /// The entries of a tree that are being written.
 struct Entries<'a, W> {
     out: &'a mut W,
     watch: Watch<'a>,
     kind: TreeKind,
     /// First names of files with several, and their owners.
-    seen: HashMap<(u64, u64), (Vec<u8>, (u64, u64))>,
+    seen: HashMap<(u64, u64), (Vec<u8>, Ids)>,
     /// Bytes of holes.
     holes: u64,
 }

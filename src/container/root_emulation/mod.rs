@@ -80,17 +80,19 @@ impl Supervisor {
     }
 
     /// Ends the container where its supervisor has failed: from then on its calls would fail one by one.
-    pub(super) fn look(&self, container: &Child) {
+    pub(super) fn look(&self, container: &Child) -> Result<()> {
         if self.ended.get().is_some() {
-            return;
+            return Ok(());
         }
-        if let Ok(Some((_, status))) = rustix::process::waitpid(Some(self.child.pid), WaitOptions::NOHANG) {
+        let ended = rustix::process::waitpid(Some(self.child.pid), WaitOptions::NOHANG);
+        if let Some((_, status)) = ended.context(|| "wait for the supervisor")? {
             let code = process::exit_code(status);
             self.ended.set(Some(code));
             if code != 0 {
                 container.kill();
             }
         }
+        Ok(())
     }
 
     /// Takes its end, after that of the container's program.
@@ -160,8 +162,9 @@ fn keep_open(proc: BorrowedFd<'_>, listener: &OwnedFd, says: &OwnedFd) -> Result
 
 /// Answers calls until nobody is left who could make one.
 fn serve(proc: BorrowedFd<'_>, listener: &Listener) -> Result<()> {
+    let view = target::View::new(proc)?;
     while let Some(call) = listener.receive()? {
-        listener.answer(&call, answer::answer(proc, listener, &call))?;
+        listener.answer(&call, answer::answer(&view, listener, &call))?;
     }
     Ok(())
 }
