@@ -332,11 +332,23 @@ fn commands() -> BTreeMap<String, Flags> {
     let overview = help(&[]);
     let list = overview.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
     let names = list.lines().filter_map(|line| line.split_whitespace().next());
-    let mut all: BTreeMap<_, _> = names.map(|name| (name.to_owned(), flags(&help(&[name])))).collect();
+    let mut all: BTreeMap<_, _> = names.map(|name| (name.to_owned(), flags_of(name))).collect();
     assert!(all.len() > 25, "{all:?}");
     all.insert("help".to_owned(), Flags::new());
     all.insert("generate".to_owned(), Flags::new());
     all
+}
+
+/// The flags of a command, or of all its forms.
+fn flags_of(command: &str) -> Flags {
+    let text = help(&[command]);
+    if !text.contains("\nMore about each: ") {
+        return flags(&text);
+    }
+    let call = format!("rt {command} ");
+    let lines = text.split("\n\n").find(|part| part.starts_with("Usage:")).unwrap().lines();
+    let forms = lines.filter_map(|line| line.split_once(&call)?.1.split_whitespace().next());
+    forms.flat_map(|form| flags(&help(&[command, form]))).collect()
 }
 
 /// The flags in a help text.

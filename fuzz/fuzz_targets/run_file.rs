@@ -2,4 +2,4 @@
 //! Its parts are within it, in front of what says where they are.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rt_spec::fuzz::run_file(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rt_image_store::fuzz::run_file(bytes));

@@ -1,7 +1,7 @@
 //! An image file: where the squashfs is in it.
 
 use crate::sif;
-use rt_spec::run_file::{Part, RunFile};
+use rt_image_store::run_file::{Part, RunFile};
 use rt_sys::error::{Error, Result};
 use squashfs::{FilePart, Filesystem, Source};
 use std::fs::File;

@@ -1,7 +1,7 @@
-//! A program of one file ([`rt_spec::run_file`]), called as that program: it executes the `rt` that is in it, which runs
+//! A program of one file ([`rt_image_store::run_file`]), called as that program: it executes the `rt` that is in it, which runs
 //! the image that is in it.
 
-use rt_spec::run_file::{Part, RunFile};
+use rt_image_store::run_file::{Part, RunFile};
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
 use rt_sys::process::ExecArgs;

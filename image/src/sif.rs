@@ -2,8 +2,8 @@
 //!
 //! The layout is that of github.com/apptainer/sif: a header of 128 bytes, and descriptors of 585 bytes.
 
-use rt_spec::image_file::{SIF, SIF_AT};
-use rt_spec::run_file::Part;
+use rt_image_store::image_file::{SIF, SIF_AT};
+use rt_image_store::run_file::Part;
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
 use squashfs::Source;

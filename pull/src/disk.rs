@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timespec, Timestamps, XattrFlags};
@@ -630,9 +631,12 @@ pub(crate) fn sync(file: impl AsFd) -> Result<()> {
     fs::syncfs(&file).context(|| format!("flush the file system of {}", fd::shown(&file)))
 }
 
-/// Clears the umask, so that files get the mode that is asked for; returns the mask that the user had.
+/// Clears the umask, so that files get the mode that is asked for. Returns the mask that the caller of this process had, also
+/// where it has been cleared before: what is made for him outside of `rt`'s own directories gets a mode by it.
 pub(crate) fn clear_umask() -> u32 {
-    rustix::process::umask(Mode::empty()).as_raw_mode()
+    static OF_CALLER: OnceLock<u32> = OnceLock::new();
+    let now = rustix::process::umask(Mode::empty()).as_raw_mode();
+    *OF_CALLER.get_or_init(|| now)
 }
 
 /// A user and a group.

@@ -1,4 +1,4 @@
-//! A program of one file: an image file behind `rt-image` and `rt` ([`rt_spec::run_file`]).
+//! A program of one file: an image file behind `rt-image` and `rt` ([`rt_image_store::run_file`]).
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use super::disk;
 use super::draft::Draft;
 use super::interrupt::Interrupt;
-use rt_spec::run_file::{PAGE, Part, RunFile};
+use rt_image_store::run_file::{PAGE, Part, RunFile};
 use rt_sys::error::{Context, Result};
 use rt_sys::{err, fd, look, start};
 

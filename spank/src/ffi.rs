@@ -618,16 +618,17 @@ unsafe fn seconds() -> libc::time_t {
     now.tv_sec
 }
 
-/// Takes the status of each child that has ended; the answer is that of `child`.
+/// Takes the status of each child that has ended, up to that of `child`, which is the answer.
 unsafe fn reap(child: libc::pid_t) -> Option<c_int> {
-    let (mut found, mut status) = (None, 0);
+    let mut status = 0;
     // SAFETY: system calls on this process' children, whose numbers nobody else keeps.
     unsafe {
         loop {
             match libc::waitpid(-1, &raw mut status, libc::WNOHANG) {
-                pid if pid == child => found = Some(status),
+                // Its number is free now, and the kernel may give it to another one.
+                pid if pid == child => return Some(status),
                 pid if pid > 0 => {}
-                _ => return found,
+                _ => return None,
             }
         }
     }

@@ -182,6 +182,12 @@ fn what_is_wrong_is_said() {
         ("create c1 -bundle", "flag -bundle needs a value"),
         ("run -itb", "flag -b needs a value"),
         ("delete --force=maybe c1", r#"invalid value "maybe" for flag --force: it takes true or false"#),
+        ("slurm", "missing operand; usage: rt slurm FORM"),
+        ("slurm state", "missing operand; usage: rt slurm state ID"),
+        ("slurm kill a b c", r#"extra operand "c"; usage: rt slurm kill ID [SIGNAL]"#),
+        ("slurm end x", r#"extra operand "x"; usage: rt slurm end"#),
+        ("slurm stat x", r#"slurm: unknown command "stat"; did you mean state?"#),
+        ("slurm state --force x", "unknown flag --force"),
         ("state", "missing operand; usage: rt state ID"),
         ("run", "missing operand; usage: rt run IMAGE|BUNDLE [ARGS...], or rt run [-b BUNDLE] ID [ARGS...]"),
         ("state c1 c2", r#"extra operand "c2"; usage: rt state ID"#),
@@ -189,7 +195,7 @@ fn what_is_wrong_is_said() {
     ] {
         assert_eq!(parse(line).unwrap_err().to_string(), error, "{line}");
     }
-    let text = parse("slurm a b c d").unwrap_err().to_string();
+    let text = parse("slurm run a b").unwrap_err().to_string();
     assert!(text.ends_with(" (the program's arguments come after --)"), "{text}");
 }
 

@@ -60,6 +60,7 @@ pub(super) fn options(call: &Call, id: String, bundle: PathBuf) -> Result<Create
         no_pivot: flags.has(&NO_PIVOT),
         no_new_keyring: flags.has(&NO_NEW_KEYRING),
         hooks_dirs: flags.paths(&HOOKS_DIR),
+        no_hooks: flags.has(&NO_HOOKS),
         preserve_fds: flags.number(&PRESERVE_FDS)?,
         listen_fds: listen_fds(),
         strict: flags.has(&STRICT),

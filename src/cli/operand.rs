@@ -2,9 +2,9 @@
 
 use crate::store::check_id;
 use rt_image_store::Transport;
+use rt_image_store::image_file::ImageKind;
 use rt_image_store::word::{self, There, is_archive, is_path};
 use rt_spec::asked_mounts::is_image;
-use rt_spec::image_file::ImageKind;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd, look};
 use rustix::fs::{FileType, OFlags};

@@ -134,6 +134,7 @@ pub(super) static MPI: Flag =
     value("mpi", "host|image", "run with the host's MPI library if it is proven to fit, or with the image's");
 pub(super) static HOOKS_DIR: Flag =
     value("hooks-dir", "DIR", "read hook definitions from DIR too; they override all others").repeats();
+pub(super) static NO_HOOKS: Flag = switch("no-hooks", "read no hook definitions");
 pub(super) static PROCESS: Flag =
     value("process", "FILE", "run the process that this OCI JSON describes, instead of flags and COMMAND")
         .short('p');
@@ -188,6 +189,7 @@ pub(super) static COMMANDS: &[Command] = &[
             &DEVICE,
             &MPI,
             &HOOKS_DIR,
+            &NO_HOOKS,
             &EXTRACT,
             &WRITABLE,
             &OVERLAY,
@@ -536,70 +538,18 @@ nothing.",
     Command {
         name: "slurm",
         summary: "run tasks of Slurm, as its oci.conf calls rt",
-        usage: &[
-            "run --bundle DIR ID",
-            "state ID",
-            "kill ID [SIGNAL]",
-            "delete [--force] ID|JOBID",
-            "begin",
-            "prepare",
-            "task [--image NAME] [--environment FILE] [ID] [-- ARGS...]",
-            "arguments",
-            "digest IMAGE",
-            "broadcast JOBID",
-            "end",
-            "save ID FILE",
-        ],
-        operands: 1..=3,
+        usage: &["FORM"],
         rest: Rest::AfterDashes,
-        flags: &[
-            &BUNDLE,
-            &FORCE,
-            &IMAGE_NAME,
-            &ENVIRONMENT,
-            &ARGUMENTS,
-            &SHARE,
-            &CHDIR,
-            &USER_MAP,
-            &ENV,
-            &VOLUME,
-            &DEVICE,
-            &MPI,
-            &HOOKS_DIR,
-            &EXTRACT,
-            &PRESERVE_FDS,
-            &TRACE,
-            &NO_NEW_KEYRING,
-        ],
+        forms: slurm::FORMS,
         about: "\
 ID ends in %j.%s.%t: job, step and task. The tasks of a step on a node run in one container. The first
 task makes it and the others join it, each with its own program, environment and file descriptors.
 The container ends with its last task. The tasks keep the host's PID, network and UTS namespaces and
 its /dev/shm.
 
-A config that does not say which user to run as runs as the caller. Under PMIx every config does, and
-the directories that PMIx needs are mounted. The descriptor that PMI_FD names stays open.
-
-state prints one JSON object and always succeeds. An ID that ends in -1 stands for all tasks of the
-step. delete also takes a JOBID, for an epilog. If root calls state, kill or delete, rt first becomes
-the owner of the directory of --root, and runs none of the owner's hooks. run replaces a stopped
-container of the same ID. begin, for a prolog of root's, makes the directory of --root for the user
-of SLURM_JOB_USER, SLURM_JOB_UID and SLURM_JOB_GID, and closes the directory above to others.
-
-prepare, task and end are for a step that asks for its container by variables; Slurm's plugin calls
-them. prepare checks the variables, has the image pulled, and prints the bundle or the image file.
-task runs ARGS, behind the program that RT_CONTAINER_ARGV0 names, in the container of the step. It
-is also called by the name rt-slurm-task, with nothing but ARGS. With --environment it first takes
-over the variables in FILE in place of its own. With ID, as oci.conf calls it, it starts in the
-job's directory if the container has that. arguments prints what stands behind #arguments in the
-command line of the shell that calls it, in letters, digits and signs that a shell leaves alone:
-quotes in what Slurm writes for %@ are wrong; share/rt/slurm/oci-images.conf has the whole line.
-digest prints the name of IMAGE, as RT_CONTAINER_IMAGE has it, with the digest that the registry has
-for it now, or the path of a file as it is. broadcast has sbcast(1) copy the image, which must be a
-file, to TmpFS on all nodes of the job, unless this node has its copy. end ends what is left of the
-step, or, called by root in an epilog, of the job, its copies of images among it; it runs no hooks.
-save writes the root
-of a container that has a name, or is to be saved, to an image file. The variables have the values of
+run, state, kill and delete are for oci.conf. If root calls state, kill or delete, rt first becomes
+the owner of the directory of --root, and runs none of the owner's hooks. prepare, task and end are
+for a step that asks for its container by variables; Slurm's plugin calls them. The variables have the values of
 the options of pyxis:
 
 RT_CONTAINER_IMAGE        [USER@][REGISTRY#]IMAGE[:TAG], another name of rt-pull(1), or the path of an
@@ -628,7 +578,6 @@ The program has the job's environment, without what belongs to the host (see rt(
             ("RunTimeRun", "exec rt '--root=/run/rt-slurm/%u' slurm run --bundle '%b' %n.%j.%s.%t"),
             ("RunTimeQuery", "exec rt '--root=/run/rt-slurm/%u' slurm state %n.%j.%s.%t"),
         ],
-        run: slurm::run,
         ..ONE_ID
     },
     Command { run: companion::execute, ..rt_cli::image::PULL },

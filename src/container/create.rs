@@ -534,6 +534,7 @@ impl<'a> Launch<'a> {
             run: self.options.run.as_ref().map(|run| run.name.clone()),
             shared: self.member().is_some(),
             keeps_keyring: self.plan.no_new_keyring,
+            kept_from: self.plan.process.kept_from,
         }
     }
 

@@ -43,7 +43,8 @@ pub(crate) fn exec(store: &Store, mut options: ExecOptions) -> Result<u8> {
     let proc = fd::open_proc()?;
     let namespaces = namespaces(&config, &caller, proc.as_fd(), record.pid)?;
     let in_hosts_namespace = caller.privilege == Privilege::Root && !namespaces.contains(Namespace::User);
-    let plan = process_plan(&options, &config, adapted, in_hosts_namespace)?;
+    let mut plan = process_plan(&options, &config, adapted, in_hosts_namespace)?;
+    plan.kept_from = record.kept_from;
     let socket = options.handover.console_socket.is_some();
     match (plan.terminal, socket, options.detach) {
         (true, false, true) => {

@@ -89,6 +89,8 @@ pub(crate) struct CreateOptions {
     pub root_emulation: Option<RootEmulation>,
     /// Directories of hook definitions beyond the usual ones (`--hooks-dir`).
     pub hooks_dirs: Vec<PathBuf>,
+    /// No definitions of hooks are read: those of the config are all.
+    pub no_hooks: bool,
     /// How long the runtime and the state live beside the container.
     pub lifetime: Lifetime,
     /// The directory of the layer is removed when the container has ended.

@@ -5,7 +5,7 @@
 
 use super::not_executable;
 use super::path_search::find_program;
-use super::plan::{ProcessPlan, SeccompPlan, bit_list, devices_filter, terminal_filter};
+use super::plan::{ProcessPlan, SeccompPlan, bit_list, devices_filter, shared_filter, terminal_filter};
 use crate::hooks::{self, Inside};
 use oci_spec::runtime::Hook;
 use rt_launch::task::JobDirectory;
@@ -72,6 +72,9 @@ impl ProcessPlan {
         }
         if self.is_kept_from_devices() {
             self.load_own(devices_filter()).context(|| "protect the host's devices")?;
+        }
+        if self.kept_from.any() {
+            self.load_own(shared_filter(self.kept_from)).context(|| "protect the caller's keys")?;
         }
         // seccomp(2) wants no_new_privs or CAP_SYS_ADMIN: without no_new_privs the filter is loaded before the
         // capabilities are dropped. A filter with a listener is loaded now in any case, while there is a runtime that

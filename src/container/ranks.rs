@@ -80,7 +80,13 @@ fn asked(run: &Run, options: &CreateOptions, bundle: &Path, loaded: &mut Loaded)
         (found.st_size, found.st_mtime, found.st_mtime_nsec).hash(&mut all);
     }
     format!("{:?} {:?} {:?}", loaded.layer, options.user_map, options.images).hash(&mut all);
-    (&options.overrides.devices, &options.overrides.mpi, &options.hooks_dirs, options.no_pivot)
+    (
+        &options.overrides.devices,
+        &options.overrides.mpi,
+        &options.hooks_dirs,
+        options.no_hooks,
+        options.no_pivot,
+    )
         .hash(&mut all);
     rustix::process::getegid().as_raw().hash(&mut all);
     // Ranks that live in other namespaces are on another node, as far as they can tell.

@@ -214,7 +214,7 @@ struct Joining<'a> {
 impl<'a> Joining<'a> {
     fn new(
         options: &CreateOptions,
-        (bundle, Loaded { config, inherits_env, .. }): (PathBuf, Loaded),
+        (bundle, Loaded { config, inherits_env, kept_from, .. }): (PathBuf, Loaded),
         dir: &ContainerDir,
         number: u32,
         ignored: u64,
@@ -230,6 +230,7 @@ impl<'a> Joining<'a> {
         let open_fds = options.preserve_fds.saturating_add(options.listen_fds);
         let mut plan = ProcessPlan::new(process, &adapted, linux, all_ids, open_fds, &mut Vec::new())?;
         plan.listen_fds = options.listen_fds;
+        plan.kept_from = kept_from;
         if plan.may_unmount() && process.capabilities().is_none() {
             // Where the container shows what is to stay covered, its own config says so.
             let limits = dir.spec()?.process().as_ref().and_then(|process| process.capabilities());

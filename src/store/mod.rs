@@ -17,7 +17,7 @@ mod step;
 pub(crate) use container_dir::ContainerDir;
 pub(crate) use kept::{Kept, layer_directory, open_layer, remove_layer};
 pub(crate) use process_identity::{ProcessIdentity, open_pidfd};
-pub(crate) use record::Record;
+pub(crate) use record::{KeptFrom, Record};
 pub(crate) use scratch::Scratch;
 pub(crate) use site::make_for_job;
 pub(crate) use step::{JoinTarget, LivingMember, Lock, Member, Role};

@@ -1,6 +1,7 @@
 //! Where a store is: the default places, and what makes a directory fit to be one.
 
 use super::JOBS;
+use rt_image_store::word::changeable_by_others;
 use rt_sys::bail;
 use rt_sys::caller::{self, Caller};
 use rt_sys::error::{Context, Result};
@@ -35,13 +36,34 @@ fn roots_of(maps: Option<IdMaps>) -> Result<impl Iterator<Item = PathBuf>> {
     let uid = caller::uid();
     let system = maps.as_ref().filter(|maps| rt_sys::ns::is_initial(maps)).map(|_| PathBuf::from("/run/rt"));
     let users = system.is_none();
-    let runtime_dir = caller::path("XDG_RUNTIME_DIR");
-    let runtime_dir = runtime_dir.filter(|dir| users && dir.is_absolute()).map(|dir| dir.join("rt"));
+    let runtime_dir = match caller::path("XDG_RUNTIME_DIR").filter(|dir| users && dir.is_absolute()) {
+        Some(dir) if is_callers(&dir)? => Some(dir.join("rt")),
+        _ => None,
+    };
     // Users who are uid 0 of a user namespace each share the names of uid 0; the first of them has taken those.
     let host = maps.filter(|_| users).and_then(|maps| Some(maps.uid.first()?.host));
     let nested = host.map(|host| PathBuf::from(format!("/tmp/rt-{uid}-of-{host}")));
     let of_user = if users { Some(of_user(uid)?) } else { None };
     Ok(system.into_iter().chain(runtime_dir).chain(of_user.into_iter().flatten()).chain(nested))
+}
+
+/// True for a runtime directory to which nobody but the caller and root can change the way. Where no session manager has made it,
+/// its name, as in /tmp, is anybody's.
+///
+/// # Errors
+/// The kernel does not say.
+fn is_callers(dir: &Path) -> Result<bool> {
+    if dir == Path::new(&format!("/run/user/{}", caller::uid())) {
+        return Ok(true);
+    }
+    // The mount table first: the server of another user's mount need not answer.
+    if rt_sys::mount::is_on_others_fuse(dir)? {
+        return Ok(false);
+    }
+    match changeable_by_others(dir) {
+        Err(e) if e.errno().is_some_and(|errno| is_no_store(Errno::from_raw_os_error(errno))) => Ok(false),
+        found => Ok(found?.is_none()),
+    }
 }
 
 /// The places of the user `uid` that no environment names. `/dev/shm` is one only where nobody can make anything in `/tmp`,

@@ -1,8 +1,10 @@
 //! `rt build`: each instruction, the cache, stages, mounts of RUN, and files that mean harm.
 
-use crate::fixture::{Cmd, Ctx, Out, eventually};
+use crate::client::Caller;
+use crate::devices::definition;
+use crate::fixture::{Cmd, Ctx, Out, errno, eventually};
 use crate::images::path;
-use crate::runner::tests;
+use crate::runner::{skip, tests};
 use crate::sys;
 use serde_json::{Value, json};
 use std::fs;
@@ -14,10 +16,11 @@ tests! {
     ALL { an_image_is_built_and_run, run_is_root_of_one_id }
     BOTH {
         what_the_config_says, layers_and_history, nothing_is_done_twice, what_changes_is_done_again, stages_that_are_needed,
-        base_images, copies_follow_the_rules, archives_are_unpacked, heredocs, users_and_directories, a_command_that_fails,
-        what_is_not_there_is_refused, links_lead_nowhere, ctrl_c_leaves_the_cache, mounts_of_run, secrets_stay_secret,
-        layers_are_pruned, places_for_builds, outputs_of_every_kind, triggers_run_once,
+        base_images, copies_follow_the_rules, archives_are_unpacked, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails,
+        what_is_not_there_is_refused, links_lead_nowhere, ctrl_c_leaves_the_cache, mounts_of_run, mounts_stay_as_they_were, no_hooks_in_builds, secrets_stay_secret,
+        layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, triggers_run_once,
     }
+    USER { places_of_somebody_else, bases_of_somebody_else }
 }
 
 /// The beginning of most files: the tests' program as the shell.
@@ -123,7 +126,7 @@ fn an_image_is_built_and_run(ctx: &Ctx) {
 
 fn run_is_root_of_one_id(ctx: &Ctx) {
     context(ctx);
-    let run = r#"RUN ["/probe","id","write /x y","chown /x 33 33","lstat /x","mkdir /d","cwd","umask","status CapEff","exists /etc/resolv.conf"]"#;
+    let run = r#"RUN ["/probe","id","write /x y","chown /x 33 33","lstat /x","mkdir /d","cwd","umask","status","exists /etc/resolv.conf"]"#;
     let out = built(ctx, &format!("{BASE}WORKDIR /w\n{run}\n"), &[]);
     let said = said(&out);
     assert_eq!((&said[0]["uid"], &said[0]["gid"]), (&json!([0, 0, 0]), &json!([0, 0, 0])), "{out:?}");
@@ -132,6 +135,13 @@ fn run_is_root_of_one_id(ctx: &Ctx) {
         (&Value::Null, &Value::Null, &json!("/w"), &json!(0o022)),
         "{out:?}"
     );
+    // A filter of the config's, and one of rt's own for what no namespace keeps apart.
+    assert_eq!(said[7]["Seccomp_filters"], "2", "{out:?}");
+    if ctx.caller == Caller::Root {
+        // unshare is 272 on x86_64, and CLONE_NEWUSER 0x10000000.
+        let out = built(ctx, &format!("{BASE}RUN syscall 272 0x10000000\n"), &[]);
+        assert_eq!(self::said(&out), [errno(libc::EPERM)], "{out:?}");
+    }
     // Mount points that only RUN needed are in no layer.
     let root = bundle(ctx, &out).join("rootfs");
     assert_eq!(fs::read(root.join("x")).unwrap(), b"y");
@@ -417,6 +427,32 @@ COPY nothing* /none/
     is_clean(ctx);
 }
 
+/// A copy of a file that is nearly all hole takes no more of the disk than the file does.
+fn holes_stay_holes(ctx: &Ctx) {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    context(ctx);
+    let big = fs::File::create(ctx.path("context/big")).unwrap();
+    big.set_len(1 << 28).unwrap();
+    big.write_all_at(b"end", (1 << 28) - 3).unwrap();
+    ctx.give(&ctx.path("context/big"));
+    let file = "FROM scratch AS a\nCOPY big /\nFROM scratch\nCOPY --from=a /big /again\n";
+    let out = built(ctx, file, &[]);
+    let copy = bundle(ctx, &out).join("rootfs/again");
+    let kept = fs::read_dir(ctx.path("build/layers")).unwrap().flatten().flat_map(|layer| {
+        ["big", "again"]
+            .map(|name| layer.path().join("upper").join(name))
+            .into_iter()
+            .filter(|path| path.exists())
+    });
+    let all: Vec<PathBuf> = kept.chain([copy]).collect();
+    assert_eq!(all.len(), 3, "{all:?}");
+    for path in all {
+        let file = fs::metadata(&path).unwrap();
+        assert_eq!(file.len(), 1 << 28);
+        assert!(file.blocks() * 512 < 1 << 22, "{}: {} blocks", path.display(), file.blocks());
+    }
+}
+
 fn archives_are_unpacked(ctx: &Ctx) {
     let dir = context(ctx);
     let tree = ctx.mkdir("tree");
@@ -662,6 +698,52 @@ fn mounts_of_run(ctx: &Ctx) {
     assert!(self::said(&built(ctx, &stages, &[])).contains(&json!("x")));
 }
 
+/// What a mount of RUN shows is what its key says, whatever becomes of the context meanwhile.
+fn mounts_stay_as_they_were(ctx: &Ctx) {
+    context(ctx);
+    put(ctx, "data/file", "good");
+    let file = format!(
+        "{BASE}RUN --mount=type=bind,source=data,target=/d --mount=type=cache,target=/c \
+         [\"/probe\",\"write /c/ready x\",\"until /c/go\",\"cat /d/file\"]\n"
+    );
+    put(ctx, "Containerfile", &file);
+    let job = rt(ctx, &["build", "context"]).spawn();
+    let cache = eventually("the command", || {
+        let caches = fs::read_dir(ctx.path("build/caches")).ok()?;
+        caches.flatten().map(|cache| cache.path()).find(|cache| cache.join("ready").exists())
+    });
+    put(ctx, "data/file", "evil");
+    fs::write(cache.join("go"), "").unwrap();
+    let out = job.wait();
+    assert_eq!(said(&out).last(), Some(&json!("good")), "{out:?}");
+}
+
+/// What a site's or a user's hooks bring into containers is in no image.
+fn no_hooks_in_builds(ctx: &Ctx) {
+    context(ctx);
+    built(ctx, BASE, &["-t", "base"]);
+    let dir = ctx.mkdir("home/.config/rt/hooks.d");
+    let marker = ctx.path("hook-ran");
+    let say = format!("to {} say ran", marker.display());
+    let hook = definition(&ctx.helper(), &[&say], json!({ "always": true }), &["createRuntime"]);
+    fs::write(dir.join("a.json"), hook.to_string()).unwrap();
+    ctx.give(&dir.join("a.json"));
+    let home = ctx.path("home");
+    build(ctx, "FROM base\nRUN write /a 1\n", &["-t", "x"]).env("HOME", &home).ok();
+    assert!(!marker.exists());
+    let run = |flags: &[&str]| {
+        rt(ctx, &[&["run"], flags, &["--entrypoint", "/probe", "x", "cat /a"]].concat())
+            .env("HOME", &home)
+            .ok();
+        // A program that has taken rt's place leaves its state to the next call.
+        rt(ctx, &["list"]).ok();
+    };
+    run(&["--no-hooks"]);
+    assert!(!marker.exists());
+    run(&[]);
+    assert!(marker.exists());
+}
+
 fn secrets_stay_secret(ctx: &Ctx) {
     context(ctx);
     // They are in no program of the test.
@@ -690,8 +772,14 @@ fn secrets_stay_secret(ctx: &Ctx) {
         assert!(found.stdout.is_empty(), "{place}: {}", String::from_utf8_lossy(&found.stdout));
     }
     assert!(!bundle(ctx, &out).join("rootfs/run/secrets").exists());
+    // Not in an error either.
+    fs::write(ctx.path("token"), "with\0zero").unwrap();
+    let out = build(ctx, &file.replace("id=t,required", "id=t,env=X"), &flags[..4]).run();
+    let said = out.stderr.contains("\"X\" contains a NUL byte");
+    assert!(out.code == 1 && said && !out.stderr.contains("zero"), "{out:?}");
     // Another value is no reason to run again.
     ctx.file("token", "another");
+    put(ctx, "Containerfile", &file);
     fs::remove_dir_all(ctx.path("layout")).unwrap();
     assert_eq!(cached(&run().ok()).1, 0);
     refused(build(ctx, &file, &["--no-cache"]), &["line 4", "no secret \"t\"", "--secret id=t"]);
@@ -732,6 +820,73 @@ fn places_for_builds(ctx: &Ctx) {
     is_clean(ctx);
 }
 
+/// Where others can put layers of their own, no build keeps any.
+fn places_of_somebody_else(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    const OTHER: u32 = 12345;
+    context(ctx);
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let own = |name: &str| {
+        let dir = ctx.mkdir(name);
+        mode(&dir, 0o700);
+        dir
+    };
+    let refused = |place: PathBuf| {
+        refused(build(ctx, BASE, &[]).env("RT_BUILD_DIR", place), &["others can put something else at"]);
+        rt(ctx, &["prune", "--all"]).ok();
+    };
+    // A directory that a group can write, one of another user, and another user's link in a directory like /tmp.
+    own("team/build");
+    sys::chown(&ctx.path("team"), 0, OTHER).unwrap();
+    mode(&ctx.path("team"), 0o775);
+    refused(ctx.path("team/build"));
+    own("his/build");
+    sys::chown(&ctx.path("his"), OTHER, OTHER).unwrap();
+    mode(&ctx.path("his"), 0o777);
+    refused(ctx.path("his/build"));
+    for dir in ["private", "private/layers", "private/layers/mine"] {
+        own(dir);
+    }
+    ctx.mkdir("shared");
+    sys::chown(&ctx.path("shared"), 0, 0).unwrap();
+    mode(&ctx.path("shared"), 0o1777);
+    symlink(ctx.path("private"), ctx.path("shared/build")).unwrap();
+    std::os::unix::fs::lchown(ctx.path("shared/build"), Some(OTHER), Some(OTHER)).unwrap();
+    refused(ctx.path("shared/build"));
+    // The caller's own directory of other things loses none of them.
+    self::refused(build(ctx, BASE, &[]).env("RT_BUILD_DIR", ctx.path("private")), &["private", "not empty"]);
+    assert!(ctx.path("private/layers/mine").is_dir());
+    // Without a home builds are below /tmp, where another user can have made the directory before.
+    own("his/own");
+    sys::chown(&ctx.path("his/own"), OTHER, OTHER).unwrap();
+    rt(ctx, &["prune", "--all"]).env("RT_BUILD_DIR", ctx.path("his/own")).ok();
+    // In a directory like /tmp what is one's own stays so.
+    own("shared/own");
+    build(ctx, BASE, &[]).env("RT_BUILD_DIR", ctx.path("shared/own")).ok();
+}
+
+/// What is made of a bundle that others can change is not taken for what the bundle's name says.
+fn bases_of_somebody_else(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    context(ctx);
+    built(ctx, &format!("{BASE}RUN write /tool good\n"), &["-t", "base"]);
+    let build = || cached(&built(ctx, "FROM base\nRUN write /a 1\n", &["-t", "x"]));
+    let bundles = ctx.path("images/bundles");
+    let set = |gid: Option<u32>, mode: u32| {
+        std::os::unix::fs::chown(&bundles, None, gid).unwrap();
+        fs::set_permissions(&bundles, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let before = fs::metadata(&bundles).unwrap().permissions().mode();
+    set(Some(12345), 0o775);
+    assert_eq!([build(), build()], [(0, 1), (0, 1)]);
+    set(None, before & 0o755);
+    assert_eq!([build(), build()], [(0, 1), (1, 0)]);
+}
+
 fn outputs_of_every_kind(ctx: &Ctx) {
     context(ctx);
     let file = format!("{BASE}RUN write /a 1\nCMD [\"/probe\", \"cat /a\"]\n");
@@ -744,6 +899,38 @@ fn outputs_of_every_kind(ctx: &Ctx) {
     assert_eq!(fs::read_to_string(ctx.path("again/rootfs/a")).unwrap(), "1");
     // Without a name nothing is put into the store.
     assert_eq!(rt(ctx, &["images", "-q"]).ok().stdout, "");
+    is_clean(ctx);
+}
+
+fn outputs_follow_the_umask(ctx: &Ctx) {
+    context(ctx);
+    // The root of an image from nothing, too.
+    let file = format!("{BASE}RUN stat /\n");
+    let places = ["made.sqsh", "made.tar", "oci.tar", "layout", "layout/index.json", "id", "bundle"];
+    let outputs = ["made.sqsh", "docker-archive:made.tar:x:1", "oci-archive:oci.tar", "oci:layout", "bundle"];
+    for (umask, file_mode, dir_mode) in [(0o077, 0o600, 0o700), (0o022, 0o644, 0o755)] {
+        for output in outputs {
+            let build = build(ctx, &file, &["-o", output, "--iidfile", "id"]);
+            let out = build.before([sys::Step::Umask(umask)]).ok();
+            assert_eq!(
+                said(&out).first().map_or(json!(0o755), |root| root["mode"].clone()),
+                0o755,
+                "{out:?}"
+            );
+        }
+        for place in places {
+            let of = fs::metadata(ctx.path(place)).unwrap();
+            // A bundle is for its owner, or for all, as rt pull makes it.
+            let most = if of.is_dir() { dir_mode } else { file_mode };
+            assert_eq!(of.permissions().mode() & 0o777 & !most, 0, "{place} with umask {umask:o}");
+        }
+        for output in ["made.sqsh", "made.tar", "oci.tar", "id"] {
+            fs::remove_file(ctx.path(output)).unwrap();
+        }
+        for output in ["layout", "bundle"] {
+            fs::remove_dir_all(ctx.path(output)).unwrap();
+        }
+    }
     is_clean(ctx);
 }
 

@@ -372,9 +372,9 @@ fn session_keyring(ctx: &Ctx) {
     let [first, second, third] = ids(&["--no-new-keyring"]);
     assert!(first == second && second == third, "the caller's was asked for");
     // The kernel gives a user's keys to whoever has his uid: profiles of ours refuse the calls.
-    let bundle = bundle.with("/annotations", json!({ "rt.environment": "caller" }));
+    let mut bundle = bundle.with("/annotations", json!({ "rt.environment": "caller" }));
     bundle.write();
-    let ids = |flags: &[&str]| {
+    let ids = |bundle: &Bundle, flags: &[&str]| {
         let id = ctx.id();
         let mut job = ctx.rt(["run"]).args(flags).arg("-b").arg(&bundle.dir).arg(&id).spawn();
         job.line(0);
@@ -383,9 +383,14 @@ fn session_keyring(ctx: &Ctx) {
         job.wait();
         all
     };
-    assert_eq!(ids(&[]), [errno(libc::EPERM), errno(libc::EPERM)]);
-    let [first, second] = ids(&["--no-new-keyring"]);
+    let refused = [errno(libc::EPERM), errno(libc::EPERM)];
+    assert_eq!(ids(&bundle, &[]), refused);
+    let [first, second] = ids(&bundle, &["--no-new-keyring"]);
     assert!(first == second && first.is_number(), "{first}");
+    // Without the caller's environment, and beside a filter of the config's own, too.
+    assert_eq!(ids(&bundle, &["--clear-env"]), refused);
+    bundle.set("/linux/seccomp", json!({ "defaultAction": "SCMP_ACT_ALLOW" })).write();
+    assert_eq!([ids(&bundle, &[]), ids(&bundle, &["--clear-env"])], [refused.clone(), refused]);
 }
 
 fn memory_policy(ctx: &Ctx) {

@@ -30,7 +30,7 @@ tests! {
         old_root_is_not_reachable, hosts_proc_without_pivot, console_of_the_image_is_a_link_inside, init_is_not_ptraced, path_of_the_image_with_links, constants_are_read_only,
     }
     USER { nobodys_lock_stops_a_start }
-    ROOT { proc_moved_while_it_starts, hosts_settings_and_disks, devices_of_privileged_containers }
+    ROOT { proc_moved_while_it_starts, hosts_settings_and_disks, hosts_root_with_less, devices_of_privileged_containers }
 }
 
 /// A directory of the host beside the bundle that nothing may touch, and what it looked like.
@@ -182,14 +182,26 @@ fn entry_point_is_proc_self_exe(ctx: &Ctx) {
 fn hosts_root_makes_no_user_namespace(ctx: &Ctx) {
     // unshare is 272 and clone 56 on x86_64; CLONE_NEWUSER is 0x10000000, SIGCHLD 17. clone3 is 435.
     let calls = ["syscall 272 0x10000000", "syscall 56 0x10000011 0", "syscall 435 0 0"];
-    let bundle = ctx.bundle().with("/annotations", json!({ "rt.environment": "caller" })).ops(&calls);
-    let out = ctx.rt(["run"]).arg(&bundle.dir).ok();
-    let all = [0, 1, 2].map(|n| out.line(n));
-    if ctx.caller == Caller::Root {
-        assert_eq!(all, [errno(libc::EPERM), errno(libc::EPERM), errno(libc::ENOSYS)]);
-    } else {
-        assert!(all[0] != errno(libc::EPERM) || std::env::consts::ARCH != "x86_64", "{all:?}");
+    let mut bundle = ctx.bundle().with("/annotations", json!({ "rt.environment": "caller" })).ops(&calls);
+    bundle.write();
+    let check = |bundle: &Bundle, flags: &[&str]| {
+        let out = ctx.rt(["run"]).args(flags).arg(&bundle.dir).ok();
+        let all = [0, 1, 2].map(|n| out.line(n));
+        if ctx.caller == Caller::Root {
+            assert_eq!(all, [errno(libc::EPERM), errno(libc::EPERM), errno(libc::ENOSYS)], "{flags:?}");
+        } else {
+            assert!(all[0] != errno(libc::EPERM) || std::env::consts::ARCH != "x86_64", "{all:?}");
+        }
+    };
+    for flags in [&[][..], &["--clear-env"], &["--no-new-keyring"]] {
+        check(&bundle, flags);
     }
+    // Nor in what rt makes of an image in another profile.
+    bundle.set("/annotations", json!({ "rt.image.name": "debian" })).write();
+    check(&bundle, &[]);
+    // A filter of the config's own takes nothing away.
+    bundle.set("/linux/seccomp", json!({ "defaultAction": "SCMP_ACT_ALLOW" })).write();
+    check(&bundle, &[]);
 }
 
 fn exec_target_is_proc_self_exe(ctx: &Ctx) {
@@ -857,6 +869,31 @@ fn procfs_writes_are_not_redirected(ctx: &Ctx) {
 }
 
 /// Root's own container of the host's /proc and /dev: uid 0 owns the files there, whatever namespace it is in.
+/// The host's root is the same to its kernel without capabilities, and in a user namespace in which his number is his own.
+fn hosts_root_with_less(ctx: &Ctx) {
+    const SETTING: &str = "/proc/sys/kernel/core_uses_pid";
+    let now = fs::read_to_string(SETTING).unwrap();
+    let bundle = ctx
+        .bundle()
+        .with("/annotations", json!({ "rt.user": "caller", "rt.environment": "caller" }))
+        .with("/linux/namespaces", json!([{ "type": "mount" }, { "type": "uts" }]))
+        .with("/mounts", json!([]))
+        .mount("/proc", "bind", "/proc", &["rbind", "nosuid", "noexec", "nodev"])
+        .ops(&[&format!("write {SETTING} {}", now.trim()), "syscall 272 0x10000000"]);
+    bundle.write();
+    let without = ["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"];
+    for (program, flags) in [("unshare", &["-U", "-r"][..]), ("setpriv", &without)] {
+        let state = ctx.path(program);
+        let rt = ctx.command(program).args(flags).arg(ctx.rt_path()).arg("--root").arg(state);
+        let out = rt.arg("run").arg(&bundle.dir).ok();
+        assert_eq!(
+            [out.line(0), out.line(1)],
+            [errno(libc::EROFS), errno(libc::EPERM)],
+            "{program}: {out:?}"
+        );
+    }
+}
+
 fn hosts_settings_and_disks(ctx: &Ctx) {
     const SETTING: &str = "/proc/sys/kernel/core_uses_pid";
     let now = fs::read_to_string(SETTING).unwrap();

@@ -5,6 +5,7 @@ use crate::fixture::Ctx;
 use crate::runner::{skip, tests};
 use serde_json::json;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 tests! {
@@ -12,7 +13,7 @@ tests! {
     ROOT { state_is_hidden_at_a_second_path, later_mounts_show_no_state, a_taken_place_is_named }
     BOTH { a_bind_of_the_state_is_refused, state_is_hidden_behind_links, state_is_hidden_in_the_root }
     USER {
-        root_inside_cannot_uncover_state, nobody_forges_the_default_place, the_place_of_other_calls_is_hidden, the_place_behind_a_link_is_hidden, state_is_not_in_shared_memory,
+        root_inside_cannot_uncover_state, nobody_forges_the_default_place, the_place_of_other_calls_is_hidden, the_place_behind_a_link_is_hidden, no_state_in_a_runtime_directory_of_others, state_is_not_in_shared_memory,
     }
 }
 
@@ -151,6 +152,34 @@ fn the_place_of_other_calls_is_hidden(ctx: &Ctx) {
     let got = run.ok().all();
     assert!(got.iter().all(|answer| answer["errno"].is_number()), "{got:?}");
     assert!(!runtime.join("rt/forged").exists());
+}
+
+/// A runtime directory whose name another user has taken, as in /tmp, holds no state: he could move it to where a container sees it.
+fn no_state_in_a_runtime_directory_of_others(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    const OTHER: u32 = 12345;
+    let shared = ctx.mkdir("shared");
+    let theirs = ctx.mkdir("shared/theirs");
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let others_link = shared.join("link");
+    let own = ctx.mkdir("own");
+    std::os::unix::fs::symlink(&own, &others_link).unwrap();
+    std::os::unix::fs::lchown(&others_link, Some(OTHER), Some(OTHER)).unwrap();
+    std::os::unix::fs::chown(&theirs, Some(OTHER), Some(OTHER)).unwrap();
+    mode(&theirs, 0o777);
+    mode(&shared, 0o1777);
+    let bundle = ctx.bundle().ops(&["pause"]);
+    for runtime in [&theirs, &others_link] {
+        let id = ctx.id();
+        let rt = |args: &[&str]| ctx.command(ctx.rt_path()).args(args).env("XDG_RUNTIME_DIR", runtime);
+        rt(&["create", "--bundle", bundle.dir.to_str().unwrap(), &id]).silent();
+        assert_eq!(rt(&["state", &id]).ok().json()["status"], "created");
+        let found = [&theirs, &own].map(|dir| dir.join("rt").exists());
+        rt(&["delete", "--force", &id]).silent();
+        assert_eq!(found, [false, false], "{}", runtime.display());
+    }
 }
 
 /// The place of calls without --root has a link in its path.

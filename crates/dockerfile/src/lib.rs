@@ -455,6 +455,11 @@ pub fn fuzz(bytes: &[u8]) {
     }
 }
 
+/// The example of the README works.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -59,11 +59,17 @@ struct Operands {
 }
 
 /// Reads the operands from the usage lines.
-fn operands(command: &Command) -> Operands {
+fn operands(command: &'static Command) -> Operands {
     let mut all = Operands::default();
-    for form in command.usage {
+    let lines =
+        command.callable().flat_map(|callable| callable.usage.iter().map(move |line| (callable, line)));
+    for (callable, line) in lines {
         let mut position = 0;
-        let mut words = form.split(' ').map(|word| word.trim_start_matches('[').trim_end_matches(']'));
+        // The name of a form is the first operand.
+        let form = (!command.forms.is_empty()).then(|| callable.word());
+        let mut words = form
+            .into_iter()
+            .chain(line.split(' ').map(|word| word.trim_start_matches('[').trim_end_matches(']')));
         while let Some(word) = words.next() {
             if word == "--" {
                 break;
@@ -72,7 +78,7 @@ fn operands(command: &Command) -> Operands {
                 let name = name.strip_prefix('-').unwrap_or(name);
                 let is =
                     |flag: &&&Flag| flag.long == name || flag.short.is_some_and(|c| name == c.to_string());
-                if command.flags.iter().find(is).is_some_and(|flag| flag.value.is_some()) {
+                if callable.flags.iter().find(is).is_some_and(|flag| flag.value.is_some()) {
                     words.next();
                 }
                 continue;
@@ -81,7 +87,7 @@ fn operands(command: &Command) -> Operands {
             if name.is_empty() {
                 continue;
             }
-            all.repeats |= name != word && command.rest == Rest::None;
+            all.repeats |= name != word && callable.rest == Rest::None;
             if all.kinds.len() == position {
                 all.kinds.push(Vec::new());
             }
@@ -541,17 +547,20 @@ mod tests {
 
     fn of(usage: &'static [&'static str], name: &'static str) -> Operands {
         static FLAGS: &[&Flag] = &[&BUNDLE, &FORCE];
-        operands(&Command { usage, name, flags: FLAGS, ..ONE_ID })
+        operands(Box::leak(Box::new(Command { usage, name, flags: FLAGS, ..ONE_ID })))
     }
 
     #[test]
     fn operands_are_read_from_usage_lines() {
         let ids = || vec![Values::Ids];
-        let verbs = Values::Words(vec!["run", "kill", "delete"]);
-        assert_eq!(
-            of(&["run --bundle DIR ID", "kill ID [SIGNAL]", "delete [--force] ID|JOBID"], "slurm").kinds,
-            [vec![verbs], ids(), vec![Values::Signals]]
-        );
+        static FORMS: [Command; 3] = [
+            Command { name: "slurm run", usage: &["--bundle DIR ID"], flags: &[&BUNDLE], ..ONE_ID },
+            Command { name: "slurm kill", usage: &["ID [SIGNAL]"], ..ONE_ID },
+            Command { name: "slurm delete", usage: &["[--force] ID|JOBID"], flags: &[&FORCE], ..ONE_ID },
+        ];
+        static SLURM: Command = Command { name: "slurm", forms: &FORMS, ..ONE_ID };
+        let words = Values::Words(vec!["run", "kill", "delete"]);
+        assert_eq!(operands(&SLURM).kinds, [vec![words], ids(), vec![Values::Signals]]);
         let images = vec![Values::Images, Values::Bundles];
         assert_eq!(of(&["IMAGE|BUNDLE [-- ARGS...]", "[-b BUNDLE] ID [-- ARGS...]"], "run").kinds, [images]);
         assert_eq!(of(&["ID"], "create").kinds, [vec![]]);

@@ -18,20 +18,25 @@ pub fn of_program(program: &Program) -> String {
 /// The answer to `rt COMMAND --help`.
 pub fn of_command(command: &'static Command) -> String {
     let mut text = format!("rt {}: {}\n\n", command.name, command.summary);
-    for (i, usage) in usages(command).enumerate() {
+    for (i, (name, usage)) in usages(command).enumerate() {
         let label = if i == 0 { "Usage:" } else { "      " };
-        let _ = writeln!(text, "{}", format!("{label} rt {} {usage}", command.name).trim_end());
+        let _ = writeln!(text, "{label} rt {name}{usage}");
     }
     if !command.about.is_empty() {
         let paragraphs = command.about.split("\n\n").map(|paragraph| wrapped(paragraph, 0));
         let _ = write!(text, "\n{}", paragraphs.collect::<Vec<_>>().join("\n"));
     }
-    help_flags(&mut text, flags(Some(command)));
+    if command.forms.is_empty() {
+        help_flags(&mut text, flags(Some(command)));
+    }
     if !command.examples.is_empty() {
         text.push_str("\nExamples:\n");
     }
     for (what, line) in command.examples {
         let _ = writeln!(text, "  # {what}\n  {line}");
+    }
+    if !command.forms.is_empty() {
+        let _ = writeln!(text, "\nMore about each: rt {} {} --help", command.name, command.forms[0].word());
     }
     text
 }
@@ -67,10 +72,11 @@ fn wrapped(text: &str, indent: usize) -> String {
     lines + &line + "\n"
 }
 
-/// The flags of a command or, with none, the global ones, and then `--help`, which all have.
-pub(crate) fn flags(of: Option<&Command>) -> impl Iterator<Item = &'static Flag> {
-    let own = of.map_or(GLOBALS, |command| command.flags);
-    own.iter().copied().filter(|flag| !flag.hidden).chain(of.map(|_| &HELP))
+/// The flags of a command and of its forms or, with none, the global ones, and then `--help`, which all have.
+pub(crate) fn flags(of: Option<&'static Command>) -> impl Iterator<Item = &'static Flag> {
+    let globals = if of.is_none() { GLOBALS } else { &[] };
+    let all = globals.iter().copied().chain(of.into_iter().flat_map(Command::all_flags));
+    all.filter(|flag| !flag.hidden).chain(of.map(|_| &HELP))
 }
 
 /// `-b, --bundle DIR`
@@ -93,8 +99,11 @@ pub(crate) fn remark(flag: &Flag) -> &'static str {
     }
 }
 
-/// The usage lines of a command, without `rt NAME`.
-pub(crate) fn usages(command: &'static Command) -> impl Iterator<Item = String> {
-    let flags = if command.flags.is_empty() { "" } else { "[FLAGS] " };
-    command.usage.iter().map(move |form| format!("{flags}{form}").trim_end().to_owned())
+/// The usage lines of a command, or of its forms, without `rt`: the name, and what follows it.
+pub(crate) fn usages(command: &'static Command) -> impl Iterator<Item = (&'static str, String)> {
+    command.callable().flat_map(|command| {
+        let flags = if command.flags.is_empty() { "" } else { " [FLAGS]" };
+        let line = move |usage: &&str| (command.name, format!("{flags} {usage}").trim_end().to_owned());
+        command.usage.iter().map(line)
+    })
 }

@@ -181,11 +181,16 @@ fn markdown_row(heads: &[&str], cells: &[&str]) -> String {
             (_, "meaning" | "what is done") => cell.trim_end_matches('.').to_owned(),
             (_, head) => format!("{head}: {}", cell.trim_end_matches('.')),
         };
-        let mut letters = sentence.chars();
-        let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
-        entry += &marked(&format!("{first}{}.", letters.as_str()));
+        entry += &marked(&capitalized(&sentence));
     }
     entry
+}
+
+/// `text`, which has no dot, as a sentence.
+fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+    format!("{first}{}.", letters.as_str())
 }
 
 /// Text of Markdown: `code` and **words** are bold, and of links the text remains. A name of a test in parentheses is left
@@ -222,8 +227,8 @@ fn marked(text: &str) -> String {
     page
 }
 
-fn man_flags(title: &str, flags: impl Iterator<Item = &'static Flag>) -> String {
-    let mut page = format!(".SH {title}\n");
+fn man_flags(flags: impl Iterator<Item = &'static Flag>) -> String {
+    let mut page = String::new();
     for flag in flags {
         let short = flag.short.map(|short| format!("\\fB\\-{short}\\fR, ")).unwrap_or_default();
         let alias = flag.alias.map(|alias| format!(", \\fB\\-\\-{}\\fR", inline(alias))).unwrap_or_default();
@@ -238,14 +243,22 @@ fn man_flags(title: &str, flags: impl Iterator<Item = &'static Flag>) -> String 
 /// The page of a command.
 pub fn of_command(command: &'static Command) -> String {
     let mut page = man_head(&format!("rt-{}", command.name), 1, command.summary) + ".SH SYNOPSIS\n";
-    for (i, usage) in usages(command).enumerate() {
+    for (i, (name, usage)) in usages(command).enumerate() {
         let gap = if i == 0 { "" } else { ".br\n" };
-        let _ = writeln!(page, "{gap}\\fBrt {}\\fR {}", command.name, inline(&usage));
+        let _ = writeln!(page, "{gap}\\fBrt {name}\\fR{}", inline(&usage));
     }
     if !command.about.is_empty() {
         let _ = write!(page, ".SH DESCRIPTION\n{}", paragraphs(command.about));
     }
-    page += &man_flags("FLAGS", flags(Some(command)));
+    if command.forms.is_empty() {
+        page += ".SH FLAGS\n";
+        page += &man_flags(flags(Some(command)));
+    }
+    for form in command.forms {
+        let _ = writeln!(page, ".SH {}\n{}", form.word().to_uppercase(), inline(&capitalized(form.summary)));
+        page += &paragraphs(form.about);
+        page += &man_flags(form.flags.iter().copied());
+    }
     if !command.examples.is_empty() {
         page += ".SH EXAMPLES\n";
     }
@@ -265,7 +278,8 @@ pub fn of_program(program: &Program, texts: &Texts, see_also: &[&str]) -> String
     for command in program.shown() {
         let _ = writeln!(page, ".TP\n\\fBrt\\-{}\\fR(1)\n{}.", command.name, inline(command.summary));
     }
-    page += &man_flags("GLOBAL FLAGS", flags(None));
+    page += ".SH GLOBAL FLAGS\n";
+    page += &man_flags(flags(None));
     page += &paragraphs(FLAG_RULES);
     page += &sections(texts.sections);
     let commands = program.shown().map(|command| format!("\\fBrt\\-{}\\fR(1)", command.name));

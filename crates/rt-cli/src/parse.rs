@@ -7,7 +7,7 @@
 use crate::command::{Command, Program, Rest};
 use crate::flag::{Flag, GLOBALS, HELP, VERSION};
 use crate::{habits, wrong};
-use rt_sys::error::{Error, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, err};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -74,7 +74,11 @@ pub fn globals<'a>(program: &Program, words: &'a [OsString], flags: &mut Flags<'
     };
     match name.to_str() {
         Some("help") => Ok(Request::Help(rest.first().map(|name| find(name)).transpose()?)),
-        _ => Ok(Request::Command(find(name)?, rest)),
+        _ => {
+            let command = find(name)?;
+            let (form, rest) = command.form(rest).context(|| command.name)?;
+            Ok(Request::Command(form, rest))
+        }
     }
 }
 
@@ -159,7 +163,9 @@ impl Place<'_> {
                 let error = err!("flag {} must come before the command", typed.display());
                 return hinted(error, command.name, typed);
             }
-            Place::BeforeCommand(program) if program.shown().any(|command| is_flag_of(command.flags)) => {
+            Place::BeforeCommand(program)
+                if program.shown().flat_map(Command::callable).any(|command| is_flag_of(command.flags)) =>
+            {
                 return err!("flag {} must come after the command", typed.display());
             }
             _ => {}

@@ -1,4 +1,5 @@
-//! The store of images: what `rt`, which looks images up in it, and `rt-pull`, which fills and empties it, both know.
+//! The store of images, and what kinds of files images are: what `rt`, which looks images up, and `rt-pull` and `rt-image`, which
+//! fill the store and read the files, all know.
 //!
 //! ```text
 //! bundles/sha256-HEX        the bundle of the image whose manifest has that digest
@@ -13,10 +14,13 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+pub mod fuzz;
+pub mod image_file;
 pub mod mark;
 pub mod name;
 pub mod place;
 pub mod request;
+pub mod run_file;
 pub mod word;
 
 pub use place::{Chosen, Place};

@@ -164,6 +164,16 @@ pub fn has_own_config(word: &Path) -> Result<bool> {
     rt_sys::look::is_file(word.join(config))
 }
 
+/// The first place on the way to the directory `path`, itself among them, at which others can put something else, as it is to be
+/// shown; `None` where nobody can.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn changeable_by_others(path: &Path) -> Result<Option<String>> {
+    let me = Caller::own();
+    fd::walk(fs::CWD, path, |dir, _| !me.others_can_rename(dir))
+}
+
 /// Refuses what is at `word`, a bundle with the config `config`, where others can have put it there.
 ///
 /// # Errors

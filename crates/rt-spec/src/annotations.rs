@@ -261,6 +261,11 @@ pub fn asks_for_environment(spec: &Spec) -> Result<bool> {
     is_word(word, ANNOTATION_ENVIRONMENT, "caller")
 }
 
+/// True for a config that `rt pull` or `rt build` has made of an image, and no client.
+pub fn is_of_image(spec: &Spec) -> bool {
+    bundles_annotation(spec, ANNOTATION_NAME).is_some()
+}
+
 /// The image's entrypoint; empty where it has none, or the config says nothing about it.
 pub fn entrypoint(spec: &Spec) -> Result<Vec<String>> {
     let Some(text) = annotation(spec, ANNOTATION_ENTRYPOINT) else { return Ok(Vec::new()) };

@@ -125,7 +125,9 @@ pub fn check_process(process: &Process) -> Result<()> {
     }
     for variable in process.env().iter().flatten() {
         if variable.contains('\0') {
-            bail!("config.json: process.env: {variable:?} contains a NUL byte");
+            // The value may be a secret.
+            let name = variable.split(['=', '\0']).next().unwrap_or_default();
+            bail!("config.json: process.env: {name:?} contains a NUL byte");
         }
     }
     let mut seen = 0u32;

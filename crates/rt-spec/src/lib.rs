@@ -13,12 +13,10 @@ pub mod environment;
 pub mod fuzz;
 pub mod host_files;
 pub mod hpc;
-pub mod image_file;
 pub mod mounts;
 pub mod own_config;
 pub mod owner;
 pub mod rootless;
-pub mod run_file;
 pub mod said;
 pub mod state;
 

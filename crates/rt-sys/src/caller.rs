@@ -150,6 +150,22 @@ impl Caller {
         Ok(Caller { privilege, uid, gid, maps })
     }
 
+    /// True where the caller's uid is that of the first user namespace's root, or of the root of the namespace around the
+    /// caller's, whatever it may do: files that belong to him there are his in every namespace below.
+    ///
+    /// # Errors
+    /// The kernel does not say which ids there are.
+    pub fn has_hosts_root_uid(&self) -> Result<bool> {
+        if self.uid != 0 || self.privilege == Privilege::Root {
+            return Ok(self.uid == 0);
+        }
+        let maps = match self.privilege {
+            Privilege::Unprivileged => &ns::own_maps()?,
+            _ => &self.maps,
+        };
+        Ok(maps.uid.iter().any(|map| map.container == 0 && map.host == 0))
+    }
+
     /// True for those who can do nothing without a user namespace of their own.
     pub fn is_unprivileged(&self) -> bool {
         self.privilege == Privilege::Unprivileged

@@ -68,8 +68,9 @@ pub fn open_without_links(path: &Path) -> Result<(OwnedFd, fs::Stat), Errno> {
 }
 
 /// Goes to `path` from `at`, one part after the other and through its links, and asks `trusts` of each directory on the way before
-/// anything is looked up in it, and of what `path` leads to, which is the last one. Gives the first that it does not trust, as it
-/// is to be shown; `None` where all are trusted, also where nothing is there.
+/// anything is looked up in it, and of what `path` leads to, which is the last one. A link that somebody else than root and the
+/// caller has put into a directory that others can write, as /tmp, is not followed (proc_sys_fs(5), protected_symlinks). Gives
+/// the first that is not trusted, as it is to be shown; `None` where all are trusted, also where nothing is there.
 ///
 /// # Errors
 /// The kernel does not say.
@@ -91,9 +92,14 @@ pub fn walk(at: impl AsFd, path: &Path, trusts: impl Fn(&fs::Stat, bool) -> bool
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
             found => found.context(|| format!("look at {}", part.display()))?,
         };
-        if fs::FileType::from_raw_mode(stat(&found)?.st_mode) != fs::FileType::Symlink {
+        let entry = stat(&found)?;
+        if fs::FileType::from_raw_mode(entry.st_mode) != fs::FileType::Symlink {
             dir = found;
             continue;
+        }
+        let above = crate::mount::owned_stat(&dir)?;
+        if above.st_mode & 0o022 != 0 && !caller::is_trusted(entry.st_uid) {
+            return Ok(Some(format!("{}/{}", shown(&dir), part.display())));
         }
         links -= 1;
         if links == 0 {

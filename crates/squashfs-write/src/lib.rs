@@ -31,3 +31,8 @@ pub use blocks::FileId;
 pub use compress::Compression;
 pub use tree::{Kind, Metadata, NodeId, Tree};
 pub use writer::{ImageWriter, Options, Written};
+
+/// The example of the README works.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

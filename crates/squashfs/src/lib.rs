@@ -35,3 +35,8 @@ pub use inode::{Body, Directory, File, FileType, Inode, InodeRef, LONGEST_TARGET
 pub use source::{FilePart, Source};
 pub use superblock::{SUPERBLOCK_SIZE, Superblock};
 pub use xattr::Xattr;
+
+/// The example of the README works.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

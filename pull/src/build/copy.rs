@@ -7,7 +7,7 @@
 use std::fs::{File, Metadata};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use dockerfile::glob::{self, Pattern, Rules};
@@ -328,6 +328,10 @@ impl Item {
         field(self.relative.as_bytes());
         field(&mode.to_le_bytes());
         field(&self.link);
+        // Without these numbers the bytes of an attribute could stand for the content of another file.
+        field(&(self.xattrs.len() as u64).to_le_bytes());
+        let length = self.metadata.len();
+        field(&self.file.as_ref().map_or(u64::MAX, |_| length).to_le_bytes());
         for (name, value) in &self.xattrs {
             field(name);
             field(value);
@@ -342,10 +346,12 @@ impl Item {
                 break;
             }
             hasher.update(&buffer[..n]);
-            out.write_all(&buffer[..n]).context(|| "write")?;
+            out.write_all(&buffer[..n]).context(|| format!("write {}", self.relative))?;
             total += n as u64;
         }
-        hasher.update(&total.to_le_bytes());
+        if total != length {
+            bail!("{}: changed while it was read", self.relative);
+        }
         Ok(())
     }
 }
@@ -360,6 +366,26 @@ pub(super) struct Destination<'a> {
     pub mode: Option<u32>,
     /// The owner of everything that is copied, and of directories that are made for it, by --chown.
     pub owner: Option<Owner>,
+}
+
+/// Writes a file, and leaves out what is zero: a file of an image or an archive that is one large hole must not fill the disk.
+struct WithHoles<'a> {
+    file: &'a File,
+    length: u64,
+}
+
+impl Write for WithHoles<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.iter().any(|byte| *byte != 0) {
+            self.file.write_all_at(bytes, self.length)?;
+        }
+        self.length += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The mode of directories that are made on the way.
@@ -511,7 +537,9 @@ impl Destination<'_> {
             return disk::set_times_at(dir, bytes, mtime);
         }
         let file = disk::create_file(dir, bytes, 0o600)?;
-        item.hash(hasher, interrupt, &mut disk::Named(&file))?;
+        let mut out = WithHoles { file: &file, length: 0 };
+        item.hash(hasher, interrupt, &mut out)?;
+        file.set_len(out.length).context(|| format!("set the length of {}", fd::shown(&file)))?;
         item.set_attributes(file.as_fd(), self.owner)?;
         disk::set_mode(file.as_fd(), mode)?;
         disk::set_times(file.as_fd(), mtime)

@@ -18,7 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::{filter, lease, profile};
 use rt_spec::emulation::RootEmulation;
 use rt_spec::hpc::HOST_FILES;
-use rt_spec::{ANNOTATION_ROOT_EMULATION, ANNOTATION_USER, DEFAULT_CAPABILITIES};
+use rt_spec::{ANNOTATION_NAME, ANNOTATION_ROOT_EMULATION, ANNOTATION_USER, DEFAULT_CAPABILITIES};
 use rt_sys::error::{Context, Result};
 use rt_sys::{err, look, start};
 
@@ -74,7 +74,7 @@ pub(super) fn run(run: &Run, root: &Path, memory: &Path, interrupt: &Interrupt) 
     // What RUN says is progress: standard output is for the image's digest.
     let said = std::io::stderr().as_fd().try_clone_to_owned().context(|| "duplicate stderr")?;
     let mut child = rt()
-        .args(["run", "--bundle"])
+        .args(["run", "--no-hooks", "--bundle"])
         .arg(&bundle)
         .arg(&id)
         .stdin(Stdio::null())
@@ -146,6 +146,8 @@ fn config(run: &Run, root: &Path) -> Result<Value> {
         "annotations": {
             ANNOTATION_USER: if is_root { "root" } else { "config" },
             ANNOTATION_ROOT_EMULATION: run.emulation.as_str(),
+            // The name keeps it from what rt's own configs are kept from.
+            ANNOTATION_NAME: "build",
         },
     }))
 }

@@ -26,6 +26,7 @@ pub(crate) mod variables;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use dockerfile::ignore::Ignore;
@@ -41,7 +42,8 @@ use self::stage::{Base, Chain, Source, Stage};
 use crate::digest::Digest;
 use crate::interrupt::Interrupt;
 use crate::platform::Platform;
-use crate::{bundle, disk, save};
+use crate::{bundle, disk, lease, save};
+use rt_image_store::word::changeable_by_others;
 use rt_spec::emulation::RootEmulation;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, err, fd};
@@ -431,8 +433,8 @@ impl Builder<'_> {
         }
         let path = (self.fetch)(&image, self.interrupt)?;
         let (root, config) = stored(&path)?;
-        drop(root);
-        Ok(Stage::new(shown, Base::Bundle(path), config))
+        let id = id_of_bundle(&path, &root)?;
+        Ok(Stage::new(shown, Base::Bundle { path, id }, config))
     }
 
     /// What COPY or a mount takes files from: the context, a stage before this one, or an image.
@@ -460,10 +462,12 @@ impl Builder<'_> {
     fn trees(&self, chain: &Chain) -> Result<Vec<OwnedFd>> {
         let mut all = Vec::new();
         match &chain.base {
-            Base::Bundle(path) => all.push(stored(path)?.0),
+            Base::Bundle { path, .. } => all.push(stored(path)?.0),
             Base::Scratch => {
                 let empty = self.memory.path().join("empty");
-                std::fs::create_dir_all(&empty).context(|| format!("make {}", empty.display()))?;
+                // The root of the image gets its mode.
+                let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(&empty);
+                made.context(|| format!("make {}", empty.display()))?;
                 all.push(disk::open_root(&empty)?);
             }
         }
@@ -492,7 +496,7 @@ impl Builder<'_> {
     }
 
     fn mount_point(&self) -> Result<PathBuf> {
-        let at = self.memory.path().join(crate::lease::unique());
+        let at = self.memory.path().join(lease::unique());
         std::fs::create_dir(&at).context(|| format!("make {}", at.display()))?;
         Ok(at)
     }
@@ -501,9 +505,20 @@ impl Builder<'_> {
 /// The source of an overlay, by which others see who uses a bundle.
 fn source_of(chain: &Chain) -> String {
     match &chain.base {
-        Base::Bundle(path) => path.to_string_lossy().into_owned(),
+        Base::Bundle { path, .. } => path.to_string_lossy().into_owned(),
         Base::Scratch => "overlay".to_owned(),
     }
+}
+
+/// What stands for the content of the bundle `path`, whose root is `root`: its name, which has the digest of its image. What others
+/// can have changed is what no name says, so what is made of it stands for nothing later.
+fn id_of_bundle(path: &Path, root: &OwnedFd) -> Result<String> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| err!("{}: no name", path.display()))?;
+    let is_ours = changeable_by_others(path)?.is_none()
+        && disk::only_ours(&disk::open_root(path)?)?
+        && disk::only_ours(root)?;
+    Ok(if is_ours { name.to_owned() } else { format!("{name}-{}", lease::unique()) })
 }
 
 /// The root of a bundle of the store, and the config of its image.

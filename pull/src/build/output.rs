@@ -15,7 +15,6 @@ use crate::digest::Digest;
 use crate::progress::{Meter, Style};
 use crate::save::{Built, LayerTree, SaveTarget, SourceBundle, TreeKind, Watch, WrittenLayer};
 use crate::{disk, save};
-use rt_sys::err;
 use rt_sys::error::Result;
 
 /// Makes something of the image in a layout at a path, of this digest. True where it needs none, since it was made before.
@@ -83,14 +82,10 @@ pub(super) fn write(builder: &Builder, stage: &Stage, outputs: &[Output]) -> Res
 /// The layers of the image, the lowest first.
 fn parts(builder: &Builder, stage: &Stage) -> Result<Vec<Part>> {
     let mut parts = Vec::new();
-    if let Base::Bundle(path) = &stage.chain.base {
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .ok_or_else(|| err!("{}: no name", path.display()))?;
+    if let Base::Bundle { path, id } = &stage.chain.base {
         // What it is as an archive depends on whether its owners are known.
         let kind = if owners::is_recorded(path)? { "root-owned" } else { "root" };
-        let id = format!("{kind}-{name}");
+        let id = format!("{kind}-{id}");
         let created = created_of(stage).unwrap_or_else(|| builder.now.clone());
         let facts = builder.place.facts(&id)?.unwrap_or(Facts { created, tar: None });
         parts.push(Part {
@@ -147,7 +142,7 @@ fn bundle(parts: &[Part], stage: &Stage, compressed: bool) -> Result<SourceBundl
 
 /// The history, which has as many entries that are not empty as there are layers: those of the base are one layer now.
 fn history(stage: &Stage, parts: &[Part]) -> Vec<Value> {
-    let has_base = matches!(stage.chain.base, Base::Bundle(_));
+    let has_base = matches!(stage.chain.base, Base::Bundle { .. });
     let own = parts.len() - usize::from(has_base);
     let mut entries = stage.history.clone();
     // From the end on, as many entries with a layer as there are layers of this build are its own.

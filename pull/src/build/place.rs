@@ -9,11 +9,12 @@
 //! sessions/ID       one build's
 //! ```
 //!
-//! The directory is the caller's alone, so nobody changes names in it. What is in a layer is as hostile as its image.
+//! The directory is the caller's alone, and so is its path: nobody else changes a name in it or on the way to it. What is in a
+//! layer is as hostile as its image.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -24,6 +25,7 @@ use crate::cache::Cache;
 use crate::digest::Digest;
 use crate::interrupt::Interrupt;
 use crate::{disk, lease};
+use rt_image_store::word::changeable_by_others;
 use rt_sys::error::{Context, Result};
 use rt_sys::rootfs::name_of_overlay_stranger;
 use rt_sys::{bail, err, look};
@@ -60,6 +62,19 @@ impl Place {
     fn open_at(path: PathBuf, make: bool) -> Result<Option<Place>> {
         let shown = path.display().to_string();
         let remedy = "RT_BUILD_DIR names a directory of a local file system";
+        let require_own_path = || match changeable_by_others(&path)? {
+            None => Ok(()),
+            Some(place) => {
+                let error = err!("{shown}: others can put something else at {place}");
+                Err(error
+                    .hint("RT_BUILD_DIR names a directory to which only you, and root, can change the way"))
+            }
+        };
+        match require_own_path() {
+            // A place that others could change is none of the caller's.
+            Err(_) if !make => return Ok(None),
+            own => own?,
+        }
         if make {
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
             made.context(|| format!("make {shown}")).map_err(|e| e.hint(remedy))?;
@@ -71,23 +86,34 @@ impl Place {
                 there => drop(there?),
             }
         }
+        require_own_path()?;
         let dir = disk::open_root(&path)?;
-        let stat = rt_sys::fd::stat(&dir)?;
+        let stat = rt_sys::mount::owned_stat(&dir)?;
         if stat.st_uid != disk::caller().uid || stat.st_mode & 0o077 != 0 {
+            if !make {
+                return Ok(None);
+            }
             bail!("{shown}: builds need a directory of the caller's that nobody else may enter (mode 0700)");
         }
         if let Some(name) = name_of_overlay_stranger(&dir)? {
             let text = err!("{shown}: it is on {name}, which cannot hold the upper layer of an overlay");
             return Err(text.hint(remedy));
         }
+        // What is in a directory of builds is removed when nobody needs it any more.
+        let is_new = !look::exists(path.join("lock"))?;
+        if is_new && !look::entries(&path)?.is_empty() {
+            let error = err!("{shown}: it is no directory of builds, and not empty");
+            return Err(error.hint("RT_BUILD_DIR names an empty directory, or one that is still to be made"));
+        }
+        let lock = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path.join("lock"));
+        let lock = lock.context(|| format!("open {shown}/lock"))?;
         for part in ["layers", "keys", "caches", "sessions"] {
             match fs::DirBuilder::new().mode(0o700).create(path.join(part)) {
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 made => made.context(|| format!("make {shown}/{part}"))?,
             }
         }
-        let lock = fs::OpenOptions::new().create(true).append(true).open(path.join("lock"));
-        Ok(Some(Place { lock: lock.context(|| format!("open {shown}/lock"))?, path }))
+        Ok(Some(Place { lock, path }))
     }
 
     /// That of the caller: RT_BUILD_DIR, else beside the cache of blobs.

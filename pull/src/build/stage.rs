@@ -31,8 +31,13 @@ use rustix::io::Errno;
 pub(super) enum Base {
     /// Nothing.
     Scratch,
-    /// The root of this bundle of the store.
-    Bundle(PathBuf),
+    /// The root of a bundle of the store.
+    Bundle {
+        /// The bundle.
+        path: PathBuf,
+        /// What stands for its content.
+        id: String,
+    },
 }
 
 /// The layers of a stage.
@@ -48,9 +53,7 @@ impl Chain {
         match (self.layers.last(), &self.base) {
             (Some(layer), _) => format!("layer {}", layer.id),
             (None, Base::Scratch) => "scratch".to_owned(),
-            (None, Base::Bundle(path)) => {
-                format!("bundle {}", path.file_name().unwrap_or_default().to_string_lossy())
-            }
+            (None, Base::Bundle { id, .. }) => format!("bundle {id}"),
         }
     }
 }
@@ -354,7 +357,8 @@ impl Stage {
         let mut sources = Vec::new();
         let mut counted = Vec::new();
         for mount in &mounts {
-            let (source, count) = self.mount_source(builder, mount)?;
+            let source = self.mount_source(builder, mount)?;
+            let count = source.as_ref().map(|(_, digest)| digest.as_str().to_owned());
             sources.push(source);
             counted.push(json!([format!("{:?}", mount), count]));
         }
@@ -406,16 +410,16 @@ impl Stage {
         Ok(())
     }
 
-    /// What a mount of RUN shows, and what of it counts in the key.
-    fn mount_source(&self, builder: &Builder, mount: &Mount) -> Result<(Option<Source>, Value)> {
+    /// What a mount of RUN shows, and the digest of it, which counts in the key.
+    fn mount_source(&self, builder: &Builder, mount: &Mount) -> Result<Option<(Source, Digest)>> {
         if !matches!(mount.kind, MountKind::Bind { .. }) {
-            return Ok((None, Value::Null));
+            return Ok(None);
         }
         let source = builder.source(mount.from.as_deref())?;
         let origin = source.origin(builder, &builder.nothing);
         let found = origin.find(&plain(&mount.source))?;
         let digest = origin.digest(&found, builder.interrupt)?;
-        Ok((Some(source), json!(digest.as_str())))
+        Ok(Some((source, digest)))
     }
 
     fn copy(&mut self, builder: &Builder, instruction: &Instruction, paths: &[String]) -> Result<()> {
@@ -595,7 +599,7 @@ fn plain(path: &str) -> String {
 fn mounted(
     builder: &Builder,
     mount: &Mount,
-    source: &Option<Source>,
+    source: &Option<(Source, Digest)>,
     cwd: &str,
     binds: &mut Vec<Value>,
     held: &mut Vec<Box<dyn std::any::Any>>,
@@ -645,26 +649,26 @@ fn mounted(
             }
         }
         MountKind::Bind { writable } => {
-            let Some(source) = source else { return Ok(()) };
+            let Some((source, digest)) = source else { return Ok(()) };
             let origin = source.origin(builder, &builder.nothing);
             let at = builder.memory.path().join(lease::unique());
             let path = plain(&mount.source);
             let found = origin.find(&path)?;
             let Some(one) = found.first() else { bail!("{:?}: not found in {}", mount.source, source.shown) };
             let is_context = source.root.is_none();
-            // Of the context only what .dockerignore leaves in is shown; and what is written is thrown away.
-            let shown = if *writable || is_context && !builder.ignore.is_empty() {
+            // What is written is thrown away. Of the context only what .dockerignore leaves in is shown; and whoever can write
+            // there could exchange it while the command runs, and back, so that the layer would stand for what it is not.
+            let shown = if *writable || is_context {
                 let draft = builder.session.draft(0o755)?;
                 let copy = draft.join("upper");
                 let root = disk::open_root(&copy)?;
-                let digest = origin.digest(&found, builder.interrupt)?;
                 let to = Destination {
                     root: root.as_fd(),
                     path: if one.is_dir { "/" } else { "/file" },
                     mode: None,
                     owner: None,
                 };
-                to.copy(&origin, &found, &digest, builder.interrupt)?;
+                to.copy(&origin, &found, digest, builder.interrupt)?;
                 let inside = if one.is_dir { copy } else { copy.join("file") };
                 held.push(Box::new(Draft(draft)));
                 rustix::fs::open(

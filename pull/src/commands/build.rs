@@ -3,6 +3,7 @@
 use super::{image_file as form_of, operand, registry};
 use crate::build::{self, BuildOptions, Output, Secret, SecretFrom};
 use crate::digest::Digest;
+use crate::disk;
 use crate::images::{self, StoreRequest, Stored, Watermarks};
 use crate::interrupt::{Interrupt, is_interrupted};
 use crate::progress::Style;
@@ -16,6 +17,9 @@ use rt_image_store::{PullPolicy, Transport};
 use rt_spec::emulation::{RootEmulation, parse_root_emulation};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, look};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 /// Builds an image and prints the digest of its manifest.
@@ -58,7 +62,10 @@ pub(super) fn run(call: &Call) -> Result<u8> {
             false => e,
         })?;
     if let Some(path) = flags.path(&IID_FILE) {
-        std::fs::write(&path, digest.as_str()).context(|| format!("write {}", path.display()))?;
+        let mode = 0o666 & !disk::clear_umask();
+        let file = File::options().write(true).create(true).truncate(true).mode(mode).open(&path);
+        let written = file.and_then(|mut file| file.write_all(digest.as_str().as_bytes()));
+        written.context(|| format!("write {}", path.display()))?;
     }
     print(format!("{digest}\n"))
 }

@@ -56,7 +56,7 @@ fn own_file(path: &Path) -> Option<Stat> {
 
 /// Copies the image that the environment asks for to the nodes of a job, unless this node has its copy: all have, then.
 pub(super) fn run(call: &Call) -> Result<u8> {
-    let job = call.operand(1, "the job")?;
+    let job = call.operand(0, "the job")?;
     if job.parse::<u32>().is_err() {
         bail!("slurm broadcast: {job:?} is no job");
     }

@@ -8,6 +8,7 @@
 
 mod broadcast;
 mod end;
+mod forms;
 mod kept;
 mod prepare;
 mod query;
@@ -15,60 +16,21 @@ mod run;
 mod save;
 mod task;
 
-use crate::cli::{Call, kill};
-use crate::container;
+use crate::cli::Call;
 use crate::store::Store;
+pub(super) use forms::FORMS;
 use kept::container_id;
 use rt_launch::request::StepContainer;
 use rt_launch::task::TaskId;
 use rt_sys::error::Result;
-use rt_sys::{bail, caller, err};
+use rt_sys::{caller, err};
 use std::path::PathBuf;
 
 /// Slurm's number for the step of a batch script (slurm.h, SLURM_BATCH_SCRIPT).
 const BATCH: u32 = 0xffff_fffb;
 
-/// Runs one of the forms.
-pub(super) fn run(call: &Call) -> Result<u8> {
-    let form = call.operands[0].to_str().unwrap_or_default();
-    let most = match form {
-        "kill" | "save" => 3,
-        "prepare" | "arguments" | "begin" => 1,
-        _ => 2,
-    };
-    if let Some(extra) = call.operands.get(most) {
-        bail!("slurm {form}: extra operand {extra:?}");
-    }
-    match form {
-        "run" => run::run_task(call),
-        "task" => task::task(call),
-        "prepare" => prepare::prepare(call),
-        "begin" => end::begin(call),
-        "end" => end::end(call),
-        "save" => save::save(call),
-        "arguments" => task::arguments(),
-        "digest" => prepare::digest(call),
-        "broadcast" => broadcast::run(call),
-        "state" => query::state(call),
-        "kill" => {
-            let signal = call.operands.get(2).map_or(Ok(15), |name| kill::signal(&name.to_string_lossy()))?;
-            container::tasks_kill(&query::owners_store(call)?, id(call)?, signal)?;
-            Ok(0)
-        }
-        "delete" => {
-            container::tasks_delete(&query::owners_store(call)?, id(call)?)?;
-            Ok(0)
-        }
-        other => {
-            bail!(
-                "slurm: {other:?} is none of begin, run, task, arguments, prepare, digest, broadcast, end, save, state, kill and delete"
-            )
-        }
-    }
-}
-
 fn id<'a>(call: &Call<'a>) -> Result<&'a str> {
-    call.operand(1, "the id")
+    call.operand(0, "the id")
 }
 
 /// What this process's environment asks for.
@@ -89,7 +51,7 @@ fn container_of(asked: &StepContainer, id: &TaskId) -> String {
 
 /// `NODE.JOB.STEP.TASK`, the id of oci.conf's pattern.
 fn task_id(call: &Call, asked: &StepContainer) -> Result<String> {
-    if let Some(id) = call.operands.get(1) {
+    if let Some(id) = call.operands.first() {
         return Ok(id.to_str().ok_or_else(|| err!("{id:?} is no id of a task"))?.to_owned());
     }
     let job = caller::variable("SLURM_JOB_ID")

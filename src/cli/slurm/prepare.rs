@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// Prints the name of an image with its digest. A file or a bundle has none, and is printed as it was named.
 pub(super) fn digest(call: &Call) -> Result<u8> {
-    let text = call.operand(1, "the image")?;
+    let text = call.operand(0, "the image")?;
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     match request::image(text, &here)? {
         Image::Name(name) if !is_image_path(&name)? => {

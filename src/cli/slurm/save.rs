@@ -41,8 +41,8 @@ pub(super) fn save_in_child(call: &Call, store: &Store, id: &str, step: &str, pa
 
 /// Writes the root of a container to an image file.
 pub(super) fn save(call: &Call) -> Result<u8> {
-    let id = call.operand(1, "the id")?;
-    let path = call.operands.get(2).ok_or_else(|| err!("save: missing operand: the image file"))?;
+    let id = super::id(call)?;
+    let path = call.operand(1, "the image file")?;
     let store = open_store_of_job(call)?;
     if store.kept(id)?.is_none() {
         bail!("save: no container {id} that has a name, or is to be saved");

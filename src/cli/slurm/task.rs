@@ -63,7 +63,7 @@ pub(super) fn task(call: &Call) -> Result<u8> {
     let here = PathBuf::from("/");
     // With an id it is oci.conf that calls, and a task is where a task in a bundle is.
     let job_directory = || job_directory(call.flags.path(&CHDIR), &here);
-    let job_directory = call.operands.get(1).map_or(Ok(None), |_| job_directory())?;
+    let job_directory = call.operands.first().map_or(Ok(None), |_| job_directory())?;
     options.overrides = overrides(call, &asked, &options, &named, args)?;
     options.user_map = match asked.as_root {
         Some(true) => Some(UserMap::Root),
@@ -85,7 +85,7 @@ pub(super) fn task(call: &Call) -> Result<u8> {
             .workdir
             .map(|path| JobDirectory { path, identity: None, asked: true, required: true })
             .or(job_directory),
-        looked_up: call.operands.get(1).is_some(),
+        looked_up: !call.operands.is_empty(),
         asked: true,
         unshare: asked.unshare,
         unbound,

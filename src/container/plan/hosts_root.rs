@@ -6,7 +6,7 @@
 use super::{MountKind, Plan};
 use rt_spec::rootless::UserMap;
 use rt_spec::{Spec, annotations, hpc};
-use rt_sys::caller::{Caller, Privilege};
+use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
 use rt_sys::{err, fd, look, mount};
 use rustix::fd::OwnedFd;
@@ -44,7 +44,7 @@ pub(super) fn protect_host(
     asked: Option<UserMap>,
     of_image: bool,
 ) -> Result<bool> {
-    if caller.privilege != Privilege::Root {
+    if !caller.has_hosts_root_uid()? {
         return Ok(false);
     }
     let map = match asked {

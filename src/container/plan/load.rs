@@ -1,11 +1,12 @@
 //! The config that a plan is made of: loaded, and changed as the command line and a task of a Slurm step ask.
 
 use super::Layer;
-use super::{asked_namespaces, foreign, pip, prompt, seccomp};
+use super::{asked_namespaces, foreign, pip, prompt};
 use crate::container::entrypoint::EntrypointPlan;
 use crate::container::trace::{self, Phase};
 use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
 use crate::hooks::definitions;
+use crate::store::KeptFrom;
 use oci_spec::runtime::{Mount, MountBuilder};
 use rt_launch::job_environment::JobEnvironment;
 use rt_launch::request::StepContainer;
@@ -13,7 +14,7 @@ use rt_launch::task::JobDirectory;
 use rt_spec::rootless::UserMap;
 use rt_spec::said::{MPI, Said};
 use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment, mounts};
-use rt_sys::caller::{Caller, Privilege};
+use rt_sys::caller::Caller;
 use rt_sys::caps::Sets;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, caller, err, fd, look};
@@ -35,6 +36,8 @@ pub(crate) struct Loaded {
     pub entrypoint: Option<EntrypointPlan>,
     /// Others can have written the bundle, and the config asks for nothing of the host.
     pub foreign: bool,
+    /// What the program is kept from.
+    pub kept_from: KeptFrom,
 }
 
 /// The image's own config, in a bundle of `rt pull`.
@@ -59,7 +62,8 @@ pub(crate) fn load(options: &mut CreateOptions, bundle: &Path) -> Result<Loaded>
     if options.images.image_config().is_none() && annotations::may_be_labels(&config.spec) {
         forget_labels(&mut config).context(shown)?;
     }
-    Ok(Loaded { foreign: others.is_some(), ..change(options, config, bundle)? })
+    let of_image = others.is_some() || options.images.image_config().is_some();
+    Ok(Loaded { foreign: others.is_some(), ..change(options, config, bundle, of_image)? })
 }
 
 /// The same, with the hooks of all directories in the config, and with what hooks of the stage precreate make of it.
@@ -69,7 +73,9 @@ pub(crate) fn load_with_hooks(options: &mut CreateOptions, bundle: &Path) -> Res
     if loaded.changed {
         loaded.config.changed()?;
     }
-    definitions::add_to(&mut loaded.config, &options.hooks_dirs, &options.overrides.said(), bundle)?;
+    if !options.no_hooks {
+        definitions::add_to(&mut loaded.config, &options.hooks_dirs, &options.overrides.said(), bundle)?;
+    }
     Ok(loaded)
 }
 
@@ -91,10 +97,11 @@ fn forget_labels(config: &mut Config) -> Result<()> {
 /// The same with the config `text`, of the image `file`.
 pub(crate) fn load_text(options: &mut CreateOptions, text: Vec<u8>, file: &Path) -> Result<Loaded> {
     let config = Config::parse(text).map_err(|e| e.context(file.display()))?;
-    change(options, config, file.parent().unwrap_or(Path::new("/")))
+    change(options, config, file.parent().unwrap_or(Path::new("/")), true)
 }
 
-fn change(options: &mut CreateOptions, mut config: Config, bundle: &Path) -> Result<Loaded> {
+/// Changes the config as the options and it itself ask. `of_image` says that an image, or somebody else, may have written it.
+fn change(options: &mut CreateOptions, mut config: Config, bundle: &Path, of_image: bool) -> Result<Loaded> {
     // Once: a task loads its config again where it cannot join a container.
     if std::mem::take(&mut options.configured) {
         if let Some(task) = options.task.as_mut().filter(|task| !task.asked) {
@@ -108,8 +115,16 @@ fn change(options: &mut CreateOptions, mut config: Config, bundle: &Path) -> Res
         }
     }
     let changes = &options.overrides;
-    let inherits_env = changes.env_of_job.is_some()
-        || changes.inherit_env && annotations::asks_for_environment(&config.spec)?;
+    let is_hpc = annotations::asks_for_environment(&config.spec)?;
+    let inherits_env = changes.env_of_job.is_some() || changes.inherit_env && is_hpc;
+    let kept_from = match of_image || is_hpc || inherits_env || annotations::is_of_image(&config.spec) {
+        true => KeptFrom {
+            keys: !options.no_new_keyring,
+            user_namespaces: Caller::current()?.has_hosts_root_uid()?,
+        },
+        // What a client has written stays as it is.
+        false => KeptFrom::default(),
+    };
     let entrypoint = match &changes.entrypoint_first {
         Some(asked) => EntrypointPlan::of(&config.spec, asked)?,
         None => None,
@@ -120,7 +135,7 @@ fn change(options: &mut CreateOptions, mut config: Config, bundle: &Path) -> Res
         override_config(&mut config, options, inherits_env)?;
         layer = override_root(&mut config.spec, &options.overrides.root);
     }
-    Ok(Loaded { config, changed, inherits_env, layer, entrypoint, foreign: false })
+    Ok(Loaded { config, changed, inherits_env, layer, entrypoint, foreign: false, kept_from })
 }
 
 impl CreateOptions {
@@ -249,10 +264,6 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
     if inherits_env {
         let dir = caller::path("PMIX_SERVER_TMPDIR");
         rt_launch::show_callers_pmix(spec, dir, fd::is_trusted_directory);
-        if !options.no_new_keyring {
-            let is_root = Caller::current()?.privilege == Privilege::Root;
-            seccomp::refuse_what_is_shared(spec, is_root)?;
-        }
     }
     asked_namespaces::choose(spec, &changes.namespaces)?;
     leave_out_mounts(spec, &changes.unmounted);

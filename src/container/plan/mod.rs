@@ -23,7 +23,7 @@ pub(super) use load::{Loaded, load, load_text, load_with_hooks};
 pub(super) use mounts::{MountKind, MountPlan};
 pub(super) use namespaces::configured as configured_namespaces;
 pub(super) use process::{ProcessPlan, bit_list};
-pub(super) use seccomp::{SeccompPlan, devices_filter, terminal_filter};
+pub(super) use seccomp::{SeccompPlan, devices_filter, shared_filter, terminal_filter};
 
 use super::CreateOptions;
 use super::entrypoint::EntrypointPlan;
@@ -157,7 +157,7 @@ impl Plan {
         caller: &Caller,
         bundle: PathBuf,
     ) -> Result<(Plan, Config)> {
-        let Loaded { mut config, inherits_env, layer, entrypoint, foreign, .. } =
+        let Loaded { mut config, inherits_env, layer, entrypoint, foreign, kept_from, .. } =
             load::load_with_hooks(options, &bundle)?;
         rt_spec::check(&config.spec, caller)?;
         if namespaces::names_own_user(&config.spec, caller) {
@@ -181,6 +181,7 @@ impl Plan {
         }
         plan.layer = layer;
         plan.entrypoint = entrypoint;
+        plan.process.kept_from = kept_from;
         if inherits_env {
             plan.process.inherit_pmi();
         }

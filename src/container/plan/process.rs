@@ -2,6 +2,7 @@
 
 use super::seccomp::{self, SeccompPlan};
 use super::{MKNOD, SYS_ADMIN};
+use crate::store::KeptFrom;
 use oci_spec::runtime::{
     IOPriorityClass, LinuxPersonalityDomain, LinuxSchedulerPolicy, LinuxSeccomp, MemoryPolicyFlagType,
     MemoryPolicyModeType, PosixRlimitType, Scheduler,
@@ -71,6 +72,8 @@ pub(crate) struct ProcessPlan {
     pub preserve_fds: u32,
     /// How many of them are sockets that a service manager listens on, the first ones.
     pub listen_fds: u32,
+    /// What it is kept from beside the config's filter.
+    pub kept_from: KeptFrom,
     /// One more that stays open at its number: a connection to the scheduler.
     pub keep_fd: Option<i32>,
     /// The job's working directory, which is entered in place of `cwd` where the container has it.
@@ -196,6 +199,7 @@ impl ProcessPlan {
             },
             preserve_fds,
             listen_fds: 0,
+            kept_from: KeptFrom::default(),
             keep_fd: None,
             job_cwd: None,
             looked_up: false,

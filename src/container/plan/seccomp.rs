@@ -1,12 +1,13 @@
 //! The seccomp filters of a plan, compiled before the first process is made.
 
+use crate::store::KeptFrom;
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
     LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArg, LinuxSeccompArgBuilder, LinuxSeccompBuilder,
     LinuxSeccompOperator, LinuxSyscall, LinuxSyscallBuilder,
 };
 use rt_spec::emulation::{self, RootEmulation};
-use rt_spec::{ANNOTATION_ROOT_EMULATION, KEY_CALLS, Spec};
+use rt_spec::{ANNOTATION_ROOT_EMULATION, KEY_CALLS};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::seccomp::{FLAG_WAIT_KILLABLE, Filter};
 use rt_sys::{bail, err};
@@ -120,22 +121,19 @@ fn terminal_section() -> Result<LinuxSeccomp> {
     )
 }
 
-/// Refuses in a container that has no filter of its own what namespaces do not keep apart: keys; and, where `is_root`, new user
-/// namespaces. In one the host's root has the capabilities that he lacks in the container, and mounts the host's cgroups, whose
-/// files are his by the uid.
-pub(super) fn refuse_what_is_shared(spec: &mut Spec, is_root: bool) -> Result<()> {
-    let Some(linux) = spec.linux_mut().as_mut().filter(|linux| linux.seccomp().is_none()) else {
-        return Ok(());
-    };
-    let mut rules = vec![refused(&KEY_CALLS, libc::EPERM, [])];
-    if is_root {
+/// The filter that keeps a program from what namespaces do not keep apart.
+pub(crate) fn shared_filter(kept_from: KeptFrom) -> Result<Filter> {
+    let mut rules = Vec::new();
+    if kept_from.keys {
+        rules.push(refused(&KEY_CALLS, libc::EPERM, []));
+    }
+    if kept_from.user_namespaces {
         const NEW: u32 = libc::CLONE_NEWUSER as u32;
         rules.push(refused(&["unshare", "clone"], libc::EPERM, [masked(0, NEW, NEW)]));
         // Its flags are in memory, where no filter looks; C libraries make the older call then.
         rules.push(refused(&["clone3"], libc::ENOSYS, []));
     }
-    linux.set_seccomp(Some(section_of(rules)?));
-    Ok(())
+    Ok(filter_of(&compile(&section_of(rules)?)?))
 }
 
 /// A rule that answers the system calls `names` with `errno` where all of `args` hold.
