@@ -80,9 +80,12 @@ impl ProcessPlan {
         // capabilities are dropped. A filter with a listener is loaded now in any case, while there is a runtime that
         // takes the listener; that of root's calls behind the capabilities, because it would answer capset(2). Any other is
         // loaded last, so that it need not allow what happens until execve(2).
-        let load = |plan: &SeccompPlan| match rt_sys::seccomp::load(&plan.filter)? {
-            Some(fd) => listener(fd),
-            None => Ok(()),
+        let load = |plan: &SeccompPlan| {
+            let loaded = match plan.supervised {
+                true => rt_sys::seccomp::load_supervised(&plan.filter)?,
+                false => rt_sys::seccomp::load(&plan.filter)?,
+            };
+            loaded.map_or(Ok(()), &listener)
         };
         let mut filter = self.seccomp.as_ref();
         let is_first = |plan: &&SeccompPlan| !self.no_new_privs || plan.filter.notifies && !plan.supervised;

@@ -73,7 +73,10 @@ impl DirectoryTarget<'_> {
         let (major, minor) = entry.device;
         let device = Device { block: entry.kind == EntryKind::Block, major, minor };
         let owner = Owner::of_header(entry.uid, entry.gid);
-        owner::record_if_kept(file.as_fd(), owner, Some(device))?;
+        if !owner::record_if_kept(file.as_fd(), owner, Some(device))? {
+            add(&self.counts.devices, 1);
+            return disk::unlink(dir.as_fd(), name);
+        }
         disk::set_mode(file.as_fd(), self.file_mode(entry.mode))?;
         disk::set_times(file.as_fd(), entry.mtime)
     }

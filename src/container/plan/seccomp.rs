@@ -9,7 +9,7 @@ use oci_spec::runtime::{
 use rt_spec::emulation::{self, RootEmulation};
 use rt_spec::{ANNOTATION_ROOT_EMULATION, KEY_CALLS};
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::seccomp::{FLAG_WAIT_KILLABLE, Filter};
+use rt_sys::seccomp::Filter;
 use rt_sys::{bail, err};
 use std::path::PathBuf;
 
@@ -29,9 +29,13 @@ pub(super) fn plan_supervised(
         None => emulation::root_emulation(emulation)?,
     };
     let program = compile(&section).context(|| "config.json: linux.seccomp")?;
-    let mut filter = filter_of(&program);
-    filter.flags |= FLAG_WAIT_KILLABLE;
-    Ok(SeccompPlan { filter, unknown: Vec::new(), listener: None, metadata: String::new(), supervised: true })
+    Ok(SeccompPlan {
+        filter: filter_of(&program),
+        unknown: Vec::new(),
+        listener: None,
+        metadata: String::new(),
+        supervised: true,
+    })
 }
 
 /// The filter and where its notifications go.

@@ -25,14 +25,18 @@ use rt_sys::notify::Listener;
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Child, Memory};
 use rt_sys::{bail, caps, err, fd};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, Signal, WaitOptions};
 use std::cell::Cell;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What the supervisor says when it begins; anything else is why it cannot.
 const BEGUN: &str = "begun";
+/// How long the end of a supervisor takes at most that is not held up.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// What the supervisor has beyond the container's programs.
 const ITS_CAPABILITIES: [&str; 2] = ["CAP_SYS_PTRACE", "CAP_SYS_CHROOT"];
 
@@ -41,6 +45,9 @@ const ITS_CAPABILITIES: [&str; 2] = ["CAP_SYS_PTRACE", "CAP_SYS_CHROOT"];
 pub(super) struct Supervisor {
     child: Child,
     ended: Cell<Option<u8>>,
+    /// How long it may take to end behind the container's program. Nobody is left then who makes calls, if the program was the
+    /// first one of a PID namespace.
+    patience: Duration,
 }
 
 impl Supervisor {
@@ -69,7 +76,8 @@ impl Supervisor {
             }
         })
         .context(context)?;
-        let supervisor = Supervisor { child, ended: Cell::new(None) };
+        let patience = if plan.makes(Namespace::Pid) { PATIENCE } else { Duration::ZERO };
+        let supervisor = Supervisor { child, ended: Cell::new(None), patience };
         match String::from_utf8_lossy(&fd::read_all(ready).context(context)?).as_ref() {
             BEGUN => Ok(supervisor),
             why => {
@@ -84,13 +92,18 @@ impl Supervisor {
         if self.ended.get().is_some() {
             return Ok(());
         }
+        self.take_end()?;
+        if self.ended.get().is_some_and(|code| code != 0) {
+            container.kill();
+        }
+        Ok(())
+    }
+
+    /// Notes how it has ended, if it has.
+    fn take_end(&self) -> Result<()> {
         let ended = rustix::process::waitpid(Some(self.child.pid), WaitOptions::NOHANG);
         if let Some((_, status)) = ended.context(|| "wait for the supervisor")? {
-            let code = process::exit_code(status);
-            self.ended.set(Some(code));
-            if code != 0 {
-                container.kill();
-            }
+            self.ended.set(Some(process::exit_code(status)));
         }
         Ok(())
     }
@@ -101,12 +114,17 @@ impl Supervisor {
     /// It failed before, so calls of the container's were not answered.
     pub(super) fn finish(&self) -> Result<()> {
         if self.ended.get().is_none() {
-            self.child.end();
-            return Ok(());
+            let mut fds = [PollFd::new(&self.child.pidfd, PollFlags::IN)];
+            process::poll(&mut fds, Some(self.patience))?;
+            self.take_end()?;
         }
         match self.ended.get() {
             Some(0) => Ok(()),
-            _ => Err(err!("the supervisor of root's calls has died, and the container with it")
+            None => {
+                self.child.end();
+                Ok(())
+            }
+            Some(_) => Err(err!("the supervisor of root's calls has died, and the container with it")
                 .hint("--root-emulation off needs none")),
         }
     }
