@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`cli`] | the command line, one file per command |
 //! | `container` | the life of a container |
+//! | `checkpoint` | its processes as files, and back |
 //! | `doctor` | what keeps containers from starting here |
 //! | `hooks` | running OCI hooks, and the definitions in hooks.d |
 //! | `pattern` | regular expressions of users |
@@ -14,6 +15,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod checkpoint;
 pub mod cli;
 mod container;
 mod doctor;

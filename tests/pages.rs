@@ -171,6 +171,28 @@ fn paths_of_the_repository_exist() {
 }
 
 #[test]
+fn names_of_the_sources_exist() {
+    // Such as `Launch::holding` and `fd::leave_open`: the last part is a name in some source.
+    let of_rust = ["src", "crates", "pull", "image", "hooks", "spank/src", "integration/faults/src", "tests"];
+    let sources: Vec<String> =
+        of_rust.iter().flat_map(|dir| sources(Path::new(dir))).map(|path| read(&path)).collect();
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for page in pages().iter().filter(|p| !p.ends_with("CHANGELOG.md")) {
+        for (n, line) in read(page).lines().enumerate() {
+            for name in spans(line).filter_map(name_of_a_source) {
+                seen += 1;
+                if !sources.iter().any(|text| has_word(text, name)) {
+                    wrong.push(format!("{}:{}: no source has {name}", page.display(), n + 1));
+                }
+            }
+        }
+    }
+    assert!(seen > 40, "{seen} names found");
+    none(wrong);
+}
+
+#[test]
 fn readme_is_short_and_begins_with_a_container() {
     let text = read(Path::new("README.md"));
     assert!(text.lines().count() <= 150, "README.md has {} lines", text.lines().count());
@@ -240,6 +262,8 @@ fn reference_names_what_changes_a_container() {
     let variables = heads(&section("man1/rt.1", "ENVIRONMENT"));
     let keys = heads(&section("man5/rt-config.5", "KEYS"));
     assert!(variables.len() > 25 && keys.len() > 15, "{variables:?} {keys:?}");
+    // Those of a step are in the two man pages alone.
+    let variables = variables.into_iter().filter(|name| !name.starts_with("RT_CONTAINER_"));
     let names = annotations.iter().map(|s| (*s).to_owned()).chain(variables).chain(keys);
     none(names.filter(|name| !has(name)).map(|name| format!("docs/reference.md: no {name}")).collect());
 }
@@ -271,6 +295,9 @@ fn the_readers_of_this_file_work() {
     for (word, path) in paths {
         assert_eq!(path_of_the_repository(word).unwrap_or_default(), path, "{word}");
     }
+    assert_eq!(name_of_a_source("fd::leave_open"), Some("leave_open"));
+    assert_eq!(name_of_a_source("hooks/a.rs::case"), None);
+    assert!(has_word("fn leave_open(", "leave_open") && !has_word("fn leave_opened(", "leave_open"));
     assert!(anchors("## 2. What /run/rt-slurm is\n").contains("2-what-runrt-slurm-is"));
 }
 
@@ -334,6 +361,12 @@ fn commands() -> BTreeMap<String, Flags> {
     let names = list.lines().filter_map(|line| line.split_whitespace().next());
     let mut all: BTreeMap<_, _> = names.map(|name| (name.to_owned(), flags_of(name))).collect();
     assert!(all.len() > 25, "{all:?}");
+    // Each form of `rt slurm` has flags of its own; a page may name any of them behind `rt slurm`.
+    let usage = help(&["slurm"]);
+    let forms = usage.lines().filter_map(|line| line.split("rt slurm ").nth(1)?.split_whitespace().next());
+    let of_forms: Vec<_> = forms.flat_map(|form| flags(&help(&["slurm", form]))).collect();
+    assert!(of_forms.len() > 20, "{of_forms:?}");
+    all.get_mut("slurm").unwrap().extend(of_forms);
     all.insert("help".to_owned(), Flags::new());
     all.insert("generate".to_owned(), Flags::new());
     all
@@ -386,6 +419,32 @@ fn path_of_the_repository(word: &str) -> Option<&str> {
     let several = word.contains(['*', '{', '$', '<'])
         || name.ends_with(".rs") && name.starts_with(|c: char| c.is_ascii_uppercase());
     (DIRECTORIES.contains(&top) && !several).then_some(word)
+}
+
+/// The last part of a name such as `Type::function`, if that is all the code there is.
+fn name_of_a_source(code: &str) -> Option<&str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let (_, last) = code.rsplit_once("::")?;
+    (code.chars().all(is_name) && !last.is_empty()).then_some(last)
+}
+
+/// Whether a text has this word, and not only a longer one.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.match_indices(word)
+        .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
+}
+
+/// The sources of Rust below a directory.
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    paths
+        .flat_map(|path| match path.extension() {
+            _ if path.is_dir() => sources(&path),
+            Some(e) if e == "rs" => vec![path],
+            _ => Vec::new(),
+        })
+        .collect()
 }
 
 /// The code of a page with its lines: blocks of shell, indented blocks, and spans in the text. Tables write `\|` for `|`.

@@ -260,6 +260,54 @@ fn a_driver_that_was_brought() {
     }
 }
 
+/// As on Debian: what alternatives link to is in a directory that the loader does not search, and the rest beside it or above.
+#[test]
+fn a_driver_in_several_directories() {
+    let node = nvidia_node();
+    let (usr, current) = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu/nvidia/current");
+    let version = standin::DRIVER;
+    let mut cache = ld_so_cache::Cache::default();
+    for name in ["libcuda", "libnvidia-ml"] {
+        let file = format!("{name}.so.{version}");
+        node.host.remove(&format!("{usr}/{file}"));
+        let library = Library::named(if name == "libcuda" { "libcuda.so.1" } else { "libnvidia-ml.so.1" });
+        node.host.library(&format!("{current}/{file}"), &library);
+        node.host.link(&format!("{usr}/{name}.so.1"), &format!("nvidia/current/{name}.so.1"));
+        let flags = ld_so_cache::elf::Elf::read(library.bytes().as_slice()).unwrap().cache_flags().unwrap();
+        cache.entries.push(ld_so_cache::CacheEntry::owned(
+            format!("{name}.so.1"),
+            format!("{usr}/{name}.so.1"),
+            flags,
+        ));
+        if name == "libcuda" {
+            // That of another version is all that the loader knows of it.
+            let old = format!("{usr}/libnvidia-ptxjitcompiler.so.1");
+            cache.entries.push(ld_so_cache::CacheEntry::owned("libnvidia-ptxjitcompiler.so.1", old, flags));
+        }
+    }
+    node.host.file("/etc/ld.so.cache", cache.to_bytes());
+    let compiler = Library::named("libnvidia-ptxjitcompiler.so.1");
+    node.host.remove(&format!("{usr}/libnvidia-ptxjitcompiler.so.{version}"));
+    node.host.library(&format!("{usr}/libnvidia-ptxjitcompiler.so.530.1"), &compiler);
+    node.host.library(&format!("{current}/libnvidia-ptxjitcompiler.so.{version}"), &compiler);
+    node.host
+        .library(&format!("{usr}/libnvidia-rtcore.so.{version}"), &Library::named("libnvidia-rtcore.so"));
+    let edits = node.ok("NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics");
+    for (dir, stem) in
+        [(current, "libcuda.so"), (current, "libnvidia-ptxjitcompiler.so"), (usr, "libnvidia-rtcore.so")]
+    {
+        let (from, to) = (format!("{dir}/{stem}.{version}"), format!("/run/rt/gpu/lib/{stem}.{version}"));
+        let found: Vec<_> = edits.binds.iter().filter(|b| b.path == Path::new(&to)).collect();
+        assert!(found.len() == 1 && found[0].source == Path::new(&from), "{stem}: {:?}", edits.binds);
+    }
+    assert!(
+        edits.libraries.iter().any(|l| l.name == "libnvidia-ptxjitcompiler.so.1"),
+        "{:?}",
+        edits.libraries
+    );
+    assert!(!edits.binds.iter().any(|b| b.source.ends_with("libnvidia-ptxjitcompiler.so.530.1")));
+}
+
 #[test]
 fn requirements() {
     let node = nvidia_node();

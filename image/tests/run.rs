@@ -415,7 +415,7 @@ fn an_images_config_uncovers_nothing() {
     ];
     for (n, (mounts, linux, annotations)) in cases.into_iter().enumerate() {
         let config = format!(
-            r#"{{"ociVersion": "1.2.0", "process": {{"args": ["sh"], "env": ["PATH=/bin"], "cwd": "/", "user": {{"uid": 0, "gid": 0}},
+            r#"{{"ociVersion": "1.2.0", "process": {{"args": ["sh"], "env": ["PATH=/bin"], "cwd": "/", "user": {{"uid": 0, "gid": 0}}, "noNewPrivileges": false,
                 "capabilities": {{"bounding": {all}, "effective": {all}, "permitted": {all}, "inheritable": {all}, "ambient": {all}}}}},
             "mounts": [{mounts}], "linux": {{{linux}}}, "annotations": {{{annotations}}}}}"#
         );
@@ -427,7 +427,7 @@ fn an_images_config_uncovers_nothing() {
         for caller in callers() {
             let inside = "umount /proc/sys; umount /sys; \
                 for S in /proc/sys/kernel/core_uses_pid /data/sys/kernel/core_uses_pid /sys/kernel/mm/ksm/run; do \
-                [ -e $S ] && V=$(cat $S) && echo $V >$S && echo WRITTEN; done; umount /host/state && echo UNCOVERED; grep -e CapEff -e Seccomp /proc/self/status";
+                [ -e $S ] && V=$(cat $S) && echo $V >$S && echo WRITTEN; done; umount /host/state && echo UNCOVERED; grep -e CapEff -e Seccomp -e NoNewPrivs /proc/self/status";
             let above = place.text(&format!("open/{caller:?}"));
             let script = format!(
                 "mkdir -p {above}/state && rt --root {above}/state run -v {above}:/host {image} sh -c '{inside}'"
@@ -435,6 +435,8 @@ fn an_images_config_uncovers_nothing() {
             let out = place.command(caller, &["sh", "-c", &script]).output().unwrap();
             let said = String::from_utf8_lossy(&out.stdout).into_owned();
             assert!(said.contains("CapEff:\t0000000000000000"), "{caller:?} {n}: {out:?}");
+            // Its own filter is loaded last.
+            assert!(said.contains("NoNewPrivs:\t1"), "{caller:?} {n}: {said}");
             // A filter of rt's own keeps the caller's keys from each of them, and a config's comes beside it.
             let filters = if linux.contains("seccomp") { 2 } else { 1 };
             assert!(said.contains(&format!("Seccomp_filters:\t{filters}")), "{caller:?} {n}: {said}");

@@ -217,7 +217,8 @@ pub(crate) fn entries(dir: BorrowedFd) -> Result<Vec<(Vec<u8>, FileType)>> {
 const OPEN_AT_REMOVAL: usize = 128;
 
 /// Removes what is in a directory except `kept`, as far as that is possible. A directory that lies deeper than descriptors
-/// may be open is moved up to the top and removed there, so any depth can be removed.
+/// may be open is moved up to the top and removed there, so any depth can be removed. What is mounted in it stays, and so do the
+/// directories that lead to it.
 ///
 /// # Errors
 /// The first thing that could not be removed.
@@ -252,7 +253,7 @@ pub(crate) fn remove_contents(top: BorrowedFd, kept: &[u8]) -> Result<()> {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(Errno::ISDIR) => {
                 if depth < OPEN_AT_REMOVAL {
-                    let inner = reopen_dir(level.dir.as_fd(), &name);
+                    let inner = open_own_part(level.dir.as_fd(), &name);
                     inner.and_then(|inner| open(inner, name)).map(|inner| stack.push(inner))
                 } else {
                     moved += 1;
@@ -264,6 +265,17 @@ pub(crate) fn remove_contents(top: BorrowedFd, kept: &[u8]) -> Result<()> {
             Err(e) => Err(Error::from(e).context(format!("remove {}", at(level.dir.as_fd(), &name)))),
         };
         result = result.and(done);
+    }
+}
+
+/// Opens a directory for its entries to be removed; not one at which something is mounted, which is no part of the tree.
+fn open_own_part(parent: BorrowedFd, name: &[u8]) -> Result<File> {
+    match fd::open_entry(parent, name, OFlags::RDONLY | OFlags::DIRECTORY) {
+        Err(Errno::XDEV) => {
+            let error = Error::from_errno(libc::EBUSY).context(format!("remove {}", at(parent, name)));
+            Err(error.hint("something is mounted there"))
+        }
+        opened => Ok(File::from(opened.context(|| format!("open {}", at(parent, name)))?)),
     }
 }
 

@@ -17,6 +17,7 @@ use super::bundle::PulledImage;
 use super::cache::CacheLocation;
 use super::decode::Expected;
 use super::disk;
+use super::disk_full;
 use super::draft::{self, Draft};
 use super::interrupt::Interrupt;
 use super::layer::{self, Counts, ImageTarget, UnpackContext};
@@ -24,8 +25,7 @@ use super::limits::Limits;
 use super::merge::{DeferredLink, LayerNumber, MergedTree};
 use super::profile::{self, BundledImage, MountPoint};
 use super::progress::{Meter, Style};
-use super::room;
-use super::run::{self, Phases, PullOptions, Summary};
+use super::pull::{self, Phases, PullOptions, Summary};
 use super::run_file;
 use super::save::{self, LayerTree, SourceBundle, TreeKind, Watch, What};
 use super::source::Opened;
@@ -66,7 +66,7 @@ pub(super) fn pull(options: &PullOptions, form: Form, interrupt: &Interrupt) -> 
         let (cache, _scratch) = options.cache.open(None)?;
         let opened = Opened::open(&options.source, options.connect.clone(), &cache, interrupt)?;
         let head = opened.head()?;
-        return run::unchanged(options, have, opened, head, &cache, interrupt, phases);
+        return pull::unchanged(options, have, opened, head, &cache, interrupt, phases);
     }
     let old = replaceable(target, options.force)?;
     let draft = Draft::beside(target)?;
@@ -83,7 +83,7 @@ pub(super) fn pull(options: &PullOptions, form: Form, interrupt: &Interrupt) -> 
     let counts = Counts::default();
     let new = NewImageFile::create(&draft, form, &counts, options.connections)?;
     let context = new.context(&counts, interrupt, options.max_bytes);
-    let fetched = run::layers(&image, &context, &cache, new.limits, options)?;
+    let fetched = pull::layers(&image, &context, &cache, new.limits, options)?;
     let directories = new.tree.finish_dirs()?;
     phases.end("layers");
 
@@ -99,9 +99,9 @@ pub(super) fn pull(options: &PullOptions, form: Form, interrupt: &Interrupt) -> 
     };
     // Another process may have pulled the same image to this place meanwhile.
     let same = || !form.runs && pulled(target).is_ok_and(|have| have.digest == image.digest.as_str());
-    let unchanged = published.as_ref().is_err_and(run::came_meanwhile) && same();
+    let unchanged = published.as_ref().is_err_and(pull::came_meanwhile) && same();
     if !unchanged {
-        published.map_err(|e| run::in_the_way(e, options))?;
+        published.map_err(|e| pull::in_the_way(e, options))?;
     }
     phases.end("finish");
     Ok(Summary {
@@ -178,7 +178,7 @@ fn write_trees(
     let new = NewImageFile::create(&draft, form, &counts, None)?;
     let context = new.context(&counts, &interrupt, u64::MAX);
     let watch = Watch { interrupt: &interrupt, meter: &Meter::default() };
-    let without_room = |e| room::explain_target(e, target, None);
+    let without_room = |e| disk_full::explain_target(e, target, None);
     watch.meter.shown(style, "save", || copy_trees(trees, &context, watch)).map_err(without_room)?;
     new.tree.finish_dirs()?;
     let mut written = finish(new).map_err(without_room)?;

@@ -141,6 +141,15 @@ impl Registries {
         }
     }
 
+    /// Whether the registry `host` itself is asked without a check of its certificate, or over HTTP: what a login needs to know,
+    /// which names no repository. What leads to another place says nothing about `host`.
+    pub(crate) fn is_insecure(&self, host: &str) -> bool {
+        let matching = self.registry.iter().filter(|registry| registry.matches(host).is_some());
+        matching.max_by_key(|registry| registry.exactness()).is_some_and(|registry| {
+            registry.insecure && registry.location.as_deref().is_none_or(|at| at == host)
+        })
+    }
+
     /// Where to ask for `reference`, in order.
     ///
     /// # Errors

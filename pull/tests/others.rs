@@ -225,8 +225,41 @@ fn mounts_of_others_stop_no_save() {
             let output = timed(&place, &["save", "b", to]);
             assert!(output.status.success(), "{output:?}");
         }
+        timed(&place, &["pull", "-q", "--force", "--plain-http", &server.name(), "b"]);
         drop(mount);
+        unmount_all(&place);
     }
+}
+
+/// Takes away what is mounted in the directory of a test, wherever it has been moved.
+fn unmount_all(place: &Place) {
+    let (list, here) = (fs::read_to_string("/proc/self/mounts").unwrap(), place.join(""));
+    for line in list.lines().filter(|line| line.contains(here.to_str().unwrap())) {
+        let _ = Command::new("umount").arg("-l").arg(line.split(' ').nth(1).unwrap()).status();
+    }
+}
+
+/// What is mounted in a bundle is no part of it.
+#[test]
+fn nothing_is_removed_through_a_mount() {
+    let place = Place::new("others-mounted");
+    if !can_give(&place) {
+        return;
+    }
+    let server = Server::start(image_of(1, 1000), Fault::None);
+    let pull = || timed(&place, &["pull", "-q", "--force", "--plain-http", &server.name(), "b"]);
+    assert!(pull().status.success());
+    for dir in ["b/rootfs/mnt", "mine"] {
+        fs::create_dir_all(place.join(dir)).unwrap();
+    }
+    fs::write(place.join("mine/file"), "precious").unwrap();
+    let bound =
+        Command::new("mount").arg("--bind").args([place.join("mine"), place.join("b/rootfs/mnt")]).status();
+    assert!(bound.unwrap().success());
+    let output = pull();
+    let kept = fs::read_to_string(place.join("mine/file"));
+    unmount_all(&place);
+    assert_eq!(kept.unwrap(), "precious", "{output:?}");
 }
 
 /// Root's configuration is not where another user's link leads: what is there can be anybody's.

@@ -98,6 +98,16 @@ fn what_is_stored_is_pushed_by_its_name() {
     is_right(&place, &server, "team/x:1");
     place.good(&["save", "-q", &source, "x.sqsh"]);
     assert!(place.join("x.sqsh").is_file());
+    // The digest of `rt images -q` is a name of the store, and of nothing else.
+    let digest = place.good(&["images", "-q"]).trim().to_owned();
+    place.good(&["push", "-q", "--plain-http", &digest, &server.name("team/y:1")]);
+    is_right(&place, &server, "team/y:1");
+    place.good(&["save", "-q", &digest, "z.sqsh"]);
+    let other = format!("sha256:{}", "0".repeat(64));
+    for words in [&["save", "-q", &other, "y.sqsh"][..], &["inspect", &other], &["pull", &other, "y"]] {
+        let said = place.bad(words);
+        assert!(said.contains(&other) && said.contains("store") && !said.contains("docker.io"), "{said}");
+    }
     // What is nowhere is not fetched for that: it may be a path with an error in it.
     for words in [&["push", "--plain-http", "c", &source][..], &["save", "c", "y.sqsh"]] {
         let said = place.bad(words);

@@ -224,6 +224,40 @@ fn passwords() {
     place.good(&["inspect", "--plain-http", "--no-cache", &server.name()]);
 }
 
+/// registries.conf says of a host how it is asked. Where it says that of a place to which a name leads, the name is not meant.
+#[test]
+fn a_login_goes_where_registries_conf_allows_it() {
+    let place = Place::new("login");
+    let server = Server::start(sample(), Fault::Basic);
+    let host = format!("127.0.0.1:{}", server.port);
+    let authorized = || server.log.lock().unwrap().authorized;
+    let login = |conf: String| {
+        std::fs::write(place.join("registries.conf"), conf).unwrap();
+        let mut command = place.command();
+        command.env("CONTAINERS_REGISTRIES_CONF", place.join("registries.conf"));
+        let output =
+            command.args(["login", "--retries", "0", "-u", "me", "-p", "secret", &host]).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    for table in [format!("location = \"{host}\""), format!("prefix = \"{host}\"")] {
+        let (good, said) = login(format!("[[registry]]\n{table}\ninsecure = true\n"));
+        assert!(good, "{table}: {said}");
+    }
+    assert!(login(format!("[registries.insecure]\nregistries = [\"{host}\"]\n")).0);
+    let before = authorized();
+    assert!(before >= 3);
+    for table in [
+        format!("location = \"{host}\""),
+        format!("prefix = \"{host}\"\nlocation = \"registry.invalid\"\ninsecure = true"),
+        format!("prefix = \"registry.example\"\nlocation = \"{host}\"\ninsecure = true"),
+        format!("location = \"{host}/team\"\ninsecure = true"),
+    ] {
+        let (good, said) = login(format!("[[registry]]\n{table}\n"));
+        assert!(!good && said.contains(&format!("https://{host}/v2/")), "{table}: {said}");
+    }
+    assert_eq!(authorized(), before, "HTTP gets no password");
+}
+
 /// What a tag means now is said with its digest, and is an image's name by itself.
 #[test]
 fn a_pinned_name_names_the_same_image() {

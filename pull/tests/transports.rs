@@ -160,6 +160,8 @@ fn saved_and_loaded() {
     let two = place.good(&["save", "-q", "b", "oci:saved:v1"]);
     assert_eq!(one, two, "the same tree gives the same digest");
     assert!(place.bad(&["save", "b", "oci:saved:v1"]).contains("exists"));
+    let piped = place.bad(&["save", "b", "docker-archive:-"]);
+    assert!(piped.contains("no image is written to standard output") && !place.join("-").exists(), "{piped}");
     place.good(&["pull", "-q", "oci-archive:saved.tar:v1", "again"]);
     is_right(&place, "again");
     if have("skopeo") {

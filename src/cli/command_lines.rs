@@ -159,8 +159,6 @@ fn every_way_to_write_a_flag() {
 #[test]
 fn what_is_wrong_is_said() {
     for (line, error) in [
-        ("checkpoint --help", r#"unknown command "checkpoint" (rt --help lists the commands)"#),
-        ("help restore", r#"unknown command "restore" (rt --help lists the commands)"#),
         ("strat c1", r#"unknown command "strat"; did you mean start?"#),
         ("help lst", r#"unknown command "lst"; did you mean list?"#),
         ("generat", r#"unknown command "generat" (rt --help lists the commands)"#),

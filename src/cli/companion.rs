@@ -3,7 +3,7 @@
 
 use rt_cli::parse::Call;
 use rt_sys::error::{Context, Result};
-use rt_sys::start;
+use rt_sys::{err, look, start};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
@@ -16,6 +16,18 @@ pub(super) fn execute(call: &Call) -> Result<u8> {
         crate::container::keep_layer(&dir)?;
     }
     become_companion("rt-pull", super::own_words())
+}
+
+/// `rt inspect`: docker's knows containers, too, and whoever means one here is not told of an image of that name.
+pub(super) fn inspect(call: &Call) -> Result<u8> {
+    if let Some(name) = call.operands[0].to_str()
+        && super::store(call)?.holds(name)?
+        && !look::exists(name)?
+    {
+        return Err(err!("inspect: {name} is a container here")
+            .hint(format!("rt state {name} shows it; docker://{name} is the image of that name")));
+    }
+    execute(call)
 }
 
 /// Executes the program `name` with `words`. Returns only where that fails.

@@ -19,6 +19,9 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     // What people type who know another program, whose `exec` starts containers.
     if operand.contains(['/', ':']) {
         let error = err!("invalid container ID: {operand:?}");
+        if let Some(name) = operand.strip_prefix("instance://") {
+            return Err(error.hint(format!("rt exec {name} enters the container of that name")));
+        }
         return Err(error.hint("rt run starts images and bundles; rt exec enters a container that runs"));
     }
     let Named { store, id, task } = super::find(call)?;

@@ -292,6 +292,11 @@ default those are the calls that one launcher has started, which is known by wha
 OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, PALS_RANKID, FLUX_TASK_RANK, JSM_NAMESPACE_RANK, TORCHELASTIC_RUN_ID,
 MV2_COMM_WORLD_RANK or SLURM_STEP_ID, and what names the run.",
     },
+    Item {
+        name: "RT_CRIU",
+        text: "The criu(8) that rt checkpoint, rt restore and rt run --checkpoint execute, in place of the first in
+PATH. It may lie in the root of another distribution, from which its loader and libraries are taken.",
+    },
     Item { name: "RT_CACHE, XDG_CACHE_HOME", text: "Where the commands about images keep blobs; see FILES." },
     Item {
         name: "RT_BUILD_DIR",

@@ -6,9 +6,9 @@ use crate::container;
 use rt_cli::flag::{DEBUG, LOG, LOG_FORMAT, LOG_LEVEL};
 use rt_cli::image::{PLATFORM, PULL_POLICY};
 use rt_cli::parse::Call;
-use rt_image_store::{ImageStore, Place, PullPolicy, name, place};
+use rt_image_store::{ImageStore, Place, PullPolicy, bundle_of_digest, name, place};
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, signal};
+use rt_sys::{bail, err, signal};
 use std::ffi::OsStr;
 use std::io::{ErrorKind, IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -42,6 +42,13 @@ pub(super) fn pulled(call: &Call, image: &str, how: &Pull<'_>) -> Result<Option<
     let Pull { policy, platform, .. } = *how;
     let configured = rt_config::Config::read(&rt_config::own_variable)?;
     let places = place::places(&configured.stores())?;
+    if let Some(name) = bundle_of_digest(image) {
+        let stored = mark_in(&places, |store| store.has(&name).map(|there| there.then(|| name.clone())))?;
+        return match stored {
+            Some(bundle) => Ok(Some(bundle)),
+            None => Err(err!("{image}: not in the store of images").hint("rt images lists them")),
+        };
+    }
     // Images of this machine can change under their names, so rt-pull looks at them.
     if policy != PullPolicy::Always && !is_local_image(image) {
         let name = name::in_registry(image, configured.text(&rt_config::REGISTRY));
@@ -64,9 +71,17 @@ pub(super) fn pulled(call: &Call, image: &str, how: &Pull<'_>) -> Result<Option<
 
 /// Looks for a name in the stores, and marks the bundle as used.
 fn look_up(places: &[Place], key: &str) -> Result<Option<PathBuf>> {
+    mark_in(places, |store| store.find(key))
+}
+
+/// Marks the bundle that `find` finds in one of the stores as used.
+fn mark_in(
+    places: &[Place],
+    find: impl Fn(&ImageStore) -> Result<Option<String>>,
+) -> Result<Option<PathBuf>> {
     for place in places {
         let Some(store) = ImageStore::open(place)? else { continue };
-        if let Some(bundle) = store.find(key)? {
+        if let Some(bundle) = find(&store)? {
             // Marked first and looked for afterwards: whoever removes it takes its name away first, and then looks for
             // marks.
             if !store.mark_use(&bundle)? || store.has(&bundle)? {

@@ -1,5 +1,6 @@
 //! `rt`'s commands: `table.rs` describes them, and each has a file of its own.
 
+mod checkpoint;
 #[cfg(test)]
 mod command_lines;
 mod companion;
@@ -19,6 +20,7 @@ mod mount;
 mod operand;
 mod pause;
 mod ps;
+mod restore;
 mod resume;
 mod run;
 mod slurm;
@@ -92,6 +94,18 @@ fn environment(call: &Call) -> Result<Vec<String>> {
     Ok(words)
 }
 
+/// Does `what` with each operand, also where that fails with one before it. The first error counts.
+fn for_each(call: &Call, mut what: impl FnMut(&str) -> Result<()>) -> Result<u8> {
+    let mut failed = Ok(0);
+    for n in 0..call.operands.len() {
+        let done = what(call.operand(n, "an id")?);
+        if let (Ok(_), Err(e)) = (&failed, done) {
+            failed = Err(e);
+        }
+    }
+    failed
+}
+
 /// What an operand names: a container, and where it is.
 struct Named {
     store: Store,
@@ -103,7 +117,12 @@ struct Named {
 /// Finds the container that the operand names: by its id, by its Slurm job, whose store may lie where oci.conf puts it, or by
 /// its run of ranks. A container that is in no store is looked for in the default one by the caller, which says that it is not there.
 fn find(call: &Call) -> Result<Named> {
-    let (store, name) = (store(call)?, call.id()?);
+    find_named(call, call.id()?)
+}
+
+/// The same for one of several operands.
+fn find_named(call: &Call, name: &str) -> Result<Named> {
+    let store = store(call)?;
     let of = |store: Store, id: &str, task| Ok(Named { store: store.for_use()?, id: id.to_owned(), task });
     if store.holds(name)? {
         return of(store, name, None);

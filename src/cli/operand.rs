@@ -5,7 +5,7 @@ use rt_image_store::Transport;
 use rt_image_store::image_file::ImageKind;
 use rt_image_store::word::{self, There, is_archive, is_path};
 use rt_spec::asked_mounts::is_image;
-use rt_sys::error::{Context, Result};
+use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, err, fd, look};
 use rustix::fs::{FileType, OFlags};
 use std::ffi::OsStr;
@@ -107,16 +107,14 @@ pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
     let shown = path.display();
     match here {
         Some(FileType::RegularFile) => return Ok(Operand::File(path.to_owned())),
-        Some(FileType::Directory) => {
+        Some(FileType::Directory) if inside == Found::Else => {
             let config = config.display();
-            let text = match inside {
-                Found::Else => {
-                    err!("{shown}: a directory, and its {config} has no ociVersion and root, so no bundle")
-                }
-                _ => err!("{shown}: a directory without {config}, so no bundle"),
-            };
-            return Err(text.hint(format!("docker://{shown} is the image of that name")));
+            return Err(err!(
+                "{shown}: a directory, and its {config} has no ociVersion and root, so no bundle"
+            )
+            .hint(format!("docker://{shown} is the image of that name")));
         }
+        Some(FileType::Directory) => return Err(without_config(path, config)?),
         Some(FileType::Symlink) => bail!("{shown}: a symbolic link to nothing"),
         Some(_) => bail!("{shown}: neither a bundle nor the name of an image"),
         None => {}
@@ -125,6 +123,19 @@ pub(super) fn classify(operand: &OsStr, config: &Path) -> Result<Operand> {
         Some(name) => Ok(Operand::Image(name.to_owned())),
         None => bail!("{}: no such bundle, and not the name of an image", path.display()),
     }
+}
+
+/// The error for the directory `dir`, in which no file is called `config`. Apptainer and Charliecloud run directories that hold a
+/// root.
+pub(super) fn without_config(dir: &Path, config: &Path) -> Result<Error> {
+    let shown = dir.display();
+    let error = err!("{shown}: a directory without {}, so no bundle", config.display());
+    let holds_root = look::is_dir(dir.join("bin"))? || look::is_dir(dir.join("usr"))?;
+    Ok(match (holds_root, is_path(dir.as_os_str())) {
+        (true, _) => error.hint(format!("rt convert {shown} FILE.sqsh makes an image of a root")),
+        (false, false) => error.hint(format!("docker://{shown} is the image of that name")),
+        (false, true) => error,
+    })
 }
 
 /// True where the current directory is the bundle of the container `id`. What others have put here is none; where it looks like
@@ -153,7 +164,7 @@ pub(super) fn check_image_file(path: &Path) -> Result<()> {
     }
 }
 
-fn file_is_no_bundle(path: &Path) -> rt_sys::error::Error {
+fn file_is_no_bundle(path: &Path) -> Error {
     let shown = path.display();
     let e = err!("{shown}: a file, and neither a squashfs nor a SIF image");
     match path.to_str().is_some_and(is_archive) {

@@ -3,22 +3,25 @@
 use super::operand::{self, Operand};
 use super::table::*;
 use super::{Call, PROGRAM, create, image};
+use crate::checkpoint::Restore;
 use crate::container::{
-    self, Choice, Entrypoint, Ids, Lifetime, NamespaceChoices, Overrides, RootAccess, Run,
+    self, Choice, CreateOptions, Entrypoint, Ids, Lifetime, NamespaceChoices, Overrides, RootAccess, Run,
 };
-use crate::store::{Scratch, check_id};
+use crate::store::{Scratch, already_exists, check_id};
 use oci_spec::runtime::Mount;
 use rt_cli::flag::Flag;
 use rt_cli::image::{PLATFORM, PULL_POLICY};
+use rt_cli::parse::Flags;
 use rt_cli::wrong;
 use rt_launch::launchers;
 use rt_spec::asked_mounts;
 use rt_spec::emulation::{RootEmulation, parse_root_emulation};
 use rt_spec::rootless::UserMap;
 use rt_sys::error::Result;
-use rt_sys::{bail, caller, err};
+use rt_sys::{bail, caller, err, look};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Creates a container, starts it and, unless it is detached, waits for its end and removes it.
 pub(super) fn run(call: &Call) -> Result<u8> {
@@ -26,6 +29,13 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     // Before an image is pulled.
     if flags.has(&REMOVE) && (flags.has(&DETACH) || flags.has(&KEEP)) {
         bail!("run: --rm cannot be kept with --detach or --keep (rt delete removes the container)");
+    }
+    if let Some(caller) = flags.text(&END_WITH)? {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        // It may have ended before.
+        if rustix::process::getppid().is_none_or(|pid| pid.to_string() != caller) {
+            bail!("run: the caller has ended");
+        }
     }
     let asked = overrides(call)?;
     let Some(source) = source(call)? else {
@@ -48,12 +58,15 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     options.configured = call.flags.path(&BUNDLE).is_none();
     options.callers_umask = options.configured;
     options.overrides = asked;
+    if let Some(dir) = flags.path(&CHECKPOINT) {
+        keep_checkpoints(call, &dir, &mut options)?;
+    }
     let scratch = match writable(call)? {
         Some(Writable::OnDisk) => Some(Scratch::make(&options.id)?),
         _ => None,
     };
     if let Some(scratch) = &scratch {
-        options.overrides.root = RootAccess::Kept { dir: scratch.dir.clone(), readonly: false };
+        options.overrides.root = RootAccess::Overlay { dir: scratch.dir.clone(), readonly: false };
         options.removes_layer = true;
     }
     // runc prints nothing, and neither do its forms.
@@ -71,9 +84,22 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     }
 }
 
+/// Has the container go on from the last image in `dir`, and be written there.
+fn keep_checkpoints(call: &Call, dir: &Path, options: &mut CreateOptions) -> Result<()> {
+    if call.flags.has(&DETACH) {
+        bail!("run: --checkpoint and --detach exclude each other: nobody would take the signals");
+    }
+    let every = call.flags.number(&CHECKPOINT_EVERY)?;
+    options.checkpoint = Some(Box::new(Restore::last_of(dir, every)?));
+    // criu makes processes by their numbers, which are free in a PID namespace of their own only.
+    options.overrides.namespaces.pid = Some(Choice::Private);
+    options.overrides.init = Some(true);
+    Ok(())
+}
+
 /// Flags of a container that is the caller's alone.
-static ALONE: [&Flag; 8] =
-    [&DETACH, &KEEP, &NAME, &PID_FILE, &CONSOLE_SOCKET, &PIDFD_SOCKET, &STRICT, &TRACE];
+static ALONE: [&Flag; 9] =
+    [&CHECKPOINT, &DETACH, &KEEP, &NAME, &PID_FILE, &CONSOLE_SOCKET, &PIDFD_SOCKET, &STRICT, &TRACE];
 
 /// The run that the container is shared with: the one that is named, or that of the launcher whose rank this process is. The
 /// caller says it by the flag or by its environment, and no image.
@@ -131,7 +157,7 @@ fn overrides(call: &Call) -> Result<Overrides> {
         home: flags.has(&HOME).then_some(true),
         env_of_job: None,
         unmounted: Vec::new(),
-        cwd: flags.path(&CWD),
+        cwd: working_directory(flags)?,
         terminal: flags.switch(&TTY),
         init: flags.switch(&INIT),
         volumes: flags.texts(&VOLUME)?,
@@ -150,18 +176,23 @@ fn overrides(call: &Call) -> Result<Overrides> {
     })
 }
 
+/// The directory of `--cwd`, looked at before an image is pulled: behind Apptainer's `-w` stands one.
+fn working_directory(flags: &Flags) -> Result<Option<PathBuf>> {
+    match flags.path(&CWD) {
+        Some(dir) if !dir.is_absolute() => {
+            Err(err!("run: working directory {} is not an absolute path", dir.display())
+                .hint("a layer to write to is --writable"))
+        }
+        dir => Ok(dir),
+    }
+}
+
 /// The ids of `--user`.
 fn user(call: &Call) -> Result<Option<Ids>> {
     let Some(text) = call.flags.text(&RUN_USER)?.filter(|user| !user.is_empty()) else { return Ok(None) };
-    // The one name that means the same number everywhere.
-    let text = if text == "root" { "0" } else { text };
-    let (uid, gid) = text.split_once(':').unwrap_or((text, "0"));
-    match (uid.parse(), gid.parse()) {
-        (Ok(uid), Ok(gid)) => Ok(Some(Ids { uid, gid })),
-        _ => Err(err!("--user {text:?} is not UID[:GID] in numbers").hint(
-            "without root there is one id inside, the caller's: --as-root for root, --user-map caller for its own",
-        )),
-    }
+    Ids::parse(text).map(Some).map_err(|e| {
+        e.hint("without root there is one id inside, the caller's: --as-root for root, --user-map caller for its own")
+    })
 }
 
 /// Which id the caller has inside, by `--user-map` (`asked`), `--as-root` and `--user`.
@@ -246,7 +277,12 @@ fn root_access(call: &Call) -> Result<RootAccess> {
     let (writable, readonly) = (writable(call)?.is_some(), flags.has(&READ_ONLY));
     Ok(match flags.path(&OVERLAY) {
         Some(_) if writable => bail!("run: --writable and --overlay exclude each other"),
-        Some(dir) => RootAccess::Kept { dir, readonly },
+        // Apptainer's word for a layer that is only read.
+        Some(dir) if dir.as_os_str().as_bytes().ends_with(b":ro") && !look::exists(&dir)? => {
+            return Err(err!("run: --overlay {}: no such directory", dir.display())
+                .hint("--overlay DIR --read-only only reads a layer"));
+        }
+        Some(dir) => RootAccess::Overlay { dir, readonly },
         None if writable && readonly => bail!("run: --writable and --read-only exclude each other"),
         None if writable => RootAccess::InMemory,
         None if readonly => RootAccess::ReadOnly,
@@ -286,10 +322,19 @@ fn source(call: &Call) -> Result<Option<Source>> {
             bail!("run: the operand is the id, so --name {name} names the container twice");
         }
         check_id(name)?;
+        // Before an image is pulled.
+        if super::store(call)?.load_if_there(name)?.is_some() {
+            return Err(already_exists(name).hint(format!("rt rm {name} removes it")));
+        }
     }
     let id = || name.map_or_else(made_up_id, str::to_owned);
     let (id, bundle, image) = match operand {
-        Operand::Bundle(bundle) => (id(), bundle, None),
+        Operand::Bundle(dir) => {
+            if !flags.given(&CONFIG) && !look::is_file(dir.join(&config))? {
+                require_bundle(&dir, &config, flags)?;
+            }
+            (id(), dir, None)
+        }
         Operand::Id(id) => (id, named.unwrap_or_else(|| PathBuf::from(".")), None),
         Operand::File(path) => {
             operand::check_image_file(&path)?;
@@ -310,6 +355,15 @@ fn source(call: &Call) -> Result<Option<Source>> {
     Ok(Some(Source { id, bundle, image, own_form }))
 }
 
+/// Refuses `dir`, which has no `config`, with what was probably meant. Where nothing is there, whoever opens it says so.
+fn require_bundle(dir: &Path, config: &Path, flags: &Flags) -> Result<()> {
+    if flags.has(&HOME) {
+        return Err(err!("run: {}: no bundle", dir.display())
+            .hint("--home takes no directory: -v DIR:PLACE shows another one"));
+    }
+    if look::is_dir(dir)? { Err(operand::without_config(dir, config)?) } else { Ok(()) }
+}
+
 /// Twelve random hexadecimal digits, as podman's short ids. That no other container has it is for
 /// the store to see.
 fn made_up_id() -> String {
@@ -322,7 +376,6 @@ mod tests {
     use super::*;
     use rt_cli::parse::{self, Flags};
     use std::ffi::OsString;
-    use std::path::Path;
 
     fn read(words: &[&str]) -> (String, PathBuf) {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
@@ -336,11 +389,12 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("rt-run-{}", made_up_id()));
         std::fs::create_dir(&dir).unwrap();
         let name = dir.to_str().unwrap();
+        std::fs::write(dir.join("config.json"), "{}").unwrap();
         // A path is a bundle also where nothing is there: the error is then about the bundle.
         let (id, bundle) = read(&[name]);
         assert!(id.len() == 12 && id.bytes().all(|b| b.is_ascii_hexdigit()), "{id}");
         assert_eq!(bundle, dir);
-        assert_eq!(read(&["."]).1, Path::new("."));
+        assert_eq!(read(&["./not/there"]).1, Path::new("./not/there"));
         assert_eq!(read(&["-b", name, "c1"]), ("c1".into(), dir.clone()));
         let config = dir.join("c.json");
         std::fs::write(&config, r#"{"ociVersion":"1.0.0","root":{}}"#).unwrap();

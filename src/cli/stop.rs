@@ -15,10 +15,15 @@ const GRACE: u32 = 10;
 const LIMIT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Ends a container: by TERM, and by KILL where that is not enough. One that has ended is no error.
+/// Ends containers, one after the other.
 pub(super) fn run(call: &Call) -> Result<u8> {
     let grace = Duration::from_secs(call.flags.given_number(&TIME)?.unwrap_or(GRACE).into());
-    let Named { store, id, task } = super::find(call)?;
+    super::for_each(call, |name| stop(super::find_named(call, name)?, grace))
+}
+
+/// Ends a container: by TERM, and by KILL where that is not enough. One that has ended is no error.
+fn stop(named: Named, grace: Duration) -> Result<()> {
+    let Named { store, id, task } = named;
     if let Some(task) = task {
         bail!("task {} is ended by rt kill, or with its step by scancel", task.id);
     }
@@ -26,15 +31,15 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     store.container(&id)?;
     for (signal, limit) in [(libc::SIGTERM, grace), (libc::SIGKILL, LIMIT)] {
         if has_ended(&store, &id)? {
-            return Ok(0);
+            return Ok(());
         }
         match container::kill(&store, &id, signal, Receiver::FirstProcess) {
             // It ended just now.
-            Err(_) if has_ended(&store, &id)? => return Ok(0),
+            Err(_) if has_ended(&store, &id)? => return Ok(()),
             sent => sent?,
         }
         if ends_within(&store, &id, limit)? {
-            return Ok(0);
+            return Ok(());
         }
     }
     bail!("container {id} has not ended {} s after KILL", LIMIT.as_secs())

@@ -134,6 +134,9 @@ pub(super) static MPI: Flag =
     value("mpi", "host|image", "run with the host's MPI library if it is proven to fit, or with the image's");
 pub(super) static HOOKS_DIR: Flag =
     value("hooks-dir", "DIR", "read hook definitions from DIR too; they override all others").repeats();
+/// Of rt build, whose end may not leave a command running that nobody knows of.
+pub(super) static END_WITH: Flag =
+    value("end-with", "PID", "end when the caller, which is PID, ends").hidden();
 pub(super) static NO_HOOKS: Flag = switch("no-hooks", "read no hook definitions");
 pub(super) static PROCESS: Flag =
     value("process", "FILE", "run the process that this OCI JSON describes, instead of flags and COMMAND")
@@ -166,6 +169,60 @@ pub(super) static SPEC_USER_MAP: Flag = value("user-map", "caller|root", "which 
 pub(super) static RESOURCES: Flag =
     value("resources", "FILE", "read the limits from FILE as JSON; - is stdin").short('r');
 
+pub(super) static CHECKPOINT: Flag = value(
+    "checkpoint",
+    "DIR",
+    "go on from the checkpoint DIR/last if it is there; on USR1 and TERM write it, end the program, and exit with 75",
+);
+pub(super) static CHECKPOINT_EVERY: Flag = value(
+    "checkpoint-every",
+    "SECONDS",
+    "write DIR/last every so many seconds, too, while the program goes on",
+);
+pub(super) static IMAGE_PATH: Flag =
+    value("image-path", "DIR", "the directory of the image; ./checkpoint by default");
+pub(super) static WORK_PATH: Flag =
+    value("work-path", "DIR", "the directory in which criu writes its log; that of the image by default");
+pub(super) static PARENT_PATH: Flag =
+    value("parent-path", "DIR", "an image that this one builds on; refused, see --pre-dump");
+pub(super) static LEAVE_RUNNING: Flag = switch("leave-running", "let the program go on");
+pub(super) static TCP_ESTABLISHED: Flag =
+    switch("tcp-established", "keep TCP connections, as rt always does in a network of the container's own")
+        .ignored();
+pub(super) static TCP_CLOSE: Flag = switch("tcp-close", "close TCP connections on the host's network");
+pub(super) static TCP_SKIP_IN_FLIGHT: Flag =
+    switch("tcp-skip-in-flight", "leave out connections that are being made; rt refuses them").ignored();
+pub(super) static LINK_REMAP: Flag =
+    switch("link-remap", "give open files that were removed, and have another name, a name beside that");
+pub(super) static EXT_UNIX_SK: Flag =
+    switch("ext-unix-sk", "allow unix sockets that lead out of the container; criu refuses those of streams")
+        .ignored();
+pub(super) static SHELL_JOB: Flag =
+    switch("shell-job", "allow sessions from outside; rt always does").ignored();
+pub(super) static FILE_LOCKS: Flag = switch("file-locks", "keep file locks; rt always does").ignored();
+pub(super) static MANAGE_CGROUPS: Flag = value(
+    "manage-cgroups-mode",
+    "soft|full|strict|ignore",
+    "what becomes of cgroups; rt leaves them to the scheduler: ignore",
+);
+pub(super) static EMPTY_NS: Flag =
+    value("empty-ns", "TYPE", "leave a namespace empty; rt makes all of them from the config")
+        .repeats()
+        .ignored();
+pub(super) static AUTO_DEDUP: Flag =
+    switch("auto-dedup", "remove what an image repeats; there is no other one").ignored();
+pub(super) static LAZY_PAGES: Flag =
+    switch("lazy-pages", "restore memory when it is used; refused without root");
+pub(super) static PRE_DUMP: Flag = switch("pre-dump", "dump the memory alone; refused without root");
+pub(super) static PAGE_SERVER: Flag =
+    value("page-server", "ADDRESS:PORT", "send the memory to a server; refused");
+pub(super) static STATUS_FD: Flag =
+    value("status-fd", "N", "say when pages can be asked for; refused, see --lazy-pages");
+pub(super) static LSM_PROFILE: Flag =
+    value("lsm-profile", "TYPE:NAME", "AppArmor or SELinux label; rt takes that of the config").ignored();
+pub(super) static LSM_MOUNT_CONTEXT: Flag =
+    value("lsm-mount-context", "CONTEXT", "SELinux context of mounts; rt takes that of the config").ignored();
+
 /// The commands, those that people need first at the top.
 pub(super) static COMMANDS: &[Command] = &[
     Command {
@@ -190,6 +247,7 @@ pub(super) static COMMANDS: &[Command] = &[
             &MPI,
             &HOOKS_DIR,
             &NO_HOOKS,
+            &END_WITH,
             &EXTRACT,
             &WRITABLE,
             &OVERLAY,
@@ -215,6 +273,8 @@ pub(super) static COMMANDS: &[Command] = &[
             &PIDFD_SOCKET,
             &rt_cli::image::PULL_POLICY,
             &rt_cli::image::PLATFORM,
+            &CHECKPOINT,
+            &CHECKPOINT_EVERY,
             &CONFIG,
             &TRACE,
             &NO_PIVOT,
@@ -378,7 +438,9 @@ without a PID namespace.",
     },
     Command {
         name: "stop",
-        summary: "end a container: by TERM, and by KILL if it still runs after 10 s",
+        usage: &["ID..."],
+        operands: 1..=4096,
+        summary: "end containers: by TERM, and by KILL what still runs after 10 s",
         flags: &[&TIME],
         about: "\
 The signals go to the container's first process, and KILL to all where it has no PID namespace. What is known
@@ -388,7 +450,9 @@ of the container stays until rt delete. A container that has ended is no error."
     },
     Command {
         name: "rm",
-        summary: "the same as delete",
+        usage: &["ID..."],
+        operands: 1..=4096,
+        summary: "remove containers, as delete removes one",
         flags: &[&FORCE, &REGEX],
         run: delete::run,
         ..ONE_ID
@@ -432,6 +496,77 @@ with --regex it is skipped. --force kills it first.",
         summary: "stop all processes of a container until rt resume",
         about: "The processes get SIGSTOP, because rt has no cgroup to freeze.",
         run: pause::run,
+        ..ONE_ID
+    },
+    Command {
+        name: "checkpoint",
+        summary: "write the memory of a container's processes to an image, and end it",
+        flags: &[
+            &IMAGE_PATH,
+            &WORK_PATH,
+            &LEAVE_RUNNING,
+            &TCP_CLOSE,
+            &LINK_REMAP,
+            &MANAGE_CGROUPS,
+            &TCP_ESTABLISHED,
+            &TCP_SKIP_IN_FLIGHT,
+            &EXT_UNIX_SK,
+            &SHELL_JOB,
+            &FILE_LOCKS,
+            &EMPTY_NS,
+            &AUTO_DEDUP,
+            &LAZY_PAGES,
+            &STATUS_FD,
+            &PAGE_SERVER,
+            &PRE_DUMP,
+            &PARENT_PATH,
+        ],
+        about: "\
+criu(8) of the host does it, 4.2 or later: the first in PATH, or that of RT_CRIU or checkpoint.criu in config.toml. It needs
+no root. The container has an init of rt's own (--init), or no PID namespace. What cannot be kept is said with the process
+and what of it is in the way, and the program goes on.
+
+The image is a directory for its owner alone: it holds what the program has in memory, keys too. It is put on the disk, and an
+older one at its place goes only then. The container is ended and removed afterwards, unless --leave-running is given.",
+        examples: &[("keep what a container does, and go on with it later", "rt checkpoint --image-path ck job1")],
+        run: checkpoint::run,
+        ..ONE_ID
+    },
+    Command {
+        name: "restore",
+        summary: "make a container, and its processes from an image",
+        flags: &[
+            &IMAGE_PATH,
+            &WORK_PATH,
+            &BUNDLE,
+            &DETACH,
+            &PID_FILE,
+            &TCP_CLOSE,
+            &MANAGE_CGROUPS,
+            &USER_MAP,
+            &HOOKS_DIR,
+            &NO_PIVOT,
+            &NO_NEW_KEYRING,
+            &NO_SUBREAPER,
+            &CONSOLE_SOCKET,
+            &TCP_ESTABLISHED,
+            &EXT_UNIX_SK,
+            &SHELL_JOB,
+            &FILE_LOCKS,
+            &EMPTY_NS,
+            &AUTO_DEDUP,
+            &LSM_PROFILE,
+            &LSM_MOUNT_CONTEXT,
+            &LAZY_PAGES,
+        ],
+        about: "\
+The container is made from the bundle's config as by rt run: mounts, devices, namespaces and hooks come from there, and
+nothing of them from the image. It has a PID namespace and an init of rt's own. Files that were open are at the same paths, with
+the same size. Standard streams that were the caller's become those of this call.
+
+No process goes on that has more capabilities than the config gives, or lacks its no_new_privs. The exit code is the program's.",
+        examples: &[("go on", "rt restore -b ./debian --image-path ck job1")],
+        run: restore::run,
         ..ONE_ID
     },
     Command { name: "resume", summary: "continue a paused container", run: resume::run, ..ONE_ID },
@@ -584,7 +719,7 @@ The program has the job's environment, without what belongs to the host (see rt(
     Command { run: companion::execute, ..rt_cli::image::IMAGES_COMMAND },
     Command { run: companion::execute, ..rt_cli::image::RMI },
     Command { run: companion::execute, ..rt_cli::image::PRUNE },
-    Command { run: companion::execute, ..rt_cli::image::INSPECT },
+    Command { run: companion::inspect, ..rt_cli::image::INSPECT },
     Command { run: companion::execute, ..rt_cli::image::SAVE },
     Command { run: companion::execute, ..rt_cli::image::CONVERT },
     Command { run: companion::execute, ..rt_cli::image::PUSH },
@@ -635,10 +770,5 @@ mod tests {
             let short = flag.short.is_some_and(|short| page.contains(&format!("`-{short}")));
             assert!(short || page.contains(&format!("--{}", flag.long)), "docs/flags.md: no --{}", flag.long);
         }
-    }
-
-    #[test]
-    fn checkpoint_and_restore_do_not_exist() {
-        assert!(PROGRAM.command("checkpoint").is_none() && PROGRAM.command("restore").is_none());
     }
 }

@@ -7,7 +7,9 @@ use super::plan::{Layer, Plan};
 use super::root_emulation::Supervisor;
 use super::sync::{self, FromInit, Link};
 use super::trace::{self, Phase};
-use super::{CreateOptions, Lifetime, RootAccess, foreground, handover, hooks, layer, mounts, refused};
+use super::{
+    CreateOptions, Lifetime, RootAccess, Signalled, foreground, handover, hooks, layer, mounts, refused,
+};
 use crate::store::{ContainerDir, Member, ProcessIdentity, Record, Store};
 use rt_launch::single_copy;
 use rt_launch::task::TaskContext;
@@ -126,6 +128,9 @@ impl<'a> Launch<'a> {
             caller = Caller::current()?;
             (plan, config) = Plan::make(&mut options, &caller, bundle)?;
         }
+        if options.checkpoint.is_some() {
+            plan.refuse_filters()?;
+        }
         for note in &plan.notes {
             log::debug!("{note}");
         }
@@ -215,6 +220,7 @@ impl<'a> Launch<'a> {
         // lets a process enter a time namespace only if it shares its memory with nobody (setns(2), EUSERS).
         let same_user = self.plan.own_maps || self.plan.process.uid == self.caller.uid;
         let shared = same_user
+            && self.options.restored().is_none()
             && !self.plan.needs_runtime()
             && !self.plan.process.terminal
             && self.plan.join.is_empty()
@@ -227,12 +233,22 @@ impl<'a> Launch<'a> {
         let running = ManuallyDrop::new(running);
         let look =
             || running.supervisor.as_ref().map_or(Ok(()), |supervisor| supervisor.look(&running.child));
+        if let Some(checkpoint) = &self.options.checkpoint {
+            checkpoint.begin();
+        }
+        let signalled = |number| match &self.options.checkpoint {
+            Some(checkpoint) => checkpoint.signalled(self.store, &self.options.id, number),
+            None => Ok(Signalled::PassOn),
+        };
         let code = match &running.terminal {
-            Some(master) => foreground::relay(&running.child, master, &look)?,
+            Some(master) => foreground::relay(&running.child, master, signalled, look)?,
             None if self.could_be_in_place() => foreground::wait_beside(&running.child)?,
-            None => foreground::wait(&running.child, &look)?,
+            None => foreground::wait(&running.child, signalled, look)?,
         };
         let supervised = running.supervisor.as_ref().map_or(Ok(()), Supervisor::finish);
+        if let Some(checkpoint) = &self.options.checkpoint {
+            checkpoint.ended(code)?;
+        }
         self.watch.as_ref().map_or(Ok(()), Watch::end)?;
         if self.options.lifetime == Lifetime::ForegroundKept {
             return supervised.map(|()| code);
@@ -555,6 +571,7 @@ impl<'a> Launch<'a> {
             runtime: None,
             in_session: self.could_be_in_place(),
             watch: self.watch.as_ref(),
+            restored: self.options.restored().map(|checkpoint| (checkpoint, &*self.config.spec)),
             link,
             console: None,
             streams: None,

@@ -3,7 +3,7 @@
 use super::handover::{self, ConsoleSockets};
 use super::plan::{self, ProcessPlan};
 use super::sync::{self, FromInit, Link};
-use super::{ExecOptions, devices, foreground, hooks, init, program};
+use super::{ExecOptions, Ids, Signalled, devices, foreground, hooks, init, program};
 use crate::store::{Record, Store};
 use rt_spec::rootless::{self, Adapted};
 use rt_spec::state::Status;
@@ -269,8 +269,10 @@ impl Exec<'_> {
 /// Waits for `child` with its terminal, if it has one, shown on ours, and returns its exit code.
 pub(super) fn watch(child: &Child, terminal: Option<OwnedFd>) -> Result<u8> {
     match terminal {
-        Some(socket) => foreground::relay(child, &tty::receive_fd(&socket)?, &|| Ok(())),
-        None => foreground::wait(child, &|| Ok(())),
+        Some(socket) => {
+            foreground::relay(child, &tty::receive_fd(&socket)?, |_| Ok(Signalled::PassOn), || Ok(()))
+        }
+        None => foreground::wait(child, |_| Ok(Signalled::PassOn), || Ok(())),
     }
 }
 
@@ -308,13 +310,6 @@ pub(super) fn namespaces(
     Ok(kinds)
 }
 
-/// The user and the group of a program.
-#[derive(Debug, Clone, Copy)]
-struct Ids {
-    uid: u32,
-    gid: u32,
-}
-
 /// What to run: the process file, or the container's process with what the command line changes.
 fn process_plan(
     options: &ExecOptions,
@@ -336,7 +331,7 @@ fn process_plan(
         None => {
             let mut process = configured.clone();
             if let Some(user) = &options.user {
-                ids = parse_user(user)?;
+                ids = Ids::parse(user)?;
             }
             change_process(&mut process, options, ids)?;
             process
@@ -396,13 +391,4 @@ fn change_process(process: &mut Process, options: &ExecOptions, ids: Ids) -> Res
         user.set_additional_gids(Some(options.additional_gids.clone()));
     }
     Ok(())
-}
-
-/// `UID[:GID]`; without a gid the group is 0, as in runc.
-fn parse_user(user: &str) -> Result<Ids> {
-    let (uid, gid) = user.split_once(':').unwrap_or((user, "0"));
-    match (uid.parse(), gid.parse()) {
-        (Ok(uid), Ok(gid)) => Ok(Ids { uid, gid }),
-        _ => bail!("user {user:?} is not UID[:GID] in numbers"),
-    }
 }

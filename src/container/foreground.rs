@@ -1,5 +1,6 @@
 //! Waiting for a foreground process: signals go to it, its terminal is shown on ours.
 
+use super::Signalled;
 use rt_sys::error::{Context, Result};
 use rt_sys::process::{self, Child};
 use rt_sys::{signal, tty};
@@ -10,17 +11,29 @@ use rustix::process::WaitOptions;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Waits for `child`, passing signals on, and returns its exit code. Every signal must be blocked. `look` is called where a
-/// child has ended, as another may be the one.
-pub(super) fn wait(child: &Child, look: &dyn Fn() -> Result<()>) -> Result<u8> {
+/// Waits for `child`, passing signals on that `signalled` leaves it, and returns its exit code. Every signal must be blocked. `look` is
+/// called where a child has ended, as another may be the one.
+pub(super) fn wait(
+    child: &Child,
+    signalled: impl Fn(i32) -> Result<Signalled>,
+    look: impl Fn() -> Result<()>,
+) -> Result<u8> {
     loop {
         if let Some(code) = ended(child)? {
             return Ok(code);
         }
-        look()?;
-        match signal::take().number {
-            libc::SIGCHLD => {}
-            signal => pass_on(child, signal),
+        let signal = signal::take().number;
+        if signal == libc::SIGCHLD {
+            look()?;
+            continue;
+        }
+        match signalled(signal)? {
+            Signalled::PassOn => pass_on(child, signal),
+            Signalled::Taken => {}
+            Signalled::Ended(code) => {
+                process::wait(child.pid)?;
+                return Ok(code);
+            }
         }
     }
 }
@@ -57,8 +70,13 @@ fn pass_on(child: &Child, signal: i32) {
 }
 
 /// Shows the terminal `master` on standard input and output until `child` has ended and everything it wrote
-/// is out. `look` is called where a child has ended, as another may be the one.
-pub(super) fn relay(child: &Child, master: &OwnedFd, look: &dyn Fn() -> Result<()>) -> Result<u8> {
+/// is out. Signals that `signalled` leaves it go to it. `look` is called where a child has ended, as another may be the one.
+pub(super) fn relay(
+    child: &Child,
+    master: &OwnedFd,
+    signalled: impl Fn(i32) -> Result<Signalled>,
+    look: impl Fn() -> Result<()>,
+) -> Result<u8> {
     let signals = signal::receive_all()?;
     let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
     tty::copy_size(stdin, master);
@@ -96,7 +114,11 @@ pub(super) fn relay(child: &Child, master: &OwnedFd, look: &dyn Fn() -> Result<(
                             }
                             libc::SIGCHLD => {}
                             libc::SIGWINCH => tty::copy_size(stdin, master),
-                            _ => pass_on(child, signal),
+                            _ => match signalled(signal)? {
+                                Signalled::PassOn => pass_on(child, signal),
+                                Signalled::Taken => {}
+                                Signalled::Ended(with) => code = Some(with),
+                            },
                         }
                     }
                 }

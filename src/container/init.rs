@@ -10,8 +10,9 @@ use super::plan::{Plan, ProcessPlan, Sysctl};
 use super::program::Prepared;
 use super::sync::{FromInit, Link};
 use super::trace::{self, Phase};
-use super::{account, devices, entrypoint, layer, mounts, package_managers, pid1, refused, root};
+use super::{Checkpoint, account, devices, entrypoint, layer, mounts, package_managers, pid1, refused, root};
 use crate::hooks::{self, Stage};
+use rt_spec::Spec;
 use rt_spec::state::Status;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::{self, IdMaps, MountNamespaceId, Namespace, Namespaces, Setgroups};
@@ -48,6 +49,8 @@ pub(super) struct Init<'a> {
     pub in_session: bool,
     /// To the runtime, which says what the program has written to a layer in memory.
     pub watch: Option<&'a Watch>,
+    /// Where the program comes from an image, and the container's config.
+    pub restored: Option<(&'a dyn Checkpoint, &'a Spec)>,
     /// To the runtime, where it has something to do or to hear.
     pub link: Option<&'a Link>,
     /// The socket that gets the terminal's master side.
@@ -161,6 +164,9 @@ impl Init<'_> {
             false => None,
         };
         if plan.process.cwd != Path::new("/") {
+            if plan.asked_cwd {
+                tell_of_cwd(&rootfs, plan);
+            }
             rootfs
                 .resolve_or_make(&plan.process.cwd, MountPoint::Directory, Symlink::Follow)
                 .context(|| format!("cwd {:?}", plan.process.cwd.display().to_string()))?;
@@ -211,6 +217,11 @@ impl Init<'_> {
         if self.fifo.is_some() || plan.has_children_of_init() {
             self.close_hosts(rootfs, own_exe.as_ref(), exported.as_ref())?;
         }
+        // Before this process loses the capabilities that criu needs, and as the first one of the PID namespace.
+        let program = match self.restored {
+            Some((checkpoint, config)) => Some(checkpoint.restore(config, &plan.process.limits())?),
+            None => None,
+        };
         let on_terminal = (self.runtime.is_none() || self.in_session) && own.terminal;
         let mut prepared = plan.process.prepare(on_terminal, |listener| {
             self.tell(&FromInit::Listener(listener.as_raw_fd()))?;
@@ -248,6 +259,9 @@ impl Init<'_> {
                 Ok(()) => self.become_program(own_exe, &mut prepared, own.ignored),
                 Err(e) => e,
             });
+        }
+        if let (Some(program), Some(exe)) = (program, &own_exe) {
+            return Err(pid1::become_init_of(program, exe));
         }
         self.run_before_program(&mut prepared, &state, exported.as_ref())?;
         if self.runtime.is_none() {
@@ -429,7 +443,7 @@ pub(super) fn hide(process: &ProcessPlan, proc: BorrowedFd<'_>) -> Result<()> {
 }
 
 /// Keeps other processes from looking into the memory of this one.
-pub(super) fn undumpable() -> Result<()> {
+pub(crate) fn undumpable() -> Result<()> {
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
         .context(|| "become undumpable")
 }
@@ -477,6 +491,20 @@ pub(super) fn hand_over(pty: tty::Pty, console: BorrowedFd<'_>, shown: Shown, ui
     let _ = fs::fchown(&pty.slave, Some(Uid::from_raw(uid)), None);
     tty::set_controlling(&pty.slave)?;
     tty::become_stdio(&pty.slave)
+}
+
+/// Tells the caller that the working directory he has asked for is made, where no program can write to it: he may have meant one
+/// of the host's, or another name.
+fn tell_of_cwd(rootfs: &Rootfs, plan: &Plan) {
+    let cwd = &plan.process.cwd;
+    let is_mounted = plan.mounts.iter().any(|mount| cwd.starts_with(&mount.destination));
+    let is_missing = || matches!(rootfs.open(cwd, OFlags::PATH), Err(Errno::NOENT));
+    if plan.readonly_root && plan.layer.is_none() && !is_mounted && is_missing() {
+        let shown = cwd.display();
+        rt_sys::log::tell(format_args!(
+            "the working directory {shown} is in no image and no mount: it is empty and read-only (-v {shown} shows the host's)"
+        ));
+    }
 }
 
 /// Blocks until `start` writes.

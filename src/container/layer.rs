@@ -64,7 +64,7 @@ pub(super) type Seen = Vec<(u64, u64)>;
 /// Makes the directory of a layer that is kept, and what belongs into it. Called by the runtime, who is the caller. `id` is the
 /// container's.
 pub(super) fn prepare(plan: &mut Plan, id: &str) -> Result<()> {
-    let Some(Layer::Kept(path) | Layer::Shown(path)) = &plan.layer else { return Ok(()) };
+    let Some(Layer::Overlay(path) | Layer::Shown(path)) = &plan.layer else { return Ok(()) };
     let context = || format!("--overlay {}", path.display());
     // A slash behind a link would have it followed.
     let path: PathBuf = path.components().collect();
@@ -244,7 +244,7 @@ pub(super) enum Opened {
     /// One in memory.
     Memory,
     /// One that is kept in `dir`.
-    Kept { dir: PathBuf, parts: Parts, top: Top },
+    Overlay { dir: PathBuf, parts: Parts, top: Top },
     /// One that is kept in `dir`, and only shown.
     Shown { dir: PathBuf, parts: Parts, mark: Mark, top: Top },
     /// The upper layer of one where nobody can write to it.
@@ -257,7 +257,7 @@ pub(super) fn open(plan: &Plan) -> Result<Option<Opened>> {
     Ok(match &plan.layer {
         None => None,
         Some(Layer::Memory) => Some(Opened::Memory),
-        Some(Layer::Kept(dir) | Layer::Shown(dir)) => {
+        Some(Layer::Overlay(dir) | Layer::Shown(dir)) => {
             Some(reopen(plan, dir).context(|| format!("--overlay {}", dir.display()))?)
         }
     })
@@ -283,7 +283,7 @@ fn reopen(plan: &Plan, dir: &Path) -> Result<Opened> {
         let parts = Parts { upper, work: open(Path::new(WORK))? };
         let beside = Top::open(&top)?;
         match shown {
-            false => Opened::Kept { dir: path, parts, top: beside },
+            false => Opened::Overlay { dir: path, parts, top: beside },
             true => {
                 let mark = Mark::open(|name| open(&mark.join(name)))?;
                 Opened::Shown { dir: path, parts, mark, top: beside }
@@ -306,7 +306,7 @@ impl Opened {
             .context(|| format!("rootfs {}: keep its mount apart from the host's", plan.rootfs.display()))?;
         let image = rootfs.as_fd().try_clone_to_owned().context(|| "duplicate a descriptor")?;
         let (overlay, at) = match self {
-            Opened::Kept { dir, parts, top } => {
+            Opened::Overlay { dir, parts, top } => {
                 let _alone = top.lock().context(|| format!("--overlay {}", dir.display()))?;
                 let overlay = new_overlay(plan, &[&image], &parts)?;
                 begin_to_write(&dir, &top, &plan.layer_user)?;
@@ -566,7 +566,7 @@ fn layers(lower: &[&OwnedFd], parts: &Parts) -> Vec<Param> {
 
 fn new_overlay(plan: &Plan, lower: &[&OwnedFd], parts: &Parts) -> Result<OwnedFd> {
     let mut params = layers(lower, parts);
-    let kept = matches!(plan.layer, Some(Layer::Kept(_)));
+    let kept = matches!(plan.layer, Some(Layer::Overlay(_)));
     if kept {
         // With it, the kernel refuses an upper layer that another overlay uses (EBUSY); else two would spoil each other's
         // files.
@@ -617,11 +617,11 @@ fn refused(plan: &Plan, image: &OwnedFd, e: Error) -> Error {
     let foreign = name_of_overlay_stranger(image).ok().flatten();
     let errno = e.errno().unwrap_or(0);
     match (&plan.layer, errno) {
-        (Some(Layer::Kept(dir)), libc::EBUSY) => Error::from_errno(errno)
+        (Some(Layer::Overlay(dir)), libc::EBUSY) => Error::from_errno(errno)
             .context(format!("--overlay {}: another container uses it{}", dir.display(), noted_writer(dir)))
             .hint("each container that writes needs a directory of its own"),
         (Some(Layer::Shown(dir)), libc::EBUSY) => written_to(dir, e),
-        (Some(Layer::Kept(dir)), libc::ESTALE) => Error::from_errno(errno)
+        (Some(Layer::Overlay(dir)), libc::ESTALE) => Error::from_errno(errno)
             .context(format!("--overlay {}: it was made over another image", dir.display()))
             .hint("what is in it belongs to that image: take a new directory"),
         (_, libc::ENODEV) => e.context("make an overlay over the image").hint(

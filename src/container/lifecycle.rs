@@ -196,6 +196,15 @@ pub(super) fn end(record: &Record) -> Result<()> {
     Ok(())
 }
 
+/// Ends a container of which there is an image. Where its runtime is there, that removes it.
+pub(crate) fn end_dumped(store: &Store, id: &str) -> Result<()> {
+    let dir = store.container(id)?;
+    if dir.is_locked()? {
+        return end_all(store, &dir.load()?)?.map_or(Ok(()), Err);
+    }
+    delete(store, id, Deletion::Forced)
+}
+
 /// Waits until the process behind `pidfd` has ended, `seconds` at most. True where it has.
 pub(super) fn wait_for_end(pidfd: &OwnedFd, seconds: u64) -> Result<bool> {
     let mut fds = [rustix::event::PollFd::new(pidfd, rustix::event::PollFlags::IN)];
@@ -220,6 +229,12 @@ pub(crate) fn pause(store: &Store, id: &str) -> Result<()> {
         Ok(()) => e,
         Err(undoing) => e.hint(undoing),
     })
+}
+
+/// Notes that a container is about to be stopped, as [`pause`] does, by somebody else.
+pub(crate) fn note_stopped(store: &Store, id: &str) -> Result<()> {
+    let record = Record { paused: true, ..store.load(id)? };
+    store.container(id)?.save(&record)
 }
 
 /// Continues a paused container.

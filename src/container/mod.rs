@@ -37,7 +37,11 @@ pub(crate) use entrypoint::AskedEntrypoint;
 pub(crate) use exec::exec;
 pub(crate) use handover::Handover;
 pub(crate) use images::{ImageMounts, Way, mount_for as mount_image};
-pub(crate) use lifecycle::{Deletion, Receiver, delete, kill, pause, resume, start};
+pub(crate) use init::undumpable;
+pub(crate) use lifecycle::{
+    Deletion, Receiver, delete, end_dumped, kill, note_stopped, pause, resume, start,
+};
+pub(crate) use not_executable::loader_of;
 pub(crate) use pid1::main as init_main;
 pub(crate) use protect::protect_binary;
 pub(crate) use ranks::run_rank;
@@ -47,13 +51,18 @@ pub(crate) use step::{
     RunningTask, StepTask, environment, find_run, find_step, run_task, tasks_delete, tasks_kill, tasks_status,
 };
 
-use crate::store::{Kept, Store};
+use crate::store::{PersistentContainer, Store};
 use oci_spec::runtime::Mount;
 use rt_launch::task::TaskContext;
+use rt_spec::Spec;
 use rt_spec::emulation::RootEmulation;
 use rt_spec::rootless::UserMap;
 use rt_spec::state::Step;
+use rt_sys::bail;
+use rt_sys::caller::Caller;
 use rt_sys::error::Result;
+use rt_sys::ns::Namespaces;
+use rustix::fd::AsFd;
 use std::path::PathBuf;
 
 /// What `create` and `run` are asked to do, beyond what config.json says.
@@ -109,6 +118,8 @@ pub(crate) struct CreateOptions {
     pub images: ImageMounts,
     /// The file that gets a line about where the start's time went (`--trace`).
     pub trace: Option<PathBuf>,
+    /// Where the program comes from an image, or is to become one.
+    pub checkpoint: Option<Box<dyn Checkpoint>>,
     /// What the site and the user have configured counts too, below `overrides`.
     pub configured: bool,
     /// The program has the caller's umask where the config names none: a person calls, and files in the home that is bound are
@@ -139,7 +150,7 @@ pub(crate) struct Run {
 #[derive(Debug)]
 pub(crate) struct KeptContainer {
     /// What it is made from, and where its layer is.
-    pub what: Kept,
+    pub what: PersistentContainer,
     /// It has to run.
     pub must_run: bool,
     /// A step that has not made it gets mounts of its own.
@@ -162,6 +173,13 @@ pub(crate) enum Lifetime {
     Detached,
     /// `create`: the runtime ends when init waits for `start`.
     Created,
+}
+
+impl CreateOptions {
+    /// The image that the program comes from.
+    fn restored(&self) -> Option<&dyn Checkpoint> {
+        self.checkpoint.as_deref().filter(|checkpoint| checkpoint.is_there())
+    }
 }
 
 impl Lifetime {
@@ -225,6 +243,19 @@ pub(crate) struct Ids {
     pub gid: u32,
 }
 
+impl Ids {
+    /// The value of `--user`: `UID[:GID]`; without a gid the group is 0, as in runc. Of the names root is known, which is the same
+    /// number everywhere.
+    pub(crate) fn parse(text: &str) -> Result<Ids> {
+        let number = if text == "root" { "0" } else { text };
+        let (uid, gid) = number.split_once(':').unwrap_or((number, "0"));
+        match (uid.parse(), gid.parse()) {
+            (Ok(uid), Ok(gid)) => Ok(Ids { uid, gid }),
+            _ => bail!("--user {text:?} is not UID[:GID] in numbers"),
+        }
+    }
+}
+
 /// Whose a namespace is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
@@ -272,7 +303,7 @@ pub(crate) enum RootAccess {
     /// To a layer in memory, which is gone with the container.
     InMemory,
     /// To a layer in this directory.
-    Kept {
+    Overlay {
         /// The directory.
         dir: PathBuf,
         /// What is in the layer is shown, and nothing can be written.
@@ -288,7 +319,7 @@ impl CreateOptions {
         for path in files.chain(&mut self.hooks_dirs) {
             *path = rt_sys::fd::absolute(&*path)?;
         }
-        if let RootAccess::Kept { dir, .. } = &mut self.overrides.root {
+        if let RootAccess::Overlay { dir, .. } = &mut self.overrides.root {
             *dir = rt_sys::fd::absolute(&*dir)?;
         }
         for volume in &mut self.overrides.volumes {
@@ -344,6 +375,52 @@ pub(crate) struct ExecOptions {
     pub apparmor: Option<String>,
     /// SELinux label for the new process.
     pub process_label: Option<String>,
+}
+
+/// Where a container's program comes from an image of its memory and not from execve(2), and where one is made of it.
+pub(crate) trait Checkpoint: std::fmt::Debug {
+    /// True where there is an image.
+    fn is_there(&self) -> bool;
+
+    /// Makes the program's processes, stopped, as children of this one: the first of the container's PID namespace, in its
+    /// root, with all capabilities there. `config` is the container's. Returns the number of the program inside.
+    fn restore(&self, config: &Spec, most: &Limits) -> Result<i32>;
+
+    /// Called when the program runs, in the foreground, which has blocked all signals.
+    fn begin(&self);
+
+    /// Called when the program has ended by itself, with its exit code.
+    fn ended(&self, code: u8) -> Result<()>;
+
+    /// Says what becomes of a signal that the foreground got for the program: the exit code where the container has ended by
+    /// it, `None` where it is passed on.
+    fn signalled(&self, store: &Store, id: &str, number: i32) -> Result<Signalled>;
+}
+
+/// What has become of a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signalled {
+    /// It is the program's.
+    PassOn,
+    /// It is done with.
+    Taken,
+    /// The container has ended, and this is the exit code.
+    Ended(u8),
+}
+
+/// What no restored process may exceed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Every set of capabilities.
+    pub caps: rt_sys::caps::Mask,
+    /// Each has no_new_privs.
+    pub no_new_privs: bool,
+}
+
+/// The namespaces of the container of this config, whose first process is `pid`, that are not the caller's.
+pub(crate) fn namespaces_of(config: &Spec, pid: i32) -> Result<Namespaces> {
+    let proc = rt_sys::fd::open_proc()?;
+    exec::namespaces(config, &Caller::current()?, proc.as_fd(), pid)
 }
 
 /// The pids of all the container's processes as the caller sees them, ascending.

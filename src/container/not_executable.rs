@@ -1,11 +1,12 @@
 //! Why execve(2) refuses a program, in the words of what is missing. The program is looked at only after the kernel has
 //! refused it: "no such file or directory" for a file that is there means its interpreter, and only the file names that.
 
-use rt_sys::error::Error;
+use rt_sys::err;
+use rt_sys::error::{Error, Result};
 use rustix::fs::{self, FileType, Mode, OFlags, StatVfsMountFlags};
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What is read of a program: the first line of a script, or the heads of an ELF file.
 const HEAD: usize = 4096;
@@ -32,6 +33,17 @@ pub(super) fn explain(error: Error, path: &CStr) -> Error {
 /// True where the file system of `path` is mounted noexec.
 pub(super) fn is_noexec(path: &Path) -> bool {
     fs::statvfs(path).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::NOEXEC))
+}
+
+/// The dynamic loader that the program `path` names; `None` of a static one.
+///
+/// # Errors
+/// It is no program of this machine, or cannot be read.
+pub(crate) fn loader_of(path: &Path) -> Result<Option<PathBuf>> {
+    let head = head(path).ok_or_else(|| err!("it cannot be read"))?;
+    let elf = Elf::read(&head).filter(|elf| elf.machine() == Some(std::env::consts::ARCH));
+    let elf = elf.ok_or_else(|| err!("it is no program of this machine"))?;
+    Ok(elf.interpreter().map(|path| PathBuf::from(OsStr::from_bytes(path))))
 }
 
 fn head(path: &Path) -> Option<Vec<u8>> {

@@ -14,7 +14,7 @@ use super::program::Prepared;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, ExecArgs, Memory};
-use rt_sys::{fd, signal, start};
+use rt_sys::{err, fd, signal, start};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, WaitOptions};
 
@@ -43,14 +43,34 @@ pub(super) fn become_init(plan: &ProcessPlan, exe: &OwnedFd, prepared: &mut Prep
             let _ = process::wait(child.pid);
             e
         }
-        (Ok(child), None) => {
-            let pid = child.pid.as_raw_nonzero().to_string();
-            // An error is mostly that of a build of rt that is linked dynamically, whose interpreter the image lacks.
-            match ExecArgs::new(&[NAME, &pid], &[]) {
-                Ok(args) => args.exec_fd(exe).context("start the container's init").hint("--init=false"),
-                Err(e) => e,
-            }
-        }
+        (Ok(child), None) => serve_for(child.pid.as_raw_nonzero().get(), exe),
+    }
+}
+
+/// Becomes the init of restored processes, which are this process's children and stopped, and has them go on. `program` is the
+/// one that the exit code is of. Returns only the error.
+pub(super) fn become_init_of(program: i32, exe: &OwnedFd) -> Error {
+    let first = rustix::process::getpid();
+    if first != Pid::INIT {
+        return err!("this is process {first:?} of its PID namespace, and not the first");
+    }
+    if let Err(e) = init::undumpable() {
+        return e;
+    }
+    signal::block_all();
+    // All that this process can reach: those of its PID namespace.
+    match signal::send(-1, libc::SIGCONT) {
+        Ok(()) => serve_for(program, exe),
+        Err(e) => e.context("continue the restored processes"),
+    }
+}
+
+/// Executes `rt` as the init of the program `program`; returns only the error.
+fn serve_for(program: i32, exe: &OwnedFd) -> Error {
+    // An error is mostly that of a build of rt that is linked dynamically, whose interpreter the image lacks.
+    match ExecArgs::new(&[NAME, &program.to_string()], &[]) {
+        Ok(args) => args.exec_fd(exe).context("start the container's init").hint("--init=false"),
+        Err(e) => e,
     }
 }
 

@@ -3,9 +3,9 @@
 //! The kernel dictates their order: most of them take a capability, so the capabilities are dropped late; and a seccomp
 //! filter may forbid any of them, so it is loaded last where the kernel allows that.
 
-use super::not_executable;
 use super::path_search::find_program;
 use super::plan::{ProcessPlan, SeccompPlan, bit_list, devices_filter, shared_filter, terminal_filter};
+use super::{Limits, not_executable};
 use crate::hooks::{self, Inside};
 use oci_spec::runtime::Hook;
 use rt_launch::task::JobDirectory;
@@ -44,6 +44,11 @@ impl Prepared {
 }
 
 impl ProcessPlan {
+    /// What a process of the container may have at most.
+    pub(super) fn limits(&self) -> Limits {
+        Limits { caps: self.caps.bounding, no_new_privs: self.no_new_privs }
+    }
+
     /// Sets everything but the seccomp filter of a process with no_new_privs, which comes last.
     ///
     /// The process is in all its namespaces and its root. `on_terminal` is true where it stays in its caller's session

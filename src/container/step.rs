@@ -17,7 +17,7 @@ use oci_spec::runtime::LinuxNamespaceType;
 use rt_launch::slurm::TaskName;
 use rt_launch::task::TaskId;
 use rt_spec::state::Status;
-use rt_spec::{annotations, rootless};
+use rt_spec::{Process, annotations, rootless};
 use rt_sys::caller::Caller;
 use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, Namespace, Namespaces};
@@ -143,6 +143,29 @@ fn require_layer(kept: &KeptContainer, dir: &ContainerDir) -> Result<()> {
     crate::store::layer_directory(tmpfs, &dir.id).map(drop)
 }
 
+/// True where a program that joins has run the hooks of the stage precreate, as [`load`] has it: what they have confined is in its
+/// own config. Elsewhere it is in that of the container alone.
+fn has_run_hooks(options: &CreateOptions) -> bool {
+    options.run.is_some() && options.image_file.is_none()
+}
+
+/// `process` with what keeps the programs of a container from anything, as `first` has it, which made the container. One that
+/// has `own` confinement takes the capabilities that it names none of: without those it cannot uncover what is covered there.
+fn confined_as(process: &Process, first: Option<&Process>, own: bool) -> Process {
+    let mut process = process.clone();
+    let Some(first) = first else { return process };
+    if !own || process.capabilities().is_none() {
+        process.set_capabilities(first.capabilities());
+    }
+    if !own {
+        process.set_rlimits(first.rlimits().clone());
+        process.set_no_new_privileges(first.no_new_privileges());
+        process.set_apparmor_profile(first.apparmor_profile().clone());
+        process.set_selinux_label(first.selinux_label().clone());
+    }
+    process
+}
+
 /// The config of a task that joins the container in `dir`, with the directory where its paths begin.
 fn load(options: &mut CreateOptions, dir: &ContainerDir) -> Result<(PathBuf, Loaded)> {
     match options.image_file.clone() {
@@ -155,10 +178,10 @@ fn load(options: &mut CreateOptions, dir: &ContainerDir) -> Result<(PathBuf, Loa
 /// The config of the bundle, with the directory where its paths begin.
 pub(super) fn load_bundle(options: &mut CreateOptions) -> Result<(PathBuf, Loaded)> {
     let bundle = create::enter_bundle(&options.bundle)?;
-    let loaded = match options.run {
+    let loaded = match has_run_hooks(options) {
         // What a hook of the stage precreate makes of the config is the program's environment, too.
-        Some(_) => plan::load_with_hooks(options, &bundle)?,
-        None => plan::load(options, &bundle)?,
+        true => plan::load_with_hooks(options, &bundle)?,
+        false => plan::load(options, &bundle)?,
     };
     Ok((bundle, loaded))
 }
@@ -225,17 +248,14 @@ impl<'a> Joining<'a> {
         rt_spec::check(spec, &caller)?;
         let adapted = rootless::adapt(spec, &caller, options.user_map)?;
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
-        let linux = spec.linux().as_ref();
+        let made = dir.spec()?;
+        let process = &confined_as(process, made.process().as_ref(), has_run_hooks(options));
         let all_ids = rootless::all_ids(&caller, &adapted);
         let open_fds = options.preserve_fds.saturating_add(options.listen_fds);
+        let linux = if has_run_hooks(options) { spec.linux() } else { made.linux() }.as_ref();
         let mut plan = ProcessPlan::new(process, &adapted, linux, all_ids, open_fds, &mut Vec::new())?;
         plan.listen_fds = options.listen_fds;
         plan.kept_from = kept_from;
-        if plan.may_unmount() && process.capabilities().is_none() {
-            // Where the container shows what is to stay covered, its own config says so.
-            let limits = dir.spec()?.process().as_ref().and_then(|process| process.capabilities());
-            plan.caps = limits.unwrap_or(plan.caps);
-        }
         if let Some(task) = &options.task {
             plan.set_task(spec, task);
         }

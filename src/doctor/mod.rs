@@ -1,6 +1,7 @@
 //! `rt doctor`: what keeps containers from starting on this host, and the remedy of each. Where something can be tried, it
 //! is tried.
 
+mod checkpoint;
 mod devices;
 mod images;
 mod kernel;
@@ -62,6 +63,7 @@ pub(crate) fn examine(store: rt_sys::error::Result<Store>, root: Option<&std::pa
     all.extend(places::checks(root));
     all.extend(devices::checks());
     all.extend(site::checks());
+    all.extend(checkpoint::checks());
     all.extend(images::checks());
     all
 }

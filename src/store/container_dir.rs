@@ -44,6 +44,19 @@ impl ContainerDir {
         bail!("container {} is being created", self.id)
     }
 
+    /// True where another process holds the lock: the runtime that makes the container, or waits for its end.
+    pub(crate) fn is_locked(&self) -> Result<bool> {
+        let doing = || format!("lock {}", fd::shown(&self.fd));
+        match fs::flock(&self.fd, fs::FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) => Ok(true),
+            locked => {
+                locked.context(doing)?;
+                fs::flock(&self.fd, fs::FlockOperation::Unlock).context(doing)?;
+                Ok(false)
+            }
+        }
+    }
+
     /// A descriptor of the directory.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -22,7 +22,7 @@ pub(super) const PLACE: &str = "save.";
 
 /// What is known of a container that outlives its processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct PersistentContainer {
     /// The bundle or the image file that it is made from.
     pub image: PathBuf,
     /// It is a file.
@@ -41,7 +41,7 @@ pub(crate) struct Kept {
 
 impl Store {
     /// What is known of container `id`, if it is one that outlives its processes.
-    pub(crate) fn kept(&self, id: &str) -> Result<Option<Kept>> {
+    pub(crate) fn kept(&self, id: &str) -> Result<Option<PersistentContainer>> {
         super::check_id(id)?;
         if self.holds(id)? { self.container(id)?.kept() } else { Ok(None) }
     }
@@ -64,7 +64,7 @@ impl ContainerDir {
     }
 
     /// What is known of it, if it does.
-    pub(crate) fn kept(&self) -> Result<Option<Kept>> {
+    pub(crate) fn kept(&self) -> Result<Option<PersistentContainer>> {
         let context = || format!("read what container {} is made from", self.id);
         let file = match self.open_file(KEPT) {
             Err(Errno::NOENT) => return Ok(None),
@@ -76,7 +76,7 @@ impl ContainerDir {
     }
 
     /// Has the container outlive its processes. It may do so already.
-    pub(crate) fn keep(&self, kept: &Kept) -> Result<()> {
+    pub(crate) fn keep(&self, kept: &PersistentContainer) -> Result<()> {
         let context = || format!("write what container {} is made from", self.id);
         if self.is_kept()? {
             return Ok(());

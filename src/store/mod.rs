@@ -15,7 +15,7 @@ mod site;
 mod step;
 
 pub(crate) use container_dir::ContainerDir;
-pub(crate) use kept::{Kept, layer_directory, open_layer, remove_layer};
+pub(crate) use kept::{PersistentContainer, layer_directory, open_layer, remove_layer};
 pub(crate) use process_identity::{ProcessIdentity, open_pidfd};
 pub(crate) use record::{KeptFrom, Record};
 pub(crate) use scratch::Scratch;
@@ -275,7 +275,7 @@ impl Store {
             Err(Errno::EXIST) if self.forget_dead_in_place(id)? => {
                 fs::mkdirat(dir, id, Mode::RWXU).context(|| format!("reserve {id}"))?;
             }
-            Err(Errno::EXIST) => bail!("container with given ID already exists: {id}"),
+            Err(Errno::EXIST) => return Err(already_exists(id)),
             Err(e) => return Err(e).context(|| format!("make {}", self.root.join(id).display())),
         }
         let fd = match open_dir(dir, id) {
@@ -334,7 +334,7 @@ impl Store {
     }
 
     /// The same; `None` where there is no such container.
-    fn load_if_there(&self, id: &str) -> Result<Option<Record>> {
+    pub(crate) fn load_if_there(&self, id: &str) -> Result<Option<Record>> {
         let fd = match self.dir.as_ref().map(|dir| open_dir(dir, id)) {
             None | Some(Err(Errno::NOENT)) => return Ok(None),
             Some(opened) => opened.context(|| format!("open {}", self.root.join(id).display()))?,
@@ -677,6 +677,11 @@ pub(crate) fn check_id(id: &str) -> Result<()> {
         return Err(err!("invalid container ID: {id:?}").hint("letters, digits, '_', '+', '-' and '.'"));
     }
     Ok(())
+}
+
+/// The error for an id that is taken, in the words of runc.
+pub(crate) fn already_exists(id: &str) -> Error {
+    err!("container with given ID already exists: {id}")
 }
 
 fn does_not_exist(id: &str) -> Error {

@@ -17,7 +17,7 @@ tests! {
     BOTH {
         what_the_config_says, layers_and_history, nothing_is_done_twice, what_changes_is_done_again, stages_that_are_needed,
         base_images, copies_follow_the_rules, archives_are_unpacked, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails,
-        what_is_not_there_is_refused, links_lead_nowhere, ctrl_c_leaves_the_cache, mounts_of_run, mounts_stay_as_they_were, no_hooks_in_builds, secrets_stay_secret,
+        what_is_not_there_is_refused, links_lead_nowhere, ctrl_c_leaves_the_cache, a_killed_build_leaves_no_command, mounts_of_run, mounts_stay_as_they_were, no_hooks_in_builds, secrets_stay_secret,
         layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, triggers_run_once,
     }
     USER { places_of_somebody_else, bases_of_somebody_else }
@@ -620,16 +620,12 @@ fn links_lead_nowhere(ctx: &Ctx) {
 
 fn ctrl_c_leaves_the_cache(ctx: &Ctx) {
     context(ctx);
-    let file =
-        format!("{BASE}RUN write /a 1\nRUN [\"/probe\",\"deaf\",\"stderr waiting\",\"sleep 60000\"]\n");
+    let file = format!("{BASE}RUN write /a 1\nRUN [\"/probe\",\"deaf\"]\n");
     for (signal, cached_before) in [(libc::SIGINT, 0), (libc::SIGTERM, 2)] {
         put(ctx, "Containerfile", &file);
         let job = rt(ctx, &["build", "-t", "x", "context"]).spawn();
-        eventually("the program in RUN", || {
-            let sessions = fs::read_dir(ctx.path("build/sessions")).ok()?;
-            (sessions.count() == 1 && fs::read_dir(ctx.path("build/keys")).ok()?.count() == 2).then_some(())
-        });
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        let is_deaf = |line: &str| line == "\"ready\"";
+        eventually("the program in RUN", || job.errors().lines().any(is_deaf).then_some(()));
         sys::kill(job.pid(), signal).unwrap();
         let out = job.wait();
         assert_eq!(out.code, 1, "{out:?}");
@@ -643,6 +639,32 @@ fn ctrl_c_leaves_the_cache(ctx: &Ctx) {
     assert!(
         !ctx.path("images/names").exists() || fs::read_dir(ctx.path("images/names")).unwrap().count() == 0
     );
+}
+
+/// Nobody knows of the container of a build that was killed, so it ends with the build.
+fn a_killed_build_leaves_no_command(ctx: &Ctx) {
+    context(ctx);
+    let word = format!("/c/{}", ctx.id());
+    let file = format!(
+        "{BASE}RUN --mount=type=cache,target=/c [\"/probe\",\"write /c/ready x\",\"until {word}\"]\n"
+    );
+    put(ctx, "Containerfile", &file);
+    let job = rt(ctx, &["build", "context"]).spawn();
+    eventually("the command", || {
+        let caches = fs::read_dir(ctx.path("build/caches")).ok()?;
+        caches.flatten().any(|cache| cache.path().join("ready").exists()).then_some(())
+    });
+    let runs = || {
+        let all = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path().join("cmdline"));
+        all.filter(|path| fs::read(path).is_ok_and(|text| String::from_utf8_lossy(&text).contains(&word)))
+            .count()
+    };
+    assert!(runs() > 0);
+    sys::kill(job.pid(), libc::SIGKILL).unwrap();
+    job.wait();
+    eventually("the end of the command", || (runs() == 0).then_some(()));
+    built(ctx, BASE, &[]);
+    is_clean(ctx);
 }
 
 fn mounts_of_run(ctx: &Ctx) {

@@ -14,7 +14,7 @@ tests! {
         nothing_is_passed_unasked, clear_env_passes_nothing, patterns_take_what_matches, env_files,
         wrong_variables_are_refused, terminal_has_a_type, create_and_slurm_pass_nothing, exec_keeps_the_containers,
         pmi_connection_is_kept, pmix_directory_is_shown, detached_runs_inherit_too, ranks_read_no_others_memory, bundle_of_the_host_inherits,
-        variables_name_what_is_there, sockets_come_along_with_the_home, wayland_comes_along_with_the_home,
+        variables_name_what_is_there, sockets_come_along_with_the_home, wayland_comes_along_with_the_home, x11_comes_along_with_the_home,
         entrypoint_comes_before_the_arguments, entrypoint_is_replaced, wrong_entrypoints_are_refused,
     }
 }
@@ -194,6 +194,37 @@ fn wayland_comes_along_with_the_home(ctx: &Ctx) {
     let volume = format!("{0}:{0}", runtime.display());
     let (display, directory, shown, _) = run("wayland-7", &["-v", &volume, "-e", "XDG_RUNTIME_DIR"]);
     assert_eq!((display, directory, shown), (path, Some(json!(runtime.to_str().unwrap())), json!(true)));
+}
+
+/// X11's sockets are in a directory of /tmp, which is private inside. DISPLAY stays, since a server may listen elsewhere, too.
+fn x11_comes_along_with_the_home(ctx: &Ctx) {
+    let (home, number) = (ctx.mkdir("home"), std::process::id());
+    let sockets = std::path::Path::new("/tmp/.X11-unix");
+    let socket = sockets.join(format!("X{number}"));
+    // The test of another caller may remove the directory.
+    let _socket = crate::fixture::eventually("a socket of X11", || {
+        let _ = fs::create_dir(sockets);
+        std::os::unix::net::UnixListener::bind(&socket).ok()
+    });
+    ctx.give(&socket);
+    let run = |value: &str, flags: &[&str]| {
+        let bundle = pulled(ctx).mount("/tmp", "tmpfs", "tmpfs", &["mode=1777"]);
+        let bundle = bundle.ops(&["env", &format!("exists {}", socket.display())]);
+        let out = ctx.rt(["run"]).args(flags).arg(&bundle.dir).env("HOME", &home).env("DISPLAY", value).ok();
+        assert_eq!(out.line(0)["DISPLAY"], json!(value));
+        out.line(1) == json!(true)
+    };
+    for (value, flags, shown) in [
+        (format!(":{number}"), &["--home"][..], true),
+        (format!("unix:{number}.0"), &["--home"], true),
+        (format!("localhost:{number}.0"), &["--home"], false),
+        (format!(":{number}/../X{number}"), &["--home"], false),
+        (format!(":{number}"), &[], false),
+    ] {
+        assert_eq!(run(&value, flags), shown, "{value} {flags:?}");
+    }
+    fs::remove_file(&socket).unwrap();
+    let _ = fs::remove_dir(sockets);
 }
 
 /// SSH_AUTH_SOCK inside, where it is `value` outside.

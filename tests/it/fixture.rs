@@ -767,6 +767,11 @@ impl Job {
         text(&self.out).lines().map(String::from).collect()
     }
 
+    /// What it has said on its standard error so far.
+    pub fn errors(&self) -> String {
+        text(&self.err)
+    }
+
     /// Waits for line `n` of its standard output, and parses it.
     #[track_caller]
     pub fn line(&mut self, n: usize) -> Value {

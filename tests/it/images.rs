@@ -101,6 +101,12 @@ fn a_name_in_the_store_needs_no_rt_pull(ctx: &Ctx) {
         assert_eq!((out.code, out.line(0), out.stderr.as_str()), (0, json!("hello"), ""), "{out:?}");
     }
     run("example.org/x:2").fails(&["rt-pull is installed neither"]);
+    // The digest that `rt images -q` prints is a name, and of no registry.
+    let bundles = fs::read_dir(ctx.path("images/bundles")).unwrap().next().unwrap().unwrap();
+    let digest = bundles.file_name().to_str().unwrap().replacen('-', ":", 1);
+    assert_eq!(run(&digest).ok().line(0), "hello");
+    let other = format!("sha256:{}", "0".repeat(64));
+    run(&other).fails(&[&other, "not in the store", "rt images"]);
     // A name that leads out of the store is an error, whatever is there.
     let bundle = ctx.bundle();
     for target in [bundle.dir.to_str().unwrap(), "../../", "../bundles/../../x"] {
@@ -123,7 +129,13 @@ fn operands_that_are_no_bundle(ctx: &Ctx) {
     rt("image.tar").fails(&["image.tar: a file", "oci-archive:image.tar"]);
     rt("./data").fails(&["./data: a file", "config.json"]);
     rt("empty").fails(&["empty: a directory without config.json", "docker://empty"]);
-    rt("./empty").fails(&["config.json"]);
+    rt("./empty").fails(&["./empty: a directory without config.json"]);
+    // What Apptainer and Charliecloud run is one that holds a root.
+    ctx.mkdir("sandbox");
+    ctx.mkdir("sandbox/bin");
+    for root in ["sandbox", "./sandbox"] {
+        rt(root).fails(&["sandbox: a directory without config.json", "rt convert", "FILE.sqsh"]);
+    }
     rt("/not/there").fails(&["bundle /not/there"]);
     rt("../not/there").fails(&["bundle ../not/there"]);
     // Everything else is an image, for which rt-pull is asked.

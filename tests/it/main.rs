@@ -9,6 +9,7 @@
 mod build;
 mod caller;
 mod cgroup;
+mod checkpoint;
 mod chosen;
 mod cleanup;
 mod cli;
@@ -96,6 +97,7 @@ fn tests() -> Vec<runner::Test> {
         step_container::tests(),
         security::tests(),
         cgroup::tests(),
+        checkpoint::tests(),
         trust::tests(),
         failing::tests(),
         cleanup::tests(),

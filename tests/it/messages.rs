@@ -5,9 +5,10 @@ use crate::runner::tests;
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 tests! {
-    ALL { programs_that_cannot_be_executed, relative_programs_say_where_they_begin, noexec_mounts_are_named, nothing_foreign_steers_a_terminal }
+    ALL { values_in_other_programs_places, a_container_is_no_image, programs_that_cannot_be_executed, relative_programs_say_where_they_begin, noexec_mounts_are_named, nothing_foreign_steers_a_terminal }
     USER { options_suggest_the_nearest, parameters_of_a_tmpfs, a_closed_working_directory }
 }
 
@@ -120,6 +121,51 @@ fn a_closed_working_directory(ctx: &Ctx) {
         let said = format!("{}: permission denied", dir.display());
         assert!(out.code != 0 && out.stderr.contains(&said), "{words}: {out:?}");
     }
+}
+
+/// What stands where Apptainer's flags take a value, or none, and those of `rt` do not. Nothing is pulled or made before.
+fn values_in_other_programs_places(ctx: &Ctx) {
+    let bundle = ctx.bundle();
+    bundle.write();
+    let home = ctx.mkdir("home/me");
+    let layer = ctx.path("layer:ro");
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    for (words, texts) in [
+        (vec!["-e".into(), "debian:12".into()], &["\"debian:12\" is no name", "--clear-env"][..]),
+        (
+            vec!["-w".into(), "debian:12".into(), "registry.invalid/x".into()],
+            &["debian:12", "absolute", "--writable"],
+        ),
+        (vec!["--home".into(), text(&home)], &["me", "--home takes no directory", "-v "]),
+        (
+            vec!["--home".into(), format!("{}:/home/x", text(&home))],
+            &["me:/home/x", "--home takes no directory"],
+        ),
+        (vec!["--overlay".into(), text(&layer)], &["layer:ro", "--overlay DIR --read-only"]),
+    ] {
+        ctx.rt(["run"]).args(&words).arg(&bundle.dir).fails(texts);
+    }
+    assert!(!layer.exists() && !ctx.state.exists(), "nothing was made");
+    // A directory that has such a name is one.
+    fs::create_dir(&layer).unwrap();
+    ctx.give(&layer);
+    ctx.rt(["run", "--overlay"]).arg(&layer).arg(&bundle.dir).ok();
+    let id = ctx.id();
+    ctx.rt(["run", "-d", "-b"]).arg(&bundle.ops(&["pause"]).dir).arg(&id).ok();
+    let exec = |words: &[&str]| ctx.rt(["exec"]).args(words).args(["/probe", "id"]);
+    exec(&["-u", "nobody", &id]).fails(&["--user \"nobody\"", "in numbers"]);
+    assert_eq!(exec(&["-u", "root", &id]).run().stderr, exec(&["-u", "0", &id]).run().stderr);
+    exec(&[&format!("instance://{id}")]).fails(&["instance://", &format!("rt exec {id}")]);
+    ctx.rt(["delete", "--force", &id]).silent();
+}
+
+/// docker's `inspect` knows containers, too.
+fn a_container_is_no_image(ctx: &Ctx) {
+    let id = ctx.id();
+    let bundle = ctx.bundle().ops(&["pause"]);
+    ctx.rt(["run", "-d", "-b"]).arg(&bundle.dir).arg(&id).ok();
+    ctx.rt(["inspect", &id]).fails(&[&id, "a container", &format!("rt state {id}")]);
+    ctx.rt(["delete", "--force", &id]).silent();
 }
 
 fn noexec_mounts_are_named(ctx: &Ctx) {

@@ -434,11 +434,21 @@ fn masks_hold_over_a_layer(ctx: &Ctx) {
 fn working_directory_is_made(ctx: &Ctx) {
     let bundle = image(ctx).ops(&["cwd", "write here x"]);
     let before = bundle.strict_tree();
-    for flags in [&["-w", "/made/here"][..], &["-w", "/made/here", "--writable"]] {
-        let all = run(ctx, &bundle, flags);
-        assert_eq!(all[0], "/made/here");
-        let written = if flags.len() == 3 { json!(null) } else { errno(libc::EROFS) };
-        assert_eq!(all[1], written, "{flags:?}");
+    let data = ctx.mkdir("data");
+    let volume = format!("{}:/data", data.display());
+    // One that nobody can write to is probably a name with an error in it, or was meant to be bound.
+    for (dir, flags, read_only) in [
+        ("/made/here", &[][..], true),
+        ("/made/here", &["--writable"], false),
+        ("/data/new", &["-v", &volume], false),
+        ("/d", &[], true),
+    ] {
+        let out = ctx.rt(["run", "-w", dir]).args(flags).arg(&bundle.dir).ok();
+        assert_eq!(out.line(0), dir);
+        assert_eq!(out.line(1), if read_only { errno(libc::EROFS) } else { json!(null) }, "{flags:?}");
+        let said =
+            format!("rt: the working directory {dir} is in no image and no mount: it is empty and read-only");
+        assert_eq!(out.stderr.starts_with(&said), read_only && dir != "/d", "{flags:?}: {}", out.stderr);
     }
     assert_eq!(bundle.strict_tree(), before);
     ctx.rt(["run", "-w", "relative"]).arg(&bundle.dir).fails(&["relative", "absolute"]);

@@ -14,7 +14,7 @@ tests! {
     }
     BOTH {
         direct_form_takes_a_bundle, direct_form_args, direct_form_options, volumes, detach_returns, detached_output_goes_to_a_log,
-        detached_output_goes_to_a_file, detached_errors_go_with_the_output, stop_ends_what_does_not_hear, keep_keeps_the_state,
+        detached_output_goes_to_a_file, detached_errors_go_with_the_output, stop_ends_what_does_not_hear, several_are_stopped_and_removed, keep_keeps_the_state,
         pid_file_of_run, in_place_death_counts_as_gone, not_in_place_with_poststop, orphans_are_reaped,
         pid_namespace_ends_with_init, run_twice_one_after_another, killed_runner_leaves_nothing, args_are_kept,
         exit_code_of_a_stopped_reader, environment_is_the_configs, parent_ignores_sigchld,
@@ -269,6 +269,26 @@ fn stop_ends_what_does_not_hear(ctx: &Ctx) {
     eventually("its end", || sys::reap(process).unwrap());
     assert_eq!(ctx.rt(["state", &id]).ok().json()["status"], "stopped");
     ctx.rt(["rm", &id]).silent();
+}
+
+/// As docker's commands of these names. What is wrong with one is said, and the others are not left.
+fn several_are_stopped_and_removed(ctx: &Ctx) {
+    let ids = [ctx.id(), ctx.id()];
+    let bundle = ctx.bundle().ops(&["pause"]);
+    for id in &ids {
+        detached(ctx, &["--name", id], &bundle);
+    }
+    ctx.rt(["run", "--name", &ids[0]]).arg(&bundle.dir).fails(&[&ids[0], "already exists", "rt rm "]);
+    let processes = ids.each_ref().map(|id| pid(ctx, id));
+    ctx.rt(["stop", &ids[0], "nosuch", &ids[1]]).fails(&["container does not exist: nosuch"]);
+    for (id, process) in ids.iter().zip(processes) {
+        eventually("its end", || sys::reap(process).unwrap());
+        assert_eq!(ctx.rt(["state", id]).ok().json()["status"], "stopped");
+    }
+    ctx.rt(["rm", "nosuch", &ids[0], &ids[1]]).fails(&["container does not exist: nosuch"]);
+    assert_eq!(ctx.rt(["list", "-q"]).ok().stdout, "");
+    // That of runc takes one.
+    ctx.rt(["delete", &ids[0], &ids[1]]).fails(&["extra operand"]);
 }
 
 fn keep_keeps_the_state(ctx: &Ctx) {

@@ -1,6 +1,7 @@
 //! `rt slurm prepare`, `task` and `end` as Slurm's plugin has them called, without Slurm: the container that a step asks for
 //! by `RT_CONTAINER_*`.
 
+use crate::devices::{definition, definitions};
 use crate::fixture::{Bundle, Cmd, Ctx, Job, Out, namespace};
 use crate::images;
 use crate::runner::tests;
@@ -21,7 +22,7 @@ tests! {
         asked_for_a_bundle, entrypoint_runs_once, a_name_outlives_the_step, names_and_their_modes, a_step_is_a_name, names_of_jobs_and_of_all,
         a_name_is_of_one_image, a_layer_that_is_gone, written_to_disk, written_to_memory, a_layer_that_is_still_used, no_place_to_save, remapped_under_pmix,
         named_and_killed, namespaces_of_a_name, layers_of_somebody_else, wrong_values_name_their_variable, state_beside_that_of_others,
-        copies_of_an_image_file,
+        copies_of_an_image_file, what_hooks_confine_holds_for_all,
     }
     NESTED { tasks_share_a_container, who_may_write }
     ALL { images_by_name, saved_at_the_end, saved_by_the_last_task, saving_writes_through_no_link, links_in_the_place_of_a_layer, the_place_to_save_is_no_link }
@@ -895,6 +896,31 @@ fn end_by_root(ctx: &Ctx) {
     names[..2].iter().for_each(|name| ctx.give_link(&tmp.join(name)));
     epilog("42").env("RT_CONTAINER_TMPFS", &tmp).silent();
     assert_eq!(names.map(|name| tmp.join(name).exists()), [false, true, true]);
+}
+
+/// Only the first task runs the hooks of the stage precreate: what they confine holds for those that join it, too.
+fn what_hooks_confine_holds_for_all(ctx: &Ctx) {
+    let step = Step::read_only(ctx);
+    let limits = r#""rlimits": [{ "type": "RLIMIT_NPROC", "soft": 777, "hard": 777 }], "args""#;
+    let section = r#""seccomp": { "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+        { "names": ["sync"], "action": "SCMP_ACT_ERRNO", "errnoRet": 42 }] }, "namespaces""#;
+    let script = format!("sed 's/\"args\"/{limits}/; s/\"namespaces\"/{}/'", section.replace('\n', " "));
+    let mut hook = definition(Path::new("/bin/sh"), &[], json!({ "always": true }), &["precreate"]);
+    hook["hook"]["args"] = json!(["sh", "-c", script]);
+    let dir = definitions(ctx, "confine.json", &hook);
+    let task = |n: u32, operations: &[&str]| {
+        let words = ["slurm", "task", "--hooks-dir", dir.to_str().unwrap(), "--"];
+        step.environment(n, ctx.rt(words).args(operations))
+    };
+    // RLIMIT_NPROC is 6, and sync 162 on x86_64.
+    let mut first = task(0, &["rlimit 6", "syscall 162", "pause"]).spawn();
+    let expected = [json!([777, 777]), crate::fixture::errno(42)];
+    assert_eq!([first.line(0), first.line(1)], expected);
+    let out = task(1, &["rlimit 6", "syscall 162"]).ok();
+    assert_eq!([out.line(0), out.line(1)], expected, "{out:?}");
+    sys::kill(first.pid(), libc::SIGTERM).unwrap();
+    first.wait();
+    step.end();
 }
 
 /// Another user may mount a file system at what is his in a directory for everybody, whose server refuses all others, never

@@ -8,7 +8,7 @@ use std::fmt::Write;
 pub fn of_program(program: &Program) -> String {
     let mut text = format!("rt: {}\n\nUsage: rt [FLAGS] COMMAND [FLAGS] ...\n\nCommands:\n", program.summary);
     for command in program.shown() {
-        let _ = writeln!(text, "  {:<10}{}", command.name, command.summary);
+        let _ = writeln!(text, "  {:<12}{}", command.name, command.summary);
     }
     help_flags(&mut text, flags(None));
     text.push_str("\nMore about a command: rt COMMAND --help, or man rt-COMMAND.\n");

@@ -431,7 +431,7 @@ pub const LOGIN: Command = Command {
     flags: &[&USERNAME, &PASSWORD, &PASSWORD_STDIN, &AUTHFILE, &INSECURE, &PLAIN_HTTP, &RETRIES],
     about:
         "The credentials are tried, and then stored where podman and skopeo find them too. REGISTRY is docker.io
-by default.",
+by default. What registries.conf says of its host, as insecure = true, counts.",
     ..ONE_ID
 };
 

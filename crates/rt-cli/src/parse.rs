@@ -119,16 +119,11 @@ pub fn call<'a>(
     if call.flags.switch(&HELP) == Some(true) {
         return Ok(None);
     }
-    let usage = || {
-        let forms: Vec<_> = command.usage.iter().map(|form| format!("rt {} {form}", command.name)).collect();
-        forms.join(", or ").trim_end().to_owned()
-    };
     if call.operands.len() < least {
-        let error = err!("missing operand; usage: {}", usage());
-        return Err(hinted(error, command.name, habits::OPERAND_MISSING));
+        return Err(missing_operand(command));
     }
     if let Some(extra) = call.operands.get(most) {
-        let error = err!("extra operand {extra:?}; usage: {}", usage());
+        let error = err!("extra operand {extra:?}; usage: {}", usage(command));
         return Err(match command.rest {
             Rest::AfterDashes => error.hint("the program's arguments come after --"),
             _ => hinted(error, command.name, habits::OPERAND_EXTRA),
@@ -138,6 +133,18 @@ pub fn call<'a>(
 }
 
 /// `error` with what people who know another program probably meant by `word` behind `command`.
+/// The error for a command line that lacks an operand of `command`, where its flags ask for one more.
+pub fn missing_operand(command: &Command) -> Error {
+    let error = err!("missing operand; usage: {}", usage(command));
+    hinted(error, command.name, habits::OPERAND_MISSING)
+}
+
+/// The forms of `command` in one line.
+fn usage(command: &Command) -> String {
+    let forms: Vec<_> = command.usage.iter().map(|form| format!("rt {} {form}", command.name)).collect();
+    forms.join(", or ").trim_end().to_owned()
+}
+
 fn hinted(error: Error, command: &str, word: impl AsRef<OsStr>) -> Error {
     let habit = habits::of_word(command, word.as_ref());
     wrong::meant(&error, habit, || None).unwrap_or(error)

@@ -126,6 +126,14 @@ pub static SHARE: Key = Key::of(
     "whether the ranks that one launcher has started on a node share a container; RT_SHARE counts more",
 );
 
+pub static CRIU: Key = Key::of(
+    "checkpoint",
+    "criu",
+    Kind::Path,
+    "the criu that rt checkpoint and rt restore execute, in place of the first in PATH; it may lie in the root of another distribution",
+)
+.variable("RT_CRIU");
+
 // How `rt pull` makes a bundle.
 pub static PROFILE: Key =
     Key::of("pull", "profile", Kind::Word(&["hpc", "isolated"]), "how the container is to run");
@@ -195,6 +203,7 @@ pub static KEYS: &[&Key] = &[
     &DEVICES,
     &HOOKS_DIRS,
     &SHARE,
+    &CRIU,
     &PROFILE,
     &USER_MAP,
     &PULL_WRITABLE,

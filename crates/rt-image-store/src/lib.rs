@@ -198,6 +198,19 @@ pub fn bundle_name(algorithm: &str, hex: &str) -> String {
     format!("{algorithm}-{}", &hex[..hex.len().min(64)])
 }
 
+/// The name of the bundle that the digest of a manifest, as `rt images -q` prints it, stands for. None for every other text: what
+/// looks so is no name that a registry has.
+pub fn bundle_of_digest(text: &str) -> Option<String> {
+    let (algorithm, hex) = text.split_once(':')?;
+    let length = match algorithm {
+        "sha256" => 64,
+        "sha512" => 128,
+        _ => return None,
+    };
+    let name = (hex.len() == length && hex.is_ascii()).then(|| bundle_name(algorithm, hex))?;
+    is_bundle_name(&name).then_some(name)
+}
+
 /// True for what [`bundle_name`] gives.
 pub fn is_bundle_name(name: &str) -> bool {
     name.split_once('-').is_some_and(|(algorithm, hex)| {

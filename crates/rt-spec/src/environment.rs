@@ -194,6 +194,11 @@ pub fn check(word: &str) -> Result<()> {
     if !word.contains('=') && name[..name.len() - 1].contains('*') {
         bail!("--env: {word:?}: only the last character of a name can be *");
     }
+    // An image, which takes the place of a name behind Apptainer's -e.
+    if !word.contains('=') && name.contains([':', '/']) {
+        return Err(err!("--env: {word:?} is no name of a variable")
+            .hint("-e takes NAME or NAME=VALUE; what Apptainer calls so is --clear-env"));
+    }
     Ok(())
 }
 

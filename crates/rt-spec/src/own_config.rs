@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 
 /// What is taken of `process`. Capabilities are not: by them the program could take away what covers the host's files.
-const PROCESS: [&str; 5] = ["args", "env", "cwd", "user", "noNewPrivileges"];
+const PROCESS: [&str; 4] = ["args", "env", "cwd", "user"];
 /// What is taken of `linux`.
 const LINUX: [&str; 3] = ["maskedPaths", "readonlyPaths", "seccomp"];
 /// File systems of the kernel, which show nothing of the host's files.
@@ -55,9 +55,12 @@ pub fn config(text: &[u8], path: &Path, uid: u32, gid: u32) -> Result<Value> {
     linux.insert("namespaces".to_owned(), json!(namespaces));
     linux.insert("uidMappings".to_owned(), hpc::one_id_map(uid));
     linux.insert("gidMappings".to_owned(), hpc::one_id_map(gid));
+    let mut process = only(&said["process"], &PROCESS);
+    // With it the filter is loaded last. One that answers the runtime's own calls would open it to the program.
+    process.insert("noNewPrivileges".to_owned(), json!(true));
     let mut config = json!({
         "ociVersion": "1.2.0",
-        "process": only(&said["process"], &PROCESS),
+        "process": process,
         "root": { "path": path, "readonly": true },
         "mounts": mounts(&said["mounts"]),
         "linux": linux,
@@ -153,7 +156,7 @@ mod tests {
         let map = |id| json!([{ "containerID": 0, "hostID": id, "size": 1 }]);
         let expected = json!({
             "ociVersion": "1.2.0",
-            "process": { "args": ["a"], "env": ["A=b"], "cwd": "/", "user": { "uid": 0, "gid": 0 } },
+            "process": { "args": ["a"], "env": ["A=b"], "cwd": "/", "user": { "uid": 0, "gid": 0 }, "noNewPrivileges": true },
             "root": { "path": "/at", "readonly": true },
             "mounts": [
                 { "destination": "/run", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid"] },

@@ -32,6 +32,7 @@ pub mod signal;
 pub mod start;
 pub mod time;
 pub mod trace;
+pub mod tree;
 pub mod tty;
 
 use crate::error::{Error, Result};

@@ -1,6 +1,7 @@
 //! The mount API of Linux 5.2 and later: mount_setattr(2), and fsopen(2) with its error log.
 
-use super::check;
+use super::ns::{Namespace, Namespaces};
+use super::{check, process};
 use crate::error::{Context, Error, Result};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::mount::{
@@ -178,6 +179,31 @@ pub fn clone_fd(fd: impl AsFd, recursive: Recursive) -> Result<OwnedFd> {
     open_tree(fd, OsStr::new(""), recursive, OpenTreeFlags::AT_EMPTY_PATH)
 }
 
+/// Detached copies of the mounts at `paths`, cut to what each path leads to: whoever gets such a descriptor comes to nothing
+/// above it. Mounts below are not copied.
+///
+/// A short-lived process makes them, in a mount namespace of its own, as the kernel asks of a caller without root.
+///
+/// # Errors
+/// EINVAL where something is mounted below one of them.
+pub fn apart(paths: &[&Path]) -> Result<Vec<OwnedFd>> {
+    let mut new = Namespaces::from(Namespace::Mount);
+    if !crate::caps::may_administer()? {
+        new = new.with(Namespace::User);
+    }
+    let copy = |path: &&Path| {
+        clone_path(path, Recursive::No, Follow::Links)
+            .context(|| format!("copy the mount of {}", path.display()))
+    };
+    let mut copied = None;
+    let child = process::spawn_sharing_descriptors(new, || {
+        copied = Some(paths.iter().map(copy).collect());
+        0
+    })?;
+    process::wait(child.pid)?;
+    copied.unwrap_or_else(|| crate::bail!("the process that copies mounts died"))
+}
+
 fn open_tree(dir: impl AsFd, path: &OsStr, recursive: Recursive, flags: OpenTreeFlags) -> Result<OwnedFd> {
     let below = match recursive {
         Recursive::Yes => OpenTreeFlags::AT_RECURSIVE,
@@ -338,7 +364,12 @@ pub struct Mounted {
 
 /// The mounts of this process's mount namespace, each after the one that it is mounted on.
 pub fn table() -> Result<Vec<Mounted>> {
-    let text = super::fd::read_file(Path::new("/proc/self/mountinfo")).context(|| "read the mount table")?;
+    table_in(Path::new("/proc/self"))
+}
+
+/// The same of the process whose directory in procfs is `process`.
+pub fn table_in(process: &Path) -> Result<Vec<Mounted>> {
+    let text = super::fd::read_file(&process.join("mountinfo")).context(|| "read the mount table")?;
     Ok(text.split(|byte| *byte == b'\n').filter_map(parse_mounted).collect())
 }
 

@@ -1,13 +1,13 @@
 //! Requests to the kernel's network configuration (netlink(7), rtnetlink(7)).
 
 use super::check;
-use super::ns::{self, Namespace};
+use super::ns::{self, Namespace, Namespaces};
 use super::process;
 use crate::bail;
 use crate::error::{Context, Error, Result};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{self, AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 /// A connection to the kernel, about the network namespace in which it was opened.
 #[derive(Debug)]
@@ -16,7 +16,13 @@ pub(crate) struct Netlink(OwnedFd);
 impl Netlink {
     /// Connects to this process's network namespace.
     pub(crate) fn open() -> Result<Self> {
-        let socket = net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)
+        Self::open_for(None)
+    }
+
+    /// The same to the part of the kernel that speaks `protocol`.
+    pub(crate) fn open_for(protocol: Option<Protocol>) -> Result<Self> {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)
             .context(|| "open a netlink socket")?;
         // An answer that says why in words, and does not repeat the question.
         for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
@@ -37,7 +43,7 @@ impl Netlink {
     /// network namespace, and could not come back into it.
     pub(crate) fn open_in(namespace: impl AsFd) -> Result<Self> {
         let mut opened = None;
-        let child = process::spawn_sharing_descriptors(|| {
+        let child = process::spawn_sharing_descriptors(Namespaces::NONE, || {
             let joined = ns::join(namespace, Namespace::Network).context(|| "join the network namespace");
             opened = Some(joined.and_then(|()| Netlink::open()));
             0

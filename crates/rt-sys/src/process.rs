@@ -112,10 +112,53 @@ pub fn spawn_sibling<F: FnOnce() -> i32>(new: impl Into<Namespaces>, child: F) -
     clone_copied(new.into().bits() | libc::CLONE_PARENT as u64, child)
 }
 
-/// Makes a child in this process's memory that also has this process's descriptors (CLONE_FILES): what it opens is open
+/// Makes a child in new namespaces of these kinds, in this process's memory, that also has this process's descriptors (CLONE_FILES): what it opens is open
 /// here too.
-pub(crate) fn spawn_sharing_descriptors<F: FnOnce() -> i32>(child: F) -> Result<Child> {
-    clone_shared(libc::CLONE_FILES as u64, child)
+pub(crate) fn spawn_sharing_descriptors<F: FnOnce() -> i32>(
+    new: impl Into<Namespaces>,
+    child: F,
+) -> Result<Child> {
+    clone_shared(libc::CLONE_FILES as u64 | new.into().bits(), child)
+}
+
+/// The kernel's `struct clone_args` (clone3(2)), up to `set_tid_size`.
+#[repr(C, align(8))]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+}
+
+/// Makes a child with the id `pid` in the PID namespace of this process, in a copy of its memory (clone3(2), `set_tid`).
+/// What `child` returns, if it does not exec, is the exit code.
+///
+/// # Errors
+/// EEXIST where a process has this id, EPERM without CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN over the PID namespace.
+pub fn spawn_as<F: FnOnce() -> i32>(pid: i32, child: F) -> Result<Child> {
+    let mut pidfd: libc::c_int = -1;
+    let args = CloneArgs {
+        flags: libc::CLONE_PIDFD as u64,
+        pidfd: (&raw mut pidfd) as u64,
+        exit_signal: libc::SIGCHLD as u64,
+        set_tid: (&raw const pid) as u64,
+        set_tid_size: 1,
+        ..CloneArgs::default()
+    };
+    // SAFETY: as in `clone_copied`; the kernel reads `args` and `pid` and writes `pidfd`, all of which live over the call.
+    let made = check(unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) })?;
+    if made == 0 {
+        exit_now(child());
+    }
+    // SAFETY: the kernel has just made this descriptor (close-on-exec) for us.
+    Ok(Child { pid: as_pid(made as i32)?, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
 }
 
 /// `flags` are those of clone(2), with the signal that the parent gets at the end.

@@ -56,6 +56,12 @@ pub struct Taken {
     pub by_kernel: bool,
 }
 
+/// Has SIGALRM come after `seconds` (alarm(2)); 0 takes the last such order back.
+pub fn alarm(seconds: u32) {
+    // SAFETY: no pointer is passed.
+    unsafe { libc::alarm(seconds) };
+}
+
 /// Waits for the next signal (sigwaitinfo(2)).
 pub fn take() -> Taken {
     let set = full_set();

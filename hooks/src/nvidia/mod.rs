@@ -113,12 +113,13 @@ fn add_user_space(edits: &mut Edits, request: &Request, driver: &Driver, places:
         host = Libraries::in_dirs(places.host, &brought.each_ref().map(String::as_str));
     }
     let mut other_version = None;
-    let mut library_dir = None;
+    let (mut dirs, mut missing) = (Vec::new(), Vec::new());
     for (stem, capabilities) in parts::LIBRARIES {
         if !parts::wanted(request, capabilities) {
             continue;
         }
-        for found in host.named(stem).into_iter().chain(beside(&host, library_dir.as_deref(), stem, driver)) {
+        let mut is_missing = true;
+        for found in host.named(stem) {
             let fits = found.file_name().ends_with(&format!(".so.{}", driver.version))
                 || parts::OWN_VERSION.contains(stem);
             if !fits {
@@ -129,8 +130,17 @@ fn add_user_space(edits: &mut Edits, request: &Request, driver: &Driver, places:
                 continue;
             }
             if !is_32bit(found.flags) {
-                library_dir = found.path.parent().map(Path::to_owned);
+                is_missing = false;
+                add_driver_dirs(&mut dirs, &found.path, places.host);
             }
+            add_library(edits, &found, places.private);
+        }
+        if is_missing {
+            missing.push(*stem);
+        }
+    }
+    for stem in missing {
+        if let Some(found) = dirs.iter().find_map(|dir| beside(&host, dir, stem, driver)) {
             add_library(edits, &found, places.private);
         }
     }
@@ -170,23 +180,36 @@ fn add_user_space(edits: &mut Edits, request: &Request, driver: &Driver, places:
             }
         }
     }
-    if request.wants(Capability::Display)
-        && let Some(dir) = &library_dir
-    {
-        let file = parts::DISPLAY_FILES.iter().map(|file| dir.join(file)).find(|p| places.host.has(p));
+    if request.wants(Capability::Display) {
+        let mut files = dirs.iter().flat_map(|dir| parts::DISPLAY_FILES.iter().map(|file| dir.join(file)));
+        let file = files.find(|path| places.host.has(path));
         edits.binds.extend(file.map(|path| Bind { source: path.clone(), path, access: Access::ReadOnly }));
     }
     Ok(())
 }
 
-/// libvdpau_nvidia in its own directory: libvdpau opens it by path, and no loader searches there.
-fn beside(host: &Libraries<'_>, dir: Option<&Path>, stem: &str, driver: &Driver) -> Option<FoundLibrary> {
-    if stem != "libvdpau_nvidia.so" {
-        return None;
+/// Adds the directory of a library at `path` to those of the driver, and the one that belongs to it: Debian has what alternatives
+/// lead to in nvidia/current, which no loader searches, and the rest above it.
+fn add_driver_dirs(dirs: &mut Vec<PathBuf>, path: &Path, host: &Tree) {
+    let Some(dir) = path.parent() else { return };
+    if dirs.iter().any(|known| known == dir) {
+        return;
     }
-    let path = dir?.join("vdpau").join(format!("{stem}.{}", driver.version));
+    let above = dir.to_str().and_then(|dir| dir.strip_suffix("/nvidia/current")).map(PathBuf::from);
+    let other = above.unwrap_or_else(|| dir.join("nvidia/current"));
+    dirs.push(dir.to_owned());
+    if host.has_dir(&other) && !dirs.contains(&other) {
+        dirs.push(other);
+    }
+}
+
+/// The driver's library in one of its directories, where no loader finds it. libvdpau opens libvdpau_nvidia by its path.
+fn beside(host: &Libraries<'_>, dir: &Path, stem: &str, driver: &Driver) -> Option<FoundLibrary> {
+    let dir = if stem == "libvdpau_nvidia.so" { dir.join("vdpau") } else { dir.to_owned() };
+    let path = host.tree().real(dir.join(format!("{stem}.{}", driver.version)))?;
     let elf = host.elf(&path)?;
-    Some(FoundLibrary { names: elf.soname.clone().into_iter().collect(), flags: elf.cache_flags()?, path })
+    let flags = elf.cache_flags().filter(|flags| !is_32bit(*flags))?;
+    Some(FoundLibrary { names: elf.soname.clone().into_iter().collect(), flags, path })
 }
 
 fn is_32bit(flags: i32) -> bool {

@@ -74,7 +74,7 @@ pub(super) fn run(run: &Run, root: &Path, memory: &Path, interrupt: &Interrupt) 
     // What RUN says is progress: standard output is for the image's digest.
     let said = std::io::stderr().as_fd().try_clone_to_owned().context(|| "duplicate stderr")?;
     let mut child = rt()
-        .args(["run", "--no-hooks", "--bundle"])
+        .args(["run", "--no-hooks", "--end-with", &std::process::id().to_string(), "--bundle"])
         .arg(&bundle)
         .arg(&id)
         .stdin(Stdio::null())

@@ -18,7 +18,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{AtFlags, CWD, FlockOperation, StatxAttributes, StatxFlags, flock, statx};
 use serde::{Deserialize, Serialize};
 
 use crate::cache::Cache;
@@ -311,13 +311,20 @@ fn unlock(top: &Path) -> Result<()> {
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).context(doing)?;
         for entry in fs::read_dir(&dir).context(doing)? {
             let entry = entry.context(doing)?;
-            // The type of a link is that of a link: none is followed.
-            if entry.file_type().context(doing)?.is_dir() {
+            // The type of a link is that of a link: none is followed. What is mounted there is none of the build's.
+            if entry.file_type().context(doing)?.is_dir() && !is_mount(&entry.path())? {
                 left.push(entry.path());
             }
         }
     }
     Ok(())
+}
+
+fn is_mount(path: &Path) -> Result<bool> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let found =
+        statx(CWD, path, flags, StatxFlags::empty()).context(|| format!("stat {}", path.display()))?;
+    Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 /// The directory of one build, removed at its end.

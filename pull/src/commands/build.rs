@@ -7,8 +7,8 @@ use crate::disk;
 use crate::images::{self, StoreRequest, Stored, Watermarks};
 use crate::interrupt::{Interrupt, is_interrupted};
 use crate::progress::Style;
+use crate::pull::{self, PullOptions};
 use crate::reference::Source;
-use crate::run::{self, PullOptions};
 use crate::save::SaveTarget;
 use rt_cli::image::*;
 use rt_cli::parse::Call;
@@ -163,7 +163,7 @@ fn outputs<'a>(call: &'a Call, names: &'a [String], into: Option<&'a str>) -> Re
         options.image = names.first().cloned().unwrap_or_else(|| "built".to_owned());
         options.force = true;
         options.owners = true;
-        run::run_watched(&options, interrupt)?;
+        pull::run_watched(&options, interrupt)?;
         Ok(true)
     })));
     Ok(all)

@@ -6,7 +6,7 @@ use crate::disk;
 use crate::draft::Draft;
 use crate::interrupt::{self, Interrupt};
 use crate::save::SaveTarget;
-use rt_cli::image::{COMPRESS, OVER, REPLACE, RUN_FILE, SILENT};
+use rt_cli::image::{COMPRESS, CONVERT, OVER, REPLACE, RUN_FILE, SILENT};
 use rt_cli::parse::Call;
 use rt_image_store::PullPolicy;
 use rt_sys::error::{Context, Result};
@@ -25,7 +25,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     let target = match (call.flags.path(&RUN_FILE), call.operands.get(1)) {
         (Some(target), None) => return run_file(call, &target, interrupt),
         (Some(_), Some(extra)) => bail!("convert: extra operand {extra:?}: --runfile names what is made"),
-        (None, _) => super::target(call)?,
+        (None, _) => super::target(call, &CONVERT)?,
     };
     let path = Path::new(target);
     // What has a transport in front is an image, and what can be no such is an error.

@@ -1,7 +1,7 @@
 //! `rt images`, `rt rmi` and `rt prune`, and the store's side of `rt pull`.
 
 use super::pull::{as_json, pull_options, tell_summary};
-use super::{not_a_file, operand, registry};
+use super::{operand, registry};
 use crate::build;
 use crate::images::{self, ListedImage, Prune, StoreRequest, Stored, Watermarks};
 use crate::interrupt::Interrupt;
@@ -10,8 +10,8 @@ use crate::reference::Source;
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::{print, print_json};
-use rt_image_store::PullPolicy;
 use rt_image_store::name::in_registry;
+use rt_image_store::{PullPolicy, bundle_of_digest};
 use rt_sys::error::Result;
 use rt_sys::log::one_line;
 use rt_sys::{bail, err};
@@ -55,8 +55,7 @@ pub(super) fn pull(call: &Call) -> Result<u8> {
 
 /// The name of an image in the store, and where it is; in the configured registry, where it names none.
 fn named(image: &str) -> Result<(String, Source)> {
-    not_a_file(image)?;
-    let source = Source::named(image, registry()?)?;
+    let source = super::source(image)?;
     Ok(match (&source, registry()?) {
         (Source::Registry(_), Some(registry)) => (in_registry(image, Some(registry)).into_owned(), source),
         _ => (image.to_owned(), source),
@@ -65,6 +64,10 @@ fn named(image: &str) -> Result<(String, Source)> {
 
 /// The bundle of an image in the store, where `policy` says what is done if it is missing there.
 pub(super) fn stored(call: &Call, image: &str, policy: PullPolicy) -> Result<PathBuf> {
+    if let Some(bundle) = bundle_of_digest(image) {
+        let missing = || err!("{image}: not in the store of images").hint("rt images lists them");
+        return images::Stores::open()?.bundle(&bundle)?.ok_or_else(missing);
+    }
     let (image, source) = named(image)?;
     let options = pull_options(call, image, source, PathBuf::new())?;
     let watermarks = Watermarks::from_environment()?;

@@ -48,8 +48,9 @@ pub(super) fn login(call: &Call) -> Result<u8> {
     };
     let credentials = Credentials::Password { user: user.clone(), password };
     let mut connect = connect_options(&call.flags)?;
+    connect.insecure |= Registries::from_environment()?.is_insecure(&registry);
     connect.credentials = Some(credentials.clone());
-    // A reference has a repository. No repository is asked for here, only the API's root.
+    // A reference has a repository. No repository is asked for here, only the API's root, and no mirror gets the password.
     let reference: Reference = format!("{registry}/x").parse()?;
     Registry::new(&reference, &Registries::default(), connect, &interrupt)?
         .check_login()

@@ -22,6 +22,7 @@ use rt_cli::flag::{DEBUG, Flag};
 use rt_cli::image::*;
 use rt_cli::parse::{self, Call, Flags};
 use rt_config::{Config, Key};
+use rt_image_store::bundle_of_digest;
 use rt_image_store::word::{self, There};
 use rt_spec::OCI_VERSION;
 use rt_sys::error::{Error, Result};
@@ -78,6 +79,10 @@ fn config() -> Result<&'static Config> {
 /// The image that an operand names; in the configured registry, where it names none.
 fn source(name: &str) -> Result<Source> {
     not_a_file(name)?;
+    if bundle_of_digest(name).is_some() {
+        return Err(err!("{name}: a digest alone names images of the store, and none of a registry")
+            .hint("rt run, save and push take it"));
+    }
     Source::named(name, registry()?)
 }
 
@@ -180,11 +185,11 @@ fn operand<'a>(call: &Call<'a>, n: usize) -> Result<&'a str> {
     word.to_str().ok_or_else(|| err!("{}: not UTF-8", PathBuf::from(word).display()))
 }
 
-/// The second operand, which says what is made.
-fn target<'a>(call: &Call<'a>) -> Result<&'a str> {
+/// The second operand, which says what `command` makes.
+fn target<'a>(call: &Call<'a>, command: &Command) -> Result<&'a str> {
     match call.operands.len() {
         2 => operand(call, 1),
-        _ => bail!("what is to be made is missing"),
+        _ => Err(parse::missing_operand(command).context(command.name)),
     }
 }
 

@@ -6,8 +6,8 @@ use super::{
 use crate::platform::Platform;
 use crate::profile::{Choices, Profile};
 use crate::progress::{Style, size};
+use crate::pull::{self, PullOptions, Summary};
 use crate::reference::{Source, is_with_transport};
-use crate::run::{self, PullOptions, Summary};
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::{print, print_json};
@@ -26,7 +26,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         bail!("pull: --pull needs --store");
     }
     let options = options(call)?;
-    let summary = run::run(&options)?;
+    let summary = pull::run(&options)?;
     let path = rt_sys::fd::absolute(&options.target)?;
     if call.flags.has(&JSON) {
         return print_json(&as_json(&path, &summary));

@@ -5,9 +5,9 @@ use super::{image_file as form_of, images, operand, source, tell};
 use crate::disk;
 use crate::image_file;
 use crate::progress::{Style, size};
-use crate::run;
+use crate::pull;
 use crate::save::{self, SaveTarget, What};
-use rt_cli::image::{OVER, REPLACE, REPLACE_IMAGE, RUN_FILE, SILENT};
+use rt_cli::image::{OVER, REPLACE, REPLACE_IMAGE, RUN_FILE, SAVE, SILENT};
 use rt_cli::parse::Call;
 use rt_cli::print;
 use rt_image_store::PullPolicy;
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 /// Writes a bundle's tree as an image and prints its digest, or the path of an image file.
 pub(super) fn run(call: &Call) -> Result<u8> {
     let Some(target) = call.flags.path(&RUN_FILE) else {
-        let target = super::target(call)?;
+        let target = super::target(call, &SAVE)?;
         return bundle(call, &source_bundle(call)?, target);
     };
     if let Some(extra) = call.operands.get(1) {
@@ -154,7 +154,7 @@ pub(super) fn file(call: &Call, from: &Path, target: &Path, runs: bool) -> Resul
 pub(super) fn pulled(call: &Call, name: &str, target: PathBuf) -> Result<u8> {
     let mut options = pull_options(call, name.to_owned(), source(name)?, target)?;
     options.force = replaces(call);
-    let summary = run::run(&options)?;
+    let summary = pull::run(&options)?;
     if !call.flags.has(&SILENT) {
         super::pull::tell_summary(&summary);
     }

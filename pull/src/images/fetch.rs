@@ -11,8 +11,8 @@ use super::super::cache::{Cache, CacheLocation};
 use super::super::digest::Digest;
 use super::super::draft;
 use super::super::interrupt::Interrupt;
+use super::super::pull::{self, Phases, PullOptions, Summary};
 use super::super::reference::Source;
-use super::super::run::{self, Phases, PullOptions, Summary};
 use super::super::source::{Image, Opened};
 use super::prune::{self, Watermarks};
 use super::{OwnStore, Stores, Turn, names, stamp};
@@ -42,7 +42,7 @@ pub(crate) struct Stored {
 /// Gets an image into the store.
 pub(crate) fn fetch(request: StoreRequest) -> Result<Stored> {
     let cache = request.options.cache.clone();
-    run::interruptible(&cache, |interrupt| Fetch::new(request, interrupt)?.run())
+    pull::interruptible(&cache, |interrupt| Fetch::new(request, interrupt)?.run())
 }
 
 /// The same for who heeds Ctrl-C already.
@@ -204,6 +204,6 @@ impl Fetch<'_> {
         self.request.options.store = Some(own.store.path().to_owned());
         self.request.options.shared = own.shared;
         let partial = NewBundle::create(&self.request.options.target)?;
-        run::unpack(&self.request.options, image, partial, cache, self.interrupt, phases)
+        pull::unpack(&self.request.options, image, partial, cache, self.interrupt, phases)
     }
 }

@@ -63,6 +63,16 @@ impl Stores {
         Ok(None)
     }
 
+    /// Where `bundle` is, in the first store that has it.
+    pub(crate) fn bundle(&self, bundle: &str) -> Result<Option<PathBuf>> {
+        for store in &self.open {
+            if store.has(bundle)? {
+                return Ok(Some(store.bundle(bundle)));
+            }
+        }
+        Ok(None)
+    }
+
     /// The first store that the caller may write, for reading and removing; none where there is none.
     pub(crate) fn own(&self) -> Result<Option<OwnStore>> {
         for place in &self.places {

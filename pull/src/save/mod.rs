@@ -109,6 +109,12 @@ impl SaveTarget {
                 .hint("rt push writes to a registry"));
             }
         };
+        // Other programs' word for standard output. An image is written to its end before anybody sees it.
+        if path == Path::new("-") {
+            return Err(
+                err!("{text}: no image is written to standard output").hint("./- is a file of that name")
+            );
+        }
         Ok(SaveTarget { path, name, format })
     }
 

@@ -4,7 +4,7 @@ use super::prepare::{Source, is_image_path, resolve};
 use super::step_name;
 use crate::cli::Call;
 use crate::container::{self, KeptContainer};
-use crate::store::{self, Kept, Store};
+use crate::store::{self, PersistentContainer, Store};
 use rt_launch::request::{IMAGE, Image, Mode, Name, StepContainer};
 use rt_launch::task::TaskId;
 use rt_spec::state::Status;
@@ -19,7 +19,7 @@ pub(super) struct Named {
     /// Its id.
     pub id: String,
     /// What it is made from.
-    pub kept: Kept,
+    pub kept: PersistentContainer,
     /// It has no name: it is that of a step, which runs, and ends with it.
     pub is_steps: bool,
 }
@@ -65,7 +65,12 @@ pub(super) fn named_container(
 
 /// Refuses a container that was made from another image than the one that is asked for: the program would run in a root that
 /// is not the one that it names.
-fn require_same_image(call: &Call, asked: &StepContainer, container: &str, kept: &Kept) -> Result<()> {
+fn require_same_image(
+    call: &Call,
+    asked: &StepContainer,
+    container: &str,
+    kept: &PersistentContainer,
+) -> Result<()> {
     let Some(image) = &asked.image else { return Ok(()) };
     let text = image_text(image)?;
     if text == kept.asked {
@@ -112,7 +117,7 @@ fn container_of_step(store: &Store, name: &str, tmpfs: &Path) -> Result<Option<N
     };
     // It is joined only, so nothing is ever in its layer.
     let layer = store::layer_directory(tmpfs, &step.container)?;
-    let kept = Kept {
+    let kept = PersistentContainer {
         image: if is_file { record.rootfs } else { record.bundle },
         is_file,
         asked: String::new(),
@@ -165,7 +170,7 @@ pub(super) fn kept_container(
             }
             named.kept
         }
-        None => Kept {
+        None => PersistentContainer {
             image: image.clone(),
             is_file,
             asked: asked.image.as_ref().map_or_else(|| Ok(String::new()), image_text)?,

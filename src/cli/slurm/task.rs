@@ -253,7 +253,7 @@ fn overrides(
 fn root_access(asked: &StepContainer, options: &CreateOptions) -> RootAccess {
     let is_users_bundle = matches!(asked.image, Some(Image::Path(_))) && options.image_file.is_none();
     if let Some(kept) = &options.kept {
-        return RootAccess::Kept { dir: kept.what.layer.clone(), readonly: asked.writable == Some(false) };
+        return RootAccess::Overlay { dir: kept.what.layer.clone(), readonly: asked.writable == Some(false) };
     }
     match (asked.writable, is_users_bundle) {
         (Some(false), _) => RootAccess::ReadOnly,

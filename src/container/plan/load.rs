@@ -434,8 +434,8 @@ fn override_root(spec: &mut Spec, access: &RootAccess) -> Option<Layer> {
         RootAccess::ReadOnly => (true, None),
         RootAccess::Writable => (false, root.readonly().unwrap_or(false).then_some(Layer::Memory)),
         RootAccess::InMemory => (false, Some(Layer::Memory)),
-        RootAccess::Kept { dir, readonly: true } => (true, Some(Layer::Shown(dir.clone()))),
-        RootAccess::Kept { dir, readonly: false } => (false, Some(Layer::Kept(dir.clone()))),
+        RootAccess::Overlay { dir, readonly: true } => (true, Some(Layer::Shown(dir.clone()))),
+        RootAccess::Overlay { dir, readonly: false } => (false, Some(Layer::Overlay(dir.clone()))),
     };
     root.set_readonly(Some(readonly));
     layer

@@ -57,7 +57,7 @@ pub(super) enum Layer {
     /// A tmpfs of the container's own.
     Memory,
     /// A directory of the caller's, absolute.
-    Kept(PathBuf),
+    Overlay(PathBuf),
     /// What is kept in such a directory, below a tmpfs of the container's own that ends up read-only.
     Shown(PathBuf),
 }
@@ -130,6 +130,8 @@ pub(super) struct Plan {
     pub said: Said,
     /// The first process of the new PID namespace is an init of `rt`'s own.
     pub init: bool,
+    /// Somebody has asked for the working directory by a flag, and is told where it is an empty one.
+    pub asked_cwd: bool,
     /// The image's entrypoint, which is run before the program.
     pub entrypoint: Option<EntrypointPlan>,
     /// The program.
@@ -179,6 +181,7 @@ impl Plan {
             plan.foreign = true;
             plan.said.config = Some(String::from_utf8_lossy(&config.text).into_owned());
         }
+        plan.asked_cwd = options.callers_umask && options.overrides.cwd.is_some();
         plan.layer = layer;
         plan.entrypoint = entrypoint;
         plan.process.kept_from = kept_from;
@@ -281,6 +284,7 @@ impl Plan {
             layer_user: String::new(),
             waits_for_layer: options.kept.is_some(),
             foreign: false,
+            asked_cwd: false,
             entrypoint: None,
             no_pivot: options.no_pivot,
             mounts,
@@ -344,7 +348,7 @@ impl Plan {
     pub(super) fn record_dir(&self) -> Option<&Path> {
         match &self.layer {
             None => Some(&self.bundle),
-            Some(Layer::Kept(dir)) => Some(dir),
+            Some(Layer::Overlay(dir)) => Some(dir),
             Some(Layer::Memory | Layer::Shown(_)) => None,
         }
     }
@@ -379,6 +383,18 @@ impl Plan {
     /// True where a process of the runtime's answers calls of root.
     pub(super) fn is_supervised(&self) -> bool {
         self.process.seccomp.as_ref().is_some_and(|seccomp| seccomp.supervised)
+    }
+
+    /// An error where the program gets a seccomp filter, with which it cannot be checkpointed.
+    #[cold]
+    pub(super) fn refuse_filters(&self) -> Result<()> {
+        let process = &self.process;
+        if process.seccomp.is_none() && !process.is_kept_from_devices() && !process.kept_from.any() {
+            return Ok(());
+        }
+        Err(err!("the program gets a seccomp filter, which criu cannot keep without root").hint(
+            "--no-new-keyring leaves out the filter of rt's own profiles, which keeps programs from the caller's keys; a seccomp section of the config has to go",
+        ))
     }
 
     /// True where programs of the image run as children of init before it becomes the program.

@@ -230,11 +230,6 @@ impl ProcessPlan {
         self.in_hosts_namespace && caps & MKNOD != 0 && !privileged
     }
 
-    /// True where the program could unmount something in its user namespace.
-    pub(crate) fn may_unmount(&self) -> bool {
-        self.caps.bounding & SYS_ADMIN != 0
-    }
-
     /// Takes what a task of a Slurm step gets from its caller.
     pub(crate) fn set_task(&mut self, spec: &Spec, task: &TaskContext) {
         self.keep_fd = rt_launch::slurm::pmi_fd(&task.job).filter(|fd| fd::is_inherited_socket(*fd));

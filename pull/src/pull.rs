@@ -11,6 +11,7 @@ use super::bundle::{self, NewBundle, Publish, PulledImage};
 use super::cache::{Cache, CacheLocation};
 use super::digest::Digest;
 use super::disk;
+use super::disk_full;
 use super::image_file;
 use super::interrupt::{Interrupt, interrupted, is_interrupted};
 use super::layer::{self, Counts, DirectoryTarget, LayerTarget, UnpackContext};
@@ -21,7 +22,6 @@ use super::profile::{self, BundledImage, Choices, Profile};
 use super::progress::{self, Style, size};
 use super::reference::Source;
 use super::registry::ConnectOptions;
-use super::room;
 use super::source::{self, Image, Opened};
 use rt_spec::rootless::UserMap;
 use rt_sys::err;
@@ -68,7 +68,7 @@ pub(crate) struct PullOptions {
 impl PullOptions {
     /// The error of writing the image, with what is to be done where its place is full.
     pub(crate) fn without_room(&self, error: Error) -> Error {
-        room::explain_target(error, &self.target, self.store.as_deref())
+        disk_full::explain_target(error, &self.target, self.store.as_deref())
     }
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn interruptible<T>(
     disk::raise_open_files();
     work(&interrupt).map_err(|e| match is_interrupted(&e) {
         true => err!("interrupted; what was fetched is kept, the same command goes on"),
-        false => room::explain(e, cache.path()),
+        false => disk_full::explain(e, cache.path()),
     })
 }
 

@@ -1,0 +1,263 @@
+#!/bin/bash
+# rt checkpoint, rt restore and rt run --checkpoint as a user with one id: each case of checkpoint/cases.c in each kind of container.
+# criu comes from the host where it is new enough, else from a root of Debian sid, executed from there. Root starts it.
+# usage: integration/checkpoint.sh RT   (ROUNDS=N repeats the cases that go on)
+set -uo pipefail
+cd "$(dirname "$0")/.."
+. integration/check
+rt=$(realpath "${1:-build/rt}")
+skip() {
+	echo "SKIP checkpoint: $1"
+	echo "result: integration/checkpoint: 0 passed, 0 failed, 1 skipped"
+	exit 0
+}
+[ "$(id -u)" = 0 ] || skip "only root becomes another user"
+if [ -z "${RT_CHECKPOINT_INSIDE:-}" ]; then
+	integration/packages gcc libc6-dev mmdebstrap busybox-static util-linux squashfs-tools python3
+	RT_CHECKPOINT_INSIDE=1 exec unshare --mount --propagation private "$0" "$rt"
+fi
+work=$(mktemp -d) uid=23456
+server=
+trap 'umount /dev/fuse 2>/dev/null; [ -z "$server" ] || kill $server 2>/dev/null; rm -rf "$work"' EXIT
+chmod 755 "$work"
+
+# The criu of the root lies beside its loader and libraries, where the user can reach them.
+newest() { [ "$(printf '4.2\n%s\n' "$("$1" --version 2>/dev/null | sed -n 's/^Version: //p')" | sort -V | head -1)" = 4.2 ]; }
+criu=$(PATH=$PATH:/usr/sbin command -v criu)
+if [ -z "$criu" ] || ! newest "$criu"; then
+	root=$(integration/debian criu sid criu) || skip "no root of Debian sid"
+	loader=$(cd "$root" && ls lib64/ld-linux-x86-64.so.2 lib/ld-linux-aarch64.so.1 2>/dev/null | head -1)
+	libraries=$root/usr/lib/$(uname -m)-linux-gnu
+	mkdir -p "$work/criu/usr/sbin" "$work/criu/usr/lib/$(uname -m)-linux-gnu" "$work/criu/$(dirname "$loader")"
+	cp "$root/usr/sbin/criu" "$work/criu/usr/sbin/"
+	cp -L "$root/$loader" "$work/criu/$loader"
+	"$root/$loader" --library-path "$libraries" --list "$root/usr/sbin/criu" | sed -n 's/.* => \(.*\) (.*/\1/p' |
+		xargs cp -Lt "$work/criu/usr/lib/$(uname -m)-linux-gnu/"
+	criu=$work/criu/usr/sbin/criu
+fi
+
+mkdir -p "$work"/{bin,out,home,images} "$work"/{init,hpc}/rootfs/{bin,out,proc,dev,sys,tmp}
+cp "$rt" "$(dirname "$rt")/rt-image" "$work/bin/" && rt=$work/bin/rt
+gcc -static -O1 -Wall -o "$work/init/rootfs/bin/cases" integration/checkpoint/cases.c -lpthread -lrt || exit 1
+cp "$(command -v busybox)" "$work/init/rootfs/bin/busybox"
+for applet in sh sleep cat; do ln -s busybox "$work/init/rootfs/bin/$applet"; done
+# An rt that is linked dynamically needs its libraries in the image.
+if ldd "$rt" >/dev/null 2>&1; then
+	ldd "$rt" | grep -o '/[^ ]*' | while read -r library; do
+		mkdir -p "$work/init/rootfs$(dirname "$library")" && cp -L "$library" "$work/init/rootfs$library"
+	done
+fi
+chown $uid "$work/init"
+(cd "$work/init" && setpriv --reuid $uid --regid $uid --clear-groups "$rt" spec </dev/null)
+rm -rf "$work/hpc/rootfs" && ln -s ../init/rootfs "$work/hpc/rootfs"
+python3 - "$work" <<'P'
+import json, sys
+work = sys.argv[1]
+config = json.load(open(f"{work}/init/config.json"))
+config["mounts"] += [{"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", "mode=1777"]},
+                     {"destination": "/out", "type": "bind", "source": f"{work}/out", "options": ["rbind"]}]
+json.dump(config, open(f"{work}/init/config.json", "w"))
+config["linux"]["namespaces"] = [{"type": "user"}, {"type": "mount"}]
+del config["hostname"]
+config["root"]["path"] = f"{work}/init/rootfs"
+config["mounts"] = [m for m in config["mounts"] if m["type"] not in ("proc", "mqueue")]
+config["mounts"].insert(0, {"destination": "/proc", "type": "bind", "source": "/proc", "options": ["rbind", "nosuid", "noexec", "nodev"]})
+json.dump(config, open(f"{work}/hpc/config.json", "w"))
+P
+chown -R $uid "$work"/{out,home,images,init,hpc}
+become() { exec setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$work/home/bin:/usr/bin:/bin" HOME="$work/home" RT_CRIU="$criu" "$@"; }
+user() { (become "$@"); }
+
+start() { # SHAPE CASE FLAGS...: in the background, until the case is ready; its output is in $work/home/output
+	local shape=$1 case=$2
+	shift 2
+	local flags=(--init) bundle=init
+	[ "$shape" != hpc ] || flags=() bundle=hpc
+	[ "$shape" != caller ] || flags+=(--user-map caller)
+	rm -rf "$work"/out/* "$work/home/output" "$work/images/$case"
+	become setsid sh -c 'exec "$@" >>$HOME/output 2>&1 </dev/null' - "$rt" run --name "$case" "${flags[@]}" "$@" "$work/$bundle" -- cases "$case" &
+	runs=$!
+	for _ in $(seq 500); do
+		grep -q ready "$work/home/output" 2>/dev/null && return 0
+		kill -0 $runs 2>/dev/null || break
+		sleep 0.02
+	done
+	cat "$work/home/output"
+	return 1
+}
+goes_on() { # SHAPE CASE FLAGS...: dumped, ended, restored, and everything is as it was
+	local shape=$1 case=$2 status bundle=init map=()
+	[ "$shape" != hpc ] || bundle=hpc
+	[ "$shape" != caller ] || map=(--user-map caller)
+	start "$@" || return 1
+	user "$rt" checkpoint --image-path "$work/images/$case" "$case" || { kill -9 $runs; wait $runs; return 1; }
+	wait $runs
+	user touch "$work/out/go"
+	user timeout 20 sh -c 'exec "$@" >>$HOME/output 2>&1 </dev/null' - "$rt" restore "${map[@]}" -b "$work/$bundle" --image-path "$work/images/$case" "$case"
+	status=$?
+	grep -v '^ready$' "$work/home/output"
+	return $status
+}
+refused() { # SHAPE CASE: an error, no image, and the program goes on to its end
+	local case=$2 status
+	start "$@" || return 1
+	[ "$case" != other ] || user "$rt" exec -d "$case" sleep 5
+	user "$rt" checkpoint --image-path "$work/images/$case" "$case"
+	status=$?
+	[ -z "$(ls -A "$work/images")" ] || { echo "something is left: $(ls -A "$work/images")"; status=99; }
+	[ "$case" != stopped ] || user "$rt" kill --all "$case" CONT
+	user touch "$work/out/go"
+	timeout 20 tail --pid=$runs -f /dev/null
+	wait $runs || { echo "the program ended with $?"; status=99; }
+	return $status
+}
+for round in $(seq "${ROUNDS:-1}"); do
+	for shape in init caller hpc; do
+		for case in tree threads files removed events timers memory-files locks watch sockets; do
+			check "$shape/$case/$round" "" 0 goes_on $shape $case
+		done
+	done
+done
+rm -rf "$work"/images/*
+
+# The caller's streams: pipes, and a terminal of its own.
+pipes() { # each line that goes in comes out with the next number, before the checkpoint and after it
+	local images=$work/images/pipes fifo=$work/home/fifo
+	rm -f "$fifo"* && user mkfifo "$fifo" "$fifo.2"
+	become sh -c 'exec "$@" <$HOME/fifo 2>$HOME/errors | cat >$HOME/output' - "$rt" run --init --name pipes "$work/init" -- cases answers &
+	exec 5>"$fifo" && echo a >&5 && sleep 0.5
+	user "$rt" checkpoint --image-path "$images" pipes || return 1
+	exec 5>&-
+	wait $!
+	become sh -c 'exec "$@" <$HOME/fifo.2 2>>$HOME/errors | cat >>$HOME/output' - "$rt" restore -b "$work/init" --image-path "$images" pipes &
+	exec 5>"$fifo.2" && echo b >&5 && exec 5>&-
+	wait $!
+	cat "$work/home/errors"
+	tr '\n' , <"$work/home/output"
+}
+check streams/pipes "^0 a,1 b,$" 0 pipes
+
+# run --checkpoint: ended by signals, and called again until the program has come to its end.
+grows() { # until the program, which was ended or is new, writes
+	local lines
+	lines=$(wc -l <"$work/home/output")
+	for _ in $(seq 200); do
+		[ "$(wc -l <"$work/home/output")" = "$lines" ] || return 0
+		sleep 0.02
+	done
+}
+again() { # SIGNAL...
+	local runs status signal
+	rm -rf "$work/images/again"
+	: >"$work/home/output" && chown $uid "$work/home/output"
+	for signal in "$@" 0; do
+		become sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" $flags "$image" -- cases count &
+		runs=$!
+		grows && sleep 0.3
+		[ $signal = 0 ] || kill -$signal $runs
+		wait $runs
+		status=$?
+		[ $signal = 0 ] || [ $status = 75 ] || { echo "$signal: exit code $status"; cat "$work/home/errors"; return 1; }
+	done
+	[ -z "$(ls -A "$work/images/again")" ] || { echo "an image is left"; return 1; }
+	seq 0 149 | cmp - "$work/home/output" && return $status
+}
+flags= image=$work/init
+check again/signals "" 0 again USR1 TERM USR1
+flags="--checkpoint-every 1"
+check again/every "" 0 again
+# As in a batch script: an image that is one file, with the profile hpc.
+if [ "$(stat -c %a /dev/fuse 2>/dev/null)" != 666 ] && mknod -m 666 "$work/fuse" c 10 229 2>/dev/null; then
+	mount --bind "$work/fuse" /dev/fuse
+fi
+mksquashfs "$work/init/rootfs" "$work/image.sqsh" -quiet -no-progress >/dev/null && chmod 644 "$work/image.sqsh"
+flags= image=$work/image.sqsh
+check again/keys "gets a seccomp filter.*--no-new-keyring leaves out" 1 user "$rt" run --checkpoint "$work/images/again" "$image" -- true
+flags=--no-new-keyring
+check again/image-file "" 0 again USR1 USR1
+flags= image=$work/init
+requeued() { # SIGNAL: what Slurm was asked
+	mkdir -p "$work/home/bin"
+	printf '#!/bin/sh\necho "$@" >>"$HOME/asked"\n' >"$work/home/bin/scontrol"
+	chmod 755 "$work/home/bin/scontrol"
+	rm -rf "$work/home/asked" "$work/images/again"
+	: >"$work/home/output" && chown $uid "$work/home/output"
+	become sh -c 'SLURM_JOB_ID=281 exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" "$image" -- cases count &
+	runs=$!
+	grows && sleep 0.3 && kill -$1 $runs
+	wait $runs
+	echo "exit code $?: asked $(cat "$work/home/asked" 2>/dev/null)"
+	rm -rf "$work/images/again"
+}
+check again/requeue "^exit code 75: asked requeue 281$" 0 requeued USR1
+check again/no-requeue "^exit code 75: asked $" 0 requeued TERM
+killed() { # after a periodic image: what was written since is written again, and nothing is missing
+	rm -rf "$work/home/output" "$work/images/again"
+	become sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --name killed --checkpoint "$work/images/again" --checkpoint-every 1 "$work/init" -- cases count &
+	sleep 1.6 && kill -9 $! && wait $!
+	user "$rt" delete --force killed
+	user sh -c 'exec "$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" run --checkpoint "$work/images/again" "$work/init" -- cases count
+	cat "$work/home/errors"
+	sort -nu "$work/home/output" | cmp - <(seq 0 149)
+}
+check again/killed "" 0 killed
+check again/modes "" 0 test -z "$(find "$work/images" -mindepth 1 -not -path '*/memory-*' -perm /077)"
+
+rm -rf "$work"/images/*
+
+# What the container gets stands in the config, and no image says more.
+with() { # COMMAND OF JQ...: a bundle like init with another config, in $work/home/other
+	rm -rf "$work/home/other" && mkdir "$work/home/other" && ln -s "$work/init/rootfs" "$work/home/other/rootfs"
+	python3 -c 'import json, sys; c = json.load(sys.stdin); exec(sys.argv[1]); json.dump(c, sys.stdout)' "$1" \
+		<"$work/init/config.json" >"$work/home/other/config.json"
+}
+limits() { # PYTHON: dumped with the one config, not restored into another
+	start init threads || return 9
+	user "$rt" checkpoint --image-path "$work/images/limits" threads || return 9
+	wait $runs
+	with "$1"
+	user sh -c '"$@" >>$HOME/output 2>$HOME/errors </dev/null' - "$rt" restore -b "$work/home/other" --image-path "$work/images/limits" threads
+	local status=$?
+	cat "$work/home/errors"
+	rm -rf "$work/images/limits"
+	! user "$rt" state threads 2>/dev/null || return 9
+	! pgrep -u $uid cases || return 9
+	return $status
+}
+check limits/capabilities "restored process .*Cap.* more than the config gives" 1 \
+	limits 'c["process"]["capabilities"] = {k: ["CAP_KILL"] for k in ("bounding", "effective", "permitted")}'
+check limits/filter "the program gets a seccomp filter" 1 limits 'c["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW"}'
+check limits/memory "restore /tmp: the config mounts no file system in memory there" 1 \
+	limits 'c["mounts"] = [m for m in c["mounts"] if m["destination"] != "/tmp"]'
+
+for shape in init hpc; do
+	check "$shape/filter" "^rt: process [0-9]* .cases. has a seccomp filter" 1 refused $shape filter
+	check "$shape/memfd" "descriptor 3 is /memfd:twice .*mapped too.*close it" 1 refused $shape memfd-twice
+	check "$shape/timer" "descriptor 3 is a periodic timer" 1 refused $shape unread-tick
+	check "$shape/removed-mapping" "has /dev/shm/removed .deleted. in its memory" 1 refused $shape removed-mapping
+	check "$shape/system-v" "System V shared memory" 1 refused $shape system-v
+	check "$shape/connection" "descriptor [0-9]* is a TCP connection on the host" 1 refused $shape connection
+	check "$shape/stopped" "is stopped" 1 refused $shape stopped
+	check "$shape/io_uring" "of kind io_uring" 1 refused $shape uring
+done
+connected() { # SHAPE: to a server outside
+	rm -f "$work/home/server"
+	become python3 -c 'import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(9); c = s.accept(); time.sleep(100)' \
+		"$work/home/server" &
+	server=$!
+	for _ in $(seq 200); do [ -S "$work/home/server" ] && break; sleep 0.02; done
+	sleep 0.2
+	refused "$1" outside -v "$work/home:/server"
+	local status=$?
+	kill $server
+	server=
+	return $status
+}
+for shape in init hpc; do
+	check "$shape/outside" "descriptor 3 is a connection to a program outside" 1 connected $shape
+done
+check init/other "is none of the program's .rt exec has started it" 1 refused init other
+check init/semaphore "has a System V object ./proc/sysvipc/sem." 1 refused init semaphore
+check init/queue "a POSIX message queue" 1 refused init queue
+echo "result: integration/checkpoint: $passed passed, $failed failed, 0 skipped"
+[ $failed = 0 ]

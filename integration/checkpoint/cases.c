@@ -1,0 +1,384 @@
+// What a program may have when it is checkpointed, a case each: "cases NAME" makes it, says "ready", waits until /out/go is there,
+// and looks whether everything is as it was. The exit code is 0 where it is, and a line on standard error says what is not.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <mqueue.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/timerfd.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MUST(what) do { if (!(what)) { fprintf(stderr, "line %d: %s: %s\n", __LINE__, #what, strerror(errno)); exit(1); } } while (0)
+
+static void nap(void) { nanosleep(&(struct timespec){ 0, 10000000 }, NULL); }
+
+static void stay(void)
+{
+	struct stat s;
+	printf("ready\n");
+	fflush(stdout);
+	while (stat("/out/go", &s) != 0)
+		nap();
+}
+
+static void tree(void)
+{
+	int pipes[2], pair[2], server = socket(AF_UNIX, SOCK_STREAM, 0), status;
+	volatile int *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct sockaddr_un name = { .sun_family = AF_UNIX, .sun_path = "/tmp/socket" };
+	char byte;
+	MUST(pipe(pipes) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && shared != MAP_FAILED);
+	MUST(bind(server, (void *)&name, sizeof name) == 0 && listen(server, 1) == 0);
+	pid_t child = fork();
+	if (child == 0) {
+		setsid();
+		int client = socket(AF_UNIX, SOCK_STREAM, 0);
+		MUST(connect(client, (void *)&name, sizeof name) == 0);
+		if (fork() == 0) {
+			// A grandchild, which counts until it is told to end.
+			while (shared[1] == 0) {
+				shared[0]++;
+				nap();
+			}
+			_exit(0);
+		}
+		MUST(read(pipes[0], &byte, 1) == 1 && byte == 'p');
+		MUST(write(pair[1], "s", 1) == 1 && write(client, "u", 1) == 1);
+		MUST(wait(&status) > 0 && status == 0);
+		_exit(3);
+	}
+	int peer = accept(server, NULL, NULL);
+	MUST(write(pipes[1], "p", 0) == 0);
+	while (shared[0] == 0)
+		nap();
+	stay();
+	int seen = shared[0];
+	while (shared[0] == seen)
+		nap();
+	MUST(write(pipes[1], "p", 1) == 1 && read(pair[0], &byte, 1) == 1 && byte == 's');
+	MUST(read(peer, &byte, 1) == 1 && byte == 'u');
+	shared[1] = 1;
+	MUST(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 3);
+}
+
+static volatile int turns[4], stop;
+static void *turn(void *n)
+{
+	while (!stop) {
+		turns[(long)n]++;
+		nap();
+	}
+	return NULL;
+}
+
+static void threads(void)
+{
+	pthread_t all[4];
+	for (long n = 0; n < 4; n++)
+		MUST(pthread_create(&all[n], NULL, turn, (void *)n) == 0);
+	stay();
+	for (int n = 0; n < 4; n++) {
+		int seen = turns[n];
+		while (turns[n] == seen)
+			nap();
+	}
+	stop = 1;
+	for (int n = 0; n < 4; n++)
+		MUST(pthread_join(all[n], NULL) == 0);
+}
+
+static int file_with(const char *path, int flags)
+{
+	int fd = open(path, flags | O_RDWR | O_CREAT, 0600);
+	MUST(fd >= 0 && write(fd, "0123456789", 10) == 10 && lseek(fd, 5, SEEK_SET) == 5);
+	return fd;
+}
+
+static void five(int fd)
+{
+	char byte;
+	MUST(read(fd, &byte, 1) == 1 && byte == '5');
+}
+
+static void files(void)
+{
+	struct stat s;
+	int image = open("/bin/cases", O_RDONLY), bind = file_with("/out/file", O_TRUNC), memory = file_with("/tmp/file", 0);
+	int shm = file_with("/dev/shm/mapped", 0);
+	char *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, shm, 0);
+	MUST(image >= 0 && map != MAP_FAILED && lseek(image, 1, SEEK_SET) == 1);
+	MUST(mkdir("/tmp/dir", 0500) == 0 && symlink("x", "/tmp/link") == 0 && mkfifo("/tmp/fifo", 0640) == 0);
+	MUST(chdir("/tmp/dir") == 0);
+	stay();
+	char byte;
+	MUST(read(image, &byte, 1) == 1 && byte == 'E');
+	five(bind), five(memory), five(shm);
+	map[0] = 'x';
+	MUST(pread(shm, &byte, 1, 0) == 1 && byte == 'x');
+	MUST(stat(".", &s) == 0 && (s.st_mode & 07777) == 0500);
+	MUST(lstat("/tmp/fifo", &s) == 0 && S_ISFIFO(s.st_mode) && readlink("/tmp/link", &byte, 1) == 1 && byte == 'x');
+}
+
+static void removed(void)
+{
+	int memory = file_with("/tmp/removed", 0), bind = file_with("/out/removed", O_TRUNC);
+	MUST(unlink("/tmp/removed") == 0 && unlink("/out/removed") == 0);
+	stay();
+	five(memory), five(bind);
+}
+
+static void events(void)
+{
+	int epoll = epoll_create1(0), event = eventfd(7, 0), signals;
+	struct epoll_event wanted = { .events = EPOLLIN, .data.fd = event }, got;
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR2);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signals = signalfd(-1, &set, 0);
+	MUST(epoll >= 0 && event >= 0 && signals >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, event, &wanted) == 0);
+	int self = syscall(SYS_pidfd_open, getpid(), 0);
+	MUST(self >= 0);
+	stay();
+	uint64_t count;
+	struct signalfd_siginfo info;
+	MUST(epoll_wait(epoll, &got, 1, 0) == 1 && got.data.fd == event && read(event, &count, 8) == 8 && count == 7);
+	MUST(syscall(SYS_pidfd_send_signal, self, SIGUSR2, NULL, 0) == 0);
+	MUST(read(signals, &info, sizeof info) == sizeof info && info.ssi_signo == SIGUSR2);
+}
+
+static volatile int ticks;
+static void tick(int n) { ticks += n > 0; }
+
+static void timers(void)
+{
+	struct itimerval often = { { 0, 20000 }, { 0, 20000 } };
+	int timer = timerfd_create(CLOCK_MONOTONIC, 0);
+	struct itimerspec far = { { 0, 0 }, { 1000, 0 } }, left;
+	signal(SIGALRM, tick);
+	MUST(setitimer(ITIMER_REAL, &often, NULL) == 0 && timerfd_settime(timer, 0, &far, NULL) == 0);
+	stay();
+	int seen = ticks;
+	while (ticks == seen)
+		nap();
+	MUST(timerfd_gettime(timer, &left) == 0 && left.it_value.tv_sec > 900);
+}
+
+static void memory_files(void)
+{
+	int open_one = memfd_create("open", 0), mapped = memfd_create("mapped", 0);
+	MUST(write(open_one, "0123456789", 10) == 10 && lseek(open_one, 5, SEEK_SET) == 5 && ftruncate(mapped, 4096) == 0);
+	char *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, mapped, 0);
+	MUST(map != MAP_FAILED && close(mapped) == 0);
+	strcpy(map, "kept");
+	stay();
+	five(open_one);
+	MUST(strcmp(map, "kept") == 0);
+}
+
+static void locks(void)
+{
+	int whole = file_with("/out/flock", O_TRUNC), range = file_with("/out/range", O_TRUNC);
+	struct flock lock = { .l_type = F_WRLCK, .l_start = 2, .l_len = 3 };
+	MUST(flock(whole, LOCK_EX) == 0 && fcntl(range, F_SETLK, &lock) == 0);
+	stay();
+	int other = open("/out/flock", O_RDWR);
+	MUST(flock(other, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK);
+	int status;
+	if (fork() == 0) {
+		struct flock ask = { .l_type = F_WRLCK, .l_start = 2, .l_len = 3 };
+		_exit(fcntl(open("/out/range", O_RDWR), F_GETLK, &ask) == 0 && ask.l_type == F_WRLCK ? 0 : 1);
+	}
+	MUST(wait(&status) > 0 && status == 0);
+}
+
+static void watch(void)
+{
+	char event[4096];
+	MUST(mkdir("/tmp/watched", 0700) == 0);
+	int watcher = inotify_init();
+	MUST(inotify_add_watch(watcher, "/tmp/watched", IN_CREATE) > 0);
+	stay();
+	MUST(close(open("/tmp/watched/new", O_CREAT | O_WRONLY, 0600)) == 0 && read(watcher, event, sizeof event) > 0);
+}
+
+static int bound(int kind, struct sockaddr_in *address)
+{
+	socklen_t length = sizeof *address;
+	int one = socket(AF_INET, kind, 0);
+	*address = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	MUST(bind(one, (void *)address, sizeof *address) == 0 && getsockname(one, (void *)address, &length) == 0);
+	return one;
+}
+
+static void sockets(void)
+{
+	struct sockaddr_in datagrams, streams;
+	int receiver = bound(SOCK_DGRAM, &datagrams), server = bound(SOCK_STREAM, &streams), sender = socket(AF_INET, SOCK_DGRAM, 0);
+	char byte;
+	MUST(listen(server, 1) == 0);
+	stay();
+	MUST(sendto(sender, "d", 1, 0, (void *)&datagrams, sizeof datagrams) == 1 && read(receiver, &byte, 1) == 1 && byte == 'd');
+	int client = socket(AF_INET, SOCK_STREAM, 0);
+	MUST(connect(client, (void *)&streams, sizeof streams) == 0 && accept(server, NULL, NULL) >= 0);
+}
+
+static void connection(void)
+{
+	struct sockaddr_in streams;
+	int server = bound(SOCK_STREAM, &streams), client = socket(AF_INET, SOCK_STREAM, 0);
+	char byte;
+	MUST(listen(server, 1) == 0 && connect(client, (void *)&streams, sizeof streams) == 0);
+	int peer = accept(server, NULL, NULL);
+	stay();
+	MUST(write(client, "c", 1) == 1 && read(peer, &byte, 1) == 1 && byte == 'c');
+}
+
+// Counts to 150 on standard output, in three seconds.
+static void count(void)
+{
+	for (int n = 0; n < 150; n++) {
+		printf("%d\n", n);
+		fflush(stdout);
+		nap(), nap();
+	}
+}
+
+// Answers each line of standard input with the next number.
+static void answers(void)
+{
+	char line[100];
+	for (int n = 0; fgets(line, sizeof line, stdin); n++) {
+		printf("%d %s", n, line);
+		fflush(stdout);
+	}
+}
+
+// What cannot be kept.
+
+static void filter(void)
+{
+	struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	struct sock_fprog program = { 1, &allow };
+	MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+	stay();
+}
+
+static void memfd_twice(void)
+{
+	int fd = memfd_create("twice", 0);
+	MUST(ftruncate(fd, 4096) == 0);
+	char *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), byte;
+	MUST(map != MAP_FAILED);
+	stay();
+	map[0] = 'x';
+	MUST(pread(fd, &byte, 1, 0) == 1 && byte == 'x');
+}
+
+static void unread_tick(void)
+{
+	int timer = timerfd_create(CLOCK_MONOTONIC, 0);
+	struct itimerspec often = { { 0, 1000000 }, { 0, 1000000 } };
+	uint64_t count;
+	MUST(timerfd_settime(timer, 0, &often, NULL) == 0);
+	nap(), nap();
+	stay();
+	MUST(read(timer, &count, 8) == 8 && read(timer, &count, 8) == 8);
+}
+
+static void removed_mapping(void)
+{
+	int fd = file_with("/dev/shm/removed", 0);
+	MUST(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED && unlink("/dev/shm/removed") == 0);
+	stay();
+}
+
+static void system_v(void)
+{
+	int id = shmget(IPC_PRIVATE, 4096, 0600);
+	MUST(id >= 0 && shmat(id, NULL, 0) != (void *)-1 && shmctl(id, IPC_RMID, NULL) == 0);
+	stay();
+}
+
+static void semaphore(void)
+{
+	MUST(semget(IPC_PRIVATE, 1, 0600) >= 0);
+	stay();
+}
+
+static void queue(void)
+{
+	MUST(mq_open("/queue", O_CREAT | O_RDWR, 0600, NULL) >= 0);
+	stay();
+}
+
+static void uring(void)
+{
+	char parameters[256] = { 0 };
+	MUST(syscall(SYS_io_uring_setup, 4, parameters) >= 0);
+	stay();
+}
+
+static void outside(void)
+{
+	struct sockaddr_un name = { .sun_family = AF_UNIX, .sun_path = "/server/server" };
+	MUST(connect(socket(AF_UNIX, SOCK_STREAM, 0), (void *)&name, sizeof name) == 0);
+	stay();
+}
+
+static void stopped(void)
+{
+	if (fork() == 0) {
+		raise(SIGSTOP);
+		_exit(0);
+	}
+	nap();
+	stay();
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} all[] = {
+	{ "tree", tree }, { "threads", threads }, { "files", files }, { "removed", removed }, { "events", events },
+	{ "timers", timers }, { "memory-files", memory_files }, { "locks", locks }, { "watch", watch }, { "sockets", sockets },
+	{ "connection", connection }, { "count", count }, { "answers", answers }, { "filter", filter }, { "memfd-twice", memfd_twice }, { "unread-tick", unread_tick },
+	{ "removed-mapping", removed_mapping }, { "system-v", system_v }, { "semaphore", semaphore }, { "queue", queue }, { "uring", uring },
+	{ "outside", outside }, { "other", stay }, { "stopped", stopped },
+};
+
+int main(int count, char **words)
+{
+	for (size_t n = 0; count > 1 && n < sizeof all / sizeof *all; n++)
+		if (strcmp(words[1], all[n].name) == 0) {
+			all[n].run();
+			return 0;
+		}
+	fprintf(stderr, "usage: cases NAME\n");
+	return 2;
+}

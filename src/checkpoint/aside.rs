@@ -1,0 +1,50 @@
+//! Work in a process beside this one, whose errors come back: it joins namespaces that this one must not be in.
+
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::ns::Namespaces;
+use rt_sys::process::{self, Child, Memory};
+use rt_sys::{err, fd};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+/// Does `work` in a child, which has its own copy of the memory, and waits for it. What the child prints is the error's text,
+/// too.
+pub(super) fn run(work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).context(|| "make a pipe")?;
+    let child = process::spawn(Namespaces::NONE, Memory::Copied, || {
+        let printed = rustix::stdio::dup2_stdout(&theirs).and_then(|()| rustix::stdio::dup2_stderr(&theirs));
+        match printed.map_err(Error::from).and_then(|()| work()) {
+            Ok(()) => 0,
+            Err(e) => report(&e),
+        }
+    })?;
+    drop(theirs);
+    let said = fd::read_all(ours);
+    let code = process::exit_code(process::wait(child.pid)?);
+    let said = said?;
+    match code {
+        0 => Ok(()),
+        _ => {
+            let said = String::from_utf8_lossy(&said).into_owned();
+            let last =
+                said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it ended without a word");
+            Err(err!("{}", last.trim()))
+        }
+    }
+}
+
+/// Says why this process ends, in a child of [`run`]. Its exit code.
+pub(super) fn report(error: &Error) -> i32 {
+    let _ = fd::write_all(rustix::stdio::stderr(), format!("{error}\n").as_bytes());
+    1
+}
+
+/// Waits for `child`.
+///
+/// # Errors
+/// It has ended with another code than 0.
+pub(super) fn succeeded(child: &Child, name: &str) -> Result<()> {
+    match process::exit_code(process::wait(child.pid)?) {
+        0 => Ok(()),
+        code => Err(err!("{name} failed with code {code}")),
+    }
+}

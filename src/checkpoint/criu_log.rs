@@ -1,0 +1,56 @@
+//! What criu says in its log, as part of an error.
+
+use rt_sys::error::Error;
+use rt_sys::fd;
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, Mode, OFlags};
+use std::path::Path;
+
+/// How many bytes of a log are looked at.
+const MOST: usize = 64 << 20;
+
+/// Lines that stand in the log of a run without root that has succeeded, too.
+const HARMLESS: [&str; 2] = ["Unexpected error: -1", "RLIMIT_NOFILE"];
+
+/// The error with the first two that criu has written to `name` in the directory `dir`.
+pub(super) fn explain(error: Error, dir: &Path, name: &str) -> Error {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match fs::open(dir, flags, Mode::empty()) {
+        Ok(dir) => explain_in(error, &dir, name),
+        Err(_) => error,
+    }
+}
+
+/// The same of a directory that may be out of reach of its path.
+pub(super) fn explain_in(error: Error, dir: &OwnedFd, name: &str) -> Error {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let read = fs::openat(dir, name, flags, Mode::empty())
+        .map_err(Error::from)
+        .and_then(|file| fd::read_regular(file, MOST));
+    // Without a log the error says what there is to say.
+    let Ok(Some(text)) = read else { return error };
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let said: Vec<&str> = text.lines().filter_map(of_line).take(2).collect();
+    if said.is_empty() { error } else { error.hint(said.join("; ")) }
+}
+
+/// The text of a line `(00.123456) Error (criu/files.c:12): TEXT`.
+fn of_line(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once("Error (")?;
+    let (_, text) = rest.split_once("): ")?;
+    let text = text.trim();
+    (!HARMLESS.iter().any(|harmless| text.contains(harmless))).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_found() {
+        let line = "(00.042) Error (criu/files-reg.c:1865): Can't lookup mount=24 for fd=0 path=/dev/null";
+        assert_eq!(of_line(line), Some("Can't lookup mount=24 for fd=0 path=/dev/null"));
+        assert_eq!(of_line("(00.1) Error (criu/net.c:1): Unexpected error: -1(Not a)"), None);
+        assert_eq!(of_line("(00.1) Warn  (criu/net.c:1): x"), None);
+    }
+}

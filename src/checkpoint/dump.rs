@@ -1,0 +1,229 @@
+//! `rt checkpoint`: a container's processes become an image.
+//!
+//! criu leaves the tree stopped. Only when the image is whole and on the disk do the processes end, or go on: whatever fails
+//! before that, the program runs on.
+
+use super::aside;
+use super::criu::{Criu, Opened};
+use super::image::{Draft, Image};
+use super::manifest::Manifest;
+use super::preflight::{self, Found, Network};
+use super::processes::{self, Tree};
+use super::{criu_log, memory_fs};
+use crate::container;
+use crate::store::{Record, Store};
+use rt_spec::state::Status;
+use rt_spec::{Spec, annotations};
+use rt_sys::error::{Context, Result};
+use rt_sys::ns::{self, Namespace, Namespaces};
+use rt_sys::process::{self, Memory};
+use rt_sys::{bail, err};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::Mode;
+use std::path::PathBuf;
+
+/// What `checkpoint` is asked to do.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DumpOptions {
+    /// The image.
+    pub image: PathBuf,
+    /// Where criu writes its log, if not into the image.
+    pub work: Option<PathBuf>,
+    /// The program goes on.
+    pub leave_running: bool,
+    /// Connections of TCP on the host's network are closed, for the program to notice.
+    pub tcp_close: bool,
+    /// Files that have been removed get a name again, in the directory where they were.
+    pub link_remap: bool,
+}
+
+/// What is dumped.
+struct Subject {
+    record: Record,
+    /// The container's first process.
+    first: OwnedFd,
+    spec: Spec,
+    namespaces: Namespaces,
+}
+
+impl Subject {
+    fn of(store: &Store, id: &str) -> Result<Subject> {
+        let dir = store.container(id)?;
+        let record = store.load(id)?;
+        match store.status(&record)? {
+            Status::Running => {}
+            Status::Created => bail!("container {id} cannot be checkpointed in created state"),
+            Status::Paused => bail!("container {id} cannot be checkpointed while it is paused"),
+            Status::Creating | Status::Stopped => bail!("container not running: {id}"),
+        }
+        if record.shared {
+            bail!(
+                "container {id} is shared by the tasks of a step or the ranks of a run: criu keeps none that talk to others"
+            );
+        }
+        let Some(first) = record.open_first_process()? else { bail!("container not running: {id}") };
+        let spec = dir.spec()?;
+        let namespaces = wait_for_init(|| container::namespaces_of(&spec, record.pid))?;
+        Ok(Subject { record, first, spec, namespaces })
+    }
+
+    /// The program's processes.
+    fn tree(&self, store: &Store) -> Result<Tree> {
+        let all = container::processes(store, &self.record.id)?;
+        let first = self.record.pid;
+        let program = match (self.record.own_pid_namespace, annotations::asks_for_init(&self.spec)?) {
+            (true, true) => processes::child_of(&all, first)?,
+            (false, _) if !self.namespaces.contains(Namespace::Pid) => first,
+            _ => {
+                return Err(err!("the program is the first process of its PID namespace")
+                    .hint("rt checkpoint needs an init there: start the container with --init"));
+            }
+        };
+        Tree::find(&all, first, program)
+    }
+
+    fn network(&self) -> Network {
+        if self.namespaces.contains(Namespace::Network) { Network::Own } else { Network::Host }
+    }
+}
+
+/// Repeats `look` for a second while the kernel refuses it: the init of a container that has just begun hides what it still has
+/// of the host.
+fn wait_for_init<T>(look: impl Fn() -> Result<T>) -> Result<T> {
+    for _ in 0..50 {
+        match look() {
+            Err(e) if e.is(libc::EACCES) => {}
+            looked => return looked,
+        }
+        let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+        let _ = rustix::thread::nanosleep(&pause);
+    }
+    look()
+}
+
+/// Writes an image of container `id`, and ends it unless it is to go on.
+pub(crate) fn dump(store: &Store, id: &str, options: &DumpOptions) -> Result<()> {
+    let subject = Subject::of(store, id)?;
+    let criu = Criu::find()?;
+    let tree = subject.tree(store)?;
+    if let Some(stopped) = tree.processes.iter().find(|process| process.state == 'T') {
+        return Err(err!("{} is stopped", stopped.shown()).hint("continue or end it first"));
+    }
+    let found = preflight::check(&tree, subject.network())?;
+    let draft = Draft::begin(&options.image)?;
+    let memory = memory_fs::of_config(&subject.spec);
+    // Whoever ends this process while the tree is stopped leaves a container that `rt resume` continues.
+    container::note_stopped(store, id)?;
+    let dumped = run_criu(&criu, &subject, &tree, &found, &memory, &draft.image, options);
+    let finished = dumped.and_then(|()| seal(store, &subject, memory, draft));
+    if finished.is_err() || options.leave_running {
+        let resumed = container::resume(store, id);
+        return finished.and(resumed);
+    }
+    container::end_dumped(store, id)
+}
+
+/// Makes a whole image of a draft in which criu has written.
+fn seal(store: &Store, subject: &Subject, memory: Vec<PathBuf>, draft: Draft) -> Result<()> {
+    // Once more, now that nothing changes: the processes may have done meanwhile what criu damages in silence.
+    let tree = subject.tree(store)?;
+    let found = preflight::check(&tree, subject.network())?;
+    let manifest = Manifest {
+        streams: found.streams.to_vec(),
+        memory,
+        own_network: subject.network() == Network::Own,
+        ..Manifest::new(tree.program().inside, tree.highest())?
+    };
+    manifest.write(&draft.image)?;
+    draft.finish()
+}
+
+/// Has criu dump the tree, and saves what is in memory beside it.
+fn run_criu(
+    criu: &Criu,
+    subject: &Subject,
+    tree: &Tree,
+    found: &Found,
+    memory: &[PathBuf],
+    image: &Image,
+    options: &DumpOptions,
+) -> Result<()> {
+    let work = options.work.as_deref().unwrap_or(&image.path);
+    let (opened, dirs) = criu.open_apart(&[&image.path, work])?;
+    let [image_dir, work_dir] = &dirs[..] else { bail!("the directory of the image was not opened") };
+    let args = arguments(tree, found, memory, image_dir, work_dir, options, subject.network());
+    let dumped = aside::run(|| {
+        // The container's processes must not look into this one, which has descriptors of the host.
+        container::undumpable()?;
+        ns::join(&subject.first, subject.namespaces).context(|| "join the container's namespaces")?;
+        if subject.namespaces.contains(Namespace::Ipc) {
+            preflight::check_ipc()?;
+        }
+        rustix::process::umask(Mode::RWXG | Mode::RWXO);
+        execute(&opened, &args, &[image_dir, work_dir])?;
+        memory_fs::save(memory, image)
+    });
+    dumped.map_err(|e| criu_log::explain(e, work, "dump.log"))
+}
+
+/// Runs criu as a child, which is in the PID namespace that this process has joined.
+fn execute(opened: &Opened, args: &[String], dirs: &[&OwnedFd]) -> Result<()> {
+    let child = process::spawn(Namespaces::NONE, Memory::Copied, || aside::report(&opened.exec(args, dirs)))?;
+    aside::succeeded(&child, "criu")
+}
+
+/// What both commands of criu are given: `command` and the directories.
+pub(super) fn common(command: &str, image: &OwnedFd, work: &OwnedFd) -> Vec<String> {
+    let path = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let words = [
+        command,
+        "--no-default-config",
+        "--unprivileged",
+        // The usual place of its plugins is the image's here. This directory is the kernel's, and has none.
+        "--libdir=/proc/self/ns",
+        "--shell-job",
+        "--file-locks",
+        "--leave-stopped",
+        "--manage-cgroups=ignore",
+        "-v2",
+        "--images-dir",
+        &path(image),
+        "--work-dir",
+        &path(work),
+        "--log-file",
+        &format!("{command}.log"),
+    ];
+    words.map(str::to_owned).to_vec()
+}
+
+fn arguments(
+    tree: &Tree,
+    found: &Found,
+    memory: &[PathBuf],
+    image: &OwnedFd,
+    work: &OwnedFd,
+    options: &DumpOptions,
+    network: Network,
+) -> Vec<String> {
+    let mut words = common("dump", image, work);
+    words.extend(["--tree".to_owned(), tree.program().inside.to_string(), "--ghost-limit=1G".to_owned()]);
+    if network == Network::Own {
+        words.extend(["--tcp-established", "--network-lock=skip"].map(str::to_owned));
+    }
+    if options.tcp_close {
+        words.push("--tcp-close".to_owned());
+    }
+    if options.link_remap {
+        words.push("--link-remap".to_owned());
+    }
+    if found.sends_outside {
+        words.push("--ext-unix-sk".to_owned());
+    }
+    if found.watches {
+        words.push("--force-irmap".to_owned());
+        let places = memory.iter().map(|place| place.display().to_string());
+        words.extend(places.flat_map(|place| ["--irmap-scan-path".to_owned(), place]));
+    }
+    words.extend(found.external.iter().flat_map(|name| ["--external".to_owned(), name.clone()]));
+    words
+}

@@ -1,0 +1,119 @@
+//! What `rt` writes beside the files of criu: rt.json says what the image is of, and that it is whole.
+
+use super::image::Image;
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err, fd};
+use rustix::fs::{self, Mode, OFlags};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The file.
+pub(super) const NAME: &str = "rt.json";
+/// The form of the image. Another form is refused.
+const FORM: u32 = 1;
+/// How long the file may be, in bytes.
+const MOST: usize = 1 << 20;
+
+/// No process has such a number (linux/threads.h).
+const PID_MAX_LIMIT: i32 = 1 << 22;
+
+/// What is known of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Manifest {
+    /// [`FORM`].
+    pub form: u32,
+    /// When it was written (RFC 3339, UTC).
+    pub created: String,
+    /// The machine, as Rust names it.
+    pub architecture: String,
+    /// What the processor can, as /proc/cpuinfo names it; C libraries choose by it which code runs.
+    pub cpu: Vec<String>,
+    /// The program's process, by its number inside.
+    pub program: i32,
+    /// The highest number of a process, thread, group or session.
+    pub highest: i32,
+    /// What the program's standard input, output and error are, as criu names it; empty what needs nothing of the caller.
+    pub streams: Vec<String>,
+    /// Where file systems in memory are. The content of the Nth is in the directory `memory-N`.
+    pub memory: Vec<PathBuf>,
+    /// The container has a network of its own, whose connections were kept.
+    pub own_network: bool,
+}
+
+impl Manifest {
+    /// One for this machine and this moment.
+    pub(super) fn new(program: i32, highest: i32) -> Result<Manifest> {
+        Ok(Manifest {
+            form: FORM,
+            created: rt_sys::time::rfc3339(rt_sys::time::now()),
+            architecture: std::env::consts::ARCH.to_owned(),
+            cpu: cpu_features()?,
+            program,
+            highest,
+            streams: Vec::new(),
+            memory: Vec::new(),
+            own_network: false,
+        })
+    }
+
+    /// Writes it into an image, whose other files are complete.
+    pub(super) fn write(&self, image: &Image) -> Result<()> {
+        let text = serde_json::to_vec(self).map_err(|e| err!("{e}"))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let shown = || format!("write {}/{NAME}", image.path.display());
+        let file = fs::openat(&image.dir, NAME, flags, Mode::RUSR | Mode::WUSR).context(shown)?;
+        fd::write_all(&file, &text).context(shown)
+    }
+
+    /// Reads that of an image, which may be damaged or made by somebody who means harm.
+    pub(super) fn read(image: &Image) -> Result<Manifest> {
+        let shown = || format!("read {}/{NAME}", image.path.display());
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match fs::openat(&image.dir, NAME, flags, Mode::empty()) {
+            Err(rustix::io::Errno::NOENT) => {
+                return Err(err!("{}: no image of rt checkpoint", image.path.display())
+                    .hint(format!("{NAME} is missing: the checkpoint did not come to its end")));
+            }
+            file => file.context(shown)?,
+        };
+        let text = fd::read_regular(file, MOST).context(shown)?;
+        let text = text.ok_or_else(|| err!("{}: no file of at most {MOST} bytes", shown()))?;
+        let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| err!("{e}")).context(shown)?;
+        if manifest.form != FORM {
+            bail!("{}: form {} is another rt's; this one reads {FORM}", shown(), manifest.form);
+        }
+        let numbers = 2..PID_MAX_LIMIT;
+        let has_numbers = numbers.contains(&manifest.program) && numbers.contains(&manifest.highest);
+        if !has_numbers || manifest.highest < manifest.program || manifest.streams.len() != 3 {
+            bail!("{}: the numbers of its processes are none", shown());
+        }
+        Ok(manifest)
+    }
+
+    /// Fails where this machine cannot run what the image has in memory.
+    pub(super) fn check_machine(&self) -> Result<()> {
+        let here = std::env::consts::ARCH;
+        if self.architecture != here {
+            bail!("the image is of a machine of {}, and this is one of {here}", self.architecture);
+        }
+        let features = cpu_features()?;
+        let missing: Vec<&str> =
+            self.cpu.iter().filter(|flag| !features.contains(flag)).map(String::as_str).collect();
+        if !missing.is_empty() {
+            bail!("the processor lacks what that of the checkpoint had: {}", missing.join(" "));
+        }
+        Ok(())
+    }
+}
+
+/// The features of the first processor. Those of another family of machines stand in another line, or in none.
+fn cpu_features() -> Result<Vec<String>> {
+    let text = fd::read_file(std::path::Path::new("/proc/cpuinfo")).context(|| "read /proc/cpuinfo")?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let list = text.lines().find_map(|line| {
+        let (name, list) = line.split_once(':')?;
+        ["flags", "Features"].contains(&name.trim()).then_some(list)
+    });
+    Ok(list.unwrap_or_default().split_whitespace().map(str::to_owned).collect())
+}

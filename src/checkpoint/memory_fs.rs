@@ -1,0 +1,74 @@
+//! What a program has written to file systems in memory (tmpfs). criu keeps processes and no mounts, so their content is copied
+//! into the image while the tree is stopped, and back before criu makes the processes again.
+
+use super::image::Image;
+use rt_spec::{Spec, mounts};
+use rt_sys::error::{Context, Result};
+use rt_sys::tree::{self, Manner};
+use rt_sys::{bail, fd};
+use rustix::fd::OwnedFd;
+use rustix::fs::{self, Mode, OFlags, ResolveFlags};
+use std::path::{Path, PathBuf};
+
+/// TMPFS_MAGIC (linux/magic.h).
+const TMPFS: u64 = 0x0102_1994;
+
+/// Around what is mounted inside, whose content is none of the file system in memory.
+const MANNER: Manner = Manner { around_mounts: true, whole: true };
+
+/// Where the config mounts file systems in memory that can be written to. /dev is made anew with its devices.
+pub(super) fn of_config(spec: &Spec) -> Vec<PathBuf> {
+    let of_memory = spec.mounts().iter().flatten().filter(|mount| {
+        let read_only = mount.options().iter().flatten().any(|option| option == "ro");
+        mount.typ().as_deref() == Some("tmpfs") && !read_only && !mounts::is_bind(mount)
+    });
+    let mut places: Vec<PathBuf> = of_memory.map(|mount| mount.destination().clone()).collect();
+    places.retain(|place| place != Path::new("/dev"));
+    places.dedup();
+    places
+}
+
+/// Copies the content of all `places` of this process's mount namespace into the image.
+pub(super) fn save(places: &[PathBuf], image: &Image) -> Result<()> {
+    for (number, place) in places.iter().enumerate() {
+        let shown = || format!("save {}", place.display());
+        let name = format!("memory-{number}");
+        fs::mkdirat(&image.dir, name.as_str(), Mode::RWXU).context(shown)?;
+        let target = open_below(&image.dir, Path::new(&name)).context(shown)?;
+        tree::copy(open(place)?, target, MANNER).context(shown)?;
+    }
+    Ok(())
+}
+
+/// Copies it back. `places` are those of the image: only what the config mounts in memory, too, is written to.
+pub(super) fn restore(places: &[PathBuf], of_config: &[PathBuf], image: &Image) -> Result<()> {
+    for (number, place) in places.iter().enumerate() {
+        let shown = || format!("restore {}", place.display());
+        if !of_config.contains(place) {
+            bail!(
+                "{}: the config mounts no file system in memory there, as it did at the checkpoint",
+                shown()
+            );
+        }
+        let source = open_below(&image.dir, Path::new(&format!("memory-{number}"))).context(shown)?;
+        tree::copy(source, open(place)?, MANNER).context(shown)?;
+    }
+    Ok(())
+}
+
+/// Opens a file system in memory of this container.
+fn open(place: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let how = ResolveFlags::NO_SYMLINKS;
+    let dir = fs::openat2(fs::CWD, place, flags, Mode::empty(), how)
+        .context(|| format!("open {}", place.display()))?;
+    if fd::file_system(&dir)? != TMPFS {
+        bail!("{}: no file system in memory", place.display());
+    }
+    Ok(dir)
+}
+
+fn open_below(dir: &OwnedFd, name: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(fs::openat2(dir, name, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)?)
+}

@@ -1,0 +1,21 @@
+//! Checkpoints: a container's processes become files, and files become processes, without root and with one id.
+//!
+//! [criu(8)](https://criu.org) of the host does both, as a program that is executed. It joins all namespaces of the container, whose
+//! mounts, devices, masks and hooks are made anew by `rt` from the config: criu keeps processes only.
+//! docs/checkpoint.md says what can be kept, docs/design/checkpoint.md why it is done so.
+
+mod aside;
+mod criu;
+mod criu_log;
+mod dump;
+mod image;
+mod manifest;
+mod memory_fs;
+mod preflight;
+mod processes;
+mod requeue;
+mod restore;
+
+pub(crate) use criu::Criu;
+pub(crate) use dump::{DumpOptions, dump};
+pub(crate) use restore::Restore;

@@ -1,0 +1,466 @@
+//! What cannot be kept, found before criu runs, and once more when it has stopped the tree: criu damages some of it without a
+//! word. Each is said with the process, what of it is in the way, and the remedy.
+
+use super::processes::{Process, Tree};
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::mount::{self, Mounted};
+use rt_sys::{err, fd, look};
+use rustix::fs::{self, FileType};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Devices that have no state: of memory (null, zero, random, ...), and terminals.
+const STATELESS: [u32; 2] = [1, 5];
+/// Terminals of devpts.
+const TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
+
+/// MQUEUE_MAGIC (ipc/mqueue.c of the kernel). Queues are on a mount of the kernel's own.
+const MQUEUE: u64 = 0x1980_0202;
+
+/// Kinds of anonymous files that criu keeps.
+const KEPT: [&str; 6] = ["eventpoll", "eventfd", "signalfd", "timerfd", "pidfd", "inotify"];
+
+/// What is known of a tree that can be dumped.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// What of the caller the program's standard streams are, by the name that criu is told when it restores; empty what is the
+    /// container's own.
+    pub streams: [String; 3],
+    /// Files of the caller that the container does not show, by the name that criu is told when it dumps.
+    pub external: BTreeSet<String>,
+    /// A socket of datagrams leads to a program outside, such as syslog's, and is connected again by its name.
+    pub sends_outside: bool,
+    /// Directories that are watched by inotify, to be looked for by path.
+    pub watches: bool,
+}
+
+/// Whether the tree's network is that of the host, whose connections nobody can take over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Network {
+    /// The host's.
+    Host,
+    /// The container's own.
+    Own,
+}
+
+/// A descriptor of a process.
+struct Descriptor<'a> {
+    process: &'a Process,
+    number: i32,
+    /// What the link in procfs says.
+    target: PathBuf,
+    /// What stands in fdinfo.
+    info: String,
+}
+
+impl Descriptor<'_> {
+    fn refused(&self, what: &str, remedy: &str) -> Error {
+        let error = err!("{}: descriptor {} is {what}", self.process.shown(), self.number);
+        error.hint(remedy)
+    }
+
+    fn text(&self) -> String {
+        self.target.display().to_string()
+    }
+
+    /// What stands behind `key` in fdinfo.
+    fn field(&self, key: &str) -> Option<&str> {
+        self.info.lines().find_map(|line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim()))
+    }
+
+    /// The inode of a pipe or a socket.
+    fn inode(&self, kind: &str) -> Option<u64> {
+        let text = self.target.to_str()?;
+        text.strip_prefix(kind)?.strip_prefix(":[")?.strip_suffix(']')?.parse().ok()
+    }
+
+    fn path(&self) -> PathBuf {
+        self.process.dir().join(format!("fd/{}", self.number))
+    }
+}
+
+/// Looks at everything of `tree`.
+///
+/// # Errors
+/// The first thing that cannot be kept.
+pub(super) fn check(tree: &Tree, network: Network) -> Result<Found> {
+    let mut found = Found::default();
+    let mounts = mount::table_in(&tree.program().dir())?;
+    let mut descriptors = Vec::new();
+    for process in &tree.processes {
+        check_process(process)?;
+        descriptors.extend(descriptors_of(process)?);
+    }
+    let memory_files = check_maps(tree, &mounts)?;
+    let pipes = Pipes::of(&descriptors);
+    for descriptor in &descriptors {
+        check_descriptor(descriptor, &memory_files, &mut found)?;
+    }
+    for descriptor in descriptors.iter().filter(|d| d.process.pid == tree.program().pid && d.number <= 2) {
+        let name = stream_name(descriptor, &mounts, &pipes)?;
+        found.streams[descriptor.number.unsigned_abs() as usize] = name;
+    }
+    check_external(&descriptors, &mounts, &mut found)?;
+    check_sockets(&descriptors, tree, network, &mut found)?;
+    Ok(found)
+}
+
+fn check_process(process: &Process) -> Result<()> {
+    let refused = |what: &str, remedy: &str| Err(err!("{} {what}", process.shown()).hint(remedy));
+    if process.seccomp != 0 {
+        return refused(
+            "has a seccomp filter, which criu cannot keep without root",
+            "rt run --checkpoint starts without the filters of rt's own; one of the config or the program has to go",
+        );
+    }
+    if process.tracer != 0 {
+        return refused("is being traced", "end the debugger first");
+    }
+    Ok(())
+}
+
+fn descriptors_of(process: &Process) -> Result<Vec<Descriptor<'_>>> {
+    let mut descriptors = Vec::new();
+    for path in look::entries(process.dir().join("fd"))? {
+        let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
+        let Some(number) = number else { continue };
+        let shown = || format!("{}: look at descriptor {number}", process.shown());
+        let target = match fs::readlink(&path, Vec::new()) {
+            // Closed meanwhile.
+            Err(Errno::NOENT | Errno::SRCH) => continue,
+            target => target.context(shown)?,
+        };
+        let info = match fd::read_file(&process.dir().join(format!("fdinfo/{number}"))) {
+            Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => continue,
+            info => info.context(shown)?,
+        };
+        descriptors.push(Descriptor {
+            process,
+            number,
+            target: PathBuf::from(OsStr::from_bytes(target.to_bytes())),
+            info: String::from_utf8_lossy(&info).into_owned(),
+        });
+    }
+    Ok(descriptors)
+}
+
+/// Looks at what is mapped. Returns the files in memory (memfd_create(2)) that are, by device and inode as procfs writes them.
+fn check_maps(tree: &Tree, mounts: &[Mounted]) -> Result<BTreeSet<String>> {
+    let mut memory_files = BTreeSet::new();
+    for process in &tree.processes {
+        let shown = || format!("look at the memory of {}", process.shown());
+        let text = fd::read_file(&process.dir().join("maps")).context(shown)?;
+        let mut devices = BTreeMap::new();
+        for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let line = String::from_utf8_lossy(line);
+            let mut fields = line.splitn(6, ' ');
+            let (device, inode, path) = (fields.nth(3), fields.next(), fields.next());
+            let (Some(device), Some(inode)) = (device, inode) else { continue };
+            let path = path.unwrap_or_default().trim_start();
+            if path.starts_with("/memfd:") {
+                memory_files.insert(inode.to_owned());
+                continue;
+            }
+            check_map(process, path, device, &mut devices, mounts)?;
+        }
+    }
+    Ok(memory_files)
+}
+
+fn check_map(
+    process: &Process,
+    path: &str,
+    device: &str,
+    devices: &mut BTreeMap<String, Option<String>>,
+    mounts: &[Mounted],
+) -> Result<()> {
+    let refused = |what: &str, remedy: &str| {
+        Err(err!("{} has {path} in its memory, {what}", process.shown()).hint(remedy))
+    };
+    let is_shared_memory = path.starts_with("/dev/zero") || path.starts_with("/anon_hugepage");
+    if !path.starts_with('/') || is_shared_memory || path.starts_with("/[aio]") {
+        return match path {
+            path if path.contains("io_uring") => refused("which criu cannot keep", "have it use epoll"),
+            _ => Ok(()),
+        };
+    }
+    if path.starts_with("/SYSV") {
+        return refused(
+            "System V shared memory, which criu cannot keep without root",
+            "use POSIX shared memory",
+        );
+    }
+    if let Some(name) = path.strip_suffix(" (deleted)") {
+        return refused(
+            "a file that has been removed",
+            &format!("the program must keep {name} until it ends; MPI over shared memory does not"),
+        );
+    }
+    let seen = match devices.get(path) {
+        Some(seen) => seen.clone(),
+        None => {
+            let seen = device_of(process, path)?;
+            devices.insert(path.to_owned(), seen.clone());
+            seen
+        }
+    };
+    match seen {
+        Some(seen) if seen == "device" => {
+            refused("a device", "criu keeps no memory of a device: GPUs and network adapters among them")
+        }
+        Some(seen) if seen != device => {
+            let of_root = mounts.iter().rfind(|mount| Path::new(path).starts_with(&mount.point));
+            let kind = of_root.map_or("", |mount| std::str::from_utf8(&mount.fstype).unwrap_or_default());
+            refused(
+                &format!("whose device the kernel shows in two ways ({device}, {seen}; {kind})"),
+                "a layer on another file system than the image's: put that of --overlay beside the image, or leave --writable out",
+            )
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The device number of a mapped file as its path leads to it, in the form of proc_pid_maps(5).
+fn device_of(process: &Process, path: &str) -> Result<Option<String>> {
+    // What is escaped in maps is a newline, which no library has.
+    let seen = format!("/proc/{}/root{path}", process.pid);
+    match fs::stat(&seen) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice => {
+            Ok(Some("device".to_owned()))
+        }
+        Ok(stat) => {
+            let (major, minor) = (fs::major(stat.st_dev), fs::minor(stat.st_dev));
+            Ok(Some(format!("{major:02x}:{minor:02x}")))
+        }
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(e) => Err(e).context(|| format!("look at {path}, which {} has mapped", process.shown())),
+    }
+}
+
+fn check_descriptor(
+    descriptor: &Descriptor<'_>,
+    memory_files: &BTreeSet<String>,
+    found: &mut Found,
+) -> Result<()> {
+    let text = descriptor.text();
+    if let Some(kind) = text.strip_prefix("anon_inode:") {
+        let kind = kind.trim_start_matches('[').trim_end_matches(']');
+        if !KEPT.contains(&kind) {
+            return Err(descriptor
+                .refused(&format!("of kind {kind}"), "criu cannot keep it: have the program close it"));
+        }
+        found.watches |= kind == "inotify";
+        return if kind == "timerfd" { check_timer(descriptor) } else { Ok(()) };
+    }
+    if text.starts_with("/memfd:") {
+        let stat = fs::stat(descriptor.path()).context(|| format!("look at {text}"))?;
+        // criu would make two files of it, and say nothing.
+        if memory_files.contains(&stat.st_ino.to_string()) {
+            return Err(descriptor.refused(
+                &format!("{text}, which is mapped too"),
+                "criu would make two of it: close it after the mmap(2), or use a file in /dev/shm",
+            ));
+        }
+        return Ok(());
+    }
+    if !descriptor.target.is_absolute() {
+        return Ok(());
+    }
+    let on = fs::statfs(descriptor.path()).context(|| format!("look at {text}"))?;
+    if on.f_type as u64 == MQUEUE {
+        return Err(
+            descriptor.refused("a POSIX message queue", "criu cannot keep it: use a pipe or a socket")
+        );
+    }
+    let stat = fs::stat(descriptor.path()).context(|| format!("look at {text}"))?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice {
+        let major = fs::major(stat.st_rdev);
+        if !STATELESS.contains(&major) && !TERMINALS.contains(&major) {
+            return Err(descriptor.refused(
+                &format!("the device {text}"),
+                "criu keeps no state of devices: GPUs and network adapters among them",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A timer whose tick nobody has read is restored disarmed, and its reader waits for ever.
+fn check_timer(descriptor: &Descriptor<'_>) -> Result<()> {
+    let is_zero = |text: Option<&str>| text.is_none_or(|text| text == "(0, 0)");
+    let unread = descriptor.field("ticks").is_some_and(|ticks| ticks != "0");
+    let periodic = !is_zero(descriptor.field("it_interval"));
+    if periodic && (unread || is_zero(descriptor.field("it_value"))) {
+        return Err(descriptor.refused(
+            "a periodic timer with a tick that nobody has read",
+            "criu would stop it for good: try again, or have the program read its timer",
+        ));
+    }
+    Ok(())
+}
+
+fn mount_of<'a>(descriptor: &Descriptor<'_>, mounts: &'a [Mounted]) -> Option<&'a Mounted> {
+    let id: u64 = descriptor.field("mnt_id")?.parse().ok()?;
+    mounts.iter().find(|mount| mount.id == id)
+}
+
+/// The ends of pipes that the tree has.
+struct Pipes {
+    read: BTreeSet<u64>,
+    written: BTreeSet<u64>,
+}
+
+impl Pipes {
+    fn of(descriptors: &[Descriptor<'_>]) -> Pipes {
+        let mut pipes = Pipes { read: BTreeSet::new(), written: BTreeSet::new() };
+        for descriptor in descriptors {
+            let Some(inode) = descriptor.inode("pipe") else { continue };
+            let flags = descriptor.field("flags").and_then(|text| i32::from_str_radix(text, 8).ok());
+            let mode = flags.unwrap_or(0) & libc::O_ACCMODE;
+            if mode != libc::O_WRONLY {
+                pipes.read.insert(inode);
+            }
+            if mode != libc::O_RDONLY {
+                pipes.written.insert(inode);
+            }
+        }
+        pipes
+    }
+
+    /// True where both ends are the tree's.
+    fn is_own(&self, inode: u64) -> bool {
+        self.read.contains(&inode) && self.written.contains(&inode)
+    }
+}
+
+/// What criu calls a standard stream that is the caller's; empty where it is the container's own.
+fn stream_name(descriptor: &Descriptor<'_>, mounts: &[Mounted], pipes: &Pipes) -> Result<String> {
+    if let Some(inode) = descriptor.inode("pipe") {
+        return Ok(if pipes.is_own(inode) { String::new() } else { format!("pipe:[{inode}]") });
+    }
+    if descriptor.inode("socket").is_some() {
+        return Err(descriptor
+            .refused("a socket of the caller's", "give it a file, a pipe or /dev/null: rt run ... | cat"));
+    }
+    if !descriptor.target.is_absolute() || mount_of(descriptor, mounts).is_some() {
+        return Ok(String::new());
+    }
+    external_name(descriptor)
+}
+
+/// What criu calls a file that no mount of the container shows.
+fn external_name(descriptor: &Descriptor<'_>) -> Result<String> {
+    let stat = fs::stat(descriptor.path()).context(|| format!("look at {}", descriptor.text()))?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+        && TERMINALS.contains(&fs::major(stat.st_rdev))
+    {
+        return Ok(format!("tty[{:x}:{:x}]", stat.st_rdev, stat.st_dev));
+    }
+    let id: u64 = descriptor.field("mnt_id").and_then(|id| id.parse().ok()).ok_or_else(|| {
+        err!("{}: descriptor {} has no mount", descriptor.process.shown(), descriptor.number)
+    })?;
+    Ok(format!("file[{id:x}:{:x}]", stat.st_ino))
+}
+
+/// Collects what no mount of the container shows. Only what the program has as a standard stream can be given to it again.
+fn check_external(descriptors: &[Descriptor<'_>], mounts: &[Mounted], found: &mut Found) -> Result<()> {
+    for descriptor in descriptors {
+        let is_file = descriptor.target.is_absolute() && !descriptor.text().starts_with("/memfd:");
+        if !is_file || mount_of(descriptor, mounts).is_some() {
+            continue;
+        }
+        let name = external_name(descriptor)?;
+        if !found.streams.contains(&name) {
+            return Err(descriptor.refused(
+                &format!("{}, which is no file of the container", descriptor.text()),
+                "only standard streams of the caller can be given to a restored program",
+            ));
+        }
+        found.external.insert(name);
+    }
+    Ok(())
+}
+
+/// Refuses connections to what is outside: nobody there would know of the program that comes back.
+fn check_sockets(
+    descriptors: &[Descriptor<'_>],
+    tree: &Tree,
+    network: Network,
+    found: &mut Found,
+) -> Result<()> {
+    let sockets: BTreeMap<u64, &Descriptor<'_>> =
+        descriptors.iter().filter_map(|descriptor| Some((descriptor.inode("socket")?, descriptor))).collect();
+    // What is known of another network is asked in it, by criu.
+    if sockets.is_empty() || network == Network::Own {
+        return Ok(());
+    }
+    check_unix(&sockets, found)?;
+    for table in ["net/tcp", "net/tcp6"] {
+        let text = match fd::read_file(&tree.program().dir().join(table)) {
+            // A kernel without IPv6.
+            Err(e) if e.is(libc::ENOENT) => continue,
+            text => text.context(|| format!("read /proc/self/{table}"))?,
+        };
+        let text = String::from_utf8_lossy(&text).into_owned();
+        for line in text.lines().skip(1) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            const LISTEN: &str = "0A";
+            let (Some(state), Some(inode)) = (fields.get(3), fields.get(9)) else { continue };
+            let socket = inode.parse().ok().and_then(|inode: u64| sockets.get(&inode));
+            if let Some(socket) = socket.filter(|_| *state != LISTEN) {
+                return Err(socket.refused(
+                    "a TCP connection on the host's network",
+                    "have the program close it, or run with --net none",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses streams whose other end is none of the tree's.
+fn check_unix(sockets: &BTreeMap<u64, &Descriptor<'_>>, found: &mut Found) -> Result<()> {
+    let connected = match rt_sys::net::unix_sockets() {
+        // The kernel does not tell: criu finds it out.
+        Err(e) if e.is(libc::ENOENT) => return Ok(()),
+        connected => connected?,
+    };
+    for socket in connected.iter().filter(|socket| socket.peer != 0) {
+        let Some(descriptor) = sockets.get(&socket.inode) else { continue };
+        if sockets.contains_key(&socket.peer) {
+            continue;
+        }
+        if !socket.datagrams {
+            return Err(descriptor.refused(
+                "a connection to a program outside",
+                "criu keeps none: PMI, munge and nscd are such programs; have the program close it",
+            ));
+        }
+        found.sends_outside = true;
+    }
+    Ok(())
+}
+
+/// Refuses System V semaphores, queues and shared memory in this process's own IPC namespace, which would be gone with it: criu
+/// dumps no namespace here.
+pub(super) fn check_ipc() -> Result<()> {
+    for kind in ["sem", "msg", "shm"] {
+        let path = format!("/proc/sysvipc/{kind}");
+        let text = match fd::read_file(Path::new(&path)) {
+            // A kernel without them.
+            Err(e) if e.is(libc::ENOENT) => continue,
+            text => text.context(|| format!("read {path}"))?,
+        };
+        // The first line is a head.
+        if text.iter().filter(|byte| **byte == b'\n').count() > 1 {
+            return Err(err!(
+                "the container has a System V object ({path}), which criu cannot keep without root"
+            )
+            .hint("use POSIX semaphores and shared memory"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! The processes of a container as procfs shows them: which of them belong to the program, and by which numbers they are known
+//! inside.
+
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err, fd, look};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A process.
+#[derive(Debug, Clone)]
+pub(super) struct Process {
+    /// Its number here.
+    pub pid: i32,
+    /// Its number in its own PID namespace.
+    pub inside: i32,
+    parent: i32,
+    /// Its name (comm).
+    pub name: String,
+    /// Its state, a letter of proc_pid_status(5).
+    pub state: char,
+    /// Who traces it; 0 for nobody.
+    pub tracer: i32,
+    /// The highest number by which it, its group, its session and its threads are known inside.
+    pub highest: i32,
+    /// The modes of seccomp of its threads (proc_pid_status(5)), the highest.
+    pub seccomp: u32,
+}
+
+impl Process {
+    /// Reads process `pid`; `None` where it has ended.
+    pub(super) fn read(pid: i32) -> Result<Option<Process>> {
+        let status = |path: String| match fd::read_file(Path::new(&path)) {
+            Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => Ok(None),
+            text => text.context(|| format!("read {path}")).map(|text| Some(Status(text))),
+        };
+        let Some(main) = status(format!("/proc/{pid}/status"))? else { return Ok(None) };
+        let mut process = Process {
+            pid,
+            inside: main.last("NSpid")?,
+            parent: main.last("PPid")?,
+            name: main.text("Name").unwrap_or_default(),
+            state: main.text("State").and_then(|text| text.chars().next()).unwrap_or('?'),
+            tracer: main.last("TracerPid")?,
+            highest: main.last("NSpgid")?.max(main.last("NSsid")?),
+            seccomp: 0,
+        };
+        for thread in threads(pid)? {
+            let Some(status) = status(format!("/proc/{pid}/task/{thread}/status"))? else { continue };
+            process.highest = process.highest.max(status.last("NSpid")?);
+            process.seccomp = process.seccomp.max(status.last("Seccomp")?.unsigned_abs());
+        }
+        Ok(Some(process))
+    }
+
+    /// As errors name it.
+    pub(super) fn shown(&self) -> String {
+        format!("process {} ({})", self.inside, self.name)
+    }
+
+    /// Its directory in procfs.
+    pub(super) fn dir(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}", self.pid))
+    }
+}
+
+/// The threads of process `pid`; none where it has ended.
+pub(super) fn threads(pid: i32) -> Result<Vec<i32>> {
+    match look::entries(format!("/proc/{pid}/task")) {
+        Err(e) if e.is(libc::ENOENT) || e.is(libc::ESRCH) => Ok(Vec::new()),
+        entries => Ok(entries?.iter().filter_map(|path| path.file_name()?.to_str()?.parse().ok()).collect()),
+    }
+}
+
+/// The text of a file `status` of procfs.
+pub(super) struct Status(pub Vec<u8>);
+
+impl Status {
+    /// What stands behind `key` and a colon.
+    pub(super) fn text(&self, key: &str) -> Option<String> {
+        let mut lines = self.0.split(|byte| *byte == b'\n').map(String::from_utf8_lossy);
+        lines.find_map(|line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim().to_owned()))
+    }
+
+    /// The last number behind `key`: of a list of namespaces the innermost.
+    pub(super) fn last(&self, key: &str) -> Result<i32> {
+        let text = self.text(key);
+        let number = text.as_deref().and_then(|text| text.split_whitespace().last()?.parse().ok());
+        number.ok_or_else(|| err!("a file status of /proc has no number {key}"))
+    }
+
+    /// The mask behind `key`.
+    pub(super) fn mask(&self, key: &str) -> Result<u64> {
+        let mask = self.text(key).and_then(|text| u64::from_str_radix(&text, 16).ok());
+        mask.ok_or_else(|| err!("a file status of /proc has no mask {key}"))
+    }
+}
+
+/// The program's process and all that come from it.
+#[derive(Debug, Clone)]
+pub(super) struct Tree {
+    /// The program's first.
+    pub processes: Vec<Process>,
+}
+
+impl Tree {
+    /// Finds the tree of the program `root` among the processes `all` of a container, whose first process is `first`.
+    ///
+    /// # Errors
+    /// The container has processes that are not the program's: an image of them would be none.
+    pub(super) fn find(all: &[i32], first: i32, root: i32) -> Result<Tree> {
+        let mut known = BTreeMap::new();
+        for pid in all {
+            known.extend(Process::read(*pid)?.map(|process| (*pid, process)));
+        }
+        let mut processes: Vec<Process> = Vec::new();
+        let mut next = vec![root];
+        while let Some(pid) = next.pop() {
+            let Some(process) = known.remove(&pid) else { continue };
+            next.extend(known.values().filter(|child| child.parent == pid).map(|child| child.pid));
+            processes.push(process);
+        }
+        if processes.is_empty() {
+            bail!("the program has ended");
+        }
+        if let Some(other) = known.values().find(|process| process.pid != first) {
+            return Err(err!("{} is none of the program's", other.shown())
+                .hint("rt exec has started it, or its parent has ended: end it first"));
+        }
+        Ok(Tree { processes })
+    }
+
+    /// The program.
+    pub(super) fn program(&self) -> &Process {
+        &self.processes[0]
+    }
+
+    /// The highest number that the tree needs inside.
+    pub(super) fn highest(&self) -> i32 {
+        self.processes.iter().map(|process| process.highest.max(process.inside)).max().unwrap_or(0)
+    }
+}
+
+/// The only child of `first`, which is an init of `rt`'s own.
+pub(super) fn child_of(all: &[i32], first: i32) -> Result<i32> {
+    for pid in all {
+        // It has ended meanwhile, or it is the program: the oldest child, as orphans come later.
+        if let Some(process) = Process::read(*pid)?
+            && process.parent == first
+        {
+            return Ok(process.pid);
+        }
+    }
+    bail!("the program has ended")
+}

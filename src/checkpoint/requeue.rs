@@ -1,0 +1,26 @@
+//! Asking Slurm to run a batch job again.
+
+use rt_sys::caller;
+use rt_sys::output;
+use std::process::Command;
+
+/// The exit code that says: run it again (EX_TEMPFAIL of sysexits.h), as RequeueExit of slurm.conf may name it.
+pub(super) const AGAIN: u8 = 75;
+
+/// Asks Slurm to requeue the job that this process is the batch script of. The image is on the disk, so that a
+/// refusal is only told: the next job can restore it.
+pub(super) fn ask() {
+    let Some(job) = caller::said("SLURM_JOB_ID") else { return };
+    // A step that srun has started is part of a job that goes on.
+    if caller::said("SLURM_STEP_ID").is_some() {
+        return;
+    }
+    match output::of(Command::new("scontrol").args(["requeue", &job])) {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            log::warn!("scontrol requeue {job}: {}", said.lines().next().unwrap_or("refused"));
+        }
+        Err(e) => log::warn!("scontrol requeue {job}: {e}"),
+    }
+}

@@ -1,0 +1,232 @@
+//! `rt restore`: the processes of an image in a container that `rt` has made from the config, as for `rt run`. Nothing in an
+//! image decides a mount, a device or a namespace.
+//!
+//! criu is a child of the container's init, in the session of that. It leaves the processes stopped. Before they go on, `rt`
+//! compares what the kernel says of each thread with the config: registers, memory and limits come from the image, which its
+//! owner may have changed.
+
+use super::criu::{Criu, Opened};
+use super::dump::{self, DumpOptions};
+use super::image::{self, Image};
+use super::manifest::Manifest;
+use super::processes::{Status, threads};
+use super::{aside, criu_log, memory_fs, requeue};
+use crate::container::{Checkpoint, Limits, Signalled};
+use crate::store::Store;
+use rt_spec::Spec;
+use rt_sys::error::{Context, Result};
+use rt_sys::process;
+use rt_sys::{bail, fd, look, signal};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{self, Mode, OFlags};
+use std::path::Path;
+
+/// An image that is about to be restored.
+#[derive(Debug)]
+struct Source {
+    image: Image,
+    manifest: Manifest,
+    criu: Opened,
+    /// Where criu writes its log, if not into the image.
+    work: Option<OwnedFd>,
+}
+
+/// What `restore` and `run --checkpoint` hand to the container.
+#[derive(Debug, Default)]
+pub(crate) struct Restore {
+    source: Option<Source>,
+    /// Connections of TCP on the host's network were closed at the checkpoint.
+    pub tcp_close: bool,
+    /// Where an image is made when the foreground is told to.
+    pub keep: Option<Keep>,
+}
+
+/// How `run --checkpoint` makes images.
+#[derive(Debug)]
+pub(crate) struct Keep {
+    /// What is written.
+    pub dump: DumpOptions,
+    /// How many seconds lie between two images; 0 makes none but when it is told to.
+    pub every: u32,
+}
+
+impl Restore {
+    /// Opens the image at `path` and the criu that restores it.
+    pub(crate) fn open(path: &Path, work: Option<&Path>) -> Result<Restore> {
+        let image = Image::open(path)?;
+        let manifest = Manifest::read(&image)?;
+        manifest.check_machine()?;
+        let work = work.map(|path| {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()))
+        });
+        let source = Source { image, manifest, criu: Criu::find()?.open()?, work: work.transpose()? };
+        Ok(Restore { source: Some(source), ..Restore::default() })
+    }
+
+    /// The image `DIR/last` where there is one, and images in its place when the foreground is told to.
+    pub(crate) fn last_of(dir: &Path, every: u32) -> Result<Restore> {
+        let last = dir.join("last");
+        let restore = match image::last(&last)? {
+            Some(image) => Restore::open(&image, None)?,
+            None => {
+                // What keeps criu from working is said now, and not only at the signal.
+                Criu::find()?;
+                Restore::default()
+            }
+        };
+        let dump = DumpOptions { image: fd::absolute(last)?, ..DumpOptions::default() };
+        Ok(Restore { keep: Some(Keep { dump, every }), ..restore })
+    }
+}
+
+impl Checkpoint for Restore {
+    fn is_there(&self) -> bool {
+        self.source.is_some()
+    }
+
+    fn restore(&self, config: &Spec, most: &Limits) -> Result<i32> {
+        let Some(source) = &self.source else { bail!("there is no image") };
+        memory_fs::restore(&source.manifest.memory, &memory_fs::of_config(config), &source.image)?;
+        let restored = source.run_criu(self.tcp_close);
+        let log_in = source.work.as_ref().unwrap_or(&source.image.dir);
+        restored.map_err(|e| criu_log::explain_in(e, log_in, "restore.log"))?;
+        check(source.manifest.program, most)?;
+        Ok(source.manifest.program)
+    }
+
+    fn begin(&self) {
+        if let Some(keep) = &self.keep {
+            signal::alarm(keep.every);
+        }
+    }
+
+    fn ended(&self, code: u8) -> Result<()> {
+        match &self.keep {
+            // What has been done is not done again. After a failure the last image is a place to go on from.
+            Some(keep) if code == 0 => image::forget(&keep.dump.image),
+            _ => Ok(()),
+        }
+    }
+
+    fn signalled(&self, store: &Store, id: &str, number: i32) -> Result<Signalled> {
+        let Some(keep) = &self.keep else { return Ok(Signalled::PassOn) };
+        keep.signalled(store, id, number)
+    }
+}
+
+impl Source {
+    /// Has criu make the processes. Its own number must be none of theirs.
+    fn run_criu(&self, tcp_close: bool) -> Result<()> {
+        let streams = self.streams()?;
+        let args = self.arguments(tcp_close, &streams);
+        let streams = streams.iter().map(|(stream, _)| stream);
+        let keep: Vec<&OwnedFd> = std::iter::once(&self.image.dir).chain(&self.work).chain(streams).collect();
+        let child = process::spawn_as(self.manifest.highest + 1, || {
+            rustix::process::umask(Mode::RWXG | Mode::RWXO);
+            aside::report(&self.criu.exec(&args, &keep))
+        });
+        aside::succeeded(&child.context(|| "start criu")?, "criu")
+    }
+
+    /// Standard streams of this call that take the place of the old caller's, and what criu calls those. They are copies, since
+    /// criu closes what it is given, and needs its own.
+    fn streams(&self) -> Result<Vec<(OwnedFd, &str)>> {
+        let own = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+        let mut streams: Vec<(OwnedFd, &str)> = Vec::new();
+        for (stream, name) in own.into_iter().zip(&self.manifest.streams) {
+            // Two streams that were one file become what the first of them is now.
+            if !name.is_empty() && !streams.iter().any(|(_, known)| known == name) {
+                let copy = rustix::io::fcntl_dupfd_cloexec(stream, 3).context(|| "copy a standard stream")?;
+                streams.push((copy, name));
+            }
+        }
+        Ok(streams)
+    }
+
+    fn arguments(&self, tcp_close: bool, streams: &[(OwnedFd, &str)]) -> Vec<String> {
+        let mut words =
+            dump::common("restore", &self.image.dir, self.work.as_ref().unwrap_or(&self.image.dir));
+        words.extend(["--restore-detached", "--ext-unix-sk"].map(str::to_owned));
+        if self.manifest.own_network {
+            words.extend(["--tcp-established", "--network-lock=skip"].map(str::to_owned));
+        }
+        if tcp_close {
+            words.push("--tcp-close".to_owned());
+        }
+        for (stream, name) in streams {
+            words.extend(["--inherit-fd".to_owned(), format!("fd[{}]:{name}", stream.as_raw_fd())]);
+        }
+        words
+    }
+}
+
+/// Compares every thread with the config: criu has set its limits by an image that its owner may have changed.
+fn check(program: i32, most: &Limits) -> Result<()> {
+    // What is mounted there is the kernel's.
+    fd::open_proc()?;
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let mut seen = false;
+    for entry in look::entries("/proc")? {
+        let number = entry.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok());
+        let Some(pid) = number else { continue };
+        if pid == own {
+            continue;
+        }
+        seen |= pid == program;
+        for thread in threads(pid)? {
+            let path = format!("/proc/{pid}/task/{thread}/status");
+            let status = Status(fd::read_file(Path::new(&path)).context(|| format!("read {path}"))?);
+            check_thread(&status, most).map_err(|e| e.context(format!("restored process {pid}")))?;
+        }
+    }
+    if !seen {
+        bail!("criu has restored no process {program}, which the image calls its program");
+    }
+    Ok(())
+}
+
+fn check_thread(status: &Status, most: &Limits) -> Result<()> {
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        let mask = status.mask(set)?;
+        if mask & !most.caps != 0 {
+            bail!("{set} is {mask:#x}, more than the config gives ({:#x})", most.caps);
+        }
+    }
+    if most.no_new_privs && status.last("NoNewPrivs")? != 1 {
+        bail!("it lacks no_new_privs, which the config sets");
+    }
+    if status.last("Seccomp")? != 0 {
+        bail!("it has a seccomp filter, and the config has none");
+    }
+    Ok(())
+}
+
+impl Keep {
+    fn signalled(&self, store: &Store, id: &str, number: i32) -> Result<Signalled> {
+        let ends = match number {
+            libc::SIGUSR1 | libc::SIGTERM => true,
+            libc::SIGALRM if self.every > 0 => false,
+            _ => return Ok(Signalled::PassOn),
+        };
+        let options = DumpOptions { leave_running: !ends, ..self.dump.clone() };
+        let dumped = dump::dump(store, id, &options);
+        if !ends {
+            signal::alarm(self.every);
+        }
+        match dumped {
+            Ok(()) if ends => {
+                if number == libc::SIGUSR1 {
+                    requeue::ask();
+                }
+                Ok(Signalled::Ended(requeue::AGAIN))
+            }
+            Ok(()) => Ok(Signalled::Taken),
+            Err(e) => {
+                rt_sys::log::tell(e.context("checkpoint: the program goes on"));
+                // Who asks a program to end by TERM is not left without an answer.
+                Ok(if number == libc::SIGTERM { Signalled::PassOn } else { Signalled::Taken })
+            }
+        }
+    }
+}

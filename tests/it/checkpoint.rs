@@ -1,0 +1,150 @@
+//! `rt checkpoint`, `rt restore` and `rt run --checkpoint` as far as they need no criu: what they refuse, and what becomes of the
+//! container then. integration/checkpoint.sh has the rest.
+
+use crate::fixture::{Cmd, Ctx};
+use crate::runner::tests;
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+tests! {
+    BOTH {
+        without_criu, what_one_id_cannot_have, states_that_have_no_image, images_that_are_none, images_of_others,
+        images_of_other_machines, run_says_it_at_the_start,
+    }
+}
+
+/// A criu that is none, so that the host's does not matter.
+fn no_criu(ctx: &Ctx) -> PathBuf {
+    ctx.path("no-criu")
+}
+
+fn rt(ctx: &Ctx, words: &[&str]) -> Cmd {
+    ctx.rt(words).env("RT_CRIU", no_criu(ctx))
+}
+
+fn without_criu(ctx: &Ctx) {
+    let container = ctx.started(&ctx.bundle().ops(&["ready", "sleep 60000"]));
+    let image = ctx.path("image");
+    let checkpoint = || rt(ctx, &["checkpoint", "--image-path", image.to_str().unwrap(), &container.id]);
+    checkpoint().fails(&["no-criu", "no such program", "criu 4.2 or later", "RT_CRIU"]);
+    assert_eq!(container.status(), "running");
+    assert!(!image.exists());
+    // A program that is not criu.
+    let error = checkpoint().env("RT_CRIU", ctx.rt_path()).run();
+    assert_eq!((error.code, container.status()), (1, "running".to_owned()), "{error:?}");
+    assert!(!image.exists());
+}
+
+fn what_one_id_cannot_have(ctx: &Ctx) {
+    for (words, text) in [
+        (&["--lazy-pages"][..], "--lazy-pages cannot be had"),
+        (&["--pre-dump"], "--pre-dump cannot be had"),
+        (&["--parent-path", "../x"], "--parent-path cannot be had"),
+        (&["--page-server", "localhost:1"], "--page-server cannot be had"),
+        (&["--status-fd", "3"], "--status-fd cannot be had"),
+        (&["--manage-cgroups-mode", "full"], "--manage-cgroups-mode full cannot be had"),
+        (&["--manage-cgroups-mode", "most"], "soft, full, strict or ignore"),
+    ] {
+        rt(ctx, &["checkpoint"]).args(words).arg("none").fails(&[text]);
+    }
+    rt(ctx, &["restore", "--lazy-pages", "none"]).fails(&["--lazy-pages cannot be had"]);
+    // What is said by runc's clients, and needs nothing here.
+    let said =
+        ["--tcp-established", "--ext-unix-sk", "--shell-job", "--file-locks", "--manage-cgroups-mode=ignore"];
+    rt(ctx, &["checkpoint"]).args(said).arg("none").fails(&["none"]);
+}
+
+fn states_that_have_no_image(ctx: &Ctx) {
+    rt(ctx, &["checkpoint", "none"]).fails(&["container does not exist: none"]);
+    let container = ctx.create(&ctx.bundle().ops(&["ready", "sleep 60000"]));
+    let checkpoint = || rt(ctx, &["checkpoint", &container.id]);
+    checkpoint().fails(&["cannot be checkpointed in created state"]);
+    container.start();
+    ctx.rt(["pause", &container.id]).silent();
+    checkpoint().fails(&["cannot be checkpointed while it is paused"]);
+    ctx.rt(["resume", &container.id]).silent();
+    container.kill("KILL");
+    container.ended();
+    checkpoint().fails(&["container not running"]);
+}
+
+/// An image that could be whole, with `change` of its manifest.
+fn image(ctx: &Ctx, name: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
+    let dir = ctx.mkdir(name);
+    let mut manifest = json!({
+        "form": 1, "created": "2026-01-01T00:00:00Z", "architecture": std::env::consts::ARCH, "cpu": [], "program": 2,
+        "highest": 2, "streams": ["", "", ""], "memory": [], "ownNetwork": false,
+    });
+    change(&mut manifest);
+    ctx.file(&format!("{name}/rt.json"), &manifest.to_string());
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
+    dir
+}
+
+fn restore(ctx: &Ctx, image: &Path) -> Cmd {
+    let bundle = ctx.bundle().ops(&["ready"]);
+    let id = ctx.id();
+    rt(ctx, &["restore", "--bundle"]).arg(&bundle.dir).arg("--image-path").arg(image).arg(id)
+}
+
+fn images_that_are_none(ctx: &Ctx) {
+    restore(ctx, &ctx.path("nowhere")).fails(&["nowhere", "no such file or directory"]);
+    let empty = ctx.mkdir("empty");
+    fs::set_permissions(&empty, fs::Permissions::from_mode(0o700)).unwrap();
+    restore(ctx, &empty).fails(&["no image of rt checkpoint", "rt.json is missing"]);
+    for (name, text) in [("cut", "{\"form\":1,"), ("other", "[]"), ("words", "no JSON")] {
+        let dir = image(ctx, name, |_| {});
+        fs::write(dir.join("rt.json"), text).unwrap();
+        restore(ctx, &dir).fails(&["rt.json"]);
+    }
+    let form = image(ctx, "form", |manifest| manifest["form"] = json!(2));
+    restore(ctx, &form).fails(&["form 2 is another rt's"]);
+    for (name, key, value) in [
+        ("most", "highest", json!(i32::MAX)),
+        ("first", "program", json!(1)),
+        ("low", "highest", json!(1)),
+        ("few", "streams", json!([])),
+    ] {
+        let dir = image(ctx, name, |manifest| manifest[key] = value);
+        restore(ctx, &dir).fails(&["the numbers of its processes are none"]);
+    }
+    // A whole one gets as far as criu.
+    restore(ctx, &image(ctx, "whole", |_| {})).fails(&["no-criu", "no such program"]);
+}
+
+fn images_of_others(ctx: &Ctx) {
+    let open = image(ctx, "open", |_| {});
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o750)).unwrap();
+    restore(ctx, &open).fails(&["others may enter it", "chmod 700"]);
+    let linked = image(ctx, "linked", |_| {});
+    symlink("/etc/passwd", linked.join("pages-1.img")).unwrap();
+    restore(ctx, &linked).fails(&["pages-1.img is neither a file nor a directory"]);
+    let whole = image(ctx, "whole", |_| {});
+    let link = ctx.path("link");
+    symlink(&whole, &link).unwrap();
+    let error = restore(ctx, &link).run();
+    assert_eq!(error.code, 1, "{error:?}");
+    assert!(error.stderr.contains("image "), "a link leads to no image: {error:?}");
+    fs::remove_file(link).unwrap();
+}
+
+fn images_of_other_machines(ctx: &Ctx) {
+    let machine = image(ctx, "machine", |manifest| manifest["architecture"] = json!("vax"));
+    restore(ctx, &machine).fails(&["a machine of vax"]);
+    let newer = image(ctx, "newer", |manifest| manifest["cpu"] = json!(["fpu9000"]));
+    restore(ctx, &newer).fails(&["the processor lacks", "fpu9000"]);
+}
+
+fn run_says_it_at_the_start(ctx: &Ctx) {
+    let bundle = ctx.bundle().ops(&["ready"]);
+    bundle.write();
+    let dir = ctx.path("kept");
+    let run = |flags: &[&str]| {
+        rt(ctx, &["run", "--checkpoint"]).arg(&dir).args(flags).arg("--bundle").arg(&bundle.dir).arg(ctx.id())
+    };
+    run(&[]).fails(&["no-criu", "no such program"]);
+    run(&["--detach"]).fails(&["--checkpoint and --detach exclude each other"]);
+    assert!(!dir.exists(), "nothing is made before there is something to keep");
+}
