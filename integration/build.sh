@@ -6,7 +6,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 . integration/check
 rt=$(realpath "${1:-build/rt}")
-[ "$(id -u)" = 0 ] && integration/packages podman buildah uidmap
+[ "$(id -u)" = 0 ] && integration/packages podman buildah uidmap squashfs-tools libcap2-bin
 for program in podman buildah; do
 	command -v "$program" >/dev/null || missing="${missing:-} $program"
 done
@@ -68,5 +68,27 @@ named() (
 		mount --bind "$work/passwd" /etc/passwd && "$@"' - "$@"
 )
 check buildah/bud "tagged localhost/built" 0 named build "buildah bud --no-cache" RT_EMULATE_ROOT=1
+# Owners, modes and capabilities as root gives them: packages that make users, by rt build and in a chroot of root's.
+packages="openssh-server dbus redis-server iputils-ping man-db cron"
+install="apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages"
+mkdir "$work/owned" "$work/real"
+cp "$work/debian.tar" "$work/owned/"
+printf 'FROM scratch\nADD debian.tar /\nRUN %s\nRUN mknod /null c 1 3\n' "$install" >"$work/owned/Containerfile"
+chown -R $uid:$uid "$work/owned"
+cp "$(dirname "$rt")"/rt-{pull,image} "$work/bin/"
+tar -C "$work/real" -xpf "$work/debian.tar"
+cp /etc/resolv.conf "$work/real/etc/"
+# tree DIR: each entry with its kind, mode and owner, but for what differs between two runs of apt, and what pulls prepare for mounts
+tree() {
+	(cd "$1" && find . -path ./proc -prune -o -path ./sys -prune -o -path ./dev -prune -o -path ./run -prune -o \
+		-path ./var/cache -prune -o -path ./var/lib/apt -prune -o -path ./etc/localtime -prune -o -printf '%P %y %m %U:%G\n' | sort)
+}
+check owners/build "^sha256:" 0 user rt build -q -t owned -o owned.sqsh owned
+check owners/real "cron" 0 unshare --mount --pid --fork chroot "$work/real" sh -c "mount -t proc proc /proc && ($install; mknod /null c 1 3)"
+check owners/unpacked "" 0 unsquashfs -no-progress -d "$work/unpacked" "$work/owned.sqsh"
+check owners/shadow "^shadow f 640 0:42\$" 0 sh -c "cd $work/unpacked/etc && find . -name shadow -printf '%P %y %m %U:%G\n'"
+check owners/device "^1:3\$" 0 stat -c %Hr:%Lr "$work/unpacked/null"
+check owners/capability "cap_net_raw=ep" 0 getcap "$work/unpacked/usr/bin/ping"
+check owners/same-as-roots "^\$" 0 comm -23 <(tree "$work/real") <(tree "$work/unpacked")
 echo "result: integration/build: $passed passed; $failed failed"
 [ $failed = 0 ]

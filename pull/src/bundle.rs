@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::disk;
 use super::draft::{self, Draft};
+use super::owner::RECORDED;
 use rt_spec::host_files;
 use rt_spec::{ANNOTATION_DIGEST, ANNOTATION_RESOLVED};
 use rt_sys::err;
@@ -74,6 +75,11 @@ impl NewBundle {
     /// Records what the image has at the places of host files, for starts that copy these into the root.
     pub(crate) fn write_host_files(&self, record: &[u8], shared: bool) -> Result<()> {
         self.write(host_files::RECORD.as_bytes(), record, shared)
+    }
+
+    /// Notes that owners are recorded in the root.
+    pub(crate) fn note_owners(&self, shared: bool) -> Result<()> {
+        self.write(RECORDED.as_bytes(), b"", shared)
     }
 
     fn write(&self, name: &[u8], text: &[u8], shared: bool) -> Result<()> {

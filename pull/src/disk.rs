@@ -459,6 +459,16 @@ pub(crate) fn set_xattr(file: BorrowedFd, name: &[u8], value: &[u8]) -> Result<b
     }
 }
 
+/// An extended attribute of an open file; none where it has none of that name.
+pub(crate) fn xattr(file: BorrowedFd, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    let mut value = vec![0u8; 64 << 10];
+    match fs::fgetxattr(file, name, &mut value[..]) {
+        Ok(n) => Ok(Some(value[..n].to_vec())),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(e) => Err(e).context(|| format!("read the attribute {} of {}", show(name), fd::shown(file))),
+    }
+}
+
 /// The extended attributes of an open file that the caller may read.
 ///
 /// # Errors

@@ -91,7 +91,7 @@ pub fn layers(bytes: &[u8]) {
     let trash = disk::open_root(&place.join("trash")).expect("open the trash");
     let counts = Counts::default();
     let below = disk::open_dir_again(std::os::fd::AsFd::as_fd(&root)).expect("open again");
-    let tree = MergedTree::new(DirectoryTarget::new(below, trash, true, &counts));
+    let tree = MergedTree::new(DirectoryTarget::new(below, trash, true, true, &counts));
     let interrupt = Interrupt::default();
     let max_bytes = 1 << 20;
     let (counts, interrupt) = (&counts, &interrupt);

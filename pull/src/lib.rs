@@ -51,6 +51,7 @@ mod lease;
 mod limits;
 mod manifest;
 mod merge;
+mod owner;
 mod platform;
 mod profile;
 mod progress;

@@ -45,6 +45,8 @@ pub(crate) struct PullOptions {
     pub choices: Choices,
     /// Others may look into the bundle.
     pub shared: bool,
+    /// Owners that are not root's are recorded: an image is to be built on it, or pushed.
+    pub owners: bool,
     /// Replace a bundle that is there.
     pub force: bool,
     /// Flush the bundle to the disk.
@@ -178,7 +180,7 @@ pub(crate) fn unpack(
 
     let counts = Counts::default();
     let (below, trash) = (disk::open_dir_again(root.as_fd())?, disk::open_dir_again(partial.trash())?);
-    let tree = MergedTree::new(DirectoryTarget::new(below, trash, options.shared, &counts));
+    let tree = MergedTree::new(DirectoryTarget::new(below, trash, options.shared, options.owners, &counts));
     let mask = disk::clear_umask();
     let limits = Limits::of_this_job(options.connections);
     let layers_of_image = image.manifest.layers.len();
@@ -209,6 +211,9 @@ pub(crate) fn unpack(
     partial.write_image_config(&image.config_text, shared)?;
     if options.choices.profile == Profile::Hpc && !host_files.is_empty() {
         partial.write_host_files(&host_files, shared)?;
+    }
+    if options.owners {
+        partial.note_owners(shared)?;
     }
     let published = partial.publish(
         &options.target,

@@ -17,14 +17,26 @@ pub fn digest(bytes: &[u8]) -> String {
 pub struct Layer(pub Vec<u8>);
 
 impl Layer {
-    pub fn entry(mut self, kind: EntryKind, path: &str, link: &str, mode: u32, data: &[u8]) -> Layer {
+    pub fn entry(self, kind: EntryKind, path: &str, link: &str, mode: u32, data: &[u8]) -> Layer {
+        self.owned(kind, path, link, mode, (0, 0), data)
+    }
+
+    pub fn owned(
+        mut self,
+        kind: EntryKind,
+        path: &str,
+        link: &str,
+        mode: u32,
+        (uid, gid): (u64, u64),
+        data: &[u8],
+    ) -> Layer {
         let entry = Header {
             path: path.into(),
             link: link.into(),
             kind,
             mode,
-            uid: 0,
-            gid: 0,
+            uid,
+            gid,
             device: (0, 0),
             size: data.len() as u64,
             mtime: (1_600_000_000 + path.len() as i64, 0),

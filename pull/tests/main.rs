@@ -9,6 +9,7 @@ mod image_file;
 mod images;
 mod leases;
 mod others;
+mod owners;
 mod push;
 mod registry;
 mod stress;

@@ -15,6 +15,7 @@ use rt_cli::parse::Flags;
 use rt_cli::wrong;
 use rt_launch::launchers;
 use rt_spec::asked_mounts;
+use rt_spec::emulation::{RootEmulation, parse_root_emulation};
 use rt_spec::rootless::UserMap;
 use rt_sys::error::Result;
 use rt_sys::{bail, caller, err, look};
@@ -52,6 +53,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         (false, false) => Lifetime::Foreground,
     };
     options.user_map = user_map(call, options.user_map, asked.user)?;
+    options.root_emulation = root_emulation(call)?;
     // With --bundle it is a client that calls, and the bundle's config says it all.
     options.configured = call.flags.path(&BUNDLE).is_none();
     options.callers_umask = options.configured;
@@ -213,6 +215,15 @@ fn user_map(call: &Call, asked: Option<UserMap>, user: Option<Ids>) -> Result<Op
         }
         (by_flag, asked) => Ok(by_flag.map(|(map, _)| map).or(asked)),
     }
+}
+
+/// What becomes of the owners that root gives. They are recorded in a layer that stays.
+fn root_emulation(call: &Call) -> Result<Option<RootEmulation>> {
+    let Some(word) = call.flags.text(&ROOT_EMULATION)? else { return Ok(None) };
+    if !call.flags.has(&AS_ROOT) || call.flags.path(&OVERLAY).is_none() {
+        bail!("run: --root-emulation needs --as-root and --overlay");
+    }
+    parse_root_emulation(word).map(Some)
 }
 
 /// The mounts of `--mount` and `--tmpfs`.

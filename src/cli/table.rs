@@ -107,6 +107,11 @@ pub(super) static AS_ROOT: Flag = switch(
     "as-root",
     "be root inside (--user-map root), with a root that can be written, as with --writable",
 );
+pub(super) static ROOT_EMULATION: Flag = value(
+    "root-emulation",
+    "full|fast|off",
+    "with --as-root and --overlay, record the owners and devices that root sets, for rt save: full tells programs what is recorded, fast does not",
+);
 pub(super) static SHARE: Flag =
     switch("share", "run the tasks of a step on a node in one container; --share=false gives each its own");
 pub(super) static RUN_SHARE: Flag = value(
@@ -249,6 +254,7 @@ pub(super) static COMMANDS: &[Command] = &[
             &READ_ONLY,
             &HOME,
             &AS_ROOT,
+            &ROOT_EMULATION,
             &USER_MAP,
             &RUN_USER,
             &NET,

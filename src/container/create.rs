@@ -4,6 +4,7 @@ use super::handover::Streams;
 use super::init::{self, Init};
 use super::lost::Watch;
 use super::plan::{Layer, Plan};
+use super::root_emulation::Supervisor;
 use super::sync::{self, FromInit, Link};
 use super::trace::{self, Phase};
 use super::{
@@ -97,6 +98,8 @@ struct Running {
     record: Record,
     /// The terminal's master side, of a foreground container.
     terminal: Option<OwnedFd>,
+    /// Answers the calls of root, where owners are recorded.
+    supervisor: Option<Supervisor>,
 }
 
 impl<'a> Launch<'a> {
@@ -142,8 +145,11 @@ impl<'a> Launch<'a> {
         Ok(Launch { store, options, caller, plan, config, proc, copies, watch })
     }
 
-    /// runc's rules on --console-socket.
+    /// runc's rules on --console-socket; and the supervisor of root's calls is this process's to watch.
     fn check_terminal(&self) -> Result<()> {
+        if self.plan.is_supervised() && self.options.lifetime.is_detached() {
+            bail!("--root-emulation needs a container in the foreground");
+        }
         let socket = self.options.handover.console_socket.is_some();
         match (self.plan.process.terminal, socket, self.options.lifetime.is_detached()) {
             (true, false, true) => {
@@ -225,6 +231,8 @@ impl<'a> Launch<'a> {
             dir.unlock()?;
         }
         let running = ManuallyDrop::new(running);
+        let look =
+            || running.supervisor.as_ref().map_or(Ok(()), |supervisor| supervisor.look(&running.child));
         if let Some(checkpoint) = &self.options.checkpoint {
             checkpoint.begin();
         }
@@ -233,16 +241,17 @@ impl<'a> Launch<'a> {
             None => Ok(Signalled::PassOn),
         };
         let code = match &running.terminal {
-            Some(master) => foreground::relay(&running.child, master, signalled)?,
+            Some(master) => foreground::relay(&running.child, master, signalled, look)?,
             None if self.could_be_in_place() => foreground::wait_beside(&running.child)?,
-            None => foreground::wait(&running.child, signalled)?,
+            None => foreground::wait(&running.child, signalled, look)?,
         };
+        let supervised = running.supervisor.as_ref().map_or(Ok(()), Supervisor::finish);
         if let Some(checkpoint) = &self.options.checkpoint {
             checkpoint.ended(code)?;
         }
         self.watch.as_ref().map_or(Ok(()), Watch::end)?;
         if self.options.lifetime == Lifetime::ForegroundKept {
-            return Ok(code);
+            return supervised.map(|()| code);
         }
         let last = match self.member() {
             Some(task) => self.store.leave(dir, task)?,
@@ -251,7 +260,7 @@ impl<'a> Launch<'a> {
         if last {
             hooks::run_poststop(&self.plan.hooks, &running.record);
         }
-        Ok(code)
+        supervised.map(|()| code)
     }
 
     /// True where only this process can be in the container: a PID namespace ends with its first process, a hook waits for the
@@ -351,7 +360,7 @@ impl<'a> Launch<'a> {
         trace::finish(Some(child.pid.as_raw_nonzero().get()), None);
         match self.options.handover.hand_over_process(child.pid.as_raw_nonzero().get(), &child.pidfd) {
             // Only hooks need the record, and there are none here.
-            Ok(()) => Ok(Running { child, record: Record::default(), terminal: None }),
+            Ok(()) => Ok(Running { child, record: Record::default(), terminal: None, supervisor: None }),
             Err(e) => {
                 child.end();
                 Err(e)
@@ -378,10 +387,10 @@ impl<'a> Launch<'a> {
         drop(init_link);
         drop(console.sender);
         match self.attend(dir, &link, &child, early) {
-            Ok(record) => {
+            Ok((record, supervisor)) => {
                 trace::finish(Some(record.pid), None);
                 let terminal = console.receiver.map(|socket| tty::receive_fd(&socket)).transpose()?;
-                Ok(Running { child, record, terminal })
+                Ok(Running { child, record, terminal, supervisor })
             }
             Err(e) => {
                 child.end();
@@ -442,9 +451,15 @@ impl<'a> Launch<'a> {
     }
 
     /// Does what init asks for until it needs nothing more, and makes the container known.
-    fn attend(&self, dir: &ContainerDir, link: &Link, child: &Child, early: Vec<FromInit>) -> Result<Record> {
+    fn attend(
+        &self,
+        dir: &ContainerDir,
+        link: &Link,
+        child: &Child,
+        early: Vec<FromInit>,
+    ) -> Result<(Record, Option<Supervisor>)> {
         let pid = child.pid.as_raw_nonzero().get();
-        let mut known = None;
+        let (mut known, mut supervisor) = (None, None);
         let mut early = early.into_iter();
         loop {
             let message = match early.next() {
@@ -464,7 +479,9 @@ impl<'a> Launch<'a> {
                     link.go(pid)?;
                 }
                 Some(FromInit::Listener(fd)) => {
-                    if let Some(plan) = &self.plan.process.seccomp {
+                    if self.plan.is_supervised() {
+                        supervisor = Some(Supervisor::start(&self.plan, self.proc.as_fd(), child, fd)?);
+                    } else if let Some(plan) = &self.plan.process.seccomp {
                         let state = hooks::state_json(&self.record(pid, 0, None), Status::Creating)?;
                         handover::pass_listener(plan, &child.pidfd, fd, pid, &state)?;
                     }
@@ -489,7 +506,7 @@ impl<'a> Launch<'a> {
         if self.options.lifetime != Lifetime::Created {
             hooks::run_poststart(&self.plan.hooks, &record)?;
         }
-        Ok(record)
+        Ok((record, supervisor))
     }
 
     fn runtime_hooks(&self, pid: i32) -> Result<()> {

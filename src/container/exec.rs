@@ -269,8 +269,10 @@ impl Exec<'_> {
 /// Waits for `child` with its terminal, if it has one, shown on ours, and returns its exit code.
 pub(super) fn watch(child: &Child, terminal: Option<OwnedFd>) -> Result<u8> {
     match terminal {
-        Some(socket) => foreground::relay(child, &tty::receive_fd(&socket)?, |_| Ok(Signalled::PassOn)),
-        None => foreground::wait(child, |_| Ok(Signalled::PassOn)),
+        Some(socket) => {
+            foreground::relay(child, &tty::receive_fd(&socket)?, |_| Ok(Signalled::PassOn), || Ok(()))
+        }
+        None => foreground::wait(child, |_| Ok(Signalled::PassOn), || Ok(())),
     }
 }
 

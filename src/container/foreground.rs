@@ -11,14 +11,20 @@ use rustix::process::WaitOptions;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Waits for `child`, passing signals on that `signalled` leaves it, and returns its exit code. Every signal must be blocked.
-pub(super) fn wait(child: &Child, signalled: impl Fn(i32) -> Result<Signalled>) -> Result<u8> {
+/// Waits for `child`, passing signals on that `signalled` leaves it, and returns its exit code. Every signal must be blocked. `look` is
+/// called where a child has ended, as another may be the one.
+pub(super) fn wait(
+    child: &Child,
+    signalled: impl Fn(i32) -> Result<Signalled>,
+    look: impl Fn() -> Result<()>,
+) -> Result<u8> {
     loop {
         if let Some(code) = ended(child)? {
             return Ok(code);
         }
         let signal = signal::take().number;
         if signal == libc::SIGCHLD {
+            look()?;
             continue;
         }
         match signalled(signal)? {
@@ -64,11 +70,12 @@ fn pass_on(child: &Child, signal: i32) {
 }
 
 /// Shows the terminal `master` on standard input and output until `child` has ended and everything it wrote
-/// is out. Signals that `signalled` leaves it go to it.
+/// is out. Signals that `signalled` leaves it go to it. `look` is called where a child has ended, as another may be the one.
 pub(super) fn relay(
     child: &Child,
     master: &OwnedFd,
     signalled: impl Fn(i32) -> Result<Signalled>,
+    look: impl Fn() -> Result<()>,
 ) -> Result<u8> {
     let signals = signal::receive_all()?;
     let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
@@ -101,7 +108,11 @@ pub(super) fn relay(
                 Polled::Signals => {
                     while let Some(signal) = signal::next(&signals)? {
                         match signal {
-                            libc::SIGCHLD => code = code.or(ended(child)?),
+                            libc::SIGCHLD if code.is_none() => {
+                                code = ended(child)?;
+                                look()?;
+                            }
+                            libc::SIGCHLD => {}
                             libc::SIGWINCH => tty::copy_size(stdin, master),
                             _ => match signalled(signal)? {
                                 Signalled::PassOn => pass_on(child, signal),

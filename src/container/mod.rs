@@ -26,6 +26,7 @@ mod protect;
 mod ranks;
 mod refused;
 mod root;
+mod root_emulation;
 mod saving;
 mod step;
 mod sync;
@@ -54,6 +55,7 @@ use crate::store::{PersistentContainer, Store};
 use oci_spec::runtime::Mount;
 use rt_launch::task::TaskContext;
 use rt_spec::Spec;
+use rt_spec::emulation::RootEmulation;
 use rt_spec::rootless::UserMap;
 use rt_spec::state::Step;
 use rt_sys::bail;
@@ -92,6 +94,8 @@ pub(crate) struct CreateOptions {
     pub strict: bool,
     /// Which id the process has inside (`--user-map`), over the annotation `rt.user`.
     pub user_map: Option<UserMap>,
+    /// What becomes of the owners that root of one id gives (`--root-emulation`), over the annotation.
+    pub root_emulation: Option<RootEmulation>,
     /// Directories of hook definitions beyond the usual ones (`--hooks-dir`).
     pub hooks_dirs: Vec<PathBuf>,
     /// No definitions of hooks are read: those of the config are all.

@@ -4,7 +4,7 @@
 //! filter may forbid any of them, so it is loaded last where the kernel allows that.
 
 use super::path_search::find_program;
-use super::plan::{ProcessPlan, bit_list, devices_filter, shared_filter, terminal_filter};
+use super::plan::{ProcessPlan, SeccompPlan, bit_list, devices_filter, shared_filter, terminal_filter};
 use super::{Limits, not_executable};
 use crate::hooks::{self, Inside};
 use oci_spec::runtime::Hook;
@@ -57,7 +57,7 @@ impl ProcessPlan {
     pub(super) fn prepare(
         &self,
         on_terminal: bool,
-        listener: impl FnOnce(OwnedFd) -> Result<()>,
+        listener: impl Fn(OwnedFd) -> Result<()>,
     ) -> Result<Prepared> {
         // To raise a hard limit takes CAP_SYS_RESOURCE, to set a real-time policy CAP_SYS_NICE, and to drop from the
         // bounding set CAP_SETPCAP. The program may have none of them.
@@ -83,18 +83,22 @@ impl ProcessPlan {
         }
         // seccomp(2) wants no_new_privs or CAP_SYS_ADMIN: without no_new_privs the filter is loaded before the
         // capabilities are dropped. A filter with a listener is loaded now in any case, while there is a runtime that
-        // takes the listener. Any other is loaded last, so that it need not allow what happens until execve(2).
+        // takes the listener; that of root's calls behind the capabilities, because it would answer capset(2). Any other is
+        // loaded last, so that it need not allow what happens until execve(2).
+        let load = |plan: &SeccompPlan| {
+            let loaded = match plan.supervised {
+                true => rt_sys::seccomp::load_supervised(&plan.filter)?,
+                false => rt_sys::seccomp::load(&plan.filter)?,
+            };
+            loaded.map_or(Ok(()), &listener)
+        };
         let mut filter = self.seccomp.as_ref();
-        if let Some(plan) = filter
-            && (!self.no_new_privs || plan.filter.notifies)
-        {
+        let is_first = |plan: &&SeccompPlan| !self.no_new_privs || plan.filter.notifies && !plan.supervised;
+        if let Some(plan) = filter.take_if(|plan| is_first(plan)) {
             if self.no_new_privs {
                 rustix::thread::set_no_new_privs(true)?;
             }
-            filter = None;
-            if let Some(fd) = rt_sys::seccomp::load(&plan.filter)? {
-                listener(fd)?;
-            }
+            load(plan)?;
         }
         // Capabilities come after the ids: setresuid(2) to another id than root's empties the effective set.
         let missing = caps::set(&self.caps)?;
@@ -103,6 +107,9 @@ impl ProcessPlan {
         }
         if self.no_new_privs {
             rustix::thread::set_no_new_privs(true).context(|| "set no_new_privs")?;
+        }
+        if let Some(plan) = filter.take_if(|plan| plan.supervised) {
+            load(plan)?;
         }
         Ok(Prepared { path, args, filter: filter.is_some() })
     }

@@ -34,6 +34,7 @@ mod mounts;
 mod mpi;
 mod namespaces;
 mod overlay;
+mod owners;
 mod probe;
 mod process;
 mod ranks;
@@ -79,6 +80,7 @@ fn tests() -> Vec<runner::Test> {
         mounts::tests(),
         mpi::tests(),
         overlay::tests(),
+        owners::tests(),
         chosen::tests(),
         namespaces::tests(),
         hooks::tests(),

@@ -6,12 +6,13 @@
 
 use crate::sys;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 /// Runs every operation of the command line.
@@ -171,6 +172,12 @@ fn operate(words: &[&str]) -> io::Result<Value> {
         "rm" => json!(fs::remove_file(path)?),
         "symlink" => json!(std::os::unix::fs::symlink(path, word(2))?),
         "chown" => json!(std::os::unix::fs::chown(path, Some(number(2)? as u32), Some(number(3)? as u32))?),
+        "lchown" => {
+            json!(std::os::unix::fs::lchown(path, Some(number(2)? as u32), Some(number(3)? as u32))?)
+        }
+        "chmod" => json!(fs::set_permissions(path, fs::Permissions::from_mode(number(2)? as u32))?),
+        "link" => json!(fs::hard_link(path, word(2))?),
+        "hostile-chowns" => hostile_chowns()?,
         "mknod" => json!(sys::mknod(path, libc::S_IFCHR | 0o666, number(2)? as u32, number(3)? as u32)?),
         "mkdisk" => json!(sys::mknod(path, libc::S_IFBLK | 0o600, number(2)? as u32, number(3)? as u32)?),
         "mkfifo" => json!(sys::mknod(path, libc::S_IFIFO | 0o600, 0, 0)?),
@@ -337,6 +344,75 @@ fn parse(word: &str) -> io::Result<u64> {
         None => word.parse::<i64>().map(|n| n as u64).or_else(|_| word.parse()),
     };
     parsed.map_err(|_| io::Error::other(format!("{word:?} is no number")))
+}
+
+/// chown(2) by a program that means harm: paths at the edge of a page, of every length, and nowhere; a path that changes while it is
+/// read; thousands of calls at once; and callers that are killed in the middle. Says what each of them got.
+fn hostile_chowns() -> io::Result<Value> {
+    const PAGE: u64 = 4096;
+    let (here, nowhere) = (libc::AT_FDCWD as u64, u64::MAX - PAGE);
+    let chown = |dir: u64, path: u64, flags: u64| {
+        let done = sys::syscall(libc::SYS_fchownat, &[dir, path, 7, 8, flags]);
+        done.map_or_else(|e| e.raw_os_error().unwrap_or(-1), |_| 0)
+    };
+    for name in ["/edge", "/one", "/two"] {
+        fs::write(name, "")?;
+    }
+    // The second page is not there.
+    let (memory, none) = ((libc::PROT_READ | libc::PROT_WRITE) as u64, u64::MAX);
+    let pages = sys::syscall(
+        libc::SYS_mmap,
+        &[0, 2 * PAGE, memory, (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64, none, 0],
+    )? as u64;
+    sys::syscall(libc::SYS_munmap, &[pages + PAGE, PAGE])?;
+    let at_the_edge = |text: &[u8]| -> io::Result<u64> {
+        fs::write("/text", text)?;
+        let file = fs::File::open("/text")?;
+        let start = pages + PAGE - text.len() as u64;
+        sys::syscall(libc::SYS_read, &[file.as_raw_fd() as u64, start, text.len() as u64])?;
+        Ok(start)
+    };
+    let edge = chown(here, at_the_edge(b"/edge\0")?, 0);
+    let endless = chown(here, at_the_edge(b"/edge")?, 0);
+    let long = |length: usize| {
+        let path = format!("{}edge\0", "/".repeat(length - 4));
+        chown(here, path.as_ptr() as u64, 0)
+    };
+    let empty = chown(here, c"".as_ptr() as u64, 0);
+    let descriptor = chown(77, c"x".as_ptr() as u64, 0);
+    let changing = &[const { AtomicU8::new(0) }; 5];
+    let put =
+        |path: &[u8; 5]| path.iter().zip(changing).for_each(|(byte, to)| to.store(*byte, Ordering::Relaxed));
+    put(b"/one\0");
+    let stop = &AtomicBool::new(false);
+    let mut results = BTreeSet::new();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                put(b"/two\0");
+                put(b"/one\0");
+            }
+        });
+        let many = || (0..1250).map(|_| chown(here, changing.as_ptr() as u64, 0)).collect::<BTreeSet<i32>>();
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(many)).collect();
+        threads.into_iter().for_each(|thread| results.extend(thread.join().unwrap_or_default()));
+        stop.store(true, Ordering::Relaxed);
+    });
+    for pause in 0..40u64 {
+        if let Some(child) = sys::fork()? {
+            std::thread::sleep(Duration::from_micros(50 * pause));
+            sys::kill(child, libc::SIGKILL)?;
+            while sys::reap(child)?.is_none() {}
+        } else {
+            loop {
+                chown(here, c"/one".as_ptr() as u64, 0);
+            }
+        }
+    }
+    Ok(json!({
+        "edge": edge, "endless": endless, "nowhere": chown(here, nowhere, 0), "longest": long(4095),
+        "too long": long(4096), "empty": empty, "descriptor": descriptor, "changing": results,
+    }))
 }
 
 fn describe(meta: &fs::Metadata) -> Value {

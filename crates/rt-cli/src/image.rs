@@ -102,6 +102,12 @@ pub static SECRET: Flag = value(
     "a file for RUN --mount=type=secret, in no layer and no cache; id=ID,env=NAME takes a variable",
 )
 .repeats();
+/// `--root-emulation`
+pub static BUILD_ROOT_EMULATION: Flag = value(
+    "root-emulation",
+    "full|fast|off",
+    "what becomes of the owners and devices that root sets in RUN: full records them and tells programs, fast only records",
+);
 /// `--no-cache`, of a build
 pub static NO_BUILD_CACHE: Flag = switch("no-cache", "use no layers of builds before");
 /// `--pull`, of a build
@@ -394,6 +400,7 @@ pub const BUILD: Command = Command {
         &LABEL,
         &SECRET,
         &NO_BUILD_CACHE,
+        &BUILD_ROOT_EMULATION,
         &PULL_BASE,
         &IID_FILE,
         &OUTPUT,

@@ -1,6 +1,7 @@
 //! The annotations that `rt` reads: their names, and what each one says. Nothing else reads annotations by name.
 
 use super::Spec;
+use super::emulation::{RootEmulation, parse_root_emulation};
 use super::rootless::{UserMap, parse_user_map};
 use rt_sys::bail;
 use rt_sys::error::{Context, Result};
@@ -8,6 +9,8 @@ use std::path::Path;
 
 /// The annotation that says which id the process has inside: `caller`, `root` or `config`.
 pub const ANNOTATION_USER: &str = "rt.user";
+/// The annotation that says what becomes of the owners that root of one id gives: `full`, `fast` or `off`.
+pub const ANNOTATION_ROOT_EMULATION: &str = "rt.root-emulation";
 /// The annotation that asks, by `caller`, for lines of the caller in the container's passwd and group files.
 pub const ANNOTATION_PASSWD: &str = "rt.passwd";
 /// The annotation that asks, by `bind`, for the caller's home directory at its own path.
@@ -52,8 +55,9 @@ const MANAGER: &str = "io.container.manager";
 const KEEP_GROUPS: &str = "run.oci.keep_original_groups";
 
 /// What decides an id, a group, a mount, or what is shown of the caller's: an image may say none of it.
-const BUNDLES: [&str; 8] = [
+const BUNDLES: [&str; 9] = [
     ANNOTATION_USER,
+    ANNOTATION_ROOT_EMULATION,
     ANNOTATION_PASSWD,
     ANNOTATION_HOME,
     ANNOTATION_ENVIRONMENT,
@@ -88,6 +92,11 @@ pub static READ: &[Annotation] = &[
         "caller, root or config",
         "Which user the caller is inside: the same id, root, or the user of the config. --user-map comes before it. In a \
          config of podman's only root counts, and only for a process that is root in any case.",
+    ),
+    of(
+        ANNOTATION_ROOT_EMULATION,
+        "full, fast or off",
+        "What becomes of the owners and devices of root where one id is mapped, as with --root-emulation.",
     ),
     of(ANNOTATION_PASSWD, "caller", "The caller has lines in the container's passwd(5) and group(5)."),
     of(ANNOTATION_HOME, "bind", "The caller's home directory is mounted at its own path."),
@@ -214,6 +223,12 @@ pub fn user_map(spec: &Spec) -> Result<Option<UserMap>> {
         return Ok(agrees.then_some(UserMap::Root));
     }
     annotation(spec, ANNOTATION_USER).map(parse_user_map).transpose()
+}
+
+/// What becomes of owners where root is emulated.
+pub fn root_emulation(spec: &Spec) -> Result<RootEmulation> {
+    let said = annotation(spec, ANNOTATION_ROOT_EMULATION).filter(|_| !may_be_the_images(spec));
+    said.map_or(Ok(RootEmulation::Off), parse_root_emulation)
 }
 
 /// True where the process is root in any case, with capabilities that the config lists: `root` then asks for nothing but

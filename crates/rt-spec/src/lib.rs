@@ -15,6 +15,7 @@ pub mod host_files;
 pub mod hpc;
 pub mod mounts;
 pub mod own_config;
+pub mod owner;
 pub mod rootless;
 pub mod said;
 pub mod state;
@@ -22,7 +23,8 @@ pub mod state;
 pub use annotations::{
     ANNOTATION_BYTES, ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_DIGEST, ANNOTATION_ENTRYPOINT,
     ANNOTATION_ENVIRONMENT, ANNOTATION_HOME, ANNOTATION_INIT, ANNOTATION_MERGED, ANNOTATION_NAME,
-    ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_RESOLVED, ANNOTATION_USER, annotate, asks_for_mpi,
+    ANNOTATION_OPTIONAL, ANNOTATION_PASSWD, ANNOTATION_RESOLVED, ANNOTATION_ROOT_EMULATION, ANNOTATION_USER,
+    annotate, asks_for_mpi,
 };
 pub use check::{allowed_below_proc, check, check_id, check_process};
 pub use config::{Linux, Process, Spec};

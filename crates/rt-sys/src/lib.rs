@@ -22,6 +22,7 @@ pub mod mount;
 pub mod nearest;
 pub mod net;
 mod netlink;
+pub mod notify;
 pub mod ns;
 pub mod output;
 pub mod process;

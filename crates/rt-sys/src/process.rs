@@ -21,9 +21,14 @@ pub struct Child {
 }
 
 impl Child {
+    /// Kills the process. One that has ended needs it no more.
+    pub fn kill(&self) {
+        let _ = super::signal::send_pidfd(&self.pidfd, libc::SIGKILL);
+    }
+
     /// Kills the process and waits for its end.
     pub fn end(&self) {
-        let _ = super::signal::send_pidfd(&self.pidfd, libc::SIGKILL);
+        self.kill();
         let _ = wait(self.pid);
     }
 }

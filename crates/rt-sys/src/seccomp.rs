@@ -8,6 +8,7 @@ const SET_MODE_FILTER: libc::c_uint = 1;
 const FLAG_NEW_LISTENER: u32 = 1 << 3;
 const FLAG_TSYNC: u32 = 1 << 0;
 const FLAG_TSYNC_ESRCH: u32 = 1 << 4;
+const FLAG_WAIT_KILLABLE_RECV: u32 = 1 << 5;
 
 /// A filter as the kernel takes it.
 #[derive(Debug)]
@@ -24,11 +25,24 @@ pub struct Filter {
 ///
 /// Needs no_new_privs or CAP_SYS_ADMIN.
 pub fn load(filter: &Filter) -> Result<Option<OwnedFd>> {
+    load_with(filter, 0)
+}
+
+/// The same for a filter whose listener is a supervisor of the runtime's: once it has a call, only a signal that kills interrupts that,
+/// so none is made again because of another signal. Before Linux 5.19 some are, which give the same once more.
+pub fn load_supervised(filter: &Filter) -> Result<Option<OwnedFd>> {
+    match load_with(filter, FLAG_WAIT_KILLABLE_RECV) {
+        Err(e) if e.is(libc::EINVAL) => load_with(filter, 0),
+        loaded => loaded,
+    }
+}
+
+fn load_with(filter: &Filter, more: u32) -> Result<Option<OwnedFd>> {
     let program = libc::sock_fprog {
         len: filter.instructions.len() as u16,
         filter: filter.instructions.as_ptr().cast_mut(),
     };
-    let mut flags = filter.flags;
+    let mut flags = filter.flags | more;
     if filter.notifies {
         flags |= FLAG_NEW_LISTENER;
         if flags & FLAG_TSYNC != 0 {

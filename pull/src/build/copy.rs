@@ -17,8 +17,10 @@ use rustix::io::Errno;
 
 use crate::digest::{Digest, Hasher};
 use crate::interrupt::Interrupt;
+use crate::owner::{self, Owner};
 use crate::tar::{EntryKind, Header, Reader};
 use crate::{decode, disk, merge};
+use rt_spec::owner::OWNER_RECORD;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::open_in;
 use rt_sys::{bail, err, fd};
@@ -33,6 +35,8 @@ pub(super) struct Origin<'a> {
     pub exclude: &'a Ignore,
     /// What it is, for errors.
     pub shown: &'a str,
+    /// Files keep their owners. In the context these are whoever has made them, and mean nothing in an image.
+    pub keeps_owners: bool,
 }
 
 /// What is copied, by its path in the origin's root.
@@ -140,6 +144,9 @@ impl Origin<'_> {
             )
             .and_then(|item| item.ok_or_else(|| err!("a socket, which is not copied")))
             .context(|| shown(&found.path))?;
+            if !self.keeps_owners {
+                item.forget_owner();
+            }
             return visit(&mut item).context(|| shown(&found.path));
         }
         let mut stack = vec![(top, String::new(), sorted(self, &found.path)?)];
@@ -172,6 +179,11 @@ impl Origin<'_> {
             let is_dir = item.metadata.is_dir();
             if out && !is_dir {
                 continue;
+            }
+            match self.keeps_owners {
+                true if is_dir => item.take_owner(dir.as_fd(), &name).context(|| shown(&whole))?,
+                true => {}
+                false => item.forget_owner(),
             }
             visit(&mut item).context(|| shown(&whole))?;
             if is_dir {
@@ -237,6 +249,7 @@ struct Item {
     /// A regular file, open.
     file: Option<File>,
     link: Vec<u8>,
+    /// Of a directory only the record of its owner.
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// A directory that is there only for what is in it.
     excluded: bool,
@@ -277,6 +290,29 @@ impl Item {
             file = Some(open);
         }
         Ok(Some(Item { relative, depth, metadata, file, link, xattrs, excluded }))
+    }
+
+    /// Takes the record of a directory's owner.
+    fn take_owner(&mut self, parent: BorrowedFd, name: &[u8]) -> Result<()> {
+        let dir = disk::reopen_dir(parent, name)?;
+        let record = disk::xattr(dir.as_fd(), OWNER_RECORD.as_bytes())?;
+        self.xattrs.extend(record.map(|value| (OWNER_RECORD.as_bytes().to_vec(), value)));
+        Ok(())
+    }
+
+    /// Has it belong to root.
+    fn forget_owner(&mut self) {
+        self.xattrs.retain(|(name, _)| name != OWNER_RECORD.as_bytes());
+    }
+
+    /// Gives an open file what is kept of it as attributes; `owner` comes before the owner that it had.
+    fn set_attributes(&self, file: BorrowedFd, owner: Option<Owner>) -> Result<()> {
+        for (name, value) in &self.xattrs {
+            if owner.is_none() || name != OWNER_RECORD.as_bytes() {
+                disk::set_xattr(file, name, value)?;
+            }
+        }
+        owner.map_or(Ok(()), |owner| owner::record(file, owner))
     }
 
     /// Hashes it; its content goes to `out` as well.
@@ -328,6 +364,8 @@ pub(super) struct Destination<'a> {
     pub path: &'a str,
     /// The mode of everything that is copied, by --chmod.
     pub mode: Option<u32>,
+    /// The owner of everything that is copied, and of directories that are made for it, by --chown.
+    pub owner: Option<Owner>,
 }
 
 /// Writes a file, and leaves out what is zero: a file of an image or an archive that is one large hole must not fill the disk.
@@ -367,7 +405,7 @@ impl Destination<'_> {
         for found in found {
             let mut trail: Vec<Option<Made>> = Vec::new();
             if found.is_dir {
-                let dir = make_dirs(self.root, self.path)?;
+                let dir = self.make_dirs(self.path)?;
                 trail.push(Some(Made { dir, mtime: None }));
             }
             origin.walk(found, interrupt, &mut |item| {
@@ -379,7 +417,7 @@ impl Destination<'_> {
                         return Ok(());
                     }
                     name = item.relative.rsplit('/').next().unwrap_or_default().to_owned();
-                    dir = trail.deepest(&item.relative)?;
+                    dir = trail.deepest(&item.relative, self.parents())?;
                 } else {
                     let last = found.path.rsplit('/').next().unwrap_or_default();
                     let path = if into { format!("{}/{last}", self.path) } else { self.path.to_owned() };
@@ -388,7 +426,7 @@ impl Destination<'_> {
                 }
                 if item.metadata.is_dir() {
                     item.hash(&mut hasher, interrupt, &mut io::sink())?;
-                    trail.push(Some(self.directory(dir.as_fd(), &name, &item.metadata)?));
+                    trail.push(Some(self.directory(dir.as_fd(), &name, item)?));
                     return Ok(());
                 }
                 self.write(dir.as_fd(), &name, item, &mut hasher, interrupt)
@@ -433,19 +471,30 @@ impl Destination<'_> {
                 && let (Some(dir), Some(name)) =
                     (inside.parent(), inside.file_name().and_then(|name| name.to_str()))
             {
-                return Ok((make_dirs(self.root, &dir.to_string_lossy())?, name.to_owned()));
+                return Ok((self.make_dirs(&dir.to_string_lossy())?, name.to_owned()));
             }
         }
-        Ok((make_dirs(self.root, parent)?, name.to_owned()))
+        Ok((self.make_dirs(parent)?, name.to_owned()))
+    }
+
+    /// The owner of directories that are made on the way.
+    fn parents(&self) -> Owner {
+        self.owner.unwrap_or(Owner::ROOT)
+    }
+
+    fn make_dirs(&self, path: &str) -> Result<OwnedFd> {
+        make_dirs(self.root, path, self.parents())
     }
 
     /// Makes a directory, or takes the one that is there as it is.
-    fn directory(&self, parent: BorrowedFd, name: &str, metadata: &Metadata) -> Result<Made> {
+    fn directory(&self, parent: BorrowedFd, name: &str, item: &Item) -> Result<Made> {
+        let metadata = &item.metadata;
         let mode = self.mode.unwrap_or(metadata.mode() & 0o7777);
         match rustix::fs::mkdirat(parent, name, rustix::fs::Mode::RWXU) {
             Ok(()) => {
                 let dir: OwnedFd = disk::reopen_dir(parent, name.as_bytes())?.into();
                 disk::set_mode(dir.as_fd(), mode)?;
+                item.set_attributes(dir.as_fd(), self.owner)?;
                 Ok(Made { dir, mtime: Some((metadata.mtime(), metadata.mtime_nsec() as u32)) })
             }
             Err(Errno::EXIST) => {
@@ -491,9 +540,7 @@ impl Destination<'_> {
         let mut out = WithHoles { file: &file, length: 0 };
         item.hash(hasher, interrupt, &mut out)?;
         file.set_len(out.length).context(|| format!("set the length of {}", fd::shown(&file)))?;
-        for (name, value) in &item.xattrs {
-            disk::set_xattr(file.as_fd(), name, value)?;
-        }
+        item.set_attributes(file.as_fd(), self.owner)?;
         disk::set_mode(file.as_fd(), mode)?;
         disk::set_times(file.as_fd(), mtime)
     }
@@ -506,6 +553,7 @@ impl Destination<'_> {
         disk::unlink(dir.as_fd(), name.as_bytes())?;
         let file = disk::create_file(dir.as_fd(), name.as_bytes(), 0o600)?;
         disk::Named(&file).write_all(text.as_bytes()).context(|| format!("write {path}"))?;
+        owner::record(file.as_fd(), self.parents())?;
         disk::set_mode(file.as_fd(), self.mode.unwrap_or(0o644))
     }
 
@@ -526,7 +574,7 @@ impl Destination<'_> {
             // What has no header of an archive at its beginning is a file as any other.
             let Ok(Some(mut header)) = reader.next() else { return Ok(()) };
             unpacked = true;
-            make_dirs(self.root, self.path)?;
+            self.make_dirs(self.path)?;
             loop {
                 interrupt.check()?;
                 let path = String::from_utf8_lossy(&header.path).into_owned();
@@ -548,13 +596,15 @@ impl Destination<'_> {
             Ok(format!("{}/{text}", self.path.trim_end_matches('/')))
         };
         let path = within(&header.path)?;
+        let owner = self.owner.unwrap_or_else(|| Owner::of_header(header.uid, header.gid));
         if header.kind == EntryKind::Directory {
-            let dir = make_dirs(self.root, &path)?;
+            let dir = self.make_dirs(&path)?;
             let dir = disk::reopen_self(dir.as_fd())?;
+            owner::record(dir.as_fd(), owner)?;
             return disk::set_mode(dir.as_fd(), self.mode.unwrap_or(header.mode));
         }
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", &path));
-        let (dir, name) = (make_dirs(self.root, parent)?, name.as_bytes());
+        let (dir, name) = (self.make_dirs(parent)?, name.as_bytes());
         let dir = dir.as_fd();
         disk::unlink(dir, name)?;
         let mode = self.mode.unwrap_or(header.mode);
@@ -564,7 +614,7 @@ impl Destination<'_> {
             EntryKind::Hardlink => {
                 let target = within(&header.link)?;
                 let (target, last) = target.rsplit_once('/').unwrap_or(("", &target));
-                return disk::link(make_dirs(self.root, target)?.as_fd(), last.as_bytes(), dir, name);
+                return disk::link(self.make_dirs(target)?.as_fd(), last.as_bytes(), dir, name);
             }
             EntryKind::File => {
                 let mut file = disk::create_file(dir, name, 0o600)?;
@@ -584,11 +634,12 @@ impl Destination<'_> {
                     }
                 }
                 file.set_len(header.size).context(|| "set the length")?;
-                for (name, value) in
-                    header.xattrs.iter().filter(|(name, _)| !name.starts_with(b"user.overlay."))
-                {
+                for (name, value) in header.xattrs.iter().filter(|(name, _)| {
+                    !name.starts_with(b"user.overlay.") && name != OWNER_RECORD.as_bytes()
+                }) {
                     disk::set_xattr(file.as_fd(), name, value)?;
                 }
+                owner::record(file.as_fd(), owner)?;
                 disk::set_mode(file.as_fd(), mode)?;
             }
             // As a pull leaves them out.
@@ -609,7 +660,7 @@ struct Made {
 /// when something in it is not.
 trait Trail {
     fn truncate_made(&mut self, length: usize) -> Result<()>;
-    fn deepest(&mut self, relative: &str) -> Result<OwnedFd>;
+    fn deepest(&mut self, relative: &str, owner: Owner) -> Result<OwnedFd>;
 }
 
 impl Trail for Vec<Option<Made>> {
@@ -622,14 +673,14 @@ impl Trail for Vec<Option<Made>> {
         Ok(())
     }
 
-    /// The directory in which `relative` is to be.
-    fn deepest(&mut self, relative: &str) -> Result<OwnedFd> {
+    /// The directory in which `relative` is to be. Those that are made belong to `owner`.
+    fn deepest(&mut self, relative: &str, owner: Owner) -> Result<OwnedFd> {
         let parts: Vec<&str> = relative.split('/').collect();
         for at in 1..self.len() {
             if self[at].is_none() {
                 let parent =
                     self[at - 1].as_ref().map(|made| made.dir.as_fd()).ok_or_else(|| err!("no directory"))?;
-                let dir = make_dirs(parent, parts[at - 1])?;
+                let dir = make_dirs(parent, parts[at - 1], owner)?;
                 self[at] = Some(Made { dir, mtime: None });
             }
         }
@@ -638,8 +689,8 @@ impl Trail for Vec<Option<Made>> {
     }
 }
 
-/// Opens the directory `path` in `root`, links followed inside, and makes what of it is missing.
-pub(super) fn make_dirs(root: BorrowedFd, path: &str) -> Result<OwnedFd> {
+/// Opens the directory `path` in `root`, links followed inside, and makes what of it is missing, which belongs to `owner`.
+pub(super) fn make_dirs(root: BorrowedFd, path: &str, owner: Owner) -> Result<OwnedFd> {
     let mut dir = disk::open_dir_again(root)?;
     let mut done = String::new();
     for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
@@ -655,7 +706,11 @@ pub(super) fn make_dirs(root: BorrowedFd, path: &str) -> Result<OwnedFd> {
         dir = match open() {
             Err(Errno::NOENT) => {
                 rustix::fs::mkdirat(&dir, part, rustix::fs::Mode::from_raw_mode(DIR_MODE)).context(shown)?;
-                open().context(shown)?
+                let new = open().context(shown)?;
+                if owner != Owner::ROOT {
+                    owner::record(disk::reopen_self(new.as_fd())?.as_fd(), owner)?;
+                }
+                new
             }
             Err(Errno::NOTDIR) => bail!("/{done}: no directory, and none replaces it"),
             opened => opened.context(shown)?,

@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 use crate::image_config::User;
 use crate::interrupt::Interrupt;
 use crate::{filter, lease, profile};
+use rt_spec::emulation::RootEmulation;
 use rt_spec::hpc::HOST_FILES;
-use rt_spec::{ANNOTATION_NAME, ANNOTATION_USER, DEFAULT_CAPABILITIES};
+use rt_spec::{ANNOTATION_NAME, ANNOTATION_ROOT_EMULATION, ANNOTATION_USER, DEFAULT_CAPABILITIES};
 use rt_sys::error::{Context, Result};
 use rt_sys::{err, look, start};
 
@@ -43,6 +44,8 @@ pub(super) struct Run<'a> {
     pub no_network: bool,
     /// Mounts besides those that every container has.
     pub mounts: Vec<Value>,
+    /// What becomes of the owners that root gives.
+    pub emulation: RootEmulation,
 }
 
 /// How a container ended.
@@ -140,8 +143,12 @@ fn config(run: &Run, root: &Path) -> Result<Value> {
         "hostname": "build",
         "mounts": mounts,
         "linux": linux,
-        // The name keeps it from what rt's own configs are kept from.
-        "annotations": { ANNOTATION_USER: if is_root { "root" } else { "config" }, ANNOTATION_NAME: "build" },
+        "annotations": {
+            ANNOTATION_USER: if is_root { "root" } else { "config" },
+            ANNOTATION_ROOT_EMULATION: run.emulation.as_str(),
+            // The name keeps it from what rt's own configs are kept from.
+            ANNOTATION_NAME: "build",
+        },
     }))
 }
 

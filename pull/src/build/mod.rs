@@ -9,6 +9,7 @@
 //! | `mount.rs` | the build's namespaces and overlays |
 //! | `place.rs` | layers by key, and what else stays between builds |
 //! | `variables.rs` | what is taken of the caller's environment |
+//! | `owners.rs` | whose the files are that the caller's one id has made |
 //! | `output.rs` | a stage as an image: in the store, as an archive, a bundle or a file |
 //!
 //! The crate `dockerfile` reads the language.
@@ -17,6 +18,7 @@ mod copy;
 mod exec;
 mod mount;
 mod output;
+mod owners;
 mod place;
 mod stage;
 pub(crate) mod variables;
@@ -33,6 +35,7 @@ use serde_json::{Value, json};
 
 use self::mount::Mounted;
 pub(crate) use self::output::Output;
+pub(crate) use self::owners::record_owners;
 pub(crate) use self::place::Place;
 use self::place::Session;
 use self::stage::{Base, Chain, Source, Stage};
@@ -41,6 +44,7 @@ use crate::interrupt::Interrupt;
 use crate::platform::Platform;
 use crate::{bundle, disk, lease, save};
 use rt_image_store::word::changeable_by_others;
+use rt_spec::emulation::RootEmulation;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, err, fd};
 
@@ -65,6 +69,8 @@ pub(crate) struct BuildOptions {
     pub secrets: Vec<Secret>,
     /// Nothing that is kept is used.
     pub no_cache: bool,
+    /// What becomes of the owners that root gives in RUN.
+    pub emulation: RootEmulation,
     /// Nothing is said but errors, and what RUN says.
     pub quiet: bool,
 }
@@ -129,7 +135,6 @@ struct Builder<'a> {
     /// The stage that is being built, whose instructions may name the ones before it.
     current: Cell<usize>,
     used: RefCell<BTreeSet<String>>,
-    warned: Cell<bool>,
     /// An error has named its line.
     named_line: Cell<bool>,
     /// How many layers were made.
@@ -179,7 +184,6 @@ pub(crate) fn build(
         built: RefCell::default(),
         current: Cell::new(0),
         used: RefCell::default(),
-        warned: Cell::new(false),
         named_line: Cell::new(false),
         made: Cell::new(0),
     };
@@ -333,15 +337,6 @@ impl Builder<'_> {
         let used = self.used.borrow();
         for (name, _) in self.options.arguments.iter().filter(|(name, _)| !used.contains(name)) {
             log::warn!("--build-arg {name}: no ARG of the stages that were built has this name");
-        }
-    }
-
-    /// Says once that owners are not kept.
-    fn warn_of_owners(&self, line: usize, name: &str, owner: &str) {
-        if !self.warned.replace(true) {
-            log::warn!(
-                "line {line}: {name} --chown={owner}: a build has one id, so everything in the image belongs to root"
-            );
         }
     }
 

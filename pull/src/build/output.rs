@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use serde_json::{Value, json};
 
 use super::Builder;
+use super::owners;
 use super::place::Facts;
 use super::stage::{Base, Stage};
 use crate::digest::Digest;
@@ -82,7 +83,9 @@ pub(super) fn write(builder: &Builder, stage: &Stage, outputs: &[Output]) -> Res
 fn parts(builder: &Builder, stage: &Stage) -> Result<Vec<Part>> {
     let mut parts = Vec::new();
     if let Base::Bundle { path, id } = &stage.chain.base {
-        let id = format!("root-{id}");
+        // What it is as an archive depends on whether its owners are known.
+        let kind = if owners::is_recorded(path)? { "root-owned" } else { "root" };
+        let id = format!("{kind}-{id}");
         let created = created_of(stage).unwrap_or_else(|| builder.now.clone());
         let facts = builder.place.facts(&id)?.unwrap_or(Facts { created, tar: None });
         parts.push(Part {

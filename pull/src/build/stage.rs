@@ -11,14 +11,20 @@ use serde_json::{Map, Value, json};
 use super::copy::{self, Destination, Origin};
 use super::exec::{self, Ended, Run};
 use super::mount::{self, Mounted};
+use super::owners;
 use super::place::{self, Layer};
 use super::{Builder, Secret};
 use crate::digest::Digest;
-use crate::image_config;
+use crate::image_config::{self, User};
 use crate::manifest::Execution;
+use crate::owner::Owner;
 use crate::{disk, lease};
+use rt_spec::emulation::RootEmulation;
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::rootfs::open_in;
 use rt_sys::{bail, err};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 /// What the lowest layer of a stage is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -292,9 +298,18 @@ impl Stage {
 
     fn workdir(&mut self, builder: &Builder, instruction: &Instruction, dir: &str) -> Result<()> {
         let dir = format!("/{}", dockerfile::ignore::clean(&self.absolute(dir)));
-        let key = self.key(&json!(["workdir", dir]));
-        let layer = self
-            .layer(builder, instruction, &key, |stage| copy::make_dirs(stage.root.as_fd(), &dir).map(drop))?;
+        let user = text_of(&self.config, "User");
+        let key = self.key(&json!(["workdir", dir, user]));
+        let layer = self.layer(builder, instruction, &key, |stage| {
+            // Nobody is looked up for a directory that is there.
+            let user = match open_in(stage.root.as_fd(), Path::new(&dir), OFlags::PATH) {
+                Ok(_) => User::default(),
+                Err(Errno::NOENT) => user_of(&user, &stage.root)?,
+                Err(e) => return Err(e).context(|| dir.clone()),
+            };
+            let owner = Owner { uid: user.uid, gid: user.gid };
+            copy::make_dirs(stage.root.as_fd(), &dir, owner).map(drop)
+        })?;
         self.config.insert("WorkingDir".into(), json!(dir));
         self.note(&format!("WORKDIR {dir}"), Some(&layer));
         Ok(())
@@ -347,13 +362,14 @@ impl Stage {
             sources.push(source);
             counted.push(json!([format!("{:?}", mount), count]));
         }
-        let user = self.config.get("User").cloned().unwrap_or_default();
+        let user = text_of(&self.config, "User");
         let texts: Vec<&str> = scripts.iter().map(|heredoc: &Heredoc| heredoc.content.as_str()).collect();
-        let key = self.key(&json!(["run", args, env, cwd, user, no_network, counted, texts]));
+        let emulation = builder.options.emulation;
+        let key =
+            self.key(&json!(["run", args, env, cwd, user, no_network, counted, texts, emulation.as_str()]));
         env.extend(builder.proxies.iter().map(|(name, value)| format!("{name}={value}")));
-        let execution = Execution { user: user.as_str().map(str::to_owned), ..Execution::default() };
         let layer = self.layer(builder, instruction, &key, |stage| {
-            let user = image_config::user(&execution, &stage.root)?;
+            let user = user_of(&user, &stage.root)?;
             if !env.iter().any(|entry| entry.starts_with("HOME=")) {
                 env.push(image_config::home_of(&user));
             }
@@ -366,10 +382,20 @@ impl Stage {
                 let file = exec::private_file(builder.memory.path(), script.text().as_bytes(), 0o755)?;
                 binds.push(exec::bind(&file, &format!("{SCRIPTS}/{}", script.name), true));
             }
-            let run =
-                Run { args: &args, env: env.clone(), cwd: &cwd, user: &user, no_network, mounts: binds };
+            let run = Run {
+                args: &args,
+                env: env.clone(),
+                cwd: &cwd,
+                user: &user,
+                no_network,
+                mounts: binds,
+                emulation,
+            };
             match exec::run(&run, &stage.path, builder.memory.path(), builder.interrupt)? {
-                Ended::Code(0) => Ok(()),
+                Ended::Code(0) if emulation == RootEmulation::Off || user.uid == 0 && user.gid == 0 => Ok(()),
+                Ended::Code(0) => {
+                    owners::give_new(&stage.draft.join("upper"), Owner { uid: user.uid, gid: user.gid })
+                }
                 Ended::Code(code) => Err(Error::new(format!("exit code {code}"))),
                 Ended::Signal => Err(Error::new("killed by a signal")),
             }
@@ -473,16 +499,14 @@ impl Stage {
             found.iter().map(|f| &f.path).collect::<Vec<_>>(),
             texts
         ]);
-        let key = match link {
+        // What a name stands for is said by the layers before.
+        let named = owner.as_ref().is_some_and(|owner| owner.chars().any(char::is_alphabetic));
+        let key = match link && !named {
             true => Digest::of(what.to_string().as_bytes()).hex().to_owned(),
             false => self.key(&what),
         };
-        let user = owner.clone();
         let layer = self.layer(builder, instruction, &key, |stage| {
-            if let Some(owner) = user {
-                // A name that the image lacks is an error, though every file becomes root's.
-                image_config::user(&Execution { user: Some(owner), ..Execution::default() }, &stage.root)?;
-            }
+            let owner = owner.as_deref().map(|owner| owner_of(owner, &stage.root)).transpose()?;
             let upper;
             let root = match link {
                 true => {
@@ -491,7 +515,7 @@ impl Stage {
                 }
                 false => stage.root.as_fd(),
             };
-            let to = Destination { root, path: &to, mode };
+            let to = Destination { root, path: &to, mode, owner };
             for (heredoc, text) in &heredocs {
                 to.write_text(&heredoc.name, text, !several)?;
             }
@@ -511,12 +535,23 @@ impl Stage {
             };
             to.copy(&origin, &rest, &digest, builder.interrupt)
         })?;
-        if let Some(owner) = &owner {
-            builder.warn_of_owners(instruction.line, name, owner);
-        }
         self.note(&format!("{} # buildkit", instruction.text), Some(&layer));
         Ok(())
     }
+}
+
+/// The owner of --chown: a number alone is that of the group, too.
+fn owner_of(text: &str, root: &OwnedFd) -> Result<Owner> {
+    let text = match text.parse::<u32>() {
+        Ok(number) => format!("{number}:{number}"),
+        Err(_) => text.to_owned(),
+    };
+    user_of(&text, root).map(|user| Owner { uid: user.uid, gid: user.gid })
+}
+
+/// What `USER` or --chown says, by the passwd(5) and group(5) of the stage.
+fn user_of(text: &str, root: &OwnedFd) -> Result<User> {
+    image_config::user(&Execution { user: Some(text.to_owned()), ..Execution::default() }, root)
 }
 
 /// Where scripts of RUN are shown.
@@ -545,7 +580,8 @@ impl Source {
             Some((root, _)) => (root, &builder.nothing),
             None => (&builder.context, &builder.ignore),
         };
-        Origin { root: root.as_fd(), ignore, exclude, shown: &self.shown }
+        let keeps_owners = self.root.is_some();
+        Origin { root: root.as_fd(), ignore, exclude, shown: &self.shown, keeps_owners }
     }
 }
 
@@ -630,6 +666,7 @@ fn mounted(
                     root: root.as_fd(),
                     path: if one.is_dir { "/" } else { "/file" },
                     mode: None,
+                    owner: None,
                 };
                 to.copy(&origin, &found, digest, builder.interrupt)?;
                 let inside = if one.is_dir { copy } else { copy.join("file") };
@@ -670,6 +707,10 @@ impl Drop for Draft {
     fn drop(&mut self) {
         let _ = place::remove(&self.0);
     }
+}
+
+fn text_of(config: &Map<String, Value>, key: &str) -> String {
+    config.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 fn strings(config: &Map<String, Value>, key: &str) -> Vec<String> {

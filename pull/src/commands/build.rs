@@ -7,13 +7,14 @@ use crate::disk;
 use crate::images::{self, StoreRequest, Stored, Watermarks};
 use crate::interrupt::{Interrupt, is_interrupted};
 use crate::progress::Style;
-use crate::pull;
+use crate::pull::{self, PullOptions};
 use crate::reference::Source;
 use crate::save::SaveTarget;
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::print;
 use rt_image_store::{PullPolicy, Transport};
+use rt_spec::emulation::{RootEmulation, parse_root_emulation};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, look};
 use std::fs::File;
@@ -35,6 +36,10 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         labels: flags.texts(&LABEL)?.iter().map(|text| pair(text)).collect(),
         secrets: flags.texts(&SECRET)?.iter().map(|text| secret(text)).collect::<Result<_>>()?,
         no_cache: flags.has(&NO_BUILD_CACHE),
+        emulation: match flags.text(&BUILD_ROOT_EMULATION)? {
+            Some(word) => parse_root_emulation(word)?,
+            None => RootEmulation::Full,
+        },
         quiet: flags.has(&SILENT),
     };
     let names = flags.texts(&TAG)?;
@@ -113,10 +118,22 @@ fn base(call: &Call, image: &str, policy: PullPolicy, interrupt: &Interrupt) -> 
     if !matches!(source, Source::Registry(_)) {
         bail!("{image}: not the name of an image in a registry or in the store");
     }
-    let options = super::pull::pull_options(call, image.to_owned(), source, PathBuf::new())?;
+    let options = |source: Source| -> Result<PullOptions> {
+        let options = super::pull::pull_options(call, image.to_owned(), source, PathBuf::new())?;
+        Ok(PullOptions { owners: true, ..options })
+    };
     let watermarks = Watermarks::from_environment()?;
-    let request = StoreRequest { options, policy, platform: None, names: None, watermarks };
-    Ok(images::fetch_watched(request, interrupt)?.path)
+    let asked = options(source.clone())?;
+    let request = StoreRequest { options: asked, policy, platform: None, names: None, watermarks };
+    let path = images::fetch_watched(request, interrupt)?.path;
+    // It came before any image was built on it.
+    if let Err(e) = build::record_owners(&path, &options(source)?, interrupt) {
+        if is_interrupted(&e) {
+            return Err(e);
+        }
+        log::warn!("{image}: all of it belongs to root in what is built: {e}");
+    }
+    Ok(path)
 }
 
 /// What is made of the image. Without a word it goes into the store.
@@ -145,6 +162,7 @@ fn outputs<'a>(call: &'a Call, names: &'a [String], into: Option<&'a str>) -> Re
             super::pull::pull_options(call, layout.to_owned(), layout.parse()?, target.clone())?;
         options.image = names.first().cloned().unwrap_or_else(|| "built".to_owned());
         options.force = true;
+        options.owners = true;
         pull::run_watched(&options, interrupt)?;
         Ok(true)
     })));
@@ -167,6 +185,7 @@ fn store(
     options.image = names.first().cloned().unwrap_or_else(|| digest.to_string());
     // Its layers have been told of while they were built.
     options.style = Style::Quiet;
+    options.owners = true;
     let watermarks = Watermarks::from_environment()?;
     let names = Some(names.to_vec());
     let request = StoreRequest { options, policy: PullPolicy::Always, platform: None, names, watermarks };

@@ -91,6 +91,7 @@ pub(super) fn pull_options(
         platform: flags.text(&PLATFORM)?.map_or_else(|| Ok(Platform::host()), str::parse)?,
         choices: Choices { profile, user, writable, home: switch(flags, &HOME, &rt_config::HOME)? },
         shared: profile == Profile::Hpc && !switch(flags, &PRIVATE, &rt_config::PRIVATE)?,
+        owners: false,
         force: flags.has(&REPLACE),
         sync: flags.has(&SYNC),
         verify: flags.has(&VERIFY),

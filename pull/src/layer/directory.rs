@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Content, Counts, LayerTarget, add};
 use crate::disk::{self, Ids};
 use crate::merge::{DirMetadata, Target};
+use crate::owner::{self, Owner};
 use crate::tar::{EntryKind, Header};
+use rt_spec::owner::{Device, OWNER_RECORD};
 use rt_sys::error::Result;
 
 /// A directory, and how entries are written into it.
@@ -21,29 +23,62 @@ pub(crate) struct DirectoryTarget<'a> {
     caller: Ids,
     /// Others may look into the bundle: no write permission but the caller's, no setuid, no file capabilities.
     shared: bool,
+    /// Owners are recorded, and devices are empty files with a record ([`crate::owner`]).
+    owners: bool,
     counts: &'a Counts,
 }
 
 impl DirectoryTarget<'_> {
-    /// Writes into `root`, an empty directory; `trash` is one beside it. `shared`: see [`DirectoryTarget::shared`].
-    pub(crate) fn new(root: OwnedFd, trash: OwnedFd, shared: bool, counts: &Counts) -> DirectoryTarget<'_> {
+    /// Writes into `root`, an empty directory; `trash` is one beside it. `shared`, `owners`: see [`DirectoryTarget`].
+    pub(crate) fn new(
+        root: OwnedFd,
+        trash: OwnedFd,
+        shared: bool,
+        owners: bool,
+        counts: &Counts,
+    ) -> DirectoryTarget<'_> {
         DirectoryTarget {
             root: Arc::new(root),
             trash,
             trashed: AtomicU64::new(0),
             caller: disk::caller(),
             shared,
+            owners,
             counts,
         }
     }
 
-    fn attributes(&self, file: &File, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
-        for (name, value) in xattrs {
+    fn attributes(&self, file: &File, xattrs: &[(Vec<u8>, Vec<u8>)], owner: Owner) -> Result<()> {
+        for (name, value) in xattrs.iter().filter(|(name, _)| !self.owners || name != OWNER_RECORD.as_bytes())
+        {
             if !set_attribute(file, name, value, self.shared)? {
                 add(&self.counts.xattrs, 1);
             }
         }
+        if self.owners {
+            owner::record_if_kept(file.as_fd(), owner, None)?;
+        }
         Ok(())
+    }
+
+    /// True where the mode is set when the content is there. The kernel takes setuid and setgid bits away when the file is
+    /// written (inode(7)), and sets no attributes of a file that its owner may not write.
+    fn is_late(&self, entry: &Header) -> bool {
+        entry.mode & 0o7000 != 0 || !entry.xattrs.is_empty() || self.owners
+    }
+
+    /// An empty file that stands for a device.
+    fn device(&self, dir: &Arc<OwnedFd>, name: &[u8], entry: &Header) -> Result<()> {
+        let file = disk::create_file(dir.as_fd(), name, 0o600)?;
+        let (major, minor) = entry.device;
+        let device = Device { block: entry.kind == EntryKind::Block, major, minor };
+        let owner = Owner::of_header(entry.uid, entry.gid);
+        if !owner::record_if_kept(file.as_fd(), owner, Some(device))? {
+            add(&self.counts.devices, 1);
+            return disk::unlink(dir.as_fd(), name);
+        }
+        disk::set_mode(file.as_fd(), self.file_mode(entry.mode))?;
+        disk::set_times(file.as_fd(), entry.mtime)
     }
 
     /// The mode of a file on disk: its owner can read it.
@@ -107,7 +142,7 @@ impl Target for DirectoryTarget<'_> {
             None => disk::reopen_self(self.root.as_fd())?,
             Some((parent, name)) => disk::reopen_dir(parent.as_fd(), name)?,
         };
-        self.attributes(&dir, &metadata.xattrs)?;
+        self.attributes(&dir, &metadata.xattrs, Owner::of_header(metadata.uid, metadata.gid))?;
         disk::set_mode(dir.as_fd(), self.dir_mode(metadata.mode))?;
         disk::set_times(dir.as_fd(), metadata.mtime)
     }
@@ -118,14 +153,14 @@ impl LayerTarget for DirectoryTarget<'_> {
 
     fn create(&self, dir: &Arc<OwnedFd>, name: &[u8], entry: &Header) -> Result<File> {
         // With any other mode the owner could not set attributes; write() sets the asked one then.
-        let mode = if is_late(entry) { 0o600 } else { self.file_mode(entry.mode) };
+        let mode = if self.is_late(entry) { 0o600 } else { self.file_mode(entry.mode) };
         disk::create_file(dir.as_fd(), name, mode)
     }
 
     fn write(&self, file: File, entry: &Header, content: Content<'_>) -> Result<()> {
         content.write_to(&file)?;
-        self.attributes(&file, &entry.xattrs)?;
-        if is_late(entry) {
+        self.attributes(&file, &entry.xattrs, Owner::of_header(entry.uid, entry.gid))?;
+        if self.is_late(entry) {
             disk::set_mode(file.as_fd(), self.file_mode(entry.mode))?;
         }
         disk::set_times(file.as_fd(), entry.mtime)
@@ -135,25 +170,22 @@ impl LayerTarget for DirectoryTarget<'_> {
         if entry.kind == EntryKind::Fifo {
             return disk::fifo(dir.as_fd(), name, self.file_mode(entry.mode));
         }
+        if matches!(entry.kind, EntryKind::Character | EntryKind::Block) {
+            return self.device(dir, name, entry);
+        }
         disk::symlink(dir.as_fd(), name, &entry.link)?;
         disk::set_times_at(dir.as_fd(), name, entry.mtime)
     }
 
     fn has_devices(&self) -> bool {
-        false
+        self.owners
     }
 
     fn count_changes(&self, entry: &Header) {
-        if (entry.uid, entry.gid) != (self.caller.uid.into(), self.caller.gid.into()) {
+        if !self.owners && (entry.uid, entry.gid) != (self.caller.uid.into(), self.caller.gid.into()) {
             add(&self.counts.owners, 1);
         }
     }
-}
-
-/// True where the mode is set when the content is there. The kernel takes setuid and setgid bits away when the file is
-/// written (inode(7)), and sets no attributes of a file that its owner may not write.
-fn is_late(entry: &Header) -> bool {
-    entry.mode & 0o7000 != 0 || !entry.xattrs.is_empty()
 }
 
 /// A file's mode in a tree that other users see. They would run a setuid file as the caller, outside any container, and

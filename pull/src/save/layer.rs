@@ -1,4 +1,5 @@
-//! A tree as one layer. Its entries belong to root, and a tree always gives the same bytes.
+//! A tree as one layer. Its entries belong to root, but for those with a record of their owner, and a tree always gives the same
+//! bytes.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -14,6 +15,7 @@ use crate::interrupt::Interrupt;
 use crate::layer::HOLES_LIMIT;
 use crate::progress::Meter;
 use crate::tar::{self, EntryKind, Extent, Header};
+use rt_spec::owner::{Device, OWNER_RECORD, OwnerRecord};
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err, fd, mount};
 use rustix::fs::OFlags;
@@ -154,13 +156,16 @@ impl Level {
     }
 }
 
+/// An owner and a group.
+type Ids = (u64, u64);
+
 /// The entries of a tree that are being written.
 struct Entries<'a, W> {
     out: &'a mut W,
     watch: Watch<'a>,
     kind: TreeKind,
-    /// First names of files with several.
-    seen: HashMap<(u64, u64), Vec<u8>>,
+    /// First names of files with several, and their owners.
+    seen: HashMap<(u64, u64), (Vec<u8>, Ids)>,
     /// Bytes of holes.
     holes: u64,
 }
@@ -185,7 +190,8 @@ impl<W: Write> Entries<'_, W> {
         Ok(())
     }
 
-    /// Writes one entry, as root's: a bundle has only one id, and inside it is root's. A directory is returned, open.
+    /// Writes one entry, as root's where there is no record of its owner: a bundle has only one id, and inside it is root's. A
+    /// directory is returned, open.
     fn entry(&mut self, dir: BorrowedFd, name: &[u8], path: &[u8]) -> Result<Option<OwnedFd>> {
         let shown = || String::from_utf8_lossy(path).escape_default().to_string();
         let any = match fd::open_entry(dir, name, OFlags::PATH) {
@@ -212,6 +218,7 @@ impl<W: Write> Entries<'_, W> {
             entry.kind = EntryKind::Directory;
             entry.xattrs = disk::xattrs(open.as_fd()).context(shown)?;
             let marks = self.take_marks(&mut entry)?;
+            take_record(&mut entry);
             entry.path.push(b'/');
             self.header(&entry)?;
             if marks.opaque {
@@ -238,17 +245,26 @@ impl<W: Write> Entries<'_, W> {
         let metadata = disk::metadata(&file)?;
         let inode = (metadata.dev(), metadata.ino());
         if metadata.nlink() > 1
-            && let Some(first) = self.seen.get(&inode)
+            && let Some((first, owner)) = self.seen.get(&inode)
         {
             entry.kind = EntryKind::Hardlink;
             entry.link = first.clone();
+            (entry.uid, entry.gid) = *owner;
             return self.header(&entry);
         }
         entry.xattrs = disk::xattrs(file.as_fd()).context(|| shown)?;
         if self.take_marks(&mut entry)?.whiteout && metadata.len() == 0 {
             return self.header(&whiteout_of(&entry.path, name));
         }
-        self.seen.insert(inode, entry.path.clone());
+        let device = take_record(&mut entry);
+        let owner = (entry.uid, entry.gid);
+        self.seen.insert(inode, (entry.path.clone(), owner));
+        if let Some(device) = device {
+            entry.kind = if device.block { EntryKind::Block } else { EntryKind::Character };
+            entry.device = (device.major, device.minor);
+            return self.header(&entry);
+        }
+        unbind_capability(&mut entry.xattrs);
         entry.size = metadata.len();
         entry.sparse = disk::sparse_map(&file, &metadata)?;
         self.holes = self.holes.saturating_add(entry.size - entry.stored());
@@ -294,6 +310,30 @@ impl<W: Write> Entries<'_, W> {
 
     fn header(&mut self, entry: &Header) -> Result<()> {
         tar::write_header(self.out, entry).context(|| "write the archive")
+    }
+}
+
+/// Takes the record of an entry's owner from its attributes. Returns the device that it stands for.
+fn take_record(entry: &mut Header) -> Option<Device> {
+    let at = entry.xattrs.iter().position(|(name, _)| name == OWNER_RECORD.as_bytes())?;
+    let (_, value) = entry.xattrs.remove(at);
+    let record = OwnerRecord::parse(&value)?;
+    (entry.uid, entry.gid) = (record.uid.into(), record.gid.into());
+    record.device
+}
+
+/// Gives capabilities that count in one user namespace alone (version 3 of the attribute, with that namespace's root) the form of
+/// those that count for whoever unpacks the layer (version 2; linux/capability.h).
+fn unbind_capability(xattrs: &mut [(Vec<u8>, Vec<u8>)]) {
+    const LENGTH: [usize; 2] = [20, 24];
+    const REVISIONS: [u32; 2] = [0x0200_0000, 0x0300_0000];
+    const REVISION_MASK: u32 = 0xff00_0000;
+    for (_, value) in xattrs.iter_mut().filter(|(name, _)| name == b"security.capability") {
+        let Some(head) = value.first_chunk().map(|head| u32::from_le_bytes(*head)) else { continue };
+        if head & REVISION_MASK == REVISIONS[1] && value.len() == LENGTH[1] {
+            value.truncate(LENGTH[0]);
+            value[..4].copy_from_slice(&(head & !REVISION_MASK | REVISIONS[0]).to_le_bytes());
+        }
     }
 }
 
@@ -363,6 +403,35 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn records_become_owners() {
+        let entry = |value: &str| {
+            let mut entry = Header::new(b"x".to_vec(), EntryKind::File, 0o644);
+            entry.xattrs = vec![
+                (b"user.a".to_vec(), b"b".to_vec()),
+                (OWNER_RECORD.as_bytes().to_vec(), value.as_bytes().to_vec()),
+            ];
+            let device = take_record(&mut entry);
+            (entry.uid, entry.gid, device.is_some(), entry.xattrs.len())
+        };
+        assert_eq!(entry("33:42:644"), (33, 42, false, 1));
+        assert_eq!(entry("0:6:660:block-8-0"), (0, 6, true, 1));
+        assert_eq!(entry("what"), (0, 0, false, 1));
+    }
+
+    #[test]
+    fn capabilities_of_one_namespace_become_those_of_all() {
+        let attribute = |head: u32, length: usize| {
+            let value = [&head.to_le_bytes()[..], &vec![7; length - 4]].concat();
+            let mut xattrs = vec![(b"security.capability".to_vec(), value)];
+            unbind_capability(&mut xattrs);
+            (xattrs[0].1[3], xattrs[0].1[0], xattrs[0].1.len())
+        };
+        assert_eq!(attribute(0x0300_0001, 24), (2, 1, 20));
+        assert_eq!(attribute(0x0200_0001, 20), (2, 1, 20));
+        assert_eq!(attribute(0x0300_0001, 20), (3, 1, 20), "not of the kernel's making");
     }
 
     #[test]

@@ -7,6 +7,9 @@ use super::{BLOCK, EntryKind, Header};
 /// The first number that the eleven octal digits of a field have no room for.
 const TOO_LARGE: u64 = 1 << 33;
 
+/// The largest id that the seven octal digits of a field have room for.
+const LARGEST_ID: u64 = 0o7777777;
+
 /// Writes one entry's header, with a pax header before it where ustar cannot say it. The caller writes
 /// [`stored`](Header::stored) bytes of data after it, of a sparse file one piece after the other, then [`pad`]s them.
 ///
@@ -54,6 +57,11 @@ fn write_plain(out: &mut impl Write, header: &Header, records: &[(&str, &[u8])])
     }
     if header.size >= TOO_LARGE {
         record("size", header.size.to_string().as_bytes());
+    }
+    for (key, id) in [("uid", header.uid), ("gid", header.gid)] {
+        if id > LARGEST_ID {
+            record(key, id.to_string().as_bytes());
+        }
     }
     if header.mtime.0 < 0 || header.mtime.0 >= TOO_LARGE as i64 {
         record("mtime", header.mtime.0.to_string().as_bytes());
@@ -104,8 +112,8 @@ pub(super) fn ustar_block(header: &Header) -> [u8; BLOCK] {
     };
     text(0, 100, &header.path);
     text(100, 7, format!("{:07o}", header.mode & 0o7777).as_bytes());
-    text(108, 7, format!("{:07o}", header.uid.min(0o7777777)).as_bytes());
-    text(116, 7, format!("{:07o}", header.gid.min(0o7777777)).as_bytes());
+    text(108, 7, format!("{:07o}", header.uid.min(LARGEST_ID)).as_bytes());
+    text(116, 7, format!("{:07o}", header.gid.min(LARGEST_ID)).as_bytes());
     text(124, 11, format!("{size:011o}").as_bytes());
     text(136, 11, format!("{mtime:011o}").as_bytes());
     // The checksum is taken with blanks in its place.

@@ -211,7 +211,10 @@ impl CreateOptions {
 
     /// True where the options change the config.
     fn change_config(&self) -> bool {
-        self.overrides.any() || self.user_map.is_some() || self.task.is_some()
+        self.overrides.any()
+            || self.user_map.is_some()
+            || self.root_emulation.is_some()
+            || self.task.is_some()
     }
 }
 
@@ -290,6 +293,9 @@ fn override_config(config: &mut Config, options: &CreateOptions, inherits_env: b
         if map == UserMap::Root {
             forget_empty_capabilities(spec);
         }
+    }
+    if let Some(emulation) = options.root_emulation {
+        rt_spec::annotate(spec, rt_spec::ANNOTATION_ROOT_EMULATION, emulation.as_str());
     }
     if let Some(task) = &options.task {
         // What cannot be looked at is there: the mount on it says why it cannot.

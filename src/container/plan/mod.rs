@@ -33,6 +33,7 @@ use super::layer::Seen;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_launch::job_environment::JobEnvironment;
 use rt_launch::{single_copy, slurm};
+use rt_spec::emulation::RootEmulation;
 use rt_spec::rootless::{self, Adapted};
 use rt_spec::said::{Program, Said};
 use rt_spec::{Config, Linux, annotations};
@@ -253,6 +254,10 @@ impl Plan {
         let open_fds = options.preserve_fds.saturating_add(options.listen_fds);
         let mut process = ProcessPlan::new(process, &adapted, Some(linux), all_ids, open_fds, &mut notes)?;
         process.listen_fds = options.listen_fds;
+        let emulation = annotations::root_emulation(spec)?;
+        if adapted.emulate_root && emulation != RootEmulation::Off {
+            process.record_owners(linux.seccomp(), emulation)?;
+        }
         let account = Account::asked_for(spec, &adapted, &mounts, job)?;
         if let Some(task) = &options.task {
             process.set_task(spec, task);
@@ -373,6 +378,11 @@ impl Plan {
             || !self.net_devices.is_empty()
             || self.process.seccomp.as_ref().is_some_and(|s| s.filter.notifies)
             || self.entrypoint.is_some()
+    }
+
+    /// True where a process of the runtime's answers calls of root.
+    pub(super) fn is_supervised(&self) -> bool {
+        self.process.seccomp.as_ref().is_some_and(|seccomp| seccomp.supervised)
     }
 
     /// An error where the program gets a seccomp filter, with which it cannot be checkpointed.

@@ -4,11 +4,11 @@ use super::seccomp::{self, SeccompPlan};
 use super::{MKNOD, SYS_ADMIN};
 use crate::store::KeptFrom;
 use oci_spec::runtime::{
-    IOPriorityClass, LinuxPersonalityDomain, LinuxSchedulerPolicy, MemoryPolicyFlagType,
+    IOPriorityClass, LinuxPersonalityDomain, LinuxSchedulerPolicy, LinuxSeccomp, MemoryPolicyFlagType,
     MemoryPolicyModeType, PosixRlimitType, Scheduler,
 };
 use rt_launch::task::{JobDirectory, TaskContext};
-use rt_spec::emulation;
+use rt_spec::emulation::{self, RootEmulation};
 use rt_spec::rootless::Adapted;
 use rt_spec::{Linux, Process, Spec};
 use rt_sys::error::{Context, Result};
@@ -133,8 +133,10 @@ impl ProcessPlan {
         let text = |label: &Option<String>| label.clone().filter(|l| !l.is_empty());
         let seccomp = match (filter, adapted.emulate_root) {
             (Some(section), false) => Some(seccomp::plan_filter(section)?),
-            (Some(section), true) => Some(seccomp::plan_filter(&emulation::with_root_emulation(section)?)?),
-            (None, true) => Some(seccomp::plan_filter(&emulation::root_emulation()?)?),
+            (Some(section), true) => {
+                Some(seccomp::plan_filter(&emulation::with_root_emulation(section, RootEmulation::Off)?)?)
+            }
+            (None, true) => Some(seccomp::plan_filter(&emulation::root_emulation(RootEmulation::Off)?)?),
             (None, false) => None,
         };
         if let Some(plan) = &seccomp {
@@ -206,6 +208,18 @@ impl ProcessPlan {
             plan.set_linux(linux)?;
         }
         Ok(plan)
+    }
+
+    /// Has a supervisor record the owners that the process gives as root of one id.
+    pub(crate) fn record_owners(
+        &mut self,
+        section: Option<&LinuxSeccomp>,
+        emulation: RootEmulation,
+    ) -> Result<()> {
+        self.seccomp = Some(seccomp::plan_supervised(section, emulation)?);
+        // The filter comes last then, and answers no call of the runtime's.
+        self.no_new_privs = true;
+        Ok(())
     }
 
     /// True where the program could make device nodes that work, and its config does not say that it may have all of the

@@ -6,11 +6,37 @@ use oci_spec::runtime::{
     LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArg, LinuxSeccompArgBuilder, LinuxSeccompBuilder,
     LinuxSeccompOperator, LinuxSyscall, LinuxSyscallBuilder,
 };
-use rt_spec::KEY_CALLS;
+use rt_spec::emulation::{self, RootEmulation};
+use rt_spec::{ANNOTATION_ROOT_EMULATION, KEY_CALLS};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::seccomp::Filter;
 use rt_sys::{bail, err};
 use std::path::PathBuf;
+
+/// Plans the filter of a process whose owners are recorded: `section` with the questions to a supervisor.
+pub(super) fn plan_supervised(
+    section: Option<&LinuxSeccomp>,
+    emulation: RootEmulation,
+) -> Result<SeccompPlan> {
+    let asks = |section: &LinuxSeccomp| {
+        section.syscalls().iter().flatten().any(|rule| rule.action() == LinuxSeccompAction::ScmpActNotify)
+    };
+    if section.is_some_and(asks) {
+        bail!("{ANNOTATION_ROOT_EMULATION}: the config's filter has a listener already (SCMP_ACT_NOTIFY)");
+    }
+    let section = match section {
+        Some(section) => emulation::with_root_emulation(section, emulation)?,
+        None => emulation::root_emulation(emulation)?,
+    };
+    let program = compile(&section).context(|| "config.json: linux.seccomp")?;
+    Ok(SeccompPlan {
+        filter: filter_of(&program),
+        unknown: Vec::new(),
+        listener: None,
+        metadata: String::new(),
+        supervised: true,
+    })
+}
 
 /// The filter and where its notifications go.
 #[derive(Debug)]
@@ -23,6 +49,8 @@ pub(crate) struct SeccompPlan {
     pub listener: Option<PathBuf>,
     /// What is sent with it.
     pub metadata: String,
+    /// The notifications go to a supervisor of the runtime's.
+    pub supervised: bool,
 }
 
 /// Compiles a seccomp section.
@@ -38,6 +66,7 @@ pub(super) fn plan_filter(section: &LinuxSeccomp) -> Result<SeccompPlan> {
         unknown,
         listener,
         metadata: section.listener_metadata().clone().unwrap_or_default(),
+        supervised: false,
     })
 }
 

@@ -1,0 +1,171 @@
+//! Whose the files are that the caller's one id has made: of a base that came before any image was built on it, and of a RUN that was
+//! not root's.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufReader, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::blob::Blob;
+use crate::bundle::PulledImage;
+use crate::cache::CacheLocation;
+use crate::interrupt::Interrupt;
+use crate::manifest::MANIFEST_LIMIT;
+use crate::owner::{self, Owner};
+use crate::pull::PullOptions;
+use crate::reference::{Reference, Source};
+use crate::source::{Image, Opened};
+use crate::tar::{EntryKind, Reader};
+use crate::{decode, disk, merge};
+use rt_sys::error::{Context, Result};
+use rt_sys::rootfs::open_in;
+use rt_sys::{bail, look};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+
+/// What overlayfs sets on what it has copied from a layer below.
+const COPIED: &[u8] = b"user.overlay.origin";
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
+const FILE: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW);
+
+/// Records the owners in the root of a bundle of the store, by the headers of its image's layers, unless they are recorded.
+///
+/// # Errors
+/// The layers are not to be had, or the bundle is not the caller's to change.
+pub(crate) fn record_owners(bundle: &Path, options: &PullOptions, interrupt: &Interrupt) -> Result<()> {
+    if is_recorded(bundle)? {
+        return Ok(());
+    }
+    let pulled = PulledImage::of_bundle(bundle)?;
+    let Source::Registry(reference) = &options.source else { bail!("not from a registry") };
+    let reference = Reference { tag: None, digest: Some(pulled.digest.parse()?), ..reference.clone() };
+    let CacheLocation::Lasting(_) = &options.cache else { bail!("its layers are in no cache") };
+    let (cache, _scratch) = options.cache.open(None)?;
+    if cache.read(&pulled.digest.parse()?, MANIFEST_LIMIT).is_none() {
+        bail!("its layers are not in the cache (rt pull gets them)");
+    }
+    let opened = Opened::open(&Source::Registry(reference), options.connect.clone(), &cache, interrupt)?;
+    let image = opened.resolve(None, &options.platform, &cache, interrupt)?;
+    let mut owners = Owners::default();
+    for (at, layer) in image.manifest.layers.iter().enumerate() {
+        let blob = Blob::new(layer.digest.clone(), layer.size);
+        let obtained = image.obtain(at, &blob, &cache, interrupt);
+        blob.finish(obtained.as_ref().map(drop).map_err(rt_sys::error::Error::clone));
+        obtained?;
+        owners.read(&image, at, blob.reader(), interrupt).context(|| format!("layer {}", at + 1))?;
+    }
+    let root = disk::open_dir(disk::open_root(bundle)?.as_fd(), rt_image_store::ROOT.as_bytes())?;
+    for (path, owner) in owners.0 {
+        let shown = || String::from_utf8_lossy(&path).into_owned();
+        if let Some(file) = open_to_record(&root, &path).context(shown)? {
+            owner::record(file.as_fd(), owner).context(shown)?;
+        }
+    }
+    let note = bundle.join(owner::RECORDED);
+    fs::write(&note, "").context(|| format!("write {}", note.display()))
+}
+
+/// True where the owners of a bundle are recorded.
+pub(super) fn is_recorded(bundle: &Path) -> Result<bool> {
+    look::exists(bundle.join(owner::RECORDED))
+}
+
+/// What does not belong to root in layers, by its path.
+#[derive(Default)]
+struct Owners(BTreeMap<Vec<u8>, Owner>);
+
+impl Owners {
+    /// Reads the headers of layer `at` of an image, over those before it.
+    fn read(
+        &mut self,
+        image: &Image,
+        at: usize,
+        blob: impl Read + Send,
+        interrupt: &Interrupt,
+    ) -> Result<()> {
+        let most = decode::bomb_limit(image.manifest.layers[at].size);
+        let plain = decode::plain(BufReader::with_capacity(128 << 10, blob)).context(|| "inflate")?;
+        let mut reader = Reader::new(BufReader::with_capacity(128 << 10, plain.take(most)));
+        while let Some(entry) = reader.next().context(|| "read the archive")? {
+            interrupt.check()?;
+            let path = merge::clean(&entry.path)?;
+            let name = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
+            let parent = path[..path.len() - name.len()].strip_suffix(b"/").unwrap_or_default();
+            match name.strip_prefix(b".wh.") {
+                Some(b".wh..opq") => self.forget_below(parent),
+                Some(hidden) if parent.is_empty() => self.forget(hidden),
+                Some(hidden) => self.forget(&[parent, b"/", hidden].concat()),
+                None => {
+                    if entry.kind != EntryKind::Directory {
+                        self.forget_below(&path);
+                    }
+                    // Another name of a file has the owner that the first one said.
+                    if entry.kind == EntryKind::Hardlink {
+                        self.0.remove(&path[..]);
+                        continue;
+                    }
+                    match Owner::of_header(entry.uid, entry.gid) {
+                        Owner::ROOT => self.0.remove(&path[..]),
+                        owner => self.0.insert(path.into_owned(), owner),
+                    };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, path: &[u8]) {
+        self.0.remove(path);
+        self.forget_below(path);
+    }
+
+    fn forget_below(&mut self, path: &[u8]) {
+        let below = [path, b"/"].concat();
+        let all = self.0.range(below.clone()..).take_while(|(other, _)| other.starts_with(&below));
+        for other in all.map(|(other, _)| other.clone()).collect::<Vec<_>>() {
+            self.0.remove(&other);
+        }
+    }
+}
+
+/// Opens a file or directory of a tree; none where nothing is there that can have a record.
+fn open_to_record(root: &OwnedFd, path: &[u8]) -> Result<Option<OwnedFd>> {
+    let path = Path::new(std::ffi::OsStr::from_bytes(path));
+    let any = match open_in(root.as_fd(), path, OFlags::PATH | OFlags::NOFOLLOW) {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        any => any?,
+    };
+    let flags = match FileType::from_raw_mode(rt_sys::fd::stat(&any)?.st_mode) {
+        FileType::Directory => DIRECTORY,
+        FileType::RegularFile => FILE,
+        _ => return Ok(None),
+    };
+    Ok(Some(open_in(root.as_fd(), path, flags)?))
+}
+
+/// Records `owner` of what a program of that USER has made: the files and directories of an upper layer that come from no layer
+/// below, and have no record.
+pub(super) fn give_new(upper: &Path, owner: Owner) -> Result<()> {
+    let root = disk::open_root(upper)?;
+    let mut left = vec![PathBuf::new()];
+    while let Some(inner) = left.pop() {
+        let dir = open_in(root.as_fd(), &inner, DIRECTORY)?;
+        for (name, kind) in disk::entries(dir.as_fd())? {
+            let path = inner.join(std::ffi::OsStr::from_bytes(&name));
+            let Some(file) = open_to_record(&root, path.as_os_str().as_bytes())? else { continue };
+            let shown = || path.display().to_string();
+            let known = disk::xattr(file.as_fd(), COPIED).context(shown)?.is_some()
+                || owner::recorded(file.as_fd()).context(shown)?.is_some();
+            if !known {
+                owner::record(file.as_fd(), owner).context(shown)?;
+            }
+            if kind == FileType::Directory {
+                left.push(path);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Owners of a base image, in what is built on it.
+
+use super::Place;
+use super::image::{Image, Layer};
+use super::uploads::{Fault, Uploads};
+use rt_pull::tar::{EntryKind, Reader};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::BufReader;
+
+/// An image in a registry whose layers replace each other's entries of several owners.
+fn base(place: &Place, server: &Uploads) -> String {
+    use EntryKind::{Directory, File, Hardlink};
+    let lower = Layer::default()
+        .owned(File, "a", "", 0o444, (33, 34), b"a")
+        .owned(Hardlink, "b", "a", 0o444, (33, 34), b"")
+        .owned(Directory, "d/", "", 0o755, (100, 0), b"")
+        .owned(File, "d/root", "", 0o644, (0, 0), b"x")
+        .owned(File, "gone", "", 0o644, (5, 5), b"x")
+        .owned(Directory, "e/", "", 0o755, (7, 7), b"")
+        .owned(File, "e/x", "", 0o644, (6, 6), b"x")
+        .owned(File, "again", "", 0o644, (8, 8), b"x")
+        .owned(File, "large", "", 0o644, (3_000_000, 3_000_001), b"x");
+    let upper = Layer::default()
+        .file(".wh.gone", "")
+        .file("e/.wh..wh..opq", "")
+        .owned(File, "e/y", "", 0o644, (0, 9), b"y")
+        .file("again", "roots");
+    Image::with_config(vec![lower, upper], json!({})).layout(&place.join("image"));
+    let name = server.name("team/base:1");
+    place.good(&["push", "-q", "--plain-http", "oci:image:t", &name]);
+    name
+}
+
+/// The owners of the entries of a layout's first layer.
+fn owners(place: &Place, layout: &str) -> BTreeMap<String, (u64, u64)> {
+    let blob = |digest: &Value| place.join(layout).join("blobs/sha256").join(&digest.as_str().unwrap()[7..]);
+    let read = |path| -> Value { serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap() };
+    let index = read(place.join(layout).join("index.json"));
+    let manifest = read(blob(&index["manifests"][0]["digest"]));
+    let layer = std::fs::File::open(blob(&manifest["layers"][0]["digest"])).unwrap();
+    let mut reader = Reader::new(BufReader::new(flate2::read::MultiGzDecoder::new(layer)));
+    let mut all = BTreeMap::new();
+    while let Some(entry) = reader.next().unwrap() {
+        let path = String::from_utf8(entry.path.clone()).unwrap();
+        all.insert(path.trim_end_matches('/').to_owned(), (entry.uid, entry.gid));
+    }
+    all
+}
+
+fn is_owned_as_the_base(place: &Place, name: &str) {
+    std::fs::create_dir_all(place.join("context")).unwrap();
+    std::fs::write(place.join("context/Containerfile"), format!("FROM {name}\n")).unwrap();
+    let out = place
+        .command()
+        .env("RT_IMAGES", place.join("images"))
+        .env("RT_BUILD_DIR", place.join("build"))
+        .args(["build", "-q", "--plain-http", "-o", "oci:built:t", "context"])
+        .output()
+        .unwrap();
+    assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
+    let owners = owners(place, "built");
+    for (path, owner) in [
+        ("a", (33, 34)),
+        ("b", (33, 34)),
+        ("d", (100, 0)),
+        ("d/root", (0, 0)),
+        ("e", (7, 7)),
+        ("e/y", (0, 9)),
+        ("again", (0, 0)),
+        ("large", (3_000_000, 3_000_001)),
+    ] {
+        assert_eq!(owners.get(path), Some(&owner), "{path} in {owners:?}");
+    }
+    assert!(!owners.contains_key("gone") && !owners.contains_key("e/x"), "{owners:?}");
+}
+
+#[test]
+fn a_base_that_a_build_pulls() {
+    let place = Place::new("owners-new");
+    let server = Uploads::start(Fault::None);
+    let name = base(&place, &server);
+    is_owned_as_the_base(&place, &name);
+}
+
+/// What a pull leaves out is in the headers of the layers, which are in the cache.
+#[test]
+fn a_base_that_was_there() {
+    let place = Place::new("owners-old");
+    let server = Uploads::start(Fault::None);
+    let name = base(&place, &server);
+    let pulled = place
+        .command()
+        .env("RT_IMAGES", place.join("images"))
+        .args(["pull", "-q", "--store", "--plain-http", &name])
+        .status();
+    assert!(pulled.unwrap().success());
+    is_owned_as_the_base(&place, &name);
+}

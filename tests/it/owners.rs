@@ -1,0 +1,292 @@
+//! Owners that one id cannot give (`--root-emulation`): of `rt build`, as they are in the image's layers, and of
+//! `rt run --as-root --overlay`.
+
+use crate::build::{BASE, build, built, context, is_clean, put, refused, rt, said};
+use crate::fixture::{Ctx, Out, children, eventually};
+use crate::runner::tests;
+use crate::sys;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+tests! {
+    ALL { owners_of_a_run_are_in_the_image }
+    USER { layers_of_a_run_keep_owners }
+    BOTH {
+        what_is_recorded_is_told, links_and_names_share_an_owner, copies_belong_to_whom_chown_names, users_own_what_they_make,
+        images_keep_their_owners, a_dead_supervisor_ends_its_container,
+        a_hostile_program_harms_itself,
+    }
+}
+
+/// Builds `file`, and lists the entries of its layers: mode and kind as ls(1) shows them, owner, group, and for a device its number
+/// in place of the size. A later layer's entry comes in place of an earlier one's.
+fn layers(ctx: &Ctx, file: &str, flags: &[&str]) -> (BTreeMap<String, String>, Out) {
+    let out = built(ctx, file, &[flags, &["-o", "oci:layout:t"]].concat());
+    let entries = entries(ctx, "layout");
+    fs::remove_dir_all(ctx.path("layout")).unwrap();
+    (entries, out)
+}
+
+fn entries(ctx: &Ctx, layout: &str) -> BTreeMap<String, String> {
+    let blob = |digest: &Value| {
+        ctx.path(layout).join("blobs/sha256").join(&digest.as_str().unwrap()["sha256:".len()..])
+    };
+    let read = |path| -> Value { serde_json::from_slice(&fs::read(path).unwrap()).unwrap() };
+    let manifest = read(blob(&read(ctx.path(layout).join("index.json"))["manifests"][0]["digest"]));
+    let mut all = BTreeMap::new();
+    for layer in manifest["layers"].as_array().unwrap() {
+        let listed = Command::new("tar")
+            .args(["--numeric-owner", "--full-time", "-tvzf"])
+            .arg(blob(&layer["digest"]))
+            .output()
+            .unwrap();
+        assert!(listed.status.success(), "{listed:?}");
+        for line in String::from_utf8(listed.stdout).unwrap().lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let device = if "bc".contains(&words[0][..1]) { format!(" {}", words[2]) } else { String::new() };
+            all.insert(
+                words[5].trim_end_matches('/').to_owned(),
+                format!("{} {}{device}", words[0], words[1]),
+            );
+        }
+    }
+    all
+}
+
+#[track_caller]
+fn has(entries: &BTreeMap<String, String>, wanted: &[(&str, &str)]) {
+    for (path, entry) in wanted {
+        assert_eq!(entries.get(*path).map(String::as_str), Some(*entry), "{path} in {entries:?}");
+    }
+}
+
+fn owners_of_a_run_are_in_the_image(ctx: &Ctx) {
+    context(ctx);
+    let file = format!(
+        "{BASE}RUN [\"/probe\", \"write /x y\", \"chown /x 33 34\", \"mkdir /d\", \"chown /d 100 0\", \"write /root r\", \
+         \"write /setuid s\", \"chown /setuid 0 42\", \"chmod /setuid 2541\", \"mknod /null 1 3\", \"mkdisk /disk 8 1\", \
+         \"write /back b\", \"chown /back 5 5\", \"chown /back 0 0\", \"lstat /x\", \"lstat /null\"]\n\
+         RUN chown /root 7 8\n"
+    );
+    let (entries, out) = layers(ctx, &file, &[]);
+    has(
+        &entries,
+        &[
+            ("x", "-rw-r--r-- 33/34"),
+            ("d", "drwxr-xr-x 100/0"),
+            ("root", "-rw-r--r-- 7/8"),
+            ("setuid", "-rwsr-xr-x 0/42"),
+            ("null", "crw-r--r-- 0/0 1,3"),
+            ("disk", "brw------- 0/0 8,1"),
+            ("back", "-rw-r--r-- 0/0"),
+            ("probe", "-rwxr-xr-x 0/0"),
+        ],
+    );
+    let lines = said(&out);
+    let (x, null) = (&lines[13], &lines[14]);
+    assert_eq!((&x["uid"], &x["gid"], &x["kind"]), (&json!(33), &json!(34), &json!("file")), "{out:?}");
+    assert_eq!((&null["major"], &null["minor"]), (&json!(1), &json!(3)), "{out:?}");
+    is_clean(ctx);
+}
+
+/// By every call that asks, and only in mode full.
+fn what_is_recorded_is_told(ctx: &Ctx) {
+    context(ctx);
+    let steps = "RUN [\"/probe\", \"write /x y\", \"chown /x 33 34\", \"stat /x\"]\n";
+    for (mode, told, kept) in [("full", 33, "33/34"), ("fast", 0, "33/34"), ("off", 0, "0/0")] {
+        let (entries, out) = layers(ctx, &format!("{BASE}{steps}"), &["--root-emulation", mode]);
+        assert_eq!(said(&out)[2]["uid"], told, "{mode}: {out:?}");
+        has(&entries, &[("x", &format!("-rw-r--r-- {kept}"))]);
+    }
+    refused(build(ctx, BASE, &["--root-emulation", "half"]), &["half", "full, fast and off"]);
+}
+
+/// A record is the file's, whatever it is called.
+fn links_and_names_share_an_owner(ctx: &Ctx) {
+    context(ctx);
+    put(ctx, "below", "from the layer below");
+    let file = format!(
+        "{BASE}COPY below /below\nRUN [\"/probe\", \"symlink below /to\", \"chown /to 3 4\", \"write /a a\", \"chown /a 5 6\", \"link /a /b\", \
+         \"rename /a /c\", \"stat /b\", \"symlink nowhere /l\"]\n"
+    );
+    let (entries, out) = layers(ctx, &file, &[]);
+    assert_eq!(said(&out)[6]["gid"], 6, "{out:?}");
+    has(&entries, &[("below", "-rw-r--r-- 3/4"), ("b", "-rw-r--r-- 5/6"), ("c", "hrw-r--r-- 5/6")]);
+}
+
+/// `USER`, `--chown` and passwd(5) for them.
+const ACCOUNTS: &str = "COPY <<EOF /etc/passwd\nroot:x:0:0::/:/x\napp:x:70:71::/:/x\nEOF\n\
+                        COPY <<EOF /etc/group\nroot:x:0:\napp:x:71:\nother:x:72:\nEOF\n";
+
+fn copies_belong_to_whom_chown_names(ctx: &Ctx) {
+    context(ctx);
+    put(ctx, "data/file", "x");
+    put(ctx, "data/sub/file", "y");
+    let archive = ctx.path("context/archive.tar");
+    let packed = Command::new("tar")
+        .args(["--owner=44", "--group=45", "-cf"])
+        .arg(&archive)
+        .arg("-C")
+        .arg(ctx.path("context/data"))
+        .arg("file")
+        .status();
+    assert!(packed.unwrap().success());
+    let base = BASE.replacen("scratch", "scratch AS first", 1);
+    let file = format!(
+        "{base}{ACCOUNTS}COPY --chown=app data /new/by-name\nCOPY --chown=5 data/file /number\nCOPY --chown=app:other data/file /group\n\
+         COPY --chown=5:6 --link data/file /linked\nCOPY --chown=7:8 <<EOF /heredoc\ntext\nEOF\nCOPY data /plain\nADD archive.tar /unpacked\n\
+         ADD --chown=9:9 archive.tar /unpacked-9\n\
+         FROM first\nCOPY --from=0 /new /from-stage\nCOPY --from=0 --chown=1:1 /new /from-stage-1\n"
+    );
+    let (entries, out) = layers(ctx, &file, &[]);
+    has(
+        &entries,
+        &[
+            ("new", "drwxr-xr-x 70/71"),
+            ("new/by-name", "drwxr-xr-x 70/71"),
+            ("new/by-name/file", "-rw-r--r-- 70/71"),
+            ("new/by-name/sub", "drwxr-xr-x 70/71"),
+            ("new/by-name/sub/file", "-rw-r--r-- 70/71"),
+            ("number", "-rw-r--r-- 5/5"),
+            ("group", "-rw-r--r-- 70/72"),
+            ("linked", "-rw-r--r-- 5/6"),
+            ("heredoc", "-rw-r--r-- 7/8"),
+            ("plain/sub/file", "-rw-r--r-- 0/0"),
+            ("unpacked/file", "-rw-r--r-- 44/45"),
+            ("unpacked-9/file", "-rw-r--r-- 9/9"),
+            ("from-stage", "drwxr-xr-x 0/0"),
+            ("from-stage/by-name", "drwxr-xr-x 70/71"),
+            ("from-stage/by-name/sub/file", "-rw-r--r-- 70/71"),
+            ("from-stage-1/by-name/sub/file", "-rw-r--r-- 1/1"),
+        ],
+    );
+    assert!(!out.stderr.contains("belongs to root"), "{out:?}");
+    refused(build(ctx, &format!("{BASE}COPY --chown=nobody data /d\n"), &[]), &["nobody"]);
+}
+
+fn users_own_what_they_make(ctx: &Ctx) {
+    context(ctx);
+    let file = format!(
+        "{BASE}{ACCOUNTS}RUN [\"/probe\", \"write /before b\", \"mkdir /dir\", \"chown /dir 3 3\"]\nUSER app\nWORKDIR /work/dir\n\
+         RUN [\"/probe\", \"id\", \"write /new n\", \"mkdir /work/made\", \"write /work/made/f f\", \"append /before more\", \
+         \"write /dir/f f\"]\n\
+         COPY <<EOF /copied\nx\nEOF\n"
+    );
+    let (entries, out) = layers(ctx, &file, &[]);
+    assert_eq!(said(&out)[3]["uid"], json!([70, 70, 70]), "{out:?}");
+    has(
+        &entries,
+        &[
+            ("work", "drwxr-xr-x 70/71"),
+            ("work/dir", "drwxr-xr-x 70/71"),
+            ("new", "-rw-r--r-- 70/71"),
+            ("work/made", "drwxr-xr-x 70/71"),
+            ("work/made/f", "-rw-r--r-- 70/71"),
+            ("before", "-rw-r--r-- 0/0"),
+            ("dir", "drwxr-xr-x 3/3"),
+            ("dir/f", "-rw-r--r-- 70/71"),
+            ("copied", "-rw-r--r-- 0/0"),
+        ],
+    );
+}
+
+/// What is in the store is built on, saved, and written as one file.
+fn images_keep_their_owners(ctx: &Ctx) {
+    context(ctx);
+    let file = format!(
+        "{BASE}RUN [\"/probe\", \"write /x y\", \"chown /x 33 34\", \"mkdir /d\", \"chown /d 100 0\", \"chmod /x 292\", \"mknod /null 1 3\"]\n"
+    );
+    let out = built(ctx, &file, &["-t", "mine", "-o", "mine.sqsh"]);
+    let wanted = [("x", "-r--r--r-- 33/34"), ("d", "drwxr-xr-x 100/0"), ("null", "crw-r--r-- 0/0 1,3")];
+    let stored = crate::build::bundle(ctx, &out);
+    rt(ctx, &["save", stored.to_str().unwrap(), "oci:saved:t"]).ok();
+    has(&entries(ctx, "saved"), &wanted);
+    let on_it = "FROM mine\nRUN [\"/probe\", \"stat /x\", \"write /new n\", \"append /x z\"]\n";
+    let (all, out) = layers(ctx, on_it, &[]);
+    has(&all, &wanted);
+    assert_eq!(said(&out)[0]["uid"], 33, "{out:?}");
+    assert_eq!(rt(ctx, &["run", "--pull", "never", "mine", "/probe", "cat /x"]).ok().line(0), "y");
+    if Command::new("unsquashfs").arg("-version").output().is_ok() {
+        let listed =
+            Command::new("unsquashfs").args(["-lln", "mine.sqsh"]).current_dir(&ctx.dir).output().unwrap();
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        for (path, owner) in [("x", "33/34"), ("d", "100/0")] {
+            let line = listed.lines().find(|line| line.ends_with(&format!("squashfs-root/{path}"))).unwrap();
+            assert!(line.contains(owner), "{line}");
+        }
+    }
+    is_clean(ctx);
+}
+
+/// The layer of `rt run --overlay`, and the one capability that a layer has in a form of its own.
+fn layers_of_a_run_keep_owners(ctx: &Ctx) {
+    let bundle = ctx.bare_bundle();
+    let run = |flags: &[&str], steps: &[&str]| {
+        let words = [
+            &["run", "--bundle", bundle.dir.to_str().unwrap(), "--as-root"],
+            flags,
+            &["id", "--", "/probe"],
+            steps,
+        ]
+        .concat();
+        rt(ctx, &words)
+    };
+    let out = run(
+        &["--overlay", "layer", "--root-emulation", "full"],
+        &["write /x y", "chown /x 33 34", "stat /x"],
+    )
+    .ok();
+    let told: Value = serde_json::from_str(out.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(told["gid"], 34, "{out:?}");
+    rt(ctx, &["save", bundle.dir.to_str().unwrap(), "--overlay", "layer", "oci:saved:t"]).ok();
+    has(&entries(ctx, "saved"), &[("x", "-rw-r--r-- 33/34")]);
+    for flags in [&["--root-emulation", "full"][..], &["--root-emulation", "half", "--overlay", "layer"]] {
+        run(flags, &["id"]).fails(&["root"]);
+    }
+}
+
+fn a_dead_supervisor_ends_its_container(ctx: &Ctx) {
+    context(ctx);
+    let file = format!("{BASE}RUN [\"/probe\", \"write /x y\", \"pause\"]\n");
+    let job = build(ctx, &file, &[]).spawn();
+    let supervisor = eventually("the supervisor", || {
+        let runtime = children(job.pid() as u32).into_iter().next()?;
+        let two = children(runtime);
+        let filter = |pid: &u32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            status.lines().any(|line| line.starts_with("Seccomp:") && line.ends_with('2'))
+        };
+        let program = two.iter().find(|pid| {
+            filter(pid) && fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.ends_with("probe"))
+        });
+        program.and_then(|_| two.iter().find(|pid| !filter(pid)).copied())
+    });
+    sys::kill(supervisor as i32, libc::SIGKILL).unwrap();
+    let out = job.wait();
+    assert_ne!(out.code, 0, "{out:?}");
+    assert!(out.stderr.contains("the supervisor of root's calls has died"), "{out:?}");
+    is_clean(ctx);
+}
+
+fn a_hostile_program_harms_itself(ctx: &Ctx) {
+    context(ctx);
+    let file = format!(
+        "{BASE}RUN [\"/probe\", \"hostile-chowns\", \"write /x y\", \"chown /x 33 34\", \"stat /x\", \"rm /text\"]\n"
+    );
+    let (entries, out) = layers(ctx, &file, &[]);
+    let lines = said(&out);
+    let got = &lines[0];
+    let errno = |name: &str| got[name].as_i64().unwrap() as i32;
+    assert_eq!((errno("edge"), errno("longest")), (0, 0), "{out:?}");
+    assert_eq!((errno("endless"), errno("nowhere")), (libc::EFAULT, libc::EFAULT), "{out:?}");
+    assert_eq!((errno("too long"), errno("empty")), (libc::ENAMETOOLONG, libc::ENOENT), "{out:?}");
+    assert_eq!(errno("descriptor"), libc::EBADF, "{out:?}");
+    // A path that was half one and half the other is that of no file.
+    let changing: Vec<i32> = serde_json::from_value(got["changing"].clone()).unwrap();
+    assert!(changing.iter().all(|code| [0, libc::ENOENT].contains(code)), "{out:?}");
+    assert_eq!(lines[3]["uid"], 33, "the supervisor answers as before: {out:?}");
+    has(&entries, &[("edge", "-rw-r--r-- 7/8"), ("one", "-rw-r--r-- 7/8"), ("x", "-rw-r--r-- 33/34")]);
+    is_clean(ctx);
+}
