@@ -511,7 +511,7 @@ mod tests {
             assert!(!text.contains("generate"), "{kind}");
         }
         for command in PROGRAM.shown() {
-            for flag in command.flags {
+            for flag in command.flags.iter().filter(|flag| !flag.hidden) {
                 for text in [help::of_command(command), man::of_command(command).replace("\\-", "-")] {
                     assert!(text.contains(&format!("--{}", flag.long)), "{} --{}", command.name, flag.long);
                 }
