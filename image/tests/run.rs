@@ -774,3 +774,35 @@ fn an_image_reads_nothing_of_the_host() {
         assert_eq!(place.good(caller, &["timeout", "20", "rt", "run", &image]), "rc\n", "{caller:?}");
     }
 }
+
+/// Only the first task of a step runs the hooks of the stage precreate. What they confine holds for those that join it, too.
+#[test]
+fn what_hooks_confine_holds_for_who_joins() {
+    let place = Place::new("confined");
+    let Some(tree) = tree(&place, "tree") else { return };
+    let image = image(&place, &tree, "x.sqsh");
+    let open = place.join("open");
+    std::fs::create_dir_all(&open).unwrap();
+    std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    for caller in callers() {
+        let above = place.text(&format!("open/{caller:?}"));
+        let script = format!(
+            r#"mkdir -p {above}/hooks && cd {above} && cat >hooks/a.json <<'END'
+{{"version":"1.0.0","hook":{{"path":"/bin/sed","args":["sed","s/\"args\"/\"rlimits\":[{{\"type\":\"RLIMIT_NPROC\",\"soft\":777,\"hard\":777}}],\"args\"/"]}},"when":{{"always":true}},"stages":["precreate"]}}
+END
+export SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURMD_NODENAME=n RT_CONTAINER_IMAGE={image} RT_CONTAINER_WRITABLE=0 RT_CONTAINER_ARGV0=sh
+task() {{ SLURM_LOCALID=$1 SLURM_PROCID=$1 exec rt --root {above}/state slurm task --hooks-dir {above}/hooks -- -c "grep processes /proc/self/limits; readlink /proc/self/ns/mnt; $2"; }}
+(task 0 'sleep 30') >first 2>&1 & FIRST=$!
+N=0; until [ $(wc -l <first) -ge 2 ] || [ $N -gt 100 ]; do N=$((N + 1)); sleep 0.1; done
+(task 1 true) >second 2>&1; kill $FIRST; wait; cat first second"#
+        );
+        let out = place.command(caller, &["sh", "-c", &script]).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines.len(), 4, "{caller:?}: {out:?}");
+        assert_eq!(lines[1], lines[3], "one container");
+        for limits in [lines[0], lines[2]] {
+            assert_eq!(limits.split_whitespace().filter(|word| *word == "777").count(), 2, "{said}");
+        }
+    }
+}

@@ -144,9 +144,9 @@ fn require_layer(kept: &KeptContainer, dir: &ContainerDir) -> Result<()> {
 }
 
 /// True where a program that joins has run the hooks of the stage precreate, as [`load`] has it: what they have confined is in its
-/// own config. Elsewhere it is in that of the container alone.
+/// own config, and what they have put into its environment. Elsewhere it is in that of the container alone.
 fn has_run_hooks(options: &CreateOptions) -> bool {
-    options.run.is_some() && options.image_file.is_none()
+    options.image_file.is_none()
 }
 
 /// `process` with what keeps the programs of a container from anything, as `first` has it, which made the container. One that
@@ -178,11 +178,8 @@ fn load(options: &mut CreateOptions, dir: &ContainerDir) -> Result<(PathBuf, Loa
 /// The config of the bundle, with the directory where its paths begin.
 pub(super) fn load_bundle(options: &mut CreateOptions) -> Result<(PathBuf, Loaded)> {
     let bundle = create::enter_bundle(&options.bundle)?;
-    let loaded = match has_run_hooks(options) {
-        // What a hook of the stage precreate makes of the config is the program's environment, too.
-        true => plan::load_with_hooks(options, &bundle)?,
-        false => plan::load(options, &bundle)?,
-    };
+    // What a hook of the stage precreate makes of the config is the program's environment, too.
+    let loaded = plan::load_with_hooks(options, &bundle)?;
     Ok((bundle, loaded))
 }
 

@@ -19,7 +19,7 @@ mod seccomp;
 pub(super) use account::Account;
 pub(super) use devices::DevicePlan;
 pub(super) use kernel::{NetDevice, Sysctl};
-pub(super) use load::{Loaded, load, load_text, load_with_hooks};
+pub(super) use load::{Loaded, load_text, load_with_hooks};
 pub(super) use mounts::{MountKind, MountPlan};
 pub(super) use namespaces::configured as configured_namespaces;
 pub(super) use process::{ProcessPlan, bit_list};
