@@ -113,7 +113,7 @@ fn check_process(process: &Process) -> Result<()> {
     if process.seccomp != 0 {
         return refused(
             "has a seccomp filter, which criu cannot keep without root",
-            "rt run --checkpoint starts without the filters of rt's own; one of the config or the program has to go",
+            "rt run --checkpoint --no-new-keyring starts without those of rt's own; one of the config or the program has to go",
         );
     }
     if process.tracer != 0 {
