@@ -61,8 +61,8 @@ fn is_callers(dir: &Path) -> Result<bool> {
         return Ok(false);
     }
     match changeable_by_others(dir) {
-        Err(e) if e.errno().is_some_and(|errno| is_no_store(Errno::from_raw_os_error(errno))) => Ok(false),
-        found => Ok(found?.is_none()),
+        Err(e) if e.is(libc::ENAMETOOLONG) => Ok(false),
+        found => Ok(found.context(|| "XDG_RUNTIME_DIR")?.is_none()),
     }
 }
 

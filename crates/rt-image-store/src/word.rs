@@ -171,7 +171,7 @@ pub fn has_own_config(word: &Path) -> Result<bool> {
 /// The kernel does not say.
 pub fn changeable_by_others(path: &Path) -> Result<Option<String>> {
     let me = Caller::own();
-    fd::walk(fs::CWD, path, |dir, _| !me.others_can_rename(dir))
+    fd::walk(fs::CWD, path, |dir, _| !me.others_can_rename(dir)).context(|| path.display())
 }
 
 /// Refuses what is at `word`, a bundle with the config `config`, where others can have put it there.
