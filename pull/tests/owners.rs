@@ -7,6 +7,7 @@ use rt_pull::tar::{EntryKind, Reader};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::BufReader;
+use std::os::unix::fs::PermissionsExt;
 
 /// An image in a registry whose layers replace each other's entries of several owners.
 fn base(place: &Place, server: &Uploads) -> String {
@@ -96,4 +97,11 @@ fn a_base_that_was_there() {
         .status();
     assert!(pulled.unwrap().success());
     is_owned_as_the_base(&place, &name);
+    // The note that they are recorded is nobody else's to write, though a build has no umask.
+    let bundles = std::fs::read_dir(place.join("images/bundles")).unwrap().flatten();
+    let notes: Vec<_> = bundles.filter_map(|bundle| bundle.path().join("owners").metadata().ok()).collect();
+    assert!(!notes.is_empty());
+    for note in notes {
+        assert_eq!(note.permissions().mode() & 0o022, 0, "{note:?}");
+    }
 }

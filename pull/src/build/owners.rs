@@ -2,7 +2,6 @@
 //! not root's.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{BufReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -57,15 +56,19 @@ pub(crate) fn record_owners(bundle: &Path, options: &PullOptions, interrupt: &In
         obtained?;
         owners.read(&image, at, blob.reader(), interrupt).context(|| format!("layer {}", at + 1))?;
     }
-    let root = disk::open_dir(disk::open_root(bundle)?.as_fd(), rt_image_store::ROOT.as_bytes())?;
+    let bundle = disk::open_root(bundle)?;
+    let root = disk::open_dir(bundle.as_fd(), rt_image_store::ROOT.as_bytes())?;
     for (path, owner) in owners.0 {
         let shown = || String::from_utf8_lossy(&path).into_owned();
         if let Some(file) = open_to_record(&root, &path).context(shown)? {
             owner::record(file.as_fd(), owner).context(shown)?;
         }
     }
-    let note = bundle.join(owner::RECORDED);
-    fs::write(&note, "").context(|| format!("write {}", note.display()))
+    // With a mode of its own: a build has no umask.
+    match disk::create_file(bundle.as_fd(), owner::RECORDED.as_bytes(), 0o644) {
+        Err(e) if !e.is(libc::EEXIST) => Err(e),
+        _ => Ok(()),
+    }
 }
 
 /// True where the owners of a bundle are recorded.
