@@ -127,9 +127,7 @@ impl Criu {
         };
         Ok(Opened { program, loader })
     }
-}
 
-impl Criu {
     /// The same, and `dirs`, by mounts of their own: the processes of a container may look into criu, and nothing above these
     /// directories is to be reached by its descriptors.
     pub(super) fn open_apart(&self, dirs: &[&Path]) -> Result<(Opened, Vec<OwnedFd>)> {

@@ -392,8 +392,7 @@ pub(crate) trait Checkpoint: std::fmt::Debug {
     /// Called when the program has ended by itself, with its exit code.
     fn ended(&self, code: u8) -> Result<()>;
 
-    /// Says what becomes of a signal that the foreground got for the program: the exit code where the container has ended by
-    /// it, `None` where it is passed on.
+    /// Says what becomes of a signal that the foreground got for the program.
     fn signalled(&self, store: &Store, id: &str, number: i32) -> Result<Signalled>;
 }
 

@@ -245,11 +245,14 @@ impl<'a> Joining<'a> {
         rt_spec::check(spec, &caller)?;
         let adapted = rootless::adapt(spec, &caller, options.user_map)?;
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
-        let made = dir.spec()?;
-        let process = &confined_as(process, made.process().as_ref(), has_run_hooks(options));
+        let own = has_run_hooks(options);
+        // The container's config is long to read, and a join short: a program that has all of its own needs nothing of it.
+        let made = if own && process.capabilities().is_some() { None } else { Some(dir.spec()?) };
+        let first = made.as_ref().and_then(|made| made.process().as_ref());
+        let process = &confined_as(process, first, own);
         let all_ids = rootless::all_ids(&caller, &adapted);
         let open_fds = options.preserve_fds.saturating_add(options.listen_fds);
-        let linux = if has_run_hooks(options) { spec.linux() } else { made.linux() }.as_ref();
+        let linux = made.as_ref().filter(|_| !own).unwrap_or(spec).linux().as_ref();
         let mut plan = ProcessPlan::new(process, &adapted, linux, all_ids, open_fds, &mut Vec::new())?;
         plan.listen_fds = options.listen_fds;
         plan.kept_from = kept_from;
