@@ -97,9 +97,19 @@ fn keep_checkpoints(call: &Call, dir: &Path, options: &mut CreateOptions) -> Res
     Ok(())
 }
 
-/// Flags of a container that is the caller's alone.
-static ALONE: [&Flag; 9] =
-    [&CHECKPOINT, &DETACH, &KEEP, &NAME, &PID_FILE, &CONSOLE_SOCKET, &PIDFD_SOCKET, &STRICT, &TRACE];
+/// Flags of a container that is the caller's alone. The supervisor of `--root-emulation` answers no calls of who joins.
+static ALONE: [&Flag; 10] = [
+    &CHECKPOINT,
+    &ROOT_EMULATION,
+    &DETACH,
+    &KEEP,
+    &NAME,
+    &PID_FILE,
+    &CONSOLE_SOCKET,
+    &PIDFD_SOCKET,
+    &STRICT,
+    &TRACE,
+];
 
 /// The run that the container is shared with: the one that is named, or that of the launcher whose rank this process is. The
 /// caller says it by the flag or by its environment, and no image.

@@ -269,6 +269,10 @@ fn named_by_hand(ctx: &Ctx) {
         (&["--share", "a b"][..], &["--share or RT_SHARE", "invalid container ID"][..]),
         (&["--share", "mine", "-d"], &["--share mine and --detach exclude each other"]),
         (&["--share", "mine", "--name", "x"], &["--share mine and --name exclude each other"]),
+        (
+            &["--share", "mine", "--as-root", "--overlay", "ov", "--root-emulation", "fast"],
+            &["--share mine and --root-emulation exclude each other"],
+        ),
         (&["--share", "mine", "--writable=disk"], &["--share mine and --writable=disk exclude each other"]),
         (&["--share", "mine", "--pid", "private"], &["--share mine", "PID namespace of its own"]),
     ] {
