@@ -72,6 +72,7 @@ start() { # SHAPE CASE FLAGS...: in the background, until the case is ready; its
 	local shape=$1 case=$2
 	shift 2
 	local flags=(--init) bundle=init
+	[ "$shape" != first ] || flags=()
 	[ "$shape" != hpc ] || flags=() bundle=hpc
 	[ "$shape" != caller ] || flags+=(--user-map caller)
 	rm -rf "$work"/out/* "$work/home/output" "$work/images/$case"
@@ -112,7 +113,7 @@ refused() { # SHAPE CASE: an error, no image, and the program goes on to its end
 	return $status
 }
 for round in $(seq "${ROUNDS:-1}"); do
-	for shape in init caller hpc; do
+	for shape in init caller hpc first; do
 		for case in tree threads files removed events timers memory-files locks watch sockets; do
 			check "$shape/$case/$round" "" 0 goes_on $shape $case
 		done
@@ -230,7 +231,7 @@ check limits/filter "the program gets a seccomp filter" 1 limits 'c["linux"]["se
 check limits/memory "restore /tmp: the config mounts no file system in memory there" 1 \
 	limits 'c["mounts"] = [m for m in c["mounts"] if m["destination"] != "/tmp"]'
 
-for shape in init hpc; do
+for shape in init hpc first; do
 	check "$shape/filter" "^rt: process [0-9]* .cases. has a seccomp filter" 1 refused $shape filter
 	check "$shape/memfd" "descriptor 3 is /memfd:twice .*mapped too.*close it" 1 refused $shape memfd-twice
 	check "$shape/timer" "descriptor 3 is a periodic timer" 1 refused $shape unread-tick

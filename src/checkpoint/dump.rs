@@ -9,7 +9,7 @@ use super::image::{Draft, Image};
 use super::manifest::Manifest;
 use super::preflight::{self, Found, Network};
 use super::processes::{self, Tree};
-use super::{criu_log, memory_fs};
+use super::{criu_log, memory_fs, numbers};
 use crate::container;
 use crate::store::{Record, Store};
 use rt_spec::state::Status;
@@ -73,10 +73,11 @@ impl Subject {
         let first = self.record.pid;
         let program = match (self.record.own_pid_namespace, annotations::asks_for_init(&self.spec)?) {
             (true, true) => processes::child_of(&all, first)?,
+            (true, false) => first,
             (false, _) if !self.namespaces.contains(Namespace::Pid) => first,
-            _ => {
-                return Err(err!("the program is the first process of its PID namespace")
-                    .hint("rt checkpoint needs an init there: start the container with --init"));
+            (false, _) => {
+                return Err(err!("the container shares the PID namespace of another one")
+                    .hint("criu keeps none whose processes are not all the program's"));
             }
         };
         Tree::find(&all, first, program)
@@ -134,6 +135,10 @@ fn seal(store: &Store, subject: &Subject, memory: Vec<PathBuf>, draft: Draft) ->
         own_network: subject.network() == Network::Own,
         ..Manifest::new(tree.program().inside, tree.highest())?
     };
+    if manifest.is_of_first() {
+        numbers::ask_for_pid_namespace(&draft.image)?;
+    }
+    numbers::forget_death_signal(&draft.image, manifest.program)?;
     manifest.write(&draft.image)?;
     draft.finish()
 }

@@ -29,7 +29,7 @@ pub(super) struct Manifest {
     pub architecture: String,
     /// What the processor can, as /proc/cpuinfo names it; C libraries choose by it which code runs.
     pub cpu: Vec<String>,
-    /// The program's process, by its number inside.
+    /// The program's process, by its number inside: 1 where it was the first of its PID namespace.
     pub program: i32,
     /// The highest number of a process, thread, group or session.
     pub highest: i32,
@@ -55,6 +55,11 @@ impl Manifest {
             memory: Vec::new(),
             own_network: false,
         })
+    }
+
+    /// True where the program was the first process of its PID namespace.
+    pub(super) fn is_of_first(&self) -> bool {
+        self.program == 1
     }
 
     /// Writes it into an image, whose other files are complete.
@@ -83,7 +88,7 @@ impl Manifest {
         if manifest.form != FORM {
             bail!("{}: form {} is another rt's; this one reads {FORM}", shown(), manifest.form);
         }
-        let numbers = 2..PID_MAX_LIMIT;
+        let numbers = 1..PID_MAX_LIMIT;
         let has_numbers = numbers.contains(&manifest.program) && numbers.contains(&manifest.highest);
         if !has_numbers || manifest.highest < manifest.program || manifest.streams.len() != 3 {
             bail!("{}: the numbers of its processes are none", shown());

@@ -11,6 +11,7 @@ mod dump;
 mod image;
 mod manifest;
 mod memory_fs;
+mod numbers;
 mod preflight;
 mod processes;
 mod requeue;

@@ -14,11 +14,13 @@ use super::{aside, criu_log, memory_fs, requeue};
 use crate::container::{Checkpoint, Limits, Signalled};
 use crate::store::Store;
 use rt_spec::Spec;
-use rt_sys::error::{Context, Result};
-use rt_sys::process;
+use rt_sys::error::{Context, Error, Result};
+use rt_sys::ns::Namespaces;
+use rt_sys::process::{self, Memory};
 use rt_sys::{bail, fd, look, signal};
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Mode, OFlags};
+use rustix::process::Signal;
 use std::path::Path;
 
 /// An image that is about to be restored.
@@ -64,6 +66,11 @@ impl Restore {
         Ok(Restore { source: Some(source), ..Restore::default() })
     }
 
+    /// True where the program was the first process of its PID namespace, and will be.
+    pub(crate) fn is_of_first(&self) -> bool {
+        self.makes_first()
+    }
+
     /// The image `DIR/last` where there is one, and images in its place when the foreground is told to.
     pub(crate) fn last_of(dir: &Path, every: u32) -> Result<Restore> {
         let last = dir.join("last");
@@ -85,14 +92,22 @@ impl Checkpoint for Restore {
         self.source.is_some()
     }
 
-    fn restore(&self, config: &Spec, most: &Limits) -> Result<i32> {
+    fn makes_first(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.manifest.is_of_first())
+    }
+
+    fn restore(&self, config: &Spec, runtime: Option<BorrowedFd<'_>>) -> Result<i32> {
         let Some(source) = &self.source else { bail!("there is no image") };
         memory_fs::restore(&source.manifest.memory, &memory_fs::of_config(config), &source.image)?;
-        let restored = source.run_criu(self.tcp_close);
+        let restored = source.run_criu(self.tcp_close, runtime);
         let log_in = source.work.as_ref().unwrap_or(&source.image.dir);
         restored.map_err(|e| criu_log::explain_in(e, log_in, "restore.log"))?;
-        check(source.manifest.program, most)?;
         Ok(source.manifest.program)
+    }
+
+    fn check(&self, most: &Limits) -> Result<()> {
+        let Some(source) = &self.source else { bail!("there is no image") };
+        check(source.manifest.program, most)
     }
 
     fn begin(&self) {
@@ -116,17 +131,24 @@ impl Checkpoint for Restore {
 }
 
 impl Source {
-    /// Has criu make the processes. Its own number must be none of theirs.
-    fn run_criu(&self, tcp_close: bool) -> Result<()> {
+    /// Has criu make the processes. Its own number must be none of theirs. It ends with this process, or with `runtime`.
+    fn run_criu(&self, tcp_close: bool, runtime: Option<BorrowedFd<'_>>) -> Result<()> {
         let streams = self.streams()?;
         let args = self.arguments(tcp_close, &streams);
         let streams = streams.iter().map(|(stream, _)| stream);
         let keep: Vec<&OwnedFd> = std::iter::once(&self.image.dir).chain(&self.work).chain(streams).collect();
-        let child = process::spawn_as(self.manifest.highest + 1, || {
+        let become_criu = || {
             rustix::process::umask(Mode::RWXG | Mode::RWXO);
-            aside::report(&self.criu.exec(&args, &keep))
-        });
-        aside::succeeded(&child.context(|| "start criu")?, "criu")
+            let ends = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+            aside::report(&ends.err().map_or_else(|| self.criu.exec(&args, &keep), Error::from))
+        };
+        let child = match self.manifest.is_of_first() {
+            true => process::spawn(Namespaces::NONE, Memory::Copied, become_criu),
+            false => process::spawn_as(self.manifest.highest + 1, become_criu),
+        };
+        let child = child.context(|| "start criu")?;
+        aside::wait_beside(&child, runtime)?;
+        aside::succeeded(&child, "criu")
     }
 
     /// Standard streams of this call that take the place of the old caller's, and what criu calls those. They are copies, since

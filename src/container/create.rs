@@ -4,6 +4,7 @@ use super::handover::Streams;
 use super::init::{self, Init};
 use super::lost::Watch;
 use super::plan::{Layer, Plan};
+use super::restored::{self, Adopted};
 use super::root_emulation::Supervisor;
 use super::sync::{self, FromInit, Link};
 use super::trace::{self, Phase};
@@ -130,6 +131,9 @@ impl<'a> Launch<'a> {
         }
         if options.checkpoint.is_some() {
             plan.refuse_filters()?;
+        }
+        if options.makes_first() {
+            restored::leave_to_criu(&mut plan)?;
         }
         for note in &plan.notes {
             log::debug!("{note}");
@@ -376,6 +380,7 @@ impl<'a> Launch<'a> {
         let console = self.options.handover.console(self.plan.process.terminal)?;
         let streams = if self.options.log { Some(Streams::logged(dir)?) } else { None };
         let state_json = |status: Status, pid: i32| self.hook_state(pid, status);
+        let adopted = self.plan.late.as_ref().map(|_| Adopted::begin(self.proc.as_fd())).transpose()?;
         let init = Init {
             streams: streams.as_ref(),
             runtime: Some(runtime.as_fd()),
@@ -388,12 +393,19 @@ impl<'a> Launch<'a> {
         drop(console.sender);
         match self.attend(dir, &link, &child, early) {
             Ok((record, supervisor)) => {
+                let child = match adopted {
+                    Some(_) => self.adopt(&child, record.pid)?,
+                    None => child,
+                };
                 trace::finish(Some(record.pid), None);
                 let terminal = console.receiver.map(|socket| tty::receive_fd(&socket)).transpose()?;
                 Ok(Running { child, record, terminal, supervisor })
             }
             Err(e) => {
                 child.end();
+                if let Some(Err(e)) = adopted.map(|adopted| adopted.end()) {
+                    log::debug!("{e}");
+                }
                 // Poststop hooks undo what the hooks before have done (runtime.md "Lifecycle" steps 3 to 5, 9 and 13).
                 let record = self.record(child.pid.as_raw_nonzero().get(), 0, None);
                 hooks::run_poststop(&self.plan.hooks, &record);
@@ -409,7 +421,10 @@ impl<'a> Launch<'a> {
     /// namespaces outside it. This process must not join them either: it still serves its caller on the host. A helper
     /// process in between joins them, and makes init.
     fn spawn_init(&self, init: Init<'_>, link: &Link) -> Result<(Child, Vec<FromInit>)> {
-        let new = self.plan.new.without(Namespace::Time);
+        let mut new = self.plan.new.without(Namespace::Time);
+        if self.plan.late.is_some() {
+            new = new.without(Namespace::Pid);
+        }
         let joins = open_joins(&self.plan.join)?;
         let joins_user_or_pid =
             joins.iter().any(|(kind, _)| *kind == Namespace::User || *kind == Namespace::Pid);
@@ -458,7 +473,9 @@ impl<'a> Launch<'a> {
         child: &Child,
         early: Vec<FromInit>,
     ) -> Result<(Record, Option<Supervisor>)> {
-        let pid = child.pid.as_raw_nonzero().get();
+        let mut pid = child.pid.as_raw_nonzero().get();
+        // A program that criu has made with its PID namespace is another process.
+        let mut restored = None;
         let (mut known, mut supervisor) = (None, None);
         let mut early = early.into_iter();
         loop {
@@ -491,11 +508,16 @@ impl<'a> Launch<'a> {
                     let stat = process::stat(&self.proc, &pid.to_string()).context(|| "look at init")?;
                     let record = self.record(pid, stat.start_time, mount_ns);
                     self.publish(dir, &record, stat.ignored)?;
-                    self.options.handover.hand_over_process(pid, &child.pidfd)?;
+                    let program = restored.as_ref().unwrap_or(child);
+                    self.options.handover.hand_over_process(pid, &program.pidfd)?;
                     known = Some(record);
                     link.go(pid)?;
                 }
                 Some(FromInit::Detached) if self.options.lifetime == Lifetime::Created => break,
+                Some(FromInit::Pid(made)) if self.plan.late.is_some() => {
+                    pid = made;
+                    restored = Some(restored::open(made)?);
+                }
                 // The program's exec, or an error, is still to come.
                 Some(FromInit::Detached | FromInit::Pid(_)) => {}
                 Some(FromInit::Failed(e)) => return Err(e),
@@ -507,6 +529,13 @@ impl<'a> Launch<'a> {
             hooks::run_poststart(&self.plan.hooks, &record)?;
         }
         Ok((record, supervisor))
+    }
+
+    /// Waits until `maker` has left the restored program `pid` to this process, or to who takes its orphans.
+    fn adopt(&self, maker: &Child, pid: i32) -> Result<Child> {
+        let program = restored::open(pid)?;
+        process::wait(maker.pid)?;
+        Ok(program)
     }
 
     fn runtime_hooks(&self, pid: i32) -> Result<()> {

@@ -219,7 +219,14 @@ impl Init<'_> {
         }
         // Before this process loses the capabilities that criu needs, and as the first one of the PID namespace.
         let program = match self.restored {
-            Some((checkpoint, config)) => Some(checkpoint.restore(config, &plan.process.limits())?),
+            Some((checkpoint, config)) if checkpoint.makes_first() => {
+                return self.restore_first(checkpoint, config);
+            }
+            Some((checkpoint, config)) => {
+                let program = checkpoint.restore(config, self.runtime)?;
+                checkpoint.check(&plan.process.limits())?;
+                Some(program)
+            }
             None => None,
         };
         let on_terminal = (self.runtime.is_none() || self.in_session) && own.terminal;

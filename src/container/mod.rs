@@ -25,6 +25,7 @@ mod program;
 mod protect;
 mod ranks;
 mod refused;
+mod restored;
 mod root;
 mod root_emulation;
 mod saving;
@@ -62,7 +63,7 @@ use rt_sys::bail;
 use rt_sys::caller::Caller;
 use rt_sys::error::Result;
 use rt_sys::ns::Namespaces;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 /// What `create` and `run` are asked to do, beyond what config.json says.
@@ -176,6 +177,11 @@ pub(crate) enum Lifetime {
 }
 
 impl CreateOptions {
+    /// True where the program comes from an image, and as the first process of its PID namespace.
+    fn makes_first(&self) -> bool {
+        self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.makes_first())
+    }
+
     /// The image that the program comes from.
     fn restored(&self) -> Option<&dyn Checkpoint> {
         self.checkpoint.as_deref().filter(|checkpoint| checkpoint.is_there())
@@ -382,9 +388,15 @@ pub(crate) trait Checkpoint: std::fmt::Debug {
     /// True where there is an image.
     fn is_there(&self) -> bool;
 
-    /// Makes the program's processes, stopped, as children of this one: the first of the container's PID namespace, in its
-    /// root, with all capabilities there. `config` is the container's. Returns the number of the program inside.
-    fn restore(&self, config: &Spec, most: &Limits) -> Result<i32>;
+    /// True where the program was the first process of its PID namespace. The namespace is made together with it.
+    fn makes_first(&self) -> bool;
+    /// Makes the program's processes, stopped. This one is in the container's root, with all capabilities there, and it is the
+    /// first of the container's PID namespace unless that comes with the program. They are its children, or will be those of
+    /// who takes its orphans. `config` is the container's; what is made ends with `runtime`. Returns the number of the program
+    /// inside.
+    fn restore(&self, config: &Spec, runtime: Option<BorrowedFd<'_>>) -> Result<i32>;
+    /// Compares all processes of this one's /proc with what the config gives.
+    fn check(&self, most: &Limits) -> Result<()>;
 
     /// Called when the program runs, in the foreground, which has blocked all signals.
     fn begin(&self);

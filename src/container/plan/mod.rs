@@ -30,6 +30,7 @@ use super::entrypoint::EntrypointPlan;
 use super::hidden_state;
 use super::images::Used;
 use super::layer::Seen;
+use super::restored::Late;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_launch::job_environment::JobEnvironment;
 use rt_launch::{single_copy, slurm};
@@ -138,6 +139,8 @@ pub(super) struct Plan {
     pub process: ProcessPlan,
     /// What was adapted or will not be applied, for the log.
     pub notes: Vec<String>,
+    /// Set where the PID namespace comes with restored processes.
+    pub late: Option<Late>,
     /// Images that are files and have to be mounted before this plan can be carried out.
     pub image_files: Vec<PathBuf>,
 }
@@ -294,6 +297,7 @@ impl Plan {
             own_dev,
             masked: unique_paths(linux.masked_paths()),
             readonly: unique_paths(linux.readonly_paths()),
+            late: None,
             hostname: spec.hostname().clone().filter(|n| !n.is_empty()),
             domainname: spec.domainname().clone().filter(|n| !n.is_empty()),
             sysctl: kernel::sysctl(linux),
