@@ -67,6 +67,7 @@ P
 chown -R $uid "$work"/{out,home,images,init,hpc}
 become() { exec setpriv --reuid $uid --regid $uid --clear-groups env -i PATH="$work/home/bin:/usr/bin:/bin" HOME="$work/home" RT_CRIU="$criu" "$@"; }
 user() { (become "$@"); }
+root() { env RT_CRIU="$criu" "$@"; }
 
 start() { # SHAPE CASE FLAGS...: in the background, until the case is ready; its output is in $work/home/output
 	local shape=$1 case=$2
@@ -173,9 +174,9 @@ if [ "$(stat -c %a /dev/fuse 2>/dev/null)" != 666 ] && mknod -m 666 "$work/fuse"
 fi
 mksquashfs "$work/init/rootfs" "$work/image.sqsh" -quiet -no-progress >/dev/null && chmod 644 "$work/image.sqsh"
 flags= image=$work/image.sqsh
-check again/keys "gets a seccomp filter.*--no-new-keyring leaves out" 1 user "$rt" run --checkpoint "$work/images/again" "$image" -- true
-flags=--no-new-keyring
 check again/image-file "" 0 again USR1 USR1
+flags=--no-new-keyring
+check again/own-keys "" 0 again USR1
 flags= image=$work/init
 requeued() { # SIGNAL: what Slurm was asked
 	mkdir -p "$work/home/bin"
@@ -227,7 +228,35 @@ limits() { # PYTHON: dumped with the one config, not restored into another
 }
 check limits/capabilities "restored process .*Cap.* more than the config gives" 1 \
 	limits 'c["process"]["capabilities"] = {k: ["CAP_KILL"] for k in ("bounding", "effective", "permitted")}'
-check limits/filter "the program gets a seccomp filter" 1 limits 'c["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW"}'
+check limits/filter "has another seccomp filter than the config|has 0 seccomp filters, and the config gives 1" 1 \
+	limits 'c["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mkdir"], "action": "SCMP_ACT_ERRNO"}]}'
+# A filter of the config's is there before and after, with all else that limits the program.
+filtered() { # WHO FLAGS...: what the program says of itself at the start and at the end, and what its filter refuses
+	local who=$1 images=$work/images/filtered runs
+	shift
+	with 'c["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO"}]}'"$also"
+	rm -f "$work"/out/*
+	: >"$work/home/output" && chown $uid "$work/home/output"
+	$who sh -c 'exec "$@" >>"$0" 2>&1 </dev/null' "$work/home/output" "$rt" run --name filtered "$@" "$work/home/other" -- sh -c '
+		status() { cat /proc/$$/status | while read key value; do case $key in Seccomp*|NoNewPrivs*|Cap*) echo "$key $value" ;; esac; done; }
+		status; echo ready; until [ -e /out/go ]; do sleep 0.1; done; status; busybox mkdir /tmp/x || echo refused' &
+	for _ in $(seq 200); do grep -q ready "$work/home/output" && break; sleep 0.05; done
+	$who "$rt" checkpoint --image-path "$images" filtered || { kill -9 $!; cat "$work/home/output"; return 1; }
+	wait $!
+	user touch "$work/out/go"
+	$who sh -c 'exec "$@" >>"$0" 2>&1 </dev/null' "$work/home/output" "$rt" restore -b "$work/home/other" --image-path "$images" filtered
+	local status=$?
+	cat "$work/home/output"
+	rm -rf "$images"
+	[ $status = 0 ] && [ "$(sed '/^ready/,$d' "$work/home/output")" = "$(sed '1,/^ready/d; /x/,$d' "$work/home/output")" ] &&
+		[ "$(sed -n 's/^Seccomp_filters: //p' "$work/home/output" | head -1)" = 1 ]
+}
+also=
+check filter/init "^refused" 0 filtered user --init
+check filter/first "^refused" 0 filtered user
+also='; [c["linux"].pop(key, 0) for key in ("uidMappings", "gidMappings")]'
+also+='; c["linux"]["namespaces"] = [n for n in c["linux"]["namespaces"] if n["type"] != "user"]'
+check filter/root "^refused" 0 filtered root
 check limits/memory "restore /tmp: the config mounts no file system in memory there" 1 \
 	limits 'c["mounts"] = [m for m in c["mounts"] if m["destination"] != "/tmp"]'
 

@@ -9,14 +9,16 @@ use super::image::{Draft, Image};
 use super::manifest::Manifest;
 use super::preflight::{self, Found, Network};
 use super::processes::{self, Tree};
-use super::{criu_log, memory_fs, numbers};
+use super::{criu_log, filters, memory_fs, numbers};
 use crate::container;
 use crate::store::{Record, Store};
 use rt_spec::state::Status;
 use rt_spec::{Spec, annotations};
+use rt_sys::caller::{Caller, Privilege};
 use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Memory};
+use rt_sys::seccomp::Filter;
 use rt_sys::{bail, err};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::Mode;
@@ -44,6 +46,10 @@ struct Subject {
     first: OwnedFd,
     spec: Spec,
     namespaces: Namespaces,
+    /// The program's filters, in the order in which they were loaded.
+    filters: Vec<Filter>,
+    /// Those in the kernel are told to nobody here.
+    hidden_filters: bool,
 }
 
 impl Subject {
@@ -64,7 +70,10 @@ impl Subject {
         let Some(first) = record.open_first_process()? else { bail!("container not running: {id}") };
         let spec = dir.spec()?;
         let namespaces = wait_for_init(|| container::namespaces_of(&spec, record.pid))?;
-        Ok(Subject { record, first, spec, namespaces })
+        let filters = container::filters_of(&spec, &record, namespaces)?;
+        let is_root = Caller::current()?.privilege == Privilege::Root;
+        let hidden_filters = !filters.is_empty() && (!is_root || namespaces.contains(Namespace::User));
+        Ok(Subject { record, first, spec, namespaces, filters, hidden_filters })
     }
 
     /// The program's processes.
@@ -110,7 +119,7 @@ pub(crate) fn dump(store: &Store, id: &str, options: &DumpOptions) -> Result<()>
     if let Some(stopped) = tree.processes.iter().find(|process| process.state == 'T') {
         return Err(err!("{} is stopped", stopped.shown()).hint("continue or end it first"));
     }
-    let found = preflight::check(&tree, subject.network())?;
+    let found = preflight::check(&tree, subject.network(), subject.filters.len())?;
     let draft = Draft::begin(&options.image)?;
     let memory = memory_fs::of_config(&subject.spec);
     // Whoever ends this process while the tree is stopped leaves a container that `rt resume` continues.
@@ -128,7 +137,7 @@ pub(crate) fn dump(store: &Store, id: &str, options: &DumpOptions) -> Result<()>
 fn seal(store: &Store, subject: &Subject, memory: Vec<PathBuf>, draft: Draft) -> Result<()> {
     // Once more, now that nothing changes: the processes may have done meanwhile what criu damages in silence.
     let tree = subject.tree(store)?;
-    let found = preflight::check(&tree, subject.network())?;
+    let found = preflight::check(&tree, subject.network(), subject.filters.len())?;
     let manifest = Manifest {
         streams: found.streams.to_vec(),
         memory,
@@ -165,7 +174,10 @@ fn run_criu(
             preflight::check_ipc()?;
         }
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
-        execute(&opened, &args, &[image_dir, work_dir])?;
+        match subject.hidden_filters {
+            true => filters::run_criu(&opened, &args, &[image_dir, work_dir], &subject.filters)?,
+            false => execute(&opened, &args, &[image_dir, work_dir])?,
+        }
         memory_fs::save(memory, image)
     });
     dumped.map_err(|e| criu_log::explain(e, work, "dump.log"))

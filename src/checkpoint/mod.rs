@@ -8,6 +8,7 @@ mod aside;
 mod criu;
 mod criu_log;
 mod dump;
+mod filters;
 mod image;
 mod manifest;
 mod memory_fs;

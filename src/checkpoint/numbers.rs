@@ -50,36 +50,44 @@ fn set(image: &Image, name: &str, path: &[u64], number: u8) -> Result<bool> {
 
 /// Where the number behind `path` is.
 fn place(text: &[u8], path: &[u64]) -> Option<usize> {
-    let all = HEAD.min(text.len())..text.len();
-    let number = path.iter().try_fold(all, |part, wanted| field(text, part, *wanted))?;
-    (number.len() == 1).then_some(number.start)
+    let found = path.iter().try_fold(message(text)?, |part, wanted| fields(text, part, *wanted)?.pop())?;
+    (found.len() == 1).then_some(found.start)
 }
 
-/// The value of the field `wanted` of the message that is `part` of `text`.
-fn field(text: &[u8], part: Range<usize>, wanted: u64) -> Option<Range<usize>> {
-    let mut at = part.start;
+/// The message of a file.
+pub(super) fn message(text: &[u8]) -> Option<Range<usize>> {
+    (text.len() >= HEAD).then_some(HEAD..text.len())
+}
+
+/// The values of all fields `wanted` of the message that is `part` of `text`; none where it is no message.
+pub(super) fn fields(text: &[u8], part: Range<usize>, wanted: u64) -> Option<Vec<Range<usize>>> {
+    let (mut found, mut at) = (Vec::new(), part.start);
     while at < part.end {
-        let (key, value) = varint(text, at)?;
-        let end = match key & 7 {
-            0 => varint(text, value)?.1,
-            1 => value.checked_add(8)?,
+        let (key, start) = varint(text, at)?;
+        let (start, end) = match key & 7 {
+            0 => (start, varint(text, start)?.1),
+            1 => (start, start.checked_add(8)?),
             2 => {
-                let (length, start) = varint(text, value)?;
-                let end = start.checked_add(usize::try_from(length).ok()?)?;
-                if key >> 3 == wanted {
-                    return (end <= part.end).then_some(start..end);
-                }
-                end
+                let (length, start) = varint(text, start)?;
+                (start, start.checked_add(usize::try_from(length).ok()?)?)
             }
-            5 => value.checked_add(4)?,
+            5 => (start, start.checked_add(4)?),
             _ => return None,
         };
+        if end > part.end {
+            return None;
+        }
         if key >> 3 == wanted {
-            return (end <= part.end).then_some(value..end);
+            found.push(start..end);
         }
         at = end;
     }
-    None
+    Some(found)
+}
+
+/// The number that is all of `part`.
+pub(super) fn number(text: &[u8], part: Range<usize>) -> Option<u64> {
+    varint(text, part.start).filter(|(_, end)| *end == part.end).map(|(number, _)| number)
 }
 
 /// The number that begins at `at`, and where the next byte is.
@@ -104,7 +112,7 @@ mod tests {
         let mut text = vec![0; HEAD];
         text.extend([0x08, 2, 0x10, 1, 0x1a, 7, 0x08, 1, 0x10, 0xac, 0x02, 0x28, 4, 0x20, 1]);
         assert_eq!(place(&text, &OWN_PID_NAMESPACE).map(|at| (at, text[at])), Some((HEAD + 12, 4)));
-        for cut in 0..HEAD + 13 {
+        for cut in 0..text.len() {
             assert_eq!(place(&text[..cut], &OWN_PID_NAMESPACE), None, "{cut}");
         }
         // Two bytes are none of criu's.

@@ -85,13 +85,13 @@ impl Descriptor<'_> {
 /// Looks at everything of `tree`.
 ///
 /// # Errors
-/// The first thing that cannot be kept.
-pub(super) fn check(tree: &Tree, network: Network) -> Result<Found> {
+/// The first thing that cannot be kept. `filters` is how many seccomp filters each thread has of `rt`.
+pub(super) fn check(tree: &Tree, network: Network, filters: usize) -> Result<Found> {
     let mut found = Found::default();
     let mounts = mount::table_in(&tree.program().dir())?;
     let mut descriptors = Vec::new();
     for process in &tree.processes {
-        check_process(process)?;
+        check_process(process, filters)?;
         descriptors.extend(descriptors_of(process)?);
     }
     let memory_files = check_maps(tree, &mounts)?;
@@ -108,13 +108,17 @@ pub(super) fn check(tree: &Tree, network: Network) -> Result<Found> {
     Ok(found)
 }
 
-fn check_process(process: &Process) -> Result<()> {
+fn check_process(process: &Process, filters: usize) -> Result<()> {
     let refused = |what: &str, remedy: &str| Err(err!("{} {what}", process.shown()).hint(remedy));
-    if process.seccomp != 0 {
+    let (fewest, most) = process.filters;
+    if usize::try_from(most).is_ok_and(|most| most > filters) {
         return refused(
-            "has a seccomp filter, which criu cannot keep without root",
-            "rt run --checkpoint --no-new-keyring starts without those of rt's own; one of the config or the program has to go",
+            "has a seccomp filter beyond those of the config",
+            "the program has loaded it itself, or it protects the caller's terminal (-t gives the program one of its own)",
         );
+    }
+    if usize::try_from(fewest).is_ok_and(|fewest| fewest < filters) {
+        return refused("lacks a seccomp filter of the config's", "end what has been started beside the program");
     }
     if process.tracer != 0 {
         return refused("is being traced", "end the debugger first");

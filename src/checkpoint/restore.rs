@@ -10,7 +10,7 @@ use super::dump::{self, DumpOptions};
 use super::image::{self, Image};
 use super::manifest::Manifest;
 use super::processes::{Status, threads};
-use super::{aside, criu_log, memory_fs, requeue};
+use super::{aside, criu_log, filters, memory_fs, requeue};
 use crate::container::{Checkpoint, Limits, Signalled};
 use crate::store::Store;
 use rt_spec::Spec;
@@ -96,8 +96,9 @@ impl Checkpoint for Restore {
         self.source.as_ref().is_some_and(|source| source.manifest.is_of_first())
     }
 
-    fn restore(&self, config: &Spec, runtime: Option<BorrowedFd<'_>>) -> Result<i32> {
+    fn restore(&self, config: &Spec, most: &Limits, runtime: Option<BorrowedFd<'_>>) -> Result<i32> {
         let Some(source) = &self.source else { bail!("there is no image") };
+        filters::check_image(&source.image, &most.filters)?;
         memory_fs::restore(&source.manifest.memory, &memory_fs::of_config(config), &source.image)?;
         let restored = source.run_criu(self.tcp_close, runtime);
         let log_in = source.work.as_ref().unwrap_or(&source.image.dir);
@@ -218,10 +219,10 @@ fn check_thread(status: &Status, most: &Limits) -> Result<()> {
     if most.no_new_privs && status.last("NoNewPrivs")? != 1 {
         bail!("it lacks no_new_privs, which the config sets");
     }
-    if status.last("Seccomp")? != 0 {
-        bail!("it has a seccomp filter, and the config has none");
+    match (status.filters()?, i32::try_from(most.filters.len())) {
+        (has, Ok(wanted)) if has == wanted => Ok(()),
+        (has, _) => bail!("it has {has} seccomp filters, and the config gives {}", most.filters.len()),
     }
-    Ok(())
 }
 
 impl Keep {

@@ -223,8 +223,9 @@ impl Init<'_> {
                 return self.restore_first(checkpoint, config);
             }
             Some((checkpoint, config)) => {
-                let program = checkpoint.restore(config, self.runtime)?;
-                checkpoint.check(&plan.process.limits())?;
+                let most = plan.process.limits()?;
+                let program = checkpoint.restore(config, &most, self.runtime)?;
+                checkpoint.check(&most)?;
                 Some(program)
             }
             None => None,

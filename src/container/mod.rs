@@ -35,7 +35,7 @@ mod trace;
 
 pub(crate) use create::{create, run};
 pub(crate) use entrypoint::AskedEntrypoint;
-pub(crate) use exec::exec;
+pub(crate) use exec::{exec, filters_of};
 pub(crate) use handover::Handover;
 pub(crate) use images::{ImageMounts, Way, mount_for as mount_image};
 pub(crate) use init::undumpable;
@@ -44,6 +44,7 @@ pub(crate) use lifecycle::{
 };
 pub(crate) use not_executable::loader_of;
 pub(crate) use pid1::main as init_main;
+pub(crate) use plan::criu_filter;
 pub(crate) use protect::protect_binary;
 pub(crate) use ranks::run_rank;
 pub(crate) use refused::remedy as namespaces_remedy;
@@ -63,6 +64,7 @@ use rt_sys::bail;
 use rt_sys::caller::Caller;
 use rt_sys::error::Result;
 use rt_sys::ns::Namespaces;
+use rt_sys::seccomp::Filter;
 use rustix::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
@@ -394,7 +396,7 @@ pub(crate) trait Checkpoint: std::fmt::Debug {
     /// first of the container's PID namespace unless that comes with the program. They are its children, or will be those of
     /// who takes its orphans. `config` is the container's; what is made ends with `runtime`. Returns the number of the program
     /// inside.
-    fn restore(&self, config: &Spec, runtime: Option<BorrowedFd<'_>>) -> Result<i32>;
+    fn restore(&self, config: &Spec, most: &Limits, runtime: Option<BorrowedFd<'_>>) -> Result<i32>;
     /// Compares all processes of this one's /proc with what the config gives.
     fn check(&self, most: &Limits) -> Result<()>;
 
@@ -419,13 +421,15 @@ pub(crate) enum Signalled {
     Ended(u8),
 }
 
-/// What no restored process may exceed.
-#[derive(Debug, Clone, Copy)]
+/// What restored processes have.
+#[derive(Debug)]
 pub(crate) struct Limits {
-    /// Every set of capabilities.
+    /// The most of every set of capabilities.
     pub caps: rt_sys::caps::Mask,
     /// Each has no_new_privs.
     pub no_new_privs: bool,
+    /// Each has these filters, in the order in which they are loaded.
+    pub filters: Vec<Filter>,
 }
 
 /// The namespaces of the container of this config, whose first process is `pid`, that are not the caller's.

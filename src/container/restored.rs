@@ -82,13 +82,14 @@ impl Init<'_> {
     }
 
     fn make_first(&self, checkpoint: &dyn Checkpoint, config: &rt_spec::Spec) -> Result<()> {
-        checkpoint.restore(config, self.runtime)?;
+        let most = self.plan.process.limits()?;
+        checkpoint.restore(config, &most, self.runtime)?;
         let first = self.only_child()?;
         // For the children of this process.
         ns::join(&first.pidfd, Namespace::Pid).context(|| "join the PID namespace that criu has made")?;
         beside(|| {
             self.plan.mount_proc()?;
-            checkpoint.check(&self.plan.process.limits())
+            checkpoint.check(&most)
         })?;
         if let Some(link) = self.link {
             link.tell(&FromInit::Pid(first.pid.as_raw_nonzero().get()))?;

@@ -23,6 +23,7 @@ pub(super) use load::{Loaded, load_text, load_with_hooks};
 pub(super) use mounts::{MountKind, MountPlan};
 pub(super) use namespaces::configured as configured_namespaces;
 pub(super) use process::{ProcessPlan, bit_list};
+pub(crate) use seccomp::criu_filter;
 pub(super) use seccomp::{SeccompPlan, devices_filter, shared_filter, terminal_filter};
 
 use super::CreateOptions;
@@ -392,13 +393,13 @@ impl Plan {
     /// An error where the program gets a seccomp filter, with which it cannot be checkpointed.
     #[cold]
     pub(super) fn refuse_filters(&self) -> Result<()> {
-        let process = &self.process;
-        if process.seccomp.is_none() && !process.is_kept_from_devices() && !process.kept_from.any() {
-            return Ok(());
+        match &self.process.seccomp {
+            Some(plan) if plan.filter.notifies => Err(err!(
+                "the program gets a seccomp filter that asks another process, which no image has"
+            )
+            .hint("SCMP_ACT_NOTIFY of the config, or --root-emulation")),
+            _ => Ok(()),
         }
-        Err(err!("the program gets a seccomp filter, which criu cannot keep without root").hint(
-            "--no-new-keyring leaves out the filter of rt's own profiles, which keeps programs from the caller's keys; a seccomp section of the config has to go",
-        ))
     }
 
     /// True where programs of the image run as children of init before it becomes the program.
