@@ -3,6 +3,7 @@
 use crate::error::{Context, Result};
 use crate::ns::{self, IdMaps};
 use crate::{account, caps, fd};
+use rustix::fd::BorrowedFd;
 use rustix::fs::Stat;
 use rustix::io::Errno;
 use std::path::PathBuf;
@@ -91,11 +92,11 @@ pub fn own_dir(name: &str) -> Result<Option<PathBuf>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Some(dir));
     }
-    let is_roots = |stat: &Stat, is_last: bool| {
+    let is_roots = |_: BorrowedFd<'_>, stat: &Stat, is_last: bool| {
         let is_sticky = stat.st_mode & 0o1000 != 0;
         // What is above a directory of a user namespace's root is mostly the host's root's.
-        (stat.st_uid == 0 || !is_last && may_be_hosts_root(stat.st_uid))
-            && (stat.st_mode & 0o022 == 0 || is_sticky && !is_last)
+        Ok((stat.st_uid == 0 || !is_last && may_be_hosts_root(stat.st_uid))
+            && (stat.st_mode & 0o022 == 0 || is_sticky && !is_last))
     };
     match fd::walk(rustix::fs::CWD, &dir, is_roots) {
         Ok(None) => Ok(Some(dir)),
