@@ -128,18 +128,26 @@ impl Criu {
         Ok(Opened { program, loader })
     }
 
-    /// The same, and `dirs`, by mounts of their own: the processes of a container may look into criu, and nothing above these
-    /// directories is to be reached by its descriptors.
-    pub(super) fn open_apart(&self, dirs: &[&Path]) -> Result<(Opened, Vec<OwnedFd>)> {
+    /// The same, and `dirs`, each by its path and open, by mounts of their own: the processes of a container may look into criu,
+    /// and nothing above these directories is to be reached by its descriptors.
+    pub(super) fn open_apart(&self, dirs: &[(&Path, &OwnedFd)]) -> Result<(Opened, Vec<OwnedFd>)> {
         let mut paths = vec![self.path.as_path()];
         if let Some((loader, libraries)) = &self.loader {
             paths.push(loader);
             paths.extend(libraries.iter().map(PathBuf::as_path));
         }
         let own = paths.len();
-        paths.extend(dirs);
+        paths.extend(dirs.iter().map(|(path, _)| *path));
         let mut opened = rt_sys::mount::apart(&paths)?;
-        let dirs = opened.split_off(own);
+        let copies = opened.split_off(own);
+        // The kernel copies by path alone, and the path can lead elsewhere by now.
+        for ((path, dir), copy) in dirs.iter().zip(&copies) {
+            let (dir, copy) = (fd::stat(dir)?, fd::stat(copy)?);
+            if (dir.st_dev, dir.st_ino) != (copy.st_dev, copy.st_ino) {
+                bail!("{}: somebody has put another directory in its place", path.display());
+            }
+        }
+        let dirs = copies;
         let mut opened = opened.into_iter();
         let program = opened.next().ok_or_else(|| err!("criu was not opened"))?;
         let loader = opened.next().map(|loader| (loader, opened.collect()));

@@ -4,7 +4,6 @@ use rt_sys::error::Error;
 use rt_sys::fd;
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Mode, OFlags};
-use std::path::Path;
 
 /// How many bytes of a log are looked at.
 const MOST: usize = 64 << 20;
@@ -12,16 +11,7 @@ const MOST: usize = 64 << 20;
 /// Lines that stand in the log of a run without root that has succeeded, too.
 const HARMLESS: [&str; 2] = ["Unexpected error: -1", "RLIMIT_NOFILE"];
 
-/// The error with the first two that criu has written to `name` in the directory `dir`.
-pub(super) fn explain(error: Error, dir: &Path, name: &str) -> Error {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match fs::open(dir, flags, Mode::empty()) {
-        Ok(dir) => explain_in(error, &dir, name),
-        Err(_) => error,
-    }
-}
-
-/// The same of a directory that may be out of reach of its path.
+/// The error with the first two that criu has written to `name` in `dir`.
 pub(super) fn explain_in(error: Error, dir: &OwnedFd, name: &str) -> Error {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let read = fs::openat(dir, name, flags, Mode::empty())

@@ -19,10 +19,10 @@ use rt_sys::error::{Context, Result};
 use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Memory};
 use rt_sys::seccomp::Filter;
-use rt_sys::{bail, err};
+use rt_sys::{bail, err, fd};
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::Mode;
-use std::path::PathBuf;
+use rustix::fs::{self, Mode, OFlags};
+use std::path::{Path, PathBuf};
 
 /// What `checkpoint` is asked to do.
 #[derive(Debug, Clone, Default)]
@@ -162,8 +162,12 @@ fn run_criu(
     image: &Image,
     options: &DumpOptions,
 ) -> Result<()> {
-    let work = options.work.as_deref().unwrap_or(&image.path);
-    let (opened, dirs) = criu.open_apart(&[&image.path, work])?;
+    let work = options.work.as_deref().map(open_work).transpose()?;
+    let (log_in, work) = match &work {
+        Some((path, dir)) => (dir, (path.as_path(), dir)),
+        None => (&image.dir, (image.path.as_path(), &image.dir)),
+    };
+    let (opened, dirs) = criu.open_apart(&[(&image.path, &image.dir), work])?;
     let [image_dir, work_dir] = &dirs[..] else { bail!("the directory of the image was not opened") };
     let args = arguments(tree, found, memory, image_dir, work_dir, options, subject.network());
     let dumped = aside::run(|| {
@@ -180,7 +184,15 @@ fn run_criu(
         }
         memory_fs::save(memory, image)
     });
-    dumped.map_err(|e| criu_log::explain(e, work, "dump.log"))
+    dumped.map_err(|e| criu_log::explain_in(e, log_in, "dump.log"))
+}
+
+/// Opens the directory for criu's log, which has nothing of the memory.
+fn open_work(path: &Path) -> Result<(PathBuf, OwnedFd)> {
+    let path = fd::absolute(path)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = fs::open(&path, flags, Mode::empty()).context(|| format!("open {}", path.display()))?;
+    Ok((path, dir))
 }
 
 /// Runs criu as a child, which is in the PID namespace that this process has joined.

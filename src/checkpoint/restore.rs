@@ -7,7 +7,7 @@
 
 use super::criu::{Criu, Opened};
 use super::dump::{self, DumpOptions};
-use super::image::{self, Image};
+use super::image::{Image, Place};
 use super::manifest::Manifest;
 use super::processes::{Status, threads};
 use super::{aside, criu_log, filters, memory_fs, requeue};
@@ -55,7 +55,10 @@ pub(crate) struct Keep {
 impl Restore {
     /// Opens the image at `path` and the criu that restores it.
     pub(crate) fn open(path: &Path, work: Option<&Path>) -> Result<Restore> {
-        let image = Image::open(path)?;
+        Self::of(Image::open(path)?, work)
+    }
+
+    fn of(image: Image, work: Option<&Path>) -> Result<Restore> {
         let manifest = Manifest::read(&image)?;
         manifest.check_machine()?;
         let work = work.map(|path| {
@@ -74,8 +77,13 @@ impl Restore {
     /// The image `DIR/last` where there is one, and images in its place when the foreground is told to.
     pub(crate) fn last_of(dir: &Path, every: u32) -> Result<Restore> {
         let last = dir.join("last");
-        let restore = match image::last(&last)? {
-            Some(image) => Restore::open(&image, None)?,
+        let found = match Place::find(&last) {
+            // The directory is made together with the first image.
+            Err(e) if e.is(libc::ENOENT) => None,
+            place => place?.last()?,
+        };
+        let restore = match found {
+            Some(image) => Self::of(image.checked()?, None)?,
             None => {
                 // What keeps criu from working is said now, and not only at the signal.
                 Criu::find()?;
@@ -120,7 +128,10 @@ impl Checkpoint for Restore {
     fn ended(&self, code: u8) -> Result<()> {
         match &self.keep {
             // What has been done is not done again. After a failure the last image is a place to go on from.
-            Some(keep) if code == 0 => image::forget(&keep.dump.image),
+            Some(keep) if code == 0 => match Place::find(&keep.dump.image) {
+                Err(e) if e.is(libc::ENOENT) => Ok(()),
+                place => place?.forget(),
+            },
             _ => Ok(()),
         }
     }

@@ -246,7 +246,7 @@ const DEEPEST: u32 = 400;
 
 /// Removes the directory `name` in `parent`. The program in the container may have taken its own rights away, and overlayfs
 /// leaves a directory without any. What is mounted below is not entered: its server may never answer. After `until` it gives up.
-pub(super) fn remove_below(
+pub(crate) fn remove_below(
     parent: &OwnedFd,
     name: &CString,
     depth: u32,

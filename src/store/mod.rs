@@ -15,7 +15,7 @@ mod site;
 mod step;
 
 pub(crate) use container_dir::ContainerDir;
-pub(crate) use kept::{PersistentContainer, layer_directory, open_layer, remove_layer};
+pub(crate) use kept::{PersistentContainer, layer_directory, open_layer, remove_below, remove_layer};
 pub(crate) use process_identity::{ProcessIdentity, open_pidfd};
 pub(crate) use record::{KeptFrom, Record};
 pub(crate) use scratch::Scratch;

@@ -1,7 +1,7 @@
 //! `rt checkpoint`, `rt restore` and `rt run --checkpoint` as far as they need no criu: what they refuse, and what becomes of the
 //! container then. integration/checkpoint.sh has the rest.
 
-use crate::fixture::{Cmd, Ctx};
+use crate::fixture::{Cmd, Container, Ctx};
 use crate::runner::tests;
 use serde_json::{Value, json};
 use std::fs;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 tests! {
     BOTH {
         without_criu, what_one_id_cannot_have, states_that_have_no_image, images_that_are_none, images_of_others,
-        images_of_other_machines, run_says_it_at_the_start,
+        images_of_other_machines, run_says_it_at_the_start, an_image_replaces_images_alone, places_of_others,
     }
 }
 
@@ -103,7 +103,7 @@ fn images_that_are_none(ctx: &Ctx) {
     restore(ctx, &form).fails(&["form 2 is another rt's"]);
     for (name, key, value) in [
         ("most", "highest", json!(i32::MAX)),
-        ("first", "program", json!(1)),
+        ("none", "program", json!(0)),
         ("low", "highest", json!(1)),
         ("few", "streams", json!([])),
     ] {
@@ -128,6 +128,68 @@ fn images_of_others(ctx: &Ctx) {
     assert_eq!(error.code, 1, "{error:?}");
     assert!(error.stderr.contains("image "), "a link leads to no image: {error:?}");
     fs::remove_file(link).unwrap();
+}
+
+/// A criu that writes something.
+fn some_criu(ctx: &Ctx) -> PathBuf {
+    let path = ctx.path("criu");
+    if !path.exists() {
+        fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
+    }
+    path
+}
+
+/// A container with a program that `checkpoint` can write.
+fn started(ctx: &Ctx) -> Container<'_> {
+    ctx.started(&ctx.bundle().ops(&["ready", "sleep 60000"]))
+}
+
+fn checkpoint(ctx: &Ctx, image: &Path, id: &str) -> Cmd {
+    rt(ctx, &["checkpoint", "--leave-running", "--image-path"]).arg(image).arg(id).env("RT_CRIU", some_criu(ctx))
+}
+
+fn an_image_replaces_images_alone(ctx: &Ctx) {
+    let container = started(ctx);
+    let above = ctx.mkdir("above");
+    let image = above.join("image");
+    let names = || {
+        let names = fs::read_dir(&above).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.collect::<std::collections::BTreeSet<_>>()
+    };
+    // What a caller makes beforehand, as containerd does.
+    ctx.mkdir("above/image");
+    for _ in 0..2 {
+        checkpoint(ctx, &image, &container.id).ok();
+        assert_eq!(names(), ["image".to_owned()].into());
+        assert!(image.join("pages-1.img").exists() && !image.join("rt.draft").exists());
+        assert_eq!(fs::metadata(&image).unwrap().permissions().mode() & 0o7777, 0o700);
+    }
+    // What a call that was killed has left.
+    ctx.mkdir("above/.image.new");
+    ctx.file("above/.image.new/rt.draft", "");
+    checkpoint(ctx, &image, &container.id).ok();
+    assert_eq!(names(), ["image".to_owned()].into());
+    // Directories with something else in them stay, and so does the program.
+    for name in ["results", ".image.new"] {
+        let dir = ctx.mkdir(&format!("above/{name}"));
+        let file = ctx.file(&format!("above/{name}/out.h5"), "precious");
+        let image = if name == "results" { dir } else { image.clone() };
+        checkpoint(ctx, &image, &container.id).fails(&[name, "is no image of rt checkpoint"]);
+        assert_eq!((fs::read_to_string(file).unwrap().as_str(), container.status().as_str()), ("precious", "running"));
+    }
+}
+
+fn places_of_others(ctx: &Ctx) {
+    let container = started(ctx);
+    let above = ctx.mkdir("shared");
+    fs::set_permissions(&above, fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = &["image", "others can put something else at", "name a directory in one of your own"];
+    checkpoint(ctx, &above.join("image"), &container.id).fails(refused);
+    assert_eq!(fs::read_dir(&above).unwrap().count(), 0);
+    image(ctx, "shared/image", |_| {});
+    restore(ctx, &above.join("image")).fails(refused);
+    fs::set_permissions(&above, fs::Permissions::from_mode(0o1777)).unwrap();
+    checkpoint(ctx, &above.join("image"), &container.id).ok();
 }
 
 fn images_of_other_machines(ctx: &Ctx) {
