@@ -139,6 +139,23 @@ pipes() { # each line that goes in comes out with the next number, before the ch
 }
 check streams/pipes "^0 a,1 b,$" 0 pipes
 
+# What was /dev/null and is a pipe now stays /dev/null, as where containerd restores; a file does not become a pipe.
+replaced() { # WHAT IT WAS
+	local images=$work/images/replaced
+	rm -f "$work/out/go" && : >"$work/home/file" && chown $uid "$work/home/file"
+	become sh -c 'exec "$@" <$0 >$0 2>$0' "$1" "$rt" run --init --name replaced "$work/init" -- sh -c 'echo ready >/out/ready; until [ -e /out/go ]; do sleep 0.1; done; echo more; exit 7' &
+	for _ in $(seq 200); do [ -e "$work/out/ready" ] && break; sleep 0.05; done
+	user "$rt" checkpoint --image-path "$images" replaced || return 1
+	wait $!
+	user touch "$work/out/go"
+	: | user "$rt" restore -b "$work/init" --image-path "$images" replaced 2>&1 | cat
+	local status=${PIPESTATUS[1]}
+	rm -rf "$images" "$work/out/ready"
+	return $status
+}
+check streams/null "" 7 replaced /dev/null
+check streams/file "standard stream 0 was a file, and is none now" 1 replaced "$work/home/file"
+
 # run --checkpoint: ended by signals, and called again until the program has come to its end.
 grows() { # until the program, which was ended or is new, writes
 	local lines

@@ -5,7 +5,7 @@
 
 use super::aside;
 use super::criu::{Criu, Opened};
-use super::image::{Draft, Image};
+use super::image::{self, Draft, Image};
 use super::manifest::Manifest;
 use super::preflight::{self, Found, Network};
 use super::processes::{self, Tree};
@@ -57,9 +57,8 @@ impl Subject {
         let dir = store.container(id)?;
         let record = store.load(id)?;
         match store.status(&record)? {
-            Status::Running => {}
+            Status::Running | Status::Paused => {}
             Status::Created => bail!("container {id} cannot be checkpointed in created state"),
-            Status::Paused => bail!("container {id} cannot be checkpointed while it is paused"),
             Status::Creating | Status::Stopped => bail!("container not running: {id}"),
         }
         if record.shared {
@@ -116,7 +115,9 @@ pub(crate) fn dump(store: &Store, id: &str, options: &DumpOptions) -> Result<()>
     let subject = Subject::of(store, id)?;
     let criu = Criu::find()?;
     let tree = subject.tree(store)?;
-    if let Some(stopped) = tree.processes.iter().find(|process| process.state == 'T') {
+    // containerd pauses a container before, and resumes it.
+    let is_paused = subject.record.paused;
+    if let Some(stopped) = tree.processes.iter().find(|process| process.state == 'T' && !is_paused) {
         return Err(err!("{} is stopped", stopped.shown()).hint("continue or end it first"));
     }
     let found = preflight::check(&tree, subject.network(), subject.filters.len())?;
@@ -127,7 +128,7 @@ pub(crate) fn dump(store: &Store, id: &str, options: &DumpOptions) -> Result<()>
     let dumped = run_criu(&criu, &subject, &tree, &found, &memory, &draft.image, options);
     let finished = dumped.and_then(|()| seal(store, &subject, memory, draft));
     if finished.is_err() || options.leave_running {
-        let resumed = container::resume(store, id);
+        let resumed = if is_paused { Ok(()) } else { container::resume(store, id) };
         return finished.and(resumed);
     }
     container::end_dumped(store, id)
@@ -140,6 +141,7 @@ fn seal(store: &Store, subject: &Subject, memory: Vec<PathBuf>, draft: Draft) ->
     let found = preflight::check(&tree, subject.network(), subject.filters.len())?;
     let manifest = Manifest {
         streams: found.streams.to_vec(),
+        kinds: found.kinds,
         memory,
         own_network: subject.network() == Network::Own,
         ..Manifest::new(tree.program().inside, tree.highest())?
@@ -187,11 +189,16 @@ fn run_criu(
     dumped.map_err(|e| criu_log::explain_in(e, log_in, "dump.log"))
 }
 
-/// Opens the directory for criu's log, which has nothing of the memory.
-fn open_work(path: &Path) -> Result<(PathBuf, OwnedFd)> {
+/// Opens the directory for criu's log, which has nothing of the memory. It is made where it is missing, as runc does.
+pub(super) fn open_work(path: &Path) -> Result<(PathBuf, OwnedFd)> {
     let path = fd::absolute(path)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    image::make_all(&path)?;
+    // containerd's is a link.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = fs::open(&path, flags, Mode::empty()).context(|| format!("open {}", path.display()))?;
+    if fd::stat(&dir)?.st_uid != rt_sys::caller::uid() {
+        bail!("{}: it is another user's", path.display());
+    }
     Ok((path, dir))
 }
 

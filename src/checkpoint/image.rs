@@ -264,7 +264,7 @@ fn check(stat: &Stat, path: &Path) -> Result<()> {
 }
 
 /// Makes a directory and those above it. What is there stays as it is.
-fn make_all(path: &Path) -> Result<()> {
+pub(super) fn make_all(path: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.context(|| format!("make {}", path.display()))

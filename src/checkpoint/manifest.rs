@@ -17,6 +17,19 @@ const MOST: usize = 1 << 20;
 /// No process has such a number (linux/threads.h).
 const PID_MAX_LIMIT: i32 = 1 << 22;
 
+/// What a standard stream is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Kind {
+    /// The null device.
+    Null,
+    /// A regular file.
+    File,
+    /// Anything else.
+    #[default]
+    Other,
+}
+
 /// What is known of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -35,6 +48,9 @@ pub(super) struct Manifest {
     pub highest: i32,
     /// What the program's standard input, output and error are, as criu names it; empty what needs nothing of the caller.
     pub streams: Vec<String>,
+    /// What kinds of files they were.
+    #[serde(default)]
+    pub kinds: [Kind; 3],
     /// Where file systems in memory are. The content of the Nth is in the directory `memory-N`.
     pub memory: Vec<PathBuf>,
     /// The container has a network of its own, whose connections were kept.
@@ -52,6 +68,7 @@ impl Manifest {
             program,
             highest,
             streams: Vec::new(),
+            kinds: [Kind::Other; 3],
             memory: Vec::new(),
             own_network: false,
         })

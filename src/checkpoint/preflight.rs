@@ -1,6 +1,7 @@
 //! What cannot be kept, found before criu runs, and once more when it has stopped the tree: criu damages some of it without a
 //! word. Each is said with the process, what of it is in the way, and the remedy.
 
+use super::manifest::Kind;
 use super::processes::{Process, Tree};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::mount::{self, Mounted};
@@ -29,6 +30,8 @@ pub(super) struct Found {
     /// What of the caller the program's standard streams are, by the name that criu is told when it restores; empty what is the
     /// container's own.
     pub streams: [String; 3],
+    /// What kinds of files they are.
+    pub kinds: [Kind; 3],
     /// Files of the caller that the container does not show, by the name that criu is told when it dumps.
     pub external: BTreeSet<String>,
     /// A socket of datagrams leads to a program outside, such as syslog's, and is connected again by its name.
@@ -77,6 +80,15 @@ impl Descriptor<'_> {
         text.strip_prefix(kind)?.strip_prefix(":[")?.strip_suffix(']')?.parse().ok()
     }
 
+    fn kind(&self) -> Result<Kind> {
+        let stat = fs::stat(self.path()).context(|| format!("look at {}", self.text()))?;
+        Ok(match FileType::from_raw_mode(stat.st_mode) {
+            FileType::CharacterDevice if stat.st_rdev == fs::makedev(1, 3) => Kind::Null,
+            FileType::RegularFile => Kind::File,
+            _ => Kind::Other,
+        })
+    }
+
     fn path(&self) -> PathBuf {
         self.process.dir().join(format!("fd/{}", self.number))
     }
@@ -100,8 +112,9 @@ pub(super) fn check(tree: &Tree, network: Network, filters: usize) -> Result<Fou
         check_descriptor(descriptor, &memory_files, &mut found)?;
     }
     for descriptor in descriptors.iter().filter(|d| d.process.pid == tree.program().pid && d.number <= 2) {
-        let name = stream_name(descriptor, &mounts, &pipes)?;
-        found.streams[descriptor.number.unsigned_abs() as usize] = name;
+        let number = descriptor.number.unsigned_abs() as usize;
+        found.streams[number] = stream_name(descriptor, &mounts, &pipes)?;
+        found.kinds[number] = descriptor.kind()?;
     }
     check_external(&descriptors, &mounts, &mut found)?;
     check_sockets(&descriptors, tree, network, &mut found)?;

@@ -8,7 +8,7 @@
 use super::criu::{Criu, Opened};
 use super::dump::{self, DumpOptions};
 use super::image::{Image, Place};
-use super::manifest::Manifest;
+use super::manifest::{Kind, Manifest};
 use super::processes::{Status, threads};
 use super::{aside, criu_log, filters, memory_fs, requeue};
 use crate::container::{Checkpoint, Limits, Signalled};
@@ -17,9 +17,9 @@ use rt_spec::Spec;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, Memory};
-use rt_sys::{bail, fd, look, signal};
+use rt_sys::{bail, err, fd, look, signal};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use std::path::Path;
 
@@ -61,11 +61,8 @@ impl Restore {
     fn of(image: Image, work: Option<&Path>) -> Result<Restore> {
         let manifest = Manifest::read(&image)?;
         manifest.check_machine()?;
-        let work = work.map(|path| {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            fs::open(path, flags, Mode::empty()).context(|| format!("open {}", path.display()))
-        });
-        let source = Source { image, manifest, criu: Criu::find()?.open()?, work: work.transpose()? };
+        let work = work.map(|path| dump::open_work(path).map(|(_, dir)| dir)).transpose()?;
+        let source = Source { image, manifest, criu: Criu::find()?.open()?, work };
         Ok(Restore { source: Some(source), ..Restore::default() })
     }
 
@@ -168,10 +165,19 @@ impl Source {
     fn streams(&self) -> Result<Vec<(OwnedFd, &str)>> {
         let own = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
         let mut streams: Vec<(OwnedFd, &str)> = Vec::new();
-        for (stream, name) in own.into_iter().zip(&self.manifest.streams) {
+        for (n, (stream, name)) in own.into_iter().zip(&self.manifest.streams).enumerate() {
             // Two streams that were one file become what the first of them is now.
             if !name.is_empty() && !streams.iter().any(|(_, known)| known == name) {
-                let copy = rustix::io::fcntl_dupfd_cloexec(stream, 3).context(|| "copy a standard stream")?;
+                // criu sets the place in a file, which a pipe has not.
+                let has_place = || rustix::fs::tell(stream).is_ok();
+                let copy = match self.manifest.kinds[n] {
+                    Kind::Null if !has_place() => open_null()?,
+                    Kind::File if !has_place() => {
+                        return Err(err!("standard stream {n} was a file, and is none now")
+                            .hint("give a file, to which is appended"));
+                    }
+                    _ => rustix::io::fcntl_dupfd_cloexec(stream, 3).context(|| "copy a standard stream")?,
+                };
                 streams.push((copy, name));
             }
         }
@@ -193,6 +199,11 @@ impl Source {
         }
         words
     }
+}
+
+fn open_null() -> Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/null", flags, Mode::empty()).context(|| "open /dev/null")
 }
 
 /// Compares every thread with the config: criu has set its limits by an image that its owner may have changed.
