@@ -92,7 +92,7 @@ goes_on() { # SHAPE CASE FLAGS...: dumped, ended, restored, and everything is as
 	[ "$shape" != hpc ] || bundle=hpc
 	[ "$shape" != caller ] || map=(--user-map caller)
 	start "$@" || return 1
-	user "$rt" checkpoint --image-path "$work/images/$case" "$case" || { kill -9 $runs; wait $runs; return 1; }
+	user "$rt" checkpoint --image-path "$work/images/$case" "$case" || { user "$rt" delete --force "$case"; wait $runs; return 1; }
 	wait $runs
 	user touch "$work/out/go"
 	user timeout 20 sh -c 'exec "$@" >>$HOME/output 2>&1 </dev/null' - "$rt" restore "${map[@]}" -b "$work/$bundle" --image-path "$work/images/$case" "$case"
@@ -115,7 +115,7 @@ refused() { # SHAPE CASE: an error, no image, and the program goes on to its end
 }
 for round in $(seq "${ROUNDS:-1}"); do
 	for shape in init caller hpc first; do
-		for case in tree threads files removed events timers memory-files locks watch sockets; do
+		for case in tree ended threads files removed events timers memory-files locks watch sockets; do
 			check "$shape/$case/$round" "" 0 goes_on $shape $case
 		done
 	done
@@ -249,7 +249,8 @@ check limits/filter "has another seccomp filter than the config|has 0 seccomp fi
 	limits 'c["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mkdir"], "action": "SCMP_ACT_ERRNO"}]}'
 # A filter of the config's is there before and after, with all else that limits the program.
 filtered() { # WHO FLAGS...: what the program says of itself at the start and at the end, and what its filter refuses
-	local who=$1 images=$work/images/filtered runs
+	local who=$1 images=$work/images/filtered
+	[ $who = user ] || images=$work/filtered
 	shift
 	with 'c["linux"]["seccomp"] = {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO"}]}'"$also"
 	rm -f "$work"/out/*
@@ -258,7 +259,7 @@ filtered() { # WHO FLAGS...: what the program says of itself at the start and at
 		status() { cat /proc/$$/status | while read key value; do case $key in Seccomp*|NoNewPrivs*|Cap*) echo "$key $value" ;; esac; done; }
 		status; echo ready; until [ -e /out/go ]; do sleep 0.1; done; status; busybox mkdir /tmp/x || echo refused' &
 	for _ in $(seq 200); do grep -q ready "$work/home/output" && break; sleep 0.05; done
-	$who "$rt" checkpoint --image-path "$images" filtered || { kill -9 $!; cat "$work/home/output"; return 1; }
+	$who "$rt" checkpoint --image-path "$images" filtered || { cat "$work/home/output"; $who "$rt" delete --force filtered; return 1; }
 	wait $!
 	user touch "$work/out/go"
 	$who sh -c 'exec "$@" >>"$0" 2>&1 </dev/null' "$work/home/output" "$rt" restore -b "$work/home/other" --image-path "$images" filtered
@@ -303,8 +304,23 @@ connected() { # SHAPE: to a server outside
 for shape in init hpc; do
 	check "$shape/outside" "descriptor 3 is a connection to a program outside" 1 connected $shape
 done
+check first/proc "descriptor 3 is /proc/meminfo, and the program is process 1" 1 eval '
+	user "$rt" run -d --name proc "$work/init" -- sh -c "exec 3</proc/meminfo; echo ready >/out/ready; sleep 60" >/dev/null
+	until [ -e "$work/out/ready" ]; do sleep 0.05; done
+	user "$rt" checkpoint --image-path "$work/images/proc" proc
+	status=$?
+	user "$rt" delete --force proc
+	(exit $status)'
 check init/other "is none of the program's .rt exec has started it" 1 refused init other
 check init/semaphore "has a System V object ./proc/sysvipc/sem." 1 refused init semaphore
 check init/queue "a POSIX message queue" 1 refused init queue
+
+# podman and containerd, as root.
+integration/packages podman conmon containerd runc iproute2
+integration/clients/image "$work/image.tar" &&
+	integration/clients/world machine "$rt" "$PWD/integration/checkpoint/clients" "$criu" "$work/image.tar" >"$work/clients.log" 2>&1 </dev/null
+cat "$work/clients.log"
+passed=$((passed + $(grep -c '^PASS' "$work/clients.log"))) failed=$((failed + $(grep -c '^FAIL' "$work/clients.log")))
+grep -q '^PASS clients/nothing-left' "$work/clients.log" || failed=$((failed + 1))
 echo "result: integration/checkpoint: $passed passed, $failed failed, 0 skipped"
 [ $failed = 0 ]

@@ -4,6 +4,7 @@
 //! has to be in the image: it, its loader and its library directories are opened on the host and executed by descriptor.
 
 use crate::container::loader_of;
+use rt_image_store::word::changeable_by_others;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::process::ExecArgs;
 use rt_sys::{bail, caller, caps, err, fd, look, output};
@@ -235,9 +236,32 @@ fn loader_beside(program: &Path, named: &Path) -> Result<(PathBuf, Vec<PathBuf>)
                 dirs.push(dir);
             }
         }
+        if root != Path::new("/") {
+            require_own(&loader, &dirs)?;
+        }
         return Ok((loader, dirs));
     }
     bail!("{}: its loader {} is not there", program.display(), named.display())
+}
+
+/// Fails where others can put something else at a loader or a directory with libraries: anybody can make one above a criu that
+/// lies in a directory that is open to all.
+fn require_own(loader: &Path, dirs: &[PathBuf]) -> Result<()> {
+    let shown = || format!("{}, the loader of criu", loader.display());
+    let owner = fs::stat(loader).context(shown)?.st_uid;
+    if !caller::is_trusted(owner) && !caller::may_be_hosts_root(owner) {
+        bail!("{}: it is another user's", shown());
+    }
+    let above = loader.parent().unwrap_or(Path::new("/"));
+    for dir in std::iter::once(above).chain(dirs.iter().map(PathBuf::as_path)) {
+        if let Some(place) = changeable_by_others(dir)? {
+            bail!(
+                "{}: criu's libraries are not taken from there: others can put something else at {place}",
+                dir.display()
+            );
+        }
+    }
+    Ok(())
 }
 
 fn joined(dirs: &[PathBuf]) -> OsString {

@@ -110,10 +110,9 @@ fn wait_for_init<T>(look: impl Fn() -> Result<T>) -> Result<T> {
     look()
 }
 
-/// Writes an image of container `id`, and ends it unless it is to go on.
-pub(crate) fn dump(store: &Store, id: &str, options: &DumpOptions) -> Result<()> {
+/// Has `criu` write an image of container `id`, and ends it unless it is to go on.
+pub(crate) fn dump(store: &Store, id: &str, options: &DumpOptions, criu: &Criu) -> Result<()> {
     let subject = Subject::of(store, id)?;
-    let criu = Criu::find()?;
     let tree = subject.tree(store)?;
     // containerd pauses a container before, and resumes it.
     let is_paused = subject.record.paused;
@@ -125,7 +124,7 @@ pub(crate) fn dump(store: &Store, id: &str, options: &DumpOptions) -> Result<()>
     let memory = memory_fs::of_config(&subject.spec);
     // Whoever ends this process while the tree is stopped leaves a container that `rt resume` continues.
     container::note_stopped(store, id)?;
-    let dumped = run_criu(&criu, &subject, &tree, &found, &memory, &draft.image, options);
+    let dumped = run_criu(criu, &subject, &tree, &found, &memory, &draft.image, options);
     let finished = dumped.and_then(|()| seal(store, &subject, memory, draft));
     if finished.is_err() || options.leave_running {
         let resumed = if is_paused { Ok(()) } else { container::resume(store, id) };
@@ -171,6 +170,7 @@ fn run_criu(
     };
     let (opened, dirs) = criu.open_apart(&[(&image.path, &image.dir), work])?;
     let [image_dir, work_dir] = &dirs[..] else { bail!("the directory of the image was not opened") };
+    criu_log::make(log_in, "dump.log")?;
     let args = arguments(tree, found, memory, image_dir, work_dir, options, subject.network());
     let dumped = aside::run(|| {
         // The container's processes must not look into this one, which has descriptors of the host.
@@ -189,16 +189,17 @@ fn run_criu(
     dumped.map_err(|e| criu_log::explain_in(e, log_in, "dump.log"))
 }
 
-/// Opens the directory for criu's log, which has nothing of the memory. It is made where it is missing, as runc does.
+/// Opens the directory for criu's log. It is made where it is missing, as runc does.
+///
+/// # Errors
+/// Others could put something else there, such as a link for criu to write to.
 pub(super) fn open_work(path: &Path) -> Result<(PathBuf, OwnedFd)> {
     let path = fd::absolute(path)?;
     image::make_all(&path)?;
+    image::require_own(&path, &format!("--work-path {}", path.display()))?;
     // containerd's is a link.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = fs::open(&path, flags, Mode::empty()).context(|| format!("open {}", path.display()))?;
-    if fd::stat(&dir)?.st_uid != rt_sys::caller::uid() {
-        bail!("{}: it is another user's", path.display());
-    }
     Ok((path, dir))
 }
 

@@ -32,7 +32,12 @@ const FILTER: u64 = 1;
 const PREV: u64 = 2;
 
 /// Runs criu, which hears of `filters`, in the order in which they were loaded, and does not suspend them.
-pub(super) fn run_criu(opened: &Opened, args: &[String], keep: &[&OwnedFd], filters: &[Filter]) -> Result<()> {
+pub(super) fn run_criu(
+    opened: &Opened,
+    args: &[String],
+    keep: &[&OwnedFd],
+    filters: &[Filter],
+) -> Result<()> {
     let filter = container::criu_filter()?;
     let (mut listener, mut failure) = (None, None);
     // The descriptors are shared until criu is executed, so the listener is this process's, too.
@@ -66,10 +71,11 @@ fn answer_all(listener: &Listener, filters: &[Filter]) -> Result<()> {
 /// What ptrace(2) gives to criu.
 fn answer(call: &Call, filters: &[Filter]) -> Answer {
     let [request, _, number, buffer, ..] = call.args;
-    let write = |mut bytes: Vec<u8>, returned: usize| match notify::write_memory(call.thread, buffer, &mut bytes) {
-        Ok(()) => Answer::Returned(returned as i64),
-        Err(errno) => Answer::Failed(errno),
-    };
+    let write =
+        |mut bytes: Vec<u8>, returned: usize| match notify::write_memory(call.thread, buffer, &mut bytes) {
+            Ok(()) => Answer::Returned(returned as i64),
+            Err(errno) => Answer::Failed(errno),
+        };
     match request {
         SETOPTIONS => Answer::Done,
         GET_FILTER => match usize::try_from(number).ok().and_then(|number| filters.get(number)) {
@@ -121,7 +127,8 @@ fn is_of(text: &[u8], expected: &[Vec<u8>]) -> Option<bool> {
         let place = n % expected.len();
         let code = numbers::fields(text, filter.clone(), FILTER)?.pop()?;
         let prev = numbers::fields(text, filter.clone(), PREV)?.pop();
-        let prev = prev.map(|range| numbers::number(text, range)).map_or(Some(None), |prev| prev.map(Some))?;
+        let prev =
+            prev.map(|range| numbers::number(text, range)).map_or(Some(None), |prev| prev.map(Some))?;
         let wanted = if place == 0 { None } else { Some(n as u64 - 1) };
         if text[code] != expected[expected.len() - 1 - place][..] || prev != wanted {
             return Some(false);
@@ -159,7 +166,11 @@ mod tests {
         assert_eq!(of(&[(first, None), (second, Some(0))]), Some(false), "in the other order");
         assert_eq!(of(&[(second, None), (second, Some(0))]), Some(false), "one twice");
         assert_eq!(of(&[(second, None), (first, None)]), Some(false), "a chain of one");
-        assert_eq!(of(&[chain[0], chain[1], (second, None), (first, Some(0))]), Some(false), "into another chain");
+        assert_eq!(
+            of(&[chain[0], chain[1], (second, None), (first, Some(0))]),
+            Some(false),
+            "into another chain"
+        );
         assert_eq!(of(&[(first, None)]), Some(false));
         assert_eq!(is_of(&file(&chain), &[]), Some(false), "the config has none");
         assert_eq!(is_of(&file(&[]), &[]), Some(true));

@@ -63,12 +63,9 @@ impl Place {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             bail!("{}: an image has a name", shown());
         };
+        require_own(parent, &shown())?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let above = fs::open(parent, flags, Mode::empty()).context(shown)?;
-        if let Some(place) = changeable_by_others(parent)? {
-            return Err(err!("{}: others can put something else at {place}", shown())
-                .hint("an image has the memory of programs: name a directory in one of your own"));
-        }
         Ok(Place { above, name: name.to_owned(), path })
     }
 
@@ -85,7 +82,9 @@ impl Place {
     pub(super) fn last(&self) -> Result<Option<Image>> {
         for name in [self.name.clone(), self.beside("old")] {
             match self.open(&name) {
-                Ok(image) if is_there(&image.dir, manifest::NAME)? => return Ok(Some(image)),
+                Ok(image) if is_there(&image.dir, manifest::NAME)? => {
+                    return Ok(Some(image));
+                }
                 Err(e) if !e.is(libc::ENOENT) => return Err(e),
                 _ => {}
             }
@@ -93,9 +92,16 @@ impl Place {
         Ok(None)
     }
 
+    /// Fails where something has the name that an image must not replace.
+    pub(super) fn require_free(&self) -> Result<()> {
+        self.removable(&self.name).map(drop)
+    }
+
     /// Removes the image, and what calls that were killed have left of it.
     pub(super) fn forget(&self) -> Result<()> {
-        [self.name.clone(), self.beside("old"), self.beside("new")].iter().try_for_each(|name| self.remove(name))
+        [self.name.clone(), self.beside("old"), self.beside("new")]
+            .iter()
+            .try_for_each(|name| self.remove(name))
     }
 
     /// Begins an image. What a call that was killed has left is removed.
@@ -122,7 +128,6 @@ impl Place {
         let path = self.path_of(name);
         let dir = fs::openat(&self.above, name, DIRECTORY, Mode::empty());
         let dir = dir.context(|| format!("image {}", path.display()))?;
-        check(&fd::stat(&dir)?, &path)?;
         Ok(Image { path, dir })
     }
 
@@ -156,7 +161,8 @@ impl Place {
         if stat.st_uid == rt_sys::caller::uid() && (has_mark || is_empty()?) {
             return Ok(true);
         }
-        Err(err!("{} is there, and is no image of rt checkpoint", path.display()).hint("name another directory"))
+        Err(err!("{} is there, and is no image of rt checkpoint", path.display())
+            .hint("name another directory"))
     }
 
     /// The name of a directory that belongs to the image.
@@ -184,6 +190,7 @@ impl Image {
 
     /// The same of one that is open.
     pub(super) fn checked(self) -> Result<Image> {
+        check(&fd::stat(&self.dir)?, &self.path)?;
         for name in look::names(&self.dir).context(|| format!("list {}", self.path.display()))? {
             let stat = fs::statat(&self.dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
             let stat = stat.context(|| format!("look at image {}", self.path.display()))?;
@@ -213,7 +220,8 @@ impl Draft {
         fs::unlinkat(&image.dir, MARK, AtFlags::empty()).context(shown)?;
         sync_all(image)?;
         let (new, name) = (place.beside("new"), place.name.as_os_str());
-        let rename = |from: &OsStr, to: &OsStr| fs::renameat(&place.above, from, &place.above, to).context(shown);
+        let rename =
+            |from: &OsStr, to: &OsStr| fs::renameat(&place.above, from, &place.above, to).context(shown);
         match fs::renameat_with(&place.above, &*new, &place.above, name, RenameFlags::EXCHANGE) {
             Ok(()) => place.remove(&new)?,
             Err(Errno::NOENT) => rename(&new, name)?,
@@ -241,6 +249,15 @@ impl Drop for Draft {
         {
             log::warn!("{e}");
         }
+    }
+}
+
+/// Fails where others can put something else at the directory `path`, or on the way to it. `what` it is for.
+pub(super) fn require_own(path: &Path, what: &str) -> Result<()> {
+    match changeable_by_others(path)? {
+        None => Ok(()),
+        Some(place) => Err(err!("{what}: others can put something else at {place}")
+            .hint("an image has the memory of programs: name a directory in one of your own")),
     }
 }
 
@@ -277,13 +294,18 @@ fn sync_all(image: &Image) -> Result<()> {
     let mut next = 0;
     while let Some(path) = dirs.get(next).cloned() {
         next += 1;
-        let Some(dir) = open_part(image, &path, OFlags::DIRECTORY).context(|| shown(&path))? else { continue };
+        let Some(dir) = open_part(image, &path, OFlags::DIRECTORY).context(|| shown(&path))? else {
+            continue;
+        };
         for name in look::names(&dir).context(|| shown(&path))? {
             let below = path.join(OsStr::from_bytes(&name));
-            let stat = fs::statat(&dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW).context(|| shown(&below))?;
+            let stat =
+                fs::statat(&dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW).context(|| shown(&below))?;
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => dirs.push(below),
-                FileType::RegularFile => sync_part(image, &below, OFlags::empty()).context(|| shown(&below))?,
+                FileType::RegularFile => {
+                    sync_part(image, &below, OFlags::empty()).context(|| shown(&below))?
+                }
                 // Their directory holds all that they are.
                 _ => {}
             }

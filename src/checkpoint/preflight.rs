@@ -21,6 +21,9 @@ const TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
 /// MQUEUE_MAGIC (ipc/mqueue.c of the kernel). Queues are on a mount of the kernel's own.
 const MQUEUE: u64 = 0x1980_0202;
 
+/// PROC_SUPER_MAGIC (linux/magic.h).
+const PROC: u64 = 0x9fa0;
+
 /// Kinds of anonymous files that criu keeps.
 const KEPT: [&str; 6] = ["eventpoll", "eventfd", "signalfd", "timerfd", "pidfd", "inotify"];
 
@@ -109,7 +112,7 @@ pub(super) fn check(tree: &Tree, network: Network, filters: usize) -> Result<Fou
     let memory_files = check_maps(tree, &mounts)?;
     let pipes = Pipes::of(&descriptors);
     for descriptor in &descriptors {
-        check_descriptor(descriptor, &memory_files, &mut found)?;
+        check_descriptor(descriptor, &memory_files, tree.program().inside == 1, &mut found)?;
     }
     for descriptor in descriptors.iter().filter(|d| d.process.pid == tree.program().pid && d.number <= 2) {
         let number = descriptor.number.unsigned_abs() as usize;
@@ -131,7 +134,10 @@ fn check_process(process: &Process, filters: usize) -> Result<()> {
         );
     }
     if usize::try_from(fewest).is_ok_and(|fewest| fewest < filters) {
-        return refused("lacks a seccomp filter of the config's", "end what has been started beside the program");
+        return refused(
+            "lacks a seccomp filter of the config's",
+            "end what has been started beside the program",
+        );
     }
     if process.tracer != 0 {
         return refused("is being traced", "end the debugger first");
@@ -139,9 +145,19 @@ fn check_process(process: &Process, filters: usize) -> Result<()> {
     Ok(())
 }
 
+/// True where a process has nothing any more but a parent that has not waited for it.
+fn has_ended(process: &Process) -> Result<bool> {
+    Ok(Process::read(process.pid)?.is_none_or(|process| process.state == 'Z'))
+}
+
 fn descriptors_of(process: &Process) -> Result<Vec<Descriptor<'_>>> {
     let mut descriptors = Vec::new();
-    for path in look::entries(process.dir().join("fd"))? {
+    let entries = match look::entries(process.dir().join("fd")) {
+        // It is ending, and has none any more.
+        Err(e) if (e.is(libc::EACCES) || e.is(libc::ESRCH)) && has_ended(process)? => return Ok(descriptors),
+        entries => entries?,
+    };
+    for path in entries {
         let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
         let Some(number) = number else { continue };
         let shown = || format!("{}: look at descriptor {number}", process.shown());
@@ -169,7 +185,10 @@ fn check_maps(tree: &Tree, mounts: &[Mounted]) -> Result<BTreeSet<String>> {
     let mut memory_files = BTreeSet::new();
     for process in &tree.processes {
         let shown = || format!("look at the memory of {}", process.shown());
-        let text = fd::read_file(&process.dir().join("maps")).context(shown)?;
+        let text = match fd::read_file(&process.dir().join("maps")) {
+            Err(e) if (e.is(libc::EACCES) || e.is(libc::ESRCH)) && has_ended(process)? => continue,
+            text => text.context(shown)?,
+        };
         let mut devices = BTreeMap::new();
         for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let line = String::from_utf8_lossy(line);
@@ -260,6 +279,7 @@ fn device_of(process: &Process, path: &str) -> Result<Option<String>> {
 fn check_descriptor(
     descriptor: &Descriptor<'_>,
     memory_files: &BTreeSet<String>,
+    is_first: bool,
     found: &mut Found,
 ) -> Result<()> {
     let text = descriptor.text();
@@ -292,8 +312,19 @@ fn check_descriptor(
             descriptor.refused("a POSIX message queue", "criu cannot keep it: use a pipe or a socket")
         );
     }
+    // Such a program is restored before its /proc is there, and before it has a session that could have a terminal.
+    if is_first && on.f_type as u64 == PROC {
+        return Err(descriptor.refused(
+            &format!("{text}, and the program is process 1"),
+            "have it close the file, or start it with --init",
+        ));
+    }
     let stat = fs::stat(descriptor.path()).context(|| format!("look at {text}"))?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice {
+        if is_first && TERMINALS.contains(&fs::major(stat.st_rdev)) {
+            return Err(descriptor
+                .refused("a terminal, and the program is process 1", "run without -t, or with --init"));
+        }
         let major = fs::major(stat.st_rdev);
         if !STATELESS.contains(&major) && !TERMINALS.contains(&major) {
             return Err(descriptor.refused(

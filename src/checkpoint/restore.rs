@@ -50,6 +50,8 @@ pub(crate) struct Keep {
     pub dump: DumpOptions,
     /// How many seconds lie between two images; 0 makes none but when it is told to.
     pub every: u32,
+    /// It was found before this process may have entered a user namespace, where files of root are nobody's.
+    criu: Criu,
 }
 
 impl Restore {
@@ -77,18 +79,22 @@ impl Restore {
         let found = match Place::find(&last) {
             // The directory is made together with the first image.
             Err(e) if e.is(libc::ENOENT) => None,
-            place => place?.last()?,
+            place => {
+                let place = place?;
+                let last = place.last()?;
+                if last.is_none() {
+                    place.require_free()?;
+                }
+                last
+            }
         };
         let restore = match found {
             Some(image) => Self::of(image.checked()?, None)?,
-            None => {
-                // What keeps criu from working is said now, and not only at the signal.
-                Criu::find()?;
-                Restore::default()
-            }
+            None => Restore::default(),
         };
         let dump = DumpOptions { image: fd::absolute(last)?, ..DumpOptions::default() };
-        Ok(Restore { keep: Some(Keep { dump, every }), ..restore })
+        // What keeps criu from working is said now, and not only at the signal.
+        Ok(Restore { keep: Some(Keep { dump, every, criu: Criu::find()? }), ..restore })
     }
 }
 
@@ -105,8 +111,9 @@ impl Checkpoint for Restore {
         let Some(source) = &self.source else { bail!("there is no image") };
         filters::check_image(&source.image, &most.filters)?;
         memory_fs::restore(&source.manifest.memory, &memory_fs::of_config(config), &source.image)?;
-        let restored = source.run_criu(self.tcp_close, runtime);
         let log_in = source.work.as_ref().unwrap_or(&source.image.dir);
+        criu_log::make(log_in, "restore.log")?;
+        let restored = source.run_criu(self.tcp_close, runtime);
         restored.map_err(|e| criu_log::explain_in(e, log_in, "restore.log"))?;
         Ok(source.manifest.program)
     }
@@ -232,6 +239,10 @@ fn check(program: i32, most: &Limits) -> Result<()> {
 }
 
 fn check_thread(status: &Status, most: &Limits) -> Result<()> {
+    // One that had ended and waits for its parent comes back as such, and does nothing any more.
+    if status.text("State").is_some_and(|state| state.starts_with(['Z', 'X'])) {
+        return Ok(());
+    }
     for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
         let mask = status.mask(set)?;
         if mask & !most.caps != 0 {
@@ -255,7 +266,7 @@ impl Keep {
             _ => return Ok(Signalled::PassOn),
         };
         let options = DumpOptions { leave_running: !ends, ..self.dump.clone() };
-        let dumped = dump::dump(store, id, &options);
+        let dumped = dump::dump(store, id, &options, &self.criu);
         if !ends {
             signal::alarm(self.every);
         }

@@ -40,7 +40,9 @@ pub(super) struct Late {
 pub(super) fn leave_to_criu(plan: &mut Plan) -> Result<()> {
     let remedy = "the image's program was the first process of its PID namespace, and has to be it again";
     if !plan.makes(Namespace::Pid) || plan.init {
-        return Err(err!("the config gives the program no PID namespace whose first process it is").hint(remedy));
+        return Err(
+            err!("the config gives the program no PID namespace whose first process it is").hint(remedy)
+        );
     }
     if plan.process.terminal {
         bail!("the config asks for a terminal, which criu cannot give to a first process without root");
@@ -63,12 +65,19 @@ fn is_below_proc(path: &Path) -> bool {
 
 fn proc_of(plan: &Plan) -> Option<&MountPlan> {
     let is_proc = |kind: &MountKind| matches!(kind, MountKind::New { fstype, .. } if fstype == "proc");
-    plan.mounts.iter().rfind(|mount| mount.destination == Path::new(PROC)).filter(|mount| is_proc(&mount.kind))
+    plan.mounts
+        .iter()
+        .rfind(|mount| mount.destination == Path::new(PROC))
+        .filter(|mount| is_proc(&mount.kind))
 }
 
 impl Init<'_> {
     /// Has the program made as a first process, and ends when it goes on.
-    pub(super) fn restore_first(&self, checkpoint: &dyn Checkpoint, config: &rt_spec::Spec) -> Result<Infallible> {
+    pub(super) fn restore_first(
+        &self,
+        checkpoint: &dyn Checkpoint,
+        config: &rt_spec::Spec,
+    ) -> Result<Infallible> {
         let adopted = Adopted::begin(self.proc)?;
         // It ends what was made where the runtime ends, instead of ending with it.
         rustix::process::set_parent_process_death_signal(None)?;

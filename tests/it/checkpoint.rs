@@ -12,6 +12,7 @@ tests! {
     BOTH {
         without_criu, what_one_id_cannot_have, states_that_have_no_image, images_that_are_none, images_of_others,
         images_of_other_machines, run_says_it_at_the_start, an_image_replaces_images_alone, places_of_others,
+        loaders_of_others,
     }
 }
 
@@ -147,7 +148,10 @@ fn started(ctx: &Ctx) -> Container<'_> {
 }
 
 fn checkpoint(ctx: &Ctx, image: &Path, id: &str) -> Cmd {
-    rt(ctx, &["checkpoint", "--leave-running", "--image-path"]).arg(image).arg(id).env("RT_CRIU", some_criu(ctx))
+    rt(ctx, &["checkpoint", "--leave-running", "--image-path"])
+        .arg(image)
+        .arg(id)
+        .env("RT_CRIU", some_criu(ctx))
 }
 
 fn an_image_replaces_images_alone(ctx: &Ctx) {
@@ -155,7 +159,8 @@ fn an_image_replaces_images_alone(ctx: &Ctx) {
     let above = ctx.mkdir("above");
     let image = above.join("image");
     let names = || {
-        let names = fs::read_dir(&above).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let names =
+            fs::read_dir(&above).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.collect::<std::collections::BTreeSet<_>>()
     };
     // What a caller makes beforehand, as containerd does.
@@ -177,8 +182,26 @@ fn an_image_replaces_images_alone(ctx: &Ctx) {
         let file = ctx.file(&format!("above/{name}/out.h5"), "precious");
         let image = if name == "results" { dir } else { image.clone() };
         checkpoint(ctx, &image, &container.id).fails(&[name, "is no image of rt checkpoint"]);
-        assert_eq!((fs::read_to_string(file).unwrap().as_str(), container.status().as_str()), ("precious", "running"));
+        assert_eq!(
+            (fs::read_to_string(file).unwrap().as_str(), container.status().as_str()),
+            ("precious", "running")
+        );
     }
+}
+
+fn loaders_of_others(ctx: &Ctx) {
+    let dir = ctx.mkdir("open");
+    ctx.mkdir("open/lib64");
+    for name in ["ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"] {
+        ctx.file(&format!("open/lib64/{name}"), "no loader");
+    }
+    ctx.mkdir("open/lib");
+    ctx.file("open/lib/ld-linux-aarch64.so.1", "no loader");
+    ctx.mkdir("open/bin");
+    fs::copy(std::env::current_exe().unwrap(), dir.join("bin/criu")).unwrap();
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
+    let open = || ctx.rt(["checkpoint", &started(ctx).id]).env("RT_CRIU", dir.join("bin/criu"));
+    open().fails(&["criu's libraries are not taken from there", "open"]);
 }
 
 fn places_of_others(ctx: &Ctx) {
@@ -192,6 +215,17 @@ fn places_of_others(ctx: &Ctx) {
     restore(ctx, &above.join("image")).fails(refused);
     fs::set_permissions(&above, fs::Permissions::from_mode(0o1777)).unwrap();
     checkpoint(ctx, &above.join("image"), &container.id).ok();
+    // A directory for the log is as much the caller's, and no link in it is followed.
+    let work = ctx.mkdir("work");
+    fs::set_permissions(&work, fs::Permissions::from_mode(0o777)).unwrap();
+    let with_work = || checkpoint(ctx, &above.join("image"), &container.id).arg("--work-path").arg(&work);
+    with_work().fails(&["--work-path", "others can put something else at"]);
+    fs::set_permissions(&work, fs::Permissions::from_mode(0o700)).unwrap();
+    let file = ctx.file("precious", "kept");
+    symlink(&file, work.join("dump.log")).unwrap();
+    with_work().ok();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
+    assert!(fs::symlink_metadata(work.join("dump.log")).unwrap().is_file());
 }
 
 fn images_of_other_machines(ctx: &Ctx) {
@@ -211,4 +245,11 @@ fn run_says_it_at_the_start(ctx: &Ctx) {
     run(&[]).fails(&["no-criu", "no such program"]);
     run(&["--detach"]).fails(&["--checkpoint and --detach exclude each other"]);
     assert!(!dir.exists(), "nothing is made before there is something to keep");
+    ctx.mkdir("kept");
+    ctx.mkdir("kept/last");
+    ctx.file("kept/last/f", "precious");
+    let bundle_of =
+        || rt(ctx, &["run", "--checkpoint"]).arg(&dir).arg(&bundle.dir).env("RT_CRIU", some_criu(ctx));
+    bundle_of().fails(&["last", "is no image of rt checkpoint"]);
+    assert!(dir.join("last/f").exists());
 }

@@ -22,8 +22,12 @@ pub fn main(args: &[String]) -> i32 {
 fn dump(dir: &Path, tree: &str) -> i32 {
     // Two magic numbers, a length, and a message: InventoryEntry with root_ids.pid_ns_id; CoreEntry without anything.
     let inventory = [&[0; 12][..], &[0x1a, 2, 0x28, 1]].concat();
-    let written = [("inventory.img", inventory), (&format!("core-{tree}.img"), vec![0; 12]), ("pages-1.img", b"secret".to_vec())]
-        .into_iter()
-        .try_for_each(|(name, text)| fs::write(dir.join(name), text));
+    let written = [
+        ("inventory.img", inventory),
+        (&format!("core-{tree}.img"), vec![0; 12]),
+        ("pages-1.img", b"secret".to_vec()),
+    ]
+    .into_iter()
+    .try_for_each(|(name, text)| fs::write(dir.join(name), text));
     i32::from(written.is_err())
 }

@@ -394,10 +394,10 @@ impl Plan {
     #[cold]
     pub(super) fn refuse_filters(&self) -> Result<()> {
         match &self.process.seccomp {
-            Some(plan) if plan.filter.notifies => Err(err!(
-                "the program gets a seccomp filter that asks another process, which no image has"
-            )
-            .hint("SCMP_ACT_NOTIFY of the config, or --root-emulation")),
+            Some(plan) if plan.filter.notifies => {
+                Err(err!("the program gets a seccomp filter that asks another process, which no image has")
+                    .hint("SCMP_ACT_NOTIFY of the config, or --root-emulation"))
+            }
             _ => Ok(()),
         }
     }
