@@ -20,7 +20,7 @@ const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The file that says that a directory is an image that is being written.
-const MARK: &str = "rt.draft";
+const MARK: &str = "draft";
 
 /// Where an image is, or will be.
 #[derive(Debug)]

@@ -40,7 +40,9 @@ fn set(image: &Image, name: &str, path: &[u64], number: u8) -> Result<bool> {
     let shown = || format!("change {}/{name}", image.path.display());
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = fs::openat(&image.dir, name, flags, Mode::empty()).context(shown)?;
-    let text = fd::read_regular(file.try_clone()?, MOST).context(shown)?.unwrap_or_default();
+    let Some(text) = fd::read_regular(file.try_clone()?, MOST).context(shown)? else {
+        bail!("{}: no file of at most {MOST} bytes", shown());
+    };
     let Some(at) = place(&text, path) else { return Ok(false) };
     match rustix::io::pwrite(&file, &[number], at as u64).context(shown)? {
         1 => Ok(true),

@@ -20,6 +20,7 @@ use rt_sys::process::{self, Memory};
 use rt_sys::{bail, err, fd, look, signal};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::Signal;
 use std::path::Path;
 
@@ -176,10 +177,9 @@ impl Source {
             // Two streams that were one file become what the first of them is now.
             if !name.is_empty() && !streams.iter().any(|(_, known)| known == name) {
                 // criu sets the place in a file, which a pipe has not.
-                let has_place = || rustix::fs::tell(stream).is_ok();
                 let copy = match self.manifest.kinds[n] {
-                    Kind::Null if !has_place() => open_null()?,
-                    Kind::File if !has_place() => {
+                    Kind::Null if !has_place(stream)? => open_null()?,
+                    Kind::File if !has_place(stream)? => {
                         return Err(err!("standard stream {n} was a file, and is none now")
                             .hint("give a file, to which is appended"));
                     }
@@ -205,6 +205,15 @@ impl Source {
             words.extend(["--inherit-fd".to_owned(), format!("fd[{}]:{name}", stream.as_raw_fd())]);
         }
         words
+    }
+}
+
+/// False for a pipe, a socket or a terminal (lseek(2)).
+fn has_place(stream: BorrowedFd<'_>) -> Result<bool> {
+    match rustix::fs::tell(stream) {
+        Ok(_) => Ok(true),
+        Err(Errno::SPIPE) => Ok(false),
+        Err(e) => Err(e).context(|| "look at a standard stream"),
     }
 }
 

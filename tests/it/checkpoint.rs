@@ -168,12 +168,12 @@ fn an_image_replaces_images_alone(ctx: &Ctx) {
     for _ in 0..2 {
         checkpoint(ctx, &image, &container.id).ok();
         assert_eq!(names(), ["image".to_owned()].into());
-        assert!(image.join("pages-1.img").exists() && !image.join("rt.draft").exists());
+        assert!(image.join("pages-1.img").exists() && !image.join("draft").exists());
         assert_eq!(fs::metadata(&image).unwrap().permissions().mode() & 0o7777, 0o700);
     }
     // What a call that was killed has left.
     ctx.mkdir("above/.image.new");
-    ctx.file("above/.image.new/rt.draft", "");
+    ctx.file("above/.image.new/draft", "");
     checkpoint(ctx, &image, &container.id).ok();
     assert_eq!(names(), ["image".to_owned()].into());
     // Directories with something else in them stay, and so does the program.
