@@ -16,7 +16,8 @@ if [ -z "${RT_CHECKPOINT_INSIDE:-}" ]; then
 	integration/packages gcc libc6-dev mmdebstrap busybox-static util-linux squashfs-tools python3
 	RT_CHECKPOINT_INSIDE=1 exec unshare --mount --propagation private "$0" "$rt"
 fi
-work=$(mktemp -d) uid=23456
+# Of a user that no other test is: whatever runs as this one is this test's.
+work=$(mktemp -d) uid=27182
 server=
 trap 'umount /dev/fuse 2>/dev/null; [ -z "$server" ] || kill $server 2>/dev/null; rm -rf "$work"' EXIT
 chmod 755 "$work"
@@ -314,6 +315,64 @@ check first/proc "descriptor 3 is /proc/meminfo, and the program is process 1" 1
 check init/other "is none of the program's .rt exec has started it" 1 refused init other
 check init/semaphore "has a System V object ./proc/sysvipc/sem." 1 refused init semaphore
 check init/queue "a POSIX message queue" 1 refused init queue
+
+# kill -9 of rt, or of criu, at $KILLS points of a dump and of a restore: the program runs on, the last image is whole, and no
+# process is left.
+nobody_left() { # within some seconds: what was killed may have had children that end by themselves
+	for _ in $(seq 200); do pgrep -u $uid >/dev/null || return 0; sleep 0.05; done
+	ps -u $uid -o pid,ppid,stat,args
+	return 1
+}
+victim() { # WHO RT: the process to kill; rt where there is no criu
+	[ "$1" = rt ] || pgrep -u $uid -f images-dir | head -1 | grep . || echo "$2"
+	[ "$1" != rt ] || echo "$2"
+}
+interrupted() { # WHO MILLISECONDS COMMAND...
+	local who=$1 delay=$2 runtime
+	shift 2
+	become "$@" >>"$work/home/output" 2>&1 </dev/null &
+	runtime=$!
+	sleep "$(printf '%d.%03d' $((delay / 1000)) $((delay % 1000)))"
+	kill -9 "$(victim $who $runtime)" 2>/dev/null
+	timeout 5 tail --pid=$runtime -f /dev/null || kill -9 $runtime
+	wait $runtime
+}
+milliseconds() { local start=${EPOCHREALTIME/./}; "$@" >/dev/null 2>&1; echo $(((${EPOCHREALTIME/./} - start) / 1000)); }
+KILLS=${KILLS:-6}
+kills() { # WHO SHAPE
+	local who=$1 shape=$2 image=$work/images/tree took n flags=()
+	start $shape tree || return 1
+	local dump=("$rt" checkpoint --leave-running --image-path "$image" tree)
+	took=$(milliseconds user "${dump[@]}")
+	for n in $(seq $KILLS); do
+		interrupted $who $((took * n / KILLS)) "${dump[@]}"
+		# What a dump has left goes on by itself to its end.
+		for _ in $(seq 200); do pgrep -u $uid -f images-dir >/dev/null || break; sleep 0.05; done
+		[ "$(user "$rt" state tree | sed -n 's/.*"status": "\(.*\)".*/\1/p')" != paused ] || user "$rt" resume tree || return 1
+		[ -e "$image/rt.json" ] || { echo "point $n: no image"; return 1; }
+	done
+	user "${dump[@]}" || return 1
+	[ "$(ls -A "$work/images")" = tree ] || { ls -A "$work/images"; return 1; }
+	user touch "$work/out/go"
+	wait $runs || { echo "the program ended with $?"; cat "$work/home/output"; return 1; }
+	rm "$work/out/go"
+	nobody_left || return 1
+	local restore=("$rt" restore -b "$work/init" --image-path "$image" tree)
+	for n in $(seq $KILLS); do
+		interrupted $who $((took * n / KILLS)) "${restore[@]}"
+		user "$rt" delete --force tree
+		nobody_left || { echo "point $n of restore"; return 1; }
+	done
+	user touch "$work/out/go"
+	: >"$work/home/output"
+	user sh -c '"$@" >>$HOME/output 2>&1 </dev/null' - "${restore[@]}" || { cat "$work/home/output"; return 1; }
+	nobody_left && rm -rf "$image"
+}
+for shape in init first; do
+	for who in rt criu; do
+		check kill/$who/$shape "" 0 kills $who $shape
+	done
+done
 
 # podman and containerd, as root.
 integration/packages podman conmon containerd runc iproute2
