@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use crate::digest::{Digest, Hasher};
 use crate::interrupt::Interrupt;
+use crate::layer::is_steering;
 use crate::owner::{self, Owner};
 use crate::tar::{EntryKind, Header, Reader};
 use crate::{decode, disk, merge};
@@ -667,9 +668,7 @@ impl Destination<'_> {
                     }
                 }
                 file.set_len(header.size).context(|| "set the length")?;
-                for (name, value) in header.xattrs.iter().filter(|(name, _)| {
-                    !name.starts_with(b"user.overlay.") && name != OWNER_RECORD.as_bytes()
-                }) {
+                for (name, value) in header.xattrs.iter().filter(|(name, _)| !is_steering(name)) {
                     disk::set_xattr(file.as_fd(), name, value)?;
                 }
                 owner::record(file.as_fd(), owner)?;
