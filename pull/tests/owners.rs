@@ -3,7 +3,7 @@
 use super::Place;
 use super::image::{Image, Layer};
 use super::uploads::{Fault, Uploads};
-use rt_pull::tar::{EntryKind, Reader};
+use oci_layer::tar::{EntryKind, Reader};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::BufReader;
