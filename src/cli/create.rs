@@ -66,8 +66,7 @@ pub(super) fn options(call: &Call, id: String, bundle: PathBuf) -> Result<Create
         strict: flags.has(&STRICT),
         trace: flags.path(&TRACE),
         user_map: flags.text(&USER_MAP)?.map(parse_user_map).transpose()?,
-        root_emulation: None,
-        images: images(call),
+        extract: call.flags.has(&EXTRACT),
         ..CreateOptions::default()
     })
 }

@@ -53,10 +53,11 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         (false, false) => Lifetime::Foreground,
     };
     options.user_map = user_map(call, options.user_map, asked.user)?;
-    options.root_emulation = root_emulation(call)?;
     // With --bundle it is a client that calls, and the bundle's config says it all.
     options.configured = call.flags.path(&BUNDLE).is_none();
     options.callers_umask = options.configured;
+    options.inherit_env = !flags.has(&CLEAR_ENV);
+    options.mpi = create::mpi(call)?;
     options.overrides = asked;
     if let Some(dir) = flags.path(&CHECKPOINT) {
         keep_checkpoints(call, &dir, &mut options)?;
@@ -160,12 +161,9 @@ fn overrides(call: &Call) -> Result<Overrides> {
             None => Entrypoint::OfImage,
             Some(command) => Entrypoint::Command(Some(command.to_owned()).filter(|c| !c.is_empty())),
         },
-        entrypoint_first: None,
-        inherit_env: !flags.has(&CLEAR_ENV),
         env: super::environment(call)?,
         root: root_access(call)?,
         home: flags.has(&HOME).then_some(true),
-        env_of_job: None,
         unmounted: Vec::new(),
         cwd: working_directory(flags)?,
         terminal: flags.switch(&TTY),
@@ -182,7 +180,7 @@ fn overrides(call: &Call) -> Result<Overrides> {
             hostname: flags.text(&HOSTNAME)?.filter(|name| !name.is_empty()).map(str::to_owned),
         },
         user: user(call)?,
-        mpi: create::mpi(call)?,
+        root_emulation: root_emulation(call)?,
     })
 }
 

@@ -3,7 +3,7 @@
 use super::id;
 use crate::cli::table::*;
 use crate::cli::{Call, create};
-use crate::container::{self, Overrides};
+use crate::container::{self, Entrypoint, Overrides};
 use rt_launch::task::{JobDirectory, TaskContext, TaskId};
 use rt_sys::error::{Context, Result};
 use rt_sys::{caller, process, tty};
@@ -21,12 +21,13 @@ pub(super) fn run_task(call: &Call) -> Result<u8> {
         create::options(call, id.to_owned(), flags.path(&BUNDLE).unwrap_or_else(|| ".".into()))?;
     options.overrides = Overrides {
         args: call.rest()?,
+        entrypoint: Entrypoint::Without,
         env: crate::cli::environment(call)?,
         volumes: flags.texts(&VOLUME)?,
         devices: flags.texts(&DEVICE)?,
-        mpi: create::mpi(call)?,
         ..Overrides::default()
     };
+    options.mpi = create::mpi(call)?;
     options.configured = true;
     let id = TaskId::parse(id);
     options.task = Some(TaskContext {

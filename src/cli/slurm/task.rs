@@ -7,7 +7,7 @@ use super::save::save_in_child;
 use super::{container_of, open_store_of_job, read, step_name, store_of_job, task_id};
 use crate::cli::table::*;
 use crate::cli::{Call, create, image};
-use crate::container::{self, AskedEntrypoint, CreateOptions, Overrides, RootAccess};
+use crate::container::{self, AskedEntrypoint, CreateOptions, Entrypoint, Overrides, RootAccess};
 use oci_spec::runtime::Mount;
 use rt_launch::job_environment::JobEnvironment;
 use rt_launch::request::{ARGV0, IMAGE, Image, StepContainer};
@@ -70,6 +70,10 @@ pub(super) fn task(call: &Call) -> Result<u8> {
         Some(false) => Some(UserMap::Caller),
         None => options.user_map,
     };
+    let entrypoint = AskedEntrypoint { log: asked.entrypoint_log, env: asked.env.clone() };
+    options.entrypoint_first = asked.entrypoint.then_some(entrypoint);
+    options.env_of_job = Some(named.step.job.clone());
+    options.mpi = create::mpi(call)?;
     options.configured = true;
     let tmpfs = asked.tmpfs().to_owned();
     let unbound = asked.keeps_root() && !is_disk(&tmpfs);
@@ -231,11 +235,9 @@ fn overrides(
     }
     let mut env = asked.env.clone();
     env.extend(crate::cli::environment(call)?);
-    let entrypoint = AskedEntrypoint { log: asked.entrypoint_log, env: asked.env.clone() };
     Ok(Overrides {
         args,
-        entrypoint_first: asked.entrypoint.then_some(entrypoint),
-        env_of_job: Some(id.step.job.clone()),
+        entrypoint: Entrypoint::Without,
         env,
         root: root_access(asked, options),
         home,
@@ -243,7 +245,6 @@ fn overrides(
         mounts,
         unmounted: asked.unmounted.clone(),
         devices: call.flags.texts(&DEVICE)?,
-        mpi: create::mpi(call)?,
         ..Overrides::default()
     })
 }
