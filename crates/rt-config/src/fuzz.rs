@@ -2,7 +2,7 @@
 
 use crate::keys::{KEYS, Kind};
 use crate::mount::Mount;
-use crate::variables::{is_name, is_pattern};
+use crate::expand::{is_name, is_pattern};
 use crate::{Config, Origin, Setting, Value, file, variables};
 use rt_spec::mounts;
 use std::fmt::Write;

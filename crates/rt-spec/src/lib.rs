@@ -19,6 +19,7 @@ pub mod owner;
 pub mod rootless;
 pub mod said;
 pub mod state;
+mod user_map;
 
 pub use annotations::{
     ANNOTATION_BYTES, ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_DIGEST, ANNOTATION_ENTRYPOINT,
