@@ -37,7 +37,7 @@ pub(super) struct Pull<'a> {
     pub shown: bool,
 }
 
-/// The same, pulled as `how` says.
+/// The bundle of `image`, which is pulled as `how` says where no store has it; none where `rt-pull` has said why there is none.
 pub(super) fn pulled(call: &Call, image: &str, how: &Pull<'_>) -> Result<Option<PathBuf>> {
     let Pull { policy, platform, .. } = *how;
     let configured = rt_config::Config::read(&rt_config::own_variable)?;

@@ -365,7 +365,7 @@ fn process_plan(
 
 fn read_process(path: &Path) -> Result<Process> {
     let text = fd::read_file(path).context(|| format!("read {}", path.display()))?;
-    // The same tolerance as for a config: unknown capabilities are left out.
+    // Read as a part of a config is, which leaves out capabilities that are not known.
     let wrapped = [b"{\"ociVersion\":\"1.0.0\",\"process\":".as_slice(), &text, b"}"].concat();
     let config = rt_spec::Config::parse(wrapped).context(|| path.display().to_string())?;
     config.spec.process().clone().ok_or_else(|| err!("{}: no process", path.display()))

@@ -51,7 +51,7 @@ const LONGEST_PAUSE: i64 = 1000;
 /// How long a directory is waited for, in milliseconds.
 const PATIENCE: i64 = 1000;
 
-/// The same for the layer of a step: the processes of one that was cancelled may take Slurm's KillWait to end, and more.
+/// How long the directory of a step's layer is waited for, in milliseconds: the processes of a step that was cancelled may take Slurm's KillWait to end, and more.
 const PATIENCE_OF_A_STEP: i64 = 15_000;
 
 /// After so many milliseconds the wait is said.

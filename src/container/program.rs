@@ -134,7 +134,7 @@ impl ProcessPlan {
         error.context(format!("exec {:?}", self.args[0]))
     }
 
-    /// The same in a child of the process that was prepared.
+    /// Becomes the program in a child of the process that was prepared; returns only the error.
     pub(super) fn exec_in_child(&self, prepared: &mut Prepared, ignored: u64) -> Error {
         if self.listen_fds > 0 {
             // They name the process that is meant.

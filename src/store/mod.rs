@@ -201,7 +201,7 @@ impl Store {
         self.access == Access::Own
     }
 
-    /// The same store for use: where root only looks into it, this process becomes its owner.
+    /// This store, to be changed: where root only looks into it, this process becomes its owner.
     pub(crate) fn for_use(self) -> Result<Self> {
         match self.access {
             Access::Look(_) => Self::open_as_owner(&self.root),
@@ -333,7 +333,7 @@ impl Store {
         self.load_if_there(id)?.ok_or_else(|| does_not_exist(id))
     }
 
-    /// The same; `None` where there is no such container.
+    /// The record of container `id`; `None` where there is no such container.
     pub(crate) fn load_if_there(&self, id: &str) -> Result<Option<Record>> {
         let fd = match self.dir.as_ref().map(|dir| open_dir(dir, id)) {
             None | Some(Err(Errno::NOENT)) => return Ok(None),
@@ -397,7 +397,7 @@ impl Store {
         Ok(self.list_all()?.0)
     }
 
-    /// The same, and why one of them has no readable record, where that is so.
+    /// The records of [`Store::list`], and why one container has no readable record, where that is so.
     pub(crate) fn list_all(&self) -> Result<(Vec<Record>, Option<Error>)> {
         let mut failed = None;
         let mut records = match self.access {

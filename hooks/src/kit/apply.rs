@@ -272,7 +272,7 @@ fn restrict(tree: &OwnedFd, kind: MountPoint) -> Result<()> {
     mount::set_attr(tree, recursive, Attr::setting(set))
 }
 
-/// The same file, or the same device.
+/// True for one file, or two nodes of one device.
 fn same(a: &Stat, b: &Stat) -> bool {
     let kind = |s: &Stat| FileType::from_raw_mode(s.st_mode);
     let device = |s: &Stat| matches!(kind(s), FileType::CharacterDevice | FileType::BlockDevice);

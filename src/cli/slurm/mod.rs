@@ -71,7 +71,7 @@ fn store_of_job(call: &Call) -> Result<Store> {
     }
 }
 
-/// The same, where it need not be there.
+/// The state directory of [`store_of_job`], where that is there. Makes none.
 fn open_store_of_job(call: &Call) -> Result<Store> {
     match crate::cli::root(call)? {
         Some(root) => Store::open(Some(&root)),

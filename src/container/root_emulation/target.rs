@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// Where descriptors are shown. A supervisor has no `self` in the container's procfs, so these are looked up by the thread.
 const OWN: [&[u8]; 2] = [b"/proc/self/", b"/proc/thread-self/"];
-/// The same by links that containers have in /dev.
+/// Links to descriptors that containers have in /dev.
 const STREAMS: [(&[u8], &str); 3] =
     [(b"/dev/stdin", "fd/0"), (b"/dev/stdout", "fd/1"), (b"/dev/stderr", "fd/2")];
 
