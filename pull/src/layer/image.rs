@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::content::Pieces;
-use super::{Content, Counts, LayerTarget, add};
+use super::{Content, Counts, LayerTarget, add, is_steering};
 use crate::merge::{DirMetadata, Target};
 use crate::tar::{EntryKind, Header};
 use rt_sys::error::{Error, Result};
@@ -128,8 +128,7 @@ impl ImageTarget<'_> {
         let id = |id: u64| u32::try_from(id).unwrap_or(0);
         let mut kept = BTreeMap::new();
         for (name, value) in xattrs {
-            // An overlay mount obeys user.overlay.* of its layers, so an image could steer it (mount option userxattr).
-            if name.starts_with(b"user.overlay.") {
+            if is_steering(name) {
                 add(&self.counts.xattrs, 1);
                 continue;
             }
