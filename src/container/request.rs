@@ -19,7 +19,7 @@ use rt_sys::fd;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What is asked of a start. It is read as [`CreateOptions`] are, and cannot be written.
 #[derive(Debug)]
@@ -48,15 +48,11 @@ impl StartRequest {
             Some(job) => Config::read(&|name| job.setting(name))?,
             None => Config::read(&rt_config::own_variable)?,
         };
-        let step = match job.filter(|job| job.has(REQUEST_PREFIX)) {
-            Some(job) => {
-                let here = job.get("SLURM_SUBMIT_DIR").unwrap_or("/");
-                let step = StepContainer::read(&|name| job.get(name).map(str::to_owned), Path::new(here))?;
-                step.check_sources()?;
-                Some(step)
-            }
+        let step = match job {
+            Some(job) => StepContainer::of_job(job)?,
             None => None,
         };
+        step.as_ref().map_or(Ok(()), StepContainer::check_sources)?;
         let caller = match &options.task {
             Some(task) if task.asked => Origin::Step,
             _ => Origin::CommandLine,

@@ -1,6 +1,7 @@
 //! What the environment of a Slurm step asks of its container: the variables `RT_CONTAINER_*`, whose values are written as
 //! the options of pyxis are.
 
+use crate::job_environment::JobEnvironment;
 use oci_spec::runtime::{LinuxNamespaceType, Mount};
 use rt_spec::asked_mounts;
 use rt_spec::environment::REQUEST_PREFIX as PREFIX;
@@ -165,6 +166,18 @@ impl StepContainer {
             }
         }
         Ok(asked)
+    }
+
+    /// What the environment of a job asks for, which the launcher has written into a config; `None` where it asks for nothing.
+    ///
+    /// # Errors
+    /// As of [`StepContainer::read`].
+    pub fn of_job(job: &JobEnvironment) -> Result<Option<Self>> {
+        if !job.has(PREFIX) {
+            return Ok(None);
+        }
+        let here = job.get("SLURM_SUBMIT_DIR").unwrap_or("/");
+        Self::read(&|name| job.get(name).map(str::to_owned), Path::new(here)).map(Some)
     }
 
     /// TmpFS of the node, a directory that each has for itself (slurm.conf(5)); Slurm's default where it is not known.
