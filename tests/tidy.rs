@@ -354,7 +354,7 @@ const DROPPED: [(&str, usize, &str); 46] = [
     ("src/cli/events.rs", 2, "a figure that cannot be read is left out"),
     ("src/cli/operand.rs", 2, "another user's file stops nobody, whatever he makes the kernel say of it"),
     ("src/cli/slurm/broadcast.rs", 1, "what cannot be looked at is not removed"),
-    ("src/cli/slurm/kept.rs", 1, "where TmpFS cannot be looked at, a step writes to memory"),
+    ("src/cli/slurm/persistent.rs", 1, "where TmpFS cannot be looked at, a step writes to memory"),
     ("src/cli/slurm/prepare.rs", 1, "a remark is left out"),
     ("src/cli/spec.rs", 1, "mkdir and open with O_EXCL decide afterwards"),
     ("src/container/account.rs", 1, "no error of the kernel: an option"),

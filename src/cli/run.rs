@@ -143,10 +143,10 @@ fn shared_run(call: &Call, own_form: bool) -> Result<Option<Run>> {
     }
     let (number, step) = rank.as_ref().map_or((None, None), |rank| (Some(rank.number), rank.step.clone()));
     let of_launcher = || rank.map(|rank| (rank.run, rank.key)).unwrap_or_default();
-    let (named, asked) = (name.is_some(), word.is_some());
+    let (named, explicit) = (name.is_some(), word.is_some());
     let step = step.filter(|_| !named);
     let (name, key) = name.map_or_else(of_launcher, |name| (name.to_owned(), name.to_owned()));
-    Ok(Some(Run { name, key, pid: std::process::id(), rank: number, step, named, asked }))
+    Ok(Some(Run { name, key, pid: std::process::id(), rank: number, step, named, explicit }))
 }
 
 /// How long a name of `--share` may be: an id has more behind it.

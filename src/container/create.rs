@@ -321,8 +321,8 @@ impl<'a> Launch<'a> {
         if let Some(config) = self.images.image_config() {
             dir.save_image_config(config)?;
         }
-        match &self.request.kept {
-            Some(kept) => dir.keep(&kept.what)?,
+        match &self.request.persistent {
+            Some(kept) => dir.keep(&kept.container)?,
             None => self.store.note_shared(&dir.id)?,
         }
         // The member is this process, unless a runtime stays beside the container.
@@ -556,7 +556,7 @@ impl<'a> Launch<'a> {
 
     /// What hooks get on standard input while the container is made.
     fn hook_state(&self, pid: i32, status: Status) -> Result<Vec<u8>> {
-        hooks::creation_state_json(&self.record(pid, 0, None), status, &self.plan.said)
+        hooks::creation_state_json(&self.record(pid, 0, None), status, &self.plan.caller_request)
     }
 
     /// What is recorded of the container, whose first process is `pid`.
@@ -584,7 +584,7 @@ impl<'a> Launch<'a> {
             run: self.request.run.as_ref().map(|run| run.name.clone()),
             shared: self.member().is_some(),
             keeps_keyring: self.plan.no_new_keyring,
-            kept_from: self.plan.process.kept_from,
+            confinement: self.plan.process.confinement,
         }
     }
 

@@ -34,7 +34,7 @@ mod sync;
 mod trace;
 
 pub(crate) use create::{create, run};
-pub(crate) use entrypoint::AskedEntrypoint;
+pub(crate) use entrypoint::EntrypointRequest;
 pub(crate) use exec::exec;
 pub(crate) use handover::Handover;
 pub(crate) use images::{ImageMounts, Way, mount_for as mount_image};
@@ -109,7 +109,7 @@ pub(crate) struct CreateOptions {
     /// The program gets the caller's environment in any case, as a task of this job.
     pub env_of_job: Option<String>,
     /// The image's entrypoint is run before the first program of a step's container.
-    pub entrypoint_first: Option<AskedEntrypoint>,
+    pub entrypoint_first: Option<EntrypointRequest>,
     /// Whose MPI library the container runs with: `host` or `image`.
     pub mpi: Option<String>,
     /// The task of a Slurm step that the container is for.
@@ -117,7 +117,7 @@ pub(crate) struct CreateOptions {
     /// The run with whose other processes the container is shared.
     pub run: Option<Run>,
     /// The task's container outlives the step.
-    pub kept: Option<KeptContainer>,
+    pub persistent: Option<PersistentRequest>,
     /// Images that are files are unpacked and not mounted (`--extract`).
     pub extract: bool,
     /// The file that gets a line about where the start's time went (`--trace`).
@@ -147,14 +147,14 @@ pub(crate) struct Run {
     /// The caller has named it, and not a launcher.
     pub named: bool,
     /// The caller has said that it shares, whatever is configured.
-    pub asked: bool,
+    pub explicit: bool,
 }
 
-/// A container that outlives its step.
+/// What a step asks of a container that outlives it.
 #[derive(Debug)]
-pub(crate) struct KeptContainer {
+pub(crate) struct PersistentRequest {
     /// What it is made from, and where its layer is.
-    pub what: PersistentContainer,
+    pub container: PersistentContainer,
     /// It has to run.
     pub must_run: bool,
     /// A step that has not made it gets mounts of its own.
@@ -204,7 +204,7 @@ pub(crate) struct Overrides {
     pub args: Vec<String>,
     /// What stands before `args`.
     pub entrypoint: Entrypoint,
-    /// Added to `process.env`, as [`rt_spec::environment::asked`] has it.
+    /// Added to `process.env`, as [`rt_spec::environment::expand`] has it.
     pub env: Vec<String>,
     /// Where what the program writes to the root goes.
     pub root: RootAccess,

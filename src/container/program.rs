@@ -78,8 +78,8 @@ impl ProcessPlan {
         if self.is_kept_from_devices() {
             self.load_own(devices_filter()).context(|| "protect the host's devices")?;
         }
-        if self.kept_from.any() {
-            self.load_own(shared_filter(self.kept_from)).context(|| "protect the caller's keys")?;
+        if self.confinement.any() {
+            self.load_own(shared_filter(self.confinement)).context(|| "protect the caller's keys")?;
         }
         // seccomp(2) wants no_new_privs or CAP_SYS_ADMIN: without no_new_privs the filter is loaded before the
         // capabilities are dropped. A filter with a listener is loaded now in any case, while there is a runtime that

@@ -8,7 +8,7 @@ use super::request::StartRequest;
 use super::{CreateOptions, Run, step};
 use crate::store::Store;
 use oci_spec::runtime::LinuxNamespaceType;
-use rt_spec::said::{ANNOTATION_ENV, PREFIXES};
+use rt_spec::caller_request::{ANNOTATION_ENV, PREFIXES};
 use rt_sys::error::Result;
 use rt_sys::ns::{self, Namespace};
 use rt_sys::{err, fd};
@@ -47,7 +47,7 @@ pub(crate) fn run_rank(store: &Store, mut options: CreateOptions) -> Result<u8> 
         return step::run_alone(store, request, loaded);
     }
     let pid = run.pid;
-    let id = format!("{}-{:012x}", run.name, asked(run, &request, &mut loaded)? >> 16);
+    let id = format!("{}-{:012x}", run.name, container_key(run, &request, &mut loaded)? >> 16);
     let loaded = use_again(loaded);
     step::share(store, request, &id, pid, loaded, |_| Ok(()))
 }
@@ -60,7 +60,7 @@ fn has_pid_namespace(loaded: &Loaded) -> bool {
 
 /// A number for the run and for what is asked for its container, the same for all who ask for the same. What is a program's
 /// own does not count: arguments, environment, directory, limits, filter.
-fn asked(run: &Run, request: &StartRequest, loaded: &mut Loaded) -> Result<u64> {
+fn container_key(run: &Run, request: &StartRequest, loaded: &mut Loaded) -> Result<u64> {
     let mut all = DefaultHasher::new();
     (&run.key, run.named).hash(&mut all);
     let spec = &mut *loaded.config.spec;

@@ -11,9 +11,9 @@ use crate::hooks::definitions;
 use rt_config::{Config, Key, Setting, Value};
 use rt_launch::request::StepContainer;
 use rt_launch::task::{JobDirectory, TaskContext};
+use rt_spec::caller_request::{CallerRequest, MPI};
 use rt_spec::environment::{self, REQUEST_PREFIX};
 use rt_spec::rootless::UserMap;
-use rt_spec::said::{MPI, Said};
 use rt_sys::error::Result;
 use rt_sys::fd;
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ impl StartRequest {
     /// # Errors
     /// A file of the configuration, or a variable, says what nobody can mean.
     pub(super) fn settle(options: CreateOptions) -> Result<StartRequest> {
-        let job = options.task.as_ref().filter(|task| !task.asked).map(|task| &task.job);
+        let job = options.task.as_ref().filter(|task| !task.has_own_environment).map(|task| &task.job);
         let found = match job {
             _ if !options.configured => Config::default(),
             Some(job) => Config::read(&|name| job.setting(name))?,
@@ -54,7 +54,7 @@ impl StartRequest {
         };
         step.as_ref().map_or(Ok(()), StepContainer::check_sources)?;
         let caller = match &options.task {
-            Some(task) if task.asked => Origin::Step,
+            Some(task) if task.has_own_environment => Origin::Step,
             _ => Origin::CommandLine,
         };
         let mut request = StartRequest { options, origins: Origins::default() };
@@ -72,12 +72,12 @@ impl StartRequest {
         self
     }
 
-    /// What hooks are told of it.
-    pub(super) fn said(&self) -> Said {
-        let mut env = environment::asked(&self.overrides.env);
+    /// What hooks are told of the request, which no image can have said.
+    pub(super) fn for_hooks(&self) -> CallerRequest {
+        let mut env = environment::expand(&self.overrides.env);
         env.retain(|variable| definitions::is_for_hooks(variable));
         env.extend(self.mpi.iter().map(|word| format!("{MPI}={word}")));
-        Said { env, devices: self.overrides.devices.clone(), ..Said::default() }
+        CallerRequest { env, devices: self.overrides.devices.clone(), ..CallerRequest::default() }
     }
 
     /// Who has said each value that several may say, by its name.
@@ -121,7 +121,7 @@ impl StartRequest {
         let share =
             found.of(&rt_config::SHARE).last().filter(|share| share.value == Value::Text("never".into()));
         if let (Some(share), Some(run)) = (share, &options.run)
-            && !run.asked
+            && !run.explicit
         {
             options.run = None;
             origins.note("share", Origin::Configured(share.from.clone()));
@@ -163,7 +163,7 @@ impl StartRequest {
 fn settle_task(task: &mut TaskContext, step: Option<StepContainer>) {
     if let Some(step) = step {
         task.unshare = step.unshare;
-        let of_step = |path: PathBuf| JobDirectory { path, identity: None, asked: true, required: true };
+        let of_step = |path: PathBuf| JobDirectory { path, identity: None, explicit: true, required: true };
         task.cwd = step.workdir.map(of_step).or(task.cwd.take());
     }
     task.directories = rt_launch::slurm::directories(task, fd::is_trusted_directory);

@@ -10,7 +10,7 @@ use super::lifecycle::{self, Deletion};
 use super::members::{self, Members};
 use super::plan::{BundleConfig, Loaded, ProcessPlan};
 use super::request::StartRequest;
-use super::{CreateOptions, ExecOptions, ImageMounts, KeptContainer, hooks, init};
+use super::{CreateOptions, ExecOptions, ImageMounts, PersistentRequest, hooks, init};
 use crate::store::{
     ContainerDir, JoinTarget, LivingMember, Lock, Member, ProcessIdentity, Record, Role, Store, remove_layer,
 };
@@ -42,7 +42,7 @@ pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> 
     options.make_absolute()?;
     options.bundle = rt_sys::fd::absolute(&options.bundle)?;
     let read = match options.task {
-        Some(ref task) if !task.asked => Some(BundleConfig::read(&options)?),
+        Some(ref task) if !task.has_own_environment => Some(BundleConfig::read(&options)?),
         _ => None,
     };
     if let (Some(task), Some(read)) = (&mut options.task, &read) {
@@ -58,7 +58,7 @@ pub(crate) fn run_task(store: &Store, mut options: CreateOptions) -> Result<u8> 
     else {
         return run_alone(store, request, loaded);
     };
-    let place = request.kept.as_ref().and_then(|kept| kept.save.clone());
+    let place = request.persistent.as_ref().and_then(|kept| kept.save.clone());
     let note_place = |dir: &ContainerDir| match place.as_deref().and_then(Path::parent) {
         Some(parent) => dir.note_place(&step.to_string(), parent),
         None => Ok(()),
@@ -81,15 +81,15 @@ pub(super) fn share(
     loop {
         match store.enter_shared(container, lock, request.run.is_some(), proc.as_fd())? {
             Role::Maker(dir) => {
-                if let Some(kept) = &request.kept {
-                    begin_kept(store, kept, &dir)?;
+                if let Some(kept) = &request.persistent {
+                    begin_persistent(store, kept, &dir)?;
                 }
                 note_place(&dir)?;
                 return create::run_shared(store, request, loaded, &dir);
             }
             Role::Joiner(dir, target) => {
                 note_place(&dir)?;
-                let user_map = match request.kept {
+                let user_map = match request.persistent {
                     // The ids are those of the user namespace that is there, whatever this step asks for.
                     Some(_) => annotations::user_map(&dir.spec()?)?,
                     None => request.user_map,
@@ -125,7 +125,7 @@ pub(super) fn share(
 
 /// Looks whether a container that outlives its step may be started, in which nobody lives.
 #[cold]
-fn begin_kept(store: &Store, kept: &KeptContainer, dir: &ContainerDir) -> Result<()> {
+fn begin_persistent(store: &Store, kept: &PersistentRequest, dir: &ContainerDir) -> Result<()> {
     if kept.must_run {
         store.forget(dir)?;
         bail!("container {} is not running", dir.id);
@@ -134,13 +134,13 @@ fn begin_kept(store: &Store, kept: &KeptContainer, dir: &ContainerDir) -> Result
         return require_layer(kept, dir);
     }
     // The state does not survive the node's end, and a layer may.
-    remove_layer(&kept.what.layer)
+    remove_layer(&kept.container.layer)
 }
 
 /// Looks whether the layer is still there: where TmpFS is a job's own (job_container/tmpfs), it goes with that job. Who has
 /// named an image gets a container that begins with it; for others the name is free again.
-fn require_layer(kept: &KeptContainer, dir: &ContainerDir) -> Result<()> {
-    let layer = &kept.what.layer;
+fn require_layer(kept: &PersistentRequest, dir: &ContainerDir) -> Result<()> {
+    let layer = &kept.container.layer;
     if fs::lstat(layer).err() != Some(Errno::NOENT) {
         return Ok(());
     }
@@ -247,7 +247,7 @@ struct Joining<'a> {
     /// The task gets a copy of the container's mounts.
     own_mounts: bool,
     /// The container's config says which namespaces it has: another step may have made it.
-    kept: bool,
+    persistent: bool,
     /// Namespaces that the step wants to be the container's own.
     unshare: Vec<LinuxNamespaceType>,
 }
@@ -256,7 +256,7 @@ impl<'a> Joining<'a> {
     fn new(
         request: &StartRequest,
         user_map: Option<UserMap>,
-        Loaded { bundle, config, inherits_env, kept_from, .. }: Loaded,
+        Loaded { bundle, config, inherits_env, confinement, .. }: Loaded,
         dir: &ContainerDir,
         number: u32,
         ignored: u64,
@@ -277,7 +277,7 @@ impl<'a> Joining<'a> {
         let linux = made.as_ref().filter(|_| !own).unwrap_or(spec).linux().as_ref();
         let mut plan = ProcessPlan::new(process, &adapted, linux, all_ids, open_fds, &mut Vec::new())?;
         plan.listen_fds = request.listen_fds;
-        plan.kept_from = kept_from;
+        plan.confinement = confinement;
         if let Some(task) = &request.task {
             plan.set_task(spec, task);
         }
@@ -300,7 +300,7 @@ impl<'a> Joining<'a> {
             Some(file) => file.clone(),
             None => bundle.join(annotations::image_file(spec).unwrap_or(root.path())),
         };
-        let own_mounts = match (&request.kept, &request.task) {
+        let own_mounts = match (&request.persistent, &request.task) {
             (Some(kept), Some(task)) if kept.own_mounts => {
                 let step = task.id.as_ref().map(|id| &id.step);
                 let record = dir.load()?;
@@ -309,7 +309,7 @@ impl<'a> Joining<'a> {
             _ => false,
         };
         let unshare = request.task.as_ref().map(|task| task.unshare.clone()).unwrap_or_default();
-        let kept = request.kept.is_some();
+        let persistent = request.persistent.is_some();
         Ok(Joining {
             keeps_keyring: request.no_new_keyring,
             number,
@@ -321,7 +321,7 @@ impl<'a> Joining<'a> {
             proc,
             config,
             own_mounts,
-            kept,
+            persistent,
             unshare,
         })
     }
@@ -356,8 +356,8 @@ impl<'a> Joining<'a> {
         member: Member,
         pidfd: OwnedFd,
     ) -> Result<Option<u8>> {
-        let namespaces = match self.kept {
-            true => self.namespaces_of_kept(dir)?,
+        let namespaces = match self.persistent {
+            true => self.namespaces_of_persistent(dir)?,
             false => exec::configured_namespaces(&self.config.spec, &self.caller)?.0,
         };
         // The link of the member is made only after joining. Other tasks pass the pidfd of a member that they find to
@@ -413,7 +413,7 @@ impl<'a> Joining<'a> {
     }
 
     /// The namespaces of a container that another step may have made, and asked other things of.
-    fn namespaces_of_kept(&self, dir: &ContainerDir) -> Result<Namespaces> {
+    fn namespaces_of_persistent(&self, dir: &ContainerDir) -> Result<Namespaces> {
         let namespaces = exec::configured_namespaces(&dir.spec()?, &self.caller)?.0;
         for kind in &self.unshare {
             let (namespace, name) = match kind {
@@ -651,7 +651,7 @@ pub(crate) fn tasks_delete(store: &Store, id: &str) -> Result<()> {
     if let Some(job) = TaskName::parse(id).filter(|name| name.step.is_none()) {
         let of_job = |record: &Record| record.step.as_ref().is_some_and(|step| job.means(step));
         // What is there for all jobs stays.
-        let stays = |record: &Record| matches!(store.kept(&record.id), Ok(Some(kept)) if kept.global);
+        let stays = |record: &Record| matches!(store.persistent(&record.id), Ok(Some(kept)) if kept.global);
         for record in store.list()?.into_iter().filter(of_job).filter(|record| !stays(record)) {
             lifecycle::delete(store, &record.id, Deletion::ForcedForSlurm)?;
         }

@@ -1,6 +1,6 @@
 //! The directory of one container: its record with the config, and the fifo that init waits on.
 
-use super::kept::{KEPT, PLACE};
+use super::persistent::{PERSISTENT, PLACE};
 use super::step::ENDED;
 use super::{Record, does_not_exist, names_of_files};
 use rt_spec::{Config, Spec};
@@ -65,7 +65,8 @@ impl ContainerDir {
     /// Removes what is left of a container that was here before, but not that it outlives its processes.
     pub(super) fn clear(&self) -> Result<()> {
         // A step whose first tasks have ended before its last ones begin is still one step.
-        let stays = |file: &&String| *file == KEPT || file.starts_with(PLACE) || file.starts_with(ENDED);
+        let stays =
+            |file: &&String| *file == PERSISTENT || file.starts_with(PLACE) || file.starts_with(ENDED);
         for file in names_of_files(&self.fd)?.iter().filter(|file| !stays(file)) {
             fs::unlinkat(&self.fd, file.as_str(), AtFlags::empty())
                 .context(|| format!("replace the state of {}", self.id))?;

@@ -6,7 +6,7 @@
 //! `.images/` names what was made in images, and images that are files are mounted on `.mounted`. Everything goes through descriptors, and no link is followed.
 
 mod container_dir;
-mod kept;
+mod persistent;
 mod place;
 mod process_identity;
 mod record;
@@ -15,9 +15,9 @@ mod site;
 mod step;
 
 pub(crate) use container_dir::ContainerDir;
-pub(crate) use kept::{PersistentContainer, layer_directory, open_layer, remove_layer};
+pub(crate) use persistent::{PersistentContainer, layer_directory, open_layer, remove_layer};
 pub(crate) use process_identity::{ProcessIdentity, open_pidfd};
-pub(crate) use record::{KeptFrom, Record};
+pub(crate) use record::{Confinement, Record};
 pub(crate) use scratch::Scratch;
 pub(crate) use site::make_for_job;
 pub(crate) use step::{JoinTarget, LivingMember, Lock, Member, Role};

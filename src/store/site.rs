@@ -3,7 +3,7 @@
 //! Root waits for nobody here. It locks nothing that others can open, asks no file system that is mounted there (a FUSE server
 //! of a user's may never answer), and follows no link.
 
-use super::kept::remove_below;
+use super::persistent::remove_below;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 use rustix::fd::{AsRawFd, OwnedFd};

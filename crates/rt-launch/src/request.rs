@@ -156,12 +156,12 @@ impl StepContainer {
             for entry in text.split(',') {
                 let what = || format!("{PREFIX}MOUNTS: {entry:?}");
                 match mount(entry, &base).map_err(|e| e.context(what()))? {
-                    Asked::Mount(mount) => {
+                    MountEntry::Mount(mount) => {
                         if !asked.mounts.contains(&mount) {
                             asked.mounts.push(*mount);
                         }
                     }
-                    Asked::Unmount(path) => asked.unmounted.push(path),
+                    MountEntry::Unmount(path) => asked.unmounted.push(path),
                 }
             }
         }
@@ -345,13 +345,13 @@ fn namespaces(text: &str) -> Result<Vec<LinuxNamespaceType>> {
 }
 
 /// What an entry of the mounts asks for.
-enum Asked {
+enum MountEntry {
     Mount(Box<Mount>),
     Unmount(PathBuf),
 }
 
 /// `SRC[:DST[:FLAG+FLAG...]]`, where SRC is a path, `tmpfs` or `umount`.
-fn mount(entry: &str, base: &Path) -> Result<Asked> {
+fn mount(entry: &str, base: &Path) -> Result<MountEntry> {
     let mut parts = entry.splitn(3, ':');
     let source =
         parts.next().filter(|source| !source.is_empty()).ok_or_else(|| err!("the source is missing"))?;
@@ -380,7 +380,7 @@ fn mount(entry: &str, base: &Path) -> Result<Asked> {
     if source == "umount" {
         return match flags.first() {
             Some(flag) => bail!("umount takes no flag {flag:?}"),
-            None => Ok(Asked::Unmount(destination)),
+            None => Ok(MountEntry::Unmount(destination)),
         };
     }
     let mount = if source == "tmpfs" {
@@ -390,7 +390,7 @@ fn mount(entry: &str, base: &Path) -> Result<Asked> {
         let source = source.to_str().ok_or_else(|| err!("the source is not UTF-8"))?;
         asked_mounts::path(source, shown, flags)?
     };
-    Ok(Asked::Mount(Box::new(mount)))
+    Ok(MountEntry::Mount(Box::new(mount)))
 }
 
 #[cfg(test)]

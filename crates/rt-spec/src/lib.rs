@@ -6,6 +6,7 @@
 
 pub mod annotations;
 pub mod asked_mounts;
+pub mod caller_request;
 mod check;
 mod config;
 pub mod emulation;
@@ -17,7 +18,6 @@ pub mod mounts;
 pub mod own_config;
 pub mod owner;
 pub mod rootless;
-pub mod said;
 pub mod state;
 mod user_map;
 

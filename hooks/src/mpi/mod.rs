@@ -18,7 +18,7 @@ use crate::kit::tree::Tree;
 use installed::Installation;
 use plugins::Plugins;
 use proof::Pair;
-use rt_spec::said::{ANNOTATION_MPI, MPI, is_host_mpi};
+use rt_spec::caller_request::{ANNOTATION_MPI, MPI, is_host_mpi};
 use rt_sys::bail;
 use rt_sys::err;
 use rt_sys::error::{Context, Result};

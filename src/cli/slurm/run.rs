@@ -53,7 +53,7 @@ pub(super) fn run_task(call: &Call) -> Result<u8> {
 /// The kernel does not say what the working directory is.
 pub(super) fn job_directory(asked: Option<PathBuf>, bundle: &Path) -> Result<Option<JobDirectory>> {
     if let Some(path) = asked.filter(|path| path.is_absolute()) {
-        return Ok(Some(JobDirectory { path, identity: None, asked: true, required: false }));
+        return Ok(Some(JobDirectory { path, identity: None, explicit: true, required: false }));
     }
     // Slurm 22.05 enters the bundle.
     let found = std::env::current_dir().and_then(|path| Ok((std::fs::metadata(&path)?, path)));
@@ -61,7 +61,7 @@ pub(super) fn job_directory(asked: Option<PathBuf>, bundle: &Path) -> Result<Opt
         Ok((_, path)) if path == Path::new("/") || path == bundle => Ok(None),
         Ok((found, path)) => {
             let identity = Some((found.dev(), found.ino()));
-            Ok(Some(JobDirectory { path, identity, asked: false, required: false }))
+            Ok(Some(JobDirectory { path, identity, explicit: false, required: false }))
         }
         // Removed, or below a directory that the user may not search: no path leads to it, in the container neither.
         Err(e) if [ErrorKind::NotFound, ErrorKind::PermissionDenied].contains(&e.kind()) => Ok(None),

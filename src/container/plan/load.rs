@@ -1,13 +1,13 @@
 //! The config that a plan is made of: read, and changed as the request asks.
 
 use super::Layer;
-use super::{asked_namespaces, foreign, pip, prompt};
+use super::{chosen_namespaces, foreign, pip, prompt};
 use crate::container::entrypoint::EntrypointPlan;
 use crate::container::request::StartRequest;
 use crate::container::trace::{self, Phase};
 use crate::container::{CreateOptions, Entrypoint, Ids, Overrides, RootAccess};
 use crate::hooks::definitions;
-use crate::store::KeptFrom;
+use crate::store::Confinement;
 use oci_spec::runtime::{Mount, MountBuilder};
 use rt_spec::rootless::UserMap;
 use rt_spec::{Config, Process, Spec, annotations, asked_mounts, environment, mounts};
@@ -52,7 +52,7 @@ pub(crate) struct Loaded {
     /// Others can have written the bundle, and the config asks for nothing of the host.
     pub foreign: bool,
     /// What the program is kept from.
-    pub kept_from: KeptFrom,
+    pub confinement: Confinement,
 }
 
 /// The image's own config, in a bundle of `rt pull`.
@@ -116,13 +116,13 @@ impl Loaded {
         let BundleConfig { bundle, mut config, of_image, foreign } = read;
         let is_hpc = annotations::asks_for_environment(&config.spec)?;
         let inherits_env = request.env_of_job.is_some() || request.inherit_env && is_hpc;
-        let kept_from = match of_image || is_hpc || inherits_env || annotations::is_of_image(&config.spec) {
-            true => KeptFrom {
+        let confinement = match of_image || is_hpc || inherits_env || annotations::is_of_image(&config.spec) {
+            true => Confinement {
                 keys: !request.no_new_keyring,
                 user_namespaces: Caller::current()?.has_hosts_root_uid()?,
             },
             // What a client has written stays as it is.
-            false => KeptFrom::default(),
+            false => Confinement::default(),
         };
         let entrypoint = match &request.entrypoint_first {
             Some(asked) => EntrypointPlan::of(&config.spec, asked)?,
@@ -137,7 +137,17 @@ impl Loaded {
             override_config(&mut config, request, user_map, inherits_env)?;
             layer = override_root(&mut config.spec, &request.overrides.root);
         }
-        Ok(Loaded { bundle, config, changed, inherits_env, layer, entrypoint, of_image, foreign, kept_from })
+        Ok(Loaded {
+            bundle,
+            config,
+            changed,
+            inherits_env,
+            layer,
+            entrypoint,
+            of_image,
+            foreign,
+            confinement,
+        })
     }
 
     /// The same config with the hooks of all directories, and with what hooks of the stage precreate make of it.
@@ -147,7 +157,7 @@ impl Loaded {
             self.config.changed()?;
         }
         if !request.no_hooks {
-            definitions::add_to(&mut self.config, &request.hooks_dirs, &request.said(), &self.bundle)?;
+            definitions::add_to(&mut self.config, &request.hooks_dirs, &request.for_hooks(), &self.bundle)?;
         }
         Ok(self)
     }
@@ -184,7 +194,7 @@ fn override_config(
         let dir = caller::path("PMIX_SERVER_TMPDIR");
         rt_launch::show_callers_pmix(spec, dir, fd::is_trusted_directory);
     }
-    asked_namespaces::choose(spec, &changes.namespaces)?;
+    chosen_namespaces::choose(spec, &changes.namespaces)?;
     leave_out_mounts(spec, &changes.unmounted);
     add_mounts(spec, changes)?;
     match changes.home {
@@ -404,7 +414,7 @@ fn override_env(process: &mut Process, request: &StartRequest, inherits: bool) {
         let name = variable.split_once('=').map_or(variable.as_str(), |(name, _)| name);
         !changes.unset_env.iter().any(|pattern| environment::means(pattern, name))
     });
-    env.extend(environment::asked(&changes.env));
+    env.extend(environment::expand(&changes.env));
     // Without it, programs on a terminal do not know how to move its cursor.
     let has_term = || env.iter().any(|variable| variable.starts_with("TERM="));
     if process.terminal() == Some(true) && (inherits || changes.terminal == Some(true)) && !has_term() {

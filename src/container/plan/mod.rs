@@ -3,7 +3,7 @@
 //! Everything that can fail without the kernel fails here, before the first process is made.
 
 mod account;
-mod asked_namespaces;
+mod chosen_namespaces;
 mod devices;
 mod foreign;
 mod hosts_root;
@@ -35,9 +35,9 @@ use super::request::StartRequest;
 use oci_spec::runtime::{Hooks, LinuxDeviceType};
 use rt_launch::job_environment::JobEnvironment;
 use rt_launch::{single_copy, slurm};
+use rt_spec::caller_request::{CallerRequest, Program};
 use rt_spec::emulation::RootEmulation;
 use rt_spec::rootless::{self, Adapted};
-use rt_spec::said::{Program, Said};
 use rt_spec::{Config, Linux, annotations};
 use rt_sys::caller::Caller;
 use rt_sys::caps;
@@ -128,7 +128,7 @@ pub(super) struct Plan {
     /// Hooks of all stages.
     pub hooks: Hooks,
     /// What the caller has said, for hooks.
-    pub said: Said,
+    pub caller_request: CallerRequest,
     /// The first process of the new PID namespace is an init of `rt`'s own.
     pub init: bool,
     /// Somebody has asked for the working directory by a flag, and is told where it is an empty one.
@@ -154,12 +154,12 @@ pub(super) struct Host<'a> {
 }
 
 /// What the caller has said, for hooks. The hook for MPI looks at the program, which may not be that of the config's file.
-fn said(spec: &rt_spec::Spec, request: &StartRequest) -> Said {
-    let mut said = request.said();
+fn caller_request(spec: &rt_spec::Spec, request: &StartRequest) -> CallerRequest {
+    let mut asked = request.for_hooks();
     if rt_spec::asks_for_mpi(spec) {
-        said.program = spec.process().as_ref().map(Program::of);
+        asked.program = spec.process().as_ref().map(Program::of);
     }
-    said
+    asked
 }
 
 impl Plan {
@@ -172,7 +172,15 @@ impl Plan {
         root: &Root,
     ) -> Result<(Plan, Config)> {
         let Loaded {
-            bundle, mut config, inherits_env, layer, entrypoint, of_image, foreign, kept_from, ..
+            bundle,
+            mut config,
+            inherits_env,
+            layer,
+            entrypoint,
+            of_image,
+            foreign,
+            confinement,
+            ..
         } = loaded;
         let caller = host.caller;
         if namespaces::names_own_user(&config.spec, caller) {
@@ -191,12 +199,12 @@ impl Plan {
         }
         if foreign {
             plan.foreign = true;
-            plan.said.config = Some(String::from_utf8_lossy(&config.text).into_owned());
+            plan.caller_request.config = Some(String::from_utf8_lossy(&config.text).into_owned());
         }
         plan.asked_cwd = request.callers_umask && request.overrides.cwd.is_some();
         plan.layer = layer;
         plan.entrypoint = entrypoint;
-        plan.process.kept_from = kept_from;
+        plan.process.confinement = confinement;
         if inherits_env {
             plan.process.inherit_pmi();
         }
@@ -227,10 +235,10 @@ impl Plan {
         let mut notes = config.warnings.clone();
         notes.extend(adapted.notes.iter().cloned());
         let mut rootfs = root.path.clone();
-        let mut said = said(spec, request);
+        let mut caller_request = caller_request(spec, request);
         if root.is_image() {
             rootfs = host.images.for_root(&root.path, &root.found)?;
-            said.rootfs = Some(rootfs.clone());
+            caller_request.rootfs = Some(rootfs.clone());
         }
         let process = spec.process().as_ref().ok_or_else(|| err!("config.json: process is missing"))?;
         let linux = spec.linux().as_ref().ok_or_else(|| err!("config.json: linux is missing"))?;
@@ -288,7 +296,7 @@ impl Plan {
                 .map(|bytes| bytes / 2),
             layer_seen: Seen::new(),
             layer_user: String::new(),
-            waits_for_layer: request.kept.is_some(),
+            waits_for_layer: request.persistent.is_some(),
             foreign: false,
             asked_cwd: false,
             entrypoint: None,
@@ -306,7 +314,7 @@ impl Plan {
             may_mknod: all_ids,
             no_new_keyring: request.no_new_keyring,
             hooks: spec.hooks().clone().unwrap_or_default(),
-            said,
+            caller_request,
             process,
             init: new.contains(Namespace::Pid) && annotations::asks_for_init(spec)?,
             maps: adapted.maps,
@@ -394,7 +402,7 @@ impl Plan {
     #[cold]
     pub(super) fn refuse_filters(&self) -> Result<()> {
         let process = &self.process;
-        if process.seccomp.is_none() && !process.is_kept_from_devices() && !process.kept_from.any() {
+        if process.seccomp.is_none() && !process.is_kept_from_devices() && !process.confinement.any() {
             return Ok(());
         }
         Err(err!("the program gets a seccomp filter, which criu cannot keep without root").hint(
