@@ -40,7 +40,7 @@ pub(super) fn images(call: &Call) -> ImageMounts {
     ImageMounts::new(call.flags.has(&EXTRACT))
 }
 
-/// Whose MPI library the caller asks for, by the flag or by the environment.
+/// The MPI library that the caller asks for, by the flag or by the environment: the host's or the image's.
 pub(super) fn mpi(call: &Call) -> Result<Option<String>> {
     let word = call.flags.text(&MPI)?.map(str::to_owned).or_else(|| caller::variable("RT_MPI"));
     if let Some(word) = &word {

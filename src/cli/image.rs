@@ -192,7 +192,7 @@ fn attend(child: &mut Child) -> Result<ExitStatus> {
         if let Some(status) = child.try_wait().context(|| "wait for rt-pull")? {
             return Ok(status);
         }
-        // It may have ended just now, and that is no error.
+        // The child may have ended just now, and that is no error.
         let _ = match signal::take().number {
             libc::SIGCHLD => Ok(()),
             libc::SIGTSTP => signal::send(group, libc::SIGSTOP)

@@ -32,7 +32,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
     }
     if let Some(caller) = flags.text(&END_WITH)? {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-        // It may have ended before.
+        // The caller may have ended before this process asked for the signal.
         if rustix::process::getppid().is_none_or(|pid| pid.to_string() != caller) {
             bail!("run: the caller has ended");
         }
@@ -241,7 +241,7 @@ fn mounts(call: &Call) -> Result<Vec<Mount>> {
     long.chain(tmpfs.iter().map(|text| asked_mounts::tmpfs(text))).collect()
 }
 
-/// Whose namespace `flag` says.
+/// The namespace that `flag`, one of `--net`, `--pid` and `--ipc`, chooses.
 fn choice(call: &Call, flag: &Flag) -> Result<Option<Choice>> {
     let Some(word) = call.flags.text(flag)? else { return Ok(None) };
     let own = if std::ptr::eq(flag, &NET) { "none" } else { "private" };

@@ -169,7 +169,7 @@ impl<'a> Launch<'a> {
         Ok(Launch { store, request, id, caller, plan, config, images, state_places, proc, copies, watch })
     }
 
-    /// The same container, by the id of the request, for this process alone.
+    /// This container, by the id of the request, for this process alone.
     fn alone(mut self) -> Self {
         self.id.clone_from(&self.request.id);
         self.plan.layer_user.clone_from(&self.id);

@@ -100,7 +100,7 @@ pub(crate) struct CreateOptions {
     pub lifetime: Lifetime,
     /// The directory of the layer is removed when the container has ended.
     pub removes_layer: bool,
-    /// Of a detached container: a log takes what its program writes to a terminal or a pipe of the caller's.
+    /// A log takes what the program of a detached container writes to a terminal or a pipe of the caller's.
     pub log: bool,
     /// What the command line changes in the config, and of a task that Slurm or its plugin starts also its step.
     pub overrides: Overrides,
@@ -110,7 +110,7 @@ pub(crate) struct CreateOptions {
     pub env_of_job: Option<String>,
     /// The image's entrypoint is run before the first program of a step's container.
     pub entrypoint_first: Option<EntrypointRequest>,
-    /// Whose MPI library the container runs with: `host` or `image`.
+    /// The MPI library that the container runs with: that of the `host` or of the `image`.
     pub mpi: Option<String>,
     /// The task of a Slurm step that the container is for.
     pub task: Option<TaskContext>,
@@ -155,7 +155,7 @@ pub(crate) struct Run {
 pub(crate) struct PersistentRequest {
     /// What it is made from, and where its layer is.
     pub container: PersistentContainer,
-    /// It has to run.
+    /// The container has to run.
     pub must_run: bool,
     /// A step that has not made it gets mounts of its own.
     pub own_mounts: bool,
@@ -294,7 +294,7 @@ pub(crate) enum RootAccess {
     /// As the config says.
     #[default]
     AsConfigured,
-    /// Not at all.
+    /// The root cannot be written.
     ReadOnly,
     /// To the image where the config says that it can be written, else to a layer in memory.
     Writable,
@@ -397,9 +397,9 @@ pub(crate) trait Checkpoint: std::fmt::Debug {
 /// What has become of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signalled {
-    /// It is the program's.
+    /// The signal is the program's.
     PassOn,
-    /// It is done with.
+    /// The signal is done with.
     Taken,
     /// The container has ended, and this is the exit code.
     Ended(u8),

@@ -137,7 +137,7 @@ impl ProcessPlan {
     /// Becomes the program in a child of the process that was prepared; returns only the error.
     pub(super) fn exec_in_child(&self, prepared: &mut Prepared, ignored: u64) -> Error {
         if self.listen_fds > 0 {
-            // They name the process that is meant.
+            // The variables of sd_listen_fds(3) name the process that is meant.
             match ExecArgs::new(&self.args, &self.full_env()) {
                 Ok(args) => prepared.args = args,
                 Err(e) => return e,

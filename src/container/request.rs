@@ -66,7 +66,7 @@ impl StartRequest {
         Ok(request)
     }
 
-    /// The same request for a container that is this process's own, and no run's.
+    /// This request for a container that is this process's own, and no run's.
     pub(super) fn alone(mut self) -> StartRequest {
         self.options.run = None;
         self

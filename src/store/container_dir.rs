@@ -140,7 +140,7 @@ impl ContainerDir {
     /// The record as it was written.
     fn read_record(&self) -> Result<Record> {
         let text = self.read()?;
-        // Not written yet: the container is being created.
+        // The record is not written yet: the container is being created.
         if text.is_empty() {
             return Ok(Record { id: self.id.clone(), ..Record::default() });
         }
@@ -157,7 +157,7 @@ impl ContainerDir {
     /// The record cannot be read.
     pub(crate) fn salvage(&self) -> Result<Option<Record>> {
         let text = match self.read() {
-            // It is no file that could be read.
+            // The record is no file that could be read.
             Err(e) if e.errno().is_none() => return Ok(None),
             text => text?,
         };

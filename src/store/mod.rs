@@ -66,9 +66,9 @@ pub(crate) struct Store {
 /// With whose rights a store is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// It is the caller's.
+    /// The store is the caller's.
     Own,
-    /// It is this uid's, and root looks into it. Nothing is changed.
+    /// The store is this uid's, and root looks into it. Nothing is changed.
     Look(u32),
 }
 
@@ -108,7 +108,7 @@ impl Store {
             jobs => jobs.context(|| format!("open {JOBS}"))?,
         };
         let mut names = list_names(&jobs, FileType::Directory)?;
-        // Those of the prolog's own.
+        // Directories that the prolog keeps for itself begin with a dot.
         names.retain(|name| !name.starts_with('.'));
         names.sort();
         let mut stores = Vec::new();
@@ -143,7 +143,7 @@ impl Store {
     pub(crate) fn create_for_job(user: Option<&str>) -> Result<Self> {
         if let Some(path) = place_of_user(user)? {
             match Self::create_at(&path, Chosen::ByDefault) {
-                // Not the user's to make, or somebody else's.
+                // The directory is not the user's to make, or somebody else's.
                 Err(e)
                     if e.errno().is_none()
                         || [libc::EACCES, libc::EPERM, libc::EROFS].iter().any(|errno| e.is(*errno)) => {}
@@ -220,7 +220,7 @@ impl Store {
         for path in default_roots()? {
             match Self::create_at(&path, Chosen::ByDefault) {
                 Ok(store) => return Ok(store),
-                // It is the place of all later calls, which look no further.
+                // The directory is the place of all later calls, which look no further.
                 Err(e) if !is_passed_over(&e) => return Err(context(e, &path)),
                 // That a place cannot be is less of a reason than that somebody else has taken one.
                 Err(e) => {
@@ -513,7 +513,7 @@ impl Store {
             }
             let _ = fs::unlinkat(&lists, name.as_str(), AtFlags::empty());
         }
-        // It fails where a list is left. The next container that needs the directory makes it anew.
+        // The directory stays where a list is left. The next container that needs the directory makes it anew.
         let _ = fs::unlinkat(dir, rootfs::IMAGES, AtFlags::REMOVEDIR);
         Ok(())
     }

@@ -167,6 +167,7 @@ impl ContainerRoot {
             Ok(there) if self.own.contains(&fs::fstat(&there)?.st_dev) => return Ok(()),
             _ => {}
         }
+        // The image is other containers' too, and nothing is written to it.
         let params = [Param::Value("mode".into(), "755".into())];
         let attr = mount::ATTR_NOSUID | mount::ATTR_NODEV;
         let tmpfs = mount::new_fs("tmpfs", "tmpfs", &params, attr).context(|| "make a tmpfs")?;

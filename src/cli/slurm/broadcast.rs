@@ -23,7 +23,7 @@ fn prefix(job: &str) -> String {
 
 /// An image and its copy on a node.
 struct Copy {
-    /// Of the image.
+    /// The image's size in bytes.
     size: u64,
     /// When the image was changed, in seconds.
     changed: i64,

@@ -12,7 +12,7 @@ use rt_sys::{bail, caller, err, process};
 /// Makes the state directory of the job's user, for a prolog of root's.
 pub(super) fn begin(call: &Call) -> Result<u8> {
     let root = crate::cli::root(call)?.ok_or_else(|| err!("slurm begin: --root is missing"))?;
-    // Its parent is closed to others, so a name with a slash or an empty one would close something else.
+    // The directory's parent is closed to others, so a name with a slash or an empty one would close something else.
     let user = caller::variable("SLURM_JOB_USER").filter(|user| !user.contains('/'));
     let is_users = |user: &String| !user.starts_with('.') && root.file_name() == Some(user.as_ref());
     if !user.is_some_and(|user| is_users(&user)) {

@@ -116,7 +116,7 @@ fn container_of_step(store: &Store, name: &str, tmpfs: &Path) -> Result<Option<N
         Err(e) if e.is(libc::ENOENT) => false,
         config => config.map(|_| true)?,
     };
-    // It is joined only, so nothing is ever in its layer.
+    // The container is joined only, so nothing is ever in its layer.
     let layer = store::layer_directory(tmpfs, &step.container)?;
     let kept = PersistentContainer {
         image: if is_file { record.rootfs } else { record.bundle },

@@ -35,7 +35,7 @@ pub(super) fn digest(call: &Call) -> Result<u8> {
 /// What the user has told a pull to execute, as a helper for credentials, is in no step: the plugin ends what it leaves.
 pub(super) fn prepare(call: &Call) -> Result<u8> {
     if let Some(dir) = caller::variable("RT_CONTAINER_SUBMIT_DIR") {
-        // It may be there on the node of the submission alone.
+        // The image may be there on the node of the submission alone.
         let _ = std::env::set_current_dir(dir);
     }
     let request = read()?;

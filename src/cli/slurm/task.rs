@@ -115,7 +115,7 @@ fn task_and_save(call: &Call, request: &StepContainer, tasks: usize, path: &Path
     let named = TaskId::parse(&id).ok_or_else(|| err!("{id:?} is no id of a task"))?;
     let container = container_of(request, &named);
     let store = open_store_of_job(call)?;
-    // It is not there where no task could make it.
+    // Where no task could make the container, there is none.
     if !store.holds(&container)? {
         return Ok(code);
     }

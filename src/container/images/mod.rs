@@ -23,7 +23,7 @@ pub(crate) use session::Way;
 /// The images of a call.
 #[derive(Debug, Default)]
 pub(crate) struct ImageMounts {
-    /// They are to be unpacked instead (`--extract`).
+    /// The images are unpacked and not mounted (`--extract`).
     extract: bool,
     /// The directory below which they are mounted.
     mounted: Option<PathBuf>,
@@ -34,7 +34,7 @@ pub(crate) struct ImageMounts {
 }
 
 impl ImageMounts {
-    /// None yet. With `extract` they are to be unpacked.
+    /// No image yet. With `extract` those to come are unpacked and not mounted.
     pub(crate) fn new(extract: bool) -> ImageMounts {
         ImageMounts { extract, ..ImageMounts::default() }
     }

@@ -150,7 +150,7 @@ impl Loaded {
         })
     }
 
-    /// The same config with the hooks of all directories, and with what hooks of the stage precreate make of it.
+    /// This config with the hooks of all directories, and with what hooks of the stage precreate make of it.
     pub(crate) fn with_hooks(mut self, request: &StartRequest) -> Result<Loaded> {
         trace::end(Phase::Load);
         if self.changed {

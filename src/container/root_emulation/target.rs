@@ -26,7 +26,7 @@ pub(super) struct View<'a> {
 type Identity = (u64, u32, u32, u64);
 
 impl View<'_> {
-    /// That of this process, which has entered the container's mount namespace.
+    /// The view of this process, which has entered the container's mount namespace.
     pub(super) fn new(proc: BorrowedFd<'_>) -> Result<View<'_>, Errno> {
         let root = fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(View { proc, root, identity: identity("/")? })
