@@ -3,7 +3,7 @@
 use super::Place;
 use super::image::{Image, Layer};
 use super::uploads::{Fault, Uploads};
-use rt_pull::tar::{EntryKind, Header, Reader};
+use oci_layer::tar::{EntryKind, Header, Reader};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::BufReader;
@@ -115,7 +115,7 @@ fn records_of_an_image_are_not_believed() {
         xattrs: vec![(b"user.containers.override_stat".to_vec(), b"7:8:666:block-8-0".to_vec())],
         ..Header::new("f".into(), EntryKind::File, 0o644)
     };
-    rt_pull::tar::write_header(&mut layer.0, &header).unwrap();
+    oci_layer::tar::write_header(&mut layer.0, &header).unwrap();
     Image::new(vec![layer]).layout(&place.join("image"));
     place.good(&["pull", "-q", "oci:image:t", "bundle"]);
     place.good(&["pull", "-q", "oci:image:t", "file.sqsh"]);

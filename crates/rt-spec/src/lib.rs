@@ -16,7 +16,6 @@ pub mod host_files;
 pub mod hpc;
 pub mod mounts;
 pub mod own_config;
-pub mod owner;
 pub mod rootless;
 pub mod state;
 mod user_map;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::image_config::User;
-use crate::interrupt::Interrupt;
-use crate::{filter, lease, profile};
+use crate::{filter, profile};
+use oci_content::interrupt::Interrupt;
 use rt_spec::emulation::RootEmulation;
 use rt_spec::hpc::HOST_FILES;
 use rt_spec::{ANNOTATION_NAME, ANNOTATION_ROOT_EMULATION, ANNOTATION_USER, DEFAULT_CAPABILITIES};
@@ -62,7 +62,7 @@ pub(super) fn run(run: &Run, root: &Path, memory: &Path, interrupt: &Interrupt) 
     fs::create_dir_all(&bundle).context(|| "make a bundle")?;
     let config = config(run, root)?;
     fs::write(bundle.join("config.json"), config.to_string()).context(|| "write a bundle")?;
-    let id = format!("build-{}", lease::unique());
+    let id = format!("build-{}", rt_sys::unique::name());
     let programs = start::companions("rt")?;
     let program = look::first_file(programs)?.ok_or_else(|| start::no_companion("rt"))?;
     let state = memory.join("state");
@@ -174,7 +174,7 @@ pub(super) fn bind(source: &Path, destination: &str, readonly: bool) -> Value {
 pub(super) fn private_file(dir: &Path, bytes: &[u8], mode: u32) -> Result<PathBuf> {
     use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
-    let path = dir.join(lease::unique());
+    let path = dir.join(rt_sys::unique::name());
     let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     let mut file = file.context(|| format!("make {}", path.display()))?;
     file.write_all(bytes).context(|| format!("write {}", path.display()))?;

@@ -39,14 +39,14 @@ pub(crate) use self::owners::record_owners;
 pub(crate) use self::place::Place;
 use self::place::Session;
 use self::stage::{Base, Chain, Source, Stage};
-use crate::digest::Digest;
-use crate::interrupt::Interrupt;
 use crate::platform::Platform;
-use crate::{bundle, disk, lease, save};
+use crate::{bundle, save};
+use oci_content::digest::Digest;
+use oci_content::interrupt::Interrupt;
 use rt_image_store::word::changeable_by_others;
 use rt_spec::emulation::RootEmulation;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::{bail, err, fd};
+use rt_sys::{bail, disk, err, fd};
 
 /// No .dockerignore is longer.
 const MOST_IGNORED: usize = 1 << 20;
@@ -189,7 +189,7 @@ pub(crate) fn build(
     };
     builder.read_globals(&instructions).map_err(|e| e.context(name.display()))?;
     let target = builder.target()?;
-    let mut stage = builder.stage(target).map_err(|e| match crate::interrupt::is_interrupted(&e) {
+    let mut stage = builder.stage(target).map_err(|e| match oci_content::interrupt::is_interrupted(&e) {
         true => e,
         false => e.context(name.display()),
     })?;
@@ -374,7 +374,8 @@ impl Builder<'_> {
         let at = |instruction: &Instruction| {
             let (line, text) = (instruction.line, rt_sys::log::one_line(&instruction.text));
             // Where one stage needs another, the line that failed is named, and not those that led to it.
-            move |e: Error| match crate::interrupt::is_interrupted(&e) || self.named_line.replace(true) {
+            move |e: Error| match oci_content::interrupt::is_interrupted(&e) || self.named_line.replace(true)
+            {
                 true => e,
                 false => e.context(format!("line {line}: {text}")),
             }
@@ -498,7 +499,7 @@ impl Builder<'_> {
     }
 
     fn mount_point(&self) -> Result<PathBuf> {
-        let at = self.memory.path().join(lease::unique());
+        let at = self.memory.path().join(rt_sys::unique::name());
         std::fs::create_dir(&at).context(|| format!("make {}", at.display()))?;
         Ok(at)
     }
@@ -517,7 +518,7 @@ fn source_of(chain: &Chain) -> String {
 fn id_of_bundle(path: &Path, root: &OwnedFd) -> Result<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| err!("{}: no name", path.display()))?;
-    Ok(if is_ours(path, root)? { name.to_owned() } else { format!("{name}-{}", lease::unique()) })
+    Ok(if is_ours(path, root)? { name.to_owned() } else { format!("{name}-{}", rt_sys::unique::name()) })
 }
 
 /// True for a bundle that nobody but root and the caller can change.
