@@ -3,7 +3,7 @@
 //! Root waits for nobody here. It locks nothing that others can open, asks no file system that is mounted there (a FUSE server
 //! of a user's may never answer), and follows no link.
 
-use super::kept::remove_below;
+use super::persistent::remove_below;
 use rt_sys::error::{Context, Result};
 use rt_sys::{bail, err};
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -103,7 +103,7 @@ fn set_aside(parent: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
 fn unmount(parent: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
     let path = Path::new("/proc/self/fd").join(parent.as_raw_fd().to_string()).join(name);
     match rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-        // It is no mount any more.
+        // The path is no mount any more.
         Err(Errno::INVAL) => Ok(()),
         unmounted => unmounted,
     }

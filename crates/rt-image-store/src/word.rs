@@ -137,7 +137,7 @@ pub fn own(word: &Path) -> Result<Option<FileType>> {
     }
 }
 
-/// The same as [`own`], where a word that says itself that a file is meant, by `names_file`, may lead to anybody's.
+/// What [`own`] finds, where a word that says itself that a file is meant, by `names_file`, may lead to anybody's.
 ///
 /// # Errors
 /// As of [`own`].
