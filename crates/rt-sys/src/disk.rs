@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 
 use crate::error::{Context, Error, Result};
+use crate::owner::LONGEST_RECORD;
 use crate::{err, fd, tty};
 
 /// Opens a directory to be the parent of names. With O_PATH no read permission is needed, and O_NOFOLLOW makes a link an
@@ -423,12 +424,23 @@ pub fn set_xattr(file: BorrowedFd, name: &[u8], value: &[u8]) -> Result<bool> {
     }
 }
 
-/// An extended attribute of an open file; none where it has none of that name.
-pub fn xattr(file: BorrowedFd, name: &[u8]) -> Result<Option<Vec<u8>>> {
-    let mut value = vec![0u8; 64 << 10];
+/// True where an open file has an extended attribute of that name.
+pub fn has_xattr(file: BorrowedFd, name: &[u8]) -> Result<bool> {
+    // With no room for the value, fgetxattr(2) says how long it is.
+    match fs::fgetxattr(file, name, &mut [0u8; 0][..]) {
+        Ok(_) => Ok(true),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+        Err(e) => Err(e).context(|| format!("read the attribute {} of {}", show(name), fd::shown(file))),
+    }
+}
+
+/// An extended attribute of an open file that is no longer than [`LONGEST_RECORD`]; none where it has none of that name, or a
+/// longer one.
+pub fn short_xattr(file: BorrowedFd, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    let mut value = [0u8; LONGEST_RECORD];
     match fs::fgetxattr(file, name, &mut value[..]) {
         Ok(n) => Ok(Some(value[..n].to_vec())),
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => Ok(None),
         Err(e) => Err(e).context(|| format!("read the attribute {} of {}", show(name), fd::shown(file))),
     }
 }
@@ -443,6 +455,9 @@ pub fn xattrs(file: BorrowedFd) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
         listed => listed.context(|| format!("list the attributes of {}", fd::shown(file)))?,
     };
+    if n == 0 {
+        return Ok(Vec::new());
+    }
     let mut value = vec![0u8; 64 << 10];
     let mut all = Vec::new();
     for name in names[..n].split(|&b| b == 0).filter(|name| !name.is_empty()) {
