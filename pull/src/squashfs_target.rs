@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use oci_layer::merge::{DirMetadata, Target};
 use oci_layer::tar::{EntryKind, Header};
-use oci_layer::unpack::{Content, Counts, LayerTarget, Pieces};
+use oci_layer::unpack::{Content, Counts, LayerTarget, Pieces, is_steering};
 use rt_sys::error::{Error, Result};
 use rt_sys::{bail, fd};
 use squashfs_write::{FileId, ImageWriter, Kind, Metadata, NodeId, Options, Tree, Written};
@@ -127,8 +127,7 @@ impl ImageTarget<'_> {
         let id = |id: u64| u32::try_from(id).unwrap_or(0);
         let mut kept = BTreeMap::new();
         for (name, value) in xattrs {
-            // An overlay mount obeys user.overlay.* of its layers, so an image could steer it (mount option userxattr).
-            if name.starts_with(b"user.overlay.") {
+            if is_steering(name) {
                 self.counts.xattrs.fetch_add(1, Ordering::Relaxed);
                 continue;
             }

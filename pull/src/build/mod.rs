@@ -441,7 +441,7 @@ impl Builder<'_> {
     /// What COPY or a mount takes files from: the context, a stage before this one, or an image.
     fn source(&self, from: Option<&str>) -> Result<Source> {
         let Some(from) = from else {
-            return Ok(Source { shown: "the context".to_owned(), root: None });
+            return Ok(Source { shown: "the context".to_owned(), root: None, is_ours: false });
         };
         let before = self.current.get();
         let number = self.named(from, before).or_else(|| from.parse().ok().filter(|number| *number < before));
@@ -449,14 +449,16 @@ impl Builder<'_> {
             let stage = self.stage(number)?;
             let mounted = self.readable(&stage.chain)?;
             let root = mounted.root()?;
-            return Ok(Source { shown: format!("stage {from}"), root: Some((root, Some(mounted))) });
+            let shown = format!("stage {from}");
+            return Ok(Source { shown, root: Some((root, Some(mounted))), is_ours: true });
         }
         if from.parse::<usize>().is_ok() {
             bail!("--from={from}: no stage before this one has this number");
         }
         let path = (self.fetch)(from, self.interrupt)?;
         let (root, _) = stored(&path)?;
-        Ok(Source { shown: format!("the image {from}"), root: Some((root, None)) })
+        let is_ours = is_ours(&path, &root)?;
+        Ok(Source { shown: format!("the image {from}"), root: Some((root, None)), is_ours })
     }
 
     /// The trees of a chain, the lowest first.
@@ -516,10 +518,14 @@ fn source_of(chain: &Chain) -> String {
 fn id_of_bundle(path: &Path, root: &OwnedFd) -> Result<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| err!("{}: no name", path.display()))?;
-    let is_ours = changeable_by_others(path)?.is_none()
+    Ok(if is_ours(path, root)? { name.to_owned() } else { format!("{name}-{}", rt_sys::unique::name()) })
+}
+
+/// True for a bundle that nobody but root and the caller can change.
+fn is_ours(path: &Path, root: &OwnedFd) -> Result<bool> {
+    Ok(changeable_by_others(path)?.is_none()
         && disk::only_ours(&disk::open_root(path)?)?
-        && disk::only_ours(root)?;
-    Ok(if is_ours { name.to_owned() } else { format!("{name}-{}", rt_sys::unique::name()) })
+        && disk::only_ours(root)?)
 }
 
 /// The root of a bundle of the store, and the config of its image.

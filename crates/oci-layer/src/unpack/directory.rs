@@ -5,13 +5,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Content, Counts, LayerTarget, add};
+use super::{Content, Counts, LayerTarget, add, is_steering};
 use crate::merge::{DirMetadata, Target};
 use crate::owner::{self, Owner};
 use crate::tar::{EntryKind, Header};
 use rt_sys::disk::{self, Ids};
 use rt_sys::error::Result;
-use rt_sys::owner::{Device, OWNER_RECORD};
+use rt_sys::owner::Device;
 
 /// A directory, and how entries are written into it.
 pub struct DirectoryTarget<'a> {
@@ -49,8 +49,7 @@ impl DirectoryTarget<'_> {
     }
 
     fn attributes(&self, file: &File, xattrs: &[(Vec<u8>, Vec<u8>)], owner: Owner) -> Result<()> {
-        for (name, value) in xattrs.iter().filter(|(name, _)| !self.owners || name != OWNER_RECORD.as_bytes())
-        {
+        for (name, value) in xattrs {
             if !set_attribute(file, name, value, self.shared)? {
                 add(&self.counts.xattrs, 1);
             }
@@ -204,8 +203,7 @@ fn guard_dir(mode: u32) -> u32 {
 
 /// Sets what an unprivileged user may set; false for the rest.
 fn set_attribute(file: &File, name: &[u8], value: &[u8], shared: bool) -> Result<bool> {
-    // An overlay mount obeys user.overlay.* of its layers, so an image could steer it (mount option userxattr).
-    let harmless = name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
+    let harmless = name.starts_with(b"user.") && !is_steering(name);
     // Access lists could let others write. Everybody who can execute a file with capabilities that root has unpacked gets
     // them, also outside any container.
     let powerful = name == b"security.capability" || name.starts_with(b"system.posix_acl_");
