@@ -7,6 +7,7 @@
 //! | `credentials` | docker's and podman's files, credential helpers, netrc |
 //! | `auth` | what a registry asks for before it answers |
 //! | `http` | requests, redirects without credentials, patience, connections that end at an interrupt |
+//! | `program` | what the program that uses the crate calls itself |
 //! | `registry` | manifests and blobs, fetched and sent |
 //!
 //! A registry is never trusted: answers have bounds, credentials follow no redirect, and what has a digest is compared with it.
@@ -18,11 +19,13 @@ pub mod credentials;
 #[doc(hidden)]
 pub mod fuzz;
 mod http;
+mod program;
 pub mod reference;
 pub mod registries_conf;
 pub mod registry;
 
 pub use self::http::LeastRate;
+pub use self::program::Program;
 
 /// The example of the README works.
 #[cfg(doctest)]

@@ -295,7 +295,7 @@ impl Item {
     /// Takes the record of a directory's owner.
     fn take_owner(&mut self, parent: BorrowedFd, name: &[u8]) -> Result<()> {
         let dir = disk::reopen_dir(parent, name)?;
-        let record = disk::xattr(dir.as_fd(), OWNER_RECORD.as_bytes())?;
+        let record = disk::short_xattr(dir.as_fd(), OWNER_RECORD.as_bytes())?;
         self.xattrs.extend(record.map(|value| (OWNER_RECORD.as_bytes().to_vec(), value)));
         Ok(())
     }

@@ -286,7 +286,7 @@ impl Stage {
         drop(rooted);
         drop(mounted);
         done?;
-        place::remove(&draft.join("work"))?;
+        rt_sys::tree::remove_path(&draft.join("work"))?;
         let layer = builder.place.keep(&draft, key, builder.now.clone())?;
         builder.made.set(builder.made.get() + 1);
         self.chain.layers.push(layer.clone());
@@ -694,7 +694,7 @@ struct Draft(PathBuf);
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        let _ = place::remove(&self.0);
+        let _ = rt_sys::tree::remove_path(&self.0);
     }
 }
 
