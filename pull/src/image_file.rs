@@ -27,7 +27,7 @@ use super::profile::{self, BundledImage, MountPoint};
 use super::progress::{Meter, Style};
 use super::pull::{self, Phases, PullOptions, Summary};
 use super::run_file;
-use super::save::{self, LayerTree, SourceBundle, TreeKind, Watch, What};
+use super::save::{self, LayerTree, SourceBundle, Times, TreeKind, Watch, What};
 use super::source::Opened;
 use rt_image_store::image_file::ImageKind;
 use rt_image_store::run_file::{Part, RunFile};
@@ -156,7 +156,7 @@ pub(crate) fn save_data(
     form: Form,
     style: Style,
 ) -> Result<Written> {
-    let tree = LayerTree { kind: TreeKind::Root, root: disk::open_root(from)? };
+    let tree = LayerTree { kind: TreeKind::Root, times: Times::Own, root: disk::open_root(from)? };
     write_trees(&[tree], target, replace, form, style, |new| new.write(false, |_| Ok(())))
 }
 

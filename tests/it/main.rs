@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
 mod build;
+mod build_times;
 mod caller;
 mod cgroup;
 mod checkpoint;
@@ -90,6 +91,7 @@ fn tests() -> Vec<runner::Test> {
         seccomp::tests(),
         rootless::tests(),
         build::tests(),
+        build_times::tests(),
         caller::tests(),
         host_files::tests(),
         init::tests(),

@@ -121,6 +121,15 @@ pub static OUTPUT: Flag = value(
     "make an image file, a bundle, or what rt save writes; it replaces one that is there",
 )
 .short('o');
+/// `--timestamp`
+pub static TIMESTAMP: Flag = value(
+    "timestamp",
+    "SECONDS",
+    "the time of all files and of the image, since 1970: the same files make the same image then",
+);
+/// `--compression`
+pub static COMPRESSION: Flag =
+    value("compression", "gzip|zstd", "how the layers of oci: and oci-archive: are stored; gzip by default");
 /// `--progress`
 pub static PROGRESS: Flag = value("progress", "auto|plain", "how progress is shown; both are lines");
 
@@ -404,6 +413,8 @@ pub const BUILD: Command = Command {
         &PULL_BASE,
         &IID_FILE,
         &OUTPUT,
+        &TIMESTAMP,
+        &COMPRESSION,
         &PROGRESS,
         &CACHE_DIR,
         &AUTHFILE,

@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use dockerfile::ignore::Ignore;
 use dockerfile::{Dockerfile, Instruction, Kind, words};
@@ -42,7 +43,8 @@ use self::stage::{Base, Chain, Source, Stage};
 use crate::digest::Digest;
 use crate::interrupt::Interrupt;
 use crate::platform::Platform;
-use crate::{bundle, disk, lease, save};
+use crate::save::{self, Compression, Times};
+use crate::{bundle, disk, lease};
 use rt_image_store::word::changeable_by_others;
 use rt_spec::emulation::RootEmulation;
 use rt_sys::error::{Context, Error, Result};
@@ -52,6 +54,25 @@ use rt_sys::{bail, err, fd};
 const MOST_IGNORED: usize = 1 << 20;
 /// No secret is longer (docker's bound).
 const LONGEST_SECRET: usize = 500 << 10;
+
+/// The argument, or variable of the caller's, after which nothing in the image was changed.
+pub(crate) const EPOCH: &str = "SOURCE_DATE_EPOCH";
+/// What is no time.
+const NO_SECONDS: &str = "not a number of seconds since 1970";
+
+/// A time that the user has named, in seconds since 1970; none where it is none that an image can have.
+fn seconds(text: &str) -> Option<i64> {
+    // What is in the year 10000 is no date of RFC 3339.
+    text.parse().ok().filter(|seconds| (0..253_402_300_800).contains(seconds))
+}
+
+/// Reads the value of --timestamp.
+///
+/// # Errors
+/// It is no number of seconds since 1970.
+pub(crate) fn timestamp(text: &str) -> Result<i64> {
+    seconds(text).ok_or_else(|| err!("--timestamp {text}: {NO_SECONDS}"))
+}
 
 /// What the user asked for.
 pub(crate) struct BuildOptions {
@@ -69,6 +90,10 @@ pub(crate) struct BuildOptions {
     pub secrets: Vec<Secret>,
     /// Nothing that is kept is used.
     pub no_cache: bool,
+    /// `--timestamp`: the time of all files and of the image, in seconds since 1970.
+    pub timestamp: Option<i64>,
+    /// How the layers of a layout or an archive are stored.
+    pub compression: Compression,
     /// What becomes of the owners that root gives in RUN.
     pub emulation: RootEmulation,
     /// Nothing is said but errors, and what RUN says.
@@ -130,6 +155,10 @@ struct Builder<'a> {
     fetch: &'a Fetch<'a>,
     /// When the build began.
     now: String,
+    /// Which times the files in the image get.
+    times: Times,
+    /// When the image was made, in RFC 3339, where the caller says it.
+    created: Option<String>,
     /// Stages that were built.
     built: RefCell<HashMap<usize, Stage>>,
     /// The stage that is being built, whose instructions may name the ones before it.
@@ -180,7 +209,9 @@ pub(crate) fn build(
         session,
         interrupt,
         fetch,
-        now: now(),
+        now: rt_sys::time::rfc3339(rt_sys::time::now()),
+        times: Times::Own,
+        created: None,
         built: RefCell::default(),
         current: Cell::new(0),
         used: RefCell::default(),
@@ -188,6 +219,7 @@ pub(crate) fn build(
         made: Cell::new(0),
     };
     builder.read_globals(&instructions).map_err(|e| e.context(name.display()))?;
+    builder.read_times()?;
     let target = builder.target()?;
     let mut stage = builder.stage(target).map_err(|e| match crate::interrupt::is_interrupted(&e) {
         true => e,
@@ -265,11 +297,6 @@ fn stages(instructions: &[Instruction]) -> Vec<&[Instruction]> {
     starts.iter().enumerate().map(|(n, start)| &instructions[*start..end(n)]).collect()
 }
 
-/// The time, in RFC 3339.
-fn now() -> String {
-    rt_sys::time::rfc3339(rt_sys::time::now())
-}
-
 impl Builder<'_> {
     /// Reads ARG before the first FROM.
     fn read_globals(&mut self, instructions: &[Instruction]) -> Result<()> {
@@ -311,6 +338,27 @@ impl Builder<'_> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Reads which times the image is to have: --timestamp, else the argument SOURCE_DATE_EPOCH
+    /// (https://reproducible-builds.org/specs/source-date-epoch/).
+    fn read_times(&mut self) -> Result<()> {
+        let epoch = self.argument(EPOCH).or_else(|| self.globals.get(EPOCH).cloned());
+        let time = match (self.options.timestamp, epoch.filter(|text| !text.is_empty())) {
+            (Some(time), _) => {
+                self.times = Times::All(time);
+                time
+            }
+            (None, Some(text)) => {
+                let time = seconds(&text).ok_or_else(|| err!("{EPOCH}={text}: {NO_SECONDS}"))?;
+                self.times = Times::NotAfter(time);
+                time
+            }
+            (None, None) => return Ok(()),
+        };
+        let since = Duration::from_secs(time.unsigned_abs());
+        self.created = Some(rt_sys::time::rfc3339(SystemTime::UNIX_EPOCH + since));
         Ok(())
     }
 

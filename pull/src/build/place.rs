@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::cache::Cache;
 use crate::digest::Digest;
 use crate::interrupt::Interrupt;
+use crate::save::Times;
 use crate::{disk, lease};
 use rt_image_store::word::changeable_by_others;
 use rt_sys::error::{Context, Result};
@@ -53,8 +54,19 @@ pub(super) struct Layer {
 pub(super) struct Facts {
     /// When it was made, in RFC 3339.
     pub created: String,
-    /// What it is as an uncompressed tar archive, and how long that is, once one was written.
-    pub tar: Option<(String, u64)>,
+    /// What it is as a tar archive, once one was written.
+    pub archive: Option<Archive>,
+}
+
+/// What a layer is as an uncompressed tar archive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Archive {
+    /// Which times its entries have.
+    pub times: Times,
+    /// The digest of the archive.
+    pub diff_id: Digest,
+    /// Its bytes.
+    pub length: u64,
 }
 
 impl Place {
@@ -244,7 +256,7 @@ impl Place {
 
     /// Keeps what is in `draft` as the layer of `key`.
     pub(super) fn keep(&self, draft: &Path, key: &str, created: String) -> Result<Layer> {
-        let (id, facts) = (lease::unique(), Facts { created, tar: None });
+        let (id, facts) = (lease::unique(), Facts { created, archive: None });
         write_facts(draft, &facts)?;
         let to = self.path.join("layers").join(&id);
         fs::rename(draft, &to).context(|| format!("keep the layer {}", to.display()))?;

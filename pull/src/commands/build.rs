@@ -9,7 +9,7 @@ use crate::interrupt::{Interrupt, is_interrupted};
 use crate::progress::Style;
 use crate::pull::{self, PullOptions};
 use crate::reference::Source;
-use crate::save::SaveTarget;
+use crate::save::{Compression, SaveTarget};
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::print;
@@ -32,10 +32,12 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         context: context(operand(call, 0)?)?,
         file: flags.path(&BUILD_FILE),
         target: flags.text(&TARGET)?.map(str::to_owned),
-        arguments: flags.texts(&BUILD_ARG)?.iter().filter_map(|text| argument(text)).collect(),
+        arguments: arguments(&flags.texts(&BUILD_ARG)?),
         labels: flags.texts(&LABEL)?.iter().map(|text| pair(text)).collect(),
         secrets: flags.texts(&SECRET)?.iter().map(|text| secret(text)).collect::<Result<_>>()?,
         no_cache: flags.has(&NO_BUILD_CACHE),
+        timestamp: flags.text(&TIMESTAMP)?.map(build::timestamp).transpose()?,
+        compression: compression(flags.text(&COMPRESSION)?)?,
         emulation: match flags.text(&BUILD_ROOT_EMULATION)? {
             Some(word) => parse_root_emulation(word)?,
             None => RootEmulation::Full,
@@ -78,6 +80,21 @@ fn context(word: &str) -> Result<PathBuf> {
     match look::is_dir(word)? {
         true => rt_sys::fd::absolute(word),
         false => bail!("context {word}: no such directory"),
+    }
+}
+
+/// `--build-arg`, behind what the caller's environment says of the time: as docker, which passes it on so.
+fn arguments(texts: &[String]) -> Vec<(String, String)> {
+    let texts = texts.iter().map(String::as_str);
+    [build::EPOCH].into_iter().chain(texts).filter_map(argument).collect()
+}
+
+/// How the layers of a layout or an archive are stored.
+fn compression(word: Option<&str>) -> Result<Compression> {
+    match word {
+        None | Some("gzip") => Ok(Compression::Gzip),
+        Some("zstd") => Ok(Compression::Zstd),
+        Some(other) => bail!("--compression {other}: use gzip or zstd"),
     }
 }
 
