@@ -13,14 +13,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::mount_points::MountPoints;
 use crate::image_config::User;
 use crate::interrupt::Interrupt;
-use crate::{filter, lease, profile};
+use crate::{disk, filter, lease, profile};
 use rt_spec::emulation::RootEmulation;
 use rt_spec::hpc::HOST_FILES;
 use rt_spec::{ANNOTATION_NAME, ANNOTATION_ROOT_EMULATION, ANNOTATION_USER, DEFAULT_CAPABILITIES};
 use rt_sys::error::{Context, Result};
-use rt_sys::{err, look, start};
+use rt_sys::{err, fd, look, start};
 
 /// Files of the host that a program needs to reach other machines.
 fn network_files() -> impl Iterator<Item = &'static str> {
@@ -29,6 +30,9 @@ fn network_files() -> impl Iterator<Item = &'static str> {
 
 /// How often somebody who waits for a container looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// No error of `rt` is longer.
+const LONGEST_ERROR: usize = 64 << 10;
 
 /// What is run.
 pub(super) struct Run<'a> {
@@ -50,6 +54,8 @@ pub(super) struct Run<'a> {
 
 /// How a container ended.
 pub(super) enum Ended {
+    /// It has not begun, or was lost: what `rt` says of that.
+    Failed(String),
     /// By itself.
     Code(i32),
     /// By a signal to `rt`.
@@ -66,6 +72,9 @@ pub(super) fn run(run: &Run, root: &Path, memory: &Path, interrupt: &Interrupt) 
     let programs = start::companions("rt")?;
     let program = look::first_file(programs)?.ok_or_else(|| start::no_companion("rt"))?;
     let state = memory.join("state");
+    let log = memory.join(format!("log-{id}"));
+    let root = disk::open_root(root)?;
+    let mount_points = MountPoints::missing(&root, &config["mounts"])?;
     let rt = || {
         let mut command = Command::new(&program);
         command.arg("--root").arg(&state);
@@ -74,6 +83,9 @@ pub(super) fn run(run: &Run, root: &Path, memory: &Path, interrupt: &Interrupt) 
     // What RUN says is progress: standard output is for the image's digest.
     let said = std::io::stderr().as_fd().try_clone_to_owned().context(|| "duplicate stderr")?;
     let mut child = rt()
+        .arg("--log")
+        .arg(&log)
+        .args(["--log-format", "caller"])
         .args(["run", "--no-hooks", "--end-with", &std::process::id().to_string(), "--bundle"])
         .arg(&bundle)
         .arg(&id)
@@ -101,6 +113,10 @@ pub(super) fn run(run: &Run, root: &Path, memory: &Path, interrupt: &Interrupt) 
     }
     let status = child.wait().context(|| "wait for rt")?;
     interrupt.check()?;
+    if let Some(error) = fd::read_if_regular(&log, LONGEST_ERROR)? {
+        return Ok(Ended::Failed(String::from_utf8_lossy(&error).trim_end().to_owned()));
+    }
+    mount_points.remove(&root)?;
     Ok(status.code().map_or(Ended::Signal, Ended::Code))
 }
 

@@ -7,6 +7,7 @@
 //! | `copy.rs` | COPY and ADD |
 //! | `exec.rs` | RUN, as a container of `rt` |
 //! | `mount.rs` | the build's namespaces and overlays |
+//! | `mount_points.rs` | what RUN lacks to mount on, and that it is in no layer |
 //! | `place.rs` | layers by key, and what else stays between builds |
 //! | `variables.rs` | what is taken of the caller's environment |
 //! | `owners.rs` | whose the files are that the caller's one id has made |
@@ -17,6 +18,7 @@
 mod copy;
 mod exec;
 mod mount;
+mod mount_points;
 mod output;
 mod owners;
 mod place;

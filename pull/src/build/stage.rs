@@ -396,6 +396,7 @@ impl Stage {
                 Ended::Code(0) => {
                     owners::give_new(&stage.draft.join("upper"), Owner { uid: user.uid, gid: user.gid })
                 }
+                Ended::Failed(error) => Err(Error::new(error)),
                 Ended::Code(code) => Err(Error::new(format!("exit code {code}"))),
                 Ended::Signal => Err(Error::new("killed by a signal")),
             }
