@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
 mod build;
+mod build_stages;
 mod build_times;
 mod caller;
 mod cgroup;
@@ -91,6 +92,7 @@ fn tests() -> Vec<runner::Test> {
         seccomp::tests(),
         rootless::tests(),
         build::tests(),
+        build_stages::tests(),
         build_times::tests(),
         caller::tests(),
         host_files::tests(),

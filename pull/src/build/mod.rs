@@ -3,6 +3,7 @@
 //! | file | what it knows |
 //! |---|---|
 //! | `mod.rs` | the story of a build: which stages, in which order; what they take files from |
+//! | `side_by_side.rs` | which stages are needed, and several of them at once |
 //! | `stage.rs` | what each instruction does to a stage |
 //! | `copy.rs` | COPY and ADD |
 //! | `exec.rs` | RUN, as a container of `rt` |
@@ -22,14 +23,16 @@ mod mount_points;
 mod output;
 mod owners;
 mod place;
+mod side_by_side;
 mod stage;
 pub(crate) mod variables;
 
-use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use dockerfile::ignore::Ignore;
@@ -43,7 +46,7 @@ pub(crate) use self::place::Place;
 use self::place::Session;
 use self::stage::{Base, Chain, Source, Stage};
 use crate::digest::Digest;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, interrupted, is_interrupted};
 use crate::platform::Platform;
 use crate::save::{self, Compression, Times};
 use crate::{bundle, disk, lease};
@@ -133,7 +136,7 @@ impl Secret {
 }
 
 /// Gets an image into the store, and returns the path of its bundle.
-pub(crate) type Fetch<'a> = dyn Fn(&str, &Interrupt) -> Result<PathBuf> + 'a;
+pub(crate) type Fetch<'a> = dyn Fn(&str, &Interrupt) -> Result<PathBuf> + Sync + 'a;
 
 /// A build.
 struct Builder<'a> {
@@ -161,15 +164,31 @@ struct Builder<'a> {
     times: Times,
     /// When the image was made, in RFC 3339, where the caller says it.
     created: Option<String>,
-    /// Stages that were built.
-    built: RefCell<HashMap<usize, Stage>>,
-    /// The stage that is being built, whose instructions may name the ones before it.
-    current: Cell<usize>,
-    used: RefCell<BTreeSet<String>>,
-    /// An error has named its line.
-    named_line: Cell<bool>,
+    /// Stages that were built. Whoever builds one holds its lock, and takes only locks of stages before it.
+    built: Vec<Mutex<Option<Stage>>>,
+    /// Images that were fetched, and where they are. One is fetched at a time: a fetch has threads of its own.
+    images: Mutex<HashMap<String, PathBuf>>,
+    /// Who makes the layer of a key holds its lock: whoever needs the same one then finds it.
+    making: Mutex<HashMap<String, Arc<Mutex<()>>>>,
+    used: Mutex<BTreeSet<String>>,
+    /// Stages are built side by side: what their commands say has a prefix.
+    has_prefixes: bool,
+    /// What went wrong first.
+    failure: Mutex<Option<Error>>,
     /// How many layers were made.
-    made: Cell<usize>,
+    made: AtomicUsize,
+}
+
+/// Takes a lock. What a thread that panicked has left in it is of no matter: the build ends with it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// What FROM and `--from` name.
+enum From {
+    Scratch,
+    Stage(usize),
+    Image(String),
 }
 
 /// Builds, and makes `outputs` of the result. Returns the digest of the image's manifest.
@@ -214,18 +233,22 @@ pub(crate) fn build(
         now: rt_sys::time::rfc3339(rt_sys::time::now()),
         times: Times::Own,
         created: None,
-        built: RefCell::default(),
-        current: Cell::new(0),
-        used: RefCell::default(),
-        named_line: Cell::new(false),
-        made: Cell::new(0),
+        built: Vec::new(),
+        images: Mutex::default(),
+        making: Mutex::default(),
+        used: Mutex::default(),
+        has_prefixes: false,
+        failure: Mutex::default(),
+        made: AtomicUsize::new(0),
     };
+    builder.built.resize_with(builder.stages.len(), Mutex::default);
     builder.read_globals(&instructions).map_err(|e| e.context(name.display()))?;
     builder.read_times()?;
     let target = builder.target()?;
-    let mut stage = builder.stage(target).map_err(|e| match crate::interrupt::is_interrupted(&e) {
-        true => e,
-        false => e.context(name.display()),
+    let built = side_by_side::build(&mut builder, target).and_then(|()| builder.stage(target));
+    let mut stage = built.map_err(|e| match lock(&builder.failure).take() {
+        Some(failure) => failure.context(name.display()),
+        None => e,
     })?;
     builder.warn_of_arguments();
     let labels = stage.config.entry("Labels").or_insert_with(|| json!({}));
@@ -236,7 +259,7 @@ pub(crate) fn build(
         }
     }
     let digest = output::write(&builder, &stage, outputs)?;
-    if builder.made.get() > 0 {
+    if builder.made.load(Ordering::Relaxed) > 0 {
         builder.place.bound()?;
     }
     Ok(digest)
@@ -321,7 +344,7 @@ impl Builder<'_> {
             if variables::is_proxy(name) {
                 self.proxies.retain(|(known, _)| known != name);
                 self.proxies.push((name.clone(), value.clone()));
-                self.used.borrow_mut().insert(name.clone());
+                lock(&self.used).insert(name.clone());
             }
         }
         for instruction in instructions {
@@ -378,13 +401,13 @@ impl Builder<'_> {
             .find(|(known, _)| known == name)
             .map(|(_, value)| value.clone());
         if value.is_some() {
-            self.used.borrow_mut().insert(name.to_owned());
+            lock(&self.used).insert(name.to_owned());
         }
         value
     }
 
     fn warn_of_arguments(&self) {
-        let used = self.used.borrow();
+        let used = lock(&self.used);
         for (name, _) in self.options.arguments.iter().filter(|(name, _)| !used.contains(name)) {
             log::warn!("--build-arg {name}: no ARG of the stages that were built has this name");
         }
@@ -416,19 +439,41 @@ impl Builder<'_> {
     /// Builds a stage, or takes it as it was built before. What it needs is built when it is asked for, so a stage that
     /// nobody needs is not.
     fn stage(&self, number: usize) -> Result<Stage> {
-        if let Some(stage) = self.built.borrow().get(&number) {
+        let mut built = lock(&self.built[number]);
+        if let Some(stage) = &*built {
             return Ok(stage.clone());
         }
-        let outer = self.current.replace(number);
-        let [from, rest @ ..] = self.stages[number] else { bail!("stage {number} is empty") };
-        let at = |instruction: &Instruction| {
-            let (line, text) = (instruction.line, rt_sys::log::one_line(&instruction.text));
-            // Where one stage needs another, the line that failed is named, and not those that led to it.
-            move |e: Error| match crate::interrupt::is_interrupted(&e) || self.named_line.replace(true) {
-                true => e,
-                false => e.context(format!("line {line}: {text}")),
+        self.interrupt.check()?;
+        let stage = self.make_stage(number).map_err(|e| self.failed(e))?;
+        *built = Some(stage.clone());
+        Ok(stage)
+    }
+
+    /// Notes what went wrong, where it is the first thing, and stops all that is done meanwhile. Returns the error of those who were
+    /// stopped, so that one line names one cause.
+    fn failed(&self, e: Error) -> Error {
+        if is_interrupted(&e) {
+            return e;
+        }
+        lock(&self.failure).get_or_insert(e);
+        self.interrupt.stop();
+        interrupted()
+    }
+
+    /// An error of an instruction, with its line.
+    fn at(&self, instruction: &Instruction, e: Error) -> Error {
+        match is_interrupted(&e) {
+            true => e,
+            false => {
+                let text = rt_sys::log::one_line(&instruction.text);
+                e.context(format!("line {}: {text}", instruction.line))
             }
-        };
+        }
+    }
+
+    fn make_stage(&self, number: usize) -> Result<Stage> {
+        let [from, rest @ ..] = self.stages[number] else { bail!("stage {number} is empty") };
+        let at = |instruction| move |e| self.at(instruction, e);
         let mut stage = self.begin(number, from).map_err(at(from))?;
         let (name, count) = (stage.shown.clone(), rest.len());
         let triggers = stage.take_triggers();
@@ -449,14 +494,53 @@ impl Builder<'_> {
             stage.apply(self, instruction).map_err(at(instruction))?;
         }
         stage.shown = name;
-        self.current.set(outer);
-        self.built.borrow_mut().insert(number, stage.clone());
         Ok(stage)
+    }
+
+    /// What FROM names, for stage `number`.
+    fn base(&self, number: usize, from: &Instruction) -> Result<From> {
+        let Kind::From { image, .. } = &from.kind else { bail!("not a FROM") };
+        let image = self.expand_globally(image)?;
+        if image.is_empty() {
+            bail!("no image: a variable of it is empty");
+        }
+        if image == "scratch" {
+            return Ok(From::Scratch);
+        }
+        Ok(self.named(&image, number).map_or(From::Image(image), From::Stage))
+    }
+
+    /// What `--from` names, in stage `number`.
+    fn named_source(&self, from: &str, number: usize) -> Result<From> {
+        if let Some(earlier) = self.named(from, number) {
+            return Ok(From::Stage(earlier));
+        }
+        match from.parse() {
+            Ok(earlier) if earlier < number => Ok(From::Stage(earlier)),
+            Ok(_) => bail!("--from={from}: no stage before this one has this number"),
+            Err(_) => Ok(From::Image(from.to_owned())),
+        }
+    }
+
+    /// The bundle of an image, which is fetched once.
+    fn image(&self, name: &str) -> Result<PathBuf> {
+        let mut images = lock(&self.images);
+        if let Some(path) = images.get(name) {
+            return Ok(path.clone());
+        }
+        let path = (self.fetch)(name, self.interrupt)?;
+        images.insert(name.to_owned(), path.clone());
+        Ok(path)
+    }
+
+    /// What keeps others from making the layer of this key.
+    fn maker(&self, key: &str) -> Arc<Mutex<()>> {
+        lock(&self.making).entry(key.to_owned()).or_default().clone()
     }
 
     /// What FROM says.
     fn begin(&self, number: usize, from: &Instruction) -> Result<Stage> {
-        let Kind::From { image, name } = &from.kind else { bail!("not a FROM") };
+        let Kind::From { name, .. } = &from.kind else { bail!("not a FROM") };
         if let Some(platform) = from.flag("platform") {
             let platform = self.expand_globally(platform)?;
             let (asked, host): (Platform, _) = (platform.parse()?, Platform::host());
@@ -469,43 +553,39 @@ impl Builder<'_> {
             None if self.stages.len() > 1 => format!("stage-{number} "),
             None => String::new(),
         };
-        let image = self.expand_globally(image)?;
-        if image.is_empty() {
-            bail!("no image: a variable of it is empty");
+        match self.base(number, from)? {
+            From::Scratch => {
+                let platform = Platform::host();
+                let nothing = json!({ "architecture": platform.architecture, "os": "linux" });
+                Ok(Stage::new(number, shown, Base::Scratch, nothing))
+            }
+            From::Stage(earlier) => Ok(self.stage(earlier)?.continued(number, shown)),
+            From::Image(image) => {
+                let path = self.image(&image)?;
+                let (root, config) = stored(&path)?;
+                let id = id_of_bundle(&path, &root)?;
+                Ok(Stage::new(number, shown, Base::Bundle { path, id }, config))
+            }
         }
-        if image == "scratch" {
-            let platform = Platform::host();
-            let nothing = json!({ "architecture": platform.architecture, "os": "linux" });
-            return Ok(Stage::new(shown, Base::Scratch, nothing));
-        }
-        if let Some(earlier) = self.named(&image, number) {
-            return Ok(self.stage(earlier)?.continued(shown));
-        }
-        let path = (self.fetch)(&image, self.interrupt)?;
-        let (root, config) = stored(&path)?;
-        let id = id_of_bundle(&path, &root)?;
-        Ok(Stage::new(shown, Base::Bundle { path, id }, config))
     }
 
-    /// What COPY or a mount takes files from: the context, a stage before this one, or an image.
-    fn source(&self, from: Option<&str>) -> Result<Source> {
+    /// What COPY or a mount of stage `number` takes files from: the context, a stage before it, or an image.
+    fn source(&self, number: usize, from: Option<&str>) -> Result<Source> {
         let Some(from) = from else {
             return Ok(Source { shown: "the context".to_owned(), root: None });
         };
-        let before = self.current.get();
-        let number = self.named(from, before).or_else(|| from.parse().ok().filter(|number| *number < before));
-        if let Some(number) = number {
-            let stage = self.stage(number)?;
-            let mounted = self.readable(&stage.chain)?;
-            let root = mounted.root()?;
-            return Ok(Source { shown: format!("stage {from}"), root: Some((root, Some(mounted))) });
+        match self.named_source(from, number)? {
+            From::Stage(earlier) => {
+                let mounted = self.readable(&self.stage(earlier)?.chain)?;
+                let root = mounted.root()?;
+                Ok(Source { shown: format!("stage {from}"), root: Some((root, Some(mounted))) })
+            }
+            From::Image(image) => {
+                let (root, _) = stored(&self.image(&image)?)?;
+                Ok(Source { shown: format!("the image {from}"), root: Some((root, None)) })
+            }
+            From::Scratch => bail!("--from={from}: nothing is in it"),
         }
-        if from.parse::<usize>().is_ok() {
-            bail!("--from={from}: no stage before this one has this number");
-        }
-        let path = (self.fetch)(from, self.interrupt)?;
-        let (root, _) = stored(&path)?;
-        Ok(Source { shown: format!("the image {from}"), root: Some((root, None)) })
     }
 
     /// The trees of a chain, the lowest first.

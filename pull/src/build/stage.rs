@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use dockerfile::ignore::Ignore;
 use dockerfile::{Command, Healthcheck, Heredoc, Instruction, Kind, Mount, MountKind, words};
@@ -61,6 +62,8 @@ impl Chain {
 /// A stage, as far as it was built.
 #[derive(Debug, Clone)]
 pub(super) struct Stage {
+    /// Its number in the file. Its instructions may name the stages before it.
+    number: usize,
     /// What is said of it while it is built.
     pub shown: String,
     pub chain: Chain,
@@ -79,7 +82,7 @@ pub(super) struct Stage {
 
 impl Stage {
     /// A stage of an image with this config.
-    pub(super) fn new(shown: String, base: Base, image: Value) -> Stage {
+    pub(super) fn new(number: usize, shown: String, base: Base, image: Value) -> Stage {
         let mut image = match image {
             Value::Object(image) => image,
             _ => Map::new(),
@@ -100,12 +103,12 @@ impl Stage {
         let pairs = env.iter().filter_map(|entry| entry.split_once('='));
         let env = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let chain = Chain { base, layers: Vec::new() };
-        Stage { shown, chain, image, config, history, env, args: Vec::new(), has_cmd: false }
+        Stage { number, shown, chain, image, config, history, env, args: Vec::new(), has_cmd: false }
     }
 
     /// The same stage as the beginning of another.
-    pub(super) fn continued(&self, shown: String) -> Stage {
-        Stage { shown, has_cmd: false, ..self.clone() }
+    pub(super) fn continued(&self, number: usize, shown: String) -> Stage {
+        Stage { number, shown, has_cmd: false, ..self.clone() }
     }
 
     /// The triggers of the base, which are run once.
@@ -268,6 +271,8 @@ impl Stage {
         make: impl FnOnce(&Rooted) -> Result<()>,
     ) -> Result<Layer> {
         let said = format!("[{}] {}", self.shown, rt_sys::log::one_line(&instruction.text));
+        let maker = builder.maker(key);
+        let _alone = super::lock(&maker);
         if !builder.options.no_cache
             && let Some(layer) = builder.place.find(key)?
         {
@@ -287,7 +292,7 @@ impl Stage {
         done?;
         place::remove(&draft.join("work"))?;
         let layer = builder.place.keep(&draft, key, builder.now.clone())?;
-        builder.made.set(builder.made.get() + 1);
+        builder.made.fetch_add(1, Ordering::Relaxed);
         self.chain.layers.push(layer.clone());
         Ok(layer)
     }
@@ -367,6 +372,7 @@ impl Stage {
         let emulation = builder.options.emulation;
         let key =
             self.key(&json!(["run", args, env, cwd, user, no_network, counted, texts, emulation.as_str()]));
+        let shown = self.shown.clone();
         env.extend(builder.proxies.iter().map(|(name, value)| format!("{name}={value}")));
         let layer = self.layer(builder, instruction, &key, |stage| {
             let user = user_of(&user, &stage.root)?;
@@ -390,6 +396,7 @@ impl Stage {
                 no_network,
                 mounts: binds,
                 emulation,
+                prefix: builder.has_prefixes.then_some(&*shown),
             };
             match exec::run(&run, &stage.path, builder.memory.path(), builder.interrupt)? {
                 Ended::Code(0) if emulation == RootEmulation::Off || user.uid == 0 && user.gid == 0 => Ok(()),
@@ -416,7 +423,7 @@ impl Stage {
         if !matches!(mount.kind, MountKind::Bind { .. }) {
             return Ok(None);
         }
-        let source = builder.source(mount.from.as_deref())?;
+        let source = builder.source(self.number, mount.from.as_deref())?;
         let origin = source.origin(builder, &builder.nothing);
         let found = origin.find(&plain(&mount.source))?;
         let digest = origin.digest(&found, builder.interrupt)?;
@@ -468,7 +475,7 @@ impl Stage {
             .collect::<Result<_>>()?;
         let files: Vec<&String> =
             sources.iter().filter(|source| heredocs.is_empty() || !dockerfile::is_heredoc(source)).collect();
-        let source = builder.source(instruction.flag("from"))?;
+        let source = builder.source(self.number, instruction.flag("from"))?;
         let origin = source.origin(builder, &exclude);
         let mut found = Vec::new();
         for file in &files {
