@@ -17,7 +17,7 @@ tests! {
     BOTH {
         what_the_config_says, layers_and_history, nothing_is_done_twice, what_changes_is_done_again, stages_that_are_needed,
         base_images, copies_follow_the_rules, archives_are_unpacked, holes_stay_holes, heredocs, users_and_directories, a_command_that_fails, mount_points_are_in_no_layer,
-        what_is_not_there_is_refused, links_lead_nowhere, ctrl_c_leaves_the_cache, a_killed_build_leaves_no_command, mounts_of_run, mounts_stay_as_they_were, no_hooks_in_builds, secrets_stay_secret,
+        what_is_not_there_is_refused, links_lead_nowhere, ctrl_c_leaves_the_cache, a_killed_build_leaves_no_command, mounts_of_run, mounts_stay_as_they_were, mounts_of_images_of_somebody_else, archives_are_what_their_key_says, no_hooks_in_builds, secrets_stay_secret,
         layers_are_pruned, places_for_builds, outputs_of_every_kind, outputs_follow_the_umask, triggers_run_once,
     }
     USER { places_of_somebody_else, bases_of_somebody_else }
@@ -761,6 +761,64 @@ fn mounts_stay_as_they_were(ctx: &Ctx) {
     fs::write(cache.join("go"), "").unwrap();
     let out = job.wait();
     assert_eq!(said(&out).last(), Some(&json!("good")), "{out:?}");
+}
+
+/// The same for what a mount shows of an image in a store that others can write.
+fn mounts_of_images_of_somebody_else(ctx: &Ctx) {
+    context(ctx);
+    built(ctx, &format!("{BASE}RUN write /d/file good\n").replace("RUN", "WORKDIR /d\nRUN"), &["-t", "base"]);
+    let bundles = ctx.path("images/bundles");
+    fs::set_permissions(&bundles, fs::Permissions::from_mode(0o775)).unwrap();
+    let file = format!(
+        "{BASE}RUN --mount=type=bind,from=base,source=/d,target=/d --mount=type=cache,target=/c \
+         [\"/probe\",\"write /c/ready x\",\"until /c/go\",\"cat /d/file\"]\n"
+    );
+    put(ctx, "Containerfile", &file);
+    let job = rt(ctx, &["build", "context"]).spawn();
+    let cache = eventually("the command", || {
+        let caches = fs::read_dir(ctx.path("build/caches")).ok()?;
+        caches.flatten().map(|cache| cache.path()).find(|cache| cache.join("ready").exists())
+    });
+    let files = fs::read_dir(&bundles).unwrap().map(|bundle| bundle.unwrap().path().join("rootfs/d/file"));
+    files.for_each(|file| fs::write(file, "evil").unwrap());
+    fs::write(cache.join("go"), "").unwrap();
+    let out = job.wait();
+    assert_eq!(said(&out).last(), Some(&json!("good")), "{out:?}");
+}
+
+/// Somebody who can write in the context exchanges an archive between its two readings, and puts it back.
+fn archives_are_what_their_key_says(ctx: &Ctx) {
+    use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+    context(ctx);
+    for content in ["good", "evil"] {
+        put(ctx, "file", content);
+        let made =
+            Command::new("tar").args(["-cf", content, "file"]).current_dir(ctx.path("context")).status();
+        assert!(made.unwrap().success());
+        fs::rename(ctx.path("context").join(content), ctx.path(content)).unwrap();
+    }
+    let archive = ctx.path("context/a.tar");
+    fs::copy(ctx.path("good"), &archive).unwrap();
+    let watch = inotify::init(CreateFlags::CLOEXEC).unwrap();
+    inotify::add_watch(&watch, ctx.path("context"), WatchFlags::CLOSE_NOWRITE).unwrap();
+    let (evil, target) = (ctx.path("evil"), archive.clone());
+    let exchange = std::thread::spawn(move || {
+        let mut events = [0; 4096];
+        loop {
+            let n = rustix::io::read(&watch, &mut events[..]).unwrap();
+            if events[..n].windows(5).any(|name| name == b"a.tar") {
+                return fs::rename(&evil, &target).unwrap();
+            }
+        }
+    });
+    let file = format!("{BASE}ADD a.tar /d/\n");
+    put(ctx, "Containerfile", &file);
+    rt(ctx, &["build", "context"]).run();
+    exchange.join().unwrap();
+    fs::copy(ctx.path("good"), &archive).unwrap();
+    built(ctx, &file, &["-t", "x"]);
+    let out = rt(ctx, &["run", "--entrypoint", "/probe", "x", "cat /d/file"]).ok();
+    assert_eq!(out.line(0), "good", "{out:?}");
 }
 
 /// What a site's or a user's hooks bring into containers is in no image.

@@ -572,17 +572,20 @@ impl Builder<'_> {
     /// What COPY or a mount of stage `number` takes files from: the context, a stage before it, or an image.
     fn source(&self, number: usize, from: Option<&str>) -> Result<Source> {
         let Some(from) = from else {
-            return Ok(Source { shown: "the context".to_owned(), root: None });
+            return Ok(Source { shown: "the context".to_owned(), root: None, is_ours: false });
         };
         match self.named_source(from, number)? {
             From::Stage(earlier) => {
                 let mounted = self.readable(&self.stage(earlier)?.chain)?;
                 let root = mounted.root()?;
-                Ok(Source { shown: format!("stage {from}"), root: Some((root, Some(mounted))) })
+                let shown = format!("stage {from}");
+                Ok(Source { shown, root: Some((root, Some(mounted))), is_ours: true })
             }
             From::Image(image) => {
-                let (root, _) = stored(&self.image(&image)?)?;
-                Ok(Source { shown: format!("the image {from}"), root: Some((root, None)) })
+                let path = self.image(&image)?;
+                let (root, _) = stored(&path)?;
+                let is_ours = is_ours(&path, &root)?;
+                Ok(Source { shown: format!("the image {from}"), root: Some((root, None)), is_ours })
             }
             From::Scratch => bail!("--from={from}: nothing is in it"),
         }
@@ -645,10 +648,14 @@ fn source_of(chain: &Chain) -> String {
 fn id_of_bundle(path: &Path, root: &OwnedFd) -> Result<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| err!("{}: no name", path.display()))?;
-    let is_ours = changeable_by_others(path)?.is_none()
+    Ok(if is_ours(path, root)? { name.to_owned() } else { format!("{name}-{}", lease::unique()) })
+}
+
+/// True for a bundle that nobody but root and the caller can change.
+fn is_ours(path: &Path, root: &OwnedFd) -> Result<bool> {
+    Ok(changeable_by_others(path)?.is_none()
         && disk::only_ours(&disk::open_root(path)?)?
-        && disk::only_ours(root)?;
-    Ok(if is_ours { name.to_owned() } else { format!("{name}-{}", lease::unique()) })
+        && disk::only_ours(root)?)
 }
 
 /// The root of a bundle of the store, and the config of its image.

@@ -527,21 +527,7 @@ impl Stage {
             for (heredoc, text) in &heredocs {
                 to.write_text(&heredoc.name, text, !several)?;
             }
-            let mut rest = found.clone();
-            if is_add {
-                rest.clear();
-                for one in &found {
-                    if !to.unpack(&origin, one, builder.interrupt)? {
-                        rest.push(one.clone());
-                    }
-                }
-            }
-            let digest = if rest.len() == found.len() {
-                digest.clone()
-            } else {
-                origin.digest(&rest, builder.interrupt)?
-            };
-            to.copy(&origin, &rest, &digest, builder.interrupt)
+            to.copy(&origin, &found, is_add, &digest, builder.interrupt)
         })?;
         self.note(&format!("{} # buildkit", instruction.text), Some(&layer));
         Ok(())
@@ -578,6 +564,8 @@ pub(super) struct Source {
     pub shown: String,
     /// Its root; none for the context's.
     pub root: Option<(OwnedFd, Option<Mounted>)>,
+    /// True where nobody but root and the caller can change it while it is used.
+    pub is_ours: bool,
 }
 
 impl Source {
@@ -663,10 +651,10 @@ fn mounted(
             let path = plain(&mount.source);
             let found = origin.find(&path)?;
             let Some(one) = found.first() else { bail!("{:?}: not found in {}", mount.source, source.shown) };
-            let is_context = source.root.is_none();
             // What is written is thrown away. Of the context only what .dockerignore leaves in is shown; and whoever can write
-            // there could exchange it while the command runs, and back, so that the layer would stand for what it is not.
-            let shown = if *writable || is_context {
+            // there or in a store could exchange it while the command runs, and back, so that the layer would stand for what it
+            // is not.
+            let shown = if *writable || !source.is_ours {
                 let draft = builder.session.draft(0o755)?;
                 let copy = draft.join("upper");
                 let root = disk::open_root(&copy)?;
@@ -676,7 +664,7 @@ fn mounted(
                     mode: None,
                     owner: None,
                 };
-                to.copy(&origin, &found, digest, builder.interrupt)?;
+                to.copy(&origin, &found, false, digest, builder.interrupt)?;
                 let inside = if one.is_dir { copy } else { copy.join("file") };
                 held.push(Box::new(Draft(draft)));
                 rustix::fs::open(

@@ -9,7 +9,6 @@ use rt_launch::request::{self, Image, StepContainer};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::{bail, caller, err, fd, log, look};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
-use rustix::io::Errno;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::MetadataExt;
@@ -96,9 +95,8 @@ fn is_open_to_nobody_more(image: &Path) -> Result<bool> {
     let context = || format!("image {}", image.display());
     let real = fs::canonicalize(image).context(context)?;
     let all_may = |path: &Path, bits| {
-        let acl = rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0u8; 0][..]);
         let mode = fs::metadata(path).context(context)?.mode();
-        Ok::<_, Error>(mode & bits == bits && matches!(acl, Err(Errno::NODATA | Errno::OPNOTSUPP)))
+        Ok::<_, Error>(mode & bits == bits && !fd::has_acl(path).context(context)?)
     };
     if fs::metadata(&real).context(context)?.mode() & 0o077 == 0 {
         return Ok(true);
