@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
 mod build;
+mod build_contexts;
 mod build_stages;
 mod build_times;
 mod caller;
@@ -92,6 +93,7 @@ fn tests() -> Vec<runner::Test> {
         seccomp::tests(),
         rootless::tests(),
         build::tests(),
+        build_contexts::tests(),
         build_stages::tests(),
         build_times::tests(),
         caller::tests(),

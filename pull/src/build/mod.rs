@@ -5,6 +5,8 @@
 //! | `mod.rs` | the story of a build: which stages, in which order; what they take files from |
 //! | `side_by_side.rs` | which stages are needed, and several of them at once |
 //! | `stage.rs` | what each instruction does to a stage |
+//! | `context.rs` | the directories that files are taken from |
+//! | `remote.rs` | what URLs name |
 //! | `copy.rs` | COPY and ADD |
 //! | `exec.rs` | RUN, as a container of `rt` |
 //! | `mount.rs` | the build's namespaces and overlays |
@@ -16,6 +18,7 @@
 //!
 //! The crate `dockerfile` reads the language.
 
+mod context;
 mod copy;
 mod exec;
 mod mount;
@@ -23,6 +26,7 @@ mod mount_points;
 mod output;
 mod owners;
 mod place;
+mod remote;
 mod side_by_side;
 mod stage;
 pub(crate) mod variables;
@@ -39,12 +43,16 @@ use dockerfile::ignore::Ignore;
 use dockerfile::{Dockerfile, Instruction, Kind, words};
 use serde_json::{Value, json};
 
+pub(crate) use self::context::{Context, Named};
+use self::context::{Local, MOST_IGNORED, Opened};
 use self::mount::Mounted;
 pub(crate) use self::output::Output;
 pub(crate) use self::owners::record_owners;
 pub(crate) use self::place::Place;
 use self::place::Session;
-use self::stage::{Base, Chain, Source, Stage};
+use self::remote::Fetcher;
+pub(crate) use self::remote::is_url;
+use self::stage::{Base, Chain, Files, Source, Stage};
 use crate::digest::Digest;
 use crate::interrupt::{Interrupt, interrupted, is_interrupted};
 use crate::platform::Platform;
@@ -52,11 +60,9 @@ use crate::save::{self, Compression, Times};
 use crate::{bundle, disk, lease};
 use rt_image_store::word::changeable_by_others;
 use rt_spec::emulation::RootEmulation;
-use rt_sys::error::{Context, Error, Result};
+use rt_sys::error::{Context as _, Error, Result};
 use rt_sys::{bail, err, fd};
 
-/// No .dockerignore is longer.
-const MOST_IGNORED: usize = 1 << 20;
 /// No secret is longer (docker's bound).
 const LONGEST_SECRET: usize = 500 << 10;
 
@@ -81,8 +87,12 @@ pub(crate) fn timestamp(text: &str) -> Result<i64> {
 
 /// What the user asked for.
 pub(crate) struct BuildOptions {
-    /// The directory of the context.
-    pub context: PathBuf,
+    /// What files are taken from.
+    pub context: Context,
+    /// `--build-context`: what names stand for.
+    pub named: Vec<(String, Named)>,
+    /// `--ssh`: the sockets of agents, by their ids.
+    pub agents: Vec<(String, PathBuf)>,
     /// The file; by default that of the context.
     pub file: Option<PathBuf>,
     /// Which stage, by name or number.
@@ -144,8 +154,9 @@ struct Builder<'a> {
     file: Dockerfile,
     /// The instructions of each stage, with its FROM as the first.
     stages: Vec<&'a [Instruction]>,
-    context: OwnedFd,
-    ignore: Ignore,
+    context: Arc<Local>,
+    /// Contexts of other names, as far as they were opened.
+    others: Mutex<HashMap<String, Arc<Local>>>,
     /// What leaves nothing out.
     nothing: Ignore,
     /// ARG before the first FROM, and what is predefined.
@@ -189,6 +200,8 @@ enum From {
     Scratch,
     Stage(usize),
     Image(String),
+    /// A context of this name.
+    Files(String),
 }
 
 /// Builds, and makes `outputs` of the result. Returns the digest of the image's manifest.
@@ -201,17 +214,19 @@ pub(crate) fn build(
     interrupt: &Interrupt,
     fetch: &Fetch,
 ) -> Result<Digest> {
-    let context = disk::open_root(&options.context).context(|| "context")?;
-    let (name, text) = read_file(options, &context)?;
-    let file = Dockerfile::parse(&text).map_err(|e| err!("{}: {e}", name.display()))?;
-    let ignore = read_ignore(options, &context)?;
+    if options.context == Context::Stdin && options.file.as_deref() == Some(Path::new("-")) {
+        bail!("--file -: the context is read from there");
+    }
     disk::raise_open_files();
     mount::enter()?;
     disk::clear_umask();
-    // What is opened before is of another mount namespace.
-    let context = disk::open_root(&options.context).context(|| "context")?;
     let place = Place::open()?;
     let session = place.session()?;
+    let opened = context::open(&options.context, &fetcher(options, &session, interrupt))?;
+    let (context, name, text) = read_file(options, opened, &session)?;
+    let file = Dockerfile::parse(&text).map_err(|e| err!("{}: {e}", name.display()))?;
+    let ignore = read_ignore(options, &context)?;
+    let context = Arc::new(Local { root: context, ignore, shown: "the context".to_owned() });
     let memory = session.path.join("memory");
     std::fs::create_dir(&memory).context(|| format!("make {}", memory.display()))?;
     let memory = mount::memory(&memory)?;
@@ -221,7 +236,7 @@ pub(crate) fn build(
         file,
         stages: stages(&instructions),
         context,
-        ignore,
+        others: Mutex::default(),
         nothing: Ignore::default(),
         globals: BTreeMap::new(),
         proxies: variables::proxies(),
@@ -265,8 +280,33 @@ pub(crate) fn build(
     Ok(digest)
 }
 
+/// What fetches for a build.
+fn fetcher<'a>(options: &'a BuildOptions, session: &'a Session, interrupt: &'a Interrupt) -> Fetcher<'a> {
+    let agent = options.agents.iter().find(|(id, _)| id == "default").map(|(_, socket)| &**socket);
+    Fetcher { session: &session.path, agent, interrupt }
+}
+
+/// The context's root and the file, and how that is called in errors. A context that is a file alone has nothing in it.
+fn read_file(
+    options: &BuildOptions,
+    opened: Opened,
+    session: &Session,
+) -> Result<(OwnedFd, PathBuf, Vec<u8>)> {
+    match opened {
+        Opened::Files(root) => {
+            let (name, text) = file_of(options, &root)?;
+            Ok((root, name, text))
+        }
+        Opened::File(..) if options.file.is_some() => bail!("--file: the context is a file itself"),
+        Opened::File(name, text) => {
+            let empty = session.draft(0o755)?.join("upper");
+            Ok((disk::open_root(&empty)?, name.into(), text))
+        }
+    }
+}
+
 /// The file, and how it is called in errors.
-fn read_file(options: &BuildOptions, context: &OwnedFd) -> Result<(PathBuf, Vec<u8>)> {
+fn file_of(options: &BuildOptions, context: &OwnedFd) -> Result<(PathBuf, Vec<u8>)> {
     let most = dockerfile::MOST_BYTES;
     if let Some(path) = &options.file {
         let text = if path == Path::new("-") {
@@ -276,8 +316,7 @@ fn read_file(options: &BuildOptions, context: &OwnedFd) -> Result<(PathBuf, Vec<
                 .context(|| "read stdin")?;
             Some(text)
         } else {
-            // It is the caller who names it: it may lie outside of the context.
-            fd::read_if_regular(path, most)?
+            read_named(options, context, path, most)?
         };
         return text.map(|text| (path.clone(), text)).ok_or_else(|| err!("{}: no such file", path.display()));
     }
@@ -286,8 +325,25 @@ fn read_file(options: &BuildOptions, context: &OwnedFd) -> Result<(PathBuf, Vec<
             return Ok((PathBuf::from(name), text));
         }
     }
-    Err(err!("{}: neither a Containerfile nor a Dockerfile is in it", options.context.display())
-        .hint("-f names another"))
+    let context = match &options.context {
+        Context::Directory(path) => path.display().to_string(),
+        Context::Stdin => "standard input".to_owned(),
+        Context::Url(url) => url.clone(),
+    };
+    Err(err!("{context}: neither a Containerfile nor a Dockerfile is in it").hint("-f names another"))
+}
+
+/// A file that the caller has named: any, beside a directory; with any other context one that is in it.
+fn read_named(
+    options: &BuildOptions,
+    context: &OwnedFd,
+    path: &Path,
+    most: usize,
+) -> Result<Option<Vec<u8>>> {
+    match options.context {
+        Context::Directory(_) => fd::read_if_regular(path, most),
+        _ => copy::read(context.as_fd(), path, most),
+    }
 }
 
 /// What is left out of the context: by FILE.dockerignore beside the file, else by the context's own.
@@ -296,7 +352,7 @@ fn read_ignore(options: &BuildOptions, context: &OwnedFd) -> Result<Ignore> {
     if let Some(path) = options.file.as_ref().filter(|path| **path != Path::new("-")) {
         let mut beside = path.clone().into_os_string();
         beside.push(".dockerignore");
-        text = fd::read_if_regular(Path::new(&beside), MOST_IGNORED)?;
+        text = read_named(options, context, Path::new(&beside), MOST_IGNORED)?;
     }
     for name in ["Containerfile.dockerignore", "Dockerfile.dockerignore"]
         .into_iter()
@@ -306,11 +362,24 @@ fn read_ignore(options: &BuildOptions, context: &OwnedFd) -> Result<Ignore> {
             text = copy::read(context.as_fd(), Path::new(name), MOST_IGNORED)?;
         }
     }
+    if text.is_none() {
+        text = own_ignore(context)?;
+    }
+    parse_ignore(text)
+}
+
+/// What the context itself says of what is left out.
+fn own_ignore(context: &OwnedFd) -> Result<Option<Vec<u8>>> {
     for name in [".containerignore", ".dockerignore"] {
-        if text.is_none() {
-            text = copy::read(context.as_fd(), Path::new(name), MOST_IGNORED)?;
+        let text = copy::read(context.as_fd(), Path::new(name), MOST_IGNORED)?;
+        if text.is_some() {
+            return Ok(text);
         }
     }
+    Ok(None)
+}
+
+fn parse_ignore(text: Option<Vec<u8>>) -> Result<Ignore> {
     Ignore::new(&String::from_utf8_lossy(&text.unwrap_or_default())).map_err(|e| err!(".dockerignore: {e}"))
 }
 
@@ -507,11 +576,23 @@ impl Builder<'_> {
         if image == "scratch" {
             return Ok(From::Scratch);
         }
+        match self.named_context(&image) {
+            Some(Named::Image(other)) => return Ok(From::Image(other.clone())),
+            Some(Named::Files(_)) => {
+                bail!("FROM {image}: --build-context says that it is files, and not an image")
+            }
+            None => {}
+        }
         Ok(self.named(&image, number).map_or(From::Image(image), From::Stage))
     }
 
     /// What `--from` names, in stage `number`.
     fn named_source(&self, from: &str, number: usize) -> Result<From> {
+        match self.named_context(from) {
+            Some(Named::Image(image)) => return Ok(From::Image(image.clone())),
+            Some(Named::Files(_)) => return Ok(From::Files(from.to_owned())),
+            None => {}
+        }
         if let Some(earlier) = self.named(from, number) {
             return Ok(From::Stage(earlier));
         }
@@ -520,6 +601,37 @@ impl Builder<'_> {
             Ok(_) => bail!("--from={from}: no stage before this one has this number"),
             Err(_) => Ok(From::Image(from.to_owned())),
         }
+    }
+
+    /// What --build-context says of a name.
+    fn named_context(&self, name: &str) -> Option<&Named> {
+        self.options
+            .named
+            .iter()
+            .rev()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, named)| named)
+    }
+
+    /// The files of a context of that name, which is opened once.
+    fn files_named(&self, name: &str) -> Result<Arc<Local>> {
+        let mut others = lock(&self.others);
+        if let Some(known) = others.get(name) {
+            return Ok(known.clone());
+        }
+        let shown = format!("the context {name}");
+        let Some(Named::Files(context)) = self.named_context(name) else { bail!("{shown}: no files") };
+        let Opened::Files(root) = context::open(context, &self.fetcher())? else {
+            bail!("{shown}: no archive")
+        };
+        let ignore = parse_ignore(own_ignore(&root)?)?;
+        let local = Arc::new(Local { root, ignore, shown });
+        others.insert(name.to_owned(), local.clone());
+        Ok(local)
+    }
+
+    fn fetcher(&self) -> Fetcher<'_> {
+        fetcher(self.options, &self.session, self.interrupt)
     }
 
     /// The bundle of an image, which is fetched once.
@@ -566,27 +678,29 @@ impl Builder<'_> {
                 let id = id_of_bundle(&path, &root)?;
                 Ok(Stage::new(number, shown, Base::Bundle { path, id }, config))
             }
+            From::Files(name) => bail!("{name}: not an image"),
         }
     }
 
     /// What COPY or a mount of stage `number` takes files from: the context, a stage before it, or an image.
     fn source(&self, number: usize, from: Option<&str>) -> Result<Source> {
         let Some(from) = from else {
-            return Ok(Source { shown: "the context".to_owned(), root: None, is_ours: false });
+            return Ok(Source::of_files(self.context.clone()));
         };
         match self.named_source(from, number)? {
             From::Stage(earlier) => {
                 let mounted = self.readable(&self.stage(earlier)?.chain)?;
                 let root = mounted.root()?;
                 let shown = format!("stage {from}");
-                Ok(Source { shown, root: Some((root, Some(mounted))), is_ours: true })
+                Ok(Source { shown, files: Files::Tree(root, Some(mounted)), is_ours: true })
             }
             From::Image(image) => {
                 let path = self.image(&image)?;
                 let (root, _) = stored(&path)?;
                 let is_ours = is_ours(&path, &root)?;
-                Ok(Source { shown: format!("the image {from}"), root: Some((root, None)), is_ours })
+                Ok(Source { shown: format!("the image {from}"), files: Files::Tree(root, None), is_ours })
             }
+            From::Files(name) => Ok(Source::of_files(self.files_named(&name)?)),
             From::Scratch => bail!("--from={from}: nothing is in it"),
         }
     }

@@ -138,7 +138,7 @@ fn needs(builder: &Builder, number: usize) -> Needs {
             match from {
                 From::Stage(stage) => drop(needs.stages.insert(stage)),
                 From::Image(image) => needs.images.push((at, image)),
-                From::Scratch => {}
+                From::Scratch | From::Files(_) => {}
             }
         }
     }
