@@ -15,25 +15,26 @@ use serde_json::{Value, json};
 
 use super::bundle::PulledImage;
 use super::cache::CacheLocation;
-use super::decode::Expected;
-use super::disk;
 use super::disk_full;
 use super::draft::{self, Draft};
-use super::interrupt::Interrupt;
-use super::layer::{self, Counts, ImageTarget, UnpackContext};
 use super::limits::Limits;
-use super::merge::{DeferredLink, LayerNumber, MergedTree};
 use super::profile::{self, BundledImage, MountPoint};
-use super::progress::{Meter, Style};
+use super::progress::Style;
 use super::pull::{self, Phases, PullOptions, Summary};
 use super::run_file;
 use super::save::{self, LayerTree, SourceBundle, Times, TreeKind, Watch, What};
 use super::source::Opened;
+use super::squashfs_target::ImageTarget;
+use oci_content::interrupt::Interrupt;
+use oci_content::meter::Meter;
+use oci_layer::decode::Expected;
+use oci_layer::merge::{DeferredLink, LayerNumber, MergedTree};
+use oci_layer::unpack::{self, Counts, UnpackContext};
 use rt_image_store::image_file::ImageKind;
 use rt_image_store::run_file::{Part, RunFile};
 use rt_spec::{ANNOTATION_CMD, ANNOTATION_ENTRYPOINT, ANNOTATION_RESOLVED};
-use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::{disk, err};
 use squashfs::{Body, FilePart, Filesystem};
 use squashfs_write::{Compression, Options, Written};
 
@@ -179,7 +180,7 @@ fn write_trees(
     let context = new.context(&counts, &interrupt, u64::MAX);
     let watch = Watch { interrupt: &interrupt, meter: &Meter::default() };
     let without_room = |e| disk_full::explain_target(e, target, None);
-    watch.meter.shown(style, "save", || copy_trees(trees, &context, watch)).map_err(without_room)?;
+    style.show("save", watch.meter, || copy_trees(trees, &context, watch)).map_err(without_room)?;
     new.tree.finish_dirs()?;
     let mut written = finish(new).map_err(without_room)?;
     if form.runs {
@@ -267,7 +268,7 @@ fn copy_trees(trees: &[LayerTree], context: &UnpackContext<ImageTarget>, watch: 
                 Err(e) => (Box::new(Unread(Some(e))), Expected::Any),
             }
         };
-        let finished = layer::finish_links(context, deferred, again);
+        let finished = unpack::finish_links(context, deferred, again);
         let archived =
             threads.into_inner().into_iter().map(joined).find_map(|archived| archived.err().filter(is_cause));
         // Where all links were found, nobody needs the rest of the archives.
@@ -304,7 +305,7 @@ fn copy_tree(
 ) -> Result<Vec<DeferredLink>> {
     let (archived, applied) = std::thread::scope(|scope| {
         let (reader, thread) = archive(scope, tree, watch)?;
-        let applied = layer::apply(context, number, u64::MAX, (reader, Expected::Any));
+        let applied = unpack::apply(context, number, u64::MAX, (reader, Expected::Any));
         Ok::<_, Error>((joined(thread), applied))
     })?;
     match (archived, applied) {

@@ -9,23 +9,22 @@ use std::time::{Duration, Instant};
 use super::blob::Blob;
 use super::bundle::{self, NewBundle, Publish, PulledImage};
 use super::cache::{Cache, CacheLocation};
-use super::digest::Digest;
-use super::disk;
 use super::disk_full;
 use super::image_file;
-use super::interrupt::{Interrupt, interrupted, is_interrupted};
-use super::layer::{self, Counts, DirectoryTarget, LayerTarget, UnpackContext};
 use super::limits::Limits;
-use super::merge::{LayerNumber, MergedTree};
 use super::platform::Platform;
 use super::profile::{self, BundledImage, Choices, Profile};
 use super::progress::{self, Style, size};
 use super::reference::Source;
-use super::registry::ConnectOptions;
 use super::source::{self, Image, Opened};
+use oci_content::digest::Digest;
+use oci_content::interrupt::{Interrupt, interrupted, is_interrupted};
+use oci_layer::merge::{LayerNumber, MergedTree};
+use oci_layer::unpack::{self, Counts, DirectoryTarget, LayerTarget, UnpackContext};
+use oci_registry::registry::ConnectOptions;
 use rt_spec::rootless::UserMap;
-use rt_sys::err;
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::{disk, err};
 
 /// What the user asked for.
 pub(crate) struct PullOptions {
@@ -360,7 +359,7 @@ pub(super) fn layers<T: LayerTarget>(
                     let number = (at + 1) as LayerNumber;
                     let applied = interrupt
                         .check()
-                        .and_then(|()| layer::apply(context, number, blobs[at].size, source(at)));
+                        .and_then(|()| unpack::apply(context, number, blobs[at].size, source(at)));
                     match applied {
                         Ok(links) => {
                             blobs[at].set_unpacked();
@@ -392,7 +391,7 @@ pub(super) fn layers<T: LayerTarget>(
     }
     let mut deferred = deferred.into_inner().unwrap_or_else(|e| e.into_inner());
     deferred.sort_by_key(|link| link.layer);
-    layer::finish_links(context, deferred, |number| source(usize::from(number) - 1))
+    unpack::finish_links(context, deferred, |number| source(usize::from(number) - 1))
         .map_err(|e| options.without_room(e))?;
     Ok(fetched.into_inner().unwrap_or_else(|e| e.into_inner()))
 }

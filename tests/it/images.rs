@@ -25,9 +25,12 @@ tests! {
 
 /// The directory with `rt-pull`, for PATH.
 pub fn path(ctx: &Ctx) -> String {
-    const PACKAGES: [&str; 7] = [
+    const PACKAGES: [&str; 10] = [
         "pull",
         "crates/dockerfile",
+        "crates/oci-content",
+        "crates/oci-layer",
+        "crates/oci-registry",
         "crates/rt-image-store",
         "crates/rt-cli",
         "crates/rt-spec",

@@ -15,7 +15,6 @@ pub mod host_files;
 pub mod hpc;
 pub mod mounts;
 pub mod own_config;
-pub mod owner;
 pub mod rootless;
 pub mod said;
 pub mod state;

@@ -7,9 +7,9 @@ use dockerfile::ignore::Ignore;
 
 use super::copy::{self, Destination, Found, Origin};
 use super::remote::{Fetcher, Remote};
-use crate::disk;
-use rt_sys::err;
+use oci_layer::owner::Owner;
 use rt_sys::error::{Context as _, Result};
+use rt_sys::{disk, err};
 
 /// No .dockerignore is longer.
 pub(super) const MOST_IGNORED: usize = 1 << 20;
@@ -97,8 +97,7 @@ fn unpacked(local: &Local, found: &Found, fetcher: &Fetcher, name: &'static str)
     };
     let dir = fetcher.new_dir()?;
     let root = disk::open_root(&dir)?;
-    let to =
-        Destination { root: root.as_fd(), path: "/", mode: None, owner: Some(crate::owner::Owner::ROOT) };
+    let to = Destination { root: root.as_fd(), path: "/", mode: None, owner: Some(Owner::ROOT) };
     if to.unpack_alone(&origin, found, fetcher.interrupt)? {
         return Ok(Opened::Files(root));
     }

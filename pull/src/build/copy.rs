@@ -15,15 +15,16 @@ use dockerfile::ignore::{Ignore, clean};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::digest::{Digest, Hasher};
-use crate::interrupt::Interrupt;
-use crate::owner::{self, Owner};
-use crate::tar::{EntryKind, Header, Reader};
-use crate::{decode, disk, merge};
-use rt_spec::owner::OWNER_RECORD;
+use oci_content::digest::{Digest, Hasher};
+use oci_content::interrupt::Interrupt;
+use oci_layer::owner::{self, Owner};
+use oci_layer::tar::{EntryKind, Header, Reader};
+use oci_layer::unpack::is_steering;
+use oci_layer::{decode, merge};
 use rt_sys::error::{Context, Error, Result};
+use rt_sys::owner::OWNER_RECORD;
 use rt_sys::rootfs::open_in;
-use rt_sys::{bail, err, fd};
+use rt_sys::{bail, disk, err, fd};
 
 /// Where sources are.
 pub(super) struct Origin<'a> {
@@ -661,7 +662,7 @@ impl Destination<'_> {
             }
             EntryKind::File => {
                 let mut file = disk::create_file(dir, name, 0o600)?;
-                let whole = [crate::tar::Extent { offset: 0, length: header.size }];
+                let whole = [oci_layer::tar::Extent { offset: 0, length: header.size }];
                 for extent in header.sparse.as_deref().unwrap_or(&whole) {
                     file.seek(SeekFrom::Start(extent.offset)).context(|| "seek")?;
                     let mut left = extent.length;
@@ -677,9 +678,7 @@ impl Destination<'_> {
                     }
                 }
                 file.set_len(header.size).context(|| "set the length")?;
-                for (name, value) in header.xattrs.iter().filter(|(name, _)| {
-                    !name.starts_with(b"user.overlay.") && name != OWNER_RECORD.as_bytes()
-                }) {
+                for (name, value) in header.xattrs.iter().filter(|(name, _)| !is_steering(name)) {
                     disk::set_xattr(file.as_fd(), name, value)?;
                 }
                 owner::record(file.as_fd(), owner)?;

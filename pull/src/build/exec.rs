@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 
 use super::mount_points::MountPoints;
 use crate::image_config::User;
-use crate::interrupt::Interrupt;
-use crate::{disk, filter, lease, profile};
+use crate::{filter, profile};
+use oci_content::interrupt::Interrupt;
 use rt_spec::emulation::RootEmulation;
 use rt_spec::hpc::HOST_FILES;
 use rt_spec::{ANNOTATION_NAME, ANNOTATION_ROOT_EMULATION, ANNOTATION_USER, DEFAULT_CAPABILITIES};
 use rt_sys::error::{Context, Result};
-use rt_sys::{err, fd, look, start};
+use rt_sys::{disk, err, fd, look, start};
 
 /// Files of the host that a program needs to reach other machines.
 fn network_files() -> impl Iterator<Item = &'static str> {
@@ -70,7 +70,7 @@ pub(super) enum Ended {
 
 /// Runs it in the root at `root`. `memory` is a directory that goes with the build.
 pub(super) fn run(run: &Run, root: &Path, memory: &Path, interrupt: &Interrupt) -> Result<Ended> {
-    let id = format!("build-{}", lease::unique());
+    let id = format!("build-{}", rt_sys::unique::name());
     let bundle = memory.join(&id);
     fs::create_dir(&bundle).context(|| "make a bundle")?;
     let config = config(run, root)?;
@@ -231,7 +231,7 @@ pub(super) fn bind(source: &Path, destination: &str, readonly: bool) -> Value {
 /// Writes a secret, or a script, to a file that only the build sees.
 pub(super) fn private_file(dir: &Path, bytes: &[u8], mode: u32) -> Result<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
-    let path = dir.join(lease::unique());
+    let path = dir.join(rt_sys::unique::name());
     let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     let mut file = file.context(|| format!("make {}", path.display()))?;
     file.write_all(bytes).context(|| format!("write {}", path.display()))?;

@@ -53,15 +53,15 @@ use self::place::Session;
 use self::remote::Fetcher;
 pub(crate) use self::remote::is_url;
 use self::stage::{Base, Chain, Files, Source, Stage};
-use crate::digest::Digest;
-use crate::interrupt::{Interrupt, interrupted, is_interrupted};
+use crate::bundle;
 use crate::platform::Platform;
 use crate::save::{self, Compression, Times};
-use crate::{bundle, disk, lease};
+use oci_content::digest::Digest;
+use oci_content::interrupt::{Interrupt, interrupted, is_interrupted};
 use rt_image_store::word::changeable_by_others;
 use rt_spec::emulation::RootEmulation;
 use rt_sys::error::{Context as _, Error, Result};
-use rt_sys::{bail, err, fd};
+use rt_sys::{bail, disk, err, fd};
 
 /// No secret is longer (docker's bound).
 const LONGEST_SECRET: usize = 500 << 10;
@@ -743,7 +743,7 @@ impl Builder<'_> {
     }
 
     fn mount_point(&self) -> Result<PathBuf> {
-        let at = self.memory.path().join(lease::unique());
+        let at = self.memory.path().join(rt_sys::unique::name());
         std::fs::create_dir(&at).context(|| format!("make {}", at.display()))?;
         Ok(at)
     }
@@ -762,7 +762,7 @@ fn source_of(chain: &Chain) -> String {
 fn id_of_bundle(path: &Path, root: &OwnedFd) -> Result<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| err!("{}: no name", path.display()))?;
-    Ok(if is_ours(path, root)? { name.to_owned() } else { format!("{name}-{}", lease::unique()) })
+    Ok(if is_ours(path, root)? { name.to_owned() } else { format!("{name}-{}", rt_sys::unique::name()) })
 }
 
 /// True for a bundle that nobody but root and the caller can change.

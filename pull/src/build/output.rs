@@ -11,16 +11,19 @@ use super::Builder;
 use super::owners;
 use super::place::{Archive, Facts};
 use super::stage::{Base, Stage};
-use crate::digest::Digest;
-use crate::progress::{Meter, Style};
+use crate::progress::Style;
+use crate::save;
 use crate::save::{
     Built, Compression, LayerTree, SaveTarget, SourceBundle, Times, TreeKind, Watch, WrittenLayer,
 };
-use crate::{disk, save};
+use oci_content::digest::Digest;
+use oci_content::meter::Meter;
+use rt_sys::disk;
 use rt_sys::error::Result;
 
 /// Makes something of the image in a layout at a path, of this digest. True where it needs none, since it was made before.
-pub(crate) type Import<'a> = dyn Fn(&Digest, Option<&str>, &crate::interrupt::Interrupt) -> Result<bool> + 'a;
+pub(crate) type Import<'a> =
+    dyn Fn(&Digest, Option<&str>, &oci_content::interrupt::Interrupt) -> Result<bool> + 'a;
 
 /// What is made of the result.
 pub(crate) enum Output<'a> {

@@ -22,14 +22,13 @@ use rustix::fs::{AtFlags, CWD, FlockOperation, StatxAttributes, StatxFlags, floc
 use serde::{Deserialize, Serialize};
 
 use crate::cache::Cache;
-use crate::digest::Digest;
-use crate::interrupt::Interrupt;
 use crate::save::Times;
-use crate::{disk, lease};
+use oci_content::digest::Digest;
+use oci_content::interrupt::Interrupt;
 use rt_image_store::word::changeable_by_others;
 use rt_sys::error::{Context, Result};
 use rt_sys::rootfs::name_of_overlay_stranger;
-use rt_sys::{bail, err, look};
+use rt_sys::{bail, disk, err, look};
 
 /// A layer that no build has used for so long is removed by the next build that makes one.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -215,7 +214,7 @@ impl Place {
 
     /// A directory for this build alone.
     pub(super) fn session(&self) -> Result<Session> {
-        let path = self.path.join("sessions").join(lease::unique());
+        let path = self.path.join("sessions").join(rt_sys::unique::name());
         fs::DirBuilder::new().mode(0o700).create(&path).context(|| format!("make {}", path.display()))?;
         Ok(Session { path })
     }
@@ -256,7 +255,7 @@ impl Place {
 
     /// Keeps what is in `draft` as the layer of `key`.
     pub(super) fn keep(&self, draft: &Path, key: &str, created: String) -> Result<Layer> {
-        let (id, facts) = (lease::unique(), Facts { created, archive: None });
+        let (id, facts) = (rt_sys::unique::name(), Facts { created, archive: None });
         write_facts(draft, &facts)?;
         let to = self.path.join("layers").join(&id);
         fs::rename(draft, &to).context(|| format!("keep the layer {}", to.display()))?;
@@ -299,7 +298,7 @@ pub(super) fn alone_in(dir: &Path, interrupt: &Interrupt) -> Result<fs::File> {
 
 fn write_facts(dir: &Path, facts: &Facts) -> Result<()> {
     let text = serde_json::to_vec(facts).map_err(|e| err!("{e}"))?;
-    let new = dir.join(format!("layer-{}", lease::unique()));
+    let new = dir.join(format!("layer-{}", rt_sys::unique::name()));
     fs::write(&new, text)
         .and_then(|()| fs::rename(&new, dir.join("layer")))
         .context(|| format!("write in {}", dir.display()))
@@ -348,7 +347,7 @@ pub(super) struct Session {
 impl Session {
     /// A new directory for a layer in the making: `upper`, and `work` for the kernel.
     pub(super) fn draft(&self, mode: u32) -> Result<PathBuf> {
-        let path = self.path.join(lease::unique());
+        let path = self.path.join(rt_sys::unique::name());
         let make = |path: &Path| fs::DirBuilder::new().mode(0o700).create(path);
         make(&path)
             .and_then(|()| make(&path.join("work")))

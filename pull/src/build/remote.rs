@@ -4,7 +4,7 @@
 //! a new repository has no hooks, and none of a fetched one are taken over.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,12 @@ use std::process::Command;
 use super::context::Local;
 use super::copy::Found;
 use super::variables;
-use crate::digest::Digest;
-use crate::http::{self, Http, LeastRate, Request};
-use crate::interrupt::Interrupt;
-use crate::{disk, lease};
+use oci_content::digest::Digest;
+use oci_content::interrupt::Interrupt;
+use oci_registry::file;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::open_in;
-use rt_sys::{bail, err, look};
+use rt_sys::{bail, disk, err, look};
 use rustix::fs::OFlags;
 
 /// What a word that is a URL names.
@@ -57,7 +56,7 @@ impl Remote {
             "http" | "https" if !is_git => return Ok(Remote::File(rest.to_owned())),
             "http" | "https" | "git" | "ssh" => {}
             "file" if by_caller && is_git => {}
-            _ => bail!("{}: use http or https, or git", http::shown(url)),
+            _ => bail!("{}: use http or https, or git", shown_url(url)),
         }
         let (mut reference, mut dir) = fragment.split_once(':').unwrap_or((fragment, ""));
         for field in query.split('&').filter(|field| !field.is_empty()) {
@@ -77,7 +76,7 @@ impl Remote {
     /// Its name without what is secret.
     pub(super) fn shown(&self) -> &str {
         match self {
-            Remote::File(url) => http::shown(url),
+            Remote::File(url) => shown_url(url),
             Remote::Git(repository) => &repository.url,
         }
     }
@@ -112,7 +111,7 @@ impl Fetcher<'_> {
 
     /// A new, empty directory.
     pub(super) fn new_dir(&self) -> Result<PathBuf> {
-        let dir = self.session.join(format!("remote-{}", lease::unique()));
+        let dir = self.session.join(format!("remote-{}", rt_sys::unique::name()));
         let made = fs::DirBuilder::new().mode(0o755).create(&dir);
         made.context(|| format!("make {}", dir.display()))?;
         Ok(dir)
@@ -120,7 +119,7 @@ impl Fetcher<'_> {
 
     fn file(&self, url: &str, checksum: Option<&str>) -> Result<Fetched> {
         let wanted: Option<Digest> = checksum.map(str::parse).transpose().context(|| "--checksum")?;
-        let path = http::shown(url).split_once("://").map_or("", |(_, rest)| rest);
+        let path = shown_url(url).split_once("://").map_or("", |(_, rest)| rest);
         let name = path.split_once('/').and_then(|(_, path)| path.rsplit('/').next()).unwrap_or_default();
         let name = if matches!(name, "" | "." | "..") { UNNAMED } else { name };
         let dir = self.new_dir()?;
@@ -132,34 +131,16 @@ impl Fetcher<'_> {
         }
         disk::set_times(file.as_fd(), (got.modified, 0))?;
         let found = Found { path: name.to_owned(), is_dir: false };
-        Ok(Fetched { local: Local::plain(root, url_without_query(url)), found })
+        Ok(Fetched { local: Local::plain(root, shown_url(url).to_owned()), found })
     }
 
     fn download(&self, url: &str, file: &File, wanted: Option<&Digest>) -> Result<Downloaded> {
-        let host = url.split_once("://").map_or(url, |(_, rest)| rest);
-        let host = host.split(['/', '?']).next().unwrap_or_default();
-        let host = host.rsplit('@').next().unwrap_or_default();
-        let http = Http::new(host, false, http::RETRIES, LeastRate::default(), self.interrupt.clone())?;
-        let request = Request { method: "GET", url, ..Request::default() };
-        let answer = http.send(&request).map_err(|failure| failure.error)?;
-        if !answer.response.status().is_success() {
-            return Err(http::status_error(answer.response));
-        }
-        let modified = answer.response.headers().get("last-modified").and_then(|value| value.to_str().ok());
-        let modified = modified.and_then(rt_sys::time::parse_http_date);
+        let mut hasher = wanted.map_or_else(oci_content::digest::Hasher::sha256, Digest::hasher);
+        let modified = file::fetch(url, self.interrupt, &mut |bytes| {
+            hasher.update(bytes);
+            disk::Named(file).write_all(bytes).context(|| "write what was fetched")
+        })?;
         let modified = modified.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-        let mut hasher = wanted.map_or_else(crate::digest::Hasher::sha256, Digest::hasher);
-        let mut reader = answer.response.into_body().into_reader();
-        let mut buffer = vec![0; 128 << 10];
-        loop {
-            self.interrupt.check()?;
-            let n = reader.read(&mut buffer).map_err(http::of_reading)?;
-            if n == 0 {
-                break;
-            }
-            hasher.update(&buffer[..n]);
-            disk::Named(file).write_all(&buffer[..n]).context(|| "write what was fetched")?;
-        }
         // Without a time of its own a file has always the same one.
         Ok(Downloaded { digest: hasher.finish(), modified: modified.map_or(0, |time| time.as_secs() as i64) })
     }
@@ -264,8 +245,9 @@ struct Downloaded {
     modified: i64,
 }
 
-fn url_without_query(url: &str) -> String {
-    http::shown(url).to_owned()
+/// A URL without its query, which may hold a signature.
+fn shown_url(url: &str) -> &str {
+    url.split('?').next().unwrap_or(url)
 }
 
 fn last_line(text: &str) -> &str {

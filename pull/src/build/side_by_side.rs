@@ -6,9 +6,8 @@ use std::sync::{Condvar, Mutex};
 use dockerfile::{Instruction, Kind, Mount};
 
 use super::{Builder, From, lock};
-use crate::disk;
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::ns;
+use rt_sys::{disk, ns};
 
 /// What a stage takes of others, as far as its file says it. What triggers of its base name is found when they run.
 #[derive(Default)]

@@ -18,15 +18,14 @@ use super::owners;
 use super::place::{self, Layer};
 use super::remote::{self, Fetched, Remote};
 use super::{Builder, Secret};
-use crate::digest::Digest;
 use crate::image_config::{self, User};
 use crate::manifest::Execution;
-use crate::owner::Owner;
-use crate::{disk, lease};
+use oci_content::digest::Digest;
+use oci_layer::owner::Owner;
 use rt_spec::emulation::RootEmulation;
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::open_in;
-use rt_sys::{bail, err};
+use rt_sys::{bail, disk, err};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -760,7 +759,7 @@ fn mounted(
         MountKind::Bind { writable } => {
             let Some((source, digest)) = source else { return Ok(()) };
             let origin = source.origin(builder, &builder.nothing);
-            let at = builder.memory.path().join(lease::unique());
+            let at = builder.memory.path().join(rt_sys::unique::name());
             let path = plain(&mount.source);
             let found = origin.find(&path)?;
             let Some(one) = found.first() else { bail!("{:?}: not found in {}", mount.source, source.shown) };

@@ -2,21 +2,20 @@
 
 use super::{image_file as form_of, operand, registry};
 use crate::build::{self, BuildOptions, Output, Secret, SecretFrom};
-use crate::digest::Digest;
-use crate::disk;
 use crate::images::{self, StoreRequest, Stored, Watermarks};
-use crate::interrupt::{Interrupt, is_interrupted};
 use crate::progress::Style;
 use crate::pull::{self, PullOptions};
 use crate::reference::Source;
 use crate::save::{Compression, SaveTarget};
+use oci_content::digest::Digest;
+use oci_content::interrupt::{Interrupt, is_interrupted};
 use rt_cli::image::*;
 use rt_cli::parse::Call;
 use rt_cli::print;
 use rt_image_store::{PullPolicy, Transport};
 use rt_spec::emulation::{RootEmulation, parse_root_emulation};
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, look};
+use rt_sys::{bail, disk, err, look};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;

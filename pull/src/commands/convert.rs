@@ -2,15 +2,14 @@
 
 use super::save::{self, Origin};
 use super::{is_image_file, operand};
-use crate::disk;
 use crate::draft::Draft;
-use crate::interrupt::{self, Interrupt};
 use crate::save::SaveTarget;
+use oci_content::interrupt::{self, Interrupt};
 use rt_cli::image::{COMPRESS, CONVERT, OVER, REPLACE, RUN_FILE, SILENT};
 use rt_cli::parse::Call;
 use rt_image_store::PullPolicy;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, fd, look, start};
+use rt_sys::{bail, disk, err, fd, look, start};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;

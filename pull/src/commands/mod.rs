@@ -11,12 +11,12 @@ mod push;
 mod save;
 
 use crate::cache::CacheLocation;
-use crate::credentials::{CredentialFiles, Credentials};
-use crate::http::LeastRate;
 use crate::image_file::Form;
 use crate::reference::{Source, means_a_file};
-use crate::registry::ConnectOptions;
 use ::log::LevelFilter;
+use oci_registry::LeastRate;
+use oci_registry::credentials::{CredentialFiles, Credentials};
+use oci_registry::registry::ConnectOptions;
 use rt_cli::command::{Command, Program};
 use rt_cli::flag::{DEBUG, Flag};
 use rt_cli::image::*;

@@ -6,15 +6,15 @@
 use std::os::fd::AsFd;
 
 use rt_image_store::{BUNDLES, is_bundle_name};
-use rt_sys::err;
 use rt_sys::error::Result;
+use rt_sys::{disk, err};
 
-use super::super::interrupt::Interrupt;
+use super::super::lease;
 use super::super::reference::Source;
-use super::super::{disk, lease};
 use super::names::{self, NamedImage};
 use super::users::{self, BundleUser, STARTING};
 use super::{OwnStore, Turn};
+use oci_content::interrupt::Interrupt;
 
 /// What stands behind the name of a bundle that is being removed.
 const REMOVED: &str = ".removed-";
@@ -48,7 +48,7 @@ impl OwnStore {
             return Err(err!("{}: belongs to uid {owner}", self.path(bundle).display()));
         }
         self.require_marks()?;
-        let aside = format!("{bundle}{REMOVED}{}", lease::unique());
+        let aside = format!("{bundle}{REMOVED}{}", rt_sys::unique::name());
         disk::rename_new(self.bundles(), bundle.as_bytes(), self.bundles(), aside.as_bytes())?;
         let users = self.users(bundle);
         if !matches!(&users, Ok(users) if users.is_empty()) {

@@ -9,15 +9,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 
-use crate::digest::{Digest, Hasher};
-use crate::disk;
-use crate::interrupt::Interrupt;
-use crate::layer::HOLES_LIMIT;
-use crate::progress::Meter;
-use crate::tar::{self, EntryKind, Extent, Header};
-use rt_spec::owner::{Device, OWNER_RECORD, OwnerRecord};
+use super::holes;
+use crate::squashfs_target::HOLES_LIMIT;
+use oci_content::digest::{Digest, Hasher};
+use oci_content::interrupt::Interrupt;
+use oci_content::meter::Meter;
+use oci_layer::tar::{self, EntryKind, Extent, Header};
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, fd, mount};
+use rt_sys::owner::{Device, OWNER_RECORD, OwnerRecord};
+use rt_sys::{bail, disk, err, fd, mount};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -312,7 +312,7 @@ impl<W: Write> Entries<'_, W> {
         }
         unbind_capability(&mut entry.xattrs);
         entry.size = metadata.len();
-        entry.sparse = disk::sparse_map(&file, &metadata)?;
+        entry.sparse = holes::sparse_map(&file, &metadata)?;
         self.holes = self.holes.saturating_add(entry.size - entry.stored());
         if self.holes > HOLES_LIMIT {
             bail!("with it, the holes of all files are more than {} TiB", HOLES_LIMIT >> 40);

@@ -2,6 +2,7 @@
 //! over it becomes a second one.
 
 mod config;
+mod holes;
 mod layer;
 mod write;
 
@@ -18,15 +19,16 @@ pub(crate) use self::layer::{
 };
 use self::write::{NewDockerArchive, NewLayout};
 use super::bundle;
-use super::digest::Digest;
-use super::disk;
 use super::draft::{self, Draft};
-use super::interrupt::{Interrupt, is_interrupted};
-use super::progress::{Meter, Style};
-use super::reference::{Reference, Source};
+use super::progress::Style;
+use super::reference::Source;
+use oci_content::digest::Digest;
+use oci_content::interrupt::{Interrupt, is_interrupted};
+use oci_content::meter::Meter;
+use oci_registry::reference::Reference;
 use rt_spec::ANNOTATION_NAME;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err};
+use rt_sys::{bail, disk, err};
 
 /// The media type of the manifests that are made here.
 pub(crate) const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -330,7 +332,7 @@ pub(crate) fn write_bundle(
     let mask = disk::clear_umask();
     let draft = Draft::beside(&target.path)?;
     let tag = target.name.as_deref();
-    let saved = watch.meter.shown(style, "save", || match target.format {
+    let saved = style.show("save", watch.meter, || match target.format {
         SaveFormat::Docker => {
             NewDockerArchive { draft: &draft, mode: 0o666 & !mask }.write(bundle, tag, watch)
         }

@@ -2,8 +2,8 @@
 
 use super::call::{Asked, Named, asked};
 use super::target::{self, View};
-use rt_spec::owner::{Device, LONGEST_RECORD, OWNER_RECORD, OwnerRecord};
 use rt_sys::notify::{Answer, Call, Listener, Told, stat_of, statx_of, write_memory};
+use rt_sys::owner::{Device, LONGEST_RECORD, OWNER_RECORD, OwnerRecord};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, Uid, XattrFlags};
 use rustix::io::Errno;
