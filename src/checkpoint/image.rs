@@ -5,14 +5,13 @@
 //! images, and what a call that was killed has left of one.
 
 use super::manifest;
-use crate::store::remove_below;
 use rt_image_store::word::changeable_by_others;
 use rt_sys::error::{Context, Result};
-use rt_sys::{bail, err, fd, look};
+use rt_sys::{bail, err, fd, look, tree};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -82,7 +81,7 @@ impl Place {
     pub(super) fn last(&self) -> Result<Option<Image>> {
         for name in [self.name.clone(), self.beside("old")] {
             match self.open(&name) {
-                Ok(image) if is_there(&image.dir, manifest::NAME)? => {
+                Ok(image) if is_whole(&image.dir)? => {
                     return Ok(Some(image));
                 }
                 Err(e) if !e.is(libc::ENOENT) => return Err(e),
@@ -131,17 +130,17 @@ impl Place {
         Ok(Image { path, dir })
     }
 
-    /// Removes the image `name`, if it is there.
+    /// Removes the image `name`, if it is there. Its mark goes last: what is left of a removal that was killed is removed, too.
     fn remove(&self, name: &OsStr) -> Result<()> {
         if !self.removable(name)? {
             return Ok(());
         }
         let shown = || format!("remove {}", self.path_of(name).display());
-        let name = CString::new(name.as_bytes()).map_err(|e| err!("{e}"))?;
-        match remove_below(&self.above, &name, 0, None) {
-            Err(e) if e.is(libc::ENOENT) => Ok(()),
-            removed => removed.context(shown),
-        }
+        let dir = fs::openat(&self.above, name, DIRECTORY, Mode::empty()).context(shown)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        fs::openat(&dir, MARK, flags, Mode::RUSR | Mode::WUSR).context(shown)?;
+        tree::remove_contents(&dir, Some(MARK.as_bytes())).context(shown)?;
+        tree::remove(&self.above, name.as_bytes(), None).context(shown)
     }
 
     /// False where nothing has the name.
@@ -191,6 +190,9 @@ impl Image {
     /// The same of one that is open.
     pub(super) fn checked(self) -> Result<Image> {
         check(&fd::stat(&self.dir)?, &self.path)?;
+        if is_there(&self.dir, MARK)? {
+            bail!("image {}: a checkpoint or a removal did not come to its end", self.path.display());
+        }
         for name in look::names(&self.dir).context(|| format!("list {}", self.path.display()))? {
             let stat = fs::statat(&self.dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
             let stat = stat.context(|| format!("look at image {}", self.path.display()))?;
@@ -250,6 +252,11 @@ impl Drop for Draft {
             log::warn!("{e}");
         }
     }
+}
+
+/// True for an image that is neither being written nor being removed.
+fn is_whole(dir: &OwnedFd) -> Result<bool> {
+    Ok(is_there(dir, manifest::NAME)? && !is_there(dir, MARK)?)
 }
 
 /// Fails where others can put something else at the directory `path`, or on the way to it. `what` it is for.

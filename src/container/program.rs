@@ -52,7 +52,7 @@ impl ProcessPlan {
     /// The filters of a program that is not in its caller's session, in the order in which they are loaded.
     pub(super) fn filters(&self) -> Result<Vec<Filter>> {
         let devices = self.is_kept_from_devices().then(devices_filter);
-        let shared = self.kept_from.any().then(|| shared_filter(self.kept_from));
+        let shared = self.confinement.any().then(|| shared_filter(self.confinement));
         let own = devices.into_iter().chain(shared).collect::<Result<Vec<_>>>()?;
         Ok(own.into_iter().chain(self.seccomp.as_ref().map(|plan| plan.filter.clone())).collect())
     }
@@ -86,8 +86,8 @@ impl ProcessPlan {
         if self.is_kept_from_devices() {
             self.load_own(devices_filter()).context(|| "protect the host's devices")?;
         }
-        if self.kept_from.any() {
-            self.load_own(shared_filter(self.kept_from)).context(|| "protect the caller's keys")?;
+        if self.confinement.any() {
+            self.load_own(shared_filter(self.confinement)).context(|| "protect the caller's keys")?;
         }
         // seccomp(2) wants no_new_privs or CAP_SYS_ADMIN: without no_new_privs the filter is loaded before the
         // capabilities are dropped. A filter with a listener is loaded now in any case, while there is a runtime that
@@ -142,10 +142,10 @@ impl ProcessPlan {
         error.context(format!("exec {:?}", self.args[0]))
     }
 
-    /// The same in a child of the process that was prepared.
+    /// Becomes the program in a child of the process that was prepared; returns only the error.
     pub(super) fn exec_in_child(&self, prepared: &mut Prepared, ignored: u64) -> Error {
         if self.listen_fds > 0 {
-            // They name the process that is meant.
+            // The variables of sd_listen_fds(3) name the process that is meant.
             match ExecArgs::new(&self.args, &self.full_env()) {
                 Ok(args) => prepared.args = args,
                 Err(e) => return e,

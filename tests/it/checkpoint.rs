@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 tests! {
     BOTH {
@@ -14,6 +15,7 @@ tests! {
         images_of_other_machines, run_says_it_at_the_start, an_image_replaces_images_alone, places_of_others,
         loaders_of_others,
     }
+    ROOT { mounts_below_an_old_draft_stay }
 }
 
 /// A criu that is none, so that the host's does not matter.
@@ -36,6 +38,34 @@ fn without_criu(ctx: &Ctx) {
     let error = checkpoint().env("RT_CRIU", ctx.rt_path()).run();
     assert_eq!((error.code, container.status()), (1, "running".to_owned()), "{error:?}");
     assert!(!image.exists());
+}
+
+/// `--version` of a criu that can do nothing else: the program of the tests stands for it.
+pub fn say_version() -> i32 {
+    println!("Version: 4.2");
+    0
+}
+
+/// What a call that was killed has left is removed before an image is written, but not what somebody has mounted in it.
+fn mounts_below_an_old_draft_stay(ctx: &Ctx) {
+    let (old, precious) = (ctx.mkdir(".image.new/deep/mount"), ctx.mkdir("precious"));
+    fs::write(precious.join("file"), "stays").unwrap();
+    ctx.file(".image.new/draft", "");
+    let status = Command::new("mount").arg("--bind").args([&precious, &old]).status().unwrap();
+    assert!(status.success());
+    let bundle =
+        ctx.bundle().with("/annotations", json!({ "rt.init": "true" })).ops(&["ready", "sleep 60000"]);
+    let container = ctx.started(&bundle);
+    let checkpoint = ctx
+        .rt(["checkpoint", "--image-path", ctx.path("image").to_str().unwrap(), &container.id])
+        .env("RT_CRIU", ctx.helper())
+        .run();
+    assert!(
+        checkpoint.stderr.contains("deep/mount") && checkpoint.stderr.contains("mounted"),
+        "{checkpoint:?}"
+    );
+    assert_eq!(fs::read_to_string(precious.join("file")).unwrap(), "stays");
+    assert!(Command::new("umount").arg(&old).status().unwrap().success());
 }
 
 fn what_one_id_cannot_have(ctx: &Ctx) {
@@ -176,6 +206,10 @@ fn an_image_replaces_images_alone(ctx: &Ctx) {
     ctx.file("above/.image.new/draft", "");
     checkpoint(ctx, &image, &container.id).ok();
     assert_eq!(names(), ["image".to_owned()].into());
+    // A removal that was killed: what is left is no image, and is replaced.
+    ctx.file("above/image/draft", "");
+    restore(ctx, &image).fails(&["did not come to its end"]);
+    checkpoint(ctx, &image, &container.id).ok();
     // Directories with something else in them stay, and so does the program.
     for name in ["results", ".image.new"] {
         let dir = ctx.mkdir(&format!("above/{name}"));
