@@ -343,6 +343,7 @@ kills() { # WHO SHAPE
 	local who=$1 shape=$2 image=$work/images/tree took n flags=()
 	start $shape tree || return 1
 	local dump=("$rt" checkpoint --leave-running --image-path "$image" tree)
+	user "${dump[@]}" || return 1
 	took=$(milliseconds user "${dump[@]}")
 	for n in $(seq $KILLS); do
 		interrupted $who $((took * n / KILLS)) "${dump[@]}"

@@ -110,9 +110,17 @@ fn wait_for_init<T>(look: impl Fn() -> Result<T>) -> Result<T> {
     look()
 }
 
-/// Has `criu` write an image of container `id`, and ends it unless it is to go on.
-pub(crate) fn dump(store: &Store, id: &str, options: &DumpOptions, criu: &Criu) -> Result<()> {
+/// Has `criu`, or the one that is found now, write an image of container `id`, and ends it unless it is to go on.
+pub(crate) fn dump(store: &Store, id: &str, options: &DumpOptions, criu: Option<&Criu>) -> Result<()> {
     let subject = Subject::of(store, id)?;
+    let found;
+    let criu = match criu {
+        Some(criu) => criu,
+        None => {
+            found = Criu::find()?;
+            &found
+        }
+    };
     let tree = subject.tree(store)?;
     // containerd pauses a container before, and resumes it.
     let is_paused = subject.record.paused;

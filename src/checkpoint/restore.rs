@@ -275,7 +275,7 @@ impl Keep {
             _ => return Ok(Signalled::PassOn),
         };
         let options = DumpOptions { leave_running: !ends, ..self.dump.clone() };
-        let dumped = dump::dump(store, id, &options, &self.criu);
+        let dumped = dump::dump(store, id, &options, Some(&self.criu));
         if !ends {
             signal::alarm(self.every);
         }

@@ -2,7 +2,7 @@
 
 use super::table::*;
 use super::{Call, Named};
-use crate::checkpoint::{self, Criu, DumpOptions};
+use crate::checkpoint::{self, DumpOptions};
 use rt_cli::flag::Flag;
 use rt_cli::wrong;
 use rt_sys::err;
@@ -30,7 +30,7 @@ pub(super) fn run(call: &Call) -> Result<u8> {
         tcp_close: flags.has(&TCP_CLOSE),
         link_remap: flags.has(&LINK_REMAP),
     };
-    checkpoint::dump(&store, &id, &options, &Criu::find()?)?;
+    checkpoint::dump(&store, &id, &options, None)?;
     Ok(0)
 }
 
