@@ -9,7 +9,7 @@
 
 use super::init::Init;
 use super::plan::{MountKind, MountPlan, Plan};
-use super::sync::FromInit;
+use super::sync::{FromInit, Link};
 use super::{Checkpoint, mounts};
 use rt_sys::error::{Context, Result};
 use rt_sys::mount;
@@ -17,6 +17,7 @@ use rt_sys::ns::{self, Namespace, Namespaces};
 use rt_sys::process::{self, Child, Memory};
 use rt_sys::rootfs::{Image, PROC_MAGIC, Rootfs};
 use rt_sys::{bail, err, fd, signal};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::mount::UnmountFlags;
@@ -103,6 +104,7 @@ impl Init<'_> {
         if let Some(link) = self.link {
             link.tell(&FromInit::Pid(first.pid.as_raw_nonzero().get()))?;
             link.tell(&FromInit::Ready(None))?;
+            self.wait_for_runtime(link)?;
             link.wait()?;
             if self.detach {
                 link.tell(&FromInit::Detached)?;
@@ -114,6 +116,18 @@ impl Init<'_> {
             sent => sent.context(|| "continue the restored processes"),
         })?;
         signal::send_pidfd(&first.pidfd, libc::SIGCONT).context(|| "continue the restored program")?;
+        Ok(())
+    }
+
+    /// Waits until the runtime has said something. This process has a copy of its end of the link, so that it does not see that end
+    /// closed.
+    fn wait_for_runtime(&self, link: &Link) -> Result<()> {
+        let mut fds = vec![PollFd::new(link, PollFlags::IN)];
+        fds.extend(self.runtime.map(|runtime| PollFd::from_borrowed_fd(runtime, PollFlags::IN)));
+        process::poll(&mut fds, None)?;
+        if fds[0].revents().is_empty() {
+            bail!("the runtime has died");
+        }
         Ok(())
     }
 
