@@ -93,6 +93,7 @@ fn states_that_have_no_image(ctx: &Ctx) {
     let checkpoint = || rt(ctx, &["checkpoint", &container.id]);
     checkpoint().fails(&["cannot be checkpointed in created state"]);
     container.start();
+    container.line(0);
     // As containerd does. It stays paused.
     ctx.rt(["pause", &container.id]).silent();
     checkpoint().arg("--leave-running").env("RT_CRIU", some_criu(ctx)).ok();
