@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::own_file;
 use super::reference::Reference;
 use rt_sys::caller::{self, own_dir};
 use rt_sys::error::{Context, Result};
@@ -77,6 +78,13 @@ pub struct Endpoint {
     pub mirror: bool,
 }
 
+/// The files of `registries.conf.d`, in their order.
+fn drop_ins(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut all = look::entries(dir.join("registries.conf.d"))?;
+    all.retain(|path| path.extension().is_some_and(|e| e == "conf"));
+    Ok(all)
+}
+
 impl Registries {
     /// Reads what the user or else the system has, with its drop-in files.
     pub fn from_environment() -> Result<Registries> {
@@ -85,20 +93,19 @@ impl Registries {
         }
         let user = caller::own_config_home()?.map(|dir| dir.join("containers"));
         let mut all = Registries::default();
-        for dir in user.iter().map(PathBuf::as_path).chain([Path::new(SYSTEM)]) {
-            let main = dir.join("registries.conf");
-            if look::is_file(&main)? {
-                all = Registries::read(&main)?;
-                break;
+        let main = |dir: &Path| dir.join("registries.conf");
+        match user.as_deref().map(|dir| Registries::read_own(&main(dir))).transpose()?.flatten() {
+            Some(own) => all = own,
+            None if look::is_file(main(Path::new(SYSTEM)))? => {
+                all = Registries::read(&main(Path::new(SYSTEM)))?
             }
+            None => {}
         }
-        let drop_in = [Some(PathBuf::from(SYSTEM)), user];
-        for dir in drop_in.into_iter().flatten().map(|dir| dir.join("registries.conf.d")) {
-            for path in
-                look::entries(&dir)?.iter().filter(|path| path.extension().is_some_and(|e| e == "conf"))
-            {
-                all.add(Registries::read(path)?);
-            }
+        for path in drop_ins(Path::new(SYSTEM))? {
+            all.add(Registries::read(&path)?);
+        }
+        for path in user.as_deref().map_or(Ok(Vec::new()), drop_ins)? {
+            all.add(Registries::read_own(&path)?.unwrap_or_default());
         }
         Ok(all)
     }
@@ -106,6 +113,13 @@ impl Registries {
     fn read(path: &Path) -> Result<Registries> {
         let text = fs::read_to_string(path).map_err(|e| err!("read {}: {e}", path.display()))?;
         Registries::parse(&text).map_err(|e| e.context(path.display()))
+    }
+
+    /// A file of the user's; none where it is not there, or somebody else can have written it.
+    fn read_own(path: &Path) -> Result<Option<Registries>> {
+        let Some(bytes) = own_file::read(path)? else { return Ok(None) };
+        let text = String::from_utf8(bytes).map_err(|e| err!("{}: {e}", path.display()))?;
+        Registries::parse(&text).map(Some).map_err(|e| e.context(path.display()))
     }
 
     /// Reads one file.
@@ -235,26 +249,29 @@ impl Certificates {
     /// # Errors
     /// One of the files cannot be read, though it is the caller's to read.
     pub fn for_host(host: &str) -> Result<Certificates> {
-        let mut dirs: Vec<PathBuf> = vec!["/etc/docker/certs.d".into(), "/etc/containers/certs.d".into()];
-        dirs.extend(own_dir("HOME")?.map(|home| home.join(".config/containers/certs.d")));
-        Certificates::read(dirs.iter().map(|dir| dir.join(host)))
-    }
-
-    fn read(dirs: impl Iterator<Item = PathBuf>) -> Result<Certificates> {
         let mut found = Certificates::default();
-        for dir in dirs {
-            for path in of_caller(look::entries(&dir))?.unwrap_or_default() {
-                match path.extension().and_then(|e| e.to_str()) {
-                    Some("crt") => found.authorities.extend(certificate(&path)?),
-                    Some("cert") => {
-                        let (text, key) = (certificate(&path)?, certificate(&path.with_extension("key"))?);
-                        found.client = text.zip(key).or(found.client);
-                    }
-                    _ => {}
-                }
-            }
+        for dir in ["/etc/docker/certs.d", "/etc/containers/certs.d"] {
+            found.add(&Path::new(dir).join(host), certificate)?;
+        }
+        if let Some(home) = own_dir("HOME")? {
+            found.add(&home.join(".config/containers/certs.d").join(host), own_file::read)?;
         }
         Ok(found)
+    }
+
+    /// Adds those in `dir`, each by `read`.
+    fn add(&mut self, dir: &Path, read: fn(&Path) -> Result<Option<Vec<u8>>>) -> Result<()> {
+        for path in of_caller(look::entries(dir))?.unwrap_or_default() {
+            match path.extension().and_then(|e| e.to_str()) {
+                Some("crt") => self.authorities.extend(read(&path)?),
+                Some("cert") => {
+                    let (text, key) = (read(&path)?, read(&path.with_extension("key"))?);
+                    self.client = text.zip(key).or(self.client.take());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 }
 

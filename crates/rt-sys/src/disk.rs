@@ -10,6 +10,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
@@ -567,10 +568,20 @@ pub fn sync(file: impl AsFd) -> Result<()> {
 /// Clears the umask, so that files get the mode that is asked for. Returns the mask that the caller of this process had, also
 /// where it has been cleared before: what is made for him outside of `rt`'s own directories gets a mode by it.
 pub fn clear_umask() -> u32 {
-    static OF_CALLER: OnceLock<u32> = OnceLock::new();
     let now = rustix::process::umask(Mode::empty()).as_raw_mode();
-    *OF_CALLER.get_or_init(|| now)
+    *UMASK_OF_CALLER.get_or_init(|| now)
 }
+
+/// Has `command` start with the umask of this process's caller, also where this process has cleared its own: what other programs
+/// write is not open to everybody.
+pub fn give_callers_umask(command: &mut Command) {
+    if let Some(mask) = UMASK_OF_CALLER.get() {
+        crate::process::give_umask(command, *mask);
+    }
+}
+
+/// The umask that this process began with, once it has been cleared.
+static UMASK_OF_CALLER: OnceLock<u32> = OnceLock::new();
 
 /// A user and a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -164,14 +164,18 @@ fn finished(mut command: Command, interrupt: &Interrupt) -> Result<u8> {
 struct Scratch(Draft);
 
 impl Scratch {
-    /// Beside what becomes of it.
+    /// Beside what becomes of it, where nobody else can rename: other programs get a path in it.
     fn beside(target: &Path) -> Result<Scratch> {
-        Draft::beside(target).map(Scratch)
+        let above = target.parent().filter(|above| !above.as_os_str().is_empty());
+        match word::changeable_by_others(above.unwrap_or(Path::new(".")))? {
+            None => Draft::beside(target).map(Scratch),
+            Some(_) => Scratch::elsewhere(),
+        }
     }
 
     /// In the directory for temporary files.
     fn elsewhere() -> Result<Scratch> {
-        Scratch::beside(&word::temporary_directory()?.join("rt-convert"))
+        Draft::beside(&word::temporary_directory()?.join("rt-convert")).map(Scratch)
     }
 
     /// The path of `name` in it.

@@ -155,7 +155,7 @@ fn connect_options(flags: &Flags) -> Result<ConnectOptions> {
     };
     let mut credential_files = CredentialFiles::from_environment()?;
     if let Some(path) = flags.path(&AUTHFILE) {
-        credential_files.docker.insert(0, path);
+        credential_files.named.insert(0, path);
     }
     Ok(ConnectOptions {
         program: CLIENT,

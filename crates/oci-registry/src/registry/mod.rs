@@ -496,9 +496,11 @@ impl Registry {
             && let Some(server) = realm.and_then(|r| r.split("://").nth(1)?.split('/').next())
             && is_beside(server, host)
         {
-            found =
-                CredentialFiles { docker: Vec::new(), netrc: self.connect.credential_files.netrc.clone() }
-                    .find(server, "")?;
+            found = CredentialFiles {
+                netrc: self.connect.credential_files.netrc.clone(),
+                ..CredentialFiles::default()
+            }
+            .find(server, "")?;
         }
         Ok(found)
     }
