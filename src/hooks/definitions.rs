@@ -348,11 +348,8 @@ fn require(
     if definitions.iter().any(|(_, d)| d.hook.path().ends_with(name)) {
         return Ok(());
     }
-    let beside = rt_sys::start::program()?.parent().map(Path::to_owned);
-    let path = caller::path("PATH").unwrap_or_default();
-    let dirs = beside.into_iter().chain(std::env::split_paths(&path)).filter(|dir| dir.is_absolute());
     let mut found = None;
-    for path in dirs.map(|dir| dir.join(name)) {
+    for path in rt_sys::start::companions(name)?.into_iter().filter(|path| path.is_absolute()) {
         match fs::access(&path, fs::Access::EXEC_OK) {
             Ok(()) => {
                 found = Some(path);

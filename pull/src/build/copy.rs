@@ -19,7 +19,6 @@ use oci_content::digest::{Digest, Hasher};
 use oci_content::interrupt::Interrupt;
 use oci_layer::owner::{self, Owner};
 use oci_layer::tar::{EntryKind, Header, Reader};
-use oci_layer::unpack::is_steering;
 use oci_layer::{decode, merge};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::owner::OWNER_RECORD;
@@ -668,7 +667,7 @@ impl Destination<'_> {
                     }
                 }
                 file.set_len(header.size).context(|| "set the length")?;
-                for (name, value) in header.xattrs.iter().filter(|(name, _)| !is_steering(name)) {
+                for (name, value) in header.xattrs.iter().filter(|(name, _)| !disk::is_steering(name)) {
                     disk::set_xattr(file.as_fd(), name, value)?;
                 }
                 owner::record(file.as_fd(), owner)?;

@@ -36,6 +36,8 @@ pub(super) enum Base {
         path: PathBuf,
         /// What stands for its content.
         id: String,
+        /// True where nobody but root and the caller can change it.
+        is_ours: bool,
     },
 }
 
