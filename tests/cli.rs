@@ -721,6 +721,7 @@ fn the_man_page_names_every_variable_and_state_directory() {
     for path in [
         "src",
         "pull/src",
+        "crates/oci-registry/src",
         "crates/rt-config/src",
         "crates/rt-image-store/src",
         "crates/rt-spec/src/rootless.rs",
