@@ -22,7 +22,7 @@ use super::profile::{self, BundledImage, MountPoint};
 use super::progress::Style;
 use super::pull::{self, Phases, PullOptions, Pulled, Summary};
 use super::run_file;
-use super::save::{self, LayerTree, SourceBundle, TreeKind, Watch, What};
+use super::save::{self, LayerTree, SourceBundle, Times, TreeKind, Watch, What};
 use super::source::Opened;
 use super::squashfs_target::ImageTarget;
 use oci_content::interrupt::Interrupt;
@@ -146,7 +146,7 @@ pub(crate) fn save_data(
     form: Form,
     style: Style,
 ) -> Result<Written> {
-    let tree = LayerTree { kind: TreeKind::Root, root: disk::open_root(from)? };
+    let tree = LayerTree { kind: TreeKind::Root, times: Times::Own, root: disk::open_root(from)? };
     write_trees(&[tree], target, replace, form, style, |new| new.write(false, |_| Ok(())))
 }
 

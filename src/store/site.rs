@@ -101,7 +101,7 @@ fn set_aside(parent: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
 fn unmount(parent: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
     let path = Path::new("/proc/self/fd").join(parent.as_raw_fd().to_string()).join(name);
     match rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-        // It is no mount any more.
+        // The path is no mount any more.
         Err(Errno::INVAL) => Ok(()),
         unmounted => unmounted,
     }

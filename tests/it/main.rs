@@ -7,6 +7,9 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
 mod build;
+mod build_contexts;
+mod build_stages;
+mod build_times;
 mod caller;
 mod cgroup;
 mod checkpoint;
@@ -91,6 +94,9 @@ fn tests() -> Vec<runner::Test> {
         seccomp::tests(),
         rootless::tests(),
         build::tests(),
+        build_contexts::tests(),
+        build_stages::tests(),
+        build_times::tests(),
         caller::tests(),
         host_files::tests(),
         init::tests(),

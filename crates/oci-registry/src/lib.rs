@@ -6,6 +6,7 @@
 //! | `registries_conf` | mirrors, blocked and insecure registries, certificates of hosts |
 //! | `credentials` | docker's and podman's files, credential helpers, netrc |
 //! | `auth` | what a registry asks for before it answers |
+//! | `file` | a file of a web server that is no registry |
 //! | `http` | requests, redirects without credentials, patience, connections that end at an interrupt |
 //! | `program` | what the program that uses the crate calls itself |
 //! | `registry` | manifests and blobs, fetched and sent |
@@ -16,6 +17,7 @@
 
 mod auth;
 pub mod credentials;
+pub mod file;
 #[doc(hidden)]
 pub mod fuzz;
 mod http;

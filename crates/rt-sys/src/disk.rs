@@ -343,6 +343,12 @@ pub fn set_mode(file: BorrowedFd, mode: u32) -> Result<()> {
     fs::fchmod(file, Mode::from_raw_mode(mode)).context(|| format!("set mode of {}", fd::shown(file)))
 }
 
+/// True for an attribute by which whoever made an image or an archive would steer what becomes of it: an overlay mount obeys
+/// user.overlay.* of its layers (mount option userxattr), and the record of an owner is believed where layers are written.
+pub fn is_steering(name: &[u8]) -> bool {
+    name.starts_with(b"user.overlay.") || name == crate::owner::OWNER_RECORD.as_bytes()
+}
+
 /// Sets an extended attribute; false where the file system has none of its kind or length, or the kernel does not allow it.
 pub fn set_xattr(file: BorrowedFd, name: &[u8], value: &[u8]) -> Result<bool> {
     let text = String::from_utf8_lossy(name);

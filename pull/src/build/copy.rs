@@ -19,7 +19,6 @@ use oci_content::digest::{Digest, Hasher};
 use oci_content::interrupt::Interrupt;
 use oci_layer::owner::{self, Owner};
 use oci_layer::tar::{EntryKind, Header, Reader};
-use oci_layer::unpack::is_steering;
 use oci_layer::{decode, merge};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::owner::OWNER_RECORD;
@@ -587,6 +586,16 @@ impl Destination<'_> {
         disk::set_mode(file.as_fd(), self.mode.unwrap_or(0o644))
     }
 
+    /// Unpacks `found`, a file, if it is an archive. False where it is none.
+    pub(super) fn unpack_alone(&self, origin: &Origin, found: &Found, interrupt: &Interrupt) -> Result<bool> {
+        let mut unpacked = false;
+        origin.walk(found, interrupt, &mut |item| {
+            unpacked = self.unpack(item, &mut Hasher::sha256(), interrupt)?;
+            Ok(())
+        })?;
+        Ok(unpacked)
+    }
+
     /// Unpacks a file, if it is an archive. False where it is none: nothing of it is hashed then.
     fn unpack(&self, item: &mut Item, hasher: &mut Hasher, interrupt: &Interrupt) -> Result<bool> {
         let Some(file) = &item.file else { return Ok(false) };
@@ -594,7 +603,7 @@ impl Destination<'_> {
         item.hash_head(&mut hashed);
         let mut source = Hashed { file, hasher: &mut hashed, length: 0 };
         let plain = decode::plain(BufReader::with_capacity(128 << 10, &mut source)).map_err(|_| {
-            err!("an archive of bzip2 or xz, which ADD does not unpack")
+            err!("an archive of bzip2 or xz, which is not unpacked")
                 .hint("gzip, zstd and plain tar are unpacked")
         })?;
         let plain = plain.take(decode::bomb_limit(item.metadata.len()));
@@ -668,7 +677,7 @@ impl Destination<'_> {
                     }
                 }
                 file.set_len(header.size).context(|| "set the length")?;
-                for (name, value) in header.xattrs.iter().filter(|(name, _)| !is_steering(name)) {
+                for (name, value) in header.xattrs.iter().filter(|(name, _)| !disk::is_steering(name)) {
                     disk::set_xattr(file.as_fd(), name, value)?;
                 }
                 owner::record(file.as_fd(), owner)?;

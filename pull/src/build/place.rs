@@ -22,6 +22,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::cache::Cache;
+use crate::save::Times;
 use oci_content::digest::Digest;
 use oci_content::interrupt::Interrupt;
 use rt_image_store::word::changeable_by_others;
@@ -52,8 +53,19 @@ pub(super) struct Layer {
 pub(super) struct Facts {
     /// When it was made, in RFC 3339.
     pub created: String,
-    /// What it is as an uncompressed tar archive, and how long that is, once one was written.
-    pub tar: Option<(String, u64)>,
+    /// What it is as a tar archive, once one was written.
+    pub archive: Option<Archive>,
+}
+
+/// What a layer is as an uncompressed tar archive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Archive {
+    /// Which times its entries have.
+    pub times: Times,
+    /// The digest of the archive.
+    pub diff_id: Digest,
+    /// Its bytes.
+    pub length: u64,
 }
 
 impl Place {
@@ -243,7 +255,7 @@ impl Place {
 
     /// Keeps what is in `draft` as the layer of `key`.
     pub(super) fn keep(&self, draft: &Path, key: &str, created: String) -> Result<Layer> {
-        let (id, facts) = (rt_sys::unique::name(), Facts { created, tar: None });
+        let (id, facts) = (rt_sys::unique::name(), Facts { created, archive: None });
         write_facts(draft, &facts)?;
         let to = self.path.join("layers").join(&id);
         fs::rename(draft, &to).context(|| format!("keep the layer {}", to.display()))?;

@@ -26,12 +26,6 @@ const SPACE_RESERVE: u64 = 32 << 20;
 /// Inodes that are always left to others.
 const INODES_RESERVE: u64 = 64;
 
-/// True for an attribute by which whoever made an archive would steer what is unpacked from it: an overlay mount obeys user.overlay.*
-/// of its layers (mount option userxattr), and the record of an owner is believed where layers are written.
-pub fn is_steering(name: &[u8]) -> bool {
-    name.starts_with(b"user.overlay.") || name == rt_sys::owner::OWNER_RECORD.as_bytes()
-}
-
 /// What was done, for the summary; shared by all layers.
 #[derive(Debug, Default)]
 pub struct Counts {

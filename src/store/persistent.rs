@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// The file's name.
-pub(super) const KEPT: &str = "kept.json";
+pub(super) const PERSISTENT: &str = "kept.json";
 
 /// What stands before a step's name in the note of the directory that it saves its container to.
 pub(super) const PLACE: &str = "save.";
@@ -27,8 +27,8 @@ pub(crate) struct PersistentContainer {
     pub is_file: bool,
     /// The image as it was asked for: a name keeps its meaning here, also where the registry gives it another one. Empty where
     /// nothing says it.
-    #[serde(default)]
-    pub asked: String,
+    #[serde(default, rename = "asked")]
+    pub image_name: String,
     /// The directory of the layer.
     pub layer: PathBuf,
     /// It is there until it is removed, and not for its job alone.
@@ -39,9 +39,9 @@ pub(crate) struct PersistentContainer {
 
 impl Store {
     /// What is known of container `id`, if it is one that outlives its processes.
-    pub(crate) fn kept(&self, id: &str) -> Result<Option<PersistentContainer>> {
+    pub(crate) fn persistent(&self, id: &str) -> Result<Option<PersistentContainer>> {
         super::check_id(id)?;
-        if self.holds(id)? { self.container(id)?.kept() } else { Ok(None) }
+        if self.holds(id)? { self.container(id)?.persistent() } else { Ok(None) }
     }
 }
 
@@ -53,7 +53,7 @@ impl ContainerDir {
     pub(crate) fn is_kept(&self) -> Result<bool> {
         // Not by stat(2), which asks what is mounted there.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match fs::openat2(&self.fd, KEPT, flags, Mode::empty(), super::OF_ONE_FILE_SYSTEM) {
+        match fs::openat2(&self.fd, PERSISTENT, flags, Mode::empty(), super::OF_ONE_FILE_SYSTEM) {
             Ok(_) => Ok(true),
             // ELOOP and EXDEV: a link, or what is mounted there, which no `rt` has made.
             Err(Errno::NOENT | Errno::LOOP | Errno::XDEV) => Ok(false),
@@ -62,9 +62,9 @@ impl ContainerDir {
     }
 
     /// What is known of it, if it does.
-    pub(crate) fn kept(&self) -> Result<Option<PersistentContainer>> {
+    pub(crate) fn persistent(&self) -> Result<Option<PersistentContainer>> {
         let context = || format!("read what container {} is made from", self.id);
-        let file = match self.open_file(KEPT) {
+        let file = match self.open_file(PERSISTENT) {
             Err(Errno::NOENT) => return Ok(None),
             file => file.context(context)?,
         };
@@ -80,12 +80,12 @@ impl ContainerDir {
             return Ok(());
         }
         // Whole before it has its name: tasks that join read it at any time.
-        let new = format!("{KEPT}.{}", std::process::id());
+        let new = format!("{PERSISTENT}.{}", std::process::id());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = fs::openat(&self.fd, new.as_str(), flags, Mode::RUSR | Mode::WUSR).context(context)?;
         let text = serde_json::to_vec(kept).map_err(|e| err!("{e}"))?;
         fd::write_all(&file, &text).context(context)?;
-        let linked = fs::linkat(&self.fd, new.as_str(), &self.fd, KEPT, AtFlags::empty());
+        let linked = fs::linkat(&self.fd, new.as_str(), &self.fd, PERSISTENT, AtFlags::empty());
         let _ = fs::unlinkat(&self.fd, new.as_str(), AtFlags::empty());
         match linked {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
@@ -142,9 +142,9 @@ impl ContainerDir {
 
     /// Ends that, and removes the layer.
     pub(crate) fn unkeep(&self) -> Result<()> {
-        let Some(kept) = self.kept()? else { return Ok(()) };
+        let Some(kept) = self.persistent()? else { return Ok(()) };
         remove_layer(&kept.layer)?;
-        match fs::unlinkat(&self.fd, KEPT, AtFlags::empty()) {
+        match fs::unlinkat(&self.fd, PERSISTENT, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(e) => Err(e).context(|| format!("remove the state of {}", self.id)),
         }
