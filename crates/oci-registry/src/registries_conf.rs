@@ -296,7 +296,7 @@ fn of_caller<T>(found: Result<T>) -> Result<Option<T>> {
 mod tests {
     use super::*;
 
-    fn asked(conf: &str, reference: &str) -> Result<Vec<String>> {
+    fn places(conf: &str, reference: &str) -> Result<Vec<String>> {
         let endpoints = Registries::parse(conf)?.endpoints(&reference.parse()?)?;
         Ok(endpoints
             .iter()
@@ -326,15 +326,15 @@ mod tests {
     #[test]
     fn mirrors_in_order() {
         assert_eq!(
-            asked(CONF, "debian:12").unwrap(),
+            places(CONF, "debian:12").unwrap(),
             ["mirror.site:5000/hub/library/debian insecure", "registry-1.docker.io/library/debian"]
         );
         let digest = format!("debian@sha256:{}", "a".repeat(64));
-        assert_eq!(asked(CONF, &digest).unwrap().len(), 3);
-        assert_eq!(asked(CONF, "quay.io/x").unwrap(), ["quay.io/x"]);
-        assert_eq!(asked(CONF, "a.b.corp/x/y").unwrap(), ["proxy.corp/x/y"]);
-        assert!(asked(CONF, "bad.example/x").unwrap_err().to_string().contains("blocked"));
-        assert_eq!(asked(CONF, "bad.example.org/x").unwrap(), ["bad.example.org/x"]);
+        assert_eq!(places(CONF, &digest).unwrap().len(), 3);
+        assert_eq!(places(CONF, "quay.io/x").unwrap(), ["quay.io/x"]);
+        assert_eq!(places(CONF, "a.b.corp/x/y").unwrap(), ["proxy.corp/x/y"]);
+        assert!(places(CONF, "bad.example/x").unwrap_err().to_string().contains("blocked"));
+        assert_eq!(places(CONF, "bad.example.org/x").unwrap(), ["bad.example.org/x"]);
     }
 
     #[test]
@@ -349,7 +349,7 @@ mod tests {
             for (name, place) in
                 [("a.b.corp/x", "one.site/x"), ("c.b.corp/x", "some.site/x"), ("d.corp/x", "all.site/x")]
             {
-                assert_eq!(asked(&conf, name).unwrap(), [place], "{conf}");
+                assert_eq!(places(&conf, name).unwrap(), [place], "{conf}");
             }
         }
     }
@@ -359,14 +359,14 @@ mod tests {
         for location in ["", "/", "/x", "http://a.site"] {
             for table in ["", "[[registry.mirror]]"] {
                 let conf = format!("[[registry]]\nprefix = 'docker.io'\n{table}\nlocation = '{location}'\n");
-                let error = asked(&conf, "debian").unwrap_err().to_string();
+                let error = places(&conf, "debian").unwrap_err().to_string();
                 assert!(error.contains("not HOST/REPOSITORY"), "{conf}: {error}");
             }
         }
         // The prefix is the whole name, and nothing of it is left for the other host.
         let whole = "[[registry]]\nprefix = 'quay.io/x'\nlocation = 'a.site'\n";
-        assert!(asked(whole, "quay.io/x").is_err());
-        assert_eq!(asked(whole, "quay.io/x/y").unwrap(), ["a.site/y"]);
+        assert!(places(whole, "quay.io/x").is_err());
+        assert_eq!(places(whole, "quay.io/x/y").unwrap(), ["a.site/y"]);
     }
 
     #[test]
@@ -374,9 +374,9 @@ mod tests {
         let conf = "[registries.search]\nregistries = ['a.site']\n\
             [registries.insecure]\nregistries = ['b.site:5000', 'c.site']\n\
             [registries.block]\nregistries = ['c.site', 'docker.io']\n";
-        assert_eq!(asked(conf, "a.site/x").unwrap(), ["a.site/x"]);
-        assert_eq!(asked(conf, "b.site:5000/x").unwrap(), ["b.site:5000/x insecure"]);
-        assert!(asked(conf, "c.site/x").is_err() && asked(conf, "debian").is_err());
+        assert_eq!(places(conf, "a.site/x").unwrap(), ["a.site/x"]);
+        assert_eq!(places(conf, "b.site:5000/x").unwrap(), ["b.site:5000/x insecure"]);
+        assert!(places(conf, "c.site/x").is_err() && places(conf, "debian").is_err());
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub fn open_file(parent: BorrowedFd, name: &[u8]) -> Result<File> {
     Ok(File::from(fd))
 }
 
-/// The same; none where something else than a regular file has that name, a link among them.
+/// Opens a regular file for reading; none where something else has that name, a link among them.
 ///
 /// # Errors
 /// EXDEV where something is mounted there, which is not asked.
@@ -116,7 +116,7 @@ pub fn read_link(link: BorrowedFd) -> Result<Vec<u8>> {
 /// Reads a regular file that need not be there.
 ///
 /// # Errors
-/// It is there and cannot be read, is something else, or has more than `most` bytes.
+/// The file cannot be read, is something else than a regular file, or has more than `most` bytes.
 pub fn read_if_there(parent: BorrowedFd, name: &[u8], most: usize) -> Result<Option<Vec<u8>>> {
     let file = match open_file(parent, name) {
         Err(e) if e.is(libc::ENOENT) => return Ok(None),
@@ -189,7 +189,7 @@ fn not_ours(parent: BorrowedFd, name: &[u8]) -> Error {
         .hint("somebody else changes what is beside it, or its file system gives files to another user")
 }
 
-/// The same as [`open_dir`]; none where there is no directory of that name, or a link, or the caller may not look.
+/// Opens a directory to be the parent of names ([`open_dir`]); none where there is no directory of that name, or a link, or the caller may not look.
 pub fn open_if_dir(parent: BorrowedFd, name: &[u8]) -> Result<Option<OwnedFd>> {
     match open_dir(parent, name) {
         Err(e) if [libc::ENOENT, libc::ENOTDIR, libc::ELOOP, libc::EACCES].iter().any(|no| e.is(*no)) => {

@@ -178,8 +178,8 @@ fn base(call: &Call, image: &str, policy: PullPolicy, interrupt: &Interrupt) -> 
         Ok(PullOptions { owners: true, ..options })
     };
     let watermarks = Watermarks::from_environment()?;
-    let asked = options(source.clone())?;
-    let request = StoreRequest { options: asked, policy, platform: None, names: None, watermarks };
+    let pull_options = options(source.clone())?;
+    let request = StoreRequest { options: pull_options, policy, platform: None, names: None, watermarks };
     let path = images::fetch_watched(request, interrupt)?.path;
     // It came before any image was built on it.
     if let Err(e) = build::record_owners(&path, &options(source)?, interrupt) {

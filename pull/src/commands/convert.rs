@@ -105,7 +105,7 @@ fn mounted(call: &Call, from: &Path, words: &[OsString], interrupt: &Interrupt) 
     finished(save_mounted(from, &scratch, &flags, words)?, interrupt)
 }
 
-/// The same into a layout that is only for now: nothing is said of it.
+/// Saves a mounted image into a layout that is removed afterwards, and prints nothing about it.
 fn quietly(call: &Call, from: &Path, layout: &str, interrupt: &Interrupt) -> Result<u8> {
     if call.flags.given(&COMPRESS) {
         bail!("--compress is for an image file");
