@@ -86,7 +86,7 @@ pub fn said(out: &Out) -> Vec<Value> {
 }
 
 /// How many instructions of a build came from the cache, and how many did not.
-fn cached(out: &Out) -> (usize, usize) {
+pub fn cached(out: &Out) -> (usize, usize) {
     let steps = out.stderr.lines().filter(|line| line.starts_with('['));
     let (hit, miss): (Vec<_>, Vec<_>) = steps.partition(|line| line.ends_with(": cached"));
     (hit.len(), miss.len())

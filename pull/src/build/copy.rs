@@ -22,7 +22,7 @@ use oci_layer::tar::{EntryKind, Header, Reader};
 use oci_layer::unpack::is_steering;
 use oci_layer::{decode, merge};
 use rt_sys::error::{Context, Error, Result};
-use rt_sys::owner::OWNER_RECORD;
+use rt_sys::owner::{Device, OWNER_RECORD};
 use rt_sys::rootfs::open_in;
 use rt_sys::{bail, disk, err, fd};
 
@@ -630,6 +630,59 @@ impl Destination<'_> {
         item.require_length(length)?;
         *hasher = hashed;
         Ok(true)
+    }
+
+    /// Makes an upper layer of an archive of one: what hides things of layers below becomes what overlayfs has for that, and a
+    /// device a record.
+    pub(super) fn unpack_layer(&self, archive: impl io::BufRead, interrupt: &Interrupt) -> Result<()> {
+        let mut reader = Reader::new(archive);
+        let mut directories = Vec::new();
+        while let Some(header) = reader.next().context(|| "read the archive")? {
+            interrupt.check()?;
+            let shown = String::from_utf8_lossy(&header.path).into_owned();
+            self.layer_entry(&header, &mut reader).context(|| shown)?;
+            if header.kind == EntryKind::Directory {
+                directories.push((merge::clean(&header.path)?.into_owned(), header.mtime));
+            }
+        }
+        // What came later has changed them.
+        for (path, mtime) in directories.into_iter().rev() {
+            let path = String::from_utf8_lossy(&path).into_owned();
+            let dir = self.make_dirs(&path)?;
+            disk::set_times(disk::reopen_self(dir.as_fd())?.as_fd(), mtime)?;
+        }
+        Ok(())
+    }
+
+    fn layer_entry<R: io::BufRead>(&self, header: &Header, reader: &mut Reader<R>) -> Result<()> {
+        let path = merge::clean(&header.path)?;
+        let text = std::str::from_utf8(&path).map_err(|_| err!("a name that is not UTF-8"))?;
+        let (parent, name) = text.rsplit_once('/').unwrap_or(("", text));
+        let device = matches!(header.kind, EntryKind::Character | EntryKind::Block);
+        if !device && !name.starts_with(".wh.") {
+            return self.entry(header, reader);
+        }
+        let dir = self.make_dirs(parent)?;
+        if name == ".wh..wh..opq" {
+            disk::set_xattr(disk::reopen_self(dir.as_fd())?.as_fd(), b"user.overlay.opaque", b"y")?;
+            return Ok(());
+        }
+        let hidden = name.strip_prefix(".wh.");
+        disk::unlink(dir.as_fd(), hidden.unwrap_or(name).as_bytes())?;
+        if let Some(hidden) = hidden {
+            let kind = rustix::fs::FileType::CharacterDevice;
+            let made = rustix::fs::mknodat(&dir, hidden, kind, rustix::fs::Mode::empty(), 0);
+            return made.context(|| "make a whiteout");
+        }
+        let file = disk::create_file(dir.as_fd(), name.as_bytes(), 0o600)?;
+        let (major, minor) = header.device;
+        let record = Device { block: header.kind == EntryKind::Block, major, minor };
+        disk::set_mode(file.as_fd(), header.mode)?;
+        let owner = Owner::of_header(header.uid, header.gid);
+        if !owner::record_if_kept(file.as_fd(), owner, Some(record))? {
+            bail!("a device, of which its file system keeps no record");
+        }
+        disk::set_times(file.as_fd(), header.mtime)
     }
 
     /// Writes one entry of an archive. Links of the image are followed inside of it, as if this ran there.
