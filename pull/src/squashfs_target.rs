@@ -9,9 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use oci_layer::merge::{DirMetadata, Target};
 use oci_layer::tar::{EntryKind, Header};
-use oci_layer::unpack::{Content, Counts, LayerTarget, Pieces, is_steering};
+use oci_layer::unpack::{Content, Counts, LayerTarget, Pieces};
 use rt_sys::error::{Error, Result};
-use rt_sys::{bail, fd};
+use rt_sys::{bail, disk, fd};
 use squashfs_write::{FileId, ImageWriter, Kind, Metadata, NodeId, Options, Tree, Written};
 
 /// The most bytes of holes in an image file. Each block of them is an entry in the image, and zeros for whoever reads it.
@@ -127,7 +127,7 @@ impl ImageTarget<'_> {
         let id = |id: u64| u32::try_from(id).unwrap_or(0);
         let mut kept = BTreeMap::new();
         for (name, value) in xattrs {
-            if is_steering(name) {
+            if disk::is_steering(name) {
                 self.counts.xattrs.fetch_add(1, Ordering::Relaxed);
                 continue;
             }

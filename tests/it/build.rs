@@ -766,27 +766,35 @@ fn mounts_stay_as_they_were(ctx: &Ctx) {
     assert_eq!(said(&out).last(), Some(&json!("good")), "{out:?}");
 }
 
-/// The same for what a mount shows of an image in a store that others can write.
+/// The same for what a mount shows of an image in a store that others can write, or of a stage on one.
 fn mounts_of_images_of_somebody_else(ctx: &Ctx) {
     context(ctx);
-    built(ctx, &format!("{BASE}RUN write /d/file good\n").replace("RUN", "WORKDIR /d\nRUN"), &["-t", "base"]);
+    built(ctx, &format!("{BASE}WORKDIR /d\nRUN write /d/file good\n"), &["-t", "base"]);
     let bundles = ctx.path("images/bundles");
     fs::set_permissions(&bundles, fs::Permissions::from_mode(0o775)).unwrap();
-    let file = format!(
-        "{BASE}RUN --mount=type=bind,from=base,source=/d,target=/d --mount=type=cache,target=/c \
-         [\"/probe\",\"write /c/ready x\",\"until /c/go\",\"cat /d/file\"]\n"
-    );
-    put(ctx, "Containerfile", &file);
-    let job = rt(ctx, &["build", "context"]).spawn();
-    let cache = eventually("the command", || {
-        let caches = fs::read_dir(ctx.path("build/caches")).ok()?;
-        caches.flatten().map(|cache| cache.path()).find(|cache| cache.join("ready").exists())
-    });
-    let files = fs::read_dir(&bundles).unwrap().map(|bundle| bundle.unwrap().path().join("rootfs/d/file"));
-    files.for_each(|file| fs::write(file, "evil").unwrap());
-    fs::write(cache.join("go"), "").unwrap();
-    let out = job.wait();
-    assert_eq!(said(&out).last(), Some(&json!("good")), "{out:?}");
+    for (from, target) in [("base", "/one"), ("stage", "/two")] {
+        let write = |text: &str| {
+            let files = fs::read_dir(&bundles).unwrap().map(|one| one.unwrap().path().join("rootfs/d/file"));
+            files.filter(|file| file.exists()).for_each(|file| fs::write(file, text).unwrap());
+        };
+        write("good");
+        let file = format!(
+            "FROM base AS stage\n{BASE}RUN --mount=type=bind,from={from},source=/d,target=/d \
+             --mount=type=cache,target={target} \
+             [\"/probe\",\"write {target}/ready x\",\"until {target}/go\",\"cat /d/file\"]\n"
+        );
+        put(ctx, "Containerfile", &file);
+        let job = rt(ctx, &["build", "context"]).spawn();
+        let cache = eventually("the command", || {
+            let caches = fs::read_dir(ctx.path("build/caches")).ok()?;
+            let mut caches = caches.flatten().map(|cache| cache.path());
+            caches.find(|cache| cache.join("ready").exists() && !cache.join("go").exists())
+        });
+        write("evil");
+        fs::write(cache.join("go"), "").unwrap();
+        let out = job.wait();
+        assert_eq!(said(&out).last(), Some(&json!("good")), "{from}: {out:?}");
+    }
 }
 
 /// Somebody who can write in the context exchanges an archive between its two readings, and puts it back.

@@ -16,6 +16,7 @@ tests! {
     BOTH {
         operands_that_are_no_bundle, flags_for_images, rt_pull_that_is_missing, ctrl_c_ends_both, stores_of_others,
         starts_leave_one_mark, stores_that_are_read_only, words_of_somebody_else, words_of_somebody_else_are_not_read,
+        programs_of_somebody_else_beside_rt,
         names_in_the_configured_registry,
     }
     USER {
@@ -428,6 +429,45 @@ fn words_of_somebody_else(ctx: &Ctx) {
     let digest = ctx.rt(["slurm", "digest", "data"]).cwd(&here).env("RT_IMAGES", ctx.path("images"));
     digest.fails(&[&whose]);
     fs::remove_dir_all(&data).unwrap();
+}
+
+/// Programs of the same installation lie beside `rt`; in a directory that others can write, anybody can have put them there.
+fn programs_of_somebody_else_beside_rt(ctx: &Ctx) {
+    if !Caller::tests_are_root() {
+        skip!("only root gives files to others");
+    }
+    const OTHER: u32 = 12345;
+    let shared = ctx.mkdir("shared");
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+    let own = shared.join("rt");
+    fs::copy(ctx.rt_path(), &own).unwrap();
+    ctx.give(&own);
+    let marker = ctx.path("ran");
+    ctx.give(&ctx.path(""));
+    for name in ["rt-pull", "rt-hook-mpi"] {
+        let program = shared.join(name);
+        fs::write(&program, format!("#!/bin/sh\ntouch {}\n", marker.display())).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let bundle = ctx.bundle();
+    bundle.write();
+    let images = || ctx.command(&own).arg("images").env("PATH", "/usr/bin:/bin");
+    let mpi = || {
+        let run = ctx.command(&own).arg("--root").arg(&ctx.state).args(["run", "--mpi", "host"]);
+        run.arg(&bundle.dir).env("PATH", "/usr/bin:/bin")
+    };
+    let give = |uid: u32| {
+        for name in ["rt-pull", "rt-hook-mpi"] {
+            sys::chown(&shared.join(name), uid, uid).unwrap();
+        }
+    };
+    give(OTHER);
+    images().fails(&["rt-pull is not in PATH", "somebody else's"]);
+    mpi().fails(&["rt-hook-mpi"]);
+    assert!(!marker.exists());
+    give(ctx.caller.host_ids().0);
+    images().ok();
+    assert!(marker.exists());
 }
 
 /// Where each user has a group of the same number, that group may write. With an ACL the same bits are what a named user may.

@@ -62,6 +62,7 @@ fn main() {
         Some("--hold") => client::hold(),
         Some("--exchange") => client::exchange(&args[1..]),
         Some("--one") => runner::one(&args[1], tests()),
+        Some("--version") => checkpoint::say_version(),
         _ if is_probe => probe::main(args.into_iter()),
         _ => runner::all(&args, tests()),
     };

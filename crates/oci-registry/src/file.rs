@@ -7,6 +7,7 @@ use oci_content::interrupt::Interrupt;
 use rt_sys::error::Result;
 
 use crate::http::{self, Http, LeastRate, Request};
+use crate::program::Program;
 
 /// Gives the bytes of the file at `url`, in their order, to `sink`, and returns when it was last changed, where the server says it.
 ///
@@ -14,13 +15,14 @@ use crate::http::{self, Http, LeastRate, Request};
 /// The server does not give the whole file, or `sink` fails.
 pub fn fetch(
     url: &str,
+    program: Program,
     interrupt: &Interrupt,
     sink: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<Option<SystemTime>> {
     let host = url.split_once("://").map_or(url, |(_, rest)| rest);
     let host = host.split(['/', '?']).next().unwrap_or_default();
     let host = host.rsplit('@').next().unwrap_or_default();
-    let http = Http::new(host, false, http::RETRIES, LeastRate::default(), interrupt.clone())?;
+    let http = Http::new(host, false, http::RETRIES, LeastRate::default(), program, interrupt.clone())?;
     let request = Request { method: "GET", url, ..Request::default() };
     let response = http.send(&request).map_err(|failure| failure.error)?.response;
     if !response.status().is_success() {
@@ -32,7 +34,7 @@ pub fn fetch(
     let mut buffer = vec![0; 128 << 10];
     loop {
         interrupt.check()?;
-        match reader.read(&mut buffer).map_err(http::of_reading)? {
+        match reader.read(&mut buffer).map_err(|e| http::of_reading(e, &program))? {
             0 => return Ok(modified),
             n => sink(&buffer[..n])?,
         }

@@ -29,7 +29,7 @@ pub fn key(name: &str, platform: Option<&str>) -> Option<String> {
     Some(key_of_any_length(name, platform)).filter(|key| key.len() <= LONGEST)
 }
 
-/// The same, which may be too long.
+/// The name of the file of [`key`], which may be too long for one.
 pub fn key_of_any_length(name: &str, platform: Option<&str>) -> String {
     let mut key = String::with_capacity(name.len() + 24);
     escape(name, &mut key);

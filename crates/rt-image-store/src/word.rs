@@ -137,7 +137,7 @@ pub fn own(word: &Path) -> Result<Option<FileType>> {
     }
 }
 
-/// The same as [`own`], where a word that says itself that a file is meant, by `names_file`, may lead to anybody's.
+/// What [`own`] finds, where a word that says itself that a file is meant, by `names_file`, may lead to anybody's.
 ///
 /// # Errors
 /// As of [`own`].
@@ -166,6 +166,19 @@ pub fn has_own_config(word: &Path) -> Result<bool> {
 pub fn changeable_by_others(path: &Path) -> Result<Option<String>> {
     let me = Caller::own();
     fd::walk(fs::CWD, path, |dir, stat, _| Ok(!me.others_can_rename(dir, stat)?)).context(|| path.display())
+}
+
+/// The directory for temporary files (TMPDIR, else /tmp), for what is found again by its path.
+///
+/// # Errors
+/// Others can rename what is in it, or the kernel does not say.
+pub fn temporary_directory() -> Result<PathBuf> {
+    let dir = std::env::temp_dir();
+    match changeable_by_others(&dir)? {
+        None => Ok(dir),
+        Some(place) => Err(err!("TMPDIR: others can rename what is in {place}")
+            .hint("TMPDIR names a directory that nobody else can write, or one such as /tmp")),
+    }
 }
 
 /// Refuses what is at `word`, a bundle with the config `config`, where others can have put it there.

@@ -6,6 +6,7 @@
 
 pub mod annotations;
 pub mod asked_mounts;
+pub mod caller_request;
 mod check;
 mod config;
 pub mod emulation;
@@ -16,8 +17,8 @@ pub mod hpc;
 pub mod mounts;
 pub mod own_config;
 pub mod rootless;
-pub mod said;
 pub mod state;
+mod user_map;
 
 pub use annotations::{
     ANNOTATION_BYTES, ANNOTATION_CMD, ANNOTATION_COPIED, ANNOTATION_DIGEST, ANNOTATION_ENTRYPOINT,

@@ -70,7 +70,7 @@ pub fn by_account(name: &str) -> Option<String> {
     account::variable(name)
 }
 
-/// The same as [`said`], else, for HOME, USER and LOGNAME, [`by_account`]: a job of `sbatch --export=NONE` has none of them.
+/// The value of a variable that [`said`] knows, or else, for HOME, USER and LOGNAME, [`by_account`]: a job of `sbatch --export=NONE` has none of them.
 pub fn variable(name: &str) -> Option<String> {
     said(name).or_else(|| by_account(name))
 }

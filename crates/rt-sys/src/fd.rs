@@ -369,7 +369,7 @@ pub fn read_if_regular(path: &Path, most: usize) -> Result<Option<Vec<u8>>> {
     file.and_then(|file| read_regular(file, most)).context(|| format!("read {}", path.display()))
 }
 
-/// The same for what can be done without: what cannot be read is as good as nothing.
+/// The content of a file that can be done without, as of [`read_if_regular`]: what cannot be read is as good as nothing.
 pub fn read_hostile(path: &Path, most: usize) -> Option<Vec<u8>> {
     read_if_regular(path, most).ok()?
 }

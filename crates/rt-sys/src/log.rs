@@ -177,7 +177,7 @@ pub fn one_line(text: &str) -> String {
     escaped(text.trim_end(), |c| steers(c).then(|| c.escape_default().to_string()))
 }
 
-/// The same for several lines, which stay lines.
+/// `text` with what steers a terminal escaped, but for the ends of its lines.
 pub fn lines(text: &str) -> String {
     escaped(text, |c| (c != '\n' && steers(c)).then(|| c.escape_default().to_string()))
 }

@@ -19,7 +19,6 @@ use oci_content::digest::{Digest, Hasher};
 use oci_content::interrupt::Interrupt;
 use oci_layer::owner::{self, Owner};
 use oci_layer::tar::{EntryKind, Header, Reader};
-use oci_layer::unpack::is_steering;
 use oci_layer::{decode, merge};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::owner::{Device, OWNER_RECORD};
@@ -296,7 +295,7 @@ impl Item {
     /// Takes the record of a directory's owner.
     fn take_owner(&mut self, parent: BorrowedFd, name: &[u8]) -> Result<()> {
         let dir = disk::reopen_dir(parent, name)?;
-        let record = disk::xattr(dir.as_fd(), OWNER_RECORD.as_bytes())?;
+        let record = disk::short_xattr(dir.as_fd(), OWNER_RECORD.as_bytes())?;
         self.xattrs.extend(record.map(|value| (OWNER_RECORD.as_bytes().to_vec(), value)));
         Ok(())
     }
@@ -731,7 +730,7 @@ impl Destination<'_> {
                     }
                 }
                 file.set_len(header.size).context(|| "set the length")?;
-                for (name, value) in header.xattrs.iter().filter(|(name, _)| !is_steering(name)) {
+                for (name, value) in header.xattrs.iter().filter(|(name, _)| !disk::is_steering(name)) {
                     disk::set_xattr(file.as_fd(), name, value)?;
                 }
                 owner::record(file.as_fd(), owner)?;

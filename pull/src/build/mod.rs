@@ -703,8 +703,9 @@ impl Builder<'_> {
             From::Image(image) => {
                 let path = self.image(&image)?;
                 let (root, config) = stored(&path)?;
-                let id = id_of_bundle(&path, &root)?;
-                Ok(Stage::new(number, shown, self.chain(Base::Bundle { path, id }), config))
+                let is_ours = is_ours(&path, &root)?;
+                let id = id_of_bundle(&path, is_ours)?;
+                Ok(Stage::new(number, shown, self.chain(Base::Bundle { path, id, is_ours }), config))
             }
             From::Files(name) => bail!("{name}: not an image"),
         }
@@ -717,10 +718,13 @@ impl Builder<'_> {
         };
         match self.named_source(from, number)? {
             From::Stage(earlier) => {
-                let mounted = self.readable(&self.stage(earlier)?.chain)?;
+                let stage = self.stage(earlier)?;
+                let mounted = self.readable(&stage.chain)?;
                 let root = mounted.root()?;
                 let shown = format!("stage {from}");
-                Ok(Source { shown, files: Files::Tree(root, Some(mounted)), is_ours: true })
+                // The layers above its base are in the caller's own directory.
+                let is_ours = !matches!(stage.chain.base, Base::Bundle { is_ours: false, .. });
+                Ok(Source { shown, files: Files::Tree(root, Some(mounted)), is_ours })
             }
             From::Image(image) => {
                 let path = self.image(&image)?;
@@ -790,12 +794,12 @@ fn source_of(chain: &Chain) -> String {
     }
 }
 
-/// What stands for the content of the bundle `path`, whose root is `root`: its name, which has the digest of its image. What others
-/// can have changed is what no name says, so what is made of it stands for nothing later.
-fn id_of_bundle(path: &Path, root: &OwnedFd) -> Result<String> {
+/// What stands for the content of the bundle `path`: its name, which has the digest of its image. What others can have changed is
+/// what no name says, so what is made of it stands for nothing later.
+fn id_of_bundle(path: &Path, is_ours: bool) -> Result<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| err!("{}: no name", path.display()))?;
-    Ok(if is_ours(path, root)? { name.to_owned() } else { format!("{name}-{}", rt_sys::unique::name()) })
+    Ok(if is_ours { name.to_owned() } else { format!("{name}-{}", rt_sys::unique::name()) })
 }
 
 /// True for a bundle that nobody but root and the caller can change.

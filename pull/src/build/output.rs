@@ -91,7 +91,7 @@ pub(super) fn write(builder: &Builder, stage: &Stage, outputs: &[Output]) -> Res
 /// The layers of the image, the lowest first.
 fn parts(builder: &Builder, stage: &Stage) -> Result<Vec<Part>> {
     let mut parts = Vec::new();
-    if let Base::Bundle { path, id } = &stage.chain.base {
+    if let Base::Bundle { path, id, .. } = &stage.chain.base {
         // What it is as an archive depends on whether its owners are known.
         let kind = if owners::is_recorded(path)? { "root-owned" } else { "root" };
         let id = format!("{kind}-{id}");

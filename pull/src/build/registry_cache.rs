@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::copy::Destination;
 use super::place::Layer;
 use super::stage::Chain;
-use super::{Builder, lock, place};
+use super::{Builder, lock};
 use crate::save::{self, Compression, LayerTree, MANIFEST_TYPE, Times, TreeKind, Watch};
 use oci_content::digest::{Digest, Hasher};
 use oci_content::interrupt::Interrupt;
@@ -137,7 +137,7 @@ impl RegistryCache {
         }
         let draft = builder.session.draft(0o755)?;
         unpack(file, record.size, &draft, builder.interrupt)?;
-        place::remove(&draft.join("work"))?;
+        rt_sys::tree::remove_path(&draft.join("work"))?;
         builder.place.keep(&draft, &key, record.created.clone())
     }
 }

@@ -15,11 +15,15 @@ use super::copy::Found;
 use super::variables;
 use oci_content::digest::Digest;
 use oci_content::interrupt::Interrupt;
-use oci_registry::file;
+use oci_registry::{Program, file};
 use rt_sys::error::{Context, Error, Result};
 use rt_sys::rootfs::open_in;
-use rt_sys::{bail, disk, err, look};
+use rt_sys::{bail, disk, err, look, tree};
 use rustix::fs::OFlags;
+
+/// This program as a web server and its users know it.
+const CLIENT: Program =
+    Program { name: "rt-pull", no_such_host: "rt doctor looks at proxies", ..Program::ANY };
 
 /// What a word that is a URL names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,7 +140,7 @@ impl Fetcher<'_> {
 
     fn download(&self, url: &str, file: &File, wanted: Option<&Digest>) -> Result<Downloaded> {
         let mut hasher = wanted.map_or_else(oci_content::digest::Hasher::sha256, Digest::hasher);
-        let modified = file::fetch(url, self.interrupt, &mut |bytes| {
+        let modified = file::fetch(url, CLIENT, self.interrupt, &mut |bytes| {
             hasher.update(bytes);
             disk::Named(file).write_all(bytes).context(|| "write what was fetched")
         })?;
@@ -192,7 +196,7 @@ impl Fetcher<'_> {
             git(&["submodule", "--quiet", "update", "--init", "--recursive", "--depth=1"])?;
         }
         if !keeps_git {
-            super::place::remove(&dir.join(".git"))?;
+            tree::remove_path(&dir.join(".git"))?;
         }
         let top = disk::open_root(&dir)?;
         let root = open_in(top.as_fd(), Path::new(&of.dir), OFlags::RDONLY | OFlags::DIRECTORY);

@@ -41,6 +41,8 @@ pub(super) enum Base {
         path: PathBuf,
         /// What stands for its content.
         id: String,
+        /// True where nobody but root and the caller can change it.
+        is_ours: bool,
     },
 }
 
@@ -309,7 +311,7 @@ impl Stage {
         drop(rooted);
         drop(mounted);
         done?;
-        place::remove(&draft.join("work"))?;
+        rt_sys::tree::remove_path(&draft.join("work"))?;
         let layer = builder.place.keep(&draft, &key, builder.now.clone())?;
         builder.made.fetch_add(1, Ordering::Relaxed);
         self.chain.layers.push(layer.clone());
@@ -823,7 +825,7 @@ struct Draft(PathBuf);
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        let _ = place::remove(&self.0);
+        let _ = rt_sys::tree::remove_path(&self.0);
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 const OWN: [&[u8]; 2] = [b"/proc/self/", b"/proc/thread-self/"];
 /// The links in it that lead to a file.
 const LINKS: [&str; 3] = ["cwd", "exe", "root"];
-/// Links to the same that containers have in /dev.
+/// Links to descriptors that containers have in /dev.
 const STREAMS: [(&[u8], &str); 3] =
     [(b"/dev/stdin", "fd/0"), (b"/dev/stdout", "fd/1"), (b"/dev/stderr", "fd/2")];
 
@@ -26,7 +26,7 @@ pub(super) struct View<'a> {
 type Identity = (u64, u32, u32, u64);
 
 impl View<'_> {
-    /// That of this process, which has entered the container's mount namespace.
+    /// The view of this process, which has entered the container's mount namespace.
     pub(super) fn new(proc: BorrowedFd<'_>) -> Result<View<'_>, Errno> {
         let root = fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(View { proc, root, identity: identity("/")? })

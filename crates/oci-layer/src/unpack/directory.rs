@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Content, Counts, LayerTarget, add, is_steering};
+use super::{Content, Counts, LayerTarget, add};
 use crate::merge::{DirMetadata, Target};
 use crate::owner::{self, Owner};
 use crate::tar::{EntryKind, Header};
@@ -203,7 +203,7 @@ fn guard_dir(mode: u32) -> u32 {
 
 /// Sets what an unprivileged user may set; false for the rest.
 fn set_attribute(file: &File, name: &[u8], value: &[u8], shared: bool) -> Result<bool> {
-    let harmless = name.starts_with(b"user.") && !is_steering(name);
+    let harmless = name.starts_with(b"user.") && !disk::is_steering(name);
     // Access lists could let others write. Everybody who can execute a file with capabilities that root has unpacked gets
     // them, also outside any container.
     let powerful = name == b"security.capability" || name.starts_with(b"system.posix_acl_");

@@ -26,12 +26,6 @@ const SPACE_RESERVE: u64 = 32 << 20;
 /// Inodes that are always left to others.
 const INODES_RESERVE: u64 = 64;
 
-/// True for an attribute by which whoever made an archive would steer what is unpacked from it: an overlay mount obeys user.overlay.*
-/// of its layers (mount option userxattr), and the record of an owner is believed where layers are written.
-pub fn is_steering(name: &[u8]) -> bool {
-    name.starts_with(b"user.overlay.") || name == rt_sys::owner::OWNER_RECORD.as_bytes()
-}
-
 /// What was done, for the summary; shared by all layers.
 #[derive(Debug, Default)]
 pub struct Counts {
@@ -223,7 +217,7 @@ impl<T: LayerTarget> Unpacker<'_, T> {
     fn space(&mut self, bytes: u64) -> Result<()> {
         let written = self.context.counts.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if written > self.context.max_bytes {
-            bail!("the image is larger than the {} bytes of --max-size", self.context.max_bytes);
+            bail!("the image is larger than the {} bytes that are allowed", self.context.max_bytes);
         }
         self.since_check = self.since_check.saturating_add(bytes);
         if self.since_check < SPACE_STEP {

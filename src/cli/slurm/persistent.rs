@@ -3,7 +3,7 @@
 use super::prepare::{Source, is_image_path, resolve};
 use super::step_name;
 use crate::cli::Call;
-use crate::container::{self, KeptContainer};
+use crate::container::{self, PersistentRequest};
 use crate::store::{self, PersistentContainer, Store};
 use rt_launch::request::{IMAGE, Image, Mode, Name, StepContainer};
 use rt_launch::task::TaskId;
@@ -28,17 +28,17 @@ pub(super) struct Named {
 pub(super) fn named_container(
     call: &Call,
     store: &Store,
-    asked: &StepContainer,
+    request: &StepContainer,
     id: &TaskId,
 ) -> Result<Option<Named>> {
-    let Some(name) = &asked.name else { return Ok(None) };
+    let Some(name) = &request.name else { return Ok(None) };
     let container = container_id(name, id);
-    let kept = store.kept(&container)?;
+    let kept = store.persistent(&container)?;
     let step = step_name(id);
     if kept.is_none()
-        && asked.image.is_none()
+        && request.image.is_none()
         && matches!(name.mode, Mode::Auto | Mode::Exec)
-        && let Some(named) = container_of_step(store, &name.name, asked.tmpfs())?
+        && let Some(named) = container_of_step(store, &name.name, request.tmpfs())?
     {
         return Ok(Some(named));
     }
@@ -52,13 +52,13 @@ pub(super) fn named_container(
                 bail!("container {container} is not running");
             }
         }
-        (None, _) if asked.image.is_none() => {
+        (None, _) if request.image.is_none() => {
             bail!("container {container} does not exist, and {IMAGE} is not set")
         }
         _ => {}
     }
     if let Some(kept) = &kept {
-        require_same_image(call, asked, &container, kept)?;
+        require_same_image(call, request, &container, kept)?;
     }
     Ok(kept.map(|kept| Named { id: container, kept, is_steps: false }))
 }
@@ -67,21 +67,22 @@ pub(super) fn named_container(
 /// is not the one that it names.
 fn require_same_image(
     call: &Call,
-    asked: &StepContainer,
+    request: &StepContainer,
     container: &str,
     kept: &PersistentContainer,
 ) -> Result<()> {
-    let Some(image) = &asked.image else { return Ok(()) };
+    let Some(image) = &request.image else { return Ok(()) };
     let text = image_text(image)?;
-    if text == kept.asked {
+    if text == kept.image_name {
         return Ok(());
     }
     // Two names may be those of one image.
-    let same = match resolve(call, asked, false)? {
+    let same = match resolve(call, request, false)? {
         Some(Source::Bundle(path) | Source::File(path)) => path == kept.image,
         None => bail!("container {container} is there, and {text} is not"),
     };
-    let made_from = if kept.asked.is_empty() { &*kept.image.to_string_lossy() } else { &kept.asked };
+    let made_from =
+        if kept.image_name.is_empty() { &*kept.image.to_string_lossy() } else { &kept.image_name };
     match same {
         true => Ok(()),
         false => Err(err!("container {container} was made from {made_from}, and not from {text}")
@@ -115,12 +116,12 @@ fn container_of_step(store: &Store, name: &str, tmpfs: &Path) -> Result<Option<N
         Err(e) if e.is(libc::ENOENT) => false,
         config => config.map(|_| true)?,
     };
-    // It is joined only, so nothing is ever in its layer.
+    // The container is joined only, so nothing is ever in its layer.
     let layer = store::layer_directory(tmpfs, &step.container)?;
     let kept = PersistentContainer {
         image: if is_file { record.rootfs } else { record.bundle },
         is_file,
-        asked: String::new(),
+        image_name: String::new(),
         layer,
         global: false,
         maker: maker.to_string(),
@@ -138,30 +139,30 @@ pub(super) fn container_id(name: &Name, id: &TaskId) -> String {
 
 /// What a container is that outlives the step: one with a name, or one that is to be saved. Tasks of several steps are in
 /// one that has a name, so each is known by its pid there.
-pub(super) fn kept_container(
-    asked: &StepContainer,
+pub(super) fn persistent_request(
+    request: &StepContainer,
     id: &mut TaskId,
     source: &Source,
     exists: Option<Named>,
-) -> Result<Option<KeptContainer>> {
+) -> Result<Option<PersistentRequest>> {
     let mut on_disk = None;
-    if !asked.keeps_root() {
-        on_disk = layer_on_disk(asked, source, &id.container);
+    if !request.keeps_root() {
+        on_disk = layer_on_disk(request, source, &id.container);
         if on_disk.is_none() {
             return Ok(None);
         }
     }
-    if let Some(name) = &asked.name {
+    if let Some(name) = &request.name {
         id.container = exists.as_ref().map_or_else(|| container_id(name, id), |named| named.id.clone());
         id.task = Some(std::process::id());
     }
-    let mode = asked.name.as_ref().map(|name| name.mode);
+    let mode = request.name.as_ref().map(|name| name.mode);
     let (image, is_file) = match source {
         Source::Bundle(path) => (path, false),
         Source::File(path) => (path, true),
     };
     let is_steps = exists.as_ref().is_some_and(|named| named.is_steps);
-    let what = match exists {
+    let container = match exists {
         Some(named) => {
             match store::open_layer(&named.kept.layer) {
                 // It is made when the first task starts. The container of a step without a name has none: it is joined only.
@@ -173,36 +174,36 @@ pub(super) fn kept_container(
         None => PersistentContainer {
             image: image.clone(),
             is_file,
-            asked: asked.image.as_ref().map_or_else(|| Ok(String::new()), image_text)?,
-            layer: on_disk.map_or_else(|| store::layer_directory(asked.tmpfs(), &id.container), Ok)?,
-            global: asked.name.as_ref().is_some_and(|name| name.global),
+            image_name: request.image.as_ref().map_or_else(|| Ok(String::new()), image_text)?,
+            layer: on_disk.map_or_else(|| store::layer_directory(request.tmpfs(), &id.container), Ok)?,
+            global: request.name.as_ref().is_some_and(|name| name.global),
             maker: step_name(id),
         },
     };
     let (must_run, own_mounts) = (mode == Some(Mode::Exec) || is_steps, mode == Some(Mode::NoExec));
-    Ok(Some(KeptContainer {
-        what,
+    Ok(Some(PersistentRequest {
+        container,
         must_run,
         own_mounts,
-        image_named: asked.image.is_some(),
-        save: asked.save.clone(),
+        image_named: request.image.is_some(),
+        save: request.save.clone(),
     }))
 }
 
 /// The directory in TmpFS for what a step writes to the root of `container`, where that goes there and not to the job's memory:
 /// a job that writes more than it has memory would end with slurmstepd. Wants a call at the end of the step, which the plugin
 /// has (and tells the tasks), a disk, and a root that is not the user's own bundle's affair.
-fn layer_on_disk(asked: &StepContainer, source: &Source, container: &str) -> Option<PathBuf> {
-    if asked.tasks.is_none() || asked.writable == Some(false) || is_users_bundle(asked, source) {
+fn layer_on_disk(request: &StepContainer, source: &Source, container: &str) -> Option<PathBuf> {
+    if request.tasks.is_none() || request.writable == Some(false) || is_users_bundle(request, source) {
         return None;
     }
     // Where somebody has taken the place, memory is what every node has.
-    if is_disk(asked.tmpfs()) { store::layer_directory(asked.tmpfs(), container).ok() } else { None }
+    if is_disk(request.tmpfs()) { store::layer_directory(request.tmpfs(), container).ok() } else { None }
 }
 
 /// The image is a bundle of the user's, whose config says where what is written goes.
-pub(super) fn is_users_bundle(asked: &StepContainer, source: &Source) -> bool {
-    matches!(asked.image, Some(Image::Path(_))) && matches!(source, Source::Bundle(_))
+pub(super) fn is_users_bundle(request: &StepContainer, source: &Source) -> bool {
+    matches!(request.image, Some(Image::Path(_))) && matches!(source, Source::Bundle(_))
 }
 
 /// True where a layer can be in `dir`, and is no memory then. Where the kernel does not say, it cannot.

@@ -8,13 +8,6 @@ use rt_sys::err;
 use rt_sys::error::Result;
 use std::path::Path;
 
-impl NamespaceChoices {
-    /// True where something is chosen.
-    pub(super) fn any(&self) -> bool {
-        self.net.is_some() || self.pid.is_some() || self.ipc.is_some() || self.hostname.is_some()
-    }
-}
-
 /// Has the config make, or leave out, the namespaces that are chosen.
 pub(super) fn choose(spec: &mut Spec, chosen: &NamespaceChoices) -> Result<()> {
     let mut set = |kind, choice| set_namespace(spec, kind, choice);

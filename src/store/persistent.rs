@@ -4,18 +4,16 @@
 //! directory as it is.
 
 use super::{ContainerDir, Store};
-use rt_sys::error::{Context, Error, Result};
-use rt_sys::{bail, err, fd};
+use rt_sys::error::{Context, Result};
+use rt_sys::{bail, err, fd, tree};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::ffi::CString;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 /// The file's name.
-pub(super) const KEPT: &str = "kept.json";
+pub(super) const PERSISTENT: &str = "kept.json";
 
 /// What stands before a step's name in the note of the directory that it saves its container to.
 pub(super) const PLACE: &str = "save.";
@@ -29,8 +27,8 @@ pub(crate) struct PersistentContainer {
     pub is_file: bool,
     /// The image as it was asked for: a name keeps its meaning here, also where the registry gives it another one. Empty where
     /// nothing says it.
-    #[serde(default)]
-    pub asked: String,
+    #[serde(default, rename = "asked")]
+    pub image_name: String,
     /// The directory of the layer.
     pub layer: PathBuf,
     /// It is there until it is removed, and not for its job alone.
@@ -41,9 +39,9 @@ pub(crate) struct PersistentContainer {
 
 impl Store {
     /// What is known of container `id`, if it is one that outlives its processes.
-    pub(crate) fn kept(&self, id: &str) -> Result<Option<PersistentContainer>> {
+    pub(crate) fn persistent(&self, id: &str) -> Result<Option<PersistentContainer>> {
         super::check_id(id)?;
-        if self.holds(id)? { self.container(id)?.kept() } else { Ok(None) }
+        if self.holds(id)? { self.container(id)?.persistent() } else { Ok(None) }
     }
 }
 
@@ -55,7 +53,7 @@ impl ContainerDir {
     pub(crate) fn is_kept(&self) -> Result<bool> {
         // Not by stat(2), which asks what is mounted there.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match fs::openat2(&self.fd, KEPT, flags, Mode::empty(), super::OF_ONE_FILE_SYSTEM) {
+        match fs::openat2(&self.fd, PERSISTENT, flags, Mode::empty(), super::OF_ONE_FILE_SYSTEM) {
             Ok(_) => Ok(true),
             // ELOOP and EXDEV: a link, or what is mounted there, which no `rt` has made.
             Err(Errno::NOENT | Errno::LOOP | Errno::XDEV) => Ok(false),
@@ -64,9 +62,9 @@ impl ContainerDir {
     }
 
     /// What is known of it, if it does.
-    pub(crate) fn kept(&self) -> Result<Option<PersistentContainer>> {
+    pub(crate) fn persistent(&self) -> Result<Option<PersistentContainer>> {
         let context = || format!("read what container {} is made from", self.id);
-        let file = match self.open_file(KEPT) {
+        let file = match self.open_file(PERSISTENT) {
             Err(Errno::NOENT) => return Ok(None),
             file => file.context(context)?,
         };
@@ -82,12 +80,12 @@ impl ContainerDir {
             return Ok(());
         }
         // Whole before it has its name: tasks that join read it at any time.
-        let new = format!("{KEPT}.{}", std::process::id());
+        let new = format!("{PERSISTENT}.{}", std::process::id());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = fs::openat(&self.fd, new.as_str(), flags, Mode::RUSR | Mode::WUSR).context(context)?;
         let text = serde_json::to_vec(kept).map_err(|e| err!("{e}"))?;
         fd::write_all(&file, &text).context(context)?;
-        let linked = fs::linkat(&self.fd, new.as_str(), &self.fd, KEPT, AtFlags::empty());
+        let linked = fs::linkat(&self.fd, new.as_str(), &self.fd, PERSISTENT, AtFlags::empty());
         let _ = fs::unlinkat(&self.fd, new.as_str(), AtFlags::empty());
         match linked {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
@@ -144,9 +142,9 @@ impl ContainerDir {
 
     /// Ends that, and removes the layer.
     pub(crate) fn unkeep(&self) -> Result<()> {
-        let Some(kept) = self.kept()? else { return Ok(()) };
+        let Some(kept) = self.persistent()? else { return Ok(()) };
         remove_layer(&kept.layer)?;
-        match fs::unlinkat(&self.fd, KEPT, AtFlags::empty()) {
+        match fs::unlinkat(&self.fd, PERSISTENT, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(e) => Err(e).context(|| format!("remove the state of {}", self.id)),
         }
@@ -229,61 +227,11 @@ pub(crate) fn remove_layer(layer: &Path) -> Result<()> {
     let (Some(parent), Some(name)) = (layer.parent(), layer.file_name()) else {
         bail!("{}: no layer", layer.display())
     };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let parent = match fs::open(parent, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(()),
-        parent => parent.context(context)?,
-    };
-    let name = CString::new(name.as_encoded_bytes()).map_err(|e| err!("{e}"))?;
-    match remove_below(&parent, &name, 0, None) {
-        Err(e) if e.is(libc::ENOENT) => Ok(()),
-        removed => removed.context(context),
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match fs::open(parent, flags, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        parent => tree::remove(parent.context(context)?, name.as_encoded_bytes(), None).context(context),
     }
-}
-
-/// How deep a layer may be: each level takes a descriptor and a stack frame.
-const DEEPEST: u32 = 400;
-
-/// Removes the directory `name` in `parent`. The program in the container may have taken its own rights away, and overlayfs
-/// leaves a directory without any. What is mounted below is not entered: its server may never answer. After `until` it gives up.
-pub(super) fn remove_below(
-    parent: &OwnedFd,
-    name: &CString,
-    depth: u32,
-    until: Option<Instant>,
-) -> Result<()> {
-    if depth > DEEPEST {
-        return Err(Error::from_errno(libc::ELOOP));
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    let open = || fs::openat2(parent, name, flags, Mode::empty(), how);
-    let dir = match open() {
-        Err(Errno::ACCESS) => {
-            fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
-            open()?
-        }
-        dir => dir?,
-    };
-    if fd::stat(&dir)?.st_mode & 0o700 != 0o700 {
-        fs::fchmod(&dir, Mode::RWXU)?;
-    }
-    for entry in fs::Dir::read_from(&dir)? {
-        if until.is_some_and(|until| Instant::now() > until) {
-            return Err(Error::from_errno(libc::ETIMEDOUT));
-        }
-        let entry = entry?;
-        let name = entry.file_name();
-        if name == c"." || name == c".." {
-            continue;
-        }
-        match fs::unlinkat(&dir, name, AtFlags::empty()) {
-            Ok(()) => {}
-            Err(Errno::ISDIR | Errno::PERM) => remove_below(&dir, &name.to_owned(), depth + 1, until)?,
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ pub use super::annotations::{ANNOTATION_ENV, ANNOTATION_MPI};
 /// The variable that asks for the host's MPI library: `host`, or `image` for that of the image.
 pub const MPI: &str = "RT_MPI";
 
-/// The key by which `rt` passes [`Said`] on: in the state, and in the config that precreate hooks get. An image can give
+/// The key by which `rt` passes [`CallerRequest`] on: in the state, and in the config that precreate hooks get. An image can give
 /// a container variables and annotations, but no key beside those of the specification.
-pub const SAID: &str = "rtCaller";
+pub const CALLER_REQUEST: &str = "rtCaller";
 
 /// Beginnings of the names of variables that say something to our hooks, beside those of launchers.
 pub const PREFIXES: [&str; 10] =
@@ -21,7 +21,7 @@ pub const PREFIXES: [&str; 10] =
 
 /// What `rt`'s caller has said on the command line, and no image can have said.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Said {
+pub struct CallerRequest {
     /// `NAME=VALUE` each (`-e`), of the names that mean something to our hooks.
     #[serde(default)]
     pub env: Vec<String>,
@@ -64,10 +64,10 @@ impl Program {
     }
 }
 
-impl Said {
+impl CallerRequest {
     /// True where nothing was said.
     pub fn is_empty(&self) -> bool {
-        *self == Said::default()
+        *self == CallerRequest::default()
     }
 }
 
