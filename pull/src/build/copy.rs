@@ -785,6 +785,13 @@ impl Trail for Vec<Option<Made>> {
 
 /// Opens the directory `path` in `root`, links followed inside, and makes what of it is missing, which belongs to `owner`.
 pub(super) fn make_dirs(root: BorrowedFd, path: &str, owner: Owner) -> Result<OwnedFd> {
+    make_dirs_by(root, path, owner, MOST_LINKS)
+}
+
+/// A path leads over no more links to what is not there, as the kernel has it (path_resolution(7)).
+const MOST_LINKS: usize = 40;
+
+fn make_dirs_by(root: BorrowedFd, path: &str, owner: Owner, links: usize) -> Result<OwnedFd> {
     let mut dir = disk::open_dir_again(root)?;
     let mut done = String::new();
     for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
@@ -799,12 +806,28 @@ pub(super) fn make_dirs(root: BorrowedFd, path: &str, owner: Owner) -> Result<Ow
         let shown = || format!("make directory /{done}");
         dir = match open() {
             Err(Errno::NOENT) => {
-                rustix::fs::mkdirat(&dir, part, rustix::fs::Mode::from_raw_mode(DIR_MODE)).context(shown)?;
-                let new = open().context(shown)?;
-                if owner != Owner::ROOT {
-                    owner::record(disk::reopen_self(new.as_fd())?.as_fd(), owner)?;
+                match rustix::fs::mkdirat(&dir, part, rustix::fs::Mode::from_raw_mode(DIR_MODE)) {
+                    Ok(()) => {
+                        let new = open().context(shown)?;
+                        if owner != Owner::ROOT {
+                            owner::record(disk::reopen_self(new.as_fd())?.as_fd(), owner)?;
+                        }
+                        new
+                    }
+                    // A link to what is not there: that is made.
+                    Err(Errno::EXIST) if links > 0 => {
+                        let target = rustix::fs::readlinkat(&dir, part, Vec::new()).context(shown)?;
+                        let target =
+                            target.to_str().map_err(|_| err!("/{done}: a link that is not UTF-8"))?;
+                        let within = fd::path_of(&dir)?;
+                        let top = fd::path_of(root)?;
+                        let within = within.strip_prefix(&top).unwrap_or(Path::new("")).to_string_lossy();
+                        let target =
+                            if target.starts_with('/') { target.to_owned() } else { join(&within, target) };
+                        make_dirs_by(root, &target, owner, links - 1)?
+                    }
+                    Err(e) => return Err(e).context(shown),
                 }
-                new
             }
             Err(Errno::NOTDIR) => bail!("/{done}: no directory, and none replaces it"),
             opened => opened.context(shown)?,

@@ -485,7 +485,12 @@ impl Stage {
         let excluded: Vec<String> =
             instruction.values("exclude").map(|text| self.expand(builder, text)).collect::<Result<_>>()?;
         let exclude = Ignore::new(&excluded.join("\n")).map_err(Error::new)?;
-        let mut to = self.absolute(to);
+        // As a text, before any link counts.
+        let is_named_directory = to.ends_with('/') || matches!(to.rsplit('/').next(), Some("." | ".."));
+        let mut to = format!("/{}", dockerfile::ignore::clean(&self.absolute(to)));
+        if is_named_directory && to != "/" {
+            to.push('/');
+        }
         let heredocs: Vec<(&Heredoc, String)> = instruction
             .heredocs
             .iter()
