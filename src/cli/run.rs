@@ -141,11 +141,14 @@ fn shared_run(call: &Call, own_form: bool) -> Result<Option<Run>> {
         return Ok(None);
     }
     let (number, step) = rank.as_ref().map_or((None, None), |rank| (Some(rank.number), rank.step.clone()));
+    // Who shares by hand has no launcher that anybody else's program is of.
+    let known = rank.as_ref().filter(|_| name.is_none());
+    let (launcher, ranks) = known.map_or((None, None), |rank| (rank.launcher, rank.ranks));
     let of_launcher = || rank.map(|rank| (rank.run, rank.key)).unwrap_or_default();
     let (named, asked) = (name.is_some(), word.is_some());
     let step = step.filter(|_| !named);
     let (name, key) = name.map_or_else(of_launcher, |name| (name.to_owned(), name.to_owned()));
-    Ok(Some(Run { name, key, pid: std::process::id(), rank: number, step, named, asked }))
+    Ok(Some(Run { name, key, pid: std::process::id(), rank: number, step, named, asked, launcher, ranks }))
 }
 
 /// How long a name of `--share` may be: an id has more behind it.

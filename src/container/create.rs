@@ -1,6 +1,7 @@
 //! create and run: the runtime's side of making a container.
 
 use super::handover::Streams;
+use super::holder::{self, Holder};
 use super::init::{self, Init};
 use super::lost::Watch;
 use super::plan::{Layer, Plan};
@@ -90,6 +91,8 @@ struct Launch<'a> {
     copies: mounts::Trees,
     /// What is written to the root is gone with the container, and the caller has not asked for that.
     watch: Option<Watch>,
+    /// Holds the container for ranks that are still to come.
+    holder: Option<Holder>,
 }
 
 /// A running init and what is left to do with it.
@@ -142,7 +145,8 @@ impl<'a> Launch<'a> {
         if options.trace.is_some() {
             trace::describe(&config.spec, &plan.hooks);
         }
-        Ok(Launch { store, options, caller, plan, config, proc, copies, watch })
+        let holder = holder(&options, &plan);
+        Ok(Launch { store, options, caller, plan, config, proc, copies, watch, holder })
     }
 
     /// runc's rules on --console-socket; and the supervisor of root's calls is this process's to watch.
@@ -294,7 +298,7 @@ impl<'a> Launch<'a> {
         // The member is this process, unless a runtime stays beside the container.
         let own = rustix::process::getpid();
         let is_own = own.as_raw_nonzero().get() == record.pid;
-        let identity = is_own.then(|| ProcessIdentity::own(own, None)).flatten();
+        let identity = is_own.then(|| ProcessIdentity::of(own, None)).flatten();
         let identity = identity.unwrap_or(ProcessIdentity::StartTime(record.start_time));
         let rank = self.options.run.as_ref().and_then(|run| run.rank);
         let member = Member { task, pid: record.pid, identity, rank };
@@ -579,9 +583,24 @@ impl<'a> Launch<'a> {
             detach: self.options.lifetime.is_detached(),
             hidden: false,
             publish: &|_, _| Ok(()),
+            holder: self.holder.as_ref().filter(|_| self.options.run.is_some()).map(|holder| (holder, dir)),
             state_json,
         }
     }
+}
+
+/// What holds the container of a run for ranks that are still to come. A layer that is kept is there for them without it, and
+/// whoever writes to it next need not wait for its end.
+fn holder(options: &CreateOptions, plan: &Plan) -> Option<Holder> {
+    let launcher = options.run.as_ref()?.launcher?;
+    let fits = options.lifetime == Lifetime::Foreground
+        && matches!(plan.layer, None | Some(Layer::Memory))
+        && !plan.has_children_of_init()
+        && plan.process.is_confined_last();
+    if !fits {
+        return None;
+    }
+    Holder::new(launcher).inspect_err(holder::tell).ok().flatten()
 }
 
 /// True where what the program writes is gone when it ends, and somebody should say so: the caller has asked for a root that

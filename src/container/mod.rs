@@ -8,6 +8,7 @@ mod exec;
 mod foreground;
 mod handover;
 mod hidden_state;
+mod holder;
 mod hooks;
 mod images;
 mod init;
@@ -144,6 +145,10 @@ pub(crate) struct Run {
     pub named: bool,
     /// The caller has said that it shares, whatever is configured.
     pub asked: bool,
+    /// The pid of its launcher, while which lives the container is held for ranks to come.
+    pub launcher: Option<i32>,
+    /// How many ranks the launcher starts, on this node or in all.
+    pub ranks: Option<u32>,
 }
 
 /// A container that outlives its step.

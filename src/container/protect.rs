@@ -88,7 +88,7 @@ fn sealed_copy(exe: &OwnedFd) -> Result<OwnedFd> {
 }
 
 /// A file in memory that `fill` has filled and nobody can change.
-fn sealed(fill: impl FnOnce(&OwnedFd) -> Result<()>) -> Result<OwnedFd> {
+pub(super) fn sealed(fill: impl FnOnce(&OwnedFd) -> Result<()>) -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Named after the file, since the copy looks for `rt-pull` and the hooks beside that. memfd_create(2) takes 249 bytes.
     let name =
