@@ -70,6 +70,8 @@ pub(super) fn run_shared(
         store.remove(dir)?;
         dir.unlock()?;
         launch.options.run = None;
+        let apart = if launch.plan.is_supervised() { "--root-emulation" } else { "what waits for its end" };
+        launch.plan.apart = Some(apart.to_owned());
         launch.plan.layer_user.clone_from(&alone);
         if launch.plan.maps.is_some() {
             single_copy::avoid(&mut launch.plan.process.env);

@@ -113,6 +113,8 @@ pub(crate) struct CreateOptions {
     pub task: Option<TaskContext>,
     /// The run with whose other processes the container is shared.
     pub run: Option<Run>,
+    /// What keeps a rank from the container of the others of its run, for an error.
+    pub apart: Option<String>,
     /// The task's container outlives the step.
     pub kept: Option<KeptContainer>,
     /// Images that are files.

@@ -37,6 +37,7 @@ pub(crate) fn run_rank(store: &Store, mut options: CreateOptions) -> Result<u8> 
             let error = err!("--share {}: the container has a PID namespace of its own", run.name);
             return Err(error.hint("it ends with its first process; --pid host has none"));
         }
+        options.apart = Some("a PID namespace of its own".into());
         return step::run_alone(store, options);
     }
     let pid = run.pid;

@@ -16,7 +16,7 @@ tests! {
     BOTH {
         runs_are_apart, each_has_its_own, sixty_four_at_once, memory_of_another_rank, killed_at_any_time, killed_while_it_is_made, calls_of_one_rank,
         found_by_run_and_rank, hooks_of_the_first, precreate_hooks_see_each_rank, what_an_image_sets_shares_nothing, descriptor_of_pmi,
-        more_descriptors_than_one, covers_stay, one_after_the_other, held_while_the_launcher_lives, who_holds_is_confined,
+        more_descriptors_than_one, covers_stay, one_after_the_other, a_layer_for_each, held_while_the_launcher_lives, who_holds_is_confined,
     }
     USER { configured, other_users_do_not_join }
 }
@@ -853,5 +853,25 @@ fn who_holds_is_confined(ctx: &Ctx) {
     let files: Vec<_> = files.map(|file| fs::read_link(file).unwrap()).collect();
     assert!(files.len() == 1 && files[0].to_str().unwrap().contains("pidfd"), "{files:?}");
     end(vec![program]);
+    nothing_is_left(ctx);
+}
+
+/// Ranks that cannot share a container cannot share a layer that one of them writes to, and are told why.
+fn a_layer_for_each(ctx: &Ctx) {
+    let bundle = app(ctx).with("/root/readonly", json!(true));
+    bundle.write();
+    let layer = ctx.mkdir("layer");
+    let overlay = ["--as-root", "--overlay", layer.to_str().unwrap()];
+    let mut flags = vec![(vec!["--share", "never"], "a rank with --share never shares none")];
+    if ctx.caller == Caller::User {
+        flags.push((vec!["--root-emulation", "fast"], "a rank with --root-emulation shares none"));
+    }
+    for (own, text) in flags {
+        let flags = [&overlay[..], &own].concat();
+        let first = pause(ctx, &bundle, 0, &flags);
+        let out = rank(ctx, &bundle, 1, &flags, &["ready"]).run();
+        out.failed(&["another container uses it", "needs a directory of its own", text]);
+        end(vec![first]);
+    }
     nothing_is_left(ctx);
 }
