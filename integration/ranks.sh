@@ -17,7 +17,11 @@ if [ "$(id -u)" != 0 ]; then
 fi
 integration/packages gcc libc6-dev openmpi-bin libopenmpi-dev mpich libmpich-dev python3-torch iproute2 strace squashfs-tools busybox-static
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+clean() { # the namespaces of the nodes must not be removed with the rest
+	umount "$work"/node[12].* 2>/dev/null
+	rm -rf "$work"
+}
+trap clean EXIT
 chmod 755 "$work"
 mkdir -p "$work"/{home,state}
 install -m 755 "$rt" "${rt%/*}/rt-image" "$work/"
@@ -100,6 +104,10 @@ for mpi in openmpi mpich; do
 	# One rank's memory is read by another as often as without a container.
 	check $mpi/memory-is-read "^([1-9][0-9]*) \1.$" 0 \
 		echo "$(by_cma "${start[@]}" -n 2 "${ring[@]}") $(by_cma "${start[@]}" -n 2 ./ring-$mpi)"
+	in_turns() { # each has ended before the next one comes
+		run "${start[@]}" -n 3 sh -c 'sleep ${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec "$@"' - "${app[@]}" -- readlink /proc/self/ns/mnt
+	}
+	check $mpi/in-turns "^3.$" 0 echo "$(in_turns | counted)"
 	two() {
 		run "${start[@]}" -n 2 "${app[@]}" -- sh -c "$places" &
 		run "${start[@]}" -n 2 "${app[@]}" -- sh -c "$places"
@@ -208,11 +216,11 @@ each_node() {
 }
 if /usr/bin/python3 -c 'import torch' 2>/dev/null && make_nodes; then
 	check torchrun/two-nodes "4 ranks in 2 containers on 2 nodes, sum 6" 0 each_node
+	umount "$work"/node[12].*
 	check torchrun/none-left "^.$" 0 nothing_left
 else
 	skip "no torchrun, or no network namespaces"
 fi
-umount "$work"/node[12].* 2>/dev/null
 
 echo "result: integration/ranks: $passed passed; $failed failed"
 [ $failed = 0 ]

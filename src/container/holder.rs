@@ -14,13 +14,17 @@ use super::plan::ProcessPlan;
 use super::program::Prepared;
 use super::protect;
 use crate::store::{ProcessIdentity, open_pidfd};
-use rt_sys::error::{Context, Error, Result};
+use rt_sys::error::{Error, Result};
 use rt_sys::ns::Namespaces;
 use rt_sys::process::{self, ExecArgs, Memory};
 use rt_sys::{bail, err, fd, signal};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::pipe::PipeFlags;
 use std::convert::Infallible;
+use std::path::Path;
+
+/// What lists of processes show.
+const NAME: &str = "rt-holder";
 
 /// What is needed to make the process, opened on the host.
 #[derive(Debug)]
@@ -37,7 +41,7 @@ impl Holder {
     /// The kernel makes no files in memory, or no descriptors.
     pub(super) fn new(launcher: i32) -> Result<Option<Holder>> {
         let (Some(text), Some(launcher)) = (program::text(), open_pidfd(launcher)?) else { return Ok(None) };
-        let program = protect::sealed(|file| fd::write_all(file, &text)).context(|| "make a program")?;
+        let program = protect::sealed(Path::new(NAME), |file| fd::write_all(file, &text))?;
         Ok(Some(Holder { launcher, program }))
     }
 
@@ -60,13 +64,7 @@ impl Holder {
         let mut holder = Err(err!("its parent has ended"));
         // A child of a child that ends: the program has no children but its own.
         let parent = process::spawn(Namespaces::NONE, Memory::Shared, || {
-            holder = process::spawn(Namespaces::NONE, Memory::Copied, || {
-                match self.hold(plan, prepared, &known) {
-                    Ok(never) => match never {},
-                    Err(_) => 1,
-                }
-            })
-            .and_then(|child| Ok((child.pid.as_raw_nonzero().get(), identity(&child)?)));
+            holder = self.spawn(plan, prepared, &known);
             0
         })?;
         process::wait(parent.pid)?;
@@ -75,15 +73,30 @@ impl Holder {
         fd::write_all(&when_known, b"k")
     }
 
+    /// Makes the process, in one that ends after it.
+    fn spawn(
+        &self,
+        plan: &ProcessPlan,
+        prepared: &Prepared,
+        known: &OwnedFd,
+    ) -> Result<(i32, ProcessIdentity)> {
+        // It gets neither the streams of the program, nor the lock of the container's directory, for which others wait.
+        rustix::stdio::dup2_stdin(&self.launcher)?;
+        fd::close_all_but(1, &[self.program.as_raw_fd(), known.as_raw_fd()])?;
+        let child =
+            process::spawn(Namespaces::NONE, Memory::Copied, || match self.hold(plan, prepared, known) {
+                Ok(never) => match never {},
+                Err(_) => 1,
+            })?;
+        Ok((child.pid.as_raw_nonzero().get(), identity(&child)?))
+    }
+
     /// Becomes the process; returns only the error.
     fn hold(&self, plan: &ProcessPlan, prepared: &Prepared, known: &OwnedFd) -> Result<Infallible> {
         // Until it has executed, its memory is that of a process of the host.
         init::undumpable()?;
         rustix::process::setsid()?;
-        let args = ExecArgs::new(&["rt-holder"], &[])?;
-        rustix::stdio::dup2_stdin(&self.launcher)?;
-        // The lock of the container's directory among them, for which others wait.
-        fd::close_all_but(1, &[self.program.as_raw_fd(), known.as_raw_fd()])?;
+        let args = ExecArgs::new(&[NAME], &[])?;
         if rustix::io::read(known, &mut [0])? == 0 {
             bail!("this process is not known");
         }
